@@ -1,0 +1,1 @@
+//! The agent: wires sources, engine and dataplane together.

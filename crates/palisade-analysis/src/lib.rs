@@ -1,0 +1,1 @@
+//! Set algebra over policies: connections, diff, nearest miss, explain.

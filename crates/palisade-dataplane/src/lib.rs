@@ -1,0 +1,1 @@
+//! Executes transactions, reads the kernel back, repairs.

@@ -1,0 +1,1 @@
+//! Policy objects: parse, validate, lower.

@@ -1,0 +1,1 @@
+//! YAML and JSON documents whose every value knows its file, line and column.

@@ -1,0 +1,1 @@
+//! Sources of updates: a directory of manifests.

@@ -1,0 +1,1 @@
+//! Kernel interfaces: netlink, namespaces, inotify; knows no Palisade word.

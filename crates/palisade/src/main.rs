@@ -1,0 +1,3 @@
+//! The `palisade` command.
+
+fn main() {}
