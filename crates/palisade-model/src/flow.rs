@@ -1,0 +1,148 @@
+//! What is asked about: one flow, seen at its first packet and after destination translation.
+
+use crate::Family;
+use core::fmt;
+use core::net::IpAddr;
+use serde::{Deserialize, Serialize};
+
+/// An IP protocol number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Protocol(pub u8);
+
+impl Protocol {
+    /// ICMP, for IPv4.
+    pub const ICMP: Protocol = Protocol(1);
+    /// TCP.
+    pub const TCP: Protocol = Protocol(6);
+    /// UDP.
+    pub const UDP: Protocol = Protocol(17);
+    /// ICMP for IPv6.
+    pub const ICMPV6: Protocol = Protocol(58);
+    /// SCTP.
+    pub const SCTP: Protocol = Protocol(132);
+
+    /// The protocols whose ports policy can test.
+    pub const WITH_PORTS: [Protocol; 3] = [Protocol::TCP, Protocol::UDP, Protocol::SCTP];
+
+    /// Whether policy can test ports of this protocol.
+    pub fn has_ports(self) -> bool {
+        Self::WITH_PORTS.contains(&self)
+    }
+
+    /// Whether this is ICMP of either family.
+    pub fn is_icmp(self) -> bool {
+        self == Protocol::ICMP || self == Protocol::ICMPV6
+    }
+
+    /// The protocol of this name (any case) or number.
+    pub fn parse(text: &str) -> Option<Protocol> {
+        const NAMES: [(&str, Protocol); 6] = [
+            ("tcp", Protocol::TCP),
+            ("udp", Protocol::UDP),
+            ("sctp", Protocol::SCTP),
+            ("icmp", Protocol::ICMP),
+            ("icmpv6", Protocol::ICMPV6),
+            ("udplite", Protocol(136)),
+        ];
+        NAMES
+            .iter()
+            .find(|(name, _)| text.eq_ignore_ascii_case(name))
+            .map(|(_, protocol)| *protocol)
+            .or_else(|| text.parse().ok().map(Protocol))
+    }
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Protocol::ICMP => f.write_str("ICMP"),
+            Protocol::TCP => f.write_str("TCP"),
+            Protocol::UDP => f.write_str("UDP"),
+            Protocol::ICMPV6 => f.write_str("ICMPv6"),
+            Protocol::SCTP => f.write_str("SCTP"),
+            Protocol(number) => write!(f, "{number}"),
+        }
+    }
+}
+
+/// The part of the transport header that policy can test. It always fits the flow's protocol:
+/// ports for TCP, UDP and SCTP, type and code for ICMP and ICMPv6, nothing for the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum L4 {
+    /// Source and destination port.
+    Ports {
+        /// The port of the end that sent the first packet.
+        source: u16,
+        /// The port it was sent to.
+        destination: u16,
+    },
+    /// ICMP or ICMPv6 type and code.
+    Icmp {
+        /// The message type.
+        kind: u8,
+        /// The message code.
+        code: u8,
+    },
+    /// Nothing that policy can test.
+    None,
+}
+
+/// Who put the first packet on its way.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub enum Origin {
+    /// It came from an endpoint or from the network (forwarded packets are always this).
+    #[default]
+    Network,
+    /// This host's own stack made it: a kubelet's probe, for instance.
+    HostStack,
+}
+
+/// One flow: the first packet of a connection, with the destination after any translation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Flow {
+    /// The sender's address; of the same family as the destination.
+    pub source: IpAddr,
+    /// The receiver's address.
+    pub destination: IpAddr,
+    /// The IP protocol.
+    pub protocol: Protocol,
+    /// Ports, or ICMP type and code.
+    pub l4: L4,
+    /// Who put it on its way.
+    pub origin: Origin,
+}
+
+impl Flow {
+    /// The flow's family.
+    pub fn family(&self) -> Family {
+        Family::of(self.destination)
+    }
+}
+
+impl fmt::Display for Flow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.l4 {
+            L4::Ports {
+                source,
+                destination,
+            } => write!(
+                f,
+                "{} {} port {source} to {} port {destination}",
+                self.protocol, self.source, self.destination
+            ),
+            L4::Icmp { kind, code } => write!(
+                f,
+                "{} type {kind} code {code} {} to {}",
+                self.protocol, self.source, self.destination
+            ),
+            L4::None => write!(
+                f,
+                "protocol {} {} to {}",
+                self.protocol, self.source, self.destination
+            ),
+        }
+    }
+}

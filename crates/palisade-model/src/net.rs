@@ -1,0 +1,292 @@
+//! Address families and prefixes.
+//!
+//! A [`Prefix`] is always masked: host bits are zero, so equal networks are equal values. Nothing
+//! here resolves names or touches an interface.
+
+use alloc::string::String;
+use core::fmt;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use core::str::FromStr;
+use serde::{Deserialize, Serialize};
+
+/// An address family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Family {
+    /// Internet protocol version 4.
+    V4,
+    /// Internet protocol version 6.
+    V6,
+}
+
+impl Family {
+    /// Both families, in order.
+    pub const BOTH: [Family; 2] = [Family::V4, Family::V6];
+
+    /// The family of an address.
+    pub fn of(address: IpAddr) -> Self {
+        match address {
+            IpAddr::V4(_) => Family::V4,
+            IpAddr::V6(_) => Family::V6,
+        }
+    }
+
+    /// The number of bits in an address of this family.
+    pub fn bits(self) -> u8 {
+        match self {
+            Family::V4 => 32,
+            Family::V6 => 128,
+        }
+    }
+}
+
+impl fmt::Display for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Family::V4 => "IPv4",
+            Family::V6 => "IPv6",
+        })
+    }
+}
+
+/// A network: an address and a prefix length, host bits zero.
+///
+/// Ordered by family, then address, then length, so that a prefix sorts before those inside it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Prefix {
+    address: IpAddr,
+    length: u8,
+}
+
+impl Prefix {
+    /// The whole IPv4 address space.
+    pub const ALL_V4: Prefix = Prefix {
+        address: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        length: 0,
+    };
+    /// The whole IPv6 address space.
+    pub const ALL_V6: Prefix = Prefix {
+        address: IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        length: 0,
+    };
+
+    /// The network of `length` bits that holds `address`; host bits are cleared. A length beyond the
+    /// family's is taken as the full length.
+    pub fn new(address: IpAddr, length: u8) -> Self {
+        let length = length.min(Family::of(address).bits());
+        let value = bits_of(address) & mask(Family::of(address), length);
+        Prefix {
+            address: address_of(Family::of(address), value),
+            length,
+        }
+    }
+
+    /// The prefix that holds this address alone.
+    pub fn host(address: IpAddr) -> Self {
+        Prefix {
+            address,
+            length: Family::of(address).bits(),
+        }
+    }
+
+    /// The whole space of a family.
+    pub fn all(family: Family) -> Self {
+        match family {
+            Family::V4 => Prefix::ALL_V4,
+            Family::V6 => Prefix::ALL_V6,
+        }
+    }
+
+    /// The network address: the lowest address inside.
+    pub fn address(self) -> IpAddr {
+        self.address
+    }
+
+    /// The number of leading bits that are fixed.
+    pub fn length(self) -> u8 {
+        self.length
+    }
+
+    /// The family.
+    pub fn family(self) -> Family {
+        Family::of(self.address)
+    }
+
+    /// Whether this prefix holds exactly one address.
+    pub fn is_host(self) -> bool {
+        self.length == self.family().bits()
+    }
+
+    /// Whether the address lies inside.
+    pub fn contains(self, address: IpAddr) -> bool {
+        self.family() == Family::of(address)
+            && bits_of(address) & mask(self.family(), self.length) == bits_of(self.address)
+    }
+
+    /// Whether every address of `other` lies inside (a prefix covers itself).
+    pub fn covers(self, other: Prefix) -> bool {
+        self.length <= other.length && self.contains(other.address)
+    }
+
+    /// The lowest and highest address inside, as numbers (IPv4 in the low 32 bits).
+    pub fn bounds(self) -> (u128, u128) {
+        let low = bits_of(self.address);
+        let host = match self.family().bits() - self.length {
+            128 => u128::MAX,
+            n => (1u128 << n) - 1,
+        };
+        (low, low | host)
+    }
+
+    /// The highest address inside.
+    pub fn last(self) -> IpAddr {
+        address_of(self.family(), self.bounds().1)
+    }
+
+    /// The next shorter prefix that holds this one, or `None` for the whole space.
+    pub fn parent(self) -> Option<Prefix> {
+        (self.length > 0).then(|| Prefix::new(self.address, self.length - 1))
+    }
+}
+
+/// An address as a number: IPv4 in the low 32 bits.
+pub(crate) fn bits_of(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(a) => u128::from(u32::from(a)),
+        IpAddr::V6(a) => u128::from(a),
+    }
+}
+
+/// The address of a family with this number; bits beyond the family's are dropped.
+fn address_of(family: Family, value: u128) -> IpAddr {
+    match family {
+        Family::V4 => IpAddr::V4(Ipv4Addr::from((value & 0xffff_ffff) as u32)),
+        Family::V6 => IpAddr::V6(Ipv6Addr::from(value)),
+    }
+}
+
+fn mask(family: Family, length: u8) -> u128 {
+    let bits = family.bits();
+    if length == 0 {
+        return 0;
+    }
+    let all = match family {
+        Family::V4 => u128::from(u32::MAX),
+        Family::V6 => u128::MAX,
+    };
+    (all >> (bits - length)) << (bits - length)
+}
+
+impl fmt::Display for Prefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.length)
+    }
+}
+
+impl fmt::Debug for Prefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Why a text is not a prefix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ParsePrefixError {
+    /// There is no `/`.
+    NoLength,
+    /// What stands before the `/` is not an address.
+    BadAddress,
+    /// What stands after the `/` is not a length of the address's family.
+    BadLength,
+}
+
+impl fmt::Display for ParsePrefixError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ParsePrefixError::NoLength => "no prefix length: write it as address/length",
+            ParsePrefixError::BadAddress => "the part before the slash is not an IP address",
+            ParsePrefixError::BadLength => {
+                "the part after the slash is not a prefix length (0-32 for IPv4, 0-128 for IPv6)"
+            }
+        })
+    }
+}
+
+impl core::error::Error for ParsePrefixError {}
+
+impl FromStr for Prefix {
+    type Err = ParsePrefixError;
+
+    /// Reads `address/length`. Host bits may be set and are cleared; lengths have no sign and no
+    /// leading zero.
+    fn from_str(text: &str) -> Result<Self, ParsePrefixError> {
+        let (address, length) = text.split_once('/').ok_or(ParsePrefixError::NoLength)?;
+        let address: IpAddr = address.parse().map_err(|_| ParsePrefixError::BadAddress)?;
+        let plain = length.bytes().all(|b| b.is_ascii_digit())
+            && (length.len() == 1 || !length.starts_with('0'));
+        let length: u8 = length.parse().map_err(|_| ParsePrefixError::BadLength)?;
+        if !plain || length > Family::of(address).bits() {
+            return Err(ParsePrefixError::BadLength);
+        }
+        Ok(Prefix::new(address, length))
+    }
+}
+
+impl TryFrom<String> for Prefix {
+    type Error = ParsePrefixError;
+    fn try_from(text: String) -> Result<Self, ParsePrefixError> {
+        text.parse()
+    }
+}
+
+impl From<Prefix> for String {
+    fn from(prefix: Prefix) -> String {
+        alloc::format!("{prefix}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString;
+
+    fn p(text: &str) -> Prefix {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn prefixes_are_masked_and_compare_by_network() {
+        assert_eq!(p("10.1.2.3/8"), p("10.0.0.0/8"));
+        assert_eq!(p("fd00::1/64").to_string(), "fd00::/64");
+        assert_eq!(p("0.0.0.0/0"), Prefix::ALL_V4);
+    }
+
+    #[test]
+    fn containment() {
+        assert!(p("10.0.0.0/8").contains("10.255.0.1".parse().unwrap()));
+        assert!(!p("10.0.0.0/8").contains("11.0.0.1".parse().unwrap()));
+        assert!(!p("0.0.0.0/0").contains("::1".parse().unwrap()));
+        assert!(p("::/0").contains("::1".parse().unwrap()));
+        assert!(p("10.0.0.0/8").covers(p("10.0.0.0/8")));
+        assert!(!p("10.0.0.0/9").covers(p("10.0.0.0/8")));
+        assert_eq!(p("::/0").bounds(), (0, u128::MAX));
+        assert_eq!(p("10.0.0.0/30").last().to_string(), "10.0.0.3");
+    }
+
+    #[test]
+    fn what_is_not_a_prefix() {
+        for text in [
+            "10.0.0.0",
+            "10.0.0/8",
+            "10.0.0.0/33",
+            "10.0.0.0/-1",
+            "10.0.0.0/08",
+            "::/129",
+            "/8",
+            "10.0.0.0/",
+            "10.0.0.0/+8",
+        ] {
+            assert!(text.parse::<Prefix>().is_err(), "{text}");
+        }
+    }
+}
