@@ -1,1 +1,9 @@
 //! Network namespaces, probers, policy generators and a second reading of manifests, for tests.
+//!
+//! Everything here exists to judge the rest of the workspace from outside. It promises to be right
+//! before it is fast, and never to be a dependency of anything but tests.
+
+pub mod lab;
+pub mod ring;
+
+pub use ring::need_root;

@@ -1,0 +1,33 @@
+//! Which ring of proof a test runs in.
+//!
+//! Tests that need root live in files named `kernel_*.rs` and begin with
+//! `if !need_root() { return; }`. In the kernel ring (`PALISADE_RING=kernel`, as `make test` sets
+//! it) a missing privilege is a failure; elsewhere it is a loud line. It is never a silent pass.
+
+/// Whether this process may make namespaces and load rules.
+///
+/// # Panics
+/// If `PALISADE_RING=kernel` is set and the process is not root: that ring must not pass without
+/// having run.
+#[must_use]
+pub fn need_root() -> bool {
+    if nix::unistd::geteuid().is_root() {
+        return true;
+    }
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "tells the runner's ring from a developer's `cargo test`; not configuration"
+    )]
+    let ring = std::env::var("PALISADE_RING").unwrap_or_default();
+    #[allow(
+        clippy::panic,
+        reason = "documented: the kernel ring must not pass unrun"
+    )]
+    if ring == "kernel" {
+        panic!("the kernel ring needs root: run it with `make test`, or with sudo -E");
+    }
+    let thread = std::thread::current();
+    let test = thread.name().unwrap_or("a kernel test").to_owned();
+    eprintln!("SKIPPED {test}: needs root (`make test` runs it)");
+    false
+}
