@@ -1,0 +1,79 @@
+//! Tables without their numbers, for comparing.
+
+use crate::{Credit, Point, Program, RuleId, Tables};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use palisade_model::{Prefix, Str};
+
+/// What tables mean, up to the numbering of identities, sets, classes and rules: two tables with the
+/// same canonical form give every packet the same verdict and the same credit, hold the same
+/// entries, and group addresses and points alike.
+///
+/// Identities are named by the prefixes that have them, sets by their points, rules by their place
+/// in the sorted list of credits, classes by their programs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Canonical {
+    /// Our interfaces.
+    pub interfaces: BTreeSet<Str>,
+    /// The groups of prefixes that share an identity.
+    pub identities: BTreeSet<Vec<Prefix>>,
+    /// The groups of points that share a set, with the set's default program and its program for
+    /// each group of prefixes (only those that have an entry).
+    pub sets: BTreeMap<Vec<Point>, (Option<Program>, BTreeMap<Vec<Prefix>, Option<Program>>)>,
+    /// The number of classes.
+    pub classes: usize,
+    /// The credits in use, sorted.
+    pub credits: Vec<Arc<Credit>>,
+}
+
+impl Tables {
+    /// This table's canonical form.
+    pub fn canonical(&self) -> Canonical {
+        let mut credits: Vec<Arc<Credit>> = self.rules.values().cloned().collect();
+        credits.sort();
+        let place: BTreeMap<RuleId, RuleId> = self
+            .rules
+            .iter()
+            .filter_map(|(id, credit)| {
+                let at = credits.binary_search(credit).ok()?;
+                Some((*id, RuleId(u32::try_from(at).ok()?)))
+            })
+            .collect();
+        let mut members: BTreeMap<_, Vec<Prefix>> = BTreeMap::new();
+        for (prefix, identity) in &self.addresses {
+            members.entry(*identity).or_default().push(*prefix);
+        }
+        let mut points: BTreeMap<_, Vec<Point>> =
+            self.sets.keys().map(|id| (*id, Vec::new())).collect();
+        for (point, set) in &self.points {
+            points.entry(*set).or_default().push(point.clone());
+        }
+        let program = |class| {
+            let program: Option<&Arc<Program>> = self.programs.get(&class);
+            program.map(|p| p.rename(|rule| place.get(&rule).copied().unwrap_or(RuleId(u32::MAX))))
+        };
+        let mut sets: BTreeMap<_, _> = points
+            .iter()
+            .map(|(id, points)| {
+                let default = self.sets.get(id).and_then(|set| program(set.default));
+                (points.clone(), (default, BTreeMap::new()))
+            })
+            .collect();
+        for ((set, identity), class) in &self.classes {
+            let of = points.get(set).cloned().unwrap_or_default();
+            let who = members.get(identity).cloned().unwrap_or_default();
+            sets.entry(of)
+                .or_insert((None, BTreeMap::new()))
+                .1
+                .insert(who, program(*class));
+        }
+        Canonical {
+            interfaces: self.interfaces.clone(),
+            identities: members.into_values().collect(),
+            sets,
+            classes: self.programs.len(),
+            credits,
+        }
+    }
+}

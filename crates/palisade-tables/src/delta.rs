@@ -1,0 +1,78 @@
+//! What a flush changes: ordered steps, each one a transaction.
+
+use crate::{ClassId, Credit, IdentityId, Point, PolicySet, Program, RuleId, SetId, Tables};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use palisade_model::{Prefix, Str};
+
+/// One entry of one table: its new value, or `None` where it goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// An interface becomes ours, or is ours no more.
+    Interface(Str, bool),
+    /// The identity of an address or prefix.
+    Address(Prefix, Option<IdentityId>),
+    /// The policy set of a point.
+    Point(Point, Option<SetId>),
+    /// A policy set.
+    Set(SetId, Option<PolicySet>),
+    /// The class of an identity in a policy set.
+    Class(SetId, IdentityId, Option<ClassId>),
+    /// What a class stands for; only ever set when the class begins, and removed when it ends.
+    Program(ClassId, Option<Arc<Program>>),
+    /// What a rule number stands for.
+    Rule(RuleId, Option<Arc<Credit>>),
+}
+
+/// The phases of a flush, in order. After every step the executor waits until no packet is still
+/// between two lookups (a grace period), and only then makes the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Phase {
+    /// Rules, programs, sets and identities that are new, and addresses that move to identities
+    /// which still have the class they had. No verdict changes.
+    Split,
+    /// Verdicts change from allow to deny only.
+    Tighten,
+    /// The generation of established flows is raised: each is judged again at its next packet. The
+    /// step has no changes.
+    Revoke,
+    /// Verdicts change from deny to allow only.
+    Loosen,
+    /// Addresses move to the identities they keep. No verdict changes.
+    Merge,
+    /// What nothing refers to goes. No verdict changes.
+    Delete,
+}
+
+/// One transaction. Inside a step the changes are in an order in which each could be made alone:
+/// what is referred to comes before what refers to it, and goes after.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// What it is for.
+    pub phase: Phase,
+    /// What it changes.
+    pub changes: Vec<Change>,
+}
+
+/// Everything one flush changes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Delta {
+    /// The policy revision that is in force once the last step is done.
+    pub revision: u64,
+    /// The steps, phases in order, no empty ones (but for [`Phase::Revoke`]).
+    pub steps: Vec<Step>,
+}
+
+impl Delta {
+    /// Whether nothing changes.
+    pub fn is_empty(&self) -> bool {
+        self.steps.is_empty()
+    }
+
+    /// Makes every change in `tables`.
+    pub fn apply_to(&self, tables: &mut Tables) {
+        for change in self.steps.iter().flat_map(|step| &step.changes) {
+            tables.apply(change);
+        }
+    }
+}

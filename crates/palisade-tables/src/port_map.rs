@@ -1,0 +1,199 @@
+//! Total functions from a 16-bit number (a port, or an ICMP type and code) to a value.
+
+use alloc::vec::Vec;
+use palisade_model::PortRange;
+
+/// A total function over 0–65535, in canonical form: `entries` are sorted, disjoint, not mergeable
+/// and differ from `default`; `default` is the value of most numbers (of several, the one that
+/// starts lowest). Equal functions are equal values.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PortMap<T> {
+    entries: Vec<(PortRange, T)>,
+    default: T,
+}
+
+impl<T: Clone + Eq> PortMap<T> {
+    /// The same value everywhere.
+    pub fn constant(value: T) -> Self {
+        PortMap {
+            entries: Vec::new(),
+            default: value,
+        }
+    }
+
+    /// The function with these values, each up to and including the number where it ends. The ends
+    /// rise and the last is 65535; what is missing at the end continues the last value.
+    ///
+    /// Returns `None` for an empty list.
+    pub fn from_ends(segments: impl IntoIterator<Item = (u16, T)>) -> Option<Self> {
+        let mut merged: Vec<(PortRange, T)> = Vec::new();
+        let mut next: u32 = 0;
+        for (end, value) in segments {
+            if u32::from(end) < next {
+                continue;
+            }
+            match merged.last_mut() {
+                Some((range, last)) if *last == value => range.last = end,
+                _ => merged.push((
+                    PortRange {
+                        first: next as u16,
+                        last: end,
+                    },
+                    value,
+                )),
+            }
+            next = u32::from(end) + 1;
+        }
+        if let Some((range, _)) = merged.last_mut() {
+            range.last = u16::MAX;
+        }
+        let default = Self::most(&merged)?;
+        merged.retain(|(_, value)| *value != default);
+        Some(PortMap {
+            entries: merged,
+            default,
+        })
+    }
+
+    fn most(segments: &[(PortRange, T)]) -> Option<T> {
+        let mut totals: Vec<(&T, u32)> = Vec::new();
+        for (range, value) in segments {
+            let size = u32::from(range.last) - u32::from(range.first) + 1;
+            match totals.iter_mut().find(|(seen, _)| *seen == value) {
+                Some((_, total)) => *total += size,
+                None => totals.push((value, size)),
+            }
+        }
+        let mut best: Option<(&T, u32)> = None;
+        for (value, total) in totals {
+            if best.is_none_or(|(_, most)| total > most) {
+                best = Some((value, total));
+            }
+        }
+        best.map(|(value, _)| value.clone())
+    }
+
+    /// The value at a number.
+    pub fn at(&self, number: u16) -> &T {
+        let after = self
+            .entries
+            .partition_point(|(range, _)| range.first <= number);
+        match after.checked_sub(1).map(|i| &self.entries[i]) {
+            Some((range, value)) if range.contains(number) => value,
+            _ => &self.default,
+        }
+    }
+
+    /// Where the value differs from the default: sorted and disjoint.
+    pub fn entries(&self) -> &[(PortRange, T)] {
+        &self.entries
+    }
+
+    /// The value of all numbers that no entry covers.
+    pub fn default(&self) -> &T {
+        &self.default
+    }
+
+    /// The value, if it is the same everywhere.
+    pub fn as_constant(&self) -> Option<&T> {
+        self.entries.is_empty().then_some(&self.default)
+    }
+
+    /// Every maximal run of numbers with one value, in order, covering everything.
+    pub fn segments(&self) -> Vec<(PortRange, &T)> {
+        let mut out = Vec::with_capacity(self.entries.len() * 2 + 1);
+        let mut next: u32 = 0;
+        for (range, value) in &self.entries {
+            if u32::from(range.first) > next {
+                out.push((
+                    PortRange {
+                        first: next as u16,
+                        last: range.first - 1,
+                    },
+                    &self.default,
+                ));
+            }
+            out.push((*range, value));
+            next = u32::from(range.last) + 1;
+        }
+        if next <= u32::from(u16::MAX) {
+            out.push((
+                PortRange {
+                    first: next as u16,
+                    last: u16::MAX,
+                },
+                &self.default,
+            ));
+        }
+        out
+    }
+
+    /// The function that applies `f` to this one's value.
+    pub fn map<U: Clone + Eq>(&self, mut f: impl FnMut(&T) -> U) -> PortMap<U> {
+        let segments = self.segments();
+        let mapped = segments
+            .into_iter()
+            .map(|(range, value)| (range.last, f(value)));
+        PortMap::from_ends(mapped).unwrap_or_else(|| PortMap::constant(f(&self.default)))
+    }
+
+    /// The function that applies `f` to the values of both at each number.
+    pub fn zip<U: Clone + Eq, V: Clone + Eq>(
+        &self,
+        other: &PortMap<U>,
+        mut f: impl FnMut(&T, &U) -> V,
+    ) -> PortMap<V> {
+        let (a, b) = (self.segments(), other.segments());
+        let (mut i, mut j) = (0, 0);
+        let mut out = Vec::with_capacity(a.len() + b.len());
+        while let (Some((ra, va)), Some((rb, vb))) = (a.get(i), b.get(j)) {
+            let end = ra.last.min(rb.last);
+            out.push((end, f(va, vb)));
+            i += usize::from(ra.last == end);
+            j += usize::from(rb.last == end);
+        }
+        PortMap::from_ends(out)
+            .unwrap_or_else(|| PortMap::constant(f(&self.default, &other.default)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    #[test]
+    fn canonical_whatever_the_cut() {
+        let a = PortMap::from_ends(vec![(79, 0), (80, 1), (90, 0), (u16::MAX, 0)]).unwrap();
+        let b = PortMap::from_ends(vec![(10, 0), (79, 0), (80, 1), (u16::MAX, 0)]).unwrap();
+        assert_eq!(a, b);
+        assert_eq!(a.entries(), [(PortRange::single(80), 1)]);
+        assert_eq!((*a.at(80), *a.at(79), *a.at(81)), (1, 0, 0));
+        assert_eq!(
+            PortMap::from_ends(vec![(u16::MAX, 3)]).unwrap(),
+            PortMap::constant(3)
+        );
+        assert_eq!(PortMap::<u8>::from_ends(vec![]), None);
+    }
+
+    #[test]
+    fn default_is_the_value_of_most() {
+        let map =
+            PortMap::from_ends(vec![(99, 'a'), (199, 'b'), (299, 'a'), (u16::MAX, 'c')]).unwrap();
+        assert_eq!(*map.default(), 'c');
+        assert_eq!(map.segments().len(), 4);
+        let tie = PortMap::from_ends(vec![(0x7fff, 'x'), (0xffff, 'y')]).unwrap();
+        assert_eq!(*tie.default(), 'x');
+    }
+
+    #[test]
+    fn zip_and_map_agree_with_points() {
+        let a = PortMap::from_ends(vec![(9, 1), (19, 2), (0xffff, 3)]).unwrap();
+        let b = PortMap::from_ends(vec![(4, 10), (14, 20), (0xffff, 30)]).unwrap();
+        let sum = a.zip(&b, |x, y| x + y);
+        for n in [0, 4, 5, 9, 10, 14, 15, 19, 20, 0xffff] {
+            assert_eq!(*sum.at(n), a.at(n) + b.at(n));
+            assert_eq!(*a.map(|x| x % 2).at(n), a.at(n) % 2);
+        }
+    }
+}

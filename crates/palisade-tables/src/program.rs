@@ -1,0 +1,155 @@
+//! Programs: what a packet gets once its class is known.
+
+use crate::{PortMap, RuleId};
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use palisade_model::{L4, Protocol};
+
+/// Whether a direction is allowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Verdict {
+    /// It is denied.
+    Deny,
+    /// It is allowed.
+    Allow,
+}
+
+/// A verdict and the rules hit on the way: those that logged or passed, then the deciding one.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Cell {
+    /// What the packet gets.
+    pub verdict: Verdict,
+    /// Every rule that is credited with the packet, in the order they were met; the last decided.
+    pub hits: Vec<RuleId>,
+}
+
+/// The cells of one destination port (or ICMP type and code), by source port. Constant unless a rule
+/// tests source ports.
+pub type Values = PortMap<Cell>;
+
+/// A total function from what a transport header says to a [`Cell`].
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Program {
+    protocols: BTreeMap<Protocol, PortMap<Values>>,
+    default: Cell,
+}
+
+/// An ICMP type and code as the number that programs are keyed by: the first two bytes of the
+/// message.
+pub fn icmp_key(kind: u8, code: u8) -> u16 {
+    u16::from_be_bytes([kind, code])
+}
+
+impl Program {
+    /// The same cell for every packet.
+    pub fn constant(cell: Cell) -> Self {
+        Program {
+            protocols: BTreeMap::new(),
+            default: cell,
+        }
+    }
+
+    /// A program from its parts; protocols that say what the default says are left out.
+    ///
+    /// The number a protocol's function takes is the destination port where the protocol has ports,
+    /// [`icmp_key`] for ICMP and ICMPv6, and 0 for the others. Only protocols with ports may depend
+    /// on the source port.
+    pub fn new(protocols: BTreeMap<Protocol, PortMap<Values>>, default: Cell) -> Self {
+        let plain = PortMap::constant(PortMap::constant(default.clone()));
+        let protocols = protocols
+            .into_iter()
+            .filter(|(_, map)| *map != plain)
+            .collect();
+        Program { protocols, default }
+    }
+
+    /// The protocols that differ from the default.
+    pub fn protocols(&self) -> &BTreeMap<Protocol, PortMap<Values>> {
+        &self.protocols
+    }
+
+    /// The cell of every protocol that is not listed.
+    pub fn default(&self) -> &Cell {
+        &self.default
+    }
+
+    /// The cell of a packet.
+    pub fn at(&self, protocol: Protocol, l4: L4) -> &Cell {
+        let Some(map) = self.protocols.get(&protocol) else {
+            return &self.default;
+        };
+        match l4 {
+            L4::Ports {
+                source,
+                destination,
+            } => map.at(destination).at(source),
+            L4::Icmp { kind, code } => map.at(icmp_key(kind, code)).default(),
+            L4::None => map.at(0).default(),
+        }
+    }
+
+    /// The program that allows what both allow. Where verdicts agree or `other` denies, the cell is
+    /// `other`'s; where only `self` denies, the cell is `self`'s.
+    pub fn intersect(&self, other: &Program) -> Program {
+        self.zip(other, |mine, theirs| {
+            if mine.verdict < theirs.verdict {
+                mine.clone()
+            } else {
+                theirs.clone()
+            }
+        })
+    }
+
+    /// Whether everything this allows is allowed by `other` as well.
+    pub fn allows_no_more_than(&self, other: &Program) -> bool {
+        let mut holds = true;
+        self.zip(other, |mine, theirs| {
+            holds &= mine.verdict <= theirs.verdict;
+            mine.clone()
+        });
+        holds
+    }
+
+    /// The program that combines the cells of both, packet by packet.
+    fn zip(&self, other: &Program, mut f: impl FnMut(&Cell, &Cell) -> Cell) -> Program {
+        let default = f(&self.default, &other.default);
+        let mine = PortMap::constant(PortMap::constant(self.default.clone()));
+        let theirs = PortMap::constant(PortMap::constant(other.default.clone()));
+        let mut protocols = BTreeMap::new();
+        for protocol in self.protocols.keys().chain(other.protocols.keys()) {
+            if protocols.contains_key(protocol) {
+                continue;
+            }
+            let a = self.protocols.get(protocol).unwrap_or(&mine);
+            let b = other.protocols.get(protocol).unwrap_or(&theirs);
+            protocols.insert(*protocol, a.zip(b, |x, y| x.zip(y, &mut f)));
+        }
+        Program::new(protocols, default)
+    }
+
+    /// Calls `each` with every cell, the default first.
+    pub fn for_each_cell<'a>(&'a self, mut each: impl FnMut(&'a Cell)) {
+        each(&self.default);
+        for map in self.protocols.values() {
+            for values in map.entries().iter().map(|(_, v)| v).chain([map.default()]) {
+                values.entries().iter().for_each(|(_, cell)| each(cell));
+                each(values.default());
+            }
+        }
+    }
+
+    /// The same program with every rule renamed.
+    pub fn rename(&self, mut name: impl FnMut(RuleId) -> RuleId) -> Program {
+        let mut cell = |cell: &Cell| Cell {
+            verdict: cell.verdict,
+            hits: cell.hits.iter().map(|hit| name(*hit)).collect(),
+        };
+        let default = cell(&self.default);
+        let protocols = self
+            .protocols
+            .iter()
+            .map(|(protocol, map)| (*protocol, map.map(|values| values.map(&mut cell))))
+            .collect();
+        Program::new(protocols, default)
+    }
+}

@@ -1,0 +1,197 @@
+//! The tables themselves, and their numbers.
+
+use crate::{Change, Program};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::fmt;
+use core::net::IpAddr;
+use palisade_model::{Direction, Family, PolicyId, Prefix, RuleOrigin, Str};
+
+macro_rules! number {
+    ($(#[$doc:meta])* $name:ident, $letter:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub u32);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!($letter, "{}"), self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(self, f)
+            }
+        }
+    };
+}
+
+number!(
+    /// A set of addresses that no active policy can tell apart. Local to the node.
+    IdentityId, "i"
+);
+number!(
+    /// A policy set: the applicable rules of one direction, shared by every point that has the same.
+    SetId, "s"
+);
+number!(
+    /// A program, by number. Never stands for another program while it lives.
+    ClassId, "c"
+);
+number!(
+    /// Something that can be credited with a packet. Never stands for another while it lives.
+    RuleId, "r"
+);
+
+impl IdentityId {
+    /// The identity of every address without an entry: nothing that an active policy mentions.
+    pub const NOBODY: IdentityId = IdentityId(0);
+}
+
+/// Where a direction is judged: an endpoint's interface, and which of its own addresses is used.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Point {
+    /// The host-side interface.
+    pub interface: Str,
+    /// The endpoint's own address.
+    pub address: IpAddr,
+    /// Seen from the endpoint.
+    pub direction: Direction,
+}
+
+/// A policy set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PolicySet {
+    /// The class of every identity that has no entry of its own.
+    pub default: ClassId,
+}
+
+/// What a [`RuleId`] stands for: what a counter and a log line lead back to.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Credit {
+    /// A rule of a policy.
+    Rule {
+        /// The policy.
+        policy: PolicyId,
+        /// The direction it stands in.
+        direction: Direction,
+        /// Its place in the policy.
+        origin: RuleOrigin,
+    },
+    /// A rule of a profile.
+    ProfileRule {
+        /// The profile's name.
+        profile: Str,
+        /// The direction it stands in.
+        direction: Direction,
+        /// Its place in the profile.
+        origin: RuleOrigin,
+    },
+    /// A tier in which nothing matched, and which denies by default.
+    TierDefault {
+        /// The tier's name.
+        tier: Str,
+        /// The direction.
+        direction: Direction,
+        /// The policies that ask for default deny, in order.
+        policies: Vec<PolicyId>,
+    },
+    /// A profile that an endpoint names but that does not exist.
+    MissingProfile {
+        /// The profile's name.
+        profile: Str,
+        /// The direction.
+        direction: Direction,
+    },
+    /// No rule of any profile matched.
+    NoProfileMatch {
+        /// The direction.
+        direction: Direction,
+    },
+}
+
+impl Credit {
+    /// The direction that was judged.
+    pub fn direction(&self) -> Direction {
+        match self {
+            Credit::Rule { direction, .. }
+            | Credit::ProfileRule { direction, .. }
+            | Credit::TierDefault { direction, .. }
+            | Credit::MissingProfile { direction, .. }
+            | Credit::NoProfileMatch { direction } => *direction,
+        }
+    }
+}
+
+/// The decision tables. The fields are the whole content.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tables {
+    /// Whether packets that this host's own stack makes are judged on their way into its endpoints.
+    /// Where they are not, they pass: a kubelet's probes must reach its pods.
+    pub judge_host_traffic: bool,
+    /// The interfaces that are ours: what arrives or leaves there and has no point is denied.
+    pub interfaces: BTreeSet<Str>,
+    /// Address or prefix → identity; the longest prefix wins.
+    pub addresses: BTreeMap<Prefix, IdentityId>,
+    /// Judgement point → policy set.
+    pub points: BTreeMap<Point, SetId>,
+    /// The policy sets.
+    pub sets: BTreeMap<SetId, PolicySet>,
+    /// (policy set, identity) → class; absent: the set's default.
+    pub classes: BTreeMap<(SetId, IdentityId), ClassId>,
+    /// Class → program.
+    pub programs: BTreeMap<ClassId, Arc<Program>>,
+    /// What the rules named by programs stand for.
+    pub rules: BTreeMap<RuleId, Arc<Credit>>,
+}
+
+impl Tables {
+    /// The identity of an address: that of the longest prefix that holds it.
+    pub fn identity(&self, address: IpAddr) -> IdentityId {
+        let mut length = Family::of(address).bits();
+        loop {
+            if let Some(identity) = self.addresses.get(&Prefix::new(address, length)) {
+                return *identity;
+            }
+            match length.checked_sub(1) {
+                Some(shorter) => length = shorter,
+                None => return IdentityId::NOBODY,
+            }
+        }
+    }
+
+    /// The class of an identity in a policy set; `None` if there is no such set.
+    pub fn class(&self, set: SetId, identity: IdentityId) -> Option<ClassId> {
+        let default = self.sets.get(&set)?.default;
+        Some(
+            self.classes
+                .get(&(set, identity))
+                .copied()
+                .unwrap_or(default),
+        )
+    }
+
+    /// Takes in one change.
+    pub fn apply(&mut self, change: &Change) {
+        fn put<K: Ord + Clone, V: Clone>(map: &mut BTreeMap<K, V>, key: &K, value: &Option<V>) {
+            match value {
+                Some(value) => drop(map.insert(key.clone(), value.clone())),
+                None => drop(map.remove(key)),
+            }
+        }
+        match change {
+            Change::Interface(name, true) => drop(self.interfaces.insert(name.clone())),
+            Change::Interface(name, false) => drop(self.interfaces.remove(name)),
+            Change::Address(prefix, identity) => put(&mut self.addresses, prefix, identity),
+            Change::Point(point, set) => put(&mut self.points, point, set),
+            Change::Set(id, set) => put(&mut self.sets, id, set),
+            Change::Class(set, identity, class) => {
+                put(&mut self.classes, &(*set, *identity), class)
+            }
+            Change::Program(class, program) => put(&mut self.programs, class, program),
+            Change::Rule(rule, credit) => put(&mut self.rules, rule, credit),
+        }
+    }
+}
