@@ -1,1 +1,35 @@
 //! YAML and JSON documents whose every value knows its file, line and column.
+//!
+//! For: turning the text of a manifest or a dump into Kubernetes-shaped objects, in the reading
+//! that `kubectl` gives it, so that a later message can point at the very character it is about.
+//!
+//! Promises: no input makes it panic; no input makes it use more memory than [`Limits`] allow; a
+//! broken document loses neither the documents before it nor those after it; whatever was not
+//! read is named by a [`Problem`].
+//!
+//! Never: opens a file, guesses between two readings of one text, or knows what a policy is.
+
+mod build;
+mod describe;
+mod fault;
+mod field;
+mod json;
+mod limits;
+mod location;
+mod node;
+mod object;
+mod path;
+mod read;
+mod scalar;
+mod split;
+mod to_json;
+mod yaml;
+
+pub use field::{Field, FieldError, IntOrString, Mismatch};
+pub use limits::Limits;
+pub use location::{Location, Problem};
+pub use node::{Entry, Map, Node, Value};
+pub use object::{Objects, RawObject, objects};
+pub use path::FieldPath;
+pub use read::{Document, Reading, read};
+pub use to_json::to_json;

@@ -1,0 +1,368 @@
+//! A cursor over a value that knows its path, so that every refusal names field and place.
+
+use crate::describe::describe;
+use crate::location::{Location, Problem};
+use crate::node::{Map, Node, Value};
+use crate::path::FieldPath;
+use std::sync::Arc;
+
+/// A value together with the path that led to it.
+#[derive(Clone, Debug)]
+pub struct Field<'a> {
+    /// The value.
+    pub node: &'a Node,
+    /// The path from the object's root.
+    pub path: FieldPath,
+}
+
+/// What stands where Kubernetes allows a number or a text, as for ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IntOrString<'a> {
+    /// A whole number.
+    Int(i64),
+    /// A text.
+    String(&'a str),
+}
+
+/// A value is not what its field asks for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{location}: {}{mismatch}", prefix(.path))]
+pub struct FieldError {
+    /// Where the value is, or where the object is that lacks it.
+    pub location: Location,
+    /// The path of the field.
+    pub path: FieldPath,
+    /// How it fails.
+    pub mismatch: Mismatch,
+}
+
+/// How a value fails its field.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Mismatch {
+    /// The field has to be there, and not `null`.
+    #[error("is required, but missing")]
+    Missing,
+    /// The value is of another kind.
+    #[error("expected {expected}, found {found}")]
+    WrongType {
+        /// What the field asks for.
+        expected: &'static str,
+        /// What is there, in words.
+        found: String,
+    },
+    /// The number is outside of the field's range.
+    #[error("expected a number from {least} to {greatest}, found {found}")]
+    OutOfRange {
+        /// The least number that is allowed.
+        least: i64,
+        /// The greatest number that is allowed.
+        greatest: i64,
+        /// What is there, in words.
+        found: String,
+    },
+}
+
+/// The path as it stands before a reason; nothing for the root.
+fn prefix(path: &FieldPath) -> String {
+    if path.is_root() {
+        return String::new();
+    }
+    format!("{path}: ")
+}
+
+impl FieldError {
+    /// The error as a problem of `object`.
+    #[must_use]
+    pub fn into_problem(self, object: Option<String>) -> Problem {
+        Problem {
+            location: self.location,
+            object,
+            field: self.path.to_string(),
+            reason: self.mismatch.to_string(),
+        }
+    }
+}
+
+impl<'a> Field<'a> {
+    /// The root of an object.
+    #[must_use]
+    pub fn root(node: &'a Node) -> Self {
+        Self {
+            node,
+            path: FieldPath::root(),
+        }
+    }
+
+    /// Where the value is.
+    #[must_use]
+    pub fn location(&self) -> &'a Location {
+        &self.node.location
+    }
+
+    /// The field `key` of this object. A `null` is as good as absent, as it is to Kubernetes.
+    ///
+    /// # Errors
+    /// If this is not an object.
+    pub fn get(&self, key: &str) -> Result<Option<Field<'a>>, FieldError> {
+        let entry = self.as_map()?.entry(key);
+        Ok(entry
+            .filter(|entry| !entry.value.is_null())
+            .map(|entry| Field {
+                node: &entry.value,
+                path: self.path.key(Arc::clone(&entry.key)),
+            }))
+    }
+
+    /// The field `key` of this object, which has to be there and not `null`.
+    ///
+    /// # Errors
+    /// If this is not an object or has no such field.
+    pub fn require(&self, key: &str) -> Result<Field<'a>, FieldError> {
+        self.get(key)?.ok_or_else(|| FieldError {
+            location: self.node.location.clone(),
+            path: self.path.key(key),
+            mismatch: Mismatch::Missing,
+        })
+    }
+
+    /// The item `index` of this list, counted from 0.
+    ///
+    /// # Errors
+    /// If this is not a list or is too short.
+    pub fn index(&self, index: usize) -> Result<Field<'a>, FieldError> {
+        let path = self.path.index(index);
+        match self.as_list()?.get(index) {
+            Some(node) => Ok(Field { node, path }),
+            None => Err(FieldError {
+                location: self.node.location.clone(),
+                path,
+                mismatch: Mismatch::Missing,
+            }),
+        }
+    }
+
+    /// The items of this list.
+    ///
+    /// # Errors
+    /// If this is not a list.
+    pub fn items(&self) -> Result<Vec<Field<'a>>, FieldError> {
+        let items = self.as_list()?.iter().enumerate();
+        Ok(items
+            .map(|(index, node)| Field {
+                node,
+                path: self.path.index(index),
+            })
+            .collect())
+    }
+
+    /// The items of the list in the field `key`; none if there is no such field.
+    ///
+    /// # Errors
+    /// If this is not an object, or the field is not a list.
+    pub fn items_of(&self, key: &str) -> Result<Vec<Field<'a>>, FieldError> {
+        match self.get(key)? {
+            Some(list) => list.items(),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// The fields of this object with their keys, `null` ones included.
+    ///
+    /// # Errors
+    /// If this is not an object.
+    pub fn entries(&self) -> Result<Vec<(&'a str, Field<'a>)>, FieldError> {
+        let entries = self.as_map()?.iter();
+        Ok(entries
+            .map(|entry| {
+                let path = self.path.key(Arc::clone(&entry.key));
+                let node = &entry.value;
+                (&*entry.key, Field { node, path })
+            })
+            .collect())
+    }
+
+    /// The fields of this object whose keys are not in `known`, at the places of their keys.
+    ///
+    /// # Errors
+    /// If this is not an object.
+    pub fn unknown(&self, known: &[&str]) -> Result<Vec<(FieldPath, &'a Location)>, FieldError> {
+        let entries = self.as_map()?.iter();
+        Ok(entries
+            .filter(|entry| !known.contains(&&*entry.key))
+            .map(|entry| (self.path.key(Arc::clone(&entry.key)), &entry.location))
+            .collect())
+    }
+
+    /// Keys and texts of an object of texts, such as labels.
+    ///
+    /// # Errors
+    /// If this is not an object or one of its values is not text.
+    pub fn as_string_map(&self) -> Result<Vec<(&'a str, &'a str)>, FieldError> {
+        let entries = self.entries()?.into_iter();
+        entries
+            .map(|(key, field)| field.as_str().map(|text| (key, text)))
+            .collect()
+    }
+
+    /// Texts of a list of texts.
+    ///
+    /// # Errors
+    /// If this is not a list or one of its items is not text.
+    pub fn as_string_list(&self) -> Result<Vec<&'a str>, FieldError> {
+        self.items()?.iter().map(Field::as_str).collect()
+    }
+
+    /// The object.
+    ///
+    /// # Errors
+    /// If this is not an object.
+    pub fn as_map(&self) -> Result<&'a Map, FieldError> {
+        self.node.as_map().ok_or_else(|| self.expected("an object"))
+    }
+
+    /// The list.
+    ///
+    /// # Errors
+    /// If this is not a list.
+    pub fn as_list(&self) -> Result<&'a [Node], FieldError> {
+        self.node.as_list().ok_or_else(|| self.expected("a list"))
+    }
+
+    /// The text.
+    ///
+    /// # Errors
+    /// If this is not text.
+    pub fn as_str(&self) -> Result<&'a str, FieldError> {
+        self.node.as_str().ok_or_else(|| self.expected("text"))
+    }
+
+    /// The boolean.
+    ///
+    /// # Errors
+    /// If this is not a boolean.
+    pub fn as_bool(&self) -> Result<bool, FieldError> {
+        self.node
+            .as_bool()
+            .ok_or_else(|| self.expected("true or false"))
+    }
+
+    /// The whole number.
+    ///
+    /// # Errors
+    /// If this is not a whole number of 64 bits.
+    pub fn as_i64(&self) -> Result<i64, FieldError> {
+        self.node
+            .as_i64()
+            .ok_or_else(|| self.expected("a whole number"))
+    }
+
+    /// The number, whole or not.
+    ///
+    /// # Errors
+    /// If this is not a number.
+    pub fn as_f64(&self) -> Result<f64, FieldError> {
+        match self.node.value {
+            Value::Float(value) => Ok(value),
+            #[allow(clippy::cast_precision_loss)]
+            Value::Int(value) => Ok(value as f64),
+            _ => Err(self.expected("a number")),
+        }
+    }
+
+    /// The whole number, from `least` to `greatest`.
+    ///
+    /// # Errors
+    /// If this is not a whole number of that range.
+    pub fn as_int_within(&self, least: i64, greatest: i64) -> Result<i64, FieldError> {
+        let value = self.as_i64()?;
+        if (least..=greatest).contains(&value) {
+            return Ok(value);
+        }
+        Err(FieldError {
+            location: self.node.location.clone(),
+            path: self.path.clone(),
+            mismatch: Mismatch::OutOfRange {
+                least,
+                greatest,
+                found: describe(self.node),
+            },
+        })
+    }
+
+    /// The whole number of 32 bits.
+    ///
+    /// # Errors
+    /// If this is not such a number.
+    pub fn as_i32(&self) -> Result<i32, FieldError> {
+        self.as_narrow(i32::MIN.into(), i32::MAX.into())
+    }
+
+    /// The whole number of 32 bits without sign.
+    ///
+    /// # Errors
+    /// If this is not such a number.
+    pub fn as_u32(&self) -> Result<u32, FieldError> {
+        self.as_narrow(0, u32::MAX.into())
+    }
+
+    /// The whole number of 16 bits without sign, as ports are.
+    ///
+    /// # Errors
+    /// If this is not such a number.
+    pub fn as_u16(&self) -> Result<u16, FieldError> {
+        self.as_narrow(0, u16::MAX.into())
+    }
+
+    /// The whole number of 8 bits without sign.
+    ///
+    /// # Errors
+    /// If this is not such a number.
+    pub fn as_u8(&self) -> Result<u8, FieldError> {
+        self.as_narrow(0, u8::MAX.into())
+    }
+
+    /// The number or text.
+    ///
+    /// # Errors
+    /// If this is neither a whole number nor text.
+    pub fn as_int_or_string(&self) -> Result<IntOrString<'a>, FieldError> {
+        match &self.node.value {
+            Value::Int(value) => Ok(IntOrString::Int(*value)),
+            Value::String(text) => Ok(IntOrString::String(text)),
+            _ => Err(self.expected("a whole number or text")),
+        }
+    }
+
+    /// The value in words, for a message: `the number 64 (written `0x40`)`.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        describe(self.node)
+    }
+
+    /// A problem of `object` at this value.
+    #[must_use]
+    pub fn problem(&self, object: Option<String>, reason: impl Into<String>) -> Problem {
+        Problem {
+            location: self.node.location.clone(),
+            object,
+            field: self.path.to_string(),
+            reason: reason.into(),
+        }
+    }
+
+    fn as_narrow<T: TryFrom<i64>>(&self, least: i64, greatest: i64) -> Result<T, FieldError> {
+        let value = self.as_int_within(least, greatest)?;
+        T::try_from(value).map_err(|_| self.expected("a whole number"))
+    }
+
+    fn expected(&self, expected: &'static str) -> FieldError {
+        FieldError {
+            location: self.node.location.clone(),
+            path: self.path.clone(),
+            mismatch: Mismatch::WrongType {
+                expected,
+                found: describe(self.node),
+            },
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! The bounds that keep any input from taking more than its share.
+
+/// What one [`read`](crate::read) may consume. Going over one ends the reading of that file with
+/// a [`Problem`](crate::Problem) that names the bound.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of one file.
+    pub file_bytes: usize,
+    /// Documents in one file; empty ones count.
+    pub documents: usize,
+    /// How deep lists and objects may nest. Never taken as more than 512, because values are
+    /// compared, copied and dropped recursively.
+    pub depth: usize,
+    /// Values written in one file, over all its documents.
+    pub nodes: usize,
+    /// Values that come to be by copying what an anchor stands for, over all documents.
+    pub alias_nodes: usize,
+    /// Objects of one file, the items of its lists included.
+    pub objects: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            file_bytes: 64 << 20,
+            documents: 100_000,
+            depth: 128,
+            nodes: 8_000_000,
+            alias_nodes: 200_000,
+            objects: 500_000,
+        }
+    }
+}
+
+impl Limits {
+    pub(crate) const DEEPEST: usize = 512;
+
+    pub(crate) fn effective_depth(&self) -> usize {
+        self.depth.min(Self::DEEPEST)
+    }
+}

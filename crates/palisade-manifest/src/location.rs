@@ -1,0 +1,64 @@
+//! Where a value stands, and what is wrong with it there.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// A place in a file.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Location {
+    /// The file's name, as the caller gave it.
+    pub file: Arc<str>,
+    /// The line, counted from 1.
+    pub line: u32,
+    /// The column in characters, counted from 1.
+    pub column: u32,
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}", self.file, self.line, self.column)
+    }
+}
+
+/// One thing that is wrong with an input: where, in which object and field, and why.
+///
+/// A value, not an `Error`: problems are collected and shown together, and one of them does not
+/// stop the reading of what is sound.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Problem {
+    /// Where it is.
+    pub location: Location,
+    /// The object it is in, as `Kind namespace/name`, as far as that could be read.
+    pub object: Option<String>,
+    /// The path of the field, `spec.ingress[0].from[1]`; empty for the whole document.
+    pub field: String,
+    /// What is wrong, in words for the one who wrote the file.
+    pub reason: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.location)?;
+        if !self.field.is_empty() {
+            write!(f, "{}: ", self.field)?;
+        }
+        f.write_str(&self.reason)
+    }
+}
+
+/// A place without its file; what the scanners count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Position {
+    pub(crate) line: u32,
+    pub(crate) column: u32,
+}
+
+impl Position {
+    pub(crate) fn in_file(self, file: &Arc<str>) -> Location {
+        Location {
+            file: Arc::clone(file),
+            line: self.line,
+            column: self.column,
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! Values that know where they were written.
+
+use crate::location::Location;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// A value and its place.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Node {
+    /// Where the value begins. What an alias brought in keeps the place of its anchor.
+    pub location: Location,
+    /// The value.
+    pub value: Value,
+    /// What the file says, for a scalar that was read as something other than text (the number
+    /// 64 may be written `0x40`, the boolean `true` may be written `on`).
+    pub source_text: Option<Arc<str>>,
+}
+
+/// What a value is, as JSON knows it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// `null`, or nothing written at all.
+    Null,
+    /// A boolean.
+    Bool(bool),
+    /// A whole number. One that is written as a decimal fraction (`80.0`, `1e3`) is here as well,
+    /// because it reaches a Kubernetes object as a whole number.
+    Int(i64),
+    /// Any other number; never infinite, never NaN.
+    Float(f64),
+    /// Text.
+    String(Arc<str>),
+    /// A list.
+    List(Vec<Node>),
+    /// An object.
+    Map(Map),
+}
+
+impl Node {
+    /// The field `key`, if this is an object that has it.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<&Node> {
+        self.as_map()?.get(key)
+    }
+
+    /// The item `index`, if this is a list that is long enough.
+    #[must_use]
+    pub fn index(&self, index: usize) -> Option<&Node> {
+        self.as_list()?.get(index)
+    }
+
+    /// The text, if it is text.
+    #[must_use]
+    pub fn as_str(&self) -> Option<&str> {
+        match &self.value {
+            Value::String(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The boolean, if it is one.
+    #[must_use]
+    pub fn as_bool(&self) -> Option<bool> {
+        match self.value {
+            Value::Bool(value) => Some(value),
+            _ => None,
+        }
+    }
+
+    /// The whole number, if it is one.
+    #[must_use]
+    pub fn as_i64(&self) -> Option<i64> {
+        match self.value {
+            Value::Int(value) => Some(value),
+            _ => None,
+        }
+    }
+
+    /// The items, if it is a list.
+    #[must_use]
+    pub fn as_list(&self) -> Option<&[Node]> {
+        match &self.value {
+            Value::List(items) => Some(items),
+            _ => None,
+        }
+    }
+
+    /// The object, if it is one.
+    #[must_use]
+    pub fn as_map(&self) -> Option<&Map> {
+        match &self.value {
+            Value::Map(map) => Some(map),
+            _ => None,
+        }
+    }
+
+    /// Whether it is `null`.
+    #[must_use]
+    pub fn is_null(&self) -> bool {
+        matches!(self.value, Value::Null)
+    }
+}
+
+/// The fields of an object in the order of the file, no key twice.
+#[derive(Clone, Debug, Default)]
+pub struct Map {
+    entries: Vec<Entry>,
+    /// Built once a scan of `entries` would be slower than a lookup.
+    index: Option<HashMap<Arc<str>, usize>>,
+}
+
+/// One field of an object.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    /// The key as text; what was written as a number or boolean is here as JSON would have it.
+    pub key: Arc<str>,
+    /// Where the key begins.
+    pub location: Location,
+    /// The value.
+    pub value: Node,
+}
+
+impl PartialEq for Map {
+    fn eq(&self, other: &Self) -> bool {
+        self.entries == other.entries
+    }
+}
+
+/// From how many fields on a map keeps an index.
+const INDEXED_FROM: usize = 24;
+
+impl Map {
+    /// An object without fields.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The value of the field `key`.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<&Node> {
+        self.entry(key).map(|entry| &entry.value)
+    }
+
+    /// The field `key` with the place of its key.
+    #[must_use]
+    pub fn entry(&self, key: &str) -> Option<&Entry> {
+        match &self.index {
+            Some(index) => index.get(key).and_then(|at| self.entries.get(*at)),
+            None => self.entries.iter().find(|entry| &*entry.key == key),
+        }
+    }
+
+    /// The fields in the order of the file; those of a merge key come last.
+    pub fn iter(&self) -> std::slice::Iter<'_, Entry> {
+        self.entries.iter()
+    }
+
+    /// How many fields there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Adds a field at the end.
+    ///
+    /// # Errors
+    /// Gives the entry back if its key is there already; the map is then as before.
+    pub fn insert(&mut self, entry: Entry) -> Result<(), Box<Entry>> {
+        if self.entry(&entry.key).is_some() {
+            return Err(Box::new(entry));
+        }
+        if let Some(index) = &mut self.index {
+            index.insert(Arc::clone(&entry.key), self.entries.len());
+        }
+        self.entries.push(entry);
+        if self.index.is_none() && self.entries.len() >= INDEXED_FROM {
+            let keys = self.entries.iter().enumerate();
+            self.index = Some(keys.map(|(at, e)| (Arc::clone(&e.key), at)).collect());
+        }
+        Ok(())
+    }
+
+    /// Takes the value of `key` out, leaving the other fields in their order.
+    pub(crate) fn take(&mut self, key: &str) -> Option<Node> {
+        let at = self.entries.iter().position(|entry| &*entry.key == key)?;
+        self.index = None;
+        Some(self.entries.remove(at).value)
+    }
+}
+
+impl IntoIterator for Map {
+    type Item = Entry;
+    type IntoIter = std::vec::IntoIter<Entry>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.entries.into_iter()
+    }
+}
+
+impl<'a> IntoIterator for &'a Map {
+    type Item = &'a Entry;
+    type IntoIter = std::slice::Iter<'a, Entry>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}

@@ -1,0 +1,319 @@
+//! Documents to Kubernetes objects: lists unfolded, each object with its name.
+
+use crate::describe::describe;
+use crate::field::{Field, FieldError};
+use crate::limits::Limits;
+use crate::location::{Location, Problem};
+use crate::node::{Map, Node, Value};
+use crate::path::FieldPath;
+use crate::read::Reading;
+use std::fmt;
+
+/// How deep lists may stand in lists.
+const LIST_DEPTH: usize = 4;
+
+/// An object as it was written, with what tells it apart from others.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RawObject {
+    /// `apiVersion`; that of the list, if the object is an item of a typed list and has none.
+    pub api_version: String,
+    /// `kind`; that of the list without `List`, if the object is an item of a typed list and has
+    /// none.
+    pub kind: String,
+    /// `metadata.namespace`, if there is one; never a default.
+    pub namespace: Option<String>,
+    /// `metadata.name`.
+    pub name: String,
+    /// `metadata.uid`, if there is one.
+    pub uid: Option<String>,
+    /// The object.
+    pub root: Node,
+    /// Where it begins.
+    pub location: Location,
+}
+
+/// The objects of one reading, and everything that was wrong with it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Objects {
+    /// The objects in the order of the file.
+    pub objects: Vec<RawObject>,
+    /// The problems of the reading, then those of its objects.
+    pub problems: Vec<Problem>,
+}
+
+impl RawObject {
+    /// A cursor at the object's root.
+    #[must_use]
+    pub fn field(&self) -> Field<'_> {
+        Field::root(&self.root)
+    }
+
+    /// The API group; empty for the core group.
+    #[must_use]
+    pub fn group(&self) -> &str {
+        self.api_version
+            .split_once('/')
+            .map_or("", |(group, _)| group)
+    }
+
+    /// The version inside of the API group.
+    #[must_use]
+    pub fn version(&self) -> &str {
+        match self.api_version.split_once('/') {
+            Some((_, version)) => version,
+            None => &self.api_version,
+        }
+    }
+
+    /// `Kind namespace/name`, as [`Problem::object`] has it.
+    #[must_use]
+    pub fn reference(&self) -> String {
+        reference(&self.kind, self.namespace.as_deref(), Some(&self.name))
+    }
+
+    /// A problem of this object: at `field`, or at the object as a whole.
+    #[must_use]
+    pub fn problem(&self, error: FieldError) -> Problem {
+        error.into_problem(Some(self.reference()))
+    }
+}
+
+impl fmt::Display for RawObject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.reference())
+    }
+}
+
+/// `Kind namespace/name`, as much of it as is known.
+pub(crate) fn reference(kind: &str, namespace: Option<&str>, name: Option<&str>) -> String {
+    match (namespace, name) {
+        (Some(namespace), Some(name)) => format!("{kind} {namespace}/{name}"),
+        (None, Some(name)) => format!("{kind} {name}"),
+        (_, None) => kind.to_owned(),
+    }
+}
+
+/// The objects of `reading`, with the items of lists in the place of the lists.
+///
+/// An item of a typed list (`PodList`) that has no `kind` takes it from the list. What is not an
+/// object with `apiVersion`, `kind` and `metadata.name` is a problem, and takes nothing else with
+/// it.
+#[must_use]
+pub fn objects(reading: Reading, limits: &Limits) -> Objects {
+    let mut unfolding = Unfolding {
+        out: Objects {
+            objects: Vec::new(),
+            problems: reading.problems,
+        },
+        limit: limits.objects,
+        full: false,
+    };
+    for document in reading.documents {
+        let origin = Origin {
+            path: FieldPath::root(),
+            inherited: None,
+            lists: 0,
+        };
+        unfolding.object(document.root, &origin);
+    }
+    unfolding.out
+}
+
+/// Where an object comes from, if from a list.
+struct Origin {
+    path: FieldPath,
+    /// `apiVersion` and `kind` that a typed list gives to its items.
+    inherited: Option<(String, String)>,
+    lists: usize,
+}
+
+struct Unfolding {
+    out: Objects,
+    limit: usize,
+    full: bool,
+}
+
+impl Unfolding {
+    fn object(&mut self, mut root: Node, origin: &Origin) {
+        if self.full {
+            return;
+        }
+        let Value::Map(map) = &mut root.value else {
+            let found = describe(&root);
+            let reason = format!("expected an object with apiVersion and kind, found {found}");
+            return self.problem(&root.location, None, origin.path.to_string(), reason);
+        };
+        if let Some((api_version, kind)) = list_of(map) {
+            let items = map.take("items");
+            return self.list(&root.location, api_version, &kind, items, origin);
+        }
+        if self.out.objects.len() >= self.limit {
+            self.full = true;
+            let limit = self.limit;
+            let reason = format!("the file has more than {limit} objects; the rest is left out");
+            return self.problem(&root.location, None, origin.path.to_string(), reason);
+        }
+        match identify(root, origin) {
+            Ok(object) => self.out.objects.push(*object),
+            Err(problems) => self.out.problems.extend(problems),
+        }
+    }
+
+    fn list(
+        &mut self,
+        location: &Location,
+        api_version: Option<String>,
+        kind: &str,
+        items: Option<Node>,
+        origin: &Origin,
+    ) {
+        let path = origin.path.key("items");
+        if origin.lists >= LIST_DEPTH {
+            let reason = format!("lists stand in lists more than {LIST_DEPTH} deep");
+            let object = Some(kind.to_owned());
+            return self.problem(location, object, origin.path.to_string(), reason);
+        }
+        let items = match items {
+            None => return,
+            Some(node) if node.is_null() => return,
+            Some(node) => node,
+        };
+        let found = describe(&items);
+        let Value::List(nodes) = items.value else {
+            let reason = format!("expected a list, found {found}");
+            let object = Some(kind.to_owned());
+            return self.problem(&items.location, object, path.to_string(), reason);
+        };
+        let item_kind = kind.strip_suffix("List").filter(|kind| !kind.is_empty());
+        let inherited = api_version
+            .zip(item_kind)
+            .map(|(api_version, kind)| (api_version, kind.to_owned()));
+        let mut inside = Origin {
+            path: FieldPath::root(),
+            inherited,
+            lists: origin.lists + 1,
+        };
+        for (index, node) in nodes.into_iter().enumerate() {
+            inside.path = path.index(index);
+            self.object(node, &inside);
+        }
+    }
+
+    fn problem(
+        &mut self,
+        location: &Location,
+        object: Option<String>,
+        field: String,
+        reason: String,
+    ) {
+        self.out.problems.push(Problem {
+            location: location.clone(),
+            object,
+            field,
+            reason,
+        });
+    }
+}
+
+/// `apiVersion` and `kind` of a list. A kind that only ends in `List` is one if it has items and
+/// no spec, or nothing that names it: `AllowList` may be somebody's own kind.
+fn list_of(map: &Map) -> Option<(Option<String>, String)> {
+    let kind = map.get("kind")?.as_str()?;
+    let text = |node: &Node| node.as_str().map(str::to_owned);
+    let named = || {
+        map.get("metadata")
+            .and_then(|node| node.get("name"))
+            .is_some()
+    };
+    let is_list = match kind.strip_suffix("List")? {
+        "" => true,
+        _ => map.get("spec").is_none() && (map.get("items").is_some() || !named()),
+    };
+    is_list.then(|| (map.get("apiVersion").and_then(text), kind.to_owned()))
+}
+
+fn identify(root: Node, origin: &Origin) -> Result<Box<RawObject>, Vec<Problem>> {
+    let field = Field {
+        node: &root,
+        path: origin.path.clone(),
+    };
+    let mut errors = Vec::new();
+    let mut keep = |result: Result<&str, FieldError>| match result {
+        Ok(text) => Some(text.to_owned()),
+        Err(error) => {
+            errors.push(error);
+            None
+        }
+    };
+    let text = |key: &str| field.require(key).and_then(|field| filled(&field));
+    let (api_version, kind) = match &origin.inherited {
+        Some((api_version, kind)) => {
+            let own_kind = root.get("kind").is_some_and(|node| !node.is_null());
+            let own_version = root.get("apiVersion").is_some_and(|node| !node.is_null());
+            let same_kind = !own_kind || root.get("kind").and_then(Node::as_str) == Some(kind);
+            (
+                keep(if own_version || !same_kind {
+                    text("apiVersion")
+                } else {
+                    Ok(api_version)
+                }),
+                keep(if own_kind { text("kind") } else { Ok(kind) }),
+            )
+        }
+        None => (keep(text("apiVersion")), keep(text("kind"))),
+    };
+    let metadata = field.require("metadata");
+    let within = |key: &str| metadata.clone().and_then(|metadata| metadata.require(key));
+    let optional = |key: &str| match metadata.clone().and_then(|metadata| metadata.get(key)) {
+        Ok(Some(field)) => filled(&field).map(Some),
+        // Whatever is wrong with `metadata` is told once, by the name.
+        Ok(None) | Err(_) => Ok(None),
+    };
+    let name = keep(within("name").and_then(|name| filled(&name)));
+    let namespace = optional("namespace").unwrap_or_else(|error| {
+        keep(Err(error));
+        None
+    });
+    let uid = optional("uid").unwrap_or_else(|error| {
+        keep(Err(error));
+        None
+    });
+    let generated = name.is_none() && within("generateName").is_ok();
+    if let (Some(api_version), Some(kind), Some(name), true) =
+        (&api_version, &kind, &name, errors.is_empty())
+    {
+        return Ok(Box::new(RawObject {
+            api_version: api_version.clone(),
+            kind: kind.clone(),
+            namespace: namespace.map(str::to_owned),
+            name: name.clone(),
+            uid: uid.map(str::to_owned),
+            location: root.location.clone(),
+            root,
+        }));
+    }
+    let object = kind.map(|kind| reference(&kind, namespace, name.as_deref()));
+    let problems = errors.into_iter().map(|error| {
+        let mut problem = error.into_problem(object.clone());
+        if generated && problem.field.ends_with("metadata.name") {
+            problem.reason = "is required: the API server would make a name from generateName, \
+                              but a file has none"
+                .to_owned();
+        }
+        problem
+    });
+    Err(problems.collect())
+}
+
+/// Text that says something; an empty one is as good as missing.
+fn filled<'a>(field: &Field<'a>) -> Result<&'a str, FieldError> {
+    let text = field.as_str()?;
+    if text.is_empty() {
+        return Err(FieldError {
+            location: field.node.location.clone(),
+            path: field.path.clone(),
+            mismatch: crate::field::Mismatch::Missing,
+        });
+    }
+    Ok(text)
+}

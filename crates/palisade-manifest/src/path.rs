@@ -1,0 +1,83 @@
+//! The path of a field inside its object.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// The way from an object's root to one of its values, shown as `spec.ingress[0].from[1]`.
+///
+/// Steps are shared, so going one further copies nothing of the way so far.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FieldPath(Option<Arc<Step>>);
+
+#[derive(Debug, PartialEq, Eq)]
+struct Step {
+    parent: FieldPath,
+    to: Segment,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Segment {
+    Key(Arc<str>),
+    Index(usize),
+}
+
+impl FieldPath {
+    /// The path of the root itself.
+    #[must_use]
+    pub fn root() -> Self {
+        Self(None)
+    }
+
+    /// The path of the field `key` of this object.
+    #[must_use]
+    pub fn key(&self, key: impl Into<Arc<str>>) -> Self {
+        self.to(Segment::Key(key.into()))
+    }
+
+    /// The path of the item `index` of this list, counted from 0.
+    #[must_use]
+    pub fn index(&self, index: usize) -> Self {
+        self.to(Segment::Index(index))
+    }
+
+    /// Whether this is the root's path.
+    #[must_use]
+    pub fn is_root(&self) -> bool {
+        self.0.is_none()
+    }
+
+    fn to(&self, to: Segment) -> Self {
+        Self(Some(Arc::new(Step {
+            parent: self.clone(),
+            to,
+        })))
+    }
+}
+
+impl fmt::Display for FieldPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut steps = Vec::new();
+        let mut here = self;
+        while let Some(step) = &here.0 {
+            steps.push(&step.to);
+            here = &step.parent;
+        }
+        for (position, segment) in steps.iter().rev().enumerate() {
+            match segment {
+                Segment::Index(index) => write!(f, "[{index}]")?,
+                Segment::Key(key) if !is_plain(key) => write!(f, "[{}]", key.escape_debug())?,
+                Segment::Key(key) if position == 0 => f.write_str(key)?,
+                Segment::Key(key) => write!(f, ".{key}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a key can stand between dots without being taken for two keys.
+fn is_plain(key: &str) -> bool {
+    !key.is_empty()
+        && key
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-' || b == b'$')
+}

@@ -1,0 +1,113 @@
+//! Scans one YAML document into a [`Builder`].
+//!
+//! The syntax is `saphyr-parser`'s, through its event interface, which does not recurse; what
+//! scalars, anchors and merge keys mean is decided here and in [`crate::scalar`].
+
+use crate::build::{Builder, Found};
+use crate::fault::{Broken, Fault};
+use crate::location::Position;
+use crate::scalar::{MERGE_TAG, Scalar, resolve_plain, resolve_tagged};
+use saphyr_parser::{Event, Marker, Parser, ScalarStyle, Tag};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Reads the one document of `text`, whose first line is the file's line `first_line`.
+pub(crate) fn scan(text: &str, first_line: u32, builder: &mut Builder<'_>) -> Result<(), Broken> {
+    check_characters(text, first_line)?;
+    let mut last = Position {
+        line: first_line,
+        column: 1,
+    };
+    // The parser is other people's code and reads other people's files. Should it ever panic, one
+    // document is lost, with a problem that says so, and not the agent.
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        feed(text, first_line, builder, &mut last)
+    }));
+    outcome.unwrap_or_else(|_| Err(Broken::new(last, Fault::ParserFailed)))
+}
+
+fn feed(
+    text: &str,
+    first_line: u32,
+    builder: &mut Builder<'_>,
+    last: &mut Position,
+) -> Result<(), Broken> {
+    let mut seen = 0;
+    for event in Parser::new_from_str(text) {
+        let (event, span) = event.map_err(|error| {
+            let at = position(error.marker(), first_line);
+            let fault = Fault::YamlSyntax(error.info().to_owned());
+            builder.broken(at, fault)
+        })?;
+        let at = position(&span.start, first_line);
+        *last = at;
+        match event {
+            Event::Nothing | Event::StreamStart | Event::DocumentEnd => {}
+            Event::StreamEnd => break,
+            Event::DocumentStart(_) => {
+                seen += 1;
+                if seen > 1 {
+                    return Err(Broken::new(at, Fault::SecondDocument));
+                }
+            }
+            Event::Alias(anchor) => builder.alias(at, anchor)?,
+            Event::Scalar(text, style, anchor, tag) => {
+                let found = resolve(&text, style, tag.as_deref())
+                    .map_err(|fault| builder.broken(at, fault))?;
+                builder.scalar(at, anchor, found)?;
+            }
+            Event::SequenceStart(anchor, _) => builder.open_list(at, anchor)?,
+            Event::MappingStart(anchor, _) => builder.open_map(at, anchor)?,
+            Event::SequenceEnd | Event::MappingEnd => builder.close(at)?,
+        }
+    }
+    Ok(())
+}
+
+fn resolve(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Result<Found, Fault> {
+    let plain = style == ScalarStyle::Plain;
+    let (scalar, merge) = match tag {
+        Some(tag) => {
+            let tag = format!("{}{}", tag.handle, tag.suffix);
+            let merge = text == "<<" && tag == MERGE_TAG;
+            (resolve_tagged(&tag, text)?, merge)
+        }
+        None if plain => (resolve_plain(text), text == "<<"),
+        None => (Scalar::Text(text.into()), false),
+    };
+    let source = match scalar {
+        Scalar::Text(_) => None,
+        _ => Some(text.into()),
+    };
+    Ok(Found {
+        scalar,
+        source,
+        merge,
+    })
+}
+
+fn position(marker: &Marker, first_line: u32) -> Position {
+    let lines = u32::try_from(marker.line().saturating_sub(1)).unwrap_or(u32::MAX);
+    let column = u32::try_from(marker.col()).unwrap_or(u32::MAX);
+    Position {
+        line: first_line.saturating_add(lines),
+        column: column.saturating_add(1),
+    }
+}
+
+/// Refuses what go-yaml refuses, and what it takes for a line break while the parser here does
+/// not: a text that two readers split differently must not decide about packets.
+fn check_characters(text: &str, first_line: u32) -> Result<(), Broken> {
+    let suspect = |c: char| {
+        !matches!(c, '\t' | '\n' | '\r' | ' '..='~' | '\u{a0}'..='\u{2027}'
+            | '\u{202a}'..='\u{fefe}' | '\u{ff00}'..='\u{fffd}' | '\u{10000}'..)
+    };
+    let Some((at, character)) = text.char_indices().find(|(_, c)| suspect(*c)) else {
+        return Ok(());
+    };
+    let fault = match character {
+        '\u{85}' | '\u{2028}' | '\u{2029}' => Fault::ForeignLineBreak(character),
+        _ => Fault::ControlCharacter(character),
+    };
+    let at = crate::split::position_of(&text.as_bytes()[..at], first_line);
+    Err(Broken::new(at, fault))
+}
