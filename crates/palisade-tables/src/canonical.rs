@@ -18,13 +18,21 @@ pub struct Canonical {
     pub interfaces: BTreeSet<Str>,
     /// The groups of prefixes that share an identity.
     pub identities: BTreeSet<Vec<Prefix>>,
-    /// The groups of points that share a set, with the set's default program and its program for
-    /// each group of prefixes (only those that have an entry).
-    pub sets: BTreeMap<Vec<Point>, (Option<Program>, BTreeMap<Vec<Prefix>, Option<Program>>)>,
+    /// The groups of points that share a set, and what they get.
+    pub sets: BTreeMap<Vec<Point>, CanonicalSet>,
     /// The number of classes.
     pub classes: usize,
     /// The credits in use, sorted.
     pub credits: Vec<Arc<Credit>>,
+}
+
+/// What one policy set says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CanonicalSet {
+    /// The program of every identity without an entry; `None` where the set or program is missing.
+    pub default: Option<Program>,
+    /// The program of each group of prefixes that has an entry.
+    pub classes: BTreeMap<Vec<Prefix>, Option<Program>>,
 }
 
 impl Tables {
@@ -57,7 +65,13 @@ impl Tables {
             .iter()
             .map(|(id, points)| {
                 let default = self.sets.get(id).and_then(|set| program(set.default));
-                (points.clone(), (default, BTreeMap::new()))
+                (
+                    points.clone(),
+                    CanonicalSet {
+                        default,
+                        classes: BTreeMap::new(),
+                    },
+                )
             })
             .collect();
         for ((set, identity), class) in &self.classes {

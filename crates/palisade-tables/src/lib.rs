@@ -20,7 +20,7 @@ mod port_map;
 mod program;
 mod tables;
 
-pub use canonical::Canonical;
+pub use canonical::{Canonical, CanonicalSet};
 pub use delta::{Change, Delta, Phase, Step};
 pub use judge::{Judged, Packet, Seen};
 pub use port_map::PortMap;
