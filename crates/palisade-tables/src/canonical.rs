@@ -78,8 +78,8 @@ impl Tables {
             let of = points.get(set).cloned().unwrap_or_default();
             let who = members.get(identity).cloned().unwrap_or_default();
             sets.entry(of)
-                .or_insert((None, BTreeMap::new()))
-                .1
+                .or_default()
+                .classes
                 .insert(who, program(*class));
         }
         Canonical {
