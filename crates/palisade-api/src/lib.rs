@@ -1,1 +1,54 @@
-//! The wire types of the agent's socket.
+//! The wire types of the agent's socket: HTTP over a unix socket, JSON bodies, paths under `/v1`.
+//!
+//! The command line prints the same values with `-o json`. Every answer carries `apiVersion`, and
+//! the types only grow: a field once there keeps its name and meaning. Nothing here does IO.
+
+mod config;
+mod endpoint;
+mod error;
+mod identity;
+mod policy;
+mod status;
+mod workload;
+
+pub use config::{ConfigReport, ParameterReport};
+pub use endpoint::{AppliedPolicy, EndpointDetail, EndpointList, EndpointState, EndpointSummary};
+pub use error::ApiError;
+pub use identity::{IdentityList, IdentityReport};
+pub use policy::{Count, PolicyDetail, PolicyList, PolicySummary, RuleReport};
+pub use status::{
+    Conflict, DataplaneStatus, Flush, Health, Kept, ProblemReport, Repair, SourceStatus, Stage,
+    Status,
+};
+pub use workload::{WorkloadAdd, WorkloadAdded, WorkloadRemove, WorkloadRemoved};
+
+/// The version every answer carries as `apiVersion`.
+pub const API_VERSION: &str = "palisade.io/v1";
+
+/// Paths of the agent's API.
+pub mod path {
+    /// `GET`: [`crate::Status`].
+    pub const STATUS: &str = "/v1/status";
+    /// `GET`: [`crate::EndpointList`].
+    pub const ENDPOINTS: &str = "/v1/endpoints";
+    /// `GET`: [`crate::EndpointDetail`]; append `/{namespace}/{name}`.
+    pub const ENDPOINT: &str = "/v1/endpoints/{namespace}/{name}";
+    /// `GET`: [`crate::IdentityList`].
+    pub const IDENTITIES: &str = "/v1/identities";
+    /// `GET`: [`crate::PolicyList`].
+    pub const POLICIES: &str = "/v1/policies";
+    /// `GET`: [`crate::PolicyDetail`]; append `/{namespace}/{name}`.
+    pub const POLICY: &str = "/v1/policies/{namespace}/{name}";
+    /// `GET`: an explanation; query parameters as the command's flags.
+    pub const EXPLAIN: &str = "/v1/explain";
+    /// `POST`: [`crate::WorkloadAdd`] in, [`crate::WorkloadAdded`] out; `DELETE`:
+    /// [`crate::WorkloadRemove`] in, [`crate::WorkloadRemoved`] out.
+    pub const WORKLOADS: &str = "/v1/workloads";
+    /// `GET`: [`crate::ConfigReport`].
+    pub const CONFIG: &str = "/v1/config";
+}
+
+/// The value of `apiVersion`, for `#[serde(default)]` and constructors.
+pub fn api_version() -> String {
+    API_VERSION.to_owned()
+}

@@ -1,0 +1,176 @@
+//! The agent's state in one page.
+
+use serde::{Deserialize, Serialize};
+
+/// How the agent is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Health {
+    /// Not yet in sync; the kernel keeps what it had.
+    Starting,
+    /// Everything the source says is in the kernel.
+    Ready,
+    /// Something needs a person: see `reasons`.
+    Degraded,
+}
+
+/// What `palisade status` shows.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Status {
+    /// [`crate::API_VERSION`].
+    pub api_version: String,
+    /// How the agent is.
+    pub health: Health,
+    /// Why it is degraded, one sentence each.
+    pub reasons: Vec<String>,
+    /// Palisade's version.
+    pub version: String,
+    /// The agent's process.
+    pub pid: u32,
+    /// When it started, RFC 3339.
+    pub started: String,
+    /// The revision of the last accepted input.
+    pub revision: u64,
+    /// The revision that is real in the kernel.
+    pub realised: u64,
+    /// Endpoints of this host.
+    pub endpoints: usize,
+    /// Policies in force.
+    pub policies: usize,
+    /// Identities in the kernel.
+    pub identities: usize,
+    /// Where the input comes from.
+    pub source: SourceStatus,
+    /// The kernel side.
+    pub dataplane: DataplaneStatus,
+    /// The steps of the start, in order.
+    pub bootstrap: Vec<Stage>,
+    /// Objects whose last valid version stays in force.
+    pub kept: Vec<Kept>,
+    /// Addresses that several live objects claim.
+    pub conflicts: Vec<Conflict>,
+}
+
+/// The source of objects.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SourceStatus {
+    /// What kind of source.
+    pub kind: String,
+    /// Where it is.
+    pub location: String,
+    /// Whether the first whole reading is done.
+    pub in_sync: bool,
+    /// Files read.
+    pub files: usize,
+    /// Objects in force.
+    pub objects: usize,
+    /// What is wrong with the input.
+    pub problems: Vec<ProblemReport>,
+}
+
+/// Something wrong with the input.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ProblemReport {
+    /// The file.
+    pub file: String,
+    /// The line, from 1.
+    pub line: u32,
+    /// The column, from 1.
+    pub column: u32,
+    /// `error` or `warning`.
+    pub severity: String,
+    /// The object, where it could be told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub object: Option<String>,
+    /// The field.
+    pub field: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// One kernel flush.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Flush {
+    /// The revision it made real.
+    pub revision: u64,
+    /// Kernel objects and elements written.
+    pub writes: usize,
+    /// Milliseconds from the first write to the last acknowledgement.
+    pub millis: f64,
+}
+
+/// One repair of what somebody else changed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Repair {
+    /// When it was done, RFC 3339.
+    pub at: String,
+    /// Kernel objects and elements written.
+    pub writes: usize,
+    /// Milliseconds from the notification to the last acknowledgement.
+    pub millis: f64,
+}
+
+/// The kernel side.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DataplaneStatus {
+    /// Its name.
+    pub name: String,
+    /// The generation of established flows.
+    pub generation: u32,
+    /// What the start wrote: 0 on unchanged input.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start: Option<Flush>,
+    /// The last flush.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last: Option<Flush>,
+    /// The last repairs, newest last.
+    pub repairs: Vec<Repair>,
+    /// Drops that no rule decided: reason, packets, bytes.
+    pub drops: Vec<(String, u64, u64)>,
+    /// The last failure, if it has not been overcome.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// One step of the start.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Stage {
+    /// What it did.
+    pub name: String,
+    /// How long it took, in milliseconds.
+    pub millis: f64,
+}
+
+/// An object whose last valid version stays in force, because its current text is invalid.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Kept {
+    /// The object.
+    pub object: String,
+    /// When the version in force was read, RFC 3339; absent if there never was a valid one and the
+    /// object isolates what it selects.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<String>,
+    /// The hash of the version in force.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hash: Option<String>,
+}
+
+/// An address with several live claimants.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Conflict {
+    /// The address.
+    pub address: String,
+    /// Who has it.
+    pub owner: String,
+    /// Who else claims it.
+    pub others: Vec<String>,
+}
