@@ -1,1 +1,89 @@
-//! Sources of updates: a directory of manifests.
+//! Sources of updates: where objects come from, as one stream.
+//!
+//! A [`Source`] says everything it knows once, marks the moment it is in sync, and from then on says
+//! what changes. Whatever happens on the way (a broken file, a lost watch, a rescan), the sum of
+//! what it said is always what is in force. Sources never judge policy and never touch the kernel.
+
+use palisade_manifest::Problem;
+use palisade_model::Update;
+use std::ops::ControlFlow;
+
+/// Updates that belong together, and what the source now has to report.
+#[derive(Clone, Debug, Default)]
+pub struct Batch {
+    /// What changed, in any order.
+    pub updates: Vec<Update>,
+    /// Whether everything the source knows has now been said. Once true it stays true.
+    pub in_sync: bool,
+    /// What people should know about the input as it stands after this batch.
+    pub report: Report,
+}
+
+/// The state of a source's input.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Report {
+    /// Files (or other units) read.
+    pub files: usize,
+    /// Objects in force.
+    pub objects: usize,
+    /// What is wrong, by file and line.
+    pub problems: Vec<Flaw>,
+    /// Objects of which an earlier version, or an isolating stand-in, is in force.
+    pub kept: Vec<Kept>,
+    /// Objects that are none of our business, by `apiVersion kind`.
+    pub ignored: std::collections::BTreeMap<String, usize>,
+}
+
+/// A problem and how bad it is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Flaw {
+    /// Where and why.
+    pub problem: Problem,
+    /// Whether it keeps something from being in force (an error) or not (a warning).
+    pub error: bool,
+}
+
+/// An object whose current text is invalid.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// The object, as `Kind namespace/name`.
+    pub object: String,
+    /// When the version in force was read, in seconds since 1970; `None` where there never was a
+    /// valid one and the object isolates what it selects.
+    pub since: Option<u64>,
+    /// The hash of the version in force, in hexadecimal.
+    pub hash: Option<String>,
+}
+
+/// Where objects come from.
+pub trait Source: Send {
+    /// What kind of source this is, and where: for status.
+    fn describe(&self) -> (String, String);
+
+    /// Hands batches to `sink` until it breaks, or until the source's own stop handle is used.
+    ///
+    /// # Errors
+    /// Only what the source cannot go on from; everything else is a [`Flaw`] of a report.
+    fn run(&mut self, sink: &mut dyn FnMut(Batch) -> ControlFlow<()>) -> Result<(), SourceError>;
+}
+
+/// Why a source ended.
+#[derive(Debug)]
+pub struct SourceError {
+    /// What it was doing to what.
+    pub doing: String,
+    /// What went wrong.
+    pub cause: Box<dyn std::error::Error + Send + Sync>,
+}
+
+impl std::fmt::Display for SourceError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.doing)
+    }
+}
+
+impl std::error::Error for SourceError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&*self.cause)
+    }
+}
