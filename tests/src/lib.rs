@@ -1,1 +1,3 @@
-//! Workspace-level tests.
+//! Tests of the workspace as a whole; they live in `tests/`, beside this file.
+//!
+//! `tidy` holds the house rules: crate edges, purity, module docs, file length, orphans, names.

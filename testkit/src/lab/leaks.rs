@@ -2,6 +2,7 @@
 //!
 //! A namespace carries the process that made it, so that leftovers are told from labs in use.
 
+use std::fmt;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -15,6 +16,16 @@ pub enum Leak {
     Link(String),
     /// An nftables table in the namespace of the caller, with its family.
     Table(String),
+}
+
+impl fmt::Display for Leak {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Namespace(name) => write!(f, "namespace {name}"),
+            Self::Link(name) => write!(f, "link {name}"),
+            Self::Table(name) => write!(f, "table {name}"),
+        }
+    }
 }
 
 /// What is left of labs whose process is gone, and of Palisade in the caller's own namespace.

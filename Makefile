@@ -1,0 +1,48 @@
+# Every target first installs what it needs (scripts/setup), and says so. `make` alone lists them.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help demo test build bench bench-engine bench-datapath differential faults fmt lint fuzz setup
+
+export CASES KERNEL_CASES SEED FUZZ_SECONDS TARGET_NAME
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' Makefile
+
+setup: ## install what is missing: Debian packages, Rust
+	@scripts/setup
+
+demo: setup ## watch policy being enforced between real workloads (as root, by sudo)
+	@scripts/demo
+
+test: setup ## every ring of proof: house, pure, kernel, differential, faults
+	@scripts/test
+
+build: setup ## the palisade command, optimised: target/release/palisade
+	@scripts/cargo build --locked --release -p palisade
+
+bench: setup ## every bench; figures in target/bench.jsonl
+	@scripts/program bench --release --root -- all
+
+bench-engine: setup ## the engine's benches only
+	@scripts/program bench --release -- engine
+
+bench-datapath: setup ## the datapath's benches only (as root, by sudo)
+	@scripts/program bench --release --root -- datapath
+
+differential: setup ## oracle, tables and kernel on random cases (CASES=N KERNEL_CASES=N SEED=S)
+	@scripts/test differential
+
+faults: setup ## every named fault must be caught
+	@scripts/test faults
+
+fmt: setup ## format the code
+	@scripts/cargo fmt --all
+
+lint: ## format check, clippy, dependencies (installs cargo-deny)
+	@scripts/setup --lint
+	@scripts/lint
+
+fuzz: ## fuzz the parsers (FUZZ_SECONDS=60 each, TARGET_NAME=one; installs cargo-fuzz and nightly)
+	@scripts/setup --fuzz
+	@scripts/fuzz

@@ -1,0 +1,42 @@
+# Shared by the scripts of this folder; sourced, not run.
+#
+# Sets ROOT and TARGET, makes rustup's programs findable, and defines say, fail, as_root.
+
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+TARGET=${CARGO_TARGET_DIR:-$ROOT/target}
+TOOLS=$TARGET/tools
+cd "$ROOT"
+
+# rustup installs here and tells only new shells; sbin holds ip and nft, and is not on a user's PATH.
+for folder in "${CARGO_HOME:-${HOME:-/root}/.cargo}/bin" "$TOOLS/bin" /usr/local/sbin /usr/sbin /sbin; do
+    case ":$PATH:" in
+        *":$folder:"*) ;;
+        *) PATH=$PATH:$folder ;;
+    esac
+done
+export PATH
+
+say() { printf '\033[1m==> %s\033[0m\n' "$*"; }
+
+fail() {
+    printf '\033[1;31merror:\033[0m %s\n' "$*" >&2
+    exit 1
+}
+
+# Runs a command as root: directly, or by sudo with the environment kept.
+as_root() {
+    if [ "$(id -u)" = 0 ]; then
+        "$@"
+    elif command -v sudo >/dev/null; then
+        sudo -E env "PATH=$PATH" "$@"
+    else
+        fail "this needs root, and there is no sudo: run it as root ($*)"
+    fi
+}
+
+# What cargo runs test programs with, where they need root.
+root_runner() {
+    if [ "$(id -u)" != 0 ]; then
+        echo "sudo -E env PATH=$PATH"
+    fi
+}

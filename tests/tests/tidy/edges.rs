@@ -1,0 +1,259 @@
+//! Which crate may use which, and what the pure ones may use at all.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::code;
+
+/// The whole architecture: each crate and the crates of this workspace that it may use.
+/// Dependencies of tests alone are free, but for the last rule of [`forbidden`].
+const ALLOWED: &[(&str, &[&str])] = &[
+    ("palisade-model", &[]),
+    ("palisade-oracle", &["model"]),
+    ("palisade-tables", &["model"]),
+    ("palisade-engine", &["model", "tables"]),
+    ("palisade-nft", &["model", "tables"]),
+    ("palisade-manifest", &[]),
+    ("palisade-dialects", &["model", "manifest"]),
+    ("palisade-analysis", &["model", "oracle"]),
+    ("palisade-source", &["model", "manifest", "dialects", "sys"]),
+    ("palisade-sys", &[]),
+    ("palisade-dataplane", &["model", "tables", "nft", "sys"]),
+    ("palisade-api", &[]),
+    (
+        "palisade-agent",
+        &[
+            "model",
+            "oracle",
+            "tables",
+            "engine",
+            "nft",
+            "manifest",
+            "dialects",
+            "analysis",
+            "source",
+            "sys",
+            "dataplane",
+            "api",
+        ],
+    ),
+    (
+        "palisade",
+        &[
+            "model",
+            "oracle",
+            "tables",
+            "engine",
+            "nft",
+            "manifest",
+            "dialects",
+            "analysis",
+            "source",
+            "sys",
+            "dataplane",
+            "api",
+            "agent",
+        ],
+    ),
+];
+
+/// Crates for tests: they may use anything, and only tests may use them.
+const FOR_TESTS: [&str; 2] = ["palisade-testkit", "palisade-tests"];
+
+const PURE: [&str; 5] = ["model", "oracle", "tables", "engine", "nft"];
+
+/// Crates without IO, clocks or threads, which pure crates may use.
+const PURE_DEPENDENCIES: [&str; 8] = [
+    "bitflags",
+    "foldhash",
+    "hashbrown",
+    "indexmap",
+    "rustc-hash",
+    "serde",
+    "smallvec",
+    "thiserror",
+];
+
+/// What a package depends on outside its tests.
+#[derive(Debug)]
+pub(crate) struct Package {
+    pub(crate) name: String,
+    pub(crate) uses: Vec<String>,
+}
+
+/// The packages of `cargo metadata --no-deps`.
+pub(crate) fn packages(metadata: &Value) -> Vec<Package> {
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let packages = list(&metadata["packages"]);
+    assert!(!packages.is_empty(), "cargo metadata lists no package");
+    packages
+        .iter()
+        .map(|package| Package {
+            name: text(&package["name"]),
+            uses: list(&package["dependencies"])
+                .iter()
+                .filter(|dependency| dependency["kind"] != "dev")
+                .map(|dependency| text(&dependency["name"]))
+                .collect(),
+        })
+        .collect()
+}
+
+/// Edges that the architecture does not have.
+pub(crate) fn forbidden(packages: &[Package]) -> Vec<String> {
+    let allowed: BTreeMap<_, _> = ALLOWED.iter().copied().collect();
+    let mut complaints = Vec::new();
+    for package in packages {
+        let may = allowed.get(package.name.as_str());
+        if FOR_TESTS.contains(&package.name.as_str()) {
+            continue;
+        }
+        let Some(may) = may else {
+            complaints.push(format!("{} is not in the table of crates", package.name));
+            continue;
+        };
+        for used in package.uses.iter().filter(|used| is_ours(used)) {
+            let short = used.strip_prefix("palisade-").unwrap_or(used);
+            if !may.contains(&short) {
+                complaints.push(format!("{} must not use {used}", package.name));
+            }
+        }
+    }
+    complaints
+}
+
+fn is_ours(name: &str) -> bool {
+    name == "palisade" || name.starts_with("palisade-")
+}
+
+/// Dependencies of pure crates that might do IO.
+pub(crate) fn impure_dependencies(packages: &[Package]) -> Vec<String> {
+    let pure: BTreeSet<_> = PURE.iter().map(|name| format!("palisade-{name}")).collect();
+    let mut complaints = Vec::new();
+    for package in packages
+        .iter()
+        .filter(|package| pure.contains(&package.name))
+    {
+        for used in &package.uses {
+            if !is_ours(used) && !PURE_DEPENDENCIES.contains(&used.as_str()) {
+                complaints.push(format!("{} is pure and must not use {used}", package.name));
+            }
+        }
+    }
+    complaints
+}
+
+/// A pure crate that lets the standard library in.
+pub(crate) fn impure_source(path: &str, text: &str) -> Vec<String> {
+    let pure = PURE
+        .iter()
+        .any(|name| path.starts_with(&format!("crates/palisade-{name}/src/")));
+    if !pure {
+        return Vec::new();
+    }
+    let code = code::without_comments_and_strings(text);
+    let mut complaints = Vec::new();
+    if path.ends_with("/src/lib.rs") && !code.contains("#![no_std]") {
+        complaints.push(format!("{path}: a pure crate begins with #![no_std]"));
+    }
+    let lines: Vec<_> = code.lines().map(str::trim).collect();
+    for (at, line) in lines.iter().enumerate() {
+        let for_tests = at > 0 && lines[at - 1].starts_with("#[cfg(");
+        if line.contains("extern crate std") && !for_tests {
+            let number = at + 1;
+            complaints.push(format!(
+                "{path}:{number}: std outside tests in a pure crate"
+            ));
+        }
+    }
+    complaints
+}
+
+/// The files that cargo compiles from, as paths from the root.
+pub(crate) fn target_roots(metadata: &Value, root: &Path) -> Vec<String> {
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let relative = |path: &Value| {
+        let path = Path::new(path.as_str()?).strip_prefix(root).ok()?;
+        Some(path.display().to_string())
+    };
+    list(&metadata["packages"])
+        .iter()
+        .flat_map(|package| list(&package["targets"]))
+        .filter_map(|target| relative(&target["src_path"]))
+        .collect()
+}
+
+/// Locked packages that come from elsewhere than crates.io.
+pub(crate) fn foreign_sources(lock: &str) -> Vec<String> {
+    const CRATES_IO: &str = "source = \"registry+https://github.com/rust-lang/crates.io-index\"";
+    lock.lines()
+        .filter(|line| line.starts_with("source = ") && *line != CRATES_IO)
+        .map(|line| format!("Cargo.lock: {line}"))
+        .collect()
+}
+
+#[test]
+fn an_edge_against_the_flow_is_seen() {
+    let package = |name: &str, uses: &[&str]| Package {
+        name: name.to_owned(),
+        uses: uses.iter().map(|&used| used.to_owned()).collect(),
+    };
+    let packages = [
+        package("palisade-oracle", &["palisade-model", "serde"]),
+        package("palisade-tables", &["palisade-oracle", "tokio"]),
+        package("palisade-agent", &["palisade-testkit", "tokio"]),
+        package("palisade-tests", &["palisade-testkit"]),
+        package("palisade-new", &[]),
+    ];
+    assert_eq!(
+        forbidden(&packages),
+        [
+            "palisade-tables must not use palisade-oracle",
+            "palisade-agent must not use palisade-testkit",
+            "palisade-new is not in the table of crates",
+        ]
+    );
+    assert_eq!(
+        impure_dependencies(&packages),
+        ["palisade-tables is pure and must not use tokio"]
+    );
+}
+
+#[test]
+fn test_dependencies_are_free() {
+    let metadata = serde_json::json!({"packages": [{
+        "name": "palisade-model",
+        "dependencies": [
+            {"name": "palisade-testkit", "kind": "dev"},
+            {"name": "serde", "kind": null},
+            {"name": "cc", "kind": "build"},
+        ],
+    }]});
+    assert_eq!(packages(&metadata)[0].uses, ["serde", "cc"]);
+}
+
+#[test]
+fn std_in_a_pure_crate_is_seen() {
+    let path = "crates/palisade-engine/src/lib.rs";
+    assert_eq!(
+        impure_source(path, "//! #![no_std]\n").len(),
+        1,
+        "a comment is no attribute"
+    );
+    let fine = "#![no_std]\n#[cfg(test)]\nextern crate std;\n";
+    assert_eq!(impure_source(path, fine), [""; 0]);
+    let leaky = "#![no_std]\nextern crate std;\n";
+    assert_eq!(impure_source(path, leaky).len(), 1);
+    assert_eq!(impure_source("crates/palisade-sys/src/lib.rs", ""), [""; 0]);
+}
+
+#[test]
+fn a_git_dependency_is_seen() {
+    let registry = "source = \"registry+https://github.com/rust-lang/crates.io-index\"\n";
+    let git = "source = \"git+https://example.org/x#1\"\n";
+    assert_eq!(foreign_sources(registry), [""; 0]);
+    assert_eq!(foreign_sources(&format!("{registry}{git}")).len(), 1);
+}

@@ -1,0 +1,219 @@
+//! Rules about one file: its opening, its length, its name, what it must not say.
+
+use crate::code;
+
+/// No file is longer.
+const LONGEST: usize = 700;
+
+/// A file opens with `//!` and at least a sentence.
+pub(crate) fn module_docs(path: &str, text: &str) -> Vec<String> {
+    let docs: Vec<_> = text
+        .lines()
+        .skip_while(|line| line.trim().is_empty())
+        .map_while(|line| line.strip_prefix("//!"))
+        .collect();
+    let prose = docs.join(" ");
+    let sentence = prose.trim().len() >= 20 && prose.contains(['.', '!', '?', ':']);
+    complain(!sentence, || {
+        format!("{path}: does not open with a `//!` sentence saying what it is for")
+    })
+}
+
+/// A file that grew past [`LONGEST`] is to be split by what it is about.
+pub(crate) fn length(path: &str, text: &str) -> Vec<String> {
+    let lines = text.lines().count();
+    complain(lines > LONGEST, || {
+        format!("{path}: {lines} lines, more than {LONGEST}")
+    })
+}
+
+/// Nothing unfinished is committed, and a test that is switched off says why.
+pub(crate) fn left_for_later(path: &str, text: &str) -> Vec<String> {
+    let code = code::without_comments_and_strings(text);
+    let mut complaints = Vec::new();
+    for word in ["todo", "unimplemented"] {
+        for line in code::lines_with_word(&code, word) {
+            complaints.push(format!("{path}:{line}: {word}!"));
+        }
+    }
+    for (at, line) in text.lines().enumerate() {
+        let number = at + 1;
+        // In two halves, so that this file does not say it.
+        if line.contains(concat!("FIX", "ME")) {
+            complaints.push(format!("{path}:{number}: left for later"));
+        }
+        if line.trim_start().starts_with("#[ignore]") {
+            complaints.push(format!("{path}:{number}: ignored without a reason"));
+        }
+    }
+    complaints
+}
+
+/// `unsafe` is for the crate that speaks to the kernel.
+pub(crate) fn unsafe_outside_sys(path: &str, text: &str) -> Vec<String> {
+    if path.starts_with("crates/palisade-sys/") {
+        return Vec::new();
+    }
+    let code = code::without_comments_and_strings(text);
+    code::lines_with_word(&code, "unsafe")
+        .into_iter()
+        .map(|line| format!("{path}:{line}: unsafe outside palisade-sys"))
+        .collect()
+}
+
+/// A name that says nothing collects everything.
+pub(crate) fn drawer(path: &str) -> Vec<String> {
+    let odd = path
+        .split('/')
+        .map(|part| part.trim_end_matches(".rs"))
+        .any(|part| ["util", "utils", "helper", "helpers", "misc"].contains(&part));
+    complain(odd, || format!("{path}: named for nothing it is about"))
+}
+
+/// The crates between dialects and kernel speak of policies, not of who wrote them.
+pub(crate) fn dialect_names(path: &str, text: &str) -> Vec<String> {
+    let inner = ["engine", "tables", "nft", "dataplane", "sys"];
+    let concerns = |name: &&str| path.starts_with(&format!("crates/palisade-{name}/"));
+    if !inner.iter().any(|name| concerns(name)) {
+        return Vec::new();
+    }
+    let code = code::without_comments(text).to_lowercase();
+    let mut complaints = Vec::new();
+    for (at, line) in code.lines().enumerate() {
+        for dialect in ["kubernetes", "cilium", "calico"] {
+            if line.contains(dialect) {
+                let number = at + 1;
+                complaints.push(format!("{path}:{number}: names {dialect}"));
+            }
+        }
+    }
+    complaints
+}
+
+/// `kernel_*` are the tests that need root, and nothing else begins with a k: the runner tells the
+/// rings apart by that.
+pub(crate) fn kernel_names(path: &str, text: &str) -> Vec<String> {
+    let Some((_, inside)) = path.split_once("/tests/") else {
+        return Vec::new();
+    };
+    // Of a test in a folder, the folder is the test's name.
+    let name = inside.split('/').next().unwrap_or(inside);
+    let code = code::without_comments_and_strings(text);
+    let asks = !code::lines_with_word(&code, "need_root").is_empty();
+    let mut complaints = complain(asks && !name.starts_with("kernel_"), || {
+        format!("{path}: needs root, so its name begins with kernel_")
+    });
+    let alone = inside.ends_with(".rs") && (!inside.contains('/') || inside.ends_with("/main.rs"));
+    complaints.extend(complain(
+        alone && name.starts_with('k') && !name.starts_with("kernel_"),
+        || format!("{path}: only kernel_* tests begin with a k"),
+    ));
+    complaints.extend(complain(
+        alone && name.starts_with("kernel_") && !asks,
+        || format!("{path}: a kernel test asks need_root() first"),
+    ));
+    complaints
+}
+
+/// A ban that nobody can explain is lifted.
+pub(crate) fn bans_without_reason(clippy: &str) -> Vec<String> {
+    clippy
+        .lines()
+        .filter(|line| line.contains("path = ") && !line.contains("reason = \""))
+        .map(|line| format!("clippy.toml: no reason: {}", line.trim()))
+        .collect()
+}
+
+fn complain(wrong: bool, say: impl FnOnce() -> String) -> Vec<String> {
+    if wrong { vec![say()] } else { Vec::new() }
+}
+
+#[test]
+fn a_file_without_an_opening_is_seen() {
+    assert_eq!(
+        module_docs("x.rs", "//! What this file is for.\nfn a() {}"),
+        [""; 0]
+    );
+    for bad in [
+        "",
+        "fn a() {}",
+        "//! Short.",
+        "// Not a doc comment at all.",
+        "//!\n//!\n",
+    ] {
+        assert_eq!(module_docs("x.rs", bad).len(), 1, "{bad:?}");
+    }
+}
+
+#[test]
+fn a_long_file_is_seen() {
+    assert_eq!(length("x.rs", &"\n".repeat(LONGEST)), [""; 0]);
+    assert_eq!(length("x.rs", &"\n".repeat(LONGEST + 1)).len(), 1);
+}
+
+#[test]
+fn what_is_left_for_later_is_seen() {
+    let text = "// todo!\nfn a() { todo!() }\n#[ignore]\n#[ignore = \"slow\"]\nunimplemented!();\n";
+    let mut text = text.to_owned();
+    text.push_str(concat!("// FIX", "ME\n"));
+    let complaints = left_for_later("x.rs", &text);
+    let lines = ["x.rs:2", "x.rs:5", "x.rs:3", "x.rs:6"];
+    assert_eq!(complaints.len(), lines.len(), "{complaints:?}");
+    for (complaint, line) in complaints.iter().zip(lines) {
+        assert!(complaint.starts_with(line), "{complaint}");
+    }
+}
+
+#[test]
+fn misplaced_unsafe_code_is_seen() {
+    let text = "// unsafe\n#![deny(unsafe_code)]\nunsafe { x() }\n";
+    assert_eq!(
+        unsafe_outside_sys("crates/palisade-agent/src/a.rs", text).len(),
+        1
+    );
+    assert_eq!(
+        unsafe_outside_sys("crates/palisade-sys/src/a.rs", text),
+        [""; 0]
+    );
+}
+
+#[test]
+fn a_drawer_is_seen() {
+    assert_eq!(drawer("crates/a/src/utils.rs").len(), 1);
+    assert_eq!(drawer("crates/a/src/helpers/mod.rs").len(), 1);
+    assert_eq!(drawer("crates/a/src/utilisation.rs"), [""; 0]);
+}
+
+#[test]
+fn a_dialect_in_an_inner_crate_is_seen() {
+    let text = "/// As Kubernetes does.\nlet a = \"cilium\";\nstruct CalicoTier;\n";
+    assert_eq!(
+        dialect_names("crates/palisade-engine/src/a.rs", text).len(),
+        2
+    );
+    assert_eq!(
+        dialect_names("crates/palisade-dialects/src/a.rs", text),
+        [""; 0]
+    );
+}
+
+#[test]
+fn a_misnamed_kernel_test_is_seen() {
+    let asks = "if !need_root() { return; }";
+    assert_eq!(kernel_names("testkit/tests/kernel_lab.rs", asks), [""; 0]);
+    assert_eq!(kernel_names("testkit/tests/lab.rs", asks).len(), 1);
+    assert_eq!(kernel_names("testkit/tests/kernel_lab.rs", "").len(), 1);
+    assert_eq!(kernel_names("testkit/tests/knots.rs", "").len(), 1);
+    assert_eq!(
+        kernel_names("testkit/tests/kernel_a/main.rs", asks),
+        [""; 0]
+    );
+    assert_eq!(kernel_names("testkit/tests/kernel_a/part.rs", ""), [""; 0]);
+    assert_eq!(kernel_names("testkit/src/ring.rs", asks), [""; 0]);
+}
+
+#[test]
+fn a_ban_without_reason_is_seen() {
+    let clippy = "{ path = \"a\", reason = \"b\" }\n{ path = \"c\" }\n";
+    assert_eq!(bans_without_reason(clippy).len(), 1);
+}
