@@ -16,10 +16,17 @@ for folder in "${CARGO_HOME:-${HOME:-/root}/.cargo}/bin" "$TOOLS/bin" /usr/local
 done
 export PATH
 
-say() { printf '\033[1m==> %s\033[0m\n' "$*"; }
+# Bold on a terminal, plain in a log.
+if [ -t 1 ]; then
+    BOLD=$'\033[1m' PLAIN=$'\033[0m'
+else
+    BOLD='' PLAIN=''
+fi
+
+say() { printf '%s==> %s%s\n' "$BOLD" "$*" "$PLAIN"; }
 
 fail() {
-    printf '\033[1;31merror:\033[0m %s\n' "$*" >&2
+    printf '%serror:%s %s\n' "$BOLD" "$PLAIN" "$*" >&2
     exit 1
 }
 

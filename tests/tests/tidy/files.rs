@@ -74,7 +74,7 @@ pub(crate) fn drawer(path: &str) -> Vec<String> {
 pub(crate) fn dialect_names(path: &str, text: &str) -> Vec<String> {
     let inner = ["engine", "tables", "nft", "dataplane", "sys"];
     let concerns = |name: &&str| path.starts_with(&format!("crates/palisade-{name}/"));
-    if !inner.iter().any(|name| concerns(name)) {
+    if !inner.iter().any(concerns) {
         return Vec::new();
     }
     let code = code::without_comments(text).to_lowercase();
