@@ -1,0 +1,118 @@
+//! What every dialect does, and which one an object belongs to.
+
+use crate::kubernetes::Kubernetes;
+use crate::pending::Pending;
+use palisade_manifest::{Location, Problem, RawObject};
+use palisade_model::{Endpoint, Object, ObjectId, Policy};
+
+/// One language of policy objects.
+pub(crate) trait Dialect: Sync {
+    /// Reads an object, or leaves it to the next dialect. Decided by API group, version and kind.
+    fn read(&self, object: &RawObject) -> Option<Lowered>;
+
+    /// What to enforce in the place of an object that [`read`] refuses and that was never valid: a
+    /// policy that isolates what the object is about, in the directions it names. `None` for kinds
+    /// that do not isolate, and where the subject cannot be read.
+    fn isolate(&self, object: &RawObject) -> Option<Policy>;
+}
+
+/// Every dialect this build knows.
+const DIALECTS: [&dyn Dialect; 2] = [&Kubernetes, &Pending];
+
+/// One object, read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Lowered {
+    /// The object's name, with the namespace it has by default.
+    pub id: ObjectId,
+    /// Where it begins.
+    pub location: Location,
+    /// What it says. Empty if there are errors, for kinds no dialect reads, and for objects that
+    /// say nothing about policy (a pod on its node's network).
+    pub objects: Vec<Object>,
+    /// Why it cannot be taken: every reason, in the order of reading.
+    pub errors: Vec<Problem>,
+    /// What is taken, but is likely not meant.
+    pub warnings: Vec<Problem>,
+    /// Its kind (`ConfigMap.v1`, `Ingress.v1.networking.k8s.io`), if that is none of policy's.
+    pub ignored: Option<String>,
+    /// Whether it is a pod that ran to its end, and so has an endpoint that holds no address.
+    pub completed: bool,
+    /// The endpoint it would be if it did not use its node's network. Such a pod is the node, and
+    /// neither peer nor subject of policy.
+    pub on_host_network: Option<Endpoint>,
+}
+
+impl Lowered {
+    /// An object that says nothing (yet).
+    pub(crate) fn empty(id: ObjectId, object: &RawObject) -> Self {
+        Lowered {
+            id,
+            location: object.location.clone(),
+            objects: Vec::new(),
+            errors: Vec::new(),
+            warnings: Vec::new(),
+            ignored: None,
+            completed: false,
+            on_host_network: None,
+        }
+    }
+}
+
+/// Reads one object by the dialect it is written in.
+#[must_use]
+pub fn read(object: &RawObject) -> Lowered {
+    DIALECTS
+        .iter()
+        .find_map(|dialect| dialect.read(object))
+        .unwrap_or_else(|| ignore(object))
+}
+
+/// The policy to enforce in the place of an object that [`read`] refuses and that was never valid,
+/// if its kind isolates, its name is sound and its subject can be read.
+///
+/// A Kubernetes NetworkPolicy isolates the pods its podSelector selects. A podSelector with anything
+/// wrong in it is not read; one that is missing beside a field that may be its misspelling is not
+/// either; one that is missing otherwise selects every pod of the namespace, as in a valid policy.
+/// The directions are those of policyTypes; where these hold anything unreadable, or a field of the
+/// spec may be their misspelling, both; where they are missing, ingress, and egress as well if there
+/// is anything in `egress`.
+#[must_use]
+pub fn isolate(object: &RawObject) -> Option<Policy> {
+    DIALECTS.iter().find_map(|dialect| dialect.isolate(object))
+}
+
+/// The name of an object as it stands there; nothing is known of its kind.
+pub(crate) fn written_id(object: &RawObject) -> ObjectId {
+    ObjectId {
+        namespace: object.namespace.as_deref().map(Into::into),
+        name: object.name.as_str().into(),
+        group: object.group().into(),
+        kind: object.kind.as_str().into(),
+    }
+}
+
+/// `Kind.version.group`, as kubectl writes a kind in full.
+pub(crate) fn full_kind(object: &RawObject) -> String {
+    match object.group() {
+        "" => format!("{}.{}", object.kind, object.version()),
+        group => format!("{}.{}.{group}", object.kind, object.version()),
+    }
+}
+
+fn ignore(object: &RawObject) -> Lowered {
+    let mut lowered = Lowered::empty(written_id(object), object);
+    lowered.ignored = Some(full_kind(object));
+    if object.kind.ends_with("NetworkPolicy") {
+        lowered.warnings.push(Problem {
+            location: object.location.clone(),
+            object: Some(lowered.id.to_string()),
+            field: "apiVersion".to_owned(),
+            reason: format!(
+                "`{}` in API group `{}` is no kind that Palisade reads: it has no effect",
+                object.kind,
+                object.group()
+            ),
+        });
+    }
+    lowered
+}

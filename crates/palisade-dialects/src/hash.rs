@@ -1,0 +1,116 @@
+//! A number that tells contents apart.
+
+use palisade_manifest::{Node, Value};
+use std::fmt;
+
+/// Tells the contents of two objects apart: equal for the same values, whatever file, line, order
+/// of fields or spelling they were written in. The same in every run and build. Not made to resist
+/// someone who looks for two contents with one hash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ContentHash(pub u128);
+
+impl ContentHash {
+    /// The hash of a value.
+    #[must_use]
+    pub fn of(node: &Node) -> Self {
+        // Source: FNV-1a of 128 bits, its offset basis.
+        let mut hash = Fnv(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d);
+        hash.node(node);
+        ContentHash(hash.0)
+    }
+}
+
+impl fmt::Display for ContentHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+struct Fnv(u128);
+
+impl Fnv {
+    fn bytes(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            // Source: FNV-1a of 128 bits, its prime.
+            self.0 = (self.0 ^ u128::from(*byte)).wrapping_mul(0x0100_0000_0000_0000_0000_013b);
+        }
+    }
+
+    /// What kind of value comes, and how long it is: without both, `["a", "b"]` and `["ab"]` would
+    /// be one.
+    fn begin(&mut self, tag: u8, length: usize) {
+        self.bytes(&[tag]);
+        self.bytes(&(length as u64).to_le_bytes());
+    }
+
+    fn text(&mut self, text: &str) {
+        self.begin(b's', text.len());
+        self.bytes(text.as_bytes());
+    }
+
+    fn node(&mut self, node: &Node) {
+        match &node.value {
+            Value::Null => self.begin(b'n', 0),
+            Value::Bool(value) => self.begin(b'b', usize::from(*value)),
+            Value::Int(value) => {
+                self.begin(b'i', 0);
+                self.bytes(&value.to_le_bytes());
+            }
+            Value::Float(value) => {
+                self.begin(b'f', 0);
+                self.bytes(&value.to_bits().to_le_bytes());
+            }
+            Value::String(text) => self.text(text),
+            Value::List(items) => {
+                self.begin(b'l', items.len());
+                for item in items {
+                    self.node(item);
+                }
+            }
+            Value::Map(map) => {
+                let mut entries: Vec<_> = map.iter().collect();
+                entries.sort_by(|a, b| a.key.cmp(&b.key));
+                self.begin(b'm', entries.len());
+                for entry in entries {
+                    self.text(&entry.key);
+                    self.node(&entry.value);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use palisade_manifest::{Limits, read};
+
+    fn hash(text: &str) -> ContentHash {
+        let reading = read("x.yaml", text.as_bytes(), &Limits::default());
+        ContentHash::of(&reading.documents[0].root)
+    }
+
+    #[test]
+    fn equal_for_equal_content_and_only_then() {
+        assert_eq!(
+            hash("a: 1\nb: [p, q]"),
+            hash("{\"b\": [\"p\",\"q\"],\n\n \"a\": 1}")
+        );
+        let different = [
+            "a: [p, q]",
+            "a: [q, p]",
+            "a: [pq]",
+            "a: [p, [q]]",
+            "a: 1",
+            "a: '1'",
+            "a: true",
+            "a: ",
+            "a: {}",
+            "a: []",
+            "b: 1",
+            "a: 1.5",
+        ];
+        let hashes: std::collections::BTreeSet<_> = different.iter().map(|t| hash(t)).collect();
+        assert_eq!(hashes.len(), different.len());
+    }
+}

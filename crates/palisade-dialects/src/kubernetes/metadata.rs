@@ -1,0 +1,105 @@
+//! What stands under `metadata`.
+
+use crate::names;
+use crate::report::Report;
+use crate::timestamp;
+use palisade_manifest::Field;
+use palisade_model::{Labels, Owner, Str};
+
+/// The fields the API server knows under `metadata`, and one that older servers wrote.
+const KNOWN: &[&str] = &[
+    "name",
+    "generateName",
+    "namespace",
+    "selfLink",
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "labels",
+    "annotations",
+    "ownerReferences",
+    "finalizers",
+    "managedFields",
+    "clusterName",
+];
+
+/// Checks the metadata of a policy: its fields, its labels and its annotations.
+pub(super) fn check(root: &Field<'_>, report: &mut Report) {
+    let Some(metadata) = report.object(root, "metadata") else {
+        return;
+    };
+    report.only(&metadata, KNOWN);
+    labels(&metadata, "labels", report);
+    let Some(annotations) = report.object(&metadata, "annotations") else {
+        return;
+    };
+    for (key, field) in annotations.entries().unwrap_or_default() {
+        report.errors(&field, names::label_key(&key.to_lowercase()));
+        if !field.node.is_null() {
+            report.keep(field.as_str());
+        }
+    }
+}
+
+/// Labels, or another object of label keys and values. `null` is an empty value, as it is to the
+/// API server.
+pub(super) fn labels(of: &Field<'_>, key: &str, report: &mut Report) -> Labels {
+    let mut labels = Labels::new();
+    let Some(field) = report.object(of, key) else {
+        return labels;
+    };
+    for (key, field) in field.entries().unwrap_or_default() {
+        report.errors(&field, names::label_key(key));
+        let value = if field.node.is_null() {
+            Some("")
+        } else {
+            report.keep(field.as_str())
+        };
+        if let Some(value) = value {
+            report.errors(&field, names::label_value(value));
+            labels.insert(key.into(), value.into());
+        }
+    }
+    labels
+}
+
+/// The labels under `metadata` of an object or of a template.
+pub(super) fn labels_of(of: &Field<'_>, report: &mut Report) -> Labels {
+    match report.object(of, "metadata") {
+        Some(metadata) => labels(&metadata, "labels", report),
+        None => Labels::new(),
+    }
+}
+
+/// When the object was made, in seconds; 0 where that is not known.
+pub(super) fn created(root: &Field<'_>, report: &mut Report) -> u64 {
+    let Some(metadata) = report.object(root, "metadata") else {
+        return 0;
+    };
+    let Some((text, field)) = report.text(&metadata, "creationTimestamp") else {
+        return 0;
+    };
+    timestamp::seconds(text).unwrap_or_else(|| {
+        report.warn(&field, format!("{text:?} is not a time (RFC 3339)"));
+        0
+    })
+}
+
+/// The controlling owner. A node that owns a pod (as it does static ones) is no workload, so it is
+/// none.
+pub(super) fn owner(root: &Field<'_>, report: &mut Report) -> Option<Owner> {
+    let metadata = report.object(root, "metadata")?;
+    for reference in report.items(&metadata, "ownerReferences") {
+        let controls = report.child(&reference, "controller");
+        if controls.is_none_or(|field| field.node.as_bool() != Some(true)) {
+            continue;
+        }
+        let kind: Str = report.text(&reference, "kind")?.0.into();
+        let name: Str = report.text(&reference, "name")?.0.into();
+        return (&*kind != "Node").then_some(Owner { kind, name });
+    }
+    None
+}

@@ -1,0 +1,155 @@
+//! NetworkPolicy: whom it is about, in which directions, and its rules.
+//!
+//! The rules are those of the API server's defaulting and validation. What it takes with a doubt is
+//! taken here with a warning.
+
+use super::{Parts, Source, metadata, rule, selector};
+use crate::faults::{self, Fault};
+use crate::report::{Report, line_of};
+use palisade_manifest::Field;
+use palisade_model::{
+    Direction, DirectionRules, LabelKey, Object, Order, Policy, PolicyId, Precedence, Rule,
+    Selector, reserved, tier_name,
+};
+
+const KNOWN: &[&str] = &["apiVersion", "kind", "metadata", "spec", "status"];
+pub(super) const KNOWN_SPEC: &[&str] = &["podSelector", "policyTypes", "ingress", "egress"];
+
+/// Reads a NetworkPolicy.
+pub(super) fn read(source: &Source<'_>, report: &mut Report) -> Option<Parts> {
+    let root = &source.root;
+    report.only(root, KNOWN);
+    metadata::check(root, report);
+    let Some(spec) = report.child(root, "spec") else {
+        report.warn(
+            root,
+            "there is no `spec`: this isolates every pod of the namespace from ingress",
+        );
+        let policy = lowered(source, Selector::all(), (Some(Vec::new()), None));
+        return Some(Object::Policy(policy).into());
+    };
+    report.keep(spec.as_map())?;
+    report.only(&spec, KNOWN_SPEC);
+    let subject = subject(&spec, report);
+    let ingress = rule::list(&spec, Direction::Ingress, source, report);
+    let egress = rule::list(&spec, Direction::Egress, source, report);
+    let written = types(&spec, report);
+    let (isolates_ingress, isolates_egress) = directions(&written, &ingress, &egress);
+    for (isolates, rules, direction, name) in [
+        (isolates_ingress, &ingress, "ingress", "Ingress"),
+        (isolates_egress, &egress, "egress", "Egress"),
+    ] {
+        if let (false, false, Some(field)) =
+            (isolates, rules.is_empty(), report.child(&spec, direction))
+        {
+            report.warn(
+                &field,
+                format!("these rules have no effect: policyTypes does not name {name}"),
+            );
+        }
+    }
+    let (ingress, egress) = if faults::on(Fault::EgressRulesReadAsIngress) {
+        (egress, ingress)
+    } else {
+        (ingress, egress)
+    };
+    let rules = (
+        isolates_ingress.then_some(ingress),
+        isolates_egress.then_some(egress),
+    );
+    Some(Object::Policy(lowered(source, subject, rules)).into())
+}
+
+/// The pods the policy is about, by their own labels; all where there is no podSelector.
+fn subject(spec: &Field<'_>, report: &mut Report) -> Selector {
+    let selector = match report.child(spec, "podSelector") {
+        Some(field) => selector::read(&field, LabelKey::own, report),
+        None => Selector::all(),
+    };
+    if faults::on(Fault::EmptyPodSelectorSelectsNothing) && selector == Selector::all() {
+        return Selector::none();
+    }
+    selector
+}
+
+/// The directions that policyTypes names.
+pub(super) fn types(spec: &Field<'_>, report: &mut Report) -> Vec<Direction> {
+    let items = report.items(spec, "policyTypes");
+    if items.len() > 2
+        && let Some(field) = report.child(spec, "policyTypes")
+    {
+        report.error(&field, "at most two policyTypes: Ingress and Egress");
+    }
+    let mut directions = Vec::new();
+    for item in items {
+        let text = if item.node.is_null() {
+            Some("")
+        } else {
+            report.keep(item.as_str())
+        };
+        match text {
+            Some("Ingress") => directions.push(Direction::Ingress),
+            Some("Egress") => directions.push(Direction::Egress),
+            Some(other) => report.error(
+                &item,
+                format!("{other:?} is not a policy type: Ingress or Egress"),
+            ),
+            None => {}
+        }
+    }
+    directions
+}
+
+/// Whether the policy governs ingress and egress. Without policyTypes: ingress always, egress if
+/// there are egress rules.
+fn directions(written: &[Direction], ingress: &[Rule], egress: &[Rule]) -> (bool, bool) {
+    if !written.is_empty() {
+        return (
+            written.contains(&Direction::Ingress),
+            written.contains(&Direction::Egress),
+        );
+    }
+    (
+        !faults::on(Fault::PolicyTypesIngressDefaultLost) || !ingress.is_empty(),
+        !faults::on(Fault::PolicyTypesEgressDefaultLost) && !egress.is_empty(),
+    )
+}
+
+/// The one policy a NetworkPolicy is lowered to; rules of ingress and egress, where it governs them.
+pub(super) fn lowered(
+    source: &Source<'_>,
+    pods: Selector,
+    (ingress, egress): (Option<Vec<Rule>>, Option<Vec<Rule>>),
+) -> Policy {
+    let rules = |rules: Option<Vec<Rule>>| {
+        rules.map(|rules| DirectionRules {
+            default_deny: true,
+            rules,
+        })
+    };
+    Policy {
+        id: PolicyId {
+            object: source.id.clone(),
+            part: 0,
+        },
+        tier: tier_name::DEFAULT.into(),
+        precedence: Precedence {
+            order: Order::At(1000.0),
+            rank: 1,
+        },
+        subject: Selector::and([workload(), of_namespace(source), pods]),
+        ingress: rules(ingress),
+        egress: rules(egress),
+        line: Some(line_of(&source.root)),
+    }
+}
+
+/// Pods and other attached workloads.
+pub(super) fn workload() -> Selector {
+    Selector::equals(LabelKey::reserved(reserved::KIND), reserved::KIND_WORKLOAD)
+}
+
+/// What lives in the object's own namespace.
+pub(super) fn of_namespace(source: &Source<'_>) -> Selector {
+    Selector::equals(LabelKey::reserved(reserved::NAMESPACE), source.namespace())
+}

@@ -1,0 +1,113 @@
+//! Label selectors: matchLabels and matchExpressions.
+
+use super::metadata;
+use crate::faults::{self, Fault};
+use crate::names;
+use crate::report::Report;
+use palisade_manifest::Field;
+use palisade_model::{LabelKey, Selector, Str};
+
+const KNOWN: &[&str] = &["matchLabels", "matchExpressions"];
+const KNOWN_EXPRESSION: &[&str] = &["key", "operator", "values"];
+
+/// Whose labels a selector tests: how a label's name becomes a key.
+pub(super) type KeyOf = fn(Str) -> LabelKey;
+
+/// Reads a label selector. Everything in it must hold; an empty one holds always. What is wrong is
+/// in the report, and the value is then of no use.
+pub(super) fn read(field: &Field<'_>, key_of: KeyOf, report: &mut Report) -> Selector {
+    if !report.is_object(field) {
+        return Selector::none();
+    }
+    report.only(field, KNOWN);
+    let mut parts = Vec::new();
+    for (name, value) in metadata::labels(field, "matchLabels", report) {
+        parts.push(Selector::equals(key_of(name), value));
+    }
+    for expression in report.items(field, "matchExpressions") {
+        let part = requirement(&expression, key_of, report);
+        if !faults::on(Fault::MatchExpressionsIgnored) {
+            parts.extend(part);
+        }
+    }
+    Selector::and(parts)
+}
+
+fn requirement(field: &Field<'_>, key_of: KeyOf, report: &mut Report) -> Option<Selector> {
+    if !report.is_object(field) {
+        return None;
+    }
+    report.only(field, KNOWN_EXPRESSION);
+    let key = match report.child(field, "key") {
+        None => {
+            report.error(field, "`key` is required, but missing");
+            None
+        }
+        Some(at) => report.keep(at.as_str()).map(|key| {
+            report.errors(&at, names::label_key(key));
+            key_of(key.into())
+        }),
+    };
+    let mut values: Vec<Str> = Vec::new();
+    let listed = report.items(field, "values");
+    for at in &listed {
+        let value = if at.node.is_null() {
+            Some("")
+        } else {
+            report.keep(at.as_str())
+        };
+        if let Some(value) = value {
+            report.errors(at, names::label_value(value));
+            values.push(value.into());
+        }
+    }
+    let Some(operator) = report.child(field, "operator") else {
+        report.error(field, "`operator` is required, but missing");
+        return None;
+    };
+    let text = report.keep(operator.as_str())?;
+    match text {
+        "In" | "NotIn" if listed.is_empty() => {
+            report.error(field, format!("`values` is required with operator {text}"));
+            return None;
+        }
+        "Exists" | "DoesNotExist" if !listed.is_empty() => {
+            report.error(
+                field,
+                format!("`values` must not be given with operator {text}"),
+            );
+            return None;
+        }
+        _ => {}
+    }
+    let test: fn(LabelKey, Vec<Str>) -> Selector = match text {
+        "In" => Selector::is_in,
+        "NotIn" => not_in,
+        "Exists" => exists,
+        "DoesNotExist" => |key, _| Selector::negate(Selector::has(key)),
+        _ => {
+            report.error(
+                &operator,
+                format!(
+                    "{text:?} is not an operator of selectors: In, NotIn, Exists or DoesNotExist"
+                ),
+            );
+            return None;
+        }
+    };
+    Some(test(key?, values))
+}
+
+fn not_in(key: LabelKey, values: Vec<Str>) -> Selector {
+    if faults::on(Fault::NotInAbsentFalse) {
+        return Selector::and([Selector::has(key.clone()), Selector::not_in(key, values)]);
+    }
+    Selector::not_in(key, values)
+}
+
+fn exists(key: LabelKey, _: Vec<Str>) -> Selector {
+    if faults::on(Fault::ExistsAsAlways) {
+        return Selector::all();
+    }
+    Selector::has(key)
+}

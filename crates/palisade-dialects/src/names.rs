@@ -1,0 +1,202 @@
+//! What Kubernetes takes for a name, a label key, a label value and a port name.
+//!
+//! Each check gives the reasons against a text, none if it is sound. The rules are those of the API
+//! server, so that what passes here would be accepted there.
+
+const LABEL_LENGTH: usize = 63;
+const SUBDOMAIN_LENGTH: usize = 253;
+const PORT_NAME_LENGTH: usize = 15;
+
+/// Reasons against a name in the form of a DNS label, as namespaces have it.
+pub(crate) fn dns_label(text: &str) -> Vec<String> {
+    let mut reasons = too_long(text, LABEL_LENGTH);
+    if !is_dns_label(text) {
+        reasons.push(if is_dns_subdomain(text) {
+            format!("{text:?} must not contain dots")
+        } else {
+            format!(
+                "{text:?} is not a DNS label: lower case letters, digits and '-', with a letter or \
+                 digit first and last"
+            )
+        });
+    }
+    reasons
+}
+
+/// Reasons against a name in the form of a DNS subdomain, as most objects have it.
+pub(crate) fn dns_subdomain(text: &str) -> Vec<String> {
+    let mut reasons = too_long(text, SUBDOMAIN_LENGTH);
+    if !is_dns_subdomain(text) {
+        reasons.push(format!(
+            "{text:?} is not a DNS subdomain: lower case letters, digits, '-' and '.', with a letter \
+             or digit first and last in every part"
+        ));
+    }
+    reasons
+}
+
+/// Reasons against a label key: a name, or a DNS subdomain, a slash and a name.
+pub(crate) fn label_key(text: &str) -> Vec<String> {
+    let (prefix, name) = match text.split_once('/') {
+        None => (None, text),
+        Some((_, name)) if name.contains('/') => {
+            return vec![format!(
+                "{text:?} is not a label key: it has more than one slash"
+            )];
+        }
+        Some((prefix, name)) => (Some(prefix), name),
+    };
+    let mut reasons = Vec::new();
+    match prefix {
+        Some("") => reasons.push(format!(
+            "{text:?} is not a label key: there is nothing before the slash"
+        )),
+        Some(prefix) => reasons.extend(
+            dns_subdomain(prefix)
+                .into_iter()
+                .map(|reason| format!("the label key's prefix {reason}")),
+        ),
+        None => {}
+    }
+    if name.is_empty() {
+        reasons.push(format!("{text:?} is not a label key: its name is empty"));
+        return reasons;
+    }
+    reasons.extend(too_long(name, LABEL_LENGTH));
+    if !is_label_text(name) {
+        reasons.push(format!(
+            "{text:?} is not a label key: letters, digits, '-', '_' and '.', with a letter or digit \
+             first and last"
+        ));
+    }
+    reasons
+}
+
+/// Reasons against a label value.
+pub(crate) fn label_value(text: &str) -> Vec<String> {
+    let mut reasons = too_long(text, LABEL_LENGTH);
+    if !text.is_empty() && !is_label_text(text) {
+        reasons.push(format!(
+            "{text:?} is not a label value: letters, digits, '-', '_' and '.', with a letter or \
+             digit first and last, or nothing"
+        ));
+    }
+    reasons
+}
+
+/// Reasons against a port name: what IANA takes for a service name, in lower case.
+pub(crate) fn port_name(text: &str) -> Vec<String> {
+    if text.is_empty() {
+        return vec!["a port name must not be empty".to_owned()];
+    }
+    let mut reasons = too_long(text, PORT_NAME_LENGTH);
+    if text.bytes().all(|b| b.is_ascii_digit()) {
+        reasons.push(format!(
+            "{text:?} is text of digits only: a port name has a letter, and a port number is \
+             written without quotes"
+        ));
+        return reasons;
+    }
+    let of_names = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    if !text.bytes().all(of_names) {
+        reasons.push(format!(
+            "{text:?} is not a port name: only lower case letters, digits and '-'"
+        ));
+    } else if !text.bytes().any(|b| b.is_ascii_lowercase()) {
+        reasons.push(format!(
+            "{text:?} is not a port name: it needs at least one letter"
+        ));
+    }
+    if text.contains("--") {
+        reasons.push(format!("{text:?} is not a port name: two hyphens in a row"));
+    }
+    if text.starts_with('-') || text.ends_with('-') {
+        reasons.push(format!(
+            "{text:?} is not a port name: a hyphen first or last"
+        ));
+    }
+    reasons
+}
+
+fn too_long(text: &str, most: usize) -> Vec<String> {
+    if text.len() <= most {
+        return Vec::new();
+    }
+    vec![format!("{} bytes are too long: at most {most}", text.len())]
+}
+
+fn is_dns_label(text: &str) -> bool {
+    let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    !text.is_empty() && text.bytes().all(inner) && !text.starts_with('-') && !text.ends_with('-')
+}
+
+fn is_dns_subdomain(text: &str) -> bool {
+    text.split('.').all(is_dns_label)
+}
+
+fn is_label_text(text: &str) -> bool {
+    let end = |b: Option<u8>| b.is_some_and(|b| b.is_ascii_alphanumeric());
+    end(text.bytes().next())
+        && end(text.bytes().last())
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Check = fn(&str) -> Vec<String>;
+
+    #[test]
+    fn what_passes_and_what_does_not() {
+        let long = "a".repeat(64);
+        let longer = "a".repeat(254);
+        let cases: [(Check, &[&str], &[&str]); 5] = [
+            (
+                dns_label,
+                &["a", "a-1", "0"],
+                &["", "A", "-a", "a-", "a.b", "a_b", &long],
+            ),
+            (
+                dns_subdomain,
+                &["a", "a.b-c.0", &long],
+                &["", "a..b", ".a", "a.", "A", &longer],
+            ),
+            (
+                label_key,
+                &["a", "A_b.c-D", "x.io/A", "0"],
+                &["", "/a", "a/", "a/b/c", "X/a", "-a", "a b", &long],
+            ),
+            (
+                label_value,
+                &["", "a", "A_b.c-D"],
+                &["-a", "a b", "é", &long],
+            ),
+            (
+                port_name,
+                &["http", "a1-b", "1a"],
+                &[
+                    "",
+                    "80",
+                    "-",
+                    "1-2",
+                    "a--b",
+                    "-a",
+                    "a-",
+                    "Http",
+                    "sixteen-letters-",
+                ],
+            ),
+        ];
+        for (check, sound, unsound) in cases {
+            for text in sound {
+                assert_eq!(check(text), Vec::<String>::new(), "{text}");
+            }
+            for text in unsound {
+                assert_ne!(check(text), Vec::<String>::new(), "{text}");
+            }
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Collects everything that is wrong or doubtful in one object while it is read.
+
+use crate::suggest::nearest;
+use palisade_manifest::{Field, FieldError, Problem};
+use palisade_model::SourceLine;
+
+/// The problems of one object.
+#[derive(Debug)]
+pub(crate) struct Report {
+    object: String,
+    /// Why the object cannot be taken.
+    pub(crate) errors: Vec<Problem>,
+    /// What is taken, but is likely not meant.
+    pub(crate) warnings: Vec<Problem>,
+}
+
+impl Report {
+    /// A report about the object of this name.
+    pub(crate) fn new(object: impl Into<String>) -> Self {
+        Report {
+            object: object.into(),
+            errors: Vec::new(),
+            warnings: Vec::new(),
+        }
+    }
+
+    /// Refuses the object for what this field holds.
+    pub(crate) fn error(&mut self, at: &Field<'_>, reason: impl Into<String>) {
+        self.errors
+            .push(at.problem(Some(self.object.clone()), reason));
+    }
+
+    /// Refuses the object for each of these reasons.
+    pub(crate) fn errors(&mut self, at: &Field<'_>, reasons: impl IntoIterator<Item = String>) {
+        for reason in reasons {
+            self.error(at, reason);
+        }
+    }
+
+    /// Notes a doubt about what this field holds.
+    pub(crate) fn warn(&mut self, at: &Field<'_>, reason: impl Into<String>) {
+        self.warnings
+            .push(at.problem(Some(self.object.clone()), reason));
+    }
+
+    /// The value, or its error noted.
+    pub(crate) fn keep<T>(&mut self, result: Result<T, FieldError>) -> Option<T> {
+        match result {
+            Ok(value) => Some(value),
+            Err(error) => {
+                let problem = error.into_problem(Some(self.object.clone()));
+                // A value of the wrong kind is asked for each of its fields, but told once.
+                if !self.errors.iter().rev().take(8).any(|p| *p == problem) {
+                    self.errors.push(problem);
+                }
+                None
+            }
+        }
+    }
+
+    /// Whether the field holds an object; `null` counts as an empty one, as it does in a list that
+    /// the API server reads. Anything else is an error.
+    pub(crate) fn is_object(&mut self, field: &Field<'_>) -> bool {
+        field.node.is_null() || self.keep(field.as_map()).is_some()
+    }
+
+    /// A field of an object; nothing where the object is `null`.
+    pub(crate) fn child<'a>(&mut self, of: &Field<'a>, key: &str) -> Option<Field<'a>> {
+        if of.node.is_null() {
+            return None;
+        }
+        self.keep(of.get(key)).flatten()
+    }
+
+    /// A field that holds an object.
+    pub(crate) fn object<'a>(&mut self, of: &Field<'a>, key: &str) -> Option<Field<'a>> {
+        let field = self.child(of, key)?;
+        self.keep(field.as_map())?;
+        Some(field)
+    }
+
+    /// The items of a list; none where there is no list.
+    pub(crate) fn items<'a>(&mut self, of: &Field<'a>, key: &str) -> Vec<Field<'a>> {
+        let Some(field) = self.child(of, key) else {
+            return Vec::new();
+        };
+        self.keep(field.items()).unwrap_or_default()
+    }
+
+    /// A field that holds text, with the field.
+    pub(crate) fn text<'a>(&mut self, of: &Field<'a>, key: &str) -> Option<(&'a str, Field<'a>)> {
+        let field = self.child(of, key)?;
+        let text = self.keep(field.as_str())?;
+        Some((text, field))
+    }
+
+    /// Refuses every field of an object that is not among the known ones.
+    pub(crate) fn only(&mut self, of: &Field<'_>, known: &[&str]) {
+        let Ok(map) = of.as_map() else { return };
+        for entry in map.iter().filter(|entry| !known.contains(&&*entry.key)) {
+            let reason = match nearest(&entry.key, known) {
+                Some(meant) => format!("unknown field `{}`; did you mean `{meant}`?", entry.key),
+                None => format!(
+                    "unknown field `{}`; known here: {}",
+                    entry.key,
+                    known.join(", ")
+                ),
+            };
+            self.errors.push(Problem {
+                location: entry.location.clone(),
+                object: Some(self.object.clone()),
+                field: of.path.key(entry.key.clone()).to_string(),
+                reason,
+            });
+        }
+    }
+}
+
+/// The line a field's value starts on.
+pub(crate) fn line_of(field: &Field<'_>) -> SourceLine {
+    SourceLine {
+        file: field.location().file.clone(),
+        line: field.location().line,
+    }
+}
