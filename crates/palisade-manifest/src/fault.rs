@@ -75,6 +75,8 @@ pub(crate) enum Fault {
          kubectl would take the merged value, YAML the own one: put `<<` before the own fields"
     )]
     MergeOverOwn { key: String, own: u32, merge: u32 },
+    #[error("text that begins with `?` is read differently by different readers; put it in quotes")]
+    LeadingQuestionMark,
     #[error("an alias stands inside of what its own anchor marks")]
     AliasInsideItself,
     #[error("{text} is {what}, which JSON, and so a Kubernetes object, cannot hold")]

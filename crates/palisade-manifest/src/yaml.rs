@@ -8,6 +8,8 @@ use crate::fault::{Broken, Fault};
 use crate::location::Position;
 use crate::scalar::{MERGE_TAG, Scalar, resolve_plain, resolve_tagged};
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, Tag};
+use std::borrow::Cow;
+use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Reads the one document of `text`, whose first line is the file's line `first_line`.
@@ -19,20 +21,21 @@ pub(crate) fn scan(text: &str, first_line: u32, builder: &mut Builder<'_>) -> Re
     };
     // The parser is other people's code and reads other people's files. Should it ever panic, one
     // document is lost, with a problem that says so, and not the agent.
+    let prepared = PlainColons::hide(text);
     let outcome = catch_unwind(AssertUnwindSafe(|| {
-        feed(text, first_line, builder, &mut last)
+        feed(&prepared, first_line, builder, &mut last)
     }));
     outcome.unwrap_or_else(|_| Err(Broken::new(last, Fault::ParserFailed)))
 }
 
 fn feed(
-    text: &str,
+    prepared: &PlainColons<'_>,
     first_line: u32,
     builder: &mut Builder<'_>,
     last: &mut Position,
 ) -> Result<(), Broken> {
     let mut seen = 0;
-    for event in Parser::new_from_str(text) {
+    for event in Parser::new_from_str(&prepared.text) {
         let (event, span) = event.map_err(|error| {
             let at = position(error.marker(), first_line);
             let fault = Fault::YamlSyntax(error.info().to_owned());
@@ -51,6 +54,7 @@ fn feed(
             }
             Event::Alias(anchor) => builder.alias(at, anchor)?,
             Event::Scalar(text, style, anchor, tag) => {
+                let text = prepared.show(text);
                 let found = resolve(&text, style, tag.as_deref())
                     .map_err(|fault| builder.broken(at, fault))?;
                 builder.scalar(at, anchor, found)?;
@@ -65,6 +69,10 @@ fn feed(
 
 fn resolve(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Result<Found, Fault> {
     let plain = style == ScalarStyle::Plain;
+    if plain && text.starts_with('?') {
+        // In flow style go-yaml takes the `?` for the mark of a key.
+        return Err(Fault::LeadingQuestionMark);
+    }
     let (scalar, merge) = match tag {
         Some(tag) => {
             let tag = format!("{}{}", tag.handle, tag.suffix);
@@ -92,6 +100,70 @@ fn position(marker: &Marker, first_line: u32) -> Position {
         line: first_line.saturating_add(lines),
         column: column.saturating_add(1),
     }
+}
+
+/// A text whose colons mean to the parser what they mean to go-yaml.
+///
+/// To go-yaml a colon ends a plain scalar only before a blank, so `[fd00::]` is a list of one
+/// text. To YAML 1.2 it also does so before `,`, `[`, `]`, `{` and `}`, and that list holds an
+/// object. Such colons are put out of the parser's sight: another character, which the text does
+/// not have, stands for them, one for one, so that no column moves.
+struct PlainColons<'t> {
+    text: Cow<'t, str>,
+    stand_in: Option<char>,
+}
+
+impl<'t> PlainColons<'t> {
+    fn hide(text: &'t str) -> Self {
+        let hidden = |at: usize| {
+            let bytes = text.as_bytes();
+            let follows = matches!(bytes.get(at + 1), Some(b',' | b'[' | b']' | b'{' | b'}'));
+            // Behind a quote or a bracket no plain scalar is going on; behind a blank it may be.
+            let goes_on = follows
+                && text[..at]
+                    .trim_ascii_end()
+                    .bytes()
+                    .next_back()
+                    .is_some_and(|byte| {
+                        !matches!(byte, b'"' | b'\'' | b',' | b'[' | b']' | b'{' | b'}')
+                    });
+            follows && goes_on
+        };
+        let mut colons = text.match_indices(':').map(|(at, _)| at);
+        let unchanged = Self {
+            text: Cow::Borrowed(text),
+            stand_in: None,
+        };
+        if !colons.any(hidden) {
+            return unchanged;
+        }
+        let Some(stand_in) = unused_character(text) else {
+            return unchanged;
+        };
+        let shown = |(at, c)| if c == ':' && hidden(at) { stand_in } else { c };
+        Self {
+            text: Cow::Owned(text.char_indices().map(shown).collect()),
+            stand_in: Some(stand_in),
+        }
+    }
+
+    /// The scalar as the file has it.
+    fn show<'a>(&self, scalar: Cow<'a, str>) -> Cow<'a, str> {
+        match self.stand_in {
+            Some(stand_in) if scalar.contains(stand_in) => {
+                Cow::Owned(scalar.replace(stand_in, ":"))
+            }
+            _ => scalar,
+        }
+    }
+}
+
+/// A character for private use that the text does not have. There are more of them than a text
+/// within the default limits would use, unless it is made to.
+fn unused_character(text: &str) -> Option<char> {
+    let private = '\u{f0000}'..='\u{ffffd}';
+    let used: HashSet<char> = text.chars().filter(|c| private.contains(c)).collect();
+    private.clone().find(|c| !used.contains(c))
 }
 
 /// Refuses what go-yaml refuses, and what it takes for a line break while the parser here does
