@@ -12,7 +12,7 @@ use crate::node::{Entry, Map, Node, Value};
 use crate::object::reference;
 use crate::path::FieldPath;
 use crate::scalar::{Scalar, float_as_int, key_text};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// What the rest of a file may still consume.
@@ -46,7 +46,7 @@ pub(crate) struct Builder<'a> {
     limits: &'a Limits,
     budget: &'a mut Budget,
     frames: Vec<Frame>,
-    anchors: HashMap<usize, Anchor>,
+    anchors: BTreeMap<usize, Anchor>,
     root: Option<Node>,
 }
 
@@ -93,7 +93,7 @@ impl<'a> Builder<'a> {
             limits,
             budget,
             frames: Vec::new(),
-            anchors: HashMap::new(),
+            anchors: BTreeMap::new(),
             root: None,
         }
     }

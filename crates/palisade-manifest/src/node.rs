@@ -1,7 +1,7 @@
 //! Values that know where they were written.
 
 use crate::location::Location;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A value and its place.
@@ -106,7 +106,7 @@ impl Node {
 pub struct Map {
     entries: Vec<Entry>,
     /// Built once a scan of `entries` would be slower than a lookup.
-    index: Option<HashMap<Arc<str>, usize>>,
+    index: Option<BTreeMap<Arc<str>, usize>>,
 }
 
 /// One field of an object.

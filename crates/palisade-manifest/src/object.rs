@@ -265,7 +265,10 @@ fn identify(root: Node, origin: &Origin) -> Result<Box<RawObject>, Vec<Problem>>
     let metadata = field.require("metadata");
     let within = |key: &str| metadata.clone().and_then(|metadata| metadata.require(key));
     let optional = |key: &str| match metadata.clone().and_then(|metadata| metadata.get(key)) {
-        Ok(Some(field)) => filled(&field).map(Some),
+        // An empty one is none, as it is to Kubernetes.
+        Ok(Some(field)) => field
+            .as_str()
+            .map(|text| Some(text).filter(|t| !t.is_empty())),
         // Whatever is wrong with `metadata` is told once, by the name.
         Ok(None) | Err(_) => Ok(None),
     };

@@ -218,7 +218,7 @@ fn decode_base64(text: &str) -> Option<Vec<u8>> {
         .bytes()
         .filter(|b| !matches!(b, b'\r' | b'\n'))
         .collect();
-    if symbols.len() % 4 != 0 {
+    if !symbols.len().is_multiple_of(4) {
         return None;
     }
     let padding = symbols.iter().rev().take_while(|b| **b == b'=').count();

@@ -7,9 +7,10 @@ use crate::build::{Builder, Found};
 use crate::fault::{Broken, Fault};
 use crate::location::Position;
 use crate::scalar::{MERGE_TAG, Scalar, resolve_plain, resolve_tagged};
+use crate::split::position_of;
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, Tag};
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Reads the one document of `text`, whose first line is the file's line `first_line`.
@@ -34,14 +35,15 @@ fn feed(
     builder: &mut Builder<'_>,
     last: &mut Position,
 ) -> Result<(), Broken> {
+    let places = Places::new(&prepared.text, first_line);
     let mut seen = 0;
     for event in Parser::new_from_str(&prepared.text) {
         let (event, span) = event.map_err(|error| {
-            let at = position(error.marker(), first_line);
+            let at = places.of(error.marker());
             let fault = Fault::YamlSyntax(error.info().to_owned());
             builder.broken(at, fault)
         })?;
-        let at = position(&span.start, first_line);
+        let at = places.of(&span.start);
         *last = at;
         match event {
             Event::Nothing | Event::StreamStart | Event::DocumentEnd => {}
@@ -93,12 +95,32 @@ fn resolve(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Result<Found, F
     })
 }
 
-fn position(marker: &Marker, first_line: u32) -> Position {
-    let lines = u32::try_from(marker.line().saturating_sub(1)).unwrap_or(u32::MAX);
-    let column = u32::try_from(marker.col()).unwrap_or(u32::MAX);
-    Position {
-        line: first_line.saturating_add(lines),
-        column: column.saturating_add(1),
+/// The parser's marks as places in the file.
+struct Places {
+    first_line: u32,
+    /// At the end of a text the parser counts one line more than there is.
+    end: Position,
+}
+
+impl Places {
+    fn new(text: &str, first_line: u32) -> Self {
+        Self {
+            first_line,
+            end: position_of(text.as_bytes(), first_line),
+        }
+    }
+
+    fn of(&self, marker: &Marker) -> Position {
+        let lines = u32::try_from(marker.line().saturating_sub(1)).unwrap_or(u32::MAX);
+        let line = self.first_line.saturating_add(lines);
+        if line > self.end.line {
+            return self.end;
+        }
+        let column = u32::try_from(marker.col()).unwrap_or(u32::MAX);
+        Position {
+            line,
+            column: column.saturating_add(1),
+        }
     }
 }
 
@@ -162,7 +184,7 @@ impl<'t> PlainColons<'t> {
 /// within the default limits would use, unless it is made to.
 fn unused_character(text: &str) -> Option<char> {
     let private = '\u{f0000}'..='\u{ffffd}';
-    let used: HashSet<char> = text.chars().filter(|c| private.contains(c)).collect();
+    let used: BTreeSet<char> = text.chars().filter(|c| private.contains(c)).collect();
     private.clone().find(|c| !used.contains(c))
 }
 
@@ -180,6 +202,6 @@ fn check_characters(text: &str, first_line: u32) -> Result<(), Broken> {
         '\u{85}' | '\u{2028}' | '\u{2029}' => Fault::ForeignLineBreak(character),
         _ => Fault::ControlCharacter(character),
     };
-    let at = crate::split::position_of(&text.as_bytes()[..at], first_line);
+    let at = position_of(&text.as_bytes()[..at], first_line);
     Err(Broken::new(at, fault))
 }

@@ -1,4 +1,5 @@
 //! Documents of a file: where they begin and end, and what a broken one takes with it.
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 use palisade_manifest::{Limits, Reading, read, to_json};
 use serde_json::{Value as Json, json};

@@ -1,4 +1,5 @@
 //! JSON text: one value after the other, in JSON's own rules.
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 use palisade_manifest::{Limits, read, to_json};
 use serde_json::{Value as Json, json};
@@ -80,8 +81,8 @@ fn several_values_follow_each_other() {
 fn broken() {
     let cases = [
         (
-            "{\"a\": }",
-            "f:1:7: a: the document is not JSON: expected a value, found `}`",
+            "{\"a\": @}",
+            "f:1:7: a: the document is not JSON: expected a value, found `@`",
         ),
         (
             "{\"a\": \"x",
@@ -116,6 +117,7 @@ fn yaml_in_flow_style_is_no_json() {
         &[json!({"a": "b", "c": [1, true]})],
         &[],
     );
+    check("{\"a\": }", &[json!({"a": null})], &[]);
     check("{\"a\": 1,}", &[json!({"a": 1})], &[]);
     check("[a, b]\n", &[json!(["a", "b"])], &[]);
     check("{\"a\": 'x'} # c", &[json!({"a": "x"})], &[]);

@@ -1,4 +1,5 @@
 //! Documents to objects: names, lists, and what is refused.
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 use palisade_manifest::{Limits, Objects, objects, read};
 
@@ -49,8 +50,8 @@ fn plain_objects() {
 fn lists() {
     check(
         "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Pod, metadata: {name: a}}\n\
-         - {apiVersion: v1, kind: Service, metadata: {name: b, namespace: n}}\n",
-        &["f:4:3 [] v1 Pod a", "f:5:3 [] v1 Service n/b"],
+         - {apiVersion: v1, kind: Service, metadata: {name: b, namespace: ns}}\n",
+        &["f:4:3 [] v1 Pod a", "f:5:3 [] v1 Service ns/b"],
         &[],
     );
     check(
@@ -96,12 +97,12 @@ fn lists() {
 fn an_item_fails_alone() {
     check(
         "kind: List\napiVersion: v1\nitems:\n- {apiVersion: v1, kind: Pod, metadata: {name: a}}\n\
-         - 7\n- {kind: Pod, metadata: {name: b, namespace: n}}\n- {metadata: {name: c}}\n\
+         - 7\n- {kind: Pod, metadata: {name: b, namespace: ns}}\n- {metadata: {name: c}}\n\
          - {apiVersion: v1, kind: Pod, metadata: {name: d}}\n",
         &["f:4:3 [] v1 Pod a", "f:8:3 [] v1 Pod d"],
         &[
             "f:5:3: items[1]: expected an object with apiVersion and kind, found the number 7 (-)",
-            "f:6:3: items[2].apiVersion: is required, but missing (Pod n/b)",
+            "f:6:3: items[2].apiVersion: is required, but missing (Pod ns/b)",
             "f:7:3: items[3].apiVersion: is required, but missing (-)",
             "f:7:3: items[3].kind: is required, but missing (-)",
         ],
@@ -141,7 +142,7 @@ fn refused() {
             "f:1:1: metadata: is required, but missing (Pod)",
         ),
         (
-            "apiVersion: v1\nkind: Pod\nmetadata: {namespace: n}",
+            "apiVersion: v1\nkind: Pod\nmetadata: {namespace: ns}",
             "f:3:11: metadata.name: is required, but missing (Pod)",
         ),
         (
@@ -154,7 +155,7 @@ fn refused() {
              generateName, but a file has none (Pod)",
         ),
         (
-            "apiVersion: v1\nkind: Pod\nmetadata: {name: 0x40, namespace: n}",
+            "apiVersion: v1\nkind: Pod\nmetadata: {name: 0x40, namespace: ns}",
             "f:3:18: metadata.name: expected text, found the number 64 (written `0x40`) (Pod)",
         ),
         (
