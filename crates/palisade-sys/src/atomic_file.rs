@@ -1,0 +1,120 @@
+//! Files that are always whole: the old content or the new, also after a crash.
+//!
+//! Promises: after success the new content is on disk under its name; after
+//! failure or a crash the old one is. Never: leaves its temporary file behind
+//! on failure, or follows a symlink at `path` (it replaces it).
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+/// A file could not be written.
+#[derive(Debug, Error)]
+#[error("{action} {}: {source}", path.display())]
+pub struct WriteError {
+    /// What was being done, for example "renaming onto".
+    pub action: &'static str,
+    /// To which file.
+    pub path: PathBuf,
+    /// The failure.
+    pub source: io::Error,
+}
+
+/// Replaces the content of `path`, readable by its owner and group (0640).
+///
+/// # Errors
+/// The step that failed; the file is then as before.
+pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let temporary = temporary_beside(path);
+    let written = write_synced(&temporary, bytes)
+        .and_then(|()| std::fs::rename(&temporary, path).map_err(failed("renaming onto", path)));
+    if written.is_err() {
+        // The first failure is the one worth reporting.
+        let _ = std::fs::remove_file(&temporary);
+    }
+    written?;
+    File::open(directory)
+        .and_then(|directory| directory.sync_all())
+        .map_err(failed("syncing directory", directory))
+}
+
+fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> WriteError {
+    let path = path.to_owned();
+    move |source| WriteError {
+        action,
+        path,
+        source,
+    }
+}
+
+/// Hidden, so that readers of the directory pass it over; per process, so that
+/// two writers never write into one file.
+fn temporary_beside(path: &Path) -> PathBuf {
+    let mut name = OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    name.push(format!(
+        ".{}.{:?}.tmp",
+        std::process::id(),
+        std::thread::current().id()
+    ));
+    path.with_file_name(name)
+}
+
+fn write_synced(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
+    // Left over from a crash of a process that had the same number.
+    let _ = std::fs::remove_file(path);
+    let mut file = File::options()
+        .write(true)
+        .create_new(true)
+        .mode(0o640)
+        .open(path)
+        .map_err(failed("creating", path))?;
+    file.write_all(bytes).map_err(failed("writing", path))?;
+    file.sync_all().map_err(failed("syncing", path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(dir: &Path) -> Vec<String> {
+        let mut names: Vec<_> = std::fs::read_dir(dir)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn content_is_replaced_and_nothing_left() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("state.json");
+        for content in [&b"one"[..], b"", b"three"] {
+            write_atomically(&path, content).unwrap();
+            assert_eq!(std::fs::read(&path).unwrap(), content);
+            assert_eq!(names(dir.path()), ["state.json"]);
+        }
+    }
+
+    #[test]
+    fn failure_leaves_no_trace() {
+        let dir = tempfile::tempdir().unwrap();
+        let taken = dir.path().join("taken");
+        std::fs::create_dir(&taken).unwrap();
+        std::fs::write(taken.join("inside"), "x").unwrap();
+        let error = write_atomically(&taken, b"x").unwrap_err();
+        assert_eq!(error.action, "renaming onto");
+        assert_eq!(names(dir.path()), ["taken"]);
+        let missing = write_atomically(Path::new("/nonexistent/f"), b"x").unwrap_err();
+        assert_eq!(missing.action, "creating");
+    }
+}

@@ -1,0 +1,139 @@
+//! Changes of links and addresses, as they happen.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use super::types::{Link, LinkAction, Prefix};
+use super::{LinkError, codec};
+use crate::Errno;
+use crate::netlink::{KernelError, NetlinkSocket, Protocol, Received};
+use crate::netns::NetNs;
+
+const RTNLGRP_LINK: u32 = 1;
+const RTNLGRP_IPV4_IFADDR: u32 = 5;
+const RTNLGRP_IPV6_IFADDR: u32 = 9;
+/// Room for bursts such as hundreds of links going at once.
+const QUEUE_BYTES: usize = 4 * 1024 * 1024;
+
+/// One change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LinkEvent {
+    /// A link is new or changed; this is how it is now.
+    Link(Link),
+    /// A link is gone; this is how it was.
+    LinkGone(Link),
+    /// An address is on a link.
+    Address {
+        /// Number of the link.
+        link_index: u32,
+        /// The address.
+        prefix: Prefix,
+    },
+    /// An address is gone from a link.
+    AddressGone {
+        /// Number of the link.
+        link_index: u32,
+        /// The address.
+        prefix: Prefix,
+    },
+    /// Changes came faster than they were read and some are lost: list again.
+    Lost,
+}
+
+/// A stream of changes.
+pub trait LinkEvents {
+    /// The next change; `None` if none came within `timeout` (`None` waits for ever).
+    ///
+    /// # Errors
+    /// If the socket fails; lost changes are no error but [`LinkEvent::Lost`].
+    fn next_event(&mut self, timeout: Option<Duration>) -> Result<Option<LinkEvent>, LinkError>;
+}
+
+/// The kernel's changes in one namespace; readable ([`AsFd`]) when one is there.
+#[derive(Debug)]
+pub struct KernelLinkEvents {
+    socket: NetlinkSocket,
+}
+
+impl KernelLinkEvents {
+    /// Listens in `netns` from now on.
+    ///
+    /// # Errors
+    /// [`LinkError::Open`].
+    pub fn open(netns: &NetNs) -> Result<Self, LinkError> {
+        let groups = [RTNLGRP_LINK, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV6_IFADDR];
+        let socket = NetlinkSocket::open(netns, Protocol::Route, &groups)?;
+        socket.make_room_to_receive(QUEUE_BYTES);
+        Ok(Self { socket })
+    }
+
+    fn refused(&self, error: KernelError) -> LinkError {
+        LinkError::Refused {
+            action: Box::new(LinkAction::Listen),
+            netns: self.socket.netns().to_owned(),
+            error,
+        }
+    }
+}
+
+impl AsFd for KernelLinkEvents {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl LinkEvents for KernelLinkEvents {
+    fn next_event(&mut self, timeout: Option<Duration>) -> Result<Option<LinkEvent>, LinkError> {
+        loop {
+            match self.socket.try_receive() {
+                Ok(Some(message)) => {
+                    if let Some(event) = read_event(&message).map_err(|e| self.refused(e))? {
+                        return Ok(Some(event));
+                    }
+                    continue;
+                }
+                Ok(None) => {}
+                Err(error) if error.errno == Errno::ENOBUFS => return Ok(Some(LinkEvent::Lost)),
+                Err(error) => return Err(self.refused(error)),
+            }
+            let ready = self
+                .socket
+                .wait_readable(timeout)
+                .map_err(|errno| self.refused(errno.into()))?;
+            if !ready {
+                return Ok(None);
+            }
+        }
+    }
+}
+
+fn read_event(message: &Received) -> Result<Option<LinkEvent>, KernelError> {
+    let payload = &message.payload;
+    Ok(match message.kind {
+        libc::RTM_NEWLINK => Some(LinkEvent::Link(codec::read_link(payload)?)),
+        libc::RTM_DELLINK => Some(LinkEvent::LinkGone(codec::read_link(payload)?)),
+        libc::RTM_NEWADDR => codec::read_address(payload)?.map(|a| LinkEvent::Address {
+            link_index: a.link_index,
+            prefix: a.prefix,
+        }),
+        libc::RTM_DELADDR => codec::read_address(payload)?.map(|a| LinkEvent::AddressGone {
+            link_index: a.link_index,
+            prefix: a.prefix,
+        }),
+        _ => None,
+    })
+}
+
+/// Changes a test puts in.
+#[derive(Clone, Debug, Default)]
+pub struct FakeLinkEvents {
+    /// What comes next, in order.
+    pub queue: VecDeque<LinkEvent>,
+}
+
+impl LinkEvents for FakeLinkEvents {
+    fn next_event(&mut self, _timeout: Option<Duration>) -> Result<Option<LinkEvent>, LinkError> {
+        Ok(self.queue.pop_front())
+    }
+}

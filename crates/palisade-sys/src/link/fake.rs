@@ -1,0 +1,469 @@
+//! Links in memory: several namespaces, a record of every change asked for,
+//! and failures on request.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::types::{
+    Address, Link, LinkAction, LinkChange, MacAddr, Neighbour, Prefix, Route, VethEnd,
+};
+use super::{LinkError, LinkOpener, Links};
+use crate::Errno;
+use crate::netns::{NetNs, NetNsId};
+
+/// The links of all namespaces of one pretended host; clones share it.
+///
+/// It knows of links, addresses, routes and neighbours what callers can tell:
+/// presence, names, numbers, flags. It knows no reachability, and an address
+/// makes no routes.
+#[derive(Clone, Debug, Default)]
+pub struct FakeNet {
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    spaces: BTreeMap<NetNsId, Space>,
+    calls: Vec<(String, LinkAction)>,
+    failures: VecDeque<(usize, Errno)>,
+    next_index: u32,
+}
+
+#[derive(Debug, Default)]
+struct Space {
+    links: BTreeMap<u32, FakeLink>,
+    routes: Vec<Route>,
+    neighbours: Vec<Neighbour>,
+}
+
+#[derive(Debug)]
+struct FakeLink {
+    link: Link,
+    addresses: Vec<Prefix>,
+    peer: Option<(NetNsId, u32)>,
+}
+
+impl FakeNet {
+    /// An empty host.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Every change asked for so far, failed ones included, with the name of its namespace.
+    #[must_use]
+    pub fn calls(&self) -> Vec<(String, LinkAction)> {
+        self.lock().calls.clone()
+    }
+
+    /// Lets `after` changes through and makes the next one fail with `errno`.
+    pub fn fail_after(&self, after: usize, errno: Errno) {
+        self.lock().failures.push_back((after, errno));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl LinkOpener for FakeNet {
+    type Links = FakeLinks;
+
+    fn open_links(&self, netns: &NetNs) -> Result<FakeLinks, LinkError> {
+        self.lock().spaces.entry(netns.id()).or_default();
+        Ok(FakeLinks {
+            net: self.clone(),
+            netns: netns.clone(),
+        })
+    }
+}
+
+/// One namespace of a [`FakeNet`].
+#[derive(Clone, Debug)]
+pub struct FakeLinks {
+    net: FakeNet,
+    netns: NetNs,
+}
+
+impl State {
+    fn due_failure(&mut self) -> Option<Errno> {
+        let (after, errno) = self.failures.front_mut()?;
+        if *after == 0 {
+            let errno = *errno;
+            self.failures.pop_front();
+            return Some(errno);
+        }
+        *after -= 1;
+        None
+    }
+
+    fn space(&mut self, id: NetNsId) -> &mut Space {
+        self.spaces.entry(id).or_default()
+    }
+
+    fn add_link(&mut self, id: NetNsId, end: &VethEnd) -> u32 {
+        self.next_index += 1;
+        let index = self.next_index;
+        let [a, b, c, d] = index.to_be_bytes();
+        let link = Link {
+            index,
+            name: end.name.clone(),
+            kind: Some("veth".to_owned()),
+            mac: Some(end.mac.unwrap_or(MacAddr([2, 0, a, b, c, d]))),
+            mtu: end.mtu.unwrap_or(1500),
+            flags: 0,
+            peer_index: None,
+            peer_netnsid: None,
+        };
+        let entry = FakeLink {
+            link,
+            addresses: Vec::new(),
+            peer: None,
+        };
+        self.space(id).links.insert(index, entry);
+        index
+    }
+
+    fn join(&mut self, id: NetNsId, index: u32, peer: (NetNsId, u32)) {
+        if let Some(entry) = self.space(id).links.get_mut(&index) {
+            entry.peer = Some(peer);
+            entry.link.peer_index = Some(peer.1);
+            entry.link.peer_netnsid = (peer.0 != id).then_some(0);
+        }
+    }
+}
+
+impl Space {
+    fn by_name(&mut self, name: &str) -> Result<&mut FakeLink, Errno> {
+        self.links
+            .values_mut()
+            .find(|entry| entry.link.name == name)
+            .ok_or(Errno::ENODEV)
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.links.values().any(|entry| entry.link.name == name)
+    }
+
+    fn remove(&mut self, index: u32) {
+        if let Some(entry) = self.links.remove(&index) {
+            let name = entry.link.name;
+            self.routes.retain(|r| r.link.as_ref() != Some(&name));
+            self.neighbours.retain(|n| n.link != name);
+        }
+    }
+
+    fn check_link(&self, route: &Route) -> Result<(), Errno> {
+        match &route.link {
+            Some(link) if !self.has(link) => Err(Errno::ENODEV),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn same_route(a: &Route, b: &Route) -> bool {
+    (a.destination, a.table, a.metric) == (b.destination, b.table, b.metric)
+}
+
+fn check_name(name: &str) -> Result<(), Errno> {
+    match name.len() {
+        0 => Err(Errno::EINVAL),
+        1..=15 => Ok(()),
+        _ => Err(Errno::ERANGE),
+    }
+}
+
+impl FakeLinks {
+    fn act<T>(
+        &self,
+        action: LinkAction,
+        work: impl FnOnce(&mut State, NetNsId) -> Result<T, Errno>,
+    ) -> Result<T, LinkError> {
+        let mut state = self.net.lock();
+        state
+            .calls
+            .push((self.netns.label().to_owned(), action.clone()));
+        let result = match state.due_failure() {
+            Some(errno) => Err(errno),
+            None => work(&mut state, self.netns.id()),
+        };
+        result.map_err(|errno| LinkError::Refused {
+            action: Box::new(action),
+            netns: self.netns.label().to_owned(),
+            error: errno.into(),
+        })
+    }
+
+    fn look<T>(&self, work: impl FnOnce(&mut Space) -> T) -> T {
+        work(self.net.lock().space(self.netns.id()))
+    }
+}
+
+impl Links for FakeLinks {
+    fn create_veth(&mut self, end: &VethEnd, peer: &VethEnd) -> Result<(), LinkError> {
+        self.act(
+            LinkAction::CreateVeth(end.clone(), peer.clone()),
+            |state, here| {
+                let place = |end: &VethEnd| end.netns.as_ref().map_or(here, NetNs::id);
+                let (a, b) = (place(end), place(peer));
+                check_name(&end.name)?;
+                check_name(&peer.name)?;
+                let clash = a == b && end.name == peer.name;
+                if clash || state.space(a).has(&end.name) || state.space(b).has(&peer.name) {
+                    return Err(Errno::EEXIST);
+                }
+                let first = state.add_link(a, end);
+                let second = state.add_link(b, peer);
+                state.join(a, first, (b, second));
+                state.join(b, second, (a, first));
+                Ok(())
+            },
+        )
+    }
+
+    fn delete_link(&mut self, link: &str) -> Result<(), LinkError> {
+        self.act(LinkAction::DeleteLink(link.to_owned()), |state, here| {
+            let entry = state.space(here).by_name(link)?;
+            let (index, peer) = (entry.link.index, entry.peer);
+            state.space(here).remove(index);
+            if let Some((there, index)) = peer {
+                state.space(there).remove(index);
+            }
+            Ok(())
+        })
+    }
+
+    fn change_link(&mut self, link: &str, change: &LinkChange) -> Result<(), LinkError> {
+        self.act(
+            LinkAction::ChangeLink(link.to_owned(), change.clone()),
+            |state, here| {
+                let space = state.space(here);
+                if let LinkChange::Rename(name) = change {
+                    check_name(name)?;
+                    if space.has(name) {
+                        return Err(Errno::EEXIST);
+                    }
+                    for route in &mut space.routes {
+                        if route.link.as_deref() == Some(link) {
+                            route.link = Some(name.clone());
+                        }
+                    }
+                    for neighbour in &mut space.neighbours {
+                        if neighbour.link == link {
+                            neighbour.link.clone_from(name);
+                        }
+                    }
+                }
+                let entry = space.by_name(link)?;
+                let up = libc::IFF_UP as u32;
+                match change {
+                    LinkChange::Up => entry.link.flags |= up,
+                    LinkChange::Down => {
+                        entry.link.flags &= !up;
+                        space.routes.retain(|r| r.link.as_deref() != Some(link));
+                    }
+                    LinkChange::Mtu(mtu) => entry.link.mtu = *mtu,
+                    LinkChange::Mac(mac) => entry.link.mac = Some(*mac),
+                    LinkChange::Rename(name) => entry.link.name.clone_from(name),
+                }
+                Ok(())
+            },
+        )
+    }
+
+    fn links(&mut self) -> Result<Vec<Link>, LinkError> {
+        Ok(self.look(|space| space.links.values().map(|e| e.link.clone()).collect()))
+    }
+
+    fn link(&mut self, link: &str) -> Result<Option<Link>, LinkError> {
+        Ok(self.look(|space| space.by_name(link).ok().map(|e| e.link.clone())))
+    }
+
+    fn add_address(&mut self, link: &str, address: Prefix) -> Result<(), LinkError> {
+        self.act(
+            LinkAction::AddAddress(link.to_owned(), address),
+            |state, here| {
+                let entry = state.space(here).by_name(link)?;
+                if entry.addresses.contains(&address) {
+                    return Err(Errno::EEXIST);
+                }
+                entry.addresses.push(address);
+                Ok(())
+            },
+        )
+    }
+
+    fn delete_address(&mut self, link: &str, address: Prefix) -> Result<(), LinkError> {
+        self.act(
+            LinkAction::DeleteAddress(link.to_owned(), address),
+            |state, here| {
+                let entry = state.space(here).by_name(link)?;
+                let before = entry.addresses.len();
+                entry.addresses.retain(|a| *a != address);
+                if entry.addresses.len() == before {
+                    return Err(Errno::EADDRNOTAVAIL);
+                }
+                Ok(())
+            },
+        )
+    }
+
+    fn addresses(&mut self) -> Result<Vec<Address>, LinkError> {
+        Ok(self.look(|space| {
+            let of = |entry: &FakeLink| {
+                let link_index = entry.link.index;
+                entry
+                    .addresses
+                    .iter()
+                    .map(|&prefix| Address {
+                        link_index,
+                        prefix,
+                        tentative: false,
+                    })
+                    .collect::<Vec<_>>()
+            };
+            space.links.values().flat_map(of).collect()
+        }))
+    }
+
+    fn add_route(&mut self, route: &Route) -> Result<(), LinkError> {
+        self.act(LinkAction::AddRoute(route.clone()), |state, here| {
+            let space = state.space(here);
+            space.check_link(route)?;
+            if space.routes.iter().any(|r| same_route(r, route)) {
+                return Err(Errno::EEXIST);
+            }
+            space.routes.push(route.clone());
+            Ok(())
+        })
+    }
+
+    fn replace_route(&mut self, route: &Route) -> Result<(), LinkError> {
+        self.act(LinkAction::ReplaceRoute(route.clone()), |state, here| {
+            let space = state.space(here);
+            space.check_link(route)?;
+            space.routes.retain(|r| !same_route(r, route));
+            space.routes.push(route.clone());
+            Ok(())
+        })
+    }
+
+    fn delete_route(&mut self, route: &Route) -> Result<(), LinkError> {
+        self.act(LinkAction::DeleteRoute(route.clone()), |state, here| {
+            let space = state.space(here);
+            space.check_link(route)?;
+            let before = space.routes.len();
+            space.routes.retain(|r| !same_route(r, route));
+            if space.routes.len() == before {
+                return Err(Errno::ESRCH);
+            }
+            Ok(())
+        })
+    }
+
+    fn routes(&mut self) -> Result<Vec<Route>, LinkError> {
+        Ok(self.look(|space| space.routes.clone()))
+    }
+
+    fn set_neighbour(&mut self, neighbour: &Neighbour) -> Result<(), LinkError> {
+        self.act(
+            LinkAction::SetNeighbour(neighbour.clone()),
+            |state, here| {
+                let space = state.space(here);
+                space.by_name(&neighbour.link)?;
+                space.neighbours.retain(|n| !same_neighbour(n, neighbour));
+                space.neighbours.push(neighbour.clone());
+                Ok(())
+            },
+        )
+    }
+
+    fn delete_neighbour(&mut self, neighbour: &Neighbour) -> Result<(), LinkError> {
+        self.act(
+            LinkAction::DeleteNeighbour(neighbour.clone()),
+            |state, here| {
+                let space = state.space(here);
+                space.by_name(&neighbour.link)?;
+                let before = space.neighbours.len();
+                space.neighbours.retain(|n| !same_neighbour(n, neighbour));
+                if space.neighbours.len() == before {
+                    return Err(Errno::ENOENT);
+                }
+                Ok(())
+            },
+        )
+    }
+
+    fn neighbours(&mut self) -> Result<Vec<Neighbour>, LinkError> {
+        Ok(self.look(|space| space.neighbours.clone()))
+    }
+}
+
+/// A proxy entry and a real one for the same address stand side by side.
+fn same_neighbour(a: &Neighbour, b: &Neighbour) -> bool {
+    (&a.link, a.address, a.mac.is_none()) == (&b.link, b.address, b.mac.is_none())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn end(name: &str, netns: Option<&NetNs>) -> VethEnd {
+        VethEnd {
+            name: name.to_owned(),
+            netns: netns.cloned(),
+            ..VethEnd::default()
+        }
+    }
+
+    #[test]
+    fn a_pair_spans_namespaces_and_dies_together() {
+        let net = FakeNet::new();
+        let host = NetNs::stand_in("host").unwrap();
+        let pod = NetNs::stand_in("pod").unwrap();
+        let mut in_host = net.open_links(&host).unwrap();
+        let mut in_pod = net.open_links(&pod).unwrap();
+        in_host
+            .create_veth(&end("pal1", None), &end("eth0", Some(&pod)))
+            .unwrap();
+        in_pod
+            .add_address("eth0", Prefix::host("10.0.0.1".parse().unwrap()))
+            .unwrap();
+        in_pod.change_link("eth0", &LinkChange::Up).unwrap();
+        let eth0 = in_pod.link("eth0").unwrap().unwrap();
+        let pal1 = in_host.link("pal1").unwrap().unwrap();
+        assert!(eth0.is_up());
+        assert_eq!(eth0.peer_index, Some(pal1.index));
+        assert_eq!(pal1.peer_index, Some(eth0.index));
+        in_host
+            .add_route(&Route::device(
+                Prefix::host("10.0.0.1".parse().unwrap()),
+                "pal1",
+            ))
+            .unwrap();
+        in_host.delete_link("pal1").unwrap();
+        assert_eq!(in_pod.links().unwrap(), []);
+        assert_eq!(in_pod.addresses().unwrap(), []);
+        assert_eq!(in_host.routes().unwrap(), []);
+        assert_eq!(net.calls().len(), 5);
+    }
+
+    #[test]
+    fn failures_come_when_asked_and_name_the_object() {
+        let net = FakeNet::new();
+        let host = NetNs::stand_in("host").unwrap();
+        let mut links = net.open_links(&host).unwrap();
+        net.fail_after(1, Errno::EBUSY);
+        links.create_veth(&end("a", None), &end("b", None)).unwrap();
+        let error = links.change_link("a", &LinkChange::Up).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "setting link a to up in network namespace host: EBUSY: Device or resource busy"
+        );
+        links.change_link("a", &LinkChange::Up).unwrap();
+        let missing = links.delete_link("c").unwrap_err();
+        assert!(missing.is_missing());
+        let taken = links.create_veth(&end("a", None), &end("c", None));
+        assert!(taken.unwrap_err().is_exists());
+    }
+}

@@ -1,0 +1,286 @@
+//! Links over rtnetlink.
+
+use std::collections::BTreeMap;
+
+use super::types::{Address, Link, LinkAction, LinkChange, Neighbour, Prefix, Route, VethEnd};
+use super::{LinkError, LinkOpener, Links, codec};
+use crate::Errno;
+use crate::netlink::{KernelError, NetlinkSocket, Protocol, WireError};
+use crate::netns::NetNs;
+
+const NLM_F_CREATE: u16 = libc::NLM_F_CREATE as u16;
+const NLM_F_EXCL: u16 = libc::NLM_F_EXCL as u16;
+const NLM_F_REPLACE: u16 = libc::NLM_F_REPLACE as u16;
+
+/// Opens [`KernelLinks`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct KernelLinkOpener;
+
+impl LinkOpener for KernelLinkOpener {
+    type Links = KernelLinks;
+
+    fn open_links(&self, netns: &NetNs) -> Result<KernelLinks, LinkError> {
+        KernelLinks::open(netns)
+    }
+}
+
+/// The kernel's links of one namespace.
+#[derive(Debug)]
+pub struct KernelLinks {
+    socket: NetlinkSocket,
+}
+
+impl KernelLinks {
+    /// Opens a socket in `netns`.
+    ///
+    /// # Errors
+    /// [`LinkError::Open`].
+    pub fn open(netns: &NetNs) -> Result<Self, LinkError> {
+        Ok(Self {
+            socket: NetlinkSocket::open(netns, Protocol::Route, &[])?,
+        })
+    }
+
+    /// Runs `work`, turning a failure into one that names `action`.
+    fn doing<T>(
+        &mut self,
+        action: impl FnOnce() -> LinkAction,
+        work: impl FnOnce(&mut Self) -> Result<T, KernelError>,
+    ) -> Result<T, LinkError> {
+        work(self).map_err(|error| LinkError::Refused {
+            action: Box::new(action()),
+            netns: self.socket.netns().to_owned(),
+            error,
+        })
+    }
+
+    fn change(
+        &mut self,
+        kind: u16,
+        flags: u16,
+        body: impl FnOnce(&mut Vec<u8>) -> Result<(), WireError>,
+    ) -> Result<(), KernelError> {
+        let mut payload = Vec::with_capacity(128);
+        body(&mut payload)?;
+        self.socket
+            .change(kind, flags, |out| out.extend_from_slice(&payload))
+    }
+
+    fn find(&mut self, name: &str) -> Result<Option<Link>, KernelError> {
+        let mut payload = Vec::with_capacity(64);
+        codec::link_by_name(&mut payload, name)?;
+        let answer = self
+            .socket
+            .get(libc::RTM_GETLINK, |out| out.extend_from_slice(&payload));
+        match answer {
+            Ok(Some(message)) => Ok(Some(codec::read_link(&message.payload)?)),
+            Ok(None) => Ok(None),
+            Err(error) if error.errno == Errno::ENODEV => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn index(&mut self, name: &str) -> Result<u32, KernelError> {
+        match self.find(name)? {
+            Some(link) => Ok(link.index),
+            None => Err(Errno::ENODEV.into()),
+        }
+    }
+
+    fn all_links(&mut self) -> Result<Vec<Link>, KernelError> {
+        let mut links = self
+            .socket
+            .dump(libc::RTM_GETLINK, codec::all_links, |message| {
+                codec::read_link(&message.payload).map(Some)
+            })?;
+        links.sort_by_key(|link| link.index);
+        Ok(links)
+    }
+
+    fn names(&mut self) -> Result<BTreeMap<u32, String>, KernelError> {
+        let links = self.all_links()?;
+        Ok(links.into_iter().map(|l| (l.index, l.name)).collect())
+    }
+
+    fn put_route(&mut self, kind: u16, flags: u16, route: &Route) -> Result<(), KernelError> {
+        let index = match &route.link {
+            Some(link) => Some(self.index(link)?),
+            None => None,
+        };
+        self.change(kind, flags, |out| codec::route(out, route, index))
+    }
+}
+
+impl Links for KernelLinks {
+    fn create_veth(&mut self, end: &VethEnd, peer: &VethEnd) -> Result<(), LinkError> {
+        self.doing(
+            || LinkAction::CreateVeth(end.clone(), peer.clone()),
+            |this| {
+                this.change(libc::RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, |out| {
+                    codec::veth(out, end, peer)
+                })
+            },
+        )
+    }
+
+    fn delete_link(&mut self, link: &str) -> Result<(), LinkError> {
+        self.doing(
+            || LinkAction::DeleteLink(link.to_owned()),
+            |this| this.change(libc::RTM_DELLINK, 0, |out| codec::link_by_name(out, link)),
+        )
+    }
+
+    fn change_link(&mut self, link: &str, change: &LinkChange) -> Result<(), LinkError> {
+        self.doing(
+            || LinkAction::ChangeLink(link.to_owned(), change.clone()),
+            |this| {
+                let index = this.index(link)?;
+                this.change(libc::RTM_SETLINK, 0, |out| {
+                    codec::link_change(out, index, change)
+                })
+            },
+        )
+    }
+
+    fn links(&mut self) -> Result<Vec<Link>, LinkError> {
+        self.doing(|| LinkAction::List("links"), Self::all_links)
+    }
+
+    fn link(&mut self, link: &str) -> Result<Option<Link>, LinkError> {
+        self.doing(
+            || LinkAction::GetLink(link.to_owned()),
+            |this| this.find(link),
+        )
+    }
+
+    fn add_address(&mut self, link: &str, address: Prefix) -> Result<(), LinkError> {
+        self.doing(
+            || LinkAction::AddAddress(link.to_owned(), address),
+            |this| {
+                let index = this.index(link)?;
+                this.change(libc::RTM_NEWADDR, NLM_F_CREATE | NLM_F_EXCL, |out| {
+                    codec::address(out, index, address)
+                })
+            },
+        )
+    }
+
+    fn delete_address(&mut self, link: &str, address: Prefix) -> Result<(), LinkError> {
+        self.doing(
+            || LinkAction::DeleteAddress(link.to_owned(), address),
+            |this| {
+                let index = this.index(link)?;
+                this.change(libc::RTM_DELADDR, 0, |out| {
+                    codec::address(out, index, address)
+                })
+            },
+        )
+    }
+
+    fn addresses(&mut self) -> Result<Vec<Address>, LinkError> {
+        self.doing(
+            || LinkAction::List("addresses"),
+            |this| {
+                this.socket
+                    .dump(libc::RTM_GETADDR, codec::all_addresses, |message| {
+                        codec::read_address(&message.payload)
+                    })
+            },
+        )
+    }
+
+    fn add_route(&mut self, route: &Route) -> Result<(), LinkError> {
+        self.doing(
+            || LinkAction::AddRoute(route.clone()),
+            |this| this.put_route(libc::RTM_NEWROUTE, NLM_F_CREATE | NLM_F_EXCL, route),
+        )
+    }
+
+    fn replace_route(&mut self, route: &Route) -> Result<(), LinkError> {
+        self.doing(
+            || LinkAction::ReplaceRoute(route.clone()),
+            |this| this.put_route(libc::RTM_NEWROUTE, NLM_F_CREATE | NLM_F_REPLACE, route),
+        )
+    }
+
+    fn delete_route(&mut self, route: &Route) -> Result<(), LinkError> {
+        self.doing(
+            || LinkAction::DeleteRoute(route.clone()),
+            |this| this.put_route(libc::RTM_DELROUTE, 0, route),
+        )
+    }
+
+    fn routes(&mut self) -> Result<Vec<Route>, LinkError> {
+        self.doing(
+            || LinkAction::List("routes"),
+            |this| {
+                let names = this.names()?;
+                let found = this
+                    .socket
+                    .dump(libc::RTM_GETROUTE, codec::all_routes, |message| {
+                        codec::read_route(&message.payload)
+                    })?;
+                Ok(found
+                    .into_iter()
+                    .map(|read| Route {
+                        link: read.link_index.and_then(|index| names.get(&index).cloned()),
+                        ..read.route
+                    })
+                    .collect())
+            },
+        )
+    }
+
+    fn set_neighbour(&mut self, neighbour: &Neighbour) -> Result<(), LinkError> {
+        self.doing(
+            || LinkAction::SetNeighbour(neighbour.clone()),
+            |this| {
+                let index = this.index(&neighbour.link)?;
+                this.change(libc::RTM_NEWNEIGH, NLM_F_CREATE | NLM_F_REPLACE, |out| {
+                    codec::neighbour(out, neighbour, index)
+                })
+            },
+        )
+    }
+
+    fn delete_neighbour(&mut self, neighbour: &Neighbour) -> Result<(), LinkError> {
+        self.doing(
+            || LinkAction::DeleteNeighbour(neighbour.clone()),
+            |this| {
+                let index = this.index(&neighbour.link)?;
+                this.change(libc::RTM_DELNEIGH, 0, |out| {
+                    codec::neighbour(out, neighbour, index)
+                })
+            },
+        )
+    }
+
+    fn neighbours(&mut self) -> Result<Vec<Neighbour>, LinkError> {
+        self.doing(
+            || LinkAction::List("neighbours"),
+            |this| {
+                let names = this.names()?;
+                let mut found = Vec::new();
+                for proxies in [false, true] {
+                    found.extend(this.socket.dump(
+                        libc::RTM_GETNEIGH,
+                        |out| codec::all_neighbours(out, proxies),
+                        |message| codec::read_neighbour(&message.payload),
+                    )?);
+                }
+                Ok(found
+                    .into_iter()
+                    // A link gone between the two lists took its neighbours along.
+                    .filter_map(|read| {
+                        Some(Neighbour {
+                            link: names.get(&read.link_index)?.clone(),
+                            address: read.address,
+                            mac: read.mac,
+                            permanent: read.permanent,
+                        })
+                    })
+                    .collect())
+            },
+        )
+    }
+}

@@ -1,0 +1,438 @@
+//! The values of the link interface, and their text in messages.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use thiserror::Error;
+
+use crate::netns::NetNs;
+
+/// Number of the main routing table.
+pub const MAIN_TABLE: u32 = 254;
+
+/// An Ethernet address.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct MacAddr(pub [u8; 6]);
+
+impl fmt::Display for MacAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}
+
+impl fmt::Debug for MacAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Text that is no Ethernet address.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("{0:?} is not an Ethernet address such as ee:ee:ee:ee:ee:ee")]
+pub struct BadMac(String);
+
+impl FromStr for MacAddr {
+    type Err = BadMac;
+
+    fn from_str(text: &str) -> Result<Self, BadMac> {
+        let bad = || BadMac(text.to_owned());
+        let mut octets = [0; 6];
+        let mut parts = text.split(':');
+        for octet in &mut octets {
+            let part = parts.next().filter(|p| p.len() == 2).ok_or_else(bad)?;
+            *octet = u8::from_str_radix(part, 16).map_err(|_| bad())?;
+        }
+        match parts.next() {
+            None => Ok(Self(octets)),
+            Some(_) => Err(bad()),
+        }
+    }
+}
+
+/// An address with a prefix length: of a link, or a route's destination.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Prefix {
+    /// The address; host bits are kept.
+    pub address: IpAddr,
+    /// Leading bits that count, at most 32 or 128.
+    pub len: u8,
+}
+
+impl Prefix {
+    /// An address with a length, as given.
+    #[must_use]
+    pub fn new(address: IpAddr, len: u8) -> Self {
+        Self { address, len }
+    }
+
+    /// One address whole: /32 or /128.
+    #[must_use]
+    pub fn host(address: IpAddr) -> Self {
+        Self::new(address, if address.is_ipv4() { 32 } else { 128 })
+    }
+}
+
+impl fmt::Display for Prefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.len)
+    }
+}
+
+/// One end of a veth pair to be made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VethEnd {
+    /// Its name, at most 15 bytes.
+    pub name: String,
+    /// Its Ethernet address; the kernel picks one if `None`.
+    pub mac: Option<MacAddr>,
+    /// Its MTU in bytes; 1500 if `None`.
+    pub mtu: Option<u32>,
+    /// Where it lies; the namespace the call is made to if `None`.
+    pub netns: Option<NetNs>,
+}
+
+/// A link as the kernel shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// Its number in its namespace.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
+    /// What it is, such as `veth`; `None` for loopback and hardware.
+    pub kind: Option<String>,
+    /// Its Ethernet address.
+    pub mac: Option<MacAddr>,
+    /// Its MTU in bytes.
+    pub mtu: u32,
+    /// The kernel's `IFF_…` flags.
+    pub flags: u32,
+    /// Number of the peer link or lower link, in the namespace of `peer_netnsid`.
+    pub peer_index: Option<u32>,
+    /// This namespace's id for the peer's namespace, if that is another one.
+    pub peer_netnsid: Option<i32>,
+}
+
+impl Link {
+    /// True if it is set up.
+    #[must_use]
+    pub fn is_up(&self) -> bool {
+        self.flags & libc::IFF_UP as u32 != 0
+    }
+
+    /// True if it is a loopback.
+    #[must_use]
+    pub fn is_loopback(&self) -> bool {
+        self.flags & libc::IFF_LOOPBACK as u32 != 0
+    }
+
+    /// True if it carries packets: up, and its peer too.
+    #[must_use]
+    pub fn has_carrier(&self) -> bool {
+        self.flags & libc::IFF_LOWER_UP as u32 != 0
+    }
+}
+
+/// One change of a link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LinkChange {
+    /// Set up.
+    Up,
+    /// Set down.
+    Down,
+    /// Set the MTU in bytes.
+    Mtu(u32),
+    /// Set the Ethernet address.
+    Mac(MacAddr),
+    /// Give another name.
+    Rename(String),
+}
+
+impl fmt::Display for LinkChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Up => f.write_str("up"),
+            Self::Down => f.write_str("down"),
+            Self::Mtu(mtu) => write!(f, "MTU {mtu}"),
+            Self::Mac(mac) => write!(f, "address {mac}"),
+            Self::Rename(name) => write!(f, "name {name}"),
+        }
+    }
+}
+
+/// An address on a link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// Number of its link.
+    pub link_index: u32,
+    /// The address.
+    pub prefix: Prefix,
+    /// True while duplicate address detection has not passed, or has failed.
+    pub tentative: bool,
+}
+
+/// How far a route's destination is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RouteScope {
+    /// Behind a gateway.
+    #[default]
+    Universe,
+    /// On the link itself.
+    Link,
+    /// This host.
+    Host,
+    /// Another number.
+    Other(u8),
+}
+
+/// What a route does with a packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RouteKind {
+    /// Sends it on.
+    #[default]
+    Unicast,
+    /// Takes it in.
+    Local,
+    /// Drops it silently.
+    Blackhole,
+    /// Drops it and tells the sender.
+    Unreachable,
+    /// Another number.
+    Other(u8),
+}
+
+/// A route.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// Its destination.
+    pub destination: Prefix,
+    /// Name of its link; `None` for a route without one.
+    pub link: Option<String>,
+    /// Next hop.
+    pub gateway: Option<IpAddr>,
+    /// Treat the gateway as directly reachable on the link, whatever the addresses say.
+    pub on_link: bool,
+    /// How far the destination is; IPv6 has only `Universe`.
+    pub scope: RouteScope,
+    /// What it does.
+    pub kind: RouteKind,
+    /// Preferred source address.
+    pub source: Option<IpAddr>,
+    /// Priority; lower wins; `None` leaves it to the kernel (0, or 1024 in IPv6).
+    pub metric: Option<u32>,
+    /// Routing table number.
+    pub table: u32,
+    /// Who made it (`RTPROT_…`): 2 kernel, 3 boot, 4 static.
+    pub protocol: u8,
+}
+
+impl Route {
+    /// A route to `destination` straight out of `link`, in the main table.
+    #[must_use]
+    pub fn device(destination: Prefix, link: &str) -> Self {
+        Self {
+            destination,
+            link: Some(link.to_owned()),
+            gateway: None,
+            on_link: false,
+            scope: if destination.address.is_ipv4() {
+                RouteScope::Link
+            } else {
+                RouteScope::Universe
+            },
+            kind: RouteKind::Unicast,
+            source: None,
+            metric: None,
+            table: MAIN_TABLE,
+            protocol: libc::RTPROT_STATIC,
+        }
+    }
+
+    /// A route to `destination` through `gateway`, taken to be directly reachable on `link`.
+    #[must_use]
+    pub fn via_on_link(destination: Prefix, gateway: IpAddr, link: &str) -> Self {
+        Self {
+            gateway: Some(gateway),
+            on_link: true,
+            scope: RouteScope::Universe,
+            ..Self::device(destination, link)
+        }
+    }
+}
+
+impl fmt::Display for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.destination)?;
+        if let Some(gateway) = self.gateway {
+            write!(f, " via {gateway}")?;
+        }
+        if let Some(link) = &self.link {
+            write!(f, " dev {link}")?;
+        }
+        if self.table != MAIN_TABLE {
+            write!(f, " table {}", self.table)?;
+        }
+        Ok(())
+    }
+}
+
+/// A neighbour entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Neighbour {
+    /// Name of its link.
+    pub link: String,
+    /// The neighbour's address.
+    pub address: IpAddr,
+    /// Its Ethernet address; `None` makes a proxy entry: this host answers for the address.
+    pub mac: Option<MacAddr>,
+    /// True if the entry never expires; proxy entries never do.
+    pub permanent: bool,
+}
+
+impl Neighbour {
+    /// A permanent entry.
+    #[must_use]
+    pub fn permanent(link: &str, address: IpAddr, mac: MacAddr) -> Self {
+        Self {
+            link: link.to_owned(),
+            address,
+            mac: Some(mac),
+            permanent: true,
+        }
+    }
+
+    /// Answer for `address` on `link` (proxy ARP or proxy neighbour discovery).
+    #[must_use]
+    pub fn proxy(link: &str, address: IpAddr) -> Self {
+        Self {
+            link: link.to_owned(),
+            address,
+            mac: None,
+            permanent: true,
+        }
+    }
+}
+
+impl fmt::Display for Neighbour {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.mac {
+            Some(mac) => write!(f, "neighbour {} at {mac} on {}", self.address, self.link),
+            None => write!(f, "proxy for {} on {}", self.address, self.link),
+        }
+    }
+}
+
+/// What is done to which object: the subject of errors and of a fake's record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LinkAction {
+    /// Making a veth pair.
+    CreateVeth(VethEnd, VethEnd),
+    /// Deleting a link.
+    DeleteLink(String),
+    /// Changing a link.
+    ChangeLink(String, LinkChange),
+    /// Looking at a link.
+    GetLink(String),
+    /// Listing things of the kind named.
+    List(&'static str),
+    /// Adding an address to a link.
+    AddAddress(String, Prefix),
+    /// Deleting an address from a link.
+    DeleteAddress(String, Prefix),
+    /// Adding a route.
+    AddRoute(Route),
+    /// Adding or replacing a route.
+    ReplaceRoute(Route),
+    /// Deleting a route.
+    DeleteRoute(Route),
+    /// Setting a neighbour entry.
+    SetNeighbour(Neighbour),
+    /// Deleting a neighbour entry.
+    DeleteNeighbour(Neighbour),
+    /// Listening for changes.
+    Listen,
+}
+
+impl fmt::Display for LinkAction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::CreateVeth(end, peer) => {
+                write!(f, "making veth {} with peer {}", end.name, peer.name)?;
+                match &peer.netns {
+                    Some(netns) => write!(f, " (in {netns})"),
+                    None => Ok(()),
+                }
+            }
+            Self::DeleteLink(link) => write!(f, "deleting link {link}"),
+            Self::ChangeLink(link, change) => write!(f, "setting link {link} to {change}"),
+            Self::GetLink(link) => write!(f, "looking at link {link}"),
+            Self::List(what) => write!(f, "listing {what}"),
+            Self::AddAddress(link, prefix) => write!(f, "adding address {prefix} to {link}"),
+            Self::DeleteAddress(link, prefix) => {
+                write!(f, "deleting address {prefix} from {link}")
+            }
+            Self::AddRoute(route) => write!(f, "adding route {route}"),
+            Self::ReplaceRoute(route) => write!(f, "replacing route {route}"),
+            Self::DeleteRoute(route) => write!(f, "deleting route {route}"),
+            Self::SetNeighbour(neighbour) => write!(f, "setting {neighbour}"),
+            Self::DeleteNeighbour(neighbour) => write!(f, "deleting {neighbour}"),
+            Self::Listen => f.write_str("listening for link changes"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mac_text_round_trips_and_is_checked() {
+        let mac: MacAddr = "ee:00:0a:ff:10:01".parse().unwrap();
+        assert_eq!(mac, MacAddr([0xee, 0, 0x0a, 0xff, 0x10, 1]));
+        assert_eq!(mac.to_string(), "ee:00:0a:ff:10:01");
+        for bad in [
+            "",
+            "ee:00:0a:ff:10",
+            "ee:00:0a:ff:10:01:02",
+            "ee:00:0a:ff:10:g1",
+            "e:00:0a:ff:10:1",
+        ] {
+            assert_eq!(bad.parse::<MacAddr>(), Err(BadMac(bad.to_owned())));
+        }
+    }
+
+    #[test]
+    fn actions_name_their_object() {
+        let address: Prefix = Prefix::host("10.0.0.1".parse().unwrap());
+        let table = [
+            (
+                LinkAction::AddAddress("pal1".into(), address),
+                "adding address 10.0.0.1/32 to pal1",
+            ),
+            (
+                LinkAction::AddRoute(Route::via_on_link(
+                    Prefix::new("::".parse().unwrap(), 0),
+                    "fe80::1".parse().unwrap(),
+                    "eth0",
+                )),
+                "adding route ::/0 via fe80::1 dev eth0",
+            ),
+            (
+                LinkAction::SetNeighbour(Neighbour::permanent(
+                    "pal1",
+                    "10.0.0.2".parse().unwrap(),
+                    MacAddr([1; 6]),
+                )),
+                "setting neighbour 10.0.0.2 at 01:01:01:01:01:01 on pal1",
+            ),
+            (
+                LinkAction::ChangeLink("pal1".into(), LinkChange::Mtu(9000)),
+                "setting link pal1 to MTU 9000",
+            ),
+        ];
+        for (action, text) in table {
+            assert_eq!(action.to_string(), text);
+        }
+    }
+}

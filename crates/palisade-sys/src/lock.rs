@@ -1,0 +1,108 @@
+//! One instance of a program at a time, by an advisory lock on a file.
+//!
+//! Promises: the kernel lets go of the lock when its holder ends, however it
+//! ends. Never: deletes the file, which would let two holders in.
+
+use std::fs::{File, TryLockError};
+use std::io::{self, Read, Seek, Write};
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+/// The lock was not taken.
+#[derive(Debug, Error)]
+pub enum LockError {
+    /// Somebody holds it.
+    #[error("{} is locked by {holder}", path.display())]
+    Held {
+        /// The file.
+        path: PathBuf,
+        /// "process N", or "another process" if it left no number.
+        holder: String,
+    },
+    /// The file cannot be used.
+    #[error("locking {}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The failure.
+        source: io::Error,
+    },
+}
+
+/// A lock that is held until this is dropped.
+#[derive(Debug)]
+pub struct InstanceLock {
+    _file: File,
+}
+
+impl InstanceLock {
+    /// Takes the lock on `path` at once or not at all, and writes this process's number into it.
+    ///
+    /// # Errors
+    /// [`LockError::Held`] if somebody else holds it.
+    pub fn take(path: &Path) -> Result<Self, LockError> {
+        let io = |source| LockError::Io {
+            path: path.to_owned(),
+            source,
+        };
+        let mut file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)
+            .map_err(io)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let mut text = String::new();
+                // Only for the message; who holds it may not have written yet.
+                let _ = file.read_to_string(&mut text);
+                let holder = match text.trim().parse::<u32>() {
+                    Ok(pid) => format!("process {pid}"),
+                    Err(_) => "another process".to_owned(),
+                };
+                return Err(LockError::Held {
+                    path: path.to_owned(),
+                    holder,
+                });
+            }
+            Err(TryLockError::Error(source)) => return Err(io(source)),
+        }
+        file.set_len(0)
+            .and_then(|()| file.rewind())
+            .and_then(|()| writeln!(file, "{}", std::process::id()))
+            .map_err(io)?;
+        Ok(Self { _file: file })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_at_a_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        let first = InstanceLock::take(&path).unwrap();
+        let error = InstanceLock::take(&path).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            format!(
+                "{} is locked by process {}",
+                path.display(),
+                std::process::id()
+            )
+        );
+        drop(first);
+        InstanceLock::take(&path).unwrap();
+    }
+
+    #[test]
+    fn an_unusable_file_is_named() {
+        let error = InstanceLock::take(Path::new("/nonexistent/lock")).unwrap_err();
+        assert!(error.to_string().starts_with("locking /nonexistent/lock: "));
+    }
+}

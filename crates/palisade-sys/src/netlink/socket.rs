@@ -1,0 +1,580 @@
+//! A netlink socket bound to one namespace: requests with acknowledgement,
+//! dumps, and multicast messages.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::sockopt::{RcvBuf, RcvBufForce, SndBuf, SndBufForce};
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, getsockname,
+    recvfrom, send, setsockopt, socket,
+};
+use thiserror::Error;
+
+use super::{Attrs, HEADER_LEN, RawMessage, align, messages, write_message};
+use crate::netns::{NetNs, NetNsError, run_in};
+
+const NLM_F_REQUEST: u16 = libc::NLM_F_REQUEST as u16;
+const NLM_F_ACK: u16 = libc::NLM_F_ACK as u16;
+const NLM_F_DUMP: u16 = libc::NLM_F_DUMP as u16;
+const NLM_F_DUMP_INTR: u16 = 0x10;
+const NLM_F_CAPPED: u16 = 0x100;
+const NLM_F_ACK_TLVS: u16 = 0x200;
+const NLMSG_ERROR: u16 = libc::NLMSG_ERROR as u16;
+const NLMSG_DONE: u16 = libc::NLMSG_DONE as u16;
+const NLMSG_NOOP: u16 = libc::NLMSG_NOOP as u16;
+const NLMSGERR_ATTR_MSG: u16 = 1;
+
+/// The kernel fills at most this much in one read of a dump.
+const READ_BUFFER: usize = 256 * 1024;
+/// Answers come from inside the request's system call; a longer silence is a fault.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// An interrupted dump is repeated at most so often.
+const DUMP_TRIES: u32 = 32;
+
+/// Which kernel subsystem a socket talks to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// `NETLINK_ROUTE`: links, addresses, routes, neighbours.
+    Route,
+    /// `NETLINK_NETFILTER`: nf_tables, conntrack, nflog.
+    Netfilter,
+}
+
+/// A netlink socket could not be opened in a namespace.
+#[derive(Debug, Error)]
+pub enum OpenError {
+    /// The namespace could not be entered.
+    #[error(transparent)]
+    NetNs(#[from] NetNsError),
+    /// The socket could not be made or bound.
+    #[error("opening a {protocol:?} netlink socket in network namespace {netns}: {errno}")]
+    Socket {
+        /// What it was for.
+        protocol: Protocol,
+        /// The namespace.
+        netns: String,
+        /// The failure.
+        errno: Errno,
+    },
+}
+
+/// What the kernel answered instead of doing what it was asked.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("{errno}{}{}", if text.is_empty() { "" } else { ": " }, text)]
+pub struct KernelError {
+    /// The error number.
+    pub errno: Errno,
+    /// The kernel's own words (extended acknowledgement), often empty.
+    pub text: String,
+}
+
+impl From<Errno> for KernelError {
+    fn from(errno: Errno) -> Self {
+        Self {
+            errno,
+            text: String::new(),
+        }
+    }
+}
+
+impl From<super::WireError> for KernelError {
+    fn from(error: super::WireError) -> Self {
+        Self {
+            errno: Errno::EBADMSG,
+            text: error.to_string(),
+        }
+    }
+}
+
+/// One message, owned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// Message type.
+    pub kind: u16,
+    /// `NLM_F_…` flags.
+    pub flags: u16,
+    /// Sequence number of the request it answers; 0 in notifications.
+    pub seq: u32,
+    /// Port of the socket whose request caused it; 0 means the kernel.
+    pub portid: u32,
+    /// Everything after the header.
+    pub payload: Vec<u8>,
+}
+
+impl From<RawMessage<'_>> for Received {
+    fn from(raw: RawMessage<'_>) -> Self {
+        Self {
+            kind: raw.kind,
+            flags: raw.flags,
+            seq: raw.seq,
+            portid: raw.portid,
+            payload: raw.payload.to_vec(),
+        }
+    }
+}
+
+/// A netlink socket; it stays in the namespace it was opened in.
+#[derive(Debug)]
+pub struct NetlinkSocket {
+    fd: OwnedFd,
+    netns: String,
+    portid: u32,
+    seq: u32,
+    send_limit: usize,
+    buffer: Vec<u8>,
+    waiting: VecDeque<Received>,
+}
+
+impl AsFd for NetlinkSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl NetlinkSocket {
+    /// Opens a socket inside `netns`, member of the multicast `groups` given by number.
+    ///
+    /// # Errors
+    /// If the namespace cannot be entered or the socket cannot be made.
+    pub fn open(netns: &NetNs, protocol: Protocol, groups: &[u32]) -> Result<Self, OpenError> {
+        let opened = run_in(netns, || open_here(protocol, groups))?;
+        let (fd, portid) = opened.map_err(|errno| OpenError::Socket {
+            protocol,
+            netns: netns.label().to_owned(),
+            errno,
+        })?;
+        Ok(Self {
+            fd,
+            netns: netns.label().to_owned(),
+            portid,
+            seq: 0,
+            send_limit: 0,
+            buffer: vec![0; READ_BUFFER],
+            waiting: VecDeque::new(),
+        })
+    }
+
+    /// The port the kernel gave this socket; notifications carry it.
+    #[must_use]
+    pub fn portid(&self) -> u32 {
+        self.portid
+    }
+
+    /// Name or path of the namespace it lives in.
+    #[must_use]
+    pub fn netns(&self) -> &str {
+        &self.netns
+    }
+
+    /// Asks for one change and waits for the kernel's word.
+    ///
+    /// # Errors
+    /// What the kernel answered.
+    pub fn change(
+        &mut self,
+        kind: u16,
+        flags: u16,
+        body: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<(), KernelError> {
+        self.ask(kind, flags, body).map(|_| ())
+    }
+
+    /// Asks for one object; `None` if the kernel acknowledged without an answer.
+    ///
+    /// # Errors
+    /// What the kernel answered.
+    pub fn get(
+        &mut self,
+        kind: u16,
+        body: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<Option<Received>, KernelError> {
+        self.ask(kind, 0, body)
+    }
+
+    fn ask(
+        &mut self,
+        kind: u16,
+        flags: u16,
+        body: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<Option<Received>, KernelError> {
+        let seq = self.next_seq();
+        let mut request = Vec::with_capacity(256);
+        write_message(
+            &mut request,
+            kind,
+            NLM_F_REQUEST | NLM_F_ACK | flags,
+            seq,
+            body,
+        );
+        self.send(&request)?;
+        let mut answer = None;
+        loop {
+            let message = self.answer_to(seq)?;
+            match message.kind {
+                NLMSG_ERROR => return error_of(&message).map_or(Ok(answer), Err),
+                NLMSG_DONE => return Ok(answer),
+                _ => answer = Some(message),
+            }
+        }
+    }
+
+    /// Asks for all objects, handing each to `each`. A dump during which the
+    /// kernel's state changed is repeated from the start, `restart` being
+    /// called first; so what was handed over before is to be forgotten.
+    ///
+    /// # Errors
+    /// What the kernel answered, or `EINTR` if its state never stood still.
+    pub fn dump<T>(
+        &mut self,
+        kind: u16,
+        body: impl Fn(&mut Vec<u8>),
+        mut each: impl FnMut(&Received) -> Result<Option<T>, super::WireError>,
+    ) -> Result<Vec<T>, KernelError> {
+        for _ in 0..DUMP_TRIES {
+            let mut found = Vec::new();
+            match self.dump_once(kind, &body, |message| {
+                found.extend(each(message)?);
+                Ok(())
+            }) {
+                Ok(true) => return Ok(found),
+                Ok(false) => {}
+                Err(error) if error.errno == Errno::EINTR => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(Errno::EINTR.into())
+    }
+
+    /// True if the dump was consistent.
+    fn dump_once(
+        &mut self,
+        kind: u16,
+        body: &impl Fn(&mut Vec<u8>),
+        mut each: impl FnMut(&Received) -> Result<(), super::WireError>,
+    ) -> Result<bool, KernelError> {
+        let seq = self.next_seq();
+        let mut request = Vec::with_capacity(256);
+        write_message(&mut request, kind, NLM_F_REQUEST | NLM_F_DUMP, seq, body);
+        self.send(&request)?;
+        let mut consistent = true;
+        let mut unreadable = None;
+        loop {
+            let message = self.answer_to(seq)?;
+            consistent &= message.flags & NLM_F_DUMP_INTR == 0;
+            match message.kind {
+                NLMSG_ERROR => match error_of(&message) {
+                    Some(error) => return Err(error),
+                    None => break,
+                },
+                NLMSG_DONE => match done_error(&message) {
+                    Some(error) => return Err(error),
+                    None => break,
+                },
+                // The rest of the dump must be read even then, or it would
+                // answer the next request.
+                _ => unreadable = unreadable.or(each(&message).err()),
+            }
+        }
+        match unreadable {
+            Some(error) if consistent => Err(error.into()),
+            _ => Ok(consistent),
+        }
+    }
+
+    /// Sends raw bytes, making the send buffer larger where that is needed.
+    ///
+    /// # Errors
+    /// `EMSGSIZE` if the kernel's limit on buffers is lower and may not be exceeded.
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<(), KernelError> {
+        self.make_room_to_send(bytes.len());
+        loop {
+            match send(self.fd.as_raw_fd(), bytes, MsgFlags::empty()) {
+                Ok(sent) if sent == bytes.len() => return Ok(()),
+                Ok(_) => return Err(Errno::EMSGSIZE.into()),
+                Err(Errno::EINTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+
+    /// The kernel refuses a message larger than the send buffer less a little.
+    fn make_room_to_send(&mut self, len: usize) {
+        let need = len + 64 * 1024;
+        if need <= self.send_limit {
+            return;
+        }
+        // Without the privilege the system's limit holds; then the send itself
+        // says EMSGSIZE.
+        if setsockopt(&self.fd, SndBufForce, &need).is_ok()
+            || setsockopt(&self.fd, SndBuf, &need).is_ok()
+        {
+            self.send_limit = need;
+        }
+    }
+
+    /// Lets the kernel queue up to `bytes` of answers or notifications.
+    pub(crate) fn make_room_to_receive(&self, bytes: usize) {
+        // Smaller than wished only means that a loss is reported earlier.
+        let _ = setsockopt(&self.fd, RcvBufForce, &bytes)
+            .or_else(|_| setsockopt(&self.fd, RcvBuf, &bytes));
+    }
+
+    /// Has the kernel drop what was caused through the socket with port `port`.
+    pub(crate) fn ignore_port(&self, port: u32) -> Result<(), OpenError> {
+        drop_messages_of(&self.fd, port).map_err(|errno| OpenError::Socket {
+            protocol: Protocol::Netfilter,
+            netns: self.netns.clone(),
+            errno,
+        })
+    }
+
+    fn next_seq(&mut self) -> u32 {
+        // 0 marks notifications.
+        self.seq = self.seq.checked_add(1).unwrap_or(1);
+        self.seq
+    }
+
+    fn answer_to(&mut self, seq: u32) -> Result<Received, KernelError> {
+        let deadline = Instant::now() + ANSWER_TIMEOUT;
+        loop {
+            while let Some(message) = self.waiting.pop_front() {
+                if message.seq == seq && message.kind != NLMSG_NOOP {
+                    return Ok(message);
+                }
+            }
+            if !self.wait_readable(Some(deadline.saturating_duration_since(Instant::now())))? {
+                return Err(KernelError {
+                    errno: Errno::ETIMEDOUT,
+                    text: "the kernel did not answer".to_owned(),
+                });
+            }
+            self.fill()?;
+        }
+    }
+
+    /// The next message if one is there already.
+    ///
+    /// # Errors
+    /// `ENOBUFS` if the kernel had to drop messages.
+    pub(crate) fn try_receive(&mut self) -> Result<Option<Received>, KernelError> {
+        if self.waiting.is_empty() {
+            self.fill()?;
+        }
+        Ok(self.waiting.pop_front())
+    }
+
+    /// Waits until something is there to read; `None` waits for ever.
+    pub(crate) fn wait_readable(&self, timeout: Option<Duration>) -> Result<bool, Errno> {
+        if !self.waiting.is_empty() {
+            return Ok(true);
+        }
+        wait_readable(self.fd.as_fd(), timeout)
+    }
+
+    fn fill(&mut self) -> Result<(), KernelError> {
+        let (len, from) = match recvfrom::<NetlinkAddr>(self.fd.as_raw_fd(), &mut self.buffer) {
+            Ok(received) => received,
+            Err(Errno::EAGAIN | Errno::EINTR) => return Ok(()),
+            Err(errno) => return Err(errno.into()),
+        };
+        // Other processes may send to this socket's port; only the kernel is heard.
+        if from.is_some_and(|from| from.pid() != 0) {
+            return Ok(());
+        }
+        for message in messages(&self.buffer[..len]) {
+            self.waiting.push_back(message?.into());
+        }
+        Ok(())
+    }
+}
+
+/// Waits until `fd` can be read; `None` waits for ever.
+pub(crate) fn wait_readable(fd: BorrowedFd<'_>, timeout: Option<Duration>) -> Result<bool, Errno> {
+    let deadline = timeout.map(|timeout| Instant::now() + timeout);
+    loop {
+        let left = match deadline {
+            // Rounded up, so that a wait never ends before its time.
+            Some(deadline) => {
+                let left = deadline.saturating_duration_since(Instant::now());
+                let millis = left.as_micros().div_ceil(1000);
+                PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX)
+            }
+            None => PollTimeout::NONE,
+        };
+        match poll(&mut [PollFd::new(fd, PollFlags::POLLIN)], left) {
+            Ok(ready) => return Ok(ready > 0),
+            Err(Errno::EINTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+/// The error in an `NLMSG_ERROR` message; `None` if it is an acknowledgement.
+pub(crate) fn error_of(message: &Received) -> Option<KernelError> {
+    let code = first_i32(&message.payload)?;
+    if code == 0 {
+        return None;
+    }
+    Some(KernelError {
+        errno: Errno::from_raw(code.saturating_neg()),
+        text: extended_text(message).unwrap_or_default(),
+    })
+}
+
+fn done_error(message: &Received) -> Option<KernelError> {
+    let code = first_i32(&message.payload)?;
+    (code < 0).then(|| Errno::from_raw(code.saturating_neg()).into())
+}
+
+fn first_i32(payload: &[u8]) -> Option<i32> {
+    payload
+        .first_chunk::<4>()
+        .map(|bytes| i32::from_ne_bytes(*bytes))
+}
+
+fn extended_text(message: &Received) -> Option<String> {
+    if message.flags & NLM_F_ACK_TLVS == 0 {
+        return None;
+    }
+    let original = message.payload.get(4..)?;
+    let skip = if message.flags & NLM_F_CAPPED == 0 {
+        let len = u32::from_ne_bytes(*original.first_chunk::<4>()?) as usize;
+        align(len)
+    } else {
+        HEADER_LEN
+    };
+    let attrs = Attrs::new(original.get(skip..)?);
+    let text = attrs.find(NLMSGERR_ATTR_MSG).ok()??;
+    text.text().ok().map(str::to_owned)
+}
+
+fn open_here(protocol: Protocol, groups: &[u32]) -> Result<(OwnedFd, u32), Errno> {
+    let fd = socket(
+        AddressFamily::Netlink,
+        SockType::Raw,
+        SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK,
+        match protocol {
+            Protocol::Route => SockProtocol::NetlinkRoute,
+            Protocol::Netfilter => SockProtocol::NetlinkNetFilter,
+        },
+    )?;
+    bind(fd.as_raw_fd(), &NetlinkAddr::new(0, 0))?;
+    set_netlink_option(&fd, libc::NETLINK_EXT_ACK, 1)?;
+    set_netlink_option(&fd, libc::NETLINK_CAP_ACK, 1)?;
+    for &group in groups {
+        let group = i32::try_from(group).map_err(|_| Errno::EINVAL)?;
+        set_netlink_option(&fd, libc::NETLINK_ADD_MEMBERSHIP, group)?;
+    }
+    let address: NetlinkAddr = getsockname(fd.as_raw_fd())?;
+    Ok((fd, address.pid()))
+}
+
+fn set_netlink_option(fd: &OwnedFd, option: i32, value: i32) -> Result<(), Errno> {
+    // SAFETY: the kernel reads exactly the four bytes of `value`, which outlives
+    // the call; the descriptor is open for the length of the borrow.
+    let result = unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_NETLINK,
+            option,
+            (&raw const value).cast(),
+            size_of::<i32>() as libc::socklen_t,
+        )
+    };
+    Errno::result(result).map(drop)
+}
+
+/// Attaches a filter on the port in the first message's header; the messages
+/// of one datagram all have the same.
+fn drop_messages_of(fd: &OwnedFd, port: u32) -> Result<(), Errno> {
+    const PORT_AT: u32 = 12;
+    let statement = |code: u32, jt, jf, k| libc::sock_filter {
+        code: code as u16,
+        jt,
+        jf,
+        k,
+    };
+    let mut program = [
+        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, PORT_AT),
+        // The load swaps to network order.
+        statement(
+            libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
+            0,
+            1,
+            port.to_be(),
+        ),
+        statement(libc::BPF_RET | libc::BPF_K, 0, 0, 0),
+        statement(libc::BPF_RET | libc::BPF_K, 0, 0, u32::MAX),
+    ];
+    let filter = libc::sock_fprog {
+        len: program.len() as u16,
+        filter: program.as_mut_ptr(),
+    };
+    // SAFETY: the kernel copies `filter` and the four statements it points to
+    // during the call; both outlive it.
+    let result = unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_FILTER,
+            (&raw const filter).cast(),
+            size_of::<libc::sock_fprog>() as libc::socklen_t,
+        )
+    };
+    Errno::result(result).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error_message(code: i32, flags: u16, rest: &[u8]) -> Received {
+        let mut payload = code.to_ne_bytes().to_vec();
+        payload.extend_from_slice(rest);
+        Received {
+            kind: NLMSG_ERROR,
+            flags,
+            seq: 1,
+            portid: 0,
+            payload,
+        }
+    }
+
+    #[test]
+    fn errors_carry_the_kernels_words() {
+        let mut rest = Vec::new();
+        write_message(&mut rest, 1, 0, 1, |_| {});
+        super::super::AttrWriter::new(&mut rest).text(NLMSGERR_ATTR_MSG, "no such thing");
+        let message = error_message(-libc::ENOENT, NLM_F_CAPPED | NLM_F_ACK_TLVS, &rest);
+        assert_eq!(
+            error_of(&message),
+            Some(KernelError {
+                errno: Errno::ENOENT,
+                text: "no such thing".to_owned()
+            })
+        );
+        assert_eq!(error_of(&error_message(0, 0, &rest)), None);
+        // Text missing or cut: the number alone.
+        let cut = error_message(-libc::ENOENT, NLM_F_CAPPED | NLM_F_ACK_TLVS, &rest[..18]);
+        assert_eq!(error_of(&cut), Some(Errno::ENOENT.into()));
+    }
+
+    #[test]
+    fn requests_work_without_privilege() {
+        let here = NetNs::current().unwrap();
+        let mut socket = NetlinkSocket::open(&here, Protocol::Route, &[]).unwrap();
+        assert_ne!(socket.portid(), 0);
+        let links = socket
+            .dump(
+                libc::RTM_GETLINK,
+                |out| out.extend_from_slice(&[0; 16]),
+                |message| Ok(Some(message.kind)),
+            )
+            .unwrap();
+        assert!(links.contains(&libc::RTM_NEWLINK));
+    }
+}

@@ -1,0 +1,270 @@
+//! Batches and queries: messages built, not yet sent.
+
+use super::{NFGEN_LEN, NFNL_SUBSYS_NFTABLES};
+use crate::netlink::{AttrWriter, HEADER_LEN, WireError, messages, write_message};
+
+const NFNL_MSG_BATCH_BEGIN: u16 = 0x10;
+const NFNL_MSG_BATCH_END: u16 = 0x11;
+const NFNL_BATCH_GENID: u16 = 1;
+const NLM_F_REQUEST: u16 = libc::NLM_F_REQUEST as u16;
+const NLM_F_ACK: u16 = libc::NLM_F_ACK as u16;
+const FLAGS_AT: usize = 6;
+
+fn nfgen(family: u8, res_id: u16) -> [u8; NFGEN_LEN] {
+    let [high, low] = res_id.to_be_bytes();
+    [family, 0, high, low]
+}
+
+/// Messages that take effect together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Batch {
+    subsystem: u8,
+    generation: Option<u32>,
+    bytes: Vec<u8>,
+    first: usize,
+    last: usize,
+    count: u32,
+}
+
+/// One message of a [`Batch`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchMessage<'a> {
+    /// Message type within the subsystem.
+    pub kind: u8,
+    /// `NLM_F_CREATE` and the like.
+    pub flags: u16,
+    /// `NFPROTO_…`.
+    pub family: u8,
+    /// Its attributes.
+    pub attributes: &'a [u8],
+}
+
+impl Batch {
+    /// An empty batch for nf_tables.
+    #[must_use]
+    pub fn nf_tables() -> Self {
+        Self::new(NFNL_SUBSYS_NFTABLES, None)
+    }
+
+    /// An empty batch for nf_tables that the kernel refuses as stale if the
+    /// generation is another one by then.
+    #[must_use]
+    pub fn nf_tables_at(generation: u32) -> Self {
+        Self::new(NFNL_SUBSYS_NFTABLES, Some(generation))
+    }
+
+    fn new(subsystem: u8, generation: Option<u32>) -> Self {
+        let mut bytes = Vec::new();
+        write_message(&mut bytes, NFNL_MSG_BATCH_BEGIN, NLM_F_REQUEST, 0, |out| {
+            out.extend_from_slice(&nfgen(0, subsystem.into()));
+            if let Some(generation) = generation {
+                AttrWriter::new(out).be32(NFNL_BATCH_GENID, generation);
+            }
+        });
+        Self {
+            subsystem,
+            generation,
+            first: bytes.len(),
+            last: bytes.len(),
+            bytes,
+            count: 0,
+        }
+    }
+
+    /// Adds a message and returns its position.
+    ///
+    /// # Errors
+    /// If an attribute does not fit; then the batch is as before.
+    pub fn push(
+        &mut self,
+        kind: u8,
+        flags: u16,
+        family: u8,
+        body: impl FnOnce(&mut AttrWriter<'_>),
+    ) -> Result<usize, WireError> {
+        let start = self.bytes.len();
+        let kind = u16::from(self.subsystem) << 8 | u16::from(kind);
+        let mut written = Ok(());
+        write_message(
+            &mut self.bytes,
+            kind,
+            NLM_F_REQUEST | flags,
+            self.count + 1,
+            |out| {
+                out.extend_from_slice(&nfgen(family, 0));
+                let mut writer = AttrWriter::new(out);
+                body(&mut writer);
+                written = writer.finish();
+            },
+        );
+        if let Err(error) = written {
+            self.bytes.truncate(start);
+            return Err(error);
+        }
+        self.last = start;
+        self.count += 1;
+        Ok(self.count as usize - 1)
+    }
+
+    /// Messages in it.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.count as usize
+    }
+
+    /// True without messages.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Bytes it takes on the wire, its end left out.
+    #[must_use]
+    pub fn byte_len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// The generation it was made for.
+    #[must_use]
+    pub fn generation(&self) -> Option<u32> {
+        self.generation
+    }
+
+    /// Its messages, in order.
+    pub fn messages(&self) -> impl Iterator<Item = BatchMessage<'_>> {
+        messages(&self.bytes[self.first..]).filter_map(|message| {
+            let message = message.ok()?;
+            let family = *message.payload.first()?;
+            Some(BatchMessage {
+                kind: message.kind.to_le_bytes()[0],
+                flags: message.flags & !NLM_F_REQUEST,
+                family,
+                attributes: message.payload.get(NFGEN_LEN..)?,
+            })
+        })
+    }
+
+    /// Sequence number of the end of the batch; its messages count up to it from 1.
+    pub(super) fn end_seq(&self) -> u32 {
+        self.count + 1
+    }
+
+    /// The whole as sent. Success is silent unless asked for: the end asks, and
+    /// since kernels before 6.10 do not answer to that, so does the last message.
+    pub(super) fn to_wire(&self) -> Vec<u8> {
+        let mut wire = Vec::with_capacity(self.bytes.len() + HEADER_LEN + NFGEN_LEN);
+        wire.extend_from_slice(&self.bytes);
+        if self.count > 0 {
+            let at = self.last + FLAGS_AT;
+            let flags = u16::from_ne_bytes([wire[at], wire[at + 1]]) | NLM_F_ACK;
+            wire[at..at + 2].copy_from_slice(&flags.to_ne_bytes());
+        }
+        write_message(
+            &mut wire,
+            NFNL_MSG_BATCH_END,
+            NLM_F_REQUEST | NLM_F_ACK,
+            self.end_seq(),
+            |out| out.extend_from_slice(&nfgen(0, self.subsystem.into())),
+        );
+        wire
+    }
+}
+
+/// One message outside a batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Query {
+    /// What it asks for, for messages: "listing nf_tables chains".
+    pub what: String,
+    /// `NFNL_SUBSYS_…`.
+    pub subsystem: u8,
+    /// Message type within the subsystem.
+    pub kind: u8,
+    /// `NFPROTO_…`.
+    pub family: u8,
+    /// Its attributes.
+    pub attributes: Vec<u8>,
+}
+
+impl Query {
+    /// A message with the attributes `body` writes.
+    ///
+    /// # Errors
+    /// If an attribute does not fit.
+    pub fn new(
+        what: impl Into<String>,
+        subsystem: u8,
+        kind: u8,
+        family: u8,
+        body: impl FnOnce(&mut AttrWriter<'_>),
+    ) -> Result<Self, WireError> {
+        let mut attributes = Vec::new();
+        let mut writer = AttrWriter::new(&mut attributes);
+        body(&mut writer);
+        writer.finish()?;
+        Ok(Self {
+            what: what.into(),
+            subsystem,
+            kind,
+            family,
+            attributes,
+        })
+    }
+
+    pub(super) fn message_type(&self) -> u16 {
+        u16::from(self.subsystem) << 8 | u16::from(self.kind)
+    }
+
+    pub(super) fn write(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&nfgen(self.family, 0));
+        out.extend_from_slice(&self.attributes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Batch {
+        let mut batch = Batch::nf_tables_at(7);
+        for (index, name) in ["a", "b"].into_iter().enumerate() {
+            let at = batch.push(index as u8, 0x400, 1, |w| {
+                w.text(1, name);
+            });
+            assert_eq!(at, Ok(index));
+        }
+        batch
+    }
+
+    #[test]
+    fn messages_are_numbered_and_framed() {
+        let batch = sample();
+        let wire = batch.to_wire();
+        let read: Vec<_> = messages(&wire)
+            .map(|m| m.unwrap())
+            .map(|m| (m.kind, m.flags, m.seq, m.payload.to_vec()))
+            .collect();
+        assert_eq!(
+            read,
+            [
+                (0x10, 1, 0, vec![0, 0, 0, 10, 8, 0, 1, 0, 0, 0, 0, 7]),
+                (0xa00, 0x401, 1, vec![1, 0, 0, 0, 6, 0, 1, 0, b'a', 0, 0, 0]),
+                (0xa01, 0x405, 2, vec![1, 0, 0, 0, 6, 0, 1, 0, b'b', 0, 0, 0]),
+                (0x11, 5, 3, vec![0, 0, 0, 10]),
+            ]
+        );
+        let inner: Vec<_> = batch.messages().map(|m| (m.kind, m.flags)).collect();
+        assert_eq!(inner, [(0, 0x400), (1, 0x400)]);
+    }
+
+    #[test]
+    fn what_does_not_fit_leaves_the_batch_as_it_was() {
+        let mut batch = sample();
+        let before = batch.clone();
+        let refused = batch.push(2, 0, 1, |w| {
+            w.bytes(1, &[0; 70_000]);
+        });
+        assert!(matches!(refused, Err(WireError::AttrTooLong { .. })));
+        assert_eq!(batch, before);
+        assert!(Batch::nf_tables().is_empty());
+    }
+}

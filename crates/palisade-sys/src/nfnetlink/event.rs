@@ -1,0 +1,122 @@
+//! Notifications of nfnetlink: what changed, and through whose socket.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use super::{Object, QueryError};
+use crate::Errno;
+use crate::netlink::{KernelError, NetlinkSocket, OpenError, Protocol};
+use crate::netns::NetNs;
+
+/// Room for the notifications of a large foreign transaction.
+const QUEUE_BYTES: usize = 8 * 1024 * 1024;
+
+/// One notification.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NfEvent {
+    /// An object was made, changed or deleted.
+    Changed {
+        /// `NFNL_SUBSYS_…`.
+        subsystem: u8,
+        /// Port of the socket through which it was changed.
+        portid: u32,
+        /// The object, its `kind` telling what happened to it.
+        object: Object,
+    },
+    /// Notifications came faster than they were read and some are lost.
+    Lost,
+}
+
+/// A stream of notifications.
+pub trait NfEvents {
+    /// The next one; `None` if none came within `timeout` (`None` waits for ever).
+    ///
+    /// # Errors
+    /// If the socket fails; lost notifications are no error but [`NfEvent::Lost`].
+    fn next_event(&mut self, timeout: Option<Duration>) -> Result<Option<NfEvent>, QueryError>;
+}
+
+/// The kernel's notifications in one namespace; readable ([`AsFd`]) when one is there.
+#[derive(Debug)]
+pub struct KernelNfEvents {
+    socket: NetlinkSocket,
+    own_port: Option<u32>,
+}
+
+impl KernelNfEvents {
+    /// Listens to the multicast `groups` in `netns` from now on, deaf to what
+    /// is done through the socket with port `own_port`.
+    ///
+    /// # Errors
+    /// If the namespace cannot be entered or the socket cannot be made.
+    pub fn open(netns: &NetNs, groups: &[u32], own_port: Option<u32>) -> Result<Self, OpenError> {
+        let socket = NetlinkSocket::open(netns, Protocol::Netfilter, groups)?;
+        socket.make_room_to_receive(QUEUE_BYTES);
+        if let Some(port) = own_port {
+            // In the kernel, so that a large transaction of one's own cannot
+            // crowd out others'; what is queued already is filtered below.
+            socket.ignore_port(port)?;
+        }
+        Ok(Self { socket, own_port })
+    }
+
+    fn failed(&self, error: KernelError) -> QueryError {
+        QueryError {
+            what: "listening for nfnetlink changes".to_owned(),
+            netns: self.socket.netns().to_owned(),
+            error,
+        }
+    }
+}
+
+impl AsFd for KernelNfEvents {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl NfEvents for KernelNfEvents {
+    fn next_event(&mut self, timeout: Option<Duration>) -> Result<Option<NfEvent>, QueryError> {
+        loop {
+            match self.socket.try_receive() {
+                Ok(Some(message)) => {
+                    if self.own_port == Some(message.portid) {
+                        continue;
+                    }
+                    let [subsystem, _] = message.kind.to_be_bytes();
+                    let object = Object::read(message.kind, &message.payload)
+                        .map_err(|error| self.failed(error.into()))?;
+                    return Ok(Some(NfEvent::Changed {
+                        subsystem,
+                        portid: message.portid,
+                        object,
+                    }));
+                }
+                Ok(None) => {}
+                Err(error) if error.errno == Errno::ENOBUFS => return Ok(Some(NfEvent::Lost)),
+                Err(error) => return Err(self.failed(error)),
+            }
+            let ready = self
+                .socket
+                .wait_readable(timeout)
+                .map_err(|errno| self.failed(errno.into()))?;
+            if !ready {
+                return Ok(None);
+            }
+        }
+    }
+}
+
+/// Notifications a test puts in.
+#[derive(Clone, Debug, Default)]
+pub struct FakeNfEvents {
+    /// What comes next, in order.
+    pub queue: VecDeque<NfEvent>,
+}
+
+impl NfEvents for FakeNfEvents {
+    fn next_event(&mut self, _timeout: Option<Duration>) -> Result<Option<NfEvent>, QueryError> {
+        Ok(self.queue.pop_front())
+    }
+}

@@ -1,0 +1,242 @@
+//! nfnetlink over a netlink socket.
+
+use super::nf_tables::{NFT_MSG_GETGEN, NFTA_GEN_ID};
+use super::{Batch, BatchError, NFNL_SUBSYS_NFTABLES, Nfnetlink, Object, Query, QueryError};
+use crate::Errno;
+use crate::netlink::{KernelError, NetlinkSocket, OpenError, Protocol, Received, error_of};
+use crate::netns::NetNs;
+
+/// Room for the kernel's answers to a batch; each refused message takes about 200 bytes.
+const ANSWER_BYTES: usize = 8 * 1024 * 1024;
+
+/// The kernel's nfnetlink in one namespace.
+#[derive(Debug)]
+pub struct KernelNfnetlink {
+    socket: NetlinkSocket,
+}
+
+impl KernelNfnetlink {
+    /// Opens a socket in `netns`.
+    ///
+    /// # Errors
+    /// If the namespace cannot be entered or the socket cannot be made.
+    pub fn open(netns: &NetNs) -> Result<Self, OpenError> {
+        let socket = NetlinkSocket::open(netns, Protocol::Netfilter, &[])?;
+        socket.make_room_to_receive(ANSWER_BYTES);
+        Ok(Self { socket })
+    }
+
+    fn failed(&self, what: &str, error: KernelError) -> QueryError {
+        QueryError {
+            what: what.to_owned(),
+            netns: self.socket.netns().to_owned(),
+            error,
+        }
+    }
+
+    /// Everything the kernel has answered; it answers to a batch before the
+    /// send returns. True if some of it was lost.
+    fn answers(&mut self) -> Result<(Vec<Received>, bool), KernelError> {
+        let mut answers = Vec::new();
+        let mut lost = false;
+        loop {
+            match self.socket.try_receive() {
+                Ok(Some(answer)) => answers.push(answer),
+                Ok(None) => return Ok((answers, lost)),
+                Err(error) if error.errno == Errno::ENOBUFS => lost = true,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// What the answers to `batch` say about it.
+fn judge(batch: &Batch, netns: &str, answers: &[Received], lost: bool) -> Result<(), BatchError> {
+    let mut refused = Vec::new();
+    let mut confirmed = false;
+    for answer in answers {
+        match error_of(answer) {
+            Some(error) => refused.push((answer.seq, error)),
+            None => confirmed |= (batch.len() as u32..=batch.end_seq()).contains(&answer.seq),
+        }
+    }
+    // The lowest position is the first cause; the kernel goes on after it.
+    let message = |seq: u32| (1..=batch.len() as u32).contains(&seq);
+    let also = refused.len().saturating_sub(1);
+    let first = refused
+        .into_iter()
+        .min_by_key(|(seq, _)| (!message(*seq), *seq));
+    match first {
+        Some((seq, error)) => {
+            if let (false, Errno::ERESTART, Some(generation)) =
+                (message(seq), error.errno, batch.generation())
+            {
+                return Err(BatchError::Stale {
+                    netns: netns.to_owned(),
+                    generation,
+                });
+            }
+            Err(BatchError::Refused {
+                index: message(seq).then(|| seq as usize - 1),
+                of: batch.len(),
+                also,
+                error,
+                netns: netns.to_owned(),
+            })
+        }
+        None if confirmed && !lost => Ok(()),
+        None => Err(BatchError::Unconfirmed {
+            netns: netns.to_owned(),
+        }),
+    }
+}
+
+impl Nfnetlink for KernelNfnetlink {
+    fn commit(&mut self, batch: &Batch) -> Result<(), BatchError> {
+        if batch.is_empty() {
+            return Ok(());
+        }
+        let wire = batch.to_wire();
+        let netns = self.socket.netns().to_owned();
+        let sent = self
+            .answers()
+            .map(drop)
+            .and_then(|()| self.socket.send(&wire));
+        if let Err(error) = sent {
+            return Err(BatchError::NotSent {
+                bytes: wire.len(),
+                error,
+                netns,
+            });
+        }
+        match self.answers() {
+            Ok((answers, lost)) => judge(batch, &netns, &answers, lost),
+            Err(_) => Err(BatchError::Unconfirmed { netns }),
+        }
+    }
+
+    fn dump(&mut self, query: &Query) -> Result<Vec<Object>, QueryError> {
+        let found = self.socket.dump(
+            query.message_type(),
+            |out| query.write(out),
+            |message| Object::read(message.kind, &message.payload).map(Some),
+        );
+        found.map_err(|error| self.failed(&query.what, error))
+    }
+
+    fn get(&mut self, query: &Query) -> Result<Option<Object>, QueryError> {
+        let found = self
+            .socket
+            .get(query.message_type(), |out| query.write(out));
+        match found {
+            Ok(None) => Ok(None),
+            Err(error) if error.errno == Errno::ENOENT => Ok(None),
+            Ok(Some(message)) => Object::read(message.kind, &message.payload)
+                .map(Some)
+                .map_err(|error| self.failed(&query.what, error.into())),
+            Err(error) => Err(self.failed(&query.what, error)),
+        }
+    }
+
+    fn change(&mut self, query: &Query, flags: u16) -> Result<(), QueryError> {
+        self.socket
+            .change(query.message_type(), flags, |out| query.write(out))
+            .map_err(|error| self.failed(&query.what, error))
+    }
+
+    fn generation(&mut self) -> Result<u32, QueryError> {
+        let what = "reading the nf_tables generation";
+        let query = Query {
+            what: what.to_owned(),
+            subsystem: NFNL_SUBSYS_NFTABLES,
+            kind: NFT_MSG_GETGEN,
+            family: 0,
+            attributes: Vec::new(),
+        };
+        let object = self
+            .get(&query)?
+            .ok_or_else(|| self.failed(what, Errno::ENOENT.into()))?;
+        object
+            .attrs()
+            .need(NFTA_GEN_ID, "generation")
+            .and_then(|attr| attr.be32())
+            .map_err(|error| self.failed(what, error.into()))
+    }
+
+    fn portid(&self) -> u32 {
+        self.socket.portid()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(seq: u32, code: i32) -> Received {
+        Received {
+            kind: libc::NLMSG_ERROR as u16,
+            flags: 0,
+            seq,
+            portid: 0,
+            payload: code.to_ne_bytes().to_vec(),
+        }
+    }
+
+    fn batch() -> Batch {
+        let mut batch = Batch::nf_tables_at(9);
+        for _ in 0..3 {
+            batch.push(0, 0, 1, |_| {}).unwrap();
+        }
+        batch
+    }
+
+    fn refused(index: Option<usize>, also: usize, errno: Errno) -> Result<(), BatchError> {
+        Err(BatchError::Refused {
+            index,
+            of: 3,
+            also,
+            error: errno.into(),
+            netns: "x".to_owned(),
+        })
+    }
+
+    #[test]
+    fn answers_are_led_back_to_messages() {
+        let unconfirmed = Err(BatchError::Unconfirmed {
+            netns: "x".to_owned(),
+        });
+        let stale = Err(BatchError::Stale {
+            netns: "x".to_owned(),
+            generation: 9,
+        });
+        let table: &[(&[(u32, i32)], bool, Result<(), BatchError>)] = &[
+            (&[(4, 0)], false, Ok(())),
+            (&[(3, 0)], false, Ok(())),
+            (&[(3, 0), (4, 0)], false, Ok(())),
+            (&[], false, unconfirmed.clone()),
+            (&[(3, 0)], true, unconfirmed),
+            (
+                &[(2, -libc::ENOENT)],
+                false,
+                refused(Some(1), 0, Errno::ENOENT),
+            ),
+            (
+                &[(3, -libc::EEXIST), (2, -libc::ENOENT)],
+                true,
+                refused(Some(1), 1, Errno::ENOENT),
+            ),
+            (&[(0, -libc::EPERM)], false, refused(None, 0, Errno::EPERM)),
+            // Acknowledged message by message, then the commit failed.
+            (
+                &[(3, 0), (0, -libc::ENOMEM)],
+                false,
+                refused(None, 0, Errno::ENOMEM),
+            ),
+            (&[(0, -libc::ERESTART)], false, stale),
+        ];
+        for (answers, lost, expected) in table {
+            let answers: Vec<_> = answers.iter().map(|&(s, c)| answer(s, c)).collect();
+            assert_eq!(&judge(&batch(), "x", &answers, *lost), expected);
+        }
+    }
+}
