@@ -3,7 +3,9 @@
 //! Everything here exists to judge the rest of the workspace from outside. It promises to be right
 //! before it is fast, and never to be a dependency of anything but tests.
 
+pub mod generate;
 pub mod lab;
+pub mod naive;
 pub mod ring;
 
 pub use ring::need_root;

@@ -236,7 +236,9 @@ fn named_port(pod: &Value, name: &str, of: u8) -> Option<u64> {
     containers
         .chain(sidecars)
         .flat_map(|container| list(container.get("ports")))
-        .find(|port| text(port, "/name") == Some(name) && protocol(port.get("protocol")) == Some(of))
+        .find(|port| {
+            text(port, "/name") == Some(name) && protocol(port.get("protocol")) == Some(of)
+        })
         .and_then(|port| port.get("containerPort").and_then(Value::as_u64))
 }
 

@@ -1,0 +1,45 @@
+//! What the generator promises: repeatable worlds, flows that fall both ways, every feature.
+
+use super::*;
+use std::collections::BTreeMap;
+
+#[test]
+fn a_case_is_a_function_of_seed_and_number() {
+    let one = World::generate(7, 3, 5);
+    let two = World::generate(7, 3, 5);
+    assert_eq!(one.objects(), two.objects());
+    assert_ne!(one.objects(), World::generate(7, 4, 5).objects());
+    assert_ne!(one.objects(), World::generate(8, 3, 5).objects());
+}
+
+#[test]
+fn flows_fall_both_ways_and_every_feature_has_a_say() {
+    let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
+    let (mut allowed, mut all) = (0, 0);
+    for case in 0..1_000 {
+        let world = World::generate(1, case, 4);
+        let objects = world.objects();
+        for trial in &world.trials {
+            let reading = naive::read(&objects, &trial.flow);
+            all += 1;
+            allowed += u32::from(reading.egress && reading.ingress);
+            for feature in world.tried(trial, &reading) {
+                *counts.entry(feature).or_default() += 1;
+            }
+        }
+    }
+    let percent = |n: u32| f64::from(n) * 100.0 / f64::from(all);
+    let rare: Vec<_> = FEATURES
+        .iter()
+        .map(|feature| (feature, percent(counts.get(feature).copied().unwrap_or(0))))
+        .filter(|(_, share)| *share < 1.0)
+        .collect();
+    assert!(rare.is_empty(), "{rare:?}");
+    let unlisted: Vec<_> = counts.keys().filter(|f| !FEATURES.contains(f)).collect();
+    assert!(unlisted.is_empty(), "{unlisted:?}");
+    assert!(
+        (38.0..62.0).contains(&percent(allowed)),
+        "{}",
+        percent(allowed)
+    );
+}
