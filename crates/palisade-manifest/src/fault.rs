@@ -89,6 +89,8 @@ pub(crate) enum Fault {
     TooManyBytes(usize),
     #[error("the file has more than {0} documents; the rest is not read")]
     TooManyDocuments(usize),
+    #[error("the file has more than {0} problems; the rest of it is not read")]
+    TooManyProblems(usize),
     #[error("the file has more than {0} values; the rest of it is not read")]
     TooManyNodes(usize),
     #[error(
@@ -106,6 +108,7 @@ impl Fault {
             Self::TooManyBytes(_)
                 | Self::TooManyDocuments(_)
                 | Self::TooManyNodes(_)
+                | Self::TooManyProblems(_)
                 | Self::TooManyAliasNodes(_)
                 | Self::Utf16
         )

@@ -15,19 +15,22 @@ pub struct Limits {
     pub nodes: usize,
     /// Values that come to be by copying what an anchor stands for, over all documents.
     pub alias_nodes: usize,
-    /// Objects of one file, the items of its lists included.
+    /// Objects of one file, the items of its lists included, whether sound or not.
     pub objects: usize,
+    /// Problems that are told of one file; one more says that there are others.
+    pub problems: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            file_bytes: 64 << 20,
+            file_bytes: 32 << 20,
             documents: 100_000,
             depth: 128,
-            nodes: 8_000_000,
+            nodes: 3_000_000,
             alias_nodes: 200_000,
             objects: 500_000,
+            problems: 10_000,
         }
     }
 }

@@ -105,7 +105,8 @@ pub fn objects(reading: Reading, limits: &Limits) -> Objects {
             objects: Vec::new(),
             problems: reading.problems,
         },
-        limit: limits.objects,
+        limits,
+        seen: 0,
         full: false,
     };
     for document in reading.documents {
@@ -127,16 +128,30 @@ struct Origin {
     lists: usize,
 }
 
-struct Unfolding {
+struct Unfolding<'l> {
     out: Objects,
-    limit: usize,
+    limits: &'l Limits,
+    /// Objects so far, sound or not.
+    seen: usize,
     full: bool,
 }
 
-impl Unfolding {
+impl Unfolding<'_> {
     fn object(&mut self, mut root: Node, origin: &Origin) {
         if self.full {
             return;
+        }
+        let bound = if self.seen >= self.limits.objects {
+            Some((self.limits.objects, "objects"))
+        } else if self.out.problems.len() >= self.limits.problems {
+            Some((self.limits.problems, "problems"))
+        } else {
+            None
+        };
+        if let Some((limit, what)) = bound {
+            self.full = true;
+            let reason = format!("the file has more than {limit} {what}; the rest is left out");
+            return self.problem(&root.location, None, origin.path.to_string(), reason);
         }
         let Value::Map(map) = &mut root.value else {
             let found = describe(&root);
@@ -147,12 +162,7 @@ impl Unfolding {
             let items = map.take("items");
             return self.list(&root.location, api_version, &kind, items, origin);
         }
-        if self.out.objects.len() >= self.limit {
-            self.full = true;
-            let limit = self.limit;
-            let reason = format!("the file has more than {limit} objects; the rest is left out");
-            return self.problem(&root.location, None, origin.path.to_string(), reason);
-        }
+        self.seen += 1;
         match identify(root, origin) {
             Ok(object) => self.out.objects.push(*object),
             Err(problems) => self.out.problems.extend(problems),

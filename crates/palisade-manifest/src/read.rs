@@ -51,12 +51,14 @@ pub fn read(file: &str, bytes: &[u8], limits: &Limits) -> Reading {
     let mut budget = Budget::new(limits);
     for (count, chunk) in split(bytes).enumerate() {
         let mut roots = Vec::new();
+        let at = Position {
+            line: chunk.first_line,
+            column: 1,
+        };
         let outcome = if count >= limits.documents {
-            let at = Position {
-                line: chunk.first_line,
-                column: 1,
-            };
             Err(Broken::new(at, Fault::TooManyDocuments(limits.documents)))
+        } else if reading.problems.len() >= limits.problems {
+            Err(Broken::new(at, Fault::TooManyProblems(limits.problems)))
         } else {
             read_chunk(&file, &chunk, limits, &mut budget, &mut roots)
         };

@@ -208,6 +208,26 @@ fn bounds() {
         ["f:6:3: items[2]: the file has more than 2 objects; the rest is left out"]
     );
 
+    // Problems are bounded too: of what was read, and of what is in it.
+    let limits = Limits {
+        problems: 2,
+        ..Limits::default()
+    };
+    for (text, last) in [
+        (
+            "a: [\n---\n".repeat(9),
+            "f:4:1: the file has more than 2 problems; the rest of it is not read",
+        ),
+        (
+            "7\n---\n".repeat(9),
+            "f:5:1: the file has more than 2 problems; the rest is left out",
+        ),
+    ] {
+        let found = all(&text, &limits);
+        assert_eq!(found.problems.len(), 3);
+        assert_eq!(found.problems[2].to_string(), last);
+    }
+
     let mut nested = item.to_owned();
     for _ in 0..6 {
         nested = format!("{{kind: List, apiVersion: v1, items: [{nested}]}}");

@@ -13,6 +13,7 @@ fn small() -> Limits {
         nodes: 200,
         alias_nodes: 100,
         objects: 4,
+        problems: 6,
     }
 }
 
@@ -150,7 +151,7 @@ fn settled(value: Json) -> Json {
         Json::Array(items) => items.into_iter().map(settled).collect(),
         Json::Object(map) => Json::Object(map.into_iter().map(|(k, v)| (k, settled(v))).collect()),
         Json::Number(number) => match number.as_f64().filter(|_| !number.is_i64()) {
-            Some(float) if float.fract() == 0.0 && float.abs() < 9e18 => {
+            Some(float) if float.fract() == 0.0 && float.abs() < 9_223_372_036_854_775_808.0 => {
                 Json::from(float.to_string().parse::<i64>().unwrap())
             }
             _ => Json::Number(number),
