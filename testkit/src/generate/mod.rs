@@ -7,6 +7,7 @@
 mod address;
 mod dice;
 pub mod kubernetes;
+pub mod lowered;
 pub mod manifest;
 
 pub use dice::Dice;
