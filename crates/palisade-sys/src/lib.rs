@@ -17,6 +17,8 @@ pub mod netlink;
 pub mod netns;
 pub mod nfnetlink;
 pub mod peer;
+pub mod sysctl;
+pub mod watch;
 
 /// The kernel's error number; `Display` gives its name and text.
 pub use nix::errno::Errno;

@@ -393,7 +393,7 @@ impl NetlinkSocket {
 }
 
 /// Waits until `fd` can be read; `None` waits for ever.
-pub(crate) fn wait_readable(fd: BorrowedFd<'_>, timeout: Option<Duration>) -> Result<bool, Errno> {
+fn wait_readable(fd: BorrowedFd<'_>, timeout: Option<Duration>) -> Result<bool, Errno> {
     let deadline = timeout.map(|timeout| Instant::now() + timeout);
     loop {
         let left = match deadline {

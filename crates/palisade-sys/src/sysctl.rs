@@ -1,0 +1,263 @@
+//! Kernel parameters under `/proc/sys`, those of a network namespace included.
+//!
+//! Promises: a value is written only where it differs, and the caller learns
+//! whether it was; a missing parameter is told apart from a refused one.
+//!
+//! Never: invents a parameter's meaning; values are the kernel's text.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use thiserror::Error;
+
+use crate::netns::{NetNs, NetNsError, run_in};
+
+/// What went wrong with a parameter.
+#[derive(Debug, Error)]
+pub enum SysctlError {
+    /// A name with empty, `.` or `..` parts.
+    #[error("{key:?} is no kernel parameter name")]
+    BadName {
+        /// The name as given.
+        key: String,
+    },
+    /// The kernel has no such parameter; a module may be missing or an interface gone.
+    #[error("kernel parameter {key} does not exist in network namespace {netns}")]
+    Missing {
+        /// Its name.
+        key: String,
+        /// The namespace.
+        netns: String,
+    },
+    /// It could not be read.
+    #[error("reading kernel parameter {key} in network namespace {netns}: {source}")]
+    Read {
+        /// Its name.
+        key: String,
+        /// The namespace.
+        netns: String,
+        /// The failure.
+        source: io::Error,
+    },
+    /// It could not be written.
+    #[error("setting kernel parameter {key} to {value:?} in network namespace {netns}: {source}")]
+    Write {
+        /// Its name.
+        key: String,
+        /// The value meant for it.
+        value: String,
+        /// The namespace.
+        netns: String,
+        /// The failure.
+        source: io::Error,
+    },
+    /// The namespace could not be entered.
+    #[error(transparent)]
+    NetNs(#[from] NetNsError),
+}
+
+/// Kernel parameters of one network namespace.
+///
+/// Names have `/` between their parts (`net/ipv4/conf/eth0.7/proxy_arp`), since
+/// interface names may hold dots.
+pub trait Sysctl {
+    /// The value, without its line end.
+    ///
+    /// # Errors
+    /// [`SysctlError::Missing`], or the failure to read.
+    fn get(&self, key: &str) -> Result<String, SysctlError>;
+
+    /// Makes the value `value`; true if it was another one before.
+    ///
+    /// # Errors
+    /// [`SysctlError::Missing`], or the failure to read or write.
+    fn set(&mut self, key: &str, value: &str) -> Result<bool, SysctlError>;
+
+    /// True if the kernel has the parameter.
+    ///
+    /// # Errors
+    /// If that cannot be told.
+    fn has(&self, key: &str) -> Result<bool, SysctlError> {
+        match self.get(key) {
+            Ok(_) => Ok(true),
+            Err(SysctlError::Missing { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// The kernel's parameters in one namespace.
+#[derive(Clone, Debug)]
+pub struct KernelSysctl {
+    netns: NetNs,
+}
+
+impl KernelSysctl {
+    /// Of `netns`.
+    #[must_use]
+    pub fn new(netns: &NetNs) -> Self {
+        Self {
+            netns: netns.clone(),
+        }
+    }
+
+    fn read(&self, key: &str) -> Result<String, SysctlError> {
+        let path = path_of(key)?;
+        // What `/proc/sys/net` shows belongs to the namespace of whoever opens it.
+        let read = run_in(&self.netns, || std::fs::read_to_string(&path))?;
+        match read {
+            Ok(mut text) => {
+                text.truncate(text.trim_end().len());
+                Ok(text)
+            }
+            Err(source) if source.kind() == io::ErrorKind::NotFound => Err(SysctlError::Missing {
+                key: key.to_owned(),
+                netns: self.netns.label().to_owned(),
+            }),
+            Err(source) => Err(SysctlError::Read {
+                key: key.to_owned(),
+                netns: self.netns.label().to_owned(),
+                source,
+            }),
+        }
+    }
+}
+
+impl Sysctl for KernelSysctl {
+    fn get(&self, key: &str) -> Result<String, SysctlError> {
+        self.read(key)
+    }
+
+    fn set(&mut self, key: &str, value: &str) -> Result<bool, SysctlError> {
+        if self.read(key)? == value {
+            return Ok(false);
+        }
+        let path = path_of(key)?;
+        run_in(&self.netns, || std::fs::write(&path, value))?
+            .map(|()| true)
+            .map_err(|source| SysctlError::Write {
+                key: key.to_owned(),
+                value: value.to_owned(),
+                netns: self.netns.label().to_owned(),
+                source,
+            })
+    }
+}
+
+fn path_of(key: &str) -> Result<PathBuf, SysctlError> {
+    let bad = key
+        .split('/')
+        .any(|part| matches!(part, "" | "." | "..") || part.contains('\0'));
+    if bad {
+        return Err(SysctlError::BadName {
+            key: key.to_owned(),
+        });
+    }
+    Ok(PathBuf::from("/proc/sys").join(key))
+}
+
+/// Parameters in memory; clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct FakeSysctl {
+    state: Arc<Mutex<FakeState>>,
+}
+
+#[derive(Debug, Default)]
+struct FakeState {
+    values: BTreeMap<String, String>,
+    writes: Vec<(String, String)>,
+}
+
+impl FakeSysctl {
+    /// With these parameters and values.
+    pub fn with<'a>(values: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
+        let values = values
+            .into_iter()
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .collect();
+        Self {
+            state: Arc::new(Mutex::new(FakeState {
+                values,
+                writes: Vec::new(),
+            })),
+        }
+    }
+
+    /// What was written so far, in order.
+    #[must_use]
+    pub fn writes(&self) -> Vec<(String, String)> {
+        self.lock().writes.clone()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, FakeState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Sysctl for FakeSysctl {
+    fn get(&self, key: &str) -> Result<String, SysctlError> {
+        path_of(key)?;
+        self.lock()
+            .values
+            .get(key)
+            .cloned()
+            .ok_or_else(|| SysctlError::Missing {
+                key: key.to_owned(),
+                netns: "fake".to_owned(),
+            })
+    }
+
+    fn set(&mut self, key: &str, value: &str) -> Result<bool, SysctlError> {
+        if self.get(key)? == value {
+            return Ok(false);
+        }
+        let mut state = self.lock();
+        state.values.insert(key.to_owned(), value.to_owned());
+        state.writes.push((key.to_owned(), value.to_owned()));
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_stay_below_proc_sys() {
+        for bad in ["", "/etc/passwd", "net/../../etc", "net//ipv4", "net/."] {
+            assert!(
+                matches!(path_of(bad), Err(SysctlError::BadName { .. })),
+                "{bad:?}"
+            );
+        }
+        assert_eq!(
+            path_of("net/ipv4/ip_forward").unwrap(),
+            PathBuf::from("/proc/sys/net/ipv4/ip_forward")
+        );
+    }
+
+    #[test]
+    fn the_kernels_are_read() {
+        let here = KernelSysctl::new(&NetNs::current().unwrap());
+        let value = here.get("kernel/ostype").unwrap();
+        assert_eq!(value, "Linux");
+        assert!(!here.has("net/ipv4/no_such_thing").unwrap());
+    }
+
+    #[test]
+    fn the_fake_records_only_changes() {
+        let mut fake = FakeSysctl::with([("net/ipv4/ip_forward", "0")]);
+        assert!(fake.set("net/ipv4/ip_forward", "1").unwrap());
+        assert!(!fake.set("net/ipv4/ip_forward", "1").unwrap());
+        assert!(matches!(
+            fake.set("net/missing", "1"),
+            Err(SysctlError::Missing { .. })
+        ));
+        assert_eq!(
+            fake.writes(),
+            [("net/ipv4/ip_forward".to_owned(), "1".to_owned())]
+        );
+    }
+}

@@ -1,0 +1,419 @@
+//! inotify: what happens in directories, as typed events.
+//!
+//! Promises: a full queue is an event of its own, never silence; waiting ends
+//! at once when another thread says stop.
+//!
+//! Never: watches below a directory it was not given, or follows a rename;
+//! that is for the caller, who knows the tree.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent, WatchDescriptor};
+use thiserror::Error;
+
+/// Number of a watched directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WatchId(pub i32);
+
+/// What happened to an entry of a watched directory, or to the directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// A file open for writing was closed.
+    CloseWrite,
+    /// An entry was moved away; `cookie` pairs it with its [`Change::MovedTo`].
+    MovedFrom {
+        /// The same in both halves of one rename.
+        cookie: u32,
+    },
+    /// An entry was moved here.
+    MovedTo {
+        /// The same in both halves of one rename.
+        cookie: u32,
+    },
+    /// An entry was made: a file still empty, a directory, a symlink, a hard link.
+    Created,
+    /// An entry was deleted.
+    Deleted,
+    /// An entry's metadata changed, such as who may read it.
+    Attributes,
+    /// The directory itself was moved; its watch goes with it.
+    SelfMoved,
+    /// The directory itself was deleted.
+    SelfDeleted,
+    /// The watch is gone: removed, or its directory deleted or unmounted.
+    Ignored,
+}
+
+/// One event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WatchEvent {
+    /// Something happened in a watched directory.
+    Changed {
+        /// Which one.
+        watch: WatchId,
+        /// The entry; `None` where it is about the directory itself.
+        name: Option<OsString>,
+        /// True if the entry is a directory.
+        is_dir: bool,
+        /// What happened.
+        change: Change,
+    },
+    /// The queue was full and events are lost: look at everything again.
+    Overflow,
+}
+
+/// Why [`DirWatch::wait`] came back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wake {
+    /// These events happened, in order; at least one.
+    Events(Vec<WatchEvent>),
+    /// Nothing happened for the time given.
+    TimedOut,
+    /// A [`Stopper`] said stop; every later wait says it too.
+    Stopped,
+}
+
+/// What went wrong with watching.
+#[derive(Debug, Error)]
+pub enum WatchError {
+    /// The kernel gives no inotify instance.
+    #[error("starting to watch directories: {0}")]
+    Start(io::Error),
+    /// A directory cannot be watched.
+    #[error("watching directory {}: {source}", path.display())]
+    Add {
+        /// The directory.
+        path: PathBuf,
+        /// The failure; `NotFound` and `NotADirectory` are the usual ones.
+        source: io::Error,
+    },
+    /// Events cannot be read.
+    #[error("reading directory events: {0}")]
+    Read(io::Error),
+}
+
+/// Watches directories.
+pub trait DirWatch {
+    /// Watches the entries of a directory; the same directory gives the same number again.
+    ///
+    /// # Errors
+    /// [`WatchError::Add`].
+    fn add(&mut self, directory: &Path) -> Result<WatchId, WatchError>;
+
+    /// Ends a watch; [`Change::Ignored`] follows. Nothing happens if it has ended.
+    fn remove(&mut self, watch: WatchId);
+
+    /// Waits for events, at most `timeout` (`None`: for ever).
+    ///
+    /// # Errors
+    /// [`WatchError::Read`].
+    fn wait(&mut self, timeout: Option<Duration>) -> Result<Wake, WatchError>;
+}
+
+/// Ends the waiting of an [`InotifyWatch`] from another thread; clones do the same.
+#[derive(Clone, Debug)]
+pub struct Stopper(Arc<EventFd>);
+
+impl Stopper {
+    /// Says stop; it stays said.
+    pub fn stop(&self) {
+        // Fails only when the counter is full, and then stop was said before.
+        let _ = self.0.write(1);
+    }
+}
+
+/// The kernel's inotify.
+#[derive(Debug)]
+pub struct InotifyWatch {
+    inotify: Inotify,
+    watches: BTreeMap<WatchId, WatchDescriptor>,
+    stopper: Stopper,
+}
+
+impl AsFd for InotifyWatch {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.inotify.as_fd()
+    }
+}
+
+impl InotifyWatch {
+    /// Watches nothing yet.
+    ///
+    /// # Errors
+    /// [`WatchError::Start`], for example at the limit of instances.
+    pub fn new() -> Result<Self, WatchError> {
+        let start = |errno: Errno| WatchError::Start(errno.into());
+        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
+        Ok(Self {
+            inotify: Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)
+                .map_err(start)?,
+            watches: BTreeMap::new(),
+            stopper: Stopper(Arc::new(EventFd::from_flags(flags).map_err(start)?)),
+        })
+    }
+
+    /// Ends the waiting from another thread.
+    #[must_use]
+    pub fn stopper(&self) -> Stopper {
+        self.stopper.clone()
+    }
+
+    /// All events that are there.
+    fn read(&mut self) -> Result<Vec<WatchEvent>, WatchError> {
+        let mut events = Vec::new();
+        loop {
+            match self.inotify.read_events() {
+                Ok(raw) => events.extend(raw.iter().flat_map(typed)),
+                Err(Errno::EAGAIN) => break,
+                Err(Errno::EINTR) => {}
+                Err(errno) => return Err(WatchError::Read(errno.into())),
+            }
+        }
+        for event in &events {
+            if let WatchEvent::Changed {
+                watch,
+                change: Change::Ignored,
+                ..
+            } = event
+            {
+                self.watches.remove(watch);
+            }
+        }
+        Ok(events)
+    }
+}
+
+impl DirWatch for InotifyWatch {
+    fn add(&mut self, directory: &Path) -> Result<WatchId, WatchError> {
+        let mask = AddWatchFlags::IN_CLOSE_WRITE
+            | AddWatchFlags::IN_MOVED_FROM
+            | AddWatchFlags::IN_MOVED_TO
+            | AddWatchFlags::IN_CREATE
+            | AddWatchFlags::IN_DELETE
+            | AddWatchFlags::IN_ATTRIB
+            | AddWatchFlags::IN_MOVE_SELF
+            | AddWatchFlags::IN_DELETE_SELF
+            | AddWatchFlags::IN_ONLYDIR;
+        let descriptor =
+            self.inotify
+                .add_watch(directory, mask)
+                .map_err(|errno| WatchError::Add {
+                    path: directory.to_owned(),
+                    source: errno.into(),
+                })?;
+        let id = WatchId(descriptor.as_raw());
+        self.watches.insert(id, descriptor);
+        Ok(id)
+    }
+
+    fn remove(&mut self, watch: WatchId) {
+        if let Some(descriptor) = self.watches.remove(&watch) {
+            // Fails only if the directory is gone, and the watch with it.
+            let _ = self.inotify.rm_watch(descriptor);
+        }
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) -> Result<Wake, WatchError> {
+        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        loop {
+            let left = match deadline {
+                Some(deadline) => {
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    let millis = left.as_micros().div_ceil(1000);
+                    PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX)
+                }
+                None => PollTimeout::NONE,
+            };
+            let mut fds = [
+                PollFd::new(self.stopper.0.as_fd(), PollFlags::POLLIN),
+                PollFd::new(self.inotify.as_fd(), PollFlags::POLLIN),
+            ];
+            match poll(&mut fds, left) {
+                Ok(_) | Err(Errno::EINTR) => {}
+                Err(errno) => return Err(WatchError::Read(errno.into())),
+            }
+            if fds[0].any() == Some(true) {
+                return Ok(Wake::Stopped);
+            }
+            let events = self.read()?;
+            if !events.is_empty() {
+                return Ok(Wake::Events(events));
+            }
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return Ok(Wake::TimedOut);
+            }
+        }
+    }
+}
+
+/// One inotify event can say several things.
+fn typed(raw: &InotifyEvent) -> Vec<WatchEvent> {
+    if raw.mask.contains(AddWatchFlags::IN_Q_OVERFLOW) {
+        return vec![WatchEvent::Overflow];
+    }
+    let cookie = raw.cookie;
+    let table = [
+        (AddWatchFlags::IN_CLOSE_WRITE, Change::CloseWrite),
+        (AddWatchFlags::IN_MOVED_FROM, Change::MovedFrom { cookie }),
+        (AddWatchFlags::IN_MOVED_TO, Change::MovedTo { cookie }),
+        (AddWatchFlags::IN_CREATE, Change::Created),
+        (AddWatchFlags::IN_DELETE, Change::Deleted),
+        (AddWatchFlags::IN_ATTRIB, Change::Attributes),
+        (AddWatchFlags::IN_MOVE_SELF, Change::SelfMoved),
+        (AddWatchFlags::IN_DELETE_SELF, Change::SelfDeleted),
+        (AddWatchFlags::IN_IGNORED, Change::Ignored),
+    ];
+    table
+        .into_iter()
+        .filter(|(bit, _)| raw.mask.contains(*bit))
+        .map(|(_, change)| WatchEvent::Changed {
+            watch: WatchId(raw.wd.as_raw()),
+            name: raw.name.clone(),
+            is_dir: raw.mask.contains(AddWatchFlags::IN_ISDIR),
+            change,
+        })
+        .collect()
+}
+
+/// Watches in memory: records directories, gives what a test puts in.
+#[derive(Clone, Debug, Default)]
+pub struct FakeDirWatch {
+    /// Directories watched now.
+    pub watched: BTreeMap<WatchId, PathBuf>,
+    /// What the next waits return; after that they time out.
+    pub wakes: VecDeque<Wake>,
+    last: i32,
+}
+
+impl DirWatch for FakeDirWatch {
+    fn add(&mut self, directory: &Path) -> Result<WatchId, WatchError> {
+        let known = self.watched.iter().find(|(_, path)| *path == directory);
+        if let Some((id, _)) = known {
+            return Ok(*id);
+        }
+        self.last += 1;
+        let id = WatchId(self.last);
+        self.watched.insert(id, directory.to_owned());
+        Ok(id)
+    }
+
+    fn remove(&mut self, watch: WatchId) {
+        self.watched.remove(&watch);
+    }
+
+    fn wait(&mut self, _timeout: Option<Duration>) -> Result<Wake, WatchError> {
+        Ok(self.wakes.pop_front().unwrap_or(Wake::TimedOut))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Events up to a pause, as (name, change).
+    fn seen(watch: &mut InotifyWatch) -> Vec<(String, Change)> {
+        let mut seen = Vec::new();
+        while let Wake::Events(events) = watch.wait(Some(Duration::from_millis(20))).unwrap() {
+            for event in events {
+                let WatchEvent::Changed { name, change, .. } = event else {
+                    panic!("overflow")
+                };
+                let name = name.unwrap_or_default().into_string().unwrap();
+                let change = match change {
+                    Change::MovedFrom { .. } => Change::MovedFrom { cookie: 0 },
+                    Change::MovedTo { .. } => Change::MovedTo { cookie: 0 },
+                    other => other,
+                };
+                seen.push((name, change));
+            }
+        }
+        seen
+    }
+
+    fn change(name: &str, change: Change) -> (String, Change) {
+        (name.to_owned(), change)
+    }
+
+    #[test]
+    fn what_happens_is_told_in_order() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        let mut watch = InotifyWatch::new().unwrap();
+        watch.add(dir.path()).unwrap();
+        std::fs::write(at("a"), "x").unwrap();
+        std::fs::rename(at("a"), at("b")).unwrap();
+        std::fs::create_dir(at("d")).unwrap();
+        std::fs::remove_file(at("b")).unwrap();
+        assert_eq!(
+            seen(&mut watch),
+            [
+                change("a", Change::Created),
+                change("a", Change::CloseWrite),
+                change("a", Change::MovedFrom { cookie: 0 }),
+                change("b", Change::MovedTo { cookie: 0 }),
+                change("d", Change::Created),
+                change("b", Change::Deleted),
+            ]
+        );
+        std::fs::remove_dir(at("d")).unwrap();
+        std::fs::remove_dir(dir.path()).unwrap();
+        assert_eq!(
+            seen(&mut watch),
+            [
+                change("d", Change::Deleted),
+                change("", Change::SelfDeleted),
+                change("", Change::Ignored),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_write_in_progress_is_silent() {
+        use std::io::Write;
+        let dir = tempfile::tempdir().unwrap();
+        let mut watch = InotifyWatch::new().unwrap();
+        watch.add(dir.path()).unwrap();
+        let mut file = std::fs::File::create(dir.path().join("a")).unwrap();
+        file.write_all(b"half").unwrap();
+        assert_eq!(seen(&mut watch), [change("a", Change::Created)]);
+        drop(file);
+        assert_eq!(seen(&mut watch), [change("a", Change::CloseWrite)]);
+    }
+
+    #[test]
+    fn stop_ends_the_wait() {
+        let mut watch = InotifyWatch::new().unwrap();
+        let stopper = watch.stopper();
+        let thread = std::thread::spawn(move || watch.wait(None).unwrap());
+        stopper.stop();
+        assert_eq!(thread.join().unwrap(), Wake::Stopped);
+    }
+
+    #[test]
+    fn only_directories_are_watched() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("f");
+        std::fs::write(&file, "").unwrap();
+        let mut watch = InotifyWatch::new().unwrap();
+        for path in [file, dir.path().join("missing")] {
+            let error = watch.add(&path).unwrap_err().to_string();
+            assert!(
+                error.starts_with(&format!("watching directory {}: ", path.display())),
+                "{error}"
+            );
+        }
+        let id = watch.add(dir.path()).unwrap();
+        watch.remove(id);
+        watch.remove(id);
+        assert_eq!(seen(&mut watch), [change("", Change::Ignored)]);
+    }
+}
