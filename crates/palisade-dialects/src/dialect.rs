@@ -68,7 +68,7 @@ pub fn read(object: &RawObject) -> Lowered {
 }
 
 /// The policy to enforce in the place of an object that [`read`] refuses and that was never valid,
-/// if its kind isolates, its name is sound and its subject can be read.
+/// if its kind isolates, its namespace is sound and its subject can be read.
 ///
 /// A Kubernetes NetworkPolicy isolates the pods its podSelector selects. A podSelector with anything
 /// wrong in it is not read; one that is missing beside a field that may be its misspelling is not

@@ -94,6 +94,7 @@ pub fn lower(objects: &[RawObject]) -> Lowering {
     let mut lowering = Lowering::default();
     let mut first: BTreeMap<ObjectId, Location> = BTreeMap::new();
     let mut on_host_network = Vec::new();
+    let mut policies = Vec::new();
     for object in objects {
         let mut lowered = read(object);
         lowering.warnings.append(&mut lowered.warnings);
@@ -115,6 +116,13 @@ pub fn lower(objects: &[RawObject]) -> Lowering {
             first.insert(lowered.id.clone(), lowered.location.clone());
             on_host_network.extend(lowered.on_host_network);
         }
+        if status == Status::Accepted {
+            let of_object = lowered.objects.iter().filter_map(|object| match object {
+                Object::Policy(policy) => Some(policy.clone()),
+                _ => None,
+            });
+            policies.extend(of_object.map(|policy| (policy, object)));
+        }
         lowering.errors.append(&mut lowered.errors);
         lowering.entries.push(Entry {
             id: lowered.id,
@@ -126,7 +134,7 @@ pub fn lower(objects: &[RawObject]) -> Lowering {
             completed: lowered.completed,
         });
     }
-    let selected = host_network_selected(&lowering.entries, &on_host_network);
+    let selected = host_network_selected(&policies, &on_host_network);
     lowering.warnings.extend(selected);
     lowering.errors.sort();
     lowering.warnings.sort();
@@ -144,38 +152,33 @@ fn defined_twice(lowered: &Lowered, first: &Location) -> Problem {
 
 /// A policy that selects pods which use their node's network has no effect on those: once for each
 /// policy.
-fn host_network_selected(entries: &[Entry], pods: &[Endpoint]) -> Vec<Problem> {
+fn host_network_selected(policies: &[(Policy, &RawObject)], pods: &[Endpoint]) -> Vec<Problem> {
     let state = State::default();
     let mut warnings = Vec::new();
     if pods.is_empty() {
         return warnings;
     }
-    let accepted = |entry: &&Entry| entry.status == Status::Accepted;
-    for entry in entries.iter().filter(accepted) {
-        for object in &entry.objects {
-            let Object::Policy(policy) = object else {
-                continue;
-            };
-            let selected = |pod: &&Endpoint| policy.subject.matches(&state.endpoint_labels(pod));
-            let mut selected = pods.iter().filter(selected);
-            let Some(pod) = selected.next() else {
-                continue;
-            };
-            let others = match selected.count() {
-                0 => String::new(),
-                more => format!(" and {more} more"),
-            };
-            warnings.push(Problem {
-                location: entry.location.clone(),
-                object: Some(entry.id.to_string()),
-                field: "spec.podSelector".to_owned(),
-                reason: format!(
-                    "it selects {}{others} on the host network, where it has no effect: such a pod \
-                     is its node",
-                    pod.id
-                ),
-            });
-        }
+    for (policy, object) in policies {
+        let selected = |pod: &&Endpoint| policy.subject.matches(&state.endpoint_labels(pod));
+        let mut selected = pods.iter().filter(selected);
+        let Some(pod) = selected.next() else {
+            continue;
+        };
+        let others = match selected.count() {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let selector = object.root.get("spec").and_then(|s| s.get("podSelector"));
+        warnings.push(Problem {
+            location: selector.map_or(&object.location, |s| &s.location).clone(),
+            object: Some(policy.id.to_string()),
+            field: "spec.podSelector".to_owned(),
+            reason: format!(
+                "it selects {}{others} on the host network, where it has no effect: such a pod is \
+                 its node",
+                pod.id
+            ),
+        });
     }
     warnings
 }

@@ -37,6 +37,19 @@ impl Report {
         }
     }
 
+    /// Refuses the object for each of these reasons against a key of an object in it.
+    pub(crate) fn key_errors(&mut self, of: &Field<'_>, key: &str, reasons: Vec<String>) {
+        let entry = of.as_map().ok().and_then(|map| map.entry(key));
+        let location = entry.map_or(of.location(), |entry| &entry.location);
+        self.errors
+            .extend(reasons.into_iter().map(|reason| Problem {
+                location: location.clone(),
+                object: Some(self.object.clone()),
+                field: of.path.key(key).to_string(),
+                reason,
+            }));
+    }
+
     /// Notes a doubt about what this field holds.
     pub(crate) fn warn(&mut self, at: &Field<'_>, reason: impl Into<String>) {
         self.warnings
@@ -94,23 +107,23 @@ impl Report {
         Some((text, field))
     }
 
-    /// Refuses every field of an object that is not among the known ones.
-    pub(crate) fn only(&mut self, of: &Field<'_>, known: &[&str]) {
+    /// Refuses every field of an object that is not among the known ones. `strays` are fields that
+    /// are known elsewhere, with what to say of them here.
+    pub(crate) fn only(&mut self, of: &Field<'_>, known: &[&str], strays: &[(&str, &str)]) {
         let Ok(map) = of.as_map() else { return };
         for entry in map.iter().filter(|entry| !known.contains(&&*entry.key)) {
-            let reason = match nearest(&entry.key, known) {
-                Some(meant) => format!("unknown field `{}`; did you mean `{meant}`?", entry.key),
-                None => format!(
-                    "unknown field `{}`; known here: {}",
-                    entry.key,
-                    known.join(", ")
-                ),
+            let key = &*entry.key;
+            let stray = strays.iter().find(|(stray, _)| *stray == key);
+            let hint = match (stray, nearest(key, known)) {
+                (Some((_, hint)), _) => format!("; {hint}"),
+                (None, Some(meant)) => format!("; did you mean `{meant}`?"),
+                (None, None) => format!("; known here: {}", known.join(", ")),
             };
             self.errors.push(Problem {
                 location: entry.location.clone(),
                 object: Some(self.object.clone()),
                 field: of.path.key(entry.key.clone()).to_string(),
-                reason,
+                reason: format!("unknown field `{key}`{hint}"),
             });
         }
     }

@@ -11,7 +11,7 @@ const KNOWN: &[&str] = &["cidr", "except"];
 /// Reads an ipBlock.
 pub(super) fn read(field: &Field<'_>, report: &mut Report) -> Option<Peer> {
     report.keep(field.as_map())?;
-    report.only(field, KNOWN);
+    report.only(field, KNOWN, &[]);
     let net = match report.child(field, "cidr") {
         Some(at) => network(&at, report),
         None => {

@@ -1,6 +1,6 @@
 //! What is enforced in the place of a NetworkPolicy that was never valid: its pods are isolated.
 
-use super::network_policy::{KNOWN_SPEC, lowered, types};
+use super::network_policy::{KNOWN, KNOWN_SPEC, lowered, types};
 use super::{Source, selector};
 use crate::report::Report;
 use crate::suggest::nearest;
@@ -16,14 +16,15 @@ pub(super) fn of(source: &Source<'_>) -> Option<Policy> {
     spec.as_map().ok()?;
     let pods = match report.child(&spec, "podSelector") {
         Some(field) => selector::read(&field, LabelKey::own, &mut report),
-        None if may_mean(&spec, &["podSelector"]) => return None,
+        None if may_mean(source, &spec, &["podSelector"]) => return None,
         None => Selector::all(),
     };
     if !report.errors.is_empty() {
         return None;
     }
     let named = types(&spec, &mut report);
-    let unreadable = !report.errors.is_empty() || may_mean(&spec, &["policyTypes", "egress"]);
+    let unreadable =
+        !report.errors.is_empty() || may_mean(source, &spec, &["policyTypes", "egress"]);
     let has_egress_rules = report
         .child(&spec, "egress")
         .is_some_and(|field| field.node.as_list() != Some(&[]));
@@ -41,11 +42,16 @@ pub(super) fn of(source: &Source<'_>) -> Option<Policy> {
     Some(lowered(source, pods, rules))
 }
 
-/// Whether an unknown field of the spec may be a misspelling of one of these.
-fn may_mean(spec: &Field<'_>, fields: &[&str]) -> bool {
-    let entries = spec.entries().unwrap_or_default();
-    entries
+/// Whether an unknown field may be a misspelling of one of these fields of the spec, or one of them
+/// that slipped out of the spec.
+fn may_mean(source: &Source<'_>, spec: &Field<'_>, fields: &[&str]) -> bool {
+    let of_spec = spec.entries().unwrap_or_default();
+    let of_root = source.root.entries().unwrap_or_default();
+    let unknown = of_spec
         .iter()
         .filter(|(key, _)| !KNOWN_SPEC.contains(key))
-        .any(|(key, _)| nearest(key, KNOWN_SPEC).is_some_and(|meant| fields.contains(&meant)))
+        .chain(of_root.iter().filter(|(key, _)| !KNOWN.contains(key)));
+    unknown
+        .filter_map(|(key, _)| nearest(key, KNOWN_SPEC))
+        .any(|meant| fields.contains(&meant))
 }

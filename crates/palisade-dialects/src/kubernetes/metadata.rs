@@ -31,13 +31,13 @@ pub(super) fn check(root: &Field<'_>, report: &mut Report) {
     let Some(metadata) = report.object(root, "metadata") else {
         return;
     };
-    report.only(&metadata, KNOWN);
+    report.only(&metadata, KNOWN, &[]);
     labels(&metadata, "labels", report);
     let Some(annotations) = report.object(&metadata, "annotations") else {
         return;
     };
     for (key, field) in annotations.entries().unwrap_or_default() {
-        report.errors(&field, names::label_key(&key.to_lowercase()));
+        report.key_errors(&annotations, key, names::label_key(&key.to_lowercase()));
         if !field.node.is_null() {
             report.keep(field.as_str());
         }
@@ -48,11 +48,11 @@ pub(super) fn check(root: &Field<'_>, report: &mut Report) {
 /// API server.
 pub(super) fn labels(of: &Field<'_>, key: &str, report: &mut Report) -> Labels {
     let mut labels = Labels::new();
-    let Some(field) = report.object(of, key) else {
+    let Some(map) = report.object(of, key) else {
         return labels;
     };
-    for (key, field) in field.entries().unwrap_or_default() {
-        report.errors(&field, names::label_key(key));
+    for (key, field) in map.entries().unwrap_or_default() {
+        report.key_errors(&map, key, names::label_key(key));
         let value = if field.node.is_null() {
             Some("")
         } else {

@@ -179,9 +179,11 @@ impl Dialect for Kubernetes {
         if kind.kind != "NetworkPolicy" {
             return None;
         }
-        let mut report = Report::new(String::new());
-        let source = source(object, kind, &mut report);
-        let sound = report.errors.is_empty();
+        let source = Source {
+            id: identity(object, kind),
+            root: object.field(),
+        };
+        let sound = names::dns_label(&source.namespace()).is_empty();
         sound.then(|| isolation::of(&source)).flatten()
     }
 }

@@ -12,13 +12,20 @@ use palisade_model::{
     Selector, reserved, tier_name,
 };
 
-const KNOWN: &[&str] = &["apiVersion", "kind", "metadata", "spec", "status"];
+pub(super) const KNOWN: &[&str] = &["apiVersion", "kind", "metadata", "spec", "status"];
+const STRAYS: &[(&str, &str)] = &[
+    ("podSelector", IN_SPEC),
+    ("policyTypes", IN_SPEC),
+    ("ingress", IN_SPEC),
+    ("egress", IN_SPEC),
+];
+const IN_SPEC: &str = "it belongs inside `spec`";
 pub(super) const KNOWN_SPEC: &[&str] = &["podSelector", "policyTypes", "ingress", "egress"];
 
 /// Reads a NetworkPolicy.
 pub(super) fn read(source: &Source<'_>, report: &mut Report) -> Option<Parts> {
     let root = &source.root;
-    report.only(root, KNOWN);
+    report.only(root, KNOWN, STRAYS);
     metadata::check(root, report);
     let Some(spec) = report.child(root, "spec") else {
         report.warn(
@@ -29,7 +36,7 @@ pub(super) fn read(source: &Source<'_>, report: &mut Report) -> Option<Parts> {
         return Some(Object::Policy(policy).into());
     };
     report.keep(spec.as_map())?;
-    report.only(&spec, KNOWN_SPEC);
+    report.only(&spec, KNOWN_SPEC, &[]);
     let subject = subject(&spec, report);
     let ingress = rule::list(&spec, Direction::Ingress, source, report);
     let egress = rule::list(&spec, Direction::Egress, source, report);

@@ -135,7 +135,7 @@ fn named_port(field: &Field<'_>, report: &mut Report) -> Option<NamedPort> {
     let number = report.keep(field.require("containerPort"))?;
     let value = report.keep(number.as_i64())?;
     let port = rule::number(&number, value, report);
-    let protocol = rule::protocol(field, report);
+    let protocol = rule::protocol(field, Protocol::TCP, report);
     Some(NamedPort {
         name: name.into(),
         protocol: protocol?,

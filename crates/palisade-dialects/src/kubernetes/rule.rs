@@ -13,6 +13,34 @@ use palisade_model::{
 
 const KNOWN_INGRESS: &[&str] = &["from", "ports"];
 const KNOWN_EGRESS: &[&str] = &["to", "ports"];
+const STRAYS_INGRESS: &[(&str, &str)] = &[
+    ("to", "an ingress rule has `from`"),
+    ("podSelector", IN_FROM),
+    ("namespaceSelector", IN_FROM),
+    ("ipBlock", IN_FROM),
+    ("port", IN_PORTS),
+    ("protocol", IN_PORTS),
+];
+const STRAYS_EGRESS: &[(&str, &str)] = &[
+    ("from", "an egress rule has `to`"),
+    ("podSelector", IN_TO),
+    ("namespaceSelector", IN_TO),
+    ("ipBlock", IN_TO),
+    ("port", IN_PORTS),
+    ("protocol", IN_PORTS),
+];
+const IN_FROM: &str = "it belongs in an item of the list `from`";
+const IN_TO: &str = "it belongs in an item of the list `to`";
+const IN_PORTS: &str = "it belongs in an item of the list `ports`";
+const STRAYS_PEER: &[(&str, &str)] = &[
+    ("matchLabels", IN_SELECTOR),
+    ("matchExpressions", IN_SELECTOR),
+    ("ports", "it belongs beside the list of peers, not inside"),
+    ("cidr", IN_BLOCK),
+    ("except", IN_BLOCK),
+];
+const IN_SELECTOR: &str = "it belongs inside `podSelector` or `namespaceSelector`";
+const IN_BLOCK: &str = "it belongs inside `ipBlock`";
 const KNOWN_PEER: &[&str] = &["podSelector", "namespaceSelector", "ipBlock"];
 const KNOWN_PORT: &[&str] = &["protocol", "port", "endPort"];
 
@@ -23,16 +51,22 @@ pub(super) fn list(
     source: &Source<'_>,
     report: &mut Report,
 ) -> Vec<Rule> {
-    let (key, peers, known) = match direction {
-        Direction::Ingress => ("ingress", "from", KNOWN_INGRESS),
-        Direction::Egress => ("egress", "to", KNOWN_EGRESS),
+    let (key, peers, known, strays) = match direction {
+        Direction::Ingress => ("ingress", "from", KNOWN_INGRESS, STRAYS_INGRESS),
+        Direction::Egress => ("egress", "to", KNOWN_EGRESS, STRAYS_EGRESS),
     };
     let mut rules = Vec::new();
     for (index, field) in (0..).zip(report.items(spec, key)) {
         if !report.is_object(&field) {
             continue;
         }
-        report.only(&field, known);
+        report.only(&field, known, strays);
+        if field.node.is_null() {
+            report.warn(
+                &field,
+                "an empty rule allows everything: is something missing here?",
+            );
+        }
         rules.push(Rule {
             origin: RuleOrigin {
                 index,
@@ -74,7 +108,7 @@ fn read_peer(field: &Field<'_>, source: &Source<'_>, report: &mut Report) -> Vec
     if !report.is_object(field) {
         return Vec::new();
     }
-    report.only(field, KNOWN_PEER);
+    report.only(field, KNOWN_PEER, STRAYS_PEER);
     let pods = report.child(field, "podSelector");
     let namespaces = report.child(field, "namespaceSelector");
     let block = report.child(field, "ipBlock");
@@ -180,8 +214,19 @@ fn read_port(field: &Field<'_>, report: &mut Report) -> Option<Traffic> {
     if !report.is_object(field) {
         return None;
     }
-    report.only(field, KNOWN_PORT);
-    let protocol = protocol(field, report);
+    report.only(field, KNOWN_PORT, &[]);
+    if field.node.is_null() {
+        report.warn(
+            field,
+            "an empty port is every TCP port: is something missing here?",
+        );
+    }
+    let default = if faults::on(Fault::ProtocolDefaultUdp) {
+        Protocol::UDP
+    } else {
+        Protocol::TCP
+    };
+    let protocol = protocol(field, default, report);
     let end = report.child(field, "endPort");
     let Some(port) = report.child(field, "port") else {
         if let Some(end) = end {
@@ -238,40 +283,21 @@ pub(super) fn number(field: &Field<'_>, value: i64, report: &mut Report) -> Opti
     }
 }
 
-/// The field `protocol`; TCP where it is missing.
-pub(super) fn protocol(of: &Field<'_>, report: &mut Report) -> Option<Protocol> {
-    let Some((text, field)) = present_text(of, "protocol", report)? else {
-        return Some(if faults::on(Fault::ProtocolDefaultUdp) {
-            Protocol::UDP
-        } else {
-            Protocol::TCP
-        });
+/// The field `protocol`, or the default where it is missing.
+pub(super) fn protocol(of: &Field<'_>, default: Protocol, report: &mut Report) -> Option<Protocol> {
+    let Some(field) = report.child(of, "protocol") else {
+        return Some(default);
     };
-    match text {
+    match report.keep(field.as_str())? {
         "TCP" => Some(Protocol::TCP),
         "UDP" => Some(Protocol::UDP),
         "SCTP" => Some(Protocol::SCTP),
-        _ => {
+        other => {
             report.error(
                 &field,
-                format!("{text:?} is not a protocol of ports: TCP, UDP or SCTP"),
+                format!("{other:?} is not a protocol of ports: TCP, UDP or SCTP"),
             );
             None
-        }
-    }
-}
-
-/// A text field if it is there; outer `None` if it is there and no text.
-fn present_text<'a>(
-    of: &Field<'a>,
-    key: &str,
-    report: &mut Report,
-) -> Option<Option<(&'a str, Field<'a>)>> {
-    match report.child(of, key) {
-        None => Some(None),
-        Some(field) => {
-            let text = report.keep(field.as_str())?;
-            Some(Some((text, field)))
         }
     }
 }

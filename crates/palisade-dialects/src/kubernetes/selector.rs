@@ -19,7 +19,7 @@ pub(super) fn read(field: &Field<'_>, key_of: KeyOf, report: &mut Report) -> Sel
     if !report.is_object(field) {
         return Selector::none();
     }
-    report.only(field, KNOWN);
+    report.only(field, KNOWN, &[]);
     let mut parts = Vec::new();
     for (name, value) in metadata::labels(field, "matchLabels", report) {
         parts.push(Selector::equals(key_of(name), value));
@@ -37,7 +37,7 @@ fn requirement(field: &Field<'_>, key_of: KeyOf, report: &mut Report) -> Option<
     if !report.is_object(field) {
         return None;
     }
-    report.only(field, KNOWN_EXPRESSION);
+    report.only(field, KNOWN_EXPRESSION, &[]);
     let key = match report.child(field, "key") {
         None => {
             report.error(field, "`key` is required, but missing");

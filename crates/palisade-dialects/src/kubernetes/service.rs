@@ -5,7 +5,7 @@ use crate::cidr;
 use crate::names;
 use crate::report::Report;
 use palisade_manifest::{Field, IntOrString};
-use palisade_model::{Labels, Object, PortRange, PortSpec, Service, ServicePort};
+use palisade_model::{Labels, Object, PortRange, PortSpec, Protocol, Service, ServicePort};
 use std::net::IpAddr;
 
 /// Reads a Service.
@@ -49,7 +49,7 @@ fn addresses(spec: &Field<'_>, report: &mut Report) -> Vec<IpAddr> {
 fn port(field: &Field<'_>, report: &mut Report) -> Option<ServicePort> {
     report.keep(field.as_map())?;
     let name = report.text(field, "name").map(|(text, _)| text);
-    let protocol = rule::protocol(field, report);
+    let protocol = rule::protocol(field, Protocol::TCP, report);
     let at = report.keep(field.require("port"))?;
     let number = report.keep(at.as_i64())?;
     let port = rule::number(&at, number, report)?;

@@ -1,0 +1,264 @@
+//! Whatever the input says: an answer, never a crash, and the promises of the answer.
+
+mod common;
+
+use palisade_dialects::{Lowering, Status, isolate, lower, read};
+use palisade_manifest::{Limits, objects, read as read_file};
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+
+/// Words that occur in manifests, sound and unsound, so that random structures reach deep.
+const WORDS: &[&str] = &[
+    "apiVersion",
+    "kind",
+    "metadata",
+    "name",
+    "namespace",
+    "labels",
+    "annotations",
+    "spec",
+    "status",
+    "podSelector",
+    "namespaceSelector",
+    "matchLabels",
+    "matchExpressions",
+    "key",
+    "operator",
+    "values",
+    "policyTypes",
+    "ingress",
+    "egress",
+    "from",
+    "to",
+    "ports",
+    "port",
+    "endPort",
+    "protocol",
+    "ipBlock",
+    "cidr",
+    "except",
+    "containers",
+    "initContainers",
+    "restartPolicy",
+    "containerPort",
+    "hostNetwork",
+    "podIP",
+    "podIPs",
+    "ip",
+    "phase",
+    "template",
+    "jobTemplate",
+    "clusterIP",
+    "clusterIPs",
+    "targetPort",
+    "addresses",
+    "address",
+    "type",
+    "ownerReferences",
+    "controller",
+    "creationTimestamp",
+    "selector",
+    "podselector",
+    "",
+];
+
+const VALUES: &[&str] = &[
+    "null",
+    "true",
+    "0",
+    "80",
+    "65535",
+    "65536",
+    "-1",
+    "1.5",
+    "\"\"",
+    "\"80\"",
+    "\"http\"",
+    "\"TCP\"",
+    "\"UDP\"",
+    "\"tcp\"",
+    "\"In\"",
+    "\"NotIn\"",
+    "\"Exists\"",
+    "\"DoesNotExist\"",
+    "\"Ingress\"",
+    "\"Egress\"",
+    "\"10.0.0.0/8\"",
+    "\"10.1.0.0/16\"",
+    "\"fd00::/8\"",
+    "\"10.0.0.1\"",
+    "\"::1\"",
+    "\"010.0.0.0/8\"",
+    "\"None\"",
+    "\"Always\"",
+    "\"Succeeded\"",
+    "\"2026-09-01T12:30:15Z\"",
+    "\"a\"",
+    "\"A b\"",
+    "\"\\u00e9\"",
+    "{}",
+    "[]",
+];
+
+const KINDS: &[(&str, &str)] = &[
+    ("networking.k8s.io/v1", "NetworkPolicy"),
+    ("networking.k8s.io/v1beta1", "NetworkPolicy"),
+    ("extensions/v1beta1", "NetworkPolicy"),
+    ("v1", "Pod"),
+    ("v1", "Namespace"),
+    ("v1", "Node"),
+    ("v1", "Service"),
+    ("v1", "ServiceAccount"),
+    ("v1", "ReplicationController"),
+    ("apps/v1", "Deployment"),
+    ("batch/v1", "Job"),
+    ("batch/v1", "CronJob"),
+    ("cilium.io/v2", "CiliumNetworkPolicy"),
+    ("example.com/v1", "Thing"),
+];
+
+fn value() -> impl Strategy<Value = String> {
+    let leaf = prop_oneof![
+        8 => proptest::sample::select(VALUES).prop_map(str::to_owned),
+        1 => any::<i64>().prop_map(|n| n.to_string()),
+        1 => "[ -~]{0,12}".prop_map(|text| format!("{text:?}")),
+    ];
+    leaf.prop_recursive(6, 48, 6, |inner| {
+        let key = proptest::sample::select(WORDS);
+        prop_oneof![
+            2 => proptest::collection::vec(inner.clone(), 0..4)
+                .prop_map(|items| format!("[{}]", items.join(","))),
+            5 => proptest::collection::btree_map(key, inner, 0..5).prop_map(|fields| {
+                let fields: Vec<String> =
+                    fields.iter().map(|(k, v)| format!("{k:?}:{v}")).collect();
+                format!("{{{}}}", fields.join(","))
+            }),
+        ]
+    })
+}
+
+/// A spec that is near to a sound one: each part sound or random.
+fn spec() -> impl Strategy<Value = String> {
+    let part = |sound: &'static str| prop_oneof![3 => Just(sound.to_owned()), 1 => value()];
+    (
+        part(r#"{"matchLabels":{"app":"web"}}"#),
+        part(r#"["Ingress","Egress"]"#),
+        part(r#"[{"podSelector":{}},{"ipBlock":{"cidr":"10.0.0.0/8","except":["10.1.0.0/16"]}}]"#),
+        part(r#"[{"port":80,"endPort":90},{"port":"http"}]"#),
+        part(r#"{"name":"a","labels":{"a":"b"}}"#),
+        part(r#"{"containers":[{"ports":[{"name":"http","containerPort":80}]}]}"#),
+    )
+        .prop_map(|(selector, types, peers, ports, metadata, pod)| {
+            format!(
+                r#"{{"podSelector":{selector},"policyTypes":{types},
+                "ingress":[{{"from":{peers},"ports":{ports}}}],
+                "template":{{"metadata":{metadata},"spec":{pod}}}}}"#
+            )
+        })
+}
+
+fn object() -> impl Strategy<Value = String> {
+    let names = proptest::sample::select(&["a", "b", "B_"][..]);
+    let parts = (
+        proptest::sample::select(KINDS),
+        names,
+        prop_oneof![value(), spec()],
+        value(),
+    );
+    parts.prop_map(|((version, kind), name, spec, status)| {
+        format!(
+            r#"{{"apiVersion":"{version}","kind":"{kind}","metadata":{{"name":"{name}"}},
+            "spec":{spec},"status":{status}}}"#
+        )
+    })
+}
+
+fn check(lowering: &Lowering) {
+    let mut rejected = 0;
+    for entry in &lowering.entries {
+        match entry.status {
+            Status::Accepted => assert!(entry.isolation.is_none()),
+            Status::Rejected => {
+                rejected += 1;
+                assert!(entry.objects.is_empty(), "{} is half taken", entry.id);
+            }
+            Status::Duplicate { .. } => {
+                rejected += 1;
+                assert!(entry.isolation.is_none());
+            }
+        }
+        let rules = |policy: &palisade_model::Policy| {
+            let directions = [&policy.ingress, &policy.egress];
+            directions
+                .into_iter()
+                .flatten()
+                .map(|d| d.rules.len())
+                .sum()
+        };
+        assert_eq!(entry.isolation.as_ref().map_or(0, rules), 0);
+    }
+    assert!(lowering.errors.len() >= rejected);
+    for problem in lowering.errors.iter().chain(&lowering.warnings) {
+        assert!(problem.object.is_some() && !problem.reason.is_empty());
+        assert!(problem.location.line > 0);
+    }
+}
+
+fn lowered(text: &str) -> Lowering {
+    let limits = Limits::default();
+    let read_in = objects(read_file("x", text.as_bytes(), &limits), &limits);
+    for object in &read_in.objects {
+        assert!(read(object).errors.is_empty() || read(object).objects.is_empty());
+        let _ = isolate(object);
+    }
+    let lowering = lower(&read_in.objects);
+    check(&lowering);
+    assert_eq!(lower(&read_in.objects), lowering);
+    lowering
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1024, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn objects_of_any_content(objects in proptest::collection::vec(object(), 1..4)) {
+        let all = lowered(&objects.join("\n---\n"));
+        let ignored: usize = all.ignored.values().sum();
+        prop_assert_eq!(all.entries.len() + ignored, objects.len());
+    }
+
+    #[test]
+    fn any_text(text in "\\PC{0,200}") {
+        lowered(&text);
+    }
+
+    #[test]
+    fn text_of_manifest_words(
+        lines in proptest::collection::vec(
+            (0usize..6, proptest::sample::select(WORDS), proptest::sample::select(VALUES)), 0..24)
+    ) {
+        let mut text = "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: a}\n".to_owned();
+        for (indent, key, value) in lines {
+            text += &format!("{}{key}: {value}\n", "  ".repeat(indent));
+        }
+        lowered(&text);
+    }
+}
+
+/// Random input is of use only if some of it gets through.
+#[test]
+fn the_generator_reaches_both_outcomes() {
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    let mut counts = (0, 0, 0);
+    for _ in 0..400 {
+        let text = object().new_tree(&mut runner).unwrap().current();
+        for entry in lowered(&text).entries {
+            match entry.status {
+                Status::Accepted => counts.0 += 1,
+                _ => counts.1 += 1,
+            }
+            counts.2 += usize::from(entry.isolation.is_some());
+        }
+    }
+    assert!(counts.0 > 60 && counts.1 > 60 && counts.2 > 5, "{counts:?}");
+}

@@ -1,0 +1,63 @@
+//! Every named fault changes what is lowered, so a test that compares meanings can notice it.
+#![cfg(feature = "faults")]
+
+mod common;
+
+use palisade_dialects::faults::{Fault, set};
+
+const INPUT: &str = r#"
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: everything}
+spec:
+  podSelector: {}
+  policyTypes: [Ingress, Egress]
+  ingress:
+  - {}
+  - from:
+    - podSelector: {matchLabels: {app: web}}
+    - ipBlock: {cidr: 10.0.0.0/8, except: [10.1.0.0/16]}
+    - ipBlock: {cidr: "fd00::/8"}
+    - podSelector:
+        matchExpressions:
+        - {key: tier, operator: NotIn, values: [db]}
+        - {key: app, operator: Exists}
+      namespaceSelector: {matchLabels: {team: a}}
+    ports:
+    - {port: 8000, endPort: 8080}
+    - {port: 53, protocol: UDP}
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: egress-by-default}
+spec:
+  podSelector: {matchLabels: {app: web}}
+  egress: [{}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: done}
+spec:
+  initContainers: [{name: i, ports: [{name: setup, containerPort: 1}]}]
+  containers: [{name: c, ports: [{name: http, containerPort: 80}]}]
+status: {phase: Succeeded, podIP: 10.0.0.1}
+"#;
+
+#[test]
+fn each_fault_changes_the_lowering() {
+    set(None);
+    let right = common::lowering("f", INPUT);
+    assert!(right.errors.is_empty(), "{:?}", right.errors);
+    let mut seen = std::collections::BTreeMap::new();
+    for fault in Fault::ALL {
+        set(Some(fault));
+        let wrong = common::lowering("f", INPUT);
+        assert!(wrong.errors.is_empty(), "{fault:?}: {:?}", wrong.errors);
+        let shown: Vec<_> = wrong.objects().map(|o| format!("{o:?}")).collect();
+        assert_ne!(wrong, right, "{fault:?} changes nothing");
+        let same = seen.insert(shown, fault);
+        assert_eq!(same, None, "{fault:?} is the same as another");
+    }
+    set(None);
+    assert_eq!(common::lowering("f", INPUT), right);
+}
