@@ -10,6 +10,7 @@
 //! the only crate of the workspace that may use `unsafe`.
 
 pub mod atomic_file;
+pub mod conntrack;
 pub mod grace;
 pub mod link;
 pub mod lock;

@@ -1,0 +1,201 @@
+//! ctnetlink messages.
+
+use std::net::IpAddr;
+
+use super::{Flow, FlowKey, Tuple};
+use crate::netlink::{AttrWriter, Attrs, WireError};
+use crate::nfnetlink::Object;
+
+const CTA_TUPLE_ORIG: u16 = 1;
+const CTA_TUPLE_REPLY: u16 = 2;
+const CTA_STATUS: u16 = 3;
+const CTA_TIMEOUT: u16 = 7;
+const CTA_MARK: u16 = 8;
+const CTA_ID: u16 = 12;
+const CTA_ZONE: u16 = 18;
+const CTA_MARK_MASK: u16 = 21;
+
+const CTA_TUPLE_IP: u16 = 1;
+const CTA_TUPLE_PROTO: u16 = 2;
+const CTA_TUPLE_ZONE: u16 = 3;
+
+const CTA_IP_V4_SRC: u16 = 1;
+const CTA_IP_V4_DST: u16 = 2;
+const CTA_IP_V6_SRC: u16 = 3;
+const CTA_IP_V6_DST: u16 = 4;
+
+const CTA_PROTO_NUM: u16 = 1;
+const CTA_PROTO_SRC_PORT: u16 = 2;
+const CTA_PROTO_DST_PORT: u16 = 3;
+const CTA_PROTO_ICMP_ID: u16 = 4;
+const CTA_PROTO_ICMP_TYPE: u16 = 5;
+const CTA_PROTO_ICMP_CODE: u16 = 6;
+const CTA_PROTO_ICMPV6_ID: u16 = 7;
+const CTA_PROTO_ICMPV6_TYPE: u16 = 8;
+const CTA_PROTO_ICMPV6_CODE: u16 = 9;
+
+/// Names one flow: its tuple, its zone, and its number, so that a later flow
+/// of the same tuple is not taken for it.
+pub(super) fn name_flow(w: &mut AttrWriter<'_>, flow: &Flow) {
+    w.nest(CTA_TUPLE_ORIG, |w| tuple(w, &flow.original));
+    if flow.zone != 0 {
+        w.be16(CTA_ZONE, flow.zone);
+    }
+    w.be32(CTA_ID, flow.id);
+}
+
+pub(super) fn mark(w: &mut AttrWriter<'_>, value: u32, mask: u32) {
+    w.be32(CTA_MARK, value).be32(CTA_MARK_MASK, mask);
+}
+
+fn tuple(w: &mut AttrWriter<'_>, tuple: &Tuple) {
+    let v4 = tuple.source.is_ipv4();
+    w.nest(CTA_TUPLE_IP, |w| {
+        let (source, destination) = if v4 {
+            (CTA_IP_V4_SRC, CTA_IP_V4_DST)
+        } else {
+            (CTA_IP_V6_SRC, CTA_IP_V6_DST)
+        };
+        w.ip(source, tuple.source)
+            .ip(destination, tuple.destination);
+    });
+    w.nest(CTA_TUPLE_PROTO, |w| {
+        w.u8(CTA_PROTO_NUM, tuple.protocol);
+        match tuple.key {
+            FlowKey::Ports(from, to) => {
+                w.be16(CTA_PROTO_SRC_PORT, from)
+                    .be16(CTA_PROTO_DST_PORT, to);
+            }
+            FlowKey::Icmp { kind, code, id } if v4 => {
+                w.be16(CTA_PROTO_ICMP_ID, id)
+                    .u8(CTA_PROTO_ICMP_TYPE, kind)
+                    .u8(CTA_PROTO_ICMP_CODE, code);
+            }
+            FlowKey::Icmp { kind, code, id } => {
+                w.be16(CTA_PROTO_ICMPV6_ID, id)
+                    .u8(CTA_PROTO_ICMPV6_TYPE, kind)
+                    .u8(CTA_PROTO_ICMPV6_CODE, code);
+            }
+            FlowKey::None => {}
+        }
+    });
+}
+
+pub(super) fn read_flow(object: &Object) -> Result<Flow, WireError> {
+    let attrs = object.attrs();
+    let original = attrs.need(CTA_TUPLE_ORIG, "flow")?.nested();
+    let reply = attrs.need(CTA_TUPLE_REPLY, "flow")?.nested();
+    let number = |attr| -> Result<Option<u32>, WireError> {
+        attrs.find(attr)?.map(|attr| attr.be32()).transpose()
+    };
+    // A zone for one direction only is told in that direction's tuple.
+    let zone = match attrs.find(CTA_ZONE)? {
+        Some(zone) => Some(zone),
+        None => original.find(CTA_TUPLE_ZONE)?,
+    };
+    Ok(Flow {
+        original: read_tuple(&original)?,
+        reply: read_tuple(&reply)?,
+        zone: zone.map(|zone| zone.be16()).transpose()?.unwrap_or(0),
+        mark: number(CTA_MARK)?.unwrap_or(0),
+        status: number(CTA_STATUS)?.unwrap_or(0),
+        id: attrs.need(CTA_ID, "flow")?.be32()?,
+        timeout: number(CTA_TIMEOUT)?,
+    })
+}
+
+fn read_tuple(tuple: &Attrs<'_>) -> Result<Tuple, WireError> {
+    let ip = tuple.need(CTA_TUPLE_IP, "tuple")?.nested();
+    let proto = tuple.need(CTA_TUPLE_PROTO, "tuple")?.nested();
+    let address = |v4: u16, v6: u16| -> Result<IpAddr, WireError> {
+        match ip.find(v4)? {
+            Some(attr) => attr.ip(),
+            None => ip.need(v6, "tuple")?.ip(),
+        }
+    };
+    let key = match proto.find(CTA_PROTO_SRC_PORT)? {
+        Some(port) => FlowKey::Ports(
+            port.be16()?,
+            proto.need(CTA_PROTO_DST_PORT, "tuple")?.be16()?,
+        ),
+        None => {
+            let v4 = (CTA_PROTO_ICMP_TYPE, CTA_PROTO_ICMP_CODE, CTA_PROTO_ICMP_ID);
+            let v6 = (
+                CTA_PROTO_ICMPV6_TYPE,
+                CTA_PROTO_ICMPV6_CODE,
+                CTA_PROTO_ICMPV6_ID,
+            );
+            let (kind, code, id) = if proto.find(v4.0)?.is_some() { v4 } else { v6 };
+            match proto.find(kind)? {
+                Some(kind) => FlowKey::Icmp {
+                    kind: kind.u8()?,
+                    code: proto.need(code, "tuple")?.u8()?,
+                    id: proto.need(id, "tuple")?.be16()?,
+                },
+                None => FlowKey::None,
+            }
+        }
+    };
+    Ok(Tuple {
+        source: address(CTA_IP_V4_SRC, CTA_IP_V6_SRC)?,
+        destination: address(CTA_IP_V4_DST, CTA_IP_V6_DST)?,
+        protocol: proto.need(CTA_PROTO_NUM, "tuple")?.u8()?,
+        key,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn round_trip(key: FlowKey, protocol: u8, source: &str, destination: &str) {
+        let there = Tuple {
+            source: source.parse().unwrap(),
+            destination: destination.parse().unwrap(),
+            protocol,
+            key,
+        };
+        let flow = Flow {
+            original: there,
+            reply: Tuple {
+                source: there.destination,
+                destination: there.source,
+                ..there
+            },
+            zone: 3,
+            mark: 0xabcd_0001,
+            status: 0xe,
+            id: 77,
+            timeout: Some(120),
+        };
+        let mut attributes = Vec::new();
+        let mut w = AttrWriter::new(&mut attributes);
+        name_flow(&mut w, &flow);
+        w.nest(CTA_TUPLE_REPLY, |w| tuple(w, &flow.reply))
+            .be32(CTA_MARK, flow.mark)
+            .be32(CTA_STATUS, flow.status)
+            .be32(CTA_TIMEOUT, 120);
+        w.finish().unwrap();
+        let object = Object {
+            kind: 0,
+            family: 2,
+            generation: 0,
+            attributes,
+        };
+        assert_eq!(read_flow(&object), Ok(flow));
+    }
+
+    #[test]
+    fn flows_round_trip() {
+        round_trip(FlowKey::Ports(40_000, 443), 6, "10.0.0.1", "10.0.0.2");
+        round_trip(FlowKey::Ports(1, 65_535), 132, "fd00::1", "fd00::2");
+        let icmp = FlowKey::Icmp {
+            kind: 8,
+            code: 0,
+            id: 513,
+        };
+        round_trip(icmp, 1, "10.0.0.1", "10.0.0.2");
+        round_trip(icmp, 58, "fd00::1", "fd00::2");
+        round_trip(FlowKey::None, 47, "10.0.0.1", "10.0.0.2");
+    }
+}

@@ -1,0 +1,99 @@
+//! Tracked flows in memory.
+
+use super::{Conntrack, ConntrackError, Flow, FlowFilter, Tuple};
+
+/// One change a [`FakeConntrack`] was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ConntrackCall {
+    /// [`Conntrack::set_mark`]: the flow's original tuple, value, mask.
+    SetMark(Tuple, u32, u32),
+    /// [`Conntrack::delete`]: the flow's original tuple.
+    Delete(Tuple),
+}
+
+/// A table of flows a test fills.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FakeConntrack {
+    /// The flows there are.
+    pub table: Vec<Flow>,
+    /// The changes asked for, in order.
+    pub calls: Vec<ConntrackCall>,
+}
+
+impl FakeConntrack {
+    fn find(&mut self, flow: &Flow) -> Option<&mut Flow> {
+        self.table
+            .iter_mut()
+            .find(|have| (have.id, have.zone, have.original) == (flow.id, flow.zone, flow.original))
+    }
+}
+
+impl Conntrack for FakeConntrack {
+    fn flows(&mut self, filter: &FlowFilter) -> Result<Vec<Flow>, ConntrackError> {
+        Ok(self
+            .table
+            .iter()
+            .filter(|flow| {
+                filter.mark.is_none_or(|(v, m)| flow.mark & m == v)
+                    && filter.zone.is_none_or(|zone| flow.zone == zone)
+            })
+            .cloned()
+            .collect())
+    }
+
+    fn set_mark(&mut self, flow: &Flow, value: u32, mask: u32) -> Result<bool, ConntrackError> {
+        self.calls
+            .push(ConntrackCall::SetMark(flow.original, value, mask));
+        Ok(self
+            .find(flow)
+            .map(|have| have.mark = have.mark & !mask | value & mask)
+            .is_some())
+    }
+
+    fn delete(&mut self, flow: &Flow) -> Result<bool, ConntrackError> {
+        self.calls.push(ConntrackCall::Delete(flow.original));
+        let key = |flow: &Flow| (flow.id, flow.zone, flow.original);
+        let before = self.table.len();
+        self.table.retain(|have| key(have) != key(flow));
+        Ok(self.table.len() < before)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::FlowKey;
+    use super::*;
+
+    #[test]
+    fn marks_change_under_their_mask_only() {
+        let original = Tuple {
+            source: "10.0.0.1".parse().unwrap(),
+            destination: "10.0.0.2".parse().unwrap(),
+            protocol: 6,
+            key: FlowKey::Ports(1, 2),
+        };
+        let flow = Flow {
+            original,
+            reply: original,
+            zone: 0,
+            mark: 0xaaaa_5555,
+            status: 0,
+            id: 1,
+            timeout: None,
+        };
+        let mut fake = FakeConntrack {
+            table: vec![flow.clone()],
+            calls: Vec::new(),
+        };
+        assert!(fake.set_mark(&flow, 0x1234_ffff, 0xffff_0000).unwrap());
+        let marks: Vec<_> = fake.table.iter().map(|flow| flow.mark).collect();
+        assert_eq!(marks, [0x1234_5555]);
+        let filter = FlowFilter {
+            mark: Some((0x1234_0000, 0xffff_0000)),
+            zone: None,
+        };
+        assert_eq!(fake.flows(&filter).unwrap().len(), 1);
+        assert!(fake.delete(&flow).unwrap());
+        assert!(!fake.delete(&flow).unwrap());
+    }
+}

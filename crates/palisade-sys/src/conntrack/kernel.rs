@@ -1,0 +1,122 @@
+//! Tracked flows over ctnetlink.
+
+use super::codec;
+use super::{Conntrack, ConntrackError, Flow, FlowFilter};
+use crate::Errno;
+use crate::netlink::{KernelError, OpenError};
+use crate::netns::NetNs;
+use crate::nfnetlink::{KernelNfnetlink, NFNL_SUBSYS_CTNETLINK, Nfnetlink, Query, QueryError};
+use crate::sysctl::{KernelSysctl, Sysctl, SysctlError};
+
+const IPCTNL_MSG_CT_NEW: u8 = 0;
+const IPCTNL_MSG_CT_GET: u8 = 1;
+const IPCTNL_MSG_CT_DELETE: u8 = 2;
+
+const CTA_MARK: u16 = 8;
+const CTA_MARK_MASK: u16 = 21;
+const CTA_ZONE: u16 = 18;
+
+/// The kernel's tracked flows in one namespace.
+#[derive(Debug)]
+pub struct KernelConntrack {
+    nfnetlink: KernelNfnetlink,
+}
+
+impl KernelConntrack {
+    /// Opens a socket in `netns`.
+    ///
+    /// # Errors
+    /// If the namespace cannot be entered or the socket cannot be made.
+    pub fn open(netns: &NetNs) -> Result<Self, OpenError> {
+        Ok(Self {
+            nfnetlink: KernelNfnetlink::open(netns)?,
+        })
+    }
+
+    fn of_flow(
+        what: &str,
+        kind: u8,
+        flow: &Flow,
+        more: impl FnOnce(&mut crate::netlink::AttrWriter<'_>),
+    ) -> Result<Query, ConntrackError> {
+        let family = if flow.original.source.is_ipv4() {
+            libc::AF_INET
+        } else {
+            libc::AF_INET6
+        };
+        let query = Query::new(
+            format!("{what} of flow {}", flow.original),
+            NFNL_SUBSYS_CTNETLINK,
+            kind,
+            family as u8,
+            |w| {
+                codec::name_flow(w, flow);
+                more(w);
+            },
+        )?;
+        Ok(query)
+    }
+}
+
+/// `ENOENT` means the flow has ended.
+fn ended(result: Result<(), QueryError>) -> Result<bool, ConntrackError> {
+    match result {
+        Ok(()) => Ok(true),
+        Err(error) if error.error.errno == Errno::ENOENT => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+impl Conntrack for KernelConntrack {
+    fn flows(&mut self, filter: &FlowFilter) -> Result<Vec<Flow>, ConntrackError> {
+        let query = Query::new(
+            "listing tracked flows",
+            NFNL_SUBSYS_CTNETLINK,
+            IPCTNL_MSG_CT_GET,
+            libc::AF_UNSPEC as u8,
+            |w| {
+                if let Some((value, mask)) = filter.mark {
+                    w.be32(CTA_MARK, value).be32(CTA_MARK_MASK, mask);
+                }
+                if let Some(zone) = filter.zone {
+                    w.be16(CTA_ZONE, zone);
+                }
+            },
+        )?;
+        let mut flows = Vec::new();
+        for object in self.nfnetlink.dump(&query)? {
+            let flow = codec::read_flow(&object).map_err(|error| QueryError {
+                what: query.what.clone(),
+                netns: String::new(),
+                error: KernelError::from(error),
+            })?;
+            // Old kernels ignore parts of the filter.
+            let marked = filter.mark.is_none_or(|(v, m)| flow.mark & m == v);
+            if marked && filter.zone.is_none_or(|zone| flow.zone == zone) {
+                flows.push(flow);
+            }
+        }
+        Ok(flows)
+    }
+
+    fn set_mark(&mut self, flow: &Flow, value: u32, mask: u32) -> Result<bool, ConntrackError> {
+        // The kernel computes (mark & ~mask) ^ value.
+        let query = Self::of_flow("setting the mark", IPCTNL_MSG_CT_NEW, flow, |w| {
+            codec::mark(w, value & mask, mask);
+        })?;
+        ended(self.nfnetlink.change(&query, 0))
+    }
+
+    fn delete(&mut self, flow: &Flow) -> Result<bool, ConntrackError> {
+        let query = Self::of_flow("deleting the entry", IPCTNL_MSG_CT_DELETE, flow, |_| {})?;
+        ended(self.nfnetlink.change(&query, 0))
+    }
+}
+
+/// True if the kernel tracks SCTP in `netns`.
+///
+/// # Errors
+/// If that cannot be told.
+pub fn tracks_sctp(netns: &NetNs) -> Result<bool, SysctlError> {
+    KernelSysctl::new(netns).has("net/netfilter/nf_conntrack_sctp_timeout_established")
+}
