@@ -4,6 +4,16 @@
 //! what changes. Whatever happens on the way (a broken file, a lost watch, a rescan), the sum of
 //! what it said is always what is in force. Sources never judge policy and never touch the kernel.
 
+mod directory;
+mod keeper;
+mod load;
+mod memory;
+mod scan;
+
+pub use directory::{Directory, DirectoryOptions, StopHandle};
+pub use load::{Loaded, load};
+pub use memory::MemoryError;
+
 use palisade_manifest::Problem;
 use palisade_model::Update;
 use std::ops::ControlFlow;

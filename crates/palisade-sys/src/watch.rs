@@ -27,6 +27,8 @@ pub struct WatchId(pub i32);
 /// What happened to an entry of a watched directory, or to the directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
+    /// A file was written to or truncated, and is still open for writing.
+    Modified,
     /// A file open for writing was closed.
     CloseWrite,
     /// An entry was moved away; `cookie` pairs it with its [`Change::MovedTo`].
@@ -195,6 +197,7 @@ impl InotifyWatch {
 impl DirWatch for InotifyWatch {
     fn add(&mut self, directory: &Path) -> Result<WatchId, WatchError> {
         let mask = AddWatchFlags::IN_CLOSE_WRITE
+            | AddWatchFlags::IN_MODIFY
             | AddWatchFlags::IN_MOVED_FROM
             | AddWatchFlags::IN_MOVED_TO
             | AddWatchFlags::IN_CREATE
@@ -262,6 +265,7 @@ fn typed(raw: &InotifyEvent) -> Vec<WatchEvent> {
     }
     let cookie = raw.cookie;
     let table = [
+        (AddWatchFlags::IN_MODIFY, Change::Modified),
         (AddWatchFlags::IN_CLOSE_WRITE, Change::CloseWrite),
         (AddWatchFlags::IN_MOVED_FROM, Change::MovedFrom { cookie }),
         (AddWatchFlags::IN_MOVED_TO, Change::MovedTo { cookie }),
