@@ -1,0 +1,200 @@
+//! A state with its tiers and policies in order and its addresses given to their holders.
+//!
+//! It holds nothing that cannot be read from the state, and no verdicts.
+
+use crate::End;
+use crate::criteria;
+use crate::place::Place;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::net::IpAddr;
+use palisade_model::{
+    Direction, Endpoint, EndpointId, NetworkSet, Node, Order, Peer, Policy, State, Str, Tier,
+    TierDefault, builtin_tiers,
+};
+
+/// A tier with its policies, in order.
+#[derive(Clone, Debug)]
+pub struct OrderedTier<'a> {
+    /// The tier; for one that does not exist, what it is taken as.
+    pub tier: Tier,
+    /// Whether policies name it and no object or built-in tier of the name exists.
+    pub missing: bool,
+    /// Its policies, in order.
+    pub policies: Vec<&'a Policy>,
+}
+
+/// A state made ready for questions.
+#[derive(Clone, Debug)]
+pub struct Prepared<'a> {
+    pub(crate) state: &'a State,
+    pub(crate) tiers: Vec<OrderedTier<'a>>,
+    claims: BTreeMap<IpAddr, &'a Endpoint>,
+}
+
+impl<'a> Prepared<'a> {
+    /// Puts the state in order.
+    pub fn new(state: &'a State) -> Self {
+        Prepared {
+            state,
+            tiers: ordered_tiers(state),
+            claims: settled_claims(state),
+        }
+    }
+
+    /// The state it was made of.
+    pub fn state(&self) -> &'a State {
+        self.state
+    }
+
+    /// The tiers with policies in them, in the order in which they decide.
+    pub fn tiers(&self) -> &[OrderedTier<'a>] {
+        &self.tiers
+    }
+
+    /// The endpoint that holds an address.
+    pub fn claimant(&self, address: IpAddr) -> Option<&'a Endpoint> {
+        self.claims.get(&address).copied()
+    }
+
+    /// Every address that an endpoint holds, with that endpoint.
+    pub fn claims(&self) -> &BTreeMap<IpAddr, &'a Endpoint> {
+        &self.claims
+    }
+
+    /// The endpoint at an end: the one that judges there.
+    pub fn endpoint_at(&self, end: &End) -> Option<&'a Endpoint> {
+        match end {
+            End::Address(address) => self.claimant(*address),
+            End::Endpoint(id) => self.state.endpoints.get::<EndpointId>(id),
+        }
+    }
+
+    /// Whether a policy selects an endpoint.
+    pub fn selects(&self, policy: &Policy, endpoint: &Endpoint) -> bool {
+        policy
+            .subject
+            .matches(&self.state.endpoint_labels(endpoint))
+    }
+
+    /// Whether a policy judges an endpoint in a direction: it selects it and has rules for it.
+    pub fn judges(&self, policy: &Policy, endpoint: &Endpoint, direction: Direction) -> bool {
+        policy.rules(direction).is_some() && self.selects(policy, endpoint)
+    }
+
+    /// Whether a test of an address holds at an end.
+    pub fn peer_matches(&self, peer: &Peer, end: &End) -> bool {
+        criteria::peer_matches(self.state, peer, &self.place(end))
+    }
+
+    /// Whether each of these tests of an address holds at an end.
+    pub fn peers_match<'p>(
+        &self,
+        peers: impl IntoIterator<Item = &'p Peer>,
+        end: &End,
+    ) -> Vec<bool> {
+        let place = self.place(end);
+        let holds = |peer| criteria::peer_matches(self.state, peer, &place);
+        peers.into_iter().map(holds).collect()
+    }
+
+    pub(crate) fn place(&self, end: &End) -> Place<'a> {
+        let endpoint = self.endpoint_at(end);
+        match *end {
+            End::Address(address) => Place {
+                address: Some(address),
+                endpoint,
+                sets: sets_over(self.state, address),
+                nodes: nodes_with(self.state, address),
+            },
+            End::Endpoint(_) => Place {
+                address: None,
+                endpoint,
+                sets: Vec::new(),
+                nodes: Vec::new(),
+            },
+        }
+    }
+}
+
+fn sets_over(state: &State, address: IpAddr) -> Vec<&NetworkSet> {
+    let covers = |set: &&NetworkSet| set.nets.iter().any(|net| net.contains(address));
+    state.network_sets.values().filter(covers).collect()
+}
+
+fn nodes_with(state: &State, address: IpAddr) -> Vec<&Node> {
+    let has = |node: &&Node| node.addresses.contains(&address);
+    state.nodes.values().filter(has).collect()
+}
+
+/// Tiers that exist by order then name, then those that only policies name, by name.
+fn ordered_tiers(state: &State) -> Vec<OrderedTier<'_>> {
+    let mut tiers = existing_tiers(state);
+    tiers.sort_by(|a, b| (a.order, &a.name).cmp(&(b.order, &b.name)));
+    let missing = missing_tiers(state, &tiers);
+    let exist = tiers.into_iter().map(|tier| (tier, false));
+    let absent = missing.into_iter().map(|tier| (tier, true));
+    exist
+        .chain(absent)
+        .map(|(tier, missing)| OrderedTier {
+            policies: ordered_policies(state, &tier.name),
+            tier,
+            missing,
+        })
+        .filter(|ordered| !ordered.policies.is_empty())
+        .collect()
+}
+
+/// The tiers of the state, and the built-in ones that none of them replaces.
+fn existing_tiers(state: &State) -> Vec<Tier> {
+    let mut tiers: Vec<Tier> = state.tiers.values().cloned().collect();
+    for builtin in builtin_tiers() {
+        if !state.tiers.contains_key(&builtin.name) {
+            tiers.push(builtin);
+        }
+    }
+    tiers
+}
+
+/// A tier that does not exist denies by default.
+fn missing_tiers(state: &State, existing: &[Tier]) -> Vec<Tier> {
+    let mut names: Vec<&Str> = state.policies.values().map(|p| &p.tier).collect();
+    names.sort();
+    names.dedup();
+    names.retain(|name| !existing.iter().any(|tier| tier.name == **name));
+    names
+        .into_iter()
+        .map(|name| Tier {
+            name: name.clone(),
+            order: Order::Last,
+            default: TierDefault::Deny,
+        })
+        .collect()
+}
+
+/// Policies by precedence, then name.
+fn ordered_policies<'a>(state: &'a State, tier: &Str) -> Vec<&'a Policy> {
+    let of_tier = |policy: &&Policy| policy.tier == *tier;
+    let mut policies: Vec<&Policy> = state.policies.values().filter(of_tier).collect();
+    policies.sort_by(|a, b| (a.precedence, &a.id).cmp(&(b.precedence, &b.id)));
+    policies
+}
+
+/// Gives each address to one of the endpoints that claim it.
+fn settled_claims(state: &State) -> BTreeMap<IpAddr, &Endpoint> {
+    let mut claims: BTreeMap<IpAddr, &Endpoint> = BTreeMap::new();
+    for endpoint in state.endpoints.values().filter(|e| !e.template) {
+        for address in &endpoint.addresses {
+            let holder = claims.entry(*address).or_insert(endpoint);
+            if claim(endpoint) > claim(holder) {
+                *holder = endpoint;
+            }
+        }
+    }
+    claims
+}
+
+/// The strength of an endpoint's claim: local first, then the newest, then the greatest name.
+fn claim(endpoint: &Endpoint) -> (bool, u64, &EndpointId) {
+    (endpoint.interface.is_some(), endpoint.created, &endpoint.id)
+}

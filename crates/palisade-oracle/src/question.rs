@@ -1,0 +1,60 @@
+//! What can be asked: one flow between two ends, with what is known of them.
+
+use core::net::IpAddr;
+use palisade_model::{EndpointId, Family, Flow, L4, Origin, Protocol};
+
+/// One end of a flow.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum End {
+    /// An address. Who holds it is decided by the claims in the state.
+    Address(IpAddr),
+    /// An endpoint whose address is unknown: only it holds that address, no network does.
+    Endpoint(EndpointId),
+}
+
+/// One flow to be judged: the first packet of a connection, after destination translation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Question {
+    /// Where it comes from.
+    pub source: End,
+    /// Where it goes to.
+    pub destination: End,
+    /// Its family; that of every end whose address is known.
+    pub family: Family,
+    /// Its protocol.
+    pub protocol: Protocol,
+    /// Its ports, or its ICMP type and code.
+    pub l4: L4,
+    /// Who put it on its way.
+    pub origin: Origin,
+}
+
+impl From<Flow> for Question {
+    fn from(flow: Flow) -> Self {
+        Question {
+            source: End::Address(flow.source),
+            destination: End::Address(flow.destination),
+            family: flow.family(),
+            protocol: flow.protocol,
+            l4: flow.l4,
+            origin: flow.origin,
+        }
+    }
+}
+
+/// Whether packets of a host's own stack may reach the endpoints of that host without being judged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HostToEndpoint {
+    /// They may, for a kubelet's probes.
+    #[default]
+    Allow,
+    /// They are judged like any flow.
+    Policy,
+}
+
+/// What is configured rather than written as policy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// What packets of the host's own stack get at its endpoints.
+    pub host_to_endpoint: HostToEndpoint,
+}
