@@ -112,13 +112,28 @@ fn resolve_lexically(text: &str) -> Option<Scalar> {
 
 fn resolve_number(text: &str) -> Option<Scalar> {
     match text.as_bytes().first()? {
-        b'.' => float(text),
+        // Here Go is asked with the underscores still there, and wants each between two digits.
+        b'.' if underscores_separate_digits(text) => float(&without_underscores(text)),
         b'0'..=b'9' | b'+' | b'-' => {
-            let digits: String = text.chars().filter(|c| *c != '_').collect();
+            let digits = without_underscores(text);
             integer(&digits).or_else(|| float(&digits))
         }
         _ => None,
     }
+}
+
+fn without_underscores(text: &str) -> String {
+    text.chars().filter(|c| *c != '_').collect()
+}
+
+fn underscores_separate_digits(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    let digit = |at: Option<usize>| {
+        at.and_then(|at| bytes.get(at))
+            .is_some_and(u8::is_ascii_digit)
+    };
+    let mut underscores = (0..bytes.len()).filter(|at| bytes[*at] == b'_');
+    underscores.all(|at| digit(at.checked_sub(1)) && digit(at.checked_add(1)))
 }
 
 /// Go's `ParseInt` and, failing that, `ParseUint` with base 0.
