@@ -10,8 +10,8 @@
 //! Where it is stricter than kubectl, because two readers of the same text could disagree: a key
 //! written twice, a merge key after an own field that it would override, a second document after
 //! `...`, Unicode's line breaks, binary data that is not UTF-8 and half surrogate pairs are
-//! problems. Where it is laxer: directives, tabs between tokens, and `:` or `#` at the beginning
-//! of text in flow style are read as YAML 1.2 has them.
+//! problems. Where it is laxer: directives, tabs between tokens, and `:` at the beginning
+//! or `?` inside of text in flow style are read as YAML 1.2 has them.
 //!
 //! Never: opens a file, guesses between two readings of one text, or knows what a policy is.
 
