@@ -1,0 +1,301 @@
+//! Which identity an address has while its classes change.
+//!
+//! An address that goes from one identity to another keeps one *carrier* from the end of the split to
+//! the beginning of the merge: the identity it leaves, the one it will have, or one made for the
+//! passage. What a carrier means begins as what the address had and ends as what it will have. Where
+//! every verdict changes in one direction only and nothing else moves, the address goes at once.
+
+use super::classes::{Classes, Relation};
+use super::points::{Moves, Side};
+use super::{Case, Script, class};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+use palisade_model::Prefix;
+use palisade_tables::{Change, ClassId, IdentityId, SetId, Tables};
+
+/// How an address gets from one identity to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// In one write, when nothing changes.
+    AtSplit,
+    /// In one write, when verdicts tighten.
+    AtTighten,
+    /// In one write, when verdicts loosen.
+    AtLoosen,
+    /// Carried by this identity.
+    By(IdentityId),
+}
+
+/// The identities of a flush.
+pub(super) struct Carriers {
+    ways: BTreeMap<Prefix, Way>,
+    /// Identities made for the passage: from, to.
+    passing: BTreeMap<IdentityId, (IdentityId, IdentityId)>,
+    /// Fresh identities that begin as a copy of another.
+    parents: BTreeMap<IdentityId, IdentityId>,
+    /// Dying identities that end as a copy of another.
+    heirs: BTreeMap<IdentityId, IdentityId>,
+    /// Identities that one table lacks, and those made for the passage.
+    pub(super) passers: BTreeSet<IdentityId>,
+}
+
+/// The identity of a prefix's own addresses: of its entry or of the nearest one above.
+fn view(tables: &Tables, prefix: Prefix) -> IdentityId {
+    let mut at = Some(prefix);
+    while let Some(covering) = at {
+        if let Some(identity) = tables.addresses.get(&covering) {
+            return *identity;
+        }
+        at = covering.parent();
+    }
+    IdentityId::NOBODY
+}
+
+/// The keys that another key covers or is covered by.
+fn nested(keys: &BTreeSet<Prefix>) -> BTreeSet<Prefix> {
+    let mut nested = BTreeSet::new();
+    let mut above: Vec<Prefix> = Vec::new();
+    for key in keys {
+        while above.last().is_some_and(|top| !top.covers(*key)) {
+            above.pop();
+        }
+        if let Some(top) = above.last() {
+            nested.extend([*top, *key]);
+        }
+        above.push(*key);
+    }
+    nested
+}
+
+impl Carriers {
+    pub(super) fn assign(
+        case: &Case<'_>,
+        classes: &mut Classes<'_>,
+        moves: &Moves,
+        fresh: &mut impl FnMut() -> IdentityId,
+    ) -> Self {
+        let differences = case.differences;
+        let mut carriers = Carriers {
+            ways: BTreeMap::new(),
+            passing: BTreeMap::new(),
+            parents: BTreeMap::new(),
+            heirs: BTreeMap::new(),
+            passers: differences
+                .fresh
+                .union(&differences.dead)
+                .copied()
+                .collect(),
+        };
+        let nested = nested(&differences.addresses);
+        let mut direct: BTreeMap<(IdentityId, IdentityId), Option<Way>> = BTreeMap::new();
+        let mut pinned: BTreeSet<IdentityId> = BTreeSet::new();
+        let mut carried: BTreeMap<(IdentityId, IdentityId), Vec<Prefix>> = BTreeMap::new();
+        for key in &differences.addresses {
+            let pair = (view(case.old, *key), view(case.new, *key));
+            if pair.0 == pair.1 {
+                carriers.ways.insert(*key, Way::By(pair.0));
+                continue;
+            }
+            let way = direct
+                .entry(pair)
+                .or_insert_with(|| straight(case, classes, moves, pair.0, pair.1));
+            match way {
+                Some(way) if !nested.contains(key) => {
+                    carriers.ways.insert(*key, *way);
+                    pinned.extend([pair.0, pair.1]);
+                }
+                _ => carried.entry(pair).or_default().push(*key),
+            }
+        }
+        for ((from, to), keys) in carried {
+            let by = carriers.carrier(case, classes, &pinned, from, to, fresh);
+            for key in keys {
+                carriers.ways.insert(key, Way::By(by));
+            }
+        }
+        carriers
+    }
+
+    fn carrier(
+        &mut self,
+        case: &Case<'_>,
+        classes: &mut Classes<'_>,
+        pinned: &BTreeSet<IdentityId>,
+        from: IdentityId,
+        to: IdentityId,
+        fresh: &mut impl FnMut() -> IdentityId,
+    ) -> IdentityId {
+        let begins = case.differences.fresh.contains(&to);
+        let ends = case.differences.dead.contains(&from);
+        let was = if begins {
+            self.parents.get(&to).copied()
+        } else {
+            Some(to)
+        };
+        match was {
+            Some(was) if agree(case.old, classes, was, from) => return to,
+            None if !pinned.contains(&to) => {
+                self.parents.insert(to, from);
+                return to;
+            }
+            _ => {}
+        }
+        let will = if ends {
+            self.heirs.get(&from).copied()
+        } else {
+            Some(from)
+        };
+        match will {
+            Some(will) if agree(case.new, classes, will, to) => return from,
+            None if !pinned.contains(&from) => {
+                self.heirs.insert(from, to);
+                return from;
+            }
+            _ => {}
+        }
+        let passing = fresh();
+        self.passing.insert(passing, (from, to));
+        self.passers.insert(passing);
+        passing
+    }
+
+    /// The class that an identity has in a set of the old tables when the split is done.
+    pub(super) fn start(&self, case: &Case<'_>, set: SetId, identity: IdentityId) -> ClassId {
+        if let Some((from, _)) = self.passing.get(&identity) {
+            return class(case.old, set, *from);
+        }
+        if case.differences.fresh.contains(&identity) {
+            return match self.parents.get(&identity) {
+                Some(parent) => class(case.old, set, *parent),
+                None if case.new.sets.contains_key(&set) => class(case.new, set, identity),
+                None => class(case.old, set, IdentityId::NOBODY),
+            };
+        }
+        class(case.old, set, identity)
+    }
+
+    /// The class that an identity has in a set of the new tables when the merge begins.
+    pub(super) fn end(&self, case: &Case<'_>, set: SetId, identity: IdentityId) -> ClassId {
+        if let Some((_, to)) = self.passing.get(&identity) {
+            return class(case.new, set, *to);
+        }
+        if case.differences.dead.contains(&identity) {
+            return match self.heirs.get(&identity) {
+                Some(heir) => class(case.new, set, *heir),
+                None if case.old.sets.contains_key(&set) => class(case.old, set, identity),
+                None => class(case.new, set, IdentityId::NOBODY),
+            };
+        }
+        class(case.new, set, identity)
+    }
+
+    /// Whether any address has this identity while classes change; of the others it does not matter
+    /// what they mean to a point that moves.
+    pub(super) fn carries(&self, case: &Case<'_>, identity: IdentityId) -> bool {
+        let begins = case.differences.fresh.contains(&identity);
+        let ends = case.differences.dead.contains(&identity);
+        !(begins && !self.parents.contains_key(&identity)
+            || ends && !self.heirs.contains_key(&identity))
+    }
+
+    /// Writes the moves of addresses.
+    pub(super) fn write(&self, case: &Case<'_>, script: &mut Script) {
+        for (key, way) in &self.ways {
+            let was = case.old.addresses.get(key).copied();
+            let will = case.new.addresses.get(key).copied();
+            let last = Change::Address(*key, will);
+            match way {
+                Way::AtSplit => script.split.push(last),
+                Way::AtTighten => script.tighten.push(last),
+                Way::AtLoosen => script.loosen.push(last),
+                Way::By(carrier) => {
+                    if was != Some(*carrier) {
+                        script.split.push(Change::Address(*key, Some(*carrier)));
+                    }
+                    if will != Some(*carrier) {
+                        script.merge.push(last);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Whether two identities get the same verdicts in every set.
+fn agree(tables: &Tables, classes: &mut Classes<'_>, a: IdentityId, b: IdentityId) -> bool {
+    tables.sets.keys().all(|set| {
+        let (a, b) = (class(tables, *set, a), class(tables, *set, b));
+        classes.relation(a, b).is_same()
+    })
+}
+
+/// How an address can go from one identity to the other in a single write, if it can: what both mean
+/// stays as it is, verdicts change in one direction only, and nobody who looks at it moves in a way
+/// that matters.
+fn straight(
+    case: &Case<'_>,
+    classes: &mut Classes<'_>,
+    moves: &Moves,
+    from: IdentityId,
+    to: IdentityId,
+) -> Option<Way> {
+    let differences = case.differences;
+    let begins = differences.fresh.contains(&to);
+    let ends = differences.dead.contains(&from);
+    if differences.sets.iter().any(|set| case.default_changes(*set)) {
+        return None;
+    }
+    let stable = |identity: IdentityId, passes: bool| {
+        passes
+            || !differences
+                .classes
+                .iter()
+                .any(|(set, other)| *other == identity && case.survives(*set))
+    };
+    if !stable(from, ends) || !stable(to, begins) {
+        return None;
+    }
+    let mut all = Relation::SAME;
+    for set in case.surviving() {
+        let relation = classes.relation(class(case.old, set, from), class(case.new, set, to));
+        all = all.and(relation);
+        if all.tightens && all.loosens {
+            return None;
+        }
+    }
+    for (source, target) in moves.kinds() {
+        let matters = match (source, target) {
+            (Side::Denied, _) | (Side::Open, Side::Open | Side::Denied) => false,
+            (Side::Set(set), Side::Denied) => {
+                all.tightens
+                    && (begins
+                        || classes
+                            .relation(class(case.old, *set, from), class(case.old, *set, to))
+                            .loosens)
+            }
+            (source, target) => {
+                let differs = |classes: &mut Classes<'_>, tables: &Tables, side: &Side| match side {
+                    Side::Set(set) => {
+                        let (a, b) = (class(tables, *set, from), class(tables, *set, to));
+                        !classes.relation(a, b).is_same()
+                    }
+                    _ => false,
+                };
+                begins
+                    || ends
+                    || differs(classes, case.old, source)
+                    || differs(classes, case.new, target)
+            }
+        };
+        if matters {
+            return None;
+        }
+    }
+    Some(if all.tightens {
+        Way::AtTighten
+    } else if all.loosens {
+        Way::AtLoosen
+    } else {
+        Way::AtSplit
+    })
+}

@@ -1,0 +1,110 @@
+//! How classes compare, and the programs that stand between two of them.
+
+use crate::faults::{Fault, on};
+use crate::numbers::Numbers;
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+use palisade_tables::{ClassId, Program, Tables};
+
+/// What a change from one class to another does to verdicts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Relation {
+    /// Something that was allowed is denied.
+    pub(super) tightens: bool,
+    /// Something that was denied is allowed.
+    pub(super) loosens: bool,
+}
+
+impl Relation {
+    pub(super) const SAME: Relation = Relation {
+        tightens: false,
+        loosens: false,
+    };
+
+    pub(super) fn is_same(self) -> bool {
+        self == Relation::SAME
+    }
+
+    pub(super) fn and(self, other: Relation) -> Relation {
+        Relation {
+            tightens: self.tightens || other.tightens,
+            loosens: self.loosens || other.loosens,
+        }
+    }
+}
+
+/// The classes of both tables and those made for the time between.
+pub(super) struct Classes<'a> {
+    old: &'a Tables,
+    new: &'a Tables,
+    numbers: &'a mut Numbers<Arc<Program>>,
+    /// Programs that neither table has.
+    pub(super) between: BTreeMap<ClassId, Arc<Program>>,
+    known: BTreeMap<(ClassId, ClassId), Relation>,
+}
+
+impl<'a> Classes<'a> {
+    pub(super) fn new(
+        old: &'a Tables,
+        new: &'a Tables,
+        numbers: &'a mut Numbers<Arc<Program>>,
+    ) -> Self {
+        Classes {
+            old,
+            new,
+            numbers,
+            between: BTreeMap::new(),
+            known: BTreeMap::new(),
+        }
+    }
+
+    fn program(&self, class: ClassId) -> Option<&Arc<Program>> {
+        let known = self.new.programs.get(&class);
+        known
+            .or_else(|| self.old.programs.get(&class))
+            .or_else(|| self.between.get(&class))
+    }
+
+    /// What changing from one class to the other does.
+    pub(super) fn relation(&mut self, from: ClassId, to: ClassId) -> Relation {
+        if from == to {
+            return Relation::SAME;
+        }
+        if let Some(known) = self.known.get(&(from, to)) {
+            return *known;
+        }
+        let relation = match (self.program(from), self.program(to)) {
+            (Some(a), Some(b)) => Relation {
+                tightens: !a.allows_no_more_than(b),
+                loosens: !b.allows_no_more_than(a),
+            },
+            _ => Relation {
+                tightens: true,
+                loosens: true,
+            },
+        };
+        self.known.insert((from, to), relation);
+        relation
+    }
+
+    /// The class that allows what both allow.
+    pub(super) fn meet(&mut self, from: ClassId, to: ClassId) -> ClassId {
+        let relation = self.relation(from, to);
+        if !relation.tightens {
+            return from;
+        }
+        if !relation.loosens || on(Fault::IntersectionSkipped) {
+            return to;
+        }
+        let (Some(a), Some(b)) = (self.program(from), self.program(to)) else {
+            return to;
+        };
+        let both = Arc::new(a.intersect(b));
+        let class = ClassId(self.numbers.of(&both));
+        let known = self.old.programs.contains_key(&class) || self.new.programs.contains_key(&class);
+        if !known {
+            self.between.insert(class, both);
+        }
+        class
+    }
+}
