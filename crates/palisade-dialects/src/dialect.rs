@@ -33,7 +33,7 @@ pub struct Lowered {
     pub errors: Vec<Problem>,
     /// What is taken, but is likely not meant.
     pub warnings: Vec<Problem>,
-    /// Its kind (`ConfigMap.v1`, `Ingress.v1.networking.k8s.io`), if that is none of policy's.
+    /// Its kind (`v1 ConfigMap`, `networking.k8s.io/v1 Ingress`), if that is none of policy's.
     pub ignored: Option<String>,
     /// Whether it is a pod that ran to its end, and so has an endpoint that holds no address.
     pub completed: bool,
@@ -91,12 +91,9 @@ pub(crate) fn written_id(object: &RawObject) -> ObjectId {
     }
 }
 
-/// `Kind.version.group`, as kubectl writes a kind in full.
+/// `apiVersion Kind`, as it stands in the file.
 pub(crate) fn full_kind(object: &RawObject) -> String {
-    match object.group() {
-        "" => format!("{}.{}", object.kind, object.version()),
-        group => format!("{}.{}.{group}", object.kind, object.version()),
-    }
+    format!("{} {}", object.api_version, object.kind)
 }
 
 fn ignore(object: &RawObject) -> Lowered {

@@ -16,7 +16,7 @@ pub struct Lowering {
     /// Everything that was taken but is likely not meant, by place.
     pub warnings: Vec<Problem>,
     /// How many objects there were of each kind that is none of policy's, by kind
-    /// (`Ingress.v1.networking.k8s.io`).
+    /// (`networking.k8s.io/v1 Ingress`).
     pub ignored: BTreeMap<String, usize>,
 }
 
@@ -76,6 +76,14 @@ impl Lowering {
     /// [`objects`](Self::objects) as updates.
     pub fn updates(&self) -> impl Iterator<Item = Update> + '_ {
         self.objects().map(Update::Upsert)
+    }
+
+    /// The pods that ran to their end. Their endpoints are among the objects, without addresses; for
+    /// an analysis, which takes an endpoint without addresses for one whose addresses are unknown,
+    /// they are not there.
+    pub fn completed(&self) -> impl Iterator<Item = &ObjectId> + '_ {
+        let completed = self.entries.iter().filter(|entry| entry.completed);
+        completed.map(|entry| &entry.id)
     }
 
     /// [`objects`](Self::objects) as a state.
