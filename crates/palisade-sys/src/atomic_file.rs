@@ -82,6 +82,7 @@ fn write_synced(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "tests look with the plain calls")]
 mod tests {
     use super::*;
 

@@ -130,6 +130,10 @@ impl Sysctl for KernelSysctl {
         self.read(key)
     }
 
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "a kernel parameter is written in place"
+    )]
     fn set(&mut self, key: &str, value: &str) -> Result<bool, SysctlError> {
         if self.read(key)? == value {
             return Ok(false);

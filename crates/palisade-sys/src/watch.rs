@@ -12,13 +12,15 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent, WatchDescriptor};
 use thiserror::Error;
+
+use crate::netlink::poll_timeout;
 
 /// Number of a watched directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -226,24 +228,17 @@ impl DirWatch for InotifyWatch {
     }
 
     fn wait(&mut self, timeout: Option<Duration>) -> Result<Wake, WatchError> {
-        let deadline = timeout.map(|timeout| Instant::now() + timeout);
         loop {
-            let left = match deadline {
-                Some(deadline) => {
-                    let left = deadline.saturating_duration_since(Instant::now());
-                    let millis = left.as_micros().div_ceil(1000);
-                    PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX)
-                }
-                None => PollTimeout::NONE,
-            };
             let mut fds = [
                 PollFd::new(self.stopper.0.as_fd(), PollFlags::POLLIN),
                 PollFd::new(self.inotify.as_fd(), PollFlags::POLLIN),
             ];
-            match poll(&mut fds, left) {
-                Ok(_) | Err(Errno::EINTR) => {}
+            let ready = match poll(&mut fds, poll_timeout(timeout)) {
+                Ok(ready) => ready,
+                // A signal starts the wait anew.
+                Err(Errno::EINTR) => continue,
                 Err(errno) => return Err(WatchError::Read(errno.into())),
-            }
+            };
             if fds[0].any() == Some(true) {
                 return Ok(Wake::Stopped);
             }
@@ -251,7 +246,7 @@ impl DirWatch for InotifyWatch {
             if !events.is_empty() {
                 return Ok(Wake::Events(events));
             }
-            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            if ready == 0 {
                 return Ok(Wake::TimedOut);
             }
         }
@@ -320,6 +315,7 @@ impl DirWatch for FakeDirWatch {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "tests write files as editors do")]
 mod tests {
     use super::*;
 

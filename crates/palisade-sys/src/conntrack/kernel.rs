@@ -87,7 +87,7 @@ impl Conntrack for KernelConntrack {
         for object in self.nfnetlink.dump(&query)? {
             let flow = codec::read_flow(&object).map_err(|error| QueryError {
                 what: query.what.clone(),
-                netns: String::new(),
+                netns: self.nfnetlink.netns().to_owned(),
                 error: KernelError::from(error),
             })?;
             // Old kernels ignore parts of the filter.

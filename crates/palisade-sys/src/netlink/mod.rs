@@ -10,8 +10,8 @@ mod attr;
 mod socket;
 
 pub use attr::{Attr, AttrWriter, Attrs, WireError};
-pub(crate) use socket::error_of;
 pub use socket::{KernelError, NetlinkSocket, OpenError, Protocol, Received};
+pub(crate) use socket::{error_of, poll_timeout};
 
 /// Bytes of `struct nlmsghdr`.
 pub const HEADER_LEN: usize = 16;

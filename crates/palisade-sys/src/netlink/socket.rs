@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -339,14 +339,13 @@ impl NetlinkSocket {
     }
 
     fn answer_to(&mut self, seq: u32) -> Result<Received, KernelError> {
-        let deadline = Instant::now() + ANSWER_TIMEOUT;
         loop {
             while let Some(message) = self.waiting.pop_front() {
                 if message.seq == seq && message.kind != NLMSG_NOOP {
                     return Ok(message);
                 }
             }
-            if !self.wait_readable(Some(deadline.saturating_duration_since(Instant::now())))? {
+            if !self.wait_readable(Some(ANSWER_TIMEOUT))? {
                 return Err(KernelError {
                     errno: Errno::ETIMEDOUT,
                     text: "the kernel did not answer".to_owned(),
@@ -392,25 +391,26 @@ impl NetlinkSocket {
     }
 }
 
-/// Waits until `fd` can be read; `None` waits for ever.
+/// Waits until `fd` can be read; `None` waits for ever. A signal starts the wait anew.
 fn wait_readable(fd: BorrowedFd<'_>, timeout: Option<Duration>) -> Result<bool, Errno> {
-    let deadline = timeout.map(|timeout| Instant::now() + timeout);
     loop {
-        let left = match deadline {
-            // Rounded up, so that a wait never ends before its time.
-            Some(deadline) => {
-                let left = deadline.saturating_duration_since(Instant::now());
-                let millis = left.as_micros().div_ceil(1000);
-                PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX)
-            }
-            None => PollTimeout::NONE,
-        };
-        match poll(&mut [PollFd::new(fd, PollFlags::POLLIN)], left) {
+        match poll(
+            &mut [PollFd::new(fd, PollFlags::POLLIN)],
+            poll_timeout(timeout),
+        ) {
             Ok(ready) => return Ok(ready > 0),
             Err(Errno::EINTR) => {}
             Err(errno) => return Err(errno),
         }
     }
+}
+
+/// Rounded up, so that a wait never ends before its time.
+pub(crate) fn poll_timeout(timeout: Option<Duration>) -> PollTimeout {
+    timeout.map_or(PollTimeout::NONE, |timeout| {
+        let millis = timeout.as_micros().div_ceil(1000);
+        PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX)
+    })
 }
 
 /// The error in an `NLMSG_ERROR` message; `None` if it is an acknowledgement.

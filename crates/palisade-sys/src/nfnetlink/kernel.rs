@@ -26,6 +26,12 @@ impl KernelNfnetlink {
         Ok(Self { socket })
     }
 
+    /// Name or path of the namespace it lives in.
+    #[must_use]
+    pub fn netns(&self) -> &str {
+        self.socket.netns()
+    }
+
     fn failed(&self, what: &str, error: KernelError) -> QueryError {
         QueryError {
             what: what.to_owned(),
@@ -209,7 +215,8 @@ mod tests {
             netns: "x".to_owned(),
             generation: 9,
         });
-        let table: &[(&[(u32, i32)], bool, Result<(), BatchError>)] = &[
+        type Case<'a> = (&'a [(u32, i32)], bool, Result<(), BatchError>);
+        let table: &[Case<'_>] = &[
             (&[(4, 0)], false, Ok(())),
             (&[(3, 0)], false, Ok(())),
             (&[(3, 0), (4, 0)], false, Ok(())),

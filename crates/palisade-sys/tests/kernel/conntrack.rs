@@ -1,0 +1,83 @@
+//! Tracked flows of real packets.
+
+use std::net::UdpSocket;
+use std::process::Command;
+
+use palisade_sys::conntrack::{Conntrack, Flow, FlowFilter, FlowKey, KernelConntrack, tracks_sctp};
+use palisade_sys::netns::run_in;
+
+use crate::support::{TestNetNs, is_root, joined};
+
+/// Conntrack starts in a namespace with the first rule that asks for it.
+fn start_tracking(space: &TestNetNs) {
+    run_in(&space.netns, || {
+        let rules = "add table inet t; add chain inet t c { type filter hook input priority 0; }; \
+                     add rule inet t c ct state new counter";
+        let status = Command::new("nft").arg(rules).status().unwrap();
+        assert!(status.success());
+    })
+    .unwrap();
+}
+
+fn flow(conntrack: &mut KernelConntrack, port: u16) -> Option<Flow> {
+    let flows = conntrack.flows(&FlowFilter::default()).unwrap();
+    flows
+        .into_iter()
+        .find(|flow| flow.original.key == FlowKey::Ports(40_001, port))
+}
+
+#[test]
+fn flows_are_listed_marked_and_ended() {
+    if !is_root("flows_are_listed_marked_and_ended") {
+        return;
+    }
+    let (a, b) = joined("ct");
+    start_tracking(&b);
+    let receiver = run_in(&b.netns, || UdpSocket::bind("10.9.0.2:5001").unwrap()).unwrap();
+    let other = run_in(&b.netns, || UdpSocket::bind("10.9.0.2:5002").unwrap()).unwrap();
+    let sender = run_in(&a.netns, || UdpSocket::bind("10.9.0.1:40001").unwrap()).unwrap();
+    let mut buffer = [0; 8];
+    for (socket, port) in [(&receiver, 5001), (&other, 5002)] {
+        sender.send_to(b"x", ("10.9.0.2", port)).unwrap();
+        let (_, from) = socket.recv_from(&mut buffer).unwrap();
+        socket.send_to(b"y", from).unwrap();
+        sender.recv_from(&mut buffer).unwrap();
+    }
+    let mut conntrack = KernelConntrack::open(&b.netns).unwrap();
+    let first = flow(&mut conntrack, 5001).unwrap();
+    assert_eq!(
+        first.original.to_string(),
+        "protocol 17 10.9.0.1 port 40001 to 10.9.0.2 port 5001"
+    );
+    assert_eq!(first.reply.key, FlowKey::Ports(5001, 40_001));
+    assert!(first.has_reply());
+    assert_eq!((first.mark, first.zone), (0, 0));
+
+    assert!(conntrack.set_mark(&first, 0x1234_5678, u32::MAX).unwrap());
+    assert!(
+        conntrack
+            .set_mark(&first, 0xabcd_ffff, 0xffff_0000)
+            .unwrap()
+    );
+    assert_eq!(flow(&mut conntrack, 5001).unwrap().mark, 0xabcd_5678);
+    assert_eq!(flow(&mut conntrack, 5002).unwrap().mark, 0);
+    let marked = FlowFilter {
+        mark: Some((0xabcd_0000, 0xffff_0000)),
+        zone: None,
+    };
+    let found = conntrack.flows(&marked).unwrap();
+    assert_eq!(found.iter().map(|f| f.id).collect::<Vec<_>>(), [first.id]);
+
+    // Another entry of the same tuple is not this one.
+    let stranger = Flow {
+        id: first.id ^ 1,
+        ..first.clone()
+    };
+    assert!(!conntrack.delete(&stranger).unwrap());
+    assert!(conntrack.delete(&first).unwrap());
+    assert!(!conntrack.delete(&first).unwrap());
+    assert!(!conntrack.set_mark(&first, 1, 1).unwrap());
+    assert!(flow(&mut conntrack, 5001).is_none());
+    assert!(flow(&mut conntrack, 5002).is_some());
+    eprintln!("SCTP is tracked here: {}", tracks_sctp(&b.netns).unwrap());
+}

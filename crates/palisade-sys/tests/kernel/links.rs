@@ -1,0 +1,221 @@
+//! Links, addresses, routes, neighbours and their events.
+
+use std::time::Duration;
+
+use palisade_sys::Errno;
+use palisade_sys::link::{
+    KernelLinkEvents, LinkChange, LinkEvent, LinkEvents, Links, MacAddr, Neighbour, Prefix, Route,
+    RouteKind, VethEnd,
+};
+
+use crate::support::{TestNetNs, is_root, joined};
+
+#[test]
+fn a_pair_is_made_across_namespaces_and_dies_whole() {
+    if !is_root("a_pair_is_made_across_namespaces_and_dies_whole") {
+        return;
+    }
+    let (host, pod) = (TestNetNs::new("veth"), TestNetNs::new("veth"));
+    let (mut in_host, mut in_pod) = (host.links(), pod.links());
+    let mac = MacAddr([0xee; 6]);
+    let end = VethEnd {
+        name: "pal1234".into(),
+        mac: Some(mac),
+        mtu: Some(1400),
+        netns: None,
+    };
+    let peer = VethEnd {
+        name: "eth0".into(),
+        mac: None,
+        mtu: Some(1400),
+        netns: Some(pod.netns.clone()),
+    };
+    in_host.create_veth(&end, &peer).unwrap();
+    let ours = in_host.link("pal1234").unwrap().unwrap();
+    let theirs = in_pod.link("eth0").unwrap().unwrap();
+    assert_eq!((ours.mac, ours.mtu), (Some(mac), 1400));
+    assert_eq!(ours.kind.as_deref(), Some("veth"));
+    assert_eq!(ours.peer_index, Some(theirs.index));
+    assert!(ours.peer_netnsid.is_some());
+    assert!(!ours.is_up());
+    assert!(in_host.link("eth0").unwrap().is_none());
+    assert_eq!(in_host.links().unwrap().len(), 2);
+
+    let again = in_host.create_veth(&end, &peer).unwrap_err();
+    assert!(again.is_exists(), "{again}");
+    assert_eq!(in_pod.links().unwrap().len(), 2);
+
+    in_host
+        .change_link("pal1234", &LinkChange::Rename("pal2".into()))
+        .unwrap();
+    in_host.change_link("pal2", &LinkChange::Mtu(1300)).unwrap();
+    in_host
+        .change_link("pal2", &LinkChange::Mac(MacAddr([2; 6])))
+        .unwrap();
+    in_host.change_link("pal2", &LinkChange::Up).unwrap();
+    in_pod.change_link("eth0", &LinkChange::Up).unwrap();
+    let ours = in_host.link("pal2").unwrap().unwrap();
+    assert_eq!((ours.mtu, ours.mac), (1300, Some(MacAddr([2; 6]))));
+    assert!(ours.is_up() && ours.has_carrier() && !ours.is_loopback());
+
+    in_host.delete_link("pal2").unwrap();
+    assert!(in_pod.link("eth0").unwrap().is_none());
+    let gone = in_host.delete_link("pal2").unwrap_err();
+    assert!(gone.is_missing());
+    assert_eq!(
+        gone.to_string(),
+        format!(
+            "deleting link pal2 in network namespace {}: ENODEV: No such device",
+            host.name
+        )
+    );
+}
+
+#[test]
+fn addresses_and_routes_of_both_families() {
+    if !is_root("addresses_and_routes_of_both_families") {
+        return;
+    }
+    let (a, _b) = joined("route");
+    let mut links = a.links();
+    let index = links.link("a0").unwrap().unwrap().index;
+    let v4 = Prefix::new("10.9.0.1".parse().unwrap(), 24);
+    let v6 = Prefix::new("fd09::1".parse().unwrap(), 64);
+    let addresses = links.addresses().unwrap();
+    for prefix in [v4, v6] {
+        let found = addresses.iter().find(|a| a.prefix == prefix).unwrap();
+        assert_eq!(found.link_index, index);
+        assert!(
+            !found.tentative,
+            "duplicate address detection was not skipped"
+        );
+    }
+    assert!(links.add_address("a0", v4).unwrap_err().is_exists());
+    let absent = Prefix::host("10.9.9.9".parse().unwrap());
+    let error = links.delete_address("a0", absent).unwrap_err();
+    assert_eq!(error.errno(), Some(Errno::EADDRNOTAVAIL));
+    assert!(error.is_missing());
+
+    let any4 = Prefix::new("0.0.0.0".parse().unwrap(), 0);
+    let any6 = Prefix::new("::".parse().unwrap(), 0);
+    let blackhole = Route {
+        link: None,
+        kind: RouteKind::Blackhole,
+        metric: Some(9),
+        scope: Default::default(),
+        ..Route::device(Prefix::new("10.77.0.0".parse().unwrap(), 16), "")
+    };
+    let routes = [
+        Route::device(Prefix::host("169.254.1.1".parse().unwrap()), "a0"),
+        Route::via_on_link(any4, "169.254.1.1".parse().unwrap(), "a0"),
+        Route::device(Prefix::host("10.1.2.3".parse().unwrap()), "a0"),
+        Route::device(Prefix::host("fd77::1".parse().unwrap()), "a0"),
+        Route::via_on_link(any6, "fe80::1".parse().unwrap(), "a0"),
+        blackhole,
+    ];
+    for route in &routes {
+        links.add_route(route).unwrap();
+        assert!(links.add_route(route).unwrap_err().is_exists());
+        links.replace_route(route).unwrap();
+    }
+    let found = links.routes().unwrap();
+    for route in &routes {
+        let same = found
+            .iter()
+            .find(|r| (r.destination, r.protocol) == (route.destination, route.protocol))
+            .unwrap_or_else(|| panic!("{route} not in {found:#?}"));
+        assert_eq!(
+            (&same.link, same.gateway, same.scope, same.kind, same.table),
+            (
+                &route.link,
+                route.gateway,
+                route.scope,
+                route.kind,
+                route.table
+            ),
+            "{route}"
+        );
+    }
+    for route in &routes {
+        links.delete_route(route).unwrap();
+        assert!(links.delete_route(route).unwrap_err().is_missing());
+    }
+    let lost = Route::device(Prefix::host("10.1.2.3".parse().unwrap()), "nolink");
+    assert_eq!(
+        links.add_route(&lost).unwrap_err().errno(),
+        Some(Errno::ENODEV)
+    );
+}
+
+#[test]
+fn neighbours_are_set_and_proxied() {
+    if !is_root("neighbours_are_set_and_proxied") {
+        return;
+    }
+    let (a, _b) = joined("neigh");
+    let mut links = a.links();
+    let wanted = [
+        Neighbour::permanent("a0", "169.254.1.1".parse().unwrap(), MacAddr([0xee; 6])),
+        Neighbour::permanent("a0", "fe80::1".parse().unwrap(), MacAddr([0xee; 6])),
+        Neighbour::proxy("a0", "169.254.1.1".parse().unwrap()),
+        Neighbour::proxy("a0", "fe80::1".parse().unwrap()),
+    ];
+    for neighbour in &wanted {
+        links.set_neighbour(neighbour).unwrap();
+    }
+    let moved = Neighbour {
+        mac: Some(MacAddr([2; 6])),
+        ..wanted[0].clone()
+    };
+    links.set_neighbour(&moved).unwrap();
+    let found = links.neighbours().unwrap();
+    for neighbour in [&moved, &wanted[1], &wanted[2], &wanted[3]] {
+        assert!(found.contains(neighbour), "{neighbour} not in {found:#?}");
+    }
+    for neighbour in [&moved, &wanted[1], &wanted[2], &wanted[3]] {
+        links.delete_neighbour(neighbour).unwrap();
+        assert!(links.delete_neighbour(neighbour).unwrap_err().is_missing());
+    }
+}
+
+#[test]
+fn changes_are_told() {
+    if !is_root("changes_are_told") {
+        return;
+    }
+    let (host, pod) = (TestNetNs::new("event"), TestNetNs::new("event"));
+    let mut links = host.links();
+    let mut events = KernelLinkEvents::open(&host.netns).unwrap();
+    let mut next = |what: &dyn Fn(&LinkEvent) -> bool| {
+        let limit = Some(Duration::from_secs(5));
+        while let Some(event) = events.next_event(limit).unwrap() {
+            if what(&event) {
+                return;
+            }
+        }
+        panic!("the change was not told");
+    };
+    let end = VethEnd {
+        name: "pal1".into(),
+        ..VethEnd::default()
+    };
+    let peer = VethEnd {
+        name: "eth0".into(),
+        netns: Some(pod.netns.clone()),
+        ..VethEnd::default()
+    };
+    links.create_veth(&end, &peer).unwrap();
+    next(&|e| matches!(e, LinkEvent::Link(l) if l.name == "pal1"));
+    let wanted = Prefix::host("10.0.0.9".parse().unwrap());
+    links.add_address("pal1", wanted).unwrap();
+    next(&|e| matches!(e, LinkEvent::Address { prefix, .. } if *prefix == wanted));
+    links.delete_address("pal1", wanted).unwrap();
+    next(&|e| matches!(e, LinkEvent::AddressGone { prefix, .. } if *prefix == wanted));
+    links.delete_link("pal1").unwrap();
+    next(&|e| matches!(e, LinkEvent::LinkGone(l) if l.name == "pal1"));
+    drop(pod);
+    assert_eq!(
+        events.next_event(Some(Duration::from_millis(1))).unwrap(),
+        None
+    );
+}

@@ -1,0 +1,14 @@
+//! The kernel interfaces against the running kernel, in namespaces made and removed here.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::disallowed_methods,
+    reason = "tests fail by panicking, and use nft and the clock as a user would"
+)]
+
+mod conntrack;
+mod links;
+mod netns;
+mod nfnetlink;
+mod support;

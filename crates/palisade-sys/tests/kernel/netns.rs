@@ -1,0 +1,79 @@
+//! Named namespaces, parameters inside them, grace periods.
+
+use std::time::Instant;
+
+use palisade_sys::grace::{GracePeriod, KernelGracePeriod};
+use palisade_sys::netns::{KernelNetNamespaces, NetNamespaces, NetNs, NetNsError, run_in};
+use palisade_sys::sysctl::{KernelSysctl, Sysctl};
+
+use crate::support::{TestNetNs, is_root};
+
+#[test]
+fn a_name_lives_from_create_to_delete() {
+    if !is_root("a_name_lives_from_create_to_delete") {
+        return;
+    }
+    let test = TestNetNs::new("name");
+    let name = test.name.clone();
+    let before = NetNs::current().unwrap();
+    assert_ne!(test.netns, before);
+    assert_eq!(
+        run_in(&test.netns, || NetNs::current().unwrap()).unwrap(),
+        test.netns
+    );
+    assert_eq!(NetNs::current().unwrap(), before);
+    assert_eq!(
+        NetNs::open(&format!("/run/netns/{name}")).unwrap(),
+        test.netns
+    );
+    assert!(KernelNetNamespaces.list().unwrap().contains(&name));
+    assert!(matches!(
+        KernelNetNamespaces.create(&name),
+        Err(NetNsError::Exists { .. })
+    ));
+    // The handle outlives the name.
+    let handle = test.netns.clone();
+    drop(test);
+    assert!(!KernelNetNamespaces.list().unwrap().contains(&name));
+    assert!(matches!(
+        NetNs::open(&name),
+        Err(NetNsError::Missing { .. })
+    ));
+    run_in(&handle, || ()).unwrap();
+}
+
+#[test]
+fn parameters_belong_to_their_namespace() {
+    if !is_root("parameters_belong_to_their_namespace") {
+        return;
+    }
+    let test = TestNetNs::new("sysctl");
+    let other = TestNetNs::new("sysctl");
+    let key = "net/ipv4/ip_forward";
+    let mut sysctl = KernelSysctl::new(&test.netns);
+    let elsewhere = KernelSysctl::new(&other.netns);
+    sysctl.set(key, "0").unwrap();
+    let theirs = elsewhere.get(key).unwrap();
+    assert!(sysctl.set(key, "1").unwrap());
+    assert!(!sysctl.set(key, "1").unwrap());
+    assert_eq!(sysctl.get(key).unwrap(), "1");
+    assert_eq!(elsewhere.get(key).unwrap(), theirs);
+}
+
+#[test]
+fn a_grace_period_takes_milliseconds() {
+    let mut grace = KernelGracePeriod::new().unwrap();
+    let mut micros: Vec<_> = (0..30)
+        .map(|_| {
+            let start = Instant::now();
+            grace.wait().unwrap();
+            start.elapsed().as_micros()
+        })
+        .collect();
+    micros.sort_unstable();
+    eprintln!(
+        "grace period: min {} median {} max {} µs",
+        micros[0], micros[15], micros[29]
+    );
+    assert!(micros[15] < 1_000_000);
+}

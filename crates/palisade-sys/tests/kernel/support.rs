@@ -1,0 +1,73 @@
+//! Namespaces that go away with the test, also when it panics.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use palisade_sys::link::{KernelLinks, LinkChange, Links, Prefix, VethEnd};
+use palisade_sys::netns::{KernelNetNamespaces, NetNamespaces, NetNs};
+
+/// False, said loudly, where the test cannot run.
+pub(crate) fn is_root(test: &str) -> bool {
+    let root = nix::unistd::geteuid().is_root();
+    if !root {
+        eprintln!("SKIPPED (needs root): palisade-sys kernel test {test}");
+    }
+    root
+}
+
+/// A named namespace, removed on drop.
+pub(crate) struct TestNetNs {
+    pub(crate) name: String,
+    pub(crate) netns: NetNs,
+}
+
+impl TestNetNs {
+    pub(crate) fn new(what: &str) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("pal-sys-{what}-{}-{number}", std::process::id());
+        let netns = KernelNetNamespaces.create(&name).unwrap();
+        let this = Self { name, netns };
+        this.links().change_link("lo", &LinkChange::Up).unwrap();
+        this
+    }
+
+    pub(crate) fn links(&self) -> KernelLinks {
+        KernelLinks::open(&self.netns).unwrap()
+    }
+}
+
+impl Drop for TestNetNs {
+    fn drop(&mut self) {
+        if let Err(error) = KernelNetNamespaces.delete(&self.name) {
+            eprintln!("left behind: {error}");
+        }
+    }
+}
+
+/// Two namespaces joined by a veth pair `a0`-`b0`: 10.9.0.1 and fd09::1 in the
+/// first, 10.9.0.2 and fd09::2 in the second.
+pub(crate) fn joined(what: &str) -> (TestNetNs, TestNetNs) {
+    let a = TestNetNs::new(what);
+    let b = TestNetNs::new(what);
+    let end = VethEnd {
+        name: "a0".into(),
+        ..VethEnd::default()
+    };
+    let peer = VethEnd {
+        name: "b0".into(),
+        netns: Some(b.netns.clone()),
+        ..VethEnd::default()
+    };
+    a.links().create_veth(&end, &peer).unwrap();
+    for (space, link, v4, v6) in [
+        (&a, "a0", "10.9.0.1", "fd09::1"),
+        (&b, "b0", "10.9.0.2", "fd09::2"),
+    ] {
+        let mut links = space.links();
+        let (v4, v6) = (v4.parse().unwrap(), v6.parse().unwrap());
+        links.add_address(link, Prefix::new(v4, 24)).unwrap();
+        links.add_address(link, Prefix::new(v6, 64)).unwrap();
+        links.change_link(link, &LinkChange::Up).unwrap();
+    }
+    (a, b)
+}
