@@ -15,6 +15,7 @@
 
 mod cidr;
 mod dialect;
+mod doubts;
 pub mod faults;
 mod hash;
 mod kubernetes;
@@ -26,5 +27,6 @@ mod suggest;
 mod timestamp;
 
 pub use dialect::{Lowered, isolate, read};
+pub use doubts::doubts;
 pub use hash::ContentHash;
 pub use lower::{Entry, Lowering, Status, lower};

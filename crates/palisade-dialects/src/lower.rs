@@ -1,9 +1,10 @@
 //! A whole input: every object read, what is defined twice, and what stays in force.
 
 use crate::dialect::{Lowered, isolate, read};
+use crate::doubts::host_network_selected;
 use crate::hash::ContentHash;
 use palisade_manifest::{Location, Problem, RawObject};
-use palisade_model::{Endpoint, Object, ObjectId, Policy, State, Update};
+use palisade_model::{Object, ObjectId, Policy, State, Update};
 use std::collections::BTreeMap;
 
 /// A whole input, lowered.
@@ -156,37 +157,4 @@ fn defined_twice(lowered: &Lowered, first: &Location) -> Problem {
         field: String::new(),
         reason: format!("{} is defined twice: here and at {first}", lowered.id),
     }
-}
-
-/// A policy that selects pods which use their node's network has no effect on those: once for each
-/// policy.
-fn host_network_selected(policies: &[(Policy, &RawObject)], pods: &[Endpoint]) -> Vec<Problem> {
-    let state = State::default();
-    let mut warnings = Vec::new();
-    if pods.is_empty() {
-        return warnings;
-    }
-    for (policy, object) in policies {
-        let selected = |pod: &&Endpoint| policy.subject.matches(&state.endpoint_labels(pod));
-        let mut selected = pods.iter().filter(selected);
-        let Some(pod) = selected.next() else {
-            continue;
-        };
-        let others = match selected.count() {
-            0 => String::new(),
-            more => format!(" and {more} more"),
-        };
-        let selector = object.root.get("spec").and_then(|s| s.get("podSelector"));
-        warnings.push(Problem {
-            location: selector.map_or(&object.location, |s| &s.location).clone(),
-            object: Some(policy.id.to_string()),
-            field: "spec.podSelector".to_owned(),
-            reason: format!(
-                "it selects {}{others} on the host network, where it has no effect: such a pod is \
-                 its node",
-                pod.id
-            ),
-        });
-    }
-    warnings
 }

@@ -1,0 +1,305 @@
+//! What is valid, but has no effect given the rest of the input.
+//!
+//! Each doubt needs more than one object, and costs a look at the pods a policy may be about. They
+//! never change what is lowered.
+
+use crate::lower::{Lowering, Status};
+use palisade_manifest::{FieldPath, Location, Node, Problem, RawObject};
+use palisade_model::{
+    Direction, Endpoint, LabelKey, LabelLookup, Namespace, Object, Policy, PortSpec, Protocol,
+    Rule, Scope, Selector, State, Str, Traffic,
+};
+use std::collections::BTreeMap;
+
+/// Policies that say something which, with the pods and namespaces of this very input, comes to
+/// nothing: a port name that none of the pods concerned has, a namespaceSelector that matches none
+/// of the namespaces. Where the input has no pods or no namespaces to tell by, nothing is said.
+///
+/// `lowering` is what [`lower`](crate::lower) made of `objects`.
+#[must_use]
+pub fn doubts(objects: &[RawObject], lowering: &Lowering) -> Vec<Problem> {
+    let state = lowering.state();
+    let input = Input {
+        pods: Pods::new(state.endpoints.values()),
+        namespaces: namespaces(&state),
+        state: &state,
+    };
+    let by_place: BTreeMap<&Location, &RawObject> = objects
+        .iter()
+        .map(|object| (&object.location, object))
+        .collect();
+    let mut doubts = Vec::new();
+    for entry in &lowering.entries {
+        let raw = by_place.get(&entry.location);
+        let (Status::Accepted, Some(raw)) = (&entry.status, raw) else {
+            continue;
+        };
+        for object in &entry.objects {
+            if let Object::Policy(policy) = object {
+                input.policy(policy, raw, &mut doubts);
+            }
+        }
+    }
+    doubts.sort();
+    doubts
+}
+
+/// A policy that selects pods which use their node's network has no effect on those: once for each
+/// policy.
+pub(crate) fn host_network_selected(
+    policies: &[(Policy, &RawObject)],
+    pods: &[Endpoint],
+) -> Vec<Problem> {
+    let state = State::default();
+    let pods = Pods::new(pods);
+    let mut warnings = Vec::new();
+    for (policy, object) in policies {
+        let mut selected = pods.selected_by(policy, &state);
+        let Some(pod) = selected.next() else {
+            continue;
+        };
+        let others = match selected.count() {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let reason = format!(
+            "it selects {}{others} on the host network, where it has no effect: such a pod is its \
+             node",
+            pod.id
+        );
+        warnings.push(at(
+            object,
+            policy,
+            &[Step::Key("spec"), Step::Key("podSelector")],
+            reason,
+        ));
+    }
+    warnings
+}
+
+/// Endpoints by namespace: a policy of a namespace is about no others.
+struct Pods<'a> {
+    by_namespace: BTreeMap<Option<&'a Str>, Vec<&'a Endpoint>>,
+}
+
+impl<'a> Pods<'a> {
+    fn new(pods: impl IntoIterator<Item = &'a Endpoint>) -> Self {
+        let mut by_namespace: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for pod in pods {
+            let namespace = pod.id.namespace.as_ref();
+            by_namespace.entry(namespace).or_default().push(pod);
+        }
+        Pods { by_namespace }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &'a Endpoint> + '_ {
+        self.by_namespace.values().flatten().copied()
+    }
+
+    fn selected_by<'s>(
+        &'s self,
+        policy: &'s Policy,
+        state: &'s State,
+    ) -> impl Iterator<Item = &'a Endpoint> + 's {
+        let of = policy.id.object.namespace.as_ref();
+        self.by_namespace
+            .iter()
+            .filter(move |(namespace, _)| of.is_none() || **namespace == of)
+            .flat_map(|(_, pods)| pods.iter().copied())
+            .filter(|pod| policy.subject.matches(&state.endpoint_labels(pod)))
+    }
+}
+
+/// The namespaces that are described, and those that only occur. None if none is described.
+fn namespaces(state: &State) -> Vec<Namespace> {
+    if state.namespaces.is_empty() {
+        return Vec::new();
+    }
+    let mut all = state.namespaces.clone();
+    let in_use = state.endpoints.keys().filter_map(|id| id.namespace.clone());
+    for name in in_use {
+        all.entry(name.clone())
+            .or_insert_with(|| Namespace::bare(name));
+    }
+    all.into_values().collect()
+}
+
+struct OfNamespace<'a>(&'a Namespace);
+
+impl LabelLookup for OfNamespace<'_> {
+    fn label(&self, key: &LabelKey) -> Option<&str> {
+        self.0.labels.get(&key.name).map(|value| &**value)
+    }
+}
+
+struct Input<'a> {
+    state: &'a State,
+    pods: Pods<'a>,
+    namespaces: Vec<Namespace>,
+}
+
+impl Input<'_> {
+    fn policy(&self, policy: &Policy, raw: &RawObject, doubts: &mut Vec<Problem>) {
+        for direction in Direction::BOTH {
+            let Some(rules) = policy.rules(direction) else {
+                continue;
+            };
+            for rule in &rules.rules {
+                self.namespaces(policy, rule, direction, raw, doubts);
+                self.port_names(policy, rule, direction, raw, doubts);
+            }
+        }
+    }
+
+    fn namespaces(
+        &self,
+        policy: &Policy,
+        rule: &Rule,
+        direction: Direction,
+        raw: &RawObject,
+        doubts: &mut Vec<Problem>,
+    ) {
+        if self.namespaces.is_empty() {
+            return;
+        }
+        for (index, peer) in rule.peers.iter().enumerate() {
+            let Some(tests) = peer.selector.as_ref().map(of_namespace) else {
+                continue;
+            };
+            if self
+                .namespaces
+                .iter()
+                .any(|n| tests.matches(&OfNamespace(n)))
+            {
+                continue;
+            }
+            let list = match direction {
+                Direction::Ingress => "from",
+                Direction::Egress => "to",
+            };
+            let steps = [
+                Step::Key(list),
+                Step::Index(index),
+                Step::Key("namespaceSelector"),
+            ];
+            let reason = "it matches no namespace of this input, so it has no effect";
+            doubts.push(at(
+                raw,
+                policy,
+                &rule_steps(rule, direction, &steps),
+                reason,
+            ));
+        }
+    }
+
+    fn port_names(
+        &self,
+        policy: &Policy,
+        rule: &Rule,
+        direction: Direction,
+        raw: &RawObject,
+        doubts: &mut Vec<Problem>,
+    ) {
+        for (index, traffic) in rule.traffic.iter().enumerate() {
+            let Some((name, protocol)) = named(traffic) else {
+                continue;
+            };
+            let receivers: Vec<&Endpoint> = match direction {
+                Direction::Ingress => self.pods.selected_by(policy, self.state).collect(),
+                Direction::Egress => self.pods.all().filter(|p| self.is_peer(p, rule)).collect(),
+            };
+            let has = |protocol| move |pod: &&Endpoint| pod.named_port(name, protocol).is_some();
+            if receivers.is_empty() || receivers.iter().any(has(protocol)) {
+                continue;
+            }
+            let elsewhere = Protocol::WITH_PORTS
+                .into_iter()
+                .find(|other| receivers.iter().any(has(*other)));
+            let elsewhere = elsewhere.map_or(String::new(), |other| {
+                format!(" (there is one for {other})")
+            });
+            let reason = format!(
+                "none of the pods that receive here has a {protocol} port named \
+                 `{name}`{elsewhere}, so it has no effect"
+            );
+            let steps = [Step::Key("ports"), Step::Index(index), Step::Key("port")];
+            doubts.push(at(
+                raw,
+                policy,
+                &rule_steps(rule, direction, &steps),
+                reason,
+            ));
+        }
+    }
+
+    fn is_peer(&self, pod: &Endpoint, rule: &Rule) -> bool {
+        rule.peers.iter().any(|peer| {
+            let labels = self.state.endpoint_labels(pod);
+            peer.is_any() || peer.selector.as_ref().is_some_and(|s| s.matches(&labels))
+        })
+    }
+}
+
+/// The name and protocol of a port that is named.
+fn named(traffic: &Traffic) -> Option<(&Str, Protocol)> {
+    match traffic.destination.is.as_deref()? {
+        [PortSpec::Named(name)] => Some((name, traffic.protocol?)),
+        _ => None,
+    }
+}
+
+/// The part of a peer's selector that is about the labels of namespaces.
+fn of_namespace(selector: &Selector) -> Selector {
+    let is_of_namespace = |test: &&Selector| {
+        let mut all = true;
+        test.for_each_key(&mut |key| all &= key.scope == Scope::Namespace);
+        all
+    };
+    match selector {
+        Selector::And(tests) => Selector::and(tests.iter().filter(is_of_namespace).cloned()),
+        test => Selector::and([test].into_iter().filter(is_of_namespace).cloned()),
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Step {
+    Key(&'static str),
+    Index(usize),
+}
+
+fn rule_steps(rule: &Rule, direction: Direction, rest: &[Step]) -> Vec<Step> {
+    let list = match direction {
+        Direction::Ingress => "ingress",
+        Direction::Egress => "egress",
+    };
+    let index = usize::try_from(rule.origin.index).unwrap_or(usize::MAX);
+    let mut steps = vec![Step::Key("spec"), Step::Key(list), Step::Index(index)];
+    steps.extend(rest);
+    steps
+}
+
+/// A doubt about a field of a policy, at the field if it is there, else at the nearest one around.
+fn at(object: &RawObject, policy: &Policy, steps: &[Step], reason: impl Into<String>) -> Problem {
+    let mut path = FieldPath::root();
+    let mut node: Option<&Node> = Some(&object.root);
+    let mut location = &object.location;
+    for step in steps {
+        match *step {
+            Step::Key(key) => {
+                path = path.key(key);
+                node = node.and_then(|node| node.get(key));
+            }
+            Step::Index(index) => {
+                path = path.index(index);
+                node = node.and_then(|node| node.index(index));
+            }
+        }
+        location = node.map_or(location, |node| &node.location);
+    }
+    Problem {
+        location: location.clone(),
+        object: Some(policy.id.to_string()),
+        field: path.to_string(),
+        reason: reason.into(),
+    }
+}
