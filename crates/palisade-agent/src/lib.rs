@@ -1,1 +1,16 @@
-//! The agent: wires sources, engine and dataplane together.
+//! The agent: one process per host that keeps the kernel enforcing what the source says.
+//!
+//! [`run::run`] brings it up in order. One thread, the [`core`](crate::core), owns engine, dataplane
+//! and workloads; sources, watchers and the API talk to it by messages. It promises that a crash, a
+//! restart or a refused write never opens what was closed, and it decides nothing about policy
+//! itself.
+
+pub mod attach;
+pub mod clock;
+pub mod config;
+pub mod core;
+pub mod ipam;
+pub mod record;
+pub mod registry;
+pub mod report;
+pub mod workloads;

@@ -1,0 +1,353 @@
+//! The agent's core: one thread that owns the engine, the dataplane and the workloads.
+//!
+//! Everything that happens reaches it as an [`Event`] on one channel, so there is no lock and no
+//! shared state: sources hand in batches, the API asks with closures, watchers say that the kernel
+//! changed. It drains what is waiting, lets the engine compute one delta, and executes that. It
+//! never waits for a source or for a client.
+
+use crate::attach::Attach;
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::ipam::Ipam;
+use crate::record::Records;
+use crate::registry::Registry;
+use palisade_api::{Flush, Repair, Stage};
+use palisade_dataplane::Dataplane;
+use palisade_engine::Engine;
+use palisade_model::Update;
+use palisade_source::{Batch, Report};
+use std::collections::VecDeque;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::time::{Duration, Instant};
+
+/// How many repairs status remembers.
+const REPAIRS_KEPT: usize = 16;
+/// How long to wait before the dataplane is tried again, first and at most.
+const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
+
+/// A question for the core thread.
+pub type Question = Box<dyn FnOnce(&mut Core) + Send>;
+
+/// What happens to the core.
+pub enum Event {
+    /// A source said something.
+    Source(Batch),
+    /// A source ended; it should not.
+    SourceEnded(String),
+    /// Somebody asks.
+    Ask(Question),
+    /// Somebody else changed what is ours in the kernel.
+    Tampered,
+    /// Interfaces of this host came or went.
+    LinksChanged,
+    /// Stop; enforcement stays in the kernel.
+    Stop,
+}
+
+/// Hands events to the core.
+#[derive(Clone)]
+pub struct Handle {
+    events: Sender<Event>,
+}
+
+impl Handle {
+    /// A handle and the end the core reads.
+    pub fn channel() -> (Handle, Receiver<Event>) {
+        let (events, receiver) = std::sync::mpsc::channel();
+        (Handle { events }, receiver)
+    }
+
+    /// Hands in an event; false if the core has stopped.
+    pub fn send(&self, event: Event) -> bool {
+        self.events.send(event).is_ok()
+    }
+
+    /// Whether the core still runs.
+    pub fn is_open(&self) -> bool {
+        // A question without an answer: the channel tells whether anybody would read it.
+        self.send(Event::Ask(Box::new(|_| {})))
+    }
+
+    /// Asks the core and waits for its answer; `None` if it has stopped.
+    pub async fn ask<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&mut Core) -> T + Send + 'static,
+    ) -> Option<T> {
+        let (answer, answered) = tokio::sync::oneshot::channel();
+        let question: Question = Box::new(move |core| {
+            // A client that went away does not want its answer any more.
+            let _ = answer.send(question(core));
+        });
+        if !self.send(Event::Ask(question)) {
+            return None;
+        }
+        answered.await.ok()
+    }
+}
+
+/// The parts the core is made of.
+pub struct Parts {
+    /// The configuration.
+    pub config: Config,
+    /// The kernel side.
+    pub dataplane: Box<dyn Dataplane>,
+    /// What joins namespaces to this host.
+    pub attach: Box<dyn Attach>,
+    /// The clock.
+    pub clock: Box<dyn Clock>,
+    /// What the source is, and where.
+    pub source: (String, String),
+}
+
+/// The core. See the module's description.
+pub struct Core {
+    pub(crate) config: Config,
+    pub(crate) engine: Engine,
+    pub(crate) dataplane: Box<dyn Dataplane>,
+    pub(crate) attach: Box<dyn Attach>,
+    pub(crate) clock: Box<dyn Clock>,
+    pub(crate) records: Records,
+    pub(crate) registry: Registry,
+    pub(crate) ipam: Ipam,
+    pub(crate) source: (String, String),
+    pub(crate) source_ended: Option<String>,
+    pub(crate) report: Report,
+    pub(crate) in_sync: bool,
+    pub(crate) realised: u64,
+    pub(crate) generation: u32,
+    pub(crate) started: Duration,
+    pub(crate) start: Option<Flush>,
+    pub(crate) last: Option<Flush>,
+    pub(crate) repairs: VecDeque<Repair>,
+    pub(crate) failure: Option<String>,
+    pub(crate) bootstrap: Vec<Stage>,
+    waiting_for_sync: Vec<tokio::sync::oneshot::Sender<()>>,
+    retry: Option<(Instant, Duration)>,
+}
+
+impl Core {
+    /// A core of these parts, with nothing known yet.
+    pub fn new(parts: Parts) -> Self {
+        let judge_host_traffic =
+            parts.config.host_to_endpoint == crate::config::HostToEndpoint::Policy;
+        let started = parts.clock.wall();
+        Core {
+            engine: Engine::new(palisade_engine::Options { judge_host_traffic }),
+            records: Records::within(&parts.config.state_dir),
+            registry: Registry::default(),
+            ipam: Ipam::new(parts.config.pools.clone()),
+            config: parts.config,
+            dataplane: parts.dataplane,
+            attach: parts.attach,
+            clock: parts.clock,
+            source: parts.source,
+            source_ended: None,
+            report: Report::default(),
+            in_sync: false,
+            realised: 0,
+            generation: 0,
+            started,
+            start: None,
+            last: None,
+            repairs: VecDeque::new(),
+            failure: None,
+            bootstrap: Vec::new(),
+            waiting_for_sync: Vec::new(),
+            retry: None,
+        }
+    }
+
+    /// Runs until it is told to stop, or nobody is left who could tell it anything.
+    pub fn run(mut self, events: &Receiver<Event>) {
+        loop {
+            let event = match self.retry {
+                None => events.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some((at, _)) => {
+                    events.recv_timeout(at.saturating_duration_since(self.clock.monotonic()))
+                }
+            };
+            match event {
+                Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+                Ok(event) => self.take(event),
+                Err(RecvTimeoutError::Timeout) => self.realise(),
+            }
+        }
+    }
+
+    /// Takes in one event.
+    pub fn take(&mut self, event: Event) {
+        match event {
+            Event::Source(batch) => self.take_batch(batch),
+            Event::SourceEnded(reason) => {
+                tracing::error!(%reason, "the source ended; what is in force stays");
+                self.source_ended = Some(reason);
+            }
+            Event::Ask(question) => question(self),
+            Event::Tampered => self.verify(),
+            Event::LinksChanged => self.check_links(),
+            Event::Stop => {}
+        }
+    }
+
+    fn take_batch(&mut self, batch: Batch) {
+        for flaw in &batch.report.problems {
+            if !self.report.problems.contains(flaw) {
+                tracing::warn!(object = flaw.problem.object.as_deref(), "{}", flaw.problem);
+            }
+        }
+        self.report = batch.report;
+        let updates: Vec<Update> = batch
+            .updates
+            .into_iter()
+            .map(|update| self.registry.overlay(update))
+            .collect();
+        let first_sync = batch.in_sync && !self.in_sync;
+        self.in_sync |= batch.in_sync;
+        self.apply(updates);
+        if first_sync {
+            let began = self.clock.monotonic();
+            self.realise();
+            let millis = crate::clock::millis(self.clock.monotonic() - began);
+            self.bootstrap.push(Stage {
+                name: "kernel in line".to_owned(),
+                millis,
+            });
+            for waiting in self.waiting_for_sync.drain(..) {
+                // Whoever stopped waiting needs no answer.
+                let _ = waiting.send(());
+            }
+        }
+    }
+
+    /// Tells `waiting` once the source is in sync and the kernel was brought in line.
+    pub fn when_in_sync(&mut self, waiting: tokio::sync::oneshot::Sender<()>) {
+        if self.in_sync {
+            let _ = waiting.send(());
+        } else {
+            self.waiting_for_sync.push(waiting);
+        }
+    }
+
+    /// Lets the engine compute what these updates change, and executes it.
+    pub(crate) fn apply(&mut self, updates: Vec<Update>) {
+        let began = self.clock.monotonic();
+        let delta = self.engine.apply(updates);
+        if !self.in_sync {
+            return;
+        }
+        if self.failure.is_some() {
+            return self.realise();
+        }
+        if delta.is_empty() {
+            self.realised = self.engine.revision();
+            return;
+        }
+        match self.dataplane.apply(&delta, self.engine.tables()) {
+            Ok(outcome) => self.realised_by(outcome, began),
+            Err(error) => {
+                tracing::warn!(error = %chain(&*error), "writing to the kernel failed; reading it back to try again");
+                self.realise();
+            }
+        }
+    }
+
+    /// Makes the kernel hold the tables, from whatever state it is in.
+    pub(crate) fn realise(&mut self) {
+        let began = self.clock.monotonic();
+        match self.dataplane.start(self.engine.tables()) {
+            Ok(outcome) => {
+                if self.failure.take().is_some() {
+                    tracing::info!("the kernel holds the policy again");
+                }
+                self.retry = None;
+                let first = self.start.is_none();
+                self.realised_by(outcome, began);
+                if first {
+                    self.start = self.last.clone();
+                    let writes = self.last.as_ref().map_or(0, |last| last.writes);
+                    tracing::info!(
+                        writes,
+                        revision = self.realised,
+                        "in sync: {writes} kernel writes"
+                    );
+                }
+            }
+            Err(error) => {
+                let text = chain(&*error);
+                let wait = self
+                    .retry
+                    .map_or(RETRY.0, |(_, wait)| (wait * 2).min(RETRY.1));
+                tracing::error!(error = %text, retry_ms = wait.as_millis() as u64, "the kernel refused the policy");
+                self.failure = Some(text);
+                self.retry = Some((self.clock.monotonic() + wait, wait));
+            }
+        }
+    }
+
+    fn realised_by(&mut self, outcome: palisade_dataplane::Outcome, began: Instant) {
+        self.realised = self.engine.revision();
+        self.generation = outcome.generation;
+        let took = self.clock.monotonic() - began;
+        let flush = Flush {
+            revision: self.realised,
+            writes: outcome.writes,
+            millis: crate::clock::millis(took),
+        };
+        tracing::debug!(
+            revision = flush.revision,
+            writes = flush.writes,
+            millis = flush.millis,
+            "flushed"
+        );
+        self.last = Some(flush);
+        self.open_waiting();
+    }
+
+    /// Compares the kernel with what was written, and repairs it.
+    fn verify(&mut self) {
+        if !self.in_sync {
+            return;
+        }
+        let began = self.clock.monotonic();
+        match self.dataplane.verify(self.engine.tables()) {
+            Ok(outcome) if outcome.writes == 0 => {}
+            Ok(outcome) => {
+                let millis = crate::clock::millis(self.clock.monotonic() - began);
+                tracing::warn!(
+                    writes = outcome.writes,
+                    millis,
+                    "somebody changed our kernel state: repaired"
+                );
+                self.generation = outcome.generation;
+                let at = crate::clock::rfc3339(self.clock.wall());
+                self.repairs.push_back(Repair {
+                    at,
+                    writes: outcome.writes,
+                    millis,
+                });
+                if self.repairs.len() > REPAIRS_KEPT {
+                    self.repairs.pop_front();
+                }
+            }
+            Err(error) => {
+                tracing::warn!(error = %chain(&*error), "checking the kernel failed");
+                self.realise();
+            }
+        }
+    }
+}
+
+/// An error with all its causes, each once.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let cause_text = cause.to_string();
+        if !text.ends_with(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        next = cause.source();
+    }
+    text
+}

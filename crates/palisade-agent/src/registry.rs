@@ -1,0 +1,119 @@
+//! The workloads of this host, laid over what the source says of their Pods.
+//!
+//! A workload and the Pod of its name are one endpoint: interface and addresses are the workload's,
+//! labels and ports its own where they were given and the Pod's otherwise. Pure bookkeeping: no
+//! kernel, no disk.
+
+use crate::record::Record;
+use palisade_api::EndpointState;
+use palisade_model::{Endpoint, EndpointId, Labels, Object, ObjectKey, Profile, Update};
+use std::collections::BTreeMap;
+
+/// An attached workload.
+#[derive(Clone, Debug)]
+pub struct Workload {
+    /// What is remembered of it.
+    pub record: Record,
+    /// Where it stands.
+    pub state: EndpointState,
+    /// Why, where that is not obvious.
+    pub reason: Option<String>,
+}
+
+/// Workloads and Pods by id.
+#[derive(Debug, Default)]
+pub struct Registry {
+    workloads: BTreeMap<EndpointId, Workload>,
+    /// What the source says of endpoints that are attached here.
+    pods: BTreeMap<EndpointId, Endpoint>,
+}
+
+impl Registry {
+    /// The workload of an id.
+    pub fn get(&self, id: &EndpointId) -> Option<&Workload> {
+        self.workloads.get(id)
+    }
+
+    /// The workload of an id, to change where it stands.
+    pub fn get_mut(&mut self, id: &EndpointId) -> Option<&mut Workload> {
+        self.workloads.get_mut(id)
+    }
+
+    /// Every workload, by id.
+    pub fn iter(&self) -> impl Iterator<Item = (&EndpointId, &Workload)> {
+        self.workloads.iter()
+    }
+
+    /// What is remembered of every workload.
+    pub fn records(&self) -> impl Iterator<Item = &Record> {
+        self.workloads.values().map(|workload| &workload.record)
+    }
+
+    /// Adds a workload whose Pod, as the source has it, is `pod`; says what that makes of the
+    /// endpoint.
+    pub fn insert(&mut self, workload: Workload, pod: Option<Endpoint>) -> Update {
+        let id = workload.record.id();
+        if let Some(pod) = pod {
+            self.pods.insert(id.clone(), pod);
+        }
+        let endpoint = merged(&workload.record, self.pods.get(&id));
+        self.workloads.insert(id, workload);
+        Update::Upsert(Object::Endpoint(endpoint))
+    }
+
+    /// Removes a workload; says what that makes of the endpoint.
+    pub fn remove(&mut self, id: &EndpointId) -> Option<(Workload, Update)> {
+        let workload = self.workloads.remove(id)?;
+        let update = match self.pods.remove(id) {
+            Some(pod) => Update::Upsert(Object::Endpoint(pod)),
+            None => Update::Delete(ObjectKey::Endpoint(id.clone())),
+        };
+        Some((workload, update))
+    }
+
+    /// What an update of the source means with the workloads laid over it.
+    pub fn overlay(&mut self, update: Update) -> Update {
+        let (id, pod) = match &update {
+            Update::Upsert(Object::Endpoint(endpoint)) => (endpoint.id.clone(), Some(endpoint)),
+            Update::Delete(ObjectKey::Endpoint(id)) => (id.clone(), None),
+            _ => return update,
+        };
+        let Some(workload) = self.workloads.get(&id) else {
+            return update;
+        };
+        match pod {
+            Some(pod) => drop(self.pods.insert(id.clone(), pod.clone())),
+            None => drop(self.pods.remove(&id)),
+        }
+        Update::Upsert(Object::Endpoint(merged(
+            &workload.record,
+            self.pods.get(&id),
+        )))
+    }
+}
+
+fn merged(record: &Record, pod: Option<&Endpoint>) -> Endpoint {
+    let labels = match (&record.labels, pod) {
+        (Some(given), _) => given.clone(),
+        (None, Some(pod)) => pod.labels.clone(),
+        (None, None) => Labels::new(),
+    };
+    let ports = match pod {
+        Some(pod) if record.ports.is_empty() => pod.ports.clone(),
+        _ => record.ports.clone(),
+    };
+    Endpoint {
+        id: record.id(),
+        host: false,
+        labels,
+        service_account: pod.map_or(Some("default".into()), |pod| pod.service_account.clone()),
+        node: pod.and_then(|pod| pod.node.clone()),
+        interface: Some(record.interface.clone()),
+        addresses: record.addresses.clone(),
+        ports,
+        profiles: vec![Profile::ALLOW_ALL.into()],
+        created: record.created,
+        owner: pod.and_then(|pod| pod.owner.clone()),
+        template: false,
+    }
+}

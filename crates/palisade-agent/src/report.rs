@@ -1,0 +1,403 @@
+//! What the API shows, made from the core's state.
+
+use crate::clock::rfc3339;
+use crate::core::Core;
+use crate::record::pod_id;
+use crate::registry::Workload;
+use palisade_api::{
+    AppliedPolicy, Conflict, Count, DataplaneStatus, EndpointDetail, EndpointList, EndpointState,
+    EndpointSummary, Health, IdentityList, IdentityReport, Kept, PolicyDetail, PolicyList,
+    PolicySummary, ProblemReport, RuleReport, SourceStatus, Status,
+};
+use palisade_dataplane::Counters;
+use palisade_model::{Direction, Endpoint, EndpointId, NamedPort, Policy, PolicyId, Prefix};
+use palisade_oracle::Prepared;
+use palisade_source::Flaw;
+use palisade_tables::Credit;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// A source's flaw as the API words it.
+pub fn problem(flaw: &Flaw) -> ProblemReport {
+    let location = &flaw.problem.location;
+    ProblemReport {
+        file: location.file.to_string(),
+        line: location.line,
+        column: location.column,
+        severity: if flaw.error { "error" } else { "warning" }.to_owned(),
+        object: flaw.problem.object.clone(),
+        field: flaw.problem.field.clone(),
+        reason: flaw.problem.reason.clone(),
+    }
+}
+
+impl Core {
+    /// `GET /v1/status`.
+    pub fn status(&mut self) -> Status {
+        let drops = match self.dataplane.counters() {
+            Ok(counters) => counters
+                .reasons
+                .into_iter()
+                .map(|(reason, count)| (reason.to_owned(), count.packets, count.bytes))
+                .collect(),
+            Err(error) => {
+                tracing::warn!(%error, "reading counters");
+                Vec::new()
+            }
+        };
+        let conflicts = self.conflicts();
+        let reasons = self.reasons(&conflicts);
+        let health = match (self.in_sync, reasons.is_empty()) {
+            (_, false) => Health::Degraded,
+            (false, true) => Health::Starting,
+            (true, true) => Health::Ready,
+        };
+        Status {
+            api_version: palisade_api::api_version(),
+            health,
+            reasons,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            started: rfc3339(self.started),
+            revision: self.engine.revision(),
+            realised: self.realised,
+            endpoints: self.registry.iter().count(),
+            policies: self.engine.state().policies.len(),
+            identities: self.engine.counts().identities,
+            source: SourceStatus {
+                kind: self.source.0.clone(),
+                location: self.source.1.clone(),
+                in_sync: self.in_sync,
+                files: self.report.files,
+                objects: self.report.objects,
+                problems: self.report.problems.iter().map(problem).collect(),
+            },
+            dataplane: DataplaneStatus {
+                name: "nftables".to_owned(),
+                generation: self.generation,
+                start: self.start.clone(),
+                last: self.last.clone(),
+                repairs: self.repairs.iter().cloned().collect(),
+                drops,
+                error: self.failure.clone(),
+            },
+            bootstrap: self.bootstrap.clone(),
+            kept: self.report.kept.iter().map(kept).collect(),
+            conflicts,
+        }
+    }
+
+    /// What needs a person, one sentence each.
+    fn reasons(&self, conflicts: &[Conflict]) -> Vec<String> {
+        let mut reasons = Vec::new();
+        if let Some(failure) = &self.failure {
+            reasons.push(format!("the kernel does not hold the policy: {failure}"));
+        }
+        if let Some(ended) = &self.source_ended {
+            reasons.push(format!(
+                "the source ended: {ended}; changes are not seen any more"
+            ));
+        }
+        let errors = self.report.problems.iter().filter(|flaw| flaw.error);
+        reasons.extend(errors.map(|flaw| flaw.problem.to_string()));
+        for (id, workload) in self
+            .registry
+            .iter()
+            .filter(|(_, w)| w.state == EndpointState::Lost)
+        {
+            let reason = workload.reason.as_deref().unwrap_or("lost");
+            reasons.push(format!(
+                "{id}: {reason}; remove it, or give its interface back"
+            ));
+        }
+        for conflict in conflicts {
+            let others = conflict.others.join(", ");
+            reasons.push(format!(
+                "{} is claimed by {} and {others}",
+                conflict.address, conflict.owner
+            ));
+        }
+        reasons
+    }
+
+    fn conflicts(&self) -> Vec<Conflict> {
+        let conflicts = self.engine.conflicts().into_iter();
+        conflicts
+            .map(|conflict| Conflict {
+                address: conflict.address.to_string(),
+                owner: conflict.owner.to_string(),
+                others: conflict.others.iter().map(ToString::to_string).collect(),
+            })
+            .collect()
+    }
+
+    /// `GET /v1/endpoints`.
+    pub fn endpoint_list(&self) -> EndpointList {
+        let prepared = Prepared::new(self.engine.state());
+        let endpoints = self
+            .registry
+            .iter()
+            .map(|(id, w)| self.summary(&prepared, id, w))
+            .collect();
+        EndpointList {
+            api_version: palisade_api::api_version(),
+            endpoints,
+        }
+    }
+
+    /// `GET /v1/endpoints/{namespace}/{name}`.
+    pub fn endpoint_detail(&self, namespace: &str, name: &str) -> Option<EndpointDetail> {
+        let id = pod_id(namespace, name);
+        let workload = self.registry.get(&id)?;
+        let endpoint = self.engine.state().endpoints.get(&id)?;
+        let prepared = Prepared::new(self.engine.state());
+        Some(EndpointDetail {
+            api_version: palisade_api::api_version(),
+            summary: self.summary(&prepared, &id, workload),
+            netns: workload.record.netns.clone(),
+            ports: endpoint.ports.iter().map(port).collect(),
+            ingress: applied(&prepared, endpoint, Direction::Ingress),
+            egress: applied(&prepared, endpoint, Direction::Egress),
+        })
+    }
+
+    fn summary(
+        &self,
+        prepared: &Prepared<'_>,
+        id: &EndpointId,
+        workload: &Workload,
+    ) -> EndpointSummary {
+        let record = &workload.record;
+        let endpoint = self.engine.state().endpoints.get(id);
+        let isolated =
+            |direction| endpoint.is_some_and(|endpoint| isolates(prepared, endpoint, direction));
+        EndpointSummary {
+            namespace: record.namespace.to_string(),
+            name: record.name.to_string(),
+            state: workload.state,
+            reason: workload.reason.clone(),
+            interface: record.interface.to_string(),
+            addresses: record.addresses.iter().map(ToString::to_string).collect(),
+            labels: endpoint
+                .into_iter()
+                .flat_map(|endpoint| &endpoint.labels)
+                .map(|(key, value)| (key.to_string(), value.to_string()))
+                .collect(),
+            ingress_isolated: isolated(Direction::Ingress),
+            egress_isolated: isolated(Direction::Egress),
+            revision: if workload.state == EndpointState::Ready {
+                self.realised
+            } else {
+                0
+            },
+        }
+    }
+
+    /// `GET /v1/identities`.
+    pub fn identity_list(&self) -> IdentityList {
+        let identities = self
+            .engine
+            .identities()
+            .into_iter()
+            .map(|view| IdentityReport {
+                id: view.id.0,
+                prefixes: view
+                    .members
+                    .iter()
+                    .map(|prefix| prefix_text(*prefix))
+                    .collect(),
+                matches: {
+                    let selectors = view.selectors.iter().map(ToString::to_string);
+                    let net = view.net.map(|net| format!("in {net}"));
+                    let ports = view
+                        .ports
+                        .iter()
+                        .map(|(name, protocol, port)| format!("port {name}={port}/{protocol}"));
+                    selectors.chain(net).chain(ports).collect()
+                },
+            });
+        IdentityList {
+            api_version: palisade_api::api_version(),
+            identities: identities.collect(),
+        }
+    }
+
+    /// `GET /v1/policies`.
+    pub fn policy_list(&self) -> PolicyList {
+        let prepared = Prepared::new(self.engine.state());
+        let ordered = prepared.tiers().iter().flat_map(|tier| &tier.policies);
+        let policies = ordered
+            .map(|policy| self.policy_summary(&prepared, policy))
+            .collect();
+        PolicyList {
+            api_version: palisade_api::api_version(),
+            policies,
+        }
+    }
+
+    /// `GET /v1/policies/{namespace}/{name}`.
+    pub fn policy_detail(&mut self, namespace: &str, name: &str) -> Option<PolicyDetail> {
+        let counters = self.dataplane.counters().unwrap_or_else(|error| {
+            tracing::warn!(%error, "reading counters");
+            Counters::default()
+        });
+        let named = |policy: &&Policy| {
+            let id = &policy.id.object;
+            &*id.name == name && id.namespace.as_deref().unwrap_or("default") == namespace
+        };
+        let policy = self.engine.state().policies.values().find(named)?;
+        let prepared = Prepared::new(self.engine.state());
+        let selects = self
+            .local()
+            .filter(|endpoint| prepared.selects(policy, endpoint));
+        Some(PolicyDetail {
+            api_version: palisade_api::api_version(),
+            summary: self.policy_summary(&prepared, policy),
+            selects: selects.map(short_name).collect(),
+            rule_counters: rule_counters(policy, &counters),
+        })
+    }
+
+    fn local(&self) -> impl Iterator<Item = &Endpoint> {
+        self.registry
+            .iter()
+            .filter_map(|(id, _)| self.engine.state().endpoints.get(id))
+    }
+
+    fn policy_summary(&self, prepared: &Prepared<'_>, policy: &Policy) -> PolicySummary {
+        let id = &policy.id.object;
+        let rules = |direction| policy.rules(direction).map_or(0, |rules| rules.rules.len());
+        PolicySummary {
+            tier: policy.tier.to_string(),
+            kind: id.kind.to_string(),
+            namespace: id.namespace.as_deref().map(str::to_owned),
+            name: id.name.to_string(),
+            subject: policy.subject.to_string(),
+            endpoints: self
+                .local()
+                .filter(|endpoint| prepared.selects(policy, endpoint))
+                .count(),
+            rules: rules(Direction::Ingress) + rules(Direction::Egress),
+            line: policy.line.as_ref().map(ToString::to_string),
+        }
+    }
+}
+
+fn kept(kept: &palisade_source::Kept) -> Kept {
+    Kept {
+        object: kept.object.clone(),
+        since: kept
+            .since
+            .map(|seconds| rfc3339(Duration::from_secs(seconds))),
+        hash: kept.hash.clone(),
+    }
+}
+
+fn port(port: &NamedPort) -> String {
+    format!("{}={}/{}", port.name, port.port, port.protocol)
+}
+
+fn prefix_text(prefix: Prefix) -> String {
+    if prefix.is_host() {
+        prefix.address().to_string()
+    } else {
+        prefix.to_string()
+    }
+}
+
+fn short_name(endpoint: &Endpoint) -> String {
+    format!(
+        "{}/{}",
+        endpoint.id.namespace.as_deref().unwrap_or_default(),
+        endpoint.id.name
+    )
+}
+
+fn applied(
+    prepared: &Prepared<'_>,
+    endpoint: &Endpoint,
+    direction: Direction,
+) -> Vec<AppliedPolicy> {
+    let ordered = prepared.tiers().iter().flat_map(|tier| &tier.policies);
+    ordered
+        .filter(|policy| prepared.judges(policy, endpoint, direction))
+        .map(|policy| AppliedPolicy {
+            tier: policy.tier.to_string(),
+            kind: policy.id.object.kind.to_string(),
+            namespace: policy.id.object.namespace.as_deref().map(str::to_owned),
+            name: policy.id.object.name.to_string(),
+        })
+        .collect()
+}
+
+fn isolates(prepared: &Prepared<'_>, endpoint: &Endpoint, direction: Direction) -> bool {
+    let denying = |policy: &Policy| {
+        policy
+            .rules(direction)
+            .is_some_and(|rules| rules.default_deny)
+    };
+    let ordered = prepared.tiers().iter().flat_map(|tier| &tier.policies);
+    ordered
+        .into_iter()
+        .any(|policy| denying(policy) && prepared.judges(policy, endpoint, direction))
+}
+
+/// Every rule of a policy with what it was credited with, then its share of default denials.
+fn rule_counters(policy: &Policy, counters: &Counters) -> Vec<RuleReport> {
+    let mut rules: BTreeMap<(&PolicyId, Direction, u32), Count> = BTreeMap::new();
+    let mut denied: BTreeMap<Direction, Count> = BTreeMap::new();
+    let add = |to: &mut Count, packets: u64, bytes: u64| {
+        to.packets += packets;
+        to.bytes += bytes;
+    };
+    for (credit, count) in &counters.by_rule {
+        match &**credit {
+            Credit::Rule {
+                policy: of,
+                direction,
+                origin,
+            } if *of == policy.id => {
+                let entry = rules.entry((of, *direction, origin.index)).or_default();
+                add(entry, count.packets, count.bytes);
+            }
+            Credit::TierDefault {
+                direction,
+                policies,
+                ..
+            } if policies.contains(&policy.id) => {
+                add(
+                    denied.entry(*direction).or_default(),
+                    count.packets,
+                    count.bytes,
+                );
+            }
+            _ => {}
+        }
+    }
+    let mut out = Vec::new();
+    for direction in Direction::BOTH {
+        let Some(of) = policy.rules(direction) else {
+            continue;
+        };
+        for rule in &of.rules {
+            let key = (&policy.id, direction, rule.origin.index);
+            out.push(RuleReport {
+                direction: direction.to_string(),
+                index: Some(rule.origin.index),
+                action: rule.action.to_string(),
+                line: rule.origin.line.as_ref().map(ToString::to_string),
+                count: rules.get(&key).copied().unwrap_or_default(),
+            });
+        }
+        if of.default_deny {
+            out.push(RuleReport {
+                direction: direction.to_string(),
+                index: None,
+                action: "default-deny".to_owned(),
+                line: policy.line.as_ref().map(ToString::to_string),
+                count: denied.get(&direction).copied().unwrap_or_default(),
+            });
+        }
+    }
+    out
+}

@@ -1,0 +1,288 @@
+//! The core with a recording dataplane and a recording host: what it asks of both, and in which
+//! order, when workloads come and go, when the kernel refuses, and when it starts again.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use palisade_agent::attach::{Attach, AttachError};
+use palisade_agent::clock::Clock;
+use palisade_agent::config::Config;
+use palisade_agent::core::{Core, Event, Parts};
+use palisade_agent::record::Record;
+use palisade_api::{EndpointState, Health, WorkloadAdd, WorkloadRemove};
+use palisade_dataplane::FakeDataplane;
+use palisade_source::Batch;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// A host in memory: which interfaces there are, which are open, and every call.
+#[derive(Clone, Default)]
+struct Host(Arc<Mutex<HostState>>);
+
+#[derive(Default)]
+struct HostState {
+    joined: BTreeSet<String>,
+    open: BTreeSet<String>,
+    netns: BTreeSet<String>,
+    refuse: Option<&'static str>,
+    calls: Vec<String>,
+}
+
+impl Host {
+    fn with(netns: &[&str]) -> Self {
+        let host = Host::default();
+        host.0.lock().unwrap().netns = netns.iter().map(|n| (*n).to_owned()).collect();
+        host
+    }
+
+    fn call(&self, name: &'static str, record: &Record) -> Result<(), AttachError> {
+        let mut state = self.0.lock().unwrap();
+        state.calls.push(format!("{name} {}", record.name));
+        if state.refuse == Some(name) {
+            return Err(AttachError::Gone(record.interface.to_string()));
+        }
+        Ok(())
+    }
+
+    fn calls(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().unwrap().calls)
+    }
+}
+
+impl Attach for Host {
+    fn join(&mut self, record: &Record, _mtu: u32) -> Result<(), AttachError> {
+        self.call("join", record)?;
+        self.0
+            .lock()
+            .unwrap()
+            .joined
+            .insert(record.interface.to_string());
+        Ok(())
+    }
+
+    fn open(&mut self, record: &Record) -> Result<(), AttachError> {
+        self.call("open", record)?;
+        self.0
+            .lock()
+            .unwrap()
+            .open
+            .insert(record.interface.to_string());
+        Ok(())
+    }
+
+    fn part(&mut self, record: &Record) -> Result<(), AttachError> {
+        self.call("part", record)?;
+        let mut state = self.0.lock().unwrap();
+        state.joined.remove(&*record.interface);
+        state.open.remove(&*record.interface);
+        Ok(())
+    }
+
+    fn is_joined(&mut self, record: &Record) -> Result<bool, AttachError> {
+        Ok(self.0.lock().unwrap().joined.contains(&*record.interface))
+    }
+
+    fn netns_exists(&self, record: &Record) -> bool {
+        self.0.lock().unwrap().netns.contains(&record.netns)
+    }
+}
+
+/// A clock that goes a millisecond further each time it is read.
+struct Ticking(Mutex<u64>, Instant);
+
+impl Ticking {
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "an arbitrary point to count from"
+    )]
+    fn new() -> Self {
+        Ticking(Mutex::new(0), Instant::now())
+    }
+
+    fn tick(&self) -> Duration {
+        let mut now = self.0.lock().unwrap();
+        *now += 1;
+        Duration::from_millis(*now)
+    }
+}
+
+impl Clock for Ticking {
+    fn wall(&self) -> Duration {
+        Duration::from_secs(1_000) + self.tick()
+    }
+
+    fn monotonic(&self) -> Instant {
+        self.1 + self.tick()
+    }
+}
+
+fn core(state_dir: &Path, host: &Host, dataplane: &FakeDataplane) -> Core {
+    let flags = BTreeMap::from([("state-dir".to_owned(), state_dir.display().to_string())]);
+    Core::new(Parts {
+        config: Config::resolve(&flags, |_| None, None).unwrap(),
+        dataplane: Box::new(dataplane.clone()),
+        attach: Box::new(host.clone()),
+        clock: Box::new(Ticking::new()),
+        source: ("directory".to_owned(), "/x".to_owned()),
+    })
+}
+
+fn synced(core: &mut Core) {
+    core.take(Event::Source(Batch {
+        in_sync: true,
+        ..Batch::default()
+    }));
+}
+
+fn add(name: &str) -> WorkloadAdd {
+    WorkloadAdd {
+        netns: name.to_owned(),
+        namespace: "shop".to_owned(),
+        name: name.to_owned(),
+        ..WorkloadAdd::default()
+    }
+}
+
+fn remove(name: &str) -> WorkloadRemove {
+    WorkloadRemove {
+        namespace: "shop".to_owned(),
+        name: name.to_owned(),
+    }
+}
+
+#[test]
+fn a_workload_is_joined_then_enforced_then_opened() {
+    let dir = tempfile::tempdir().unwrap();
+    let (host, dataplane) = (Host::with(&["web"]), FakeDataplane::default());
+    let mut core = core(dir.path(), &host, &dataplane);
+    assert!(
+        core.add_workload(&add("web")).is_err(),
+        "not before the source is in sync"
+    );
+    synced(&mut core);
+    host.calls();
+    let added = core.add_workload(&add("web")).unwrap();
+    assert_eq!(added.addresses, ["10.245.0.2", "fd50:616c:6973::2"]);
+    assert_eq!(host.calls(), ["join web", "open web"]);
+    assert_eq!(
+        core.add_workload(&add("web")).unwrap(),
+        added,
+        "asking again is no error"
+    );
+    assert_eq!(host.calls(), [""; 0]);
+    assert_eq!(core.status().health, Health::Ready);
+    assert!(core.remove_workload(&remove("web")).unwrap().removed);
+    assert!(!core.remove_workload(&remove("web")).unwrap().removed);
+    assert_eq!(host.calls(), ["part web"]);
+    assert_eq!(
+        std::fs::read_to_string(dir.path().join("workloads.json"))
+            .unwrap()
+            .matches("shop")
+            .count(),
+        0
+    );
+}
+
+#[test]
+fn a_failed_attach_leaves_nothing() {
+    for step in ["join", "open"] {
+        let dir = tempfile::tempdir().unwrap();
+        let (host, dataplane) = (Host::with(&["web"]), FakeDataplane::default());
+        let mut core = core(dir.path(), &host, &dataplane);
+        synced(&mut core);
+        host.0.lock().unwrap().refuse = Some(step);
+        assert!(core.add_workload(&add("web")).is_err());
+        assert!(host.0.lock().unwrap().joined.is_empty(), "{step}");
+        assert!(core.endpoint_list().endpoints.is_empty(), "{step}");
+        let text = std::fs::read_to_string(dir.path().join("workloads.json")).unwrap();
+        assert!(!text.contains("shop"), "{step}");
+        host.0.lock().unwrap().refuse = None;
+        let added = core.add_workload(&add("web")).unwrap();
+        assert_eq!(
+            added.addresses.len(),
+            2,
+            "{step}: addresses were given back"
+        );
+    }
+}
+
+#[test]
+fn a_workload_stays_closed_while_the_kernel_refuses_its_policy() {
+    let dir = tempfile::tempdir().unwrap();
+    let (host, dataplane) = (Host::with(&["web"]), FakeDataplane::default());
+    let mut core = core(dir.path(), &host, &dataplane);
+    synced(&mut core);
+    dataplane.refuse(true);
+    let error = core.add_workload(&add("web")).unwrap_err().to_string();
+    assert!(error.contains("stays closed"), "{error}");
+    assert!(!host.calls().contains(&"open web".to_owned()));
+    assert_eq!(core.status().health, Health::Degraded);
+    dataplane.refuse(false);
+    core.add_workload(&add("web")).unwrap();
+    assert_eq!(core.status().health, Health::Ready);
+}
+
+#[test]
+fn a_restart_takes_over_what_is_there_and_forgets_what_is_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let (host, dataplane) = (Host::with(&["web", "api", "db"]), FakeDataplane::default());
+    let mut first = core(dir.path(), &host, &dataplane);
+    synced(&mut first);
+    let web = first.add_workload(&add("web")).unwrap();
+    let api = first.add_workload(&add("api")).unwrap();
+    first.add_workload(&add("db")).unwrap();
+    drop(first);
+    {
+        let mut state = host.0.lock().unwrap();
+        state.netns.remove("db");
+        state
+            .joined
+            .retain(|name| *name == web.host_interface || *name == api.host_interface);
+        state.joined.remove(&api.host_interface);
+    }
+    let mut second = core(dir.path(), &host, &dataplane);
+    second.restore().unwrap();
+    synced(&mut second);
+    let states: Vec<_> = second
+        .endpoint_list()
+        .endpoints
+        .into_iter()
+        .map(|e| (e.name, e.state))
+        .collect();
+    assert_eq!(
+        states,
+        [
+            ("api".to_owned(), EndpointState::Lost),
+            ("web".to_owned(), EndpointState::Ready)
+        ]
+    );
+    let next = second
+        .add_workload(&WorkloadAdd {
+            netns: "web".to_owned(),
+            ..add("other")
+        })
+        .unwrap();
+    assert!(
+        !web.addresses.contains(&next.addresses[0]) && !api.addresses.contains(&next.addresses[0])
+    );
+}
+
+#[test]
+fn given_addresses_and_labels_are_checked() {
+    let dir = tempfile::tempdir().unwrap();
+    let (host, dataplane) = (Host::with(&["web"]), FakeDataplane::default());
+    let mut core = core(dir.path(), &host, &dataplane);
+    synced(&mut core);
+    let mut refuse = |change: &dyn Fn(&mut WorkloadAdd)| {
+        let mut request = add("web");
+        change(&mut request);
+        core.add_workload(&request).unwrap_err().to_string()
+    };
+    assert!(refuse(&|r| r.name = "Web".to_owned()).starts_with("name: "));
+    assert!(refuse(&|r| r.addresses = vec!["10.0.0".to_owned()]).starts_with("addresses: "));
+    assert!(refuse(&|r| r.addresses = vec!["127.0.0.1".to_owned()]).contains("cannot be"));
+    assert!(refuse(&|r| r.ports = vec!["http=0".to_owned()]).starts_with("ports: "));
+    assert!(refuse(&|r| r.interface = Some("lo".to_owned())).starts_with("interface: "));
+    assert_eq!(host.calls(), [""; 0]);
+}
