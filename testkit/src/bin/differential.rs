@@ -1,0 +1,111 @@
+//! `differential`: random worlds through every reading of policy, which must all agree.
+
+use palisade_testkit::differential::{Half, Options, replay, run};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+const HELP: &str = "\
+Random worlds through every reading of policy there is, which must all agree.
+
+  --cases N           cases to judge without a kernel (default 20000)
+  --kernel-cases N    cases to judge with real packets as well, as root (default 0)
+  --seed N            what the worlds are drawn from (default 1)
+  --kubernetes-only   only worlds of Kubernetes objects
+  --lowered-only      only worlds of lowered policies
+  --replay DIR        judge a case once more that was left behind in DIR
+  --fault NAME        with a mistake switched on (builds with the feature `faults`)
+  --faults            every mistake in turn: each must be found within 2,000 cases
+
+Exit codes: 0 all agreed, 1 something did not, 2 usage.
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let wanted = match Wanted::parse(&arguments) {
+        Ok(Some(wanted)) => wanted,
+        Ok(None) => {
+            print!("{HELP}");
+            return ExitCode::SUCCESS;
+        }
+        Err(reason) => {
+            eprintln!("differential: {reason}\n\n{HELP}");
+            return ExitCode::from(2);
+        }
+    };
+    // Panics of what is tested are caught and told as failures.
+    std::panic::set_hook(Box::new(|_| {}));
+    if wanted.execute() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+/// What the command line asks for.
+struct Wanted {
+    options: Options,
+    kernel_cases: u64,
+    replay: Option<PathBuf>,
+}
+
+impl Wanted {
+    fn parse(arguments: &[String]) -> Result<Option<Wanted>, String> {
+        let mut wanted = Wanted {
+            options: Options {
+                cases: 20_000,
+                seed: 1,
+                only: None,
+            },
+            kernel_cases: 0,
+            replay: None,
+        };
+        let mut rest = arguments.iter();
+        while let Some(argument) = rest.next() {
+            let mut value = || rest.next().ok_or(format!("{argument} needs a value"));
+            let number = |text: &String| {
+                text.parse::<u64>()
+                    .map_err(|_| format!("{argument}: `{text}` is not a number"))
+            };
+            match argument.as_str() {
+                "--help" | "-h" => return Ok(None),
+                "--cases" => wanted.options.cases = number(value()?)?,
+                "--kernel-cases" => wanted.kernel_cases = number(value()?)?,
+                "--seed" => wanted.options.seed = number(value()?)?,
+                "--kubernetes-only" => wanted.options.only = Some(Half::Kubernetes),
+                "--lowered-only" => wanted.options.only = Some(Half::Lowered),
+                "--replay" => wanted.replay = Some(PathBuf::from(value()?)),
+                other => return Err(format!("unknown argument {other}")),
+            }
+        }
+        Ok(Some(wanted))
+    }
+
+    /// Whether all went well.
+    fn execute(&self) -> bool {
+        if let Some(directory) = &self.replay {
+            return match replay(directory) {
+                Ok(Ok(())) => {
+                    println!("all agreed");
+                    true
+                }
+                Ok(Err(failure)) => {
+                    println!("FAILED: {}\n  {}", failure.stage, failure.detail);
+                    false
+                }
+                Err(error) => {
+                    eprintln!("differential: {}: {error}", directory.display());
+                    false
+                }
+            };
+        }
+        let report = run(&self.options, &mut |line| println!("{line}"));
+        for tally in &report.tallies {
+            println!("{tally}");
+        }
+        for line in &report.shortcomings {
+            println!("TOO LITTLE: {line}");
+        }
+        println!("{} passed, {} failed", report.passed, report.failed);
+        report.failed == 0 && report.shortcomings.is_empty() && report.passed > 0
+    }
+}

@@ -1,0 +1,27 @@
+//! The differential: random worlds through every reading of policy there is, which must all agree.
+//!
+//! Kubernetes worlds go from written manifests through the dialect to the oracle, and are compared
+//! with the naive reading of the same objects. Every world, those and the lowered ones, goes through
+//! the engine in several orders, and its tables are compared with the oracle; some go through the
+//! kernel with real packets. A case is one flow; a world has [`FLOWS`] of them, and what a case
+//! tries is counted by what has a say in that flow.
+//!
+//! It promises that a run which did not try every feature, or whose flows all fall one way, fails;
+//! and that a failing case is shrunk and left behind as files that reproduce it.
+
+mod cluster;
+mod lowered;
+mod moments;
+mod outcome;
+mod report;
+mod run;
+mod shrink;
+mod tables;
+mod tally;
+
+pub use outcome::{Failure, Outcome};
+pub use run::{Half, Options, Report, first_failure, replay, run};
+pub use tally::Tally;
+
+/// Flows judged in one world, before the next is made.
+pub const FLOWS: usize = 4;

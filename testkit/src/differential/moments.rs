@@ -1,0 +1,229 @@
+//! Every moment between two states, as a packet would see it.
+//!
+//! A packet looks up its point, the peer's address, their class, the set's default and the program,
+//! for egress and then for ingress. Each step of a delta is one transaction, and the executor waits
+//! for a grace period after it, so a packet sees at most one step happen, between any two of its
+//! lookups. Whatever it sees, what it gets must be what it gets before the flush or after it.
+
+use super::{Failure, tables};
+use palisade_model::{Direction, Flow, Origin, State, Str};
+use palisade_oracle::Prepared;
+use palisade_tables::{
+    ClassId, Delta, IdentityId, Packet, Phase, Point, PolicySet, SetId, Tables, Verdict,
+};
+use std::net::IpAddr;
+
+/// Lookups of one direction; a packet may see a step before each of them.
+const LOOKUPS: usize = 5;
+
+/// Follows packets through the steps from `old` to `new`.
+pub(crate) fn check(
+    before: &State,
+    after: &State,
+    old: &Tables,
+    delta: &Delta,
+    new: &Tables,
+    flows: &[Flow],
+) -> Result<(), Failure> {
+    let (was, is) = (Prepared::new(before), Prepared::new(after));
+    let mut packets: Vec<Packet> = Vec::new();
+    for flow in flows {
+        let back = Flow {
+            source: flow.destination,
+            destination: flow.source,
+            origin: Origin::Network,
+            ..*flow
+        };
+        for (state, flow) in [(&was, flow), (&is, flow), (&was, &back), (&is, &back)] {
+            let packet = tables::packet(state, flow);
+            // What is being attached or detached is closed by its interface, not by tables.
+            let steady = |name: &Option<Str>| {
+                let ours = |tables: &Tables| {
+                    name.as_ref()
+                        .is_some_and(|name| tables.interfaces.contains(name))
+                };
+                ours(old) == ours(new)
+            };
+            if steady(&packet.from) && steady(&packet.to) && !packets.contains(&packet) {
+                packets.push(packet);
+            }
+        }
+    }
+    let ends: Vec<[Verdict; 2]> = packets
+        .iter()
+        .map(|packet| [old.judge(packet), new.judge(packet)])
+        .collect();
+    phases_in_order(delta)?;
+    revoked(&was, &is, delta, &packets, &ends)?;
+    let mut now = old.clone();
+    for (number, step) in delta.steps.iter().enumerate() {
+        let mut next = now.clone();
+        for change in &step.changes {
+            next.apply(change);
+        }
+        for (packet, ends) in packets.iter().zip(&ends) {
+            let here = || format!("step {number} ({:?}) of {delta:?}: {packet:?}", step.phase);
+            promised(step.phase, now.judge(packet), next.judge(packet))
+                .map_err(|what| Failure::of("phase", format!("{what} in {}", here())))?;
+            if seen(&now, packet) == seen(&next, packet) {
+                continue;
+            }
+            for cut in 0..=2 * LOOKUPS {
+                let got = torn(&now, &next, packet, cut);
+                if !ends.contains(&got) {
+                    let detail = format!(
+                        "{got:?} after {cut} lookups, but {:?} before and {:?} after, at {}",
+                        ends[0],
+                        ends[1],
+                        here()
+                    );
+                    return Err(Failure::of("intermediate state", detail));
+                }
+            }
+        }
+        now = next;
+    }
+    Ok(())
+}
+
+fn phases_in_order(delta: &Delta) -> Result<(), Failure> {
+    let order = delta.steps.is_sorted_by_key(|step| step.phase);
+    let empty = |phase, changes: usize| changes == 0 && phase != Phase::Revoke;
+    if !order || delta.steps.iter().any(|s| empty(s.phase, s.changes.len())) {
+        let phases: Vec<_> = delta.steps.iter().map(|s| s.phase).collect();
+        return Err(Failure::of("order of phases", format!("{phases:?}")));
+    }
+    Ok(())
+}
+
+/// Established flows must be judged again if one of them is revoked, or may belong to another
+/// endpoint now.
+fn revoked(
+    was: &Prepared<'_>,
+    is: &Prepared<'_>,
+    delta: &Delta,
+    packets: &[Packet],
+    ends: &[[Verdict; 2]],
+) -> Result<(), Failure> {
+    if delta.steps.iter().any(|step| step.phase == Phase::Revoke) {
+        return Ok(());
+    }
+    let closed = ends
+        .iter()
+        .position(|ends| *ends == [Verdict::Allow, Verdict::Deny]);
+    if let Some(index) = closed {
+        let detail = format!("not revoked: {:?}", packets[index]);
+        return Err(Failure::of("revocation", detail));
+    }
+    let handed = was.claims().iter().find(|(address, holder)| {
+        let next = is.claimant(**address);
+        next.is_some_and(|next| next.id != holder.id)
+            && [Some(**holder), next]
+                .into_iter()
+                .flatten()
+                .any(|endpoint| endpoint.interface.is_some())
+    });
+    match handed {
+        Some((address, _)) => Err(Failure::of(
+            "revocation",
+            format!("{address} changed hands without one"),
+        )),
+        None => Ok(()),
+    }
+}
+
+/// What a phase says of itself, of one packet end to end.
+fn promised(phase: Phase, before: Verdict, after: Verdict) -> Result<(), String> {
+    let holds = match phase {
+        Phase::Split | Phase::Revoke | Phase::Merge | Phase::Delete => before == after,
+        Phase::Tighten => after <= before,
+        Phase::Loosen => after >= before,
+    };
+    if holds {
+        Ok(())
+    } else {
+        Err(format!("{before:?} became {after:?}"))
+    }
+}
+
+/// Everything a packet looks up: where it is the same in two tables, so is any mixture of them.
+type Seen<'t> = Vec<(
+    Option<SetId>,
+    IdentityId,
+    Option<ClassId>,
+    Option<PolicySet>,
+    Option<&'t palisade_tables::Program>,
+    bool,
+)>;
+
+fn seen<'t>(tables: &'t Tables, packet: &Packet) -> Seen<'t> {
+    sides(packet)
+        .into_iter()
+        .map(|(point, peer, _)| {
+            let set = tables.points.get(&point).copied();
+            let identity = tables.identity(peer);
+            let class = set.and_then(|set| tables.classes.get(&(set, identity)).copied());
+            let default = set.and_then(|set| tables.sets.get(&set).copied());
+            let chosen = class.or(default.map(|set| set.default));
+            let program = chosen.and_then(|class| tables.programs.get(&class));
+            (
+                set,
+                identity,
+                class,
+                default,
+                program.map(|program| &**program),
+                tables.interfaces.contains(&point.interface),
+            )
+        })
+        .collect()
+}
+
+/// The points that judge a packet, with the peer's address and whether the host's stack made it.
+fn sides(packet: &Packet) -> Vec<(Point, IpAddr, bool)> {
+    let point = |interface: &Option<Str>, address, direction| {
+        interface.clone().map(|interface| Point {
+            interface,
+            address,
+            direction,
+        })
+    };
+    let egress = point(&packet.from, packet.source, Direction::Egress);
+    let ingress = point(&packet.to, packet.destination, Direction::Ingress);
+    let from_host = packet.from.is_none();
+    egress
+        .map(|point| (point, packet.destination, false))
+        .into_iter()
+        .chain(ingress.map(|point| (point, packet.source, from_host)))
+        .collect()
+}
+
+/// What a packet gets whose first `cut` lookups see `now`, and whose others see `next`.
+fn torn(now: &Tables, next: &Tables, packet: &Packet, cut: usize) -> Verdict {
+    let mut verdict = Verdict::Allow;
+    for (side, (point, peer, from_host)) in sides(packet).into_iter().enumerate() {
+        let at = |lookup: usize| {
+            if side * LOOKUPS + lookup < cut {
+                now
+            } else {
+                next
+            }
+        };
+        let tables = at(0);
+        let judged = tables.interfaces.contains(&point.interface)
+            && (!from_host || tables.judge_host_traffic);
+        if judged {
+            let got = tables.points.get(&point).and_then(|set| {
+                let identity = at(1).identity(peer);
+                let class = at(2).classes.get(&(*set, identity)).copied();
+                let class = match class {
+                    Some(class) => class,
+                    None => at(3).sets.get(set)?.default,
+                };
+                let program = at(4).programs.get(&class)?;
+                Some(program.at(packet.protocol, packet.l4).verdict)
+            });
+            verdict = verdict.min(got.unwrap_or(Verdict::Deny));
+        }
+    }
+    verdict
+}

@@ -1,0 +1,218 @@
+//! The oracle against the decision tables, whatever way the engine came to them.
+
+use super::{Failure, moments};
+use crate::generate::{Dice, lowered};
+use palisade_engine::Engine;
+use palisade_model::{Direction, Flow, Origin, Profile, RuleOrigin, State, Str, Update};
+use palisade_oracle::{
+    DecidedBy, HostToEndpoint, Judgement, Options, Prepared, Question, RuleOutcome, RuleSource,
+    Step,
+};
+use palisade_tables::{Credit, Judged, Packet, Tables, Verdict};
+use std::sync::Arc;
+
+/// Every flow by the tables as by the oracle; the same tables by any order, batching, repetition and
+/// reversal of updates; and every moment between two states.
+pub(crate) fn check(dice: &mut Dice, state: &State, flows: &[Flow]) -> Result<(), Failure> {
+    let judge_host_traffic = dice.chance(25);
+    let engine_options = palisade_engine::Options { judge_host_traffic };
+    let options = Options {
+        host_to_endpoint: match judge_host_traffic {
+            true => HostToEndpoint::Policy,
+            false => HostToEndpoint::Allow,
+        },
+    };
+    let mut scratch = Engine::new(engine_options);
+    scratch.apply(state.objects().map(Update::Upsert));
+    let prepared = Prepared::new(state);
+    for (index, flow) in flows.iter().enumerate() {
+        agree(&prepared, &options, scratch.tables(), flow)
+            .map_err(|detail| Failure::at("oracle and tables", index, detail))?;
+    }
+    let case = dice.below(1 << 20) as u64;
+    let detour = lowered::World::generate(case, 0, 0).state;
+    let mut engine = Engine::new(engine_options);
+    let mut written = engine.tables().clone();
+    let mut before = State::default();
+    for batch in lowered::batches(dice, &detour, state) {
+        let delta = engine.apply(batch);
+        moments::check(
+            &before,
+            engine.state(),
+            &written,
+            &delta,
+            engine.tables(),
+            flows,
+        )?;
+        delta.apply_to(&mut written);
+        if written != *engine.tables() {
+            return Err(Failure::of(
+                "delta and tables",
+                format!("the steps of revision {} end elsewhere", delta.revision),
+            ));
+        }
+        before = engine.state().clone();
+    }
+    if before != *state {
+        return Err(Failure::of(
+            "updates and state",
+            "the engine holds other objects",
+        ));
+    }
+    if written.canonical() != scratch.tables().canonical() {
+        return Err(Failure::of(
+            "roundabout and from scratch",
+            difference(&written, scratch.tables()),
+        ));
+    }
+    Ok(())
+}
+
+/// The packet that a flow is on this host: past the interfaces of the endpoints that hold its ends.
+pub(crate) fn packet(prepared: &Prepared<'_>, flow: &Flow) -> Packet {
+    let interface = |address| {
+        let local = prepared.claimant(address).and_then(|e| e.interface.clone());
+        Some(local.unwrap_or_else(|| "eth0".into()))
+    };
+    Packet {
+        from: match flow.origin {
+            Origin::Network => interface(flow.source),
+            Origin::HostStack => None,
+        },
+        to: interface(flow.destination),
+        source: flow.source,
+        destination: flow.destination,
+        protocol: flow.protocol,
+        l4: flow.l4,
+    }
+}
+
+/// Whether the tables judge a flow as the oracle does at every end that is local, and credit the
+/// same rules with it.
+fn agree(
+    prepared: &Prepared<'_>,
+    options: &Options,
+    tables: &Tables,
+    flow: &Flow,
+) -> Result<(), String> {
+    let packet = packet(prepared, flow);
+    let answer = prepared.judge(&Question::from(*flow), options);
+    for direction in Direction::BOTH {
+        let (address, judgement, through) = match direction {
+            Direction::Egress => (flow.source, &answer.egress, &packet.from),
+            Direction::Ingress => (flow.destination, &answer.ingress, &packet.to),
+        };
+        let local = prepared
+            .claimant(address)
+            .is_some_and(|endpoint| endpoint.interface.is_some());
+        if !local || through.is_none() {
+            continue;
+        }
+        let judged = tables.judge_direction(&packet, direction);
+        let allowed = judged.verdict() == Verdict::Allow;
+        if allowed != judgement.verdict.is_allow() {
+            return Err(format!(
+                "{direction}: oracle {} by {:?}, tables {judged:?}: {flow}",
+                judgement.verdict, judgement.decided_by
+            ));
+        }
+        let (wanted, found) = (credits(judgement, direction), credited(tables, &judged));
+        if wanted != found {
+            return Err(format!(
+                "{direction}: oracle credits {wanted:?}, tables {found:?}: {flow}"
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn credited(tables: &Tables, judged: &Judged<'_>) -> Vec<Option<Arc<Credit>>> {
+    match judged {
+        Judged::By(seen) => {
+            let credit = |rule| tables.rules.get(rule).cloned();
+            seen.cell.hits.iter().map(credit).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// What the oracle's narrative says was hit, the deciding one last.
+fn credits(judgement: &Judgement, direction: Direction) -> Vec<Option<Arc<Credit>>> {
+    let of_rule = |source: &RuleSource, origin: &RuleOrigin| match source {
+        RuleSource::Policy(policy) => Credit::Rule {
+            policy: policy.clone(),
+            direction,
+            origin: origin.clone(),
+        },
+        RuleSource::Profile(profile) => Credit::ProfileRule {
+            profile: profile.clone(),
+            direction,
+            origin: origin.clone(),
+        },
+    };
+    let mut all: Vec<Credit> = judgement
+        .steps
+        .iter()
+        .filter_map(|step| match step {
+            Step::Rule {
+                source,
+                origin,
+                outcome: RuleOutcome::Matched,
+                ..
+            } => Some(of_rule(source, origin)),
+            _ => None,
+        })
+        .collect();
+    all.extend(match &judgement.decided_by {
+        DecidedBy::TierDefault { tier, isolating } => Some(Credit::TierDefault {
+            tier: tier.clone(),
+            direction,
+            policies: isolating.clone(),
+        }),
+        DecidedBy::AllowAllProfile => Some(Credit::ProfileRule {
+            profile: Str::from(Profile::ALLOW_ALL),
+            direction,
+            origin: RuleOrigin {
+                index: 0,
+                name: None,
+                line: None,
+            },
+        }),
+        DecidedBy::NoProfileMatch => Some(Credit::NoProfileMatch { direction }),
+        DecidedBy::MissingProfile { profile } => Some(Credit::MissingProfile {
+            profile: profile.clone(),
+            direction,
+        }),
+        DecidedBy::Rule { .. } | DecidedBy::HostOrigin | DecidedBy::NotAnEndpoint => None,
+    });
+    all.into_iter()
+        .map(|credit| Some(Arc::new(credit)))
+        .collect()
+}
+
+fn difference(a: &Tables, b: &Tables) -> String {
+    let (a, b) = (a.canonical(), b.canonical());
+    let mut parts = Vec::new();
+    if a.interfaces != b.interfaces {
+        parts.push(format!(
+            "interfaces {:?} and {:?}",
+            a.interfaces, b.interfaces
+        ));
+    }
+    if a.identities != b.identities {
+        parts.push(format!(
+            "identities {:?} and {:?}",
+            a.identities, b.identities
+        ));
+    }
+    if a.sets != b.sets {
+        parts.push(format!("sets {:?} and {:?}", a.sets, b.sets));
+    }
+    if a.classes != b.classes {
+        parts.push(format!("{} and {} classes", a.classes, b.classes));
+    }
+    if a.credits != b.credits {
+        parts.push(format!("credits {:?} and {:?}", a.credits, b.credits));
+    }
+    parts.join("; ")
+}

@@ -1,0 +1,112 @@
+//! Counts what a run tried, and says whether that was enough.
+
+use crate::generate::kubernetes::Features;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// The least share of cases, in percent, that each feature must have a say in.
+const LEAST_FEATURE: f64 = 1.0;
+/// The least share of cases, in percent, that must be allowed, and denied.
+const LEAST_VERDICT: f64 = 35.0;
+/// From how many cases on shares mean something.
+const ENOUGH: u64 = 1_000;
+
+/// What the cases of one kind of world tried.
+#[derive(Clone, Debug)]
+pub struct Tally {
+    name: &'static str,
+    counts: BTreeMap<&'static str, u64>,
+    /// The number of cases.
+    pub cases: u64,
+    /// How many of them were allowed at both ends.
+    pub allowed: u64,
+}
+
+impl Tally {
+    /// Nothing tried yet, of these features.
+    #[must_use]
+    pub fn new(name: &'static str, features: &[&'static str]) -> Self {
+        Tally {
+            name,
+            counts: features.iter().map(|feature| (*feature, 0)).collect(),
+            cases: 0,
+            allowed: 0,
+        }
+    }
+
+    /// Takes in one case.
+    pub fn add(&mut self, features: Features, allowed: bool) {
+        self.cases += 1;
+        self.allowed += u64::from(allowed);
+        for feature in features {
+            *self.counts.entry(feature).or_default() += 1;
+        }
+    }
+
+    fn share(&self, count: u64) -> f64 {
+        count as f64 * 100.0 / self.cases.max(1) as f64
+    }
+
+    /// What was tried too little, one line each; nothing where there were too few cases to tell.
+    #[must_use]
+    pub fn shortcomings(&self) -> Vec<String> {
+        if self.cases < ENOUGH {
+            return Vec::new();
+        }
+        let mut short: Vec<String> = self
+            .counts
+            .iter()
+            .filter(|(_, count)| self.share(**count) < LEAST_FEATURE)
+            .map(|(feature, count)| {
+                let share = self.share(*count);
+                format!(
+                    "{}: `{feature}` in only {share:.2} % of the cases",
+                    self.name
+                )
+            })
+            .collect();
+        for (what, count) in [
+            ("allowed", self.allowed),
+            ("denied", self.cases - self.allowed),
+        ] {
+            if self.share(count) < LEAST_VERDICT {
+                let share = self.share(count);
+                short.push(format!("{}: only {share:.1} % {what}", self.name));
+            }
+        }
+        short
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}: {} cases", self.name, self.cases)?;
+        for (feature, count) in &self.counts {
+            writeln!(f, "  {:5.1} %  {feature}", self.share(*count))?;
+        }
+        let denied = self.cases - self.allowed;
+        writeln!(f, "  {:5.1} %  allowed", self.share(self.allowed))?;
+        write!(f, "  {:5.1} %  denied", self.share(denied))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let mut tally = Tally::new("worlds", &["often", "never"]);
+        for n in 0..ENOUGH {
+            tally.add(Features::from(["often"]), n % 10 == 0);
+        }
+        assert_eq!(
+            tally.shortcomings(),
+            [
+                "worlds: `never` in only 0.00 % of the cases",
+                "worlds: only 10.0 % allowed"
+            ]
+        );
+        assert!(Tally::new("worlds", &["never"]).shortcomings().is_empty());
+    }
+}
