@@ -8,6 +8,18 @@
 
 extern crate alloc;
 
+mod apply;
 pub mod ast;
+mod config;
+mod fault;
+mod machine;
+mod names;
+mod rule;
+mod skeleton;
 
+pub use apply::{ApplyError, apply};
 pub use ast::*;
+pub use config::Config;
+pub use fault::Fault;
+pub use machine::{Cost, Ct, Frame, Machine, Outcome, Stuck};
+pub use skeleton::{SCHEMA, skeleton};

@@ -1,0 +1,266 @@
+//! What operations do to a ruleset: the kernel's side of a transaction, as far as it shows.
+//!
+//! It refuses what the kernel refuses (a missing or doubled object, an element twice, overlapping
+//! ranges, removing what is in use) and then leaves the ruleset as it was, as the kernel does.
+
+use crate::{Chain, Element, Expr, Key, Op, Rule, Ruleset, Set, Verdict};
+use alloc::collections::BTreeMap;
+use core::fmt;
+use palisade_model::Str;
+
+/// Why the kernel would refuse a step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ApplyError {
+    /// There is no table yet, or there is one already.
+    Table,
+    /// No such chain.
+    NoChain(Str),
+    /// The chain is there already.
+    ChainExists(Str),
+    /// The chain is still jumped to.
+    ChainInUse(Str),
+    /// No such set.
+    NoSet(Str),
+    /// The set is there already.
+    SetExists(Str),
+    /// The set is still looked up.
+    SetInUse(Str),
+    /// No such element.
+    NoElement(Str, Key),
+    /// The element is there already, or overlaps one.
+    ElementExists(Str, Key),
+}
+
+impl fmt::Display for ApplyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ApplyError::Table => f.write_str("the table is there already, or is not there"),
+            ApplyError::NoChain(name) => write!(f, "there is no chain {name}"),
+            ApplyError::ChainExists(name) => write!(f, "the chain {name} is there already"),
+            ApplyError::ChainInUse(name) => write!(f, "the chain {name} is still jumped to"),
+            ApplyError::NoSet(name) => write!(f, "there is no set {name}"),
+            ApplyError::SetExists(name) => write!(f, "the set {name} is there already"),
+            ApplyError::SetInUse(name) => write!(f, "the set {name} is still looked up"),
+            ApplyError::NoElement(set, key) => write!(f, "set {set} has no element {key:?}"),
+            ApplyError::ElementExists(set, key) => {
+                write!(
+                    f,
+                    "set {set} has an element {key:?} already, or one that overlaps"
+                )
+            }
+        }
+    }
+}
+
+impl core::error::Error for ApplyError {}
+
+/// Applies one step to what the kernel holds (`None`: no table), whole or not at all.
+///
+/// # Errors
+///
+/// What the kernel would refuse; `kernel` is then unchanged.
+pub fn apply(kernel: &mut Option<Ruleset>, table: &Str, ops: &[Op]) -> Result<(), ApplyError> {
+    let mut next = kernel.clone();
+    for op in ops {
+        apply_op(&mut next, table, op)?;
+    }
+    if let Some(ruleset) = &next {
+        check_references(ruleset)?;
+    }
+    *kernel = next;
+    Ok(())
+}
+
+fn apply_op(kernel: &mut Option<Ruleset>, table: &Str, op: &Op) -> Result<(), ApplyError> {
+    if let Op::AddTable { comment } = op {
+        if kernel.is_some() {
+            return Err(ApplyError::Table);
+        }
+        let mut ruleset = Ruleset::empty(table.clone());
+        ruleset.comment.clone_from(comment);
+        *kernel = Some(ruleset);
+        return Ok(());
+    }
+    let Some(ruleset) = kernel else {
+        return Err(ApplyError::Table);
+    };
+    match op {
+        Op::DeleteTable => *kernel = None,
+        other => ruleset.change(other)?,
+    }
+    Ok(())
+}
+
+impl Ruleset {
+    fn change(&mut self, op: &Op) -> Result<(), ApplyError> {
+        let chain_of = |chains: &mut BTreeMap<Str, Chain>, name: &Str| -> Result<(), ApplyError> {
+            match chains.contains_key(name) {
+                true => Ok(()),
+                false => Err(ApplyError::NoChain(name.clone())),
+            }
+        };
+        match op {
+            Op::AddTable { .. } | Op::DeleteTable => {}
+            Op::AddSet { set, decl } => {
+                let new = Set {
+                    decl: decl.clone(),
+                    elements: BTreeMap::new(),
+                };
+                if self.sets.insert(set.clone(), new).is_some() {
+                    return Err(ApplyError::SetExists(set.clone()));
+                }
+            }
+            Op::DeleteSet { set } => {
+                if self.sets.remove(set).is_none() {
+                    return Err(ApplyError::NoSet(set.clone()));
+                }
+            }
+            Op::AddChain { chain, base } => {
+                let new = Chain {
+                    base: *base,
+                    rules: [].into(),
+                };
+                if self.chains.insert(chain.clone(), new).is_some() {
+                    return Err(ApplyError::ChainExists(chain.clone()));
+                }
+            }
+            Op::DeleteChain { chain } => {
+                if self.refers_to_chain(chain) {
+                    return Err(ApplyError::ChainInUse(chain.clone()));
+                }
+                if self.chains.remove(chain).is_none() {
+                    return Err(ApplyError::NoChain(chain.clone()));
+                }
+            }
+            Op::AddRule { chain, rule } => {
+                chain_of(&mut self.chains, chain)?;
+                if let Some(chain) = self.chains.get_mut(chain) {
+                    chain.rules.push(rule.clone());
+                }
+            }
+            Op::FlushChain { chain } => {
+                chain_of(&mut self.chains, chain)?;
+                if let Some(chain) = self.chains.get_mut(chain) {
+                    chain.rules.clear();
+                }
+            }
+            Op::AddElement { set, key, element } => self.add(set, key, element)?,
+            Op::DeleteElement { set, key } => {
+                let of = self.sets.get_mut(set);
+                let of = of.ok_or_else(|| ApplyError::NoSet(set.clone()))?;
+                if of.elements.remove(key).is_none() {
+                    return Err(ApplyError::NoElement(set.clone(), key.clone()));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, name: &Str, key: &Key, element: &Element) -> Result<(), ApplyError> {
+        let set = self.sets.get_mut(name);
+        let set = set.ok_or_else(|| ApplyError::NoSet(name.clone()))?;
+        if set.elements.contains_key(key) || set.overlaps(key) {
+            return Err(ApplyError::ElementExists(name.clone(), key.clone()));
+        }
+        set.elements.insert(key.clone(), element.clone());
+        Ok(())
+    }
+
+    /// Whether a rule or an element goes to the chain.
+    fn refers_to_chain(&self, chain: &Str) -> bool {
+        let to = |verdict: &Verdict| verdict.chain() == Some(chain);
+        let rules = self.chains.values().flat_map(|c| &c.rules);
+        let mut exprs = rules.flat_map(|rule: &Rule| &rule.exprs);
+        let mut elements = self.sets.values().flat_map(|s| s.elements.values());
+        exprs.any(|expr| matches!(expr, Expr::Verdict(v) if to(v)))
+            || elements.any(|e| matches!(&e.data, Some(crate::Datum::Verdict(v)) if to(v)))
+    }
+}
+
+/// After a batch every object that is referred to must be there.
+fn check_references(ruleset: &Ruleset) -> Result<(), ApplyError> {
+    let verdict = |verdict: &Verdict| match verdict.chain() {
+        Some(chain) if !ruleset.chains.contains_key(chain) => {
+            Err(ApplyError::ChainInUse(chain.clone()))
+        }
+        _ => Ok(()),
+    };
+    for expr in ruleset
+        .chains
+        .values()
+        .flat_map(|c| &c.rules)
+        .flat_map(|rule| &rule.exprs)
+    {
+        match expr {
+            Expr::Verdict(v) => verdict(v)?,
+            Expr::Lookup { set, .. } if !ruleset.sets.contains_key(set) => {
+                return Err(ApplyError::SetInUse(set.clone()));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+impl Set {
+    /// Whether a range overlaps one that is there (in every field, where there are several).
+    pub(crate) fn overlaps(&self, key: &Key) -> bool {
+        let Key::Range(first, last) = key else {
+            return false;
+        };
+        if let [_] = self.decl.key.as_slice() {
+            // Sorted by the first value, so only the neighbours can overlap.
+            let before = self.elements.range(..key).next_back();
+            let after = self.elements.range(key..).next();
+            return before.is_some_and(|(k, _)| matches!(k, Key::Range(_, end) if end >= first))
+                || after.is_some_and(|(k, _)| matches!(k, Key::Range(start, _) if start <= last));
+        }
+        self.elements.keys().any(|other| match other {
+            Key::Range(a, b) => self.decl.fields().all(|(at, len)| {
+                a[at..at + len] <= last[at..at + len] && first[at..at + len] <= b[at..at + len]
+            }),
+            _ => false,
+        })
+    }
+
+    /// The element that a key finds.
+    pub fn find(&self, key: &[u8]) -> Option<(&Key, &Element)> {
+        if !self.decl.interval {
+            let key = Key::Exact(key.into());
+            return self
+                .elements
+                .get_key_value(&key)
+                .or_else(|| self.elements.get_key_value(&Key::CatchAll));
+        }
+        let inside = |(a, b): (&[u8], &[u8])| {
+            self.decl.fields().all(|(at, len)| {
+                let field = &key[at..at + len];
+                a[at..at + len] <= *field && *field <= b[at..at + len]
+            })
+        };
+        let hit = if let [_] = self.decl.key.as_slice() {
+            let top = Key::Range(key.into(), [0xff; 16].into());
+            self.elements.range(..=top).next_back()
+        } else {
+            None
+        };
+        let holds = |k: &Key| matches!(k, Key::Range(a, b) if inside((a, b)));
+        match self.decl.key.as_slice() {
+            [_] => hit.filter(|(k, _)| holds(k)),
+            _ => self.elements.iter().find(|(k, _)| holds(k)),
+        }
+        .or_else(|| self.elements.get_key_value(&Key::CatchAll))
+    }
+}
+
+impl crate::SetDecl {
+    /// Offset and length of each field in a key.
+    pub(crate) fn fields(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
+        let mut at = 0;
+        self.key.iter().map(move |field| {
+            let start = at;
+            at += field.padded();
+            (start, field.len())
+        })
+    }
+}

@@ -1,0 +1,162 @@
+//! The names and declarations of the layout's sets and maps, and the bytes of their keys.
+//!
+//! Every name begins with `p_`, so none collides with a word of nft's language.
+
+use crate::{Bytes, Data, Field, Key, SetDecl};
+use alloc::vec::Vec;
+use core::net::IpAddr;
+use palisade_model::{Direction, Family};
+
+pub(crate) const IF_OURS: &str = "p_if_ours";
+pub(crate) const CLASS: &str = "p_class";
+pub(crate) const PAIR: &str = "p_pair";
+pub(crate) const PORT: &str = "p_port";
+pub(crate) const PORT_RANGE: &str = "p_portr";
+pub(crate) const ICMP: &str = "p_icmp";
+pub(crate) const ICMP_RANGE: &str = "p_icmpr";
+pub(crate) const PROTO: &str = "p_proto";
+pub(crate) const ANY: &str = "p_any";
+pub(crate) const VERDICT: &str = "p_verdict";
+pub(crate) const LIVE: &str = "p_live";
+pub(crate) const PENDING: &str = "p_pending";
+pub(crate) const L4_PORTS: &str = "p_l4_ports";
+pub(crate) const L4_ICMP: &str = "p_l4_icmp";
+pub(crate) const ICMP_REQUEST: &str = "p_icmp_request";
+pub(crate) const ND_IN: &str = "p_nd_in";
+pub(crate) const ND_OUT: &str = "p_nd_out";
+pub(crate) const GENERATION: &str = "p_generation";
+/// What the names of the chains that test source ports begin with.
+pub(crate) const RESIDUE: &str = "p_res_";
+
+/// The maps that hold the elements of classes, each of which counts.
+pub(crate) const COUNTED: [&str; 6] = [PORT, PORT_RANGE, ICMP, ICMP_RANGE, PROTO, ANY];
+
+/// Value of a class element: denied.
+pub(crate) const DENY: u32 = 1;
+/// Value of a class element: allowed. Greater values are the numbers of residues.
+pub(crate) const ALLOW: u32 = 2;
+
+/// The map of points: own interface and address → policy set.
+pub(crate) fn points(family: Family, direction: Direction) -> &'static str {
+    match (family, direction) {
+        (Family::V4, Direction::Egress) => "p_pt4_e",
+        (Family::V4, Direction::Ingress) => "p_pt4_i",
+        (Family::V6, Direction::Egress) => "p_pt6_e",
+        (Family::V6, Direction::Ingress) => "p_pt6_i",
+    }
+}
+
+/// The map of single addresses → identity.
+pub(crate) fn hosts(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "p_id4",
+        Family::V6 => "p_id6",
+    }
+}
+
+/// The map of address ranges → identity.
+pub(crate) fn nets(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "p_net4",
+        Family::V6 => "p_net6",
+    }
+}
+
+/// Every set of the layout with its declaration.
+pub(crate) fn declarations() -> Vec<(&'static str, SetDecl)> {
+    use Field::{IcmpCode, IcmpType, IfName, Ipv4, Ipv6, Mark, Port, Proto};
+    let value = |field| Some(Data::Value(field));
+    let plain = |key: &[Field], data| SetDecl {
+        key: key.into(),
+        data,
+        interval: false,
+        counter: false,
+        size: None,
+        unknown: None,
+    };
+    let ranges = |decl: SetDecl| SetDecl {
+        interval: true,
+        ..decl
+    };
+    let counted = |decl: SetDecl| SetDecl {
+        counter: true,
+        ..decl
+    };
+    let small = |decl: SetDecl| SetDecl {
+        size: Some(16),
+        ..decl
+    };
+    let mark = value(Mark);
+    let mut out = Vec::new();
+    out.push((IF_OURS, plain(&[IfName], None)));
+    for (family, address) in [(Family::V4, Ipv4), (Family::V6, Ipv6)] {
+        for direction in Direction::BOTH {
+            out.push((points(family, direction), plain(&[IfName, address], mark)));
+        }
+        out.push((hosts(family), plain(&[address], mark)));
+        out.push((nets(family), ranges(plain(&[address], mark))));
+    }
+    let port = counted(plain(&[Mark, Proto, Port], mark));
+    let icmp = counted(plain(&[Mark, Proto, IcmpType, IcmpCode], mark));
+    out.push((CLASS, plain(&[Mark, Mark], mark)));
+    out.push((PAIR, plain(&[Mark, Mark], mark)));
+    out.push((PORT, port.clone()));
+    out.push((PORT_RANGE, ranges(port)));
+    out.push((ICMP, icmp.clone()));
+    out.push((ICMP_RANGE, ranges(icmp)));
+    out.push((PROTO, counted(plain(&[Mark, Mark, Mark, Proto], mark))));
+    out.push((ANY, counted(plain(&[Mark, Mark, Mark, Mark], mark))));
+    out.push((
+        VERDICT,
+        plain(&[Mark, Mark, Mark, Mark], Some(Data::Verdict)),
+    ));
+    out.push((LIVE, small(plain(&[Mark], None))));
+    out.push((PENDING, small(plain(&[Mark], None))));
+    out.push((L4_PORTS, small(plain(&[Proto], None))));
+    out.push((L4_ICMP, small(plain(&[Proto], None))));
+    out.push((ICMP_REQUEST, plain(&[Proto, IcmpType], value(IcmpType))));
+    out.push((ND_IN, small(plain(&[IcmpType], None))));
+    out.push((ND_OUT, small(plain(&[IcmpType], None))));
+    out
+}
+
+/// An interface name as the kernel compares it; what does not fit is cut off.
+pub(crate) fn ifname(name: &str) -> Bytes {
+    let mut out = [0u8; 16];
+    for (to, from) in out.iter_mut().zip(name.bytes().take(15)) {
+        *to = from;
+    }
+    out.into()
+}
+
+pub(crate) fn address(address: IpAddr) -> Bytes {
+    match address {
+        IpAddr::V4(a) => a.octets().into(),
+        IpAddr::V6(a) => a.octets().into(),
+    }
+}
+
+/// A number of type mark: host order.
+pub(crate) fn mark(number: u32) -> Bytes {
+    number.to_ne_bytes().into()
+}
+
+/// The number in bytes of type mark.
+pub(crate) fn number(bytes: &[u8]) -> Option<u32> {
+    Some(u32::from_ne_bytes(bytes.try_into().ok()?))
+}
+
+/// A key of several fields, each padded to four bytes.
+pub(crate) fn concat(fields: &[&[u8]]) -> Bytes {
+    let mut out = Vec::with_capacity(fields.iter().map(|f| f.len().div_ceil(4) * 4).sum());
+    for field in fields {
+        out.extend_from_slice(field);
+        out.resize(out.len().div_ceil(4) * 4, 0);
+    }
+    out.into()
+}
+
+/// The key of several numbers.
+pub(crate) fn marks(numbers: &[u32]) -> Key {
+    Key::Exact(numbers.iter().flat_map(|n| n.to_ne_bytes()).collect())
+}

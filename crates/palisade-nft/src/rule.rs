@@ -1,0 +1,162 @@
+//! Building rules, a line of expressions at a time.
+
+use crate::names::ifname;
+use crate::{Base, Chain, CmpOp, Count, CtKey, Expr, LookupTo, MetaKey, PayloadBase, Reg};
+use crate::{Rule, Verdict};
+use alloc::vec::Vec;
+use palisade_model::{Family, Str};
+
+/// A rule being built: each method appends one or two expressions.
+#[derive(Default)]
+pub(crate) struct Line(Vec<Expr>);
+
+impl Line {
+    pub(crate) fn new() -> Self {
+        Line::default()
+    }
+
+    pub(crate) fn push(mut self, expr: Expr) -> Self {
+        self.0.push(expr);
+        self
+    }
+
+    pub(crate) fn meta(self, key: MetaKey, to: u8) -> Self {
+        self.push(Expr::Meta { key, dreg: Reg(to) })
+    }
+
+    pub(crate) fn payload(self, base: PayloadBase, offset: u32, len: u32, to: u8) -> Self {
+        let dreg = Reg(to);
+        self.push(Expr::Payload {
+            base,
+            offset,
+            len,
+            dreg,
+        })
+    }
+
+    pub(crate) fn ct(self, key: CtKey, to: u8) -> Self {
+        self.push(Expr::CtLoad { key, dreg: Reg(to) })
+    }
+
+    pub(crate) fn bitwise(self, at: u8, mask: &[u8], xor: &[u8]) -> Self {
+        self.push(Expr::Bitwise {
+            sreg: Reg(at),
+            dreg: Reg(at),
+            mask: mask.into(),
+            xor: xor.into(),
+        })
+    }
+
+    pub(crate) fn cmp(self, from: u8, op: CmpOp, value: &[u8]) -> Self {
+        let (sreg, value) = (Reg(from), value.into());
+        self.push(Expr::Cmp { sreg, op, value })
+    }
+
+    fn lookup(self, set: &str, from: u8, to: LookupTo) -> Self {
+        let (set, sreg) = (set.into(), Reg(from));
+        self.push(Expr::Lookup { set, sreg, to })
+    }
+
+    /// Goes on only if the key is in the set.
+    pub(crate) fn within(self, set: &str, from: u8) -> Self {
+        self.lookup(set, from, LookupTo::Member)
+    }
+
+    /// Goes on only if the key is not in the set.
+    pub(crate) fn without(self, set: &str, from: u8) -> Self {
+        self.lookup(set, from, LookupTo::NotMember)
+    }
+
+    /// Loads what the map has for the key.
+    pub(crate) fn map(self, set: &str, from: u8, to: u8) -> Self {
+        self.lookup(set, from, LookupTo::Register(Reg(to)))
+    }
+
+    pub(crate) fn immediate(self, to: u8, value: &[u8]) -> Self {
+        let (dreg, value) = (Reg(to), value.into());
+        self.push(Expr::Immediate { dreg, value })
+    }
+
+    pub(crate) fn count(self) -> Self {
+        self.push(Expr::Counter(Count::default()))
+    }
+
+    /// Goes on only for packets of this family.
+    pub(crate) fn family(self, family: Family) -> Self {
+        let number = match family {
+            Family::V4 => 2,
+            Family::V6 => 10,
+        };
+        self.meta(MetaKey::NfProto, 0).cmp(0, CmpOp::Eq, &[number])
+    }
+
+    /// Goes on only if the connection's state is one of these.
+    pub(crate) fn state(self, states: u32) -> Self {
+        self.ct(CtKey::State, 0)
+            .bitwise(0, &states.to_ne_bytes(), &[0; 4])
+            .cmp(0, CmpOp::Neq, &[0; 4])
+    }
+
+    /// Goes on only for packets in the reply direction of their connection.
+    pub(crate) fn reply(self) -> Self {
+        self.ct(CtKey::Direction, 0).cmp(0, CmpOp::Eq, &[1])
+    }
+
+    /// Goes on only if the interface is one of ours.
+    pub(crate) fn ours(self, key: MetaKey) -> Self {
+        self.meta(key, 0).within(crate::names::IF_OURS, 0)
+    }
+
+    /// Goes on only if the interface's name begins so.
+    pub(crate) fn prefix(self, key: MetaKey, prefix: &str) -> Self {
+        let name = ifname(prefix);
+        let len = prefix.len().min(15);
+        self.meta(key, 0).cmp(0, CmpOp::Eq, &name[..len])
+    }
+
+    pub(crate) fn verdict(self, verdict: Verdict) -> Rule {
+        let mut exprs = self.0;
+        exprs.push(Expr::Verdict(verdict));
+        Rule {
+            exprs,
+            comment: None,
+        }
+    }
+
+    pub(crate) fn goto(self, chain: &str) -> Rule {
+        self.verdict(Verdict::Goto(chain.into()))
+    }
+
+    pub(crate) fn jump(self, chain: &str) -> Rule {
+        self.verdict(Verdict::Jump(chain.into()))
+    }
+
+    /// Ends with the verdict that a map has for the key.
+    pub(crate) fn vmap(self, set: &str, from: u8) -> Rule {
+        let exprs = self.lookup(set, from, LookupTo::Verdict).0;
+        Rule {
+            exprs,
+            comment: None,
+        }
+    }
+
+    /// Ends without a verdict.
+    pub(crate) fn end(self) -> Rule {
+        Rule {
+            exprs: self.0,
+            comment: None,
+        }
+    }
+}
+
+/// A counted drop, with what it means.
+pub(crate) fn drop_counted(line: Line, meaning: &str) -> Rule {
+    let mut rule = line.count().verdict(Verdict::Drop);
+    rule.comment = Some(meaning.into());
+    rule
+}
+
+/// A named chain.
+pub(crate) fn chain(name: &str, base: Option<Base>, rules: Vec<Rule>) -> (Str, Chain) {
+    (name.into(), Chain { base, rules })
+}

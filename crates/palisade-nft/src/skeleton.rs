@@ -1,0 +1,530 @@
+//! The fixed part of the table: chains and rules that never change while the agent runs (but for the
+//! one rule that writes the generation), the empty maps, and their constant elements.
+//!
+//! Packets that neither arrive nor leave by an interface of ours pass after a lookup or two, and are
+//! never dropped. A packet of ours is judged by its egress and its ingress side. One judgement is
+//! *one rule*: point → policy set, peer → identity, class, the class's entry for the packet, verdict.
+//! No lookup in it can miss once point and peer are known, since each map has a catch-all element.
+//! So nothing is looked up twice, and a table that changes between two rules can never give a packet
+//! a mixture of old and new.
+
+use crate::names::{self, ANY, CLASS, ICMP, ICMP_RANGE, ICMP_REQUEST, L4_ICMP, L4_PORTS, LIVE};
+use crate::names::{GENERATION, ND_IN, ND_OUT, PAIR, PENDING, PORT, PORT_RANGE, PROTO, VERDICT};
+use crate::names::{concat, mark, marks};
+use crate::rule::{Line, chain, drop_counted};
+use crate::{Base, Chain, CmpOp, Config, CtKey, Datum, Element, Fault, Hook, Key, MetaKey};
+use crate::{PayloadBase, Policy, Rule, Ruleset, Set, Verdict, ct_state};
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+use palisade_model::{Direction, Family, Protocol, Str};
+use palisade_tables::Verdict as Judgement;
+
+/// What the comment of the table says. It changes whenever the skeleton's meaning does.
+pub const SCHEMA: &str = "palisade layout 1";
+
+/// Which way a packet runs, compared with the first packet of its flow.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Orientation {
+    Original,
+    Reply,
+}
+
+/// The table without endpoints: everything that depends on the configuration alone, and the
+/// generation that established flows are marked with.
+pub fn skeleton(config: &Config, generation: u32) -> Ruleset {
+    let mut ruleset = Ruleset::empty(config.table.clone());
+    ruleset.comment = Some(SCHEMA.into());
+    for (name, decl) in names::declarations() {
+        let elements = BTreeMap::new();
+        ruleset.sets.insert(name.into(), Set { decl, elements });
+    }
+    for (set, key, element) in constants(config, generation) {
+        if let Some(set) = ruleset.sets.get_mut(set) {
+            set.elements.insert(key, element);
+        }
+    }
+    let mut chains = base_chains(config);
+    chains.extend(flow_chains(config, generation));
+    for direction in Direction::BOTH {
+        for orientation in [Orientation::Original, Orientation::Reply] {
+            for family in Family::BOTH {
+                chains.extend(judge_chains(direction, orientation, family));
+            }
+        }
+    }
+    ruleset.chains = chains.into_iter().collect();
+    ruleset
+}
+
+/// The rule that marks a flow with the generation, keeping the bits that are not ours.
+pub(crate) fn generation_rule(config: &Config, generation: u32) -> Rule {
+    Line::new()
+        .ct(CtKey::Mark, 0)
+        .bitwise(
+            0,
+            &(!config.ct_mark_mask).to_ne_bytes(),
+            &config.mark(generation).to_ne_bytes(),
+        )
+        .push(crate::Expr::CtSet {
+            key: CtKey::Mark,
+            sreg: crate::Reg(0),
+        })
+        .end()
+}
+
+/// The generation that [`generation_rule`] writes, if the rule is one.
+pub(crate) fn generation_of(config: &Config, rule: &Rule) -> Option<u32> {
+    let crate::Expr::Bitwise { xor, .. } = rule.exprs.get(1)? else {
+        return None;
+    };
+    let generation = config.generation(names::number(xor)?);
+    (*rule == generation_rule(config, generation)).then_some(generation)
+}
+
+/// The elements that are always there.
+fn constants(config: &Config, generation: u32) -> Vec<(&'static str, Key, Element)> {
+    let member = |bytes: &[u8]| (Key::Exact(bytes.into()), Element::default());
+    let value = |number: u32| Element {
+        data: Some(Datum::Value(mark(number))),
+        ..Element::default()
+    };
+    let counted = |number: u32| Element {
+        counter: Some(crate::Count::default()),
+        ..value(number)
+    };
+    let mut out = Vec::new();
+    for family in Family::BOTH {
+        out.push((names::nets(family), Key::CatchAll, value(0)));
+    }
+    out.push((CLASS, Key::CatchAll, value(0)));
+    for map in names::COUNTED {
+        out.push((map, Key::CatchAll, counted(0)));
+    }
+    for place in 0..4 {
+        for judgement in [Judgement::Deny, Judgement::Allow] {
+            out.push(verdict_element(place, judgement_code(judgement), None));
+        }
+    }
+    let mut set = |name: &'static str, members: &[u8]| {
+        for one in members {
+            let (key, element) = member(&[*one]);
+            out.push((name, key, element));
+        }
+    };
+    set(L4_PORTS, &Protocol::WITH_PORTS.map(|protocol| protocol.0));
+    set(L4_ICMP, &[Protocol::ICMP.0, Protocol::ICMPV6.0]);
+    // MLD queries, reports and done; router solicitation; neighbour solicitation and advertisement.
+    // What only a router sends (advertisements, redirects) is free for this host alone.
+    set(ND_IN, &[130, 131, 132, 133, 135, 136, 143]);
+    set(ND_OUT, &[130, 131, 132, 133, 134, 135, 136, 137, 143]);
+    let live = config.mark(generation);
+    out.push((LIVE, Key::Exact(mark(live)), Element::default()));
+    // The pairs that connection tracking knows as request and reply.
+    let pairs = [
+        (1, 0, 8),
+        (1, 14, 13),
+        (1, 16, 15),
+        (1, 18, 17),
+        (58, 129, 128),
+        (58, 140, 139),
+    ];
+    for (protocol, reply, request) in pairs {
+        let request = if Fault::ReplyNotTranslated.is_on() {
+            reply
+        } else {
+            request
+        };
+        let element = Element {
+            data: Some(Datum::Value([request].into())),
+            ..Element::default()
+        };
+        let key = Key::Exact(concat(&[&[protocol], &[reply]]));
+        out.push((ICMP_REQUEST, key, element));
+    }
+    out
+}
+
+/// The code of a verdict in the maps of classes.
+pub(crate) fn judgement_code(judgement: Judgement) -> u32 {
+    match judgement {
+        Judgement::Deny => names::DENY,
+        Judgement::Allow => names::ALLOW,
+    }
+}
+
+/// The element that turns a code found in one of the four places (port range, port or ICMP entry,
+/// program default, protocol default) into a verdict; of a residue, the chain that goes on.
+pub(crate) fn verdict_element(
+    place: usize,
+    code: u32,
+    residue: Option<&Str>,
+) -> (&'static str, Key, Element) {
+    let mut codes = [0; 4];
+    codes[place] = code;
+    let verdict = match residue {
+        Some(chain) => Verdict::Goto(chain.clone()),
+        None if code == names::ALLOW => Verdict::Return,
+        None => Verdict::Drop,
+    };
+    let element = Element {
+        data: Some(Datum::Verdict(verdict)),
+        ..Element::default()
+    };
+    (VERDICT, marks(&codes), element)
+}
+
+fn base(hook: Hook, priority: i32) -> Option<Base> {
+    Some(Base {
+        hook,
+        priority,
+        policy: Policy::Accept,
+        filter: true,
+    })
+}
+
+/// The chains that the kernel calls.
+fn base_chains(config: &Config) -> Vec<(Str, Chain)> {
+    use MetaKey::{IifName, OifName};
+    let prefix = &*config.interface_prefix;
+    let fast = || {
+        Line::new()
+            .state(ct_state::ESTABLISHED | ct_state::NEW)
+            .ct(CtKey::Mark, 0)
+            .bitwise(0, &config.ct_mark_mask.to_ne_bytes(), &[0; 4])
+            .within(LIVE, 0)
+            .verdict(Verdict::Accept)
+    };
+    let unknown = |key| {
+        let line = Line::new().prefix(key, prefix);
+        let line = line.meta(key, 0).without(names::IF_OURS, 0);
+        drop_counted(line, "unknown interface")
+    };
+    let nd = |key, types| {
+        Line::new()
+            .family(Family::V6)
+            .meta(MetaKey::L4Proto, 0)
+            .cmp(0, CmpOp::Eq, &[Protocol::ICMPV6.0])
+            .payload(PayloadBase::Transport, 0, 1, 0)
+            .within(types, 0)
+            .ours(key)
+            .verdict(Verdict::Accept)
+    };
+    let ours = |key| Line::new().ours(key);
+    let host = config.judge_host_traffic != Fault::HostTrafficJudged.is_on();
+    let open = Fault::UnknownInterfaceOpen.is_on();
+    let closed = |mut rules: Vec<Rule>, keys: &[MetaKey]| {
+        if !open {
+            for key in keys {
+                rules.push(unknown(*key));
+            }
+        }
+        rules
+    };
+
+    let mut raw = closed(Vec::new(), &[IifName]);
+    if !Fault::SpoofCheckSkipped.is_on() {
+        raw.push(ours(IifName).goto("p_source"));
+    }
+    let mut forward = closed(vec![fast()], &[IifName, OifName]);
+    forward.push(ours(IifName).goto("p_flow"));
+    forward.push(ours(OifName).goto("p_flow"));
+    let mut input = closed(vec![fast(), nd(IifName, ND_IN)], &[IifName]);
+    input.push(ours(IifName).goto("p_input_ours"));
+    let judged: &[MetaKey] = if host { &[OifName] } else { &[] };
+    let mut output = closed(vec![fast(), nd(OifName, ND_OUT)], judged);
+    output.push(ours(OifName).goto("p_output_ours"));
+
+    let reply = |state| Line::new().state(state).reply();
+    let (input_ours, output_ours) = if host {
+        let judge = || vec![Line::new().goto("p_flow")];
+        (judge(), judge())
+    } else {
+        // What this host's own stack makes is allowed, and so are the answers to it; but what it
+        // answers to an endpoint goes by the endpoint's egress.
+        let input = vec![
+            reply(ct_state::ESTABLISHED).goto("p_mark"),
+            reply(ct_state::RELATED).verdict(Verdict::Accept),
+            Line::new().goto("p_flow"),
+        ];
+        let output = vec![
+            reply(ct_state::ESTABLISHED).goto("p_flow"),
+            Line::new()
+                .state(ct_state::NEW | ct_state::ESTABLISHED)
+                .goto("p_mark"),
+            Line::new().verdict(Verdict::Accept),
+        ];
+        (input, output)
+    };
+    vec![
+        chain("p_raw", base(Hook::Prerouting, -300), raw),
+        chain("p_source", None, source_rules()),
+        chain("p_forward", base(Hook::Forward, 0), forward),
+        chain("p_input", base(Hook::Input, 0), input),
+        chain("p_output", base(Hook::Output, 0), output),
+        chain("p_input_ours", None, input_ours),
+        chain("p_output_ours", None, output_ours),
+    ]
+}
+
+/// Anti-spoofing: an endpoint sends from its own addresses, or neighbour discovery from a link-local
+/// or no address.
+fn source_rules() -> Vec<Rule> {
+    let own = |family| {
+        let (offset, len) = address_at(family, false);
+        Line::new()
+            .family(family)
+            .meta(MetaKey::IifName, 0)
+            .payload(PayloadBase::Network, offset, len, 4)
+            .map(names::points(family, Direction::Egress), 0, 8)
+            .verdict(Verdict::Accept)
+    };
+    let on_link = |mask: [u8; 16], source: [u8; 16]| {
+        Line::new()
+            .family(Family::V6)
+            .meta(MetaKey::L4Proto, 0)
+            .cmp(0, CmpOp::Eq, &[Protocol::ICMPV6.0])
+            .payload(PayloadBase::Transport, 0, 1, 0)
+            .within(ND_IN, 0)
+            .payload(PayloadBase::Network, 8, 16, 0)
+            .bitwise(0, &mask, &[0; 16])
+            .cmp(0, CmpOp::Eq, &source)
+            .verdict(Verdict::Accept)
+    };
+    let mut link_local = ([0; 16], [0; 16]);
+    link_local.0[..2].copy_from_slice(&[0xff, 0xc0]);
+    link_local.1[..2].copy_from_slice(&[0xfe, 0x80]);
+    vec![
+        own(Family::V4),
+        own(Family::V6),
+        on_link(link_local.0, link_local.1),
+        on_link([0xff; 16], [0; 16]),
+        drop_counted(Line::new(), "spoofed source"),
+    ]
+}
+
+/// The chains that tell the directions of a flow apart, and what comes after both judgements.
+fn flow_chains(config: &Config, generation: u32) -> Vec<(Str, Chain)> {
+    use Family::V4;
+    let mut flow = vec![
+        Line::new()
+            .state(ct_state::INVALID | ct_state::RELATED)
+            .goto("p_odd"),
+        Line::new().reply().family(V4).goto("p_r4"),
+        Line::new().reply().goto("p_r6"),
+        Line::new().family(V4).goto("p_o4"),
+        Line::new().goto("p_o6"),
+    ];
+    if Fault::InvalidAccepted.is_on() {
+        let accept = Line::new().state(ct_state::INVALID);
+        flow.insert(0, accept.verdict(Verdict::Accept));
+    }
+    let icmp = || Line::new().meta(MetaKey::L4Proto, 0).within(L4_ICMP, 0);
+    let related = || Line::new().state(ct_state::RELATED);
+    // An ICMP error carries the connection of the flow that it is about: it passes with that flow.
+    // Otherwise it is judged as a flow of its own, and never writes the other's mark. What a
+    // connection helper expects is no error, and judged as any new flow.
+    let live = if Fault::RelatedAccepted.is_on() {
+        icmp().verdict(Verdict::Accept)
+    } else {
+        icmp()
+            .ct(CtKey::Mark, 0)
+            .bitwise(0, &config.ct_mark_mask.to_ne_bytes(), &[0; 4])
+            .within(LIVE, 0)
+            .verdict(Verdict::Accept)
+    };
+    let odd = vec![
+        live,
+        icmp().family(V4).goto("p_x4"),
+        icmp().goto("p_x6"),
+        related().family(V4).goto("p_o4"),
+        related().goto("p_o6"),
+        drop_counted(Line::new(), "invalid"),
+    ];
+    let mut mark = Vec::new();
+    if !config.sctp_tracked {
+        mark.push(
+            Line::new()
+                .meta(MetaKey::L4Proto, 0)
+                .cmp(0, CmpOp::Eq, &[Protocol::SCTP.0])
+                .verdict(Verdict::Accept),
+        );
+    }
+    mark.push(Line::new().jump(GENERATION));
+    mark.push(Line::new().verdict(Verdict::Accept));
+    let mut chains = vec![
+        chain("p_flow", None, flow),
+        chain("p_odd", None, odd),
+        chain("p_mark", None, mark),
+        chain(GENERATION, None, vec![generation_rule(config, generation)]),
+    ];
+    for family in Family::BOTH {
+        let digit = digit(family);
+        for (letter, orientation) in [
+            ('o', Orientation::Original),
+            ('r', Orientation::Reply),
+            ('x', Orientation::Original),
+        ] {
+            let side = |direction| {
+                Line::new()
+                    .ours(own_interface(direction, orientation))
+                    .jump(&judge_name(direction, orientation, family))
+            };
+            let end = match letter {
+                'x' => Line::new().verdict(Verdict::Accept),
+                _ => Line::new().goto("p_mark"),
+            };
+            let rules = vec![side(Direction::Egress), side(Direction::Ingress), end];
+            chains.push(chain(&format!("p_{letter}{digit}"), None, rules));
+        }
+    }
+    chains
+}
+
+fn digit(family: Family) -> char {
+    match family {
+        Family::V4 => '4',
+        Family::V6 => '6',
+    }
+}
+
+fn judge_name(direction: Direction, orientation: Orientation, family: Family) -> String {
+    let d = match direction {
+        Direction::Egress => 'e',
+        Direction::Ingress => 'i',
+    };
+    let o = match orientation {
+        Orientation::Original => 'o',
+        Orientation::Reply => 'r',
+    };
+    format!("p_judge_{d}{o}{}", digit(family))
+}
+
+/// Whether the judged endpoint is the packet's source.
+fn owns_source(direction: Direction, orientation: Orientation) -> bool {
+    (direction == Direction::Egress) == (orientation == Orientation::Original)
+}
+
+fn own_interface(direction: Direction, orientation: Orientation) -> MetaKey {
+    if owns_source(direction, orientation) {
+        MetaKey::IifName
+    } else {
+        MetaKey::OifName
+    }
+}
+
+/// Offset and length of an address in the network header.
+fn address_at(family: Family, destination: bool) -> (u32, u32) {
+    match family {
+        Family::V4 => (12 + 4 * u32::from(destination), 4),
+        Family::V6 => (8 + 16 * u32::from(destination), 16),
+    }
+}
+
+/// What a judgement looks at beyond the protocol.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Header {
+    Ports,
+    Icmp,
+    Other,
+}
+
+/// The chains that judge one side: the head tells headers apart, and for each there is one rule for
+/// peers that are known by their address and one for all others.
+fn judge_chains(
+    direction: Direction,
+    orientation: Orientation,
+    family: Family,
+) -> Vec<(Str, Chain)> {
+    let head = judge_name(direction, orientation, family);
+    let protocol = || Line::new().meta(MetaKey::L4Proto, 0);
+    let (ports, icmp, other) = (
+        format!("{head}_p"),
+        format!("{head}_t"),
+        format!("{head}_x"),
+    );
+    let mut chains = vec![chain(
+        &head,
+        None,
+        vec![
+            protocol().within(L4_PORTS, 0).goto(&ports),
+            protocol().within(L4_ICMP, 0).goto(&icmp),
+            Line::new().goto(&other),
+        ],
+    )];
+    for (name, header) in [
+        (ports, Header::Ports),
+        (icmp, Header::Icmp),
+        (other, Header::Other),
+    ] {
+        let rule = |ids| judgement(direction, orientation, family, header, ids);
+        let mut rules = vec![
+            rule(names::hosts(family)),
+            rule(names::nets(family)),
+            drop_counted(Line::new(), "no point"),
+        ];
+        if Fault::ExactFallsToNet.is_on() {
+            rules.remove(0);
+        }
+        chains.push(chain(&name, None, rules));
+    }
+    chains
+}
+
+/// One judgement in one rule. Registers: identity in 9, set in 8, then class in 2, protocol in 3,
+/// ports or ICMP in 4 and 5; and at the end the four codes in 0 to 3, of which just one is not 0.
+fn judgement(
+    direction: Direction,
+    orientation: Orientation,
+    family: Family,
+    header: Header,
+    identities: &str,
+) -> Rule {
+    let own_source = owns_source(direction, orientation)
+        == !(Fault::ReplyEndsSwapped.is_on() && orientation == Orientation::Reply);
+    let (own, len) = address_at(family, !own_source);
+    let (peer, _) = address_at(family, own_source);
+    let line = Line::new()
+        .payload(PayloadBase::Network, peer, len, 0)
+        .map(identities, 0, 9)
+        .meta(own_interface(direction, orientation), 0)
+        .payload(PayloadBase::Network, own, len, 4)
+        .map(names::points(family, direction), 0, 8)
+        .map(CLASS, 8, 9)
+        .map(PAIR, 8, 2)
+        .meta(MetaKey::L4Proto, 3);
+    let reply = orientation == Orientation::Reply;
+    let line = match header {
+        Header::Ports => {
+            let swapped = reply != Fault::ReplyPortsNotSwapped.is_on();
+            let offset = if reply && swapped { 0 } else { 2 };
+            line.payload(PayloadBase::Transport, offset, 2, 4)
+                .map(PORT, 2, 1)
+                .map(PORT_RANGE, 2, 0)
+        }
+        Header::Icmp => {
+            let line = line.payload(PayloadBase::Transport, 0, 1, 4).payload(
+                PayloadBase::Transport,
+                1,
+                1,
+                5,
+            );
+            let line = if reply {
+                line.map(ICMP_REQUEST, 3, 4)
+            } else {
+                line
+            };
+            line.map(ICMP, 2, 1).map(ICMP_RANGE, 2, 0)
+        }
+        Header::Other => line.immediate(0, &[0; 4]).immediate(1, &[0; 4]),
+    };
+    line.map(PROTO, 0, 3).map(ANY, 0, 2).vmap(VERDICT, 0)
+}
+
+/// The element that says that a revocation is under way: tables are tightened, and the generation
+/// still has to be raised.
+pub(crate) fn pending() -> (&'static str, Key, Element) {
+    (PENDING, Key::Exact(mark(1)), Element::default())
+}
