@@ -151,11 +151,15 @@ struct PeerTest<'a> {
 
 impl PeerTest<'_> {
     fn matches(&self, who: &IdentityKey) -> bool {
-        let within =
-            |nets: &[Prefix]| who.net.is_some_and(|at| nets.iter().any(|net| net.covers(at)));
+        let within = |nets: &[Prefix]| {
+            who.net
+                .is_some_and(|at| nets.iter().any(|net| net.covers(at)))
+        };
         self.selector.is_none_or(|s| who.selectors.contains(&s))
             && (on(Fault::NotSelectorIgnored)
-                || self.not_selector.is_none_or(|s| !who.selectors.contains(&s)))
+                || self
+                    .not_selector
+                    .is_none_or(|s| !who.selectors.contains(&s)))
             && self.peer.nets.as_ref().is_none_or(|nets| within(nets))
             && (on(Fault::NotNetsIgnored) || !within(&self.peer.not_nets))
     }
@@ -168,11 +172,7 @@ struct SetRule<'a> {
 }
 
 /// The tables that the state asks for, and who holds which address.
-pub(crate) fn tables(
-    state: &State,
-    judge_host_traffic: bool,
-    registry: &mut Registry,
-) -> Tables {
+pub(crate) fn tables(state: &State, judge_host_traffic: bool, registry: &mut Registry) -> Tables {
     let mut graph = Graph::new(state, registry);
     let mut tables = Tables {
         judge_host_traffic,
@@ -256,7 +256,12 @@ impl<'a> Graph<'a> {
     }
 
     /// The rules of a point, in order.
-    fn rules_of(&self, policies: &[&'a Policy], profiles: &[Str], direction: Direction) -> Vec<&'a Rule> {
+    fn rules_of(
+        &self,
+        policies: &[&'a Policy],
+        profiles: &[Str],
+        direction: Direction,
+    ) -> Vec<&'a Rule> {
         let of_policies = policies
             .iter()
             .filter_map(|p| p.rules(direction))
@@ -433,9 +438,7 @@ impl<'a> Graph<'a> {
                 if let Some(found) = set_nets.get(&covering) {
                     key.selectors.extend(found);
                 }
-                if nets.contains(&covering)
-                    && (key.net.is_none() || on(Fault::LongestPrefixLost))
-                {
+                if nets.contains(&covering) && (key.net.is_none() || on(Fault::LongestPrefixLost)) {
                     key.net = Some(covering);
                 }
                 at = covering.parent();
@@ -502,7 +505,11 @@ impl<'a> Graph<'a> {
             Direction::Egress => End::Source,
         };
         let named = |end: End, name: &Str, protocol: Protocol| {
-            let ports = if end == own_end { &key.ports } else { &who.ports };
+            let ports = if end == own_end {
+                &key.ports
+            } else {
+                &who.ports
+            };
             let any = on(Fault::NamedPortAnyProtocol);
             ports
                 .iter()
@@ -652,9 +659,8 @@ impl<'a> Graph<'a> {
             peer,
         });
         let peers = peers.collect();
-        let fits = |t: &&Traffic| {
-            t.family.is_none() || t.family == family || on(Fault::FamiliesMixed)
-        };
+        let fits =
+            |t: &&Traffic| t.family.is_none() || t.family == family || on(Fault::FamiliesMixed);
         Some(Step::Rule {
             id: RuleId(self.registry.rules.of(&Arc::new(credit))),
             action,

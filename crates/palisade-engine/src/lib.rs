@@ -145,14 +145,19 @@ impl Engine {
     fn sweep(&mut self) {
         let tables = &self.tables;
         let registry = &mut self.registry;
-        let used: BTreeSet<u32> =
-            tables.addresses.values().map(|identity| identity.0).collect();
+        let used: BTreeSet<u32> = tables
+            .addresses
+            .values()
+            .map(|identity| identity.0)
+            .collect();
         registry.identities.keep(|number| used.contains(&number));
         let mut selectors: BTreeSet<u32> = BTreeSet::new();
         for (key, _) in registry.identities.iter() {
             selectors.extend(&key.selectors);
         }
-        registry.selectors.keep(|number| selectors.contains(&number));
+        registry
+            .selectors
+            .keep(|number| selectors.contains(&number));
         registry
             .sets
             .keep(|number| tables.sets.contains_key(&SetId(number)));

@@ -95,11 +95,7 @@ impl Engine {
                 Some(Conflict {
                     address,
                     owner: owner.clone(),
-                    others: who
-                        .into_iter()
-                        .filter(|id| *id != owner)
-                        .cloned()
-                        .collect(),
+                    others: who.into_iter().filter(|id| *id != owner).cloned().collect(),
                 })
             })
             .collect()

@@ -14,6 +14,9 @@
 extern crate alloc;
 
 mod canonical;
+mod checker;
+mod checker_atoms;
+mod checker_lookups;
 mod delta;
 mod judge;
 mod port_map;
@@ -21,6 +24,7 @@ mod program;
 mod tables;
 
 pub use canonical::{Canonical, CanonicalSet};
+pub use checker::{Checked, Violation, Wrong, check};
 pub use delta::{Change, Delta, Phase, Step};
 pub use judge::{Judged, Packet, Seen};
 pub use port_map::PortMap;

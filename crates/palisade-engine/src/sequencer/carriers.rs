@@ -242,7 +242,11 @@ fn straight(
     let differences = case.differences;
     let begins = differences.fresh.contains(&to);
     let ends = differences.dead.contains(&from);
-    if differences.sets.iter().any(|set| case.default_changes(*set)) {
+    if differences
+        .sets
+        .iter()
+        .any(|set| case.default_changes(*set))
+    {
         return None;
     }
     let stable = |identity: IdentityId, passes: bool| {

@@ -101,7 +101,8 @@ impl<'a> Classes<'a> {
         };
         let both = Arc::new(a.intersect(b));
         let class = ClassId(self.numbers.of(&both));
-        let known = self.old.programs.contains_key(&class) || self.new.programs.contains_key(&class);
+        let known =
+            self.old.programs.contains_key(&class) || self.new.programs.contains_key(&class);
         if !known {
             self.between.insert(class, both);
         }

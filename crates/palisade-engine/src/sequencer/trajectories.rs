@@ -48,13 +48,7 @@ pub(super) fn write(
 }
 
 /// A set that only the new tables have: nobody looks before it is whole.
-fn begin(
-    case: &Case<'_>,
-    carriers: &Carriers,
-    set: SetId,
-    default: ClassId,
-    script: &mut Script,
-) {
+fn begin(case: &Case<'_>, carriers: &Carriers, set: SetId, default: ClassId, script: &mut Script) {
     let identities: BTreeSet<IdentityId> = listed(case.new, set)
         .chain(carriers.passers.iter().copied())
         .collect();
@@ -81,9 +75,7 @@ fn end(case: &Case<'_>, carriers: &Carriers, set: SetId, script: &mut Script) {
         let first = carriers.start(case, set, identity);
         let written = case.old.classes.contains_key(&(set, identity));
         if !written && first != default {
-            script
-                .split
-                .push(Change::Class(set, identity, Some(first)));
+            script.split.push(Change::Class(set, identity, Some(first)));
         }
         if written || first != default {
             script.delete.push(Change::Class(set, identity, None));

@@ -1,0 +1,68 @@
+//! What the tests share: seeds, cases, and how a flow becomes a packet of this host.
+
+use palisade_engine::Engine;
+use palisade_model::{Direction, Endpoint, Flow, Origin, State};
+use palisade_oracle::{HostToEndpoint, Options, Prepared, Question};
+use palisade_tables::{Packet, Verdict};
+
+/// The number of cases to run: `CASES` in the environment of the build, else `usual`.
+pub(crate) fn cases(usual: u64) -> u64 {
+    option_env!("PALISADE_CASES")
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(usual)
+}
+
+/// The seed of all random cases.
+pub(crate) const SEED: u64 = 0x0070_616c_6973;
+
+/// An engine with every object of a state, in one batch.
+pub(crate) fn from_scratch(state: &State) -> Engine {
+    let mut engine = Engine::new(palisade_engine::Options::default());
+    let objects = state.objects().map(palisade_model::Update::Upsert);
+    drop(engine.apply(objects));
+    engine
+}
+
+fn local(endpoint: Option<&Endpoint>) -> Option<&Endpoint> {
+    endpoint.filter(|e| e.interface.is_some())
+}
+
+/// Where the tables and the oracle differ about a flow, in the directions that this host judges.
+pub(crate) fn difference(engine: &Engine, oracle: &Prepared<'_>, flow: &Flow) -> Option<String> {
+    let source = local(oracle.claimant(flow.source));
+    let destination = local(oracle.claimant(flow.destination));
+    let mut flow = *flow;
+    if source.is_some() || destination.is_some_and(|e| e.host) {
+        flow.origin = Origin::Network;
+    }
+    let uplink = (flow.origin == Origin::Network).then(|| "uplink".into());
+    let packet = Packet {
+        from: source.map_or(uplink, |e| e.interface.clone()),
+        to: destination.map_or(Some("uplink".into()), |e| e.interface.clone()),
+        source: flow.source,
+        destination: flow.destination,
+        protocol: flow.protocol,
+        l4: flow.l4,
+    };
+    let options = Options {
+        host_to_endpoint: HostToEndpoint::Allow,
+    };
+    let question = Question::from(flow);
+    let ends = [
+        (Direction::Egress, source),
+        (Direction::Ingress, destination),
+    ];
+    for (direction, end) in ends {
+        if end.is_none() {
+            continue;
+        }
+        let wanted = oracle.allows(&question, direction, &options);
+        let judged = engine.tables().judge_direction(&packet, direction);
+        if (judged.verdict() == Verdict::Allow) != wanted {
+            return Some(format!(
+                "{flow}: {direction}: oracle allows: {wanted}, tables: {judged:?}"
+            ));
+        }
+    }
+    None
+}
