@@ -30,15 +30,25 @@ pub struct Prepared<'a> {
     pub(crate) state: &'a State,
     pub(crate) tiers: Vec<OrderedTier<'a>>,
     claims: BTreeMap<IpAddr, &'a Endpoint>,
+    /// For each endpoint whether each policy selects it, in the shape of `tiers`.
+    selected: BTreeMap<&'a EndpointId, Vec<Vec<bool>>>,
 }
 
 impl<'a> Prepared<'a> {
     /// Puts the state in order.
     pub fn new(state: &'a State) -> Self {
+        let tiers = ordered_tiers(state);
+        let selected = |endpoint| {
+            let selects = |policy: &&Policy| selects(state, policy, endpoint);
+            let in_tier = |tier: &OrderedTier<'_>| tier.policies.iter().map(selects).collect();
+            tiers.iter().map(in_tier).collect()
+        };
+        let endpoints = state.endpoints.values();
         Prepared {
-            state,
-            tiers: ordered_tiers(state),
+            selected: endpoints.map(|e| (&e.id, selected(e))).collect(),
             claims: settled_claims(state),
+            state,
+            tiers,
         }
     }
 
@@ -82,6 +92,23 @@ impl<'a> Prepared<'a> {
         policy.rules(direction).is_some() && self.selects(policy, endpoint)
     }
 
+    /// For each policy of a tier, whether it judges an endpoint of this state in a direction.
+    pub(crate) fn judging(
+        &self,
+        tier: usize,
+        endpoint: &Endpoint,
+        direction: Direction,
+    ) -> Vec<bool> {
+        let selected = self.selected.get(&endpoint.id).and_then(|s| s.get(tier));
+        let (Some(selected), Some(tier)) = (selected, self.tiers.get(tier)) else {
+            return Vec::new();
+        };
+        let policies = tier.policies.iter().zip(selected);
+        policies
+            .map(|(policy, selected)| *selected && policy.rules(direction).is_some())
+            .collect()
+    }
+
     /// Whether a test of an address holds at an end.
     pub fn peer_matches(&self, peer: &Peer, end: &End) -> bool {
         criteria::peer_matches(self.state, peer, &self.place(end))
@@ -115,6 +142,10 @@ impl<'a> Prepared<'a> {
             },
         }
     }
+}
+
+fn selects(state: &State, policy: &Policy, endpoint: &Endpoint) -> bool {
+    policy.subject.matches(&state.endpoint_labels(endpoint))
 }
 
 fn sets_over(state: &State, address: IpAddr) -> Vec<&NetworkSet> {

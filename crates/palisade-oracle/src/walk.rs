@@ -158,7 +158,7 @@ impl<'a> Prepared<'a> {
         if passes_from_host(case, direction, subject, options) {
             return Decision::HostOrigin;
         }
-        for tier in &self.tiers {
+        for tier in 0..self.tiers.len() {
             match self.tier(case, direction, subject, tier, narrator) {
                 TierSaid::Decided(decision) => return decision,
                 TierSaid::GoOn => {}
@@ -174,14 +174,11 @@ impl<'a> Prepared<'a> {
         case: &Case<'w>,
         direction: Direction,
         subject: &Endpoint,
-        tier: &'w OrderedTier<'_>,
+        index: usize,
         narrator: &mut impl Narrator,
     ) -> TierSaid<'w> {
-        let judging: Vec<bool> = tier
-            .policies
-            .iter()
-            .map(|policy| self.judges(policy, subject, direction))
-            .collect();
+        let tier = &self.tiers[index];
+        let judging = self.judging(index, subject, direction);
         let counts = judging.contains(&true);
         narrator.hear(|| Step::Tier {
             tier: tier.tier.name.clone(),
@@ -283,18 +280,18 @@ fn sides<'c, 'a>(case: &'c Case<'a>, direction: Direction) -> Sides<'c, 'a> {
     }
 }
 
-/// Packets that this host's own stack made may reach the workloads attached to it.
+/// Packets that this host's own stack made may reach the endpoints attached to it.
 fn passes_from_host(
     case: &Case<'_>,
     direction: Direction,
     subject: &Endpoint,
     options: &Options,
 ) -> bool {
-    let local_workload = subject.interface.is_some() && !subject.host;
+    let local = subject.interface.is_some();
     direction == Direction::Ingress
         && case.question.origin == Origin::HostStack
         && options.host_to_endpoint == HostToEndpoint::Allow
-        && local_workload
+        && local
 }
 
 /// The first rule that matches and does more than log.

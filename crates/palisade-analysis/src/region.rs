@@ -1,0 +1,189 @@
+//! Sets of addresses of one family, and the shortest list of prefixes that is exactly such a set.
+
+use palisade_model::{Family, Prefix};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// A set of addresses of one family, as ascending inclusive ranges that do not touch. Canonical.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Region {
+    family: Family,
+    ranges: Vec<(u128, u128)>,
+}
+
+/// An address as a number: IPv4 in the low 32 bits.
+pub(crate) fn number(address: IpAddr) -> u128 {
+    Prefix::host(address).bounds().0
+}
+
+/// The address of a family with this number.
+pub(crate) fn address(family: Family, number: u128) -> IpAddr {
+    match family {
+        Family::V4 => IpAddr::V4(Ipv4Addr::from(u32::try_from(number).unwrap_or(u32::MAX))),
+        Family::V6 => IpAddr::V6(Ipv6Addr::from(number)),
+    }
+}
+
+impl Region {
+    /// No address.
+    pub fn empty(family: Family) -> Self {
+        Region {
+            family,
+            ranges: Vec::new(),
+        }
+    }
+
+    /// These ranges; they may overlap and stand in any order.
+    pub fn of_ranges(family: Family, mut ranges: Vec<(u128, u128)>) -> Self {
+        ranges.sort_unstable();
+        let mut joined: Vec<(u128, u128)> = Vec::new();
+        for (first, last) in ranges {
+            match joined.last_mut() {
+                Some(before) if first <= before.1.saturating_add(1) => {
+                    before.1 = before.1.max(last);
+                }
+                _ => joined.push((first, last)),
+            }
+        }
+        Region {
+            family,
+            ranges: joined,
+        }
+    }
+
+    /// Its ranges, ascending.
+    pub fn ranges(&self) -> &[(u128, u128)] {
+        &self.ranges
+    }
+
+    /// Whether it is empty.
+    pub fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    /// The lowest address inside.
+    pub fn first(&self) -> Option<IpAddr> {
+        let (first, _) = self.ranges.first()?;
+        Some(address(self.family, *first))
+    }
+
+    /// Whether an address is inside.
+    pub fn contains(&self, wanted: IpAddr) -> bool {
+        let at = number(wanted);
+        Family::of(wanted) == self.family
+            && self
+                .ranges
+                .iter()
+                .any(|(first, last)| (*first..=*last).contains(&at))
+    }
+
+    /// Both together.
+    pub fn or(&self, other: &Region) -> Region {
+        Region::of_ranges(self.family, [&self.ranges[..], &other.ranges].concat())
+    }
+
+    /// What is in this and not in the other.
+    pub fn without(&self, other: &Region) -> Region {
+        let mut left = Vec::new();
+        let mut holes = other.ranges.iter().peekable();
+        for (first, last) in &self.ranges {
+            let mut next = Some(*first);
+            while let (Some(from), Some((hole_first, hole_last))) = (next, holes.peek().copied()) {
+                if hole_last < &from {
+                    holes.next();
+                } else if hole_first > last {
+                    break;
+                } else {
+                    if *hole_first > from {
+                        left.push((from, hole_first - 1));
+                    }
+                    next = hole_last.checked_add(1).filter(|n| n <= last);
+                }
+            }
+            left.extend(next.map(|from| (from, *last)));
+        }
+        Region::of_ranges(self.family, left)
+    }
+
+    /// What is in both.
+    pub fn and(&self, other: &Region) -> Region {
+        self.without(&self.without(other))
+    }
+
+    /// The shortest list of prefixes that together are this set, ascending.
+    pub fn prefixes(&self) -> Vec<Prefix> {
+        let bits = u32::from(self.family.bits());
+        let mut prefixes = Vec::new();
+        for (first, last) in &self.ranges {
+            let mut next = Some(*first);
+            while let Some(from) = next {
+                let room = match (last - from).checked_add(1) {
+                    Some(count) => count.ilog2(),
+                    None => 128,
+                };
+                let size = from.trailing_zeros().min(bits).min(room);
+                let length = u8::try_from(bits - size).unwrap_or(0);
+                let prefix = Prefix::new(address(self.family, from), length);
+                prefixes.push(prefix);
+                next = prefix.bounds().1.checked_add(1).filter(|n| n <= last);
+            }
+        }
+        prefixes
+    }
+
+    /// This set with those parts of `free` that it encloses: what to show a reader who knows that
+    /// `free` is spoken of elsewhere.
+    pub fn smoothed(&self, free: &Region) -> Region {
+        let touches = |(first, last): &&(u128, u128)| {
+            let end = match self.family {
+                Family::V4 => u128::from(u32::MAX),
+                Family::V6 => u128::MAX,
+            };
+            let below = *first == 0 || self.contains(address(self.family, first - 1));
+            let above = *last == end || self.contains(address(self.family, last + 1));
+            below && above
+        };
+        let enclosed = free.ranges.iter().filter(touches).copied().collect();
+        self.or(&Region::of_ranges(self.family, enclosed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn region(nets: &[&str]) -> Region {
+        let ranges = nets.iter().map(|n| n.parse::<Prefix>().unwrap().bounds());
+        let family = nets[0].parse::<Prefix>().unwrap().family();
+        Region::of_ranges(family, ranges.collect())
+    }
+
+    fn shown(region: &Region) -> Vec<String> {
+        region.prefixes().iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn prefixes_are_the_shortest_list() {
+        assert_eq!(shown(&region(&["0.0.0.0/0"])), ["0.0.0.0/0"]);
+        assert_eq!(shown(&region(&["::/0"])), ["::/0"]);
+        assert_eq!(
+            shown(&region(&["10.0.0.0/9", "10.128.0.0/9"])),
+            ["10.0.0.0/8"]
+        );
+        let rest = region(&["10.0.0.0/8"]).without(&region(&["10.0.0.0/10"]));
+        assert_eq!(shown(&rest), ["10.64.0.0/10", "10.128.0.0/9"]);
+        let edge = region(&["::/0"]).without(&region(&["8000::/1"]));
+        assert_eq!(shown(&edge), ["::/1"]);
+    }
+
+    #[test]
+    fn differences_and_intersections() {
+        let all = region(&["0.0.0.0/0"]);
+        let holes = region(&["0.0.0.0/32", "10.0.0.5/32", "255.255.255.255/32"]);
+        let rest = all.without(&holes);
+        assert_eq!(rest.ranges().len(), 2);
+        assert_eq!(rest.or(&holes), all);
+        assert_eq!(rest.and(&holes), Region::empty(Family::V4));
+        assert_eq!(all.and(&holes), holes);
+        assert_eq!(rest.smoothed(&holes), all);
+    }
+}

@@ -1,0 +1,329 @@
+//! Sets of traffic: protocols, ports, ICMP types and codes.
+//!
+//! A [`TrafficSet`] is canonical: equal sets are equal values. Both families share one space:
+//! protocol 58 exists in IPv4 packets too.
+
+use crate::plane::{Plane, Spans};
+use palisade_model::{L4, Protocol};
+use serde::ser::{Serialize, Serializer};
+use std::fmt;
+
+const PORT_MAX: u16 = u16::MAX;
+const ICMP_MAX: u16 = u8::MAX as u16;
+const ICMP: [Protocol; 2] = [Protocol::ICMP, Protocol::ICMPV6];
+
+/// A set of what a flow between two ends can be.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TrafficSet {
+    /// (source port, destination port) for each of [`Protocol::WITH_PORTS`].
+    ported: [Plane; 3],
+    /// (type, code) of ICMP and ICMPv6.
+    icmp: [Plane; 2],
+    /// One bit for each other protocol.
+    others: [u64; 4],
+}
+
+fn is_other(protocol: Protocol) -> bool {
+    !protocol.has_ports() && !protocol.is_icmp()
+}
+
+fn all_others() -> [u64; 4] {
+    let mut bits = [0; 4];
+    for protocol in (0..=u8::MAX).map(Protocol).filter(|p| is_other(*p)) {
+        set_bit(&mut bits, protocol);
+    }
+    bits
+}
+
+fn set_bit(bits: &mut [u64; 4], protocol: Protocol) {
+    bits[usize::from(protocol.0 / 64)] |= 1 << (protocol.0 % 64);
+}
+
+impl TrafficSet {
+    /// Nothing.
+    pub fn none() -> Self {
+        TrafficSet::default()
+    }
+
+    /// Everything.
+    pub fn all() -> Self {
+        TrafficSet {
+            ported: [(); 3].map(|()| Plane::full(PORT_MAX, PORT_MAX)),
+            icmp: [(); 2].map(|()| Plane::full(ICMP_MAX, ICMP_MAX)),
+            others: all_others(),
+        }
+    }
+
+    /// The set made of a plane for each protocol that has one, and of whether each other protocol
+    /// is inside.
+    pub(crate) fn of_parts(
+        mut ported: impl FnMut(Protocol) -> Plane,
+        mut icmp: impl FnMut(Protocol) -> Plane,
+        mut other: impl FnMut(Protocol) -> bool,
+    ) -> Self {
+        let mut others = [0; 4];
+        for protocol in (0..=u8::MAX).map(Protocol).filter(|p| is_other(*p)) {
+            if other(protocol) {
+                set_bit(&mut others, protocol);
+            }
+        }
+        TrafficSet {
+            ported: Protocol::WITH_PORTS.map(&mut ported),
+            icmp: ICMP.map(&mut icmp),
+            others,
+        }
+    }
+
+    /// Whether it is empty.
+    pub fn is_empty(&self) -> bool {
+        *self == TrafficSet::none()
+    }
+
+    /// Whether it is everything.
+    pub fn is_all(&self) -> bool {
+        *self == TrafficSet::all()
+    }
+
+    /// Whether a protocol with these ports or this ICMP message is inside.
+    pub fn contains(&self, protocol: Protocol, l4: L4) -> bool {
+        let position = |list: &[Protocol]| list.iter().position(|p| *p == protocol);
+        match l4 {
+            L4::Ports {
+                source,
+                destination,
+            } => position(&Protocol::WITH_PORTS)
+                .is_some_and(|i| self.ported[i].contains(source, destination)),
+            L4::Icmp { kind, code } => {
+                position(&ICMP).is_some_and(|i| self.icmp[i].contains(kind.into(), code.into()))
+            }
+            L4::None => self.has_other(protocol),
+        }
+    }
+
+    fn has_other(&self, protocol: Protocol) -> bool {
+        self.others[usize::from(protocol.0 / 64)] >> (protocol.0 % 64) & 1 == 1
+    }
+
+    /// What is in both.
+    pub fn and(&self, other: &TrafficSet) -> TrafficSet {
+        self.paired(other, Plane::and, |a, b| a & b)
+    }
+
+    /// What is in this and not in the other.
+    pub fn without(&self, other: &TrafficSet) -> TrafficSet {
+        self.paired(other, Plane::without, |a, b| a & !b)
+    }
+
+    fn paired(
+        &self,
+        other: &TrafficSet,
+        planes: impl Fn(&Plane, &Plane) -> Plane,
+        bits: impl Fn(u64, u64) -> u64,
+    ) -> TrafficSet {
+        TrafficSet {
+            ported: std::array::from_fn(|i| planes(&self.ported[i], &other.ported[i])),
+            icmp: std::array::from_fn(|i| planes(&self.icmp[i], &other.icmp[i])),
+            others: std::array::from_fn(|i| bits(self.others[i], other.others[i])),
+        }
+    }
+
+    /// The set as a list of protocols, each with its ports or types.
+    ///
+    /// [`ProtocolName::Other`] stands for every protocol that is not listed; where it appears, the
+    /// five protocols with names are listed even if nothing of them is inside.
+    pub fn entries(&self) -> Vec<ProtocolEntry> {
+        let every_other = self.others == all_others();
+        let mut entries = Vec::new();
+        for (protocol, plane) in Protocol::WITH_PORTS.into_iter().zip(&self.ported) {
+            let entry = |sources: Spans, ports: Spans| ProtocolEntry {
+                ports: Some(ports),
+                source_ports: unless_full(sources, PORT_MAX),
+                ..ProtocolEntry::bare(ProtocolName::of(protocol))
+            };
+            list_groups(plane, every_other, entry, &mut entries);
+        }
+        for (protocol, plane) in ICMP.into_iter().zip(&self.icmp) {
+            let entry = |types: Spans, codes: Spans| ProtocolEntry {
+                types: Some(types),
+                codes: unless_full(codes, ICMP_MAX),
+                ..ProtocolEntry::bare(ProtocolName::of(protocol))
+            };
+            list_groups(plane, every_other, entry, &mut entries);
+        }
+        if every_other {
+            entries.push(ProtocolEntry::bare(ProtocolName::Other));
+        } else {
+            let numbers = (0..=u8::MAX).map(Protocol).filter(|p| self.has_other(*p));
+            entries.extend(numbers.map(|p| ProtocolEntry::bare(ProtocolName::of(p))));
+        }
+        entries
+    }
+}
+
+fn list_groups(
+    plane: &Plane,
+    even_empty: bool,
+    entry: impl Fn(Spans, Spans) -> ProtocolEntry,
+    entries: &mut Vec<ProtocolEntry>,
+) {
+    if plane.is_empty() && even_empty {
+        let mut nothing = entry(Vec::new(), Vec::new());
+        (nothing.source_ports, nothing.codes) = (None, None);
+        entries.push(nothing);
+    }
+    let groups = plane.groups().into_iter();
+    entries.extend(groups.map(|(xs, ys)| entry(xs, ys)));
+}
+
+fn unless_full(spans: Spans, max: u16) -> Option<Spans> {
+    let full = spans.len() == 1 && spans[0].first == 0 && spans[0].last == max;
+    (!full).then_some(spans)
+}
+
+/// How a protocol is named in a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProtocolName {
+    /// One with a name: TCP, UDP, SCTP, ICMP, ICMPv6.
+    Named(&'static str),
+    /// Any other, by its number.
+    Number(u8),
+    /// Every one that is not listed.
+    Other,
+}
+
+impl ProtocolName {
+    /// The name of a protocol.
+    pub fn of(protocol: Protocol) -> Self {
+        match protocol {
+            Protocol::TCP => ProtocolName::Named("TCP"),
+            Protocol::UDP => ProtocolName::Named("UDP"),
+            Protocol::SCTP => ProtocolName::Named("SCTP"),
+            Protocol::ICMP => ProtocolName::Named("ICMP"),
+            Protocol::ICMPV6 => ProtocolName::Named("ICMPv6"),
+            Protocol(number) => ProtocolName::Number(number),
+        }
+    }
+}
+
+impl Serialize for ProtocolName {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            ProtocolName::Named(name) => serializer.serialize_str(name),
+            ProtocolName::Number(number) => serializer.serialize_u8(*number),
+            ProtocolName::Other => serializer.serialize_str("other"),
+        }
+    }
+}
+
+/// One protocol of a set with what is allowed of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProtocolEntry {
+    /// The protocol.
+    pub protocol: ProtocolName,
+    /// Destination ports; always there for TCP, UDP and SCTP.
+    pub ports: Option<Spans>,
+    /// Source ports, where not every one will do.
+    pub source_ports: Option<Spans>,
+    /// ICMP types; always there for ICMP and ICMPv6.
+    pub types: Option<Spans>,
+    /// ICMP codes, where not every one will do.
+    pub codes: Option<Spans>,
+}
+
+impl ProtocolEntry {
+    fn bare(protocol: ProtocolName) -> Self {
+        ProtocolEntry {
+            protocol,
+            ports: None,
+            source_ports: None,
+            types: None,
+            codes: None,
+        }
+    }
+}
+
+impl Serialize for ProtocolEntry {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        use serde::ser::SerializeMap;
+        let fields = [
+            ("ports", &self.ports),
+            ("source_ports", &self.source_ports),
+            ("types", &self.types),
+            ("codes", &self.codes),
+        ];
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("protocol", &self.protocol)?;
+        for (name, spans) in fields {
+            if let Some(spans) = spans {
+                let pairs: Vec<[u16; 2]> = spans.iter().map(|s| [s.first, s.last]).collect();
+                map.serialize_entry(name, &pairs)?;
+            }
+        }
+        map.end()
+    }
+}
+
+impl Serialize for TrafficSet {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if self.is_all() {
+            serializer.serialize_str("all")
+        } else {
+            self.entries().serialize(serializer)
+        }
+    }
+}
+
+impl fmt::Display for TrafficSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_all() {
+            return f.write_str("all");
+        }
+        if self.is_empty() {
+            return f.write_str("nothing");
+        }
+        let entries = self.entries();
+        for (i, entry) in entries.iter().enumerate() {
+            f.write_str(if i > 0 { "; " } else { "" })?;
+            entry.fmt(f)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for ProtocolEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.protocol {
+            ProtocolName::Named(name) => f.write_str(name)?,
+            ProtocolName::Number(number) => write!(f, "protocol {number}")?,
+            ProtocolName::Other => f.write_str("every other protocol")?,
+        }
+        match self.ports.as_ref().or(self.types.as_ref()) {
+            Some(spans) if spans.is_empty() => f.write_str(" none")?,
+            Some(spans) => {
+                let (max, word) = match self.types {
+                    Some(_) => (ICMP_MAX, " type"),
+                    None => (PORT_MAX, ""),
+                };
+                if unless_full(spans.clone(), max).is_some() {
+                    write!(f, "{word} {}", list(spans))?;
+                }
+            }
+            None => {}
+        }
+        if let Some(codes) = &self.codes {
+            write!(f, " code {}", list(codes))?;
+        }
+        if let Some(sources) = &self.source_ports {
+            write!(f, " from port {}", list(sources))?;
+        }
+        Ok(())
+    }
+}
+
+fn list(spans: &Spans) -> String {
+    let one = |span: &crate::plane::Span| match (span.first, span.last) {
+        (first, last) if first == last => first.to_string(),
+        (first, last) => format!("{first}-{last}"),
+    };
+    spans.iter().map(one).collect::<Vec<_>>().join(",")
+}

@@ -1,0 +1,186 @@
+//! Connections and diff against the oracle, point by point, on random states.
+//!
+//! Every case draws a small state over the whole model, asks for its connections (or for the diff of
+//! two states), then draws flows between any two ends and compares what the listing says about each
+//! with what the oracle says.
+
+mod generate;
+
+use generate::Dice;
+use palisade_analysis::{Connection, Party, Workload, connections, diff};
+use palisade_model::{Endpoint, Family, L4, Origin, State};
+use palisade_oracle::{End, Options, Prepared, Question};
+use std::net::IpAddr;
+
+/// One end of a random flow: what the oracle is asked, and the names a listing may have it under.
+struct Side {
+    end: End,
+    family: Option<Family>,
+    names: Vec<Workload>,
+    address: Option<IpAddr>,
+}
+
+fn sides(state: &State, dice: &mut Dice) -> Vec<Side> {
+    let prepared = Prepared::new(state);
+    let mut sides = Vec::new();
+    let owned = |e: &Endpoint| {
+        let mut names = vec![Workload::endpoint(e)];
+        names.extend(e.owner.as_ref().map(|owner| Workload {
+            namespace: e.id.namespace.clone(),
+            name: owner.name.clone(),
+            kind: owner.kind.clone(),
+            address: None,
+        }));
+        names
+    };
+    for endpoint in state.endpoints.values().filter(|e| !e.host) {
+        if endpoint.addresses.is_empty() {
+            sides.push(Side {
+                end: End::Endpoint(endpoint.id.clone()),
+                family: None,
+                names: owned(endpoint),
+                address: None,
+            });
+        }
+    }
+    let mut addresses: Vec<IpAddr> = prepared.claims().keys().copied().collect();
+    addresses.extend((0..12).map(|_| dice.address()));
+    for address in addresses {
+        let holder = prepared.claimant(address).filter(|e| !e.host);
+        let mut names = holder.map(owned).unwrap_or_default();
+        let at = |name: &Workload| Workload {
+            address: Some(address),
+            ..name.clone()
+        };
+        names.extend(names.iter().map(at).collect::<Vec<_>>());
+        sides.push(Side {
+            end: End::Address(address),
+            family: Some(Family::of(address)),
+            names,
+            address: Some(address),
+        });
+    }
+    sides
+}
+
+fn covers(party: &Party, side: &Side) -> bool {
+    match party {
+        Party::Workload(workload) => side.names.contains(workload),
+        Party::Outside(prefix) => {
+            side.names.is_empty() && side.address.is_some_and(|a| prefix.contains(a))
+        }
+    }
+}
+
+fn listed(list: &[Connection], from: &Side, to: &Side, q: &Question) -> bool {
+    list.iter().any(|c| {
+        covers(&c.src, from)
+            && covers(&c.dst, to)
+            && c.family.is_none_or(|f| f == q.family)
+            && c.connections.contains(q.protocol, q.l4)
+    })
+}
+
+fn question(from: &Side, to: &Side, dice: &mut Dice) -> Option<Question> {
+    let family = match (from.family, to.family) {
+        (Some(a), Some(b)) if a != b => return None,
+        (Some(family), _) | (_, Some(family)) => family,
+        (None, None) => Family::BOTH[dice.below(2)],
+    };
+    let (protocol, l4) = dice.traffic();
+    Some(Question {
+        source: from.end.clone(),
+        destination: to.end.clone(),
+        family,
+        protocol,
+        l4,
+        origin: Origin::Network,
+    })
+}
+
+fn allowed(prepared: &Prepared<'_>, question: &Question) -> bool {
+    let (egress, ingress) = prepared.verdict(question, &Options::default());
+    egress && ingress
+}
+
+/// Whether the flow is one that listings are about: not inside one workload, nor between outsiders.
+fn is_listable(from: &Side, to: &Side) -> bool {
+    let shared = from.names.iter().any(|name| to.names.contains(name));
+    !shared && !(from.names.is_empty() && to.names.is_empty())
+}
+
+#[test]
+fn connections_say_what_the_oracle_says() {
+    let (mut asked, mut passed) = (0, 0);
+    for seed in 0..600 {
+        let mut dice = Dice::new(seed);
+        let state = dice.state();
+        let list = connections(&state);
+        let prepared = Prepared::new(&state);
+        let sides = sides(&state, &mut dice);
+        for from in &sides {
+            for to in &sides {
+                let Some(q) = question(from, to, &mut dice).filter(|_| is_listable(from, to))
+                else {
+                    continue;
+                };
+                let expected = allowed(&prepared, &q);
+                assert_eq!(
+                    listed(&list, from, to, &q),
+                    expected,
+                    "seed {seed}: {q:?}\n{state:#?}"
+                );
+                asked += 1;
+                passed += usize::from(expected);
+            }
+        }
+    }
+    println!("{asked} flows, {passed} allowed");
+    assert!(passed * 4 > asked && passed * 4 < asked * 3);
+}
+
+#[test]
+fn diff_says_where_the_oracle_changes_its_mind() {
+    let (mut asked, mut changed) = (0, 0);
+    for seed in 10_000..10_400 {
+        let mut dice = Dice::new(seed);
+        let old = dice.state();
+        let new = dice.edited(&old);
+        let diff = diff(&old, &new);
+        let (before, after) = (Prepared::new(&old), Prepared::new(&new));
+        let old_sides = sides(&old, &mut dice);
+        let new_sides = sides(&new, &mut dice);
+        let twin = |side: &Side| {
+            let same = |other: &&Side| other.end == side.end && other.names == side.names;
+            new_sides.iter().any(|other| same(&other)) || {
+                let outside = |p: &Prepared<'_>, a| p.claimant(a).is_none_or(|e| e.host);
+                side.names.is_empty() && side.address.is_some_and(|a| outside(&after, a))
+            }
+        };
+        for from in old_sides.iter().filter(|side| twin(side)) {
+            for to in old_sides.iter().filter(|side| twin(side)) {
+                let Some(q) = question(from, to, &mut dice).filter(|_| is_listable(from, to))
+                else {
+                    continue;
+                };
+                let expected = (allowed(&before, &q), allowed(&after, &q));
+                let opened = listed(&diff.opened, from, to, &q);
+                let closed = listed(&diff.closed, from, to, &q);
+                let said = (expected == (false, true), expected == (true, false));
+                assert_eq!((opened, closed), said, "seed {seed}: {q:?}");
+                asked += 1;
+                changed += usize::from(expected.0 != expected.1);
+            }
+        }
+    }
+    println!("{asked} flows, {changed} changed");
+    assert!(changed * 50 > asked);
+}
+
+#[test]
+fn nothing_changes_from_a_state_to_itself() {
+    for seed in 0..50 {
+        let state = Dice::new(seed).state();
+        assert!(diff(&state, &state).is_empty(), "seed {seed}");
+    }
+}
