@@ -1,6 +1,6 @@
 //! Mistakes that can be switched on, to prove that the tests which should notice them do.
 //!
-//! Without the feature `faults` the question [`on`] is a constant `false` and nothing can be set.
+//! Without the feature `faults` the question whether one is on is a constant `false` and nothing can be set.
 //! With it, one fault at a time is on for the whole process.
 
 /// A mistake in the reading of Kubernetes objects.
