@@ -17,6 +17,7 @@ pub mod lock;
 pub mod netlink;
 pub mod netns;
 pub mod nfnetlink;
+pub mod packet;
 pub mod peer;
 pub mod sysctl;
 pub mod watch;
