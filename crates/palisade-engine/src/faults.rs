@@ -5,7 +5,13 @@
 
 /// A mistake the engine makes on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[cfg_attr(not(feature = "faults"), allow(dead_code))]
+#[cfg_attr(
+    not(feature = "faults"),
+    allow(
+        unreachable_pub,
+        reason = "public only where faults can be switched on"
+    )
+)]
 #[allow(missing_docs, reason = "each variant is named after its mistake")]
 pub enum Fault {
     PassAsAllow,

@@ -16,8 +16,6 @@ use palisade_tables::{Change, ClassId, IdentityId, SetId, Tables};
 /// How an address gets from one identity to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// In one write, when nothing changes.
-    AtSplit,
     /// In one write, when verdicts tighten.
     AtTighten,
     /// In one write, when verdicts loosen.
@@ -205,7 +203,6 @@ impl Carriers {
             let will = case.new.addresses.get(key).copied();
             let last = Change::Address(*key, will);
             match way {
-                Way::AtSplit => script.split.push(last),
                 Way::AtTighten => script.tighten.push(last),
                 Way::AtLoosen => script.loosen.push(last),
                 Way::By(carrier) => {
@@ -295,11 +292,9 @@ fn straight(
             return None;
         }
     }
-    Some(if all.tightens {
-        Way::AtTighten
-    } else if all.loosens {
-        Way::AtLoosen
-    } else {
-        Way::AtSplit
-    })
+    match all {
+        Relation::SAME => None,
+        _ if all.tightens => Some(Way::AtTighten),
+        _ => Some(Way::AtLoosen),
+    }
 }

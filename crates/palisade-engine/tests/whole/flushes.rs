@@ -1,16 +1,29 @@
 //! Roundabout ways to a state: every intermediate state is right, and the end is that of the
 //! straight way.
 
-use crate::support::{SEED, cases, difference, from_scratch};
+use crate::from_scratch;
+use crate::support::{SEED, cases, difference};
 use palisade_engine::{Engine, Options};
 use palisade_model::{State, Update};
 use palisade_oracle::Prepared;
-use palisade_tables::{Tables, check};
+use palisade_tables::{Delta, Tables, check};
 use palisade_testkit::generate::Dice;
 use palisade_testkit::generate::lowered::{World, batches};
 
 /// How many different pairs of histories are judged in one flush.
 const BOUND: usize = 2_000;
+
+/// A delta, one change a line.
+fn told(delta: &Delta) -> String {
+    let mut out = String::new();
+    for step in &delta.steps {
+        out += &format!("{:?}\n", step.phase);
+        for change in &step.changes {
+            out += &format!("  {change:?}\n");
+        }
+    }
+    out
+}
 
 #[test]
 fn every_intermediate_state_is_right() {
@@ -33,7 +46,7 @@ fn every_intermediate_state_is_right() {
             let delta = engine.apply(batch);
             match check(&old, &delta, engine.tables(), BOUND) {
                 Ok(checked) => judged += checked.packets,
-                Err(violation) => panic!("case {case} batch {at}: {violation}\n{delta:#?}"),
+                Err(violation) => panic!("case {case} batch {at}: {violation}\n{}", told(&delta)),
             }
             flushes += 1;
         }

@@ -4,3 +4,14 @@ mod support;
 
 mod flushes;
 mod verdicts;
+
+use palisade_engine::{Engine, Options};
+use palisade_model::{State, Update};
+
+/// An engine with every object of a state, in one batch.
+pub(crate) fn from_scratch(state: &State) -> Engine {
+    let mut engine = Engine::new(Options::default());
+    let objects = state.objects().map(Update::Upsert);
+    drop(engine.apply(objects));
+    engine
+}

@@ -1,7 +1,7 @@
 //! What the tests share: seeds, cases, and how a flow becomes a packet of this host.
 
 use palisade_engine::Engine;
-use palisade_model::{Direction, Endpoint, Flow, Origin, State};
+use palisade_model::{Direction, Endpoint, Flow, Origin};
 use palisade_oracle::{HostToEndpoint, Options, Prepared, Question};
 use palisade_tables::{Packet, Verdict};
 
@@ -14,14 +14,6 @@ pub(crate) fn cases(usual: u64) -> u64 {
 
 /// The seed of all random cases.
 pub(crate) const SEED: u64 = 0x0070_616c_6973;
-
-/// An engine with every object of a state, in one batch.
-pub(crate) fn from_scratch(state: &State) -> Engine {
-    let mut engine = Engine::new(palisade_engine::Options::default());
-    let objects = state.objects().map(palisade_model::Update::Upsert);
-    drop(engine.apply(objects));
-    engine
-}
 
 fn local(endpoint: Option<&Endpoint>) -> Option<&Endpoint> {
     endpoint.filter(|e| e.interface.is_some())

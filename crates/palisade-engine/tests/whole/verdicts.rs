@@ -1,6 +1,7 @@
 //! Every verdict of the tables is the oracle's.
 
-use crate::support::{SEED, cases, difference, from_scratch};
+use crate::from_scratch;
+use crate::support::{SEED, cases, difference};
 use palisade_oracle::Prepared;
 use palisade_testkit::generate::lowered::World;
 
