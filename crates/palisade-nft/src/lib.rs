@@ -10,10 +10,15 @@ extern crate alloc;
 
 mod apply;
 pub mod ast;
+mod batch;
 mod config;
+mod content;
 mod fault;
+mod flat;
 mod machine;
 mod names;
+mod numbers;
+mod planner;
 mod rule;
 mod skeleton;
 
@@ -22,4 +27,5 @@ pub use ast::*;
 pub use config::Config;
 pub use fault::Fault;
 pub use machine::{Cost, Ct, Frame, Machine, Outcome, Stuck};
+pub use planner::Planner;
 pub use skeleton::{SCHEMA, skeleton};

@@ -1,0 +1,300 @@
+//! What a class looks like in the maps: its elements, and the chains that test source ports.
+
+use crate::names::{self, ALLOW, ANY, ICMP, ICMP_RANGE, PORT, PORT_RANGE, PROTO, concat, mark};
+use crate::rule::Line;
+use crate::skeleton::{judgement_code, verdict_element};
+use crate::{Chain, CmpOp, Config, Count, Datum, Element, Fault, Key, PayloadBase, Place, Rule};
+use crate::{Verdict, ct_state};
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::hash::{Hash, Hasher};
+use palisade_model::{PortRange, Protocol, Str};
+use palisade_tables::{Cell, Credit, Program, RuleId, Tables, Values};
+
+/// Everything the kernel holds for one class.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ClassContent {
+    /// Its elements, by map and key.
+    pub(crate) elements: BTreeMap<(&'static str, Key), Element>,
+    /// Its residue chains, in the order in which they can be made.
+    pub(crate) chains: Vec<(Str, Chain)>,
+    /// Whom each count is credited to.
+    pub(crate) credits: Vec<(Place, Vec<RuleId>)>,
+}
+
+/// The places of the four codes in the key of the verdict map.
+mod place {
+    pub(super) const RANGE: usize = 0;
+    pub(super) const PORT: usize = 1;
+    pub(super) const ANY: usize = 2;
+    pub(super) const PROTO: usize = 3;
+}
+
+struct Builder<'a> {
+    config: &'a Config,
+    class: u32,
+    content: ClassContent,
+    /// The chains made so far: the function of the source port, and the chain's code.
+    residues: Vec<(&'a Values, u32)>,
+    next_residue: &'a mut dyn FnMut() -> u32,
+}
+
+/// The content of a class.
+///
+/// `next_residue` gives a number for each function of the source port that it needs.
+pub(crate) fn class_content(
+    config: &Config,
+    class: u32,
+    program: &Program,
+    fingerprint: &str,
+    next_residue: &mut dyn FnMut() -> u32,
+) -> ClassContent {
+    let mut builder = Builder {
+        config,
+        class,
+        content: ClassContent::default(),
+        residues: Vec::new(),
+        next_residue,
+    };
+    for (protocol, map) in program.protocols() {
+        let number = [protocol.0];
+        if protocol.has_ports() {
+            for (range, values) in map.entries() {
+                builder.ports(*protocol, *range, values);
+            }
+        } else if protocol.is_icmp() {
+            for (range, values) in map.entries() {
+                builder.icmp(*protocol, *range, values.default());
+            }
+        }
+        let default = match protocol {
+            p if p.has_ports() || p.is_icmp() => map.default(),
+            _ => map.at(0),
+        };
+        let zero = mark(0);
+        let key = Key::Exact(concat(&[&zero, &zero, &mark(class), &number]));
+        if !(Fault::ProtoDefaultLost.is_on() && !map.entries().is_empty()) {
+            builder.values(PROTO, key, place::PROTO, default);
+        }
+    }
+    let key = names::marks(&[0, 0, class, 0]);
+    builder.cell(ANY, key.clone(), program.default());
+    if let Some(element) = builder.content.elements.get_mut(&(ANY, key)) {
+        element.comment = Some(fingerprint.into());
+    }
+    builder.content
+}
+
+impl<'a> Builder<'a> {
+    fn ports(&mut self, protocol: Protocol, range: PortRange, values: &'a Values) {
+        let class = mark(self.class);
+        let key = |port: u16| concat(&[&class, &[protocol.0], &port.to_be_bytes()]);
+        let PortRange { first, mut last } = range;
+        if Fault::IntervalEndOffByOne.is_on() && first < last {
+            last -= 1;
+        }
+        if u32::from(last) - u32::from(first) < u32::from(self.config.expand_ports.max(1)) {
+            let short = Fault::RangeExpandedShort.is_on() && first < last;
+            for port in first..=last - u16::from(short) {
+                self.values(PORT, Key::Exact(key(port)), place::PORT, values);
+            }
+        } else {
+            let range = Key::Range(key(first), key(last));
+            self.values(PORT_RANGE, range, place::RANGE, values);
+        }
+    }
+
+    /// A range of types and codes, cut where the type changes: whole types together.
+    fn icmp(&mut self, protocol: Protocol, range: PortRange, cell: &'a Cell) {
+        let ([first_type, first_code], [last_type, last_code]) =
+            (range.first.to_be_bytes(), range.last.to_be_bytes());
+        let (mut from, mut to) = (first_type, last_type);
+        let mut boxes: Vec<[u8; 4]> = Vec::new();
+        if first_type == last_type {
+            boxes.push([first_type, last_type, first_code, last_code]);
+        } else {
+            if first_code > 0 {
+                boxes.push([first_type, first_type, first_code, 255]);
+                from += 1;
+            }
+            if last_code < 255 {
+                boxes.push([last_type, last_type, 0, last_code]);
+                to -= 1;
+            }
+            if from <= to {
+                boxes.push([from, to, 0, 255]);
+            }
+        }
+        let class = mark(self.class);
+        let key = |kind: u8, code: u8| concat(&[&class, &[protocol.0], &[kind], &[code]]);
+        for [type_first, type_last, code_first, mut code_last] in boxes {
+            if Fault::IcmpCodeLost.is_on() {
+                code_last = 255;
+            }
+            if (type_first, code_first) == (type_last, code_last) {
+                self.cell(ICMP, Key::Exact(key(type_first, code_first)), cell);
+            } else {
+                let range = Key::Range(key(type_first, code_first), key(type_last, code_last));
+                self.cell(ICMP_RANGE, range, cell);
+            }
+        }
+    }
+
+    fn element(&mut self, map: &'static str, key: Key, code: u32) {
+        let element = Element {
+            data: Some(Datum::Value(mark(code))),
+            counter: Some(Count::default()),
+            comment: None,
+        };
+        self.content.elements.insert((map, key), element);
+    }
+
+    fn cell(&mut self, map: &'static str, key: Key, cell: &Cell) {
+        let place = Place::Element {
+            set: map.into(),
+            key: key.clone(),
+        };
+        self.content.credits.push((place, cell.hits.clone()));
+        self.element(map, key, judgement_code(cell.verdict));
+    }
+
+    fn values(&mut self, map: &'static str, key: Key, place: usize, values: &'a Values) {
+        if let Some(cell) = values.as_constant() {
+            return self.cell(map, key, cell);
+        }
+        let known = self.residues.iter().find(|(v, _)| *v == values);
+        let code = match known.map(|(_, code)| *code) {
+            Some(code) => code,
+            None => self.residue(values),
+        };
+        let chain: Str = residue_name(self.class, code).into();
+        let (set, residue_key, element) = verdict_element(place, code, Some(&chain));
+        self.content.elements.insert((set, residue_key), element);
+        self.element(map, key, code);
+    }
+
+    /// Makes the chains of a function of the source port: one for packets that run as the flow's
+    /// first did, and one for replies, whose destination port it is.
+    fn residue(&mut self, values: &'a Values) -> u32 {
+        let code = (self.next_residue)();
+        self.residues.push((values, code));
+        let name = residue_name(self.class, code);
+        let reply_name = format!("{name}_r");
+        let rules = |offset| -> Vec<Rule> {
+            let tests = values.entries().iter().map(|(range, cell)| {
+                let line = Line::new()
+                    .payload(PayloadBase::Transport, offset, 2, 0)
+                    .cmp(0, CmpOp::Gte, &range.first.to_be_bytes())
+                    .cmp(0, CmpOp::Lte, &range.last.to_be_bytes());
+                line.count().verdict(verdict_of(cell))
+            });
+            let rest = Line::new().count().verdict(verdict_of(values.default()));
+            let mut rules: Vec<Rule> = tests.chain([rest]).collect();
+            if Fault::ResidueOrderReversed.is_on() {
+                rules.reverse();
+            }
+            rules
+        };
+        let cells = || values.entries().iter().map(|(_, cell)| cell);
+        let cells: Vec<&Cell> = cells().chain([values.default()]).collect();
+        let to_reply = Line::new()
+            .state(ct_state::ESTABLISHED)
+            .reply()
+            .goto(&reply_name);
+        let mut original = vec![to_reply];
+        original.extend(rules(0));
+        for (index, cell) in cells.into_iter().enumerate() {
+            for (chain, index) in [(&name, index + 1), (&reply_name, index)] {
+                let chain = Str::from(&**chain);
+                let place = Place::Rule { chain, index };
+                self.content.credits.push((place, cell.hits.clone()));
+            }
+        }
+        let made = |name: &str, rules| (Str::from(name), Chain { base: None, rules });
+        self.content.chains.push(made(&reply_name, rules(2)));
+        self.content.chains.push(made(&name, original));
+        code
+    }
+}
+
+fn verdict_of(cell: &Cell) -> Verdict {
+    match cell.verdict {
+        palisade_tables::Verdict::Allow => Verdict::Return,
+        palisade_tables::Verdict::Deny => Verdict::Drop,
+    }
+}
+
+/// The chain of a residue: it names its class, so that it can be read back.
+pub(crate) fn residue_name(class: u32, code: u32) -> alloc::string::String {
+    format!("{}{class}_{code}", names::RESIDUE)
+}
+
+/// The class and code in the name of a residue chain, and whether it is the chain for replies.
+pub(crate) fn parse_residue(name: &str) -> Option<(u32, u32, bool)> {
+    let rest = name.strip_prefix(names::RESIDUE)?;
+    let (rest, reply) = match rest.strip_suffix("_r") {
+        Some(rest) => (rest, true),
+        None => (rest, false),
+    };
+    let (class, code) = rest.split_once('_')?;
+    let (class, code): (u32, u32) = (class.parse().ok()?, code.parse().ok()?);
+    let plain = residue_name(class, code);
+    let whole = name.strip_suffix("_r").unwrap_or(name);
+    (plain == whole && code > ALLOW).then_some((class, code, reply))
+}
+
+/// The 64-bit FNV-1a hash. Source: Fowler, Noll and Vo, offset basis and prime for 64 bits.
+struct Fnv(u64);
+
+impl Hasher for Fnv {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+    }
+}
+
+/// What a program means and whom it credits, as text of 16 digits, whatever its rules' numbers are:
+/// two classes with equal elements and equal fingerprints count for the same rules. The line that a
+/// rule was written on is no part of it.
+pub(crate) fn fingerprint(tables: &Tables, program: &Program) -> alloc::string::String {
+    let mut hash = Fnv(0xcbf2_9ce4_8422_2325);
+    for (protocol, map) in program.protocols() {
+        protocol.hash(&mut hash);
+        for (range, values) in map.segments() {
+            (range.first, range.last).hash(&mut hash);
+            for (range, cell) in values.segments() {
+                (range.first, range.last).hash(&mut hash);
+                hash_cell(tables, cell, &mut hash);
+            }
+        }
+    }
+    hash_cell(tables, program.default(), &mut hash);
+    format!("{:016x}", hash.finish())
+}
+
+fn hash_cell(tables: &Tables, cell: &Cell, hash: &mut Fnv) {
+    (cell.verdict, cell.hits.len()).hash(hash);
+    for rule in &cell.hits {
+        match tables.rules.get(rule).map(|credit| &**credit) {
+            Some(Credit::Rule {
+                policy,
+                direction,
+                origin,
+            }) => (1u8, policy, direction, origin.index, &origin.name).hash(hash),
+            Some(Credit::ProfileRule {
+                profile,
+                direction,
+                origin,
+            }) => (2u8, profile, direction, origin.index, &origin.name).hash(hash),
+            Some(other) => (3u8, other).hash(hash),
+            None => 4u8.hash(hash),
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! The kernel's numbers for identities, policy sets and classes.
+//!
+//! The engine numbers things anew at every start; the kernel keeps the numbers it has, so that a
+//! restart on unchanged input changes nothing there.
+
+use alloc::collections::BTreeMap;
+
+/// One kind's numbers, from 1. A number is not given out again until all others were.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Numbers<K> {
+    of: BTreeMap<K, u32>,
+    back: BTreeMap<u32, K>,
+    next: u32,
+}
+
+impl<K: Copy + Ord> Numbers<K> {
+    /// Nothing has a number yet; `first` is the first one free.
+    pub(crate) fn starting_at(first: u32) -> Self {
+        Numbers {
+            of: BTreeMap::new(),
+            back: BTreeMap::new(),
+            next: first,
+        }
+    }
+
+    /// The number of `key`, if it has one.
+    pub(crate) fn get(&self, key: K) -> Option<u32> {
+        self.of.get(&key).copied()
+    }
+
+    /// Whose number it is.
+    pub(crate) fn key(&self, number: u32) -> Option<K> {
+        self.back.get(&number).copied()
+    }
+
+    /// The number of `key`, which gets a new one if it has none.
+    pub(crate) fn number(&mut self, key: K) -> u32 {
+        if let Some(number) = self.get(key) {
+            return number;
+        }
+        while self.next == 0 || self.back.contains_key(&self.next) {
+            self.next = self.next.wrapping_add(1);
+        }
+        let number = self.next;
+        self.next = self.next.wrapping_add(1);
+        self.assign(key, number);
+        number
+    }
+
+    /// Gives `key` this number.
+    pub(crate) fn assign(&mut self, key: K, number: u32) {
+        self.of.insert(key, number);
+        self.back.insert(number, key);
+        if number >= self.next {
+            self.next = number.wrapping_add(1);
+        }
+    }
+
+    /// Takes the number of `key` back.
+    pub(crate) fn free(&mut self, key: K) {
+        if let Some(number) = self.of.remove(&key) {
+            self.back.remove(&number);
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! The plan means what the tables mean: packets through the model of the kernel, in both directions.
+
+mod support;
+
+use palisade_nft::{Config, Machine, Planner, apply};
+use palisade_tables::{Change, Delta, Phase, Step, Tables};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use support::{expected, frame, tables};
+
+pub(crate) fn config(rng: &mut SmallRng) -> Config {
+    Config {
+        judge_host_traffic: rng.random_bool(0.3),
+        sctp_tracked: rng.random_bool(0.7),
+        expand_ports: if rng.random_bool(0.8) { 16 } else { 1 },
+        ..Config::default()
+    }
+}
+
+pub(crate) fn everything(tables: &Tables) -> Delta {
+    let mut changes = Vec::new();
+    changes.extend(
+        tables
+            .rules
+            .iter()
+            .map(|(k, v)| Change::Rule(*k, Some(v.clone()))),
+    );
+    changes.extend(
+        tables
+            .programs
+            .iter()
+            .map(|(k, v)| Change::Program(*k, Some(v.clone()))),
+    );
+    changes.extend(tables.sets.iter().map(|(k, v)| Change::Set(*k, Some(*v))));
+    changes.extend(
+        tables
+            .classes
+            .iter()
+            .map(|(k, v)| Change::Class(k.0, k.1, Some(*v))),
+    );
+    changes.extend(
+        tables
+            .addresses
+            .iter()
+            .map(|(k, v)| Change::Address(*k, Some(*v))),
+    );
+    changes.extend(
+        tables
+            .interfaces
+            .iter()
+            .map(|k| Change::Interface(k.clone(), true)),
+    );
+    changes.extend(
+        tables
+            .points
+            .iter()
+            .map(|(k, v)| Change::Point(k.clone(), Some(*v))),
+    );
+    Delta {
+        revision: 1,
+        steps: vec![Step {
+            phase: Phase::Split,
+            changes,
+        }],
+    }
+}
+
+#[test]
+fn packets_get_what_the_tables_say() {
+    let (mut allowed, mut denied, mut marked) = (0, 0, 0);
+    for seed in 0..400 {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let config = config(&mut rng);
+        let tables = tables(&mut rng, &config);
+        let mut planner = Planner::new(config.clone(), 3);
+        let mut kernel = None;
+        for step in planner.rebuild(false).steps {
+            apply(&mut kernel, &config.table, &step.ops).unwrap();
+        }
+        for step in planner.plan(&everything(&tables)).steps {
+            apply(&mut kernel, &config.table, &step.ops).unwrap();
+        }
+        let ruleset = kernel.unwrap();
+        assert_eq!(ruleset, planner.ruleset(), "seed {seed}");
+        for _ in 0..60 {
+            let frame = frame(&mut rng, &tables, config.mark(3));
+            let outcome = Machine::new(&ruleset).run(&frame).unwrap();
+            let (accepted, mark) = expected(&tables, &config, 3, &frame);
+            assert_eq!(outcome.accepted, accepted, "seed {seed} {frame:?}");
+            if accepted {
+                assert_eq!(outcome.mark, mark, "seed {seed} {frame:?}");
+                allowed += 1;
+                marked += usize::from(mark != frame.ct.mark);
+            } else {
+                denied += 1;
+            }
+        }
+    }
+    assert!(
+        allowed > 4000 && denied > 4000 && marked > 1000,
+        "{allowed} {denied} {marked}"
+    );
+}

@@ -1,0 +1,399 @@
+//! Random tables and packets over a small world, so that they meet often; and what a packet of them
+//! must get, by the decision tables alone.
+
+#![allow(dead_code, reason = "each test uses some of it")]
+
+use palisade_model::{Direction, Family, L4, Prefix, Protocol, Str};
+use palisade_nft::{Config, Ct, Frame, ct_state};
+use palisade_tables::{
+    Cell, ClassId, Credit, IdentityId, Packet, Point, PolicySet, PortMap, Program, RuleId, SetId,
+    Tables, Values, Verdict,
+};
+use rand::Rng;
+use rand::rngs::SmallRng;
+use rand::seq::IndexedRandom;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+pub(crate) const OURS: [&str; 3] = ["pal0", "pal1", "wl2"];
+pub(crate) const UNKNOWN: &str = "pal9";
+pub(crate) const FOREIGN: [&str; 2] = ["eth0", "pa"];
+
+/// An address of the small world: two nets of 16 addresses in each family, one of them endpoints'.
+pub(crate) fn address(rng: &mut SmallRng, family: Family) -> IpAddr {
+    let low: u8 = rng.random_range(0..16);
+    let net: u8 = rng.random_range(0..2);
+    match family {
+        Family::V4 => IpAddr::from([10, 0, net, low]),
+        Family::V6 => IpAddr::from([0xfd00, 0, 0, u16::from(net), 0, 0, 0, u16::from(low)]),
+    }
+}
+
+fn cell(rng: &mut SmallRng) -> Cell {
+    let verdict = if rng.random_bool(0.5) {
+        Verdict::Allow
+    } else {
+        Verdict::Deny
+    };
+    let hits = (0..rng.random_range(1..3)).map(|_| RuleId(rng.random_range(0..20)));
+    Cell {
+        verdict,
+        hits: hits.collect(),
+    }
+}
+
+fn cuts(rng: &mut SmallRng) -> Vec<u16> {
+    const NEAR: [u16; 12] = [
+        0, 1, 79, 80, 81, 90, 443, 1000, 2000, 0x0800, 0x08ff, 0x8000,
+    ];
+    let mut ends: Vec<u16> = (0..rng.random_range(0..4))
+        .map(|_| *NEAR.choose(rng).unwrap())
+        .collect();
+    ends.sort_unstable();
+    ends.push(u16::MAX);
+    ends
+}
+
+fn values(rng: &mut SmallRng, ports: bool) -> Values {
+    let ends = if ports && rng.random_bool(0.2) {
+        cuts(rng)
+    } else {
+        vec![u16::MAX]
+    };
+    PortMap::from_ends(
+        ends.into_iter()
+            .map(|end| (end, cell(rng)))
+            .collect::<Vec<_>>(),
+    )
+    .unwrap()
+}
+
+pub(crate) fn program(rng: &mut SmallRng) -> Program {
+    let mut protocols = BTreeMap::new();
+    for number in [6, 17, 132, 1, 58, 47] {
+        if !rng.random_bool(0.5) {
+            continue;
+        }
+        let protocol = Protocol(number);
+        let map = if protocol.has_ports() {
+            let ends = cuts(rng);
+            PortMap::from_ends(
+                ends.into_iter()
+                    .map(|e| (e, values(rng, true)))
+                    .collect::<Vec<_>>(),
+            )
+        } else if protocol.is_icmp() {
+            let mut ends: Vec<u16> = (0..rng.random_range(0..5))
+                .map(|_| {
+                    let kind = *[0u8, 3, 7, 8, 12, 13, 127, 128, 129].choose(rng).unwrap();
+                    let code = *[0u8, 1, 4, 255].choose(rng).unwrap();
+                    u16::from_be_bytes([kind, code])
+                })
+                .collect();
+            ends.sort_unstable();
+            ends.push(u16::MAX);
+            PortMap::from_ends(
+                ends.into_iter()
+                    .map(|e| (e, values(rng, false)))
+                    .collect::<Vec<_>>(),
+            )
+        } else {
+            PortMap::from_ends([(u16::MAX, values(rng, false))])
+        };
+        protocols.insert(protocol, map.unwrap());
+    }
+    Program::new(protocols, cell(rng))
+}
+
+pub(crate) fn tables(rng: &mut SmallRng, config: &Config) -> Tables {
+    let mut tables = Tables {
+        judge_host_traffic: config.judge_host_traffic,
+        ..Tables::default()
+    };
+    for rule in 0..20 {
+        let credit = Credit::MissingProfile {
+            profile: format!("p{rule}").into(),
+            direction: Direction::Egress,
+        };
+        tables.rules.insert(RuleId(rule), Arc::new(credit));
+    }
+    let classes = rng.random_range(2..6);
+    for class in 0..classes {
+        tables
+            .programs
+            .insert(ClassId(100 + class), Arc::new(program(rng)));
+    }
+    let class = |rng: &mut SmallRng| ClassId(100 + rng.random_range(0..classes));
+    for set in 0..4 {
+        let default = class(rng);
+        tables.sets.insert(SetId(200 + set), PolicySet { default });
+    }
+    let identities = rng.random_range(1..6);
+    for set in 0..4 {
+        for identity in 0..identities {
+            if rng.random_bool(0.6) {
+                let key = (SetId(200 + set), IdentityId(300 + identity));
+                let class = class(rng);
+                tables.classes.insert(key, class);
+            }
+        }
+    }
+    for family in Family::BOTH {
+        for _ in 0..rng.random_range(0..24) {
+            let length = family.bits() - *[0, 0, 0, 1, 2, 3, 4].choose(rng).unwrap();
+            let prefix = Prefix::new(address(rng, family), length);
+            // Nobody's addresses can stand inside somebody's prefix.
+            let id = if rng.random_bool(0.1) {
+                0
+            } else {
+                300 + rng.random_range(0..identities)
+            };
+            tables.addresses.insert(prefix, IdentityId(id));
+        }
+        if rng.random_bool(0.3) {
+            let id = IdentityId(300 + rng.random_range(0..identities));
+            tables.addresses.insert(Prefix::all(family), id);
+        }
+    }
+    for name in OURS {
+        if !rng.random_bool(0.85) {
+            continue;
+        }
+        tables.interfaces.insert(name.into());
+        for family in Family::BOTH {
+            for _ in 0..rng.random_range(0..6) {
+                let address = address(rng, family);
+                for direction in Direction::BOTH {
+                    let interface: Str = name.into();
+                    let set = SetId(200 + rng.random_range(0..4));
+                    tables.points.insert(
+                        Point {
+                            interface,
+                            address,
+                            direction,
+                        },
+                        set,
+                    );
+                }
+            }
+        }
+    }
+    tables
+}
+
+/// A packet; `live` is the mark of the live generation.
+pub(crate) fn frame(rng: &mut SmallRng, tables: &Tables, live: u32) -> Frame {
+    let family = *Family::BOTH.choose(rng).unwrap();
+    let mut end = |rng: &mut SmallRng| -> (Option<Str>, IpAddr) {
+        let points: Vec<&Point> = tables
+            .points
+            .keys()
+            .filter(|p| Family::of(p.address) == family)
+            .collect();
+        match points.choose(rng).filter(|_| rng.random_bool(0.7)) {
+            Some(point) if rng.random_bool(0.95) => (Some(point.interface.clone()), point.address),
+            Some(point) => (Some(point.interface.clone()), address(rng, family)),
+            None => {
+                let names = [
+                    OURS[0], OURS[2], UNKNOWN, FOREIGN[0], FOREIGN[0], FOREIGN[1],
+                ];
+                let name = names.choose(rng).map(|name| Str::from(*name));
+                (name.filter(|_| rng.random_bool(0.75)), address(rng, family))
+            }
+        }
+    };
+    let (mut iif, mut source) = end(rng);
+    let (mut oif, mut destination) = end(rng);
+    if iif.is_none() && oif.is_none() {
+        iif = Some(FOREIGN[0].into());
+    }
+    let port = |rng: &mut SmallRng| {
+        *[
+            0, 1, 79, 80, 81, 85, 90, 91, 443, 1000, 1001, 1500, 2000, 2001, 0x8000, 65535,
+        ]
+        .choose(rng)
+        .unwrap()
+    };
+    let own_icmp = if family == Family::V4 { 1 } else { 58 };
+    let protocol = Protocol(
+        *[6, 6, 17, 17, 132, own_icmp, own_icmp, 47, 50]
+            .choose(rng)
+            .unwrap(),
+    );
+    let mut l4 = if protocol.has_ports() {
+        L4::Ports {
+            source: port(rng),
+            destination: port(rng),
+        }
+    } else if protocol.is_icmp() {
+        let kind = *[3, 8, 8, 11, 12, 13, 15, 17, 0, 128, 128, 139, 129, 1]
+            .choose(rng)
+            .unwrap();
+        L4::Icmp {
+            kind,
+            code: *[0, 0, 1, 4].choose(rng).unwrap(),
+        }
+    } else {
+        L4::None
+    };
+    let mark = match rng.random_range(0..10) {
+        0 => live | 5,
+        1 => rng.random(),
+        _ => 7,
+    };
+    let mut ct = Ct {
+        state: ct_state::NEW,
+        reply: false,
+        mark,
+    };
+    match rng.random_range(0..10) {
+        0 => ct.state = ct_state::INVALID,
+        1 => (ct.state, ct.reply) = (ct_state::RELATED, rng.random_bool(0.5)),
+        2 => ct.state = ct_state::UNTRACKED,
+        3 => ct.state = ct_state::ESTABLISHED,
+        4..7 => {
+            let answered = match &mut l4 {
+                L4::Ports {
+                    source,
+                    destination,
+                } => {
+                    core::mem::swap(source, destination);
+                    true
+                }
+                L4::Icmp { kind, .. } => {
+                    let answer = answer(protocol, *kind);
+                    *kind = answer.unwrap_or(*kind);
+                    answer.is_some()
+                }
+                L4::None => true,
+            };
+            if answered {
+                core::mem::swap(&mut iif, &mut oif);
+                core::mem::swap(&mut source, &mut destination);
+                (ct.state, ct.reply) = (ct_state::ESTABLISHED, true);
+            }
+        }
+        _ => {}
+    }
+    Frame {
+        iif,
+        oif,
+        source,
+        destination,
+        protocol,
+        l4,
+        ct,
+    }
+}
+
+fn answer(protocol: Protocol, request: u8) -> Option<u8> {
+    match (protocol.0, request) {
+        (1, 8) => Some(0),
+        (1, 13) => Some(14),
+        (1, 15) => Some(16),
+        (1, 17) => Some(18),
+        (58, 128) => Some(129),
+        (58, 139) => Some(140),
+        _ => None,
+    }
+}
+
+/// The first packet of the flow that a packet belongs to.
+pub(crate) fn first_packet(frame: &Frame) -> Packet {
+    let reply = frame.ct.reply && frame.ct.state == ct_state::ESTABLISHED;
+    let mut packet = Packet {
+        from: frame.iif.clone(),
+        to: frame.oif.clone(),
+        source: frame.source,
+        destination: frame.destination,
+        protocol: frame.protocol,
+        l4: frame.l4,
+    };
+    if reply {
+        core::mem::swap(&mut packet.from, &mut packet.to);
+        core::mem::swap(&mut packet.source, &mut packet.destination);
+        match &mut packet.l4 {
+            L4::Ports {
+                source,
+                destination,
+            } => core::mem::swap(source, destination),
+            L4::Icmp { kind, .. } => {
+                let request = (0..=255).find(|r| answer(frame.protocol, *r) == Some(*kind));
+                *kind = request.unwrap();
+            }
+            L4::None => {}
+        }
+    }
+    packet
+}
+
+/// Whether a packet must pass, and the mark its connection must have afterwards.
+pub(crate) fn expected(tables: &Tables, config: &Config, generation: u32, frame: &Frame) -> (bool, u32) {
+    let mark = frame.ct.mark;
+    let kept = |passes| (passes, mark);
+    let ours = |name: &Option<Str>| name.as_ref().is_some_and(|n| tables.interfaces.contains(n));
+    let unknown = |name: &Option<Str>| {
+        !ours(name)
+            && name
+                .as_ref()
+                .is_some_and(|n| n.starts_with(&*config.interface_prefix))
+    };
+    if unknown(&frame.iif) {
+        return kept(false);
+    }
+    if let Some(iif) = frame.iif.as_ref().filter(|_| ours(&frame.iif)) {
+        let point = Point {
+            interface: iif.clone(),
+            address: frame.source,
+            direction: Direction::Egress,
+        };
+        if !tables.points.contains_key(&point) {
+            return kept(false);
+        }
+    }
+    let tracked = frame.ct.state & (ct_state::NEW | ct_state::ESTABLISHED) != 0;
+    let live = mark & config.ct_mark_mask == config.mark(generation);
+    if tracked && live {
+        return kept(true);
+    }
+    let from_host = frame.iif.is_none();
+    if unknown(&frame.oif) && (!from_host || config.judge_host_traffic) {
+        return kept(false);
+    }
+    if !ours(&frame.iif) && !ours(&frame.oif) {
+        return kept(true);
+    }
+    let marked = |passes| {
+        let new = (mark & !config.ct_mark_mask) | config.mark(generation);
+        let never = frame.protocol == Protocol::SCTP && !config.sctp_tracked;
+        (
+            passes,
+            if passes && !never && frame.ct.state != ct_state::UNTRACKED {
+                new
+            } else {
+                mark
+            },
+        )
+    };
+    let icmp = frame.protocol.is_icmp();
+    let invalid = frame.ct.state == ct_state::INVALID;
+    let related = frame.ct.state == ct_state::RELATED;
+    if !config.judge_host_traffic {
+        // The host's own errors and untracked packets, and errors about its own flows.
+        if from_host && !tracked || (frame.oif.is_none() && related && frame.ct.reply) {
+            return kept(true);
+        }
+    }
+    if invalid && !icmp {
+        return kept(false);
+    }
+    if icmp && related && live {
+        return kept(true);
+    }
+    let passes = tables.judge(&first_packet(frame)) == Verdict::Allow;
+    if icmp && (related || invalid) {
+        return kept(passes);
+    }
+    marked(passes)
+}
