@@ -1,86 +1,171 @@
-//! What the agent asks of a dataplane.
+//! What every dataplane can do, and what it tells about it.
 //!
-//! A [`Dataplane`] makes the kernel hold given tables, from any state it finds, in an order in which
-//! no packet gets a verdict that is neither the old nor the new. It never decides what a packet gets.
+//! Promises: what is written is written in safe order, whole step by whole
+//! step; on an error nothing of the failed step was done; counts never go back.
+//!
+//! Never: decides what a packet gets; that is in the decision tables.
 
-use palisade_tables::{Credit, Delta, Phase, Tables};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Why the kernel could not be read or written.
-pub type Error = Box<dyn std::error::Error + Send + Sync>;
+pub use palisade_nft::Count;
+use palisade_tables::{Credit, Delta, Phase, Tables};
+use thiserror::Error;
+
+use crate::netlink::{ExecuteError, ReadError};
 
 /// One dataplane. Everything is synchronous; one thread owns it.
 pub trait Dataplane: Send {
     /// Reads the kernel back, adopts what is ours by content, and writes the difference in safe
-    /// order. Also the retry after any error.
+    /// order. Also what follows any error.
     ///
     /// # Errors
-    /// If the kernel cannot be read or refuses a step; nothing is half-done inside a step.
+    /// What could not be read or written.
     fn start(&mut self, tables: &Tables) -> Result<Outcome, Error>;
 
-    /// Executes one delta; `tables` is the state after it.
+    /// Executes one delta; `tables` is the state after it. After an error [`Dataplane::start`] is
+    /// called before anything else.
     ///
     /// # Errors
-    /// If the kernel refuses a step; then the caller calls [`Dataplane::start`].
+    /// What could not be written; steps before it stay done.
     fn apply(&mut self, delta: &Delta, tables: &Tables) -> Result<Outcome, Error>;
 
-    /// Compares the kernel with what was last written, and repairs it. No writes if nothing is wrong.
+    /// Compares the kernel with what was last written, and repairs it in safe order.
+    /// [`Outcome::writes`] is 0 if nothing was wrong.
     ///
     /// # Errors
-    /// As [`Dataplane::start`].
+    /// What could not be read or written.
     fn verify(&mut self, tables: &Tables) -> Result<Outcome, Error>;
 
-    /// Packets and bytes per credit; they never go back.
+    /// Packets and bytes so far.
     ///
     /// # Errors
-    /// If the kernel cannot be read.
+    /// What could not be read.
     fn counters(&mut self) -> Result<Counters, Error>;
 
     /// Removes everything of ours from the kernel.
     ///
     /// # Errors
-    /// If the kernel refuses.
+    /// What could not be removed.
     fn remove(&mut self) -> Result<(), Error>;
+
+    /// Listens, from now on, for changes of our kernel state by others.
+    ///
+    /// # Errors
+    /// If the kernel gives no notifications.
+    fn tamper_watch(&self) -> Result<TamperWatch, Error>;
+
+    /// The counts of what is no longer in the kernel, to be kept over a restart.
+    fn harvested(&self) -> Harvested;
+
+    /// Takes over counts kept from before a restart, adding to those there are.
+    fn restore_harvested(&mut self, harvested: Harvested);
 }
 
-/// What an execution did.
+/// Counts of elements and rules that are gone.
+pub type Harvested = BTreeMap<Credit, Count>;
+
+/// What was done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// Kernel objects and elements written.
+    /// Kernel objects and elements written or deleted.
     pub writes: usize,
     /// The steps, in order.
     pub steps: Vec<StepOutcome>,
-    /// The generation of established flows that is live now.
+    /// The generation that established flows must carry.
     pub generation: u32,
 }
 
-/// What one step did.
+/// One step of an [`Outcome`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StepOutcome {
-    /// The phase it belongs to.
+    /// What it was for.
     pub phase: Phase,
-    /// Kernel objects and elements written.
-    pub writes: usize,
-    /// From its first write to the end of its grace period.
+    /// Kernel objects and elements written or deleted.
+    pub ops: usize,
+    /// Time it took, the wait for packets under way included.
     pub took: Duration,
 }
 
 /// Packets and bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Count {
-    /// Packets that were judged; those of established flows are not.
-    pub packets: u64,
-    /// Their bytes.
-    pub bytes: u64,
-}
-
-/// What was counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// By what is credited.
+    /// By what they are credited to.
     pub by_rule: BTreeMap<Arc<Credit>, Count>,
-    /// Drops that no rule decided, by reason.
+    /// Dropped without a rule's word, by reason.
     pub reasons: BTreeMap<&'static str, Count>,
+}
+
+/// Something of ours was changed by someone else.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Tamper {
+    /// An object was made, changed or deleted.
+    Changed {
+        /// Which, for people.
+        what: String,
+    },
+    /// Notifications were lost, so something may have been.
+    Unknown,
+}
+
+/// Tells of changes by others.
+pub struct TamperWatch {
+    next: Box<NextTamper>,
+}
+
+type NextTamper = dyn FnMut(Duration) -> Result<Option<Tamper>, Error> + Send;
+
+impl TamperWatch {
+    /// From a function that waits for the next change, at most the time given.
+    pub fn new(
+        next: impl FnMut(Duration) -> Result<Option<Tamper>, Error> + Send + 'static,
+    ) -> Self {
+        Self {
+            next: Box::new(next),
+        }
+    }
+
+    /// The next change; `None` if there was none for `timeout`.
+    ///
+    /// # Errors
+    /// If the notifications end.
+    pub fn wait(&mut self, timeout: Duration) -> Result<Option<Tamper>, Error> {
+        (self.next)(timeout)
+    }
+}
+
+impl std::fmt::Debug for TamperWatch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("TamperWatch")
+    }
+}
+
+/// What went wrong with a dataplane.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// No socket to the kernel.
+    #[error("reaching the kernel's packet filter")]
+    Open(#[from] palisade_sys::netlink::OpenError),
+    /// The namespace is not there.
+    #[error("reaching the network namespace")]
+    NetNs(#[from] palisade_sys::netns::NetNsError),
+    /// A feature of the kernel could not be looked at.
+    #[error("looking at kernel features")]
+    Feature(#[from] palisade_sys::sysctl::SysctlError),
+    /// The kernel offers no grace periods.
+    #[error("waiting for packets under way")]
+    Grace(#[from] palisade_sys::grace::GraceError),
+    /// The kernel could not be read.
+    #[error("reading the kernel back")]
+    Read(#[from] ReadError),
+    /// The kernel could not be written.
+    #[error("writing to the kernel")]
+    Execute(#[from] ExecuteError),
+    /// The kernel's notifications ended.
+    #[error("listening for changes by others")]
+    Watch(#[from] palisade_sys::nfnetlink::QueryError),
+    /// A failure that a test asked for.
+    #[error("failed on request: {0}")]
+    Asked(String),
 }

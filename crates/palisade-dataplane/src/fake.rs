@@ -1,101 +1,228 @@
-//! A dataplane in memory: records what it is asked, refuses when told to.
+//! A dataplane in memory: holds what it was given, and records it.
+//!
+//! Promises: it applies deltas to its own copy of the tables and checks that
+//! the caller's copy agrees; failures come when asked for. Never: judges.
 
-use crate::driver::{Counters, Dataplane, Error, Outcome, StepOutcome};
-use palisade_tables::{Delta, Phase, Tables};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// What a [`FakeDataplane`] was asked.
+use palisade_tables::{Delta, Phase, Tables};
+
+use crate::driver::{
+    Counters, Dataplane, Error, Harvested, Outcome, StepOutcome, Tamper, TamperWatch,
+};
+
+/// One call a [`FakeDataplane`] got.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Call {
-    /// [`Dataplane::start`].
-    Start,
-    /// [`Dataplane::apply`] with these phases.
-    Apply(Vec<Phase>),
+    /// [`Dataplane::start`] with these tables.
+    Start(Tables),
+    /// [`Dataplane::apply`] of this delta.
+    Apply(Delta),
     /// [`Dataplane::verify`].
     Verify,
     /// [`Dataplane::remove`].
     Remove,
 }
 
-/// A dataplane in memory; clones share it.
+/// A recording dataplane; clones share what it holds.
 #[derive(Clone, Debug, Default)]
-pub struct FakeDataplane(Arc<Mutex<Memory>>);
+pub struct FakeDataplane {
+    state: Arc<Mutex<State>>,
+}
 
 #[derive(Debug, Default)]
-struct Memory {
-    tables: Option<Tables>,
-    generation: u32,
-    refuses: bool,
+struct State {
     calls: Vec<Call>,
+    held: Option<Tables>,
+    failures: Vec<String>,
+    counters: Counters,
+    harvested: Harvested,
+    generation: u32,
+    tampers: Vec<Tamper>,
 }
 
 impl FakeDataplane {
-    /// From now on every call fails, or none does.
-    pub fn refuse(&self, refuses: bool) {
-        self.memory(|memory| memory.refuses = refuses);
+    /// An empty kernel.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
     }
 
-    /// What it holds; `None` before the first start.
-    pub fn tables(&self) -> Option<Tables> {
-        self.memory(|memory| memory.tables.clone())
-    }
-
-    /// What it was asked since the last time.
+    /// The calls so far, in order, failed ones included.
+    #[must_use]
     pub fn calls(&self) -> Vec<Call> {
-        self.memory(|memory| std::mem::take(&mut memory.calls))
+        self.lock().calls.clone()
     }
 
-    fn memory<T>(&self, f: impl FnOnce(&mut Memory) -> T) -> T {
-        f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    /// What it holds; `None` before the first start and after a removal.
+    #[must_use]
+    pub fn held(&self) -> Option<Tables> {
+        self.lock().held.clone()
     }
 
-    fn call(&self, call: Call, tables: Option<Tables>, writes: usize) -> Result<Outcome, Error> {
-        self.memory(|memory| {
-            memory.calls.push(call);
-            if memory.refuses {
-                return Err("the kernel refuses everything".into());
-            }
-            memory.tables = tables;
-            let steps = vec![StepOutcome {
-                phase: Phase::Split,
-                writes,
-                took: Duration::ZERO,
-            }];
-            Ok(Outcome {
-                writes,
-                steps,
-                generation: memory.generation,
-            })
-        })
+    /// Replaces what it holds, as someone else would.
+    pub fn tamper(&self, held: Option<Tables>) {
+        let mut state = self.lock();
+        state.held = held;
+        state.tampers.push(Tamper::Changed {
+            what: "the tables".to_owned(),
+        });
+    }
+
+    /// Makes the next start, apply or verify fail, saying `reason`.
+    pub fn fail_next(&self, reason: &str) {
+        self.lock().failures.push(reason.to_owned());
+    }
+
+    /// Sets what [`Dataplane::counters`] says.
+    pub fn set_counters(&self, counters: Counters) {
+        self.lock().counters = counters;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn call(&mut self, call: Call) -> Result<(), Error> {
+        self.calls.push(call);
+        if self.failures.is_empty() {
+            return Ok(());
+        }
+        Err(Error::Asked(self.failures.remove(0)))
+    }
+
+    /// Takes `tables` over, as one write of everything if they differ.
+    fn put(&mut self, tables: &Tables) -> Outcome {
+        let same = self.held.as_ref() == Some(tables);
+        self.held = Some(tables.clone());
+        if self.generation == 0 {
+            self.generation = 1;
+        }
+        let steps = (!same).then_some(StepOutcome {
+            phase: Phase::Split,
+            ops: 1,
+            took: Duration::ZERO,
+        });
+        Outcome {
+            writes: usize::from(!same),
+            steps: steps.into_iter().collect(),
+            generation: self.generation,
+        }
     }
 }
 
 impl Dataplane for FakeDataplane {
     fn start(&mut self, tables: &Tables) -> Result<Outcome, Error> {
-        let writes = usize::from(self.tables().as_ref() != Some(tables));
-        self.call(Call::Start, Some(tables.clone()), writes)
+        let mut state = self.lock();
+        state.call(Call::Start(tables.clone()))?;
+        Ok(state.put(tables))
     }
 
     fn apply(&mut self, delta: &Delta, tables: &Tables) -> Result<Outcome, Error> {
-        let phases: Vec<Phase> = delta.steps.iter().map(|step| step.phase).collect();
-        if phases.contains(&Phase::Revoke) {
-            self.memory(|memory| memory.generation += 1);
+        let mut state = self.lock();
+        state.call(Call::Apply(delta.clone()))?;
+        let mut held = state.held.clone().unwrap_or_default();
+        held.judge_host_traffic = tables.judge_host_traffic;
+        delta.apply_to(&mut held);
+        if held != *tables {
+            return Err(Error::Asked(
+                "the delta does not lead to the tables that came with it".to_owned(),
+            ));
         }
-        let writes = delta.steps.iter().map(|step| step.changes.len()).sum();
-        self.call(Call::Apply(phases), Some(tables.clone()), writes)
+        state.held = Some(held);
+        let mut outcome = Outcome::default();
+        for step in &delta.steps {
+            if step.phase == Phase::Revoke {
+                state.generation += 1;
+            }
+            outcome.writes += step.changes.len();
+            outcome.steps.push(StepOutcome {
+                phase: step.phase,
+                ops: step.changes.len(),
+                took: Duration::ZERO,
+            });
+        }
+        outcome.generation = state.generation;
+        Ok(outcome)
     }
 
     fn verify(&mut self, tables: &Tables) -> Result<Outcome, Error> {
-        let writes = usize::from(self.tables().as_ref() != Some(tables));
-        self.call(Call::Verify, Some(tables.clone()), writes)
+        let mut state = self.lock();
+        state.call(Call::Verify)?;
+        Ok(state.put(tables))
     }
 
     fn counters(&mut self) -> Result<Counters, Error> {
-        Ok(Counters::default())
+        Ok(self.lock().counters.clone())
     }
 
     fn remove(&mut self) -> Result<(), Error> {
-        self.call(Call::Remove, None, 0).map(drop)
+        let mut state = self.lock();
+        state.call(Call::Remove)?;
+        state.held = None;
+        Ok(())
+    }
+
+    fn tamper_watch(&self) -> Result<TamperWatch, Error> {
+        let this = self.clone();
+        Ok(TamperWatch::new(move |_| Ok(this.lock().tampers.pop())))
+    }
+
+    fn harvested(&self) -> Harvested {
+        self.lock().harvested.clone()
+    }
+
+    fn restore_harvested(&mut self, harvested: Harvested) {
+        let mut state = self.lock();
+        for (credit, count) in harvested {
+            let sum = state.harvested.entry(credit).or_default();
+            sum.packets += count.packets;
+            sum.bytes += count.bytes;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use palisade_tables::{Change, Step};
+
+    #[test]
+    fn it_holds_what_it_was_given_and_notices_tampering() {
+        let fake = FakeDataplane::new();
+        let mut driver: Box<dyn Dataplane> = Box::new(fake.clone());
+        let mut tables = Tables::default();
+        assert_eq!(driver.start(&tables).unwrap().writes, 1);
+        assert_eq!(driver.start(&tables).unwrap().writes, 0);
+        let delta = Delta {
+            revision: 1,
+            steps: vec![
+                Step {
+                    phase: Phase::Split,
+                    changes: vec![Change::Interface("pal1".into(), true)],
+                },
+                Step {
+                    phase: Phase::Revoke,
+                    changes: Vec::new(),
+                },
+            ],
+        };
+        assert!(driver.apply(&delta, &tables).is_err());
+        delta.apply_to(&mut tables);
+        let outcome = driver.apply(&delta, &tables).unwrap();
+        assert_eq!((outcome.writes, outcome.generation), (1, 2));
+        assert_eq!(fake.held(), Some(tables.clone()));
+
+        let mut watch = driver.tamper_watch().unwrap();
+        assert_eq!(watch.wait(Duration::ZERO).unwrap(), None);
+        fake.tamper(None);
+        assert!(watch.wait(Duration::ZERO).unwrap().is_some());
+        assert_eq!(driver.verify(&tables).unwrap().writes, 1);
+        fake.fail_next("on purpose");
+        assert!(driver.verify(&tables).is_err());
+        assert_eq!(driver.verify(&tables).unwrap().writes, 0);
     }
 }

@@ -1,9 +1,22 @@
 //! Executes transactions, reads the kernel back, repairs.
 //!
-//! [`Dataplane`] is what the agent asks of any dataplane; [`FakeDataplane`] is one in memory.
+//! [`driver`] says what a dataplane is; [`netlink`] carries the words of
+//! `palisade-nft` to the kernel and back; [`fake`] is a dataplane for tests of
+//! what stands above.
+//!
+//! Promises: a step is in the kernel whole or not at all; the next one waits
+//! until no packet is still between two lookups of the last; what is not ours
+//! is never touched.
+//!
+//! Never: decides what a packet gets, or in which order things change; both
+//! come as values from `palisade-tables` and `palisade-nft`.
 
-mod driver;
-mod fake;
+pub mod driver;
+pub mod fake;
+pub mod netlink;
 
-pub use driver::{Count, Counters, Dataplane, Error, Outcome, StepOutcome};
-pub use fake::{Call, FakeDataplane};
+pub use driver::{
+    Counters, Dataplane, Error, Harvested, Outcome, StepOutcome, Tamper, TamperWatch,
+};
+pub use fake::FakeDataplane;
+pub use palisade_nft::Count;

@@ -98,6 +98,14 @@ impl<'a> AttrWriter<'a> {
         self
     }
 
+    /// Attributes that are written already.
+    pub fn written(&mut self, attributes: &[u8]) -> &mut Self {
+        let start = self.out.len();
+        self.out.extend_from_slice(attributes);
+        self.out.resize(start + align(attributes.len()), 0);
+        self
+    }
+
     /// A flag: an attribute without a value.
     pub fn flag(&mut self, attr: u16) -> &mut Self {
         self.bytes(attr, &[])

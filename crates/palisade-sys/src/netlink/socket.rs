@@ -27,6 +27,7 @@ const NLMSG_ERROR: u16 = libc::NLMSG_ERROR as u16;
 const NLMSG_DONE: u16 = libc::NLMSG_DONE as u16;
 const NLMSG_NOOP: u16 = libc::NLMSG_NOOP as u16;
 const NLMSGERR_ATTR_MSG: u16 = 1;
+const NLMSGERR_ATTR_OFFS: u16 = 2;
 
 /// The kernel fills at most this much in one read of a dump.
 const READ_BUFFER: usize = 256 * 1024;
@@ -70,6 +71,8 @@ pub struct KernelError {
     pub errno: Errno,
     /// The kernel's own words (extended acknowledgement), often empty.
     pub text: String,
+    /// Where in the message the attribute begins that it stopped at.
+    pub offset: Option<u32>,
 }
 
 impl From<Errno> for KernelError {
@@ -77,6 +80,7 @@ impl From<Errno> for KernelError {
         Self {
             errno,
             text: String::new(),
+            offset: None,
         }
     }
 }
@@ -86,6 +90,7 @@ impl From<super::WireError> for KernelError {
         Self {
             errno: Errno::EBADMSG,
             text: error.to_string(),
+            offset: None,
         }
     }
 }
@@ -349,6 +354,7 @@ impl NetlinkSocket {
                 return Err(KernelError {
                     errno: Errno::ETIMEDOUT,
                     text: "the kernel did not answer".to_owned(),
+                    offset: None,
                 });
             }
             self.fill()?;
@@ -419,9 +425,18 @@ pub(crate) fn error_of(message: &Received) -> Option<KernelError> {
     if code == 0 {
         return None;
     }
+    let more = extended(message);
+    let find = |attr| {
+        more.as_ref()
+            .and_then(|more| more.find(attr).ok().flatten())
+    };
     Some(KernelError {
         errno: Errno::from_raw(code.saturating_neg()),
-        text: extended_text(message).unwrap_or_default(),
+        text: find(NLMSGERR_ATTR_MSG)
+            .and_then(|attr| attr.text().ok())
+            .unwrap_or_default()
+            .to_owned(),
+        offset: find(NLMSGERR_ATTR_OFFS).and_then(|attr| attr.u32().ok()),
     })
 }
 
@@ -436,7 +451,7 @@ fn first_i32(payload: &[u8]) -> Option<i32> {
         .map(|bytes| i32::from_ne_bytes(*bytes))
 }
 
-fn extended_text(message: &Received) -> Option<String> {
+fn extended(message: &Received) -> Option<Attrs<'_>> {
     if message.flags & NLM_F_ACK_TLVS == 0 {
         return None;
     }
@@ -447,9 +462,7 @@ fn extended_text(message: &Received) -> Option<String> {
     } else {
         HEADER_LEN
     };
-    let attrs = Attrs::new(original.get(skip..)?);
-    let text = attrs.find(NLMSGERR_ATTR_MSG).ok()??;
-    text.text().ok().map(str::to_owned)
+    original.get(skip..).map(Attrs::new)
 }
 
 fn open_here(protocol: Protocol, groups: &[u32]) -> Result<(OwnedFd, u32), Errno> {
@@ -548,13 +561,16 @@ mod tests {
     fn errors_carry_the_kernels_words() {
         let mut rest = Vec::new();
         write_message(&mut rest, 1, 0, 1, |_| {});
-        super::super::AttrWriter::new(&mut rest).text(NLMSGERR_ATTR_MSG, "no such thing");
+        super::super::AttrWriter::new(&mut rest)
+            .text(NLMSGERR_ATTR_MSG, "no such thing")
+            .u32(NLMSGERR_ATTR_OFFS, 36);
         let message = error_message(-libc::ENOENT, NLM_F_CAPPED | NLM_F_ACK_TLVS, &rest);
         assert_eq!(
             error_of(&message),
             Some(KernelError {
                 errno: Errno::ENOENT,
-                text: "no such thing".to_owned()
+                text: "no such thing".to_owned(),
+                offset: Some(36),
             })
         );
         assert_eq!(error_of(&error_message(0, 0, &rest)), None);

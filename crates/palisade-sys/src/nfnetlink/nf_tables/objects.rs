@@ -406,3 +406,10 @@ pub const NFTA_OBJ_HANDLE: u16 = 6;
 pub const NFTA_OBJ_PAD: u16 = 7;
 /// User data.
 pub const NFTA_OBJ_USERDATA: u16 = 8;
+
+// nf_tables flow table netlink attributes
+
+/// Name of table containing the flow table.
+pub const NFTA_FLOWTABLE_TABLE: u16 = 1;
+/// Name of this flow table.
+pub const NFTA_FLOWTABLE_NAME: u16 = 2;

@@ -1,0 +1,43 @@
+//! What an operation does, in words for errors.
+//!
+//! Promises: names the object. Never: the whole content.
+
+use std::fmt::{self, Write as _};
+
+use palisade_nft::{Key, Op};
+
+/// The operation in words, to go after "while".
+pub(super) fn describe(op: &Op) -> String {
+    match op {
+        Op::AddTable { .. } => "making the table".to_owned(),
+        Op::DeleteTable => "deleting the table".to_owned(),
+        Op::AddSet { set, .. } => format!("making set {set}"),
+        Op::DeleteSet { set } => format!("deleting set {set}"),
+        Op::AddChain { chain, .. } => format!("making chain {chain}"),
+        Op::DeleteChain { chain } => format!("deleting chain {chain}"),
+        Op::AddRule { chain, .. } => format!("adding a rule to chain {chain}"),
+        Op::FlushChain { chain } => format!("deleting the rules of chain {chain}"),
+        Op::AddElement { set, key, .. } => format!("adding element {} to {set}", KeyText(key)),
+        Op::DeleteElement { set, key } => format!("deleting element {} from {set}", KeyText(key)),
+    }
+}
+
+struct KeyText<'a>(&'a Key);
+
+impl fmt::Display for KeyText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Key::Exact(value) => hex(f, value),
+            Key::Range(first, last) => {
+                hex(f, first)?;
+                f.write_char('-')?;
+                hex(f, last)
+            }
+            Key::CatchAll => f.write_char('*'),
+        }
+    }
+}
+
+fn hex(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
+    bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+}

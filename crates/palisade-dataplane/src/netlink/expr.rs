@@ -1,0 +1,337 @@
+//! Rule expressions: to attributes and back.
+//!
+//! Promises: what is written is read back equal, counts apart. Never: guesses;
+//! an expression that says more than is understood here is read as unknown.
+
+use palisade_nft::{
+    Bytes, CmpOp, Count, CtKey, Expr, LookupTo, MetaKey, PayloadBase, Reg, Verdict,
+};
+use palisade_sys::netlink::{Attr, AttrWriter, Attrs, WireError};
+use palisade_sys::nfnetlink::nf_tables::*;
+
+const NF_DROP: i32 = 0;
+const NF_ACCEPT: i32 = 1;
+
+/// Writes one expression; an unknown one is refused by its caller.
+pub(super) fn write(w: &mut AttrWriter<'_>, expr: &Expr) {
+    let name = match expr {
+        Expr::Meta { .. } => "meta",
+        Expr::Payload { .. } => "payload",
+        Expr::CtLoad { .. } | Expr::CtSet { .. } => "ct",
+        Expr::Bitwise { .. } => "bitwise",
+        Expr::Cmp { .. } => "cmp",
+        Expr::Lookup { .. } => "lookup",
+        Expr::Immediate { .. } | Expr::Verdict(_) => "immediate",
+        Expr::Counter(_) => "counter",
+        Expr::Unknown(name) => name,
+    };
+    w.text(NFTA_EXPR_NAME, name)
+        .nest(NFTA_EXPR_DATA, |w| write_data(w, expr));
+}
+
+fn write_data(w: &mut AttrWriter<'_>, expr: &Expr) {
+    match expr {
+        Expr::Meta { key, dreg } => {
+            w.be32(NFTA_META_DREG, dreg.number())
+                .be32(NFTA_META_KEY, key.number());
+        }
+        Expr::Payload {
+            base,
+            offset,
+            len,
+            dreg,
+        } => {
+            w.be32(NFTA_PAYLOAD_DREG, dreg.number())
+                .be32(NFTA_PAYLOAD_BASE, base.number())
+                .be32(NFTA_PAYLOAD_OFFSET, *offset)
+                .be32(NFTA_PAYLOAD_LEN, *len);
+        }
+        Expr::CtLoad { key, dreg } => {
+            w.be32(NFTA_CT_DREG, dreg.number())
+                .be32(NFTA_CT_KEY, key.number());
+        }
+        Expr::CtSet { key, sreg } => {
+            w.be32(NFTA_CT_SREG, sreg.number())
+                .be32(NFTA_CT_KEY, key.number());
+        }
+        Expr::Bitwise {
+            sreg,
+            dreg,
+            mask,
+            xor,
+        } => {
+            w.be32(NFTA_BITWISE_SREG, sreg.number())
+                .be32(NFTA_BITWISE_DREG, dreg.number())
+                .be32(NFTA_BITWISE_LEN, mask.len() as u32)
+                .nest(NFTA_BITWISE_MASK, |w| write_value(w, mask))
+                .nest(NFTA_BITWISE_XOR, |w| write_value(w, xor));
+        }
+        Expr::Cmp { sreg, op, value } => {
+            w.be32(NFTA_CMP_SREG, sreg.number())
+                .be32(NFTA_CMP_OP, op.number())
+                .nest(NFTA_CMP_DATA, |w| write_value(w, value));
+        }
+        Expr::Lookup { set, sreg, to } => {
+            w.text(NFTA_LOOKUP_SET, set)
+                .be32(NFTA_LOOKUP_SREG, sreg.number());
+            match to {
+                LookupTo::Member => {}
+                LookupTo::NotMember => {
+                    w.be32(NFTA_LOOKUP_FLAGS, NFT_LOOKUP_F_INV);
+                }
+                LookupTo::Register(dreg) => {
+                    w.be32(NFTA_LOOKUP_DREG, dreg.number());
+                }
+                LookupTo::Verdict => {
+                    w.be32(NFTA_LOOKUP_DREG, NFT_REG_VERDICT);
+                }
+            }
+        }
+        Expr::Immediate { dreg, value } => {
+            w.be32(NFTA_IMMEDIATE_DREG, dreg.number())
+                .nest(NFTA_IMMEDIATE_DATA, |w| write_value(w, value));
+        }
+        Expr::Verdict(verdict) => {
+            w.be32(NFTA_IMMEDIATE_DREG, NFT_REG_VERDICT)
+                .nest(NFTA_IMMEDIATE_DATA, |w| write_verdict(w, verdict));
+        }
+        Expr::Counter(count) => write_count(w, *count),
+        Expr::Unknown(_) => {}
+    }
+}
+
+/// A plain value, inside the attribute that holds it.
+pub(super) fn write_value(w: &mut AttrWriter<'_>, value: &[u8]) {
+    w.bytes(NFTA_DATA_VALUE, value);
+}
+
+/// A verdict, inside the attribute that holds it.
+pub(super) fn write_verdict(w: &mut AttrWriter<'_>, verdict: &Verdict) {
+    let code = match verdict {
+        Verdict::Accept => NF_ACCEPT,
+        Verdict::Drop => NF_DROP,
+        Verdict::Return => NFT_RETURN,
+        Verdict::Continue => NFT_CONTINUE,
+        Verdict::Jump(_) => NFT_JUMP,
+        Verdict::Goto(_) => NFT_GOTO,
+    };
+    w.nest(NFTA_DATA_VERDICT, |w| {
+        w.be32(NFTA_VERDICT_CODE, code.cast_unsigned());
+        if let Some(chain) = verdict.chain() {
+            w.text(NFTA_VERDICT_CHAIN, chain);
+        }
+    });
+}
+
+/// What a counter holds.
+pub(super) fn write_count(w: &mut AttrWriter<'_>, count: Count) {
+    w.be64(NFTA_COUNTER_BYTES, count.bytes)
+        .be64(NFTA_COUNTER_PACKETS, count.packets);
+}
+
+/// Reads one expression.
+pub(super) fn read(expr: &Attrs<'_>) -> Result<Expr, WireError> {
+    let name = expr.need(NFTA_EXPR_NAME, "expression")?.text()?;
+    let data = match expr.find(NFTA_EXPR_DATA)? {
+        Some(data) => data.nested(),
+        None => Attrs::new(&[]),
+    };
+    let known = match name {
+        "meta" => read_meta(&data)?,
+        "payload" => read_payload(&data)?,
+        "ct" => read_ct(&data)?,
+        "bitwise" => read_bitwise(&data)?,
+        "cmp" => read_cmp(&data)?,
+        "lookup" => read_lookup(&data)?,
+        "immediate" => read_immediate(&data)?,
+        "counter" => Some(Expr::Counter(read_count(&data)?)),
+        _ => None,
+    };
+    Ok(known.unwrap_or_else(|| Expr::Unknown(name.into())))
+}
+
+fn number(data: &Attrs<'_>, attr: u16) -> Result<Option<u32>, WireError> {
+    data.find(attr)?.map(|attr| attr.be32()).transpose()
+}
+
+/// The kernel names every fourth 32-bit register by the old name of the 128-bit one.
+fn register(data: &Attrs<'_>, attr: u16) -> Result<Option<Reg>, WireError> {
+    Ok(match number(data, attr)? {
+        Some(old @ NFT_REG_1..=NFT_REG_4) => Some(Reg((old as u8 - 1) * 4)),
+        Some(new @ NFT_REG32_00..=NFT_REG32_15) => Some(Reg(new as u8 - NFT_REG32_00 as u8)),
+        _ => None,
+    })
+}
+
+fn value(data: &Attrs<'_>, attr: u16) -> Result<Option<Bytes>, WireError> {
+    let Some(attr) = data.find(attr)? else {
+        return Ok(None);
+    };
+    read_value(&attr)
+}
+
+/// The plain value in an attribute; `None` if it holds a verdict.
+pub(super) fn read_value(attr: &Attr<'_>) -> Result<Option<Bytes>, WireError> {
+    let value = attr.nested().find(NFTA_DATA_VALUE)?;
+    Ok(value.map(|value| value.payload.into()))
+}
+
+/// The verdict in an attribute; `None` if it holds something else or one unknown here.
+pub(super) fn read_verdict(attr: &Attr<'_>) -> Result<Option<Verdict>, WireError> {
+    let Some(verdict) = attr.nested().find(NFTA_DATA_VERDICT)? else {
+        return Ok(None);
+    };
+    let verdict = verdict.nested();
+    let code = verdict.need(NFTA_VERDICT_CODE, "verdict")?.be32()?;
+    let chain = || -> Result<_, WireError> {
+        let chain = verdict.need(NFTA_VERDICT_CHAIN, "verdict")?.text()?;
+        Ok(chain.into())
+    };
+    Ok(match code.cast_signed() {
+        NF_ACCEPT => Some(Verdict::Accept),
+        NF_DROP => Some(Verdict::Drop),
+        NFT_RETURN => Some(Verdict::Return),
+        NFT_CONTINUE => Some(Verdict::Continue),
+        NFT_JUMP => Some(Verdict::Jump(chain()?)),
+        NFT_GOTO => Some(Verdict::Goto(chain()?)),
+        _ => None,
+    })
+}
+
+/// What a counter holds.
+pub(super) fn read_count(data: &Attrs<'_>) -> Result<Count, WireError> {
+    let of =
+        |attr| -> Result<u64, WireError> { data.find(attr)?.map_or(Ok(0), |attr| attr.be64()) };
+    Ok(Count {
+        packets: of(NFTA_COUNTER_PACKETS)?,
+        bytes: of(NFTA_COUNTER_BYTES)?,
+    })
+}
+
+fn read_meta(data: &Attrs<'_>) -> Result<Option<Expr>, WireError> {
+    let keys = [
+        MetaKey::IifName,
+        MetaKey::OifName,
+        MetaKey::NfProto,
+        MetaKey::L4Proto,
+    ];
+    let key = number(data, NFTA_META_KEY)?;
+    let key = keys.into_iter().find(|k| Some(k.number()) == key);
+    let dreg = register(data, NFTA_META_DREG)?;
+    Ok(key.zip(dreg).map(|(key, dreg)| Expr::Meta { key, dreg }))
+}
+
+fn read_payload(data: &Attrs<'_>) -> Result<Option<Expr>, WireError> {
+    let base = number(data, NFTA_PAYLOAD_BASE)?;
+    let base = [PayloadBase::Network, PayloadBase::Transport]
+        .into_iter()
+        .find(|b| Some(b.number()) == base);
+    let (offset, len) = (
+        number(data, NFTA_PAYLOAD_OFFSET)?,
+        number(data, NFTA_PAYLOAD_LEN)?,
+    );
+    // Without a destination it writes into the packet.
+    let dreg = register(data, NFTA_PAYLOAD_DREG)?;
+    Ok((|| {
+        Some(Expr::Payload {
+            base: base?,
+            offset: offset?,
+            len: len?,
+            dreg: dreg?,
+        })
+    })())
+}
+
+fn read_ct(data: &Attrs<'_>) -> Result<Option<Expr>, WireError> {
+    let key = number(data, NFTA_CT_KEY)?;
+    let key = [CtKey::State, CtKey::Direction, CtKey::Mark]
+        .into_iter()
+        .find(|k| Some(k.number()) == key);
+    let load = register(data, NFTA_CT_DREG)?.zip(key);
+    let set = register(data, NFTA_CT_SREG)?.zip(key);
+    if data.find(NFTA_CT_DIRECTION)?.is_some() {
+        return Ok(None);
+    }
+    Ok(match (load, set) {
+        (Some((dreg, key)), None) => Some(Expr::CtLoad { key, dreg }),
+        (None, Some((sreg, key))) => Some(Expr::CtSet { key, sreg }),
+        _ => None,
+    })
+}
+
+fn read_bitwise(data: &Attrs<'_>) -> Result<Option<Expr>, WireError> {
+    if number(data, NFTA_BITWISE_OP)?.unwrap_or(NFT_BITWISE_MASK_XOR) != NFT_BITWISE_MASK_XOR {
+        return Ok(None);
+    }
+    let (sreg, dreg) = (
+        register(data, NFTA_BITWISE_SREG)?,
+        register(data, NFTA_BITWISE_DREG)?,
+    );
+    let (mask, xor) = (
+        value(data, NFTA_BITWISE_MASK)?,
+        value(data, NFTA_BITWISE_XOR)?,
+    );
+    Ok((|| {
+        Some(Expr::Bitwise {
+            sreg: sreg?,
+            dreg: dreg?,
+            mask: mask?,
+            xor: xor?,
+        })
+    })())
+}
+
+fn read_cmp(data: &Attrs<'_>) -> Result<Option<Expr>, WireError> {
+    let op = number(data, NFTA_CMP_OP)?;
+    let ops = [
+        CmpOp::Eq,
+        CmpOp::Neq,
+        CmpOp::Lt,
+        CmpOp::Lte,
+        CmpOp::Gt,
+        CmpOp::Gte,
+    ];
+    let op = ops.into_iter().find(|o| Some(o.number()) == op);
+    let sreg = register(data, NFTA_CMP_SREG)?;
+    let value = value(data, NFTA_CMP_DATA)?;
+    Ok((|| {
+        Some(Expr::Cmp {
+            sreg: sreg?,
+            op: op?,
+            value: value?,
+        })
+    })())
+}
+
+fn read_lookup(data: &Attrs<'_>) -> Result<Option<Expr>, WireError> {
+    let set = data.need(NFTA_LOOKUP_SET, "lookup")?.text()?;
+    let Some(sreg) = register(data, NFTA_LOOKUP_SREG)? else {
+        return Ok(None);
+    };
+    let flags = number(data, NFTA_LOOKUP_FLAGS)?.unwrap_or(0);
+    let dreg = register(data, NFTA_LOOKUP_DREG)?;
+    let to = match (number(data, NFTA_LOOKUP_DREG)?, dreg, flags) {
+        (None, _, 0) => LookupTo::Member,
+        (None, _, NFT_LOOKUP_F_INV) => LookupTo::NotMember,
+        (Some(NFT_REG_VERDICT), _, 0) => LookupTo::Verdict,
+        (Some(_), Some(dreg), 0) => LookupTo::Register(dreg),
+        _ => return Ok(None),
+    };
+    Ok(Some(Expr::Lookup {
+        set: set.into(),
+        sreg,
+        to,
+    }))
+}
+
+fn read_immediate(data: &Attrs<'_>) -> Result<Option<Expr>, WireError> {
+    let held = data.need(NFTA_IMMEDIATE_DATA, "immediate")?;
+    if number(data, NFTA_IMMEDIATE_DREG)? == Some(NFT_REG_VERDICT) {
+        return Ok(read_verdict(&held)?.map(Expr::Verdict));
+    }
+    let dreg = register(data, NFTA_IMMEDIATE_DREG)?;
+    let value = read_value(&held)?;
+    Ok(dreg
+        .zip(value)
+        .map(|(dreg, value)| Expr::Immediate { dreg, value }))
+}

@@ -1,0 +1,131 @@
+//! Tables, chains and rules: to attributes and back.
+//!
+//! Promises: what is written is read back equal, counts apart. Never: a kernel
+//! handle; objects are named, rules are told by their place.
+
+use palisade_model::Str;
+use palisade_nft::{Base, Chain, Expr, Hook, Policy, Rule};
+use palisade_sys::netlink::{AttrWriter, Attrs, WireError};
+use palisade_sys::nfnetlink::nf_tables::*;
+
+use super::expr;
+use super::userdata;
+
+const NF_DROP: u32 = 0;
+const NF_ACCEPT: u32 = 1;
+
+const HOOKS: [Hook; 5] = [
+    Hook::Prerouting,
+    Hook::Input,
+    Hook::Forward,
+    Hook::Output,
+    Hook::Postrouting,
+];
+
+pub(super) fn write_table(w: &mut AttrWriter<'_>, table: &str, comment: Option<&str>) {
+    w.text(NFTA_TABLE_NAME, table).be32(NFTA_TABLE_FLAGS, 0);
+    if let Some(comment) = comment {
+        w.bytes(NFTA_TABLE_USERDATA, &userdata::comment(comment));
+    }
+}
+
+/// Comment and flags of a table.
+pub(super) fn read_table(attrs: &Attrs<'_>) -> Result<(Option<Str>, u32), WireError> {
+    let comment = attrs
+        .find(NFTA_TABLE_USERDATA)?
+        .and_then(|data| userdata::read_comment(data.payload));
+    let flags = match attrs.find(NFTA_TABLE_FLAGS)? {
+        Some(flags) => flags.be32()?,
+        None => 0,
+    };
+    Ok((comment, flags))
+}
+
+pub(super) fn write_chain(w: &mut AttrWriter<'_>, table: &str, chain: &str, base: Option<&Base>) {
+    w.text(NFTA_CHAIN_TABLE, table).text(NFTA_CHAIN_NAME, chain);
+    if let Some(base) = base {
+        w.nest(NFTA_CHAIN_HOOK, |w| {
+            w.be32(NFTA_HOOK_HOOKNUM, base.hook.number())
+                .be32(NFTA_HOOK_PRIORITY, base.priority.cast_unsigned());
+        })
+        .be32(
+            NFTA_CHAIN_POLICY,
+            match base.policy {
+                Policy::Accept => NF_ACCEPT,
+                Policy::Drop => NF_DROP,
+            },
+        )
+        .text(NFTA_CHAIN_TYPE, "filter");
+    }
+}
+
+/// Name and declaration of a chain; an error text for a base chain that cannot be told.
+pub(super) fn read_chain(attrs: &Attrs<'_>) -> Result<(Str, Chain), WireError> {
+    let name = attrs.need(NFTA_CHAIN_NAME, "chain")?.text()?.into();
+    let base = match attrs.find(NFTA_CHAIN_HOOK)? {
+        None => None,
+        Some(hook) => {
+            let hook = hook.nested();
+            let number = hook.need(NFTA_HOOK_HOOKNUM, "hook")?.be32()?;
+            let policy = match attrs.find(NFTA_CHAIN_POLICY)? {
+                Some(policy) => policy.be32()?,
+                None => NF_ACCEPT,
+            };
+            let kind = attrs.need(NFTA_CHAIN_TYPE, "chain")?.text()?;
+            Some(Base {
+                hook: HOOKS
+                    .into_iter()
+                    .find(|hook| hook.number() == number)
+                    .ok_or(WireError::Unknown {
+                        what: "hook",
+                        value: number.into(),
+                    })?,
+                priority: hook.need(NFTA_HOOK_PRIORITY, "hook")?.be32()?.cast_signed(),
+                policy: if policy == NF_DROP {
+                    Policy::Drop
+                } else {
+                    Policy::Accept
+                },
+                filter: kind == "filter",
+            })
+        }
+    };
+    Ok((
+        name,
+        Chain {
+            base,
+            rules: Vec::new(),
+        },
+    ))
+}
+
+pub(super) fn write_rule(w: &mut AttrWriter<'_>, table: &str, chain: &str, rule: &Rule) {
+    w.text(NFTA_RULE_TABLE, table)
+        .text(NFTA_RULE_CHAIN, chain)
+        .nest(NFTA_RULE_EXPRESSIONS, |w| {
+            for expr in &rule.exprs {
+                w.nest(NFTA_LIST_ELEM, |w| expr::write(w, expr));
+            }
+        });
+    if let Some(comment) = &rule.comment {
+        w.bytes(NFTA_RULE_USERDATA, &userdata::comment(comment));
+    }
+}
+
+/// A rule and the name of its chain.
+pub(super) fn read_rule(attrs: &Attrs<'_>) -> Result<(Str, Rule), WireError> {
+    let chain = attrs.need(NFTA_RULE_CHAIN, "rule")?.text()?.into();
+    let mut exprs = Vec::new();
+    if let Some(list) = attrs.find(NFTA_RULE_EXPRESSIONS)? {
+        for entry in list.nested() {
+            exprs.push(expr::read(&entry?.nested())?);
+        }
+    }
+    if attrs.find(NFTA_RULE_COMPAT)?.is_some() {
+        exprs.push(Expr::Unknown("compat".into()));
+    }
+    let comment = attrs
+        .find(NFTA_RULE_USERDATA)?
+        .and_then(|data| userdata::read_comment(data.payload));
+    Ok((chain, Rule { exprs, comment }))
+}
