@@ -8,6 +8,7 @@
 
 mod connections;
 mod diff;
+pub mod explain;
 mod plane;
 mod region;
 mod space;
@@ -17,6 +18,7 @@ mod workload;
 
 pub use connections::{Connection, Party, connections};
 pub use diff::{Diff, diff};
+pub use explain::{ExplainError, Explanation, Query, explain};
 pub use plane::{Plane, Span, Spans};
 pub use region::Region;
 pub use traffic::{ProtocolEntry, ProtocolName, TrafficSet};

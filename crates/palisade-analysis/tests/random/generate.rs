@@ -1,5 +1,7 @@
 //! Small random states over the whole model: few labels, few addresses, so that things meet.
 
+#![allow(clippy::unwrap_used, reason = "what it parses is written here")]
+
 use palisade_model::*;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};

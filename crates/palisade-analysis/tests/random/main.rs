@@ -8,7 +8,7 @@ mod generate;
 
 use generate::Dice;
 use palisade_analysis::{Connection, Party, Workload, connections, diff};
-use palisade_model::{Endpoint, Family, L4, Origin, State};
+use palisade_model::{Endpoint, Family, Origin, State};
 use palisade_oracle::{End, Options, Prepared, Question};
 use std::net::IpAddr;
 

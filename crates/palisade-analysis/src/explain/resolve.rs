@@ -1,0 +1,415 @@
+//! The ends of a query: names to endpoints, endpoints to addresses, services to the pods behind.
+
+use super::Query;
+use super::flow::{Asked, Port};
+use super::similar::near;
+use super::{ExplainError, TrafficError};
+use palisade_model::{
+    Endpoint, Family, Origin, PortSpec, Protocol, Service, ServicePort, State, Str,
+};
+use palisade_oracle::{End, Prepared, Question};
+use std::net::IpAddr;
+
+/// Why an end of a query is not understood, or stands for nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EndError {
+    /// Not of any known form.
+    #[error(
+        "{0:?} is neither namespace/pod nor an address (nor, as a destination, service:namespace/name)"
+    )]
+    Form(String),
+    /// No endpoint of the name.
+    #[error("there is no pod or workload {name}{}", perhaps(.near))]
+    NoEndpoint {
+        /// The name asked for.
+        name: String,
+        /// Names that may be meant.
+        near: Vec<String>,
+    },
+    /// No service of the name.
+    #[error("there is no service {name}{}", perhaps(.near))]
+    NoService {
+        /// The name asked for.
+        name: String,
+        /// Names that may be meant.
+        near: Vec<String>,
+    },
+    /// A service cannot connect.
+    #[error("{0:?}: a service opens no connections, so it cannot be --from")]
+    ServiceAsSource(String),
+    /// The service has no such port.
+    #[error("service {service} has no port {port}; it has {has}")]
+    NoServicePort {
+        /// The service.
+        service: String,
+        /// The port asked for.
+        port: String,
+        /// Its ports.
+        has: String,
+    },
+    /// There is nothing behind the service.
+    #[error("nothing is behind port {port} of service {service}: {reason}")]
+    NoBackends {
+        /// The service.
+        service: String,
+        /// The port asked for.
+        port: String,
+        /// Why.
+        reason: &'static str,
+    },
+    /// The endpoint holds none of the addresses it claims.
+    #[error("{name} holds no address: {address} is held by {holder}, which came later or is local")]
+    AddressTaken {
+        /// The endpoint.
+        name: String,
+        /// An address it claims.
+        address: IpAddr,
+        /// Who holds it.
+        holder: String,
+    },
+    /// The destination has no port of this name.
+    #[error("{name} has no {protocol} port named {port:?}")]
+    NoNamedPort {
+        /// The destination.
+        name: String,
+        /// The protocol.
+        protocol: Protocol,
+        /// The port's name.
+        port: String,
+    },
+    /// The ends have no family in common.
+    #[error("no packet can go from {from} to {to}: they have no address family in common")]
+    NoCommonFamily {
+        /// The source.
+        from: String,
+        /// The destination.
+        to: String,
+    },
+}
+
+fn perhaps(near: &[String]) -> String {
+    match near {
+        [] => String::new(),
+        names => format!("; did you mean {}?", names.join(" or ")),
+    }
+}
+
+/// One flow that a query stands for.
+pub(super) struct Flow {
+    pub(super) question: Question,
+    /// The service it was reached through, with its port.
+    pub(super) service: Option<String>,
+}
+
+/// Every flow that a query stands for.
+pub(super) struct Flows {
+    pub(super) flows: Vec<Flow>,
+    pub(super) notes: Vec<String>,
+}
+
+/// A destination with the port that packets arrive at.
+struct Target {
+    end: End,
+    port: Option<u16>,
+    service: Option<String>,
+}
+
+impl Flows {
+    pub(super) fn of(prepared: &Prepared<'_>, query: &Query) -> Result<Self, ExplainError> {
+        let asked = Asked::of(query)?;
+        if query.from.starts_with(SERVICE) {
+            return Err(EndError::ServiceAsSource(query.from.clone()).into());
+        }
+        let mut notes = Vec::new();
+        let sources = ends(prepared, &query.from, &mut notes)?;
+        let targets = match query.to.strip_prefix(SERVICE) {
+            Some(service) => behind_service(prepared, service, &asked)?,
+            None => targets(prepared, &query.to, &asked, &mut notes)?,
+        };
+        if sources
+            .iter()
+            .any(|s| targets.iter().any(|t| t.end == *s && t.service.is_none()))
+        {
+            notes.push(
+                "a pod's packets to its own address never leave it, so policy does not see them; \
+                 this is what they would get through a service"
+                    .to_owned(),
+            );
+        }
+        let mut flows = Vec::new();
+        for target in &targets {
+            for source in &sources {
+                for family in families(source, &target.end) {
+                    flows.push(Flow {
+                        question: Question {
+                            source: source.clone(),
+                            destination: target.end.clone(),
+                            family,
+                            protocol: asked.protocol,
+                            l4: asked.l4(target.port),
+                            origin: Origin::Network,
+                        },
+                        service: target.service.clone(),
+                    });
+                }
+            }
+        }
+        let fitting = |flow: &Flow| asked.family().is_none_or(|f| f == flow.question.family);
+        if flows.iter().any(fitting) {
+            flows.retain(fitting);
+        }
+        if flows.is_empty() {
+            let (from, to) = (query.from.clone(), query.to.clone());
+            return Err(EndError::NoCommonFamily { from, to }.into());
+        }
+        Ok(Flows { flows, notes })
+    }
+}
+
+const SERVICE: &str = "service:";
+
+/// The families in which a packet can go between two ends.
+fn families(source: &End, destination: &End) -> Vec<Family> {
+    let of = |end: &End| match end {
+        End::Address(address) => vec![Family::of(*address)],
+        End::Endpoint(_) => Family::BOTH.to_vec(),
+    };
+    let there = of(destination);
+    of(source)
+        .into_iter()
+        .filter(|f| there.contains(f))
+        .collect()
+}
+
+/// What a name or an address stands for: each address of an endpoint, or the endpoint itself.
+fn ends(
+    prepared: &Prepared<'_>,
+    text: &str,
+    notes: &mut Vec<String>,
+) -> Result<Vec<End>, EndError> {
+    if let Ok(address) = text.parse::<IpAddr>() {
+        notes.extend(virtual_address_note(prepared.state(), address));
+        return Ok(vec![End::Address(address)]);
+    }
+    let (namespace, name) = split(text)?;
+    let endpoint = find(prepared.state(), namespace, name, notes)?;
+    ends_of(prepared, endpoint)
+}
+
+fn split(text: &str) -> Result<(&str, &str), EndError> {
+    let parts = text.split_once('/');
+    let fits = |(namespace, name): &(&str, &str)| {
+        !namespace.is_empty() && !name.is_empty() && !name.contains('/')
+    };
+    parts
+        .filter(fits)
+        .ok_or_else(|| EndError::Form(text.to_owned()))
+}
+
+fn virtual_address_note(state: &State, address: IpAddr) -> Option<String> {
+    let mut services = state.services.values();
+    let service = services.find(|service| service.addresses.contains(&address))?;
+    Some(format!(
+        "{address} is the virtual address of service {0}; policy sees the address behind it: \
+         ask about service:{0}",
+        service_name(service)
+    ))
+}
+
+fn service_name(service: &Service) -> String {
+    format!("{}/{}", service.namespace, service.name)
+}
+
+/// The endpoint of a name: a pod first, then a template, then any pod of an owner of that name.
+fn find<'a>(
+    state: &'a State,
+    namespace: &str,
+    name: &str,
+    notes: &mut Vec<String>,
+) -> Result<&'a Endpoint, EndError> {
+    let in_namespace = |e: &&Endpoint| e.id.namespace.as_deref() == Some(namespace);
+    let named = |e: &&&Endpoint| *e.id.name == *name;
+    let here: Vec<&Endpoint> = state.endpoints.values().filter(in_namespace).collect();
+    let exact = here
+        .iter()
+        .filter(named)
+        .min_by_key(|e| (e.template, e.host));
+    if let Some(endpoint) = exact {
+        return Ok(endpoint);
+    }
+    let owned = |e: &&&Endpoint| e.owner.as_ref().is_some_and(|owner| *owner.name == *name);
+    if let Some(endpoint) = here.iter().find(owned) {
+        notes.push(format!(
+            "{namespace}/{name} owns several pods; this is about {}",
+            endpoint.id
+        ));
+        return Ok(endpoint);
+    }
+    let wanted = format!("{namespace}/{name}");
+    let full_name = |e: &Endpoint| {
+        let namespace = e.id.namespace.as_ref()?;
+        Some(format!("{namespace}/{}", e.id.name))
+    };
+    Err(EndError::NoEndpoint {
+        near: near(&wanted, state.endpoints.values().filter_map(full_name)),
+        name: wanted,
+    })
+}
+
+/// The addresses that an endpoint holds; the endpoint itself where none is known.
+fn ends_of(prepared: &Prepared<'_>, endpoint: &Endpoint) -> Result<Vec<End>, EndError> {
+    let holder = |address: &IpAddr| prepared.claimant(*address);
+    let mut ends: Vec<End> = Vec::new();
+    for address in &endpoint.addresses {
+        let end = End::Address(*address);
+        if holder(address).is_some_and(|h| h.id == endpoint.id) && !ends.contains(&end) {
+            ends.push(end);
+        }
+    }
+    match endpoint.addresses.first() {
+        Some(address) if ends.is_empty() => Err(EndError::AddressTaken {
+            name: endpoint.id.to_string(),
+            address: *address,
+            holder: holder(address).map_or_else(String::new, |h| h.id.to_string()),
+        }),
+        None => Ok(vec![End::Endpoint(endpoint.id.clone())]),
+        Some(_) => Ok(ends),
+    }
+}
+
+fn targets(
+    prepared: &Prepared<'_>,
+    text: &str,
+    asked: &Asked,
+    notes: &mut Vec<String>,
+) -> Result<Vec<Target>, EndError> {
+    let target = |end: End| {
+        let port = match &asked.port {
+            None => None,
+            Some(port) => {
+                let at = prepared.endpoint_at(&end);
+                let number = port.at(at, asked.protocol);
+                Some(number.ok_or_else(|| EndError::NoNamedPort {
+                    name: text.to_owned(),
+                    protocol: asked.protocol,
+                    port: port.to_string(),
+                })?)
+            }
+        };
+        Ok(Target {
+            end,
+            port,
+            service: None,
+        })
+    };
+    ends(prepared, text, notes)?
+        .into_iter()
+        .map(target)
+        .collect()
+}
+
+impl std::fmt::Display for Port {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Port::Number(port) => port.fmt(f),
+            Port::Named(name) => f.write_str(name),
+        }
+    }
+}
+
+/// The pods behind a port of a service, each with the port that packets arrive at there.
+fn behind_service(
+    prepared: &Prepared<'_>,
+    text: &str,
+    asked: &Asked,
+) -> Result<Vec<Target>, ExplainError> {
+    let state = prepared.state();
+    let (namespace, name) = split(text)?;
+    let key: (Str, Str) = (namespace.into(), name.into());
+    let service = state
+        .services
+        .get(&key)
+        .ok_or_else(|| EndError::NoService {
+            name: text.to_owned(),
+            near: near(text, state.services.values().map(service_name)),
+        })?;
+    let Some(wanted) = &asked.port else {
+        return Err(TrafficError::NeedsPort {
+            protocol: Protocol::TCP,
+        }
+        .into());
+    };
+    let port = service_port(service, wanted, asked.protocol)?;
+    let none = |reason| EndError::NoBackends {
+        service: text.to_owned(),
+        port: wanted.to_string(),
+        reason,
+    };
+    if service.selector.is_empty() {
+        return Err(none("it has no selector, its endpoints are managed by hand").into());
+    }
+    let backends = backends(state, service);
+    if backends.is_empty() {
+        return Err(none("its selector matches no pod").into());
+    }
+    let mut targets = Vec::new();
+    for backend in backends {
+        let Some(number) = target_port(port, backend) else {
+            continue;
+        };
+        for end in ends_of(prepared, backend)? {
+            targets.push(Target {
+                end,
+                port: Some(number),
+                service: Some(format!("{text}:{}", port.port)),
+            });
+        }
+    }
+    if targets.is_empty() {
+        return Err(none("no pod behind it has a port of the target's name").into());
+    }
+    Ok(targets)
+}
+
+fn service_port<'s>(
+    service: &'s Service,
+    wanted: &Port,
+    protocol: Protocol,
+) -> Result<&'s ServicePort, EndError> {
+    let is_wanted = |port: &&ServicePort| {
+        port.protocol == protocol
+            && match wanted {
+                Port::Number(number) => port.port == *number,
+                Port::Named(name) => port.name.as_deref() == Some(name.as_str()),
+            }
+    };
+    let shown = |port: &ServicePort| format!("{}/{}", port.port, port.protocol);
+    let ports = || service.ports.iter();
+    ports()
+        .find(is_wanted)
+        .ok_or_else(|| EndError::NoServicePort {
+            service: service_name(service),
+            port: format!("{wanted}/{protocol}"),
+            has: ports().map(shown).collect::<Vec<_>>().join(", "),
+        })
+}
+
+/// The pods that a service's selector matches; templates where their pods are not there.
+fn backends<'a>(state: &'a State, service: &Service) -> Vec<&'a Endpoint> {
+    let selected = |e: &&Endpoint| {
+        let mut wanted = service.selector.iter();
+        !e.host
+            && e.id.namespace.as_ref() == Some(&service.namespace)
+            && wanted.all(|(key, value)| e.labels.get(key) == Some(value))
+    };
+    let all: Vec<&Endpoint> = state.endpoints.values().filter(selected).collect();
+    let pods: Vec<&Endpoint> = all.iter().copied().filter(|e| !e.template).collect();
+    if pods.is_empty() { all } else { pods }
+}
+
+fn target_port(port: &ServicePort, backend: &Endpoint) -> Option<u16> {
+    match &port.target {
+        PortSpec::Range(range) => Some(range.first),
+        PortSpec::Named(name) => backend.named_port(name, port.protocol),
+    }
+}

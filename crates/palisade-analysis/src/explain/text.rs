@@ -1,0 +1,222 @@
+//! An explanation as text: the answer first, then why, then everything that was considered.
+
+use super::report::{
+    Case, Decision, Explanation, ObjectRef, Place, RuleRef, Side, StepReport, Word,
+};
+use std::fmt::{self, Display, Formatter};
+
+impl Display for Word {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Word::Allow => "ALLOW",
+            Word::Deny => "DENY",
+        })
+    }
+}
+
+impl Display for ObjectRef {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ", self.kind)?;
+        if let Some(namespace) = &self.namespace {
+            write!(f, "{namespace}/")?;
+        }
+        f.write_str(&self.name)?;
+        match &self.line {
+            Some(line) => write!(f, " ({line})"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Display for RuleRef {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{}[{}]", self.direction, self.index)?;
+        if let Some(name) = &self.name {
+            write!(f, " {name:?}")?;
+        }
+        write!(f, " ({})", self.action)?;
+        match &self.line {
+            Some(line) => write!(f, " at {line}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl RuleRef {
+    /// The rule with the policy or profile it stands in.
+    fn whole(&self) -> String {
+        match (&self.policy, &self.profile) {
+            (Some(policy), _) => {
+                let policy = ObjectRef {
+                    line: policy.line.clone().filter(|_| self.line.is_none()),
+                    ..policy.clone()
+                };
+                format!("{policy} {self}")
+            }
+            (None, Some(profile)) => format!("profile {profile} {self}"),
+            (None, None) => self.to_string(),
+        }
+    }
+}
+
+impl Display for Place {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match (&self.endpoint, self.address) {
+            (Some(endpoint), Some(address)) => write!(f, "{endpoint} [{address}]")?,
+            (Some(endpoint), None) => endpoint.fmt(f)?,
+            (None, Some(address)) => address.fmt(f)?,
+            (None, None) => f.write_str("nobody")?,
+        }
+        match &self.service {
+            Some(service) => write!(f, " behind service {service}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Display for Explanation {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        self.case.fmt(f)?;
+        if !self.others.is_empty() {
+            f.write_str("\nNot every flow that was asked about gets the same:\n")?;
+        }
+        for case in &self.others {
+            write!(f, "\n{case}")?;
+        }
+        for note in &self.notes {
+            write!(f, "\nnote: {note}\n")?;
+        }
+        Ok(())
+    }
+}
+
+impl Display for Case {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}  {}", self.verdict, self.traffic())?;
+        writeln!(f, "  from  {}", self.from)?;
+        writeln!(f, "  to    {}", self.to)?;
+        for (name, side) in [("egress", &self.egress), ("ingress", &self.ingress)] {
+            writeln!(f)?;
+            tell_side(name, side, f)?;
+        }
+        Ok(())
+    }
+}
+
+impl Case {
+    fn traffic(&self) -> String {
+        let protocol = match self.protocol.parse::<u8>() {
+            Ok(number) => format!("protocol {number}"),
+            Err(_) => self.protocol.clone(),
+        };
+        let detail = match (self.port, self.source_port, self.icmp_type) {
+            (Some(port), Some(source), _) => format!(" to port {port} from port {source}"),
+            (_, _, Some([kind, code])) => format!(" type {kind} code {code}"),
+            _ => String::new(),
+        };
+        format!("{protocol}{detail} over {}", self.family)
+    }
+}
+
+fn tell_side(name: &str, side: &Side, f: &mut Formatter<'_>) -> fmt::Result {
+    match &side.subject {
+        Some(subject) => writeln!(f, "{} by {name} of {subject}", side.verdict)?,
+        None => writeln!(f, "{} by {name}", side.verdict)?,
+    }
+    tell_decision(side, f)?;
+    if let Some(miss) = &side.nearest_miss {
+        writeln!(f, "  nearest rule: {}", miss.rule.whole())?;
+        writeln!(f, "  it would match, but")?;
+        for reason in &miss.unless {
+            writeln!(f, "    - {reason}")?;
+        }
+    }
+    if !side.steps.is_empty() {
+        writeln!(f, "  considered, in order:")?;
+    }
+    for step in &side.steps {
+        tell_step(step, f)?;
+    }
+    Ok(())
+}
+
+fn tell_decision(side: &Side, f: &mut Formatter<'_>) -> fmt::Result {
+    match &side.decided_by {
+        Decision::Rule(rule) => writeln!(f, "  decided by {}", rule.whole()),
+        Decision::TierDefault { tier, isolating } => {
+            writeln!(
+                f,
+                "  no rule allows it, and these policies of tier {tier} isolate the pod:"
+            )?;
+            isolating
+                .iter()
+                .try_for_each(|policy| writeln!(f, "    - {policy}"))
+        }
+        Decision::AllowAllProfile => writeln!(f, "  no policy decides, so it is allowed"),
+        Decision::NoProfileMatch => writeln!(f, "  no policy and no profile allows it"),
+        Decision::MissingProfile { profile } => {
+            writeln!(
+                f,
+                "  no policy decides, and its profile {profile} does not exist"
+            )
+        }
+        Decision::HostOrigin => writeln!(f, "  the host's own packets may reach its endpoints"),
+        Decision::NotAnEndpoint => writeln!(f, "  no pod or workload is there, so nothing judges"),
+    }
+}
+
+fn tell_step(step: &StepReport, f: &mut Formatter<'_>) -> fmt::Result {
+    match step {
+        StepReport::Tier {
+            tier,
+            missing,
+            counts,
+            ..
+        } => {
+            let missing = if *missing {
+                " (it does not exist, so it stands last)"
+            } else {
+                ""
+            };
+            let skipped = if *counts {
+                ""
+            } else {
+                ": skipped, none of its policies is about this"
+            };
+            writeln!(f, "    tier {tier}{missing}{skipped}")
+        }
+        StepReport::Policy {
+            policy,
+            judges: true,
+            ..
+        } => writeln!(f, "      {policy} selects it"),
+        StepReport::Policy { policy, reason, .. } => {
+            let reason = reason.as_deref().unwrap_or("it does not select it");
+            writeln!(f, "      {policy} does not apply: {reason}")
+        }
+        StepReport::Rule {
+            rule,
+            matched,
+            reasons,
+        } => {
+            let outcome = if *matched {
+                "matches"
+            } else {
+                "does not match"
+            };
+            writeln!(f, "        {rule} {outcome}")?;
+            reasons
+                .iter()
+                .try_for_each(|reason| writeln!(f, "          - {reason}"))
+        }
+        StepReport::TierEnd {
+            tier,
+            outcome,
+            reason,
+        } => writeln!(f, "      end of tier {tier}: {outcome} ({reason})"),
+        StepReport::Profile { profile, exists } => {
+            let missing = if *exists { "" } else { " does not exist" };
+            writeln!(f, "    profile {profile}{missing}")
+        }
+    }
+}
