@@ -1,0 +1,140 @@
+//! The agent of the demo: this very executable, as a process of its own inside the host namespace.
+
+use super::interrupt::Interrupt;
+use super::site::Site;
+use crate::client::Client;
+use crate::exit::Failure;
+use palisade_agent::clock::{Clock, SystemClock};
+use palisade_api::{Health, Status, path};
+use palisade_sys::netns::run_in;
+use std::fs::File;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// How often the agent is asked whether it has come as far as awaited.
+const ASK: Duration = Duration::from_millis(10);
+/// How long it may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The running agent; killed when this goes.
+pub(super) struct Daemon {
+    /// Talks to it.
+    pub(super) client: Client,
+    child: Child,
+    log: PathBuf,
+    interrupt: Interrupt,
+    stays: bool,
+}
+
+impl Daemon {
+    /// Starts it and waits until it answers; `apart` from the terminal's signals if it may stay.
+    pub(super) fn start(site: &Site, interrupt: &Interrupt, apart: bool) -> Result<(Self, Status), Failure> {
+        let log = site.directory.join("agent.log");
+        let child = spawn(site, &log, apart)?;
+        let client = Client::new(&socket(site));
+        let mut daemon = Daemon { client, child, log, interrupt: interrupt.clone(), stays: false };
+        let status = daemon.wait_until("ready", |status| status.health != Health::Starting)?;
+        Ok((daemon, status))
+    }
+
+    /// Lets it run when this goes.
+    pub(super) fn keep(&mut self) {
+        self.stays = true;
+    }
+
+    /// Its process.
+    pub(super) fn process(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// How it is.
+    pub(super) fn status(&self) -> Result<Status, Failure> {
+        self.client.get(path::STATUS)
+    }
+
+    /// Waits until an input later than revision `after`, with this many policies, is in the kernel.
+    pub(super) fn wait_for(&mut self, after: u64, policies: usize) -> Result<Status, Failure> {
+        self.wait_until("done with the new policies", |status| {
+            status.revision > after && status.realised == status.revision && status.policies == policies
+        })
+    }
+
+    /// Kills it with SIGKILL: nothing of it can run any more, not even to say goodbye.
+    pub(super) fn kill(&mut self) -> Result<(), Failure> {
+        let failed = |error| Failure::found(format!("killing the agent: {error}"));
+        self.child.kill().map_err(failed)?;
+        self.child.wait().map(drop).map_err(failed)
+    }
+
+    fn wait_until(&mut self, what: &str, is_there: impl Fn(&Status) -> bool) -> Result<Status, Failure> {
+        let began = SystemClock.monotonic();
+        loop {
+            let seen = self.status();
+            match &seen {
+                Ok(status) if status.health == Health::Degraded => {
+                    return Err(self.failure(format!("the agent is degraded: {}", status.reasons.join("; "))));
+                }
+                Ok(status) if is_there(status) => return seen,
+                _ => {}
+            }
+            if let Ok(Some(ended)) = self.child.try_wait() {
+                return Err(self.failure(format!("the agent ended: {ended}")));
+            }
+            if SystemClock.monotonic() - began > PATIENCE {
+                let last = match seen {
+                    Ok(status) => format!("revision {}, {} in the kernel", status.revision, status.realised),
+                    Err(failure) => failure.message,
+                };
+                return Err(self.failure(format!("the agent is not {what} after {} s: {last}", PATIENCE.as_secs())));
+            }
+            self.interrupt.wait(ASK)?;
+        }
+    }
+
+    /// A failure with the end of the agent's log, which is about to be removed.
+    fn failure(&self, text: String) -> Failure {
+        let log = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        let end = lines[lines.len().saturating_sub(10)..].join("\n  ");
+        Failure::found(if end.is_empty() { text } else { format!("{text}\nthe agent's last lines:\n  {end}") })
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if !self.stays {
+            // It may have ended by itself.
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// The socket of the demo's agent.
+pub(super) fn socket(site: &Site) -> PathBuf {
+    site.directory.join("palisade.sock")
+}
+
+#[allow(clippy::disallowed_methods, reason = "the demo starts an agent to kill it; the agent itself starts nothing")]
+fn spawn(site: &Site, log: &Path, apart: bool) -> Result<Child, Failure> {
+    let failed = |error: &dyn std::error::Error| Failure::found(format!("starting the agent: {error}"));
+    let output = File::options().create(true).append(true).open(log).map_err(|error| failed(&error))?;
+    let mut command = Command::new("/proc/self/exe");
+    // Nothing of whoever runs the demo configures this agent.
+    command.env_clear().arg0("palisade").arg("agent");
+    command.arg("--socket").arg(socket(site));
+    command.arg("--directory").arg(site.policy());
+    command.arg("--state-dir").arg(site.directory.join("state"));
+    if !site.ipv6 {
+        command.args(["--pool-ipv6", "none"]);
+    }
+    if apart {
+        // It is to outlive the terminal's Ctrl-C.
+        command.process_group(0);
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(output);
+    // A process begins in the network namespace of the thread that starts it.
+    run_in(&site.host, || command.spawn()).map_err(|error| failed(&error))?.map_err(|error| failed(&error))
+}

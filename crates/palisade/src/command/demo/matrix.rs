@@ -1,0 +1,197 @@
+//! Who reaches whom: measured with real packets, and as the manifests say.
+
+use super::place::Place;
+use super::probe::{Kind, Target};
+use super::screen::{Mark, Screen};
+use crate::exit::Failure;
+use palisade_model::{Family, Flow, L4, Origin, Protocol};
+use palisade_oracle::{Options, Prepared, Question};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// One attempt: from and to whom (their index), what, and over IPv4 or IPv6.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Cell {
+    from: usize,
+    to: usize,
+    kind: Kind,
+    family: Family,
+}
+
+/// Every attempt and whether it was, or should be, answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Matrix {
+    cells: BTreeMap<Cell, bool>,
+    names: Vec<&'static str>,
+}
+
+const KINDS: [Kind; 3] = [Kind::Tcp, Kind::Udp, Kind::Ping];
+
+fn cells(places: &[Place]) -> impl Iterator<Item = Cell> + '_ {
+    let all = 0..places.len();
+    let pairs = all.clone().flat_map(move |from| all.clone().map(move |to| (from, to)));
+    pairs.filter(|(from, to)| from != to).flat_map(move |(from, to)| {
+        let families = [Family::V4, Family::V6].into_iter();
+        let families = families.filter(move |family| target(places, to, Kind::Tcp, *family).is_some());
+        families.flat_map(move |family| KINDS.map(|kind| Cell { from, to, kind, family }))
+    })
+}
+
+fn target(places: &[Place], to: usize, kind: Kind, family: Family) -> Option<Target> {
+    let place = &places[to];
+    let port = match kind {
+        Kind::Tcp => place.party.tcp,
+        Kind::Udp => place.party.udp,
+        Kind::Ping => 0,
+    };
+    let to = place.address(family == Family::V4)?;
+    Some(Target { to, kind, port })
+}
+
+impl Matrix {
+    /// Tries everything at once.
+    pub(super) fn measure(places: &[Place]) -> Result<Matrix, Failure> {
+        let waiting: Vec<_> = places
+            .iter()
+            .enumerate()
+            .map(|(from, place)| {
+                let own: Vec<Cell> = cells(places).filter(|cell| cell.from == from).collect();
+                let targets = own
+                    .iter()
+                    .filter_map(|cell| target(places, cell.to, cell.kind, cell.family))
+                    .collect();
+                (place, own, place.attempt(targets))
+            })
+            .collect();
+        let mut all = BTreeMap::new();
+        for (place, own, answered) in waiting {
+            all.extend(own.into_iter().zip(place.outcome(&answered)?));
+        }
+        Ok(Matrix { cells: all, names: names(places) })
+    }
+
+    /// What the manifests in this directory say, by the walk that `palisade explain` narrates.
+    pub(super) fn as_written(directory: &Path, places: &[Place]) -> Result<Matrix, Failure> {
+        let loaded = palisade_source::load(&[directory]);
+        if loaded.has_errors() {
+            let text = format!("the manifests in {} are not valid", directory.display());
+            return Err(Failure::found(text).hint(format!("palisade validate -f {}", directory.display())));
+        }
+        let mut state = loaded.state;
+        for endpoint in state.endpoints.values_mut() {
+            let is_it = |place: &&Place| {
+                endpoint.id.namespace.as_deref() == place.party.namespace && &*endpoint.id.name == place.party.name
+            };
+            // Pods that are not running have no address in their manifests; these have one here.
+            if let Some(place) = places.iter().find(is_it) {
+                endpoint.addresses = place.addresses.clone();
+            }
+        }
+        let prepared = Prepared::new(&state);
+        let cells = cells(places)
+            .filter_map(|cell| {
+                let question = question(places, cell)?;
+                let (egress, ingress) = prepared.verdict(&question, &Options::default());
+                Some((cell, egress && ingress))
+            })
+            .collect();
+        Ok(Matrix { cells, names: names(places) })
+    }
+
+    /// How many attempts there are.
+    pub(super) fn len(&self) -> usize {
+        self.cells.len()
+    }
+
+    /// How many of them were answered.
+    pub(super) fn answered(&self) -> usize {
+        self.cells.values().filter(|answered| **answered).count()
+    }
+
+    /// Where this differs from another, in words.
+    pub(super) fn differences(&self, expected: &Matrix) -> Vec<String> {
+        let differing = self.cells.iter().filter(|(cell, got)| expected.cells.get(cell) != Some(got));
+        differing
+            .map(|(cell, got)| {
+                let kind = match cell.kind {
+                    Kind::Tcp => "TCP",
+                    Kind::Udp => "UDP",
+                    Kind::Ping => "ping",
+                };
+                let (from, to) = (self.names[cell.from], self.names[cell.to]);
+                let got = if *got { "answered" } else { "dropped" };
+                format!("{from} to {to}, {kind} over {}: {got}", cell.family)
+            })
+            .collect()
+    }
+
+    /// Prints it; with an earlier one, what changed since is marked.
+    pub(super) fn print(&self, screen: Screen, before: Option<&Matrix>) {
+        const FIRST: usize = 10;
+        let width = self.names.iter().map(|name| name.len() + 3).max().unwrap_or(0).max(11);
+        let mut heading = format!("{:FIRST$}", "from \\ to");
+        for name in &self.names {
+            heading.push_str(&format!("{name:width$}"));
+        }
+        screen.detail(heading.trim_end());
+        for from in 0..self.names.len() {
+            let mut line = format!("{:FIRST$}", self.names[from]);
+            for to in 0..self.names.len() {
+                let (text, columns) = self.entry(screen, before, from, to);
+                line.push_str(&text);
+                line.extend(std::iter::repeat_n(' ', width.saturating_sub(columns)));
+            }
+            screen.detail(line.trim_end());
+        }
+    }
+
+    /// One pair's marks and how many columns they take.
+    fn entry(&self, screen: Screen, before: Option<&Matrix>, from: usize, to: usize) -> (String, usize) {
+        if from == to {
+            return (".".to_owned(), 1);
+        }
+        let mut groups = Vec::new();
+        let mut columns = 0;
+        for kind in KINDS {
+            let own = self.cells.iter().filter(|(c, _)| (c.from, c.to, c.kind) == (from, to, kind));
+            let marks: Vec<String> = own
+                .map(|(cell, now)| {
+                    let then = before.and_then(|before| before.cells.get(cell)).unwrap_or(now);
+                    screen.mark(match (then, now) {
+                        (true, true) => Mark::Passed,
+                        (false, false) => Mark::Dropped,
+                        (false, true) => Mark::Opened,
+                        (true, false) => Mark::Closed,
+                    })
+                })
+                .collect();
+            columns += marks.len() + 1;
+            groups.push(marks.concat());
+        }
+        (groups.join(" "), columns.saturating_sub(1))
+    }
+}
+
+fn names(places: &[Place]) -> Vec<&'static str> {
+    places.iter().map(|place| place.party.name).collect()
+}
+
+fn question(places: &[Place], cell: Cell) -> Option<Question> {
+    let v4 = cell.family == Family::V4;
+    let target = target(places, cell.to, cell.kind, cell.family)?;
+    let ports = L4::Ports { source: 49152, destination: target.port };
+    let (protocol, l4) = match (cell.kind, v4) {
+        (Kind::Tcp, _) => (Protocol::TCP, ports),
+        (Kind::Udp, _) => (Protocol::UDP, ports),
+        (Kind::Ping, true) => (Protocol::ICMP, L4::Icmp { kind: 8, code: 0 }),
+        (Kind::Ping, false) => (Protocol::ICMPV6, L4::Icmp { kind: 128, code: 0 }),
+    };
+    let flow = Flow {
+        source: places[cell.from].address(v4)?,
+        destination: target.to,
+        protocol,
+        l4,
+        origin: Origin::Network,
+    };
+    Some(Question::from(flow))
+}

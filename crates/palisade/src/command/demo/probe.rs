@@ -1,0 +1,150 @@
+//! Real packets: one connection, one datagram or one ping, with an answer or without.
+//!
+//! A denied packet is dropped silently, so "no answer in time" is what denial looks like from inside.
+//! Anything else that goes wrong is reported as what it is and never counted as a denial.
+
+use palisade_sys::packet::{IpVersion, icmp_socket};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket as StdUdpSocket};
+use std::time::Duration;
+use tokio::net::{TcpStream, UdpSocket};
+
+/// How long an answer is waited for, in the first attempt and in the next.
+const ATTEMPTS: [Duration; 2] = [Duration::from_millis(300), Duration::from_millis(700)];
+
+/// What is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Kind {
+    /// A TCP connection, and a byte there and back.
+    Tcp,
+    /// A datagram there and back.
+    Udp,
+    /// An ICMP or ICMPv6 echo request and its reply.
+    Ping,
+}
+
+/// One thing to try.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Target {
+    /// To whom.
+    pub(super) to: IpAddr,
+    /// What.
+    pub(super) kind: Kind,
+    /// The port, where there are ports.
+    pub(super) port: u16,
+}
+
+/// Whether an answer came. `number` tells concurrent pings of one network namespace apart.
+pub(super) async fn answers(target: Target, number: u16) -> io::Result<bool> {
+    for limit in ATTEMPTS {
+        match tokio::time::timeout(limit, attempt(target, number)).await {
+            Ok(answered) => return answered.map(|()| true),
+            Err(_) => continue,
+        }
+    }
+    Ok(false)
+}
+
+async fn attempt(target: Target, number: u16) -> io::Result<()> {
+    let to = SocketAddr::new(target.to, target.port);
+    match target.kind {
+        Kind::Tcp => {
+            let stream = TcpStream::connect(to).await?;
+            exchange(&stream).await
+        }
+        Kind::Udp => {
+            let socket = UdpSocket::bind(SocketAddr::new(any(target.to), 0)).await?;
+            socket.connect(to).await?;
+            socket.send(b"p").await?;
+            socket.recv(&mut [0; 16]).await.map(drop)
+        }
+        Kind::Ping => ping(target.to, number).await,
+    }
+}
+
+fn any(like: IpAddr) -> IpAddr {
+    match like {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    }
+}
+
+/// Sends one byte and waits for it to come back.
+pub(super) async fn exchange(stream: &TcpStream) -> io::Result<()> {
+    loop {
+        stream.writable().await?;
+        match stream.try_write(b"p") {
+            Ok(_) => break,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+    loop {
+        stream.readable().await?;
+        match stream.try_read(&mut [0; 16]) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(_) => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+async fn ping(to: IpAddr, number: u16) -> io::Result<()> {
+    let (version, request, reply) = match to {
+        IpAddr::V4(_) => (IpVersion::V4, 8, 0),
+        IpAddr::V6(_) => (IpVersion::V6, 128, 129),
+    };
+    let socket = UdpSocket::from_std(StdUdpSocket::from(icmp_socket(version)?))?;
+    socket.connect(SocketAddr::new(to, 0)).await?;
+    socket.send(&echo(request, number)).await?;
+    let mut buffer = [0; 128];
+    loop {
+        let length = socket.recv(&mut buffer).await?;
+        let packet = &buffer[..length];
+        let message = match to {
+            IpAddr::V4(_) => packet
+                .first()
+                .and_then(|first| packet.get(usize::from(first & 0x0f) * 4..)),
+            IpAddr::V6(_) => Some(packet),
+        };
+        let ours = |m: &[u8]| m.len() >= 8 && m[0] == reply && m[4..6] == number.to_be_bytes();
+        if message.is_some_and(ours) {
+            return Ok(());
+        }
+    }
+}
+
+/// An ICMP echo message of this type; the identifier tells ours from others'.
+fn echo(kind: u8, identifier: u16) -> [u8; 16] {
+    let mut message = [0; 16];
+    message[0] = kind;
+    message[4..6].copy_from_slice(&identifier.to_be_bytes());
+    message[8..].copy_from_slice(b"palisade");
+    // Of ICMPv6 the kernel makes the checksum itself, over addresses that are not known here.
+    let sum: u32 = message
+        .chunks_exact(2)
+        .map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]])))
+        .sum();
+    let folded = (sum & 0xffff) + (sum >> 16);
+    let folded = (folded & 0xffff) + (folded >> 16);
+    let checksum = !u16::try_from(folded).unwrap_or(u16::MAX);
+    message[2..4].copy_from_slice(&checksum.to_be_bytes());
+    message
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_echo_message_adds_up_to_all_ones() {
+        let message = echo(8, 0xbeef);
+        let sum: u32 = message
+            .chunks_exact(2)
+            .map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]])))
+            .sum();
+        assert_eq!((sum & 0xffff) + (sum >> 16), 0xffff);
+        assert_eq!((message[0], &message[4..6]), (8, &[0xbe, 0xef][..]));
+    }
+}

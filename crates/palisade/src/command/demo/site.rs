@@ -1,0 +1,257 @@
+//! Where the demo happens: network namespaces and a directory of its own, and what is left of them.
+//!
+//! Everything made here is noted before it is made and removed when the [`Site`] goes, whatever ends
+//! the demo. Nothing that somebody else made is touched.
+
+use super::shop::{OUTSIDE_V4, OUTSIDE_V6, PARTIES, UPLINK};
+use crate::exit::{Exit, Failure};
+use palisade_agent::core::chain;
+use palisade_sys::atomic_file::write_atomically;
+use palisade_sys::link::{KernelLinkOpener, LinkChange, LinkOpener, Links, Prefix, Route, VethEnd};
+use palisade_sys::netns::{KernelNetNamespaces, NETNS_DIR, NetNamespaces, NetNs, NetNsError, NetNsId};
+use palisade_sys::nfnetlink::nf_tables::{NFT_MSG_GETTABLE, NFTA_TABLE_NAME};
+use palisade_sys::nfnetlink::{KernelNfnetlink, NFNL_SUBSYS_NFTABLES, Nfnetlink, Query};
+use palisade_sys::sysctl::{KernelSysctl, Sysctl};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// The host's link to the outside; its name has nothing of ours, as a host's own links have not.
+pub(super) const UPLINK_NAME: &str = "outside0";
+
+/// The demo's namespaces and its directory.
+pub(super) struct Site {
+    /// Where files are: manifests, socket, state, log.
+    pub(super) directory: PathBuf,
+    /// The namespace that stands for a host.
+    pub(super) host: NetNs,
+    /// Whether there is IPv6.
+    pub(super) ipv6: bool,
+    made: Made,
+    before: Vec<String>,
+}
+
+/// What must be removed.
+struct Made {
+    prefix: String,
+    names: Vec<String>,
+    ids: Vec<NetNsId>,
+    directory: Option<PathBuf>,
+}
+
+impl Site {
+    /// Makes all of it, the pods' namespaces still empty.
+    pub(super) fn make() -> Result<Self, Failure> {
+        let before = tables()?;
+        let prefix = format!("pal-demo-{}", std::process::id());
+        let mut made = Made { prefix, names: Vec::new(), ids: Vec::new(), directory: None };
+        let host = made.namespace("host")?;
+        let mut outside = None;
+        for party in PARTIES {
+            let netns = made.namespace(party.name)?;
+            if party.namespace.is_none() {
+                outside = Some(netns);
+            }
+        }
+        let directory = made.directory()?;
+        let ipv6 = KernelSysctl::new(&host)
+            .has("net/ipv6/conf/all/forwarding")
+            .map_err(|error| failure("looking for IPv6", &error))?;
+        if let Some(outside) = outside {
+            join_outside(&host, &outside, ipv6).map_err(|error| failure("joining the outside to the host", &*error))?;
+        }
+        Ok(Site { directory, host, ipv6, made, before })
+    }
+
+    /// The full name of one of the namespaces.
+    pub(super) fn name(&self, of: &str) -> String {
+        self.made.name(of)
+    }
+
+    /// What all its names begin with.
+    pub(super) fn prefix(&self) -> &str {
+        &self.made.prefix
+    }
+
+    /// The directory of manifests.
+    pub(super) fn policy(&self) -> PathBuf {
+        self.directory.join("policy")
+    }
+
+    /// Writes a manifest as a careful editor does: the file is never seen half-written.
+    pub(super) fn write(&self, name: &str, text: &str) -> Result<(), Failure> {
+        write_atomically(&self.policy().join(name), text.as_bytes()).map_err(|error| failure("writing a manifest", &error))
+    }
+
+    /// The links of the host namespace.
+    pub(super) fn host_links(&self) -> Result<Vec<String>, Failure> {
+        links_of(&self.host)
+    }
+
+    /// Lets everything stand when this goes.
+    pub(super) fn keep(&mut self) {
+        self.made.names.clear();
+        self.made.directory = None;
+    }
+
+    /// Removes everything and looks for what is left, in words; `interfaces` are those that the
+    /// agent made.
+    pub(super) fn remove(mut self, interfaces: &[String]) -> Result<Vec<String>, Failure> {
+        let mut left = self.made.remove();
+        let names = KernelNetNamespaces.list().map_err(|error| failure("listing namespaces", &error))?;
+        let ours = names.into_iter().filter(|name| name.starts_with(&self.made.prefix));
+        left.extend(ours.map(|name| format!("the namespace {name}")));
+        left.extend(users_of(&self.made.ids).into_iter().map(|process| format!("process {process} in a namespace of ours")));
+        let here = NetNs::current().map_err(|error| failure("opening this network namespace", &error))?;
+        let links = links_of(&here)?;
+        let ours = links.into_iter().filter(|link| link == UPLINK_NAME || interfaces.contains(link));
+        left.extend(ours.map(|link| format!("the interface {link} on this machine")));
+        let new = tables()?.into_iter().filter(|table| !self.before.contains(table));
+        left.extend(new.filter(|table| table == "palisade").map(|table| format!("the nftables table {table} on this machine")));
+        if self.directory.exists() {
+            left.push(format!("the directory {}", self.directory.display()));
+        }
+        Ok(left)
+    }
+}
+
+impl Made {
+    fn name(&self, of: &str) -> String {
+        format!("{}-{of}", self.prefix)
+    }
+
+    fn namespace(&mut self, of: &str) -> Result<NetNs, Failure> {
+        let name = self.name(of);
+        let netns = KernelNetNamespaces.create(&name).map_err(|error| match &error {
+            NetNsError::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
+                Failure::new(Exit::NotPermitted, format!("making network namespaces needs root: {error}"))
+                    .hint("sudo palisade demo, or make demo")
+            }
+            _ => failure("making a place for the demo", &error),
+        })?;
+        self.names.push(name);
+        self.ids.push(netns.id());
+        Ok(netns)
+    }
+
+    /// A directory that only its owner can enter.
+    fn directory(&mut self) -> Result<PathBuf, Failure> {
+        let directory = std::env::temp_dir().join(&self.prefix);
+        let make = |path: &Path| std::fs::DirBuilder::new().mode(0o700).create(path);
+        let told = |error: io::Error| Failure::found(format!("making {}: {error}", directory.display()));
+        make(&directory).map_err(told)?;
+        self.directory = Some(directory.clone());
+        make(&directory.join("policy")).map_err(told)?;
+        Ok(directory)
+    }
+
+    /// Removes what is there; says what could not be.
+    fn remove(&mut self) -> Vec<String> {
+        let mut failures = Vec::new();
+        for name in self.names.drain(..) {
+            match KernelNetNamespaces.delete(&name) {
+                Ok(()) | Err(NetNsError::Missing { .. }) => {}
+                Err(error) => failures.push(chain(&error)),
+            }
+        }
+        if let Some(directory) = self.directory.take()
+            && let Err(error) = std::fs::remove_dir_all(&directory)
+        {
+            failures.push(format!("removing {}: {error}", directory.display()));
+        }
+        failures
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        for failure in self.remove() {
+            eprintln!("palisade: {failure}");
+        }
+    }
+}
+
+fn failure(doing: &str, error: &dyn std::error::Error) -> Failure {
+    Failure::found(format!("{doing}: {}", chain(error)))
+}
+
+/// An ordinary veth, as a host has a link to its network.
+fn join_outside(host: &NetNs, outside: &NetNs, ipv6: bool) -> Result<(), Box<dyn std::error::Error>> {
+    let mut on_host = KernelLinkOpener.open_links(host)?;
+    let mut beyond = KernelLinkOpener.open_links(outside)?;
+    let end = VethEnd { name: UPLINK_NAME.to_owned(), ..VethEnd::default() };
+    let far = VethEnd { name: "eth0".to_owned(), netns: Some(outside.clone()), ..VethEnd::default() };
+    on_host.create_veth(&end, &far)?;
+    if ipv6 {
+        // Otherwise neighbour discovery waits a second or two until nobody else claims the
+        // link-local addresses.
+        KernelSysctl::new(host).set(&format!("net/ipv6/conf/{UPLINK_NAME}/accept_dad"), "0")?;
+        KernelSysctl::new(outside).set("net/ipv6/conf/eth0/accept_dad", "0")?;
+    }
+    on_host.change_link("lo", &LinkChange::Up)?;
+    beyond.change_link("lo", &LinkChange::Up)?;
+    on_host.change_link(UPLINK_NAME, &LinkChange::Up)?;
+    beyond.change_link("eth0", &LinkChange::Up)?;
+    for (gateway, length) in UPLINK {
+        let (address, everything) = match gateway {
+            IpAddr::V4(_) => (IpAddr::from(OUTSIDE_V4), IpAddr::from(Ipv4Addr::UNSPECIFIED)),
+            IpAddr::V6(_) if !ipv6 => continue,
+            IpAddr::V6(_) => (IpAddr::from(OUTSIDE_V6), IpAddr::from(Ipv6Addr::UNSPECIFIED)),
+        };
+        on_host.add_address(UPLINK_NAME, Prefix::new(gateway, length))?;
+        beyond.add_address("eth0", Prefix::new(address, length))?;
+        beyond.replace_route(&Route::via_on_link(Prefix::new(everything, 0), gateway, "eth0"))?;
+    }
+    Ok(())
+}
+
+fn links_of(netns: &NetNs) -> Result<Vec<String>, Failure> {
+    let listing = |error: palisade_sys::link::LinkError| failure("listing interfaces", &error);
+    let mut links = KernelLinkOpener.open_links(netns).map_err(listing)?;
+    Ok(links.links().map_err(listing)?.into_iter().map(|link| link.name).collect())
+}
+
+/// The nftables tables of the machine the demo was started on.
+fn tables() -> Result<Vec<String>, Failure> {
+    let here = NetNs::current().map_err(|error| failure("opening this network namespace", &error))?;
+    let query = Query::new("listing nf_tables tables", NFNL_SUBSYS_NFTABLES, NFT_MSG_GETTABLE, 0, |_| {})
+        .map_err(|error| failure("listing nf_tables tables", &error))?;
+    let mut socket = KernelNfnetlink::open(&here).map_err(|error| failure("opening nf_tables", &error))?;
+    let found = match socket.dump(&query) {
+        Ok(found) => found,
+        // Who may not ask is told so where the first namespace is made.
+        Err(error) if error.error.errno == palisade_sys::Errno::EPERM => return Ok(Vec::new()),
+        Err(error) => return Err(failure("listing nf_tables tables", &error)),
+    };
+    let name = |object: &palisade_sys::nfnetlink::Object| {
+        let attr = object.attrs().find(NFTA_TABLE_NAME).ok()??;
+        attr.text().ok().map(str::to_owned)
+    };
+    Ok(found.iter().filter_map(name).collect())
+}
+
+/// Processes whose network namespace is one of these.
+fn users_of(ids: &[NetNsId]) -> Vec<String> {
+    let Ok(processes) = std::fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    let inside = |path: &Path| {
+        let meta = std::fs::metadata(path.join("ns/net")).ok()?;
+        Some(ids.contains(&NetNsId { dev: meta.dev(), ino: meta.ino() }))
+    };
+    processes
+        .flatten()
+        .filter(|entry| inside(&entry.path()) == Some(true))
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()))
+        .collect()
+}
+
+/// How to remove by hand what `--keep` left.
+pub(super) fn removal(prefix: &str, directory: &Path, agent: u32) -> String {
+    format!(
+        "sudo sh -c 'kill {agent}; umount {NETNS_DIR}/{prefix}-*; rm -r {NETNS_DIR}/{prefix}-* {}'",
+        directory.display()
+    )
+}
