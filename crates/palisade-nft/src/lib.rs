@@ -8,11 +8,13 @@
 
 extern crate alloc;
 
+mod adopt;
 mod apply;
 pub mod ast;
 mod batch;
 mod config;
 mod content;
+mod decode;
 mod fault;
 mod flat;
 mod machine;
@@ -22,6 +24,7 @@ mod planner;
 mod rule;
 mod skeleton;
 
+pub use adopt::adopt;
 pub use apply::{ApplyError, apply};
 pub use ast::*;
 pub use config::Config;

@@ -56,6 +56,11 @@ impl<K: Copy + Ord> Numbers<K> {
         }
     }
 
+    /// No number below this one is given out until all others were.
+    pub(crate) fn skip_to(&mut self, next: u32) {
+        self.next = self.next.max(next);
+    }
+
     /// Takes the number of `key` back.
     pub(crate) fn free(&mut self, key: K) {
         if let Some(number) = self.of.remove(&key) {

@@ -329,7 +329,12 @@ pub(crate) fn first_packet(frame: &Frame) -> Packet {
 }
 
 /// Whether a packet must pass, and the mark its connection must have afterwards.
-pub(crate) fn expected(tables: &Tables, config: &Config, generation: u32, frame: &Frame) -> (bool, u32) {
+pub(crate) fn expected(
+    tables: &Tables,
+    config: &Config,
+    generation: u32,
+    frame: &Frame,
+) -> (bool, u32) {
     let mark = frame.ct.mark;
     let kept = |passes| (passes, mark);
     let ours = |name: &Option<Str>| name.as_ref().is_some_and(|n| tables.interfaces.contains(n));
@@ -396,4 +401,112 @@ pub(crate) fn expected(tables: &Tables, config: &Config, generation: u32, frame:
         return kept(passes);
     }
     marked(passes)
+}
+
+/// The same tables with other numbers.
+pub(crate) fn renumbered(rng: &mut SmallRng, tables: &Tables) -> Tables {
+    use rand::seq::SliceRandom;
+    let mut shuffled = |first: u32| {
+        let mut numbers: Vec<u32> = (first..first + 100).collect();
+        numbers.shuffle(rng);
+        move |old: u32| numbers[old as usize % 100]
+    };
+    let (class, set, id, rule) = (shuffled(500), shuffled(600), shuffled(700), shuffled(800));
+    let id = |old: IdentityId| match old {
+        IdentityId::NOBODY => old,
+        IdentityId(old) => IdentityId(id(old)),
+    };
+    let class = |old: ClassId| ClassId(class(old.0));
+    let set = |old: SetId| SetId(set(old.0));
+    let rule = |old: RuleId| RuleId(rule(old.0));
+    let programs = tables.programs.iter();
+    Tables {
+        judge_host_traffic: tables.judge_host_traffic,
+        interfaces: tables.interfaces.clone(),
+        addresses: tables.addresses.iter().map(|(k, v)| (*k, id(*v))).collect(),
+        points: tables
+            .points
+            .iter()
+            .map(|(k, v)| (k.clone(), set(*v)))
+            .collect(),
+        sets: tables
+            .sets
+            .iter()
+            .map(|(k, v)| {
+                (
+                    set(*k),
+                    PolicySet {
+                        default: class(v.default),
+                    },
+                )
+            })
+            .collect(),
+        classes: tables
+            .classes
+            .iter()
+            .map(|(k, v)| ((set(k.0), id(k.1)), class(*v)))
+            .collect(),
+        programs: programs
+            .map(|(k, v)| (class(*k), Arc::new(v.rename(rule))))
+            .collect(),
+        rules: tables
+            .rules
+            .iter()
+            .map(|(k, v)| (rule(*k), v.clone()))
+            .collect(),
+    }
+}
+
+/// A few changes of any kind.
+pub(crate) fn mutate(rng: &mut SmallRng, tables: &mut Tables) {
+    use rand::seq::IteratorRandom;
+    for _ in 0..rng.random_range(1..4) {
+        let class = *tables.programs.keys().choose(rng).unwrap();
+        let id = tables
+            .addresses
+            .values()
+            .choose(rng)
+            .copied()
+            .unwrap_or(IdentityId(799));
+        match rng.random_range(0..7) {
+            0 => {
+                let family = *Family::BOTH.choose(rng).unwrap();
+                let length = family.bits() - rng.random_range(0..4);
+                tables
+                    .addresses
+                    .insert(Prefix::new(address(rng, family), length), id);
+            }
+            1 => {
+                let prefix = tables.addresses.keys().choose(rng).copied();
+                prefix.map(|prefix| tables.addresses.remove(&prefix));
+            }
+            2 => {
+                let set = *tables.sets.keys().choose(rng).unwrap();
+                tables.sets.insert(set, PolicySet { default: class });
+            }
+            3 if id != IdentityId::NOBODY => {
+                let set = *tables.sets.keys().choose(rng).unwrap();
+                tables.classes.insert((set, id), class);
+            }
+            4 => {
+                let program = program(rng);
+                let rules: Vec<RuleId> = tables.rules.keys().copied().collect();
+                let program = program.rename(|rule| rules[rule.0 as usize % rules.len()]);
+                tables.programs.insert(class, Arc::new(program));
+            }
+            5 => {
+                let set = *tables.sets.keys().choose(rng).unwrap();
+                if let Some(point) = tables.points.keys().choose(rng).cloned() {
+                    tables.points.insert(point, set);
+                }
+            }
+            _ => {
+                let gone = tables.interfaces.iter().choose(rng).cloned();
+                if let Some(gone) = gone {
+                    tables.interfaces.remove(&gone);
+                    tables.points.retain(|point, _| point.interface != gone);
+                }
+            }
+        }
+    }
 }

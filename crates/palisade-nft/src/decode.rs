@@ -1,0 +1,415 @@
+//! From what the kernel holds back to decision tables, in the kernel's numbers.
+//!
+//! Anything that this layout could not have written (a rule changed, an element that fits nowhere, a
+//! reference to what is not there) is an error: then the table is rebuilt whole.
+
+use crate::content::{ClassContent, class_content, parse_residue};
+use crate::flat::{Flat, Run, prefixes};
+use crate::names::{self, ALLOW, ANY, CLASS, DENY, GENERATION, ICMP, ICMP_RANGE, IF_OURS};
+use crate::names::{PAIR, PENDING, PORT, PORT_RANGE, PROTO, VERDICT, number};
+use crate::skeleton::{generation_of, skeleton};
+use crate::{CmpOp, Config, Datum, Element, Expr, Key, Rule, Ruleset, Set, Verdict};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::net::IpAddr;
+use palisade_model::{Direction, Family, Prefix, Protocol, Str};
+use palisade_tables::{Cell, ClassId, IdentityId, Point, PolicySet, PortMap, Program, RuleId};
+use palisade_tables::{SetId, Tables, Values, Verdict as Judgement};
+
+/// Rule numbers from here on stand for rules that were in the kernel and are not known.
+pub(crate) const UNKNOWN_RULE: u32 = 1 << 31;
+
+/// What was read, in the kernel's numbers.
+#[derive(Debug)]
+pub(crate) struct Observed {
+    /// The tables. Every cell of a program is credited to a rule number of its own, which stands for
+    /// nothing.
+    pub(crate) tables: Tables,
+    /// The ranges of each family.
+    pub(crate) flat: [Flat; 2],
+    /// What each class has, fingerprint included.
+    pub(crate) classes: BTreeMap<u32, ClassContent>,
+    /// The codes of each class's residues, rising.
+    pub(crate) residues: BTreeMap<u32, Vec<u32>>,
+    /// Pairs that no row has.
+    pub(crate) retired: Vec<(u32, u32)>,
+    pub(crate) generation: u32,
+    pub(crate) pending: bool,
+}
+
+/// Why the table has to be rebuilt: what is wrong in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Damage(pub(crate) &'static str);
+
+/// The generation that established flows are marked with, if it can be told.
+pub(crate) fn generation(config: &Config, ruleset: &Ruleset) -> Option<u32> {
+    match ruleset.chains.get(GENERATION)?.rules.as_slice() {
+        [rule] => generation_of(config, rule),
+        _ => None,
+    }
+}
+
+/// Reads a table back. Counts must be zero ([`Ruleset::without_counts`]).
+pub(crate) fn decode(config: &Config, ruleset: &Ruleset) -> Result<Observed, Damage> {
+    let generation = generation(config, ruleset).ok_or(Damage("no generation"))?;
+    let fixed = skeleton(config, generation);
+    let same = ruleset.comment == fixed.comment
+        && ruleset.flags == 0
+        && ruleset.foreign.is_empty()
+        && ruleset.sets.keys().eq(fixed.sets.keys())
+        && fixed
+            .chains
+            .iter()
+            .all(|(name, chain)| ruleset.chains.get(name) == Some(chain));
+    if !same || generation == 0 {
+        return Err(Damage("another skeleton"));
+    }
+    let mut reader = Reader {
+        observed: Observed {
+            tables: Tables {
+                judge_host_traffic: config.judge_host_traffic,
+                ..Tables::default()
+            },
+            flat: Default::default(),
+            classes: BTreeMap::new(),
+            residues: BTreeMap::new(),
+            retired: Vec::new(),
+            generation,
+            pending: false,
+        },
+        pairs: BTreeSet::new(),
+        runs: Default::default(),
+    };
+    for (name, set) in &fixed.sets {
+        let found = &ruleset.sets[name];
+        reader.set(name, set, found)?;
+    }
+    for (name, chain) in &ruleset.chains {
+        if fixed.chains.contains_key(name) {
+            continue;
+        }
+        let (class, code, _) = parse_residue(name).ok_or(Damage("a foreign chain"))?;
+        let content = reader.observed.classes.entry(class).or_default();
+        content.chains.push((name.clone(), chain.clone()));
+        let codes = reader.observed.residues.entry(class).or_default();
+        if !codes.contains(&code) {
+            codes.push(code);
+            codes.sort_unstable();
+        }
+    }
+    reader.finish(config)
+}
+
+struct Reader {
+    observed: Observed,
+    pairs: BTreeSet<(u32, u32)>,
+    runs: [Vec<Run>; 2],
+}
+
+/// The map's own name, without allocation.
+fn name_of(set: &str) -> Option<&'static str> {
+    names::COUNTED.into_iter().find(|name| *name == set)
+}
+
+fn field<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+    bytes.get(at..at + N)?.try_into().ok()
+}
+
+fn mark_at(bytes: &[u8], at: usize) -> Option<u32> {
+    number(bytes.get(at..at + 4)?)
+}
+
+fn address(bytes: &[u8]) -> Option<IpAddr> {
+    match bytes.len() {
+        4 => Some(IpAddr::from(field::<4>(bytes, 0)?)),
+        16 => Some(IpAddr::from(field::<16>(bytes, 0)?)),
+        _ => None,
+    }
+}
+
+fn interface(bytes: &[u8]) -> Option<Str> {
+    let name = core::str::from_utf8(bytes).ok()?.trim_end_matches('\0');
+    (!name.is_empty() && !name.contains('\0')).then(|| name.into())
+}
+
+fn value(element: &Element) -> Option<u32> {
+    match &element.data {
+        Some(Datum::Value(bytes)) => number(bytes),
+        _ => None,
+    }
+}
+
+impl Reader {
+    fn set(&mut self, name: &Str, fixed: &Set, found: &Set) -> Result<(), Damage> {
+        if found.decl != fixed.decl {
+            return Err(Damage("a set declared otherwise"));
+        }
+        for (key, element) in &fixed.elements {
+            if found.elements.get(key) != Some(element) {
+                return Err(Damage("a constant element is missing"));
+            }
+        }
+        for (key, element) in &found.elements {
+            if !fixed.elements.contains_key(key) {
+                self.element(name, key, element)
+                    .ok_or(Damage("an element that fits nowhere"))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn element(&mut self, name: &Str, key: &Key, element: &Element) -> Option<()> {
+        let tables = &mut self.observed.tables;
+        if let Some(map) = name_of(name) {
+            let bytes = match key {
+                Key::Exact(bytes) | Key::Range(bytes, _) => bytes,
+                Key::CatchAll => return None,
+            };
+            let at = if map == PROTO || map == ANY { 8 } else { 0 };
+            let class = mark_at(bytes, at)?;
+            let content = self.observed.classes.entry(class).or_default();
+            content.elements.insert((map, key.clone()), element.clone());
+            return Some(());
+        }
+        for family in Family::BOTH {
+            let bytes = match key {
+                Key::Range(first, last) if **name == *names::nets(family) => {
+                    let number = |bytes: &[u8]| Some(Prefix::host(address(bytes)?).bounds().0);
+                    let id = IdentityId(value(element)?);
+                    let run = (number(first)?, number(last)?, id);
+                    self.runs[family as usize].push(run);
+                    return Some(());
+                }
+                Key::Exact(bytes) => bytes,
+                _ => continue,
+            };
+            if **name == *names::hosts(family) {
+                let id = IdentityId(value(element)?);
+                tables.addresses.insert(Prefix::host(address(bytes)?), id);
+                return Some(());
+            }
+            for direction in Direction::BOTH {
+                if **name == *names::points(family, direction) {
+                    let point = Point {
+                        interface: interface(bytes.get(..16)?)?,
+                        address: address(bytes.get(16..)?)?,
+                        direction,
+                    };
+                    tables.points.insert(point, SetId(value(element)?));
+                    return Some(());
+                }
+            }
+        }
+        let Key::Exact(bytes) = key else { return None };
+        match &**name {
+            IF_OURS => drop(tables.interfaces.insert(interface(bytes)?)),
+            PENDING => {
+                (number(bytes)? == 1).then_some(())?;
+                self.observed.pending = true;
+            }
+            CLASS => {
+                let row = (SetId(mark_at(bytes, 0)?), IdentityId(mark_at(bytes, 4)?));
+                tables.classes.insert(row, ClassId(value(element)?));
+            }
+            PAIR => {
+                let (set, class) = (mark_at(bytes, 0)?, mark_at(bytes, 4)?);
+                let value = value(element)?;
+                if class == 0 {
+                    let default = ClassId(value);
+                    tables.sets.insert(SetId(set), PolicySet { default });
+                } else {
+                    (class == value).then_some(())?;
+                    self.pairs.insert((set, class));
+                }
+            }
+            VERDICT => {
+                let Some(Datum::Verdict(Verdict::Goto(chain))) = &element.data else {
+                    return None;
+                };
+                let (class, code, reply) = parse_residue(chain)?;
+                let codes = [0, 4, 8, 12].map(|at| mark_at(bytes, at).unwrap_or_default());
+                let one = codes.iter().sum::<u32>() == code && codes.contains(&code);
+                (one && !reply).then_some(())?;
+                let content = self.observed.classes.entry(class).or_default();
+                content
+                    .elements
+                    .insert((VERDICT, key.clone()), element.clone());
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+
+    /// Checks that everything referred to is there, and reads the programs.
+    fn finish(mut self, config: &Config) -> Result<Observed, Damage> {
+        for family in Family::BOTH {
+            let runs = core::mem::take(&mut self.runs[family as usize]);
+            for (first, last, id) in &runs {
+                if last < first {
+                    return Err(Damage("an empty range"));
+                }
+                for prefix in prefixes(family, *first, *last) {
+                    // Ranges come of prefixes of at least two addresses each.
+                    if prefix.is_host() {
+                        return Err(Damage("a range that no prefixes make"));
+                    }
+                    self.observed.tables.addresses.insert(prefix, *id);
+                }
+            }
+            self.observed.flat[family as usize] =
+                Flat::from_runs(runs).ok_or(Damage("ranges that are not maximal"))?;
+        }
+        let tables = &mut self.observed.tables;
+        for (class, content) in &self.observed.classes {
+            let codes = self.observed.residues.get(class);
+            let program = program(config, *class, content, codes.map_or(&[], |c| c))
+                .ok_or(Damage("a class that cannot be read"))?;
+            tables.programs.insert(ClassId(*class), Arc::new(program));
+        }
+        let mut used = BTreeSet::new();
+        for ((set, _), class) in &tables.classes {
+            if !tables.sets.contains_key(set) || !tables.programs.contains_key(class) {
+                return Err(Damage("a row without set or class"));
+            }
+            used.insert((set.0, class.0));
+        }
+        let whole = tables
+            .sets
+            .values()
+            .all(|set| tables.programs.contains_key(&set.default))
+            && tables
+                .points
+                .values()
+                .all(|set| tables.sets.contains_key(set))
+            && used.is_subset(&self.pairs);
+        if !whole {
+            return Err(Damage("a reference to what is not there"));
+        }
+        self.observed.retired = self.pairs.difference(&used).copied().collect();
+        Ok(self.observed)
+    }
+}
+
+/// Reads the program of a class, each cell credited to a number of its own. `None` unless writing it
+/// again gives the same elements and chains.
+fn program(config: &Config, class: u32, content: &ClassContent, codes: &[u32]) -> Option<Program> {
+    let mut next = UNKNOWN_RULE;
+    let mut cell = |verdict| {
+        next += 1;
+        let hits = [RuleId(next)].into();
+        Cell { verdict, hits }
+    };
+    let mut residues: BTreeMap<u32, Values> = BTreeMap::new();
+    for (name, chain) in &content.chains {
+        let (_, code, reply) = parse_residue(name)?;
+        if !reply {
+            residues.insert(code, residue(&chain.rules, &mut cell)?);
+        }
+    }
+    let mut values = |element: &Element| -> Option<Values> {
+        Some(match value(element)? {
+            DENY => PortMap::constant(cell(Judgement::Deny)),
+            ALLOW => PortMap::constant(cell(Judgement::Allow)),
+            code => residues.get(&code)?.clone(),
+        })
+    };
+    let mut defaults: BTreeMap<Protocol, Values> = BTreeMap::new();
+    let mut entries: BTreeMap<Protocol, BTreeMap<u16, (u16, Values)>> = BTreeMap::new();
+    let mut default = None;
+    for ((map, key), element) in &content.elements {
+        match (*map, key) {
+            (VERDICT, _) => {}
+            (ANY, Key::Exact(_)) => default = Some(values(element)?.as_constant()?.clone()),
+            (PROTO, Key::Exact(bytes)) => {
+                let [protocol] = field(bytes, 12)?;
+                defaults.insert(Protocol(protocol), values(element)?);
+            }
+            (PORT | PORT_RANGE | ICMP | ICMP_RANGE, key) => {
+                let (first, last) = match key {
+                    Key::Exact(bytes) => (bytes, bytes),
+                    Key::Range(first, last) => (first, last),
+                    Key::CatchAll => return None,
+                };
+                let [protocol] = field(first, 4)?;
+                let number = |bytes: &[u8]| -> Option<u16> {
+                    Some(match *map {
+                        PORT | PORT_RANGE => u16::from_be_bytes(field(bytes, 8)?),
+                        _ => u16::from_be_bytes([*bytes.get(8)?, *bytes.get(12)?]),
+                    })
+                };
+                let (first, last) = (number(first)?, number(last)?);
+                let of = entries.entry(Protocol(protocol)).or_default();
+                let clash = of.insert(first, (last, values(element)?));
+                (clash.is_none() && first <= last).then_some(())?;
+            }
+            _ => return None,
+        }
+    }
+    let mut protocols = BTreeMap::new();
+    for (protocol, default) in &defaults {
+        let entries = entries.remove(protocol).unwrap_or_default();
+        let mut segments = Vec::new();
+        for (first, (last, values)) in entries {
+            if first > 0 {
+                segments.push((first - 1, default.clone()));
+            }
+            segments.push((last, values));
+        }
+        if segments.last().is_none_or(|(end, _)| *end < u16::MAX) {
+            segments.push((u16::MAX, default.clone()));
+        }
+        protocols.insert(*protocol, PortMap::from_ends(segments)?);
+    }
+    let program = Program::new(protocols, default?);
+    let mut codes = codes.iter().copied();
+    let print: String = content
+        .elements
+        .iter()
+        .find(|((map, _), _)| *map == ANY)
+        .and_then(|(_, element)| element.comment.as_deref())
+        .unwrap_or("")
+        .into();
+    let mut again = class_content(config, class, &program, &print, &mut || {
+        codes.next().unwrap_or_default()
+    });
+    again.chains.sort_by(|a, b| a.0.cmp(&b.0));
+    let mut chains = content.chains.clone();
+    chains.sort_by(|a, b| a.0.cmp(&b.0));
+    let same = again.elements == content.elements && again.chains == chains;
+    (same && entries.is_empty()).then_some(program)
+}
+
+/// Reads a function of the source port from its chain: the first rule leads to the chain for replies.
+fn residue(rules: &[Rule], cell: &mut impl FnMut(Judgement) -> Cell) -> Option<Values> {
+    let (tests, rest) = rules
+        .get(1..)?
+        .split_at_checked(rules.len().checked_sub(2)?)?;
+    let judgement = |rule: &Rule| match rule.exprs.last()? {
+        Expr::Verdict(Verdict::Return) => Some(Judgement::Allow),
+        Expr::Verdict(Verdict::Drop) => Some(Judgement::Deny),
+        _ => None,
+    };
+    let default = cell(judgement(rest.first()?)?);
+    let mut segments = Vec::new();
+    for rule in tests {
+        let bound = |op| {
+            rule.exprs.iter().find_map(|expr| match expr {
+                Expr::Cmp {
+                    op: found, value, ..
+                } if *found == op => Some(u16::from_be_bytes(field(value, 0)?)),
+                _ => None,
+            })
+        };
+        let (first, last) = (bound(CmpOp::Gte)?, bound(CmpOp::Lte)?);
+        if first > 0 {
+            segments.push((first - 1, default.clone()));
+        }
+        segments.push((last, cell(judgement(rule)?)));
+    }
+    if segments.last().is_none_or(|(end, _)| *end < u16::MAX) {
+        segments.push((u16::MAX, default));
+    }
+    PortMap::from_ends(segments)
+}

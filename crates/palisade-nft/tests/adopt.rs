@@ -1,0 +1,181 @@
+//! Start and repair lead from any state to the wanted one, through states in which no packet gets a
+//! verdict that is neither the old nor the new.
+
+mod support;
+
+use palisade_nft::{Config, Datum, Key, Machine, Planner, Ruleset, Transaction, adopt, apply};
+use palisade_tables::{Phase, Tables};
+use rand::rngs::SmallRng;
+use rand::seq::IteratorRandom;
+use rand::{Rng, SeedableRng};
+use support::{expected, frame, renumbered, tables};
+
+fn config(rng: &mut SmallRng) -> Config {
+    Config {
+        judge_host_traffic: rng.random_bool(0.3),
+        ..Config::default()
+    }
+}
+
+fn run(kernel: &mut Option<Ruleset>, transaction: &Transaction) -> Vec<Ruleset> {
+    let mut states = Vec::new();
+    for step in &transaction.steps {
+        apply(kernel, &transaction.table, &step.ops).unwrap();
+        let state = kernel.clone().unwrap();
+
+        states.push(state);
+    }
+    states
+}
+
+fn installed(config: &Config, tables: &Tables) -> Ruleset {
+    let mut kernel = None;
+    let (planner, transaction) = adopt(config, None, tables, 9);
+    run(&mut kernel, &transaction);
+    assert_eq!(kernel.as_ref(), Some(&planner.ruleset()));
+    kernel.unwrap()
+}
+
+/// Every packet gets the old or the new verdict in every state, and between two.
+fn check_way(
+    rng: &mut SmallRng,
+    config: &Config,
+    (old, new): (&Tables, &Tables),
+    states: &[Ruleset],
+) -> usize {
+    let mut judged = 0;
+    for _ in 0..40 {
+        let from = if rng.random_bool(0.5) { old } else { new };
+        let mut frame = frame(rng, from, config.mark(9));
+        frame.ct.mark &= !config.ct_mark_mask;
+        let old = expected(old, config, 9, &frame).0;
+        let new = expected(new, config, 9, &frame).0;
+        for pair in states.windows(2) {
+            let whole = Machine::new(&pair[1]).run(&frame).unwrap();
+            let passes = [old, new].contains(&whole.accepted);
+            assert!(passes, "{old} {new} {frame:?}");
+            for switch in [3, 10, 20, 30, rng.random_range(1..80)] {
+                let between = Machine::between(&pair[0], &pair[1], switch);
+                let outcome = between.run(&frame).unwrap();
+                assert!(
+                    [old, new].contains(&outcome.accepted),
+                    "{old} {new} between, after {switch}: {frame:?}"
+                );
+            }
+            judged += 1;
+        }
+    }
+    judged
+}
+
+#[test]
+fn unchanged_input_writes_nothing() {
+    for seed in 0..150 {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let config = config(&mut rng);
+        let tables = tables(&mut rng, &config);
+        let kernel = installed(&config, &tables);
+        let again = renumbered(&mut rng, &tables);
+        let (planner, transaction) = adopt(&config, Some(&kernel), &again, 77);
+        assert_eq!(transaction.steps, [], "seed {seed}");
+        assert_eq!(planner.ruleset(), kernel, "seed {seed}");
+        assert_eq!(planner.generation(), 9);
+    }
+}
+
+#[test]
+fn any_state_of_ours_leads_to_the_wanted_one() {
+    let (mut judged, mut stopped) = (0, 0);
+    for seed in 0..120 {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let config = config(&mut rng);
+        let old = tables(&mut rng, &config);
+        let new = if rng.random_bool(0.5) {
+            tables(&mut rng, &config)
+        } else {
+            let mut new = renumbered(&mut rng, &old);
+            support::mutate(&mut rng, &mut new);
+            new
+        };
+        let start = installed(&config, &old);
+        let mut kernel = Some(start.clone());
+        let (planner, transaction) = adopt(&config, kernel.as_ref(), &new, 77);
+        let mut states = vec![start];
+        states.extend(run(&mut kernel, &transaction));
+        assert_eq!(kernel.as_ref(), Some(&planner.ruleset()), "seed {seed}");
+        judged += check_way(&mut rng, &config, (&old, &new), &states);
+        let (_, again) = adopt(&config, kernel.as_ref(), &new, 77);
+        assert_eq!(again.steps, [], "seed {seed}");
+
+        // Stopped after any step, the next agent goes on from there.
+        for state in &states[1..] {
+            let mut kernel = Some(state.clone());
+            let (planner, rest) = adopt(&config, kernel.as_ref(), &new, 77);
+            let mut way = vec![state.clone()];
+            way.extend(run(&mut kernel, &rest));
+            assert_eq!(kernel.as_ref(), Some(&planner.ruleset()), "seed {seed}");
+            let raised = planner.generation() != 9
+                || transaction.steps.iter().all(|s| s.phase != Phase::Revoke);
+            assert!(raised, "seed {seed}: a revocation was lost");
+            judged += check_way(&mut rng, &config, (&old, &new), &way);
+            stopped += 1;
+        }
+    }
+    assert!(judged > 10_000 && stopped > 300, "{judged} {stopped}");
+}
+
+/// Does what a careless hand might do.
+fn damage(rng: &mut SmallRng, ruleset: &mut Ruleset) {
+    let name = ruleset.sets.keys().choose(rng).unwrap().clone();
+    let chain = ruleset.chains.keys().choose(rng).unwrap().clone();
+    let set = ruleset.sets.get_mut(&name).unwrap();
+    let key = set.elements.keys().choose(rng).cloned();
+    match (rng.random_range(0..8), key) {
+        (0..3, Some(key)) => drop(set.elements.remove(&key)),
+        (3, Some(key)) => {
+            if let Some(Datum::Value(value)) = &mut set.elements.get_mut(&key).unwrap().data {
+                value[0] ^= 1 << rng.random_range(0..4);
+            }
+        }
+        (4, Some(Key::Exact(mut key))) => {
+            let element = set.elements[&Key::Exact(key.clone())].clone();
+            key[0] ^= 0x20;
+            set.elements.insert(Key::Exact(key), element);
+        }
+        (5, _) => {
+            let rules = &mut ruleset.chains.get_mut(&chain).unwrap().rules;
+            if !rules.is_empty() {
+                rules.remove(rng.random_range(0..rules.len()));
+            }
+        }
+        (6, _) => drop(ruleset.chains.insert("foreign".into(), Default::default())),
+        _ => ruleset.flags = 1,
+    }
+}
+
+#[test]
+fn damage_is_repaired() {
+    let (mut gentle, mut rebuilt) = (0, 0);
+    for seed in 0..600 {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let config = config(&mut rng);
+        let tables = tables(&mut rng, &config);
+        let mut ruleset = installed(&config, &tables);
+        for _ in 0..rng.random_range(1..4) {
+            damage(&mut rng, &mut ruleset);
+        }
+        let mut kernel = Some(ruleset);
+        let (planner, transaction) = adopt(&config, kernel.as_ref(), &tables, 77);
+        match transaction.steps.first().map(|step| step.ops.len()) {
+            Some(ops) if ops > 150 => rebuilt += 1,
+            Some(_) => gentle += 1,
+            None => {}
+        }
+        run(&mut kernel, &transaction);
+        assert_eq!(kernel, Some(planner.ruleset()), "seed {seed}");
+        let plain = Planner::ruleset(&adopt(&config, None, &tables, 9).0);
+        let same = |a: &Ruleset, b: &Ruleset| a.chains.len() == b.chains.len();
+        assert!(same(&plain, &planner.ruleset()), "seed {seed}");
+    }
+    assert!(gentle > 40 && rebuilt > 100, "{gentle} {rebuilt}");
+}
