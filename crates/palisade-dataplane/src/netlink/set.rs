@@ -32,12 +32,13 @@ const FIELDS: [Field; 8] = [
 
 /// Writes a declaration; `id` tells it apart within its batch.
 pub(super) fn write_decl(w: &mut AttrWriter<'_>, table: &str, set: &str, decl: &SetDecl, id: u32) {
-    let several = decl.key.len() > 1;
+    // The kernel takes the fields of a key apart only where each has ranges.
+    let fields_apart = decl.interval && decl.key.len() > 1;
     let mut flags = 0;
     if decl.interval {
         flags |= NFT_SET_INTERVAL;
     }
-    if decl.interval && several {
+    if fields_apart {
         flags |= NFT_SET_CONCAT;
     }
     if decl.data.is_some() {
@@ -64,12 +65,12 @@ pub(super) fn write_decl(w: &mut AttrWriter<'_>, table: &str, set: &str, decl: &
                 .be32(NFTA_SET_DATA_LEN, field.len() as u32);
         }
     }
-    if decl.size.is_some() || several {
+    if decl.size.is_some() || fields_apart {
         w.nest(NFTA_SET_DESC, |w| {
             if let Some(size) = decl.size {
                 w.be32(NFTA_SET_DESC_SIZE, size);
             }
-            if several {
+            if fields_apart {
                 w.nest(NFTA_SET_DESC_CONCAT, |w| {
                     for field in &decl.key {
                         w.nest(NFTA_LIST_ELEM, |w| {
@@ -85,7 +86,7 @@ pub(super) fn write_decl(w: &mut AttrWriter<'_>, table: &str, set: &str, decl: &
             w.text(NFTA_EXPR_NAME, "counter");
         });
     }
-    let host_order = |field: &Field| *field == Field::Mark;
+    let host_order = |field: &Field| matches!(field, Field::Mark | Field::IfName);
     let data_order = match &decl.data {
         Some(Data::Value(field)) => Some(host_order(field)),
         _ => None,

@@ -1,0 +1,12 @@
+//! The netlink words against the running kernel, in namespaces made and removed here.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::disallowed_methods,
+    reason = "tests fail by panicking, and compare with nft as a user would"
+)]
+
+mod content;
+mod steps;
+mod support;

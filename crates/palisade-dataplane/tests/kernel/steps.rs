@@ -1,0 +1,342 @@
+//! Steps are whole, refusals are named, counts are handed over.
+
+use palisade_dataplane::netlink::ExecuteError;
+use palisade_nft::{
+    Chain, Count, Data, Datum, Element, Expr, Field, Harvest, Key, Op, Place, Rule, Ruleset, Set,
+    Transaction, TxStep, Verdict,
+};
+use palisade_sys::Errno;
+use palisade_tables::{Phase, RuleId};
+
+use crate::content::{bytes, concat, decl, element, everything, mark, value};
+use crate::support::{TestNetNs, is_root, making};
+
+fn add(set: &str, key: &Key, element: &Element) -> Op {
+    Op::AddElement {
+        set: set.into(),
+        key: key.clone(),
+        element: element.clone(),
+    }
+}
+
+fn delete(set: &str, key: &Key) -> Op {
+    Op::DeleteElement {
+        set: set.into(),
+        key: key.clone(),
+    }
+}
+
+#[test]
+fn a_refused_step_changes_nothing_and_names_the_operation() {
+    if !is_root("a_refused_step_changes_nothing_and_names_the_operation") {
+        return;
+    }
+    let test = TestNetNs::new("refuse");
+    let mut kernel = test.kernel();
+    let ruleset = everything();
+    kernel.step(making(&ruleset)).unwrap();
+    let id = |n: u8| Key::Exact(bytes(&[10, 9, 0, n]));
+    let one = element(value(1), false);
+    let known = Key::Exact(bytes(&[10, 0, 0, 5]));
+    let goto = element(
+        Some(Datum::Verdict(Verdict::Goto("c_missing".into()))),
+        true,
+    );
+    let port = Key::Exact(concat(&[&mark(9), &[6], &[0, 1]]));
+    let cases = [
+        (
+            vec![
+                add("s_id", &id(1), &one),
+                add("s_id", &known, &one),
+                add("s_id", &id(2), &one),
+            ],
+            "adding element 0a000005 to s_id",
+            Errno::EEXIST,
+        ),
+        (
+            vec![
+                delete("s_id", &known),
+                delete("s_id", &id(3)),
+                delete("s_id", &id(4)),
+            ],
+            "deleting element 0a090003 from s_id",
+            Errno::ENOENT,
+        ),
+        (
+            vec![add("s_id", &id(1), &one), add("s_port", &port, &goto)],
+            "adding element 090000000600000000010000 to s_port",
+            Errno::ENOENT,
+        ),
+        (
+            vec![
+                add("s_id", &id(1), &one),
+                Op::DeleteChain {
+                    chain: "c_other".into(),
+                },
+            ],
+            "deleting chain c_other",
+            Errno::EBUSY,
+        ),
+        (
+            vec![
+                add("s_id", &id(1), &one),
+                Op::DeleteSet { set: "s_id".into() },
+            ],
+            "deleting set s_id",
+            Errno::EBUSY,
+        ),
+        (
+            vec![Op::AddTable { comment: None }],
+            "making the table",
+            Errno::EEXIST,
+        ),
+    ];
+    for (ops, expected, errno) in cases {
+        match kernel.step(ops).unwrap_err() {
+            ExecuteError::Refused { doing, error, .. } => {
+                assert_eq!((doing.as_str(), error.errno), (expected, errno));
+            }
+            other => panic!("{expected}: {other}"),
+        }
+        assert_eq!(kernel.read().as_ref(), Some(&ruleset), "after {expected}");
+    }
+    let unknown = Rule {
+        exprs: vec![Expr::Unknown("xt".into())],
+        comment: None,
+    };
+    let refused = kernel.step(vec![Op::AddRule {
+        chain: "c_in".into(),
+        rule: unknown,
+    }]);
+    assert!(matches!(refused, Err(ExecuteError::Encode { .. })));
+}
+
+#[test]
+fn elements_are_replaced_in_one_step() {
+    if !is_root("elements_are_replaced_in_one_step") {
+        return;
+    }
+    let test = TestNetNs::new("swap");
+    let mut ruleset = everything();
+    test.kernel().step(making(&ruleset)).unwrap();
+    // A fresh executor, which has to learn how the sets keep their ranges.
+    let mut kernel = test.kernel();
+    let mut ops = Vec::new();
+    for (name, set) in &mut ruleset.sets {
+        for (key, element) in &mut set.elements {
+            ops.push(delete(name, key));
+            element.data = match element.data.take() {
+                Some(Datum::Value(_)) => value(77),
+                Some(Datum::Verdict(_)) => Some(Datum::Verdict(Verdict::Goto("c_other".into()))),
+                None => None,
+            };
+            ops.push(add(name, key, element));
+        }
+    }
+    // Added and deleted again: nothing.
+    let key = Key::Exact(bytes(&[1, 2, 3, 4]));
+    ops.push(add("s_id", &key, &element(value(1), false)));
+    ops.push(delete("s_id", &key));
+    kernel.step(ops).unwrap();
+    assert_eq!(kernel.read(), Some(ruleset.clone()));
+
+    // A range in place of two that touch, and all others gone.
+    let net = ruleset.sets.get_mut("s_net").unwrap();
+    let mut ops: Vec<_> = net.elements.keys().map(|k| delete("s_net", k)).collect();
+    let whole = Key::Range(bytes(&[0; 4]), bytes(&[255; 4]));
+    net.elements = [(whole.clone(), element(value(5), false))].into();
+    ops.push(add("s_net", &whole, &element(value(5), false)));
+    test.kernel().step(ops).unwrap();
+    assert_eq!(kernel.read(), Some(ruleset));
+}
+
+#[test]
+fn everything_can_be_taken_apart() {
+    if !is_root("everything_can_be_taken_apart") {
+        return;
+    }
+    let test = TestNetNs::new("apart");
+    let mut kernel = test.kernel();
+    let ruleset = everything();
+    kernel.step(making(&ruleset)).unwrap();
+    let mut ops = Vec::new();
+    for chain in ruleset.chains.keys() {
+        ops.push(Op::FlushChain {
+            chain: chain.clone(),
+        });
+    }
+    for set in ruleset.sets.keys() {
+        ops.push(Op::DeleteSet { set: set.clone() });
+    }
+    for chain in ruleset.chains.keys() {
+        ops.push(Op::DeleteChain {
+            chain: chain.clone(),
+        });
+    }
+    kernel.step(ops).unwrap();
+    let empty = Ruleset {
+        comment: ruleset.comment.clone(),
+        ..Ruleset::empty("t".into())
+    };
+    assert_eq!(kernel.read(), Some(empty));
+    kernel.step(vec![Op::DeleteTable]).unwrap();
+    assert_eq!(kernel.read(), None);
+    // Made anew in the step that deletes it.
+    kernel.step(making(&ruleset)).unwrap();
+    let mut ops = vec![Op::DeleteTable];
+    ops.extend(making(&ruleset));
+    kernel.step(ops).unwrap();
+    assert_eq!(kernel.read(), Some(ruleset));
+}
+
+#[test]
+fn long_element_lists_are_one_step() {
+    if !is_root("long_element_lists_are_one_step") {
+        return;
+    }
+    let test = TestNetNs::new("long");
+    let mut kernel = test.kernel();
+    let mut ruleset = Ruleset::empty("t".into());
+    let fields = [Field::Mark, Field::Proto, Field::Port];
+    let key = |n: u32| Key::Exact(concat(&[&mark(n), &[6], &[0, 80]]));
+    let returns = element(Some(Datum::Verdict(Verdict::Return)), true);
+    let set = Set {
+        decl: decl(&fields, Some(Data::Verdict), false, true),
+        elements: (0..30_000).map(|n| (key(n), returns.clone())).collect(),
+    };
+    ruleset.sets.insert("s".into(), set);
+    let began = std::time::Instant::now();
+    kernel.step(making(&ruleset)).unwrap();
+    let written = began.elapsed();
+    let began = std::time::Instant::now();
+    assert_eq!(kernel.read().as_ref(), Some(&ruleset));
+    eprintln!(
+        "30,000 elements: written in {written:?}, read back in {:?}",
+        began.elapsed()
+    );
+
+    // The refusal of one deep inside is still named.
+    let mut ops: Vec<_> = (40_000..60_000)
+        .map(|n| add("s", &key(n), &returns))
+        .collect();
+    ops.insert(17_000, add("s", &key(123), &returns));
+    match kernel.step(ops).unwrap_err() {
+        ExecuteError::Refused { doing, .. } => {
+            assert_eq!(doing, "adding element 7b0000000600000000500000 to s");
+        }
+        other => panic!("{other}"),
+    }
+    let all: Vec<_> = (0..30_000).map(|n| delete("s", &key(n))).collect();
+    kernel.step(all).unwrap();
+    assert_eq!(kernel.read().unwrap().sets["s"].elements.len(), 0);
+}
+
+#[test]
+fn counts_are_handed_over_before_they_go() {
+    if !is_root("counts_are_handed_over_before_they_go") {
+        return;
+    }
+    let test = TestNetNs::new("count");
+    let mut kernel = test.kernel();
+    let count = |n: u64| Count {
+        packets: n,
+        bytes: 100 * n,
+    };
+    let counted = |n: u64| Element {
+        counter: Some(count(n)),
+        ..element(value(1), true)
+    };
+    let exact = |n: u32| Key::Exact(concat(&[&mark(n), &[6], &[0, 80]]));
+    let range = Key::Range(
+        concat(&[&mark(5), &[6], &[0x10, 0]]),
+        concat(&[&mark(5), &[6], &[0x20, 0]]),
+    );
+    let fields = [Field::Mark, Field::Proto, Field::Port];
+    let data = Some(Data::Value(Field::Mark));
+    let mut ruleset = Ruleset::empty("t".into());
+    ruleset.sets = [
+        (
+            "s".into(),
+            Set {
+                decl: decl(&fields, data, false, true),
+                elements: (1..=200).map(|n| (exact(n), counted(n.into()))).collect(),
+            },
+        ),
+        (
+            "s_range".into(),
+            Set {
+                decl: decl(&fields, data, true, true),
+                elements: [(range.clone(), counted(1000))].into(),
+            },
+        ),
+    ]
+    .into();
+    let rule = |n| Rule {
+        exprs: vec![Expr::Counter(count(n)), Expr::Verdict(Verdict::Drop)],
+        comment: None,
+    };
+    ruleset.chains.insert(
+        "c".into(),
+        Chain {
+            base: None,
+            rules: vec![rule(7), rule(8)],
+        },
+    );
+    kernel.step(making(&ruleset)).unwrap();
+    assert_eq!(kernel.read().as_ref(), Some(&ruleset));
+
+    let of_element = |set: &str, key: &Key, rule: u32| Harvest {
+        place: Place::Element {
+            set: set.into(),
+            key: key.clone(),
+        },
+        rules: vec![RuleId(rule)],
+    };
+    let harvest_of = |keys: std::ops::RangeInclusive<u32>| {
+        let mut harvest: Vec<_> = keys.map(|n| of_element("s", &exact(n), n)).collect();
+        harvest.push(of_element("s_range", &range, 5000));
+        harvest.push(of_element("s", &exact(9999), 9999));
+        harvest.push(Harvest {
+            place: Place::Rule {
+                chain: "c".into(),
+                index: 1,
+            },
+            rules: vec![RuleId(1), RuleId(2)],
+        });
+        harvest
+    };
+    // Few keys are asked for one by one, many by listing: the same counts.
+    for keys in [1..=3, 1..=150] {
+        let transaction = |ops| Transaction {
+            table: "t".into(),
+            steps: vec![TxStep {
+                phase: Phase::Delete,
+                harvest: harvest_of(keys.clone()),
+                ops,
+            }],
+        };
+        let mut expected: Vec<_> = keys
+            .clone()
+            .map(|n| (vec![RuleId(n)], count(n.into())))
+            .collect();
+        expected.push((vec![RuleId(5000)], count(1000)));
+        expected.push((vec![RuleId(9999)], Count::default()));
+        expected.push((vec![RuleId(1), RuleId(2)], count(8)));
+        let mut seen = Vec::new();
+        let mut take = |rules: &[RuleId], count| seen.push((rules.to_vec(), count));
+        // A refused step hands nothing over.
+        let refused = transaction(vec![delete("s", &exact(9999))]);
+        assert!(kernel.0.execute(&refused, &mut take).is_err());
+        let add = Op::AddChain {
+            chain: format!("c{}", keys.end()).as_str().into(),
+            base: None,
+        };
+        let outcome = kernel
+            .0
+            .execute(&transaction(vec![add]), &mut take)
+            .unwrap();
+        assert_eq!(seen, expected);
+        assert_eq!((outcome.len(), outcome[0].ops), (1, 1));
+    }
+    assert_eq!(kernel.0.grace().waits, 3);
+}

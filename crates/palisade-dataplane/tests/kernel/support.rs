@@ -1,0 +1,134 @@
+//! A namespace that goes away with the test, and an executor in it.
+
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use palisade_dataplane::netlink::{ExecuteError, Executor};
+use palisade_nft::{Op, Ruleset, Transaction, TxStep};
+use palisade_sys::grace::FakeGracePeriod;
+use palisade_sys::netns::{KernelNetNamespaces, NetNamespaces, NetNs, run_in};
+use palisade_sys::nfnetlink::KernelNfnetlink;
+use palisade_tables::Phase;
+
+/// False, said loudly, where the test cannot run.
+pub(crate) fn is_root(test: &str) -> bool {
+    let root = NetNs::current().is_ok() && nix_is_root();
+    if !root {
+        eprintln!("SKIPPED (needs root): palisade-dataplane kernel test {test}");
+    }
+    root
+}
+
+fn nix_is_root() -> bool {
+    std::fs::read_to_string("/proc/self/status")
+        .unwrap()
+        .lines()
+        .any(|line| line.starts_with("Uid:") && line.split_whitespace().nth(2) == Some("0"))
+}
+
+/// A named namespace, removed on drop.
+pub(crate) struct TestNetNs {
+    name: String,
+    pub(crate) netns: NetNs,
+}
+
+impl TestNetNs {
+    pub(crate) fn new(what: &str) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("pal-dp-{what}-{}-{number}", std::process::id());
+        let netns = KernelNetNamespaces.create(&name).unwrap();
+        Self { name, netns }
+    }
+
+    /// What `nft` prints for a command; it must succeed.
+    pub(crate) fn nft(&self, command: &str) -> String {
+        run_in(&self.netns, || {
+            let output = Command::new("nft").arg(command).output().unwrap();
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            assert!(
+                output.status.success(),
+                "{command}: {}",
+                text(&output.stderr)
+            );
+            text(&output.stdout)
+        })
+        .unwrap()
+    }
+
+    pub(crate) fn kernel(&self) -> Kernel {
+        let nfnetlink = KernelNfnetlink::open(&self.netns).unwrap();
+        Kernel(Executor::new(
+            "t".into(),
+            nfnetlink,
+            FakeGracePeriod::default(),
+        ))
+    }
+}
+
+impl Drop for TestNetNs {
+    fn drop(&mut self) {
+        if let Err(error) = KernelNetNamespaces.delete(&self.name) {
+            eprintln!("left behind: {error}");
+        }
+    }
+}
+
+/// An executor on table `t`.
+pub(crate) struct Kernel(pub(crate) Executor<KernelNfnetlink, FakeGracePeriod>);
+
+impl Kernel {
+    pub(crate) fn step(&mut self, ops: Vec<Op>) -> Result<(), ExecuteError> {
+        let step = TxStep {
+            phase: Phase::Split,
+            harvest: Vec::new(),
+            ops,
+        };
+        let transaction = Transaction {
+            table: "t".into(),
+            steps: vec![step],
+        };
+        self.0.execute(&transaction, &mut |_, _| {}).map(drop)
+    }
+
+    pub(crate) fn read(&mut self) -> Option<Ruleset> {
+        self.0.read_back().unwrap()
+    }
+}
+
+/// The operations that make a whole ruleset.
+pub(crate) fn making(ruleset: &Ruleset) -> Vec<Op> {
+    let mut ops = vec![Op::AddTable {
+        comment: ruleset.comment.clone(),
+    }];
+    for (chain, of) in &ruleset.chains {
+        ops.push(Op::AddChain {
+            chain: chain.clone(),
+            base: of.base,
+        });
+    }
+    for (set, of) in &ruleset.sets {
+        ops.push(Op::AddSet {
+            set: set.clone(),
+            decl: of.decl.clone(),
+        });
+    }
+    for (set, of) in &ruleset.sets {
+        for (key, element) in &of.elements {
+            ops.push(Op::AddElement {
+                set: set.clone(),
+                key: key.clone(),
+                element: element.clone(),
+            });
+        }
+    }
+    for (chain, of) in &ruleset.chains {
+        for rule in &of.rules {
+            ops.push(Op::AddRule {
+                chain: chain.clone(),
+                rule: rule.clone(),
+            });
+        }
+    }
+    ops
+}
