@@ -1,0 +1,233 @@
+//! Short words for states and questions.
+#![allow(clippy::unwrap_used, reason = "what it parses is written in the tests")]
+
+use palisade_model::*;
+use palisade_oracle::{End, Options, Question, verdict};
+use std::net::IpAddr;
+
+pub(crate) fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+pub(crate) fn net(text: &str) -> Prefix {
+    text.parse().unwrap()
+}
+
+pub(crate) fn id(kind: &str, name: &str) -> ObjectId {
+    let (namespace, name) = match name.split_once('/') {
+        Some((namespace, name)) => (Some(namespace.into()), name),
+        None => (None, name),
+    };
+    ObjectId {
+        namespace,
+        name: name.into(),
+        group: "".into(),
+        kind: kind.into(),
+    }
+}
+
+/// `key=value,key=value`
+pub(crate) fn labels(text: &str) -> Labels {
+    let pairs = text.split(',').filter_map(|pair| pair.split_once('='));
+    pairs.map(|(k, v)| (k.into(), v.into())).collect()
+}
+
+pub(crate) fn pod(name: &str, address: &str, own: &str) -> Endpoint {
+    Endpoint {
+        id: id("Pod", name),
+        host: false,
+        labels: labels(own),
+        service_account: None,
+        node: None,
+        interface: None,
+        addresses: address.split_whitespace().map(ip).collect(),
+        ports: Vec::new(),
+        profiles: vec![Profile::ALLOW_ALL.into()],
+        created: 0,
+        owner: None,
+        template: false,
+    }
+}
+
+pub(crate) fn port(name: &str, protocol: Protocol, port: u16) -> NamedPort {
+    let name = name.into();
+    NamedPort {
+        name,
+        protocol,
+        port,
+    }
+}
+
+/// `key=value` on the object's own labels; `ns:key=value` on its namespace's; `key` alone: has it.
+pub(crate) fn sel(text: &str) -> Selector {
+    let (text, key): (&str, fn(&str) -> LabelKey) = match text.split_once(':') {
+        Some(("ns", rest)) => (rest, |k| LabelKey::namespace(k)),
+        Some(("is", rest)) => (rest, |k| LabelKey::reserved(k)),
+        Some(("sa", rest)) => (rest, |k| LabelKey::service_account(k)),
+        _ => (text, |k| LabelKey::own(k)),
+    };
+    match text.split_once('=') {
+        Some((name, value)) => Selector::equals(key(name), value),
+        None if text.is_empty() => Selector::all(),
+        None => Selector::has(key(text)),
+    }
+}
+
+pub(crate) fn rule(action: Action) -> Rule {
+    Rule {
+        origin: RuleOrigin {
+            index: 0,
+            name: None,
+            line: None,
+        },
+        action,
+        peers: vec![Peer::any()],
+        own: None,
+        traffic: vec![Traffic::any()],
+    }
+}
+
+pub(crate) fn from(action: Action, peer: Peer) -> Rule {
+    Rule {
+        peers: vec![peer],
+        ..rule(action)
+    }
+}
+
+pub(crate) fn on(action: Action, traffic: Traffic) -> Rule {
+    Rule {
+        traffic: vec![traffic],
+        ..rule(action)
+    }
+}
+
+pub(crate) fn tcp(port: u16) -> Traffic {
+    let range = PortSpec::Range(PortRange::single(port));
+    Traffic::to_port(Protocol::TCP, PortMatch::of([range]))
+}
+
+/// An isolating ingress policy of the default tier, order 1000, about `subject`.
+pub(crate) fn policy(name: &str, subject: &str, rules: Vec<Rule>) -> Policy {
+    let rules = rules.into_iter().enumerate().map(|(index, rule)| Rule {
+        origin: RuleOrigin {
+            index: u32::try_from(index).unwrap(),
+            ..rule.origin
+        },
+        ..rule
+    });
+    Policy {
+        id: PolicyId {
+            object: id("NetworkPolicy", name),
+            part: 0,
+        },
+        tier: tier_name::DEFAULT.into(),
+        precedence: Precedence {
+            order: Order::at(1000.0),
+            rank: 1,
+        },
+        subject: sel(subject),
+        ingress: Some(DirectionRules {
+            default_deny: true,
+            rules: rules.collect(),
+        }),
+        egress: None,
+        line: None,
+    }
+}
+
+pub(crate) fn egress(mut policy: Policy) -> Policy {
+    policy.egress = policy.ingress.take();
+    policy
+}
+
+pub(crate) fn in_tier(tier: &str, mut policy: Policy) -> Policy {
+    policy.tier = tier.into();
+    policy
+}
+
+pub(crate) fn at(order: f64, mut policy: Policy) -> Policy {
+    policy.precedence.order = Order::at(order);
+    policy
+}
+
+pub(crate) fn open(mut policy: Policy) -> Policy {
+    for rules in [&mut policy.ingress, &mut policy.egress]
+        .into_iter()
+        .flatten()
+    {
+        rules.default_deny = false;
+    }
+    policy
+}
+
+pub(crate) fn tier(name: &str, order: Order, default: TierDefault) -> Object {
+    Object::Tier(Tier {
+        name: name.into(),
+        order,
+        default,
+    })
+}
+
+pub(crate) fn state(objects: Vec<Object>) -> State {
+    State::of(objects.into_iter().map(Update::Upsert))
+}
+
+/// Pods `a` and `b` in namespace `n`, and these policies.
+pub(crate) fn two(policies: Vec<Policy>) -> State {
+    let mut objects = vec![
+        Object::Endpoint(pod("n/a", "10.0.0.1 fd00::1", "app=a")),
+        Object::Endpoint(pod("n/b", "10.0.0.2 fd00::2", "app=b")),
+    ];
+    objects.extend(policies.into_iter().map(Object::Policy));
+    state(objects)
+}
+
+/// `SOURCE>DESTINATION PROTOCOL[:PORT[<SOURCE PORT]]`, or `ICMP:TYPE/CODE`. An end that is no address
+/// is an endpoint whose address is unknown.
+pub(crate) fn ask(text: &str) -> Question {
+    let (ends, what) = text.split_once(' ').unwrap();
+    let (source, destination) = ends.split_once('>').unwrap();
+    let end = |text: &str| match text.parse() {
+        Ok(address) => End::Address(address),
+        Err(_) => End::Endpoint(id("Pod", text)),
+    };
+    let (name, detail) = what.split_once(':').unwrap_or((what, ""));
+    let protocol = Protocol::parse(name).unwrap();
+    let l4 = if protocol.has_ports() {
+        let (port, source) = detail.split_once('<').unwrap_or((detail, "50000"));
+        L4::Ports {
+            source: source.parse().unwrap(),
+            destination: port.parse().unwrap(),
+        }
+    } else if let Some((kind, code)) = detail.split_once('/') {
+        L4::Icmp {
+            kind: kind.parse().unwrap(),
+            code: code.parse().unwrap(),
+        }
+    } else {
+        L4::None
+    };
+    Question {
+        source: end(source),
+        destination: end(destination),
+        family: if ends.contains("::") {
+            Family::V6
+        } else {
+            Family::V4
+        },
+        protocol,
+        l4,
+        origin: Origin::Network,
+    }
+}
+
+/// Asserts what both directions say, as `egress ingress`, each `+` or `-`.
+#[track_caller]
+pub(crate) fn says(state: &State, cases: &[(&str, &str)]) {
+    for (question, expected) in cases {
+        let (egress, ingress) = verdict(state, &ask(question), &Options::default());
+        let sign = |allowed| if allowed { '+' } else { '-' };
+        let said: String = [sign(egress), sign(ingress)].iter().collect();
+        assert_eq!(said, *expected, "{question}");
+    }
+}

@@ -1,0 +1,282 @@
+//! What the oracle tells: who decided, and each step on the way, whole.
+
+use crate::build::*;
+use Action::{Allow, Log, Pass};
+use palisade_model::*;
+use palisade_oracle::{
+    DecidedBy, HolderGap, HolderName, Options, PeerFailure, PeerMiss, PolicyFit, PortFailure,
+    RuleMiss, RuleOutcome, RuleSource, Step, TierEnd, TrafficFailure, TrafficMiss, Verdict, judge,
+};
+
+fn policy_id(name: &str) -> PolicyId {
+    PolicyId {
+        object: id("NetworkPolicy", name),
+        part: 0,
+    }
+}
+
+fn origin(index: u32) -> RuleOrigin {
+    RuleOrigin {
+        index,
+        name: None,
+        line: None,
+    }
+}
+
+fn rule_step(name: &str, index: u32, action: Action, outcome: RuleOutcome) -> Step {
+    Step::Rule {
+        source: RuleSource::Policy(policy_id(name)),
+        origin: origin(index),
+        action,
+        outcome,
+    }
+}
+
+fn policy_step(name: &str, fit: PolicyFit) -> Step {
+    Step::Policy {
+        policy: policy_id(name),
+        line: None,
+        fit,
+    }
+}
+
+fn tier_step(name: &str, default: TierDefault, counts: bool) -> Step {
+    Step::Tier {
+        tier: name.into(),
+        default,
+        missing: false,
+        counts,
+    }
+}
+
+#[test]
+fn a_default_deny_is_told_whole() {
+    let http = PortMatch::of([
+        PortSpec::Named("http".into()),
+        PortSpec::Range(PortRange::single(443)),
+    ]);
+    let picky = Rule {
+        peers: vec![
+            Peer::selected(Selector::and([sel("app=x"), sel("tier=y")])),
+            Peer::net(net("10.0.0.0/8"), vec![net("10.0.0.0/24")]),
+        ],
+        traffic: vec![Traffic::to_port(Protocol::UDP, http.clone())],
+        ..rule(Allow)
+    };
+    let state = two(vec![
+        in_tier("kube-admin", policy("n/admin", "app=x", vec![])),
+        policy("n/1", "app=b", vec![rule(Log), picky]),
+        policy("n/2", "app=a", vec![]),
+        egress(policy("n/3", "app=b", vec![])),
+        open(policy("n/4", "app=b", vec![])),
+    ]);
+    let answer = judge(
+        &state,
+        &ask("10.0.0.1>10.0.0.2 TCP:80"),
+        &Options::default(),
+    );
+    assert_eq!(answer.verdict, Verdict::Deny);
+    assert_eq!(answer.ingress.subject, Some(id("Pod", "n/b")));
+    assert_eq!(
+        answer.ingress.decided_by,
+        DecidedBy::TierDefault {
+            tier: "default".into(),
+            isolating: vec![policy_id("n/1")],
+        }
+    );
+    let miss = RuleMiss {
+        own: None,
+        peers: Some(vec![
+            PeerMiss {
+                index: 0,
+                failures: vec![PeerFailure::Selector {
+                    wanted: Selector::and([sel("app=x"), sel("tier=y")]),
+                    holders: vec![HolderGap {
+                        holder: HolderName::Endpoint(id("Pod", "n/a")),
+                        unmet: vec![sel("app=x"), sel("tier=y")],
+                    }],
+                }],
+            },
+            PeerMiss {
+                index: 1,
+                failures: vec![PeerFailure::NotNets {
+                    net: net("10.0.0.0/24"),
+                }],
+            },
+        ]),
+        traffic: Some(vec![TrafficMiss {
+            index: 0,
+            failures: vec![
+                TrafficFailure::Protocol(Protocol::UDP),
+                TrafficFailure::Destination(PortFailure::NotListed {
+                    port: 80,
+                    wanted: http.is.clone().unwrap_or_default(),
+                    unresolved: vec![PortSpec::Named("http".into())],
+                }),
+            ],
+        }]),
+    };
+    assert_eq!(
+        answer.ingress.steps,
+        vec![
+            tier_step("kube-admin", TierDefault::Pass, false),
+            policy_step(
+                "n/admin",
+                PolicyFit::NotSelected {
+                    unmet: vec![sel("app=x")]
+                }
+            ),
+            tier_step("default", TierDefault::Deny, true),
+            policy_step("n/1", PolicyFit::Judges),
+            rule_step("n/1", 0, Log, RuleOutcome::Matched),
+            rule_step("n/1", 1, Allow, RuleOutcome::Missed(miss)),
+            policy_step(
+                "n/2",
+                PolicyFit::NotSelected {
+                    unmet: vec![sel("app=a")]
+                }
+            ),
+            policy_step("n/3", PolicyFit::OtherDirection),
+            policy_step("n/4", PolicyFit::Judges),
+            Step::TierEnd {
+                tier: "default".into(),
+                end: TierEnd::Denied {
+                    isolating: vec![policy_id("n/1")],
+                },
+            },
+        ]
+    );
+    assert_eq!(answer.egress.decided_by, DecidedBy::AllowAllProfile);
+    assert_eq!(answer.egress.verdict, Verdict::Allow);
+}
+
+#[test]
+fn pass_and_the_rule_that_decides_end_the_tale() {
+    let state = two(vec![
+        in_tier("kube-admin", policy("n/p", "", vec![rule(Pass)])),
+        in_tier(
+            "kube-admin",
+            at(2000.0, policy("n/q", "", vec![rule(Action::Deny)])),
+        ),
+        policy("n/r", "", vec![rule(Allow)]),
+        policy("n/s", "", vec![rule(Allow)]),
+    ]);
+    let answer = judge(
+        &state,
+        &ask("192.0.2.1>10.0.0.2 ICMP:8/0"),
+        &Options::default(),
+    );
+    assert_eq!(answer.verdict, Verdict::Allow);
+    assert_eq!(answer.egress.decided_by, DecidedBy::NotAnEndpoint);
+    assert_eq!(answer.egress.steps, vec![]);
+    assert_eq!(
+        answer.ingress.steps,
+        vec![
+            tier_step("kube-admin", TierDefault::Pass, true),
+            policy_step("n/p", PolicyFit::Judges),
+            rule_step("n/p", 0, Pass, RuleOutcome::Matched),
+            tier_step("default", TierDefault::Deny, true),
+            policy_step("n/r", PolicyFit::Judges),
+            rule_step("n/r", 0, Allow, RuleOutcome::Matched),
+        ]
+    );
+    // Of several that would match, the first by namespace, name and rule is credited.
+    assert_eq!(
+        answer.ingress.decided_by,
+        DecidedBy::Rule {
+            source: RuleSource::Policy(policy_id("n/r")),
+            direction: Direction::Ingress,
+            origin: origin(0),
+            action: Allow,
+        }
+    );
+}
+
+#[test]
+fn profiles_are_told() {
+    let mut b = pod("n/b", "10.0.0.2", "");
+    b.profiles = vec!["made".into(), "gone".into()];
+    let made = Profile {
+        name: "made".into(),
+        ingress: vec![on(Allow, tcp(80))],
+        egress: vec![],
+    };
+    let state = state(vec![Object::Endpoint(b), Object::Profile(made)]);
+    let ask_about = |question: &str| judge(&state, &ask(question), &Options::default()).ingress;
+    let missing = ask_about("192.0.2.1>10.0.0.2 47");
+    assert_eq!(
+        missing.decided_by,
+        DecidedBy::MissingProfile {
+            profile: "gone".into()
+        }
+    );
+    let failures = vec![
+        TrafficFailure::Protocol(Protocol::TCP),
+        TrafficFailure::Destination(PortFailure::NoPorts),
+    ];
+    let miss = RuleMiss {
+        own: None,
+        peers: None,
+        traffic: Some(vec![TrafficMiss { index: 0, failures }]),
+    };
+    let profile = |name: &str, exists| Step::Profile {
+        profile: name.into(),
+        exists,
+    };
+    assert_eq!(
+        missing.steps,
+        vec![
+            profile("made", true),
+            Step::Rule {
+                source: RuleSource::Profile("made".into()),
+                origin: origin(0),
+                action: Allow,
+                outcome: RuleOutcome::Missed(miss),
+            },
+            profile("gone", false),
+        ]
+    );
+    let rule = DecidedBy::Rule {
+        source: RuleSource::Profile("made".into()),
+        direction: Direction::Ingress,
+        origin: origin(0),
+        action: Allow,
+    };
+    assert_eq!(ask_about("192.0.2.1>10.0.0.2 TCP:80").decided_by, rule);
+}
+
+#[test]
+fn unknown_addresses_and_missing_tiers_are_told() {
+    let nets = vec![net("10.0.0.0/8")];
+    let by_net = Rule {
+        peers: vec![Peer {
+            nets: Some(nets.clone()),
+            ..Peer::any()
+        }],
+        ..rule(Allow)
+    };
+    let state = two(vec![in_tier("gone", policy("n/p", "", vec![by_net]))]);
+    let steps = judge(&state, &ask("n/a>n/b TCP:80"), &Options::default())
+        .ingress
+        .steps;
+    let tier = Step::Tier {
+        tier: "gone".into(),
+        default: TierDefault::Deny,
+        missing: true,
+        counts: true,
+    };
+    assert_eq!(steps[0], tier);
+    let failures = vec![PeerFailure::Nets {
+        nets,
+        address: None,
+    }];
+    let miss = RuleMiss {
+        own: None,
+        peers: Some(vec![PeerMiss { index: 0, failures }]),
+        traffic: None,
+    };
+    assert_eq!(
+        steps[2],
+        rule_step("n/p", 0, Allow, RuleOutcome::Missed(miss))
+    );
+}
