@@ -4,6 +4,8 @@
 //! before it is fast, and never to be a dependency of anything but tests.
 
 pub mod differential;
+#[cfg(feature = "faults")]
+pub mod faults;
 pub mod generate;
 pub mod lab;
 pub mod naive;

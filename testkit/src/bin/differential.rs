@@ -46,7 +46,38 @@ struct Wanted {
     options: Options,
     kernel_cases: u64,
     replay: Option<PathBuf>,
+    every_fault: bool,
 }
+
+#[cfg(feature = "faults")]
+fn switch_on(name: &str) -> Result<(), String> {
+    use palisade_testkit::faults::Fault;
+    let fault = Fault::named(name).ok_or_else(|| {
+        let names: Vec<String> = Fault::all().into_iter().map(Fault::name).collect();
+        format!("no mistake is called {name}: {}", names.join(" "))
+    })?;
+    fault.switch_on();
+    Ok(())
+}
+
+#[cfg(not(feature = "faults"))]
+fn switch_on(name: &str) -> Result<(), String> {
+    Err(format!("{name}: {NO_FAULTS}"))
+}
+
+#[cfg(feature = "faults")]
+fn hunt_all(seed: u64) -> bool {
+    palisade_testkit::faults::hunt_all(seed, &mut |line| println!("{line}"))
+}
+
+#[cfg(not(feature = "faults"))]
+fn hunt_all(_: u64) -> bool {
+    eprintln!("differential: --faults: {NO_FAULTS}");
+    false
+}
+
+#[cfg(not(feature = "faults"))]
+const NO_FAULTS: &str = "this build has no mistakes in it; build with --features faults";
 
 impl Wanted {
     fn parse(arguments: &[String]) -> Result<Option<Wanted>, String> {
@@ -58,6 +89,7 @@ impl Wanted {
             },
             kernel_cases: 0,
             replay: None,
+            every_fault: false,
         };
         let mut rest = arguments.iter();
         while let Some(argument) = rest.next() {
@@ -73,6 +105,8 @@ impl Wanted {
                 "--seed" => wanted.options.seed = number(value()?)?,
                 "--kubernetes-only" => wanted.options.only = Some(Half::Kubernetes),
                 "--lowered-only" => wanted.options.only = Some(Half::Lowered),
+                "--fault" => switch_on(value()?)?,
+                "--faults" => wanted.every_fault = true,
                 "--replay" => wanted.replay = Some(PathBuf::from(value()?)),
                 other => return Err(format!("unknown argument {other}")),
             }
@@ -82,6 +116,9 @@ impl Wanted {
 
     /// Whether all went well.
     fn execute(&self) -> bool {
+        if self.every_fault {
+            return hunt_all(self.options.seed);
+        }
         if let Some(directory) = &self.replay {
             return match replay(directory) {
                 Ok(Ok(())) => {

@@ -25,3 +25,6 @@ pub use tally::Tally;
 
 /// Flows judged in one world, before the next is made.
 pub const FLOWS: usize = 4;
+
+/// Flows judged in each world besides, which are not counted.
+const EXTRA: usize = 24;

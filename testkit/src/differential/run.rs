@@ -1,7 +1,7 @@
 //! Runs cases, counts, and stops at what failed.
 
 use super::report::{self, Left};
-use super::{FLOWS, Failure, Outcome, Tally, cluster, lowered, shrink};
+use super::{EXTRA, FLOWS, Failure, Outcome, Tally, cluster, lowered, shrink};
 use crate::generate::{kubernetes, lowered as lower};
 use palisade_model::{Flow, State};
 use std::any::Any;
@@ -58,7 +58,7 @@ pub fn run(options: &Options, say: &mut dyn FnMut(&str)) -> Report {
         let case = Case::make(half, options.seed, world);
         match case.check() {
             Ok(verdicts) => {
-                passed += verdicts.len() as u64;
+                passed += FLOWS as u64;
                 let tally = &mut tallies[usize::from(half == Half::Lowered)];
                 case.count(&verdicts, tally);
             }
@@ -96,7 +96,7 @@ pub fn first_failure(options: &Options) -> Option<(u64, Failure)> {
     (0..options.cases.div_ceil(FLOWS as u64)).find_map(|world| {
         let half = half_of(options.only, world);
         let failure = Case::make(half, options.seed, world).check().err()?;
-        let flow = failure.flow.unwrap_or(0) as u64;
+        let flow = failure.flow.unwrap_or(0).min(FLOWS - 1) as u64;
         Some((world * FLOWS as u64 + flow + 1, failure))
     })
 }
@@ -131,10 +131,16 @@ enum Case {
 impl Case {
     fn make(half: Half, seed: u64, case: u64) -> Case {
         match half {
-            Half::Kubernetes => {
-                Case::Kubernetes(kubernetes::World::generate(seed, case, FLOWS), seed, case)
-            }
-            Half::Lowered => Case::Lowered(lower::World::generate(seed, case, FLOWS), seed, case),
+            Half::Kubernetes => Case::Kubernetes(
+                kubernetes::World::generate(seed, case, FLOWS + EXTRA),
+                seed,
+                case,
+            ),
+            Half::Lowered => Case::Lowered(
+                lower::World::generate(seed, case, FLOWS + EXTRA),
+                seed,
+                case,
+            ),
         }
     }
 
@@ -148,7 +154,7 @@ impl Case {
     }
 
     fn count(&self, verdicts: &[(bool, bool)], tally: &mut Tally) {
-        for (index, (egress, ingress)) in verdicts.iter().enumerate() {
+        for (index, (egress, ingress)) in verdicts.iter().take(FLOWS).enumerate() {
             let tried = match self {
                 Case::Kubernetes(world, ..) => {
                     let trial = &world.trials[index];

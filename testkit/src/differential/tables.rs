@@ -11,6 +11,12 @@ use palisade_oracle::{
 use palisade_tables::{Credit, Judged, Packet, Tables, Verdict};
 use std::sync::Arc;
 
+/// How many pairs of histories the checker follows through each flush.
+const PAIRS: usize = 60;
+
+/// Of how many flushes in a hundred every intermediate state is checked by enumeration as well.
+const CHECKED: u32 = 20;
+
 /// Every flow by the tables as by the oracle; the same tables by any order, batching, repetition and
 /// reversal of updates; and every moment between two states.
 pub(crate) fn check(dice: &mut Dice, state: &State, flows: &[Flow]) -> Result<(), Failure> {
@@ -44,12 +50,14 @@ pub(crate) fn check(dice: &mut Dice, state: &State, flows: &[Flow]) -> Result<()
             engine.tables(),
             flows,
         )?;
+        if dice.chance(CHECKED) {
+            palisade_tables::check(&written, &delta, engine.tables(), PAIRS)
+                .map_err(|violation| Failure::of("checker", format!("{violation} in {delta:?}")))?;
+        }
         delta.apply_to(&mut written);
         if written != *engine.tables() {
-            return Err(Failure::of(
-                "delta and tables",
-                format!("the steps of revision {} end elsewhere", delta.revision),
-            ));
+            let detail = format!("the steps end elsewhere: {delta:?}");
+            return Err(Failure::of("delta and tables", detail));
         }
         before = engine.state().clone();
     }

@@ -14,17 +14,30 @@ pub(super) fn trial(dice: &mut Dice, made: &[Made]) -> Trial {
     let v6 = source.is_ipv6();
     features.insert(if v6 { "flow: IPv6" } else { "flow: IPv4" });
     let (protocol, feature) = match dice.below(100) {
-        0..46 => (6, "flow: TCP"),
-        46..70 => (17, "flow: UDP"),
-        70..84 => (132, "flow: SCTP"),
-        84..95 if v6 => (58, "flow: ICMPv6"),
-        84..95 => (1, "flow: ICMP"),
+        0..42 => (6, "flow: TCP"),
+        42..62 => (17, "flow: UDP"),
+        62..76 => (132, "flow: SCTP"),
+        76..93 if v6 => (58, "flow: ICMPv6"),
+        76..93 => (1, "flow: ICMP"),
         _ => (*dice.pick(&[47, 50, 4]), "flow: another protocol"),
+    };
+    let own_port = dice
+        .chance(35)
+        .then(|| named_port(dice, made, destination))
+        .flatten();
+    let (protocol, feature) = match own_port {
+        Some((6, _)) => (6, "flow: TCP"),
+        Some((17, _)) => (17, "flow: UDP"),
+        Some((other, _)) => (other, "flow: SCTP"),
+        None => (protocol, feature),
     };
     features.insert(feature);
     let ports = [6, 17, 132].contains(&protocol).then(|| {
         let own = dice.between(1024, 60_000) as u16;
-        (own, port(dice, made))
+        (
+            own,
+            own_port.map_or_else(|| port(dice, made), |(_, port)| port),
+        )
     });
     let echo = if v6 { 128 } else { 8 };
     let icmp = [1, 58]
@@ -98,6 +111,31 @@ fn port(dice: &mut Dice, made: &[Made]) -> u16 {
         20..28 => dice.between(1, 65535) as u16,
         _ => port,
     }
+}
+
+/// One of the ports that the pod at an address names, with its protocol.
+fn named_port(dice: &mut Dice, made: &[Made], at: IpAddr) -> Option<(u8, u16)> {
+    let pod = made.iter().find(|made| {
+        made.object["kind"] == "Pod" && naive::addresses(&made.object).contains(&at)
+    })?;
+    let spec = &pod.object["spec"];
+    let all: Vec<(u8, u16)> = ["containers", "initContainers"]
+        .into_iter()
+        .filter_map(|field| spec.get(field)?.as_array())
+        .flatten()
+        .filter_map(|container| container.get("ports")?.as_array())
+        .flatten()
+        .filter_map(|port| {
+            let protocol = match port.get("protocol").and_then(Value::as_str) {
+                None | Some("TCP") => 6,
+                Some("UDP") => 17,
+                Some(_) => 132,
+            };
+            let number = u16::try_from(port["containerPort"].as_u64()?).ok()?;
+            Some((protocol, number))
+        })
+        .collect();
+    (!all.is_empty()).then(|| *dice.pick(&all))
 }
 
 fn collect(value: &Value, into: &mut Vec<u16>) {

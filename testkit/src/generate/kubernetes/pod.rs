@@ -30,10 +30,10 @@ fn pod(dice: &mut Dice, n: usize, numbers: &mut Vec<u8>) -> Made {
         meta["creationTimestamp"] = format!("2026-0{}-01T00:00:00Z", dice.between(1, 9)).into();
     }
     let mut spec = json!({ "containers": containers(dice, &mut features) });
-    if dice.chance(18) {
+    if dice.chance(45) {
         let mut init = json!({ "name": "side", "image": "side",
-            "ports": [{ "name": "side", "containerPort": *dice.pick(&[80, 9090]) }] });
-        if dice.chance(70) {
+            "ports": [{ "name": INIT_PORT, "containerPort": *dice.pick(&[443, 81]) }] });
+        if dice.chance(50) {
             init["restartPolicy"] = "Always".into();
             features.insert("pod with a sidecar's named port");
         } else {
@@ -79,12 +79,11 @@ fn pod(dice: &mut Dice, n: usize, numbers: &mut Vec<u8>) -> Made {
     }
 }
 
-/// Names of ports, and the numbers that pods give them.
-pub(super) const PORT_NAMES: [(&str, &[u16]); 3] = [
-    ("web", &[80, 8080]),
-    ("dns", &[53, 5353]),
-    ("api", &[443, 81]),
-];
+/// The name of a port that only init containers have, those that stay and those that end.
+pub(super) const INIT_PORT: &str = "api";
+
+/// Names of ports, and the numbers that pods' containers give them.
+pub(super) const PORT_NAMES: [(&str, &[u16]); 2] = [("web", &[80, 8080]), ("dns", &[53, 5353])];
 
 fn containers(dice: &mut Dice, features: &mut Features) -> Vec<Value> {
     let mut ports = Vec::new();

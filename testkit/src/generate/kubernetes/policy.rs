@@ -324,7 +324,12 @@ fn port(dice: &mut Dice, features: &mut Features) -> Value {
         0..20 => drop(features.insert("port left out")),
         20..50 => {
             let (name, _) = *dice.pick(&pod::PORT_NAMES);
-            port["port"] = if dice.chance(8) { "side" } else { name }.into();
+            port["port"] = if dice.chance(33) {
+                pod::INIT_PORT
+            } else {
+                name
+            }
+            .into();
             features.insert("named port");
         }
         50..75 => {

@@ -29,8 +29,8 @@ pub(super) fn trial(dice: &mut Dice, state: &State) -> Trial {
     });
     let l4 = if protocol.has_ports() {
         L4::Ports {
-            source: port(dice, state),
-            destination: port(dice, state),
+            source: port(dice, state, source),
+            destination: port(dice, state, destination),
         }
     } else if protocol.is_icmp() {
         L4::Icmp {
@@ -103,7 +103,20 @@ fn ends(dice: &mut Dice, state: &State) -> (IpAddr, IpAddr) {
     (one, other.unwrap_or(one))
 }
 
-fn port(dice: &mut Dice, state: &State) -> u16 {
+/// A port near those that rules and endpoints name; often one that a claimant of the address names,
+/// for whatever protocol.
+fn port(dice: &mut Dice, state: &State, at: IpAddr) -> u16 {
+    let claimants = state
+        .endpoints
+        .values()
+        .filter(|e| e.addresses.contains(&at));
+    let own: Vec<u16> = claimants
+        .flat_map(|e| &e.ports)
+        .map(|named| named.port)
+        .collect();
+    if dice.chance(35) && !own.is_empty() {
+        return *dice.pick(&own);
+    }
     let names = state.endpoints.values().flat_map(|e| &e.ports);
     let mut near: Vec<u16> = names.map(|named| named.port).collect();
     near.extend(NUMBERS);

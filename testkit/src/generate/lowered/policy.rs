@@ -190,6 +190,19 @@ pub(super) const PROTOCOLS: [Protocol; 6] = [
 
 fn traffic(dice: &mut Dice, features: &mut Features) -> Traffic {
     let mut traffic = Traffic::any();
+    if dice.chance(20) {
+        // Ports and ICMP together match nothing: most tests of ICMP stand without ports.
+        let protocol = *dice.pick(&[None, Some(Protocol::ICMP), Some(Protocol::ICMPV6)]);
+        traffic.protocol = protocol;
+        if dice.chance(60) {
+            traffic.icmp = Some(icmp(dice));
+            features.insert("traffic: ICMP");
+        } else {
+            traffic.not_icmp = Some(icmp(dice));
+            features.insert("traffic: not ICMP");
+        }
+        return traffic;
+    }
     if dice.chance(18) {
         traffic.family = Some(*dice.pick(&Family::BOTH));
         features.insert("traffic: family");
@@ -211,11 +224,11 @@ fn traffic(dice: &mut Dice, features: &mut Features) -> Traffic {
         traffic.source = ports(dice, features);
         features.insert("traffic: source port");
     }
-    if dice.chance(10) {
+    if dice.chance(5) {
         traffic.icmp = Some(icmp(dice));
         features.insert("traffic: ICMP");
     }
-    if dice.chance(10) {
+    if dice.chance(5) {
         traffic.not_icmp = Some(icmp(dice));
         features.insert("traffic: not ICMP");
     }
@@ -224,7 +237,7 @@ fn traffic(dice: &mut Dice, features: &mut Features) -> Traffic {
 
 fn icmp(dice: &mut Dice) -> IcmpMatch {
     let kind = *dice.pick(&[8, 128, 3, 0]);
-    let code = dice.chance(50).then(|| *dice.pick(&[0, 4]));
+    let code = dice.chance(65).then(|| *dice.pick(&[0, 4]));
     IcmpMatch { kind, code }
 }
 
