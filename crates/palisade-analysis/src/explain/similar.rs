@@ -1,21 +1,28 @@
 //! Names near to one that is not there.
 
-/// Up to three of the names that a misspelling may stand for, nearest first.
+/// The names (up to three) that a misspelling of `namespace/name` most likely stands for.
 pub(super) fn near(wanted: &str, names: impl IntoIterator<Item = String>) -> Vec<String> {
-    let last = |name: &str| name.rsplit('/').next().unwrap_or(name).to_owned();
+    let (wanted_namespace, wanted_own) = parts(wanted);
     let mut scored: Vec<(usize, String)> = names
         .into_iter()
         .filter_map(|name| {
-            let whole = distance(wanted, &name);
-            let own = distance(&last(wanted), &last(&name)) + 1;
-            let bound = wanted.chars().count() / 3 + 1;
-            let score = whole.min(own);
-            (score <= bound).then_some((score, name))
+            let (namespace, own) = parts(&name);
+            let differing = distance(wanted_own, own);
+            let shortest = wanted_own.chars().count().min(own.chars().count());
+            let plausible = differing <= wanted_own.chars().count() / 3 + 1 && differing < shortest;
+            let elsewhere = usize::from(namespace != wanted_namespace);
+            plausible.then_some((differing + elsewhere, name))
         })
         .collect();
     scored.sort();
     scored.dedup();
-    scored.into_iter().take(3).map(|(_, name)| name).collect()
+    let best = scored.first().map(|(score, _)| *score);
+    let best = scored.into_iter().filter(|(score, _)| Some(*score) == best);
+    best.take(3).map(|(_, name)| name).collect()
+}
+
+fn parts(name: &str) -> (&str, &str) {
+    name.split_once('/').unwrap_or(("", name))
 }
 
 /// How many insertions, deletions and replacements lead from one text to the other.

@@ -106,7 +106,7 @@ fn allowed(prepared: &Prepared<'_>, question: &Question) -> bool {
 /// Whether the flow is one that listings are about: not inside one workload, nor between outsiders.
 fn is_listable(from: &Side, to: &Side) -> bool {
     let shared = from.names.iter().any(|name| to.names.contains(name));
-    !shared && !(from.names.is_empty() && to.names.is_empty())
+    !shared && (!from.names.is_empty() || !to.names.is_empty())
 }
 
 #[test]

@@ -1,0 +1,315 @@
+//! What `explain` answers, as text and as JSON, and what it refuses.
+
+use crate::build::*;
+use palisade_analysis::{Explanation, Query, explain};
+use palisade_model::Action::Allow;
+use palisade_model::*;
+use palisade_oracle::Options;
+use serde_json::{Value, json};
+
+fn query(from: &str, to: &str, port: &str) -> Query {
+    Query {
+        from: from.to_owned(),
+        to: to.to_owned(),
+        port: Some(port.to_owned()),
+        ..Query::default()
+    }
+}
+
+fn line(line: u32) -> Option<SourceLine> {
+    let file = "shop/policies.yaml".into();
+    Some(SourceLine { file, line })
+}
+
+/// A shop: `api` may reach `db` on its port named `sql`, `web` has two pods behind a service.
+fn shop() -> State {
+    let mut allow = from(
+        Allow,
+        Peer::selected(Selector::and([sel("app=api"), sel("is:namespace=shop")])),
+    );
+    allow.traffic = vec![Traffic::to_port(
+        Protocol::TCP,
+        PortMatch::of([PortSpec::Named("sql".into())]),
+    )];
+    let cidr = from(Allow, Peer::net(net("198.51.100.0/24"), vec![]));
+    let mut db = policy("shop/db", "app=db", vec![cidr, allow]);
+    db.line = line(1);
+    for (rule, at) in db
+        .ingress
+        .iter_mut()
+        .flat_map(|rules| &mut rules.rules)
+        .zip([9, 12])
+    {
+        rule.origin.line = line(at);
+    }
+    let mut db_pod = pod("shop/db", "10.0.0.3 fd00::3", "app=db");
+    db_pod.ports = vec![port("sql", Protocol::TCP, 5432)];
+    let mut web = vec![
+        pod("shop/web-1", "10.0.0.4", "app=web,n=1"),
+        pod("shop/web-2", "10.0.0.5", "app=web,n=2"),
+    ];
+    web[0].ports = vec![port("http", Protocol::TCP, 8080)];
+    web[1].ports = vec![port("http", Protocol::TCP, 8081)];
+    let service = |name: &str, selector: &str| {
+        Object::Service(Service {
+            namespace: "shop".into(),
+            name: name.into(),
+            selector: labels(selector),
+            addresses: vec![ip("10.96.0.1")],
+            ports: vec![ServicePort {
+                name: Some("http".into()),
+                protocol: Protocol::TCP,
+                port: 80,
+                target: PortSpec::Named("http".into()),
+            }],
+        })
+    };
+    let mut objects = vec![
+        Object::Endpoint(pod("shop/api", "10.0.0.2 fd00::2", "app=api")),
+        Object::Endpoint(pod("shop/stranger", "10.0.0.7", "app=stranger")),
+        Object::Endpoint(pod("shop/planned", "", "app=api")),
+        Object::Endpoint(db_pod),
+        Object::Policy(db),
+        Object::Policy(policy("shop/web-2", "n=2", vec![on(Allow, tcp(9999))])),
+        service("web", "app=web"),
+        service("manual", ""),
+        service("empty", "app=nobody"),
+        service("db", "app=db"),
+    ];
+    objects.extend(web.into_iter().map(Object::Endpoint));
+    state(objects)
+}
+
+#[allow(clippy::panic, reason = "a test that cannot go on")]
+#[track_caller]
+fn asked(query: &Query) -> Explanation {
+    match explain(&shop(), query, &Options::default()) {
+        Ok(explanation) => explanation,
+        Err(error) => panic!("{query:?}: {error}"),
+    }
+}
+
+#[test]
+fn a_default_deny_names_the_nearest_rule() {
+    let explanation = asked(&query("shop/stranger", "shop/db", "5432/TCP"));
+    let text = explanation.to_string();
+    println!("{text}");
+    let expected = "\
+DENY  TCP to port 5432 from port 49152 over IPv4
+  from  Pod shop/stranger [10.0.0.7]
+  to    Pod shop/db [10.0.0.3]
+
+ALLOW by egress of Pod shop/stranger
+  no policy decides, so it is allowed
+  considered, in order:
+    tier default: skipped, none of its policies is about this
+      NetworkPolicy shop/db (shop/policies.yaml:1) does not apply: it says nothing about egress
+      NetworkPolicy shop/web-2 does not apply: it says nothing about egress
+    profile palisade.allow-all
+
+DENY by ingress of Pod shop/db
+  no rule allows it, and these policies of tier default isolate the pod:
+    - NetworkPolicy shop/db (shop/policies.yaml:1)
+  nearest rule: NetworkPolicy shop/db ingress[1] (allow) at shop/policies.yaml:12
+  it would match, but
+    - Pod shop/stranger does not match label app = \"api\" (it is \"stranger\")
+  considered, in order:
+    tier default
+      NetworkPolicy shop/db (shop/policies.yaml:1) selects it
+        ingress[0] (allow) at shop/policies.yaml:9 does not match
+          - the source 10.0.0.7 is not in 198.51.100.0/24
+        ingress[1] (allow) at shop/policies.yaml:12 does not match
+          - Pod shop/stranger does not match label app = \"api\" (it is \"stranger\")
+      NetworkPolicy shop/web-2 does not apply: Pod shop/db does not match label n = \"2\" (it has none)
+      end of tier default: deny (no rule matched, and policies isolate the endpoint)
+";
+    assert_eq!(text, expected);
+}
+
+#[test]
+fn json_is_whole_and_can_be_read_back() {
+    let explanation = asked(&query("shop/api", "shop/db", "sql"));
+    let value = serde_json::to_value(&explanation).unwrap_or(Value::Null);
+    let read: Option<Explanation> = serde_json::from_value(value.clone()).ok();
+    assert_eq!(read.as_ref(), Some(&explanation));
+    assert_eq!(value["apiVersion"], "palisade.io/v1");
+    assert_eq!(value["verdict"], "allow");
+    assert_eq!(
+        (&value["port"], &value["family"]),
+        (&json!(5432), &json!("IPv4"))
+    );
+    let db = json!({"kind": "NetworkPolicy", "namespace": "shop", "name": "db", "line": "shop/policies.yaml:1"});
+    let rule = json!({
+        "type": "rule", "policy": db, "direction": "ingress", "index": 1,
+        "line": "shop/policies.yaml:12", "action": "allow",
+    });
+    assert_eq!(value["ingress"]["decided_by"], rule);
+    assert_eq!(value["ingress"]["verdict"], "allow");
+    assert_eq!(
+        value["egress"]["decided_by"],
+        json!({"type": "allow-all-profile"})
+    );
+    let steps = value["ingress"]["steps"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
+    let kinds: Vec<&str> = steps
+        .iter()
+        .filter_map(|step| step["step"].as_str())
+        .collect();
+    assert_eq!(kinds, ["tier", "policy", "rule", "rule"]);
+    assert_eq!(
+        steps[2]["reasons"],
+        json!(["the source 10.0.0.2 is not in 198.51.100.0/24"])
+    );
+    let denied =
+        serde_json::to_value(asked(&query("shop/api", "shop/db", "80"))).unwrap_or(Value::Null);
+    let default = json!({"type": "tier-default", "tier": "default", "isolating": [db]});
+    assert_eq!(denied["ingress"]["decided_by"], default);
+    assert_eq!(
+        denied["ingress"]["nearest_miss"]["unless"],
+        json!(["it is for destination port sql, not 80"])
+    );
+}
+
+#[test]
+fn a_service_stands_for_each_pod_behind_it() {
+    let explanation = asked(&query("shop/api", "service:shop/web", "80/TCP"));
+    let place = |case: &palisade_analysis::explain::Case| {
+        let name = case.to.endpoint.as_ref().map(|e| e.name.clone());
+        (
+            name,
+            case.port,
+            case.to.service.clone(),
+            case.verdict.to_string(),
+        )
+    };
+    let service = Some("shop/web:80".to_owned());
+    assert_eq!(
+        place(&explanation.case),
+        (
+            Some("web-2".to_owned()),
+            Some(8081),
+            service.clone(),
+            "DENY".to_owned()
+        )
+    );
+    let others: Vec<_> = explanation.others.iter().map(place).collect();
+    let web_1 = (
+        Some("web-1".to_owned()),
+        Some(8080),
+        service,
+        "ALLOW".to_owned(),
+    );
+    assert_eq!(others, [web_1]);
+}
+
+#[test]
+fn families_addresses_and_protocols() {
+    let mut ping = query("shop/api", "shop/db", "");
+    (ping.port, ping.protocol) = (None, Some("icmpv6".to_owned()));
+    let explanation = asked(&ping);
+    assert_eq!(
+        (explanation.case.family.as_str(), explanation.case.icmp_type),
+        ("IPv6", Some([128, 0]))
+    );
+    ping.icmp_type = Some("3/4".to_owned());
+    assert_eq!(asked(&ping).case.icmp_type, Some([3, 4]));
+    let outside = asked(&query("198.51.100.9", "shop/db", "1/UDP"));
+    assert_eq!(outside.case.verdict.to_string(), "ALLOW");
+    assert_eq!(outside.case.from.endpoint, None);
+    let unknown = asked(&query("shop/planned", "shop/stranger", "80"));
+    assert_eq!((unknown.case.from.address, unknown.others.len()), (None, 0));
+    let notes = asked(&query("shop/api", "10.96.0.1", "80")).notes;
+    assert!(notes[0].contains("ask about service:shop/"), "{notes:?}");
+    assert!(asked(&query("shop/api", "shop/api", "80")).notes[0].contains("its own address"));
+}
+
+#[test]
+fn what_cannot_be_answered_says_why() {
+    let protocol = |name: &str| Query {
+        from: "shop/api".to_owned(),
+        to: "shop/db".to_owned(),
+        protocol: Some(name.to_owned()),
+        ..Query::default()
+    };
+    let cases = [
+        (
+            query("shop/apy", "shop/db", "80"),
+            "there is no pod or workload shop/apy; did you mean shop/api?",
+        ),
+        (
+            query("api", "shop/db", "80"),
+            "\"api\" is neither namespace/pod nor an address (nor, as a destination, service:namespace/name)",
+        ),
+        (
+            query("shop/api", "service:shop/wed", "80"),
+            "there is no service shop/wed; did you mean shop/web?",
+        ),
+        (
+            query("service:shop/web", "shop/db", "80"),
+            "\"service:shop/web\": a service opens no connections, so it cannot be --from",
+        ),
+        (
+            query("shop/api", "service:shop/web", "81"),
+            "service shop/web has no port 81/TCP; it has 80/TCP",
+        ),
+        (
+            query("shop/api", "service:shop/empty", "80"),
+            "nothing is behind port 80 of service shop/empty: its selector matches no pod",
+        ),
+        (
+            query("shop/api", "service:shop/manual", "80"),
+            "nothing is behind port 80 of service shop/manual: it has no selector, its endpoints are managed by hand",
+        ),
+        (
+            query("shop/api", "service:shop/db", "80"),
+            "nothing is behind port 80 of service shop/db: no pod behind it has a port of the target's name",
+        ),
+        (
+            query("shop/api", "shop/db", "ssh"),
+            "shop/db has no TCP port named \"ssh\"",
+        ),
+        (
+            query("shop/api", "shop/db", "70000"),
+            "port \"70000\" is neither a number from 0 to 65535 nor the name of a port",
+        ),
+        (
+            query("shop/api", "shop/db", "80/ICMP"),
+            "port \"80\": ICMP has no ports that policy can test",
+        ),
+        (
+            query("shop/stranger", "fd00::3", "80"),
+            "no packet can go from shop/stranger to fd00::3: they have no address family in common",
+        ),
+        (protocol("TCP"), "TCP needs a port: write it as PORT/TCP"),
+        (
+            protocol("none"),
+            "protocol \"none\" is neither TCP, UDP, SCTP, ICMP, ICMPv6 nor a number from 0 to 255",
+        ),
+        (
+            Query {
+                icmp_type: Some("x".to_owned()),
+                ..protocol("ICMP")
+            },
+            "ICMP type \"x\": write it as TYPE or TYPE/CODE, each from 0 to 255",
+        ),
+        (
+            Query {
+                icmp_type: Some("8".to_owned()),
+                ..protocol("47")
+            },
+            "an ICMP type was given, but 47 is not ICMP",
+        ),
+        (
+            Query::default(),
+            "say what kind of traffic: a port (80/TCP) or a protocol (ICMP)",
+        ),
+    ];
+    for (query, expected) in cases {
+        match explain(&shop(), &query, &Options::default()) {
+            Ok(explanation) => panic!("{query:?} answered: {explanation}"),
+            Err(error) => assert_eq!(error.to_string(), expected, "{query:?}"),
+        }
+    }
+}
