@@ -30,11 +30,21 @@ pub(super) struct Daemon {
 
 impl Daemon {
     /// Starts it and waits until it answers; `apart` from the terminal's signals if it may stay.
-    pub(super) fn start(site: &Site, interrupt: &Interrupt, apart: bool) -> Result<(Self, Status), Failure> {
+    pub(super) fn start(
+        site: &Site,
+        interrupt: &Interrupt,
+        apart: bool,
+    ) -> Result<(Self, Status), Failure> {
         let log = site.directory.join("agent.log");
         let child = spawn(site, &log, apart)?;
         let client = Client::new(&socket(site));
-        let mut daemon = Daemon { client, child, log, interrupt: interrupt.clone(), stays: false };
+        let mut daemon = Daemon {
+            client,
+            child,
+            log,
+            interrupt: interrupt.clone(),
+            stays: false,
+        };
         let status = daemon.wait_until("ready", |status| status.health != Health::Starting)?;
         Ok((daemon, status))
     }
@@ -57,7 +67,9 @@ impl Daemon {
     /// Waits until an input later than revision `after`, with this many policies, is in the kernel.
     pub(super) fn wait_for(&mut self, after: u64, policies: usize) -> Result<Status, Failure> {
         self.wait_until("done with the new policies", |status| {
-            status.revision > after && status.realised == status.revision && status.policies == policies
+            status.revision > after
+                && status.realised == status.revision
+                && status.policies == policies
         })
     }
 
@@ -68,13 +80,20 @@ impl Daemon {
         self.child.wait().map(drop).map_err(failed)
     }
 
-    fn wait_until(&mut self, what: &str, is_there: impl Fn(&Status) -> bool) -> Result<Status, Failure> {
+    fn wait_until(
+        &mut self,
+        what: &str,
+        is_there: impl Fn(&Status) -> bool,
+    ) -> Result<Status, Failure> {
         let began = SystemClock.monotonic();
         loop {
             let seen = self.status();
             match &seen {
                 Ok(status) if status.health == Health::Degraded => {
-                    return Err(self.failure(format!("the agent is degraded: {}", status.reasons.join("; "))));
+                    return Err(self.failure(format!(
+                        "the agent is degraded: {}",
+                        status.reasons.join("; ")
+                    )));
                 }
                 Ok(status) if is_there(status) => return seen,
                 _ => {}
@@ -84,10 +103,16 @@ impl Daemon {
             }
             if SystemClock.monotonic() - began > PATIENCE {
                 let last = match seen {
-                    Ok(status) => format!("revision {}, {} in the kernel", status.revision, status.realised),
+                    Ok(status) => format!(
+                        "revision {}, {} in the kernel",
+                        status.revision, status.realised
+                    ),
                     Err(failure) => failure.message,
                 };
-                return Err(self.failure(format!("the agent is not {what} after {} s: {last}", PATIENCE.as_secs())));
+                return Err(self.failure(format!(
+                    "the agent is not {what} after {} s: {last}",
+                    PATIENCE.as_secs()
+                )));
             }
             self.interrupt.wait(ASK)?;
         }
@@ -98,7 +123,11 @@ impl Daemon {
         let log = std::fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
         let end = lines[lines.len().saturating_sub(10)..].join("\n  ");
-        Failure::found(if end.is_empty() { text } else { format!("{text}\nthe agent's last lines:\n  {end}") })
+        Failure::found(if end.is_empty() {
+            text
+        } else {
+            format!("{text}\nthe agent's last lines:\n  {end}")
+        })
     }
 }
 
@@ -117,10 +146,18 @@ pub(super) fn socket(site: &Site) -> PathBuf {
     site.directory.join("palisade.sock")
 }
 
-#[allow(clippy::disallowed_methods, reason = "the demo starts an agent to kill it; the agent itself starts nothing")]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the demo starts an agent to kill it; the agent itself starts nothing"
+)]
 fn spawn(site: &Site, log: &Path, apart: bool) -> Result<Child, Failure> {
-    let failed = |error: &dyn std::error::Error| Failure::found(format!("starting the agent: {error}"));
-    let output = File::options().create(true).append(true).open(log).map_err(|error| failed(&error))?;
+    let failed =
+        |error: &dyn std::error::Error| Failure::found(format!("starting the agent: {error}"));
+    let output = File::options()
+        .create(true)
+        .append(true)
+        .open(log)
+        .map_err(|error| failed(&error))?;
     let mut command = Command::new("/proc/self/exe");
     // Nothing of whoever runs the demo configures this agent.
     command.env_clear().arg0("palisade").arg("agent");
@@ -134,7 +171,12 @@ fn spawn(site: &Site, log: &Path, apart: bool) -> Result<Child, Failure> {
         // It is to outlive the terminal's Ctrl-C.
         command.process_group(0);
     }
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(output);
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(output);
     // A process begins in the network namespace of the thread that starts it.
-    run_in(&site.host, || command.spawn()).map_err(|error| failed(&error))?.map_err(|error| failed(&error))
+    run_in(&site.host, || command.spawn())
+        .map_err(|error| failed(&error))?
+        .map_err(|error| failed(&error))
 }

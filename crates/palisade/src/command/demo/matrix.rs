@@ -29,12 +29,24 @@ const KINDS: [Kind; 3] = [Kind::Tcp, Kind::Udp, Kind::Ping];
 
 fn cells(places: &[Place]) -> impl Iterator<Item = Cell> + '_ {
     let all = 0..places.len();
-    let pairs = all.clone().flat_map(move |from| all.clone().map(move |to| (from, to)));
-    pairs.filter(|(from, to)| from != to).flat_map(move |(from, to)| {
-        let families = [Family::V4, Family::V6].into_iter();
-        let families = families.filter(move |family| target(places, to, Kind::Tcp, *family).is_some());
-        families.flat_map(move |family| KINDS.map(|kind| Cell { from, to, kind, family }))
-    })
+    let pairs = all
+        .clone()
+        .flat_map(move |from| all.clone().map(move |to| (from, to)));
+    pairs
+        .filter(|(from, to)| from != to)
+        .flat_map(move |(from, to)| {
+            let families = [Family::V4, Family::V6].into_iter();
+            let families =
+                families.filter(move |family| target(places, to, Kind::Tcp, *family).is_some());
+            families.flat_map(move |family| {
+                KINDS.map(|kind| Cell {
+                    from,
+                    to,
+                    kind,
+                    family,
+                })
+            })
+        })
 }
 
 fn target(places: &[Place], to: usize, kind: Kind, family: Family) -> Option<Target> {
@@ -67,7 +79,10 @@ impl Matrix {
         for (place, own, answered) in waiting {
             all.extend(own.into_iter().zip(place.outcome(&answered)?));
         }
-        Ok(Matrix { cells: all, names: names(places) })
+        Ok(Matrix {
+            cells: all,
+            names: names(places),
+        })
     }
 
     /// What the manifests in this directory say, by the walk that `palisade explain` narrates.
@@ -75,12 +90,15 @@ impl Matrix {
         let loaded = palisade_source::load(&[directory]);
         if loaded.has_errors() {
             let text = format!("the manifests in {} are not valid", directory.display());
-            return Err(Failure::found(text).hint(format!("palisade validate -f {}", directory.display())));
+            return Err(
+                Failure::found(text).hint(format!("palisade validate -f {}", directory.display()))
+            );
         }
         let mut state = loaded.state;
         for endpoint in state.endpoints.values_mut() {
             let is_it = |place: &&Place| {
-                endpoint.id.namespace.as_deref() == place.party.namespace && &*endpoint.id.name == place.party.name
+                endpoint.id.namespace.as_deref() == place.party.namespace
+                    && &*endpoint.id.name == place.party.name
             };
             // Pods that are not running have no address in their manifests; these have one here.
             if let Some(place) = places.iter().find(is_it) {
@@ -95,7 +113,10 @@ impl Matrix {
                 Some((cell, egress && ingress))
             })
             .collect();
-        Ok(Matrix { cells, names: names(places) })
+        Ok(Matrix {
+            cells,
+            names: names(places),
+        })
     }
 
     /// How many attempts there are.
@@ -110,7 +131,10 @@ impl Matrix {
 
     /// Where this differs from another, in words.
     pub(super) fn differences(&self, expected: &Matrix) -> Vec<String> {
-        let differing = self.cells.iter().filter(|(cell, got)| expected.cells.get(cell) != Some(got));
+        let differing = self
+            .cells
+            .iter()
+            .filter(|(cell, got)| expected.cells.get(cell) != Some(got));
         differing
             .map(|(cell, got)| {
                 let kind = match cell.kind {
@@ -128,7 +152,13 @@ impl Matrix {
     /// Prints it; with an earlier one, what changed since is marked.
     pub(super) fn print(&self, screen: Screen, before: Option<&Matrix>) {
         const FIRST: usize = 10;
-        let width = self.names.iter().map(|name| name.len() + 3).max().unwrap_or(0).max(11);
+        let width = self
+            .names
+            .iter()
+            .map(|name| name.len() + 3)
+            .max()
+            .unwrap_or(0)
+            .max(11);
         let mut heading = format!("{:FIRST$}", "from \\ to");
         for name in &self.names {
             heading.push_str(&format!("{name:width$}"));
@@ -146,17 +176,28 @@ impl Matrix {
     }
 
     /// One pair's marks and how many columns they take.
-    fn entry(&self, screen: Screen, before: Option<&Matrix>, from: usize, to: usize) -> (String, usize) {
+    fn entry(
+        &self,
+        screen: Screen,
+        before: Option<&Matrix>,
+        from: usize,
+        to: usize,
+    ) -> (String, usize) {
         if from == to {
             return (".".to_owned(), 1);
         }
         let mut groups = Vec::new();
         let mut columns = 0;
         for kind in KINDS {
-            let own = self.cells.iter().filter(|(c, _)| (c.from, c.to, c.kind) == (from, to, kind));
+            let own = self
+                .cells
+                .iter()
+                .filter(|(c, _)| (c.from, c.to, c.kind) == (from, to, kind));
             let marks: Vec<String> = own
                 .map(|(cell, now)| {
-                    let then = before.and_then(|before| before.cells.get(cell)).unwrap_or(now);
+                    let then = before
+                        .and_then(|before| before.cells.get(cell))
+                        .unwrap_or(now);
                     screen.mark(match (then, now) {
                         (true, true) => Mark::Passed,
                         (false, false) => Mark::Dropped,
@@ -179,7 +220,10 @@ fn names(places: &[Place]) -> Vec<&'static str> {
 fn question(places: &[Place], cell: Cell) -> Option<Question> {
     let v4 = cell.family == Family::V4;
     let target = target(places, cell.to, cell.kind, cell.family)?;
-    let ports = L4::Ports { source: 49152, destination: target.port };
+    let ports = L4::Ports {
+        source: 49152,
+        destination: target.port,
+    };
     let (protocol, l4) = match (cell.kind, v4) {
         (Kind::Tcp, _) => (Protocol::TCP, ports),
         (Kind::Udp, _) => (Protocol::UDP, ports),

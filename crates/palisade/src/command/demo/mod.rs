@@ -41,7 +41,9 @@ pub(crate) fn run(args: &DemoArgs) -> Outcome {
     let screen = Screen::of_this_process();
     let interrupt = Interrupt::listen()?;
     let began = SystemClock.monotonic();
-    screen.line(screen.bold("palisade demo: a small shop behind network policies, with real packets"));
+    screen.line(
+        screen.bold("palisade demo: a small shop behind network policies, with real packets"),
+    );
     let mut demo = Demo::build(screen, interrupt, args.keep)?;
     let open = demo.without_policy()?;
     let (strict, realised) = demo.with_policies(&open)?;
@@ -49,12 +51,21 @@ pub(crate) fn run(args: &DemoArgs) -> Outcome {
     demo.explained()?;
     demo.counted()?;
     demo.killed_and_restarted(&held)?;
-    let wrong = if args.keep { demo.leave()? } else { demo.remove()? };
+    let wrong = if args.keep {
+        demo.leave()?
+    } else {
+        demo.remove()?
+    };
     let took = time(SystemClock.monotonic() - began);
     if wrong > 0 {
-        return Err(Failure::found(format!("{wrong} of the demo's checks failed; they are marked above")));
+        return Err(Failure::found(format!(
+            "{wrong} of the demo's checks failed; they are marked above"
+        )));
     }
-    screen.line(format_args!("\n{}", screen.bold(&format!("Every check held. {took} in all."))));
+    screen.line(format_args!(
+        "\n{}",
+        screen.bold(&format!("Every check held. {took} in all."))
+    ));
     if !args.keep {
         suggest(screen);
     }
@@ -89,20 +100,37 @@ impl Demo {
     /// Step 1: the place, the agent, the workloads.
     fn build(screen: Screen, interrupt: Interrupt, keep: bool) -> Result<Self, Failure> {
         let mut steps = 0;
-        step(screen, &mut steps, "A host, four pods and an outside, each a network namespace of its own");
+        step(
+            screen,
+            &mut steps,
+            "A host, four pods and an outside, each a network namespace of its own",
+        );
         let site = Site::make()?;
         for (name, text) in INVENTORY {
             site.write(name, text)?;
         }
         let (daemon, status) = Daemon::start(&site, &interrupt, keep)?;
-        screen.detail(format_args!("namespaces {0}-*; this machine's own network is not touched", site.prefix()));
+        screen.detail(format_args!(
+            "namespaces {0}-*; this machine's own network is not touched",
+            site.prefix()
+        ));
         screen.detail(format_args!(
             "palisade agent, process {}, follows the manifests in {}",
             status.pid,
             site.policy().display()
         ));
         let (places, interfaces) = (Vec::new(), Vec::new());
-        let mut demo = Demo { places, daemon, site, screen, interrupt, keep, interfaces, steps, wrong: 0 };
+        let mut demo = Demo {
+            places,
+            daemon,
+            site,
+            screen,
+            interrupt,
+            keep,
+            interfaces,
+            steps,
+            wrong: 0,
+        };
         demo.attach()?;
         Ok(demo)
     }
@@ -120,17 +148,29 @@ impl Demo {
                         name: party.name.to_owned(),
                         ..WorkloadAdd::default()
                     };
-                    let added: WorkloadAdded = self.daemon.client.send(Method::POST, path::WORKLOADS, &request)?;
+                    let added: WorkloadAdded =
+                        self.daemon
+                            .client
+                            .send(Method::POST, path::WORKLOADS, &request)?;
                     self.interfaces.push(added.host_interface);
                     read_addresses(&added.addresses)?
                 }
                 None => {
-                    let both = [IpAddr::from(shop::OUTSIDE_V4), IpAddr::from(shop::OUTSIDE_V6)];
-                    both.into_iter().filter(|address| address.is_ipv4() || self.site.ipv6).collect()
+                    let both = [
+                        IpAddr::from(shop::OUTSIDE_V4),
+                        IpAddr::from(shop::OUTSIDE_V6),
+                    ];
+                    both.into_iter()
+                        .filter(|address| address.is_ipv4() || self.site.ipv6)
+                        .collect()
                 }
             };
-            let inside = NetNs::open(&netns).map_err(|error| Failure::found(format!("opening {netns}: {error}")))?;
-            let shown: Vec<String> = addresses.iter().map(|address| format!("{address:<20}")).collect();
+            let inside = NetNs::open(&netns)
+                .map_err(|error| Failure::found(format!("opening {netns}: {error}")))?;
+            let shown: Vec<String> = addresses
+                .iter()
+                .map(|address| format!("{address:<20}"))
+                .collect();
             self.screen.detail(format_args!(
                 "{:<20} {} serves {}/TCP and {}/UDP",
                 party.full_name(),
@@ -157,14 +197,19 @@ impl Demo {
         let written = self.now();
         for policy in POLICIES {
             self.site.write(policy.name, policy.text)?;
-            self.screen.detail(format_args!("{:<18} {}", policy.name, policy.says));
+            self.screen
+                .detail(format_args!("{:<18} {}", policy.name, policy.says));
         }
         let status = self.daemon.wait_for(before.revision, POLICIES.len())?;
         self.in_force(written, &status);
         let strict = self.measure(None)?;
         self.check(
             strict.answered() < open.answered(),
-            &format!("{} of {} attempts are answered; every other packet is dropped silently", strict.answered(), strict.len()),
+            &format!(
+                "{} of {} attempts are answered; every other packet is dropped silently",
+                strict.answered(),
+                strict.len()
+            ),
         );
         Ok((strict, status.revision))
     }
@@ -176,7 +221,8 @@ impl Demo {
         let revoked = self.hold("web", "api", true)?;
         let kept = self.hold("api", "db", !self.site.ipv6)?;
         self.interrupt.wait(SILENCE)?;
-        self.screen.detail(format_args!("{file}, who may call api:"));
+        self.screen
+            .detail(format_args!("{file}, who may call api:"));
         for (sign, text) in [('-', old), ('+', new)] {
             for line in text.lines() {
                 self.screen.edit(sign, line);
@@ -192,13 +238,19 @@ impl Demo {
         match stopped.filter(|_| busy) {
             Some(after) => self.check(
                 after < STOPS_WITHIN,
-                &format!("web to api: the established connection stopped {} after the file was written", time(after)),
+                &format!(
+                    "web to api: the established connection stopped {} after the file was written",
+                    time(after)
+                ),
             ),
             None => self.check(false, "web to api: the established connection stops"),
         }
         self.check(
             alive,
-            &format!("api to db: goes on, {count} answers so far, never more than {} between two", time(kept.beats().gap)),
+            &format!(
+                "api to db: goes on, {count} answers so far, never more than {} between two",
+                time(kept.beats().gap)
+            ),
         );
         let matrix = self.measure(Some(strict))?;
         Ok(Held { kept, matrix })
@@ -207,7 +259,8 @@ impl Demo {
     /// Step 5: why one packet was dropped.
     fn explained(&mut self) -> Result<(), Failure> {
         self.step("Why is web no longer let in? The agent is asked");
-        self.screen.command("palisade explain --from shop/web --to shop/api --port 8080/TCP");
+        self.screen
+            .command("palisade explain --from shop/web --to shop/api --port 8080/TCP");
         let question = ExplainArgs {
             files: Vec::new(),
             from: "shop/web".to_owned(),
@@ -226,7 +279,9 @@ impl Demo {
     fn counted(&mut self) -> Result<(), Failure> {
         self.step("What each rule counted: an established connection is judged once, a dropped packet each time");
         self.screen.command("palisade policy get shop/api");
-        let question = PolicyCommand::Get { name: "shop/api".to_owned() };
+        let question = PolicyCommand::Get {
+            name: "shop/api".to_owned(),
+        };
         super::policy::run(&question, &self.daemon.client, Format::Text)?;
         self.interrupt.check()
     }
@@ -243,7 +298,10 @@ impl Demo {
         let shown = writes.map_or("unknown".to_owned(), |writes| writes.to_string());
         self.check(
             writes == Some(0),
-            &format!("restarted, process {}: kernel writes at start: {shown}", status.pid),
+            &format!(
+                "restarted, process {}: kernel writes at start: {shown}",
+                status.pid
+            ),
         );
         let again = Matrix::measure(&self.places)?;
         self.unchanged(&again, &held.matrix, "with the new agent");
@@ -264,9 +322,17 @@ impl Demo {
     fn remove(mut self) -> Result<usize, Failure> {
         self.step("Everything is removed");
         for party in PARTIES {
-            let Some(namespace) = party.namespace else { continue };
-            let request = WorkloadRemove { namespace: namespace.to_owned(), name: party.name.to_owned() };
-            let removed: WorkloadRemoved = self.daemon.client.send(Method::DELETE, path::WORKLOADS, &request)?;
+            let Some(namespace) = party.namespace else {
+                continue;
+            };
+            let request = WorkloadRemove {
+                namespace: namespace.to_owned(),
+                name: party.name.to_owned(),
+            };
+            let removed: WorkloadRemoved =
+                self.daemon
+                    .client
+                    .send(Method::DELETE, path::WORKLOADS, &request)?;
             if !removed.removed {
                 self.check(false, &format!("{} is detached", party.full_name()));
             }
@@ -275,9 +341,21 @@ impl Demo {
         left.retain(|link| link != "lo" && link != site::UPLINK_NAME);
         self.check(
             left.is_empty(),
-            &format!("palisade workload remove: {} detached; interfaces of theirs on the host: {}", self.interfaces.len(), left.len()),
+            &format!(
+                "palisade workload remove: {} detached; interfaces of theirs on the host: {}",
+                self.interfaces.len(),
+                left.len()
+            ),
         );
-        let Demo { places, mut daemon, site, screen, interfaces, mut wrong, .. } = self;
+        let Demo {
+            places,
+            mut daemon,
+            site,
+            screen,
+            interfaces,
+            mut wrong,
+            ..
+        } = self;
         daemon.kill()?;
         drop(places);
         drop(daemon);
@@ -297,17 +375,32 @@ impl Demo {
         let program = program();
         let socket = daemon::socket(&self.site);
         self.screen.detail("look around:");
-        self.screen.command(&format!("export PALISADE_SOCKET={}", socket.display()));
+        self.screen
+            .command(&format!("export PALISADE_SOCKET={}", socket.display()));
         self.screen.command(&format!("sudo -E {program} status"));
-        self.screen.command(&format!("sudo -E {program} endpoint list"));
+        self.screen
+            .command(&format!("sudo -E {program} endpoint list"));
         let api = self.places.iter().find(|place| place.party.name == "api");
         if let Some(address) = api.and_then(|place| place.address(true)) {
-            self.screen.command(&format!("sudo ip netns exec {} ping -c1 {address}", self.site.name("web")));
+            self.screen.command(&format!(
+                "sudo ip netns exec {} ping -c1 {address}",
+                self.site.name("web")
+            ));
         }
-        self.screen.command(&format!("sudo ip netns exec {} nft list table inet palisade", self.site.name("host")));
-        self.screen.detail(format_args!("edit the policies: {}", self.site.policy().display()));
+        self.screen.command(&format!(
+            "sudo ip netns exec {} nft list table inet palisade",
+            self.site.name("host")
+        ));
+        self.screen.detail(format_args!(
+            "edit the policies: {}",
+            self.site.policy().display()
+        ));
         self.screen.detail("remove it:");
-        self.screen.command(&site::removal(self.site.prefix(), &self.site.directory, self.daemon.process()));
+        self.screen.command(&site::removal(
+            self.site.prefix(),
+            &self.site.directory,
+            self.daemon.process(),
+        ));
         self.site.keep();
         self.daemon.keep();
         Ok(self.wrong)
@@ -320,7 +413,11 @@ impl Demo {
     fn legend(&self) {
         use screen::Mark::{Closed, Dropped, Opened, Passed};
         let mark = |mark| self.screen.mark(mark);
-        let families = if self.site.ipv6 { "each over IPv4, then IPv6" } else { "over IPv4" };
+        let families = if self.site.ipv6 {
+            "each over IPv4, then IPv6"
+        } else {
+            "over IPv4"
+        };
         self.screen.detail(format_args!(
             "a cell: TCP, UDP, ping, {families}; {} answered, {} dropped; later {} opened, {} closed",
             mark(Passed),
@@ -339,13 +436,18 @@ impl Demo {
         measured.print(self.screen, before);
         let written = Matrix::as_written(&self.site.policy(), &self.places)?;
         self.compare(&measured, &written, |cells| {
-            format!("{cells} cells as palisade explain says of these files; measured in {}", time(took))
+            format!(
+                "{cells} cells as palisade explain says of these files; measured in {}",
+                time(took)
+            )
         });
         Ok(measured)
     }
 
     fn unchanged(&mut self, now: &Matrix, before: &Matrix, when: &str) {
-        self.compare(now, before, |cells| format!("{when}: {cells} cells as before"));
+        self.compare(now, before, |cells| {
+            format!("{when}: {cells} cells as before")
+        });
     }
 
     fn compare(&mut self, got: &Matrix, expected: &Matrix, words: impl Fn(String) -> String) {
@@ -368,7 +470,11 @@ impl Demo {
 
     fn in_force(&self, written: Instant, status: &Status) {
         let took = time(self.now() - written);
-        let writes = status.dataplane.last.as_ref().map_or(0, |flush| flush.writes);
+        let writes = status
+            .dataplane
+            .last
+            .as_ref()
+            .map_or(0, |flush| flush.writes);
         self.screen.detail(format_args!(
             "revision {} is in the kernel {took} after the file was written (100 ms of it the directory settles): {writes} kernel writes",
             status.realised
@@ -389,7 +495,9 @@ impl Demo {
     /// When a connection fell silent, counted from `since`; nothing if it does not.
     fn silence_of(&self, pulse: &Pulse, since: Instant) -> Result<Option<Duration>, Failure> {
         while self.now() - since < STOPS_WITHIN + SILENCE {
-            let Some(last) = pulse.beats().last else { return Ok(None) };
+            let Some(last) = pulse.beats().last else {
+                return Ok(None);
+            };
             if self.now().saturating_duration_since(last) >= SILENCE {
                 return Ok(Some(last.saturating_duration_since(since)));
             }
@@ -418,7 +526,11 @@ impl Demo {
 
 fn read_addresses(texts: &[String]) -> Result<Vec<IpAddr>, Failure> {
     let read = |text: &String| {
-        let wrong = |_| Failure::found(format!("the agent gave the address {text:?}, which is none"));
+        let wrong = |_| {
+            Failure::found(format!(
+                "the agent gave the address {text:?}, which is none"
+            ))
+        };
         text.parse().map_err(wrong)
     };
     texts.iter().map(read).collect()
@@ -428,8 +540,15 @@ fn read_addresses(texts: &[String]) -> Result<Vec<IpAddr>, Failure> {
 fn program() -> String {
     let called = std::env::args().next().unwrap_or_default();
     let here = std::env::current_dir().map(|here| format!("{}/", here.display()));
-    let called = here.ok().and_then(|here| called.strip_prefix(&here).map(str::to_owned)).unwrap_or(called);
-    if called.is_empty() { "palisade".to_owned() } else { called }
+    let called = here
+        .ok()
+        .and_then(|here| called.strip_prefix(&here).map(str::to_owned))
+        .unwrap_or(called);
+    if called.is_empty() {
+        "palisade".to_owned()
+    } else {
+        called
+    }
 }
 
 /// Two commands to try next.

@@ -73,7 +73,11 @@ impl Pulse {
 
 impl Place {
     /// Starts serving inside a network namespace that has its addresses.
-    pub(super) fn open(party: Party, addresses: Vec<IpAddr>, netns: NetNs) -> Result<Self, Failure> {
+    pub(super) fn open(
+        party: Party,
+        addresses: Vec<IpAddr>,
+        netns: NetNs,
+    ) -> Result<Self, Failure> {
         let (orders, incoming) = unbounded_channel();
         let (ready, is_ready) = channel();
         let thread = std::thread::Builder::new()
@@ -86,7 +90,12 @@ impl Place {
                 }
             })
             .map_err(|error| Failure::found(format!("a thread for {}: {error}", party.name)))?;
-        let place = Place { party, addresses, orders: Some(orders), thread: Some(thread) };
+        let place = Place {
+            party,
+            addresses,
+            orders: Some(orders),
+            thread: Some(thread),
+        };
         place
             .answer(&is_ready, "opening its ports")?
             .map_err(|error| place.failure("opening its ports", &error))?;
@@ -101,7 +110,10 @@ impl Place {
     }
 
     /// Waits for the answers.
-    pub(super) fn outcome(&self, answered: &Receiver<Vec<io::Result<bool>>>) -> Result<Vec<bool>, Failure> {
+    pub(super) fn outcome(
+        &self,
+        answered: &Receiver<Vec<io::Result<bool>>>,
+    ) -> Result<Vec<bool>, Failure> {
         let outcomes = self.answer(answered, "sending packets")?;
         outcomes
             .into_iter()
@@ -121,7 +133,10 @@ impl Place {
 
     /// Its address of the family of `like`.
     pub(super) fn address(&self, v4: bool) -> Option<IpAddr> {
-        self.addresses.iter().copied().find(|address| address.is_ipv4() == v4)
+        self.addresses
+            .iter()
+            .copied()
+            .find(|address| address.is_ipv4() == v4)
     }
 
     fn order(&self, order: Order) {
@@ -154,7 +169,10 @@ impl Drop for Place {
 
 /// What the thread inside the namespace does.
 fn work(party: Party, mut orders: UnboundedReceiver<Order>, ready: &Sender<io::Result<()>>) {
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+    let runtime = match tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+    {
         Ok(runtime) => runtime,
         Err(error) => return drop(ready.send(Err(error))),
     };
@@ -190,8 +208,9 @@ async fn try_all(targets: Vec<Target>, number: &mut u16) -> Vec<io::Result<bool>
         let number = *number;
         running.spawn(async move { (at, answers(target, number).await) });
     }
-    let mut outcomes: Vec<io::Result<bool>> =
-        (0..count).map(|_| Err(io::Error::other("not tried"))).collect();
+    let mut outcomes: Vec<io::Result<bool>> = (0..count)
+        .map(|_| Err(io::Error::other("not tried")))
+        .collect();
     while let Some(ended) = running.join_next().await {
         if let Ok((at, outcome)) = ended {
             outcomes[at] = outcome;
@@ -242,7 +261,10 @@ async fn give_back(stream: TcpStream) {
         match stream.try_read(&mut buffer) {
             Ok(0) => return,
             Ok(length) => {
-                let written = stream.writable().await.and_then(|()| stream.try_write(&buffer[..length]));
+                let written = stream
+                    .writable()
+                    .await
+                    .and_then(|()| stream.try_write(&buffer[..length]));
                 if written.is_err() {
                     return;
                 }

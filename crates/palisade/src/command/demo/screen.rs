@@ -53,7 +53,10 @@ impl Screen {
 
     /// The headline of a step.
     pub(super) fn step(self, number: usize, text: &str) {
-        self.line(format_args!("\n{}", self.bold(&format!("{number}. {text}"))));
+        self.line(format_args!(
+            "\n{}",
+            self.bold(&format!("{number}. {text}"))
+        ));
     }
 
     /// A command as it would be typed; what follows is its output.

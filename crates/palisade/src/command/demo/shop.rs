@@ -16,8 +16,7 @@ macro_rules! example {
 }
 
 /// Who is there, before any policy: file name and text.
-pub(super) const INVENTORY: &[(&str, &str)] =
-    &[example!("namespaces.yaml"), example!("pods.yaml")];
+pub(super) const INVENTORY: &[(&str, &str)] = &[example!("namespaces.yaml"), example!("pods.yaml")];
 
 /// A policy file and what it says, in one line.
 pub(super) struct PolicyFile {
@@ -47,7 +46,10 @@ pub(super) const POLICIES: &[PolicyFile] = &[
         example!("api.yaml"),
         "web may call api; api may use db, and the outside over IPv4 only",
     ),
-    policy(example!("db.yaml"), "api may use db: 5432/TCP and 11211/UDP"),
+    policy(
+        example!("db.yaml"),
+        "api may use db: 5432/TCP and 11211/UDP",
+    ),
 ];
 
 /// The edit: in this file, this text becomes that.
@@ -88,7 +90,12 @@ impl Party {
 }
 
 const fn party(name: &'static str, namespace: Option<&'static str>, tcp: u16, udp: u16) -> Party {
-    Party { name, namespace, tcp, udp }
+    Party {
+        name,
+        namespace,
+        tcp,
+        udp,
+    }
 }
 
 /// Everyone. The ports are those that the Pods' manifests name.
@@ -134,7 +141,11 @@ mod tests {
         assert_eq!(loaded.files, POLICIES.len() + INVENTORY.len());
         assert_eq!(loaded.state.endpoints.len(), PARTIES.len() - 1);
         let text = edited();
-        let reading = palisade_manifest::read("api.yaml", text.as_bytes(), &palisade_manifest::Limits::default());
+        let reading = palisade_manifest::read(
+            "api.yaml",
+            text.as_bytes(),
+            &palisade_manifest::Limits::default(),
+        );
         assert_eq!((reading.problems, reading.documents.len()), (vec![], 1));
     }
 }

@@ -8,7 +8,9 @@ use crate::exit::{Exit, Failure};
 use palisade_agent::core::chain;
 use palisade_sys::atomic_file::write_atomically;
 use palisade_sys::link::{KernelLinkOpener, LinkChange, LinkOpener, Links, Prefix, Route, VethEnd};
-use palisade_sys::netns::{KernelNetNamespaces, NETNS_DIR, NetNamespaces, NetNs, NetNsError, NetNsId};
+use palisade_sys::netns::{
+    KernelNetNamespaces, NETNS_DIR, NetNamespaces, NetNs, NetNsError, NetNsId,
+};
 use palisade_sys::nfnetlink::nf_tables::{NFT_MSG_GETTABLE, NFTA_TABLE_NAME};
 use palisade_sys::nfnetlink::{KernelNfnetlink, NFNL_SUBSYS_NFTABLES, Nfnetlink, Query};
 use palisade_sys::sysctl::{KernelSysctl, Sysctl};
@@ -45,7 +47,12 @@ impl Site {
     pub(super) fn make() -> Result<Self, Failure> {
         let before = tables()?;
         let prefix = format!("pal-demo-{}", std::process::id());
-        let mut made = Made { prefix, names: Vec::new(), ids: Vec::new(), directory: None };
+        let mut made = Made {
+            prefix,
+            names: Vec::new(),
+            ids: Vec::new(),
+            directory: None,
+        };
         let host = made.namespace("host")?;
         let mut outside = None;
         for party in PARTIES {
@@ -59,9 +66,16 @@ impl Site {
             .has("net/ipv6/conf/all/forwarding")
             .map_err(|error| failure("looking for IPv6", &error))?;
         if let Some(outside) = outside {
-            join_outside(&host, &outside, ipv6).map_err(|error| failure("joining the outside to the host", &*error))?;
+            join_outside(&host, &outside, ipv6)
+                .map_err(|error| failure("joining the outside to the host", &*error))?;
         }
-        Ok(Site { directory, host, ipv6, made, before })
+        Ok(Site {
+            directory,
+            host,
+            ipv6,
+            made,
+            before,
+        })
     }
 
     /// The full name of one of the namespaces.
@@ -81,7 +95,8 @@ impl Site {
 
     /// Writes a manifest as a careful editor does: the file is never seen half-written.
     pub(super) fn write(&self, name: &str, text: &str) -> Result<(), Failure> {
-        write_atomically(&self.policy().join(name), text.as_bytes()).map_err(|error| failure("writing a manifest", &error))
+        write_atomically(&self.policy().join(name), text.as_bytes())
+            .map_err(|error| failure("writing a manifest", &error))
     }
 
     /// The links of the host namespace.
@@ -99,16 +114,32 @@ impl Site {
     /// agent made.
     pub(super) fn remove(mut self, interfaces: &[String]) -> Result<Vec<String>, Failure> {
         let mut left = self.made.remove();
-        let names = KernelNetNamespaces.list().map_err(|error| failure("listing namespaces", &error))?;
-        let ours = names.into_iter().filter(|name| name.starts_with(&self.made.prefix));
+        let names = KernelNetNamespaces
+            .list()
+            .map_err(|error| failure("listing namespaces", &error))?;
+        let ours = names
+            .into_iter()
+            .filter(|name| name.starts_with(&self.made.prefix));
         left.extend(ours.map(|name| format!("the namespace {name}")));
-        left.extend(users_of(&self.made.ids).into_iter().map(|process| format!("process {process} in a namespace of ours")));
-        let here = NetNs::current().map_err(|error| failure("opening this network namespace", &error))?;
+        left.extend(
+            users_of(&self.made.ids)
+                .into_iter()
+                .map(|process| format!("process {process} in a namespace of ours")),
+        );
+        let here =
+            NetNs::current().map_err(|error| failure("opening this network namespace", &error))?;
         let links = links_of(&here)?;
-        let ours = links.into_iter().filter(|link| link == UPLINK_NAME || interfaces.contains(link));
+        let ours = links
+            .into_iter()
+            .filter(|link| link == UPLINK_NAME || interfaces.contains(link));
         left.extend(ours.map(|link| format!("the interface {link} on this machine")));
-        let new = tables()?.into_iter().filter(|table| !self.before.contains(table));
-        left.extend(new.filter(|table| table == "palisade").map(|table| format!("the nftables table {table} on this machine")));
+        let new = tables()?
+            .into_iter()
+            .filter(|table| !self.before.contains(table));
+        left.extend(
+            new.filter(|table| table == "palisade")
+                .map(|table| format!("the nftables table {table} on this machine")),
+        );
         if self.directory.exists() {
             left.push(format!("the directory {}", self.directory.display()));
         }
@@ -123,13 +154,20 @@ impl Made {
 
     fn namespace(&mut self, of: &str) -> Result<NetNs, Failure> {
         let name = self.name(of);
-        let netns = KernelNetNamespaces.create(&name).map_err(|error| match &error {
-            NetNsError::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
-                Failure::new(Exit::NotPermitted, format!("making network namespaces needs root: {error}"))
+        let netns = KernelNetNamespaces
+            .create(&name)
+            .map_err(|error| match &error {
+                NetNsError::Io { source, .. }
+                    if source.kind() == io::ErrorKind::PermissionDenied =>
+                {
+                    Failure::new(
+                        Exit::NotPermitted,
+                        format!("making network namespaces needs root: {error}"),
+                    )
                     .hint("sudo palisade demo, or make demo")
-            }
-            _ => failure("making a place for the demo", &error),
-        })?;
+                }
+                _ => failure("making a place for the demo", &error),
+            })?;
         self.names.push(name);
         self.ids.push(netns.id());
         Ok(netns)
@@ -139,7 +177,8 @@ impl Made {
     fn directory(&mut self) -> Result<PathBuf, Failure> {
         let directory = std::env::temp_dir().join(&self.prefix);
         let make = |path: &Path| std::fs::DirBuilder::new().mode(0o700).create(path);
-        let told = |error: io::Error| Failure::found(format!("making {}: {error}", directory.display()));
+        let told =
+            |error: io::Error| Failure::found(format!("making {}: {error}", directory.display()));
         make(&directory).map_err(told)?;
         self.directory = Some(directory.clone());
         make(&directory.join("policy")).map_err(told)?;
@@ -177,11 +216,22 @@ fn failure(doing: &str, error: &dyn std::error::Error) -> Failure {
 }
 
 /// An ordinary veth, as a host has a link to its network.
-fn join_outside(host: &NetNs, outside: &NetNs, ipv6: bool) -> Result<(), Box<dyn std::error::Error>> {
+fn join_outside(
+    host: &NetNs,
+    outside: &NetNs,
+    ipv6: bool,
+) -> Result<(), Box<dyn std::error::Error>> {
     let mut on_host = KernelLinkOpener.open_links(host)?;
     let mut beyond = KernelLinkOpener.open_links(outside)?;
-    let end = VethEnd { name: UPLINK_NAME.to_owned(), ..VethEnd::default() };
-    let far = VethEnd { name: "eth0".to_owned(), netns: Some(outside.clone()), ..VethEnd::default() };
+    let end = VethEnd {
+        name: UPLINK_NAME.to_owned(),
+        ..VethEnd::default()
+    };
+    let far = VethEnd {
+        name: "eth0".to_owned(),
+        netns: Some(outside.clone()),
+        ..VethEnd::default()
+    };
     on_host.create_veth(&end, &far)?;
     if ipv6 {
         // Otherwise neighbour discovery waits a second or two until nobody else claims the
@@ -195,13 +245,23 @@ fn join_outside(host: &NetNs, outside: &NetNs, ipv6: bool) -> Result<(), Box<dyn
     beyond.change_link("eth0", &LinkChange::Up)?;
     for (gateway, length) in UPLINK {
         let (address, everything) = match gateway {
-            IpAddr::V4(_) => (IpAddr::from(OUTSIDE_V4), IpAddr::from(Ipv4Addr::UNSPECIFIED)),
+            IpAddr::V4(_) => (
+                IpAddr::from(OUTSIDE_V4),
+                IpAddr::from(Ipv4Addr::UNSPECIFIED),
+            ),
             IpAddr::V6(_) if !ipv6 => continue,
-            IpAddr::V6(_) => (IpAddr::from(OUTSIDE_V6), IpAddr::from(Ipv6Addr::UNSPECIFIED)),
+            IpAddr::V6(_) => (
+                IpAddr::from(OUTSIDE_V6),
+                IpAddr::from(Ipv6Addr::UNSPECIFIED),
+            ),
         };
         on_host.add_address(UPLINK_NAME, Prefix::new(gateway, length))?;
         beyond.add_address("eth0", Prefix::new(address, length))?;
-        beyond.replace_route(&Route::via_on_link(Prefix::new(everything, 0), gateway, "eth0"))?;
+        beyond.replace_route(&Route::via_on_link(
+            Prefix::new(everything, 0),
+            gateway,
+            "eth0",
+        ))?;
     }
     Ok(())
 }
@@ -209,15 +269,28 @@ fn join_outside(host: &NetNs, outside: &NetNs, ipv6: bool) -> Result<(), Box<dyn
 fn links_of(netns: &NetNs) -> Result<Vec<String>, Failure> {
     let listing = |error: palisade_sys::link::LinkError| failure("listing interfaces", &error);
     let mut links = KernelLinkOpener.open_links(netns).map_err(listing)?;
-    Ok(links.links().map_err(listing)?.into_iter().map(|link| link.name).collect())
+    Ok(links
+        .links()
+        .map_err(listing)?
+        .into_iter()
+        .map(|link| link.name)
+        .collect())
 }
 
 /// The nftables tables of the machine the demo was started on.
 fn tables() -> Result<Vec<String>, Failure> {
-    let here = NetNs::current().map_err(|error| failure("opening this network namespace", &error))?;
-    let query = Query::new("listing nf_tables tables", NFNL_SUBSYS_NFTABLES, NFT_MSG_GETTABLE, 0, |_| {})
-        .map_err(|error| failure("listing nf_tables tables", &error))?;
-    let mut socket = KernelNfnetlink::open(&here).map_err(|error| failure("opening nf_tables", &error))?;
+    let here =
+        NetNs::current().map_err(|error| failure("opening this network namespace", &error))?;
+    let query = Query::new(
+        "listing nf_tables tables",
+        NFNL_SUBSYS_NFTABLES,
+        NFT_MSG_GETTABLE,
+        0,
+        |_| {},
+    )
+    .map_err(|error| failure("listing nf_tables tables", &error))?;
+    let mut socket =
+        KernelNfnetlink::open(&here).map_err(|error| failure("opening nf_tables", &error))?;
     let found = match socket.dump(&query) {
         Ok(found) => found,
         // Who may not ask is told so where the first namespace is made.
@@ -238,7 +311,10 @@ fn users_of(ids: &[NetNsId]) -> Vec<String> {
     };
     let inside = |path: &Path| {
         let meta = std::fs::metadata(path.join("ns/net")).ok()?;
-        Some(ids.contains(&NetNsId { dev: meta.dev(), ino: meta.ino() }))
+        Some(ids.contains(&NetNsId {
+            dev: meta.dev(),
+            ino: meta.ino(),
+        }))
     };
     processes
         .flatten()
