@@ -165,6 +165,12 @@ pub enum Error {
     /// The kernel's notifications ended.
     #[error("listening for changes by others")]
     Watch(#[from] palisade_sys::nfnetlink::QueryError),
+    /// Which marks established flows carry could not be told.
+    #[error("looking at established flows")]
+    Flows(#[from] palisade_sys::conntrack::ConntrackError),
+    /// A parameter that cannot be.
+    #[error("{0}")]
+    Config(&'static str),
     /// A failure that a test asked for.
     #[error("failed on request: {0}")]
     Asked(String),

@@ -1,6 +1,6 @@
 //! Executes transactions, reads the kernel back, repairs.
 //!
-//! [`driver`] says what a dataplane is; [`netlink`] carries the words of
+//! [`driver`] says what a dataplane is; [`NftDataplane`] is the one over nf_tables, for which [`netlink`] carries the words of
 //! `palisade-nft` to the kernel and back; [`fake`] is a dataplane for tests of
 //! what stands above.
 //!
@@ -11,12 +11,15 @@
 //! Never: decides what a packet gets, or in which order things change; both
 //! come as values from `palisade-tables` and `palisade-nft`.
 
+mod counts;
 pub mod driver;
 pub mod fake;
 pub mod netlink;
+mod nft;
 
 pub use driver::{
     Counters, Dataplane, Error, Harvested, Outcome, StepOutcome, Tamper, TamperWatch,
 };
 pub use fake::FakeDataplane;
+pub use nft::{NftConfig, NftDataplane};
 pub use palisade_nft::Count;

@@ -14,6 +14,7 @@ pub mod ast;
 mod batch;
 mod config;
 mod content;
+mod credits;
 mod decode;
 mod fault;
 mod flat;

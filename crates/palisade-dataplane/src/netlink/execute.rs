@@ -15,7 +15,7 @@ use palisade_sys::Errno;
 use palisade_sys::grace::{GraceError, GracePeriod};
 use palisade_sys::netlink::KernelError;
 use palisade_sys::nfnetlink::{Batch, BatchError, Nfnetlink};
-use palisade_tables::{Phase, RuleId};
+use palisade_tables::Phase;
 use thiserror::Error;
 
 use super::batch::{self, EncodeError};
@@ -157,15 +157,23 @@ impl<N: Nfnetlink, G: GracePeriod> Executor<N, G> {
         Reader::new(&mut self.nfnetlink, &self.table).rules(chain)
     }
 
+    /// All chains with their rules and counts.
+    ///
+    /// # Errors
+    /// What could not be read.
+    pub fn chains(&mut self) -> Result<BTreeMap<Str, palisade_nft::Chain>, ReadError> {
+        Reader::new(&mut self.nfnetlink, &self.table).chains(&mut Vec::new())
+    }
+
     /// Executes the steps in order. `harvest` gets each count that a step
-    /// removed and the rules credited with it, once that step is done.
+    /// removed, once that step is done.
     ///
     /// # Errors
     /// The first step that failed.
     pub fn execute(
         &mut self,
         transaction: &Transaction,
-        harvest: &mut dyn FnMut(&[RuleId], Count),
+        harvest: &mut dyn FnMut(&Harvest, Count),
     ) -> Result<Vec<StepOutcome>, ExecuteError> {
         let mut outcomes = Vec::with_capacity(transaction.steps.len());
         for (step, of) in transaction.steps.iter().enumerate() {
@@ -176,7 +184,7 @@ impl<N: Nfnetlink, G: GracePeriod> Executor<N, G> {
                 .map_err(|error| ExecuteError::Harvest { step, phase, error })?;
             self.commit(step, phase, &of.ops)?;
             for (of, count) in of.harvest.iter().zip(counts) {
-                harvest(&of.rules, count);
+                harvest(of, count);
             }
             self.grace
                 .wait()

@@ -175,7 +175,11 @@ impl<'a, N: Nfnetlink> Reader<'a, N> {
         self.wire(what, names)
     }
 
-    fn chains(&mut self, foreign: &mut Vec<Str>) -> Result<BTreeMap<Str, Chain>, ReadError> {
+    /// All chains with their rules; rules without a chain are told as foreign.
+    pub(super) fn chains(
+        &mut self,
+        foreign: &mut Vec<Str>,
+    ) -> Result<BTreeMap<Str, Chain>, ReadError> {
         let mut chains = BTreeMap::new();
         for object in self.list("chains", NFT_MSG_GETCHAIN)? {
             let (name, chain) = self.wire("chains", object::read_chain(&object.attrs()))?;

@@ -8,5 +8,6 @@
 )]
 
 mod content;
+mod driver;
 mod steps;
 mod support;

@@ -323,7 +323,7 @@ fn counts_are_handed_over_before_they_go() {
         expected.push((vec![RuleId(9999)], Count::default()));
         expected.push((vec![RuleId(1), RuleId(2)], count(8)));
         let mut seen = Vec::new();
-        let mut take = |rules: &[RuleId], count| seen.push((rules.to_vec(), count));
+        let mut take = |harvest: &Harvest, count| seen.push((harvest.rules.clone(), count));
         // A refused step hands nothing over.
         let refused = transaction(vec![delete("s", &exact(9999))]);
         assert!(kernel.0.execute(&refused, &mut take).is_err());

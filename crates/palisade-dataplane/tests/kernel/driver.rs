@@ -1,0 +1,343 @@
+//! The nftables dataplane with real packets between two namespaces.
+
+use std::collections::BTreeMap;
+use std::net::UdpSocket;
+use std::sync::Arc;
+use std::time::Duration;
+
+use palisade_dataplane::{Count, Dataplane, NftConfig, NftDataplane, Tamper};
+use palisade_model::{Direction, Prefix, Protocol};
+use palisade_sys::link::{KernelLinks, Prefix as Net};
+use palisade_sys::link::{LinkChange, Links, MacAddr, Neighbour, Route, VethEnd};
+use palisade_sys::netns::run_in;
+use palisade_sys::sysctl::{KernelSysctl, Sysctl};
+use palisade_tables::{
+    Cell, Change, ClassId, Credit, Delta, IdentityId, Phase, Point, PolicySet, PortMap, Program,
+    RuleId, SetId, Step, Tables, Verdict,
+};
+
+use crate::support::{TestNetNs, is_root};
+
+const A: [u8; 4] = [10, 20, 0, 1];
+const B: [u8; 4] = [10, 20, 0, 2];
+const GATEWAY: [u8; 4] = [169, 254, 1, 1];
+const BRIEF: Duration = Duration::from_millis(60);
+
+/// A host that routes between two pods.
+struct Place {
+    host: TestNetNs,
+    a: TestNetNs,
+    b: TestNetNs,
+}
+
+impl Place {
+    fn new() -> Self {
+        let place = Place {
+            host: TestNetNs::new("host"),
+            a: TestNetNs::new("a"),
+            b: TestNetNs::new("b"),
+        };
+        let mut host = KernelLinks::open(&place.host.netns).unwrap();
+        let mut sysctl = KernelSysctl::new(&place.host.netns);
+        sysctl.set("net/ipv4/ip_forward", "1").unwrap();
+        for (pod, link, address) in [(&place.a, "pal-a", A), (&place.b, "pal-b", B)] {
+            let mac = MacAddr([0xee; 6]);
+            let end = VethEnd {
+                name: link.into(),
+                mac: Some(mac),
+                ..VethEnd::default()
+            };
+            let peer = VethEnd {
+                name: "eth0".into(),
+                netns: Some(pod.netns.clone()),
+                ..VethEnd::default()
+            };
+            host.create_veth(&end, &peer).unwrap();
+            host.change_link(link, &LinkChange::Up).unwrap();
+            host.add_route(&Route::device(Net::host(address.into()), link))
+                .unwrap();
+            let mut inside = KernelLinks::open(&pod.netns).unwrap();
+            inside
+                .add_address("eth0", Net::host(address.into()))
+                .unwrap();
+            inside.change_link("eth0", &LinkChange::Up).unwrap();
+            inside
+                .set_neighbour(&Neighbour::permanent("eth0", GATEWAY.into(), mac))
+                .unwrap();
+            let any = Net::new([0, 0, 0, 0].into(), 0);
+            inside
+                .add_route(&Route::via_on_link(any, GATEWAY.into(), "eth0"))
+                .unwrap();
+        }
+        place
+    }
+
+    fn driver(&self) -> NftDataplane {
+        let config = NftConfig {
+            table: "t".into(),
+            interface_prefix: "pal".into(),
+            mark_mask: 0xffff_ff00,
+            judge_host_traffic: false,
+        };
+        NftDataplane::new_in(config, &self.host.netns).unwrap()
+    }
+
+    fn sockets(&self, port: u16) -> (UdpSocket, UdpSocket) {
+        let socket = |space: &TestNetNs, address: [u8; 4], port| {
+            let socket = run_in(&space.netns, || {
+                UdpSocket::bind((std::net::IpAddr::from(address), port))
+            })
+            .unwrap()
+            .unwrap();
+            socket.set_read_timeout(Some(BRIEF)).unwrap();
+            socket
+        };
+        (socket(&self.a, A, 0), socket(&self.b, B, port))
+    }
+}
+
+fn passes(from: &UdpSocket, to: &UdpSocket) -> bool {
+    let mut buffer = [0; 8];
+    from.send_to(b"x", to.local_addr().unwrap()).unwrap();
+    to.recv(&mut buffer).is_ok()
+}
+
+fn answers(from: &UdpSocket, to: &UdpSocket) -> bool {
+    let mut buffer = [0; 8];
+    from.send_to(b"x", to.local_addr().unwrap()).unwrap();
+    let Ok((_, peer)) = to.recv_from(&mut buffer) else {
+        return false;
+    };
+    to.send_to(b"y", peer).unwrap();
+    from.recv(&mut buffer).is_ok()
+}
+
+fn cell(verdict: Verdict, rule: u32) -> Cell {
+    Cell {
+        verdict,
+        hits: vec![RuleId(rule)],
+    }
+}
+
+/// Allows these UDP ports by rule `allow`, denies the rest by rule `deny`.
+fn ports(ports: &[u16], allow: u32, deny: u32) -> Program {
+    let denied = cell(Verdict::Deny, deny);
+    let mut segments = Vec::new();
+    for &port in ports {
+        segments.push((port - 1, PortMap::constant(denied.clone())));
+        segments.push((port, PortMap::constant(cell(Verdict::Allow, allow))));
+    }
+    segments.push((u16::MAX, PortMap::constant(denied.clone())));
+    let map = PortMap::from_ends(segments).unwrap();
+    Program::new([(Protocol(17), map)].into(), denied)
+}
+
+fn credit(rule: u32) -> Arc<Credit> {
+    Arc::new(Credit::MissingProfile {
+        profile: format!("rule {rule}").as_str().into(),
+        direction: Direction::Ingress,
+    })
+}
+
+/// Egress all allowed by rule 1; ingress of b: UDP 5001 by rule 2, else denied by rule 3; ingress
+/// of a: all denied by rule 4.
+fn tables() -> Tables {
+    let mut tables = Tables::default();
+    let constant = |verdict, rule| Arc::new(Program::constant(cell(verdict, rule)));
+    tables.programs = [
+        (ClassId(1), constant(Verdict::Allow, 1)),
+        (ClassId(2), Arc::new(ports(&[5001], 2, 3))),
+        (ClassId(3), constant(Verdict::Deny, 4)),
+    ]
+    .into();
+    tables.rules = (1..=4).map(|rule| (RuleId(rule), credit(rule))).collect();
+    for (interface, address, number, ingress) in [("pal-a", A, 1, 3), ("pal-b", B, 2, 2)] {
+        tables.interfaces.insert(interface.into());
+        tables
+            .addresses
+            .insert(Prefix::host(address.into()), IdentityId(number));
+        for (direction, set, class) in [
+            (Direction::Egress, SetId(10), ClassId(1)),
+            (Direction::Ingress, SetId(number), ClassId(ingress)),
+        ] {
+            let point = Point {
+                interface: interface.into(),
+                address: address.into(),
+                direction,
+            };
+            tables.points.insert(point, set);
+            tables.sets.insert(set, PolicySet { default: class });
+        }
+    }
+    tables
+}
+
+/// What gives `b` another ingress program, as class `class`.
+fn replacing(class: u32, program: Program, revoke: bool) -> Delta {
+    let mut steps = vec![
+        (
+            Phase::Split,
+            vec![Change::Program(ClassId(class), Some(Arc::new(program)))],
+        ),
+        (
+            if revoke {
+                Phase::Tighten
+            } else {
+                Phase::Loosen
+            },
+            vec![Change::Set(
+                SetId(2),
+                Some(PolicySet {
+                    default: ClassId(class),
+                }),
+            )],
+        ),
+    ];
+    if revoke {
+        steps.push((Phase::Revoke, Vec::new()));
+    }
+    steps.push((
+        Phase::Delete,
+        vec![Change::Program(ClassId(class - 1), None)],
+    ));
+    Delta {
+        revision: class.into(),
+        steps: steps
+            .into_iter()
+            .map(|(phase, changes)| Step { phase, changes })
+            .collect(),
+    }
+}
+
+fn by_rule(driver: &mut NftDataplane) -> BTreeMap<u32, u64> {
+    let counters = driver.counters().unwrap();
+    let number = |wanted: &Arc<Credit>| (1..=4).find(|rule| credit(*rule) == *wanted).unwrap();
+    counters
+        .by_rule
+        .iter()
+        .map(|(credit, count)| (number(credit), count.packets))
+        .collect()
+}
+
+#[test]
+fn policy_is_enforced_changed_counted_and_repaired() {
+    if !is_root("policy_is_enforced_changed_counted_and_repaired") {
+        return;
+    }
+    let place = Place::new();
+    let (a, b) = place.sockets(5001);
+    let (_, b2) = place.sockets(5002);
+    assert!(answers(&a, &b), "the place routes");
+
+    let mut driver = place.driver();
+    let mut tables = tables();
+    let started = driver.start(&tables).unwrap();
+    assert!(started.writes > 0 && started.generation != 0);
+    assert_eq!(driver.verify(&tables).unwrap().writes, 0);
+    // The flow is older than the table, and is judged all the same.
+    for _ in 0..3 {
+        assert!(answers(&a, &b));
+        assert!(!passes(&a, &b2));
+    }
+    let counts = by_rule(&mut driver);
+    assert_eq!((counts[&2], counts[&3]), (1, 3), "{counts:?}");
+
+    // A new agent on the same input writes nothing, and goes on counting.
+    drop(driver);
+    let mut driver = place.driver();
+    let again = driver.start(&tables).unwrap();
+    assert_eq!((again.writes, again.generation), (0, started.generation));
+    assert_eq!(by_rule(&mut driver), counts);
+
+    // Loosened: the other port opens, and the counts stay though their elements went.
+    let delta = replacing(4, ports(&[5001, 5002], 2, 3), false);
+    // Class 3 is a's: keep it, and let class 2 go instead.
+    let delta = Delta {
+        steps: delta
+            .steps
+            .into_iter()
+            .map(|mut step| {
+                for change in &mut step.changes {
+                    if *change == Change::Program(ClassId(3), None) {
+                        *change = Change::Program(ClassId(2), None);
+                    }
+                }
+                step
+            })
+            .collect(),
+        ..delta
+    };
+    delta.apply_to(&mut tables);
+    let outcome = driver.apply(&delta, &tables).unwrap();
+    assert_eq!(outcome.generation, started.generation);
+    assert_eq!(driver.verify(&tables).unwrap().writes, 0);
+    assert_eq!(by_rule(&mut driver)[&3], 3);
+    assert!(answers(&a, &b2));
+    assert!(answers(&a, &b));
+
+    // Tightened: established flows stop too.
+    let delta = replacing(5, ports(&[5002], 2, 3), true);
+    delta.apply_to(&mut tables);
+    let outcome = driver.apply(&delta, &tables).unwrap();
+    assert_ne!(outcome.generation, started.generation);
+    assert!(!passes(&a, &b));
+    assert!(answers(&a, &b2));
+    assert_eq!(driver.verify(&tables).unwrap().writes, 0);
+
+    // Tampering is told, and repaired; what was counted stays counted.
+    let before = by_rule(&mut driver);
+    let mut watch = driver.tamper_watch().unwrap();
+    assert_eq!(watch.wait(Duration::from_millis(1)).unwrap(), None);
+    for harm in [
+        "flush map inet t p_pt4_i",
+        "flush chain inet t p_generation",
+        "delete table inet t",
+    ] {
+        place.host.nft(harm);
+        let told = watch.wait(Duration::from_secs(5)).unwrap();
+        assert!(matches!(told, Some(Tamper::Changed { .. })), "{harm}");
+        let repaired = driver.verify(&tables).unwrap();
+        assert!(repaired.writes > 0, "{harm}");
+        assert_eq!(driver.verify(&tables).unwrap().writes, 0, "{harm}");
+        assert!(!passes(&a, &b), "{harm}");
+        assert!(answers(&a, &b2), "{harm}");
+        while watch.wait(Duration::from_millis(1)).unwrap().is_some() {}
+        let counts = by_rule(&mut driver);
+        for (rule, packets) in &before {
+            assert!(counts[rule] >= *packets, "{harm}: {before:?} {counts:?}");
+        }
+    }
+    // Others' tables are not ours to tell about.
+    place.host.nft("add table inet other");
+    assert_eq!(watch.wait(Duration::from_millis(20)).unwrap(), None);
+
+    driver.remove().unwrap();
+    assert_eq!(driver.read_back().unwrap(), None);
+    driver.remove().unwrap();
+    assert!(answers(&a, &b), "nothing of ours is left");
+    assert!(place.host.nft("list tables").contains("other"));
+}
+
+#[test]
+fn drops_without_a_rule_are_told_by_reason() {
+    if !is_root("drops_without_a_rule_are_told_by_reason") {
+        return;
+    }
+    let place = Place::new();
+    let mut driver = place.driver();
+    driver.start(&tables()).unwrap();
+    let mut inside = KernelLinks::open(&place.a.netns).unwrap();
+    inside
+        .add_address("eth0", Net::host([10, 20, 0, 9].into()))
+        .unwrap();
+    let (_, b) = place.sockets(5001);
+    let spoofer = run_in(&place.a.netns, || UdpSocket::bind("10.20.0.9:0").unwrap()).unwrap();
+    assert!(!passes(&spoofer, &b));
+    let reasons = driver.counters().unwrap().reasons;
+    let spoofed = Count {
+        packets: 1,
+        bytes: 29,
+    };
+    assert_eq!(reasons["spoofed"], spoofed);
+    assert_eq!(reasons.len(), 4, "{reasons:?}");
+}
