@@ -104,13 +104,14 @@ impl Sides<'_, '_> {
             let parts = unit.map(|u| self.views[side].with_outside(family, u, way));
             parts.unwrap_or_default()
         });
-        let (before, after) = (covering(before, shared), covering(after, shared));
+        let before = joined(family, covering(before, shared));
+        let after = joined(family, covering(after, shared));
         let mut opened = Vec::new();
         let mut closed = Vec::new();
-        for (old_region, old) in &before {
-            for (new_region, new) in &after {
+        for (old, old_region) in &before {
+            for (new, new_region) in after.iter().filter(|(new, _)| *new != old) {
                 let region = old_region.and(new_region).and(shared);
-                if old == new || region.is_empty() {
+                if region.is_empty() {
                     continue;
                 }
                 opened.push((region.clone(), without(new, Some(old))));

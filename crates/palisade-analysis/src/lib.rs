@@ -12,6 +12,7 @@ pub mod explain;
 mod plane;
 mod region;
 mod space;
+mod summary;
 mod traffic;
 mod view;
 mod workload;
@@ -21,6 +22,7 @@ pub use diff::{Diff, diff};
 pub use explain::{ExplainError, Explanation, Query, explain};
 pub use plane::{Plane, Span, Spans};
 pub use region::Region;
+pub use summary::{Row, summary};
 pub use traffic::{ProtocolEntry, ProtocolName, TrafficSet};
 pub use workload::Workload;
 

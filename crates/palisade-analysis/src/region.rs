@@ -140,7 +140,7 @@ impl Region {
             };
             let below = *first == 0 || self.contains(address(self.family, first - 1));
             let above = *last == end || self.contains(address(self.family, last + 1));
-            below && above
+            below && above && !self.is_empty()
         };
         let enclosed = free.ranges.iter().filter(touches).copied().collect();
         self.or(&Region::of_ranges(self.family, enclosed))

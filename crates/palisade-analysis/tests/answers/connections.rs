@@ -1,7 +1,7 @@
 //! What `connections` lists, and under which names.
 
 use crate::build::*;
-use palisade_analysis::connections;
+use palisade_analysis::{connections, summary};
 use palisade_model::Action::{Allow, Deny};
 use palisade_model::*;
 use serde_json::{Value, json};
@@ -333,4 +333,32 @@ fn host_endpoints_are_outside_and_judge() {
         Object::Policy(egress),
     ];
     lists(&state(objects), &["n/b (Pod) > outside 192.0.2.6/32: all"]);
+}
+
+/// For people, what is outside is one row, and what workloads hold in its middle is no hole.
+#[test]
+fn summaries_are_short() {
+    let state = two(vec![policy(
+        "n/p",
+        "app=b",
+        vec![from(Allow, Peer::net(net("10.0.0.0/24"), vec![]))],
+    )]);
+    let list = connections(&state);
+    let rows = summary(&list, &[&state]);
+    let rows: Vec<String> = rows
+        .iter()
+        .map(|r| format!("{} > {}: {}", r.from, r.to, r.connections))
+        .collect();
+    assert_eq!(
+        rows,
+        [
+            "n/a (Pod) > n/b (Pod): all",
+            "n/b (Pod) > n/a (Pod): all",
+            "n/a (Pod) > outside: all",
+            "n/b (Pod) > outside: all",
+            "outside > n/a (Pod): all",
+            "outside 10.0.0.0/24 > n/b (Pod): all",
+        ]
+    );
+    assert!(list.len() > 100);
 }
