@@ -59,7 +59,8 @@ pub(crate) fn everything() -> Ruleset {
     ruleset.comment = Some("schema 1".into());
     let mark_value = Some(Data::Value(Field::Mark));
     let goto = |chain: &str| Some(Datum::Verdict(Verdict::Goto(chain.into())));
-    let sets: Vec<(&str, SetDecl, Vec<(Key, Element)>)> = vec![
+    type Row = (&'static str, SetDecl, Vec<(Key, Element)>);
+    let sets: Vec<Row> = vec![
         (
             "s_ifname",
             SetDecl {

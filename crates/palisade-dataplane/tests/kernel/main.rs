@@ -9,5 +9,6 @@
 
 mod content;
 mod driver;
+mod random;
 mod steps;
 mod support;

@@ -1,0 +1,58 @@
+//! Random decision tables through the kernel: adopted from any other, and from themselves.
+
+use palisade_dataplane::{Dataplane, NftConfig, NftDataplane};
+use palisade_nft::Config;
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+
+use crate::support::{TestNetNs, is_root};
+
+#[path = "../../../palisade-nft/tests/support/mod.rs"]
+mod generated;
+
+#[test]
+fn the_kernel_takes_every_way_from_tables_to_tables() {
+    if !is_root("the_kernel_takes_every_way_from_tables_to_tables") {
+        return;
+    }
+    let test = TestNetNs::new("random");
+    let config = Config {
+        table: "t".into(),
+        ..Config::default()
+    };
+    let driver = || {
+        let config = NftConfig {
+            table: config.table.to_string(),
+            interface_prefix: config.interface_prefix.to_string(),
+            mark_mask: config.ct_mark_mask,
+            judge_host_traffic: config.judge_host_traffic,
+        };
+        NftDataplane::new_in(config, &test.netns).unwrap()
+    };
+    let mut old = driver();
+    let (mut steps, mut writes) = (0, 0);
+    for seed in 0..60 {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let tables = generated::tables(&mut rng, &config);
+        // Every third time by an agent that knows nothing.
+        if seed % 3 == 0 {
+            old = driver();
+        }
+        let outcome = old
+            .start(&tables)
+            .unwrap_or_else(|error| panic!("seed {seed}: {error:?}"));
+        steps += outcome.steps.len();
+        writes += outcome.writes;
+        assert_eq!(old.verify(&tables).unwrap().writes, 0, "seed {seed}");
+
+        let again = generated::renumbered(&mut rng, &tables);
+        let mut new = driver();
+        let outcome = new.start(&again).unwrap();
+        assert_eq!(outcome.steps, [], "seed {seed}");
+        assert_eq!(new.verify(&again).unwrap().writes, 0, "seed {seed}");
+    }
+    assert!(
+        steps > 100 && writes > 2_000,
+        "{steps} steps, {writes} writes"
+    );
+}
