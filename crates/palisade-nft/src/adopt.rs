@@ -505,8 +505,10 @@ impl<'a> Diff<'a> {
         let (mut tighten, mut loosen) = (Vec::new(), Vec::new());
         let there = self.observed.tables.interfaces.clone();
         // One that does not begin with our prefix was open: to make it ours tightens, points included.
-        let was_open =
-            |name: &str| !there.contains(name) && !name.starts_with(&*self.config.interface_prefix);
+        let prefix = self.config.interface_prefix.clone();
+        let was_open = |name: &str| !there.contains(name) && !name.starts_with(&*prefix);
+        // And the reverse: its points go only after it is open.
+        let opens = |name: &str| !target.interfaces.contains(name) && !name.starts_with(&*prefix);
         for name in target.interfaces.difference(&there) {
             let change = Change::Interface(name.clone(), true);
             match was_open(name) {
@@ -538,7 +540,8 @@ impl<'a> Diff<'a> {
                 None => loosen.push(change),
             }
         }
-        for point in old.keys().filter(|point| !wanted.contains_key(point)) {
+        let gone = |point: &&Point| !wanted.contains_key(*point) && !opens(&point.interface);
+        for point in old.keys().filter(gone) {
             tighten.push(Change::Point(point.clone(), None));
         }
         for name in there.difference(&target.interfaces) {
@@ -579,6 +582,11 @@ impl<'a> Diff<'a> {
     /// What is in the tables and not wanted, in an order in which it can go.
     fn deletions(&self, state: &Tables, target: &Tables) -> Vec<Change> {
         let mut out = Vec::new();
+        for point in state.points.keys() {
+            if !target.points.contains_key(point) {
+                out.push(Change::Point(point.clone(), None));
+            }
+        }
         for (set, id) in state.classes.keys() {
             if !target.classes.contains_key(&(*set, *id)) {
                 out.push(Change::Class(*set, *id, None));

@@ -107,11 +107,11 @@ impl Line {
         self.meta(key, 0).within(crate::names::IF_OURS, 0)
     }
 
-    /// Goes on only if the interface's name begins so.
-    pub(crate) fn prefix(self, key: MetaKey, prefix: &str) -> Self {
+    /// Goes on only if the interface's name begins so, or does not.
+    pub(crate) fn prefix(self, key: MetaKey, op: CmpOp, prefix: &str) -> Self {
         let name = ifname(prefix);
         let len = prefix.len().min(15);
-        self.meta(key, 0).cmp(0, CmpOp::Eq, &name[..len])
+        self.meta(key, 0).cmp(0, op, &name[..len])
     }
 
     pub(crate) fn verdict(self, verdict: Verdict) -> Rule {

@@ -185,10 +185,21 @@ fn base(hook: Hook, priority: i32) -> Option<Base> {
     })
 }
 
+/// Rules for packets of our interfaces. A name with our prefix is enough: such an interface is closed
+/// until it has points. So no verdict hangs on two lookups of the same name, between which the
+/// interface may become ours, or cease to be.
+fn ours(config: &Config, key: MetaKey, rule: impl Fn(Line) -> Rule) -> Vec<Rule> {
+    let prefixed = Line::new().prefix(key, CmpOp::Eq, &config.interface_prefix);
+    let other = Line::new().prefix(key, CmpOp::Neq, &config.interface_prefix);
+    if Fault::UnknownInterfaceOpen.is_on() {
+        return vec![rule(Line::new().ours(key))];
+    }
+    vec![rule(prefixed), rule(other.ours(key))]
+}
+
 /// The chains that the kernel calls.
 fn base_chains(config: &Config) -> Vec<(Str, Chain)> {
     use MetaKey::{IifName, OifName};
-    let prefix = &*config.interface_prefix;
     let fast = || {
         Line::new()
             .state(ct_state::ESTABLISHED | ct_state::NEW)
@@ -196,11 +207,6 @@ fn base_chains(config: &Config) -> Vec<(Str, Chain)> {
             .bitwise(0, &config.ct_mark_mask.to_ne_bytes(), &[0; 4])
             .within(LIVE, 0)
             .verdict(Verdict::Accept)
-    };
-    let unknown = |key| {
-        let line = Line::new().prefix(key, prefix);
-        let line = line.meta(key, 0).without(names::IF_OURS, 0);
-        drop_counted(line, "unknown interface")
     };
     let nd = |key, types| {
         Line::new()
@@ -212,30 +218,19 @@ fn base_chains(config: &Config) -> Vec<(Str, Chain)> {
             .ours(key)
             .verdict(Verdict::Accept)
     };
-    let ours = |key| Line::new().ours(key);
     let host = config.judge_host_traffic != Fault::HostTrafficJudged.is_on();
-    let open = Fault::UnknownInterfaceOpen.is_on();
-    let closed = |mut rules: Vec<Rule>, keys: &[MetaKey]| {
-        if !open {
-            for key in keys {
-                rules.push(unknown(*key));
-            }
-        }
-        rules
-    };
-
-    let mut raw = closed(Vec::new(), &[IifName]);
+    let go = |key, chain: &str| ours(config, key, |line| line.goto(chain));
+    let mut raw = Vec::new();
     if !Fault::SpoofCheckSkipped.is_on() {
-        raw.push(ours(IifName).goto("p_source"));
+        raw.extend(go(IifName, "p_source"));
     }
-    let mut forward = closed(vec![fast()], &[IifName, OifName]);
-    forward.push(ours(IifName).goto("p_flow"));
-    forward.push(ours(OifName).goto("p_flow"));
-    let mut input = closed(vec![fast(), nd(IifName, ND_IN)], &[IifName]);
-    input.push(ours(IifName).goto("p_input_ours"));
-    let judged: &[MetaKey] = if host { &[OifName] } else { &[] };
-    let mut output = closed(vec![fast(), nd(OifName, ND_OUT)], judged);
-    output.push(ours(OifName).goto("p_output_ours"));
+    let mut forward = vec![fast()];
+    forward.extend(go(IifName, "p_flow"));
+    forward.extend(go(OifName, "p_flow"));
+    let mut input = vec![fast(), nd(IifName, ND_IN)];
+    input.extend(go(IifName, "p_input_ours"));
+    let mut output = vec![fast(), nd(OifName, ND_OUT)];
+    output.extend(go(OifName, "p_output_ours"));
 
     let reply = |state| Line::new().state(state).reply();
     let (input_ours, output_ours) = if host {
@@ -301,6 +296,12 @@ fn source_rules() -> Vec<Rule> {
         own(Family::V6),
         on_link(link_local.0, link_local.1),
         on_link([0xff; 16], [0; 16]),
+        drop_counted(
+            Line::new()
+                .meta(MetaKey::IifName, 0)
+                .without(names::IF_OURS, 0),
+            "unknown interface",
+        ),
         drop_counted(Line::new(), "spoofed source"),
     ]
 }
@@ -368,15 +369,17 @@ fn flow_chains(config: &Config, generation: u32) -> Vec<(Str, Chain)> {
             ('x', Orientation::Original),
         ] {
             let side = |direction| {
-                Line::new()
-                    .ours(own_interface(direction, orientation))
-                    .jump(&judge_name(direction, orientation, family))
+                let judge = judge_name(direction, orientation, family);
+                let interface = own_interface(direction, orientation);
+                ours(config, interface, |line| line.jump(&judge))
             };
             let end = match letter {
                 'x' => Line::new().verdict(Verdict::Accept),
                 _ => Line::new().goto("p_mark"),
             };
-            let rules = vec![side(Direction::Egress), side(Direction::Ingress), end];
+            let mut rules = side(Direction::Egress);
+            rules.extend(side(Direction::Ingress));
+            rules.push(end);
             chains.push(chain(&format!("p_{letter}{digit}"), None, rules));
         }
     }
@@ -404,6 +407,9 @@ fn judge_name(direction: Direction, orientation: Orientation, family: Family) ->
 
 /// Whether the judged endpoint is the packet's source.
 fn owns_source(direction: Direction, orientation: Orientation) -> bool {
+    if Fault::ReplyEndsSwapped.is_on() {
+        return direction == Direction::Egress;
+    }
     (direction == Direction::Egress) == (orientation == Orientation::Original)
 }
 
@@ -440,20 +446,31 @@ fn judge_chains(
 ) -> Vec<(Str, Chain)> {
     let head = judge_name(direction, orientation, family);
     let protocol = || Line::new().meta(MetaKey::L4Proto, 0);
+    let known = format!("{head}_k");
     let (ports, icmp, other) = (
         format!("{head}_p"),
         format!("{head}_t"),
         format!("{head}_x"),
     );
-    let mut chains = vec![chain(
-        &head,
-        None,
-        vec![
-            protocol().within(L4_PORTS, 0).goto(&ports),
-            protocol().within(L4_ICMP, 0).goto(&icmp),
-            Line::new().goto(&other),
-        ],
-    )];
+    // That there is a point is told once, first: after that the rule for known addresses breaks only
+    // where the address is not known, so the next is not tried because a point came in between.
+    let has_point = point_of(Line::new(), direction, orientation, family).goto(&known);
+    let mut chains = vec![
+        chain(
+            &head,
+            None,
+            vec![has_point, drop_counted(Line::new(), "no point")],
+        ),
+        chain(
+            &known,
+            None,
+            vec![
+                protocol().within(L4_PORTS, 0).goto(&ports),
+                protocol().within(L4_ICMP, 0).goto(&icmp),
+                Line::new().goto(&other),
+            ],
+        ),
+    ];
     for (name, header) in [
         (ports, Header::Ports),
         (icmp, Header::Icmp),
@@ -473,6 +490,14 @@ fn judge_chains(
     chains
 }
 
+/// Loads the policy set of the judged endpoint's point into register 8; goes on only if there is one.
+fn point_of(line: Line, direction: Direction, orientation: Orientation, family: Family) -> Line {
+    let (own, len) = address_at(family, !owns_source(direction, orientation));
+    line.meta(own_interface(direction, orientation), 0)
+        .payload(PayloadBase::Network, own, len, 4)
+        .map(names::points(family, direction), 0, 8)
+}
+
 /// One judgement in one rule. Registers: identity in 9, set in 8, then class in 2, protocol in 3,
 /// ports or ICMP in 4 and 5; and at the end the four codes in 0 to 3, of which just one is not 0.
 fn judgement(
@@ -482,16 +507,11 @@ fn judgement(
     header: Header,
     identities: &str,
 ) -> Rule {
-    let own_source = owns_source(direction, orientation)
-        == !(Fault::ReplyEndsSwapped.is_on() && orientation == Orientation::Reply);
-    let (own, len) = address_at(family, !own_source);
-    let (peer, _) = address_at(family, own_source);
+    let (peer, len) = address_at(family, owns_source(direction, orientation));
     let line = Line::new()
         .payload(PayloadBase::Network, peer, len, 0)
-        .map(identities, 0, 9)
-        .meta(own_interface(direction, orientation), 0)
-        .payload(PayloadBase::Network, own, len, 4)
-        .map(names::points(family, direction), 0, 8)
+        .map(identities, 0, 9);
+    let line = point_of(line, direction, orientation, family)
         .map(CLASS, 8, 9)
         .map(PAIR, 8, 2)
         .meta(MetaKey::L4Proto, 3);

@@ -363,8 +363,21 @@ pub(crate) fn expected(
         return kept(true);
     }
     let from_host = frame.iif.is_none();
-    if unknown(&frame.oif) && (!from_host || config.judge_host_traffic) {
-        return kept(false);
+    let icmp = frame.protocol.is_icmp();
+    let invalid = frame.ct.state == ct_state::INVALID;
+    let related = frame.ct.state == ct_state::RELATED;
+    if icmp && related && live {
+        return kept(true);
+    }
+    let answers = frame.ct.reply && frame.ct.state == ct_state::ESTABLISHED;
+    if unknown(&frame.oif) {
+        let from_host = from_host && !config.judge_host_traffic && !answers;
+        if from_host && tracked {
+            let new = (mark & !config.ct_mark_mask) | config.mark(generation);
+            let never = frame.protocol == Protocol::SCTP && !config.sctp_tracked;
+            return (true, if never { mark } else { new });
+        }
+        return kept(from_host);
     }
     if !ours(&frame.iif) && !ours(&frame.oif) {
         return kept(true);
@@ -381,9 +394,6 @@ pub(crate) fn expected(
             },
         )
     };
-    let icmp = frame.protocol.is_icmp();
-    let invalid = frame.ct.state == ct_state::INVALID;
-    let related = frame.ct.state == ct_state::RELATED;
     if !config.judge_host_traffic {
         // The host's own errors and untracked packets, and errors about its own flows.
         if from_host && !tracked || (frame.oif.is_none() && related && frame.ct.reply) {
@@ -392,9 +402,6 @@ pub(crate) fn expected(
     }
     if invalid && !icmp {
         return kept(false);
-    }
-    if icmp && related && live {
-        return kept(true);
     }
     let passes = tables.judge(&first_packet(frame)) == Verdict::Allow;
     if icmp && (related || invalid) {
