@@ -10,26 +10,29 @@
 
 extern crate alloc;
 
-mod desired;
+mod activity;
+mod bodies;
+mod classes;
 #[cfg(feature = "faults")]
 pub mod faults;
 #[cfg(not(feature = "faults"))]
 mod faults;
-mod numbers;
+mod graph;
+mod identities;
+mod labels;
+mod points;
 mod program;
+mod selectors;
 mod sequencer;
+mod sets;
 mod status;
 mod traffic;
 
 pub use status::{AppliedPolicy, Conflict, Counts, IdentityView, MissingReferences};
 
-use alloc::collections::{BTreeMap, BTreeSet};
-use core::net::IpAddr;
-use desired::Registry;
-use faults::{Fault, on};
-use palisade_model::{EndpointId, Object, ObjectKey, State, Str, Update};
-use palisade_tables::{Delta, IdentityId, SetId, Tables};
-use sequencer::Differences;
+use graph::Graph;
+use palisade_model::{State, Update};
+use palisade_tables::{Delta, IdentityId, Tables};
 
 /// What is configured rather than written as policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,26 +44,20 @@ pub struct Options {
 /// The graph: every object that sources have said, and the tables they ask for.
 #[derive(Debug)]
 pub struct Engine {
-    options: Options,
-    state: State,
-    registry: Registry,
-    tables: Tables,
-    owners: BTreeMap<IpAddr, (EndpointId, Option<Str>)>,
+    graph: Graph,
+    /// What the deltas so far have written.
+    written: Tables,
     revision: u64,
 }
 
 impl Engine {
     /// An engine without objects, at revision 0.
     pub fn new(options: Options) -> Self {
+        let mut graph = Graph::default();
+        graph.wanted.judge_host_traffic = options.judge_host_traffic;
         Engine {
-            options,
-            state: State::default(),
-            registry: Registry::default(),
-            tables: Tables {
-                judge_host_traffic: options.judge_host_traffic,
-                ..Tables::default()
-            },
-            owners: BTreeMap::new(),
+            written: graph.wanted.clone(),
+            graph,
             revision: 0,
         }
     }
@@ -69,39 +66,38 @@ impl Engine {
     /// were to [`Engine::tables`] as they are now.
     pub fn apply(&mut self, updates: impl IntoIterator<Item = Update>) -> Delta {
         for update in updates {
-            self.take(update);
+            self.graph.take(update);
         }
         self.revision += 1;
-        let registry = &mut self.registry;
-        let wanted = desired::tables(&self.state, self.options.judge_host_traffic, registry);
-        let differences = Differences::between(&self.tables, &wanted);
-        let owners = self.settle_owners();
-        let Registry {
+        let mut flushed = self.graph.flush();
+        let Graph {
+            wanted,
             identities,
             sets,
             programs,
             ..
-        } = &mut self.registry;
+        } = &mut self.graph;
+        flushed.differences.settle(&self.written, wanted);
         let steps = sequencer::steps(
-            &self.tables,
-            &wanted,
-            &differences,
+            &self.written,
+            wanted,
+            &flushed.differences,
             &mut || IdentityId(identities.fresh()),
-            &mut || SetId(sets.fresh()),
+            &mut || sets.fresh(),
             programs,
-            owners,
+            flushed.handed,
         );
-        self.tables = wanted;
-        self.sweep();
-        Delta {
+        let delta = Delta {
             revision: self.revision,
             steps,
-        }
+        };
+        delta.apply_to(&mut self.written);
+        delta
     }
 
     /// The tables that the objects ask for: what is in force once the last delta is written.
     pub fn tables(&self) -> &Tables {
-        &self.tables
+        &self.graph.wanted
     }
 
     /// The number of batches taken in.
@@ -111,63 +107,6 @@ impl Engine {
 
     /// Every object taken in.
     pub fn state(&self) -> &State {
-        &self.state
-    }
-
-    fn take(&mut self, update: Update) {
-        let ignored = match &update {
-            Update::Upsert(Object::Namespace(namespace)) => {
-                on(Fault::NamespaceLabelsStale)
-                    && self.state.namespaces.contains_key(&namespace.name)
-            }
-            Update::Delete(ObjectKey::Policy(_)) => on(Fault::DeletedPolicyStays),
-            _ => false,
-        };
-        if !ignored {
-            self.state.apply(update);
-        }
-    }
-
-    /// Notes who holds which address. Returns whether an address changed hands.
-    fn settle_owners(&mut self) -> bool {
-        let owners: BTreeMap<IpAddr, (EndpointId, Option<Str>)> = desired::owners(&self.state)
-            .into_iter()
-            .map(|(address, owner)| (address, (owner.id.clone(), owner.interface.clone())))
-            .collect();
-        let handed = owners
-            .iter()
-            .any(|(address, owner)| self.owners.get(address).is_some_and(|was| was != owner));
-        self.owners = owners;
-        handed
-    }
-
-    /// Forgets what nothing uses any more.
-    fn sweep(&mut self) {
-        let tables = &self.tables;
-        let registry = &mut self.registry;
-        let used: BTreeSet<u32> = tables
-            .addresses
-            .values()
-            .map(|identity| identity.0)
-            .collect();
-        registry.identities.keep(|number| used.contains(&number));
-        let mut selectors: BTreeSet<u32> = BTreeSet::new();
-        for (key, _) in registry.identities.iter() {
-            selectors.extend(&key.selectors);
-        }
-        registry
-            .selectors
-            .keep(|number| selectors.contains(&number));
-        registry
-            .sets
-            .keep(|number| tables.sets.contains_key(&SetId(number)));
-        registry
-            .rules
-            .keep(|number| tables.rules.contains_key(&palisade_tables::RuleId(number)));
-        registry.programs.keep(|number| {
-            tables
-                .programs
-                .contains_key(&palisade_tables::ClassId(number))
-        });
+        &self.graph.state
     }
 }

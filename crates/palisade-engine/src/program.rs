@@ -13,6 +13,7 @@ use palisade_model::{Action, PortRange, Protocol, Str, Traffic};
 use palisade_tables::{Cell, PortMap, Program, RuleId, Values, Verdict};
 
 /// One step of a policy set.
+#[derive(Debug)]
 pub(crate) enum Step<T> {
     /// A rule.
     Rule {
@@ -35,22 +36,25 @@ pub(crate) enum Step<T> {
 }
 
 /// What a policy set does, in order. Ends with a stop.
+#[derive(Debug)]
 pub(crate) struct Sequence<T> {
     pub(crate) steps: Vec<Step<T>>,
 }
 
-/// Compiles a sequence for an identity. `terms` gives the traffic terms of a rule for a peer that
-/// matches and `None` for one that does not; `named` resolves named ports at either end.
+/// Compiles a sequence for an identity. `terms` gives the traffic terms of the rule at a place that
+/// the identity can match, none where its peers do not match; `named` resolves named ports at either
+/// end.
 pub(crate) fn compile<'a, T>(
     sequence: &'a Sequence<T>,
-    terms: impl Fn(&'a T) -> Option<Vec<&'a Traffic>>,
+    terms: impl Fn(usize, &'a T) -> Vec<&'a Traffic>,
     named: impl Fn(End, &Str, Protocol) -> Option<u16>,
 ) -> Program {
     let matched: Vec<Vec<&Traffic>> = sequence
         .steps
         .iter()
-        .map(|step| match step {
-            Step::Rule { rule, .. } => terms(rule).unwrap_or_default(),
+        .enumerate()
+        .map(|(at, step)| match step {
+            Step::Rule { rule, .. } => terms(at, rule),
             Step::Stop { .. } => Vec::new(),
         })
         .collect();

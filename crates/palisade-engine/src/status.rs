@@ -3,7 +3,9 @@
 //! Everything here is read from the objects and the tables when it is asked for; nothing is kept.
 
 use crate::Engine;
-use crate::desired;
+use crate::identities::IdentityKey;
+use crate::labels::HolderId;
+use crate::points::ordered;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::net::IpAddr;
@@ -82,20 +84,22 @@ pub struct IdentityView {
 impl Engine {
     /// Addresses that several live endpoints claim, in order.
     pub fn conflicts(&self) -> Vec<Conflict> {
-        let mut claims: BTreeMap<IpAddr, BTreeSet<&EndpointId>> = BTreeMap::new();
-        for endpoint in self.state.endpoints.values().filter(|e| !e.template) {
-            for address in &endpoint.addresses {
-                claims.entry(*address).or_default().insert(&endpoint.id);
-            }
-        }
-        let contested = claims.into_iter().filter(|(_, who)| who.len() > 1);
+        let graph = &self.graph;
+        let name = |slot: &u32| match graph.holders.id(*slot) {
+            Some(HolderId::Endpoint(id)) => Some(id.clone()),
+            _ => None,
+        };
+        let contested = graph.identities.contested();
         contested
-            .filter_map(|(address, who)| {
-                let owner = &self.owners.get(&address)?.0;
+            .filter_map(|(address, claimants)| {
+                let owner = graph.identities.owner(graph.sight(), address)?;
+                let mut others: Vec<EndpointId> = claimants.iter().filter_map(name).collect();
+                others.retain(|id| id != owner);
+                others.sort();
                 Some(Conflict {
                     address,
                     owner: owner.clone(),
-                    others: who.into_iter().filter(|id| *id != owner).cloned().collect(),
+                    others,
                 })
             })
             .collect()
@@ -104,26 +108,27 @@ impl Engine {
     /// How much there is.
     pub fn counts(&self) -> Counts {
         let local = self.local_endpoints();
-        let identities: BTreeSet<IdentityId> = self.tables.addresses.values().copied().collect();
+        let identities: BTreeSet<IdentityId> =
+            self.graph.wanted.addresses.values().copied().collect();
         Counts {
-            endpoints: self.state.endpoints.len(),
+            endpoints: self.graph.state.endpoints.len(),
             local_endpoints: local.count(),
-            policies: self.state.policies.len(),
+            policies: self.graph.state.policies.len(),
             active_policies: self.active_policies().len(),
             identities: identities.len(),
-            addresses: self.tables.addresses.len(),
-            points: self.tables.points.len(),
-            policy_sets: self.tables.sets.len(),
-            class_entries: self.tables.classes.len(),
-            classes: self.tables.programs.len(),
+            addresses: self.graph.wanted.addresses.len(),
+            points: self.graph.wanted.points.len(),
+            policy_sets: self.graph.wanted.sets.len(),
+            class_entries: self.graph.wanted.classes.len(),
+            classes: self.graph.wanted.programs.len(),
         }
     }
 
     /// References of policies to tiers, and of local endpoints to profiles, that are not there.
     pub fn missing(&self) -> MissingReferences {
         let mut missing = MissingReferences::default();
-        for policy in self.state.policies.values() {
-            if self.state.tier(&policy.tier).is_none() {
+        for policy in self.graph.state.policies.values() {
+            if self.graph.state.tier(&policy.tier).is_none() {
                 let of = missing.tiers.entry(policy.tier.clone()).or_default();
                 of.push(policy.id.clone());
             }
@@ -131,7 +136,7 @@ impl Engine {
         for endpoint in self.local_endpoints() {
             for profile in &endpoint.profiles {
                 let builtin = **profile == *Profile::ALLOW_ALL;
-                if !builtin && !self.state.profiles.contains_key(profile) {
+                if !builtin && !self.graph.state.profiles.contains_key(profile) {
                     let of = missing.profiles.entry(profile.clone()).or_default();
                     of.push(endpoint.id.clone());
                 }
@@ -142,22 +147,25 @@ impl Engine {
 
     /// The endpoints attached to this host, by name.
     pub fn local_endpoints(&self) -> impl Iterator<Item = &Endpoint> {
-        self.state
+        self.graph
+            .state
             .endpoints
             .values()
             .filter(|e| e.interface.is_some() && !e.template)
     }
 
-    /// The policies that judge an endpoint, in the order in which they decide. Empty for an endpoint
+    /// The policies that select an endpoint, in the order in which they decide. Empty for an endpoint
     /// that is not there.
     pub fn policies_of(&self, endpoint: &EndpointId) -> Vec<AppliedPolicy> {
-        let Some(endpoint) = self.state.endpoints.get(endpoint) else {
+        let state = &self.graph.state;
+        let Some(endpoint) = state.endpoints.get(endpoint) else {
             return Vec::new();
         };
-        let labels = self.state.endpoint_labels(endpoint);
-        desired::ordered_policies(&self.state)
+        let labels = state.endpoint_labels(endpoint);
+        let selecting = state.policies.iter();
+        let selecting = selecting.filter(|(_, policy)| policy.subject.matches(&labels));
+        ordered(state, selecting.map(|(id, _)| id))
             .into_iter()
-            .filter(|policy| policy.subject.matches(&labels))
             .map(|policy| AppliedPolicy {
                 tier: policy.tier.clone(),
                 policy: policy.id.clone(),
@@ -169,30 +177,25 @@ impl Engine {
 
     /// The local endpoints that a policy selects, by name.
     pub fn endpoints_of(&self, policy: &PolicyId) -> Vec<&EndpointId> {
-        let Some(policy) = self.state.policies.get(policy) else {
-            return Vec::new();
-        };
-        self.local_endpoints()
-            .filter(|e| policy.subject.matches(&self.state.endpoint_labels(e)))
-            .map(|e| &e.id)
-            .collect()
+        self.graph.activity.selected_by(policy).collect()
     }
 
     /// The policies that select a local endpoint, in the order in which they decide.
     pub fn active_policies(&self) -> Vec<&Policy> {
-        let labels: Vec<_> = self
-            .local_endpoints()
-            .map(|e| self.state.endpoint_labels(e))
-            .collect();
-        desired::ordered_policies(&self.state)
-            .into_iter()
-            .filter(|policy| labels.iter().any(|l| policy.subject.matches(l)))
-            .collect()
+        let state = &self.graph.state;
+        let active = |id: &&PolicyId| self.graph.activity.is_active(id);
+        ordered(state, state.policies.keys().filter(active))
+    }
+
+    /// Every policy, in the order in which they decide.
+    pub fn ordered_policies(&self) -> Vec<&Policy> {
+        let state = &self.graph.state;
+        ordered(state, state.policies.keys())
     }
 
     /// The policy set that judges each of an endpoint's addresses in each direction.
     pub fn points_of(&self, endpoint: &EndpointId) -> Vec<(Point, SetId)> {
-        let Some(endpoint) = self.state.endpoints.get(endpoint) else {
+        let Some(endpoint) = self.graph.state.endpoints.get(endpoint) else {
             return Vec::new();
         };
         let Some(interface) = &endpoint.interface else {
@@ -206,7 +209,7 @@ impl Engine {
                     address: *address,
                     direction,
                 };
-                if let Some(set) = self.tables.points.get(&point) {
+                if let Some(set) = self.graph.wanted.points.get(&point) {
                     points.push((point, *set));
                 }
             }
@@ -217,36 +220,27 @@ impl Engine {
     /// Every identity with its members and what sets it apart, by number.
     pub fn identities(&self) -> Vec<IdentityView> {
         let mut members: BTreeMap<u32, Vec<Prefix>> = BTreeMap::new();
-        for (prefix, identity) in &self.tables.addresses {
+        for (prefix, identity) in &self.graph.wanted.addresses {
             members.entry(identity.0).or_default().push(*prefix);
         }
-        let names: BTreeMap<u32, &Selector> = self
-            .registry
-            .selectors
-            .iter()
-            .map(|(selector, number)| (number, selector))
-            .collect();
-        let mut views: Vec<IdentityView> = self
-            .registry
-            .identities
-            .iter()
-            .filter_map(|(key, number)| {
-                let selectors = key.selectors.iter().filter_map(|s| names.get(s));
-                Some(IdentityView {
-                    id: IdentityId(number),
-                    members: members.remove(&number)?,
-                    selectors: selectors.map(|s| (*s).clone()).collect(),
-                    net: key.net,
-                    ports: key.ports.clone(),
-                })
+        let graph = &self.graph;
+        let view = |(number, key): (u32, &IdentityKey)| {
+            let selectors = key.selectors.iter();
+            Some(IdentityView {
+                id: IdentityId(number),
+                members: members.remove(&number)?,
+                selectors: selectors
+                    .filter_map(|s| graph.selectors.get(*s).cloned())
+                    .collect(),
+                net: key.net,
+                ports: key.ports.clone(),
             })
-            .collect();
-        views.sort_by_key(|view| view.id);
-        views
+        };
+        graph.identities.keys().filter_map(view).collect()
     }
 
     /// Who holds an address among endpoints.
     pub fn owner(&self, address: IpAddr) -> Option<&EndpointId> {
-        self.owners.get(&address).map(|(id, _)| id)
+        self.graph.identities.owner(self.graph.sight(), address)
     }
 }

@@ -1,7 +1,7 @@
 //! How classes compare, and the programs that stand between two of them.
 
+use crate::classes::Programs;
 use crate::faults::{Fault, on};
-use crate::numbers::Numbers;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use palisade_tables::{ClassId, Program, Tables};
@@ -37,22 +37,20 @@ impl Relation {
 pub(super) struct Classes<'a> {
     old: &'a Tables,
     new: &'a Tables,
-    numbers: &'a mut Numbers<Arc<Program>>,
+    programs: &'a mut Programs,
     /// Programs that neither table has.
     pub(super) between: BTreeMap<ClassId, Arc<Program>>,
+    made: BTreeMap<Arc<Program>, ClassId>,
     known: BTreeMap<(ClassId, ClassId), Relation>,
 }
 
 impl<'a> Classes<'a> {
-    pub(super) fn new(
-        old: &'a Tables,
-        new: &'a Tables,
-        numbers: &'a mut Numbers<Arc<Program>>,
-    ) -> Self {
+    pub(super) fn new(old: &'a Tables, new: &'a Tables, programs: &'a mut Programs) -> Self {
         Classes {
             old,
             new,
-            numbers,
+            programs,
+            made: BTreeMap::new(),
             between: BTreeMap::new(),
             known: BTreeMap::new(),
         }
@@ -99,13 +97,15 @@ impl<'a> Classes<'a> {
         let (Some(a), Some(b)) = (self.program(from), self.program(to)) else {
             return to;
         };
-        let both = Arc::new(a.intersect(b));
-        let class = ClassId(self.numbers.of(&both));
-        let known =
-            self.old.programs.contains_key(&class) || self.new.programs.contains_key(&class);
-        if !known {
-            self.between.insert(class, both);
+        let both = a.intersect(b);
+        let known = self.programs.find(&both);
+        if let Some(class) = known.or_else(|| self.made.get(&both).copied()) {
+            return class;
         }
+        let class = self.programs.fresh();
+        let both = Arc::new(both);
+        self.made.insert(both.clone(), class);
+        self.between.insert(class, both);
         class
     }
 }

@@ -13,17 +13,14 @@ mod classes;
 mod points;
 mod trajectories;
 
+use crate::classes::Programs;
 use crate::faults::{Fault, on};
-use crate::numbers::Numbers;
 use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 use carriers::Carriers;
 use classes::Classes;
 use palisade_model::{Prefix, Str};
-use palisade_tables::{
-    Change, ClassId, IdentityId, Phase, Point, Program, RuleId, SetId, Step, Tables,
-};
+use palisade_tables::{Change, ClassId, IdentityId, Phase, Point, RuleId, SetId, Step, Tables};
 
 /// The keys under which the two tables may differ; all that is not listed is equal.
 #[derive(Debug, Default)]
@@ -42,33 +39,23 @@ pub(crate) struct Differences {
 }
 
 impl Differences {
-    /// Everything in which two tables differ, by comparing them whole.
-    pub(crate) fn between(old: &Tables, new: &Tables) -> Self {
-        fn keys<K: Ord + Clone, V: PartialEq>(
+    /// Leaves only what differs indeed.
+    pub(crate) fn settle(&mut self, old: &Tables, new: &Tables) {
+        fn keep<K: Ord, V: PartialEq>(
+            keys: &mut BTreeSet<K>,
             old: &BTreeMap<K, V>,
             new: &BTreeMap<K, V>,
-        ) -> BTreeSet<K> {
-            let gone = old.iter().filter(|(k, v)| new.get(k) != Some(v));
-            let come = new.iter().filter(|(k, v)| old.get(k) != Some(v));
-            gone.chain(come).map(|(k, _)| k.clone()).collect()
+        ) {
+            keys.retain(|key| old.get(key) != new.get(key));
         }
-        let before: BTreeSet<IdentityId> = old.addresses.values().copied().collect();
-        let after: BTreeSet<IdentityId> = new.addresses.values().copied().collect();
-        Differences {
-            interfaces: old
-                .interfaces
-                .symmetric_difference(&new.interfaces)
-                .cloned()
-                .collect(),
-            addresses: keys(&old.addresses, &new.addresses),
-            points: keys(&old.points, &new.points),
-            sets: keys(&old.sets, &new.sets),
-            classes: keys(&old.classes, &new.classes),
-            programs: keys(&old.programs, &new.programs),
-            rules: keys(&old.rules, &new.rules),
-            fresh: after.difference(&before).copied().collect(),
-            dead: before.difference(&after).copied().collect(),
-        }
+        self.interfaces
+            .retain(|name| old.interfaces.contains(name) != new.interfaces.contains(name));
+        keep(&mut self.addresses, &old.addresses, &new.addresses);
+        keep(&mut self.points, &old.points, &new.points);
+        keep(&mut self.sets, &old.sets, &new.sets);
+        keep(&mut self.classes, &old.classes, &new.classes);
+        keep(&mut self.programs, &old.programs, &new.programs);
+        keep(&mut self.rules, &old.rules, &new.rules);
     }
 }
 
@@ -120,7 +107,7 @@ pub(crate) fn steps(
     differences: &Differences,
     identities: &mut impl FnMut() -> IdentityId,
     sets: &mut impl FnMut() -> SetId,
-    programs: &mut Numbers<Arc<Program>>,
+    programs: &mut Programs,
     handed: bool,
 ) -> Vec<Step> {
     let case = Case {
@@ -232,7 +219,7 @@ fn place(phase: Phase, change: &Change) -> i8 {
     let place = match change {
         Change::Rule(..) => 0,
         Change::Program(..) => 1,
-        Change::Class(..) if phase != Phase::Split => 2,
+        Change::Class(..) if !matches!(phase, Phase::Split | Phase::Delete) => 2,
         Change::Set(..) => 3,
         Change::Class(..) => 4,
         Change::Address(..) => 5,

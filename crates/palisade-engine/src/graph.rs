@@ -1,0 +1,585 @@
+//! The graph: what a batch of updates touches, room by room, until the tables are what the objects
+//! ask for.
+//!
+//! Updates only note what they touch. A flush then goes through the rooms once: activity, rules,
+//! selectors, signatures, identities, points, policy sets, classes. Each looks again at what was
+//! touched before it and at nothing else.
+
+use crate::activity::{Activity, is_builtin, is_local};
+use crate::bodies::{Active, Source};
+use crate::classes::{Credits, Programs};
+use crate::faults::{Fault, on};
+use crate::identities::{Identities, IdentityChanges, IdentityKey, Sight};
+use crate::labels::{HolderId, Holders, Slot, in_namespace};
+use crate::points::{Ground, PointChanges, Points};
+use crate::selectors::Selectors;
+use crate::sequencer::Differences;
+use crate::sets::{SetChanges, Sets};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+use palisade_model::{
+    Endpoint, EndpointId, NetworkSet, Node, Object, ObjectId, ObjectKey, PolicyId, Prefix, State,
+    Str, Update,
+};
+use palisade_tables::{ClassId, IdentityId, PolicySet, Program, RuleId, SetId, Tables};
+
+/// What updates touched since the last flush.
+#[derive(Debug, Default)]
+struct Touched {
+    holders: BTreeSet<HolderId>,
+    locals: BTreeSet<EndpointId>,
+    policies: BTreeSet<PolicyId>,
+    profiles: BTreeSet<Str>,
+    /// A tier changed: every order may be another.
+    tiers: bool,
+    /// An address changed hands, or the interface of its holder.
+    handed: bool,
+    sets: BTreeSet<ObjectId>,
+}
+
+/// Every object, and everything computed from them.
+#[derive(Debug, Default)]
+pub(crate) struct Graph {
+    pub(crate) state: State,
+    pub(crate) selectors: Selectors,
+    pub(crate) holders: Holders,
+    pub(crate) activity: Activity,
+    active: Active,
+    pub(crate) identities: Identities,
+    points: Points,
+    pub(crate) sets: Sets,
+    pub(crate) programs: Programs,
+    credits: Credits,
+    /// Endpoints by the names of their named ports.
+    by_port: BTreeMap<Str, BTreeSet<Slot>>,
+    /// The networks of the network sets that match an active selector.
+    set_nets: BTreeMap<Slot, Vec<Prefix>>,
+    touched: Touched,
+    /// How many programs credit each rule.
+    hits: BTreeMap<RuleId, usize>,
+    /// The tables that the objects ask for.
+    pub(crate) wanted: Tables,
+}
+
+/// What a flush changed in the tables.
+pub(crate) struct Flushed {
+    pub(crate) differences: Differences,
+    pub(crate) handed: bool,
+}
+
+impl Graph {
+    /// What identities are computed from.
+    pub(crate) fn sight(&self) -> Sight<'_> {
+        Sight {
+            state: &self.state,
+            holders: &self.holders,
+            active: &self.active,
+        }
+    }
+
+    /// Takes in one update, and notes what it touches.
+    pub(crate) fn take(&mut self, update: Update) {
+        match update {
+            Update::Upsert(Object::Endpoint(endpoint)) => {
+                let id = endpoint.id.clone();
+                self.endpoint(&id, Some(endpoint));
+            }
+            Update::Delete(ObjectKey::Endpoint(id)) => self.endpoint(&id, None),
+            Update::Upsert(Object::Node(node)) => {
+                let name = node.name.clone();
+                self.node(&name, Some(node));
+            }
+            Update::Delete(ObjectKey::Node(name)) => self.node(&name, None),
+            Update::Upsert(Object::NetworkSet(set)) => {
+                let id = set.id.clone();
+                self.network_set(&id, Some(set));
+            }
+            Update::Delete(ObjectKey::NetworkSet(id)) => self.network_set(&id, None),
+            other => self.plain(other),
+        }
+    }
+
+    /// Objects that are only looked up by others.
+    fn plain(&mut self, update: Update) {
+        let key = match &update {
+            Update::Upsert(object) => object.key(),
+            Update::Delete(key) => key.clone(),
+        };
+        match &key {
+            ObjectKey::Policy(id) => {
+                if on(Fault::DeletedPolicyStays) && matches!(update, Update::Delete(_)) {
+                    return;
+                }
+                if self.same(&update) {
+                    return;
+                }
+                self.touched.policies.insert(id.clone());
+            }
+            ObjectKey::Profile(name) => drop(self.touched.profiles.insert(name.clone())),
+            ObjectKey::Tier(_) => self.touched.tiers = true,
+            ObjectKey::Namespace(name) => {
+                if !self.same(&update) && !on(Fault::NamespaceLabelsStale) {
+                    self.relabelled(name, None);
+                }
+            }
+            ObjectKey::ServiceAccount { namespace, name } => {
+                if !self.same(&update) {
+                    self.relabelled(namespace, Some(name));
+                }
+            }
+            _ => {}
+        }
+        self.state.apply(update);
+    }
+
+    /// Whether an update says what is known.
+    fn same(&self, update: &Update) -> bool {
+        let state = &self.state;
+        match update {
+            Update::Upsert(Object::Policy(p)) => state.policies.get(&p.id) == Some(p),
+            Update::Delete(ObjectKey::Policy(id)) => !state.policies.contains_key(id),
+            Update::Upsert(Object::Namespace(n)) => state.namespaces.get(&n.name) == Some(n),
+            Update::Delete(ObjectKey::Namespace(name)) => !state.namespaces.contains_key(name),
+            Update::Upsert(Object::ServiceAccount(a)) => {
+                let key = (a.namespace.clone(), a.name.clone());
+                state.service_accounts.get(&key) == Some(a)
+            }
+            _ => false,
+        }
+    }
+
+    /// The labels of a namespace changed, or of one service account in it.
+    fn relabelled(&mut self, namespace: &Str, account: Option<&Str>) {
+        for id in in_namespace(&self.state, namespace) {
+            if let HolderId::Endpoint(id) = &id
+                && let Some(endpoint) = self.state.endpoints.get(id)
+            {
+                if account.is_some() && endpoint.service_account.as_ref() != account {
+                    continue;
+                }
+                if is_local(endpoint) {
+                    self.touched.locals.insert(id.clone());
+                }
+            }
+            self.touched.holders.insert(id);
+        }
+    }
+
+    fn endpoint(&mut self, id: &EndpointId, new: Option<Endpoint>) {
+        let old = self.state.endpoints.remove(id);
+        if old == new {
+            self.state.endpoints.extend(old.map(|e| (id.clone(), e)));
+            return;
+        }
+        let holder = HolderId::Endpoint(id.clone());
+        let slot = self.holders.slot(&holder);
+        for (endpoint, there) in [(&old, false), (&new, true)] {
+            let Some(endpoint) = endpoint.as_ref() else {
+                continue;
+            };
+            if is_local(endpoint) {
+                self.touched.locals.insert(id.clone());
+            }
+            if endpoint.template {
+                continue;
+            }
+            for address in known(endpoint) {
+                self.identities.claim(*address, slot, there);
+            }
+            for port in &endpoint.ports {
+                let of = self.by_port.entry(port.name.clone()).or_default();
+                match there {
+                    true => of.insert(slot),
+                    false => of.remove(&slot),
+                };
+                if of.is_empty() {
+                    self.by_port.remove(&port.name);
+                }
+            }
+        }
+        let relabelled = match (&old, &new) {
+            (Some(old), Some(new)) => {
+                self.touched.handed |= old.interface != new.interface && !new.addresses.is_empty();
+                old.labels != new.labels
+                    || old.service_account != new.service_account
+                    || old.host != new.host
+                    || old.template != new.template
+            }
+            _ => true,
+        };
+        if relabelled {
+            self.touched.holders.insert(holder);
+        }
+        self.state.endpoints.extend(new.map(|e| (id.clone(), e)));
+    }
+
+    fn node(&mut self, name: &Str, new: Option<Node>) {
+        let old = self.state.nodes.remove(name);
+        let holder = HolderId::Node(name.clone());
+        let slot = self.holders.slot(&holder);
+        for (node, there) in [(&old, false), (&new, true)] {
+            for address in node.iter().flat_map(|node| &node.addresses) {
+                self.identities.node(*address, slot, there);
+            }
+        }
+        self.touched.holders.insert(holder);
+        self.state.nodes.extend(new.map(|n| (name.clone(), n)));
+    }
+
+    fn network_set(&mut self, id: &ObjectId, new: Option<NetworkSet>) {
+        self.state.network_sets.remove(id);
+        self.touched.sets.insert(id.clone());
+        let holder = HolderId::NetworkSet(id.clone());
+        self.holders.slot(&holder);
+        self.touched.holders.insert(holder);
+        self.state.network_sets.extend(new.map(|s| (id.clone(), s)));
+    }
+
+    /// Goes through the rooms, and says what changed in the tables that are wanted.
+    pub(crate) fn flush(&mut self) -> Flushed {
+        let touched = core::mem::take(&mut self.touched);
+        let holding = !touched.holders.is_empty() || !self.identities.dirty_hosts().is_empty();
+        let mut locals = self.activate(&touched);
+        self.look(&touched);
+        if holding {
+            locals.extend(self.points.testers.iter().cloned());
+        }
+        let (identities, handed) = self.identities.settle(Sight {
+            state: &self.state,
+            holders: &self.holders,
+            active: &self.active,
+        });
+        let points = self.points.settle(
+            Ground {
+                sight: Sight {
+                    state: &self.state,
+                    holders: &self.holders,
+                    active: &self.active,
+                },
+                activity: &self.activity,
+                active: &self.active,
+                identities: &self.identities,
+            },
+            &locals,
+            &mut self.sets,
+        );
+        let sets = self
+            .sets
+            .settle(&self.state, &self.active, &mut self.credits);
+        let mut differences = self.write(&identities, &points, &sets);
+        self.sweep(&mut differences);
+        let gone = touched.holders.iter();
+        let slots: Vec<Slot> = gone.map(|id| self.holders.slot(id)).collect();
+        self.holders.release(slots);
+        Flushed {
+            differences,
+            handed: handed || touched.handed,
+        }
+    }
+
+    /// Activity and rules. Returns the local endpoints whose points are to be looked at again.
+    fn activate(&mut self, touched: &Touched) -> BTreeSet<EndpointId> {
+        let changes = self
+            .activity
+            .settle(&self.state, &touched.policies, &touched.locals);
+        let mut locals = changes.locals;
+        for id in &changes.policies {
+            let source = Source::Policy(id.clone());
+            let policy = self.state.policies.get(id);
+            match policy.filter(|_| self.activity.is_active(id)) {
+                Some(policy) => {
+                    let known = self.active.get(&source).is_some();
+                    if known && !touched.policies.contains(id) {
+                        continue;
+                    }
+                    self.active.begin_policy(policy, &mut self.selectors);
+                    locals.extend(self.activity.selected_by(id).cloned());
+                }
+                None => self.active.end(&source, &mut self.selectors),
+            }
+            self.sets.edited(&source);
+        }
+        for name in changes.profiles.union(&touched.profiles) {
+            let source = Source::Profile(name.clone());
+            let profile = self.state.profiles.get(name);
+            let judging = self.activity.is_judging(name) && !is_builtin(name);
+            match profile.filter(|_| judging) {
+                Some(profile) => {
+                    let known = self.active.get(&source).is_some();
+                    if known && !touched.profiles.contains(name) {
+                        continue;
+                    }
+                    self.active.begin_profile(profile, &mut self.selectors);
+                    locals.extend(self.activity.judged_by(name).cloned());
+                }
+                None => self.active.end(&source, &mut self.selectors),
+            }
+            self.sets.edited(&source);
+        }
+        if touched.tiers {
+            locals.extend(self.activity.locals().cloned());
+            self.sets.all_edited();
+        }
+        locals
+    }
+
+    /// Selectors and signatures, and what they touch of addresses.
+    fn look(&mut self, touched: &Touched) {
+        let changes = self.selectors.settle();
+        let moved = self.holders.settle(
+            &self.state,
+            &self.selectors,
+            touched.holders.clone(),
+            &changes.keys,
+            &changes.begun,
+            &changes.ended,
+        );
+        for slot in moved {
+            let id = self.holders.id(slot).cloned();
+            match id {
+                Some(HolderId::Endpoint(id)) => {
+                    let endpoint = self.state.endpoints.get(&id);
+                    for address in endpoint.into_iter().flat_map(known) {
+                        self.identities.touch(*address);
+                    }
+                }
+                Some(HolderId::Node(name)) => {
+                    let node = self.state.nodes.get(&name);
+                    for address in node.into_iter().flat_map(|n| &n.addresses) {
+                        self.identities.touch(*address);
+                    }
+                }
+                Some(HolderId::NetworkSet(id)) => self.set_moved(&id, slot),
+                None => {}
+            }
+        }
+        for id in &touched.sets {
+            let slot = self.holders.slot(&HolderId::NetworkSet(id.clone()));
+            self.set_moved(id, slot);
+        }
+        for net in self.active.take_net_changes() {
+            let asked = self.active.asks_net(net);
+            self.identities.asked(net, asked);
+        }
+        for (name, _) in self.active.take_port_changes() {
+            for slot in self.by_port.get(&name).into_iter().flatten() {
+                let Some(HolderId::Endpoint(id)) = self.holders.id(*slot) else {
+                    continue;
+                };
+                let endpoint = self.state.endpoints.get(id);
+                for address in endpoint.into_iter().flat_map(known) {
+                    self.identities.touch(*address);
+                }
+            }
+        }
+    }
+
+    /// A network set holds other networks, or matches other selectors.
+    fn set_moved(&mut self, id: &ObjectId, slot: Slot) {
+        for net in self.set_nets.remove(&slot).unwrap_or_default() {
+            self.identities.set(net, slot, false);
+        }
+        let set = self.state.network_sets.get(id);
+        if let Some(set) = set.filter(|_| !self.holders.matched(slot).is_empty()) {
+            for net in &set.nets {
+                self.identities.set(*net, slot, true);
+            }
+            self.set_nets.insert(slot, set.nets.clone());
+        }
+    }
+
+    /// Writes what changed into the tables that are wanted.
+    fn write(
+        &mut self,
+        identities: &IdentityChanges,
+        points: &PointChanges,
+        sets: &SetChanges,
+    ) -> Differences {
+        let mut differences = Differences {
+            fresh: identities.begun.iter().map(|n| IdentityId(*n)).collect(),
+            dead: identities.ended.iter().map(|n| IdentityId(*n)).collect(),
+            ..Differences::default()
+        };
+        for (prefix, entry) in &identities.entries {
+            if set(&mut self.wanted.addresses, *prefix, *entry) {
+                differences.addresses.insert(*prefix);
+            }
+        }
+        for (point, to) in &points.points {
+            if set(&mut self.wanted.points, point.clone(), *to) {
+                differences.points.insert(point.clone());
+            }
+        }
+        for (name, ours) in &points.interfaces {
+            let changed = match ours {
+                true => self.wanted.interfaces.insert(name.clone()),
+                false => self.wanted.interfaces.remove(name),
+            };
+            if changed {
+                differences.interfaces.insert(name.clone());
+            }
+        }
+        for number in &sets.ended {
+            self.end_set(*number, &mut differences);
+        }
+        for number in &sets.stale {
+            self.write_set(*number, &mut differences);
+        }
+        let concerned: BTreeSet<u32> = identities
+            .begun
+            .union(&identities.renamed)
+            .copied()
+            .collect();
+        if !concerned.is_empty() || !identities.ended.is_empty() {
+            let others: Vec<SetId> = self
+                .sets
+                .numbers()
+                .filter(|number| !sets.stale.contains(number))
+                .collect();
+            for number in others {
+                for identity in &identities.ended {
+                    self.write_class(number, IdentityId(*identity), None, &mut differences);
+                }
+                self.write_classes(number, &concerned, &mut differences);
+            }
+        }
+        differences
+    }
+
+    fn end_set(&mut self, number: SetId, differences: &mut Differences) {
+        let Some(gone) = self.wanted.sets.remove(&number) else {
+            return;
+        };
+        self.programs.give(gone.default);
+        differences.sets.insert(number);
+        for identity in self.listed(number) {
+            self.write_class(number, identity, None, differences);
+        }
+    }
+
+    fn listed(&self, set: SetId) -> Vec<IdentityId> {
+        let range = (set, IdentityId(0))..=(set, IdentityId(u32::MAX));
+        let entries = self.wanted.classes.range(range);
+        entries.map(|((_, identity), _)| *identity).collect()
+    }
+
+    /// Every class of a set.
+    fn write_set(&mut self, number: SetId, differences: &mut Differences) {
+        let nobody = IdentityKey::default();
+        let Some(default) = self.sets.class(number, &nobody, &mut self.programs) else {
+            return;
+        };
+        self.programs.take(default);
+        let was = self.wanted.sets.insert(number, PolicySet { default });
+        if let Some(was) = was {
+            self.programs.give(was.default);
+        }
+        if was != Some(PolicySet { default }) {
+            differences.sets.insert(number);
+        }
+        let mut identities: BTreeSet<u32> = self.identities.keys().map(|(n, _)| n).collect();
+        identities.extend(self.listed(number).into_iter().map(|identity| identity.0));
+        self.write_classes(number, &identities, differences);
+    }
+
+    fn write_classes(
+        &mut self,
+        number: SetId,
+        identities: &BTreeSet<u32>,
+        differences: &mut Differences,
+    ) {
+        let Some(default) = self.wanted.sets.get(&number).map(|set| set.default) else {
+            return;
+        };
+        for identity in identities {
+            let class = match self.identities.key(*identity) {
+                Some(key) => self.sets.class(number, key, &mut self.programs),
+                None => None,
+            };
+            let entry = class.filter(|class| *class != default);
+            self.write_class(number, IdentityId(*identity), entry, differences);
+        }
+    }
+
+    fn write_class(
+        &mut self,
+        number: SetId,
+        identity: IdentityId,
+        entry: Option<ClassId>,
+        differences: &mut Differences,
+    ) {
+        let key = (number, identity);
+        let was = self.wanted.classes.get(&key).copied();
+        if was == entry {
+            return;
+        }
+        entry
+            .into_iter()
+            .for_each(|class| self.programs.take(class));
+        was.into_iter().for_each(|class| self.programs.give(class));
+        set(&mut self.wanted.classes, key, entry);
+        differences.classes.insert(key);
+    }
+
+    /// Brings programs and rules of the tables in line with the classes.
+    fn sweep(&mut self, differences: &mut Differences) {
+        let gone = self.programs.sweep();
+        for class in self.programs.take_begun() {
+            let Some(program) = self.programs.get(class).cloned() else {
+                continue;
+            };
+            for rule in hits(&program) {
+                self.credits.retain(rule);
+                *self.hits.entry(rule).or_default() += 1;
+                if let Some(credit) = self.credits.get(rule) {
+                    self.wanted.rules.insert(rule, credit.clone());
+                }
+                differences.rules.insert(rule);
+            }
+            self.wanted.programs.insert(class, program);
+            differences.programs.insert(class);
+        }
+        for (class, program) in gone {
+            if self.wanted.programs.remove(&class).is_none() {
+                continue;
+            }
+            differences.programs.insert(class);
+            for rule in hits(&program) {
+                self.credits.give(rule);
+                let uses = self.hits.entry(rule).or_default();
+                *uses -= 1;
+                if *uses == 0 {
+                    self.hits.remove(&rule);
+                    self.wanted.rules.remove(&rule);
+                    differences.rules.insert(rule);
+                }
+            }
+        }
+        self.credits.sweep();
+    }
+}
+
+/// Every rule that a program credits.
+fn hits(program: &Program) -> BTreeSet<RuleId> {
+    let mut hits = BTreeSet::new();
+    program.for_each_cell(|cell| hits.extend(&cell.hits));
+    hits
+}
+
+/// The addresses of an endpoint.
+fn known(endpoint: &Endpoint) -> impl Iterator<Item = &core::net::IpAddr> {
+    let known = match on(Fault::SecondAddressIgnored) {
+        true => 1,
+        false => usize::MAX,
+    };
+    endpoint.addresses.iter().take(known)
+}
+
+/// Puts a value, or takes it away. Returns whether that changes anything.
+fn set<K: Ord, V: PartialEq + Copy>(map: &mut BTreeMap<K, V>, key: K, value: Option<V>) -> bool {
+    let was = match value {
+        Some(value) => map.insert(key, value),
+        None => map.remove(&key),
+    };
+    was != value
+}
