@@ -3,7 +3,7 @@
 
 mod support;
 
-use palisade_nft::{Config, Datum, Key, Machine, Planner, Ruleset, Transaction, adopt, apply};
+use palisade_nft::{Config, Datum, Key, Machine, Planner, Ruleset, Transaction, adopt, apply, lint, lint_transaction};
 use palisade_tables::{Phase, Tables};
 use rand::rngs::SmallRng;
 use rand::seq::IteratorRandom;
@@ -19,9 +19,12 @@ fn config(rng: &mut SmallRng) -> Config {
 
 fn run(kernel: &mut Option<Ruleset>, transaction: &Transaction) -> Vec<Ruleset> {
     let mut states = Vec::new();
+    let decl = |set: &str| kernel.as_ref().and_then(|k| k.sets.get(set)).map(|s| s.decl.clone());
+    assert_eq!(lint_transaction(transaction, decl), []);
     for step in &transaction.steps {
         apply(kernel, &transaction.table, &step.ops).unwrap();
         let state = kernel.clone().unwrap();
+        assert_eq!(lint(&state), [], "after {:?}", step.phase);
 
         states.push(state);
     }
