@@ -12,6 +12,7 @@
 mod cluster;
 mod lowered;
 mod moments;
+mod nft;
 mod outcome;
 mod report;
 mod run;

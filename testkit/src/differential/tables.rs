@@ -1,6 +1,6 @@
 //! The oracle against the decision tables, whatever way the engine came to them.
 
-use super::{Failure, moments};
+use super::{Failure, moments, nft};
 use crate::generate::{Dice, lowered};
 use palisade_engine::Engine;
 use palisade_model::{Direction, Flow, Origin, Profile, RuleOrigin, State, Str, Update};
@@ -39,6 +39,7 @@ pub(crate) fn check(dice: &mut Dice, state: &State, flows: &[Flow]) -> Result<()
     let detour = lowered::World::generate(case, 0, 0).state;
     let mut engine = Engine::new(engine_options);
     let mut written = engine.tables().clone();
+    let mut host = nft::Host::new(dice, judge_host_traffic)?;
     let mut before = State::default();
     for batch in lowered::batches(dice, &detour, state) {
         let delta = engine.apply(batch);
@@ -60,7 +61,10 @@ pub(crate) fn check(dice: &mut Dice, state: &State, flows: &[Flow]) -> Result<()
             return Err(Failure::of("delta and tables", detail));
         }
         before = engine.state().clone();
+        host.follow(&delta, &written, &Prepared::new(&before), flows)?;
     }
+    host.scrutinise(&written, &prepared, flows)?;
+    host.restart(scratch.tables())?;
     if before != *state {
         return Err(Failure::of(
             "updates and state",

@@ -1,0 +1,256 @@
+//! The decision tables against the nftables plan, in the model of the kernel.
+//!
+//! A [`Host`] follows an engine delta by delta, as a real kernel would, and keeps the connection
+//! marks of the flows that go through it: so established connections are judged again when they
+//! must be, and only then.
+
+use super::{FLOWS, Failure, tables};
+use crate::generate::Dice;
+use palisade_model::{Flow, L4, Protocol};
+use palisade_nft::{Config, Ct, Frame, Machine, Planner, Ruleset, adopt, apply, ct_state};
+use palisade_oracle::Prepared;
+use palisade_tables::{Delta, Packet, Tables, Verdict};
+
+const STAGE: &str = "tables and nftables";
+
+/// A host's nftables, in the model.
+pub(crate) struct Host {
+    config: Config,
+    planner: Planner,
+    ruleset: Option<Ruleset>,
+    /// The mark that each flow's connection has.
+    marks: Vec<u32>,
+}
+
+impl Host {
+    /// A host on which nothing is enforced yet.
+    pub(crate) fn new(dice: &mut Dice, judge_host_traffic: bool) -> Result<Host, Failure> {
+        let config = Config {
+            judge_host_traffic,
+            sctp_tracked: dice.chance(70),
+            expand_ports: *dice.pick(&[16, 1]),
+            ..Config::default()
+        };
+        let planner = Planner::new(config.clone(), 1);
+        let skeleton = planner.rebuild(false);
+        let mut host = Host {
+            config,
+            planner,
+            ruleset: None,
+            marks: vec![0; FLOWS],
+        };
+        for step in skeleton.steps {
+            host.write(&step.ops)?;
+        }
+        Ok(host)
+    }
+
+    fn write(&mut self, ops: &[palisade_nft::Op]) -> Result<(), Failure> {
+        apply(&mut self.ruleset, &self.config.table, ops)
+            .map_err(|error| Failure::of("nftables refuses", format!("{error:?}: {ops:?}")))
+    }
+
+    /// Takes in a delta that leads to `tables`, and sends a packet of every flow each way.
+    pub(crate) fn follow(
+        &mut self,
+        delta: &Delta,
+        tables: &Tables,
+        prepared: &Prepared<'_>,
+        flows: &[Flow],
+    ) -> Result<(), Failure> {
+        for step in self.planner.plan(delta).steps {
+            self.write(&step.ops)?;
+        }
+        for (index, flow) in flows.iter().take(FLOWS).enumerate() {
+            let packet = tables::packet(prepared, flow);
+            let ct = match self.marks[index] {
+                0 => Ct::NEW,
+                mark => Ct {
+                    state: ct_state::ESTABLISHED,
+                    reply: false,
+                    mark,
+                },
+            };
+            self.marks[index] = self.send(tables, index, &packet, frame(&packet, ct))?;
+            let ct = Ct {
+                state: ct_state::ESTABLISHED,
+                reply: true,
+                mark: self.marks[index],
+            };
+            if let Some(reply) = reply(&packet, ct) {
+                self.marks[index] = self.send(tables, index, &packet, reply)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends more of every flow: first packets and replies of connections without a mark, what is
+    /// invalid or related, what comes from interfaces and addresses that it must not.
+    pub(crate) fn scrutinise(
+        &self,
+        tables: &Tables,
+        prepared: &Prepared<'_>,
+        flows: &[Flow],
+    ) -> Result<(), Failure> {
+        for (index, flow) in flows.iter().enumerate() {
+            let packet = tables::packet(prepared, flow);
+            self.send(tables, index, &packet, frame(&packet, Ct::NEW))?;
+            let answered = Ct {
+                state: ct_state::ESTABLISHED,
+                reply: true,
+                mark: 0,
+            };
+            if let Some(reply) = reply(&packet, answered) {
+                self.send(tables, index, &packet, reply)?;
+            }
+            if packet.from.is_none() {
+                continue;
+            }
+            let related = Ct {
+                state: ct_state::RELATED,
+                ..Ct::NEW
+            };
+            let error = error_about(&packet);
+            self.send(tables, index, &error, frame(&error, related))?;
+            let ours = [&packet.from, &packet.to]
+                .into_iter()
+                .flatten()
+                .any(|name| tables.interfaces.contains(name));
+            if ours && !packet.protocol.is_icmp() {
+                let invalid = Ct {
+                    state: ct_state::INVALID,
+                    ..Ct::NEW
+                };
+                self.closed(index, frame(&packet, invalid))?;
+            }
+            let stranger = Packet {
+                from: Some("pal99".into()),
+                ..packet.clone()
+            };
+            self.closed(index, frame(&stranger, Ct::NEW))?;
+            let stranger = Packet {
+                to: Some("pal99".into()),
+                ..packet.clone()
+            };
+            self.closed(index, frame(&stranger, Ct::NEW))?;
+            let spoofed = Packet {
+                from: packet.to.clone(),
+                to: packet.from.clone(),
+                ..packet
+            };
+            self.send(tables, index, &spoofed, frame(&spoofed, Ct::NEW))?;
+        }
+        Ok(())
+    }
+
+    /// A new agent that finds this kernel and wants these tables has nothing to write.
+    pub(crate) fn restart(&self, tables: &Tables) -> Result<(), Failure> {
+        let (_, transaction) = adopt(&self.config, self.ruleset.as_ref(), tables, 7);
+        let ops: Vec<_> = transaction
+            .steps
+            .iter()
+            .flat_map(|step| &step.ops)
+            .collect();
+        if ops.is_empty() {
+            return Ok(());
+        }
+        Err(Failure::of("restart writes nothing", format!("{ops:?}")))
+    }
+
+    /// Sends a frame of a flow whose first packet is `first`; it passes if the tables allow that.
+    /// Returns the connection's mark.
+    fn send(
+        &self,
+        tables: &Tables,
+        index: usize,
+        first: &Packet,
+        frame: Frame,
+    ) -> Result<u32, Failure> {
+        let wanted = tables.judge(first) == Verdict::Allow;
+        let (accepted, mark) = self.run(index, &frame)?;
+        if accepted != wanted {
+            let detail = format!(
+                "tables {:?} and {:?}, nftables {}: {frame:?}",
+                tables.judge_direction(first, palisade_model::Direction::Egress),
+                tables.judge_direction(first, palisade_model::Direction::Ingress),
+                if accepted { "accepts" } else { "drops" }
+            );
+            return Err(Failure::at(STAGE, index, detail));
+        }
+        Ok(mark)
+    }
+
+    fn closed(&self, index: usize, frame: Frame) -> Result<(), Failure> {
+        match self.run(index, &frame)? {
+            (false, _) => Ok(()),
+            (true, _) => Err(Failure::at(STAGE, index, format!("passes: {frame:?}"))),
+        }
+    }
+
+    fn run(&self, index: usize, frame: &Frame) -> Result<(bool, u32), Failure> {
+        let Some(ruleset) = &self.ruleset else {
+            return Err(Failure::of(STAGE, "there is no table"));
+        };
+        match Machine::new(ruleset).run(frame) {
+            Ok(outcome) => Ok((outcome.accepted, outcome.mark)),
+            Err(stuck) => Err(Failure::at(STAGE, index, format!("{stuck:?}: {frame:?}"))),
+        }
+    }
+}
+
+fn frame(packet: &Packet, ct: Ct) -> Frame {
+    Frame {
+        iif: packet.from.clone(),
+        oif: packet.to.clone(),
+        source: packet.source,
+        destination: packet.destination,
+        protocol: packet.protocol,
+        l4: packet.l4,
+        ct,
+    }
+}
+
+/// The answer to a packet, where its protocol has answers.
+fn reply(packet: &Packet, ct: Ct) -> Option<Frame> {
+    let l4 = match packet.l4 {
+        L4::Ports {
+            source,
+            destination,
+        } => L4::Ports {
+            source: destination,
+            destination: source,
+        },
+        L4::Icmp { kind, code } => L4::Icmp {
+            kind: match (packet.protocol, kind) {
+                (Protocol::ICMP, 8) => 0,
+                (Protocol::ICMP, 13) => 14,
+                (Protocol::ICMPV6, 128) => 129,
+                _ => return None,
+            },
+            code,
+        },
+        L4::None => L4::None,
+    };
+    Some(Frame {
+        iif: packet.to.clone(),
+        oif: packet.from.clone(),
+        source: packet.destination,
+        destination: packet.source,
+        protocol: packet.protocol,
+        l4,
+        ct,
+    })
+}
+
+/// An ICMP error on the same way, about a connection that has no mark.
+fn error_about(packet: &Packet) -> Packet {
+    let (protocol, kind) = match packet.source.is_ipv4() {
+        true => (Protocol::ICMP, 3),
+        false => (Protocol::ICMPV6, 1),
+    };
+    Packet {
+        protocol,
+        l4: L4::Icmp { kind, code: 1 },
+        ..packet.clone()
+    }
+}
