@@ -180,3 +180,122 @@ pub(crate) fn removed_silently(transaction: &Transaction, among: &Credits) -> BT
     removed.retain(|place| among.contains_key(place) && !harvested.contains(place));
     removed
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use palisade_model::Direction;
+    use palisade_nft::{Rule, TxStep};
+    use palisade_tables::Phase;
+
+    fn who(name: &str) -> Arc<Credit> {
+        Arc::new(Credit::MissingProfile {
+            profile: name.into(),
+            direction: Direction::Egress,
+        })
+    }
+
+    fn element(number: u8) -> Place {
+        Place::Element {
+            set: "s".into(),
+            key: Key::Exact([number].into()),
+        }
+    }
+
+    fn in_chain(index: usize) -> Place {
+        Place::Rule {
+            chain: "c".into(),
+            index,
+        }
+    }
+
+    fn count(packets: u64) -> Count {
+        Count {
+            packets,
+            bytes: packets * 10,
+        }
+    }
+
+    fn live() -> Live {
+        let counted = |n: u8| {
+            let element = Element {
+                counter: Some(count(n.into())),
+                ..Element::default()
+            };
+            (Key::Exact([n].into()), element)
+        };
+        let rule = |comment: &str, verdict| Rule {
+            exprs: vec![Expr::Counter(count(7)), Expr::Verdict(verdict)],
+            comment: Some(comment.into()),
+        };
+        let chain = Chain {
+            base: None,
+            rules: vec![
+                rule("spoofed source", Verdict::Drop),
+                rule("invalid", Verdict::Accept),
+                rule("spoofed source", Verdict::Drop),
+            ],
+        };
+        Live {
+            elements: [("s".into(), [counted(1), counted(2), counted(3)].into())].into(),
+            chains: [("c".into(), chain)].into(),
+        }
+    }
+
+    fn known() -> Credits {
+        [
+            (element(1), vec![who("a")]),
+            (element(2), vec![who("a"), who("b")]),
+            (element(9), vec![who("b")]),
+            (in_chain(0), vec![who("c")]),
+        ]
+        .into()
+    }
+
+    #[test]
+    fn live_counts_go_to_everyone_credited() {
+        let by_rule: BTreeMap<_, _> = [
+            (who("a"), count(3)),
+            (who("b"), count(2)),
+            (who("c"), count(7)),
+        ]
+        .into();
+        assert_eq!(live().by_rule(&known()), by_rule);
+        assert_eq!(live().reasons(), [("spoofed", count(14))].into());
+    }
+
+    #[test]
+    fn what_goes_unharvested_is_found_and_kept() {
+        let delete = |number: u8| Op::DeleteElement {
+            set: "s".into(),
+            key: Key::Exact([number].into()),
+        };
+        let flush = Op::FlushChain { chain: "c".into() };
+        let transaction = Transaction {
+            table: "t".into(),
+            steps: vec![TxStep {
+                phase: Phase::Delete,
+                harvest: vec![Harvest {
+                    place: element(1),
+                    rules: vec![RuleId(1)],
+                }],
+                ops: vec![delete(1), delete(2), delete(3), flush],
+            }],
+        };
+        assert!(!replaces_table(&transaction));
+        let places = removed_silently(&transaction, &known());
+        assert_eq!(places, [element(2), in_chain(0)].into());
+        let mut gone = Gone::default();
+        gone.add_places(&places, &known(), &live());
+        let kept: Harvested = [("a", count(2)), ("b", count(2)), ("c", count(7))]
+            .map(|(name, count)| ((*who(name)).clone(), count))
+            .into();
+        assert_eq!(gone.harvested(), kept);
+        let all = gone.with(&Counters {
+            by_rule: [(who("a"), count(5))].into(),
+            reasons: [("invalid", count(1))].into(),
+        });
+        assert_eq!(all.by_rule[&who("a")], count(7));
+        assert_eq!(all.reasons, [("invalid", count(1))].into());
+    }
+}

@@ -69,6 +69,8 @@ impl NftDataplane {
     /// # Errors
     /// As [`NftDataplane::new`].
     pub fn new_in(config: NftConfig, netns: &NetNs) -> Result<Self, Error> {
+        // Before features are looked at: it has the kernel load what has them.
+        KernelConntrack::open(netns)?.count()?;
         let config = Config {
             table: config.table.as_str().into(),
             interface_prefix: config.interface_prefix.as_str().into(),

@@ -21,6 +21,7 @@ pub mod packet;
 pub mod peer;
 pub mod sysctl;
 pub mod watch;
+pub mod writers;
 
 /// The kernel's error number; `Display` gives its name and text.
 pub use nix::errno::Errno;

@@ -29,6 +29,10 @@ impl FakeConntrack {
 }
 
 impl Conntrack for FakeConntrack {
+    fn count(&mut self) -> Result<u32, ConntrackError> {
+        Ok(self.table.len() as u32)
+    }
+
     fn flows(&mut self, filter: &FlowFilter) -> Result<Vec<Flow>, ConntrackError> {
         Ok(self
             .table
@@ -85,6 +89,7 @@ mod tests {
             table: vec![flow.clone()],
             calls: Vec::new(),
         };
+        assert_eq!(fake.count().unwrap(), 1);
         assert!(fake.set_mark(&flow, 0x1234_ffff, 0xffff_0000).unwrap());
         let marks: Vec<_> = fake.table.iter().map(|flow| flow.mark).collect();
         assert_eq!(marks, [0x1234_5555]);

@@ -11,6 +11,8 @@ use crate::sysctl::{KernelSysctl, Sysctl, SysctlError};
 const IPCTNL_MSG_CT_NEW: u8 = 0;
 const IPCTNL_MSG_CT_GET: u8 = 1;
 const IPCTNL_MSG_CT_DELETE: u8 = 2;
+const IPCTNL_MSG_CT_GET_STATS: u8 = 5;
+const CTA_STATS_GLOBAL_ENTRIES: u16 = 1;
 
 const CTA_MARK: u16 = 8;
 const CTA_MARK_MASK: u16 = 21;
@@ -68,6 +70,23 @@ fn ended(result: Result<(), QueryError>) -> Result<bool, ConntrackError> {
 }
 
 impl Conntrack for KernelConntrack {
+    fn count(&mut self) -> Result<u32, ConntrackError> {
+        let query = Query::new(
+            "counting tracked flows",
+            NFNL_SUBSYS_CTNETLINK,
+            IPCTNL_MSG_CT_GET_STATS,
+            libc::AF_UNSPEC as u8,
+            |_| {},
+        )?;
+        match self.nfnetlink.get(&query)? {
+            Some(object) => Ok(object
+                .attrs()
+                .need(CTA_STATS_GLOBAL_ENTRIES, "conntrack statistics")?
+                .be32()?),
+            None => Ok(0),
+        }
+    }
+
     fn flows(&mut self, filter: &FlowFilter) -> Result<Vec<Flow>, ConntrackError> {
         let query = Query::new(
             "listing tracked flows",

@@ -122,6 +122,12 @@ pub enum ConntrackError {
 
 /// Tracked flows of one namespace.
 pub trait Conntrack {
+    /// How many flows are tracked. Asking has the kernel load what tracks them.
+    ///
+    /// # Errors
+    /// What the kernel answered.
+    fn count(&mut self) -> Result<u32, ConntrackError>;
+
     /// All flows that pass the filter.
     ///
     /// # Errors

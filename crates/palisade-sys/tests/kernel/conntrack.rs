@@ -44,6 +44,7 @@ fn flows_are_listed_marked_and_ended() {
         sender.recv_from(&mut buffer).unwrap();
     }
     let mut conntrack = KernelConntrack::open(&b.netns).unwrap();
+    assert_eq!(conntrack.count().unwrap(), 2);
     let first = flow(&mut conntrack, 5001).unwrap();
     assert_eq!(
         first.original.to_string(),
