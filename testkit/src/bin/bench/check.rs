@@ -1,0 +1,244 @@
+//! Sampled verdicts of the tables against the oracle: a figure of a wrong engine is worth nothing.
+//!
+//! The oracle reads a state of the sampled endpoints only, and of the policies that select a local
+//! one: no other object has a say in what a local endpoint decides about a sampled flow.
+
+use palisade_model::{
+    Direction, Endpoint, Flow, L4, Origin, Policy, Prefix, Protocol, Rule, State,
+};
+use palisade_oracle::{Options, Prepared, Question};
+use palisade_tables::{Packet, Tables, Verdict};
+use palisade_testkit::generate::Dice;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// How many flows are compared.
+pub(crate) const FLOWS: usize = 10_000;
+
+/// How many endpoints that are not local are among the ends.
+const REMOTE: usize = 400;
+
+/// What was compared.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Compared {
+    pub(crate) allowed: usize,
+    pub(crate) denied: usize,
+}
+
+/// Compares [`FLOWS`] flows, each judged at every end that is local.
+pub(crate) fn check(state: &State, tables: &Tables) -> Result<Compared, String> {
+    let mut dice = Dice::new(4, 0);
+    let sample = sample(&mut dice, state);
+    let prepared = Prepared::new(&sample);
+    let pool = Pool::of(&sample);
+    if pool.local.is_empty() {
+        return Err("no local endpoint to judge at".into());
+    }
+    let mut compared = Compared::default();
+    for _ in 0..FLOWS {
+        let flow = pool.flow(&mut dice);
+        let allowed = agree(&prepared, tables, &flow)?;
+        match allowed {
+            true => compared.allowed += 1,
+            false => compared.denied += 1,
+        }
+    }
+    match compared {
+        Compared { allowed: 0, .. } => Err("no sampled flow is allowed: nothing is shown".into()),
+        Compared { denied: 0, .. } => Err("no sampled flow is denied: nothing is shown".into()),
+        compared => Ok(compared),
+    }
+}
+
+/// Whether both allow the flow at its local ends, if they agree.
+fn agree(prepared: &Prepared<'_>, tables: &Tables, flow: &Flow) -> Result<bool, String> {
+    let interface = |address| {
+        let holder = prepared.claimant(address);
+        Some(
+            holder
+                .and_then(|e| e.interface.clone())
+                .unwrap_or_else(|| "eth0".into()),
+        )
+    };
+    let packet = Packet {
+        from: interface(flow.source),
+        to: interface(flow.destination),
+        source: flow.source,
+        destination: flow.destination,
+        protocol: flow.protocol,
+        l4: flow.l4,
+    };
+    let (egress, ingress) = prepared.verdict(&Question::from(*flow), &Options::default());
+    let mut allowed = true;
+    for (direction, address, wanted) in [
+        (Direction::Egress, flow.source, egress),
+        (Direction::Ingress, flow.destination, ingress),
+    ] {
+        let local = prepared
+            .claimant(address)
+            .is_some_and(|e| e.interface.is_some());
+        if !local {
+            continue;
+        }
+        let judged = tables.judge_direction(&packet, direction);
+        if (judged.verdict() == Verdict::Allow) != wanted {
+            return Err(format!(
+                "{flow}: {direction} {} by the oracle, {judged:?} by the tables",
+                if wanted { "allowed" } else { "denied" }
+            ));
+        }
+        allowed &= wanted;
+    }
+    Ok(allowed)
+}
+
+fn is_local(endpoint: &Endpoint) -> bool {
+    endpoint.interface.is_some()
+}
+
+/// The local endpoints and some others, with all that has a say about them.
+fn sample(dice: &mut Dice, state: &State) -> State {
+    let (local, mut remote): (Vec<&Endpoint>, Vec<&Endpoint>) =
+        state.endpoints.values().partition(|e| is_local(e));
+    // Drawn one by one: shuffling all of them would cost more than the rest.
+    let mut drawn = Vec::new();
+    while drawn.len() < REMOTE && !remote.is_empty() {
+        let at = dice.below(remote.len());
+        drawn.push(remote.swap_remove(at));
+    }
+    let selects = |policy: &&Policy| {
+        let mut local = local.iter();
+        local.any(|e| policy.subject.matches(&state.endpoint_labels(e)))
+    };
+    let policies = state.policies.values().filter(selects);
+    let endpoints = local.iter().copied().chain(drawn);
+    State {
+        tiers: state.tiers.clone(),
+        policies: policies.map(|p| (p.id.clone(), p.clone())).collect(),
+        profiles: state.profiles.clone(),
+        endpoints: endpoints.map(|e| (e.id.clone(), e.clone())).collect(),
+        namespaces: state.namespaces.clone(),
+        service_accounts: state.service_accounts.clone(),
+        network_sets: state.network_sets.clone(),
+        nodes: state.nodes.clone(),
+        services: BTreeMap::new(),
+    }
+}
+
+/// What flows are drawn from.
+struct Pool {
+    local: Vec<IpAddr>,
+    all: Vec<IpAddr>,
+    nets: Vec<Prefix>,
+    ports: Vec<u16>,
+}
+
+impl Pool {
+    fn of(state: &State) -> Self {
+        let addresses = |only_local: bool| {
+            let endpoints = state.endpoints.values();
+            endpoints
+                .filter(move |e| !only_local || is_local(e))
+                .flat_map(|e| e.addresses.iter().copied())
+                .collect()
+        };
+        let rules = || {
+            let policies = state.policies.values();
+            let directions = policies.flat_map(|p| p.ingress.iter().chain(&p.egress));
+            directions.flat_map(|d| &d.rules)
+        };
+        let nets = |rule: &Rule| -> Vec<Prefix> {
+            let peers = rule.peers.iter();
+            peers
+                .flat_map(|p| p.nets.iter().flatten().chain(&p.not_nets).copied())
+                .collect()
+        };
+        let ports = rules().flat_map(|rule| &rule.traffic).flat_map(|term| {
+            let specs = term.destination.is.iter().flatten();
+            specs.filter_map(|spec| match spec {
+                palisade_model::PortSpec::Range(range) => Some(range.first),
+                palisade_model::PortSpec::Named(_) => None,
+            })
+        });
+        let mut ports: Vec<u16> = ports.collect();
+        ports.sort_unstable();
+        ports.dedup();
+        Pool {
+            local: addresses(true),
+            all: addresses(false),
+            nets: rules().flat_map(nets).collect(),
+            ports,
+        }
+    }
+
+    /// A flow with a local end.
+    fn flow(&self, dice: &mut Dice) -> Flow {
+        let own = *dice.pick(&self.local);
+        let other = self.other(dice, own);
+        let (source, destination) = match dice.chance(50) {
+            true => (own, other),
+            false => (other, own),
+        };
+        let protocol = *dice.pick(&[
+            Protocol::TCP,
+            Protocol::TCP,
+            Protocol::TCP,
+            Protocol::UDP,
+            Protocol::SCTP,
+            Protocol::ICMP,
+        ]);
+        let protocol = match (protocol, own) {
+            (Protocol::ICMP, IpAddr::V6(_)) => Protocol::ICMPV6,
+            (protocol, _) => protocol,
+        };
+        let any_port = |dice: &mut Dice| u16::try_from(dice.below(65_536)).unwrap_or(0);
+        Flow {
+            source,
+            destination,
+            protocol,
+            l4: match protocol.has_ports() {
+                true => L4::Ports {
+                    source: any_port(dice),
+                    destination: match dice.chance(70) && !self.ports.is_empty() {
+                        true => *dice.pick(&self.ports),
+                        false => any_port(dice),
+                    },
+                },
+                false => L4::Icmp { kind: 8, code: 0 },
+            },
+            origin: Origin::Network,
+        }
+    }
+
+    /// Another end of the same family: an endpoint, an address of a network that a rule names, or
+    /// any.
+    fn other(&self, dice: &mut Dice, own: IpAddr) -> IpAddr {
+        let same = |address: &IpAddr| address.is_ipv4() == own.is_ipv4() && *address != own;
+        for _ in 0..8 {
+            let drawn = match dice.below(10) {
+                0 => anywhere(dice, own),
+                1..=5 if !self.nets.is_empty() => {
+                    let net = dice.pick(&self.nets);
+                    if dice.chance(50) {
+                        net.last()
+                    } else {
+                        net.address()
+                    }
+                }
+                _ => *dice.pick(&self.all),
+            };
+            if same(&drawn) {
+                return drawn;
+            }
+        }
+        anywhere(dice, own)
+    }
+}
+
+fn anywhere(dice: &mut Dice, own: IpAddr) -> IpAddr {
+    let number = u32::try_from(dice.below(1 << 32)).unwrap_or(0);
+    match own {
+        IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::from(number)),
+        IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::from((0x2001 << 112) | u128::from(number))),
+    }
+}

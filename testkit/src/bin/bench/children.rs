@@ -1,0 +1,109 @@
+//! One process for each case, so that its memory is its own and one that takes too long can be ended.
+
+use crate::engine::Case;
+use crate::report::{Outcome, Report, Summary};
+use crate::stopwatch::now;
+use std::io::{self, BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
+
+/// How the processes are run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    /// Of the sizes of states.
+    pub(crate) scale: f64,
+    /// How long the processes of one case may take together.
+    pub(crate) limit: Duration,
+}
+
+/// Measures a case and reports each of its figures.
+pub(crate) fn measure(case: &Case, bounds: Bounds, report: &mut Report) {
+    let mut samples: Vec<Vec<f64>> = vec![Vec::new(); case.figures.len()];
+    let failure = collect(case, bounds, &mut samples).err();
+    for (figure, samples) in case.figures.iter().zip(samples) {
+        let outcome = match (Summary::of(samples), &failure) {
+            (_, Some(Failure::Wrong(reason))) => Outcome::Missing(reason.clone()),
+            (Some(summary), _) => Outcome::Measured(summary),
+            (None, Some(Failure::OverTheLimit)) => {
+                Outcome::Missing(format!("over the limit of {} s", bounds.limit.as_secs()))
+            }
+            (None, None) => Outcome::Missing("the process gave no sample".to_owned()),
+        };
+        report.take(figure, &outcome);
+    }
+    if let Some(Failure::OverTheLimit) = failure {
+        report.unchecked(&case.name);
+    }
+}
+
+enum Failure {
+    OverTheLimit,
+    Wrong(String),
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Failure::Wrong(error.to_string())
+    }
+}
+
+fn collect(case: &Case, bounds: Bounds, samples: &mut [Vec<f64>]) -> Result<(), Failure> {
+    let deadline = now() + bounds.limit;
+    for _ in 0..case.processes {
+        let mut child = start(case, bounds)?;
+        let lines = lines_of(&mut child)?;
+        let mut figure = 0;
+        loop {
+            match lines.recv_timeout(deadline.saturating_duration_since(now())) {
+                Ok(line) => {
+                    let of_child: Vec<f64> = serde_json::from_str(&line)
+                        .map_err(|_| Failure::Wrong(format!("not samples: {line}")))?;
+                    if let Some(all) = samples.get_mut(figure) {
+                        all.extend(of_child);
+                    }
+                    figure += 1;
+                }
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => {
+                    child.kill()?;
+                    child.wait()?;
+                    return Err(Failure::OverTheLimit);
+                }
+            }
+        }
+        let status = child.wait()?;
+        if !status.success() {
+            return Err(Failure::Wrong(format!("its process ended with {status}")));
+        }
+    }
+    Ok(())
+}
+
+fn start(case: &Case, bounds: Bounds) -> io::Result<Child> {
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "each case is measured by this very program, in a process of its own"
+    )]
+    let mut command = Command::new(std::env::current_exe()?);
+    command
+        .args(["--case", &case.name, "--scale", &bounds.scale.to_string()])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+}
+
+/// What the process prints, line by line, until it ends.
+fn lines_of(child: &mut Child) -> io::Result<Receiver<String>> {
+    let output = child.stdout.take();
+    let output = output.ok_or_else(|| io::Error::other("the process has no output"))?;
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(output).lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    Ok(receiver)
+}

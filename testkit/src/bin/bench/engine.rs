@@ -1,0 +1,302 @@
+//! The engine's benches: what is measured, and how.
+//!
+//! Inside the clock: the lowering of each object from its parsed form (see `written`), and
+//! [`Engine::apply`] with the delta it returns. Outside: writing the parsed form, dropping deltas and
+//! parsed objects, and everything the oracle does.
+
+use crate::check;
+use crate::heap;
+use crate::report::Figure;
+use crate::states::{self, Families, Input};
+use crate::stopwatch::{Stopwatch, now};
+use crate::updates::{self, Endpoints, PolicySet, Selectors};
+use crate::written::Written;
+use palisade_engine::{Engine, Options};
+use palisade_model::{Object, State, Update};
+use std::time::Duration;
+
+/// How long one figure's repetitions may take together.
+const BUDGET: Duration = Duration::from_secs(10);
+
+/// How often an update is timed, at most.
+const REPETITIONS: usize = 1_000;
+
+/// One state and the figures measured in it, in a process of their own.
+pub(crate) struct Case {
+    /// Its name: the beginning that its figures share.
+    pub(crate) name: String,
+    /// The figures, in the order in which they are measured.
+    pub(crate) figures: Vec<Figure>,
+    /// How many processes measure it: more than one where a process yields one sample.
+    pub(crate) processes: usize,
+    measure: Box<dyn Fn(f64, &mut Samples<'_>) -> Result<(), String>>,
+}
+
+/// Takes each figure's samples, in the order of [`Case::figures`].
+pub(crate) type Samples<'a> = dyn FnMut(Vec<f64>) + 'a;
+
+impl Case {
+    /// Measures at a scale.
+    pub(crate) fn measure(&self, scale: f64, samples: &mut Samples<'_>) -> Result<(), String> {
+        (self.measure)(scale, samples)
+    }
+}
+
+/// Every case, in order.
+pub(crate) fn cases() -> Vec<Case> {
+    let mut cases = vec![
+        start("tags", Families::V4, Some([5.5, 283.0, 0.30, 45.0])),
+        start("tags", Families::Both, None),
+        start("tenants", Families::V4, Some([6.9, 315.0, 0.35, 60.0])),
+        start("tenants", Families::Both, None),
+    ];
+    for (selectors, felix) in [(10, 5.8), (100, 15.0), (1_000, 127.0), (10_000, 1_916.0)] {
+        cases.push(endpoint_update(selectors, felix));
+    }
+    for (endpoints, felix) in [
+        (100, 9.0),
+        (1_000, 64.0),
+        (10_000, 938.0),
+        (100_000, 11_126.0),
+    ] {
+        cases.push(selector_update(endpoints, felix));
+    }
+    cases.push(change());
+    for (set, name, cilium) in [
+        (PolicySet::Cidrs, "cidrs", 8_000.0),
+        (PolicySet::CidrsWithDenies, "cidrs-with-denies", 45_000.0),
+        (PolicySet::Labels, "labels", 2_400.0),
+    ] {
+        cases.push(policy_set(set, name, cilium));
+    }
+    cases
+}
+
+fn start(state: &'static str, families: Families, references: Option<[f64; 4]>) -> Case {
+    let name = match families {
+        Families::V4 => format!("engine/start/{state}"),
+        Families::Both => format!("engine/start/{state}/dual"),
+    };
+    let figure = |what: &str, unit, felix: Option<f64>, aim: Option<f64>| {
+        let mut figure = Figure::of(format!("{name}/{what}"), unit);
+        if let (Some(felix), Some(aim)) = (felix, aim) {
+            figure = figure.against("felix", felix).against("aim", aim);
+        }
+        figure
+    };
+    let at = |n: usize| references.map(|r| r[n]);
+    Case {
+        figures: vec![
+            figure("seconds", "s", at(0), at(2)),
+            figure("live_heap_mib", "MiB", at(1), at(3)),
+            figure("peak_rss_mib", "MiB", None, None),
+        ],
+        name,
+        processes: 3,
+        measure: Box::new(move |scale, samples| {
+            let input = match state {
+                "tags" => states::tags::input(scale, families),
+                _ => states::tenants::input(scale, families),
+            };
+            let before = heap::live();
+            let mut engine = Engine::new(Options::default());
+            let watch = Stopwatch::start();
+            let delta = engine.apply(input.updates(&watch));
+            let seconds = watch.measured().as_secs_f64();
+            drop(delta);
+            let live = heap::live().saturating_sub(before) as u64;
+            let peak = heap::peak_resident().map_err(|e| e.to_string())?;
+            samples(vec![seconds]);
+            samples(vec![heap::mebibytes(live)]);
+            samples(vec![heap::mebibytes(peak)]);
+            agrees(&state_of(&input), &engine)
+        }),
+    }
+}
+
+fn endpoint_update(selectors: usize, felix: f64) -> Case {
+    let name = format!("engine/endpoint-update/{selectors}");
+    Case {
+        figures: vec![
+            Figure::of(name.clone(), "micros")
+                .against("felix", felix)
+                .against("aim", 2.0),
+            Figure::of(format!("{name}/new-signature"), "micros").against("aim", 20.0),
+        ],
+        name,
+        processes: 1,
+        measure: Box::new(move |_, samples| {
+            let state = Selectors(selectors);
+            let mut bench = Bench::of(&state.input());
+            samples(bench.time(REPETITIONS, |n| {
+                let pod = n % Selectors::PODS;
+                vec![state.pod(pod, pod + 1 + n / Selectors::PODS)]
+            }));
+            let novelties = state.novelties();
+            samples(bench.time(novelties, |n| vec![state.novel(n % Selectors::PODS, n)]));
+            bench.agrees()
+        }),
+    }
+}
+
+fn selector_update(endpoints: usize, felix: f64) -> Case {
+    let name = format!("engine/selector-update/{endpoints}");
+    let new_key = Figure::of(format!("{name}/new-key"), "micros");
+    Case {
+        figures: vec![
+            Figure::of(name.clone(), "micros")
+                .against("felix", felix)
+                .against("aim", 20.0),
+            match endpoints {
+                100_000 => new_key.against("aim", 2_000.0),
+                _ => new_key,
+            },
+        ],
+        name,
+        processes: 1,
+        measure: Box::new(move |scale, samples| {
+            let mut bench = Bench::of(&Endpoints(states::scaled(endpoints, scale)).input());
+            // The edit number 0 stands already.
+            samples(bench.time(REPETITIONS, |n| vec![Endpoints::known(n + 1)]));
+            samples(bench.time(REPETITIONS, |n| vec![Endpoints::new_key(n)]));
+            bench.agrees()
+        }),
+    }
+}
+
+fn change() -> Case {
+    let figure = |what: &str| Figure::of(format!("engine/change/{what}"), "micros");
+    Case {
+        name: "engine/change".to_owned(),
+        figures: ["pod-added", "pod-relabelled", "policy-edited"]
+            .map(|what| figure(what).against("aim", 100.0))
+            .into(),
+        processes: 1,
+        measure: Box::new(|scale, samples| {
+            use states::tags;
+            let (pods, policies) = (tags::pods(scale), tags::policies(scale));
+            let mut bench = Bench::of(&tags::input(scale, Families::Both));
+            let pod = |number, like| Written::Pod(tags::pod(number, like, pods, Families::Both));
+            samples(bench.time(REPETITIONS, |n| vec![pod(pods + n, n)]));
+            // Each takes the labels of another, which is known.
+            samples(bench.time(REPETITIONS, |n| vec![pod(pods + n, n + 7)]));
+            // A sixth rule comes and goes.
+            samples(bench.time(REPETITIONS, |n| {
+                let policy = (n / 2) * 37 % policies;
+                vec![Written::Policy(tags::policy(policy, (n + 1) % 2))]
+            }));
+            bench.agrees()
+        }),
+    }
+}
+
+fn policy_set(set: PolicySet, name: &str, cilium: f64) -> Case {
+    let name = format!("engine/policy-set/{name}");
+    Case {
+        figures: vec![
+            Figure::of(name.clone(), "micros")
+                .against("cilium", cilium)
+                .against("aim", cilium / 10.0),
+        ],
+        name,
+        processes: 1,
+        measure: Box::new(move |_, samples| {
+            let mut bench = Bench::of(&set.input());
+            let local = updates::local();
+            // The endpoint comes, and goes outside the clock; it stays after the last time.
+            samples(bench.time_after(50, |bench| bench.remove(&local), |_| vec![local.clone()]));
+            bench.agrees()
+        }),
+    }
+}
+
+/// An engine in a state, and the same objects for the oracle.
+struct Bench {
+    engine: Engine,
+    state: State,
+}
+
+impl Bench {
+    fn of(input: &Input) -> Self {
+        let mut engine = Engine::new(Options::default());
+        engine.apply(input.objects().map(|written| written.update()));
+        Bench {
+            engine,
+            state: state_of(input),
+        }
+    }
+
+    /// Times one flush for each of what `write` gives, in microseconds: as often as asked, or as
+    /// often as the budget allows.
+    fn time(&mut self, times: usize, write: impl Fn(usize) -> Vec<Written>) -> Vec<f64> {
+        self.time_after(times, |_| {}, write)
+    }
+
+    /// The same, after something that is not timed.
+    fn time_after(
+        &mut self,
+        times: usize,
+        before: impl Fn(&mut Bench),
+        write: impl Fn(usize) -> Vec<Written>,
+    ) -> Vec<f64> {
+        let began = now();
+        let mut samples = Vec::new();
+        while samples.len() < times && (samples.is_empty() || began.elapsed() < BUDGET) {
+            before(self);
+            let written = write(samples.len());
+            let watch = now();
+            let delta = self.engine.apply(written.iter().map(Written::update));
+            let took = watch.elapsed();
+            drop(delta);
+            samples.push(took.as_secs_f64() * 1e6);
+            for object in &written {
+                self.state.apply(object.update());
+            }
+        }
+        samples
+    }
+
+    fn remove(&mut self, written: &Written) {
+        let gone = Update::Delete(written.lower().key());
+        self.state.apply(gone.clone());
+        self.engine.apply([gone]);
+    }
+
+    fn agrees(&self) -> Result<(), String> {
+        agrees(&self.state, &self.engine)
+    }
+}
+
+fn state_of(input: &Input) -> State {
+    State::of(input.objects().map(|written| written.update()))
+}
+
+/// The verdicts of an engine against the oracle's, in this state.
+fn agrees(state: &State, engine: &Engine) -> Result<(), String> {
+    let compared = check::check(state, engine.tables())?;
+    let counts = engine.counts();
+    let objects = state.objects().fold([0_usize; 3], |mut n, object| {
+        match object {
+            Object::Endpoint(_) => n[0] += 1,
+            Object::Policy(_) => n[1] += 1,
+            _ => n[2] += 1,
+        }
+        n
+    });
+    eprintln!(
+        "    {} endpoints, {} policies, {} others: {} identities, {} address entries, {} policy sets, \
+         {} class entries, {} classes; {} flows as by the oracle ({} allowed, {} denied)",
+        objects[0],
+        objects[1],
+        objects[2],
+        counts.identities,
+        counts.addresses,
+        counts.policy_sets,
+        counts.class_entries,
+        counts.classes,
+        check::FLOWS,
+        compared.allowed,
+        compared.denied
+    );
+    Ok(())
+}

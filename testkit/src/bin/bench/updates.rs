@@ -1,0 +1,285 @@
+//! The smaller states in which single updates are timed.
+
+use crate::states::{Families, Input, addresses, file, line};
+use crate::written::{
+    Test, Written, WrittenNamespace, WrittenPeer, WrittenPod, WrittenPolicy, WrittenRule,
+};
+use palisade_model::{Action, Prefix, Protocol};
+use std::net::{IpAddr, Ipv4Addr};
+
+const NAMESPACE: &str = "bench";
+
+/// How many rules a policy has, where a state only asks for a number of rules.
+const RULES: usize = 10;
+
+fn namespace() -> Written {
+    Written::Namespace(WrittenNamespace {
+        name: NAMESPACE.into(),
+        labels: Vec::new(),
+    })
+}
+
+/// A pod; the local one has an interface.
+fn pod(number: usize, labels: Vec<(String, String)>, local: bool) -> WrittenPod {
+    WrittenPod {
+        namespace: NAMESPACE.into(),
+        name: format!("pod-{number}"),
+        labels,
+        addresses: addresses(number, Families::Both),
+        interface: local.then(|| "palbench0".to_owned()),
+        node: if local {
+            "here".into()
+        } else {
+            "node-1".into()
+        },
+    }
+}
+
+/// The endpoint that every policy of these states selects.
+pub(crate) fn local() -> Written {
+    Written::Pod(pod(9_000_000, vec![("role".into(), "bench".into())], true))
+}
+
+/// A policy over the local endpoint.
+fn policy(number: usize, name: &str, ingress: Vec<WrittenRule>) -> WrittenPolicy {
+    WrittenPolicy {
+        namespace: None,
+        name: name.into(),
+        tier: "default",
+        file: file(number),
+        line: line(number),
+        subject: vec![Test::Is("role".into(), "bench".into())],
+        ingress: Some(ingress),
+        egress: None,
+    }
+}
+
+fn allow(tests: Vec<Test>, ports: &[(Protocol, u16)]) -> WrittenRule {
+    WrittenRule {
+        action: Action::Allow,
+        peer: WrittenPeer::Labelled(tests),
+        ports: ports.to_vec(),
+    }
+}
+
+fn is(key: &str, value: String) -> Test {
+    Test::Is(key.into(), value)
+}
+
+/// One local endpoint under policies with so many different selectors, and 1,000 other pods of 100
+/// signatures.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Selectors(pub(crate) usize);
+
+impl Selectors {
+    pub(crate) const PODS: usize = 1_000;
+    const KINDS: usize = 100;
+
+    pub(crate) fn input(self) -> Input {
+        Input::of(vec![
+            (1, Box::new(|_| namespace())),
+            (
+                self.0.div_ceil(RULES),
+                Box::new(move |n| Written::Policy(self.policy(n))),
+            ),
+            (Self::PODS, Box::new(move |n| self.pod(n, n))),
+            (1, Box::new(|_| local())),
+        ])
+    }
+
+    fn policy(self, number: usize) -> WrittenPolicy {
+        let selectors = (number * RULES..self.0).take(RULES);
+        let rules = selectors.map(|i| allow(Self::selector(i), &[]));
+        policy(number, &format!("allow-{number}"), rules.collect())
+    }
+
+    /// A third tests a value, a third two values, a third the presence of a key of its own.
+    fn selector(number: usize) -> Vec<Test> {
+        match number % 3 {
+            0 => vec![is("app", format!("app-{number}"))],
+            1 => vec![
+                is("app", format!("app-{number}")),
+                is("tier", format!("tier-{}", number % 7)),
+            ],
+            _ => vec![Test::Has(format!("feature-{number}"))],
+        }
+    }
+
+    /// Pod `number` with the labels of kind `kind`: known as soon as each kind has a pod.
+    pub(crate) fn pod(self, number: usize, kind: usize) -> Written {
+        let kind = kind % Self::KINDS;
+        let selector = kind * self.0 / Self::KINDS;
+        let feature = selector / 3 * 3 + 2;
+        Written::Pod(pod(
+            number,
+            vec![
+                ("app".into(), format!("app-{selector}")),
+                ("tier".into(), format!("tier-{}", selector % 7)),
+                (format!("feature-{feature}"), "on".into()),
+                ("instance".into(), format!("instance-{number}")),
+            ],
+            false,
+        ))
+    }
+
+    /// How many different label combinations [`Selectors::novel`] has.
+    pub(crate) fn novelties(self) -> usize {
+        let features = self.0 / 3;
+        (features * features.saturating_sub(1) / 2).min(200)
+    }
+
+    /// Pod `number` with a combination of labels that no pod ever had: two features at once, as no
+    /// kind has.
+    pub(crate) fn novel(self, number: usize, novelty: usize) -> Written {
+        let features = self.0 / 3;
+        let (mut first, mut rest) = (0, novelty);
+        while rest >= features - 1 - first {
+            rest -= features - 1 - first;
+            first += 1;
+        }
+        let feature = |n: usize| (format!("feature-{}", n * 3 + 2), "on".to_owned());
+        Written::Pod(pod(
+            number,
+            vec![
+                ("app".into(), format!("app-{}", novelty % self.0)),
+                feature(first),
+                feature(first + 1 + rest),
+                ("instance".into(), format!("instance-{number}")),
+            ],
+            false,
+        ))
+    }
+}
+
+/// One local endpoint, so many others, and a policy that is edited.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Endpoints(pub(crate) usize);
+
+impl Endpoints {
+    pub(crate) const APPS: usize = 10;
+    pub(crate) const TIERS: usize = 3;
+    const RARE: usize = 1_000;
+
+    pub(crate) fn input(self) -> Input {
+        let known = (0..Self::APPS).map(|n| is("app", format!("app-{n}")));
+        let tiers = (0..Self::TIERS).map(|n| is("tier", format!("tier-{n}")));
+        let standing: Vec<WrittenRule> = known
+            .chain(tiers)
+            .enumerate()
+            .map(|(n, test)| {
+                let port = 8_000 + u16::try_from(n).unwrap_or(0);
+                allow(vec![test], &[(Protocol::TCP, port)])
+            })
+            .collect();
+        Input::of(vec![
+            (1, Box::new(|_| namespace())),
+            (
+                1,
+                Box::new(move |_| Written::Policy(policy(0, "standing", standing.clone()))),
+            ),
+            (1, Box::new(|_| Self::known(0))),
+            (self.0, Box::new(Self::pod)),
+            (1, Box::new(|_| local())),
+        ])
+    }
+
+    /// Ten pods of each app, ten at most of each rare key.
+    fn pod(number: usize) -> Written {
+        let mut labels = vec![
+            ("app".into(), format!("app-{}", number / 10)),
+            ("tier".into(), format!("tier-{}", number % 7)),
+            ("instance".into(), format!("instance-{number}")),
+        ];
+        if number < 10 * Self::RARE {
+            labels.push((format!("rare-{}", number % Self::RARE), "yes".into()));
+        }
+        Written::Pod(pod(number, labels, false))
+    }
+
+    /// The edited policy with a selector made of tests that the standing rules make already.
+    pub(crate) fn known(edit: usize) -> Written {
+        let app = is("app", format!("app-{}", edit % Self::APPS));
+        let tier = is("tier", format!("tier-{}", edit % Self::TIERS));
+        let rule = allow(vec![app, tier], &[(Protocol::TCP, 443)]);
+        Written::Policy(policy(1, "edited", vec![rule]))
+    }
+
+    /// The edited policy with a key that no rule tests, and never tested.
+    pub(crate) fn new_key(edit: usize) -> Written {
+        let key = Test::Has(format!("rare-{}", edit % Self::RARE));
+        let rule = allow(vec![key], &[(Protocol::TCP, 443)]);
+        Written::Policy(policy(1, "edited", vec![rule]))
+    }
+}
+
+/// What stands in a policy set that is computed when its one endpoint comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PolicySet {
+    /// 1,000 allowed networks.
+    Cidrs,
+    /// The same, with a denied network inside each, before them.
+    CidrsWithDenies,
+    /// 1,000 rules over labels, and pods of 2,997 identities.
+    Labels,
+}
+
+impl PolicySet {
+    const COUNT: usize = 1_000;
+    const ZONES: [&str; 3] = ["a", "b", "c"];
+
+    /// Everything but the endpoint, which is [`local`].
+    pub(crate) fn input(self) -> Input {
+        let pods = match self {
+            PolicySet::Labels => Self::COUNT * Self::ZONES.len(),
+            _ => 10,
+        };
+        Input::of(vec![
+            (1, Box::new(|_| namespace())),
+            (1, Box::new(move |_| Written::Policy(self.policy()))),
+            (pods, Box::new(Self::pod)),
+        ])
+    }
+
+    fn policy(self) -> WrittenPolicy {
+        let net = |action, third: u8, n: usize, length| {
+            let n = u16::try_from(n).unwrap_or(0).to_be_bytes();
+            let address = IpAddr::V4(Ipv4Addr::new(172, n[0], n[1], third));
+            WrittenRule {
+                action,
+                peer: WrittenPeer::Net(Prefix::new(address, length)),
+                ports: vec![(Protocol::TCP, 8_000 + u16::from_be_bytes(n) % 10)],
+            }
+        };
+        let allowed = (0..Self::COUNT).map(|n| net(Action::Allow, 0, n, 24));
+        let denied = (0..Self::COUNT).map(|n| net(Action::Deny, 16, n, 28));
+        let rules = match self {
+            PolicySet::Cidrs => allowed.collect(),
+            PolicySet::CidrsWithDenies => denied.chain(allowed).collect(),
+            PolicySet::Labels => {
+                let apps = (0..Self::COUNT - 2).map(|n| is("app", format!("app-{n}")));
+                let zones = Self::ZONES[..2].iter();
+                let zones = zones.map(|zone| is("zone", (*zone).to_owned()));
+                let tests = apps.chain(zones).enumerate();
+                tests
+                    .map(|(n, test)| {
+                        let port = 8_000 + u16::try_from(n % 10).unwrap_or(0);
+                        allow(vec![test], &[(Protocol::TCP, port)])
+                    })
+                    .collect()
+            }
+        };
+        policy(0, "many-rules", rules)
+    }
+
+    fn pod(number: usize) -> Written {
+        let zone = Self::ZONES[number / Self::COUNT % Self::ZONES.len()];
+        Written::Pod(pod(
+            number,
+            vec![
+                ("app".into(), format!("app-{}", number % Self::COUNT)),
+                ("zone".into(), zone.into()),
+            ],
+            false,
+        ))
+    }
+}

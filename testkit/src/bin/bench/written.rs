@@ -1,0 +1,258 @@
+//! Objects as a parser leaves them, and their lowering to the model's own types.
+//!
+//! Writing one ([`Written`], plain text and numbers) is outside the clock; [`Written::lower`] is
+//! inside. It does what a dialect does once a document is parsed: it makes every name, label and
+//! selector a value of the model's, canonical and with provenance (file and line of each policy and
+//! rule), and shares nothing between objects but the name of the file.
+
+use palisade_model::{
+    Action, DirectionRules, Endpoint, LabelKey, Labels, Namespace, Object, ObjectId, Order, Peer,
+    Policy, PolicyId, PortMatch, PortRange, PortSpec, Precedence, Prefix, Profile, Protocol, Rule,
+    RuleOrigin, Selector, SourceLine, Str, Tier, TierDefault, Traffic, Update, reserved,
+};
+use std::net::IpAddr;
+
+/// One object, parsed.
+#[derive(Clone, Debug)]
+pub(crate) enum Written {
+    Tier(WrittenTier),
+    Namespace(WrittenNamespace),
+    Policy(WrittenPolicy),
+    Pod(WrittenPod),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct WrittenTier {
+    pub(crate) name: &'static str,
+    pub(crate) order: f64,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct WrittenNamespace {
+    pub(crate) name: String,
+    pub(crate) labels: Vec<(String, String)>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct WrittenPod {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) labels: Vec<(String, String)>,
+    pub(crate) addresses: Vec<IpAddr>,
+    /// What the agent adds for a pod of this host.
+    pub(crate) interface: Option<String>,
+    pub(crate) node: String,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct WrittenPolicy {
+    pub(crate) namespace: Option<String>,
+    pub(crate) name: String,
+    pub(crate) tier: &'static str,
+    pub(crate) file: Str,
+    pub(crate) line: u32,
+    pub(crate) subject: Vec<Test>,
+    pub(crate) ingress: Option<Vec<WrittenRule>>,
+    pub(crate) egress: Option<Vec<WrittenRule>>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct WrittenRule {
+    pub(crate) action: Action,
+    pub(crate) peer: WrittenPeer,
+    /// Any traffic where empty.
+    pub(crate) ports: Vec<(Protocol, u16)>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum WrittenPeer {
+    /// What has these labels, wherever it is.
+    Labelled(Vec<Test>),
+    /// Pods of the policy's own namespace.
+    SameNamespace,
+    /// Pods of a namespace, by its name, with these labels.
+    Pods(String, Vec<Test>),
+    /// A network.
+    Net(Prefix),
+}
+
+/// A test of one label.
+#[derive(Clone, Debug)]
+pub(crate) enum Test {
+    Has(String),
+    Is(String, String),
+}
+
+impl Test {
+    fn lower(&self) -> Selector {
+        match self {
+            Test::Has(key) => Selector::has(LabelKey::own(&**key)),
+            Test::Is(key, value) => Selector::equals(LabelKey::own(&**key), &**value),
+        }
+    }
+}
+
+impl Written {
+    /// The object in the model's own types.
+    pub(crate) fn lower(&self) -> Object {
+        match self {
+            Written::Tier(tier) => Object::Tier(Tier {
+                name: tier.name.into(),
+                order: Order::at(tier.order),
+                default: TierDefault::Pass,
+            }),
+            Written::Namespace(namespace) => {
+                let mut labels = labels(&namespace.labels);
+                labels.insert(Namespace::NAME_LABEL.into(), (&*namespace.name).into());
+                Object::Namespace(Namespace {
+                    name: (&*namespace.name).into(),
+                    labels,
+                })
+            }
+            Written::Policy(policy) => Object::Policy(policy.lower()),
+            Written::Pod(pod) => Object::Endpoint(pod.lower()),
+        }
+    }
+
+    /// The object as an update.
+    pub(crate) fn update(&self) -> Update {
+        Update::Upsert(self.lower())
+    }
+}
+
+impl WrittenPod {
+    fn lower(&self) -> Endpoint {
+        Endpoint {
+            id: ObjectId {
+                namespace: Some((&*self.namespace).into()),
+                name: (&*self.name).into(),
+                group: "".into(),
+                kind: "Pod".into(),
+            },
+            host: false,
+            labels: labels(&self.labels),
+            service_account: Some("default".into()),
+            node: Some((&*self.node).into()),
+            interface: self.interface.as_deref().map(Into::into),
+            addresses: self.addresses.clone(),
+            ports: Vec::new(),
+            profiles: vec![Profile::ALLOW_ALL.into()],
+            created: 0,
+            owner: None,
+            template: false,
+        }
+    }
+}
+
+impl WrittenPolicy {
+    fn lower(&self) -> Policy {
+        let namespaced = self.namespace.is_some();
+        let group = match namespaced {
+            true => "networking.k8s.io",
+            false => "projectcalico.org",
+        };
+        let kind = match namespaced {
+            true => "NetworkPolicy",
+            false => "GlobalNetworkPolicy",
+        };
+        let subject = self.subject.iter().map(Test::lower);
+        let mut line = self.line + 8;
+        let mut rules = |rules: &Option<Vec<WrittenRule>>| {
+            let rules = rules.as_ref()?.iter().enumerate();
+            Some(DirectionRules {
+                default_deny: true,
+                rules: rules
+                    .map(|(index, rule)| {
+                        line += 5;
+                        self.rule(rule, index, line)
+                    })
+                    .collect(),
+            })
+        };
+        Policy {
+            id: PolicyId {
+                object: ObjectId {
+                    namespace: self.namespace.as_deref().map(Into::into),
+                    name: (&*self.name).into(),
+                    group: group.into(),
+                    kind: kind.into(),
+                },
+                part: 0,
+            },
+            tier: self.tier.into(),
+            precedence: Precedence {
+                order: Order::at(1000.0),
+                rank: 1,
+            },
+            subject: match &self.namespace {
+                Some(namespace) => pods_of(namespace, subject),
+                None => Selector::and([workload()].into_iter().chain(subject)),
+            },
+            ingress: rules(&self.ingress),
+            egress: rules(&self.egress),
+            line: Some(SourceLine {
+                file: self.file.clone(),
+                line: self.line,
+            }),
+        }
+    }
+
+    fn rule(&self, rule: &WrittenRule, index: usize, line: u32) -> Rule {
+        let own = self.namespace.as_deref().unwrap_or_default();
+        let peer = match &rule.peer {
+            WrittenPeer::Labelled(tests) => {
+                Peer::selected(Selector::and(tests.iter().map(Test::lower)))
+            }
+            WrittenPeer::SameNamespace => Peer::selected(pods_of(own, [])),
+            WrittenPeer::Pods(namespace, tests) => {
+                let name =
+                    Selector::equals(LabelKey::namespace(Namespace::NAME_LABEL), &**namespace);
+                let of = [workload(), name].into_iter();
+                Peer::selected(Selector::and(of.chain(tests.iter().map(Test::lower))))
+            }
+            WrittenPeer::Net(net) => Peer::net(*net, Vec::new()),
+        };
+        let traffic = match rule.ports.as_slice() {
+            [] => vec![Traffic::any()],
+            ports => ports
+                .iter()
+                .map(|(protocol, port)| to(*protocol, *port))
+                .collect(),
+        };
+        Rule {
+            origin: RuleOrigin {
+                index: u32::try_from(index).unwrap_or(u32::MAX),
+                name: None,
+                line: Some(SourceLine {
+                    file: self.file.clone(),
+                    line,
+                }),
+            },
+            action: rule.action,
+            peers: vec![peer],
+            own: None,
+            traffic,
+        }
+    }
+}
+
+fn to(protocol: Protocol, port: u16) -> Traffic {
+    let port = PortSpec::Range(PortRange::single(port));
+    Traffic::to_port(protocol, PortMatch::of([port]))
+}
+
+fn labels(written: &[(String, String)]) -> Labels {
+    let pairs = written.iter();
+    pairs
+        .map(|(key, value)| ((&**key).into(), (&**value).into()))
+        .collect()
+}
+
+fn workload() -> Selector {
+    Selector::equals(LabelKey::reserved(reserved::KIND), reserved::KIND_WORKLOAD)
+}
+
+fn pods_of(namespace: &str, tests: impl IntoIterator<Item = Selector>) -> Selector {
+    let own = Selector::equals(LabelKey::reserved(reserved::NAMESPACE), namespace);
+    Selector::and([workload(), own].into_iter().chain(tests))
+}
