@@ -37,7 +37,7 @@ impl Told<'_> {
                     .iter()
                     .map(|f| self.peer_failure(f, self.peer));
                 let all = all.collect::<Vec<_>>().join(", and ");
-                lines.push(numbered("peer", peer.index, peers.len(), &all));
+                lines.push(numbered("peers", peer.index, peers.len(), &all));
             }
         }
         if let Some(terms) = &miss.traffic {
@@ -45,9 +45,9 @@ impl Told<'_> {
                 lines.push("it lists no traffic that can match".to_owned());
             }
             for term in terms {
-                let all = term.failures.iter().map(|f| self.traffic_failure(f));
+                let all = telling(&term.failures).map(|f| self.traffic_failure(f));
                 let all = all.collect::<Vec<_>>().join(", and ");
-                lines.push(numbered("port", term.index, terms.len(), &all));
+                lines.push(numbered("ports", term.index, terms.len(), &all));
             }
         }
         lines
@@ -56,7 +56,7 @@ impl Told<'_> {
     pub(super) fn peer_failure(&self, failure: &PeerFailure, end: &str) -> String {
         match failure {
             PeerFailure::Selector { wanted, holders } if holders.is_empty() => format!(
-                "{end} is no pod or other labelled thing, and the rule is for {}",
+                "{end} is no pod or other labelled thing, and the rule is for what is {}",
                 described(wanted)
             ),
             PeerFailure::Selector { holders, .. } => {
@@ -65,7 +65,7 @@ impl Told<'_> {
             }
             PeerFailure::NotSelector { unwanted, holder } => {
                 format!(
-                    "{holder} is what the rule leaves out: {}",
+                    "{holder} is {}, which the rule leaves out",
                     described(unwanted)
                 )
             }
@@ -85,18 +85,19 @@ impl Told<'_> {
         format!("{} {}", gap.holder, unmet.collect::<Vec<_>>().join(" and "))
     }
 
-    /// What a holder would have to be, and what it is.
+    /// What a holder is not, and what it is instead.
     pub(super) fn unmet(&self, part: &Selector, holder: &HolderName) -> String {
-        let wanted = described(part);
-        match tested_key(part) {
-            Some(key) if key.scope != Scope::Reserved => {
-                let is = match self.label(key, holder) {
-                    Some(value) => format!("it is {value:?}"),
-                    None => "it has none".to_owned(),
-                };
-                format!("does not match {wanted} ({is})")
+        let is_not = match part {
+            Selector::Not(inner) if tested_key(inner).is_some() => {
+                format!("is {}", described(inner))
             }
-            _ => format!("does not match {wanted}"),
+            _ => format!("is not {}", described(part)),
+        };
+        let key = tested_key(part).filter(|key| key.scope != Scope::Reserved);
+        match key.map(|key| (key, self.label(key, holder))) {
+            Some((_, None)) => format!("{is_not} (it has no such label)"),
+            Some((key, Some(value))) => format!("{is_not} ({} is {value:?})", key.name),
+            None => is_not,
         }
     }
 
@@ -173,7 +174,7 @@ impl Told<'_> {
 fn numbered(what: &str, index: usize, of: usize, text: &str) -> String {
     match of {
         1 => text.to_owned(),
-        _ => format!("{what} {index}: {text}"),
+        _ => format!("{what}[{index}]: {text}"),
     }
 }
 
@@ -208,54 +209,73 @@ fn tested_key(selector: &Selector) -> Option<&LabelKey> {
     }
 }
 
-/// A selector in words where there are better ones than its own text.
+/// A protocol that is not the one asked about says it all; that it has no ports either says nothing.
+fn telling(failures: &[TrafficFailure]) -> impl Iterator<Item = &TrafficFailure> {
+    let other_protocol = failures
+        .iter()
+        .any(|f| matches!(f, TrafficFailure::Protocol(_)));
+    let says_nothing = move |failure: &TrafficFailure| {
+        let no_ports = TrafficFailure::Destination(PortFailure::NoPorts);
+        let no_source_ports = TrafficFailure::Source(PortFailure::NoPorts);
+        other_protocol && [no_ports, no_source_ports].contains(failure)
+    };
+    failures.iter().filter(move |f| !says_nothing(f))
+}
+
+/// What something that a selector matches is, to stand after "is".
 pub(super) fn described(selector: &Selector) -> String {
-    if let Selector::And(parts) = selector
-        && parts.len() > 1
-    {
-        return parts
+    match selector {
+        Selector::And(parts) if parts.len() > 1 => parts
             .iter()
             .map(described)
             .collect::<Vec<_>>()
-            .join(" and ");
-    }
-    let quoted = |values: &std::collections::BTreeSet<palisade_model::Str>| {
-        let all = values.iter().map(|v| format!("{v:?}"));
-        all.collect::<Vec<_>>().join(" or ")
-    };
-    match selector {
-        Selector::In(key, values) if key.scope == Scope::Reserved => match &*key.name {
-            reserved::KIND => format!(
-                "being a {}",
-                values
-                    .iter()
-                    .map(|v| kind(v))
-                    .collect::<Vec<_>>()
-                    .join(" or a ")
-            ),
-            reserved::NAMESPACE => format!("being in namespace {}", quoted(values)),
-            reserved::NAME => format!("being named {}", quoted(values)),
-            reserved::SERVICE_ACCOUNT => format!("running as service account {}", quoted(values)),
-            _ => selector.to_string(),
-        },
-        Selector::In(key, values) if key.scope == Scope::Namespace => {
-            format!("namespace label {} = {}", key.name, quoted(values))
+            .join(" and "),
+        Selector::In(key, values) => {
+            let values: Vec<String> = values.iter().map(|v| format!("{v:?}")).collect();
+            one_of(key, &values)
         }
-        Selector::In(key, values) if key.scope == Scope::Own => {
-            format!("label {} = {}", key.name, quoted(values))
-        }
-        Selector::Has(key) if key.scope == Scope::Own => format!("having a label {}", key.name),
+        Selector::Has(key) => labelled(key, ""),
+        Selector::Contains(key, text) => labelled(key, &format!(" containing {text:?}")),
+        Selector::StartsWith(key, text) => labelled(key, &format!(" starting with {text:?}")),
+        Selector::EndsWith(key, text) => labelled(key, &format!(" ending with {text:?}")),
         Selector::Not(inner) if tested_key(inner).is_some() => format!("not {}", described(inner)),
-        _ => selector.to_string(),
+        _ => format!("matched by {selector}"),
     }
 }
 
-fn kind(value: &str) -> &str {
-    match value {
-        reserved::KIND_WORKLOAD => "pod or workload",
-        reserved::KIND_HOST => "host endpoint",
-        reserved::KIND_NODE => "node",
-        reserved::KIND_NETWORK_SET => "network set",
+fn one_of(key: &LabelKey, values: &[String]) -> String {
+    let any = values.join(" or ");
+    if key.scope != Scope::Reserved {
+        return labelled(key, &format!(" = {any}"));
+    }
+    match &*key.name {
+        reserved::KIND => {
+            let kinds: Vec<&str> = values.iter().map(|value| kind(value)).collect();
+            kinds.join(" or ")
+        }
+        reserved::NAMESPACE => format!("in namespace {any}"),
+        reserved::NAME => format!("named {any}"),
+        reserved::SERVICE_ACCOUNT => format!("running as service account {any}"),
+        _ => format!("{key} {any}"),
+    }
+}
+
+fn labelled(key: &LabelKey, test: &str) -> String {
+    let name = &key.name;
+    match key.scope {
+        Scope::Own => format!("labelled {name}{test}"),
+        Scope::Namespace => format!("in a namespace labelled {name}{test}"),
+        Scope::ServiceAccount => format!("running as a service account labelled {name}{test}"),
+        Scope::Reserved => format!("something with a {name}{test}"),
+    }
+}
+
+fn kind(quoted: &str) -> &str {
+    match quoted.trim_matches('"') {
+        reserved::KIND_WORKLOAD => "a pod or workload",
+        reserved::KIND_HOST => "a host endpoint",
+        reserved::KIND_NODE => "a node",
+        reserved::KIND_NETWORK_SET => "a network set",
         other => other,
     }
 }

@@ -146,7 +146,7 @@ fn tell_decision(side: &Side, f: &mut Formatter<'_>) -> fmt::Result {
         Decision::TierDefault { tier, isolating } => {
             writeln!(
                 f,
-                "  no rule allows it, and these policies of tier {tier} isolate the pod:"
+                "  no rule allows it, and these policies of tier {tier} isolate it:"
             )?;
             isolating
                 .iter()

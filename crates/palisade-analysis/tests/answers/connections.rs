@@ -362,3 +362,19 @@ fn summaries_are_short() {
     );
     assert!(list.len() > 100);
 }
+
+#[test]
+fn summaries_name_exceptions() {
+    let nets = |all: &str, except: &str| Peer::net(net(all), vec![net(except)]);
+    let mut rule = from(Allow, nets("0.0.0.0/0", "10.244.0.0/16"));
+    rule.peers.push(nets("fd00::/8", "fd12::/32"));
+    let b = Object::Endpoint(pod("n/b", "", "app=b"));
+    let p = Object::Policy(policy("n/p", "app=b", vec![rule]));
+    let state = state(vec![b, p, Object::Policy(closed_egress())]);
+    let rows = summary(&connections(&state), &[&state]);
+    let from: Vec<&str> = rows.iter().map(|row| row.from.as_str()).collect();
+    assert_eq!(
+        from,
+        ["outside 0.0.0.0/0 except 10.244.0.0/16, fd00::/8 except fd12::/32"]
+    );
+}

@@ -108,19 +108,19 @@ ALLOW by egress of Pod shop/stranger
     profile palisade.allow-all
 
 DENY by ingress of Pod shop/db
-  no rule allows it, and these policies of tier default isolate the pod:
+  no rule allows it, and these policies of tier default isolate it:
     - NetworkPolicy shop/db (shop/policies.yaml:1)
   nearest rule: NetworkPolicy shop/db ingress[1] (allow) at shop/policies.yaml:12
   it would match, but
-    - Pod shop/stranger does not match label app = \"api\" (it is \"stranger\")
+    - Pod shop/stranger is not labelled app = \"api\" (app is \"stranger\")
   considered, in order:
     tier default
       NetworkPolicy shop/db (shop/policies.yaml:1) selects it
         ingress[0] (allow) at shop/policies.yaml:9 does not match
           - the source 10.0.0.7 is not in 198.51.100.0/24
         ingress[1] (allow) at shop/policies.yaml:12 does not match
-          - Pod shop/stranger does not match label app = \"api\" (it is \"stranger\")
-      NetworkPolicy shop/web-2 does not apply: Pod shop/db does not match label n = \"2\" (it has none)
+          - Pod shop/stranger is not labelled app = \"api\" (app is \"stranger\")
+      NetworkPolicy shop/web-2 does not apply: Pod shop/db is not labelled n = \"2\" (it has no such label)
       end of tier default: deny (no rule matched, and policies isolate the endpoint)
 ";
     assert_eq!(text, expected);
@@ -312,4 +312,72 @@ fn what_cannot_be_answered_says_why() {
             Err(error) => assert_eq!(error.to_string(), expected, "{query:?}"),
         }
     }
+}
+
+#[test]
+fn reasons_in_words() {
+    let prod = Selector::and([
+        sel("ns:env=prod"),
+        sel("is:namespace=shop"),
+        sel("is:kind=workload"),
+        Selector::negate(sel("app=stranger")),
+    ]);
+    let udp = Traffic {
+        source: PortMatch::of([PortSpec::Range(PortRange::single(53))]),
+        ..Traffic::protocol(Protocol::UDP)
+    };
+    let mut rule = from(Allow, Peer::selected(prod));
+    rule.peers.push(Peer {
+        not_selector: Some(sel("app")),
+        ..Peer::net(net("10.0.0.0/8"), vec![net("10.0.0.0/24")])
+    });
+    rule.traffic = vec![
+        udp,
+        Traffic {
+            icmp: Some(IcmpMatch {
+                kind: 8,
+                code: None,
+            }),
+            ..Traffic::any()
+        },
+    ];
+    let mut state = shop();
+    state.apply(Update::Upsert(Object::Policy(policy(
+        "shop/web-1",
+        "n=1",
+        vec![rule],
+    ))));
+    let reasons = |query: &Query| {
+        let explanation = explain(&state, query, &Options::default()).ok();
+        let steps = explanation.map_or_else(Vec::new, |e| e.case.ingress.steps);
+        steps.into_iter().find_map(|step| match step {
+            palisade_analysis::explain::StepReport::Rule { reasons, .. } => Some(reasons),
+            _ => None,
+        })
+    };
+    let told = |reasons: &[&str]| Some(reasons.iter().map(|r| (*r).to_owned()).collect::<Vec<_>>());
+    assert_eq!(
+        reasons(&query("shop/stranger", "shop/web-1", "80")),
+        told(&[
+            "peers[0]: Pod shop/stranger is not in a namespace labelled env = \"prod\" (it has no such label) and is labelled app = \"stranger\" (app is \"stranger\")",
+            "peers[1]: Pod shop/stranger is labelled app, which the rule leaves out, and the source is in 10.0.0.0/24, which the rule leaves out",
+            "ports[0]: it is for UDP, and this is TCP, and it is for source port 53, not 49152",
+            "ports[1]: it is for ICMP type 8",
+        ])
+    );
+    let ping = Query {
+        port: None,
+        protocol: Some("ICMP".to_owned()),
+        icmp_type: Some("0".to_owned()),
+        ..query("192.0.2.1", "shop/web-1", "")
+    };
+    assert_eq!(
+        reasons(&ping),
+        told(&[
+            "peers[0]: the source is no pod or other labelled thing, and the rule is for what is in a namespace labelled env = \"prod\" and a pod or workload and in namespace \"shop\" and not labelled app = \"stranger\"",
+            "peers[1]: the source 192.0.2.1 is not in 10.0.0.0/8",
+            "ports[0]: it is for UDP, and this is ICMP",
+            "ports[1]: it is for ICMP type 8",
+        ])
+    );
 }

@@ -55,33 +55,3 @@ fn a_cluster_is_answered_whole() {
 fn shown_outside(c: &palisade_analysis::Connection) -> bool {
     format!("{}{}", c.src, c.dst).contains("outside")
 }
-
-#[test]
-#[ignore = "prints how long each part takes"]
-fn timing() {
-    let state = cluster();
-    #[allow(clippy::disallowed_methods, reason = "it measures")]
-    let now = std::time::Instant::now;
-    let start = now();
-    let listed = connections(&state);
-    println!("connections: {:?}, {} rows", start.elapsed(), listed.len());
-    let start = now();
-    let json = serde_json::to_string(&listed).map_or(0, |json| json.len());
-    println!("json: {:?}, {} bytes", start.elapsed(), json);
-    let start = now();
-    println!(
-        "diff: {:?}, same {}",
-        start.elapsed(),
-        diff(&state, &state).is_empty()
-    );
-    println!("diff: {:?}", start.elapsed());
-    let start = now();
-    let prepared = palisade_oracle::Prepared::new(&state);
-    println!("prepared: {:?}", start.elapsed());
-    let question = ask("10.3.0.4>10.4.0.5 TCP:80");
-    let start = now();
-    for _ in 0..10_000 {
-        std::hint::black_box(prepared.verdict(&question, &palisade_oracle::Options::default()));
-    }
-    println!("question: {:?}", start.elapsed() / 10_000);
-}
