@@ -66,8 +66,7 @@ impl fmt::Display for Finding {
 /// Checks a whole table.
 pub fn lint(ruleset: &Ruleset) -> Vec<Finding> {
     let mut lint = Lint::default();
-    let decls: BTreeMap<&Str, &SetDecl> =
-        ruleset.sets.iter().map(|(n, s)| (n, &s.decl)).collect();
+    let decls: BTreeMap<&Str, &SetDecl> = ruleset.sets.iter().map(|(n, s)| (n, &s.decl)).collect();
     let mut used: BTreeSet<&Str> = BTreeSet::new();
     for (name, chain) in &ruleset.chains {
         lint.name(name);
@@ -199,12 +198,7 @@ impl Lint {
         }
     }
 
-    fn rule<'a>(
-        &mut self,
-        chain: &Str,
-        rule: &Rule,
-        decl: &dyn Fn(&Str) -> Option<&'a SetDecl>,
-    ) {
+    fn rule<'a>(&mut self, chain: &Str, rule: &Rule, decl: &dyn Fn(&Str) -> Option<&'a SetDecl>) {
         let mut loaded = [false; 16];
         let mut ended = false;
         for expr in &rule.exprs {
@@ -301,7 +295,11 @@ impl Lint {
             for expr in chain.rules.iter().flat_map(|rule| &rule.exprs) {
                 match expr {
                     Expr::Verdict(verdict) => to.extend(verdict.chain()),
-                    Expr::Lookup { set, to: LookupTo::Verdict, .. } => {
+                    Expr::Lookup {
+                        set,
+                        to: LookupTo::Verdict,
+                        ..
+                    } => {
                         let set = ruleset.sets.get(set);
                         let elements = set.into_iter().flat_map(|s| s.elements.values());
                         to.extend(elements.filter_map(element_chain));
@@ -333,9 +331,9 @@ fn registers<'a>(expr: &Expr, decl: &dyn Fn(&Str) -> Option<&'a SetDecl>) -> (Sp
         Expr::Payload { len, dreg, .. } => (None, Some((dreg.0, *len as usize))),
         Expr::CtLoad { key, dreg } => (None, Some((dreg.0, ct(*key)))),
         Expr::CtSet { key, sreg } => (Some((sreg.0, ct(*key))), None),
-        Expr::Bitwise { sreg, dreg, mask, .. } => {
-            (Some((sreg.0, mask.len())), Some((dreg.0, mask.len())))
-        }
+        Expr::Bitwise {
+            sreg, dreg, mask, ..
+        } => (Some((sreg.0, mask.len())), Some((dreg.0, mask.len()))),
         Expr::Cmp { sreg, value, .. } => (Some((sreg.0, value.len())), None),
         Expr::Lookup { set, sreg, to } => {
             let Some(decl) = decl(set) else {

@@ -3,7 +3,10 @@
 
 mod support;
 
-use palisade_nft::{Config, Datum, Key, Machine, Planner, Ruleset, Transaction, adopt, apply, lint, lint_transaction};
+use palisade_nft::{
+    Config, Datum, Key, Machine, Planner, Ruleset, Transaction, adopt, apply, lint,
+    lint_transaction,
+};
 use palisade_tables::{Phase, Tables};
 use rand::rngs::SmallRng;
 use rand::seq::IteratorRandom;
@@ -19,7 +22,12 @@ fn config(rng: &mut SmallRng) -> Config {
 
 fn run(kernel: &mut Option<Ruleset>, transaction: &Transaction) -> Vec<Ruleset> {
     let mut states = Vec::new();
-    let decl = |set: &str| kernel.as_ref().and_then(|k| k.sets.get(set)).map(|s| s.decl.clone());
+    let decl = |set: &str| {
+        kernel
+            .as_ref()
+            .and_then(|k| k.sets.get(set))
+            .map(|s| s.decl.clone())
+    };
     assert_eq!(lint_transaction(transaction, decl), []);
     for step in &transaction.steps {
         apply(kernel, &transaction.table, &step.ops).unwrap();
@@ -89,7 +97,7 @@ fn unchanged_input_writes_nothing() {
 #[test]
 fn any_state_of_ours_leads_to_the_wanted_one() {
     let (mut judged, mut stopped) = (0, 0);
-    for seed in 0..120 {
+    for seed in 0..60 {
         let mut rng = SmallRng::seed_from_u64(seed);
         let config = config(&mut rng);
         let old = tables(&mut rng, &config);
@@ -124,7 +132,7 @@ fn any_state_of_ours_leads_to_the_wanted_one() {
             stopped += 1;
         }
     }
-    assert!(judged > 10_000 && stopped > 300, "{judged} {stopped}");
+    assert!(judged > 5_000 && stopped > 150, "{judged} {stopped}");
 }
 
 /// Does what a careless hand might do.
@@ -159,7 +167,7 @@ fn damage(rng: &mut SmallRng, ruleset: &mut Ruleset) {
 #[test]
 fn damage_is_repaired() {
     let (mut gentle, mut rebuilt) = (0, 0);
-    for seed in 0..600 {
+    for seed in 0..300 {
         let mut rng = SmallRng::seed_from_u64(seed);
         let config = config(&mut rng);
         let tables = tables(&mut rng, &config);
@@ -180,5 +188,5 @@ fn damage_is_repaired() {
         let same = |a: &Ruleset, b: &Ruleset| a.chains.len() == b.chains.len();
         assert!(same(&plain, &planner.ruleset()), "seed {seed}");
     }
-    assert!(gentle > 40 && rebuilt > 100, "{gentle} {rebuilt}");
+    assert!(gentle > 20 && rebuilt > 100, "{gentle} {rebuilt}");
 }

@@ -227,9 +227,11 @@ pub(crate) fn frame(rng: &mut SmallRng, tables: &Tables, live: u32) -> Frame {
             destination: port(rng),
         }
     } else if protocol.is_icmp() {
-        let kind = *[3, 8, 8, 11, 12, 13, 15, 17, 0, 128, 128, 139, 129, 1]
-            .choose(rng)
-            .unwrap();
+        let kinds: [u8; 7] = match family {
+            Family::V4 => [8, 8, 8, 13, 3, 11, 0],
+            Family::V6 => [128, 128, 128, 139, 1, 3, 129],
+        };
+        let kind = *kinds.choose(rng).unwrap();
         L4::Icmp {
             kind,
             code: *[0, 0, 1, 4].choose(rng).unwrap(),

@@ -1,0 +1,63 @@
+//! Every named fault makes the comparison with the decision tables fail, and without one it holds.
+
+#![cfg(feature = "faults")]
+
+mod support;
+
+use palisade_nft::{Config, Fault, Machine, Planner, adopt};
+use palisade_tables::{Delta, Phase, Step};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use support::{expected, frame, tables};
+
+/// Cases until a packet gets something else than the tables say, at most 2,000.
+fn first_difference() -> Option<usize> {
+    let mut cases = 0;
+    for seed in 0.. {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let config = Config {
+            judge_host_traffic: rng.random_bool(0.3),
+            ..Config::default()
+        };
+        let tables = tables(&mut rng, &config);
+        let (mut planner, _) = adopt(&config, None, &tables, 3);
+        let steps = vec![Step {
+            phase: Phase::Revoke,
+            changes: Vec::new(),
+        }];
+        planner.plan(&Delta { revision: 2, steps });
+        let ruleset = Planner::ruleset(&planner);
+        for _ in 0..20 {
+            let live = if rng.random_bool(0.5) { 3 } else { 4 };
+            let frame = frame(&mut rng, &tables, config.mark(live));
+            let (accepted, mark) = expected(&tables, &config, 4, &frame);
+            match Machine::new(&ruleset).run(&frame) {
+                Ok(outcome) if outcome.accepted != accepted => return Some(cases),
+                Ok(outcome) if accepted && outcome.mark != mark => return Some(cases),
+                Ok(_) => {}
+                Err(_) => return Some(cases),
+            }
+            cases += 1;
+            if cases == 2000 {
+                return None;
+            }
+        }
+    }
+    None
+}
+
+#[test]
+fn every_fault_is_seen() {
+    Fault::set(None);
+    assert_eq!(first_difference(), None, "without a fault");
+    let mut unseen = Vec::new();
+    for fault in Fault::ALL {
+        Fault::set(Some(fault));
+        match first_difference() {
+            Some(cases) => println!("{fault:?}: seen after {cases} cases"),
+            None => unseen.push(fault),
+        }
+    }
+    Fault::set(None);
+    assert_eq!(unseen, []);
+}
