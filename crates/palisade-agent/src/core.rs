@@ -245,7 +245,7 @@ impl Core {
         match self.dataplane.apply(&delta, self.engine.tables()) {
             Ok(outcome) => self.realised_by(outcome, began),
             Err(error) => {
-                tracing::warn!(error = %chain(&*error), "writing to the kernel failed; reading it back to try again");
+                tracing::warn!(error = %chain(&error), "writing to the kernel failed; reading it back to try again");
                 self.realise();
             }
         }
@@ -273,7 +273,7 @@ impl Core {
                 }
             }
             Err(error) => {
-                let text = chain(&*error);
+                let text = chain(&error);
                 let wait = self
                     .retry
                     .map_or(RETRY.0, |(_, wait)| (wait * 2).min(RETRY.1));
@@ -330,7 +330,7 @@ impl Core {
                 }
             }
             Err(error) => {
-                tracing::warn!(error = %chain(&*error), "checking the kernel failed");
+                tracing::warn!(error = %chain(&error), "checking the kernel failed");
                 self.realise();
             }
         }

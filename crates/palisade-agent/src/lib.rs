@@ -1,7 +1,7 @@
 //! The agent: one process per host that keeps the kernel enforcing what the source says.
 //!
-//! [`run::run`] brings it up in order. One thread, the [`core`](crate::core), owns engine, dataplane
-//! and workloads; sources, watchers and the API talk to it by messages. It promises that a crash, a
+//! [`run::run`] brings it up in order. One thread, the [`core`], owns engine, dataplane and
+//! workloads; sources, watchers and the API talk to it by messages. It promises that a crash, a
 //! restart or a refused write never opens what was closed, and it decides nothing about policy
 //! itself.
 
@@ -9,8 +9,11 @@ pub mod attach;
 pub mod clock;
 pub mod config;
 pub mod core;
+pub mod explain;
+pub mod http;
 pub mod ipam;
 pub mod record;
 pub mod registry;
 pub mod report;
+pub mod run;
 pub mod workloads;

@@ -48,7 +48,7 @@ pub enum WorkloadError {
         /// The namespace.
         netns: String,
         /// Why.
-        source: AttachError,
+        source: Box<AttachError>,
     },
     /// It could not be remembered.
     #[error(transparent)]
@@ -152,7 +152,7 @@ impl Core {
             .map_err(|source| WorkloadError::Attach {
                 id: id.to_string(),
                 netns: record.netns.clone(),
-                source,
+                source: Box::new(source),
             })?;
         let pod = self.engine.state().endpoints.get(&id).cloned();
         let workload = Workload {
@@ -218,7 +218,7 @@ impl Core {
             .map_err(|source| WorkloadError::Attach {
                 id: id.to_string(),
                 netns: record.netns.clone(),
-                source,
+                source: Box::new(source),
             })?;
         if let Some((_, update)) = self.registry.remove(&id) {
             self.apply(vec![update]);

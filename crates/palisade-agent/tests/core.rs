@@ -154,7 +154,7 @@ fn remove(name: &str) -> WorkloadRemove {
 #[test]
 fn a_workload_is_joined_then_enforced_then_opened() {
     let dir = tempfile::tempdir().unwrap();
-    let (host, dataplane) = (Host::with(&["web"]), FakeDataplane::default());
+    let (host, dataplane) = (Host::with(&["web"]), FakeDataplane::new());
     let mut core = core(dir.path(), &host, &dataplane);
     assert!(
         core.add_workload(&add("web")).is_err(),
@@ -188,7 +188,7 @@ fn a_workload_is_joined_then_enforced_then_opened() {
 fn a_failed_attach_leaves_nothing() {
     for step in ["join", "open"] {
         let dir = tempfile::tempdir().unwrap();
-        let (host, dataplane) = (Host::with(&["web"]), FakeDataplane::default());
+        let (host, dataplane) = (Host::with(&["web"]), FakeDataplane::new());
         let mut core = core(dir.path(), &host, &dataplane);
         synced(&mut core);
         host.0.lock().unwrap().refuse = Some(step);
@@ -210,15 +210,23 @@ fn a_failed_attach_leaves_nothing() {
 #[test]
 fn a_workload_stays_closed_while_the_kernel_refuses_its_policy() {
     let dir = tempfile::tempdir().unwrap();
-    let (host, dataplane) = (Host::with(&["web"]), FakeDataplane::default());
+    let (host, dataplane) = (Host::with(&["web"]), FakeDataplane::new());
     let mut core = core(dir.path(), &host, &dataplane);
     synced(&mut core);
-    dataplane.refuse(true);
+    let refuse = |times| (0..times).for_each(|_| dataplane.fail_next("no room"));
+    // The write, and the retry from what the kernel holds.
+    refuse(2);
     let error = core.add_workload(&add("web")).unwrap_err().to_string();
-    assert!(error.contains("stays closed"), "{error}");
-    assert!(!host.calls().contains(&"open web".to_owned()));
+    assert!(
+        error.contains("stays closed") && error.contains("no room"),
+        "{error}"
+    );
+    assert_eq!(host.calls(), ["join web", "part web"]);
+    // Undoing it fails as well: the agent is degraded until a later try succeeds.
+    refuse(3);
+    core.add_workload(&add("web")).unwrap_err();
     assert_eq!(core.status().health, Health::Degraded);
-    dataplane.refuse(false);
+    assert!(!host.calls().contains(&"open web".to_owned()));
     core.add_workload(&add("web")).unwrap();
     assert_eq!(core.status().health, Health::Ready);
 }
@@ -226,7 +234,7 @@ fn a_workload_stays_closed_while_the_kernel_refuses_its_policy() {
 #[test]
 fn a_restart_takes_over_what_is_there_and_forgets_what_is_gone() {
     let dir = tempfile::tempdir().unwrap();
-    let (host, dataplane) = (Host::with(&["web", "api", "db"]), FakeDataplane::default());
+    let (host, dataplane) = (Host::with(&["web", "api", "db"]), FakeDataplane::new());
     let mut first = core(dir.path(), &host, &dataplane);
     synced(&mut first);
     let web = first.add_workload(&add("web")).unwrap();
@@ -271,7 +279,7 @@ fn a_restart_takes_over_what_is_there_and_forgets_what_is_gone() {
 #[test]
 fn given_addresses_and_labels_are_checked() {
     let dir = tempfile::tempdir().unwrap();
-    let (host, dataplane) = (Host::with(&["web"]), FakeDataplane::default());
+    let (host, dataplane) = (Host::with(&["web"]), FakeDataplane::new());
     let mut core = core(dir.path(), &host, &dataplane);
     synced(&mut core);
     let mut refuse = |change: &dyn Fn(&mut WorkloadAdd)| {

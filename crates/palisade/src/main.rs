@@ -1,3 +1,16 @@
-//! The `palisade` command.
+//! The `palisade` command: reads the command line, does it, and ends with the documented exit code.
 
-fn main() {}
+mod cli;
+mod client;
+mod command;
+mod exit;
+mod output;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match cli::parse() {
+        Ok(cli) => command::run(cli).into(),
+        Err(exit) => exit.into(),
+    }
+}

@@ -1,0 +1,150 @@
+//! The API: HTTP over a unix socket. Every handler asks the core and renders its answer.
+
+use crate::core::{Core, Handle, chain};
+use crate::explain::ExplainQuery;
+use crate::workloads::WorkloadError;
+use axum::Router;
+use axum::extract::{DefaultBodyLimit, Path, Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Json, Response};
+use axum::routing::{get, post};
+use palisade_api::{ApiError, WorkloadAdd, WorkloadRemove, path};
+use serde::Serialize;
+
+/// The largest request body taken, in bytes.
+const BODY_LIMIT: usize = 1 << 20;
+
+/// Every route of the API.
+pub fn router(core: Handle) -> Router {
+    Router::new()
+        .route(path::STATUS, get(status))
+        .route(path::ENDPOINTS, get(endpoints))
+        .route(path::ENDPOINT, get(endpoint))
+        .route(path::IDENTITIES, get(identities))
+        .route(path::POLICIES, get(policies))
+        .route(path::POLICY, get(policy))
+        .route(path::EXPLAIN, get(explain))
+        .route(path::WORKLOADS, post(add).delete(remove))
+        .route(path::CONFIG, get(config))
+        .fallback(|| async {
+            refuse(
+                StatusCode::NOT_FOUND,
+                ApiError::new("there is no such path"),
+            )
+        })
+        .layer(DefaultBodyLimit::max(BODY_LIMIT))
+        .with_state(core)
+}
+
+fn refuse(status: StatusCode, error: ApiError) -> Response {
+    (status, Json(error)).into_response()
+}
+
+async fn answer<T: Serialize + Send + 'static>(
+    core: &Handle,
+    question: impl FnOnce(&mut Core) -> Result<T, (StatusCode, ApiError)> + Send + 'static,
+) -> Response {
+    match core.ask(question).await {
+        Some(Ok(value)) => Json(value).into_response(),
+        Some(Err((status, error))) => refuse(status, error),
+        None => refuse(
+            StatusCode::SERVICE_UNAVAILABLE,
+            ApiError::new("the agent is stopping"),
+        ),
+    }
+}
+
+async fn status(State(core): State<Handle>) -> Response {
+    answer(&core, |core| Ok(core.status())).await
+}
+
+async fn endpoints(State(core): State<Handle>) -> Response {
+    answer(&core, |core| Ok(core.endpoint_list())).await
+}
+
+async fn endpoint(
+    State(core): State<Handle>,
+    Path((namespace, name)): Path<(String, String)>,
+) -> Response {
+    answer(&core, move |core| {
+        core.endpoint_detail(&namespace, &name).ok_or_else(|| {
+            let error = ApiError::new(format!(
+                "there is no endpoint {namespace}/{name} on this host"
+            ));
+            (
+                StatusCode::NOT_FOUND,
+                error.hint("palisade endpoint list shows those there are"),
+            )
+        })
+    })
+    .await
+}
+
+async fn identities(State(core): State<Handle>) -> Response {
+    answer(&core, |core| Ok(core.identity_list())).await
+}
+
+async fn policies(State(core): State<Handle>) -> Response {
+    answer(&core, |core| Ok(core.policy_list())).await
+}
+
+async fn policy(
+    State(core): State<Handle>,
+    Path((namespace, name)): Path<(String, String)>,
+) -> Response {
+    answer(&core, move |core| {
+        core.policy_detail(&namespace, &name).ok_or_else(|| {
+            let error = ApiError::new(format!("there is no policy {namespace}/{name} in force"));
+            (
+                StatusCode::NOT_FOUND,
+                error.hint("palisade policy list shows those there are"),
+            )
+        })
+    })
+    .await
+}
+
+async fn explain(State(core): State<Handle>, Query(query): Query<ExplainQuery>) -> Response {
+    answer(&core, move |core| {
+        let refused = |error| {
+            (
+                StatusCode::UNPROCESSABLE_ENTITY,
+                ApiError::new(chain(&error)),
+            )
+        };
+        core.explain(query).map_err(refused)
+    })
+    .await
+}
+
+async fn config(State(core): State<Handle>) -> Response {
+    answer(&core, |core| Ok(core.config.report())).await
+}
+
+async fn add(State(core): State<Handle>, Json(request): Json<WorkloadAdd>) -> Response {
+    answer(&core, move |core| {
+        core.add_workload(&request)
+            .map_err(|error| workload_error(&error))
+    })
+    .await
+}
+
+async fn remove(State(core): State<Handle>, Json(request): Json<WorkloadRemove>) -> Response {
+    answer(&core, move |core| {
+        core.remove_workload(&request)
+            .map_err(|error| workload_error(&error))
+    })
+    .await
+}
+
+fn workload_error(error: &WorkloadError) -> (StatusCode, ApiError) {
+    let status = match error {
+        WorkloadError::Invalid { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+        WorkloadError::Exists { .. } | WorkloadError::Address { .. } => StatusCode::CONFLICT,
+        WorkloadError::Starting => StatusCode::SERVICE_UNAVAILABLE,
+        WorkloadError::Attach { .. }
+        | WorkloadError::Record(_)
+        | WorkloadError::NotEnforced { .. } => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    (status, ApiError::new(chain(error)))
+}

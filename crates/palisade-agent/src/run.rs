@@ -1,0 +1,289 @@
+//! Bootstrap: in what order an agent comes up, and how it goes down.
+//!
+//! State directory and lock, kernel settings, remembered workloads and their addresses, the source,
+//! then the kernel read back and brought in line, and only then the API's socket. Each step is timed
+//! for status. Going down stops the threads and leaves the kernel as it is: enforcement goes on.
+
+use crate::attach::{AttachError, KernelAttach};
+use crate::clock::{Clock, SystemClock, millis};
+use crate::config::{Config, HostToEndpoint};
+use crate::core::{Core, Event, Handle, Parts};
+use crate::record::RecordError;
+use palisade_api::Stage;
+use palisade_dataplane::{Dataplane, NftConfig, NftDataplane};
+use palisade_source::{Directory, DirectoryOptions, Source};
+use palisade_sys::link::{KernelLinkEvents, LinkEvent, LinkEvents};
+use palisade_sys::lock::{InstanceLock, LockError};
+use palisade_sys::netns::NetNs;
+use palisade_sys::sysctl::{KernelSysctl, Sysctl, SysctlError};
+use std::io;
+use std::ops::ControlFlow;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::net::UnixListener;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// How long the start waits for the source before the socket opens anyway.
+const SYNC_WAIT: Duration = Duration::from_secs(30);
+/// How often the tamper watch looks whether it should stop.
+const WATCH_SLICE: Duration = Duration::from_secs(1);
+
+/// Why the agent did not start, or ended.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// A file or directory of ours cannot be used.
+    #[error("{doing} {path}")]
+    File {
+        /// What was being done.
+        doing: &'static str,
+        /// To what.
+        path: PathBuf,
+        /// What went wrong.
+        source: io::Error,
+    },
+    /// Another agent runs.
+    #[error("starting: {0}")]
+    Lock(#[from] LockError),
+    /// A kernel setting was refused.
+    #[error("preparing the kernel")]
+    Sysctl(#[from] SysctlError),
+    /// The host's namespace cannot be opened.
+    #[error("opening this host's network namespace")]
+    Host(#[from] AttachError),
+    /// The dataplane cannot be used.
+    #[error("opening the dataplane")]
+    Dataplane(#[from] palisade_dataplane::Error),
+    /// The remembered workloads cannot be read.
+    #[error("restoring workloads")]
+    Records(#[from] RecordError),
+    /// The source cannot be opened.
+    #[error("opening the source")]
+    Source(#[from] palisade_source::SourceError),
+    /// A thread or the runtime could not be started.
+    #[error("starting {0}")]
+    Thread(&'static str, #[source] io::Error),
+    /// A part of the agent ended by itself.
+    #[error("{0} ended by itself")]
+    Ended(&'static str),
+}
+
+/// Runs the agent until it is told to stop by SIGTERM or SIGINT.
+///
+/// # Errors
+/// See [`RunError`].
+pub fn run(config: Config) -> Result<(), RunError> {
+    let clock = SystemClock;
+    let mut stages = Stages {
+        clock: &clock,
+        done: Vec::new(),
+    };
+    let lock = stages.time("state directory", || prepare_directories(&config))?;
+    stages.time("kernel settings", || prepare_kernel(&config))?;
+    let dataplane = stages.time("dataplane", || {
+        NftDataplane::new(NftConfig {
+            table: config.table.clone(),
+            interface_prefix: config.interface_prefix.clone(),
+            mark_mask: config.mark_mask,
+            judge_host_traffic: config.host_to_endpoint == HostToEndpoint::Policy,
+        })
+    })?;
+    let mut tamper = dataplane.tamper_watch()?;
+    let mut source = stages.time("source", || {
+        Directory::open(DirectoryOptions {
+            path: config.directory.clone(),
+            settle: config.settle,
+            state_dir: config.state_dir.clone(),
+        })
+    })?;
+    let (handle, events) = Handle::channel();
+    let socket = config.socket.clone();
+    let mut core = Core::new(Parts {
+        config,
+        dataplane: Box::new(dataplane),
+        attach: Box::new(KernelAttach::current()?),
+        clock: Box::new(clock),
+        source: source.describe(),
+    });
+    stages.time("workloads restored", || core.restore())?;
+    core.bootstrap = stages.done;
+
+    let stop_source = source.stop_handle();
+    let to_core = handle.clone();
+    let source_thread = thread("source", move || {
+        let ended = source.run(&mut |batch| match to_core.send(Event::Source(batch)) {
+            true => ControlFlow::Continue(()),
+            false => ControlFlow::Break(()),
+        });
+        let reason = ended
+            .err()
+            .map_or("it stopped".to_owned(), |error| crate::core::chain(&error));
+        to_core.send(Event::SourceEnded(reason));
+    })?;
+    let to_core = handle.clone();
+    let watch_thread = thread("tamper-watch", move || {
+        loop {
+            match tamper.wait(WATCH_SLICE) {
+                Ok(Some(_)) if !to_core.send(Event::Tampered) => return,
+                Ok(_) if !to_core.is_open() => return,
+                Ok(_) => {}
+                Err(error) => {
+                    tracing::error!(%error, "watching the kernel for changes by others");
+                    return;
+                }
+            }
+        }
+    })?;
+    let mut links = KernelLinkEvents::open(&NetNs::current().map_err(AttachError::from)?)
+        .map_err(AttachError::from)?;
+    let to_core = handle.clone();
+    let links_thread = thread("link-watch", move || {
+        loop {
+            match links.next_event(Some(WATCH_SLICE)) {
+                Ok(Some(LinkEvent::Link(_) | LinkEvent::LinkGone(_) | LinkEvent::Lost)) => {
+                    if !to_core.send(Event::LinksChanged) {
+                        return;
+                    }
+                }
+                Ok(_) if !to_core.is_open() => return,
+                Ok(_) => {}
+                Err(error) => {
+                    tracing::error!(%error, "watching this host's interfaces");
+                    return;
+                }
+            }
+        }
+    })?;
+    let (core_ended, wait_for_core) = tokio::sync::oneshot::channel();
+    let core_thread = thread("core", move || {
+        core.run(&events);
+        // The receiver is gone only when the agent is already going down.
+        let _ = core_ended.send(());
+    })?;
+
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| RunError::Thread("the runtime", error))?;
+    let served = runtime.block_on(serve(&handle, &socket, wait_for_core));
+    tracing::info!("stopping; the kernel keeps enforcing");
+    stop_source.stop();
+    handle.send(Event::Stop);
+    for ending in [core_thread, source_thread, watch_thread, links_thread] {
+        if ending.join().is_err() {
+            tracing::error!("a thread panicked");
+        }
+    }
+    drop(lock);
+    served
+}
+
+async fn serve(
+    handle: &Handle,
+    socket: &Path,
+    core_ended: tokio::sync::oneshot::Receiver<()>,
+) -> Result<(), RunError> {
+    let stop = |kind| signal(kind).map_err(|error| RunError::Thread("signal handling", error));
+    let (mut terminate, mut interrupt) = (
+        stop(SignalKind::terminate())?,
+        stop(SignalKind::interrupt())?,
+    );
+    tokio::select! {
+        synced = wait_for_sync(handle) => if !synced {
+            tracing::warn!("the source is not in sync after {} s; the kernel keeps what it had", SYNC_WAIT.as_secs());
+        },
+        _ = terminate.recv() => return Ok(()),
+        _ = interrupt.recv() => return Ok(()),
+    }
+    let file = |doing| {
+        move |source| RunError::File {
+            doing,
+            path: socket.to_path_buf(),
+            source,
+        }
+    };
+    match std::fs::remove_file(socket) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(file("removing the old")(error));
+        }
+        _ => {}
+    }
+    let listener = UnixListener::bind(socket).map_err(file("listening on"))?;
+    std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o660))
+        .map_err(file("protecting"))?;
+    tracing::info!(socket = %socket.display(), "ready");
+    let server = axum::serve(listener, crate::http::router(handle.clone()));
+    let ended = tokio::select! {
+        _ = terminate.recv() => Ok(()),
+        _ = interrupt.recv() => Ok(()),
+        served = server => served.map_err(file("serving")),
+        _ = core_ended => Err(RunError::Ended("the core")),
+    };
+    if let Err(error) = std::fs::remove_file(socket) {
+        tracing::warn!(%error, "removing the socket");
+    }
+    ended
+}
+
+/// Waits until the source is in sync; false if it takes too long.
+async fn wait_for_sync(handle: &Handle) -> bool {
+    let (synced, wait) = tokio::sync::oneshot::channel();
+    handle.ask(move |core| core.when_in_sync(synced)).await;
+    tokio::time::timeout(SYNC_WAIT, wait)
+        .await
+        .is_ok_and(|answer| answer.is_ok())
+}
+
+fn prepare_directories(config: &Config) -> Result<InstanceLock, RunError> {
+    let socket_dir = config.socket.parent().unwrap_or(Path::new("/"));
+    for directory in [&*config.state_dir, socket_dir] {
+        std::fs::create_dir_all(directory).map_err(|source| RunError::File {
+            doing: "making",
+            path: directory.to_path_buf(),
+            source,
+        })?;
+    }
+    Ok(InstanceLock::take(&config.state_dir.join("agent.lock"))?)
+}
+
+/// Without forwarding nothing passes between workloads.
+fn prepare_kernel(config: &Config) -> Result<(), RunError> {
+    if !config.manage_forwarding {
+        return Ok(());
+    }
+    let mut sysctl = KernelSysctl::new(&NetNs::current().map_err(AttachError::from)?);
+    for name in ["net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"] {
+        // A kernel without IPv6 has no such setting, and nothing to forward.
+        if sysctl.has(name)? && sysctl.set(name, "1")? {
+            tracing::info!(name, "switched forwarding on");
+        }
+    }
+    Ok(())
+}
+
+fn thread(
+    name: &'static str,
+    work: impl FnOnce() + Send + 'static,
+) -> Result<std::thread::JoinHandle<()>, RunError> {
+    std::thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(work)
+        .map_err(|error| RunError::Thread(name, error))
+}
+
+struct Stages<'a> {
+    clock: &'a dyn Clock,
+    done: Vec<Stage>,
+}
+
+impl Stages<'_> {
+    fn time<T>(&mut self, name: &str, work: impl FnOnce() -> T) -> T {
+        let began = self.clock.monotonic();
+        let result = work();
+        self.done.push(Stage {
+            name: name.to_owned(),
+            millis: millis(self.clock.monotonic() - began),
+        });
+        result
+    }
+}

@@ -1,0 +1,297 @@
+//! The command line: what can be typed, with its help. What it means is in [`crate::command`].
+
+use crate::exit::Exit;
+use clap::{Arg, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use palisade_agent::config::PARAMETERS;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+const EXIT_CODES: &str = "Exit codes: 0 answered, no problem, no difference; 1 problems or differences \
+found; 2 wrong usage; 3 agent not reached; 4 not permitted.";
+
+/// Enforces network policies on this host, and says why a packet passed or did not.
+#[derive(Debug, Parser)]
+#[command(name = "palisade", version, after_help = EXIT_CODES, max_term_width = 100)]
+pub(crate) struct Cli {
+    /// How to print the answer.
+    #[arg(short, long, value_enum, default_value = "text", global = true)]
+    pub(crate) output: Format,
+    /// The agent's socket.
+    #[arg(
+        long,
+        env = "PALISADE_SOCKET",
+        default_value = "/run/palisade/palisade.sock",
+        global = true
+    )]
+    pub(crate) socket: PathBuf,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// How an answer is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// For people.
+    Text,
+    /// For programs: the API's types.
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run the agent on a directory of manifests until it is told to stop.
+    ///
+    /// Stopping it, or killing it, leaves enforcement in the kernel. Every parameter can be given
+    /// as a flag, as PALISADE_NAME in the environment, or as a line `name: value` of the file.
+    Agent(AgentArgs),
+    /// Show how the agent is: health, revision, problems of the input, kernel writes.
+    Status,
+    /// The workloads attached to this host.
+    #[command(subcommand)]
+    Endpoint(EndpointCommand),
+    /// The identities: groups of addresses that no active policy can tell apart.
+    #[command(subcommand)]
+    Identity(IdentityCommand),
+    /// The policies in force, with the counters of their rules.
+    #[command(subcommand)]
+    Policy(PolicyCommand),
+    /// Attach network namespaces to this host, or detach them.
+    #[command(subcommand)]
+    Workload(WorkloadCommand),
+    /// Show every parameter of the running agent, and where its value came from.
+    Config,
+    /// Check manifests: every problem with file, line, field and reason.
+    Validate(Files),
+    /// Say whether a connection is allowed, and which rule decides.
+    Explain(ExplainArgs),
+    /// List every allowed connection, as sets.
+    Connections(Files),
+    /// Show what a change of the manifests would open and close.
+    Diff(DiffArgs),
+    /// Watch policy being enforced: a small shop of network namespaces with real packets.
+    Demo(DemoArgs),
+}
+
+/// Manifests to read.
+#[derive(Debug, Args)]
+pub(crate) struct Files {
+    /// A manifest file, or a directory of them; may be repeated.
+    #[arg(short = 'f', long = "filename", required = true, value_name = "PATH")]
+    pub(crate) files: Vec<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct AgentArgs {
+    /// A file of `parameter: value` lines.
+    #[arg(long, env = "PALISADE_CONFIG", value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) parameters: Parameters,
+}
+
+/// The agent's parameters that were given as flags, by name.
+#[derive(Debug, Default)]
+pub(crate) struct Parameters(pub(crate) BTreeMap<String, String>);
+
+impl Args for Parameters {
+    fn augment_args(mut command: clap::Command) -> clap::Command {
+        for parameter in PARAMETERS.iter().filter(|p| p.name != "socket") {
+            let help = format!(
+                "{} [default: {}] [env: {}]",
+                parameter.help,
+                parameter.default,
+                parameter.variable()
+            );
+            command = command.arg(
+                Arg::new(parameter.name)
+                    .long(parameter.name)
+                    .value_name(parameter.value)
+                    .help(help),
+            );
+        }
+        command
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for Parameters {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let mut said = BTreeMap::new();
+        for parameter in PARAMETERS.iter().filter(|p| p.name != "socket") {
+            if let Some(value) = matches.get_one::<String>(parameter.name) {
+                said.insert(parameter.name.to_owned(), value.clone());
+            }
+        }
+        Ok(Parameters(said))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum EndpointCommand {
+    /// All of them.
+    List,
+    /// One, with the policies that apply to it.
+    Get {
+        /// Its namespace and name, as `namespace/name`.
+        name: String,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum IdentityCommand {
+    /// All of them.
+    List,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PolicyCommand {
+    /// All of them, in the order they are judged.
+    List,
+    /// One, with its rules and their counters.
+    Get {
+        /// Its namespace and name, as `namespace/name`.
+        name: String,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum WorkloadCommand {
+    /// Attach a network namespace: closed until its policy is in the kernel.
+    Add(WorkloadAddArgs),
+    /// Detach one; nothing of it is left.
+    Remove {
+        /// Its namespace and name, as `namespace/name`.
+        name: String,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct WorkloadAddArgs {
+    /// Its namespace and name, as `namespace/name`; without a namespace, `default`.
+    pub(crate) name: String,
+    /// The network namespace: a name under /run/netns, or a path.
+    #[arg(long)]
+    pub(crate) netns: String,
+    /// A label, as key=value; may be repeated. Without any: those of the Pod of that name.
+    #[arg(long = "label", value_name = "KEY=VALUE")]
+    pub(crate) labels: Vec<String>,
+    /// An address to give it; may be repeated. Without any: one from each of the host's pools.
+    #[arg(long = "address", value_name = "ADDRESS")]
+    pub(crate) addresses: Vec<String>,
+    /// With the host's pools: only IPv4.
+    #[arg(short = '4', long, conflicts_with_all = ["addresses", "ipv6"])]
+    pub(crate) ipv4: bool,
+    /// With the host's pools: only IPv6.
+    #[arg(short = '6', long, conflicts_with = "addresses")]
+    pub(crate) ipv6: bool,
+    /// A named port, as name=number/protocol; may be repeated.
+    #[arg(long = "port", value_name = "NAME=PORT/PROTOCOL")]
+    pub(crate) ports: Vec<String>,
+    /// The interface inside the namespace.
+    #[arg(long, default_value = "eth0")]
+    pub(crate) interface: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExplainArgs {
+    /// A manifest file or directory; may be repeated. Without any, the running agent is asked.
+    #[arg(short = 'f', long = "filename", value_name = "PATH")]
+    pub(crate) files: Vec<PathBuf>,
+    /// Who connects: namespace/pod, or an address.
+    #[arg(long, value_name = "X")]
+    pub(crate) from: String,
+    /// To whom: namespace/pod, an address, or service:NAMESPACE/NAME.
+    #[arg(long, value_name = "Y")]
+    pub(crate) to: String,
+    /// The destination port and protocol, as 80/TCP; the protocol is TCP where it is not said.
+    #[arg(
+        long,
+        value_name = "PORT[/PROTOCOL]",
+        required_unless_present = "protocol",
+        conflicts_with = "protocol"
+    )]
+    pub(crate) port: Option<String>,
+    /// A protocol without ports: ICMP, ICMPv6, or a number.
+    #[arg(long)]
+    pub(crate) protocol: Option<String>,
+    /// The ICMP type and code; an echo request where it is not said.
+    #[arg(long, value_name = "TYPE[/CODE]", requires = "protocol")]
+    pub(crate) icmp_type: Option<String>,
+    /// The source port; 49152 where it is not said.
+    #[arg(long, value_name = "PORT", requires = "port")]
+    pub(crate) source_port: Option<u16>,
+    /// End with exit code 1 if the connection is denied.
+    #[arg(long)]
+    pub(crate) exit_code: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DiffArgs {
+    /// The manifests before, then the manifests after.
+    #[arg(
+        short = 'f',
+        long = "filename",
+        required = true,
+        num_args = 1,
+        value_name = "PATH"
+    )]
+    pub(crate) files: Vec<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DemoArgs {
+    /// Leave everything standing at the end, and say how to look around and how to remove it.
+    #[arg(long)]
+    pub(crate) keep: bool,
+}
+
+/// Reads the command line. Help and version are answered here.
+pub(crate) fn parse() -> Result<Cli, Exit> {
+    Cli::try_parse().map_err(|error| {
+        // Nothing is left to do if the terminal is gone.
+        let _ = error.print();
+        if error.use_stderr() {
+            Exit::Usage
+        } else {
+            Exit::Fine
+        }
+    })
+}
+
+/// The whole command line, for documentation and tests.
+pub(crate) fn definition() -> clap::Command {
+    Cli::command()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_definition_holds_together() {
+        definition().debug_assert();
+    }
+
+    #[test]
+    fn agent_parameters_are_flags() {
+        let cli =
+            Cli::try_parse_from(["palisade", "agent", "--directory", "/x", "--settle=5"]).unwrap();
+        let Command::Agent(agent) = cli.command else {
+            panic!("agent")
+        };
+        assert_eq!(
+            agent.parameters.0.get("directory").map(|s| &**s),
+            Some("/x")
+        );
+        assert_eq!(agent.parameters.0.len(), 2);
+    }
+}

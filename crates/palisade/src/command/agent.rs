@@ -1,0 +1,82 @@
+//! `palisade agent`.
+
+use crate::cli::AgentArgs;
+use crate::exit::{Exit, Failure, Outcome};
+use palisade_agent::config::Config;
+use palisade_agent::core::chain;
+use std::io;
+use std::path::Path;
+
+/// Runs the agent until it is told to stop.
+pub(crate) fn run(args: AgentArgs, socket: &Path) -> Outcome {
+    let mut flags = args.parameters.0;
+    flags.insert("socket".to_owned(), socket.display().to_string());
+    let file = match &args.config {
+        Some(path) => {
+            let text = std::fs::read(path)
+                .map_err(|error| Failure::usage(format!("reading {}: {error}", path.display())))?;
+            Some((path.display().to_string(), text))
+        }
+        None => None,
+    };
+    let file = file
+        .as_ref()
+        .map(|(name, text)| (name.as_str(), text.as_slice()));
+    let config = Config::resolve(&flags, environment, file)
+        .map_err(|error| Failure::usage(error.to_string()))?;
+    log(&config);
+    palisade_agent::run::run(config)
+        .map(|()| Exit::Fine)
+        .map_err(|error| {
+            let text = chain(&error);
+            match is_permission(&error) {
+                true => Failure::new(Exit::NotPermitted, text).hint("sudo palisade agent …"),
+                false => Failure::found(text),
+            }
+        })
+}
+
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the one place where the environment enters the configuration"
+)]
+fn environment(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+fn log(config: &Config) {
+    let filter = tracing_subscriber::EnvFilter::new(format!(
+        "warn,palisade={0},palisade_agent={0},palisade_source={0},palisade_dataplane={0}",
+        config.log_level
+    ));
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr);
+    // A second subscriber cannot be there: the command has only begun.
+    let _ = if config.log_json {
+        builder.json().try_init()
+    } else {
+        builder.with_ansi(false).try_init()
+    };
+}
+
+fn is_permission(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if error
+            .downcast_ref::<io::Error>()
+            .is_some_and(|e| e.kind() == io::ErrorKind::PermissionDenied)
+        {
+            return true;
+        }
+        let text = error.to_string();
+        if text.contains("EPERM")
+            || text.contains("EACCES")
+            || text.contains("Operation not permitted")
+        {
+            return true;
+        }
+        next = error.source();
+    }
+    false
+}

@@ -1,0 +1,62 @@
+//! `palisade diff`.
+
+use super::connections::table;
+use super::manifests;
+use crate::cli::{DiffArgs, Format};
+use crate::exit::{Exit, Failure, Outcome};
+use crate::output::answer;
+use palisade_analysis::Diff;
+use serde::Serialize;
+
+/// What `diff -o json` prints.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Answer {
+    api_version: &'static str,
+    #[serde(flatten)]
+    diff: Diff,
+}
+
+/// Shows what a change opens and closes; exit 1 if it does either.
+pub(crate) fn run(args: &DiffArgs, format: Format) -> Outcome {
+    let [old, new] = &args.files[..] else {
+        let given = args.files.len();
+        return Err(Failure::usage(format!(
+            "diff takes -f OLD -f NEW, and was given {given} of them"
+        )));
+    };
+    let [old, new] = [
+        manifests::state(std::slice::from_ref(old))?,
+        manifests::state(std::slice::from_ref(new))?,
+    ];
+    let diff = palisade_analysis::diff(&old, &new);
+    let same = diff.is_empty();
+    let answered = Answer {
+        api_version: palisade_api::API_VERSION,
+        diff,
+    };
+    answer(format, &answered, |answered| text(&answered.diff))?;
+    Ok(if same { Exit::Fine } else { Exit::Found })
+}
+
+fn text(diff: &Diff) -> String {
+    if diff.is_empty() {
+        return "nothing is opened or closed".to_owned();
+    }
+    let mut out = String::new();
+    for (title, workloads) in [
+        ("Workloads that appear", &diff.appeared),
+        ("Workloads that vanish", &diff.vanished),
+    ] {
+        if !workloads.is_empty() {
+            let names: Vec<String> = workloads.iter().map(ToString::to_string).collect();
+            out.push_str(&format!("{title}: {}\n", names.join(", ")));
+        }
+    }
+    for (title, connections) in [("Opened:", &diff.opened), ("Closed:", &diff.closed)] {
+        if !connections.is_empty() {
+            out.push_str(&format!("{title}\n{}", table(connections)));
+        }
+    }
+    out
+}

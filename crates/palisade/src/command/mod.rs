@@ -1,0 +1,45 @@
+//! What each command does.
+
+mod agent;
+mod connections;
+mod demo;
+mod diff;
+mod endpoint;
+mod explain;
+mod manifests;
+mod policy;
+mod status;
+mod validate;
+mod workload;
+
+use crate::cli::{Cli, Command};
+use crate::client::Client;
+use crate::exit::Exit;
+
+/// Does what was asked; tells failures on standard error.
+pub(crate) fn run(cli: Cli) -> Exit {
+    let client = Client::new(&cli.socket);
+    let outcome = match cli.command {
+        Command::Agent(args) => agent::run(args, &cli.socket),
+        Command::Status => status::run(&client, cli.output),
+        Command::Endpoint(command) => endpoint::run(&command, &client, cli.output),
+        Command::Identity(_) => endpoint::identities(&client, cli.output),
+        Command::Policy(command) => policy::run(&command, &client, cli.output),
+        Command::Workload(command) => workload::run(command, &client, cli.output),
+        Command::Config => status::config(&client, cli.output),
+        Command::Validate(files) => validate::run(&files, cli.output),
+        Command::Explain(args) => explain::run(&args, &client, cli.output),
+        Command::Connections(files) => connections::run(&files, cli.output),
+        Command::Diff(args) => diff::run(&args, cli.output),
+        Command::Demo(args) => demo::run(&args),
+    };
+    outcome.unwrap_or_else(|failure| {
+        eprintln!("{failure}");
+        failure.exit
+    })
+}
+
+/// `namespace/name`; the namespace is `default` where it is not said.
+pub(crate) fn split_name(text: &str) -> (&str, &str) {
+    text.split_once('/').unwrap_or(("default", text))
+}

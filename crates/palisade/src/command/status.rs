@@ -1,0 +1,169 @@
+//! `palisade status` and `palisade config`.
+
+use crate::cli::Format;
+use crate::client::Client;
+use crate::exit::{Exit, Outcome};
+use crate::output::{Table, answer};
+use palisade_api::{ConfigReport, Health, Status, path};
+use std::fmt::Write;
+
+/// Shows how the agent is; a degraded agent is a problem found.
+pub(crate) fn run(client: &Client, format: Format) -> Outcome {
+    let status: Status = client.get(path::STATUS)?;
+    answer(format, &status, text)?;
+    Ok(if status.health == Health::Degraded {
+        Exit::Found
+    } else {
+        Exit::Fine
+    })
+}
+
+/// Shows the configuration.
+pub(crate) fn config(client: &Client, format: Format) -> Outcome {
+    let report: ConfigReport = client.get(path::CONFIG)?;
+    answer(format, &report, |report| {
+        let mut table = Table::new(&["PARAMETER", "VALUE", "FROM", "MEANING"]);
+        for p in &report.parameters {
+            table.row([&p.name, &p.value, &p.source, &p.help]);
+        }
+        table.to_string()
+    })?;
+    Ok(Exit::Fine)
+}
+
+fn text(status: &Status) -> String {
+    let mut out = String::new();
+    let health = match status.health {
+        Health::Starting => "starting",
+        Health::Ready => "ready",
+        Health::Degraded => "DEGRADED",
+    };
+    // Writing to a String cannot fail.
+    let mut line = |name: &str, value: String| {
+        let _ = writeln!(out, "{name:<12} {value}");
+    };
+    line("Health", health.to_owned());
+    for reason in &status.reasons {
+        line("", format!("- {reason}"));
+    }
+    line(
+        "Agent",
+        format!(
+            "palisade {}, process {}, since {}",
+            status.version, status.pid, status.started
+        ),
+    );
+    line(
+        "Policy",
+        format!(
+            "revision {} accepted, {} in the kernel; {} policies, {} endpoints, {} identities",
+            status.revision, status.realised, status.policies, status.endpoints, status.identities
+        ),
+    );
+    let source = &status.source;
+    let synced = if source.in_sync {
+        "in sync"
+    } else {
+        "not in sync yet"
+    };
+    line(
+        "Source",
+        format!(
+            "{} {}: {synced}; {} files, {} objects, {} problems",
+            source.kind,
+            source.location,
+            source.files,
+            source.objects,
+            source.problems.len()
+        ),
+    );
+    for problem in &source.problems {
+        line("", format!("- {}", problem_text(problem)));
+    }
+    for kept in &status.kept {
+        let what = match (&kept.since, &kept.hash) {
+            (Some(since), Some(hash)) => format!(
+                "version {} of {since} stays in force",
+                &hash[..hash.len().min(12)]
+            ),
+            _ => "was never valid: what it selects is isolated".to_owned(),
+        };
+        line("", format!("- {}: {what}", kept.object));
+    }
+    for conflict in &status.conflicts {
+        line(
+            "Conflict",
+            format!(
+                "{} is {}'s; also claimed by {}",
+                conflict.address,
+                conflict.owner,
+                conflict.others.join(", ")
+            ),
+        );
+    }
+    let dataplane = &status.dataplane;
+    line(
+        "Dataplane",
+        format!("{}, generation {}", dataplane.name, dataplane.generation),
+    );
+    if let Some(start) = &dataplane.start {
+        line(
+            "",
+            format!(
+                "start: {} kernel writes in {:.1} ms",
+                start.writes, start.millis
+            ),
+        );
+    }
+    if let Some(last) = &dataplane.last {
+        line(
+            "",
+            format!(
+                "last flush: revision {}, {} kernel writes in {:.1} ms",
+                last.revision, last.writes, last.millis
+            ),
+        );
+    }
+    for repair in &dataplane.repairs {
+        line(
+            "",
+            format!(
+                "repaired at {}: {} kernel writes in {:.1} ms",
+                repair.at, repair.writes, repair.millis
+            ),
+        );
+    }
+    for (reason, packets, bytes) in &dataplane.drops {
+        line(
+            "",
+            format!("dropped, {reason}: {packets} packets, {bytes} bytes"),
+        );
+    }
+    if let Some(error) = &dataplane.error {
+        line("", format!("error: {error}"));
+    }
+    let steps: Vec<String> = status
+        .bootstrap
+        .iter()
+        .map(|s| format!("{} {:.1} ms", s.name, s.millis))
+        .collect();
+    line("Start", steps.join(", "));
+    out
+}
+
+/// One problem on one line, as compilers print theirs.
+pub(crate) fn problem_text(problem: &palisade_api::ProblemReport) -> String {
+    let mut text = format!(
+        "{}:{}:{}: {}: ",
+        problem.file, problem.line, problem.column, problem.severity
+    );
+    if let Some(object) = &problem.object {
+        text.push_str(object);
+        text.push_str(": ");
+    }
+    if !problem.field.is_empty() {
+        text.push_str(&problem.field);
+        text.push_str(": ");
+    }
+    text + &problem.reason
+}

@@ -1,0 +1,75 @@
+//! `palisade validate`.
+
+use crate::cli::{Files, Format};
+use crate::command::status::problem_text;
+use crate::exit::{Exit, Outcome};
+use crate::output::answer;
+use palisade_api::ProblemReport;
+use palisade_source::{Loaded, load};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// What `validate -o json` prints.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Validation {
+    api_version: &'static str,
+    valid: bool,
+    files: usize,
+    objects: usize,
+    problems: Vec<ProblemReport>,
+    /// Objects that are none of policy's, by kind.
+    ignored: BTreeMap<String, usize>,
+}
+
+/// Checks manifests; exit 1 if anything is wrong.
+pub(crate) fn run(files: &Files, format: Format) -> Outcome {
+    let loaded = load(&files.files);
+    let valid = !loaded.has_errors();
+    let validation = Validation {
+        api_version: palisade_api::API_VERSION,
+        valid,
+        files: loaded.files,
+        objects: loaded.objects,
+        problems: problems(&loaded),
+        ignored: loaded.ignored,
+    };
+    answer(format, &validation, text)?;
+    Ok(if valid { Exit::Fine } else { Exit::Found })
+}
+
+/// A source's flaws as the API words them.
+pub(crate) fn problems(loaded: &Loaded) -> Vec<ProblemReport> {
+    loaded
+        .flaws
+        .iter()
+        .map(palisade_agent::report::problem)
+        .collect()
+}
+
+fn text(validation: &Validation) -> String {
+    let mut out: String = validation
+        .problems
+        .iter()
+        .map(|p| problem_text(p) + "\n")
+        .collect();
+    let errors = validation
+        .problems
+        .iter()
+        .filter(|p| p.severity == "error")
+        .count();
+    let warnings = validation.problems.len() - errors;
+    out.push_str(&format!(
+        "{} files, {} valid objects, {errors} errors, {warnings} warnings",
+        validation.files, validation.objects
+    ));
+    let ignored: usize = validation.ignored.values().sum();
+    if ignored > 0 {
+        let kinds: Vec<&str> = validation.ignored.keys().map(|k| &**k).collect();
+        out.push_str(&format!(
+            ", {ignored} objects that are none of policy's ({})",
+            kinds.join(", ")
+        ));
+    }
+    out
+}

@@ -1,0 +1,73 @@
+//! Exit codes, and the errors that lead to them.
+
+use std::fmt;
+use std::process::ExitCode;
+
+/// How the command ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// Answered; no problem, no difference.
+    Fine = 0,
+    /// Problems or differences were found.
+    Found = 1,
+    /// The command line is wrong.
+    Usage = 2,
+    /// The agent was not reached.
+    NotReached = 3,
+    /// Not permitted.
+    NotPermitted = 4,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> ExitCode {
+        ExitCode::from(exit as u8)
+    }
+}
+
+/// Why a command could not be done: one message, a next step where there is one, an exit code.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) exit: Exit,
+    pub(crate) message: String,
+    pub(crate) hint: Option<String>,
+}
+
+impl Failure {
+    /// A failure with this exit code.
+    pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
+        Failure {
+            exit,
+            message: message.into(),
+            hint: None,
+        }
+    }
+
+    /// What was asked cannot be understood.
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Failure::new(Exit::Usage, message)
+    }
+
+    /// Something is wrong with the input or the answer.
+    pub(crate) fn found(message: impl Into<String>) -> Self {
+        Failure::new(Exit::Found, message)
+    }
+
+    /// The same with a next step.
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "palisade: {}", self.message)?;
+        match &self.hint {
+            Some(hint) => write!(f, "\n  try: {hint}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The outcome of a command.
+pub(crate) type Outcome = Result<Exit, Failure>;

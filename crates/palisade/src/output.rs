@@ -1,0 +1,94 @@
+//! Printing: tables for people, JSON for programs.
+
+use crate::cli::Format;
+use crate::exit::Failure;
+use serde::Serialize;
+use std::io::{self, Write};
+
+/// Prints an answer: as JSON, or as `text` makes it.
+pub(crate) fn answer<T: Serialize>(
+    format: Format,
+    value: &T,
+    text: impl FnOnce(&T) -> String,
+) -> Result<(), Failure> {
+    let mut printed = match format {
+        Format::Json => serde_json::to_string_pretty(value)
+            .map_err(|error| Failure::found(format!("writing the answer as JSON: {error}")))?,
+        Format::Text => text(value),
+    };
+    if !printed.ends_with('\n') && !printed.is_empty() {
+        printed.push('\n');
+    }
+    match io::stdout().write_all(printed.as_bytes()) {
+        // Whoever closed the pipe has seen enough.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::found(format!("printing: {error}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Rows in columns, the first row as headings.
+pub(crate) struct Table {
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// A table with these headings.
+    pub(crate) fn new(headings: &[&str]) -> Self {
+        Table {
+            rows: vec![headings.iter().map(|h| (*h).to_owned()).collect()],
+        }
+    }
+
+    /// Adds a row.
+    pub(crate) fn row<S: Into<String>>(&mut self, cells: impl IntoIterator<Item = S>) {
+        self.rows.push(cells.into_iter().map(Into::into).collect());
+    }
+}
+
+impl std::fmt::Display for Table {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
+        let width = |column: usize| {
+            let cells = self.rows.iter().filter_map(|row| row.get(column));
+            cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+        };
+        let widths: Vec<usize> = (0..columns).map(width).collect();
+        for row in &self.rows {
+            let mut line = String::new();
+            for (cell, width) in row.iter().zip(&widths) {
+                line.push_str(cell);
+                line.extend(std::iter::repeat_n(' ', width - cell.chars().count() + 2));
+            }
+            writeln!(f, "{}", line.trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+/// A text, or a dash where there is none.
+pub(crate) fn or_dash(text: impl Into<String>) -> String {
+    let text = text.into();
+    if text.is_empty() {
+        "-".to_owned()
+    } else {
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up() {
+        let mut table = Table::new(&["NAME", "N"]);
+        table.row(["long-name", "1"]);
+        table.row(["x", "22"]);
+        assert_eq!(
+            table.to_string(),
+            "NAME       N\nlong-name  1\nx          22\n"
+        );
+    }
+}

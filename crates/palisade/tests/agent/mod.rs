@@ -1,0 +1,214 @@
+//! An agent under test: the real program, in the host namespace of a lab, on a directory of its own.
+
+use palisade_testkit::lab::{Lab, NodeId};
+use serde_json::Value;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// How long anything may take before the test gives up on it.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A directory of manifests, a state directory, a socket, and perhaps a running agent.
+pub struct Agent {
+    dir: TempDir,
+    child: Option<Child>,
+}
+
+impl Agent {
+    /// Directories for an agent that does not run yet.
+    pub fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("policy")).unwrap();
+        Agent { dir, child: None }
+    }
+
+    /// The directory of manifests.
+    pub fn policy(&self) -> PathBuf {
+        self.dir.path().join("policy")
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.dir.path().join("palisade.sock")
+    }
+
+    /// Writes a manifest as a careful editor does: under another name, then renamed.
+    pub fn write(&self, name: &str, text: &str) {
+        let path = self.policy().join(name);
+        let draft = self.policy().join(format!(".{name}.tmp"));
+        let mut file = std::fs::File::create(&draft).unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        drop(file);
+        std::fs::rename(draft, path).unwrap();
+    }
+
+    /// Starts it in the lab's host namespace and waits until its socket answers.
+    pub fn start(&mut self, lab: &Lab) {
+        let log = std::fs::File::options()
+            .create(true)
+            .append(true)
+            .open(self.dir.path().join("agent.log"))
+            .unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_palisade"));
+        command
+            .arg("agent")
+            .args(["--socket", self.socket().to_str().unwrap()])
+            .args(["--directory", self.policy().to_str().unwrap()])
+            .args([
+                "--state-dir",
+                self.dir.path().join("state").to_str().unwrap(),
+            ])
+            .args(["--settle", "20", "--log-level", "debug"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log);
+        // A child is born in the namespace of the thread that makes it.
+        self.child = Some(
+            lab.inside(lab.host(), move || command.spawn().unwrap())
+                .unwrap(),
+        );
+        let began = Instant::now();
+        while !self.run(&["status"]).status.success() && self.status()["health"] != "degraded" {
+            self.assert_alive();
+            assert!(
+                began.elapsed() < PATIENCE,
+                "the agent does not answer:\n{}",
+                self.log()
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn assert_alive(&mut self) {
+        if let Some(child) = &mut self.child
+            && let Some(status) = child.try_wait().unwrap()
+        {
+            panic!("the agent ended with {status}:\n{}", self.log());
+        }
+    }
+
+    /// Its log so far.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.dir.path().join("agent.log")).unwrap_or_default()
+    }
+
+    /// Ends it with SIGKILL.
+    pub fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+
+    /// Ends it with SIGTERM and waits for it.
+    pub fn terminate(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let pid = nix::unistd::Pid::from_raw(child.id().try_into().unwrap());
+            nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
+            assert!(child.wait().unwrap().success(), "{}", self.log());
+        }
+    }
+
+    /// Runs a command of the command line against it.
+    pub fn run(&self, args: &[&str]) -> Output {
+        Command::new(env!("CARGO_BIN_EXE_palisade"))
+            .args(["--socket", self.socket().to_str().unwrap()])
+            .args(args)
+            .output()
+            .unwrap()
+    }
+
+    /// Runs a command that must succeed, and reads its JSON.
+    pub fn json(&self, args: &[&str]) -> Value {
+        let output = self.run(&[args, &["-o", "json"]].concat());
+        let said = String::from_utf8_lossy(&output.stderr);
+        serde_json::from_slice(&output.stdout)
+            .unwrap_or_else(|error| panic!("{args:?}: {error}: {said}\n{}", self.log()))
+    }
+
+    /// `palisade status`; null while it does not answer.
+    pub fn status(&self) -> Value {
+        serde_json::from_slice(&self.run(&["status", "-o", "json"]).stdout).unwrap_or_default()
+    }
+
+    /// Attaches a bare namespace of the lab.
+    pub fn attach(
+        &self,
+        lab: &Lab,
+        node: NodeId,
+        name: &str,
+        addresses: &[&str],
+        labels: &[&str],
+    ) -> Value {
+        let netns = lab.namespace_path(node);
+        let mut args = vec!["workload", "add", name, "--netns", netns.to_str().unwrap()];
+        for address in addresses {
+            args.extend(["--address", address]);
+        }
+        for label in labels {
+            args.extend(["--label", label]);
+        }
+        let output = self.run(&[&args[..], &["-o", "json"]].concat());
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{name}: {said}\n{}", self.log());
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    /// Waits until `done` holds of the status.
+    pub fn wait(&self, what: &str, done: impl Fn(&Value) -> bool) -> Value {
+        let began = Instant::now();
+        loop {
+            let status = self.status();
+            if done(&status) {
+                return status;
+            }
+            assert!(
+                began.elapsed() < PATIENCE,
+                "{what}: {status:#}\n{}",
+                self.log()
+            );
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Writes a manifest and waits until the kernel holds what the directory then says.
+    pub fn apply(&self, name: &str, text: &str) {
+        let before = self.status()["revision"].as_u64().unwrap();
+        self.write(name, text);
+        self.wait(name, |s| {
+            s["revision"].as_u64() > Some(before) && s["revision"] == s["realised"]
+        });
+    }
+
+    /// Removes a manifest and waits until the kernel holds what is left.
+    pub fn delete(&self, name: &str) {
+        let before = self.status()["revision"].as_u64().unwrap();
+        std::fs::remove_file(self.policy().join(name)).unwrap();
+        self.wait(name, |s| {
+            s["revision"].as_u64() > Some(before) && s["revision"] == s["realised"]
+        });
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        self.kill();
+        if std::thread::panicking() {
+            eprintln!("--- agent log\n{}", self.log());
+        }
+    }
+}
+
+/// Runs `nft` in the host namespace of a lab: the tests' own witness, never the product's.
+pub fn nft(lab: &Lab, script: &str) -> String {
+    let name = lab.namespace_name(lab.host());
+    let output = Command::new("ip")
+        .args(["netns", "exec", name, "nft", script])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "nft {script}: {said}");
+    String::from_utf8(output.stdout).unwrap()
+}

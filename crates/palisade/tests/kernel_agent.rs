@@ -1,0 +1,376 @@
+//! The whole way: a file is written, packets pass or are dropped, the agent dies and comes back.
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::unwrap_used,
+    reason = "a test: other programs are its witnesses, real time its measure, a panic its verdict"
+)]
+
+mod agent;
+
+use agent::{Agent, nft};
+use palisade_testkit::lab::{Flow, L4, Lab, LongFlow, NodeId, OUTSIDE_ADDRESSES, TcpEcho, probe};
+use palisade_testkit::need_root;
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+/// An agent with three workloads in namespace shop, each with an IPv4 and an IPv6 address.
+struct Shop {
+    agent: Agent,
+    lab: Lab,
+    pods: [NodeId; 3],
+}
+
+const NAMES: [&str; 3] = ["web", "api", "db"];
+const ADDRESSES: [[&str; 2]; 3] = [
+    ["10.77.0.1", "fd77::1"],
+    ["10.77.0.2", "fd77::2"],
+    ["10.77.0.3", "fd77::3"],
+];
+
+impl Shop {
+    fn open(name: &str) -> Self {
+        let mut lab = Lab::new(name).unwrap();
+        let mut agent = Agent::new();
+        agent.start(&lab);
+        let pods = [0, 1, 2].map(|i| {
+            let addresses = ADDRESSES[i].iter().map(|a| a.parse().unwrap()).collect();
+            let node = lab.namespace(NAMES[i], addresses).unwrap();
+            let label = format!("app={}", NAMES[i]);
+            agent.attach(
+                &lab,
+                node,
+                &format!("shop/{}", NAMES[i]),
+                &ADDRESSES[i],
+                &[&label],
+            );
+            node
+        });
+        Shop { agent, lab, pods }
+    }
+
+    fn arrives(&self, flows: &[Flow]) -> Vec<bool> {
+        self.lab.forget_flows().unwrap();
+        probe(&self.lab, flows).unwrap()
+    }
+
+    /// TCP to a port, both families: both must agree.
+    fn tcp(&self, from: usize, to: usize, port: u16) -> bool {
+        let flow = |i: usize| {
+            Flow::tcp(
+                self.pods[from],
+                address(ADDRESSES[to][i]),
+                port,
+                self.pods[to],
+            )
+        };
+        let arrived = self.arrives(&[flow(0), flow(1)]);
+        assert_eq!(
+            arrived[0], arrived[1],
+            "families differ: {from} to {to} port {port}"
+        );
+        arrived[0]
+    }
+}
+
+fn address(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+fn policy(name: &str, app: &str, spec: &str) -> String {
+    format!(
+        "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {{name: {name}, namespace: shop}}\n\
+         spec:\n  podSelector: {{matchLabels: {{app: {app}}}}}\n{spec}"
+    )
+}
+
+const FROM_WEB_8080: &str =
+    "  ingress:\n  - from: [{podSelector: {matchLabels: {app: web}}}]\n    ports: [{port: 8080}]\n";
+
+#[test]
+fn policy_files_are_enforced_on_real_packets() {
+    if !need_root() {
+        return;
+    }
+    let shop = Shop::open("enforce");
+    assert!(
+        shop.tcp(0, 1, 8080) && shop.tcp(2, 1, 8080) && shop.tcp(0, 1, 22),
+        "open without policy"
+    );
+    shop.agent
+        .apply("api.yaml", &policy("api", "api", FROM_WEB_8080));
+    assert!(shop.tcp(0, 1, 8080), "allowed");
+    assert!(!shop.tcp(0, 1, 22) && !shop.tcp(2, 1, 8080), "denied");
+    assert!(shop.tcp(1, 0, 22), "web is not isolated");
+    let outside = Flow::tcp(
+        shop.lab.outside(),
+        address(ADDRESSES[1][0]),
+        8080,
+        shop.pods[1],
+    );
+    assert_eq!(shop.arrives(&[outside]), [false]);
+    let detail = shop.agent.json(&["policy", "get", "shop/api"]);
+    let counters = detail["ruleCounters"].as_array().unwrap();
+    assert!(
+        counters[0]["count"]["packets"].as_u64() > Some(0),
+        "{detail:#}"
+    );
+    assert!(
+        counters[1]["count"]["packets"].as_u64() > Some(0),
+        "{detail:#}"
+    );
+    assert!(
+        counters[0]["line"]
+            .as_str()
+            .unwrap()
+            .ends_with("api.yaml:7"),
+        "{detail:#}"
+    );
+    shop.agent.delete("api.yaml");
+    assert!(shop.tcp(2, 1, 8080) && shop.tcp(0, 1, 22), "open again");
+}
+
+#[test]
+fn every_protocol_ranges_named_ports_and_networks() {
+    if !need_root() {
+        return;
+    }
+    let shop = Shop::open("protocols");
+    shop.agent.apply(
+        "db.yaml",
+        &policy(
+            "db",
+            "db",
+            "  ingress:\n  - ports: [{protocol: UDP, port: 53}, {protocol: SCTP, port: 9899}, {port: 1000, endPort: 3000}]\n  \
+             - from: [{ipBlock: {cidr: 10.77.0.0/24, except: [10.77.0.2/32]}}]\n    ports: [{port: 5432}]\n  policyTypes: [Ingress, Egress]\n",
+        ),
+    );
+    let (web, api, db) = (shop.pods[0], shop.pods[1], shop.pods[2]);
+    let to = |family: usize| address(ADDRESSES[2][family]);
+    let icmp = |family: usize| Flow::echo(web, to(family), db);
+    let flows = [
+        (Flow::udp(web, to(0), 53, db), true),
+        (Flow::udp(web, to(1), 53, db), true),
+        (Flow::tcp(web, to(0), 53, db), false),
+        (Flow::sctp(web, to(0), 9899, db), true),
+        (Flow::sctp(web, to(1), 9898, db), false),
+        (Flow::tcp(web, to(0), 999, db), false),
+        (Flow::tcp(web, to(0), 1000, db), true),
+        (Flow::tcp(web, to(1), 3000, db), true),
+        (Flow::tcp(web, to(1), 3001, db), false),
+        (Flow::tcp(web, to(0), 5432, db), true),
+        (Flow::tcp(web, to(1), 5432, db), false),
+        (Flow::tcp(api, to(0), 5432, db), false),
+        (icmp(0), false),
+        (icmp(1), false),
+        (Flow::new(web, to(0), L4::Other { protocol: 47 }, db), false),
+        (Flow::udp(db, address(ADDRESSES[0][0]), 53, web), false),
+        (
+            Flow::udp(db, OUTSIDE_ADDRESSES[0], 53, shop.lab.outside()),
+            false,
+        ),
+        (
+            Flow::udp(web, OUTSIDE_ADDRESSES[0], 53, shop.lab.outside()),
+            true,
+        ),
+        (Flow::tcp(shop.lab.host(), to(0), 22, db), true),
+        (
+            Flow::tcp(web, to(0), 1000, db).source(address("10.77.0.9")),
+            false,
+        ),
+    ];
+    let (asked, wanted): (Vec<Flow>, Vec<bool>) = flows.into_iter().unzip();
+    assert_eq!(shop.arrives(&asked), wanted);
+}
+
+#[test]
+fn a_revoked_flow_stops_and_an_allowed_one_is_never_cut() {
+    if !need_root() {
+        return;
+    }
+    let shop = Shop::open("revoke");
+    let pace = Duration::from_millis(5);
+    let _servers = [
+        TcpEcho::start(&shop.lab, shop.pods[1], 8080),
+        TcpEcho::start(&shop.lab, shop.pods[2], 8080),
+    ];
+    for family in [0, 1] {
+        shop.agent
+            .apply("api.yaml", &policy("api", "api", FROM_WEB_8080));
+        let to = |pod: usize| SocketAddr::new(address(ADDRESSES[pod][family]), 8080);
+        let revoked = LongFlow::start(&shop.lab, shop.pods[0], to(1), pace).unwrap();
+        let allowed = LongFlow::start(&shop.lab, shop.pods[0], to(2), pace).unwrap();
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(revoked.counts().received > 10);
+        shop.agent
+            .apply("api.yaml", &policy("api", "api", "  ingress: []\n"));
+        let began = Instant::now();
+        while revoked.counts().silent_for < Duration::from_millis(200) {
+            assert!(
+                began.elapsed() < Duration::from_secs(1),
+                "a revoked flow goes on: {:?}",
+                revoked.counts()
+            );
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        for edit in 0..20 {
+            shop.agent.apply(
+                "more.yaml",
+                &policy(
+                    "more",
+                    "web",
+                    &format!("  ingress: [{{ports: [{{port: {}}}]}}]\n", 80 + edit),
+                ),
+            );
+        }
+        shop.agent.delete("more.yaml");
+        let counts = allowed.counts();
+        assert!(
+            !counts.ended && counts.longest_silence < Duration::from_millis(150),
+            "{counts:?}"
+        );
+        assert!(counts.received > 20, "{counts:?}");
+    }
+}
+
+#[test]
+fn enforcement_outlives_the_agent_and_a_restart_writes_nothing() {
+    if !need_root() {
+        return;
+    }
+    let mut shop = Shop::open("restart");
+    shop.agent
+        .apply("api.yaml", &policy("api", "api", FROM_WEB_8080));
+    shop.agent.apply("db.yaml", &policy("db", "db", "  policyTypes: [Ingress, Egress]\n  egress: [{to: [{ipBlock: {cidr: 10.0.0.0/8}}], ports: [{port: 1, endPort: 999}]}]\n"));
+    let holds = |shop: &Shop| {
+        assert!(shop.tcp(0, 1, 8080) && !shop.tcp(2, 1, 8080) && !shop.tcp(0, 2, 80));
+    };
+    holds(&shop);
+    for how in ["kill", "terminate"] {
+        match how {
+            "kill" => shop.agent.kill(),
+            _ => shop.agent.terminate(),
+        }
+        holds(&shop);
+        shop.agent.start(&shop.lab);
+        let status = shop
+            .agent
+            .wait("in sync", |s| s["source"]["inSync"] == true);
+        assert_eq!(
+            status["dataplane"]["start"]["writes"],
+            0,
+            "{how}: {}",
+            shop.agent.log()
+        );
+        assert_eq!(status["health"], "ready");
+        holds(&shop);
+    }
+    shop.agent.kill();
+    shop.agent
+        .write("api.yaml", &policy("api", "api", "  ingress: []\n"));
+    shop.agent.start(&shop.lab);
+    assert!(!shop.tcp(0, 1, 8080), "an edit made while it was down");
+}
+
+#[test]
+fn what_others_change_is_repaired_and_what_is_theirs_is_left() {
+    if !need_root() {
+        return;
+    }
+    let shop = Shop::open("tamper");
+    shop.agent
+        .apply("api.yaml", &policy("api", "api", FROM_WEB_8080));
+    nft(
+        &shop.lab,
+        "add table inet theirs { chain c { type filter hook forward priority 10; tcp dport 4444 counter drop; }; }",
+    );
+    let theirs = nft(&shop.lab, "list table inet theirs");
+    let repairs = |shop: &Shop| {
+        shop.agent.status()["dataplane"]["repairs"]
+            .as_array()
+            .unwrap()
+            .len()
+    };
+    for (n, damage) in [
+        "delete table inet palisade",
+        "flush table inet palisade",
+        "flush chain inet palisade fwd",
+    ]
+    .iter()
+    .enumerate()
+    {
+        nft(&shop.lab, damage);
+        shop.agent.wait(damage, |s| {
+            s["dataplane"]["repairs"].as_array().map(Vec::len) > Some(n)
+        });
+        assert!(shop.tcp(0, 1, 8080) && !shop.tcp(2, 1, 8080), "{damage}");
+    }
+    assert_eq!(nft(&shop.lab, "list table inet theirs"), theirs);
+    assert_eq!(repairs(&shop), 3, "our own writes are no tampering");
+}
+
+#[test]
+fn a_broken_file_takes_nothing_out_of_force() {
+    if !need_root() {
+        return;
+    }
+    let mut shop = Shop::open("broken");
+    shop.agent
+        .apply("api.yaml", &policy("api", "api", FROM_WEB_8080));
+    let broken = policy(
+        "api",
+        "api",
+        "  ingress:\n  - ports: [{port: 80, endPort: 79}]\n",
+    );
+    shop.agent.write("api.yaml", &broken);
+    let status = shop.agent.wait("degraded", |s| s["health"] == "degraded");
+    assert_eq!(status["source"]["problems"][0]["line"], 7, "{status:#}");
+    assert!(shop.tcp(0, 1, 8080) && !shop.tcp(2, 1, 8080));
+    shop.agent.kill();
+    shop.agent.start(&shop.lab);
+    let status = shop
+        .agent
+        .wait("in sync", |s| s["source"]["inSync"] == true);
+    assert_eq!(
+        status["dataplane"]["start"]["writes"],
+        0,
+        "{}",
+        shop.agent.log()
+    );
+    assert!(
+        shop.tcp(0, 1, 8080) && !shop.tcp(2, 1, 8080),
+        "remembered over a restart"
+    );
+    shop.agent
+        .apply("api.yaml", &policy("api", "api", "  ingress: []\n"));
+    assert!(!shop.tcp(0, 1, 8080));
+    shop.agent.wait("ready", |s| s["health"] == "ready");
+}
+
+#[test]
+fn a_workload_comes_and_goes_without_a_trace() {
+    if !need_root() {
+        return;
+    }
+    let mut shop = Shop::open("trace");
+    let elements = |shop: &Shop| {
+        let json: serde_json::Value =
+            serde_json::from_str(&nft(&shop.lab, "-j list maps")).unwrap();
+        json.to_string().matches("10.245.0").count()
+    };
+    let node = shop.lab.namespace("extra", vec![]).unwrap();
+    let added = shop
+        .agent
+        .attach(&shop.lab, node, "shop/extra", &[], &["app=api"]);
+    assert_eq!(added["addresses"].as_array().unwrap().len(), 2, "{added}");
+    assert!(elements(&shop) > 0);
+    let missing = shop
+        .agent
+        .run(&["workload", "add", "shop/none", "--netns", "pal-not-there"]);
+    assert_eq!(missing.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&missing.stderr).contains("pal-not-there"));
+    shop.agent.json(&["workload", "remove", "shop/extra"]);
+    assert_eq!(elements(&shop), 0);
+    let endpoints = shop.agent.json(&["endpoint", "list"]);
+    assert_eq!(endpoints["endpoints"].as_array().unwrap().len(), 3);
+}
