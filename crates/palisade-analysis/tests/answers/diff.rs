@@ -1,4 +1,4 @@
-//! What `diff` says.
+//! What `diff` says is opened and closed, and which workloads come and go.
 
 use crate::build::*;
 use crate::connections::shown;

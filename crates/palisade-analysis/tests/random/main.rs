@@ -7,8 +7,11 @@
 mod generate;
 
 use generate::Dice;
-use palisade_analysis::{Connection, Party, ProtocolName, Workload, connections, diff};
-use palisade_model::{Endpoint, Family, Origin, State};
+use palisade_analysis::explain::{Decision, Word};
+use palisade_analysis::{
+    Connection, Party, ProtocolName, Query, Workload, connections, diff, explain,
+};
+use palisade_model::{Endpoint, Family, L4, Origin, State};
 use palisade_oracle::{End, Options, Prepared, Question};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -231,4 +234,74 @@ fn nothing_changes_from_a_state_to_itself() {
         let state = Dice::new(seed).state();
         assert!(diff(&state, &state).is_empty(), "seed {seed}");
     }
+}
+
+/// An explanation says what the oracle says, names a rule where one decides, and a nearest miss
+/// where a tier that denies by default holds an allowing rule.
+#[test]
+fn explanations_agree_with_the_oracle() {
+    let (mut rules, mut defaults, mut misses) = (0, 0, 0);
+    for seed in 20_000..20_500 {
+        let mut dice = Dice::new(seed);
+        let state = dice.state();
+        let prepared = Prepared::new(&state);
+        let sides = sides(&state, &mut dice);
+        let text = |side: &Side| match &side.end {
+            End::Address(address) => address.to_string(),
+            End::Endpoint(id) => format!("{}/{}", id.namespace.as_deref().unwrap_or(""), id.name),
+        };
+        for from in &sides {
+            let to = &sides[dice.below(sides.len())];
+            let Some(q) = question(from, to, &mut dice) else {
+                continue;
+            };
+            let query = query(text(from), text(to), &q);
+            let explanation = explain(&state, &query, &Options::default());
+            let explanation = explanation.map_err(|error| format!("seed {seed}: {error}"));
+            let cases = match explanation {
+                Ok(e) => {
+                    assert!(e.to_string().contains(&e.case.verdict.to_string()));
+                    [vec![e.case], e.others].concat()
+                }
+                Err(error) => panic!("{error}"),
+            };
+            let passes = allowed(&prepared, &q);
+            let word = if passes { Word::Allow } else { Word::Deny };
+            let told = cases.iter().any(|case| case.verdict == word);
+            assert!(told, "seed {seed}: {q:?} is {word}, not {cases:?}");
+            for side in cases.iter().flat_map(|case| [&case.egress, &case.ingress]) {
+                match side.decided_by {
+                    Decision::Rule(_) => rules += 1,
+                    Decision::TierDefault { .. } => defaults += 1,
+                    _ => {}
+                }
+                misses += usize::from(side.nearest_miss.is_some());
+            }
+        }
+    }
+    println!("{rules} by rules, {defaults} by default, {misses} with a nearest miss");
+    assert!(rules > 100 && defaults > 100 && misses > 100);
+}
+
+fn query(from: String, to: String, q: &Question) -> Query {
+    let mut query = Query {
+        from,
+        to,
+        ..Query::default()
+    };
+    match q.l4 {
+        L4::Ports {
+            source,
+            destination,
+        } => {
+            query.port = Some(format!("{destination}/{}", q.protocol));
+            query.source_port = Some(source);
+        }
+        L4::Icmp { kind, code } => {
+            query.protocol = Some(q.protocol.to_string());
+            query.icmp_type = Some(format!("{kind}/{code}"));
+        }
+        L4::None => query.protocol = Some(q.protocol.to_string()),
+    }
+    query
 }
