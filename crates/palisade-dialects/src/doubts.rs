@@ -50,31 +50,58 @@ pub(crate) fn host_network_selected(
     policies: &[(Policy, &RawObject)],
     pods: &[Endpoint],
 ) -> Vec<Problem> {
-    let state = State::default();
     let pods = Pods::new(pods);
-    let mut warnings = Vec::new();
-    for (policy, object) in policies {
-        let mut selected = pods.selected_by(policy, &state);
-        let Some(pod) = selected.next() else {
-            continue;
-        };
-        let others = match selected.count() {
-            0 => String::new(),
-            more => format!(" and {more} more"),
-        };
-        let reason = format!(
-            "it selects {}{others} on the host network, where it has no effect: such a pod is its \
-             node",
-            pod.id
-        );
-        warnings.push(at(
-            object,
-            policy,
-            &[Step::Key("spec"), Step::Key("podSelector")],
-            reason,
-        ));
+    let doubt = |(policy, object): &(Policy, &RawObject)| {
+        let of_namespace = pods.of(policy).flat_map(|(_, pods)| pods).copied();
+        host_network_doubt(policy, &SubjectPlace::of(object), of_namespace)
+    };
+    policies.iter().filter_map(doubt).collect()
+}
+
+/// Where an object says which pods it is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SubjectPlace {
+    /// The place of the field, or of the nearest one around it.
+    pub location: Location,
+    /// The field.
+    pub field: String,
+}
+
+impl SubjectPlace {
+    /// Where this object says it.
+    #[must_use]
+    pub fn of(object: &RawObject) -> Self {
+        let (location, field) = place(object, &[Step::Key("spec"), Step::Key("podSelector")]);
+        SubjectPlace { location, field }
     }
-    warnings
+}
+
+/// The doubt about a policy that selects any of these pods, all of which use their node's network
+/// and are in the policy's namespace (or the policy in none).
+pub fn host_network_doubt<'a>(
+    policy: &Policy,
+    place: &SubjectPlace,
+    pods: impl IntoIterator<Item = &'a Endpoint>,
+) -> Option<Problem> {
+    let state = State::default();
+    let mut selected = pods
+        .into_iter()
+        .filter(|pod| policy.subject.matches(&state.endpoint_labels(pod)));
+    let pod = selected.next()?;
+    let others = match selected.count() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let reason = format!(
+        "it selects {}{others} on the host network, where it has no effect: such a pod is its node",
+        pod.id
+    );
+    Some(Problem {
+        location: place.location.clone(),
+        object: Some(policy.id.to_string()),
+        field: place.field.clone(),
+        reason,
+    })
 }
 
 /// Endpoints by namespace: a policy of a namespace is about no others.
@@ -96,15 +123,23 @@ impl<'a> Pods<'a> {
         self.by_namespace.values().flatten().copied()
     }
 
+    /// The pods a policy can be about, by namespace.
+    fn of<'s>(
+        &'s self,
+        policy: &'s Policy,
+    ) -> impl Iterator<Item = (&'s Option<&'a Str>, &'s Vec<&'a Endpoint>)> + 's {
+        let of = policy.id.object.namespace.as_ref();
+        self.by_namespace
+            .iter()
+            .filter(move |(namespace, _)| of.is_none() || **namespace == of)
+    }
+
     fn selected_by<'s>(
         &'s self,
         policy: &'s Policy,
         state: &'s State,
     ) -> impl Iterator<Item = &'a Endpoint> + 's {
-        let of = policy.id.object.namespace.as_ref();
-        self.by_namespace
-            .iter()
-            .filter(move |(namespace, _)| of.is_none() || **namespace == of)
+        self.of(policy)
             .flat_map(|(_, pods)| pods.iter().copied())
             .filter(|pod| policy.subject.matches(&state.endpoint_labels(pod)))
     }
@@ -280,6 +315,16 @@ fn rule_steps(rule: &Rule, direction: Direction, rest: &[Step]) -> Vec<Step> {
 
 /// A doubt about a field of a policy, at the field if it is there, else at the nearest one around.
 fn at(object: &RawObject, policy: &Policy, steps: &[Step], reason: impl Into<String>) -> Problem {
+    let (location, field) = place(object, steps);
+    Problem {
+        location,
+        object: Some(policy.id.to_string()),
+        field,
+        reason: reason.into(),
+    }
+}
+
+fn place(object: &RawObject, steps: &[Step]) -> (Location, String) {
     let mut path = FieldPath::root();
     let mut node: Option<&Node> = Some(&object.root);
     let mut location = &object.location;
@@ -296,10 +341,5 @@ fn at(object: &RawObject, policy: &Policy, steps: &[Step], reason: impl Into<Str
         }
         location = node.map_or(location, |node| &node.location);
     }
-    Problem {
-        location: location.clone(),
-        object: Some(policy.id.to_string()),
-        field: path.to_string(),
-        reason: reason.into(),
-    }
+    (location.clone(), path.to_string())
 }

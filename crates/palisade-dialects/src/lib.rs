@@ -27,6 +27,6 @@ mod suggest;
 mod timestamp;
 
 pub use dialect::{Lowered, isolate, read};
-pub use doubts::doubts;
+pub use doubts::{SubjectPlace, doubts, host_network_doubt};
 pub use hash::ContentHash;
 pub use lower::{Entry, Lowering, Status, lower};

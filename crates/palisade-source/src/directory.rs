@@ -1,23 +1,27 @@
 //! The directory source: a tree of manifests, followed as it changes.
 //!
 //! A change is taken when its file is closed or renamed and the tree has then been quiet for the
-//! settle time; then the whole tree is looked at, so what is gone is gone from all of it. A file that
-//! is open for writing keeps counting as it was. Lost events, new folders and replaced links lead to
-//! another look at everything. It promises that neither a truncated file, nor a rename, nor a
-//! checkout, nor a broken edit takes a policy out of force.
+//! settle time. A file that is open for writing keeps counting as it was. Lost events, new folders
+//! and replaced links lead to another look at everything. What is missing goes out of force only
+//! after a look at the whole tree during which nothing happened. It promises that neither a truncated
+//! file, nor a rename, nor a checkout, nor a broken edit takes a policy out of force.
 
 use crate::keeper::Keeper;
 use crate::memory::{Memory, MemoryError};
-use crate::scan::{Tree, is_manifest};
-use crate::{Batch, Source, SourceError};
-use palisade_sys::watch::{Change, DirWatch, InotifyWatch, Stopper, Wake, WatchEvent, WatchId};
-use std::collections::{BTreeMap, BTreeSet};
+use crate::piece::Piece;
+use crate::scan::{Activity, FileId, Tree, problem};
+use crate::watching::Watching;
+use crate::{Batch, Flaw, Report, Source, SourceError};
+use palisade_manifest::Problem;
+use palisade_sys::watch::{Change, DirWatch, InotifyWatch, Stopper, Wake, WatchEvent};
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// A tree that is never quiet is looked at after this many settle times.
+/// A tree that is never quiet is looked at after this many settle times; and one in which every look
+/// finds new folders, no more often than this at once.
 const RESTLESS: u32 = 20;
 
 /// What a directory source needs to know.
@@ -32,14 +36,20 @@ pub struct DirectoryOptions {
 }
 
 /// A directory of manifests. See the module's description.
-pub struct Directory {
+pub struct Directory<W = InotifyWatch> {
     options: DirectoryOptions,
-    watch: InotifyWatch,
-    watched: BTreeMap<WatchId, PathBuf>,
-    tree: Tree,
-    busy: BTreeSet<PathBuf>,
+    watch: W,
+    watching: Watching,
+    activity: Activity,
+    tree: Tree<Piece>,
     keeper: Keeper,
-    memory: Memory,
+    /// Something happened that no look has seen yet.
+    pending: bool,
+    /// The folder that the last manifests were found in.
+    root: Option<FileId>,
+    /// Why memory could not be saved.
+    unsaved: Option<Problem>,
+    told: Option<Report>,
 }
 
 /// Ends a directory source from another thread.
@@ -68,76 +78,61 @@ impl Directory {
     /// # Errors
     /// If the tree is not there, cannot be watched, or the state directory cannot be read.
     pub fn open(options: DirectoryOptions) -> Result<Self, SourceError> {
-        let shown = options.path.display().to_string();
-        let path = options
-            .path
-            .canonicalize()
-            .map_err(failed(format!("opening the policy directory {shown}")))?;
-        // Names in messages are as the user wrote them; only the root of a relative path needs care.
-        let options = DirectoryOptions {
-            path: if options.path.is_absolute() {
-                options.path
-            } else {
-                path
-            },
-            ..options
-        };
-        let memory = Memory::open(&options.state_dir).map_err(failed::<MemoryError>(
-            "opening the last valid objects".to_owned(),
-        ))?;
-        let watch = InotifyWatch::new().map_err(failed(format!("watching {shown}")))?;
-        Ok(Directory {
-            keeper: Keeper::remembering(&memory),
-            tree: Tree::new(&options.path),
-            options,
-            watch,
-            watched: BTreeMap::new(),
-            busy: BTreeSet::new(),
-            memory,
-        })
+        let doing = format!("watching {}", options.path.display());
+        let watch = InotifyWatch::new().map_err(failed(doing))?;
+        Directory::with_watch(options, watch)
     }
 
     /// Ends [`Source::run`] from another thread.
     pub fn stop_handle(&self) -> StopHandle {
         StopHandle(self.watch.stopper())
     }
+}
 
-    /// Watches every folder of the tree, and the folder the tree itself lies in. Says whether one
-    /// was not watched before: what happened in it until now was not seen.
-    fn watch_folders(&mut self, tree: &Tree) -> bool {
-        let parent = self
-            .options
-            .path
-            .parent()
-            .filter(|p| !p.as_os_str().is_empty())
-            .map(Path::to_path_buf);
-        let wanted: BTreeSet<PathBuf> = tree.folders.iter().cloned().chain(parent).collect();
-        let known: BTreeSet<PathBuf> = self.watched.values().cloned().collect();
-        let stale: Vec<WatchId> = self
-            .watched
-            .iter()
-            .filter(|(_, path)| !wanted.contains(*path))
-            .map(|(id, _)| *id)
-            .collect();
-        for id in stale {
-            self.watched.remove(&id);
-            self.watch.remove(id);
-        }
-        let mut fresh = false;
-        for folder in wanted.difference(&known) {
-            match self.watch.add(folder) {
-                Ok(id) => {
-                    fresh = true;
-                    self.watched.insert(id, folder.clone());
-                }
-                Err(error) => tracing::warn!(%error, "changes there will not be seen"),
-            }
-        }
-        fresh
+impl<W: DirWatch> Directory<W> {
+    /// As [`Directory::open`], told of changes by `watch`.
+    ///
+    /// # Errors
+    /// If the tree is not there, or the state directory cannot be read.
+    pub fn with_watch(options: DirectoryOptions, watch: W) -> Result<Self, SourceError> {
+        let doing = || format!("opening the policy directory {}", options.path.display());
+        std::fs::metadata(&options.path).map_err(failed(doing()))?;
+        // Not resolved further: the path itself may be a link that is turned later.
+        let path = std::path::absolute(&options.path).map_err(failed(doing()))?;
+        let options = DirectoryOptions { path, ..options };
+        let memory = Memory::open(&options.state_dir).map_err(failed::<MemoryError>(
+            "opening the last valid objects".to_owned(),
+        ))?;
+        Ok(Directory {
+            keeper: Keeper::remembering(memory),
+            tree: Tree::new(vec![options.path.clone()], Piece::of),
+            options,
+            watch,
+            watching: Watching::default(),
+            activity: Activity::default(),
+            pending: false,
+            root: None,
+            unsaved: None,
+            told: None,
+        })
     }
 
-    /// Notes what happened; says which files it touched while they are being written, and whether
-    /// anything happened that a look could show.
+    /// Waits for events; none if there are none in time, `None` when told to stop.
+    fn events(
+        &mut self,
+        timeout: Option<Duration>,
+    ) -> Result<Option<Vec<WatchEvent>>, SourceError> {
+        let wake = self.watch.wait(timeout);
+        let path = self.options.path.display();
+        match wake.map_err(failed(format!("watching {path}")))? {
+            Wake::Stopped => Ok(None),
+            Wake::TimedOut => Ok(Some(Vec::new())),
+            Wake::Events(events) => Ok(Some(events)),
+        }
+    }
+
+    /// Notes what happened. Says which files were written to, and whether anything happened that a
+    /// look could show.
     fn note(&mut self, events: &[WatchEvent]) -> (BTreeSet<PathBuf>, bool) {
         let mut written = BTreeSet::new();
         let mut relevant = false;
@@ -149,109 +144,167 @@ impl Directory {
                 change,
             } = event
             else {
-                self.busy.clear();
+                // Which files were closed is lost as well: the next look asks for each file.
+                self.activity.busy.clear();
+                self.activity
+                    .touched
+                    .extend(self.tree.files.keys().cloned());
                 relevant = true;
                 continue;
             };
-            let Some(folder) = self.watched.get(watch) else {
-                continue;
-            };
-            let is_parent = !self.tree.folders.contains(folder)
-                && Some(&**folder) == self.options.path.parent();
-            let path = name
-                .as_ref()
-                .map_or_else(|| folder.clone(), |name| folder.join(name));
-            if is_parent && path != self.options.path {
+            if matches!(
+                change,
+                Change::Ignored | Change::SelfDeleted | Change::SelfMoved
+            ) {
+                relevant |= self.watching.lost(&mut self.watch, *watch);
                 continue;
             }
-            match change {
-                Change::Modified => {
-                    self.busy.insert(path.clone());
-                    written.insert(path);
+            for subject in self.watching.subjects(*watch, name.as_deref()) {
+                let path = subject.path;
+                relevant |= *is_dir || name.is_none() || subject.counts || is_no_file(&path);
+                if *is_dir || !subject.counts {
                     continue;
                 }
-                Change::Created if !is_dir && is_being_made(&path) => {
-                    self.busy.insert(path.clone());
-                    written.insert(path);
-                    continue;
+                match change {
+                    Change::Modified => {
+                        self.activity.busy.insert(path.clone());
+                        written.insert(path.clone());
+                    }
+                    Change::Created if is_to_be_written(&path) => {
+                        self.activity.busy.insert(path.clone());
+                    }
+                    // One who changes modes may be writing still.
+                    Change::Created | Change::Attributes => {}
+                    _ => drop(self.activity.busy.remove(&path)),
                 }
-                Change::Ignored | Change::SelfDeleted | Change::SelfMoved => {
-                    self.watched.remove(watch);
-                }
-                _ => drop(self.busy.remove(&path)),
+                self.activity.touched.insert(path);
             }
-            relevant |= *is_dir || name.is_none() || is_manifest(&path) || is_link_target(&path);
         }
+        self.pending |= relevant;
         (written, relevant)
     }
 
-    /// Waits until the tree has changed and is quiet again. `None` when told to stop.
-    fn settled(&mut self) -> Result<Option<()>, SourceError> {
-        let path = self.options.path.display().to_string();
-        let mut pending = false;
-        let mut waits = 0;
+    /// Waits until the tree has changed and is quiet again; says whether it is, or is never quiet.
+    /// `None` when told to stop.
+    fn settled(&mut self) -> Result<Option<bool>, SourceError> {
+        let mut quiet_since = monotonic();
+        let mut since = quiet_since;
+        let settle = self.options.settle;
         loop {
-            let timeout = pending.then_some(self.options.settle);
-            let wake = self
-                .watch
-                .wait(timeout)
-                .map_err(failed(format!("watching {path}")))?;
-            match wake {
-                Wake::Stopped => return Ok(None),
-                Wake::TimedOut => return Ok(Some(())),
-                Wake::Events(events) => {
-                    pending |= self.note(&events).1;
-                    waits += u32::from(pending);
-                    if waits > RESTLESS {
-                        return Ok(Some(()));
-                    }
+            let pending = self.pending;
+            let left = pending.then(|| settle.saturating_sub(monotonic() - quiet_since));
+            let Some(events) = self.events(left)? else {
+                return Ok(None);
+            };
+            if events.is_empty() {
+                if pending {
+                    return Ok(Some(true));
                 }
+                continue;
+            }
+            let (_, relevant) = self.note(&events);
+            let now = monotonic();
+            if relevant {
+                quiet_since = now;
+            }
+            if !pending {
+                since = now;
+            } else if now - quiet_since >= settle {
+                return Ok(Some(true));
+            } else if now - since > settle * RESTLESS {
+                return Ok(Some(false));
             }
         }
     }
 
-    /// Looks at the tree until what was read was not being written meanwhile. `None` when told to
-    /// stop.
-    fn look(&mut self) -> Result<Option<()>, SourceError> {
+    /// Looks at the tree, and at what appears meanwhile; says whether nothing else happened. `None`
+    /// when told to stop.
+    fn look(&mut self) -> Result<Option<bool>, SourceError> {
+        let mut disturbed = false;
         for _ in 0..RESTLESS {
-            let mut tree = self.tree.again();
-            tree.scan(&self.busy);
-            let fresh_folders = self.watch_folders(&tree);
-            let path = self.options.path.display().to_string();
-            let wake = self
-                .watch
-                .wait(Some(Duration::ZERO))
-                .map_err(failed(format!("watching {path}")))?;
-            let written = match wake {
-                Wake::Stopped => return Ok(None),
-                Wake::TimedOut => BTreeSet::new(),
-                Wake::Events(events) => self.note(&events).0,
+            self.pending = false;
+            let mut tree = Tree::scan(&self.tree, &mut self.activity);
+            let root = self.options.path.clone();
+            let (fresh, mut unwatched) = self.watching.follow(&mut self.watch, &root, &tree);
+            tree.problems.append(&mut unwatched);
+            disturbed |= tree.moved;
+            let before = std::mem::replace(&mut self.tree, tree);
+            let Some(events) = self.events(Some(Duration::ZERO))? else {
+                return Ok(None);
             };
-            if written.iter().any(|path| tree.read_anew.contains(path)) {
-                continue;
+            let (written, relevant) = self.note(&events);
+            for path in written {
+                self.tree.unread(&path, &before);
             }
-            self.tree = tree;
-            if !fresh_folders {
+            disturbed |= relevant;
+            if !fresh {
                 break;
             }
         }
-        Ok(Some(()))
+        self.guard_root();
+        self.pending = disturbed;
+        Ok(Some(!disturbed))
     }
 
-    fn take(&mut self) -> Batch {
-        #[allow(
-            clippy::disallowed_methods,
-            reason = "when a version was read is told to people, and decides nothing"
-        )]
-        let now = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default()
-            .as_secs();
-        self.keeper.take(&self.tree, now, &mut self.memory)
+    /// A new, empty folder in the place of the tree is one that is about to be filled (a clone, a
+    /// volume that is not mounted yet), not the wish to have no policy.
+    fn guard_root(&mut self) {
+        let root = self.tree.folders.get(&self.options.path).copied();
+        if !self.tree.files.is_empty() {
+            self.root = root;
+        } else if self.tree.whole && self.root.is_some() && root != self.root {
+            self.tree.whole = false;
+            let reason = "the folder was replaced by one without manifests; what was in force stays \
+                          until it holds one, or until the next start";
+            let reason = problem(&self.options.path, reason.to_owned());
+            self.tree.problems.push(reason);
+        }
+    }
+
+    /// Hands on what the last look changes.
+    fn tell(
+        &mut self,
+        undisturbed: bool,
+        sink: &mut dyn FnMut(Batch) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        let now = since_1970().as_secs();
+        let mut batch = self.keeper.take(&self.tree, undisturbed, now);
+        batch
+            .report
+            .problems
+            .extend(self.unsaved.clone().map(Flaw::error));
+        let news = !batch.updates.is_empty() || self.told.as_ref() != Some(&batch.report);
+        if news {
+            self.told = Some(batch.report.clone());
+            sink(batch)?;
+        }
+        let unsaved = self.keeper.memory().save().err().map(|error| {
+            let cause = std::error::Error::source(&error).map(ToString::to_string);
+            let cause = cause.unwrap_or_default();
+            let reason = format!(
+                "last valid versions cannot be saved ({error}: {cause}): after a restart an invalid \
+                 object isolates instead; tried again with the next change"
+            );
+            problem(&self.options.state_dir, reason)
+        });
+        if unsaved == self.unsaved {
+            return ControlFlow::Continue(());
+        }
+        let mut report = self.told.clone().unwrap_or_default();
+        let old = self.unsaved.take().map(Flaw::error);
+        report.problems.retain(|flaw| Some(flaw) != old.as_ref());
+        report.problems.extend(unsaved.clone().map(Flaw::error));
+        self.unsaved = unsaved;
+        self.told = Some(report.clone());
+        sink(Batch {
+            updates: Vec::new(),
+            in_sync: true,
+            report,
+        })
     }
 }
 
-impl Source for Directory {
+impl<W: DirWatch + Send> Source for Directory<W> {
     fn describe(&self) -> (String, String) {
         (
             "directory".to_owned(),
@@ -260,33 +313,61 @@ impl Source for Directory {
     }
 
     fn run(&mut self, sink: &mut dyn FnMut(Batch) -> ControlFlow<()>) -> Result<(), SourceError> {
+        let Some(undisturbed) = self.look()? else {
+            return Ok(());
+        };
+        // Nothing was seen of what happened before, but files say when it did.
+        let (seconds, nanos) = self.tree.newest;
+        let newest = u64::try_from(seconds).unwrap_or(0);
+        let newest = Duration::from_secs(newest) + Duration::from_nanos(nanos.unsigned_abs());
+        let quiet = since_1970().checked_sub(newest) >= Some(self.options.settle);
+        self.pending |= !quiet;
+        if self.tell(undisturbed && quiet, sink).is_break() {
+            return Ok(());
+        }
         loop {
-            if self.look()?.is_none() {
+            let Some(quiet) = self.settled()? else {
                 return Ok(());
-            }
-            let batch = self.take();
-            if sink(batch).is_break() {
+            };
+            let Some(undisturbed) = self.look()? else {
                 return Ok(());
-            }
-            if let Err(error) = self.memory.save() {
-                let cause = std::error::Error::source(&error).map(ToString::to_string);
-                tracing::error!(%error, cause, "remembering valid objects; it is tried again with the next change");
-            }
-            if self.settled()?.is_none() {
+            };
+            self.pending |= !quiet;
+            if self.tell(undisturbed && quiet, sink).is_break() {
                 return Ok(());
             }
         }
     }
 }
 
-/// Whether a name that has just appeared is a file whose content is still to come: a hard link or a
-/// symbolic link is whole from the start.
-fn is_being_made(path: &Path) -> bool {
-    std::fs::symlink_metadata(path).is_ok_and(|meta| meta.is_file() && meta.nlink() == 1)
+/// Whether a name that has just appeared is a file whose content is still to come: a hard link, or a
+/// file made elsewhere and linked here, is whole from the start.
+fn is_to_be_written(path: &Path) -> bool {
+    std::fs::symlink_metadata(path)
+        .is_ok_and(|meta| meta.is_file() && meta.nlink() == 1 && meta.size() == 0)
 }
 
 /// Whether this may be a link or folder that files of the tree lie behind, such as the `..data` of a
 /// mounted ConfigMap.
-fn is_link_target(path: &Path) -> bool {
+fn is_no_file(path: &Path) -> bool {
     std::fs::symlink_metadata(path).map_or(true, |meta| !meta.is_file())
+}
+
+#[allow(
+    clippy::disallowed_methods,
+    reason = "for how long it has been quiet is the very thing that is waited for"
+)]
+fn monotonic() -> Instant {
+    Instant::now()
+}
+
+#[allow(
+    clippy::disallowed_methods,
+    reason = "tells people when a version was read; and how old files are when nothing was seen yet, where \
+              a wrong clock only costs one settle time"
+)]
+fn since_1970() -> Duration {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
 }

@@ -1,250 +1,292 @@
 //! What is in force, given what the files say now and what was in force before.
 //!
-//! A valid object is in force. An invalid one leaves its last valid version in force, or, if there
-//! never was one, isolates what it selects. One that no file defines any more goes, unless the file
-//! it came from cannot be read whole just now, or the tree cannot. Of an object defined twice, the
-//! version in force stays, and both places are reported.
+//! One that no file defines any more goes, but only after a look at the whole tree that nothing
+//! disturbed, and not while the file it came from, or one that names it, cannot be read whole. Which
+//! version of a defined object is in force is for [`crate::choose`].
 //!
-//! What is in force is an input of the next start, so it is handed to [`crate::memory::Memory`].
+//! The work follows the change: only objects of files that changed are decided anew, and those that
+//! linger.
 
-use crate::memory::{Memory, Remembered};
-use crate::scan::Tree;
+use crate::choose::{Choice, Definition, choose};
+use crate::host_network::HostNetwork;
+use crate::memory::{InForce, Memory};
+use crate::piece::Piece;
+use crate::scan::{Tree, problem};
 use crate::{Batch, Flaw, Kept, Report};
-use palisade_dialects::{ContentHash, Entry, Status, lower};
-use palisade_manifest::{Problem, RawObject};
-use palisade_model::{Object, ObjectId, ObjectKey, Update};
+use palisade_manifest::Problem;
+use palisade_model::{Object, ObjectId, Update};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-/// An object in force.
-#[derive(Clone, Debug, PartialEq)]
-struct InForce {
-    /// The version: its hash and when it was read; `None` for an isolation in the place of an object
-    /// that was never valid.
-    version: Option<(String, u64)>,
-    /// The file it came from.
-    file: PathBuf,
-    /// What it says.
-    objects: Vec<Object>,
-}
+/// The objects of a file.
+type Pieces = Arc<Vec<Piece>>;
+/// Where an object is defined: the file, and which of its objects it is.
+type Place = (PathBuf, usize);
 
 /// Decides what is in force.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Keeper {
-    in_force: BTreeMap<ObjectId, InForce>,
-    /// What the receiver was told.
-    told: BTreeMap<ObjectKey, Object>,
+    memory: Memory,
+    files: BTreeMap<PathBuf, Pieces>,
+    defined: BTreeMap<ObjectId, BTreeSet<Place>>,
+    /// Defined more than once.
+    twice: BTreeSet<ObjectId>,
+    /// In force though no file defines it.
+    lingering: BTreeSet<ObjectId>,
+    /// In force though the files do not say so, or not validly.
+    kept: BTreeSet<ObjectId>,
+    host_network: HostNetwork,
+    started: bool,
 }
 
 impl Keeper {
     /// With what was in force when the last run ended.
-    pub(crate) fn remembering(memory: &Memory) -> Self {
-        let in_force = memory
-            .all()
-            .map(|(id, remembered)| {
-                let object = InForce {
-                    version: Some((remembered.hash.clone(), remembered.since)),
-                    file: PathBuf::from(&remembered.file),
-                    objects: remembered.objects.clone(),
-                };
-                (id.clone(), object)
-            })
-            .collect();
+    pub(crate) fn remembering(memory: Memory) -> Self {
         Keeper {
-            in_force,
-            told: BTreeMap::new(),
+            lingering: memory.all().map(|(id, _)| id.clone()).collect(),
+            memory,
+            files: BTreeMap::new(),
+            defined: BTreeMap::new(),
+            twice: BTreeSet::new(),
+            kept: BTreeSet::new(),
+            host_network: HostNetwork::default(),
+            started: false,
         }
     }
 
-    /// Takes in a scan made at `now` (seconds since 1970); says what changes. What is to be
-    /// remembered is put into `memory`, which the caller then saves.
-    pub(crate) fn take(&mut self, tree: &Tree, now: u64, memory: &mut Memory) -> Batch {
-        let mut raw: Vec<RawObject> = Vec::new();
-        let mut problems = tree.problems.clone();
-        let mut incomplete: BTreeSet<&Path> = BTreeSet::new();
-        for (path, file) in &tree.files {
-            raw.extend(file.objects.iter().cloned());
-            problems.extend(file.problems.iter().cloned());
-            if file.incomplete {
-                incomplete.insert(path);
-            }
+    /// What is in force, to be saved.
+    pub(crate) fn memory(&mut self) -> &mut Memory {
+        &mut self.memory
+    }
+
+    /// Takes in a scan made at `now` (seconds since 1970); says what changes. `undisturbed` is
+    /// whether nothing happened in the tree before and during the scan, so that what it did not find
+    /// is gone.
+    pub(crate) fn take(&mut self, tree: &Tree<Piece>, undisturbed: bool, now: u64) -> Batch {
+        let mut changed = self.take_files(tree);
+        self.host_network.update(&changed, |id| {
+            let (file, index) = self.defined.get(id)?.first()?;
+            self.files.get(file)?.get(*index)
+        });
+        changed.extend(self.lingering.iter().cloned());
+        let sure = undisturbed && tree.being_written.is_empty();
+        let mut updates = Vec::new();
+        for id in changed {
+            self.decide(id, tree, sure, now, &mut updates);
         }
-        let lowering = lower(&raw);
-        problems.extend(lowering.errors);
-        let mut by_id: BTreeMap<&ObjectId, Vec<&Entry>> = BTreeMap::new();
-        for entry in &lowering.entries {
-            by_id.entry(&entry.id).or_default().push(entry);
+        if !self.started {
+            self.started = true;
+            let all = self
+                .memory
+                .all()
+                .flat_map(|(_, object)| object.objects.iter());
+            updates = all.cloned().map(Update::Upsert).collect();
         }
-        let mut next: BTreeMap<ObjectId, InForce> = BTreeMap::new();
-        let mut kept = Vec::new();
-        for (id, entries) in by_id {
-            let before = self.in_force.get(id);
-            if let Some((object, is_kept)) = choose(before, &entries, now) {
-                kept.extend(is_kept.then(|| kept_report(id, &object)));
-                next.insert(id.clone(), object);
-            }
-        }
-        for (id, before) in &self.in_force {
-            let unsure = !tree.whole || incomplete.contains(&*before.file);
-            if unsure && !next.contains_key(id) {
-                kept.push(kept_report(id, before));
-                next.insert(id.clone(), before.clone());
-            }
-        }
-        self.remember(&next, memory);
-        self.in_force = next;
-        let updates = self.tell();
-        kept.sort_by(|a, b| a.object.cmp(&b.object));
-        let report = Report {
-            files: tree.files.len(),
-            objects: self.in_force.len(),
-            problems: flaws(problems, lowering.warnings),
-            kept,
-            ignored: lowering.ignored,
-        };
         Batch {
             updates,
             in_sync: true,
-            report,
+            report: self.report(tree),
         }
     }
 
-    fn remember(&self, next: &BTreeMap<ObjectId, InForce>, memory: &mut Memory) {
-        for id in self.in_force.keys().filter(|id| !next.contains_key(*id)) {
-            memory.forget(id);
-        }
-        for (id, object) in next {
-            let Some((hash, since)) = &object.version else {
-                continue;
-            };
-            memory.remember(
-                id,
-                Remembered {
-                    hash: hash.clone(),
-                    since: *since,
-                    file: object.file.display().to_string(),
-                    objects: object.objects.clone(),
-                },
-            );
-        }
-    }
-
-    /// The difference between what is in force and what was told.
-    fn tell(&mut self) -> Vec<Update> {
-        let now: BTreeMap<ObjectKey, Object> = self
-            .in_force
-            .values()
-            .flat_map(|object| &object.objects)
-            .map(|object| (object.key(), object.clone()))
-            .collect();
-        let gone = self
-            .told
-            .keys()
-            .filter(|key| !now.contains_key(*key))
-            .cloned()
-            .map(Update::Delete);
-        let new = now
+    /// Brings the index up to date; says which objects the changed files define or did define.
+    fn take_files(&mut self, tree: &Tree<Piece>) -> BTreeSet<ObjectId> {
+        let mut changed = BTreeSet::new();
+        let now = |path: &Path| tree.files.get(path).map(|file| &file.objects);
+        let stale: Vec<PathBuf> = self
+            .files
             .iter()
-            .filter(|(key, object)| self.told.get(*key) != Some(*object));
-        let updates = gone
-            .chain(new.map(|(_, object)| Update::Upsert(object.clone())))
+            .filter(|(path, was)| !now(path).is_some_and(|now| Arc::ptr_eq(now, was)))
+            .map(|(path, _)| path.clone())
             .collect();
-        self.told = now;
-        updates
+        for path in stale {
+            let pieces = self.files.remove(&path).unwrap_or_default();
+            for (index, piece) in pieces.iter().enumerate() {
+                if let Some(places) = self.defined.get_mut(&piece.id) {
+                    places.remove(&(path.clone(), index));
+                    if places.is_empty() {
+                        self.defined.remove(&piece.id);
+                    }
+                }
+                changed.insert(piece.id.clone());
+            }
+        }
+        for (path, file) in &tree.files {
+            if self.files.contains_key(path) {
+                continue;
+            }
+            self.files.insert(path.clone(), Arc::clone(&file.objects));
+            for (index, piece) in file.objects.iter().enumerate() {
+                if piece.ignored.is_none() {
+                    let places = self.defined.entry(piece.id.clone()).or_default();
+                    places.insert((path.clone(), index));
+                    changed.insert(piece.id.clone());
+                }
+            }
+        }
+        changed
     }
-}
 
-/// Which version of an object is in force, and whether that is not what the files say.
-fn choose(before: Option<&InForce>, entries: &[&Entry], now: u64) -> Option<(InForce, bool)> {
-    let valid_before = before.filter(|before| before.version.is_some());
-    let is_valid = |entry: &&&Entry| match entry.status {
-        Status::Accepted => true,
-        Status::Duplicate { .. } => !entry.objects.is_empty(),
-        Status::Rejected => false,
-    };
-    if entries.len() > 1 {
-        let same = |entry: &&&Entry| {
-            valid_before
-                .and_then(|b| b.version.as_ref())
-                .is_some_and(|(hash, _)| *hash == hex(entry.hash))
+    fn definitions(&self, id: &ObjectId) -> Vec<Definition<'_>> {
+        let places = self.defined.get(id).into_iter().flatten();
+        places
+            .filter_map(|(file, index)| {
+                let piece = self.files.get(file)?.get(*index)?;
+                Some(Definition { file, piece })
+            })
+            .collect()
+    }
+
+    fn decide(
+        &mut self,
+        id: ObjectId,
+        tree: &Tree<Piece>,
+        sure: bool,
+        now: u64,
+        updates: &mut Vec<Update>,
+    ) {
+        let definitions = self.definitions(&id);
+        let (count, lingers) = (definitions.len(), definitions.is_empty());
+        let before = self.memory.get(&id);
+        let choice = match before {
+            Some(before) if lingers => linger(&id, before, tree, sure),
+            before => choose(before, &definitions, now),
         };
-        if let Some(entry) = entries.iter().filter(is_valid).find(same) {
-            return Some((in_force(entry, valid_before, now), true));
+        let mark = |set: &mut BTreeSet<ObjectId>, is: bool| match is {
+            true => set.insert(id.clone()),
+            false => set.remove(&id),
+        };
+        mark(&mut self.twice, count > 1);
+        mark(&mut self.lingering, lingers && choice.is_some());
+        mark(
+            &mut self.kept,
+            choice.as_ref().is_some_and(|choice| choice.kept),
+        );
+        let (was, is) = match choice {
+            Some(choice) => {
+                let is = Arc::clone(&choice.object.objects);
+                let was = self.memory.put(&id, choice.object);
+                (was, is)
+            }
+            None => (self.memory.remove(&id), Arc::default()),
+        };
+        let was = was.map(|was| was.objects).unwrap_or_default();
+        if Arc::ptr_eq(&was, &is) || was == is {
+            return;
         }
-        if let Some(before) = valid_before {
-            return Some((before.clone(), true));
+        if !self.started {
+            self.memory.rewrite(&id);
+        }
+        tell(&was, &is, updates);
+    }
+
+    fn report(&self, tree: &Tree<Piece>) -> Report {
+        let mut flaws: Vec<Flaw> = tree.problems.iter().cloned().map(Flaw::error).collect();
+        let mut ignored = BTreeMap::new();
+        for (path, file) in &tree.files {
+            flaws.extend(file.problems.iter().cloned().map(Flaw::error));
+            if file.empty && self.lingering_of(path).next().is_some() {
+                let reason =
+                    "it is empty now; what it held stays in force until the file is removed";
+                flaws.push(Flaw::error(problem(path, reason.to_owned())));
+            }
+            for piece in file.objects.iter() {
+                flaws.extend(piece.flaws.iter().cloned());
+                if let Some(kind) = &piece.ignored {
+                    *ignored.entry(kind.clone()).or_default() += 1;
+                }
+            }
+        }
+        for path in &tree.being_written {
+            let reason = "it is open for writing: until it is closed it counts as it was before, and \
+                          nothing that is missing elsewhere goes out of force";
+            flaws.push(Flaw::warning(problem(path, reason.to_owned())));
+        }
+        flaws.extend(
+            self.twice
+                .iter()
+                .flat_map(|id| self.defined_twice(id))
+                .map(Flaw::error),
+        );
+        flaws.extend(self.host_network.doubts().cloned().map(Flaw::warning));
+        Flaw::sort(&mut flaws);
+        let kept = self
+            .kept
+            .iter()
+            .filter_map(|id| Some(kept(id, self.memory.get(id)?)));
+        let mut kept: Vec<Kept> = kept.collect();
+        kept.sort_by(|a, b| a.object.cmp(&b.object));
+        Report {
+            files: tree.files.len(),
+            objects: self.memory.len(),
+            problems: flaws,
+            kept,
+            ignored,
         }
     }
-    let first = entries.first()?;
-    match first.status {
-        Status::Accepted => Some((in_force(first, valid_before, now), entries.len() > 1)),
-        Status::Rejected | Status::Duplicate { .. } => match valid_before {
-            Some(before) => {
-                let file = PathBuf::from(&*first.location.file);
-                Some((
-                    InForce {
-                        file,
-                        ..before.clone()
-                    },
-                    true,
-                ))
-            }
-            None => {
-                let isolation = first.isolation.clone()?;
-                let file = PathBuf::from(&*first.location.file);
-                let objects = vec![Object::Policy(isolation)];
-                Some((
-                    InForce {
-                        version: None,
-                        file,
-                        objects,
-                    },
-                    true,
-                ))
-            }
+
+    /// What lingers because of this file.
+    fn lingering_of(&self, file: &Path) -> impl Iterator<Item = &ObjectId> {
+        let is_of = move |id: &&ObjectId| self.memory.get(id).is_some_and(|o| o.file == file);
+        self.lingering.iter().filter(is_of)
+    }
+
+    fn defined_twice(&self, id: &ObjectId) -> Vec<Problem> {
+        let definitions = self.definitions(id);
+        let Some((first, others)) = definitions.split_first() else {
+            return Vec::new();
+        };
+        let first = &first.piece.location;
+        let problem = |other: &Definition<'_>| Problem {
+            location: other.piece.location.clone(),
+            object: Some(id.to_string()),
+            field: String::new(),
+            reason: format!("{id} is defined twice: here and at {first}"),
+        };
+        others.iter().map(problem).collect()
+    }
+}
+
+/// Whether an object that no file defines stays in force.
+fn linger(id: &ObjectId, before: &InForce, tree: &Tree<Piece>, sure: bool) -> Option<Choice> {
+    let own = tree.files.get(&before.file);
+    let file = if own.is_some_and(|file| file.incomplete || file.empty) {
+        Some(&before.file)
+    } else {
+        let mut files = tree.files.iter();
+        let named = files.find(|(_, file)| file.may_hold(&id.name));
+        named.map(|(path, _)| path)
+    };
+    if file.is_none() && tree.whole && sure {
+        return None;
+    }
+    Some(Choice {
+        object: InForce {
+            file: file.unwrap_or(&before.file).clone(),
+            ..before.clone()
         },
-    }
+        kept: file.is_some() || !tree.whole,
+    })
 }
 
-fn in_force(entry: &Entry, before: Option<&InForce>, now: u64) -> InForce {
-    let hash = hex(entry.hash);
-    let since = match before.and_then(|before| before.version.as_ref()) {
-        Some((known, since)) if *known == hash => *since,
-        _ => now,
-    };
-    InForce {
-        version: Some((hash, since)),
-        file: PathBuf::from(&*entry.location.file),
-        objects: entry.objects.clone(),
-    }
+/// The difference between two versions.
+fn tell(was: &[Object], is: &[Object], updates: &mut Vec<Update>) {
+    let gone = |object: &&Object| !is.iter().any(|now| now.key() == object.key());
+    updates.extend(
+        was.iter()
+            .filter(gone)
+            .map(|object| Update::Delete(object.key())),
+    );
+    let new = is.iter().filter(|object| !was.contains(object));
+    updates.extend(new.cloned().map(Update::Upsert));
 }
 
-fn hex(hash: ContentHash) -> String {
-    hash.to_string()
-}
-
-fn kept_report(id: &ObjectId, object: &InForce) -> Kept {
-    let (hash, since) = match &object.version {
-        Some((hash, since)) => (Some(hash.clone()), Some(*since)),
-        None => (None, None),
-    };
+fn kept(id: &ObjectId, object: &InForce) -> Kept {
+    let version = object.version.as_ref();
     Kept {
         object: id.to_string(),
-        since,
-        hash,
+        since: version.map(|version| version.since),
+        hash: version.map(|version| version.hash.clone()),
     }
-}
-
-fn flaws(errors: Vec<Problem>, warnings: Vec<Problem>) -> Vec<Flaw> {
-    let errors = errors.into_iter().map(|problem| Flaw {
-        problem,
-        error: true,
-    });
-    let warnings = warnings.into_iter().map(|problem| Flaw {
-        problem,
-        error: false,
-    });
-    let mut flaws: Vec<Flaw> = errors.chain(warnings).collect();
-    flaws.sort_by(|a, b| a.problem.cmp(&b.problem));
-    flaws
 }

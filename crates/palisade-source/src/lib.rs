@@ -4,11 +4,17 @@
 //! what changes. Whatever happens on the way (a broken file, a lost watch, a rescan), the sum of
 //! what it said is always what is in force. Sources never judge policy and never touch the kernel.
 
+mod bounds;
+mod choose;
 mod directory;
+mod host_network;
 mod keeper;
 mod load;
 mod memory;
+mod piece;
+mod places;
 mod scan;
+mod watching;
 
 pub use directory::{Directory, DirectoryOptions, StopHandle};
 pub use load::{Loaded, load};
@@ -53,7 +59,35 @@ pub struct Flaw {
     pub error: bool,
 }
 
-/// An object whose current text is invalid.
+impl Flaw {
+    pub(crate) fn error(problem: Problem) -> Self {
+        Flaw {
+            problem,
+            error: true,
+        }
+    }
+
+    pub(crate) fn warning(problem: Problem) -> Self {
+        Flaw {
+            problem,
+            error: false,
+        }
+    }
+
+    pub(crate) fn all(errors: Vec<Problem>, warnings: Vec<Problem>) -> Vec<Flaw> {
+        let errors = errors.into_iter().map(Flaw::error);
+        let warnings = warnings.into_iter().map(Flaw::warning);
+        errors.chain(warnings).collect()
+    }
+
+    /// By place; each once.
+    pub(crate) fn sort(flaws: &mut Vec<Flaw>) {
+        flaws.sort_by(|a, b| (&a.problem, !a.error).cmp(&(&b.problem, !b.error)));
+        flaws.dedup();
+    }
+}
+
+/// An object of which the files do not say, or not validly, what is in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
     /// The object, as `Kind namespace/name`.

@@ -1,12 +1,16 @@
 //! Reading manifests once, for commands that need no agent.
 
 use crate::Flaw;
-use crate::scan::Tree;
-use palisade_dialects::{Status, lower};
+use crate::scan::{Activity, File, Tree, parse_text, problem};
+use palisade_dialects::{Status, doubts, lower};
 use palisade_manifest::RawObject;
 use palisade_model::State;
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// The path that stands for the standard input.
+const STANDARD_INPUT: &str = "-";
 
 /// What a set of files and folders says.
 #[derive(Clone, Debug, Default)]
@@ -30,44 +34,67 @@ impl Loaded {
     }
 }
 
-/// Reads files and folders as one input. A path that cannot be read is a flaw like any other.
+/// Reads files and folders as one input, each file once. A path that cannot be read, or a file that
+/// somebody is writing, is a flaw like any other; `-` is the standard input. Names in messages are
+/// the paths as given, with what was found below them.
 pub fn load(paths: &[impl AsRef<Path>]) -> Loaded {
-    let mut raw: Vec<RawObject> = Vec::new();
-    let mut problems = Vec::new();
-    let mut seen = BTreeSet::new();
-    for path in paths {
-        let mut tree = Tree::new(path.as_ref());
-        tree.scan(&BTreeSet::new());
-        problems.append(&mut tree.problems);
-        for (path, file) in tree.files {
-            if seen.insert(path) {
-                raw.extend(file.objects.iter().cloned());
-                problems.extend(file.problems.iter().cloned());
-            }
+    let is_stdin = |path: &&Path| *path == Path::new(STANDARD_INPUT);
+    let paths: Vec<&Path> = paths.iter().map(AsRef::as_ref).collect();
+    let roots: Vec<PathBuf> = paths
+        .iter()
+        .filter(|path| !is_stdin(path))
+        .map(|path| path.to_path_buf())
+        .collect();
+    let nothing = Tree::new(roots, |object: RawObject| object);
+    let mut tree = Tree::scan(&nothing, &mut Activity::default());
+    if paths.iter().any(|path| is_stdin(&path)) {
+        read_stdin(&mut tree);
+    }
+    of_tree(tree)
+}
+
+fn read_stdin(tree: &mut Tree<RawObject>) {
+    let name = Path::new(STANDARD_INPUT);
+    let mut bytes = Vec::new();
+    match std::io::stdin().lock().read_to_end(&mut bytes) {
+        Ok(_) => {
+            let file = parse_text(name, &bytes, |object| object);
+            tree.files.insert(name.to_path_buf(), file);
+        }
+        Err(error) => {
+            let reason = format!("the standard input cannot be read: {error}");
+            tree.problems.push(problem(name, reason));
         }
     }
-    let lowering = lower(&raw);
-    let state = lowering.state();
-    problems.extend(lowering.errors);
-    let errors = problems.into_iter().map(|problem| Flaw {
-        problem,
-        error: true,
-    });
-    let warnings = lowering.warnings.into_iter().map(|problem| Flaw {
-        problem,
-        error: false,
-    });
-    let mut flaws: Vec<Flaw> = errors.chain(warnings).collect();
-    flaws.sort_by(|a, b| a.problem.cmp(&b.problem));
+}
+
+fn of_tree(tree: Tree<RawObject>) -> Loaded {
+    let mut raw: Vec<RawObject> = Vec::new();
+    let mut errors = tree.problems;
+    for path in &tree.being_written {
+        let reason = "somebody is writing it: it is not read".to_owned();
+        errors.push(problem(path, reason));
+    }
+    let files = tree.files.len();
+    for File {
+        objects, problems, ..
+    } in tree.files.into_values()
+    {
+        raw.extend(std::sync::Arc::unwrap_or_clone(objects));
+        errors.extend(problems.iter().cloned());
+    }
+    let mut lowering = lower(&raw);
+    errors.append(&mut lowering.errors);
+    let mut warnings = doubts(&raw, &lowering);
+    warnings.append(&mut lowering.warnings);
+    let mut flaws = Flaw::all(errors, warnings);
+    Flaw::sort(&mut flaws);
+    let accepted = |entry: &&palisade_dialects::Entry| entry.status == Status::Accepted;
     Loaded {
-        state,
+        state: lowering.state(),
         flaws,
-        files: seen.len(),
-        objects: lowering
-            .entries
-            .iter()
-            .filter(|entry| entry.status == Status::Accepted)
-            .count(),
+        files,
+        objects: lowering.entries.iter().filter(accepted).count(),
         ignored: lowering.ignored,
     }
 }

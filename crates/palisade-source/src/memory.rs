@@ -1,37 +1,51 @@
-//! The last valid version of every object, on disk.
+//! What is in force, and the same on disk: an input of the next start.
 //!
-//! Kept in a fixed number of files by the object's name, so that one edit rewrites one small file.
-//! Each carries a schema number and is written by temporary file, fsync and rename.
+//! On disk it is kept in a fixed number of files by the object's name, so that one edit rewrites one
+//! small file. Each carries a schema number and is written by temporary file, fsync and rename.
 
 use palisade_model::{Object, ObjectId};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The schema this build writes.
 const SCHEMA: u32 = 1;
 /// The number of files.
 const SHARDS: usize = 64;
 
-/// A version that was valid.
+/// An object in force.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Remembered {
+pub(crate) struct InForce {
+    /// `None` for an isolation in the place of an object that was never valid.
+    pub(crate) version: Option<Version>,
+    /// The file it came from, or that may hold what came after it.
+    #[serde(serialize_with = "lossy")]
+    pub(crate) file: PathBuf,
+    /// What it says.
+    pub(crate) objects: Arc<Vec<Object>>,
+}
+
+/// A version that was valid.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Version {
     /// Its hash.
     pub(crate) hash: String,
-    /// When it was read, in seconds since 1970.
+    /// When it was first read, in seconds since 1970.
     pub(crate) since: u64,
-    /// The file it came from.
-    pub(crate) file: String,
-    /// What it said.
-    pub(crate) objects: Vec<Object>,
+}
+
+/// A name that is no text cannot be told apart from another such name after a restart.
+fn lossy<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&path.to_string_lossy())
 }
 
 #[derive(Serialize, Deserialize)]
 struct Item {
     id: ObjectId,
     #[serde(flatten)]
-    version: Remembered,
+    object: InForce,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -66,11 +80,12 @@ pub enum MemoryError {
     },
 }
 
-/// What was valid last, by object.
+/// What is in force, by object.
 #[derive(Debug)]
 pub(crate) struct Memory {
     folder: PathBuf,
-    shards: Vec<BTreeMap<ObjectId, Remembered>>,
+    shards: Vec<BTreeMap<ObjectId, InForce>>,
+    /// The shards that differ from what is on disk.
     changed: BTreeSet<usize>,
 }
 
@@ -126,40 +141,61 @@ impl Memory {
                 self.shards[shard] = read
                     .objects
                     .into_iter()
-                    .map(|item| (item.id, item.version))
+                    .map(|item| (item.id, item.object))
                     .collect();
             }
             Err(error) => {
                 tracing::error!(path = %path.display(), %error, "a file of last valid objects is damaged: ignored");
+                // Written anew, so that it is complained about once.
+                self.changed.insert(shard);
             }
         }
         Ok(())
     }
 
-    /// Everything remembered.
-    pub(crate) fn all(&self) -> impl Iterator<Item = (&ObjectId, &Remembered)> {
+    /// Everything in force.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (&ObjectId, &InForce)> {
         self.shards.iter().flatten()
     }
 
-    /// Remembers a version.
-    pub(crate) fn remember(&mut self, id: &ObjectId, version: Remembered) {
-        let shard = shard_of(id);
-        let known = self.shards[shard].get(id);
-        // Only the contents matter on disk: a moved line is no reason to write.
-        let same =
-            known.is_some_and(|known| known.hash == version.hash && known.file == version.file);
-        if !same {
-            self.shards[shard].insert(id.clone(), version);
-            self.changed.insert(shard);
-        }
+    /// How many objects are in force.
+    pub(crate) fn len(&self) -> usize {
+        self.shards.iter().map(BTreeMap::len).sum()
     }
 
-    /// Forgets an object.
-    pub(crate) fn forget(&mut self, id: &ObjectId) {
+    /// What is in force of this name.
+    pub(crate) fn get(&self, id: &ObjectId) -> Option<&InForce> {
+        self.shards[shard_of(id)].get(id)
+    }
+
+    /// Puts an object in force; gives what was before.
+    pub(crate) fn put(&mut self, id: &ObjectId, object: InForce) -> Option<InForce> {
         let shard = shard_of(id);
-        if self.shards[shard].remove(id).is_some() {
+        let (version, file) = (object.version.clone(), object.file.clone());
+        let before = self.shards[shard].insert(id.clone(), object);
+        // Only contents and files matter on disk: a moved line is no reason to write.
+        let same = before
+            .as_ref()
+            .is_some_and(|before| before.version == version && before.file == file);
+        if !same {
             self.changed.insert(shard);
         }
+        before
+    }
+
+    /// Takes an object out of force; gives what it was.
+    pub(crate) fn remove(&mut self, id: &ObjectId) -> Option<InForce> {
+        let shard = shard_of(id);
+        let before = self.shards[shard].remove(id);
+        if before.is_some() {
+            self.changed.insert(shard);
+        }
+        before
+    }
+
+    /// Has an object written though its version is the same: this build reads it otherwise.
+    pub(crate) fn rewrite(&mut self, id: &ObjectId) {
+        self.changed.insert(shard_of(id));
     }
 
     /// Writes what changed. What could not be written is tried again at the next call.
@@ -173,9 +209,9 @@ impl Memory {
             };
             let objects = self.shards[shard]
                 .iter()
-                .map(|(id, version)| Item {
+                .map(|(id, object)| Item {
                     id: id.clone(),
-                    version: version.clone(),
+                    object: object.clone(),
                 })
                 .collect();
             let text = serde_json::to_vec(&Shard {
@@ -192,8 +228,14 @@ impl Memory {
 }
 
 fn shard_of(id: &ObjectId) -> usize {
-    let text = id.to_string();
-    let hash = text.bytes().fold(0x811c_9dc5_u32, |hash, byte| {
+    let parts = [
+        id.namespace.as_deref().unwrap_or_default(),
+        &id.name,
+        &id.kind,
+    ];
+    let bytes = parts.iter().flat_map(|part| part.bytes());
+    // Source: FNV-1a of 32 bits.
+    let hash = bytes.fold(0x811c_9dc5_u32, |hash, byte| {
         (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
     });
     hash as usize % SHARDS

@@ -2,157 +2,229 @@
 //!
 //! [`Tree`] remembers what each file held, so that a scan reads only files that changed, and never
 //! one that somebody is still writing. Names that begin with a dot are skipped (version control,
-//! editors' swap files, the hidden folders behind a mounted ConfigMap); links are followed, each
-//! folder once. It never decides what is in force.
+//! editors' swap files, the hidden folders behind a mounted ConfigMap); links are followed; each
+//! folder and each file counts once, under the first of its names. Only regular files are opened. It
+//! never decides what is in force.
 
+use crate::bounds::{DEPTH, FILES, OBJECTS};
 use palisade_manifest::{Limits, Location, Problem, RawObject, objects, read};
+use palisade_sys::writers::{Writers, open_regular, writers};
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Files in one tree beyond this are not read.
-const FILES: usize = 100_000;
-/// Folders nested deeper than this are not entered.
-const DEPTH: usize = 64;
+/// What tells files and folders apart, whatever their names: device and inode.
+pub(crate) type FileId = (u64, u64);
 
 /// What tells versions of a file apart without reading it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
-    device: u64,
-    inode: u64,
+    id: FileId,
     size: u64,
     modified: (i64, i64),
     changed: (i64, i64),
 }
 
-/// One file as it was last read.
-#[derive(Clone, Debug)]
-pub(crate) struct File {
+/// One file as it was last read; `T` is what is made of each of its objects.
+#[derive(Debug)]
+pub(crate) struct File<T> {
     stamp: Option<Stamp>,
     /// Its objects, in order.
-    pub(crate) objects: Arc<Vec<RawObject>>,
+    pub(crate) objects: Arc<Vec<T>>,
     /// What of it could not be read.
     pub(crate) problems: Arc<Vec<Problem>>,
     /// Whether it may hold objects that are not in `objects`.
     pub(crate) incomplete: bool,
+    /// Whether there is nothing in it at all.
+    pub(crate) empty: bool,
+    /// The text of one that is incomplete, as far as there is any.
+    text: Option<Arc<[u8]>>,
 }
 
-/// A tree of manifests, or a single file.
+impl<T> Clone for File<T> {
+    fn clone(&self) -> Self {
+        File {
+            stamp: self.stamp,
+            objects: Arc::clone(&self.objects),
+            problems: Arc::clone(&self.problems),
+            incomplete: self.incomplete,
+            empty: self.empty,
+            text: self.text.clone(),
+        }
+    }
+}
+
+impl<T> File<T> {
+    /// Whether it may hold an object of this name that could not be read.
+    pub(crate) fn may_hold(&self, name: &str) -> bool {
+        let text = self.text.as_deref();
+        self.incomplete && text.is_some_and(|text| says_name(text, name.as_bytes()))
+    }
+}
+
+/// What files are known to be open for writing, or written since they were read.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Activity {
+    /// Written to, and not closed as far as is known.
+    pub(crate) busy: BTreeSet<PathBuf>,
+    /// Touched since the last scan: read again whatever they look like.
+    pub(crate) touched: BTreeSet<PathBuf>,
+}
+
+/// A tree of manifests, or several, or single files.
 #[derive(Debug)]
-pub(crate) struct Tree {
-    root: PathBuf,
-    limits: Limits,
+pub(crate) struct Tree<T> {
+    roots: Vec<PathBuf>,
+    make: fn(RawObject) -> T,
     /// By path as found.
-    pub(crate) files: BTreeMap<PathBuf, File>,
+    pub(crate) files: BTreeMap<PathBuf, File<T>>,
     /// What could not be looked into, with why.
     pub(crate) problems: Vec<Problem>,
-    /// The folders found, for watching.
-    pub(crate) folders: BTreeSet<PathBuf>,
+    /// The folders found.
+    pub(crate) folders: BTreeMap<PathBuf, FileId>,
+    /// Files that are links, or lie behind one: whose folder elsewhere has to be watched too.
+    pub(crate) links: BTreeSet<PathBuf>,
     /// The files whose content the last scan read.
-    pub(crate) read_anew: BTreeSet<PathBuf>,
+    pub(crate) read_anew: BTreeMap<FileId, PathBuf>,
+    /// The files that were being written.
+    pub(crate) being_written: BTreeSet<PathBuf>,
     /// Whether the last scan saw the whole tree, so that what it did not find is gone.
     pub(crate) whole: bool,
+    /// Whether a file went while it was looked at.
+    pub(crate) moved: bool,
+    /// The last change of any file or folder found, in seconds and nanoseconds since 1970.
+    pub(crate) newest: (i64, i64),
+    objects: usize,
 }
 
-impl Tree {
-    /// The tree below `root`; nothing is read yet.
-    pub(crate) fn new(root: &Path) -> Self {
+impl<T> Tree<T> {
+    /// The tree below these paths; nothing is read yet.
+    pub(crate) fn new(roots: Vec<PathBuf>, make: fn(RawObject) -> T) -> Self {
         Tree {
-            root: root.to_path_buf(),
-            limits: Limits::default(),
+            roots,
+            make,
             files: BTreeMap::new(),
             problems: Vec::new(),
-            folders: BTreeSet::new(),
-            read_anew: BTreeSet::new(),
+            folders: BTreeMap::new(),
+            links: BTreeSet::new(),
+            read_anew: BTreeMap::new(),
+            being_written: BTreeSet::new(),
             whole: false,
+            moved: false,
+            newest: (0, 0),
+            objects: 0,
         }
     }
 
-    /// The same tree for another scan, which can then be thrown away.
-    pub(crate) fn again(&self) -> Self {
-        Tree {
-            root: self.root.clone(),
-            files: self.files.clone(),
-            ..Tree::new(&self.root)
-        }
-    }
-
-    /// Looks at the whole tree, reading what changed. Files in `busy` are being written: what they
-    /// held before stays.
-    pub(crate) fn scan(&mut self, busy: &BTreeSet<PathBuf>) {
-        let mut walk = Walk::new(&self.files, &self.limits, busy);
-        walk.enter(&self.root, 0, true);
-        let Walk {
-            files,
-            folders,
-            problems,
-            whole,
-            read_anew,
-            ..
-        } = walk;
-        self.files = files;
-        self.folders = folders;
-        self.problems = problems;
-        self.whole = whole;
-        self.read_anew = read_anew;
-    }
-}
-
-struct Walk<'a> {
-    limits: &'a Limits,
-    before: &'a BTreeMap<PathBuf, File>,
-    busy: &'a BTreeSet<PathBuf>,
-    files: BTreeMap<PathBuf, File>,
-    folders: BTreeSet<PathBuf>,
-    entered: BTreeSet<(u64, u64)>,
-    problems: Vec<Problem>,
-    whole: bool,
-    read_anew: BTreeSet<PathBuf>,
-}
-
-impl<'a> Walk<'a> {
-    fn new(
-        before: &'a BTreeMap<PathBuf, File>,
-        limits: &'a Limits,
-        busy: &'a BTreeSet<PathBuf>,
-    ) -> Self {
-        Walk {
-            limits,
-            before,
-            busy,
-            files: BTreeMap::new(),
-            folders: BTreeSet::new(),
+    /// Looks at the whole tree, reading what changed since `before`. Files that are being written
+    /// stay as they were; `activity` is brought up to date.
+    pub(crate) fn scan(before: &Tree<T>, activity: &mut Activity) -> Self {
+        let limits = Limits::default();
+        activity.busy.retain(|path| identity(path).is_some());
+        let ids = |paths: &BTreeSet<PathBuf>| paths.iter().filter_map(|p| identity(p)).collect();
+        let mut walk = Walk {
+            limits: &limits,
+            before: &before.files,
+            busy: ids(&activity.busy),
+            touched: ids(&activity.touched),
+            free: BTreeSet::new(),
             entered: BTreeSet::new(),
-            problems: Vec::new(),
-            whole: true,
-            read_anew: BTreeSet::new(),
+            full: false,
+            tree: Tree::new(before.roots.clone(), before.make),
+        };
+        walk.tree.whole = true;
+        for root in &before.roots {
+            walk.enter(
+                root,
+                Depth {
+                    folders: 0,
+                    link: false,
+                },
+            );
         }
+        let Walk { tree, free, .. } = walk;
+        activity
+            .busy
+            .retain(|path| identity(path).is_some_and(|id| !free.contains(&id)));
+        activity.busy.extend(tree.being_written.iter().cloned());
+        activity.touched.clear();
+        tree
     }
 
-    fn enter(&mut self, path: &Path, depth: usize, root: bool) {
+    /// Takes back what was read of a file that was written to meanwhile.
+    pub(crate) fn unread(&mut self, path: &Path, before: &Tree<T>) {
+        let path = identity(path)
+            .and_then(|id| self.read_anew.get(&id).cloned())
+            .unwrap_or_else(|| path.to_path_buf());
+        if !self.read_anew.values().any(|read| *read == path) {
+            return;
+        }
+        match before.files.get(&path) {
+            Some(file) => self.files.insert(path.clone(), file.clone()),
+            None => self.files.remove(&path),
+        };
+        self.being_written.insert(path);
+    }
+}
+
+struct Walk<'a, T> {
+    limits: &'a Limits,
+    before: &'a BTreeMap<PathBuf, File<T>>,
+    busy: BTreeSet<FileId>,
+    touched: BTreeSet<FileId>,
+    /// Files that nobody is writing after all.
+    free: BTreeSet<FileId>,
+    entered: BTreeSet<FileId>,
+    full: bool,
+    tree: Tree<T>,
+}
+
+/// How far down the walk is, and whether it followed a link on its way.
+#[derive(Clone, Copy)]
+struct Depth {
+    folders: usize,
+    link: bool,
+}
+
+impl<T> Walk<'_, T> {
+    fn enter(&mut self, path: &Path, depth: Depth) {
+        let root = depth.folders == 0;
+        let is_link = std::fs::symlink_metadata(path).is_ok_and(|meta| meta.is_symlink());
+        let link = depth.link || is_link;
+        let named = root || is_manifest(path);
+        if is_link && !root {
+            self.tree.links.insert(path.to_path_buf());
+        }
         let meta = match std::fs::metadata(path) {
             Ok(meta) => meta,
             // Gone between listing and looking, or a link to nothing: no such file.
             Err(error) if error.kind() == io::ErrorKind::NotFound && !root => return,
+            // A link in a circle holds nothing, so nothing in it can be missed.
+            Err(error) if is_link && !named => return drop(error),
             Err(error) => return self.blind(path, &format!("it cannot be looked at: {error}")),
         };
+        let changed = (meta.ctime(), meta.ctime_nsec());
         if meta.is_dir() {
-            self.folder(path, &meta, depth);
-        } else if meta.is_file() && (root || is_manifest(path)) {
+            self.tree.newest = self.tree.newest.max(changed);
+            let folders = depth.folders;
+            self.folder(path, &meta, Depth { folders, link });
+        } else if meta.is_file() && named {
+            self.tree.newest = self.tree.newest.max(changed);
             self.file(path, &meta);
         }
     }
 
-    fn folder(&mut self, path: &Path, meta: &std::fs::Metadata, depth: usize) {
-        if depth > DEPTH {
+    fn folder(&mut self, path: &Path, meta: &std::fs::Metadata, depth: Depth) {
+        if depth.folders > DEPTH {
             return self.blind(path, &format!("folders nest more than {DEPTH} deep here"));
         }
-        if !self.entered.insert((meta.dev(), meta.ino())) {
+        let id = (meta.dev(), meta.ino());
+        if !self.entered.insert(id) {
             return;
         }
-        self.folders.insert(path.to_path_buf());
+        self.tree.folders.insert(path.to_path_buf(), id);
         let entries = match std::fs::read_dir(path) {
             Ok(entries) => entries,
             Err(error) => return self.blind(path, &format!("it cannot be listed: {error}")),
@@ -165,88 +237,154 @@ impl<'a> Walk<'a> {
             }
         }
         names.sort();
+        let depth = Depth {
+            folders: depth.folders + 1,
+            ..depth
+        };
         for name in names {
             if !name.as_encoded_bytes().starts_with(b".") {
-                self.enter(&path.join(name), depth + 1, false);
+                self.enter(&path.join(name), depth);
             }
         }
     }
 
     fn file(&mut self, path: &Path, meta: &std::fs::Metadata) {
-        if self.files.len() >= FILES {
-            return self.blind(
-                path,
-                &format!("there are more than {FILES} files; it is not read"),
-            );
+        if self.full {
+            return;
         }
-        let before = self.before.get(path);
+        if self.tree.files.len() >= FILES {
+            self.full = true;
+            let reason =
+                format!("there are more than {FILES} files; from this one on none is read");
+            return self.blind(path, &reason);
+        }
         let stamp = Stamp {
-            device: meta.dev(),
-            inode: meta.ino(),
+            id: (meta.dev(), meta.ino()),
             size: meta.size(),
             modified: (meta.mtime(), meta.mtime_nsec()),
             changed: (meta.ctime(), meta.ctime_nsec()),
         };
-        let busy = self.busy.contains(path);
-        let file = match before {
-            Some(before) if busy || before.stamp == Some(stamp) => before.clone(),
-            // Never read, and half written: it does not count yet.
-            None if busy => return,
-            _ => {
-                self.read_anew.insert(path.to_path_buf());
-                self.read(path, stamp, before)
-            }
+        if !self.entered.insert(stamp.id) {
+            return;
+        }
+        let before = self.before.get(path);
+        let busy = self.busy.contains(&stamp.id);
+        let touched = busy || self.touched.contains(&stamp.id);
+        let known = before.filter(|before| before.stamp == Some(stamp) && !touched);
+        let file = match known {
+            Some(known) => Some(known.clone()),
+            None => self.read(path, stamp, busy, before),
         };
-        self.files.insert(path.to_path_buf(), file);
+        let Some(file) = file else { return };
+        let objects = self.tree.objects + file.objects.len();
+        if objects > OBJECTS {
+            self.full = true;
+            let reason =
+                format!("there are more than {OBJECTS} objects; from this file on none is read");
+            return self.blind(path, &reason);
+        }
+        self.tree.objects = objects;
+        self.tree.files.insert(path.to_path_buf(), file);
     }
 
-    fn read(&self, path: &Path, stamp: Stamp, before: Option<&File>) -> File {
-        let name = path.display().to_string();
-        let broken = |reason: String| File {
-            stamp: None,
-            objects: Arc::default(),
-            problems: Arc::new(vec![problem(&name, reason)]),
-            incomplete: true,
-        };
+    /// A file that changed; none if it is gone, or new and being written.
+    fn read(
+        &mut self,
+        path: &Path,
+        stamp: Stamp,
+        busy: bool,
+        before: Option<&File<T>>,
+    ) -> Option<File<T>> {
         if stamp.size > self.limits.file_bytes as u64 {
             let limit = self.limits.file_bytes >> 20;
-            return File {
+            let reason = format!("it is larger than {limit} MiB and is not read");
+            return Some(File {
                 stamp: Some(stamp),
-                ..broken(format!("it is larger than {limit} MiB and is not read"))
+                ..broken(path, reason)
+            });
+        }
+        let mut bytes = Vec::new();
+        let opened = open_regular(path).and_then(|mut file| {
+            let writing = match writers(&file) {
+                Writers::Some => true,
+                Writers::None => false,
+                Writers::Unknown => busy,
             };
+            if !writing {
+                // One that grows meanwhile is read again: its writer closes it later.
+                let most = self.limits.file_bytes as u64 + 1;
+                file.by_ref().take(most).read_to_end(&mut bytes)?;
+            }
+            Ok(writing)
+        });
+        match opened {
+            Ok(true) => {
+                self.tree.being_written.insert(path.to_path_buf());
+                return before.cloned();
+            }
+            Ok(false) => drop(self.free.insert(stamp.id)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.tree.moved = true;
+                return before.cloned();
+            }
+            Err(error) => return Some(broken(path, format!("it cannot be read: {error}"))),
         }
-        let bytes = match std::fs::read(path) {
-            Ok(bytes) => bytes,
-            Err(error) => return broken(format!("it cannot be read: {error}")),
-        };
-        let held = before.is_some_and(|file| file.incomplete || !file.objects.is_empty());
-        if held && bytes.iter().all(u8::is_ascii_whitespace) {
-            let reason = "it is empty now; what it held stays in force until the file is removed";
-            return File {
-                stamp: Some(stamp),
-                ..broken(reason.to_owned())
-            };
-        }
-        let found = objects(read(&name, &bytes, self.limits), self.limits);
-        File {
-            stamp: Some(stamp),
-            incomplete: !found.problems.is_empty(),
-            objects: Arc::new(found.objects),
-            problems: Arc::new(found.problems),
-        }
+        self.tree.read_anew.insert(stamp.id, path.to_path_buf());
+        Some(parse(
+            path,
+            Some(stamp),
+            &bytes,
+            self.limits,
+            self.tree.make,
+        ))
     }
 
     /// Something could not be looked into, so nothing can be said to be gone.
     fn blind(&mut self, path: &Path, reason: &str) {
-        self.whole = false;
-        self.problems
-            .push(problem(&path.display().to_string(), reason.to_owned()));
+        self.tree.whole = false;
+        self.tree.problems.push(problem(path, reason.to_owned()));
     }
 }
 
-fn problem(file: &str, reason: String) -> Problem {
+/// The objects of a text.
+pub(crate) fn parse_text<T>(name: &Path, bytes: &[u8], make: fn(RawObject) -> T) -> File<T> {
+    parse(name, None, bytes, &Limits::default(), make)
+}
+
+fn parse<T>(
+    path: &Path,
+    stamp: Option<Stamp>,
+    bytes: &[u8],
+    limits: &Limits,
+    make: fn(RawObject) -> T,
+) -> File<T> {
+    let found = objects(read(&path.display().to_string(), bytes, limits), limits);
+    let incomplete = !found.problems.is_empty();
+    File {
+        stamp,
+        incomplete,
+        empty: bytes.iter().all(u8::is_ascii_whitespace),
+        text: incomplete.then(|| bytes.into()),
+        objects: Arc::new(found.objects.into_iter().map(make).collect()),
+        problems: Arc::new(found.problems),
+    }
+}
+
+fn broken<T>(path: &Path, reason: String) -> File<T> {
+    File {
+        stamp: None,
+        objects: Arc::new(Vec::new()),
+        problems: Arc::new(vec![problem(path, reason)]),
+        incomplete: true,
+        empty: false,
+        text: None,
+    }
+}
+
+/// A problem with a file or folder as a whole.
+pub(crate) fn problem(path: &Path, reason: String) -> Problem {
     let location = Location {
-        file: file.into(),
+        file: path.display().to_string().into(),
         line: 1,
         column: 1,
     };
@@ -258,6 +396,12 @@ fn problem(file: &str, reason: String) -> Problem {
     }
 }
 
+/// What is at a path, behind any links.
+pub(crate) fn identity(path: &Path) -> Option<FileId> {
+    let meta = std::fs::metadata(path).ok()?;
+    Some((meta.dev(), meta.ino()))
+}
+
 /// Whether a file's name says that it is a manifest.
 pub(crate) fn is_manifest(path: &Path) -> bool {
     let hidden = path
@@ -265,4 +409,62 @@ pub(crate) fn is_manifest(path: &Path) -> bool {
         .is_none_or(|name| name.as_encoded_bytes().starts_with(b"."));
     let extension = path.extension().and_then(|extension| extension.to_str());
     !hidden && matches!(extension, Some("yaml" | "yml" | "json"))
+}
+
+/// Whether a text that cannot be parsed gives something this name: `name: web`, `"name": "web"`.
+fn says_name(text: &[u8], name: &[u8]) -> bool {
+    let key = b"name";
+    let is_quote = |byte: &u8| matches!(byte, b'"' | b'\'');
+    let mut from = 0;
+    while let Some(at) = text[from..].windows(key.len()).position(|w| w == key) {
+        from += at + key.len();
+        let mut rest = &text[from..];
+        rest = rest
+            .strip_prefix(b"\"")
+            .or(rest.strip_prefix(b"'"))
+            .unwrap_or(rest);
+        let Some(value) = rest.trim_ascii_start().strip_prefix(b":") else {
+            continue;
+        };
+        let value = value.trim_ascii_start();
+        let value = value
+            .strip_prefix(b"\"")
+            .or(value.strip_prefix(b"'"))
+            .unwrap_or(value);
+        let after = value.strip_prefix(name);
+        let ends = |next: &u8| {
+            next.is_ascii_whitespace() || is_quote(next) || matches!(next, b',' | b'}' | b'#')
+        };
+        if after.is_some_and(|after| after.first().is_none_or(ends)) {
+            return true;
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_found_in_broken_text() {
+        let cases = [
+            ("metadata:\n  name: web\nspec: {", "web", true),
+            ("{\"metadata\": {\"name\" : \"web\"}", "web", true),
+            ("metadata: {name: 'web', x", "web", true),
+            ("  name:   web", "web", true),
+            ("  name: web-2\n", "web", false),
+            ("  name: my-web\n", "web", false),
+            ("  namespace: web\n", "web", false),
+            ("# web\nkind: web\n", "web", false),
+            ("", "web", false),
+        ];
+        for (text, name, expected) in cases {
+            assert_eq!(
+                says_name(text.as_bytes(), name.as_bytes()),
+                expected,
+                "{text}"
+            );
+        }
+    }
 }

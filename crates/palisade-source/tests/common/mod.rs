@@ -1,0 +1,325 @@
+//! A tree of manifests on disk, a source that follows it, and what the source said.
+//!
+//! Policies are written `name:port` (a NetworkPolicy that allows that port), and shown the same way;
+//! `name:isolated` is one that allows nothing. After every step the whole state is compared, and
+//! every batch on the way: no policy that is there before and after may be missing in between, or
+//! be anything but its old or its new self.
+
+#![allow(dead_code, reason = "each test file uses a part of it")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests write files as editors and tools do"
+)]
+
+use palisade_model::{Object, PortRange, PortSpec, State};
+use palisade_source::{Batch, Directory, DirectoryOptions, Source, StopHandle};
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Write;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+pub(crate) const SETTLE: Duration = Duration::from_millis(25);
+/// How long nothing may happen for a state to be taken as the last one.
+pub(crate) const IDLE: Duration = Duration::from_millis(130);
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The manifest of policies, `name:port`, several with spaces between.
+pub(crate) fn manifest(policies: &str) -> String {
+    policies
+        .split_whitespace()
+        .map(|policy| {
+            let (name, port) = policy.split_once(':').unwrap();
+            format!(
+                "---\napiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata:\n  name: {name}\n\
+                 spec:\n  podSelector: {{}}\n  ingress:\n  - ports:\n    - port: {port}\n"
+            )
+        })
+        .collect()
+}
+
+pub(crate) type Policies = BTreeMap<String, String>;
+
+/// What a state holds.
+pub(crate) fn policies(state: &State) -> Policies {
+    let shown = state.policies.values().map(|policy| {
+        let rules = policy.ingress.as_ref().map_or(&[][..], |d| &d.rules);
+        let ports = rules.iter().flat_map(|rule| &rule.traffic).map(|traffic| {
+            match traffic.destination.is.as_deref() {
+                Some([PortSpec::Range(PortRange { first, .. })]) => first.to_string(),
+                other => format!("{other:?}"),
+            }
+        });
+        let ports: Vec<String> = ports.collect();
+        let shown = if ports.is_empty() {
+            "isolated".to_owned()
+        } else {
+            ports.join(",")
+        };
+        (policy.id.object.name.to_string(), shown)
+    });
+    shown.collect()
+}
+
+pub(crate) struct Scene {
+    _dir: TempDir,
+    pub(crate) top: PathBuf,
+    pub(crate) root: PathBuf,
+    state_dir: PathBuf,
+    running: Option<(StopHandle, JoinHandle<()>)>,
+    batches: Option<Receiver<Batch>>,
+    state: State,
+    last: Option<Batch>,
+    pub(crate) history: Vec<Policies>,
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Scene {
+    /// An empty tree that nothing follows yet.
+    pub(crate) fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let top = dir.path().canonicalize().unwrap();
+        let root = top.join("tree");
+        fs::create_dir(&root).unwrap();
+        Scene {
+            state_dir: top.join("state"),
+            top,
+            root,
+            _dir: dir,
+            running: None,
+            batches: None,
+            state: State::default(),
+            last: None,
+            history: Vec::new(),
+        }
+    }
+
+    /// A tree with these files, followed.
+    pub(crate) fn with(files: &[(&str, &str)]) -> Self {
+        let mut scene = Scene::new();
+        for (name, policies) in files {
+            scene.write(name, &manifest(policies));
+        }
+        scene.start();
+        scene
+    }
+
+    pub(crate) fn options(&self) -> DirectoryOptions {
+        DirectoryOptions {
+            path: self.root.clone(),
+            settle: SETTLE,
+            state_dir: self.state_dir.clone(),
+        }
+    }
+
+    /// Starts a source, as after a reboot: nothing is known but what is on disk.
+    pub(crate) fn start(&mut self) {
+        let mut source = Directory::open(self.options()).unwrap();
+        let stop = source.stop_handle();
+        let (send, batches) = channel();
+        let thread = std::thread::spawn(move || {
+            source
+                .run(&mut |batch| match send.send(batch) {
+                    Ok(()) => ControlFlow::Continue(()),
+                    Err(_) => ControlFlow::Break(()),
+                })
+                .unwrap();
+        });
+        self.state = State::default();
+        self.last = None;
+        self.running = Some((stop, thread));
+        self.batches = Some(batches);
+    }
+
+    pub(crate) fn stop(&mut self) {
+        if let Some((stop, thread)) = self.running.take() {
+            stop.stop();
+            let ended = thread.join();
+            if !std::thread::panicking() {
+                ended.unwrap();
+            }
+        }
+        self.batches = None;
+    }
+
+    pub(crate) fn restart(&mut self) {
+        self.stop();
+        self.start();
+    }
+
+    pub(crate) fn at(&self, name: &str) -> PathBuf {
+        self.root.join(name)
+    }
+
+    /// Writes a file in one go, as `cat > file` does.
+    pub(crate) fn write(&self, name: &str, text: &str) {
+        let path = self.at(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    pub(crate) fn put(&self, name: &str, policies: &str) {
+        self.write(name, &manifest(policies));
+    }
+
+    pub(crate) fn remove(&self, name: &str) {
+        fs::remove_file(self.at(name)).unwrap();
+    }
+
+    pub(crate) fn rename(&self, from: &str, to: &str) {
+        fs::rename(self.at(from), self.at(to)).unwrap();
+    }
+
+    /// Opens a file as an editor that truncates it, writes a first piece, and keeps it open.
+    pub(crate) fn begin(&self, name: &str, piece: &str) -> File {
+        let mut file = File::create(self.at(name)).unwrap();
+        file.write_all(piece.as_bytes()).unwrap();
+        file
+    }
+
+    /// Runs a program in the tree; it has to succeed.
+    pub(crate) fn run(&self, program: &str, arguments: &[&str]) {
+        let status = Command::new(program)
+            .args(arguments)
+            .current_dir(&self.root)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .env("GIT_CONFIG_GLOBAL", "/dev/null")
+            .env("GIT_CONFIG_SYSTEM", "/dev/null")
+            .status()
+            .unwrap();
+        assert!(status.success(), "{program} {arguments:?}: {status}");
+    }
+
+    fn receive(&mut self, timeout: Duration) -> bool {
+        match self.batches.as_ref().unwrap().recv_timeout(timeout) {
+            Ok(batch) => {
+                assert!(batch.in_sync);
+                for update in &batch.updates {
+                    self.state.apply(update.clone());
+                }
+                self.history.push(policies(&self.state));
+                self.last = Some(batch);
+                true
+            }
+            Err(RecvTimeoutError::Timeout) => false,
+            Err(RecvTimeoutError::Disconnected) => panic!("the source has ended"),
+        }
+    }
+
+    /// All there is to see: the policies in force, `!` each problem (`?` each doubt), `kept` each
+    /// object kept.
+    pub(crate) fn shown(&self) -> String {
+        let mut lines: Vec<String> = policies(&self.state)
+            .iter()
+            .map(|(name, ports)| format!("{name}:{ports}"))
+            .collect();
+        let mut shown = lines.join(" ");
+        lines.clear();
+        let Some(batch) = &self.last else {
+            return "nothing said".to_owned();
+        };
+        for flaw in &batch.report.problems {
+            let file = flaw.problem.location.file.to_string();
+            let below = |root: &Path| {
+                let prefix = format!("{}/", root.display());
+                file.strip_prefix(&prefix).map(str::to_owned)
+            };
+            let file = below(&self.root)
+                .or(below(&self.top))
+                .unwrap_or(file.clone());
+            let mark = if flaw.error { '!' } else { '?' };
+            let field = &flaw.problem.field;
+            let reason = flaw
+                .problem
+                .reason
+                .replace(&format!("{}/", self.root.display()), "");
+            let reason: String = reason.chars().take(48).collect();
+            let reason = reason.trim();
+            let line = flaw.problem.location.line;
+            lines.push(format!("{mark} {file}:{line} {field}: {reason}"));
+        }
+        for kept in &batch.report.kept {
+            let since = if kept.since.is_some() {
+                ""
+            } else {
+                " never valid"
+            };
+            lines.push(format!("kept {}{since}", kept.object));
+        }
+        for line in lines {
+            shown.push('\n');
+            shown.push_str(&line);
+        }
+        shown
+    }
+
+    /// Waits until this, and nothing else, is to be seen and stays so.
+    pub(crate) fn expect(&mut self, what: &str, expected: &str) {
+        let before = policies(&self.state);
+        let from = self.history.len();
+        let expected: Vec<&str> = expected.lines().map(str::trim).collect();
+        let expected = expected.join("\n");
+        let start = Instant::now();
+        loop {
+            let news = self.receive(IDLE);
+            if !news && (self.shown() == expected || start.elapsed() > PATIENCE) {
+                break;
+            }
+        }
+        assert_eq!(self.shown(), expected, "{what}");
+        let after = policies(&self.state);
+        for (number, moment) in self.history[from..].iter().enumerate() {
+            for (name, old) in &before {
+                let Some(new) = after.get(name) else { continue };
+                let at_the_moment = moment.get(name);
+                assert!(
+                    at_the_moment == Some(old) || at_the_moment == Some(new),
+                    "{what}: batch {number}: {name} is {at_the_moment:?}, before {old}, after {new}"
+                );
+            }
+        }
+        assert_eq!(
+            self.last.as_ref().unwrap().report.objects,
+            self.state.policies.len(),
+            "{what}: objects counted"
+        );
+    }
+
+    /// Waits a while longer than the source settles; nothing may change.
+    pub(crate) fn unchanged(&mut self, what: &str) {
+        let shown = self.shown();
+        self.expect(what, &shown);
+    }
+
+    /// Takes in what is said until it is quiet.
+    pub(crate) fn quiet(&mut self) {
+        while self.receive(IDLE) {}
+    }
+
+    pub(crate) fn objects(&self) -> Vec<Object> {
+        self.state.objects().collect()
+    }
+}
+
+/// Whether a program is there; says loudly if a test has to do without.
+pub(crate) fn has(program: &str) -> bool {
+    let there = Command::new("sh")
+        .args(["-c", &format!("command -v {program} >/dev/null")])
+        .status()
+        .is_ok_and(|status| status.success());
+    if !there {
+        eprintln!("SKIPPED: {program} is not installed");
+    }
+    there
+}

@@ -1,0 +1,507 @@
+//! What a tree can be made of: links, mounted ConfigMaps, roots that come and go, and what is no
+//! manifest at all.
+
+mod common;
+
+use common::{IDLE, SETTLE, Scene, has, manifest};
+use palisade_source::{Directory, Source};
+use palisade_sys::watch::{
+    Change, DirWatch, FakeDirWatch, InotifyWatch, Wake, WatchError, WatchEvent, WatchId,
+};
+use std::collections::VecDeque;
+use std::fs;
+use std::ops::ControlFlow;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+#[allow(clippy::disallowed_methods, reason = "tests write files as tools do")]
+fn write(path: &Path, policies: &str) {
+    fs::write(path, manifest(policies)).unwrap();
+}
+
+#[test]
+fn a_mounted_config_map() {
+    let mut scene = Scene::new();
+    let version = |scene: &Scene, name: &str, files: &[(&str, &str)]| {
+        fs::create_dir(scene.at(name)).unwrap();
+        for (file, policies) in files {
+            scene.put(&format!("{name}/{file}"), policies);
+        }
+        symlink(name, scene.at("..data_tmp")).unwrap();
+        scene.rename("..data_tmp", "..data");
+    };
+    version(
+        &scene,
+        "..2026_1",
+        &[("web.yaml", "web:80"), ("db.yaml", "db:90")],
+    );
+    for file in ["web.yaml", "db.yaml"] {
+        symlink(format!("..data/{file}"), scene.at(file)).unwrap();
+    }
+    scene.start();
+    scene.expect("mounted", "db:90 web:80");
+    version(
+        &scene,
+        "..2026_2",
+        &[("web.yaml", "web:81"), ("db.yaml", "db:90")],
+    );
+    fs::remove_dir_all(scene.at("..2026_1")).unwrap();
+    scene.expect("swapped", "db:90 web:81");
+    version(&scene, "..2026_3", &[("web.yaml", "web:82")]);
+    scene.remove("db.yaml");
+    fs::remove_dir_all(scene.at("..2026_2")).unwrap();
+    scene.expect("swapped, with one file less", "web:82");
+    scene.put("..2026_3/web.yaml", "web:83");
+    scene.expect("written in place behind the links", "web:83");
+}
+
+#[test]
+fn links_to_files_and_folders_elsewhere() {
+    let mut scene = Scene::new();
+    let outside = scene.top.join("outside");
+    fs::create_dir_all(outside.join("v1")).unwrap();
+    fs::create_dir_all(outside.join("v2")).unwrap();
+    write(&outside.join("file.txt"), "web:80");
+    write(&outside.join("v1/db.yaml"), "db:90");
+    write(&outside.join("v2/db.yaml"), "db:91");
+    symlink("v1", outside.join("current")).unwrap();
+    symlink(outside.join("file.txt"), scene.at("web.yaml")).unwrap();
+    symlink("../outside/current", scene.at("folder")).unwrap();
+    symlink("nowhere", scene.at("dangling.yaml")).unwrap();
+    scene.start();
+    scene.expect("start", "db:90 web:80");
+    write(&outside.join("file.txt"), "web:81");
+    scene.expect("the file behind a link is written", "db:90 web:81");
+    write(&outside.join("file.new"), "web:82");
+    fs::rename(outside.join("file.new"), outside.join("file.txt")).unwrap();
+    scene.expect("and replaced", "db:90 web:82");
+    write(&outside.join("v1/db.yaml"), "db:92");
+    scene.expect("a file in a folder behind a link", "db:92 web:82");
+    symlink("v2", outside.join("next")).unwrap();
+    fs::rename(outside.join("next"), outside.join("current")).unwrap();
+    scene.expect("a link in the middle is turned", "db:91 web:82");
+    write(&outside.join("v2/db.yaml"), "db:93");
+    scene.expect("the new folder is followed", "db:93 web:82");
+    write(&scene.at("nowhere"), "late:1");
+    scene.expect("a dangling link finds its file", "db:93 late:1 web:82");
+    fs::remove_file(outside.join("file.txt")).unwrap();
+    scene.expect("the file behind a link goes", "db:93 late:1");
+}
+
+#[test]
+fn circles_pipes_devices_and_names_that_are_no_manifests() {
+    let mut scene = Scene::new();
+    scene.put("a/web.yaml", "web:80");
+    symlink(".", scene.at("a/circle")).unwrap();
+    symlink("..", scene.at("a/up")).unwrap();
+    symlink("self", scene.at("self")).unwrap();
+    symlink("/dev/zero", scene.at("device.yaml")).unwrap();
+    symlink("/dev/tty", scene.at("tty.yaml")).unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(scene.at("socket.yaml")).unwrap();
+    scene.run("mkfifo", &["pipe.yaml"]);
+    scene.put("notes.txt", "notes:1");
+    scene.put(".hidden.yaml", "hidden:1");
+    scene.put(".git/web.yaml", "git:1");
+    scene.put("folder.yaml/inner.json", "inner:1");
+    fs::hard_link(scene.at("a/web.yaml"), scene.at("a/same.yaml")).unwrap();
+    symlink("web.yaml", scene.at("a/also.yaml")).unwrap();
+    scene.start();
+    scene.expect("start", "inner:1 web:80");
+    symlink("loop2.yaml", scene.at("loop1.yaml")).unwrap();
+    symlink("loop1.yaml", scene.at("loop2.yaml")).unwrap();
+    scene.quiet();
+    let shown = scene.shown();
+    assert!(
+        shown.starts_with("inner:1 web:80\n! loop1.yaml:1 : it cannot be looked at"),
+        "{shown}"
+    );
+    scene.remove("loop1.yaml");
+    scene.expect("half of a circle leads nowhere", "inner:1 web:80");
+    fs::remove_file(scene.at("a/also.yaml")).unwrap();
+    fs::remove_file(scene.at("a/same.yaml")).unwrap();
+    scene.expect("other names of a file go", "inner:1 web:80");
+    // A pipe takes the place of a file.
+    scene.run("mkfifo", &["pipe2"]);
+    scene.rename("pipe2", "a/web.yaml");
+    scene.expect("what was a file is none now", "inner:1");
+}
+
+#[test]
+fn the_root_goes_and_comes_back() {
+    let mut scene = Scene::with(&[("web.yaml", "web:80"), ("sub/db.yaml", "db:90")]);
+    scene.expect("start", "db:90 web:80");
+    fs::rename(&scene.root, scene.top.join("aside")).unwrap();
+    scene.quiet();
+    let shown = scene.shown();
+    assert!(shown.starts_with("db:90 web:80\n! "), "{shown}");
+    assert!(
+        shown.contains("it cannot be looked at: No such file"),
+        "{shown}"
+    );
+    assert!(shown.ends_with("kept NetworkPolicy default/db\nkept NetworkPolicy default/web"));
+    fs::create_dir(&scene.root).unwrap();
+    scene.quiet();
+    let shown = scene.shown();
+    assert!(shown.starts_with("db:90 web:80\n! "), "{shown}");
+    assert!(
+        shown.contains("the folder was replaced by one without"),
+        "{shown}"
+    );
+    scene.put("web.yaml", "web:81");
+    scene.expect("filled again, with less", "web:81");
+    scene.run(
+        "sh",
+        &[
+            "-c",
+            "rm -r ../tree && mkdir ../tree && cp ../aside/web.yaml ../tree",
+        ],
+    );
+    scene.expect("rm -r and cp", "web:80");
+    scene.remove("web.yaml");
+    scene.expect("the last file is removed, the folder stays", "");
+}
+
+#[test]
+fn the_root_is_a_link_that_is_turned() {
+    let mut scene = Scene::new();
+    for (version, policies) in [("v1", "web:80 db:90"), ("v2", "web:81 db:90")] {
+        fs::create_dir(scene.top.join(version)).unwrap();
+        write(&scene.top.join(version).join("all.yaml"), policies);
+    }
+    fs::remove_dir(&scene.root).unwrap();
+    symlink("v1", &scene.root).unwrap();
+    scene.start();
+    scene.expect("start", "db:90 web:80");
+    scene.run("ln", &["-sfn", "v2", "../tree"]);
+    scene.expect("ln -sfn", "db:90 web:81");
+    scene.put("all.yaml", "web:82 db:90");
+    scene.expect("the new one is followed", "db:90 web:82");
+    write(&scene.top.join("v1/all.yaml"), "web:99");
+    scene.expect("the old one is not", "db:90 web:82");
+    fs::rename(scene.top.join("v1"), scene.top.join("v0")).unwrap();
+    symlink("v1", scene.top.join("new")).unwrap();
+    fs::rename(scene.top.join("new"), &scene.root).unwrap();
+    scene.quiet();
+    assert!(
+        scene.shown().starts_with("db:90 web:82\n!"),
+        "{}",
+        scene.shown()
+    );
+    fs::rename(scene.top.join("v0"), scene.top.join("v1")).unwrap();
+    scene.expect("it leads somewhere again", "web:99");
+}
+
+#[test]
+fn a_single_file() {
+    let mut scene = Scene::new();
+    let file = scene.top.join("policies.conf");
+    write(&file, "web:80");
+    fs::remove_dir(&scene.root).unwrap();
+    scene.root = file.clone();
+    scene.start();
+    scene.expect("start", "web:80");
+    write(&scene.top.join("other.yaml"), "other:1");
+    write(&scene.top.join("new"), "web:81");
+    fs::rename(scene.top.join("new"), &file).unwrap();
+    scene.expect("replaced", "web:81");
+    fs::remove_file(&file).unwrap();
+    scene.quiet();
+    assert!(scene.shown().starts_with("web:81\n! "), "{}", scene.shown());
+    write(&file, "web:82");
+    scene.expect("back", "web:82");
+}
+
+#[test]
+fn what_cannot_be_read_takes_nothing_away() {
+    let mut scene = Scene::with(&[("web.yaml", "web:80"), ("db.yaml", "db:90")]);
+    scene.expect("start", "db:90 web:80");
+    // Write-only for everyone, root included: the kernel has no read for it.
+    symlink("/proc/self/clear_refs", scene.at("link")).unwrap();
+    scene.rename("link", "web.yaml");
+    scene.quiet();
+    let shown = scene.shown();
+    assert!(
+        shown.starts_with("db:90 web:80\n! web.yaml:1 : it cannot be read: "),
+        "{shown}"
+    );
+    assert!(shown.ends_with("kept NetworkPolicy default/web"), "{shown}");
+    scene.restart();
+    scene.expect("nor after a restart", &shown);
+    scene.put("other.yaml", "web:81");
+    scene.expect(
+        "defined elsewhere, the rest of the file unknown",
+        &shown
+            .replace("web:80", "web:81")
+            .replace("\nkept NetworkPolicy default/web", ""),
+    );
+    scene.remove("web.yaml");
+    scene.expect("the unreadable one is removed", "db:90 web:81");
+    let huge = fs::File::create(scene.at("db.yaml")).unwrap();
+    huge.set_len(40 << 20).unwrap();
+    drop(huge);
+    scene.expect(
+        "a huge file",
+        "db:90 web:81
+        ! db.yaml:1 : it is larger than 32 MiB and is not read
+        kept NetworkPolicy default/db",
+    );
+    scene.put("db.yaml", "db:92");
+    scene.expect("small again", "db:92 web:81");
+}
+
+#[test]
+fn modes_that_forbid_reading() {
+    if nix_is_root() {
+        eprintln!("SKIPPED: root reads files of any mode; run as another user");
+        return;
+    }
+    let mut scene = Scene::with(&[("web.yaml", "web:80"), ("sub/db.yaml", "db:90")]);
+    scene.expect("start", "db:90 web:80");
+    for (name, mode) in [("web.yaml", "000"), ("sub", "000")] {
+        scene.run("chmod", &[mode, name]);
+        scene.quiet();
+        assert!(
+            scene.shown().starts_with("db:90 web:80\n! "),
+            "{}",
+            scene.shown()
+        );
+        scene.run("chmod", &["755", name]);
+        scene.expect("readable again", "db:90 web:80");
+    }
+}
+
+fn nix_is_root() -> bool {
+    has("id")
+        && fs::metadata("/proc/self").is_ok_and(|meta| {
+            use std::os::unix::fs::MetadataExt;
+            meta.uid() == 0
+        })
+}
+
+#[test]
+fn folders_that_nest_too_deep() {
+    let mut scene = Scene::with(&[("web.yaml", "web:80")]);
+    scene.expect("start", "web:80");
+    let deep = vec!["d"; 70].join("/");
+    fs::create_dir_all(scene.at(&deep)).unwrap();
+    scene.put(&format!("{deep}/db.yaml"), "db:90");
+    scene.remove("web.yaml");
+    scene.quiet();
+    let shown = scene.shown();
+    assert!(
+        shown.starts_with("web:80\n! "),
+        "nothing is sure to be gone: {shown}"
+    );
+    assert!(
+        shown.contains("folders nest more than 64 deep here"),
+        "{shown}"
+    );
+    fs::remove_dir_all(scene.at("d")).unwrap();
+    scene.expect("removed", "");
+}
+
+#[test]
+fn more_files_than_are_read() {
+    let mut scene = Scene::with(&[("web.yaml", "web:80")]);
+    scene.expect("start", "web:80");
+    let outside = scene.top.join("many");
+    fs::create_dir(&outside).unwrap();
+    for number in 0..100_001 {
+        fs::File::create(outside.join(format!("{number}.yaml"))).unwrap();
+    }
+    fs::rename(&outside, scene.at("many")).unwrap();
+    scene.remove("web.yaml");
+    let start = scene.history.len();
+    while !scene.shown().contains("there are more than 100000 files") {
+        scene.quiet();
+    }
+    scene.quiet();
+    let shown = scene.shown();
+    assert!(shown.starts_with("web:80\n! many/"), "{shown}");
+    assert_eq!(shown.lines().count(), 3, "told once: {shown}");
+    assert!(
+        scene.history[start..]
+            .iter()
+            .all(|moment| moment.contains_key("web"))
+    );
+    scene.stop();
+}
+
+/// A watch that loses events when a test says so.
+struct Lossy {
+    real: InotifyWatch,
+    lose: Arc<Mutex<bool>>,
+}
+
+impl DirWatch for Lossy {
+    fn add(&mut self, directory: &Path) -> Result<WatchId, WatchError> {
+        self.real.add(directory)
+    }
+
+    fn remove(&mut self, watch: WatchId) {
+        self.real.remove(watch);
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) -> Result<Wake, WatchError> {
+        loop {
+            let wake = self.real.wait(timeout)?;
+            let mut lose = self.lose.lock().unwrap();
+            match (&wake, *lose) {
+                (Wake::Events(events), true) => {
+                    // The last event of a burst is the one that says events were lost.
+                    let end = |event: &WatchEvent| matches!(event, WatchEvent::Changed { name: Some(name), .. } if name == "end");
+                    if events.iter().any(end) {
+                        *lose = false;
+                        return Ok(Wake::Events(vec![WatchEvent::Overflow]));
+                    }
+                }
+                _ => return Ok(wake),
+            }
+        }
+    }
+}
+
+#[test]
+fn lost_events_lead_to_another_look() {
+    let scene = Scene::new();
+    scene.put("web.yaml", "web:80");
+    scene.put("db.yaml", "db:90");
+    let lose = Arc::new(Mutex::new(false));
+    let real = InotifyWatch::new().unwrap();
+    let stopper = real.stopper();
+    let watch = Lossy {
+        real,
+        lose: Arc::clone(&lose),
+    };
+    let mut source = Directory::with_watch(scene.options(), watch).unwrap();
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&told);
+    let thread = std::thread::spawn(move || {
+        let mut state = palisade_model::State::default();
+        source
+            .run(&mut |batch| {
+                batch
+                    .updates
+                    .into_iter()
+                    .for_each(|update| state.apply(update));
+                seen.lock().unwrap().push(common::policies(&state));
+                ControlFlow::Continue(())
+            })
+            .unwrap();
+    });
+    let wait = || std::thread::park_timeout(IDLE * 2);
+    wait();
+    *lose.lock().unwrap() = true;
+    // While nobody listens: one file is written half and held open, a folder with a file is made, a
+    // file goes.
+    let half = manifest("web:81");
+    let held = scene.begin("web.yaml", &half[..half.len() / 2]);
+    fs::create_dir(scene.at("new")).unwrap();
+    scene.put("new/api.yaml", "api:70");
+    scene.remove("db.yaml");
+    scene.write("end", "");
+    wait();
+    let last = || told.lock().unwrap().last().cloned().unwrap();
+    let shown = |moment: common::Policies| format!("{moment:?}");
+    assert_eq!(
+        shown(last()),
+        r#"{"api": "70", "db": "90", "web": "80"}"#,
+        "the file that is open counts as before, and so nothing goes"
+    );
+    drop(held);
+    scene.put("web.yaml", "web:82");
+    wait();
+    assert_eq!(shown(last()), r#"{"api": "70", "web": "82"}"#);
+    assert!(
+        told.lock()
+            .unwrap()
+            .iter()
+            .all(|moment| moment.contains_key("web"))
+    );
+    stopper.stop();
+    thread.join().unwrap();
+}
+
+#[test]
+fn a_tree_that_is_never_quiet_is_looked_at_but_loses_nothing() {
+    let scene = Scene::new();
+    scene.put("web.yaml", "web:80");
+    // Ages the tree, so that the first look is a settled one.
+    std::thread::park_timeout(SETTLE * 2);
+    let fake = FakeDirWatch::default();
+    let mut source = Directory::with_watch(scene.options(), Restless { fake, left: 400 }).unwrap();
+    let mut moments = Vec::new();
+    let mut state = palisade_model::State::default();
+    let root = scene.root.clone();
+    source
+        .run(&mut |batch| {
+            batch
+                .updates
+                .into_iter()
+                .for_each(|update| state.apply(update));
+            moments.push(common::policies(&state));
+            if moments.len() == 1 {
+                fs::remove_file(root.join("web.yaml")).unwrap();
+                write(&root.join("db.yaml"), "db:90");
+            }
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+    let moments: Vec<String> = moments.iter().map(|moment| format!("{moment:?}")).collect();
+    assert_eq!(
+        moments,
+        [
+            r#"{"web": "80"}"#,
+            r#"{"db": "90", "web": "80"}"#,
+            r#"{"db": "90"}"#
+        ],
+        "what is new counts though it is never quiet; what is missing goes when it is"
+    );
+}
+
+/// Events about one file, some milliseconds apart, then quiet, then stop.
+struct Restless {
+    fake: FakeDirWatch,
+    left: u32,
+}
+
+impl DirWatch for Restless {
+    fn add(&mut self, directory: &Path) -> Result<WatchId, WatchError> {
+        self.fake.add(directory)
+    }
+
+    fn remove(&mut self, watch: WatchId) {
+        self.fake.remove(watch);
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) -> Result<Wake, WatchError> {
+        if timeout == Some(Duration::ZERO) {
+            return Ok(Wake::TimedOut);
+        }
+        if self.left == 0 {
+            // First the quiet, then the end.
+            return self.fake.wait(timeout).map(|wake| match timeout {
+                Some(_) => wake,
+                None => Wake::Stopped,
+            });
+        }
+        std::thread::park_timeout(Duration::from_millis(5));
+        self.left -= 1;
+        let mut tree = self
+            .fake
+            .watched
+            .iter()
+            .filter(|(_, path)| path.ends_with("tree"));
+        let watch = *tree.next().unwrap().0;
+        let event = WatchEvent::Changed {
+            watch,
+            name: Some("busy.yaml".into()),
+            is_dir: false,
+            change: Change::CloseWrite,
+        };
+        self.fake.wakes = VecDeque::new();
+        Ok(Wake::Events(vec![event]))
+    }
+}
