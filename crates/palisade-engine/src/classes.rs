@@ -134,6 +134,11 @@ impl Credits {
         self.credits.get(&rule).map(|(credit, _)| credit)
     }
 
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.credits.len()
+    }
+
     /// Forgets the credits that nothing uses.
     pub(crate) fn sweep(&mut self) {
         for rule in core::mem::take(&mut self.idle) {

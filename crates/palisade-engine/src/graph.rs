@@ -49,7 +49,7 @@ pub(crate) struct Graph {
     points: Points,
     pub(crate) sets: Sets,
     pub(crate) programs: Programs,
-    credits: Credits,
+    pub(crate) credits: Credits,
     /// Endpoints by the names of their named ports.
     by_port: BTreeMap<Str, BTreeSet<Slot>>,
     /// The networks of the network sets that match an active selector.
@@ -101,6 +101,9 @@ impl Graph {
 
     /// Objects that are only looked up by others.
     fn plain(&mut self, update: Update) {
+        if self.same(&update) {
+            return;
+        }
         let key = match &update {
             Update::Upsert(object) => object.key(),
             Update::Delete(key) => key.clone(),
@@ -110,22 +113,15 @@ impl Graph {
                 if on(Fault::DeletedPolicyStays) && matches!(update, Update::Delete(_)) {
                     return;
                 }
-                if self.same(&update) {
-                    return;
-                }
                 self.touched.policies.insert(id.clone());
             }
             ObjectKey::Profile(name) => drop(self.touched.profiles.insert(name.clone())),
             ObjectKey::Tier(_) => self.touched.tiers = true,
-            ObjectKey::Namespace(name) => {
-                if !self.same(&update) && !on(Fault::NamespaceLabelsStale) {
-                    self.relabelled(name, None);
-                }
+            ObjectKey::Namespace(name) if !on(Fault::NamespaceLabelsStale) => {
+                self.relabelled(name, None);
             }
             ObjectKey::ServiceAccount { namespace, name } => {
-                if !self.same(&update) {
-                    self.relabelled(namespace, Some(name));
-                }
+                self.relabelled(namespace, Some(name));
             }
             _ => {}
         }

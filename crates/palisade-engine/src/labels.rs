@@ -224,6 +224,16 @@ impl Holders {
         slot
     }
 
+    /// How many holders there are.
+    pub(crate) fn len(&self) -> usize {
+        self.holders.len()
+    }
+
+    /// How many signatures there are.
+    pub(crate) fn signatures(&self) -> usize {
+        self.signatures.len()
+    }
+
     /// The holder in a slot.
     pub(crate) fn id(&self, slot: Slot) -> Option<&HolderId> {
         self.holders.get(&slot).map(|holder| &holder.id)

@@ -42,6 +42,14 @@ pub struct Counts {
     /// Entries of the class table.
     pub class_entries: usize,
     pub classes: usize,
+    /// Selectors that active rules ask for.
+    pub selectors: usize,
+    /// Kinds of labels that active selectors can tell apart.
+    pub signatures: usize,
+    /// Things that can hold an address: endpoints, network sets, nodes.
+    pub holders: usize,
+    /// Rules that a policy set holds or a program credits.
+    pub rules: usize,
 }
 
 /// References to objects that are not there.
@@ -121,6 +129,10 @@ impl Engine {
             policy_sets: self.graph.wanted.sets.len(),
             class_entries: self.graph.wanted.classes.len(),
             classes: self.graph.wanted.programs.len(),
+            selectors: self.graph.selectors.iter().count(),
+            signatures: self.graph.holders.signatures(),
+            holders: self.graph.holders.len(),
+            rules: self.graph.credits.len(),
         }
     }
 

@@ -190,10 +190,10 @@ impl Carriers {
     /// Whether any address has this identity while classes change; of the others it does not matter
     /// what they mean to a point that moves.
     pub(super) fn carries(&self, case: &Case<'_>, identity: IdentityId) -> bool {
-        let begins = case.differences.fresh.contains(&identity);
-        let ends = case.differences.dead.contains(&identity);
-        !(begins && !self.parents.contains_key(&identity)
-            || ends && !self.heirs.contains_key(&identity))
+        let differences = case.differences;
+        let begun = self.parents.contains_key(&identity) || !differences.fresh.contains(&identity);
+        let lasts = self.heirs.contains_key(&identity) || !differences.dead.contains(&identity);
+        begun && lasts
     }
 
     /// Writes the moves of addresses.

@@ -3,7 +3,7 @@
 
 use crate::from_scratch;
 use crate::support::{SEED, cases, difference};
-use palisade_engine::{Engine, Options};
+use palisade_engine::{Counts, Engine, Options};
 use palisade_model::{State, Update};
 use palisade_oracle::Prepared;
 use palisade_tables::{Delta, Tables, check};
@@ -77,6 +77,11 @@ fn every_intermediate_state_is_right() {
             *engine.tables(),
             Tables::default(),
             "case {case}: all is gone"
+        );
+        assert_eq!(
+            engine.counts(),
+            Counts::default(),
+            "case {case}: something is left"
         );
     }
     assert!(judged > 10_000, "{judged} packets in {flushes} flushes");
