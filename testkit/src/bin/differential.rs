@@ -1,6 +1,6 @@
 //! `differential`: random worlds through every reading of policy, which must all agree.
 
-use palisade_testkit::differential::{Half, Options, replay, run};
+use palisade_testkit::differential::{Half, Options, replay, run, run_kernel};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -143,6 +143,30 @@ impl Wanted {
             println!("TOO LITTLE: {line}");
         }
         println!("{} passed, {} failed", report.passed, report.failed);
-        report.failed == 0 && report.shortcomings.is_empty() && report.passed > 0
+        let pure = report.failed == 0 && report.shortcomings.is_empty();
+        pure && self.kernel()
+    }
+
+    /// Whether the kernel agrees; without root that is loudly not known.
+    fn kernel(&self) -> bool {
+        if self.kernel_cases == 0 {
+            return true;
+        }
+        let only = self.options.only;
+        let say = &mut |line: &str| println!("{line}");
+        match run_kernel(self.kernel_cases, self.options.seed, only, say) {
+            Ok(report) => {
+                let share = report.arrived as f64 * 100.0 / report.passed.max(1) as f64;
+                println!(
+                    "kernel: {} passed, {} failed; {share:.1} % of the packets arrived",
+                    report.passed, report.failed
+                );
+                report.failed == 0
+            }
+            Err(error) => {
+                eprintln!("differential: real packets: {error}");
+                false
+            }
+        }
     }
 }

@@ -72,7 +72,7 @@ fn by_oracle(world: &World, state: &State) -> Outcome {
 }
 
 /// Makes some pods local, so that they are judged.
-fn attach(dice: &mut Dice, state: &mut State) {
+pub(crate) fn attach(dice: &mut Dice, state: &mut State) {
     for (n, endpoint) in state.endpoints.values_mut().enumerate() {
         if !endpoint.template && dice.chance(65) {
             endpoint.interface = Some(format!("pal{n}").into());

@@ -10,6 +10,7 @@
 //! and that a failing case is shrunk and left behind as files that reproduce it.
 
 mod cluster;
+mod kernel;
 mod lowered;
 mod moments;
 mod nft;
@@ -20,7 +21,9 @@ mod shrink;
 mod tables;
 mod tally;
 
+pub use kernel::{KernelReport, run_kernel};
 pub use outcome::{Failure, Outcome};
+use run::flows_of;
 pub use run::{Half, Options, Report, first_failure, replay, run};
 pub use tally::Tally;
 

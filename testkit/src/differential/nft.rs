@@ -6,10 +6,10 @@
 
 use super::{FLOWS, Failure, tables};
 use crate::generate::Dice;
-use palisade_model::{Flow, L4, Protocol};
+use palisade_model::{Direction, Flow, L4, Protocol};
 use palisade_nft::{Config, Ct, Frame, Machine, Planner, Ruleset, adopt, apply, ct_state};
 use palisade_oracle::Prepared;
-use palisade_tables::{Delta, Packet, Tables, Verdict};
+use palisade_tables::{Delta, Judged, Packet, Tables, Verdict};
 
 const STAGE: &str = "tables and nftables";
 
@@ -139,6 +139,16 @@ impl Host {
                 ..packet
             };
             self.send(tables, index, &spoofed, frame(&spoofed, Ct::NEW))?;
+            let from = tables.judge_direction(&spoofed, Direction::Egress);
+            if from == Judged::NoPoint {
+                // Not even a connection that is allowed lends its mark to another's address.
+                let live = Ct {
+                    state: ct_state::ESTABLISHED,
+                    reply: false,
+                    mark: self.config.mark(self.planner.generation()),
+                };
+                self.closed(index, frame(&spoofed, live))?;
+            }
         }
         Ok(())
     }
@@ -171,8 +181,8 @@ impl Host {
         if accepted != wanted {
             let detail = format!(
                 "tables {:?} and {:?}, nftables {}: {frame:?}",
-                tables.judge_direction(first, palisade_model::Direction::Egress),
-                tables.judge_direction(first, palisade_model::Direction::Ingress),
+                tables.judge_direction(first, Direction::Egress),
+                tables.judge_direction(first, Direction::Ingress),
                 if accepted { "accepts" } else { "drops" }
             );
             return Err(Failure::at(STAGE, index, detail));

@@ -200,7 +200,7 @@ impl Case {
     }
 }
 
-fn flows_of(world: &lower::World) -> Vec<Flow> {
+pub(crate) fn flows_of(world: &lower::World) -> Vec<Flow> {
     world.trials.iter().map(|trial| trial.flow).collect()
 }
 

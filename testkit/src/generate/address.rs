@@ -25,7 +25,7 @@ pub(crate) fn outside(dice: &mut Dice, v6: bool) -> IpAddr {
     let host = dice.between(1, 8) as u16;
     match (v6, dice.chance(35)) {
         (false, true) => IpAddr::V4(Ipv4Addr::new(10, 0, dice.below(3) as u8, 12 + host as u8)),
-        (false, false) => IpAddr::V4(Ipv4Addr::new(192, 0, 2, host as u8)),
+        (false, false) => IpAddr::V4(Ipv4Addr::new(198, 51, 100, host as u8)),
         (true, true) => IpAddr::V6(Ipv6Addr::new(
             0xfd00,
             0,

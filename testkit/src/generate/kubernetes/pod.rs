@@ -171,7 +171,7 @@ pub(super) fn bystanders(dice: &mut Dice) -> Vec<Made> {
     if dice.chance(40) {
         add(
             json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "node-1" },
-            "status": { "addresses": [{ "type": "InternalIP", "address": "192.0.2.1" },
+            "status": { "addresses": [{ "type": "InternalIP", "address": "198.51.100.1" },
                                       { "type": "Hostname", "address": "node-1" }] } }),
         );
     }

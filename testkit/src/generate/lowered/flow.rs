@@ -123,8 +123,8 @@ fn port(dice: &mut Dice, state: &State, at: IpAddr) -> u16 {
     let port = *dice.pick(&near);
     match dice.below(100) {
         0..10 => port.saturating_sub(1),
-        10..20 => port.saturating_add(1),
-        20..25 => dice.between(0, 65535) as u16,
+        10..25 => port.saturating_add(1),
+        25..29 => dice.between(0, 65535) as u16,
         _ => port,
     }
 }

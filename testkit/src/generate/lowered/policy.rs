@@ -268,10 +268,17 @@ fn spec(dice: &mut Dice, features: &mut Features) -> PortSpec {
         return PortSpec::Named(name.into());
     }
     let (a, b) = (*dice.pick(&NUMBERS), *dice.pick(&NUMBERS));
-    if dice.chance(50) {
+    if dice.chance(40) {
         return PortSpec::Range(PortRange::single(a));
     }
     features.insert("range of ports");
+    if dice.chance(40) {
+        // Short ranges may be written port by port.
+        return PortSpec::Range(PortRange {
+            first: a,
+            last: a.saturating_add(1),
+        });
+    }
     PortSpec::Range(PortRange {
         first: a.min(b),
         last: a.max(b),
