@@ -5,6 +5,7 @@ use crate::cli::{Files, Format};
 use crate::exit::{Exit, Outcome};
 use crate::output::{Table, answer, or_dash};
 use palisade_analysis::Connection;
+use palisade_model::State;
 use serde::Serialize;
 
 /// What `connections -o json` prints.
@@ -26,26 +27,22 @@ pub(crate) fn run(files: &Files, format: Format) -> Outcome {
     answer(format, &answered, |answered| {
         match answered.connections.is_empty() {
             true => "no connection is allowed (or there is no workload)".to_owned(),
-            false => table(&answered.connections),
+            false => table(&answered.connections, &[&state]),
         }
     })?;
     Ok(Exit::Fine)
 }
 
-/// Connections as rows.
-pub(crate) fn table(connections: &[Connection]) -> String {
+/// Connections of these states as rows, what is outside in few of them.
+pub(crate) fn table(connections: &[Connection], states: &[&State]) -> String {
     let mut table = Table::new(&["FROM", "TO", "FAMILY", "CONNECTIONS"]);
-    for connection in connections {
+    for row in palisade_analysis::summary(connections, states) {
+        let family = row.family.map(|family| family.to_string());
         table.row([
-            connection.src.to_string(),
-            connection.dst.to_string(),
-            or_dash(
-                connection
-                    .family
-                    .map(|family| family.to_string())
-                    .unwrap_or_default(),
-            ),
-            connection.connections.to_string(),
+            row.from,
+            row.to,
+            or_dash(family.unwrap_or_default()),
+            row.connections.to_string(),
         ]);
     }
     table.to_string()

@@ -1,4 +1,4 @@
-//! `palisade diff`.
+//! `palisade diff`: what a change of manifests opens and closes.
 
 use super::connections::table;
 use super::manifests;
@@ -6,6 +6,7 @@ use crate::cli::{DiffArgs, Format};
 use crate::exit::{Exit, Failure, Outcome};
 use crate::output::answer;
 use palisade_analysis::Diff;
+use palisade_model::State;
 use serde::Serialize;
 
 /// What `diff -o json` prints.
@@ -35,11 +36,13 @@ pub(crate) fn run(args: &DiffArgs, format: Format) -> Outcome {
         api_version: palisade_api::API_VERSION,
         diff,
     };
-    answer(format, &answered, |answered| text(&answered.diff))?;
+    answer(format, &answered, |answered| {
+        text(&answered.diff, &[&old, &new])
+    })?;
     Ok(if same { Exit::Fine } else { Exit::Found })
 }
 
-fn text(diff: &Diff) -> String {
+fn text(diff: &Diff, states: &[&State]) -> String {
     if diff.is_empty() {
         return "nothing is opened or closed".to_owned();
     }
@@ -55,7 +58,7 @@ fn text(diff: &Diff) -> String {
     }
     for (title, connections) in [("Opened:", &diff.opened), ("Closed:", &diff.closed)] {
         if !connections.is_empty() {
-            out.push_str(&format!("{title}\n{}", table(connections)));
+            out.push_str(&format!("{title}\n{}", table(connections, states)));
         }
     }
     out
