@@ -6,10 +6,16 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use palisade_model::Str;
 
+/// What an element was, and is.
+type Edit = (Option<Element>, Option<Element>);
+
+/// An element of a map.
+pub(crate) type Placed = (&'static str, Key, Element);
+
 /// Edits of elements and chains.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Batch {
-    edits: BTreeMap<(&'static str, Key), (Option<Element>, Option<Element>)>,
+    edits: BTreeMap<(&'static str, Key), Edit>,
     pub(crate) new_chains: Vec<(Str, Chain)>,
     pub(crate) dead_chains: Vec<Str>,
     pub(crate) harvest: Vec<Harvest>,
@@ -36,7 +42,7 @@ impl Batch {
     }
 
     /// The elements that are there afterwards, if there was nothing before.
-    pub(crate) fn into_elements(self) -> (Vec<(&'static str, Key, Element)>, Vec<(Str, Chain)>) {
+    pub(crate) fn into_elements(self) -> (Vec<Placed>, Vec<(Str, Chain)>) {
         let elements = self
             .edits
             .into_iter()

@@ -28,7 +28,7 @@ pub(crate) struct ClassContent {
 mod place {
     pub(super) const RANGE: usize = 0;
     pub(super) const PORT: usize = 1;
-    pub(super) const ANY: usize = 2;
+    // 2 is the program's default, which is never a function of the source port.
     pub(super) const PROTO: usize = 3;
 }
 
@@ -75,7 +75,7 @@ pub(crate) fn class_content(
         };
         let zero = mark(0);
         let key = Key::Exact(concat(&[&zero, &zero, &mark(class), &number]));
-        if !(Fault::ProtoDefaultLost.is_on() && !map.entries().is_empty()) {
+        if !Fault::ProtoDefaultLost.is_on() || map.entries().is_empty() {
             builder.values(PROTO, key, place::PROTO, default);
         }
     }

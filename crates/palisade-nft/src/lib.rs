@@ -20,9 +20,11 @@ mod fault;
 mod flat;
 mod lint;
 mod machine;
+mod matching;
 mod names;
 mod numbers;
 mod planner;
+mod print;
 mod rule;
 mod skeleton;
 
@@ -34,4 +36,5 @@ pub use fault::Fault;
 pub use lint::{Finding, Problem, lint, lint_transaction};
 pub use machine::{Cost, Ct, Frame, Machine, Outcome, Stuck};
 pub use planner::Planner;
+pub use print::{print_ruleset, print_transaction};
 pub use skeleton::{SCHEMA, skeleton};

@@ -311,7 +311,9 @@ impl Lint {
         // Chains that lead nowhere are taken away until none is left, or a loop.
         while let Some(end) = next.iter().find(|(_, to)| to.is_empty()).map(|(n, _)| *n) {
             next.remove(end);
-            next.values_mut().for_each(|to| drop(to.remove(end)));
+            next.values_mut().for_each(|to| {
+                to.remove(end);
+            });
         }
         next.retain(|_, to| to.iter().any(|to| ruleset.chains.contains_key(*to)));
         if let Some(name) = next.keys().next() {

@@ -28,11 +28,6 @@ impl<K: Copy + Ord> Numbers<K> {
         self.of.get(&key).copied()
     }
 
-    /// Whose number it is.
-    pub(crate) fn key(&self, number: u32) -> Option<K> {
-        self.back.get(&number).copied()
-    }
-
     /// The number of `key`, which gets a new one if it has none.
     pub(crate) fn number(&mut self, key: K) -> u32 {
         if let Some(number) = self.get(key) {

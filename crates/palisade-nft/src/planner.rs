@@ -32,9 +32,11 @@ pub struct Planner {
     identity_uses: BTreeMap<IdentityId, usize>,
     /// How many class rows of a set have a class, by the kernel's numbers.
     pairs: BTreeMap<(u32, u32), usize>,
-    /// Pairs that no row has any more: they go at the end of a transaction, since a packet may be
-    /// between the two lookups.
-    retired: BTreeSet<(u32, u32)>,
+    /// Pairs that no row has any more, and the step in which they lost the last: they go in a later
+    /// one, since a packet may be between the two lookups.
+    retired: BTreeMap<(u32, u32), usize>,
+    /// The step being planned, from 1.
+    step: usize,
     /// Whether the kernel has the mark of a revocation under way.
     pub(crate) pending: bool,
 }
@@ -94,7 +96,8 @@ impl Planner {
             flat: Default::default(),
             identity_uses: BTreeMap::new(),
             pairs: BTreeMap::new(),
-            retired: BTreeSet::new(),
+            retired: BTreeMap::new(),
+            step: 0,
             pending: false,
         }
     }
@@ -122,6 +125,7 @@ impl Planner {
         let mut steps: Vec<TxStep> = Vec::new();
         let revokes = delta.steps.iter().any(|step| step.phase == Phase::Revoke);
         for step in &delta.steps {
+            self.step += 1;
             if step.phase == Phase::Revoke {
                 let ops = self.revoke();
                 push_step(&mut steps, Phase::Revoke, Vec::new(), ops);
@@ -227,11 +231,7 @@ impl Planner {
 
     /// Pairs that are in the kernel although no row has them.
     pub(crate) fn retire(&mut self, pairs: impl IntoIterator<Item = (u32, u32)>) {
-        self.retired.extend(pairs);
-    }
-
-    pub(crate) fn pairs(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
-        self.pairs.keys().copied()
+        self.retired.extend(pairs.into_iter().map(|pair| (pair, 0)));
     }
 
     pub(crate) fn flat(&self, family: Family) -> &Flat {
@@ -378,6 +378,12 @@ impl Planner {
         };
         batch.edit(PAIR, marks(&[number, 0]), before, after);
         if set.is_none() {
+            // No packet is in a set that goes.
+            for (pair, step) in &mut self.retired {
+                if pair.0 == number {
+                    *step = 0;
+                }
+            }
             self.numbers.sets.free(id);
         }
     }
@@ -396,7 +402,7 @@ impl Planner {
             let pair = (set_number, class);
             let uses = self.pairs.entry(pair).or_default();
             *uses += 1;
-            if *uses == 1 && !self.retired.remove(&pair) {
+            if *uses == 1 && self.retired.remove(&pair).is_none() {
                 let key = marks(&[set_number, class]);
                 buckets.first.edit(PAIR, key, None, Some(value(class)));
             }
@@ -418,7 +424,7 @@ impl Planner {
                 *uses -= 1;
                 if *uses == 0 {
                     self.pairs.remove(&pair);
-                    self.retired.insert(pair);
+                    self.retired.insert(pair, self.step);
                 }
             }
             self.release_identity(id);
@@ -493,19 +499,21 @@ impl Planner {
 
     /// Removes the pairs that no row has any more, in the last step or one after it.
     fn sweep_pairs(&mut self, steps: &mut Vec<TxStep>) {
-        let retired = core::mem::take(&mut self.retired);
         let set: palisade_model::Str = PAIR.into();
-        let ops: Vec<Op> = retired
-            .into_iter()
-            .map(|(number, class)| Op::DeleteElement {
-                set: set.clone(),
-                key: marks(&[number, class]),
-            })
-            .collect();
+        let delete = |(number, class): (u32, u32)| Op::DeleteElement {
+            set: set.clone(),
+            key: marks(&[number, class]),
+        };
+        let last = core::mem::take(&mut self.step);
+        let retired = core::mem::take(&mut self.retired).into_iter();
+        let (fresh, safe): (Vec<_>, Vec<_>) = retired.partition(|(_, step)| *step == last);
+        let ops = safe.into_iter().map(|(pair, _)| delete(pair));
         match steps.last_mut() {
             Some(step) if step.phase == Phase::Delete => step.ops.extend(ops),
-            _ => push_step(steps, Phase::Delete, Vec::new(), ops),
+            _ => push_step(steps, Phase::Delete, Vec::new(), ops.collect()),
         }
+        let ops = fresh.into_iter().map(|(pair, _)| delete(pair));
+        push_step(steps, Phase::Delete, Vec::new(), ops.collect());
     }
 }
 

@@ -1,6 +1,8 @@
 //! Start and repair lead from any state to the wanted one, through states in which no packet gets a
 //! verdict that is neither the old nor the new.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod support;
 
 use palisade_nft::{

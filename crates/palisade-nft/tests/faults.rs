@@ -1,6 +1,7 @@
 //! Every named fault makes the comparison with the decision tables fail, and without one it holds.
 
 #![cfg(feature = "faults")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod support;
 

@@ -185,7 +185,7 @@ pub(crate) fn tables(rng: &mut SmallRng, config: &Config) -> Tables {
 /// A packet; `live` is the mark of the live generation.
 pub(crate) fn frame(rng: &mut SmallRng, tables: &Tables, live: u32) -> Frame {
     let family = *Family::BOTH.choose(rng).unwrap();
-    let mut end = |rng: &mut SmallRng| -> (Option<Str>, IpAddr) {
+    let end = |rng: &mut SmallRng| -> (Option<Str>, IpAddr) {
         let points: Vec<&Point> = tables
             .points
             .keys()

@@ -1,0 +1,393 @@
+//! Text for people and for tests: near nft's own syntax, where that has words for it.
+//!
+//! A rule that carries values from one map to the next in registers cannot be said in nft's
+//! language, so expressions are written with their registers: `r9 = r0 map @p_id4`.
+
+use crate::names::number;
+use crate::{Base, CmpOp, CtKey, Data, Datum, Element, Expr, Field, Hook, Key, LookupTo, MetaKey};
+use crate::{Count, Op, PayloadBase, Policy, Rule, Ruleset, SetDecl, Transaction, Verdict};
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::fmt::Write;
+use core::net::IpAddr;
+use palisade_model::{Family, Prefix, Str};
+
+/// A whole table.
+pub fn print_ruleset(ruleset: &Ruleset) -> String {
+    let mut out = format!("table inet {} {{", ruleset.table);
+    comment(&mut out, ruleset.comment.as_ref());
+    out.push('\n');
+    for (name, set) in &ruleset.sets {
+        line(&mut out, 1, &format!("{} {{", set_head(name, &set.decl)));
+        for (key, element) in &set.elements {
+            line(&mut out, 2, &element_text(&set.decl, key, element));
+        }
+        line(&mut out, 1, "}");
+    }
+    for (name, chain) in &ruleset.chains {
+        line(&mut out, 1, &format!("chain {name} {{"));
+        if let Some(base) = &chain.base {
+            line(&mut out, 2, &base_text(base));
+        }
+        for rule in &chain.rules {
+            line(&mut out, 2, &rule_text(rule));
+        }
+        line(&mut out, 1, "}");
+    }
+    for foreign in &ruleset.foreign {
+        line(&mut out, 1, &format!("# {foreign}"));
+    }
+    out.push_str("}\n");
+    out
+}
+
+/// A transaction, step by step. `decl` tells the declarations of sets that are there already.
+pub fn print_transaction(
+    transaction: &Transaction,
+    decl: impl Fn(&str) -> Option<SetDecl>,
+) -> String {
+    let mut made: BTreeMap<&Str, &SetDecl> = BTreeMap::new();
+    let mut out = String::new();
+    let table = &transaction.table;
+    for step in &transaction.steps {
+        line(&mut out, 0, &format!("step {:?} {{", step.phase));
+        for harvest in &step.harvest {
+            let rules: Vec<String> = harvest.rules.iter().map(ToString::to_string).collect();
+            let place = match &harvest.place {
+                crate::Place::Element { set, key } => {
+                    let of = made.get(set).copied().cloned().or_else(|| decl(set));
+                    format!("{set} {}", key_or_bytes(of.as_ref(), key))
+                }
+                crate::Place::Rule { chain, index } => format!("{chain} rule {index}"),
+            };
+            line(
+                &mut out,
+                1,
+                &format!("harvest {place} for {}", rules.join(" ")),
+            );
+        }
+        for op in &step.ops {
+            if let Op::AddSet { set, decl } = op {
+                made.insert(set, decl);
+            }
+            let of = |set: &Str| made.get(set).copied().cloned().or_else(|| decl(set));
+            line(&mut out, 1, &op_text(table, op, of));
+        }
+        line(&mut out, 0, "}");
+    }
+    out
+}
+
+fn op_text(table: &str, op: &Op, decl: impl Fn(&Str) -> Option<SetDecl>) -> String {
+    match op {
+        Op::AddTable { comment: text } => {
+            let mut out = format!("create table inet {table}");
+            comment(&mut out, text.as_ref());
+            out
+        }
+        Op::DeleteTable => format!("delete table inet {table}"),
+        Op::AddSet { set, decl } => format!("create {} }}", set_head(set, decl)),
+        Op::DeleteSet { set } => format!("delete set {set}"),
+        Op::AddChain { chain, base } => match base {
+            Some(base) => format!("create chain {chain} {{ {} }}", base_text(base)),
+            None => format!("create chain {chain}"),
+        },
+        Op::DeleteChain { chain } => format!("delete chain {chain}"),
+        Op::AddRule { chain, rule } => format!("add rule {chain} {}", rule_text(rule)),
+        Op::FlushChain { chain } => format!("flush chain {chain}"),
+        Op::AddElement { set, key, element } => match decl(set) {
+            Some(decl) => {
+                let text = element_text(&decl, key, element);
+                format!("create element {set} {{ {text} }}")
+            }
+            None => format!("create element {set} {{ {} }}", key_or_bytes(None, key)),
+        },
+        Op::DeleteElement { set, key } => {
+            let text = key_or_bytes(decl(set).as_ref(), key);
+            format!("delete element {set} {{ {text} }}")
+        }
+    }
+}
+
+fn line(out: &mut String, indent: usize, text: &str) {
+    for _ in 0..indent {
+        out.push('\t');
+    }
+    out.push_str(text);
+    out.push('\n');
+}
+
+fn comment(out: &mut String, comment: Option<&Str>) {
+    if let Some(comment) = comment {
+        // Writing to a string cannot fail.
+        let _ = write!(out, " comment \"{comment}\"");
+    }
+}
+
+fn set_head(name: &str, decl: &SetDecl) -> String {
+    let kind = if decl.data.is_some() { "map" } else { "set" };
+    let fields: Vec<&str> = decl.key.iter().map(|field| field_name(*field)).collect();
+    let mut out = format!("{kind} {name} {{ type {}", fields.join(" . "));
+    match decl.data {
+        Some(Data::Verdict) => out.push_str(" : verdict"),
+        Some(Data::Value(field)) => {
+            out.push_str(" : ");
+            out.push_str(field_name(field));
+        }
+        None => {}
+    }
+    if decl.interval {
+        out.push_str("; flags interval");
+    }
+    if decl.counter {
+        out.push_str("; counter");
+    }
+    if let Some(size) = decl.size {
+        let _ = write!(out, "; size {size}");
+    }
+    if let Some(unknown) = &decl.unknown {
+        let _ = write!(out, "; # {unknown}");
+    }
+    out
+}
+
+fn field_name(field: Field) -> &'static str {
+    match field {
+        Field::IfName => "ifname",
+        Field::Ipv4 => "ipv4_addr",
+        Field::Ipv6 => "ipv6_addr",
+        Field::Mark => "mark",
+        Field::Proto => "inet_proto",
+        Field::Port => "inet_service",
+        Field::IcmpType => "icmp_type",
+        Field::IcmpCode => "icmp_code",
+        Field::Unknown { .. } => "unknown",
+    }
+}
+
+fn value_text(field: Field, bytes: &[u8]) -> String {
+    let text = match field {
+        Field::IfName => core::str::from_utf8(bytes)
+            .ok()
+            .map(|name| format!("\"{}\"", name.trim_end_matches('\0'))),
+        Field::Ipv4 => <[u8; 4]>::try_from(bytes)
+            .ok()
+            .map(|a| IpAddr::from(a).to_string()),
+        Field::Ipv6 => <[u8; 16]>::try_from(bytes)
+            .ok()
+            .map(|a| IpAddr::from(a).to_string()),
+        Field::Mark => number(bytes).map(|n| n.to_string()),
+        Field::Port => <[u8; 2]>::try_from(bytes)
+            .ok()
+            .map(|port| u16::from_be_bytes(port).to_string()),
+        Field::Proto => match bytes {
+            [6] => Some("tcp".into()),
+            [17] => Some("udp".into()),
+            [132] => Some("sctp".into()),
+            [1] => Some("icmp".into()),
+            [58] => Some("ipv6-icmp".into()),
+            [other] => Some(other.to_string()),
+            _ => None,
+        },
+        Field::IcmpType | Field::IcmpCode => match bytes {
+            [byte] => Some(byte.to_string()),
+            _ => None,
+        },
+        Field::Unknown { .. } => None,
+    };
+    text.unwrap_or_else(|| hex(bytes))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let mut out = String::from("0x");
+    for byte in bytes {
+        let _ = write!(out, "{byte:02x}");
+    }
+    out
+}
+
+fn key_or_bytes(decl: Option<&SetDecl>, key: &Key) -> String {
+    match (decl, key) {
+        (Some(decl), key) => key_text(decl, key),
+        (None, Key::Exact(bytes)) => hex(bytes),
+        (None, Key::Range(first, last)) => format!("{}-{}", hex(first), hex(last)),
+        (None, Key::CatchAll) => "*".into(),
+    }
+}
+
+fn key_text(decl: &SetDecl, key: &Key) -> String {
+    let (first, last) = match key {
+        Key::CatchAll => return "*".into(),
+        Key::Exact(bytes) => (bytes, bytes),
+        Key::Range(first, last) => (first, last),
+    };
+    let mut fields = Vec::new();
+    for (field, (at, len)) in decl.key.iter().zip(decl.fields()) {
+        let part = |bytes: &[u8]| bytes.get(at..at + len).map(<[u8]>::to_vec);
+        let (Some(first), Some(last)) = (part(first), part(last)) else {
+            return hex(first);
+        };
+        let (a, b) = (value_text(*field, &first), value_text(*field, &last));
+        fields.push(if first == last {
+            a
+        } else {
+            one_prefix(*field, &first, &last).unwrap_or_else(|| format!("{a}-{b}"))
+        });
+    }
+    fields.join(" . ")
+}
+
+/// A range of addresses as a prefix, if it is one.
+fn one_prefix(field: Field, first: &[u8], last: &[u8]) -> Option<String> {
+    let (family, first, last) = match field {
+        Field::Ipv4 => {
+            let number = |bytes: &[u8]| Some(u32::from_be_bytes(bytes.try_into().ok()?).into());
+            (Family::V4, number(first)?, number(last)?)
+        }
+        Field::Ipv6 => {
+            let number = |bytes: &[u8]| Some(u128::from_be_bytes(bytes.try_into().ok()?));
+            (Family::V6, number(first)?, number(last)?)
+        }
+        _ => return None,
+    };
+    let parts: Vec<Prefix> = crate::flat::prefixes(family, first, last);
+    match parts.as_slice() {
+        [one] => Some(one.to_string()),
+        _ => None,
+    }
+}
+
+fn element_text(decl: &SetDecl, key: &Key, element: &Element) -> String {
+    let mut out = key_text(decl, key);
+    if let Some(count) = element.counter {
+        out.push_str(&count_text(count));
+    }
+    comment(&mut out, element.comment.as_ref());
+    match (&element.data, &decl.data) {
+        (Some(Datum::Value(value)), Some(Data::Value(field))) => {
+            let _ = write!(out, " : {}", value_text(*field, value));
+        }
+        (Some(Datum::Value(value)), _) => {
+            let _ = write!(out, " : {}", hex(value));
+        }
+        (Some(Datum::Verdict(verdict)), _) => {
+            let _ = write!(out, " : {}", verdict_text(verdict));
+        }
+        (None, _) => {}
+    }
+    out
+}
+
+fn count_text(count: Count) -> String {
+    match count {
+        Count {
+            packets: 0,
+            bytes: 0,
+        } => " counter".into(),
+        Count { packets, bytes } => format!(" counter packets {packets} bytes {bytes}"),
+    }
+}
+
+fn verdict_text(verdict: &Verdict) -> String {
+    match verdict {
+        Verdict::Accept => "accept".into(),
+        Verdict::Drop => "drop".into(),
+        Verdict::Return => "return".into(),
+        Verdict::Continue => "continue".into(),
+        Verdict::Jump(chain) => format!("jump {chain}"),
+        Verdict::Goto(chain) => format!("goto {chain}"),
+    }
+}
+
+fn base_text(base: &Base) -> String {
+    let hook = match base.hook {
+        Hook::Prerouting => "prerouting",
+        Hook::Input => "input",
+        Hook::Forward => "forward",
+        Hook::Output => "output",
+        Hook::Postrouting => "postrouting",
+    };
+    let policy = match base.policy {
+        Policy::Accept => "accept",
+        Policy::Drop => "drop",
+    };
+    let kind = if base.filter { "filter" } else { "other" };
+    let priority = base.priority;
+    format!("type {kind} hook {hook} priority {priority}; policy {policy};")
+}
+
+fn rule_text(rule: &Rule) -> String {
+    let mut parts: Vec<String> = rule.exprs.iter().map(expr_text).collect();
+    if let Some(comment) = &rule.comment {
+        parts.push(format!("comment \"{comment}\""));
+    }
+    parts.join(" ; ")
+}
+
+fn expr_text(expr: &Expr) -> String {
+    match expr {
+        Expr::Meta { key, dreg } => {
+            let name = match key {
+                MetaKey::IifName => "iifname",
+                MetaKey::OifName => "oifname",
+                MetaKey::NfProto => "nfproto",
+                MetaKey::L4Proto => "l4proto",
+            };
+            format!("r{} = {name}", dreg.0)
+        }
+        Expr::Payload {
+            base,
+            offset,
+            len,
+            dreg,
+        } => {
+            let base = match base {
+                PayloadBase::Network => "nh",
+                PayloadBase::Transport => "th",
+            };
+            format!("r{} = @{base},{},{}", dreg.0, offset * 8, len * 8)
+        }
+        Expr::CtLoad { key, dreg } => format!("r{} = ct {}", dreg.0, ct_name(*key)),
+        Expr::CtSet { key, sreg } => format!("ct {} = r{}", ct_name(*key), sreg.0),
+        Expr::Bitwise {
+            sreg,
+            dreg,
+            mask,
+            xor,
+        } => {
+            let (mask, xor) = (hex(mask), hex(xor));
+            format!("r{} = r{} & {mask} ^ {xor}", dreg.0, sreg.0)
+        }
+        Expr::Cmp { sreg, op, value } => {
+            let op = match op {
+                CmpOp::Eq => "==",
+                CmpOp::Neq => "!=",
+                CmpOp::Lt => "<",
+                CmpOp::Lte => "<=",
+                CmpOp::Gt => ">",
+                CmpOp::Gte => ">=",
+            };
+            format!("r{} {op} {}", sreg.0, hex(value))
+        }
+        Expr::Lookup { set, sreg, to } => match to {
+            LookupTo::Member => format!("r{} @{set}", sreg.0),
+            LookupTo::NotMember => format!("r{} != @{set}", sreg.0),
+            LookupTo::Register(dreg) => format!("r{} = r{} map @{set}", dreg.0, sreg.0),
+            LookupTo::Verdict => format!("r{} vmap @{set}", sreg.0),
+        },
+        Expr::Immediate { dreg, value } => format!("r{} = {}", dreg.0, hex(value)),
+        Expr::Counter(count) => count_text(*count).trim_start().into(),
+        Expr::Verdict(verdict) => verdict_text(verdict),
+        Expr::Unknown(name) => format!("# {name}"),
+    }
+}
+
+fn ct_name(key: CtKey) -> &'static str {
+    match key {
+        CtKey::State => "state",
+        CtKey::Direction => "direction",
+        CtKey::Mark => "mark",
+    }
+}

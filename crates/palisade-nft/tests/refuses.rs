@@ -1,0 +1,190 @@
+//! The linter finds each kind of mistake, and the printed form of a small table is what a person
+//! would expect.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use palisade_model::{Direction, Prefix, Protocol};
+use palisade_nft::{
+    CmpOp, Config, Datum, Element, Expr, Key, LookupTo, Planner, Problem, Reg, Rule, Ruleset,
+    Verdict, lint, print_transaction, skeleton,
+};
+use palisade_tables::{
+    Cell, Change, ClassId, Delta, IdentityId, Phase, Point, PolicySet, PortMap, Program, RuleId,
+    SetId, Step, Verdict as Judgement,
+};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A mistake, and what the linter must say of it.
+type Case = (fn(&mut Ruleset), fn(&Problem) -> bool);
+
+fn first(ruleset: &mut Ruleset) -> &mut Rule {
+    &mut ruleset.chains.get_mut("p_forward").unwrap().rules[0]
+}
+
+#[test]
+fn every_mistake_is_found() {
+    let good = skeleton(&Config::default(), 1);
+    assert_eq!(lint(&good), []);
+    let cases: Vec<Case> = vec![
+        (
+            |r| drop(r.chains.remove("p_odd")),
+            |p| matches!(p, Problem::Missing(name) if &**name == "p_odd"),
+        ),
+        (
+            |r| drop(r.sets.remove("p_live")),
+            |p| matches!(p, Problem::Missing(name) if &**name == "p_live"),
+        ),
+        (
+            |r| drop(r.chains.insert("p_new".into(), Default::default())),
+            |p| *p == Problem::Unreferenced,
+        ),
+        (
+            |r| drop(r.chains.insert("a name".into(), Default::default())),
+            |p| *p == Problem::BadName,
+        ),
+        (
+            |r| first(r).exprs.push(Expr::Verdict(Verdict::Drop)),
+            |p| *p == Problem::AfterVerdict,
+        ),
+        (
+            |r| first(r).exprs = vec![Expr::Verdict(Verdict::Accept)],
+            |p| *p == Problem::AfterEnd,
+        ),
+        (
+            |r| drop(first(r).exprs.remove(0)),
+            |p| *p == Problem::NotLoaded(0),
+        ),
+        (
+            |r| {
+                let value = [0; 8].into();
+                let dreg = Reg(15);
+                first(r).exprs.insert(0, Expr::Immediate { dreg, value });
+            },
+            |p| *p == Problem::NoRoom(15),
+        ),
+        (
+            |r| {
+                *first(r).exprs.last_mut().unwrap() = Expr::Verdict(Verdict::Jump("p_flow".into()));
+                let to = Expr::Verdict(Verdict::Jump("p_forward".into()));
+                r.chains.get_mut("p_odd").unwrap().rules[0] = Rule {
+                    exprs: vec![to],
+                    comment: None,
+                };
+            },
+            |p| *p == Problem::Loop,
+        ),
+        (
+            |r| {
+                let key = Key::Exact([1, 2].into());
+                let set = r.sets.get_mut("p_live").unwrap();
+                set.elements.insert(key, Element::default());
+            },
+            |p| matches!(p, Problem::BadElement(_)),
+        ),
+        (
+            |r| {
+                let element = Element {
+                    data: Some(Datum::Value([0; 4].into())),
+                    ..Element::default()
+                };
+                let set = r.sets.get_mut("p_net4").unwrap();
+                for (a, b) in [
+                    ([10, 0, 0, 0], [10, 0, 0, 9]),
+                    ([10, 0, 0, 9], [10, 0, 0, 20]),
+                ] {
+                    let key = Key::Range(a.into(), b.into());
+                    set.elements.insert(key, element.clone());
+                }
+            },
+            |p| matches!(p, Problem::Overlap(_)),
+        ),
+        (
+            |r| first(r).exprs.insert(0, Expr::Unknown("quota".into())),
+            |p| matches!(p, Problem::Unknown(_)),
+        ),
+    ];
+    for (index, (spoil, is_it)) in cases.into_iter().enumerate() {
+        let mut bad = good.clone();
+        spoil(&mut bad);
+        let found = lint(&bad);
+        let hit = found.iter().any(|finding| is_it(&finding.problem));
+        assert!(hit, "mistake {index}: {found:?}");
+    }
+    let lookup = Expr::Lookup {
+        set: "p_live".into(),
+        sreg: Reg(3),
+        to: LookupTo::Member,
+    };
+    let mut bad = good;
+    let cmp = Expr::Cmp {
+        sreg: Reg(0),
+        op: CmpOp::Eq,
+        value: [0].into(),
+    };
+    first(&mut bad).exprs = vec![lookup, cmp];
+    assert_eq!(lint(&bad).len(), 2);
+}
+
+#[test]
+fn a_plan_reads_well() {
+    let cell = |verdict, rule| Cell {
+        verdict,
+        hits: vec![RuleId(rule)],
+    };
+    let always = |cell: Cell| PortMap::constant(cell);
+    let (yes, no) = (cell(Judgement::Allow, 1), cell(Judgement::Deny, 2));
+    let source = PortMap::from_ends([(1023, no.clone()), (u16::MAX, yes.clone())]).unwrap();
+    let tcp = PortMap::from_ends([
+        (79, always(no.clone())),
+        (80, always(yes.clone())),
+        (7999, always(no.clone())),
+        (8999, source),
+        (u16::MAX, always(no.clone())),
+    ]);
+    let protocols = BTreeMap::from([(Protocol::TCP, tcp.unwrap())]);
+    let program = Arc::new(Program::new(protocols, no));
+    let (class, set, peer) = (ClassId(7), SetId(8), IdentityId(9));
+    let prefix = |text: &str| text.parse::<Prefix>().unwrap();
+    let point = Point {
+        interface: "pal0".into(),
+        address: "10.0.0.1".parse().unwrap(),
+        direction: Direction::Ingress,
+    };
+    let changes = vec![
+        Change::Program(class, Some(program)),
+        Change::Set(set, Some(PolicySet { default: class })),
+        Change::Class(set, peer, Some(class)),
+        Change::Address(prefix("10.0.0.2/32"), Some(peer)),
+        Change::Address(prefix("192.168.0.0/16"), Some(peer)),
+        Change::Interface("pal0".into(), true),
+        Change::Point(point.clone(), Some(set)),
+    ];
+    let split = Step {
+        phase: Phase::Split,
+        changes,
+    };
+    let delete = Step {
+        phase: Phase::Delete,
+        changes: vec![
+            Change::Class(set, peer, None),
+            Change::Point(point.clone(), None),
+            Change::Set(set, None),
+            Change::Program(class, None),
+        ],
+    };
+    let mut planner = Planner::new(Config::default(), 1);
+    let delta = Delta {
+        revision: 1,
+        steps: vec![split, delete],
+    };
+    let decls = skeleton(&Config::default(), 1).sets;
+    let text = print_transaction(&planner.plan(&delta), |set| {
+        decls.get(set).map(|set| set.decl.clone())
+    });
+    // The fingerprint is a hash: that it is there matters, not what it is.
+    let (before, after) = text.split_once("comment \"").unwrap();
+    let text = format!("{before}comment \"{}{}", "0".repeat(16), &after[16..]);
+    let golden = include_str!("plan.txt");
+    assert_eq!(text, golden, "{text}");
+}
