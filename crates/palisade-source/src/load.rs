@@ -2,7 +2,7 @@
 
 use crate::Flaw;
 use crate::scan::{Activity, File, Tree, parse_text, problem};
-use palisade_dialects::{Status, doubts, lower};
+use palisade_dialects::{Entry, Lowering, Status, doubts, lower};
 use palisade_manifest::RawObject;
 use palisade_model::State;
 use std::collections::BTreeMap;
@@ -91,10 +91,53 @@ fn of_tree(tree: Tree<RawObject>) -> Loaded {
     Flaw::sort(&mut flaws);
     let accepted = |entry: &&palisade_dialects::Entry| entry.status == Status::Accepted;
     Loaded {
-        state: lowering.state(),
+        state: standing(&lowering),
         flaws,
         files,
         objects: lowering.entries.iter().filter(accepted).count(),
         ignored: lowering.ignored,
+    }
+}
+
+/// The state without pods that ran to their end: they hold no address, and whoever answers from
+/// files would take an endpoint without addresses for one whose addresses are unknown.
+fn standing(lowering: &Lowering) -> State {
+    let mut state = lowering.state();
+    let accepted = |entry: &&Entry| entry.status == Status::Accepted && entry.completed;
+    for entry in lowering.entries.iter().filter(accepted) {
+        state.endpoints.remove(&entry.id);
+    }
+    state
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn pods_that_ran_to_their_end_are_not_there() {
+        let mut file = tempfile::Builder::new().suffix(".yaml").tempfile().unwrap();
+        for (name, phase) in [
+            ("done", "Succeeded"),
+            ("failed", "Failed"),
+            ("runs", "Running"),
+        ] {
+            writeln!(
+                file,
+                "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, namespace: n}}\n\
+                 status: {{phase: {phase}}}"
+            )
+            .unwrap();
+        }
+        let path = file.into_temp_path();
+        let loaded = load(&[&path]);
+        let names: Vec<String> = loaded
+            .state
+            .endpoints
+            .keys()
+            .map(ToString::to_string)
+            .collect();
+        assert_eq!(names, ["Pod n/runs"], "{:?}", loaded.flaws);
     }
 }

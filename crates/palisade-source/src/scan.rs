@@ -6,7 +6,7 @@
 //! folder and each file counts once, under the first of its names. Only regular files are opened. It
 //! never decides what is in force.
 
-use crate::bounds::{DEPTH, FILES, OBJECTS};
+use crate::bounds::Bounds;
 use palisade_manifest::{Limits, Location, Problem, RawObject, objects, read};
 use palisade_sys::writers::{Writers, open_regular, writers};
 use std::collections::{BTreeMap, BTreeSet};
@@ -78,6 +78,7 @@ pub(crate) struct Activity {
 pub(crate) struct Tree<T> {
     roots: Vec<PathBuf>,
     make: fn(RawObject) -> T,
+    bounds: Bounds,
     /// By path as found.
     pub(crate) files: BTreeMap<PathBuf, File<T>>,
     /// What could not be looked into, with why.
@@ -105,6 +106,7 @@ impl<T> Tree<T> {
         Tree {
             roots,
             make,
+            bounds: Bounds::default(),
             files: BTreeMap::new(),
             problems: Vec::new(),
             folders: BTreeMap::new(),
@@ -132,7 +134,10 @@ impl<T> Tree<T> {
             free: BTreeSet::new(),
             entered: BTreeSet::new(),
             full: false,
-            tree: Tree::new(before.roots.clone(), before.make),
+            tree: Tree {
+                bounds: before.bounds,
+                ..Tree::new(before.roots.clone(), before.make)
+            },
         };
         walk.tree.whole = true;
         for root in &before.roots {
@@ -217,8 +222,9 @@ impl<T> Walk<'_, T> {
     }
 
     fn folder(&mut self, path: &Path, meta: &std::fs::Metadata, depth: Depth) {
-        if depth.folders > DEPTH {
-            return self.blind(path, &format!("folders nest more than {DEPTH} deep here"));
+        let most = self.tree.bounds.depth;
+        if depth.folders > most {
+            return self.blind(path, &format!("folders nest more than {most} deep here"));
         }
         let id = (meta.dev(), meta.ino());
         if !self.entered.insert(id) {
@@ -252,10 +258,10 @@ impl<T> Walk<'_, T> {
         if self.full {
             return;
         }
-        if self.tree.files.len() >= FILES {
+        let most = self.tree.bounds.files;
+        if self.tree.files.len() >= most {
             self.full = true;
-            let reason =
-                format!("there are more than {FILES} files; from this one on none is read");
+            let reason = format!("there are more than {most} files; from this one on none is read");
             return self.blind(path, &reason);
         }
         let stamp = Stamp {
@@ -277,10 +283,11 @@ impl<T> Walk<'_, T> {
         };
         let Some(file) = file else { return };
         let objects = self.tree.objects + file.objects.len();
-        if objects > OBJECTS {
+        let most = self.tree.bounds.objects;
+        if objects > most {
             self.full = true;
             let reason =
-                format!("there are more than {OBJECTS} objects; from this file on none is read");
+                format!("there are more than {most} objects; from this file on none is read");
             return self.blind(path, &reason);
         }
         self.tree.objects = objects;
@@ -466,5 +473,45 @@ mod tests {
                 "{text}"
             );
         }
+    }
+
+    #[test]
+    #[allow(clippy::disallowed_methods, reason = "tests write files")]
+    fn what_goes_beyond_a_bound_is_told_once_and_nothing_counts_as_gone() {
+        let dir = tempfile::tempdir().unwrap();
+        let object = "---\n{apiVersion: v1, kind: Secret, metadata: {name: s}}\n";
+        for (name, objects) in [("a", 2), ("b", 1), ("c", 3), ("d", 1)] {
+            std::fs::write(
+                dir.path().join(format!("{name}.yaml")),
+                object.repeat(objects),
+            )
+            .unwrap();
+        }
+        let look = |files, objects| {
+            let mut tree = Tree::new(vec![dir.path().to_path_buf()], |raw| raw.name);
+            tree.bounds = Bounds {
+                files,
+                objects,
+                depth: 1,
+            };
+            let tree = Tree::scan(&tree, &mut Activity::default());
+            let problems: Vec<String> = tree
+                .problems
+                .iter()
+                .map(|p| {
+                    format!(
+                        "{}: {}",
+                        &p.location.file[dir.path().as_os_str().len() + 1..],
+                        p.reason
+                    )
+                })
+                .collect();
+            (tree.files.len(), tree.whole, problems.join("\n"))
+        };
+        assert_eq!(look(4, 7), (4, true, String::new()));
+        let files = "c.yaml: there are more than 2 files; from this one on none is read";
+        assert_eq!(look(2, 7), (2, false, files.to_owned()));
+        let objects = "c.yaml: there are more than 5 objects; from this file on none is read";
+        assert_eq!(look(4, 5), (2, false, objects.to_owned()));
     }
 }

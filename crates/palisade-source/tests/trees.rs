@@ -302,33 +302,6 @@ fn folders_that_nest_too_deep() {
     scene.expect("removed", "");
 }
 
-#[test]
-fn more_files_than_are_read() {
-    let mut scene = Scene::with(&[("web.yaml", "web:80")]);
-    scene.expect("start", "web:80");
-    let outside = scene.top.join("many");
-    fs::create_dir(&outside).unwrap();
-    for number in 0..100_001 {
-        fs::File::create(outside.join(format!("{number}.yaml"))).unwrap();
-    }
-    fs::rename(&outside, scene.at("many")).unwrap();
-    scene.remove("web.yaml");
-    let start = scene.history.len();
-    while !scene.shown().contains("there are more than 100000 files") {
-        scene.quiet();
-    }
-    scene.quiet();
-    let shown = scene.shown();
-    assert!(shown.starts_with("web:80\n! many/"), "{shown}");
-    assert_eq!(shown.lines().count(), 3, "told once: {shown}");
-    assert!(
-        scene.history[start..]
-            .iter()
-            .all(|moment| moment.contains_key("web"))
-    );
-    scene.stop();
-}
-
 /// A watch that loses events when a test says so.
 struct Lossy {
     real: InotifyWatch,

@@ -1,0 +1,95 @@
+//! Reading manifests once.
+
+#![allow(clippy::disallowed_methods, reason = "tests write files")]
+
+use palisade_source::load;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn policy(name: &str) -> String {
+    format!(
+        "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {{name: {name}}}\nspec: {{podSelector: {{}}}}\n"
+    )
+}
+
+fn said(paths: &[&Path]) -> (Vec<String>, Vec<String>, usize) {
+    let loaded = load(paths);
+    let names = loaded
+        .state
+        .policies
+        .keys()
+        .map(|id| id.object.name.to_string());
+    let flaws = loaded.flaws.iter().map(|flaw| {
+        let mark = if flaw.error { '!' } else { '?' };
+        format!("{mark} {}", flaw.problem)
+    });
+    assert_eq!(
+        loaded.has_errors(),
+        loaded.flaws.iter().any(|flaw| flaw.error)
+    );
+    (names.collect(), flaws.collect(), loaded.files)
+}
+
+#[test]
+fn files_folders_and_what_is_not_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| -> PathBuf { dir.path().join(name) };
+    fs::create_dir_all(at("tree/sub")).unwrap();
+    fs::write(at("tree/b.yaml"), policy("b")).unwrap();
+    fs::write(at("tree/a.yml"), policy("a")).unwrap();
+    fs::write(
+        at("tree/sub/c.json"),
+        r#"{"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "c"}}"#,
+    )
+    .unwrap();
+    fs::write(at("tree/notes.txt"), "no manifest").unwrap();
+    fs::write(at("named"), policy("named")).unwrap();
+    let (names, flaws, files) = said(&[&at("tree"), &at("named")]);
+    assert_eq!(
+        (names.join(" "), flaws.join("\n"), files),
+        ("a b named".into(), String::new(), 4)
+    );
+    let (names, flaws, files) = said(&[&at("tree/a.yml"), &at("tree"), &at("tree/../tree/sub")]);
+    assert_eq!(
+        (names.join(" "), flaws.join("\n"), files),
+        ("a b".into(), String::new(), 3)
+    );
+    let (names, flaws, files) = said(&[&at("tree"), &at("missing")]);
+    assert_eq!((names.join(" "), files), ("a b".into(), 3));
+    let missing = at("missing").display().to_string();
+    assert_eq!(
+        flaws,
+        [format!(
+            "! {missing}:1:1: it cannot be looked at: No such file or directory (os error 2)"
+        )]
+    );
+    fs::write(at("tree/sub/d.yaml"), policy("a")).unwrap();
+    let (names, flaws, _) = said(&[&at("tree")]);
+    assert_eq!(names.join(" "), "a b");
+    let (first, second) = (at("tree/a.yml"), at("tree/sub/d.yaml"));
+    assert_eq!(
+        flaws,
+        [format!(
+            "! {}:1:1: NetworkPolicy default/a is defined twice: here and at {}:1:1",
+            second.display(),
+            first.display()
+        )]
+    );
+    let empty: [&Path; 0] = [];
+    assert_eq!(load(&empty).files, 0);
+}
+
+#[test]
+fn names_are_those_given() {
+    // The working folder of tests is the one of this crate.
+    let loaded = load(&["tests/../Cargo.toml"]);
+    let files: Vec<String> = loaded
+        .flaws
+        .iter()
+        .map(|f| f.problem.location.file.to_string())
+        .collect();
+    assert!(
+        !files.is_empty() && files.iter().all(|file| file == "tests/../Cargo.toml"),
+        "{files:?}"
+    );
+}
