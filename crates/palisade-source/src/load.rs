@@ -125,7 +125,7 @@ mod tests {
         ] {
             writeln!(
                 file,
-                "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, namespace: n}}\n\
+                "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, namespace: shop}}\n\
                  status: {{phase: {phase}}}"
             )
             .unwrap();
@@ -138,6 +138,6 @@ mod tests {
             .keys()
             .map(ToString::to_string)
             .collect();
-        assert_eq!(names, ["Pod n/runs"], "{:?}", loaded.flaws);
+        assert_eq!(names, ["Pod shop/runs"], "{:?}", loaded.flaws);
     }
 }
