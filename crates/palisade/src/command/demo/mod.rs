@@ -239,7 +239,7 @@ impl Demo {
             Some(after) => self.check(
                 after < STOPS_WITHIN,
                 &format!(
-                    "web to api: the established connection stopped {} after the file was written",
+                    "web to api: the established connection stopped {} after the writing",
                     time(after)
                 ),
             ),
@@ -372,27 +372,29 @@ impl Demo {
     /// Instead of step 8: how to look around, and how to remove it.
     fn leave(mut self) -> Result<usize, Failure> {
         self.step("Everything stands (--keep)");
-        let program = program();
-        let socket = daemon::socket(&self.site);
+        let palisade = format!(
+            "sudo {} --socket {}",
+            program(),
+            daemon::socket(&self.site).display()
+        );
         self.screen.detail("look around:");
-        self.screen
-            .command(&format!("export PALISADE_SOCKET={}", socket.display()));
-        self.screen.command(&format!("sudo -E {program} status"));
-        self.screen
-            .command(&format!("sudo -E {program} endpoint list"));
-        let api = self.places.iter().find(|place| place.party.name == "api");
-        if let Some(address) = api.and_then(|place| place.address(true)) {
-            self.screen.command(&format!(
-                "sudo ip netns exec {} ping -c1 {address}",
-                self.site.name("web")
-            ));
+        for command in ["status", "endpoint list", "policy list"] {
+            self.screen.command(&format!("{palisade} {command}"));
         }
-        self.screen.command(&format!(
-            "sudo ip netns exec {} nft list table inet palisade",
-            self.site.name("host")
-        ));
+        let find = |name| self.places.iter().find(|place| place.party.name == name);
+        if let Some(address) = find("api").and_then(|api| api.address(true)) {
+            self.screen.detail(
+                "nobody serves any more, so a connection that passes is refused at once, and a dropped one hangs:",
+            );
+            for from in ["stranger", "web"] {
+                self.screen.command(&format!(
+                    "sudo ip netns exec {} timeout 2 bash -c '</dev/tcp/{address}/8080'",
+                    self.site.name(from)
+                ));
+            }
+        }
         self.screen.detail(format_args!(
-            "edit the policies: {}",
+            "edit the policies and watch the status: {}",
             self.site.policy().display()
         ));
         self.screen.detail("remove it:");
@@ -476,7 +478,7 @@ impl Demo {
             .as_ref()
             .map_or(0, |flush| flush.writes);
         self.screen.detail(format_args!(
-            "revision {} is in the kernel {took} after the file was written (100 ms of it the directory settles): {writes} kernel writes",
+            "revision {} is in the kernel {took} after the writing (100 ms of it the directory settles): {writes} kernel writes",
             status.realised
         ));
     }
