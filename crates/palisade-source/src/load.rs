@@ -3,7 +3,7 @@
 use crate::Flaw;
 use crate::scan::{Activity, File, Tree, parse_text, problem};
 use palisade_dialects::{Entry, Lowering, Status, doubts, lower};
-use palisade_manifest::RawObject;
+use palisade_manifest::{Limits, RawObject};
 use palisade_model::State;
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -35,37 +35,49 @@ impl Loaded {
 }
 
 /// Reads files and folders as one input, each file once. A path that cannot be read, or a file that
-/// somebody is writing, is a flaw like any other; `-` is the standard input. Names in messages are
-/// the paths as given, with what was found below them.
+/// somebody is writing, is a flaw like any other; `-` is the standard input, and pipes are read to
+/// their end. Names in messages are the paths as given, with what was found below them.
 pub fn load(paths: &[impl AsRef<Path>]) -> Loaded {
-    let is_stdin = |path: &&Path| *path == Path::new(STANDARD_INPUT);
-    let paths: Vec<&Path> = paths.iter().map(AsRef::as_ref).collect();
-    let roots: Vec<PathBuf> = paths
+    let (streams, roots): (Vec<PathBuf>, Vec<PathBuf>) = paths
         .iter()
-        .filter(|path| !is_stdin(path))
-        .map(|path| path.to_path_buf())
-        .collect();
+        .map(|path| path.as_ref().to_path_buf())
+        .partition(|path| is_stream(path));
     let nothing = Tree::new(roots, |object: RawObject| object);
     let mut tree = Tree::scan(&nothing, &mut Activity::default());
-    if paths.iter().any(|path| is_stdin(&path)) {
-        read_stdin(&mut tree);
+    for path in streams {
+        match read_stream(&path) {
+            Ok(bytes) => {
+                let file = parse_text(&path, &bytes, |object| object);
+                tree.files.insert(path, file);
+            }
+            Err(error) => {
+                let reason = format!("it cannot be read: {error}");
+                tree.problems.push(problem(&path, reason));
+            }
+        }
     }
     of_tree(tree)
 }
 
-fn read_stdin(tree: &mut Tree<RawObject>) {
-    let name = Path::new(STANDARD_INPUT);
+/// Whether a path that was given is no file that has an end: the standard input, a pipe (as
+/// `<(kubectl get …)` makes one), a terminal.
+fn is_stream(path: &Path) -> bool {
+    path == Path::new(STANDARD_INPUT)
+        || std::fs::metadata(path).is_ok_and(|meta| !meta.is_file() && !meta.is_dir())
+}
+
+fn read_stream(path: &Path) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    match std::io::stdin().lock().read_to_end(&mut bytes) {
-        Ok(_) => {
-            let file = parse_text(name, &bytes, |object| object);
-            tree.files.insert(name.to_path_buf(), file);
-        }
-        Err(error) => {
-            let reason = format!("the standard input cannot be read: {error}");
-            tree.problems.push(problem(name, reason));
-        }
+    // One byte more than is read of any file, so that its reader says that it is too long.
+    let most = Limits::default().file_bytes as u64 + 1;
+    if path == Path::new(STANDARD_INPUT) {
+        std::io::stdin().lock().take(most).read_to_end(&mut bytes)?;
+    } else {
+        std::fs::File::open(path)?
+            .take(most)
+            .read_to_end(&mut bytes)?;
     }
+    Ok(bytes)
 }
 
 fn of_tree(tree: Tree<RawObject>) -> Loaded {

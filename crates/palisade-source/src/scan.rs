@@ -85,7 +85,7 @@ pub(crate) struct Tree<T> {
     pub(crate) problems: Vec<Problem>,
     /// The folders found.
     pub(crate) folders: BTreeMap<PathBuf, FileId>,
-    /// Files that are links, or lie behind one: whose folder elsewhere has to be watched too.
+    /// What in it is a link: where it leads has to be watched too.
     pub(crate) links: BTreeSet<PathBuf>,
     /// The files whose content the last scan read.
     pub(crate) read_anew: BTreeMap<FileId, PathBuf>,
@@ -141,13 +141,7 @@ impl<T> Tree<T> {
         };
         walk.tree.whole = true;
         for root in &before.roots {
-            walk.enter(
-                root,
-                Depth {
-                    folders: 0,
-                    link: false,
-                },
-            );
+            walk.enter(root, 0, false);
         }
         let Walk { tree, free, .. } = walk;
         activity
@@ -186,20 +180,11 @@ struct Walk<'a, T> {
     tree: Tree<T>,
 }
 
-/// How far down the walk is, and whether it followed a link on its way.
-#[derive(Clone, Copy)]
-struct Depth {
-    folders: usize,
-    link: bool,
-}
-
 impl<T> Walk<'_, T> {
-    fn enter(&mut self, path: &Path, depth: Depth) {
-        let root = depth.folders == 0;
-        let is_link = std::fs::symlink_metadata(path).is_ok_and(|meta| meta.is_symlink());
-        let link = depth.link || is_link;
+    fn enter(&mut self, path: &Path, depth: usize, is_link: bool) {
+        let root = depth == 0;
         let named = root || is_manifest(path);
-        if is_link && !root {
+        if is_link {
             self.tree.links.insert(path.to_path_buf());
         }
         let meta = match std::fs::metadata(path) {
@@ -213,17 +198,18 @@ impl<T> Walk<'_, T> {
         let changed = (meta.ctime(), meta.ctime_nsec());
         if meta.is_dir() {
             self.tree.newest = self.tree.newest.max(changed);
-            let folders = depth.folders;
-            self.folder(path, &meta, Depth { folders, link });
+            self.folder(path, &meta, depth);
         } else if meta.is_file() && named {
             self.tree.newest = self.tree.newest.max(changed);
             self.file(path, &meta);
+        } else if root {
+            self.blind(path, "it is neither a file nor a folder");
         }
     }
 
-    fn folder(&mut self, path: &Path, meta: &std::fs::Metadata, depth: Depth) {
+    fn folder(&mut self, path: &Path, meta: &std::fs::Metadata, depth: usize) {
         let most = self.tree.bounds.depth;
-        if depth.folders > most {
+        if depth > most {
             return self.blind(path, &format!("folders nest more than {most} deep here"));
         }
         let id = (meta.dev(), meta.ino());
@@ -238,18 +224,17 @@ impl<T> Walk<'_, T> {
         let mut names = Vec::new();
         for entry in entries {
             match entry {
-                Ok(entry) => names.push(entry.file_name()),
+                Ok(entry) => {
+                    let is_link = entry.file_type().is_ok_and(|kind| kind.is_symlink());
+                    names.push((entry.file_name(), is_link));
+                }
                 Err(error) => return self.blind(path, &format!("it cannot be listed: {error}")),
             }
         }
         names.sort();
-        let depth = Depth {
-            folders: depth.folders + 1,
-            ..depth
-        };
-        for name in names {
+        for (name, is_link) in names {
             if !name.as_encoded_bytes().starts_with(b".") {
-                self.enter(&path.join(name), depth);
+                self.enter(&path.join(name), depth + 1, is_link);
             }
         }
     }

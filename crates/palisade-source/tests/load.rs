@@ -1,5 +1,6 @@
 //! Reading manifests once.
 
+#![allow(clippy::unwrap_used, reason = "a test's helpers fail with it")]
 #![allow(clippy::disallowed_methods, reason = "tests write files")]
 
 use palisade_source::load;
@@ -92,4 +93,44 @@ fn names_are_those_given() {
         !files.is_empty() && files.iter().all(|file| file == "tests/../Cargo.toml"),
         "{files:?}"
     );
+}
+
+#[test]
+fn pipes_and_devices() {
+    use std::io::Write;
+    use std::os::fd::AsRawFd;
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    writer.write_all(policy("piped").as_bytes()).unwrap();
+    drop(writer);
+    let path = PathBuf::from(format!("/proc/self/fd/{}", reader.as_raw_fd()));
+    let (names, flaws, files) = said(&[&path]);
+    assert_eq!(
+        (names.join(" "), flaws.join("\n"), files),
+        ("piped".into(), String::new(), 1)
+    );
+    let (names, flaws, _) = said(&[Path::new("/dev/zero")]);
+    assert_eq!(names.len(), 0);
+    assert!(
+        flaws.len() == 1 && flaws[0].starts_with("! /dev/zero:1:1: the file has more than"),
+        "{flaws:?}"
+    );
+}
+
+#[test]
+fn a_file_that_is_open_for_writing_is_not_half_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.yaml");
+    fs::write(&path, policy("a")).unwrap();
+    let writer = fs::File::options().append(true).open(&path).unwrap();
+    let (names, flaws, _) = said(&[&path]);
+    assert_eq!(names.len(), 0);
+    assert_eq!(
+        flaws,
+        [format!(
+            "! {}:1:1: somebody is writing it: it is not read",
+            path.display()
+        )]
+    );
+    drop(writer);
+    assert_eq!(said(&[&path]).0, ["a"]);
 }

@@ -1,6 +1,8 @@
 //! What a tree can be made of: links, mounted ConfigMaps, roots that come and go, and what is no
 //! manifest at all.
 
+#![allow(clippy::unwrap_used, reason = "a test's helpers fail with it")]
+
 mod common;
 
 use common::{IDLE, SETTLE, Scene, has, manifest};

@@ -1,5 +1,7 @@
 //! What stays in force when objects are invalid, broken or defined twice, and across restarts.
 
+#![allow(clippy::unwrap_used, reason = "a test's helpers fail with it")]
+
 mod common;
 
 use common::{Scene, manifest};

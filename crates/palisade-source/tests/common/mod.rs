@@ -5,6 +5,11 @@
 //! every batch on the way: no policy that is there before and after may be missing in between, or
 //! be anything but its old or its new self.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test's helpers fail with it"
+)]
 #![allow(dead_code, reason = "each test file uses a part of it")]
 #![allow(
     clippy::disallowed_methods,
