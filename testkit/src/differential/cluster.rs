@@ -1,6 +1,6 @@
 //! Kubernetes worlds: from the written manifests to the oracle, against the naive reading.
 
-use super::{Failure, Outcome, tables};
+use super::{Failure, LISTED, Outcome, sets, tables};
 use crate::generate::manifest::{self, File};
 use crate::generate::{Dice, kubernetes::World};
 use crate::naive;
@@ -27,6 +27,9 @@ pub(crate) fn check(world: &World, files: &[File], seed: u64, case: u64) -> Outc
     let verdicts = by_oracle(world, &state)?;
     let flows: Vec<Flow> = world.trials.iter().map(|trial| flow(&trial.flow)).collect();
     let mut dice = Dice::new(seed ^ 0x7461_626c_6573, case);
+    if dice.chance(LISTED) {
+        sets::check(&mut dice, &state, &flows)?;
+    }
     attach(&mut dice, &mut state);
     tables::check(&mut dice, &state, &flows)?;
     Ok(verdicts)

@@ -1,6 +1,6 @@
 //! Lowered worlds: the oracle against the tables.
 
-use super::{Outcome, tables};
+use super::{LISTED, Outcome, sets, tables};
 use crate::generate::Dice;
 use palisade_model::{Flow, State};
 use palisade_oracle::{Options, Prepared, Question};
@@ -8,6 +8,9 @@ use palisade_oracle::{Options, Prepared, Question};
 /// Judges flows in a state by every reading.
 pub(crate) fn check(state: &State, flows: &[Flow], seed: u64, case: u64) -> Outcome {
     let mut dice = Dice::new(seed ^ 0x7461_626c_6573, case);
+    if dice.chance(LISTED) {
+        sets::check(&mut dice, state, flows)?;
+    }
     tables::check(&mut dice, state, flows)?;
     let prepared = Prepared::new(state);
     let options = Options::default();

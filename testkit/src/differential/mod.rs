@@ -17,6 +17,7 @@ mod nft;
 mod outcome;
 mod report;
 mod run;
+mod sets;
 mod shrink;
 mod tables;
 mod tally;
@@ -29,6 +30,9 @@ pub use tally::Tally;
 
 /// Flows judged in one world, before the next is made.
 pub const FLOWS: usize = 4;
+
+/// In how many of a hundred worlds the listings of the analysis are asked as well.
+const LISTED: u32 = 20;
 
 /// Flows judged in each world besides, which are not counted.
 const EXTRA: usize = 24;

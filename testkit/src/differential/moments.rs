@@ -114,13 +114,13 @@ fn revoked(
         let detail = format!("not revoked: {:?}", packets[index]);
         return Err(Failure::of("revocation", detail));
     }
-    let handed = was.claims().iter().find(|(address, holder)| {
-        let next = is.claimant(**address);
-        next.is_some_and(|next| next.id != holder.id)
-            && [Some(**holder), next]
-                .into_iter()
-                .flatten()
-                .any(|endpoint| endpoint.interface.is_some())
+    // Whoever held an address before, known or not, may have left live flows behind.
+    let handed = is.claims().iter().find(|(address, holder)| {
+        let before = was.claimant(**address);
+        let same = before
+            .is_some_and(|before| before.id == holder.id && before.interface == holder.interface);
+        let local = |holder: &palisade_model::Endpoint| holder.interface.is_some();
+        !same && (local(holder) || before.is_some_and(local))
     });
     match handed {
         Some((address, _)) => Err(Failure::of(
