@@ -4,7 +4,7 @@
 //! one: no other object has a say in what a local endpoint decides about a sampled flow.
 
 use palisade_model::{
-    Direction, Endpoint, Flow, L4, Origin, Policy, Prefix, Protocol, Rule, State,
+    Direction, Endpoint, Flow, L4, Origin, Policy, Prefix, Protocol, Rule, Selector, State,
 };
 use palisade_oracle::{Options, Prepared, Question};
 use palisade_tables::{Packet, Tables, Verdict};
@@ -18,6 +18,9 @@ pub(crate) const FLOWS: usize = 10_000;
 /// How many endpoints that are not local are among the ends.
 const REMOTE: usize = 400;
 
+/// How many rules' peers are among the ends for sure.
+const NAMING: usize = 10;
+
 /// What was compared.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Compared {
@@ -28,9 +31,9 @@ pub(crate) struct Compared {
 /// Compares [`FLOWS`] flows, each judged at every end that is local.
 pub(crate) fn check(state: &State, tables: &Tables) -> Result<Compared, String> {
     let mut dice = Dice::new(4, 0);
-    let sample = sample(&mut dice, state);
+    let (sample, named) = sample(&mut dice, state);
     let prepared = Prepared::new(&sample);
-    let pool = Pool::of(&sample);
+    let pool = Pool::of(&sample, named);
     if pool.local.is_empty() {
         return Err("no local endpoint to judge at".into());
     }
@@ -96,45 +99,80 @@ fn is_local(endpoint: &Endpoint) -> bool {
     endpoint.interface.is_some()
 }
 
-/// The local endpoints and some others, with all that has a say about them.
-fn sample(dice: &mut Dice, state: &State) -> State {
+/// The local endpoints and some others, with all that has a say about them; and which of the others
+/// a rule names.
+fn sample(dice: &mut Dice, state: &State) -> (State, Vec<IpAddr>) {
     let (local, mut remote): (Vec<&Endpoint>, Vec<&Endpoint>) =
         state.endpoints.values().partition(|e| is_local(e));
+    let selects = |policy: &&Policy| {
+        let mut local = local.iter();
+        local.any(|e| policy.subject.matches(&state.endpoint_labels(e)))
+    };
+    let policies: Vec<&Policy> = state.policies.values().filter(selects).collect();
+    let named = named(dice, state, &policies, &remote);
     // Drawn one by one: shuffling all of them would cost more than the rest.
     let mut drawn = Vec::new();
     while drawn.len() < REMOTE && !remote.is_empty() {
         let at = dice.below(remote.len());
         drawn.push(remote.swap_remove(at));
     }
-    let selects = |policy: &&Policy| {
-        let mut local = local.iter();
-        local.any(|e| policy.subject.matches(&state.endpoint_labels(e)))
-    };
-    let policies = state.policies.values().filter(selects);
-    let endpoints = local.iter().copied().chain(drawn);
-    State {
+    let endpoints = local.iter().chain(&drawn).chain(&named);
+    let sample = State {
         tiers: state.tiers.clone(),
-        policies: policies.map(|p| (p.id.clone(), p.clone())).collect(),
+        policies: policies
+            .into_iter()
+            .map(|p| (p.id.clone(), p.clone()))
+            .collect(),
         profiles: state.profiles.clone(),
-        endpoints: endpoints.map(|e| (e.id.clone(), e.clone())).collect(),
+        endpoints: endpoints.map(|e| (e.id.clone(), (*e).clone())).collect(),
         namespaces: state.namespaces.clone(),
         service_accounts: state.service_accounts.clone(),
         network_sets: state.network_sets.clone(),
         nodes: state.nodes.clone(),
         services: BTreeMap::new(),
+    };
+    let named = named.into_iter().flat_map(|e| &e.addresses).copied();
+    (sample, named.collect())
+}
+
+/// Some endpoints that a few rules, drawn by chance, have as their peers.
+fn named<'a>(
+    dice: &mut Dice,
+    state: &State,
+    policies: &[&Policy],
+    among: &[&'a Endpoint],
+) -> Vec<&'a Endpoint> {
+    let selectors: Vec<&Selector> = rules(policies.iter().copied())
+        .flat_map(|rule| &rule.peers)
+        .filter_map(|peer| peer.selector.as_ref())
+        .collect();
+    let mut named: Vec<&Endpoint> = Vec::new();
+    for _ in 0..NAMING.min(selectors.len()) {
+        let selector = *dice.pick(&selectors);
+        let matching = among
+            .iter()
+            .filter(|e| selector.matches(&state.endpoint_labels(e)));
+        named.extend(matching.take(REMOTE / NAMING));
     }
+    named
+}
+
+fn rules<'a>(policies: impl Iterator<Item = &'a Policy>) -> impl Iterator<Item = &'a Rule> {
+    let directions = policies.flat_map(|p| p.ingress.iter().chain(&p.egress));
+    directions.flat_map(|d| &d.rules)
 }
 
 /// What flows are drawn from.
 struct Pool {
     local: Vec<IpAddr>,
     all: Vec<IpAddr>,
+    named: Vec<IpAddr>,
     nets: Vec<Prefix>,
     ports: Vec<u16>,
 }
 
 impl Pool {
-    fn of(state: &State) -> Self {
+    fn of(state: &State, named: Vec<IpAddr>) -> Self {
         let addresses = |only_local: bool| {
             let endpoints = state.endpoints.values();
             endpoints
@@ -142,11 +180,7 @@ impl Pool {
                 .flat_map(|e| e.addresses.iter().copied())
                 .collect()
         };
-        let rules = || {
-            let policies = state.policies.values();
-            let directions = policies.flat_map(|p| p.ingress.iter().chain(&p.egress));
-            directions.flat_map(|d| &d.rules)
-        };
+        let rules = || rules(state.policies.values());
         let nets = |rule: &Rule| -> Vec<Prefix> {
             let peers = rule.peers.iter();
             peers
@@ -166,6 +200,7 @@ impl Pool {
         Pool {
             local: addresses(true),
             all: addresses(false),
+            named,
             nets: rules().flat_map(nets).collect(),
             ports,
         }
@@ -217,7 +252,7 @@ impl Pool {
         for _ in 0..8 {
             let drawn = match dice.below(10) {
                 0 => anywhere(dice, own),
-                1..=5 if !self.nets.is_empty() => {
+                1..=4 if !self.nets.is_empty() => {
                     let net = dice.pick(&self.nets);
                     if dice.chance(50) {
                         net.last()
@@ -225,6 +260,7 @@ impl Pool {
                         net.address()
                     }
                 }
+                1..=6 if !self.named.is_empty() => *dice.pick(&self.named),
                 _ => *dice.pick(&self.all),
             };
             if same(&drawn) {

@@ -20,7 +20,8 @@ pub(crate) struct Bounds {
 /// Measures a case and reports each of its figures.
 pub(crate) fn measure(case: &Case, bounds: Bounds, report: &mut Report) {
     let mut samples: Vec<Vec<f64>> = vec![Vec::new(); case.figures.len()];
-    let failure = collect(case, bounds, &mut samples).err();
+    let mut finished = 0;
+    let failure = collect(case, bounds, &mut samples, &mut finished).err();
     for (figure, samples) in case.figures.iter().zip(samples) {
         let outcome = match (Summary::of(samples), &failure) {
             (_, Some(Failure::Wrong(reason))) => Outcome::Missing(reason.clone()),
@@ -32,7 +33,7 @@ pub(crate) fn measure(case: &Case, bounds: Bounds, report: &mut Report) {
         };
         report.take(figure, &outcome);
     }
-    if let Some(Failure::OverTheLimit) = failure {
+    if finished == 0 && matches!(failure, Some(Failure::OverTheLimit)) {
         report.unchecked(&case.name);
     }
 }
@@ -48,7 +49,13 @@ impl From<io::Error> for Failure {
     }
 }
 
-fn collect(case: &Case, bounds: Bounds, samples: &mut [Vec<f64>]) -> Result<(), Failure> {
+/// Adds the samples of each process, and counts those that ended well: the oracle agreed.
+fn collect(
+    case: &Case,
+    bounds: Bounds,
+    samples: &mut [Vec<f64>],
+    finished: &mut usize,
+) -> Result<(), Failure> {
     let deadline = now() + bounds.limit;
     for _ in 0..case.processes {
         let mut child = start(case, bounds)?;
@@ -76,6 +83,7 @@ fn collect(case: &Case, bounds: Bounds, samples: &mut [Vec<f64>]) -> Result<(), 
         if !status.success() {
             return Err(Failure::Wrong(format!("its process ended with {status}")));
         }
+        *finished += 1;
     }
     Ok(())
 }

@@ -29,8 +29,11 @@ pub(crate) struct Case {
     pub(crate) figures: Vec<Figure>,
     /// How many processes measure it: more than one where a process yields one sample.
     pub(crate) processes: usize,
-    measure: Box<dyn Fn(f64, &mut Samples<'_>) -> Result<(), String>>,
+    measure: Measure,
 }
+
+/// Measures at a scale, hands out samples, and compares with the oracle.
+type Measure = Box<dyn Fn(f64, &mut Samples<'_>) -> Result<(), String>>;
 
 /// Takes each figure's samples, in the order of [`Case::figures`].
 pub(crate) type Samples<'a> = dyn FnMut(Vec<f64>) + 'a;

@@ -92,10 +92,15 @@ pub(crate) fn line(policy: usize) -> u32 {
     u32::try_from(policy % 100).unwrap_or(0) * 60 + 1
 }
 
-/// The interface of pod `pod`, where every so-and-so-many-th pod is local.
-fn interface(pod: usize, pods: usize, local: usize) -> Option<String> {
+/// The host-side interface of a local pod.
+fn interface(pod: usize) -> String {
+    format!("pal{pod:08x}")
+}
+
+/// Whether every so-many-th pod falls on `pod`, where `local` of `pods` are local.
+fn is_spread_local(pod: usize, pods: usize, local: usize) -> bool {
     let stride = (pods / local).max(1);
-    (pod % stride == 0 && pod / stride < local).then(|| format!("pal{pod:08x}"))
+    pod.is_multiple_of(stride) && pod / stride < local
 }
 
 /// Many endpoints with shared labels, many policies of `has()` selectors.
@@ -106,6 +111,8 @@ pub(crate) mod tags {
         scaled,
     };
 
+    /// How many of the pods are local: the last ones, so that every tag is among them.
+    const LOCAL: usize = 200;
     /// How many tags there are; each pod has one.
     const TAGS: usize = 30;
     const NAMESPACES: usize = 100;
@@ -158,7 +165,7 @@ pub(crate) mod tags {
     /// Pod `number` with the labels of pod `like`.
     pub(crate) fn pod(number: usize, like: usize, pods: usize, families: Families) -> WrittenPod {
         let spread = SPREADS.map(|n| (format!("one-in-{n}"), format!("value-{}", like % n)));
-        let interface = interface(number, pods, 200).filter(|_| number < pods);
+        let local = number < pods && number + LOCAL >= pods;
         WrittenPod {
             namespace: format!("namespace-{}", number % NAMESPACES),
             name: format!("pod-{number}"),
@@ -167,11 +174,11 @@ pub(crate) mod tags {
                 .chain([(tag(like), "true".to_owned())])
                 .collect(),
             addresses: addresses(number, families),
-            node: match interface {
-                Some(_) => "here".into(),
-                None => format!("node-{}", number % 1000),
+            node: match local {
+                true => "here".into(),
+                false => format!("node-{}", number % 1000),
             },
-            interface,
+            interface: local.then(|| interface(number)),
         }
     }
 
@@ -213,7 +220,8 @@ pub(crate) mod tags {
 pub(crate) mod tenants {
     use super::{
         Action, Families, Input, Protocol, Test, Written, WrittenNamespace, WrittenPeer,
-        WrittenPod, WrittenPolicy, WrittenRule, addresses, file, interface, line, scaled,
+        WrittenPod, WrittenPolicy, WrittenRule, addresses, file, interface, is_spread_local, line,
+        scaled,
     };
 
     const SYSTEM: &str = "kube-system";
@@ -276,7 +284,7 @@ pub(crate) mod tenants {
             "trace",
         ];
         let own = unique.map(|key| (key, format!("{key}-{number:08x}")));
-        let interface = interface(number, tenants, 100);
+        let local = is_spread_local(number, tenants, 100);
         WrittenPod {
             namespace: format!("tenant-{number}"),
             name: format!("server-{number:08x}-x"),
@@ -286,11 +294,11 @@ pub(crate) mod tenants {
                 .map(|(key, value)| (key.to_owned(), value))
                 .collect(),
             addresses: addresses(number, families),
-            node: match interface {
-                Some(_) => "here".into(),
-                None => format!("node-{}", number % 1000),
+            node: match local {
+                true => "here".into(),
+                false => format!("node-{}", number % 1000),
             },
-            interface,
+            interface: local.then(|| interface(number)),
         }
     }
 
