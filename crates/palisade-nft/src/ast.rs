@@ -170,6 +170,13 @@ pub enum Expr {
         /// Where to.
         dreg: Reg,
     },
+    /// `meta`, setting: only [`MetaKey::Mark`] can be set.
+    MetaSet {
+        /// Which.
+        key: MetaKey,
+        /// Where from.
+        sreg: Reg,
+    },
     /// `ct`, setting.
     CtSet {
         /// Which; only [`CtKey::Mark`] can be set.
@@ -248,6 +255,8 @@ pub enum MetaKey {
     NfProto,
     /// The transport protocol: one byte.
     L4Proto,
+    /// The packet's mark: four bytes in host order.
+    Mark,
 }
 
 impl MetaKey {
@@ -258,6 +267,7 @@ impl MetaKey {
             MetaKey::OifName => 7,
             MetaKey::NfProto => 15,
             MetaKey::L4Proto => 16,
+            MetaKey::Mark => 3,
         }
     }
 
@@ -267,6 +277,7 @@ impl MetaKey {
         match self {
             MetaKey::IifName | MetaKey::OifName => 16,
             MetaKey::NfProto | MetaKey::L4Proto => 1,
+            MetaKey::Mark => 4,
         }
     }
 }

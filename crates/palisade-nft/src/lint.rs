@@ -332,6 +332,7 @@ fn registers<'a>(expr: &Expr, decl: &dyn Fn(&Str) -> Option<&'a SetDecl>) -> (Sp
         Expr::Meta { key, dreg } => (None, Some((dreg.0, meta(*key)))),
         Expr::Payload { len, dreg, .. } => (None, Some((dreg.0, *len as usize))),
         Expr::CtLoad { key, dreg } => (None, Some((dreg.0, ct(*key)))),
+        Expr::MetaSet { key, sreg } => (Some((sreg.0, meta(*key))), None),
         Expr::CtSet { key, sreg } => (Some((sreg.0, ct(*key))), None),
         Expr::Bitwise {
             sreg, dreg, mask, ..

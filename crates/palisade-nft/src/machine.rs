@@ -62,6 +62,8 @@ pub struct Outcome {
     pub accepted: bool,
     /// The connection's mark afterwards.
     pub mark: u32,
+    /// Whether the packet's own mark, which belongs to others, is what it was.
+    pub packet_mark_kept: bool,
     /// The counters that counted it, in order.
     pub counted: Vec<Place>,
     /// Rules evaluated and lookups made: what it cost.
@@ -90,6 +92,9 @@ pub enum Stuck {
     Loop,
 }
 
+/// The mark that every packet comes with: somebody else's.
+const PACKET_MARK: u32 = 0x4000_8001;
+
 /// Runs packets.
 pub struct Machine<'a> {
     first: &'a Ruleset,
@@ -108,6 +113,7 @@ struct Run<'a> {
     frame: &'a Frame,
     registers: [u8; 64],
     mark: u32,
+    packet_mark: u32,
     counted: Vec<Place>,
     cost: Cost,
     steps: usize,
@@ -143,6 +149,7 @@ impl<'a> Machine<'a> {
             frame,
             registers: [0xa5; 64],
             mark: frame.ct.mark,
+            packet_mark: PACKET_MARK,
             counted: Vec::new(),
             cost: Cost::default(),
             steps: 0,
@@ -170,6 +177,7 @@ impl<'a> Machine<'a> {
         Ok(Outcome {
             accepted,
             mark: run.mark,
+            packet_mark_kept: run.packet_mark == PACKET_MARK,
             counted: run.counted,
             cost: run.cost,
         })
@@ -302,6 +310,13 @@ impl<'a> Run<'a> {
                 }
                 Flow::Next
             }
+            Expr::MetaSet { key, sreg } => {
+                if *key == MetaKey::Mark {
+                    let value = self.read(sreg.0, 4);
+                    self.packet_mark = crate::names::number(&value).unwrap_or_default();
+                }
+                Flow::Next
+            }
             Expr::CtSet { key, sreg } => {
                 if *key == CtKey::Mark && self.frame.ct.exists() {
                     let value = self.read(sreg.0, 4);
@@ -385,6 +400,7 @@ impl<'a> Run<'a> {
             MetaKey::IifName => name(&self.frame.iif),
             MetaKey::OifName => name(&self.frame.oif),
             MetaKey::L4Proto => vec![self.frame.protocol.0],
+            MetaKey::Mark => self.packet_mark.to_ne_bytes().to_vec(),
             MetaKey::NfProto => match Family::of(self.frame.source) {
                 Family::V4 => vec![2],
                 Family::V6 => vec![10],

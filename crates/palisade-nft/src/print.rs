@@ -334,6 +334,7 @@ fn expr_text(expr: &Expr) -> String {
                 MetaKey::OifName => "oifname",
                 MetaKey::NfProto => "nfproto",
                 MetaKey::L4Proto => "l4proto",
+                MetaKey::Mark => "mark",
             };
             format!("r{} = {name}", dreg.0)
         }
@@ -350,6 +351,7 @@ fn expr_text(expr: &Expr) -> String {
             format!("r{} = @{base},{},{}", dreg.0, offset * 8, len * 8)
         }
         Expr::CtLoad { key, dreg } => format!("r{} = ct {}", dreg.0, ct_name(*key)),
+        Expr::MetaSet { sreg, .. } => format!("mark = r{}", sreg.0),
         Expr::CtSet { key, sreg } => format!("ct {} = r{}", ct_name(*key), sreg.0),
         Expr::Bitwise {
             sreg,

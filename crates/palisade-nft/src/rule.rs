@@ -72,6 +72,24 @@ impl Line {
         self.lookup(set, from, LookupTo::Register(Reg(to)))
     }
 
+    /// Loads what the map has for the key, and carries it through the packet's mark on the way. The
+    /// kernel needs no such detour, but `nft` 1.0 aborts on a key that comes straight from a map, and
+    /// with it every listing of the whole ruleset. Whoever uses this keeps the mark and restores it.
+    pub(crate) fn carried(self, set: &str, from: u8, to: u8) -> Self {
+        self.map(set, from, to).carry(to)
+    }
+
+    /// Carries a register's value through the packet's mark; see [`Line::carried`].
+    pub(crate) fn carry(self, at: u8) -> Self {
+        self.set_mark(at).meta(MetaKey::Mark, at)
+    }
+
+    /// Sets the packet's mark.
+    pub(crate) fn set_mark(self, from: u8) -> Self {
+        let (key, sreg) = (MetaKey::Mark, Reg(from));
+        self.push(Expr::MetaSet { key, sreg })
+    }
+
     pub(crate) fn immediate(self, to: u8, value: &[u8]) -> Self {
         let (dreg, value) = (Reg(to), value.into());
         self.push(Expr::Immediate { dreg, value })

@@ -25,6 +25,9 @@ use palisade_tables::Verdict as Judgement;
 /// What the comment of the table says. It changes whenever the skeleton's meaning does.
 pub const SCHEMA: &str = "palisade layout 1";
 
+/// The register in which the packet's own mark waits.
+const MARK: u8 = 10;
+
 /// Which way a packet runs, compared with the first packet of its flow.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Orientation {
@@ -499,7 +502,9 @@ fn point_of(line: Line, direction: Direction, orientation: Orientation, family: 
 }
 
 /// One judgement in one rule. Registers: identity in 9, set in 8, then class in 2, protocol in 3,
-/// ports or ICMP in 4 and 5; and at the end the four codes in 0 to 3, of which just one is not 0.
+/// ports or ICMP in 4 and 5; and at the end the four codes in 0 to 3, of which just one is not 0. The
+/// packet's own mark waits in 10 while what maps give is carried through it, and is restored before
+/// the verdict. The first two lookups, which may miss, come before it is touched.
 fn judgement(
     direction: Direction,
     orientation: Orientation,
@@ -512,8 +517,11 @@ fn judgement(
         .payload(PayloadBase::Network, peer, len, 0)
         .map(identities, 0, 9);
     let line = point_of(line, direction, orientation, family)
-        .map(CLASS, 8, 9)
-        .map(PAIR, 8, 2)
+        .meta(MetaKey::Mark, MARK)
+        .carry(9)
+        .carry(8)
+        .carried(CLASS, 8, 9)
+        .carried(PAIR, 8, 2)
         .meta(MetaKey::L4Proto, 3);
     let reply = orientation == Orientation::Reply;
     let line = match header {
@@ -521,8 +529,8 @@ fn judgement(
             let swapped = reply != Fault::ReplyPortsNotSwapped.is_on();
             let offset = if reply && swapped { 0 } else { 2 };
             line.payload(PayloadBase::Transport, offset, 2, 4)
-                .map(PORT, 2, 1)
-                .map(PORT_RANGE, 2, 0)
+                .carried(PORT, 2, 1)
+                .carried(PORT_RANGE, 2, 0)
         }
         Header::Icmp => {
             let line = line.payload(PayloadBase::Transport, 0, 1, 4).payload(
@@ -532,15 +540,18 @@ fn judgement(
                 5,
             );
             let line = if reply {
-                line.map(ICMP_REQUEST, 3, 4)
+                line.carried(ICMP_REQUEST, 3, 4)
             } else {
                 line
             };
-            line.map(ICMP, 2, 1).map(ICMP_RANGE, 2, 0)
+            line.carried(ICMP, 2, 1).carried(ICMP_RANGE, 2, 0)
         }
         Header::Other => line.immediate(0, &[0; 4]).immediate(1, &[0; 4]),
     };
-    line.map(PROTO, 0, 3).map(ANY, 0, 2).vmap(VERDICT, 0)
+    line.carried(PROTO, 0, 3)
+        .carried(ANY, 0, 2)
+        .set_mark(MARK)
+        .vmap(VERDICT, 0)
 }
 
 /// The element that says that a revocation is under way: tables are tightened, and the generation

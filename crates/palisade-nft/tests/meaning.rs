@@ -90,6 +90,7 @@ fn packets_get_what_the_tables_say() {
             let (accepted, mark) = expected(&tables, &config, 3, &frame);
             assert_eq!(outcome.accepted, accepted, "seed {seed} {frame:?}");
             if accepted {
+                assert!(outcome.packet_mark_kept, "seed {seed} {frame:?}");
                 assert_eq!(outcome.mark, mark, "seed {seed} {frame:?}");
                 allowed += 1;
                 marked += usize::from(mark != frame.ct.mark);

@@ -294,7 +294,7 @@ fn what_others_change_is_repaired_and_what_is_theirs_is_left() {
     for (n, damage) in [
         "delete table inet palisade",
         "flush table inet palisade",
-        "flush chain inet palisade fwd",
+        "flush chain inet palisade p_forward",
     ]
     .iter()
     .enumerate()
@@ -306,6 +306,7 @@ fn what_others_change_is_repaired_and_what_is_theirs_is_left() {
         assert!(shop.tcp(0, 1, 8080) && !shop.tcp(2, 1, 8080), "{damage}");
     }
     assert_eq!(nft(&shop.lab, "list table inet theirs"), theirs);
+    assert!(nft(&shop.lab, "list ruleset").contains("map p_class"), "operators list everything");
     assert_eq!(repairs(&shop), 3, "our own writes are no tampering");
 }
 

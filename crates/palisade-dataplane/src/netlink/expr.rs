@@ -15,7 +15,7 @@ const NF_ACCEPT: i32 = 1;
 /// Writes one expression; an unknown one is refused by its caller.
 pub(super) fn write(w: &mut AttrWriter<'_>, expr: &Expr) {
     let name = match expr {
-        Expr::Meta { .. } => "meta",
+        Expr::Meta { .. } | Expr::MetaSet { .. } => "meta",
         Expr::Payload { .. } => "payload",
         Expr::CtLoad { .. } | Expr::CtSet { .. } => "ct",
         Expr::Bitwise { .. } => "bitwise",
@@ -33,6 +33,10 @@ fn write_data(w: &mut AttrWriter<'_>, expr: &Expr) {
     match expr {
         Expr::Meta { key, dreg } => {
             w.be32(NFTA_META_DREG, dreg.number())
+                .be32(NFTA_META_KEY, key.number());
+        }
+        Expr::MetaSet { key, sreg } => {
+            w.be32(NFTA_META_SREG, sreg.number())
                 .be32(NFTA_META_KEY, key.number());
         }
         Expr::Payload {
@@ -214,11 +218,20 @@ fn read_meta(data: &Attrs<'_>) -> Result<Option<Expr>, WireError> {
         MetaKey::OifName,
         MetaKey::NfProto,
         MetaKey::L4Proto,
+        MetaKey::Mark,
     ];
     let key = number(data, NFTA_META_KEY)?;
     let key = keys.into_iter().find(|k| Some(k.number()) == key);
-    let dreg = register(data, NFTA_META_DREG)?;
-    Ok(key.zip(dreg).map(|(key, dreg)| Expr::Meta { key, dreg }))
+    let load = register(data, NFTA_META_DREG)?.zip(key);
+    let set = register(data, NFTA_META_SREG)?.zip(key);
+    Ok(match (load, set) {
+        (Some((dreg, key)), None) => Some(Expr::Meta { key, dreg }),
+        (None, Some((sreg, MetaKey::Mark))) => Some(Expr::MetaSet {
+            key: MetaKey::Mark,
+            sreg,
+        }),
+        _ => None,
+    })
 }
 
 fn read_payload(data: &Attrs<'_>) -> Result<Option<Expr>, WireError> {

@@ -1,0 +1,84 @@
+//! `palisade demo` as a newcomer runs it: every check of its own holds, and nothing is left of it,
+//! however it ends.
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::unwrap_used,
+    reason = "a test: it runs the command as a user does, and waits in real time to interrupt it"
+)]
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use palisade_testkit::need_root;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+fn demo() -> Child {
+    Command::new(env!("CARGO_BIN_EXE_palisade"))
+        .arg("demo")
+        .env("LC_ALL", "C")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+/// What a demo that had this process leaves, if anything.
+fn left(process: u32) -> Vec<PathBuf> {
+    let name = format!("pal-demo-{process}");
+    let named = std::fs::read_dir("/run/netns").into_iter().flatten();
+    let named = named.map(|entry| entry.unwrap().path());
+    let mut left: Vec<PathBuf> = named
+        .filter(|path| path.to_string_lossy().contains(&format!("/{name}-")))
+        .collect();
+    left.extend(Some(std::env::temp_dir().join(name)).filter(|path| path.exists()));
+    left
+}
+
+fn ended(child: Child) -> (Output, String) {
+    let process = child.id();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(left(process), [] as [PathBuf; 0]);
+    let text = String::from_utf8(output.stdout.clone()).unwrap();
+    (output, text)
+}
+
+#[test]
+fn every_check_of_the_demo_holds() {
+    if !need_root() {
+        return;
+    }
+    let (output, text) = ended(demo());
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{text}\n{errors}");
+    assert_eq!(
+        text.matches("ok: 120 of 120 cells as palisade explain says")
+            .count(),
+        3,
+        "{text}"
+    );
+    assert!(text.contains("kernel writes at start: 0"), "{text}");
+    assert!(text.contains("Every check held."), "{text}");
+    assert!(!text.contains("WRONG"), "{text}");
+}
+
+#[test]
+fn an_interrupted_demo_leaves_nothing() {
+    if !need_root() {
+        return;
+    }
+    for after in [30, 150, 700, 2500] {
+        let child = demo();
+        std::thread::sleep(Duration::from_millis(after));
+        kill(
+            Pid::from_raw(child.id().try_into().unwrap()),
+            Signal::SIGINT,
+        )
+        .unwrap();
+        let (output, text) = ended(child);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{text}\n{errors}");
+        assert!(errors.contains("interrupted"), "{text}\n{errors}");
+    }
+}
