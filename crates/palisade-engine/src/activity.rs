@@ -100,7 +100,18 @@ impl Activity {
 
     fn policy(&mut self, state: &State, id: &PolicyId, changes: &mut ActivityChanges) {
         let policy = state.policies.get(id);
+        // Where the subject names namespaces, only their endpoints and those it selected matter.
+        let bound = policy.and_then(|policy| namespaces(&policy.subject));
+        let never = policy.is_none() || bound.is_some();
+        if never && !self.selected.contains_key(id) && self.elsewhere(bound) {
+            changes.policies.insert(id.clone());
+            return;
+        }
         for (endpoint, local) in &mut self.locals {
+            let outside = bound.is_some_and(|names| !inside(endpoint, names));
+            if outside && !local.policies.contains(id) {
+                continue;
+            }
             let selects = match (policy, state.endpoints.get(endpoint)) {
                 (Some(policy), Some(e)) => policy.subject.matches(&state.endpoint_labels(e)),
                 _ => false,
@@ -116,6 +127,21 @@ impl Activity {
             }
         }
         changes.policies.insert(id.clone());
+    }
+
+    /// Whether no local endpoint is in any of these namespaces.
+    fn elsewhere(&self, names: Option<&BTreeSet<Str>>) -> bool {
+        let mut names = names.into_iter().flatten();
+        !names.any(|name| {
+            let first = EndpointId {
+                namespace: Some(name.clone()),
+                name: "".into(),
+                group: "".into(),
+                kind: "".into(),
+            };
+            let next = self.locals.range(first..).next();
+            next.is_some_and(|(id, _)| id.namespace.as_ref() == Some(name))
+        })
     }
 
     fn endpoint(&mut self, state: &State, id: &EndpointId, changes: &mut ActivityChanges) {
@@ -189,6 +215,11 @@ fn tally<K: Ord + Clone>(counts: &mut BTreeMap<K, usize>, key: &K, more: bool) {
     if *count == 0 {
         counts.remove(key);
     }
+}
+
+fn inside(endpoint: &EndpointId, names: &BTreeSet<Str>) -> bool {
+    let own = endpoint.namespace.as_ref();
+    own.is_some_and(|name| names.contains(name))
 }
 
 /// The namespaces outside which a selector matches nothing; `None` where it is not bound to any.

@@ -30,6 +30,16 @@ pub(crate) struct PeerTest {
     pub(crate) not_nets: Vec<Prefix>,
 }
 
+impl PeerTest {
+    /// Whether every address matches.
+    pub(crate) fn is_any(&self) -> bool {
+        self.selector.is_none()
+            && self.not_selector.is_none()
+            && self.nets.is_none()
+            && self.not_nets.is_empty()
+    }
+}
+
 /// A rule, ready to be put into policy sets.
 #[derive(Debug)]
 pub(crate) struct Body {

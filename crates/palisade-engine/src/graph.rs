@@ -57,6 +57,8 @@ pub(crate) struct Graph {
     touched: Touched,
     /// How many programs credit each rule.
     hits: BTreeMap<RuleId, usize>,
+    /// The sets in which each identity has an entry.
+    entries: BTreeMap<IdentityId, BTreeSet<SetId>>,
     /// The tables that the objects ask for.
     pub(crate) wanted: Tables,
 }
@@ -426,20 +428,32 @@ impl Graph {
             .union(&identities.renamed)
             .copied()
             .collect();
-        if !concerned.is_empty() || !identities.ended.is_empty() {
-            let others: Vec<SetId> = self
-                .sets
-                .numbers()
-                .filter(|number| !sets.stale.contains(number))
-                .collect();
-            for number in others {
-                for identity in &identities.ended {
-                    self.write_class(number, IdentityId(*identity), None, &mut differences);
+        for identity in &identities.ended {
+            for number in self.telling(*identity) {
+                self.write_class(number, IdentityId(*identity), None, &mut differences);
+            }
+        }
+        for identity in concerned {
+            for number in self.telling(identity) {
+                if !sets.stale.contains(&number) {
+                    self.write_classes(number, &[identity], &mut differences);
                 }
-                self.write_classes(number, &concerned, &mut differences);
             }
         }
         differences
+    }
+
+    /// The sets in which an identity has a class of its own, or may have one now.
+    fn telling(&self, identity: u32) -> BTreeSet<SetId> {
+        let key = self.identities.key(identity);
+        let mut sets = key.map_or_else(BTreeSet::new, |key| self.sets.telling(key));
+        sets.extend(
+            self.entries
+                .get(&IdentityId(identity))
+                .into_iter()
+                .flatten(),
+        );
+        sets
     }
 
     fn end_set(&mut self, number: SetId, differences: &mut Differences) {
@@ -473,17 +487,19 @@ impl Graph {
         if was != Some(PolicySet { default }) {
             differences.sets.insert(number);
         }
-        let mut identities: BTreeSet<u32> = self.identities.keys().map(|(n, _)| n).collect();
-        identities.extend(self.listed(number).into_iter().map(|identity| identity.0));
+        let known = self.listed(number).into_iter().map(|identity| identity.0);
+        let mut identities: BTreeSet<u32> = known.collect();
+        match self.sets.selectors(number) {
+            Some(selectors) => {
+                identities.extend(selectors.flat_map(|s| self.identities.matching(s)))
+            }
+            None => identities.extend(self.identities.keys().map(|(number, _)| number)),
+        }
+        let identities: Vec<u32> = identities.into_iter().collect();
         self.write_classes(number, &identities, differences);
     }
 
-    fn write_classes(
-        &mut self,
-        number: SetId,
-        identities: &BTreeSet<u32>,
-        differences: &mut Differences,
-    ) {
+    fn write_classes(&mut self, number: SetId, identities: &[u32], differences: &mut Differences) {
         let Some(default) = self.wanted.sets.get(&number).map(|set| set.default) else {
             return;
         };
@@ -514,6 +530,14 @@ impl Graph {
             .for_each(|class| self.programs.take(class));
         was.into_iter().for_each(|class| self.programs.give(class));
         set(&mut self.wanted.classes, key, entry);
+        let sets = self.entries.entry(identity).or_default();
+        match entry {
+            Some(_) => sets.insert(number),
+            None => sets.remove(&number),
+        };
+        if sets.is_empty() {
+            self.entries.remove(&identity);
+        }
         differences.classes.insert(key);
     }
 

@@ -71,6 +71,7 @@ pub(crate) struct Identities {
     regions: BTreeMap<Prefix, Region>,
     identities: BTreeMap<u32, Identity>,
     numbers: BTreeMap<IdentityKey, u32>,
+    by_selector: BTreeMap<u32, BTreeSet<u32>>,
     next: u32,
     dirty_hosts: BTreeSet<IpAddr>,
     /// Regions of which everything inside is to be looked at again.
@@ -84,6 +85,7 @@ impl Default for Identities {
             regions: BTreeMap::new(),
             identities: BTreeMap::new(),
             numbers: BTreeMap::new(),
+            by_selector: BTreeMap::new(),
             next: IdentityId::NOBODY.0 + 1,
             dirty_hosts: BTreeSet::new(),
             dirty_regions: BTreeSet::new(),
@@ -141,6 +143,15 @@ impl Identities {
 
     pub(crate) fn key(&self, number: u32) -> Option<&IdentityKey> {
         self.identities.get(&number).map(|of| &of.key)
+    }
+
+    /// The identities that match a selector.
+    pub(crate) fn matching(&self, selector: u32) -> impl Iterator<Item = u32> {
+        self.by_selector
+            .get(&selector)
+            .into_iter()
+            .flatten()
+            .copied()
     }
 
     /// The endpoint that holds an address.
@@ -395,15 +406,18 @@ impl Identities {
                 given.insert(key);
                 if let Some(identity) = self.identities.get_mut(&was) {
                     self.numbers.remove(&identity.key);
-                    identity.key = key.clone();
+                    let old = core::mem::replace(&mut identity.key, key.clone());
+                    file(&mut self.by_selector, &old, was, false);
                 }
                 self.numbers.insert(key.clone(), was);
+                file(&mut self.by_selector, key, was, true);
                 numbered.renamed.insert(was);
             }
         }
         for number in &numbered.ended {
             if let Some(gone) = self.identities.remove(number) {
                 self.numbers.remove(&gone.key);
+                file(&mut self.by_selector, &gone.key, *number, false);
             }
         }
         for (key, members) in gains {
@@ -417,6 +431,7 @@ impl Identities {
                         members: 0,
                     };
                     self.identities.insert(number, identity);
+                    file(&mut self.by_selector, key, number, true);
                     numbered.begun.insert(number);
                     number
                 }
@@ -451,6 +466,20 @@ impl Host {
 impl Region {
     fn lives(&self) -> bool {
         self.asked || !self.sets.is_empty()
+    }
+}
+
+/// Files an identity under the selectors it matches, or takes it out.
+fn file(files: &mut BTreeMap<u32, BTreeSet<u32>>, key: &IdentityKey, number: u32, there: bool) {
+    for selector in &key.selectors {
+        let under = files.entry(*selector).or_default();
+        match there {
+            true => under.insert(number),
+            false => under.remove(&number),
+        };
+        if under.is_empty() {
+            files.remove(selector);
+        }
     }
 }
 

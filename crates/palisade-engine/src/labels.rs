@@ -5,6 +5,7 @@
 //! share one evaluation of every selector. A key or value nobody tests costs nothing; one that is
 //! new to the node is one pass over the holders that can have it.
 
+use crate::filing::{Required, required};
 use crate::selectors::{KeyChange, Selectors};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
@@ -203,6 +204,8 @@ pub(crate) struct Holders {
     numbers: BTreeMap<SignatureKey, u32>,
     signatures: BTreeMap<u32, Signature>,
     next_signature: u32,
+    /// Signatures by key and value.
+    by_label: BTreeMap<LabelKey, BTreeMap<Str, BTreeSet<u32>>>,
     /// The value every unnamed value is seen as.
     other: Option<Str>,
 }
@@ -255,14 +258,12 @@ impl Holders {
         changed: BTreeSet<HolderId>,
         keys: &[KeyChange],
         begun: &BTreeSet<u32>,
-        ended: &BTreeSet<u32>,
+        ended: &BTreeMap<u32, Arc<Selector>>,
     ) -> BTreeSet<Slot> {
         let mut moved = BTreeSet::new();
         let before = self.next_signature;
         let mut again = changed;
-        for change in keys {
-            self.who_has(state, change, &mut again);
-        }
+        self.who_has(state, keys, &mut again);
         for id in again {
             if let Some(slot) = self.sign(state, selectors, &id) {
                 moved.insert(slot);
@@ -271,22 +272,35 @@ impl Holders {
         if begun.is_empty() && ended.is_empty() {
             return moved;
         }
-        let begun: Vec<(u32, &Selector)> = begun
-            .iter()
-            .filter_map(|number| Some((*number, selectors.get(*number)?)))
-            .collect();
-        for signature in self.signatures.range_mut(..before).map(|(_, s)| s) {
-            let lost = signature.matched.iter().any(|n| ended.contains(n));
-            let found: Vec<u32> = begun
-                .iter()
-                .filter(|(_, selector)| selector.matches(&signature.key))
-                .map(|(number, _)| *number)
-                .collect();
-            if !lost && found.is_empty() {
+        let mut altered: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
+        for number in begun {
+            let Some(selector) = selectors.get(*number) else {
                 continue;
+            };
+            for signature in self.reached(selector, before) {
+                let key = self.signatures.get(&signature).map(|s| &s.key);
+                if key.is_some_and(|key| selector.matches(key)) {
+                    altered.entry(signature).or_default().insert(*number);
+                }
             }
+        }
+        for selector in ended.values() {
+            for signature in self.reached(selector, before) {
+                let key = self.signatures.get(&signature).map(|s| &s.key);
+                if key.is_some_and(|key| selector.matches(key)) {
+                    altered.entry(signature).or_default();
+                }
+            }
+        }
+        for (number, found) in altered {
+            let Some(signature) = self.signatures.get_mut(&number) else {
+                continue;
+            };
             let kept = signature.matched.iter().copied();
-            let mut matched: Vec<u32> = kept.filter(|n| !ended.contains(n)).chain(found).collect();
+            let mut matched: Vec<u32> = kept
+                .filter(|n| !ended.contains_key(n))
+                .chain(found)
+                .collect();
             matched.sort_unstable();
             matched.dedup();
             signature.matched = matched.into();
@@ -295,41 +309,78 @@ impl Holders {
         moved
     }
 
-    /// The holders that can see a key or value that was not tested before.
-    fn who_has(&self, state: &State, change: &KeyChange, out: &mut BTreeSet<HolderId>) {
-        let (key, value) = (&change.key, change.value.as_deref());
-        let fits = |found: Option<&str>| match (found, value) {
-            (Some(found), Some(value)) => found == value,
-            (found, None) => found.is_some(),
-            (None, Some(_)) => false,
+    /// The signatures before `end` that a selector may match.
+    fn reached(&self, selector: &Selector, end: u32) -> Vec<u32> {
+        let under = |test: &Required| -> Option<Vec<&BTreeSet<u32>>> {
+            Some(match test {
+                Required::Values(key, values) => {
+                    let there = self.by_label.get(key);
+                    let of = |value| there.and_then(|there| there.get(value));
+                    values.iter().filter_map(of).collect()
+                }
+                Required::Present(key) => {
+                    let there = self.by_label.get(key);
+                    there.into_iter().flat_map(BTreeMap::values).collect()
+                }
+                Required::Nothing => return None,
+            })
         };
-        match (key.scope, value) {
-            (Scope::Reserved, Some(value)) if &*key.name == reserved::NAMESPACE => {
-                out.extend(in_namespace(state, &value.into()));
+        let tests = required(selector);
+        let least = tests
+            .iter()
+            .filter_map(under)
+            .min_by_key(|found| found.iter().map(|set| set.len()).sum::<usize>());
+        match least {
+            Some(found) => {
+                let all = found.into_iter().flatten().copied();
+                all.filter(|number| *number < end).collect()
             }
-            (Scope::Namespace, _) => {
-                for namespace in state.namespaces.values() {
-                    if fits(namespace.labels.get(&key.name).map(|v| &**v)) {
-                        out.extend(in_namespace(state, &namespace.name));
-                    }
-                }
-                if &*key.name == Namespace::NAME_LABEL {
-                    self.scan(state, key, fits, out);
-                }
-            }
-            _ => self.scan(state, key, fits, out),
+            None => self.signatures.range(..end).map(|(n, _)| *n).collect(),
         }
     }
 
-    fn scan(
-        &self,
-        state: &State,
-        key: &LabelKey,
-        fits: impl Fn(Option<&str>) -> bool,
-        out: &mut BTreeSet<HolderId>,
-    ) {
+    /// The holders that can see a key or value that was not tested before: by namespace where that
+    /// is what it is about, else in one pass over all.
+    fn who_has(&self, state: &State, changes: &[KeyChange], out: &mut BTreeSet<HolderId>) {
+        let mut asked: BTreeMap<(Scope, &str), Option<BTreeSet<&str>>> = BTreeMap::new();
+        for change in changes {
+            let (key, value) = (&change.key, change.value.as_deref());
+            match (key.scope, value) {
+                (Scope::Reserved, Some(value)) if &*key.name == reserved::NAMESPACE => {
+                    out.extend(in_namespace(state, &value.into()));
+                }
+                (Scope::Namespace, _) if &*key.name != Namespace::NAME_LABEL => {
+                    for namespace in state.namespaces.values() {
+                        let found = namespace.labels.get(&key.name);
+                        if found.is_some_and(|found| value.is_none_or(|v| **found == *v)) {
+                            out.extend(in_namespace(state, &namespace.name));
+                        }
+                    }
+                }
+                (scope, value) => {
+                    let values = asked
+                        .entry((scope, &*key.name))
+                        .or_insert_with(|| Some(BTreeSet::new()));
+                    match value {
+                        Some(value) => values.iter_mut().for_each(|values| {
+                            values.insert(value);
+                        }),
+                        None => *values = None,
+                    }
+                }
+            }
+        }
+        if asked.is_empty() {
+            return;
+        }
         for id in self.slots.keys() {
-            if fits(id.label(state, key)) {
+            let mut sees = false;
+            id.each_label(state, &mut |scope, name, value| {
+                sees |= asked.get(&(scope, name)).is_some_and(|values| {
+                    values.as_ref().is_none_or(|values| values.contains(value))
+                });
+            });
+            if sees && !out.contains(id) {
                 out.insert(id.clone());
             }
         }
@@ -377,11 +428,17 @@ impl Holders {
     fn begin(&mut self, selectors: &Selectors, key: SignatureKey) -> u32 {
         let number = self.next_signature;
         self.next_signature += 1;
-        let matched: Vec<u32> = selectors
-            .iter()
-            .filter(|(_, selector)| selector.matches(&key))
-            .map(|(number, _)| number)
+        let labels = key.0.iter().map(|(key, value)| (key, value));
+        let mut matched: Vec<u32> = selectors
+            .files
+            .candidates(labels)
+            .filter(|number| selectors.get(*number).is_some_and(|s| s.matches(&key)))
             .collect();
+        matched.sort_unstable();
+        for (label, value) in &key.0 {
+            let values = self.by_label.entry(label.clone()).or_default();
+            values.entry(value.clone()).or_default().insert(number);
+        }
         self.numbers.insert(key.clone(), number);
         let signature = Signature {
             key,
@@ -404,6 +461,20 @@ impl Holders {
             && let Some(gone) = self.signatures.remove(&number)
         {
             self.numbers.remove(&gone.key);
+            for (label, value) in &gone.key.0 {
+                let Some(values) = self.by_label.get_mut(label) else {
+                    continue;
+                };
+                if let Some(there) = values.get_mut(value) {
+                    there.remove(&number);
+                    if there.is_empty() {
+                        values.remove(value);
+                    }
+                }
+                if values.is_empty() {
+                    self.by_label.remove(label);
+                }
+            }
         }
     }
 

@@ -17,6 +17,7 @@ mod classes;
 pub mod faults;
 #[cfg(not(feature = "faults"))]
 mod faults;
+mod filing;
 mod graph;
 mod identities;
 mod labels;

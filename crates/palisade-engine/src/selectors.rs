@@ -3,6 +3,7 @@
 //! A selector is active while a rule of an active policy or of a local endpoint's profile uses it at
 //! the other end. Nothing here knows what a selector matches.
 
+use crate::filing::Files;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -67,6 +68,7 @@ pub(crate) struct Selectors {
     selectors: BTreeMap<u32, (Arc<Selector>, usize)>,
     next: u32,
     keys: Keys,
+    pub(crate) files: Files,
     /// Selectors that became active, and those that may have ended, since the last settling.
     begun: BTreeSet<u32>,
     ended: BTreeSet<u32>,
@@ -77,7 +79,7 @@ pub(crate) struct Selectors {
 pub(crate) struct SelectorChanges {
     pub(crate) keys: Vec<KeyChange>,
     pub(crate) begun: BTreeSet<u32>,
-    pub(crate) ended: BTreeSet<u32>,
+    pub(crate) ended: BTreeMap<u32, Arc<Selector>>,
 }
 
 impl Selectors {
@@ -94,6 +96,7 @@ impl Selectors {
         self.next += 1;
         let shared = Arc::new(selector.clone());
         self.numbers.insert(shared.clone(), number);
+        self.files.file(number, selector);
         self.selectors.insert(number, (shared, 1));
         self.begun.insert(number);
         number
@@ -122,9 +125,10 @@ impl Selectors {
             }
             if let Some((selector, _)) = self.selectors.remove(&number) {
                 self.numbers.remove(&selector);
+                self.files.unfile(number);
                 if !changes.begun.remove(&number) {
                     self.untest(&selector);
-                    changes.ended.insert(number);
+                    changes.ended.insert(number, selector);
                 }
             }
         }

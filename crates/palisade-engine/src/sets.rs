@@ -47,9 +47,9 @@ impl SetRule {
     }
 }
 
-/// What decides the class of an identity in a set: the rules whose peers it matches, and its ports
-/// where a rule asks for them.
-type Seen = (Vec<bool>, Vec<(Str, Protocol, u16)>);
+/// What decides the class of an identity in a set: the places of the rules whose peers it matches,
+/// and its ports where a rule asks for them.
+type Seen = (Vec<usize>, Vec<(Str, Protocol, u16)>);
 
 #[derive(Debug)]
 struct Set {
@@ -59,6 +59,12 @@ struct Set {
     credits: Vec<RuleId>,
     /// Whether a rule asks for a named port at the other end.
     asks_ports: bool,
+    /// Selectors that some peer requires, with the places of their rules.
+    selectors: BTreeMap<u32, Vec<usize>>,
+    /// The places of rules with a peer that requires no selector.
+    loose: Vec<usize>,
+    /// Whether only the selectors above tell identities apart.
+    by_selector_only: bool,
     compiled: BTreeMap<Seen, ClassId>,
 }
 
@@ -68,6 +74,9 @@ pub(crate) struct Sets {
     numbers: BTreeMap<Arc<SetKey>, SetId>,
     sets: BTreeMap<SetId, Set>,
     by_source: BTreeMap<Source, BTreeSet<SetId>>,
+    by_selector: BTreeMap<u32, BTreeSet<SetId>>,
+    /// Sets that may tell any identity apart.
+    loose: BTreeSet<SetId>,
     next: u32,
     /// Sets whose sequence is to be built (again).
     stale: BTreeSet<SetId>,
@@ -111,6 +120,9 @@ impl Sets {
             sequence: Sequence { steps: Vec::new() },
             credits: Vec::new(),
             asks_ports: false,
+            selectors: BTreeMap::new(),
+            loose: Vec::new(),
+            by_selector_only: true,
             compiled: BTreeMap::new(),
         };
         self.sets.insert(number, set);
@@ -139,9 +151,48 @@ impl Sets {
         self.stale.extend(self.sets.keys());
     }
 
-    /// The living sets.
-    pub(crate) fn numbers(&self) -> impl Iterator<Item = SetId> {
-        self.sets.keys().copied()
+    /// The sets in which an identity may have another class than nobody has.
+    pub(crate) fn telling(&self, who: &IdentityKey) -> BTreeSet<SetId> {
+        let selectors = who.selectors.iter();
+        let under = selectors.filter_map(|selector| self.by_selector.get(selector));
+        under.flatten().chain(&self.loose).copied().collect()
+    }
+
+    /// The selectors by which alone a set tells identities apart; `None` where it looks at more.
+    pub(crate) fn selectors(&self, number: SetId) -> Option<impl Iterator<Item = u32>> {
+        let set = self.sets.get(&number).filter(|set| set.by_selector_only)?;
+        Some(set.selectors.keys().copied())
+    }
+
+    fn unfile(&mut self, number: SetId) {
+        self.loose.remove(&number);
+        let Some(set) = self.sets.get_mut(&number) else {
+            return;
+        };
+        for selector in core::mem::take(&mut set.selectors).into_keys() {
+            if let Some(users) = self.by_selector.get_mut(&selector) {
+                users.remove(&number);
+                if users.is_empty() {
+                    self.by_selector.remove(&selector);
+                }
+            }
+        }
+    }
+
+    fn file(&mut self, number: SetId) {
+        let Some(set) = self.sets.get_mut(&number) else {
+            return;
+        };
+        set.index();
+        for selector in set.selectors.keys() {
+            self.by_selector
+                .entry(*selector)
+                .or_default()
+                .insert(number);
+        }
+        if !set.by_selector_only {
+            self.loose.insert(number);
+        }
     }
 
     /// Forgets sets without points and builds the sequences of those that changed.
@@ -156,6 +207,7 @@ impl Sets {
             if self.sets.get(&number).is_none_or(|set| set.points > 0) {
                 continue;
             }
+            self.unfile(number);
             let Some(gone) = self.sets.remove(&number) else {
                 continue;
             };
@@ -172,6 +224,7 @@ impl Sets {
             changes.ended.insert(number);
         }
         for number in core::mem::take(&mut self.stale) {
+            self.unfile(number);
             let Some(set) = self.sets.get_mut(&number) else {
                 continue;
             };
@@ -181,6 +234,7 @@ impl Sets {
             set.compiled.clear();
             let old = core::mem::replace(&mut set.credits, built.credits);
             old.into_iter().for_each(|rule| credits.give(rule));
+            self.file(number);
             changes.stale.insert(number);
         }
         changes
@@ -194,16 +248,7 @@ impl Sets {
         programs: &mut Programs,
     ) -> Option<ClassId> {
         let set = self.sets.get_mut(&number)?;
-        let matched = set.sequence.steps.iter().map(|step| match step {
-            Step::Rule { rule, .. } => rule.body().peers.iter().any(|peer| matches(peer, who)),
-            Step::Stop { .. } => false,
-        });
-        let ports = if set.asks_ports {
-            who.ports.clone()
-        } else {
-            Vec::new()
-        };
-        let seen: Seen = (matched.collect(), ports);
+        let seen = set.seen(who);
         if let Some(class) = set.compiled.get(&seen)
             && programs.lives(*class)
         {
@@ -235,6 +280,43 @@ fn matches(peer: &PeerTest, who: &IdentityKey) -> bool {
 }
 
 impl Set {
+    /// Notes where each selector is asked for.
+    fn index(&mut self) {
+        self.selectors.clear();
+        self.loose.clear();
+        self.by_selector_only = !self.asks_ports;
+        for (at, step) in self.sequence.steps.iter().enumerate() {
+            let Step::Rule { rule, .. } = step else {
+                continue;
+            };
+            for peer in &rule.body().peers {
+                let Some(selector) = peer.selector else {
+                    self.loose.push(at);
+                    self.by_selector_only &= peer.is_any();
+                    continue;
+                };
+                self.selectors.entry(selector).or_default().push(at);
+            }
+        }
+        self.loose.dedup();
+    }
+
+    fn seen(&self, who: &IdentityKey) -> Seen {
+        let asked = who.selectors.iter().filter_map(|s| self.selectors.get(s));
+        let mut matched: Vec<usize> = asked.flatten().chain(&self.loose).copied().collect();
+        matched.sort_unstable();
+        matched.dedup();
+        matched.retain(|at| match &self.sequence.steps[*at] {
+            Step::Rule { rule, .. } => rule.body().peers.iter().any(|peer| matches(peer, who)),
+            Step::Stop { .. } => false,
+        });
+        let ports = match self.asks_ports {
+            true => who.ports.clone(),
+            false => Vec::new(),
+        };
+        (matched, ports)
+    }
+
     fn compile(&self, seen: &Seen) -> palisade_tables::Program {
         let key = &self.key;
         let own_end = match key.direction {
@@ -254,7 +336,7 @@ impl Set {
         };
         compile(
             &self.sequence,
-            |at, rule: &SetRule| match seen.0[at] {
+            |at, rule: &SetRule| match seen.0.binary_search(&at).is_ok() {
                 true => rule.body().traffic.iter().filter(fits).collect(),
                 false => Vec::new(),
             },

@@ -76,6 +76,10 @@ pub(crate) struct Case<'a> {
     pub(crate) old: &'a Tables,
     pub(crate) new: &'a Tables,
     pub(crate) differences: &'a Differences,
+    /// Identities whose class changes in a set that both tables have.
+    unstable: BTreeSet<IdentityId>,
+    /// Whether the default of a set that both tables have changes.
+    defaults_change: bool,
 }
 
 impl Case<'_> {
@@ -110,11 +114,17 @@ pub(crate) fn steps(
     programs: &mut Programs,
     handed: bool,
 ) -> Vec<Step> {
-    let case = Case {
+    let mut case = Case {
         old,
         new,
         differences,
+        unstable: BTreeSet::new(),
+        defaults_change: false,
     };
+    case.defaults_change = differences.sets.iter().any(|set| case.survives(*set));
+    let changed = differences.classes.iter();
+    let kept = changed.filter(|(set, _)| case.survives(*set));
+    case.unstable = kept.map(|(_, identity)| *identity).collect();
     let mut classes = Classes::new(old, new, programs);
     let mut script = Script::default();
     let moves = points::moves(&case);

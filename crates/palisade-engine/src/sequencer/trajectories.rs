@@ -27,7 +27,15 @@ pub(super) fn write(
     script: &mut Script,
 ) -> BTreeSet<SetId> {
     let mut changing = BTreeSet::new();
-    for set in case.surviving() {
+    // Where no identity passes, only sets that differ have anything to do.
+    let sets: BTreeSet<SetId> = if carriers.passers.is_empty() {
+        let classes = case.differences.classes.iter().map(|(set, _)| *set);
+        let differing = classes.chain(case.differences.sets.iter().copied());
+        differing.filter(|set| case.survives(*set)).collect()
+    } else {
+        case.surviving().collect()
+    };
+    for set in sets {
         if survivor(case, classes, carriers, set, script) {
             changing.insert(set);
         }
