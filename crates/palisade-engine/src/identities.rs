@@ -246,7 +246,12 @@ impl Identities {
             };
             let owner = sight.owner(&host.claimants);
             let was = core::mem::replace(&mut host.owner, owner);
-            handed |= was.is_some() && owner.is_some() && was != owner;
+            // An address that becomes a local endpoint's may have live flows of whoever held it
+            // before, whether that is known here or not.
+            let local = owner
+                .and_then(|slot| sight.endpoint(slot))
+                .is_some_and(|endpoint| endpoint.interface.is_some());
+            handed |= owner.is_some() && was != owner && (was.is_some() || local);
             let Some(host) = self.hosts.get(&address) else {
                 continue;
             };

@@ -2,6 +2,7 @@
 
 mod support;
 
+mod common;
 mod flushes;
 mod verdicts;
 
