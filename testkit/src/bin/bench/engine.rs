@@ -133,7 +133,8 @@ fn endpoint_update(selectors: usize, felix: f64) -> Case {
             let mut bench = Bench::of(&state.input());
             samples(bench.time(REPETITIONS, |n| {
                 let pod = n % Selectors::PODS;
-                vec![state.pod(pod, pod + 1 + n / Selectors::PODS)]
+                // Far enough that the labels always change, with ten selectors too.
+                vec![state.pod(pod, pod + 37 * (1 + n / Selectors::PODS))]
             }));
             let novelties = state.novelties();
             samples(bench.time(novelties, |n| vec![state.novel(n % Selectors::PODS, n)]));
