@@ -1,7 +1,7 @@
 //! The command line: what can be typed, with its help. What it means is in [`crate::command`].
 
 use crate::exit::Exit;
-use clap::{Arg, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap::{Arg, ArgMatches, Args, FromArgMatches, Parser, Subcommand, ValueEnum};
 use palisade_agent::config::PARAMETERS;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -267,18 +267,14 @@ pub(crate) fn parse() -> Result<Cli, Exit> {
     })
 }
 
-/// The whole command line, for documentation and tests.
-pub(crate) fn definition() -> clap::Command {
-    Cli::command()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::CommandFactory;
 
     #[test]
     fn the_definition_holds_together() {
-        definition().debug_assert();
+        Cli::command().debug_assert();
     }
 
     #[test]

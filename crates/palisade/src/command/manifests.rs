@@ -10,7 +10,10 @@ use std::path::{Path, PathBuf};
 /// The state these files describe. Problems are told on standard error and do not stop the answer:
 /// what is invalid isolates, as it would on a host; only paths that are not there do.
 pub(crate) fn state(files: &[PathBuf]) -> Result<State, Failure> {
-    if let Some(missing) = files.iter().find(|path| path.as_os_str() != "-" && !Path::exists(path)) {
+    if let Some(missing) = files
+        .iter()
+        .find(|path| path.as_os_str() != "-" && !Path::exists(path))
+    {
         return Err(Failure::usage(format!("there is no {}", missing.display())));
     }
     let loaded = load(files);

@@ -12,21 +12,21 @@ use tempfile::TempDir;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A directory of manifests, a state directory, a socket, and perhaps a running agent.
-pub struct Agent {
+pub(crate) struct Agent {
     dir: TempDir,
     child: Option<Child>,
 }
 
 impl Agent {
     /// Directories for an agent that does not run yet.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("policy")).unwrap();
         Agent { dir, child: None }
     }
 
     /// The directory of manifests.
-    pub fn policy(&self) -> PathBuf {
+    pub(crate) fn policy(&self) -> PathBuf {
         self.dir.path().join("policy")
     }
 
@@ -35,7 +35,7 @@ impl Agent {
     }
 
     /// Writes a manifest as a careful editor does: under another name, then renamed.
-    pub fn write(&self, name: &str, text: &str) {
+    pub(crate) fn write(&self, name: &str, text: &str) {
         let path = self.policy().join(name);
         let draft = self.policy().join(format!(".{name}.tmp"));
         let mut file = std::fs::File::create(&draft).unwrap();
@@ -45,7 +45,7 @@ impl Agent {
     }
 
     /// Starts it in the lab's host namespace and waits until its socket answers.
-    pub fn start(&mut self, lab: &Lab) {
+    pub(crate) fn start(&mut self, lab: &Lab) {
         let log = std::fs::File::options()
             .create(true)
             .append(true)
@@ -90,12 +90,12 @@ impl Agent {
     }
 
     /// Its log so far.
-    pub fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.dir.path().join("agent.log")).unwrap_or_default()
     }
 
     /// Ends it with SIGKILL.
-    pub fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             child.kill().unwrap();
             child.wait().unwrap();
@@ -103,7 +103,7 @@ impl Agent {
     }
 
     /// Ends it with SIGTERM and waits for it.
-    pub fn terminate(&mut self) {
+    pub(crate) fn terminate(&mut self) {
         if let Some(mut child) = self.child.take() {
             let pid = nix::unistd::Pid::from_raw(child.id().try_into().unwrap());
             nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
@@ -112,7 +112,7 @@ impl Agent {
     }
 
     /// Runs a command of the command line against it.
-    pub fn run(&self, args: &[&str]) -> Output {
+    pub(crate) fn run(&self, args: &[&str]) -> Output {
         Command::new(env!("CARGO_BIN_EXE_palisade"))
             .args(["--socket", self.socket().to_str().unwrap()])
             .args(args)
@@ -121,7 +121,7 @@ impl Agent {
     }
 
     /// Runs a command that must succeed, and reads its JSON.
-    pub fn json(&self, args: &[&str]) -> Value {
+    pub(crate) fn json(&self, args: &[&str]) -> Value {
         let output = self.run(&[args, &["-o", "json"]].concat());
         let said = String::from_utf8_lossy(&output.stderr);
         serde_json::from_slice(&output.stdout)
@@ -129,12 +129,12 @@ impl Agent {
     }
 
     /// `palisade status`; null while it does not answer.
-    pub fn status(&self) -> Value {
+    pub(crate) fn status(&self) -> Value {
         serde_json::from_slice(&self.run(&["status", "-o", "json"]).stdout).unwrap_or_default()
     }
 
     /// Attaches a bare namespace of the lab.
-    pub fn attach(
+    pub(crate) fn attach(
         &self,
         lab: &Lab,
         node: NodeId,
@@ -157,7 +157,7 @@ impl Agent {
     }
 
     /// Waits until `done` holds of the status.
-    pub fn wait(&self, what: &str, done: impl Fn(&Value) -> bool) -> Value {
+    pub(crate) fn wait(&self, what: &str, done: impl Fn(&Value) -> bool) -> Value {
         let began = Instant::now();
         loop {
             let status = self.status();
@@ -174,7 +174,7 @@ impl Agent {
     }
 
     /// Writes a manifest and waits until the kernel holds what the directory then says.
-    pub fn apply(&self, name: &str, text: &str) {
+    pub(crate) fn apply(&self, name: &str, text: &str) {
         let before = self.status()["revision"].as_u64().unwrap();
         self.write(name, text);
         self.wait(name, |s| {
@@ -183,7 +183,7 @@ impl Agent {
     }
 
     /// Removes a manifest and waits until the kernel holds what is left.
-    pub fn delete(&self, name: &str) {
+    pub(crate) fn delete(&self, name: &str) {
         let before = self.status()["revision"].as_u64().unwrap();
         std::fs::remove_file(self.policy().join(name)).unwrap();
         self.wait(name, |s| {
@@ -202,7 +202,7 @@ impl Drop for Agent {
 }
 
 /// Runs `nft` in the host namespace of a lab: the tests' own witness, never the product's.
-pub fn nft(lab: &Lab, script: &str) -> String {
+pub(crate) fn nft(lab: &Lab, script: &str) -> String {
     let name = lab.namespace_name(lab.host());
     let output = Command::new("ip")
         .args(["netns", "exec", name, "nft", script])
