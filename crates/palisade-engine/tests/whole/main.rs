@@ -1,5 +1,10 @@
 //! The engine against the oracle, against itself from scratch, and in every intermediate state.
 
+#![allow(
+    clippy::unwrap_used,
+    reason = "what a test wrote down itself is readable"
+)]
+
 mod support;
 
 mod common;
