@@ -125,7 +125,7 @@ fn half_of(only: Option<Half>, world: u64) -> Half {
 /// A world that was drawn.
 enum Case {
     Kubernetes(kubernetes::World, u64, u64),
-    Lowered(lower::World, u64, u64),
+    Lowered(Box<lower::World>, u64, u64),
 }
 
 impl Case {

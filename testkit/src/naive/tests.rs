@@ -41,7 +41,8 @@ fn policies_isolate_and_allow() {
     const DB: &str = "10.0.0.2";
     const OTHER: &str = "10.0.0.3";
     const FAR: &str = "192.0.2.1";
-    let rows: &[(Value, &str, &str, u8, u16, (bool, bool))] = &[
+    type Row<'a> = (Value, &'a str, &'a str, u8, u16, (bool, bool));
+    let rows: &[Row<'_>] = &[
         (json!({ "podSelector": {} }), DB, SHOP, 6, 80, (true, false)),
         (json!({ "podSelector": {} }), SHOP, FAR, 6, 80, (true, true)),
         (

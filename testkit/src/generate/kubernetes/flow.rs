@@ -86,7 +86,7 @@ fn ends(dice: &mut Dice, made: &[Made], features: &mut Features) -> (IpAddr, IpA
         _ => {
             let (_, pod) = *dice.pick(&holders);
             let outside = address::outside(dice, pod.is_ipv6());
-            if direction % 2 == 0 {
+            if dice.chance(50) {
                 features.insert("flow: outside to pod");
                 (outside, pod)
             } else {
