@@ -136,11 +136,10 @@ impl Case {
                 seed,
                 case,
             ),
-            Half::Lowered => Case::Lowered(
-                lower::World::generate(seed, case, FLOWS + EXTRA),
-                seed,
-                case,
-            ),
+            Half::Lowered => {
+                let world = lower::World::generate(seed, case, FLOWS + EXTRA);
+                Case::Lowered(Box::new(world), seed, case)
+            }
         }
     }
 
