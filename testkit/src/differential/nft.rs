@@ -10,6 +10,7 @@ use palisade_model::{Direction, Flow, L4, Protocol};
 use palisade_nft::{Config, Ct, Frame, Machine, Planner, Ruleset, adopt, apply, ct_state};
 use palisade_oracle::Prepared;
 use palisade_tables::{Delta, Judged, Packet, Tables, Verdict};
+use std::collections::BTreeSet;
 
 const STAGE: &str = "tables and nftables";
 
@@ -95,6 +96,9 @@ impl Host {
         for (index, flow) in flows.iter().enumerate() {
             let packet = tables::packet(prepared, flow);
             self.send(tables, index, &packet, frame(&packet, Ct::NEW))?;
+            for edge in edges(tables, &packet) {
+                self.send(tables, index, &edge, frame(&edge, Ct::NEW))?;
+            }
             let answered = Ct {
                 state: ct_state::ESTABLISHED,
                 reply: true,
@@ -218,6 +222,32 @@ fn frame(packet: &Packet, ct: Ct) -> Frame {
         l4: packet.l4,
         ct,
     }
+}
+
+/// The same packet to every port at which the programs that judge it begin or end a range.
+fn edges(tables: &Tables, packet: &Packet) -> Vec<Packet> {
+    let L4::Ports { source, .. } = packet.l4 else {
+        return Vec::new();
+    };
+    let mut ports = BTreeSet::new();
+    for direction in Direction::BOTH {
+        let Judged::By(seen) = tables.judge_direction(packet, direction) else {
+            continue;
+        };
+        let program = tables.programs.get(&seen.class);
+        let map = program.and_then(|program| program.protocols().get(&packet.protocol));
+        for (range, _) in map.into_iter().flat_map(|map| map.entries()) {
+            ports.extend([range.first, range.last]);
+        }
+    }
+    let to = |destination| Packet {
+        l4: L4::Ports {
+            source,
+            destination,
+        },
+        ..packet.clone()
+    };
+    ports.into_iter().map(to).collect()
 }
 
 /// The answer to a packet, where its protocol has answers.

@@ -338,8 +338,9 @@ fn port(dice: &mut Dice, features: &mut Features) -> Value {
         }
         _ => {
             let first = *dice.pick(&NUMBERS);
-            let last = match dice.below(3) {
+            let last = match dice.below(4) {
                 0 => first,
+                3 => first.saturating_add(1),
                 1 if dice.chance(50) => first.saturating_add(dice.between(1, 4) as u16),
                 1 => first.saturating_add(dice.between(1, 400) as u16),
                 _ => (*dice.pick(&NUMBERS)).max(first),

@@ -120,6 +120,7 @@ fn port(dice: &mut Dice, state: &State, at: IpAddr) -> u16 {
     let names = state.endpoints.values().flat_map(|e| &e.ports);
     let mut near: Vec<u16> = names.map(|named| named.port).collect();
     near.extend(NUMBERS);
+    near.extend(NUMBERS.map(|number| number.saturating_add(1)));
     let port = *dice.pick(&near);
     match dice.below(100) {
         0..10 => port.saturating_sub(1),
