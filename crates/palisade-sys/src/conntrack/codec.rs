@@ -1,4 +1,4 @@
-//! ctnetlink messages.
+//! ctnetlink messages: connections written and read, and nothing of what they mean.
 
 use std::net::IpAddr;
 

@@ -1,4 +1,4 @@
-//! `palisade agent`.
+//! `palisade agent`: resolves the configuration, starts the log, and runs the agent in this process.
 
 use crate::cli::AgentArgs;
 use crate::exit::{Exit, Failure, Outcome};

@@ -1,4 +1,4 @@
-//! `palisade connections`.
+//! `palisade connections`: every connection that manifests allow, from the analysis, printed.
 
 use super::manifests;
 use crate::cli::{Files, Format};

@@ -1,4 +1,4 @@
-//! `palisade endpoint` and `palisade identity`.
+//! `palisade endpoint` and `palisade identity`: what the agent knows of this host, printed.
 
 use super::split_name;
 use crate::cli::{EndpointCommand, Format};

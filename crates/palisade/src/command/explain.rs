@@ -1,4 +1,4 @@
-//! `palisade explain`.
+//! `palisade explain`: asks the manifests or the running agent, and prints what it hears.
 
 use super::manifests;
 use crate::cli::{ExplainArgs, Format};

@@ -1,4 +1,4 @@
-//! `palisade policy`.
+//! `palisade policy`: what is in force and what its rules counted, as the agent tells it.
 
 use super::split_name;
 use crate::cli::{Format, PolicyCommand};

@@ -1,4 +1,4 @@
-//! `palisade validate`.
+//! `palisade validate`: reads manifests and prints every problem, and enforces nothing.
 
 use crate::cli::{Files, Format};
 use crate::command::status::problem_text;

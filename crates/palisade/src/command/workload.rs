@@ -1,4 +1,4 @@
-//! `palisade workload`.
+//! `palisade workload`: asks the agent to attach or detach a network namespace.
 
 use super::split_name;
 use crate::cli::{Format, WorkloadAddArgs, WorkloadCommand};

@@ -1,11 +1,12 @@
 //! What is written is read back equal, and means to `nft` what it means here.
 
+use crate::need_root;
 use palisade_nft::{
     Base, Bytes, Chain, CmpOp, Config, Count, CtKey, Data, Datum, Element, Expr, Field, Hook, Key,
     LookupTo, MetaKey, PayloadBase, Policy, Reg, Rule, Ruleset, Set, SetDecl, Verdict, skeleton,
 };
 
-use crate::support::{TestNetNs, is_root, making};
+use crate::support::{TestNetNs, making};
 
 pub(crate) fn bytes(value: &[u8]) -> Bytes {
     value.into()
@@ -372,7 +373,7 @@ fn rules() -> Vec<Rule> {
 
 #[test]
 fn everything_comes_back_as_written() {
-    if !is_root("everything_comes_back_as_written") {
+    if !need_root() {
         return;
     }
     let test = TestNetNs::new("all");
@@ -407,7 +408,7 @@ fn everything_comes_back_as_written() {
 
 #[test]
 fn the_layouts_skeleton_comes_back_as_written() {
-    if !is_root("the_layouts_skeleton_comes_back_as_written") {
+    if !need_root() {
         return;
     }
     for judge_host_traffic in [false, true] {
@@ -427,7 +428,7 @@ fn the_layouts_skeleton_comes_back_as_written() {
 
 #[test]
 fn what_nft_writes_is_read_as_meant() {
-    if !is_root("what_nft_writes_is_read_as_meant") {
+    if !need_root() {
         return;
     }
     let test = TestNetNs::new("nft");
@@ -508,7 +509,7 @@ fn what_nft_writes_is_read_as_meant() {
 
 #[test]
 fn what_is_never_written_is_told_as_such() {
-    if !is_root("what_is_never_written_is_told_as_such") {
+    if !need_root() {
         return;
     }
     let test = TestNetNs::new("odd");
@@ -516,7 +517,7 @@ fn what_is_never_written_is_told_as_such() {
         "table inet t {
             counter named { }
             set s { type ipv4_addr; flags timeout; }
-            chain c { type nat hook output priority 0; meta mark set 5 limit rate 1/second
+            chain c { type nat hook output priority 0; meta priority set 1:5 limit rate 1/second
             }
         }
         table inet other {

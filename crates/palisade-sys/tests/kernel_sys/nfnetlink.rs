@@ -1,5 +1,6 @@
 //! Batches, refusals, generations, dumps and notifications of nf_tables.
 
+use crate::need_root;
 use std::process::Command;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use palisade_sys::nfnetlink::{
     NLM_F_CREATE, NLM_F_EXCL, NfEvent, NfEvents, Nfnetlink, Query,
 };
 
-use crate::support::{TestNetNs, is_root};
+use crate::support::TestNetNs;
 
 const INET: u8 = 1;
 
@@ -59,7 +60,7 @@ fn nft(netns: &NetNs, command: &str) {
 
 #[test]
 fn a_batch_is_all_or_nothing() {
-    if !is_root("a_batch_is_all_or_nothing") {
+    if !need_root() {
         return;
     }
     let test = TestNetNs::new("batch");
@@ -101,7 +102,7 @@ fn a_batch_is_all_or_nothing() {
 
 #[test]
 fn a_changed_ruleset_makes_a_batch_stale() {
-    if !is_root("a_changed_ruleset_makes_a_batch_stale") {
+    if !need_root() {
         return;
     }
     let test = TestNetNs::new("stale");
@@ -124,7 +125,7 @@ fn a_changed_ruleset_makes_a_batch_stale() {
 
 #[test]
 fn tens_of_megabytes_are_one_transaction() {
-    if !is_root("tens_of_megabytes_are_one_transaction") {
+    if !need_root() {
         return;
     }
     let test = TestNetNs::new("large");
@@ -174,7 +175,7 @@ fn tens_of_megabytes_are_one_transaction() {
 
 #[test]
 fn only_others_changes_are_told() {
-    if !is_root("only_others_changes_are_told") {
+    if !need_root() {
         return;
     }
     let test = TestNetNs::new("tamper");
@@ -203,7 +204,7 @@ fn only_others_changes_are_told() {
 
 #[test]
 fn the_refused_message_is_named() {
-    if !is_root("the_refused_message_is_named") {
+    if !need_root() {
         return;
     }
     let test = TestNetNs::new("named");

@@ -1,12 +1,13 @@
 //! Tracked flows of real packets.
 
+use crate::need_root;
 use std::net::UdpSocket;
 use std::process::Command;
 
 use palisade_sys::conntrack::{Conntrack, Flow, FlowFilter, FlowKey, KernelConntrack, tracks_sctp};
 use palisade_sys::netns::run_in;
 
-use crate::support::{TestNetNs, is_root, joined};
+use crate::support::{TestNetNs, joined};
 
 /// Conntrack starts in a namespace with the first rule that asks for it.
 fn start_tracking(space: &TestNetNs) {
@@ -28,7 +29,7 @@ fn flow(conntrack: &mut KernelConntrack, port: u16) -> Option<Flow> {
 
 #[test]
 fn flows_are_listed_marked_and_ended() {
-    if !is_root("flows_are_listed_marked_and_ended") {
+    if !need_root() {
         return;
     }
     let (a, b) = joined("ct");

@@ -1,18 +1,19 @@
 //! Random decision tables through the kernel: adopted from any other, and from themselves.
 
+use crate::need_root;
 use palisade_dataplane::{Dataplane, NftConfig, NftDataplane};
 use palisade_nft::Config;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 
-use crate::support::{TestNetNs, is_root};
+use crate::support::TestNetNs;
 
 #[path = "../../../palisade-nft/tests/support/mod.rs"]
 mod generated;
 
 #[test]
 fn the_kernel_takes_every_way_from_tables_to_tables() {
-    if !is_root("the_kernel_takes_every_way_from_tables_to_tables") {
+    if !need_root() {
         return;
     }
     let test = TestNetNs::new("random");

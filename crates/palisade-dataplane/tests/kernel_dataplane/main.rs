@@ -12,3 +12,5 @@ mod driver;
 mod random;
 mod steps;
 mod support;
+
+use palisade_testkit::need_root;

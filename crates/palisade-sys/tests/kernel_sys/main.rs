@@ -12,3 +12,5 @@ mod links;
 mod netns;
 mod nfnetlink;
 mod support;
+
+use palisade_testkit::need_root;

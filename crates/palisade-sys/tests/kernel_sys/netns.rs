@@ -1,16 +1,17 @@
 //! Named namespaces, parameters inside them, grace periods.
 
+use crate::need_root;
 use std::time::Instant;
 
 use palisade_sys::grace::{GracePeriod, KernelGracePeriod};
 use palisade_sys::netns::{KernelNetNamespaces, NetNamespaces, NetNs, NetNsError, run_in};
 use palisade_sys::sysctl::{KernelSysctl, Sysctl};
 
-use crate::support::{TestNetNs, is_root};
+use crate::support::TestNetNs;
 
 #[test]
 fn a_name_lives_from_create_to_delete() {
-    if !is_root("a_name_lives_from_create_to_delete") {
+    if !need_root() {
         return;
     }
     let test = TestNetNs::new("name");
@@ -44,7 +45,7 @@ fn a_name_lives_from_create_to_delete() {
 
 #[test]
 fn parameters_belong_to_their_namespace() {
-    if !is_root("parameters_belong_to_their_namespace") {
+    if !need_root() {
         return;
     }
     let test = TestNetNs::new("sysctl");

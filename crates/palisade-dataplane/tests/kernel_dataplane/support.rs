@@ -10,22 +10,6 @@ use palisade_sys::netns::{KernelNetNamespaces, NetNamespaces, NetNs, run_in};
 use palisade_sys::nfnetlink::KernelNfnetlink;
 use palisade_tables::Phase;
 
-/// False, said loudly, where the test cannot run.
-pub(crate) fn is_root(test: &str) -> bool {
-    let root = NetNs::current().is_ok() && nix_is_root();
-    if !root {
-        eprintln!("SKIPPED (needs root): palisade-dataplane kernel test {test}");
-    }
-    root
-}
-
-fn nix_is_root() -> bool {
-    std::fs::read_to_string("/proc/self/status")
-        .unwrap()
-        .lines()
-        .any(|line| line.starts_with("Uid:") && line.split_whitespace().nth(2) == Some("0"))
-}
-
 /// A named namespace, removed on drop.
 pub(crate) struct TestNetNs {
     name: String,

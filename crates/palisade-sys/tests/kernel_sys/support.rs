@@ -5,15 +5,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use palisade_sys::link::{KernelLinks, LinkChange, Links, Prefix, VethEnd};
 use palisade_sys::netns::{KernelNetNamespaces, NetNamespaces, NetNs};
 
-/// False, said loudly, where the test cannot run.
-pub(crate) fn is_root(test: &str) -> bool {
-    let root = nix::unistd::geteuid().is_root();
-    if !root {
-        eprintln!("SKIPPED (needs root): palisade-sys kernel test {test}");
-    }
-    root
-}
-
 /// A named namespace, removed on drop.
 pub(crate) struct TestNetNs {
     pub(crate) name: String,

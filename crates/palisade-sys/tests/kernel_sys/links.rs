@@ -1,5 +1,6 @@
 //! Links, addresses, routes, neighbours and their events.
 
+use crate::need_root;
 use std::time::Duration;
 
 use palisade_sys::Errno;
@@ -8,11 +9,11 @@ use palisade_sys::link::{
     RouteKind, VethEnd,
 };
 
-use crate::support::{TestNetNs, is_root, joined};
+use crate::support::{TestNetNs, joined};
 
 #[test]
 fn a_pair_is_made_across_namespaces_and_dies_whole() {
-    if !is_root("a_pair_is_made_across_namespaces_and_dies_whole") {
+    if !need_root() {
         return;
     }
     let (host, pod) = (TestNetNs::new("veth"), TestNetNs::new("veth"));
@@ -73,7 +74,7 @@ fn a_pair_is_made_across_namespaces_and_dies_whole() {
 
 #[test]
 fn addresses_and_routes_of_both_families() {
-    if !is_root("addresses_and_routes_of_both_families") {
+    if !need_root() {
         return;
     }
     let (a, _b) = joined("route");
@@ -149,7 +150,7 @@ fn addresses_and_routes_of_both_families() {
 
 #[test]
 fn neighbours_are_set_and_proxied() {
-    if !is_root("neighbours_are_set_and_proxied") {
+    if !need_root() {
         return;
     }
     let (a, _b) = joined("neigh");
@@ -180,7 +181,7 @@ fn neighbours_are_set_and_proxied() {
 
 #[test]
 fn changes_are_told() {
-    if !is_root("changes_are_told") {
+    if !need_root() {
         return;
     }
     let (host, pod) = (TestNetNs::new("event"), TestNetNs::new("event"));

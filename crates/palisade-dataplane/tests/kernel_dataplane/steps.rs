@@ -1,5 +1,6 @@
 //! Steps are whole, refusals are named, counts are handed over.
 
+use crate::need_root;
 use palisade_dataplane::netlink::ExecuteError;
 use palisade_nft::{
     Chain, Count, Data, Datum, Element, Expr, Field, Harvest, Key, Op, Place, Rule, Ruleset, Set,
@@ -9,7 +10,7 @@ use palisade_sys::Errno;
 use palisade_tables::{Phase, RuleId};
 
 use crate::content::{bytes, concat, decl, element, everything, mark, value};
-use crate::support::{TestNetNs, is_root, making};
+use crate::support::{TestNetNs, making};
 
 fn add(set: &str, key: &Key, element: &Element) -> Op {
     Op::AddElement {
@@ -28,7 +29,7 @@ fn delete(set: &str, key: &Key) -> Op {
 
 #[test]
 fn a_refused_step_changes_nothing_and_names_the_operation() {
-    if !is_root("a_refused_step_changes_nothing_and_names_the_operation") {
+    if !need_root() {
         return;
     }
     let test = TestNetNs::new("refuse");
@@ -113,7 +114,7 @@ fn a_refused_step_changes_nothing_and_names_the_operation() {
 
 #[test]
 fn elements_are_replaced_in_one_step() {
-    if !is_root("elements_are_replaced_in_one_step") {
+    if !need_root() {
         return;
     }
     let test = TestNetNs::new("swap");
@@ -152,7 +153,7 @@ fn elements_are_replaced_in_one_step() {
 
 #[test]
 fn everything_can_be_taken_apart() {
-    if !is_root("everything_can_be_taken_apart") {
+    if !need_root() {
         return;
     }
     let test = TestNetNs::new("apart");
@@ -191,7 +192,7 @@ fn everything_can_be_taken_apart() {
 
 #[test]
 fn long_element_lists_are_one_step() {
-    if !is_root("long_element_lists_are_one_step") {
+    if !need_root() {
         return;
     }
     let test = TestNetNs::new("long");
@@ -233,7 +234,7 @@ fn long_element_lists_are_one_step() {
 
 #[test]
 fn counts_are_handed_over_before_they_go() {
-    if !is_root("counts_are_handed_over_before_they_go") {
+    if !need_root() {
         return;
     }
     let test = TestNetNs::new("count");

@@ -1,5 +1,6 @@
 //! The nftables dataplane with real packets between two namespaces.
 
+use crate::need_root;
 use std::collections::BTreeMap;
 use std::net::UdpSocket;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use palisade_tables::{
     RuleId, SetId, Step, Tables, Verdict,
 };
 
-use crate::support::{TestNetNs, is_root};
+use crate::support::TestNetNs;
 
 const A: [u8; 4] = [10, 20, 0, 1];
 const B: [u8; 4] = [10, 20, 0, 2];
@@ -221,7 +222,7 @@ fn by_rule(driver: &mut NftDataplane) -> BTreeMap<u32, u64> {
 
 #[test]
 fn policy_is_enforced_changed_counted_and_repaired() {
-    if !is_root("policy_is_enforced_changed_counted_and_repaired") {
+    if !need_root() {
         return;
     }
     let place = Place::new();
@@ -320,7 +321,7 @@ fn policy_is_enforced_changed_counted_and_repaired() {
 
 #[test]
 fn drops_without_a_rule_are_told_by_reason() {
-    if !is_root("drops_without_a_rule_are_told_by_reason") {
+    if !need_root() {
         return;
     }
     let place = Place::new();
