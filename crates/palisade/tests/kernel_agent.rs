@@ -2,6 +2,7 @@
 
 #![allow(
     clippy::disallowed_methods,
+    clippy::panic,
     clippy::unwrap_used,
     reason = "a test: other programs are its witnesses, real time its measure, a panic its verdict"
 )]
