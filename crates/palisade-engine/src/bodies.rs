@@ -9,8 +9,8 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use palisade_model::{
-    Action, Direction, Peer, Policy, PolicyId, PortMatch, Prefix, Profile, Protocol, Rule, Str,
-    Traffic,
+    Action, Direction, Peer, Policy, PolicyId, PortMatch, Prefix, Profile, Protocol, Rule,
+    RuleOrigin, Str, Traffic,
 };
 use palisade_tables::Credit;
 
@@ -119,7 +119,7 @@ impl Active {
         let credit = |direction, rule: &Rule| Credit::Rule {
             policy: policy.id.clone(),
             direction,
-            origin: rule.origin.clone(),
+            origin: without_line(&rule.origin),
         };
         let source = Source::Policy(policy.id.clone());
         self.begin(source, rules, credit, selectors);
@@ -135,7 +135,7 @@ impl Active {
         let credit = |direction, rule: &Rule| Credit::ProfileRule {
             profile: profile.name.clone(),
             direction,
-            origin: rule.origin.clone(),
+            origin: without_line(&rule.origin),
         };
         let source = Source::Profile(profile.name.clone());
         self.begin(source, rules, credit, selectors);
@@ -250,6 +250,15 @@ fn body(
         own: rule.own.clone(),
         traffic: rule.traffic.clone(),
         asks_ports,
+    }
+}
+
+/// A rule is the same one wherever in its file it stands: an edit that only moves it must not lose
+/// its counts, nor write to the kernel.
+fn without_line(origin: &RuleOrigin) -> RuleOrigin {
+    RuleOrigin {
+        line: None,
+        ..origin.clone()
     }
 }
 

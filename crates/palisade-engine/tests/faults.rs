@@ -1,5 +1,7 @@
 //! Every named fault of the engine is found, by the oracle or by the checker of intermediate states.
 
+#![cfg(feature = "faults")]
+
 #[path = "whole/support.rs"]
 mod support;
 

@@ -4,7 +4,7 @@ use palisade_engine::{Engine, Options};
 use palisade_model::{
     Action, DirectionRules, Endpoint, LabelKey, Object, ObjectId, ObjectKey, Order, Peer, Policy,
     PolicyId, PortMatch, PortRange, PortSpec, Precedence, Profile, Protocol, Rule, RuleOrigin,
-    Selector, Traffic, Update,
+    Selector, SourceLine, Traffic, Update,
 };
 use palisade_tables::{Delta, Phase};
 
@@ -36,13 +36,22 @@ fn pod(name: &str, address: &str, app: &str, interface: Option<&str>) -> Update 
 
 /// `app=db` admits `app=client` at a port.
 fn policy(client: &str, port: u16) -> Update {
+    policy_at(client, port, None)
+}
+
+/// The same, its rule written on a line of a file.
+fn policy_at(client: &str, port: u16, line: Option<u32>) -> Update {
+    let line = line.map(|line| SourceLine {
+        file: "db.yaml".into(),
+        line,
+    });
     let app = |value: &str| Selector::equals(LabelKey::own("app"), value);
     let spec = PortSpec::Range(PortRange::single(port));
     let rule = Rule {
         origin: RuleOrigin {
             index: 0,
             name: None,
-            line: None,
+            line: line.clone(),
         },
         action: Action::Allow,
         peers: vec![Peer::selected(app(client))],
@@ -65,7 +74,7 @@ fn policy(client: &str, port: u16) -> Update {
             rules: vec![rule],
         }),
         egress: None,
-        line: None,
+        line,
     }))
 }
 
@@ -125,4 +134,22 @@ fn common_changes_are_small() {
     );
     let addresses = engine.tables().addresses.len();
     assert_eq!(addresses, 1, "only the peer that the policy mentions");
+}
+
+#[test]
+fn a_rule_that_only_moves_in_its_file_changes_nothing() {
+    let mut engine = Engine::new(Options::default());
+    engine.apply([
+        policy_at("api", 5432, Some(7)),
+        pod("db-0", "10.0.0.1", "db", Some("pal0")),
+        pod("api-0", "10.0.1.1", "api", None),
+    ]);
+    let before = engine.tables().clone();
+    let delta = engine.apply([policy_at("api", 5432, Some(8))]);
+    assert!(delta.is_empty(), "{delta:?}");
+    assert_eq!(*engine.tables(), before);
+    assert_eq!((delta.revision, engine.revision()), (2, 2));
+    let line = |policy: &Policy| policy.line.as_ref().map(|line| line.line);
+    let lines: Vec<_> = engine.state().policies.values().map(line).collect();
+    assert_eq!(lines, [Some(8)], "the state knows where it stands now");
 }
