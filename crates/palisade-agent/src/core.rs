@@ -8,6 +8,7 @@
 use crate::attach::Attach;
 use crate::clock::Clock;
 use crate::config::Config;
+use crate::counts::CountsFile;
 use crate::ipam::Ipam;
 use crate::record::Records;
 use crate::registry::Registry;
@@ -16,6 +17,7 @@ use palisade_dataplane::Dataplane;
 use palisade_engine::Engine;
 use palisade_model::Update;
 use palisade_source::{Batch, Report};
+use palisade_tables::Credit;
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
@@ -107,6 +109,7 @@ pub struct Core {
     pub(crate) attach: Box<dyn Attach>,
     pub(crate) clock: Box<dyn Clock>,
     pub(crate) records: Records,
+    counts: CountsFile,
     pub(crate) registry: Registry,
     pub(crate) ipam: Ipam,
     pub(crate) source: (String, String),
@@ -134,6 +137,7 @@ impl Core {
         Core {
             engine: Engine::new(palisade_engine::Options { judge_host_traffic }),
             records: Records::within(&parts.config.state_dir),
+            counts: CountsFile::within(&parts.config.state_dir),
             registry: Registry::default(),
             ipam: Ipam::new(parts.config.pools.clone()),
             config: parts.config,
@@ -167,7 +171,7 @@ impl Core {
                 }
             };
             match event {
-                Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+                Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => return self.save_counts(),
                 Ok(event) => self.take(event),
                 Err(RecvTimeoutError::Timeout) => self.realise(),
             }
@@ -239,8 +243,11 @@ impl Core {
             return self.realise();
         }
         if delta.is_empty() {
-            self.realised = self.engine.revision();
-            return;
+            let nothing = palisade_dataplane::Outcome {
+                generation: self.generation,
+                ..Default::default()
+            };
+            return self.realised_by(nothing, began);
         }
         match self.dataplane.apply(&delta, self.engine.tables()) {
             Ok(outcome) => self.realised_by(outcome, began),
@@ -301,6 +308,32 @@ impl Core {
         );
         self.last = Some(flush);
         self.open_waiting();
+        self.save_counts();
+    }
+
+    /// Takes over the counts kept from before a restart.
+    pub(crate) fn restore_counts(&mut self) {
+        match self.counts.read() {
+            Ok(counts) => self.dataplane.restore_harvested(counts),
+            Err(error) => {
+                tracing::warn!(error = %chain(&error), "counts from before the restart are lost");
+            }
+        }
+    }
+
+    /// Keeps the counts of what is gone from the kernel for the next start. Those of policies that
+    /// are gone themselves are not kept, or the file would only ever grow.
+    fn save_counts(&mut self) {
+        let policies = &self.engine.state().policies;
+        let mut counts = self.dataplane.harvested();
+        counts.retain(|credit, _| match credit {
+            Credit::Rule { policy, .. } => policies.contains_key(policy),
+            Credit::TierDefault { policies: of, .. } => of.iter().any(|p| policies.contains_key(p)),
+            _ => true,
+        });
+        if let Err(error) = self.counts.save(counts) {
+            tracing::warn!(error = %chain(&error), "a restart would lose counts");
+        }
     }
 
     /// Compares the kernel with what was written, and repairs it.
@@ -319,6 +352,7 @@ impl Core {
                     "somebody changed our kernel state: repaired"
                 );
                 self.generation = outcome.generation;
+                self.save_counts();
                 let at = crate::clock::rfc3339(self.clock.wall());
                 self.repairs.push_back(Repair {
                     at,

@@ -143,6 +143,7 @@ fn workload_error(error: &WorkloadError) -> (StatusCode, ApiError) {
         WorkloadError::Exists { .. } | WorkloadError::Address { .. } => StatusCode::CONFLICT,
         WorkloadError::Starting => StatusCode::SERVICE_UNAVAILABLE,
         WorkloadError::Attach { .. }
+        | WorkloadError::Detach { .. }
         | WorkloadError::Record(_)
         | WorkloadError::NotEnforced { .. } => StatusCode::INTERNAL_SERVER_ERROR,
     };

@@ -9,6 +9,7 @@ pub mod attach;
 pub mod clock;
 pub mod config;
 pub mod core;
+pub mod counts;
 pub mod explain;
 pub mod http;
 pub mod ipam;

@@ -35,6 +35,10 @@ pub struct Record {
     pub ports: Vec<NamedPort>,
     /// When it was attached, in seconds since 1970.
     pub created: u64,
+    /// Whether attaching it has not ended yet. One that a crash left so is cleared away: whoever
+    /// asked for it had no answer.
+    #[serde(default)]
+    pub pending: bool,
 }
 
 impl Record {
@@ -177,6 +181,7 @@ mod tests {
             labels: Some(BTreeMap::from([("app".into(), "web".into())])),
             ports: Vec::new(),
             created: 7,
+            pending: false,
         }
     }
 

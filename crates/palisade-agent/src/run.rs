@@ -8,7 +8,7 @@ use crate::attach::{AttachError, KernelAttach};
 use crate::clock::{Clock, SystemClock, millis};
 use crate::config::{Config, HostToEndpoint};
 use crate::core::{Core, Event, Handle, Parts};
-use crate::record::RecordError;
+use crate::workloads::WorkloadError;
 use palisade_api::Stage;
 use palisade_dataplane::{Dataplane, NftConfig, NftDataplane};
 use palisade_source::{Directory, DirectoryOptions, Source};
@@ -54,9 +54,9 @@ pub enum RunError {
     /// The dataplane cannot be used.
     #[error("opening the dataplane")]
     Dataplane(#[from] palisade_dataplane::Error),
-    /// The remembered workloads cannot be read.
+    /// The remembered workloads cannot be taken over.
     #[error("restoring workloads")]
-    Records(#[from] RecordError),
+    Restore(#[from] WorkloadError),
     /// The source cannot be opened.
     #[error("opening the source")]
     Source(#[from] palisade_source::SourceError),

@@ -1,8 +1,8 @@
 //! Attaching and detaching workloads: validate, claim, remember, join, enforce, open.
 //!
-//! A workload is remembered on disk before its interface is made, and forgotten after that is gone,
-//! so a crash at any step leaves something that [`Core::restore`] can finish or clear away. The host
-//! side comes up only when its policy is in the kernel.
+//! A workload is remembered on disk as pending before its interface is made, as attached when it is
+//! open, and forgotten after its interface is gone: what a crash leaves, [`Core::restore`] takes over
+//! or clears away. The host side comes up only when its policy is in the kernel.
 
 use crate::attach::AttachError;
 use crate::core::{Core, chain};
@@ -50,6 +50,16 @@ pub enum WorkloadError {
         /// Why.
         source: Box<AttachError>,
     },
+    /// The host kept the interface.
+    #[error("removing the interface {interface} of {id}: {source}")]
+    Detach {
+        /// The workload.
+        id: String,
+        /// Its host-side interface.
+        interface: String,
+        /// Why.
+        source: Box<AttachError>,
+    },
     /// It could not be remembered.
     #[error(transparent)]
     Record(#[from] RecordError),
@@ -67,15 +77,22 @@ pub enum WorkloadError {
 }
 
 impl Core {
-    /// Takes over the workloads remembered on disk, before any address is given out.
+    /// Takes over the workloads and counts remembered on disk, before any address is given out.
     ///
     /// # Errors
-    /// If the file cannot be read.
-    pub fn restore(&mut self) -> Result<(), RecordError> {
+    /// If the file of workloads cannot be read, or one half attached cannot be cleared away.
+    pub fn restore(&mut self) -> Result<(), WorkloadError> {
+        self.restore_counts();
         let mut updates = Vec::new();
         let mut forgotten = false;
         for record in self.records.read()? {
             let id = record.id();
+            if record.pending {
+                tracing::info!(workload = %id, "attaching it was interrupted: cleared away");
+                self.part(&record)?;
+                forgotten = true;
+                continue;
+            }
             let joined = self.attach.is_joined(&record).unwrap_or(false);
             if !joined && !self.attach.netns_exists(&record) {
                 tracing::info!(workload = %id, netns = record.netns, "its namespace is gone: forgotten");
@@ -144,8 +161,12 @@ impl Core {
 
     fn attach_new(&mut self, record: &Record) -> Result<WorkloadAdded, WorkloadError> {
         let id = record.id();
+        let pending = Record {
+            pending: true,
+            ..record.clone()
+        };
         self.records
-            .write(self.registry.records().chain([record]))?;
+            .write(self.registry.records().chain([&pending]))?;
         let mtu = self.config.mtu;
         self.attach
             .join(record, mtu)
@@ -164,7 +185,10 @@ impl Core {
         self.apply(vec![update]);
         self.open_waiting();
         match self.registry.get(&id) {
-            Some(workload) if workload.state == EndpointState::Ready => Ok(self.added(record)),
+            Some(workload) if workload.state == EndpointState::Ready => {
+                self.records.write(self.registry.records())?;
+                Ok(self.added(record))
+            }
             other => {
                 let reason = other
                     .and_then(|w| w.reason.clone())
@@ -213,13 +237,7 @@ impl Core {
                 removed: false,
             });
         };
-        self.attach
-            .part(&record)
-            .map_err(|source| WorkloadError::Attach {
-                id: id.to_string(),
-                netns: record.netns.clone(),
-                source: Box::new(source),
-            })?;
+        self.part(&record)?;
         if let Some((_, update)) = self.registry.remove(&id) {
             self.apply(vec![update]);
         }
@@ -231,6 +249,16 @@ impl Core {
             api_version: palisade_api::api_version(),
             removed: true,
         })
+    }
+
+    fn part(&mut self, record: &Record) -> Result<(), WorkloadError> {
+        self.attach
+            .part(record)
+            .map_err(|source| WorkloadError::Detach {
+                id: record.id().to_string(),
+                interface: record.interface.to_string(),
+                source: Box::new(source),
+            })
     }
 
     /// Opens the workloads that wait for their policy, once the kernel holds it.
@@ -373,6 +401,7 @@ impl Core {
             }),
             ports,
             created: created.as_secs(),
+            pending: false,
         })
     }
 

@@ -9,8 +9,10 @@ use palisade_agent::config::Config;
 use palisade_agent::core::{Core, Event, Parts};
 use palisade_agent::record::Record;
 use palisade_api::{EndpointState, Health, WorkloadAdd, WorkloadRemove};
-use palisade_dataplane::FakeDataplane;
+use palisade_dataplane::{Count, Dataplane, FakeDataplane, Harvested};
+use palisade_model::Direction;
 use palisade_source::Batch;
+use palisade_tables::Credit;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -293,4 +295,80 @@ fn given_addresses_and_labels_are_checked() {
     assert!(refuse(&|r| r.ports = vec!["http=0".to_owned()]).starts_with("ports: "));
     assert!(refuse(&|r| r.interface = Some("lo".to_owned())).starts_with("interface: "));
     assert_eq!(host.calls(), [""; 0]);
+}
+
+#[test]
+fn one_whose_attaching_was_interrupted_is_cleared_away() {
+    let dir = tempfile::tempdir().unwrap();
+    let (host, dataplane) = (Host::with(&["web"]), FakeDataplane::new());
+    let mut first = core(dir.path(), &host, &dataplane);
+    synced(&mut first);
+    first.add_workload(&add("web")).unwrap();
+    drop(first);
+    // As the file is while the interface is being made.
+    let file = dir.path().join("workloads.json");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let pending = text.replace("\"pending\": false", "\"pending\": true");
+    assert_ne!(text, pending);
+    palisade_sys::atomic_file::write_atomically(&file, pending.as_bytes()).unwrap();
+    host.calls();
+    let mut second = core(dir.path(), &host, &dataplane);
+    second.restore().unwrap();
+    synced(&mut second);
+    assert_eq!(host.calls(), ["part web"]);
+    assert!(second.endpoint_list().endpoints.is_empty());
+    let added = second.add_workload(&add("web")).unwrap();
+    assert_eq!(
+        added.addresses[0], "10.245.0.2",
+        "nothing holds its address"
+    );
+}
+
+#[test]
+fn counts_of_what_is_gone_are_kept_over_a_restart() {
+    let missing = |profile: &str| Credit::MissingProfile {
+        profile: profile.into(),
+        direction: Direction::Egress,
+    };
+    let counts = |packets| -> Harvested {
+        let count = Count {
+            packets,
+            bytes: 10 * packets,
+        };
+        [(missing("p"), count)].into()
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let (host, kernel) = (Host::with(&["web"]), FakeDataplane::new());
+    let mut first = core(dir.path(), &host, &kernel);
+    first.restore().unwrap();
+    kernel.clone().restore_harvested(counts(3));
+    synced(&mut first);
+    drop(first);
+    for harvested_next in [0, 4] {
+        let kernel = FakeDataplane::new();
+        let mut next = core(dir.path(), &host, &kernel);
+        next.restore().unwrap();
+        assert_eq!(
+            kernel.harvested(),
+            counts(3),
+            "there before the first start"
+        );
+        kernel.clone().restore_harvested(counts(harvested_next));
+        synced(&mut next);
+    }
+    let kernel = FakeDataplane::new();
+    core(dir.path(), &host, &kernel).restore().unwrap();
+    assert_eq!(kernel.harvested(), counts(7));
+    let damaged = dir.path().join("counts.json");
+    palisade_sys::atomic_file::write_atomically(&damaged, b"{").unwrap();
+    let kernel = FakeDataplane::new();
+    let mut last = core(dir.path(), &host, &kernel);
+    last.restore().unwrap();
+    synced(&mut last);
+    assert_eq!(
+        last.status().health,
+        Health::Ready,
+        "counts are no reason not to enforce"
+    );
+    assert_eq!(kernel.harvested(), Harvested::new());
 }

@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::net::IpAddr;
 use palisade_model::{Direction, Family, PolicyId, Prefix, RuleOrigin, Str};
+use serde::{Deserialize, Serialize};
 
 macro_rules! number {
     ($(#[$doc:meta])* $name:ident, $letter:literal) => {
@@ -68,8 +69,9 @@ pub struct PolicySet {
     pub default: ClassId,
 }
 
-/// What a [`RuleId`] stands for: what a counter and a log line lead back to.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// What a [`RuleId`] stands for: what a counter and a log line lead back to. It never says a line, so
+/// that it is the same over every edit that leaves the rule as it was; serialized in state on disk.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Credit {
     /// A rule of a policy.
     Rule {

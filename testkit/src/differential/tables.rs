@@ -150,16 +150,21 @@ fn credited(tables: &Tables, judged: &Judged<'_>) -> Vec<Option<Arc<Credit>>> {
 
 /// What the oracle's narrative says was hit, the deciding one last.
 fn credits(judgement: &Judgement, direction: Direction) -> Vec<Option<Arc<Credit>>> {
+    // Credits outlive edits that only move a rule in its file.
+    let unplaced = |origin: &RuleOrigin| RuleOrigin {
+        line: None,
+        ..origin.clone()
+    };
     let of_rule = |source: &RuleSource, origin: &RuleOrigin| match source {
         RuleSource::Policy(policy) => Credit::Rule {
             policy: policy.clone(),
             direction,
-            origin: origin.clone(),
+            origin: unplaced(origin),
         },
         RuleSource::Profile(profile) => Credit::ProfileRule {
             profile: profile.clone(),
             direction,
-            origin: origin.clone(),
+            origin: unplaced(origin),
         },
     };
     let mut all: Vec<Credit> = judgement
