@@ -9,6 +9,7 @@
 mod connections;
 mod diff;
 pub mod explain;
+mod networks;
 mod plane;
 mod region;
 mod space;

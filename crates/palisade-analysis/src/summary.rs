@@ -2,9 +2,11 @@
 //!
 //! A listing is exact: where workloads hold addresses in the middle of a network, what is outside of
 //! them takes many prefixes. A reader knows that the rows of those workloads speak of them, so here
-//! the parts of the outside that are treated alike are one row, and such holes are closed.
+//! the parts of the outside that are treated alike are one row, in as few networks as can be, and such
+//! holes are closed.
 
 use crate::connections::{Connection, Party};
+use crate::networks::networks;
 use crate::region::{Region, number};
 use crate::traffic::TrafficSet;
 use palisade_model::{Family, Prefix, State};
@@ -80,31 +82,10 @@ fn outside(nets: &[Prefix], held: &[Region; 2]) -> String {
     for (family, held) in Family::BOTH.into_iter().zip(held) {
         let of_family = nets.iter().filter(|net| net.family() == family);
         let region = Region::of_ranges(family, of_family.map(|net| net.bounds()).collect());
-        shown.extend(networks(family, &region.smoothed(held)));
+        shown.extend(networks(family, &region, held));
     }
     match shown.as_slice() {
         [v4, v6] if v4 == "0.0.0.0/0" && v6 == "::/0" => "outside".to_owned(),
         _ => format!("outside {}", shown.join(", ")),
     }
-}
-
-/// A region as its prefixes, or as one prefix with exceptions where that is shorter.
-fn networks(family: Family, region: &Region) -> Option<String> {
-    let listed = |prefixes: &[Prefix]| {
-        let all: Vec<String> = prefixes.iter().map(ToString::to_string).collect();
-        all.join(", ")
-    };
-    let prefixes = region.prefixes();
-    let mut around = *prefixes.first()?;
-    let last = prefixes.last()?.last();
-    while let (false, Some(parent)) = (around.contains(last), around.parent()) {
-        around = parent;
-    }
-    let whole = Region::of_ranges(family, vec![around.bounds()]);
-    let except = whole.without(region).prefixes();
-    Some(if except.len() + 1 < prefixes.len() {
-        format!("{around} except {}", listed(&except))
-    } else {
-        listed(&prefixes)
-    })
 }

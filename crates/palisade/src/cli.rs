@@ -9,19 +9,32 @@ use std::path::PathBuf;
 const EXIT_CODES: &str = "Exit codes: 0 answered, no problem, no difference; 1 problems or differences \
 found; 2 wrong usage; 3 agent not reached; 4 not permitted.";
 
+/// The heading of the options that every command has.
+const EVERYWHERE: &str = "Options of every command";
+
 /// Enforces network policies on this host, and says why a packet passed or did not.
 #[derive(Debug, Parser)]
 #[command(name = "palisade", version, after_help = EXIT_CODES, max_term_width = 100)]
 pub(crate) struct Cli {
     /// How to print the answer.
-    #[arg(short, long, value_enum, default_value = "text", global = true)]
+    #[arg(
+        short,
+        long,
+        value_enum,
+        default_value = "text",
+        global = true,
+        value_name = "FORMAT",
+        help_heading = EVERYWHERE
+    )]
     pub(crate) output: Format,
     /// The agent's socket.
     #[arg(
         long,
         env = "PALISADE_SOCKET",
         default_value = "/run/palisade/palisade.sock",
-        global = true
+        global = true,
+        value_name = "PATH",
+        help_heading = EVERYWHERE
     )]
     pub(crate) socket: PathBuf,
     #[command(subcommand)]
@@ -61,12 +74,25 @@ pub(crate) enum Command {
     /// Show every parameter of the running agent, and where its value came from.
     Config,
     /// Check manifests: every problem with file, line, field and reason.
+    ///
+    /// Ends with 1 if there is an error; warnings alone do not count.
     Validate(Files),
     /// Say whether a connection is allowed, and which rule decides.
+    ///
+    /// Ends with 0 whatever the verdict, unless --exit-code is given; with 1 also if the manifests
+    /// have errors, which are told on standard error.
     Explain(ExplainArgs),
     /// List every allowed connection, as sets.
+    ///
+    /// Between workloads, and between them and the outside: every address that no workload holds.
+    /// The text is for people: the outside in few networks, which leave out what workloads hold.
+    /// With -o json it is exact to the address. Ends with 1 if the manifests have errors, which are
+    /// told on standard error.
     Connections(Files),
     /// Show what a change of the manifests would open and close.
+    ///
+    /// As exact as connections. Ends with 1 if there is a difference, or if the manifests have
+    /// errors, which are told on standard error.
     Diff(DiffArgs),
     /// Watch policy being enforced: a small shop of network namespaces with real packets.
     Demo(DemoArgs),
@@ -75,7 +101,7 @@ pub(crate) enum Command {
 /// Manifests to read.
 #[derive(Debug, Args)]
 pub(crate) struct Files {
-    /// A manifest file, or a directory of them; may be repeated.
+    /// A manifest file, a directory of them, or - for the standard input; may be repeated.
     #[arg(short = 'f', long = "filename", required = true, value_name = "PATH")]
     pub(crate) files: Vec<PathBuf>,
 }
@@ -203,10 +229,12 @@ pub(crate) struct WorkloadAddArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ExplainArgs {
-    /// A manifest file or directory; may be repeated. Without any, the running agent is asked.
+    /// A manifest file, a directory, or - for the standard input; may be repeated. Without any, the
+    /// running agent is asked.
     #[arg(short = 'f', long = "filename", value_name = "PATH")]
     pub(crate) files: Vec<PathBuf>,
-    /// Who connects: namespace/pod, or an address.
+    /// Who connects: namespace/pod (or another workload), or an address; a name alone is one of
+    /// namespace default.
     #[arg(long, value_name = "X")]
     pub(crate) from: String,
     /// To whom: namespace/pod, an address, or service:NAMESPACE/NAME.
@@ -236,7 +264,8 @@ pub(crate) struct ExplainArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct DiffArgs {
-    /// The manifests before, then the manifests after.
+    /// The manifests before, then the manifests after: each a file or a directory, one of them may
+    /// be - for the standard input.
     #[arg(
         short = 'f',
         long = "filename",

@@ -191,8 +191,19 @@ fn ends(
         notes.extend(virtual_address_note(prepared.state(), address));
         return Ok(vec![End::Address(address)]);
     }
-    let (namespace, name) = split(text)?;
-    let endpoint = find(prepared.state(), namespace, name, notes)?;
+    let bare = !text.is_empty() && !text.contains(['/', ':']);
+    let (namespace, name) = match bare {
+        true => ("default", text),
+        false => split(text)?,
+    };
+    let found = find(prepared.state(), namespace, name, notes);
+    let endpoint = found.map_err(|error| match error {
+        // Nothing is called so, or nearly so: it may have been meant as something else.
+        EndError::NoEndpoint { near, .. } if bare && near.is_empty() => {
+            EndError::Form(text.to_owned())
+        }
+        error => error,
+    })?;
     ends_of(prepared, endpoint)
 }
 

@@ -240,7 +240,11 @@ fn what_cannot_be_answered_says_why() {
         ),
         (
             query("api", "shop/db", "80"),
-            "\"api\" is neither namespace/pod nor an address (nor, as a destination, service:namespace/name)",
+            "there is no pod or workload default/api; did you mean shop/api?",
+        ),
+        (
+            query("10.0.0.300", "shop/db", "80"),
+            "\"10.0.0.300\" is neither namespace/pod nor an address (nor, as a destination, service:namespace/name)",
         ),
         (
             query("shop/api", "service:shop/wed", "80"),

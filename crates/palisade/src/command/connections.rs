@@ -2,7 +2,7 @@
 
 use super::manifests;
 use crate::cli::{Files, Format};
-use crate::exit::{Exit, Outcome};
+use crate::exit::Outcome;
 use crate::output::{Table, answer, or_dash};
 use palisade_analysis::Connection;
 use palisade_model::State;
@@ -18,7 +18,7 @@ struct Connections {
 
 /// Lists every allowed connection.
 pub(crate) fn run(files: &Files, format: Format) -> Outcome {
-    let state = manifests::state(&files.files)?;
+    let manifests::Read { state, exit } = manifests::read(&files.files)?;
     let connections = palisade_analysis::connections(&state);
     let answered = Connections {
         api_version: palisade_api::API_VERSION,
@@ -26,11 +26,12 @@ pub(crate) fn run(files: &Files, format: Format) -> Outcome {
     };
     answer(format, &answered, |answered| {
         match answered.connections.is_empty() {
-            true => "no connection is allowed (or there is no workload)".to_owned(),
+            true if state.endpoints.values().all(|e| e.host) => "there is no workload".to_owned(),
+            true => "no connection is allowed".to_owned(),
             false => table(&answered.connections, &[&state]),
         }
     })?;
-    Ok(Exit::Fine)
+    Ok(exit)
 }
 
 /// Connections of these states as rows, what is outside in few of them.

@@ -18,7 +18,7 @@ struct Answer {
     diff: Diff,
 }
 
-/// Shows what a change opens and closes; exit 1 if it does either.
+/// Shows what a change opens and closes; exit 1 if it does either, or if problems were found.
 pub(crate) fn run(args: &DiffArgs, format: Format) -> Outcome {
     let [old, new] = &args.files[..] else {
         let given = args.files.len();
@@ -26,20 +26,25 @@ pub(crate) fn run(args: &DiffArgs, format: Format) -> Outcome {
             "diff takes -f OLD -f NEW, and was given {given} of them"
         )));
     };
-    let [old, new] = [
-        manifests::state(std::slice::from_ref(old))?,
-        manifests::state(std::slice::from_ref(new))?,
-    ];
-    let diff = palisade_analysis::diff(&old, &new);
+    if old.as_os_str() == "-" && new.as_os_str() == "-" {
+        return Err(Failure::usage("only one of OLD and NEW can be `-`"));
+    }
+    let old = manifests::read(std::slice::from_ref(old))?;
+    let new = manifests::read(std::slice::from_ref(new))?;
+    let problems = [old.exit, new.exit].contains(&Exit::Found);
+    let diff = palisade_analysis::diff(&old.state, &new.state);
     let same = diff.is_empty();
     let answered = Answer {
         api_version: palisade_api::API_VERSION,
         diff,
     };
     answer(format, &answered, |answered| {
-        text(&answered.diff, &[&old, &new])
+        text(&answered.diff, &[&old.state, &new.state])
     })?;
-    Ok(if same { Exit::Fine } else { Exit::Found })
+    Ok(match same && !problems {
+        true => Exit::Fine,
+        false => Exit::Found,
+    })
 }
 
 fn text(diff: &Diff, states: &[&State]) -> String {

@@ -22,19 +22,22 @@ pub(crate) fn run(args: &ExplainArgs, client: &Client, format: Format) -> Outcom
         icmp_type: args.icmp_type.clone(),
         source_port: args.source_port,
     };
-    let explanation = if args.files.is_empty() {
-        client.get(&format!("{}?{}", path::EXPLAIN, query_string(&query)))?
+    let (explanation, exit): (Explanation, Exit) = if args.files.is_empty() {
+        let asked = format!("{}?{}", path::EXPLAIN, query_string(&query));
+        (client.get(&asked)?, Exit::Fine)
     } else {
-        let state = manifests::state(&args.files)?;
-        palisade_analysis::explain(&state, &query.into(), &Options::default())
-            .map_err(|error| Failure::usage(palisade_agent::core::chain(&error)))?
+        let read = manifests::read(&args.files)?;
+        let explanation =
+            palisade_analysis::explain(&read.state, &query.into(), &Options::default())
+                .map_err(|error| Failure::usage(palisade_agent::core::chain(&error)))?;
+        (explanation, read.exit)
     };
     answer(format, &explanation, Explanation::to_string)?;
     let denied = explanation.case.verdict == Word::Deny;
     Ok(if denied && args.exit_code {
         Exit::Found
     } else {
-        Exit::Fine
+        exit
     })
 }
 

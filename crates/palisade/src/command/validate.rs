@@ -1,6 +1,7 @@
 //! `palisade validate`: reads manifests and prints every problem, and enforces nothing.
 
 use crate::cli::{Files, Format};
+use crate::command::manifests;
 use crate::command::status::problem_text;
 use crate::exit::{Exit, Outcome};
 use crate::output::answer;
@@ -24,6 +25,7 @@ struct Validation {
 
 /// Checks manifests; exit 1 if anything is wrong.
 pub(crate) fn run(files: &Files, format: Format) -> Outcome {
+    manifests::exist(&files.files)?;
     let loaded = load(&files.files);
     let valid = !loaded.has_errors();
     let validation = Validation {
@@ -60,16 +62,26 @@ fn text(validation: &Validation) -> String {
         .count();
     let warnings = validation.problems.len() - errors;
     out.push_str(&format!(
-        "{} files, {} valid objects, {errors} errors, {warnings} warnings",
-        validation.files, validation.objects
+        "{}, {}, {}, {}",
+        counted(validation.files, "file"),
+        counted(validation.objects, "valid object"),
+        counted(errors, "error"),
+        counted(warnings, "warning"),
     ));
     let ignored: usize = validation.ignored.values().sum();
     if ignored > 0 {
         let kinds: Vec<&str> = validation.ignored.keys().map(|k| &**k).collect();
         out.push_str(&format!(
-            ", {ignored} objects that are none of policy's ({})",
+            ", {} of no concern to policy ({})",
+            counted(ignored, "object"),
             kinds.join(", ")
         ));
     }
     out
+}
+
+/// A number with its noun.
+fn counted(count: usize, noun: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {noun}{plural}")
 }
