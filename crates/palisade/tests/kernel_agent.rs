@@ -9,84 +9,12 @@
 
 mod agent;
 
-use agent::{Agent, nft};
-use palisade_testkit::lab::{Flow, L4, Lab, LongFlow, NodeId, OUTSIDE_ADDRESSES, TcpEcho, probe};
+use agent::nft;
+use agent::shop::{ADDRESSES, FROM_WEB_8080, Shop, address, policy};
+use palisade_testkit::lab::{Flow, L4, LongFlow, OUTSIDE_ADDRESSES, TcpEcho};
 use palisade_testkit::need_root;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
-
-/// An agent with three workloads in namespace shop, each with an IPv4 and an IPv6 address.
-struct Shop {
-    agent: Agent,
-    lab: Lab,
-    pods: [NodeId; 3],
-}
-
-const NAMES: [&str; 3] = ["web", "api", "db"];
-const ADDRESSES: [[&str; 2]; 3] = [
-    ["10.77.0.1", "fd77::1"],
-    ["10.77.0.2", "fd77::2"],
-    ["10.77.0.3", "fd77::3"],
-];
-
-impl Shop {
-    fn open(name: &str) -> Self {
-        let mut lab = Lab::new(name).unwrap();
-        let mut agent = Agent::new();
-        agent.start(&lab);
-        let pods = [0, 1, 2].map(|i| {
-            let addresses = ADDRESSES[i].iter().map(|a| a.parse().unwrap()).collect();
-            let node = lab.namespace(NAMES[i], addresses).unwrap();
-            let label = format!("app={}", NAMES[i]);
-            agent.attach(
-                &lab,
-                node,
-                &format!("shop/{}", NAMES[i]),
-                &ADDRESSES[i],
-                &[&label],
-            );
-            node
-        });
-        Shop { agent, lab, pods }
-    }
-
-    fn arrives(&self, flows: &[Flow]) -> Vec<bool> {
-        self.lab.forget_flows().unwrap();
-        probe(&self.lab, flows).unwrap()
-    }
-
-    /// TCP to a port, both families: both must agree.
-    fn tcp(&self, from: usize, to: usize, port: u16) -> bool {
-        let flow = |i: usize| {
-            Flow::tcp(
-                self.pods[from],
-                address(ADDRESSES[to][i]),
-                port,
-                self.pods[to],
-            )
-        };
-        let arrived = self.arrives(&[flow(0), flow(1)]);
-        assert_eq!(
-            arrived[0], arrived[1],
-            "families differ: {from} to {to} port {port}"
-        );
-        arrived[0]
-    }
-}
-
-fn address(text: &str) -> IpAddr {
-    text.parse().unwrap()
-}
-
-fn policy(name: &str, app: &str, spec: &str) -> String {
-    format!(
-        "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {{name: {name}, namespace: shop}}\n\
-         spec:\n  podSelector: {{matchLabels: {{app: {app}}}}}\n{spec}"
-    )
-}
-
-const FROM_WEB_8080: &str =
-    "  ingress:\n  - from: [{podSelector: {matchLabels: {app: web}}}]\n    ports: [{port: 8080}]\n";
 
 #[test]
 fn policy_files_are_enforced_on_real_packets() {
@@ -378,4 +306,51 @@ fn a_workload_comes_and_goes_without_a_trace() {
     assert_eq!(elements(&shop), 0);
     let endpoints = shop.agent.json(&["endpoint", "list"]);
     assert_eq!(endpoints["endpoints"].as_array().unwrap().len(), 3);
+}
+
+#[test]
+fn counts_outlive_edits_and_restarts() {
+    if !need_root() {
+        return;
+    }
+    let mut shop = Shop::open("counts");
+    let packets = |shop: &Shop| -> Vec<u64> {
+        let detail = shop.agent.json(&["policy", "get", "shop/api"]);
+        let counters = detail["ruleCounters"].as_array().unwrap().iter();
+        counters
+            .map(|of| of["count"]["packets"].as_u64().unwrap())
+            .collect()
+    };
+    let rules = policy("api", "api", FROM_WEB_8080);
+    shop.agent.apply("api.yaml", &rules);
+    assert!(shop.tcp(0, 1, 8080) && !shop.tcp(2, 1, 8080));
+    let mut before = packets(&shop);
+    assert!(before.iter().all(|n| *n > 0), "{before:?}");
+    let mut no_fewer = |shop: &Shop, what: &str| {
+        let now = packets(shop);
+        let kept = before.iter().zip(&now).all(|(before, now)| now >= before);
+        assert!(kept, "{what}: {before:?} became {now:?}");
+        before = now;
+    };
+    shop.agent
+        .apply("api.yaml", &format!("# moved down\n{rules}"));
+    let status = shop.agent.status();
+    assert_eq!(status["dataplane"]["last"]["writes"], 0, "{status:#}");
+    assert_eq!(status["dataplane"]["last"]["revision"], status["revision"]);
+    no_fewer(&shop, "a comment above");
+    let wider = rules.replace("{port: 8080}", "{port: 8080}, {port: 8081}");
+    shop.agent.apply("api.yaml", &wider);
+    no_fewer(&shop, "an edit");
+    assert!(shop.tcp(0, 1, 8081) && !shop.tcp(2, 1, 8081));
+    for how in ["kill", "terminate"] {
+        match how {
+            "kill" => shop.agent.kill(),
+            _ => shop.agent.terminate(),
+        }
+        shop.agent.start(&shop.lab);
+        no_fewer(&shop, how);
+        let other = rules.replace("8080", &format!("8080}}, {{port: {}", how.len()));
+        shop.agent.apply("api.yaml", &other);
+        no_fewer(&shop, "an edit after a restart");
+    }
 }

@@ -1,5 +1,12 @@
 //! An agent under test: the real program, in the host namespace of a lab, on a directory of its own.
 
+#![allow(
+    dead_code,
+    reason = "several test programs share this, each needs a part of it"
+)]
+
+pub(crate) mod shop;
+
 use palisade_testkit::lab::{Lab, NodeId};
 use serde_json::Value;
 use std::io::Write;
@@ -14,15 +21,26 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// A directory of manifests, a state directory, a socket, and perhaps a running agent.
 pub(crate) struct Agent {
     dir: TempDir,
+    /// How long a tree must be quiet, in milliseconds.
+    settle: u32,
     child: Option<Child>,
 }
 
 impl Agent {
     /// Directories for an agent that does not run yet.
     pub(crate) fn new() -> Self {
+        Agent::settling(20)
+    }
+
+    /// The same, for one that waits until a tree was quiet for so many milliseconds.
+    pub(crate) fn settling(settle: u32) -> Self {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("policy")).unwrap();
-        Agent { dir, child: None }
+        Agent {
+            dir,
+            settle,
+            child: None,
+        }
     }
 
     /// The directory of manifests.
@@ -30,7 +48,8 @@ impl Agent {
         self.dir.path().join("policy")
     }
 
-    fn socket(&self) -> PathBuf {
+    /// Its socket.
+    pub(crate) fn socket(&self) -> PathBuf {
         self.dir.path().join("palisade.sock")
     }
 
@@ -46,29 +65,7 @@ impl Agent {
 
     /// Starts it in the lab's host namespace and waits until its socket answers.
     pub(crate) fn start(&mut self, lab: &Lab) {
-        let log = std::fs::File::options()
-            .create(true)
-            .append(true)
-            .open(self.dir.path().join("agent.log"))
-            .unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_palisade"));
-        command
-            .arg("agent")
-            .args(["--socket", self.socket().to_str().unwrap()])
-            .args(["--directory", self.policy().to_str().unwrap()])
-            .args([
-                "--state-dir",
-                self.dir.path().join("state").to_str().unwrap(),
-            ])
-            .args(["--settle", "20", "--log-level", "debug"])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log);
-        // A child is born in the namespace of the thread that makes it.
-        self.child = Some(
-            lab.inside(lab.host(), move || command.spawn().unwrap())
-                .unwrap(),
-        );
+        self.spawn(lab);
         let began = Instant::now();
         while !self.run(&["status"]).status.success() && self.status()["health"] != "degraded" {
             self.assert_alive();
@@ -79,6 +76,58 @@ impl Agent {
             );
             std::thread::sleep(Duration::from_millis(20));
         }
+    }
+
+    /// Starts it and waits for nothing.
+    pub(crate) fn spawn(&mut self, lab: &Lab) {
+        let log = std::fs::File::options()
+            .create(true)
+            .append(true)
+            .open(self.dir.path().join("agent.log"))
+            .unwrap();
+        let mut command = self.command();
+        command.stdout(Stdio::null()).stderr(log);
+        // A child is born in the namespace of the thread that makes it.
+        self.child = Some(
+            lab.inside(lab.host(), move || command.spawn().unwrap())
+                .unwrap(),
+        );
+    }
+
+    /// Runs another agent on the same directories to its end.
+    pub(crate) fn run_to_its_end(&self, lab: &Lab) -> Output {
+        let mut command = self.command();
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        lab.inside(lab.host(), move || command.output().unwrap())
+            .unwrap()
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_palisade"));
+        command
+            .arg("agent")
+            .args(["--socket", self.socket().to_str().unwrap()])
+            .args(["--directory", self.policy().to_str().unwrap()])
+            .args([
+                "--state-dir",
+                self.dir.path().join("state").to_str().unwrap(),
+            ])
+            .args(["--settle", &self.settle.to_string()])
+            .args(["--log-level", "debug"])
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// The command that attaches a namespace of the lab.
+    pub(crate) fn attaching(&self, lab: &Lab, node: NodeId, name: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_palisade"));
+        command
+            .args(["--socket", self.socket().to_str().unwrap()])
+            .args(["workload", "add", name, "--netns"])
+            .arg(lab.namespace_path(node))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        command
     }
 
     fn assert_alive(&mut self) {
@@ -210,5 +259,17 @@ pub(crate) fn nft(lab: &Lab, script: &str) -> String {
         .unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "nft {script}: {said}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// What `ip` says in a namespace of a lab.
+pub(crate) fn ip(lab: &Lab, node: NodeId, args: &[&str]) -> String {
+    let output = Command::new("ip")
+        .args(["-n", lab.namespace_name(node)])
+        .args(args)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "ip {args:?}: {said}");
     String::from_utf8(output.stdout).unwrap()
 }

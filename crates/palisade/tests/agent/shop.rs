@@ -1,0 +1,89 @@
+//! A small shop under an agent: three workloads that talk, or may not.
+
+use super::Agent;
+use palisade_testkit::lab::{Flow, Lab, NodeId, probe};
+use std::net::IpAddr;
+
+/// An agent with three workloads in namespace shop, each with an IPv4 and an IPv6 address.
+pub(crate) struct Shop {
+    pub(crate) agent: Agent,
+    pub(crate) lab: Lab,
+    pub(crate) pods: [NodeId; 3],
+}
+
+/// The workloads' names, and the value of their label `app`.
+pub(crate) const NAMES: [&str; 3] = ["web", "api", "db"];
+/// The workloads' addresses.
+pub(crate) const ADDRESSES: [[&str; 2]; 3] = [
+    ["10.77.0.1", "fd77::1"],
+    ["10.77.0.2", "fd77::2"],
+    ["10.77.0.3", "fd77::3"],
+];
+
+impl Shop {
+    /// A lab, an agent in it, and the three attached.
+    pub(crate) fn open(name: &str) -> Self {
+        Shop::under(Agent::new(), name)
+    }
+
+    /// The same under an agent that does not run yet.
+    pub(crate) fn under(mut agent: Agent, name: &str) -> Self {
+        let mut lab = Lab::new(name).unwrap();
+        agent.start(&lab);
+        let pods = [0, 1, 2].map(|i| {
+            let addresses = ADDRESSES[i].iter().map(|a| a.parse().unwrap()).collect();
+            let node = lab.namespace(NAMES[i], addresses).unwrap();
+            let label = format!("app={}", NAMES[i]);
+            agent.attach(
+                &lab,
+                node,
+                &format!("shop/{}", NAMES[i]),
+                &ADDRESSES[i],
+                &[&label],
+            );
+            node
+        });
+        Shop { agent, lab, pods }
+    }
+
+    /// Which of these flows arrive, none of them known before.
+    pub(crate) fn arrives(&self, flows: &[Flow]) -> Vec<bool> {
+        self.lab.forget_flows().unwrap();
+        probe(&self.lab, flows).unwrap()
+    }
+
+    /// TCP to a port, both families: both must agree.
+    pub(crate) fn tcp(&self, from: usize, to: usize, port: u16) -> bool {
+        let flow = |i: usize| {
+            Flow::tcp(
+                self.pods[from],
+                address(ADDRESSES[to][i]),
+                port,
+                self.pods[to],
+            )
+        };
+        let arrived = self.arrives(&[flow(0), flow(1)]);
+        assert_eq!(
+            arrived[0], arrived[1],
+            "families differ: {from} to {to} port {port}"
+        );
+        arrived[0]
+    }
+}
+
+/// An address from its text.
+pub(crate) fn address(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+/// A policy for what is labelled `app` in namespace shop.
+pub(crate) fn policy(name: &str, app: &str, spec: &str) -> String {
+    format!(
+        "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {{name: {name}, namespace: shop}}\n\
+         spec:\n  podSelector: {{matchLabels: {{app: {app}}}}}\n{spec}"
+    )
+}
+
+/// Rules that admit web at port 8080.
+pub(crate) const FROM_WEB_8080: &str =
+    "  ingress:\n  - from: [{podSelector: {matchLabels: {app: web}}}]\n    ports: [{port: 8080}]\n";
