@@ -1,0 +1,36 @@
+//! Asks about any two ends and any traffic, in words no user would write.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use palisade_analysis::{Query, explain};
+use palisade_dialects::lower;
+use palisade_manifest::{Limits, objects, read};
+use palisade_model::{Prefix, Protocol};
+use palisade_oracle::Options;
+
+const WORLD: &str = "
+{apiVersion: v1, kind: Pod, metadata: {name: a, namespace: n}, status: {podIP: 10.0.0.1}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: b, namespace: n}, spec: {containers: [{ports: [{name: p, containerPort: 80}]}]}}
+---
+{apiVersion: v1, kind: Service, metadata: {name: s, namespace: n}, spec: {selector: {x: y}, ports: [{port: 80}]}}
+";
+
+fuzz_target!(|text: &str| {
+    let limits = Limits::default();
+    let state =
+        lower(&objects(read("fuzz.yaml", WORLD.as_bytes(), &limits), &limits).objects).state();
+    let mut words = text.split('\n').map(str::to_owned);
+    let mut word = || words.next().unwrap_or_default();
+    let query = Query {
+        from: word(),
+        to: word(),
+        port: Some(word()).filter(|word| !word.is_empty()),
+        protocol: Some(word()).filter(|word| !word.is_empty()),
+        icmp_type: Some(word()).filter(|word| !word.is_empty()),
+        source_port: word().parse().ok(),
+    };
+    let _ = explain(&state, &query, &Options::default()).map(|explanation| explanation.to_string());
+    let _ = text.parse::<Prefix>();
+    let _ = Protocol::parse(text);
+});
