@@ -3,7 +3,7 @@
 use crate::exit::{Exit, Failure};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
-use hyper::{Method, Request};
+use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use palisade_api::ApiError;
 use serde::Serialize;
@@ -52,6 +52,7 @@ impl Client {
                 format!("{what} the agent at {socket}: {error}"),
             )
         };
+        let question = method == Method::GET;
         let body = match method {
             Method::GET => Vec::new(),
             _ => {
@@ -96,7 +97,11 @@ impl Client {
         let refusal: ApiError = serde_json::from_slice(&text).unwrap_or_else(|_| {
             ApiError::new(format!("{status}: {}", String::from_utf8_lossy(&text)))
         });
-        let mut failure = Failure::found(refusal.error);
+        let mut failure = match status {
+            // A question that cannot be understood, as it would be without an agent.
+            StatusCode::UNPROCESSABLE_ENTITY if question => Failure::usage(refusal.error),
+            _ => Failure::found(refusal.error),
+        };
         failure.hint = refusal.hint;
         Err(failure)
     }

@@ -77,6 +77,12 @@ pub(crate) fn or_dash(text: impl Into<String>) -> String {
     }
 }
 
+/// A number with its noun.
+pub(crate) fn counted(count: usize, noun: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {noun}{plural}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -115,16 +115,11 @@ fn detail_text(detail: &EndpointDetail) -> String {
     line("Isolated", isolated(e).to_owned());
     line("Revision", format!("{} in the kernel", e.revision));
     for (name, policies) in [("Ingress", &detail.ingress), ("Egress", &detail.egress)] {
-        line(
-            name,
-            if policies.is_empty() {
-                "no policy selects it: everything passes".to_owned()
-            } else {
-                String::new()
-            },
-        );
-        for policy in policies {
-            line("", applied(policy));
+        if policies.is_empty() {
+            line(name, "no policy selects it: everything passes".to_owned());
+        }
+        for (index, policy) in policies.iter().enumerate() {
+            line(if index == 0 { name } else { "" }, applied(policy));
         }
     }
     out

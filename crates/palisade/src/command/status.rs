@@ -3,7 +3,7 @@
 use crate::cli::Format;
 use crate::client::Client;
 use crate::exit::{Exit, Outcome};
-use crate::output::{Table, answer};
+use crate::output::{Table, answer, counted};
 use palisade_api::{ConfigReport, Health, Status, path};
 use std::fmt::Write;
 
@@ -69,12 +69,12 @@ fn text(status: &Status) -> String {
     line(
         "Source",
         format!(
-            "{} {}: {synced}; {} files, {} objects, {} problems",
+            "{} {}: {synced}; {}, {}, {}",
             source.kind,
             source.location,
-            source.files,
-            source.objects,
-            source.problems.len()
+            counted(source.files, "file"),
+            counted(source.objects, "object"),
+            counted(source.problems.len(), "problem")
         ),
     );
     for problem in &source.problems {

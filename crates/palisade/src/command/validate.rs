@@ -4,7 +4,7 @@ use crate::cli::{Files, Format};
 use crate::command::manifests;
 use crate::command::status::problem_text;
 use crate::exit::{Exit, Outcome};
-use crate::output::answer;
+use crate::output::{answer, counted};
 use palisade_api::ProblemReport;
 use palisade_source::{Loaded, load};
 use serde::Serialize;
@@ -78,10 +78,4 @@ fn text(validation: &Validation) -> String {
         ));
     }
     out
-}
-
-/// A number with its noun.
-fn counted(count: usize, noun: &str) -> String {
-    let plural = if count == 1 { "" } else { "s" };
-    format!("{count} {noun}{plural}")
 }

@@ -1,0 +1,141 @@
+//! The command line as its users meet it: the real program on small folders of manifests, without
+//! a kernel and without rights. Says nothing about packets.
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test: other programs are its witnesses, a panic its verdict"
+)]
+
+#[path = "cli/connections.rs"]
+mod connections;
+#[path = "cli/explain.rs"]
+mod explain;
+#[path = "cli/usage.rs"]
+mod usage;
+#[path = "cli/validate.rs"]
+mod validate;
+
+use serde_json::Value;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use tempfile::TempDir;
+
+/// A folder of manifests.
+struct World(TempDir);
+
+/// How a command ended and what it said.
+#[derive(Debug)]
+struct Ran {
+    code: i32,
+    out: String,
+    err: String,
+}
+
+impl World {
+    /// With these files.
+    fn of(files: &[(&str, &str)]) -> Self {
+        let world = World(tempfile::tempdir().unwrap());
+        for (name, text) in files {
+            let path = world.0.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        world
+    }
+
+    fn path(&self) -> &str {
+        self.0.path().to_str().unwrap()
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// Runs a command with `-f` this folder; the rest is split at spaces.
+    fn run(&self, command: &str, rest: &str) -> Ran {
+        let mut args = vec![command, "-f", self.path()];
+        args.extend(rest.split_whitespace());
+        let mut ran = run(&args);
+        // Messages name the folder, whose name no test can know.
+        for text in [&mut ran.out, &mut ran.err] {
+            *text = text.replace(&format!("{}/", self.path()), "");
+        }
+        ran
+    }
+
+    /// The same with `-o json`.
+    fn json(&self, command: &str, rest: &str) -> Value {
+        self.run(command, &format!("-o json {rest}")).json()
+    }
+}
+
+impl Ran {
+    fn json(&self) -> Value {
+        let value: Value = serde_json::from_str(&self.out).unwrap_or_else(|_| panic!("{self:?}"));
+        assert_eq!(value["apiVersion"], "palisade.io/v1");
+        value
+    }
+}
+
+fn run(args: &[&str]) -> Ran {
+    run_with(args, "")
+}
+
+fn run_with(args: &[&str], input: &str) -> Ran {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_palisade"));
+    command.args(args).env_remove("PALISADE_SOCKET");
+    finish(command, input)
+}
+
+fn finish(mut command: Command, input: &str) -> Ran {
+    command.stdin(Stdio::piped());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(input.as_bytes())
+        .unwrap();
+    let output = child.wait_with_output().unwrap();
+    Ran {
+        code: output.status.code().unwrap(),
+        out: String::from_utf8(output.stdout).unwrap(),
+        err: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+/// Two pods with known addresses in two namespaces.
+const PODS: &str = r#"
+apiVersion: v1
+kind: Namespace
+metadata: {name: shop, labels: {team: sales}}
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: other}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: web, namespace: shop, labels: {app: web}}
+spec:
+  containers:
+  - {name: c, image: i, ports: [{name: http, containerPort: 8080}]}
+status: {phase: Running, podIP: 10.1.0.1, podIPs: [{ip: 10.1.0.1}, {ip: "fd00:1::1"}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: guest, namespace: other, labels: {app: guest}}
+status: {phase: Running, podIP: 10.1.0.2, podIPs: [{ip: 10.1.0.2}, {ip: "fd00:1::2"}]}
+"#;
+
+/// A NetworkPolicy shop/p for every pod of the namespace; `spec` is the rest of its spec, in one line.
+fn policy(spec: &str) -> String {
+    format!(
+        "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {{name: p, namespace: shop}}\n\
+         spec: {{podSelector: {{}}, {spec}}}\n"
+    )
+}

@@ -1,0 +1,242 @@
+//! `palisade explain` on manifests: names, services, addresses, protocols, and the answer's shape.
+
+use super::{PODS, World, policy};
+use serde_json::{Value, json};
+
+const SERVICE: &str = r#"
+apiVersion: v1
+kind: Service
+metadata: {name: front, namespace: shop}
+spec: {selector: {app: web}, ports: [{name: web, port: 80, targetPort: http}]}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: batch, namespace: default}
+spec:
+  selector: {matchLabels: {app: batch}}
+  template:
+    metadata: {labels: {app: batch}}
+    spec: {containers: [{name: c, image: i}]}
+"#;
+
+fn world() -> World {
+    let spec = "ingress: [{from: [{podSelector: {}}], ports: [{port: http}]}, \
+                {from: [{ipBlock: {cidr: 192.0.2.0/24, except: [192.0.2.128/25]}}], \
+                ports: [{port: 80, endPort: 90}, {port: 53, protocol: UDP}]}, \
+                {from: [{ipBlock: {cidr: 198.51.100.0/24}}]}]";
+    World::of(&[
+        ("pods.yaml", PODS),
+        ("p.yaml", &policy(spec)),
+        ("s.yaml", SERVICE),
+    ])
+}
+
+#[test]
+fn the_shape_of_a_denial() {
+    let world = world();
+    let told = world.json(
+        "explain",
+        "--from other/guest --to shop/web --port 8080/TCP",
+    );
+    assert_eq!(told["verdict"], "deny");
+    assert_eq!(told["egress"]["verdict"], "allow");
+    let ingress = &told["ingress"];
+    assert_eq!(ingress["verdict"], "deny");
+    assert_eq!(ingress["decided_by"]["type"], "tier-default");
+    let isolating = &ingress["decided_by"]["isolating"][0];
+    assert_eq!(
+        (
+            &isolating["kind"],
+            &isolating["namespace"],
+            &isolating["name"]
+        ),
+        (&json!("NetworkPolicy"), &json!("shop"), &json!("p"))
+    );
+    assert_eq!(isolating["line"], "p.yaml:1");
+    assert_eq!(ingress["nearest_miss"]["rule"]["index"], 0);
+    for side in ["egress", "ingress"] {
+        let steps = told[side]["steps"].as_array().unwrap();
+        assert!(!steps.is_empty());
+        assert!(steps.iter().all(|step| step["step"].is_string()));
+    }
+    let text = world
+        .run(
+            "explain",
+            "--from other/guest --to shop/web --port 8080/TCP",
+        )
+        .out;
+    for part in [
+        "DENY  TCP to port 8080 from port 49152 over IPv4\n",
+        "policies of tier default isolate it:\n    - NetworkPolicy shop/p (p.yaml:1)\n",
+        "nearest rule: NetworkPolicy shop/p ingress[0] (allow) at p.yaml:4\n",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
+fn the_shape_of_what_is_allowed() {
+    let told = world().json("explain", "--from 192.0.2.5 --to shop/web --port 53/UDP");
+    assert_eq!(told["verdict"], "allow");
+    let decided = &told["ingress"]["decided_by"];
+    assert_eq!(decided["type"], "rule");
+    assert!(decided.to_string().contains("p.yaml:4"), "{decided}");
+}
+
+#[test]
+fn ends_ports_and_protocols() {
+    let cases = [
+        ("--from 192.0.2.5 --to shop/web --port 85", "allow"),
+        ("--from 192.0.2.5 --to shop/web --port 91", "deny"),
+        ("--from 192.0.2.5 --to shop/web --port 85/udp", "deny"),
+        ("--from 192.0.2.5 --to 10.1.0.1 --port 53/UDP", "allow"),
+        ("--from 192.0.2.129 --to 10.1.0.1 --port 53/UDP", "deny"),
+        ("--from 192.0.2.5 --to shop/web --port http", "deny"),
+        (
+            "--from 192.0.2.5 --to shop/web --port 80 --source-port 1",
+            "allow",
+        ),
+        ("--from shop/web --to service:shop/front --port 80", "allow"),
+        (
+            "--from other/guest --to service:shop/front --port 80",
+            "deny",
+        ),
+        (
+            "--from other/guest --to service:shop/front --port web",
+            "deny",
+        ),
+        // A rule without ports matches every protocol.
+        ("--from 198.51.100.1 --to shop/web --protocol ICMP", "allow"),
+        (
+            "--from 198.51.100.1 --to shop/web --protocol ICMP --icmp-type 3/4",
+            "allow",
+        ),
+        ("--from 198.51.100.1 --to shop/web --protocol 47", "allow"),
+        ("--from 198.51.100.1 --to shop/web --port 1/132", "allow"),
+        (
+            "--from 192.0.2.5 --to shop/web --protocol icmp --icmp-type 8",
+            "deny",
+        ),
+        (
+            "--from other/guest --to fd00:1::1 --protocol ICMPv6",
+            "deny",
+        ),
+        ("--from shop/web --to other/guest --protocol 89", "allow"),
+        // A template without known address; a name alone is one of namespace default.
+        ("--from batch --to other/guest --port 1", "allow"),
+        ("--from default/batch --to shop/web --port 8080", "deny"),
+    ];
+    let world = world();
+    for (line, verdict) in cases {
+        let ran = world.run("explain", &format!("{line} -o json"));
+        assert_eq!((ran.code, &*ran.err), (0, ""), "{line}");
+        assert_eq!(ran.json()["verdict"], verdict, "{line}");
+        let ran = world.run("explain", &format!("{line} --exit-code"));
+        assert_eq!(ran.code, i32::from(verdict == "deny"), "{line}");
+        let word = verdict.to_uppercase();
+        assert!(ran.out.starts_with(&word), "{line}: {}", ran.out);
+    }
+}
+
+#[test]
+fn what_was_asked_is_in_the_answer() {
+    let world = world();
+    let told = world.json(
+        "explain",
+        "--from shop/web --to other/guest --protocol ICMP --icmp-type 3/4",
+    );
+    let field = |name: &str| told.get(name).cloned().unwrap_or(Value::Null);
+    assert_eq!(
+        (field("protocol"), field("icmp_type"), field("family")),
+        (json!("ICMP"), json!([3, 4]), json!("IPv4"))
+    );
+    let told = world.json(
+        "explain",
+        "--from shop/web --to service:shop/front --port 80 --source-port 7",
+    );
+    assert_eq!(
+        (&told["port"], &told["source_port"]),
+        (&json!(8080), &json!(7))
+    );
+}
+
+#[test]
+fn what_cannot_be_answered_is_exit_code_2_with_a_hint() {
+    let cases = [
+        (
+            "--from shop/wep --to other/guest --port 1",
+            "there is no pod or workload shop/wep; did you mean shop/web?",
+        ),
+        (
+            "--from web --to other/guest --port 1",
+            "there is no pod or workload default/web; did you mean shop/web?",
+        ),
+        (
+            "--from shop/web --to other/gest --port 1",
+            "there is no pod or workload other/gest; did you mean other/guest?",
+        ),
+        (
+            "--from shop/web --to service:shop/frond --port 80",
+            "there is no service shop/frond; did you mean shop/front?",
+        ),
+        (
+            "--from shop/web --to service:shop/front --port 81",
+            "has no port 81/TCP; it has 80/TCP",
+        ),
+        (
+            "--from service:shop/front --to shop/web --port 1",
+            "a service opens no connections",
+        ),
+        (
+            "--from 10.0.0.300 --to shop/web --port 1",
+            "is neither namespace/pod nor an address",
+        ),
+        (
+            "--from 192.0.2.1 --to fd00:1::1 --port 1",
+            "no address family in common",
+        ),
+        (
+            "--from shop/web --to other/guest --port 70000",
+            "port \"70000\" is neither",
+        ),
+        (
+            "--from shop/web --to other/guest --port http",
+            "has no TCP port named \"http\"",
+        ),
+        (
+            "--from shop/web --to other/guest --port 80/QUIC",
+            "protocol \"QUIC\" is neither",
+        ),
+        (
+            "--from shop/web --to other/guest --protocol 256",
+            "protocol \"256\" is neither",
+        ),
+        (
+            "--from shop/web --to other/guest --protocol TCP",
+            "TCP needs a port",
+        ),
+        (
+            "--from shop/web --to other/guest --protocol ICMP --icmp-type 300",
+            "each from 0 to 255",
+        ),
+        (
+            "--from shop/web --to other/guest --port 80 --source-port 65536",
+            "65536 is not in 0..=65535",
+        ),
+    ];
+    let world = world();
+    for (line, expected) in cases {
+        let ran = world.run("explain", line);
+        assert_eq!((ran.code, &*ran.out), (2, ""), "{line}: {ran:?}");
+        assert!(ran.err.contains(expected), "{line}: {}", ran.err);
+    }
+}
+
+/// No terminal, no colour: the answer is the same whatever NO_COLOR says.
+#[test]
+fn answers_carry_no_escape_codes() {
+    let ran = world().run("explain", "--from shop/web --to other/guest --port 1");
+    assert!(!ran.out.contains('\u{1b}'));
+    let wrong = world().run("explain", "--from shop/web");
+    assert!(wrong.code == 2 && !wrong.err.contains('\u{1b}'));
+}
