@@ -2,8 +2,8 @@
 //!
 //! Everything that happens reaches it as an [`Event`] on one channel, so there is no lock and no
 //! shared state: sources hand in batches, the API asks with closures, watchers say that the kernel
-//! changed. It drains what is waiting, lets the engine compute one delta, and executes that. It
-//! never waits for a source or for a client.
+//! changed. It takes them one after the other: a source's batch becomes one delta, which is executed
+//! before the next event is looked at. It never waits for a source or for a client.
 
 use crate::attach::Attach;
 use crate::clock::Clock;

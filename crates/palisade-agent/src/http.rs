@@ -140,10 +140,13 @@ async fn remove(State(core): State<Handle>, Json(request): Json<WorkloadRemove>)
 fn workload_error(error: &WorkloadError) -> (StatusCode, ApiError) {
     let status = match error {
         WorkloadError::Invalid { .. } => StatusCode::UNPROCESSABLE_ENTITY,
-        WorkloadError::Exists { .. } | WorkloadError::Address { .. } => StatusCode::CONFLICT,
+        WorkloadError::Exists { .. }
+        | WorkloadError::Address { .. }
+        | WorkloadError::AddressTaken { .. } => StatusCode::CONFLICT,
         WorkloadError::Starting => StatusCode::SERVICE_UNAVAILABLE,
         WorkloadError::Attach { .. }
         | WorkloadError::Detach { .. }
+        | WorkloadError::Look { .. }
         | WorkloadError::Record(_)
         | WorkloadError::NotEnforced { .. } => StatusCode::INTERNAL_SERVER_ERROR,
     };

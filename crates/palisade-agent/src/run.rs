@@ -7,10 +7,10 @@
 use crate::attach::{AttachError, KernelAttach};
 use crate::clock::{Clock, SystemClock, millis};
 use crate::config::{Config, HostToEndpoint};
-use crate::core::{Core, Event, Handle, Parts};
+use crate::core::{Core, Event, Handle, Parts, chain};
 use crate::workloads::WorkloadError;
 use palisade_api::Stage;
-use palisade_dataplane::{Dataplane, NftConfig, NftDataplane};
+use palisade_dataplane::{Dataplane, NftConfig, NftDataplane, TamperWatch};
 use palisade_source::{Directory, DirectoryOptions, Source};
 use palisade_sys::link::{KernelLinkEvents, LinkEvent, LinkEvents};
 use palisade_sys::lock::{InstanceLock, LockError};
@@ -88,8 +88,8 @@ pub fn run(config: Config) -> Result<(), RunError> {
             judge_host_traffic: config.host_to_endpoint == HostToEndpoint::Policy,
         })
     })?;
-    let mut tamper = dataplane.tamper_watch()?;
-    let mut source = stages.time("source", || {
+    let tamper = dataplane.tamper_watch()?;
+    let source = stages.time("source", || {
         Directory::open(DirectoryOptions {
             path: config.directory.clone(),
             settle: config.settle,
@@ -110,50 +110,13 @@ pub fn run(config: Config) -> Result<(), RunError> {
 
     let stop_source = source.stop_handle();
     let to_core = handle.clone();
-    let source_thread = thread("source", move || {
-        let ended = source.run(&mut |batch| match to_core.send(Event::Source(batch)) {
-            true => ControlFlow::Continue(()),
-            false => ControlFlow::Break(()),
-        });
-        let reason = ended
-            .err()
-            .map_or("it stopped".to_owned(), |error| crate::core::chain(&error));
-        to_core.send(Event::SourceEnded(reason));
-    })?;
+    let source_thread = thread("source", move || follow_source(source, &to_core))?;
     let to_core = handle.clone();
-    let watch_thread = thread("tamper-watch", move || {
-        loop {
-            match tamper.wait(WATCH_SLICE) {
-                Ok(Some(_)) if !to_core.send(Event::Tampered) => return,
-                Ok(_) if !to_core.is_open() => return,
-                Ok(_) => {}
-                Err(error) => {
-                    tracing::error!(%error, "watching the kernel for changes by others");
-                    return;
-                }
-            }
-        }
-    })?;
-    let mut links = KernelLinkEvents::open(&NetNs::current().map_err(AttachError::from)?)
+    let watch_thread = thread("tamper-watch", move || watch_tampering(tamper, &to_core))?;
+    let links = KernelLinkEvents::open(&NetNs::current().map_err(AttachError::from)?)
         .map_err(AttachError::from)?;
     let to_core = handle.clone();
-    let links_thread = thread("link-watch", move || {
-        loop {
-            match links.next_event(Some(WATCH_SLICE)) {
-                Ok(Some(LinkEvent::Link(_) | LinkEvent::LinkGone(_) | LinkEvent::Lost)) => {
-                    if !to_core.send(Event::LinksChanged) {
-                        return;
-                    }
-                }
-                Ok(_) if !to_core.is_open() => return,
-                Ok(_) => {}
-                Err(error) => {
-                    tracing::error!(%error, "watching this host's interfaces");
-                    return;
-                }
-            }
-        }
-    })?;
+    let links_thread = thread("link-watch", move || watch_links(links, &to_core))?;
     let (core_ended, wait_for_core) = tokio::sync::oneshot::channel();
     let core_thread = thread("core", move || {
         core.run(&events);
@@ -176,6 +139,52 @@ pub fn run(config: Config) -> Result<(), RunError> {
     }
     drop(lock);
     served
+}
+
+/// Hands in what the source says, until it or the core ends.
+fn follow_source(mut source: impl Source, core: &Handle) {
+    let ended = source.run(&mut |batch| match core.send(Event::Source(batch)) {
+        true => ControlFlow::Continue(()),
+        false => ControlFlow::Break(()),
+    });
+    let reason = ended
+        .err()
+        .map_or("it stopped".to_owned(), |error| chain(&error));
+    core.send(Event::SourceEnded(reason));
+}
+
+/// Tells the core when somebody else changes our kernel state, until the core ends.
+fn watch_tampering(mut tamper: TamperWatch, core: &Handle) {
+    loop {
+        match tamper.wait(WATCH_SLICE) {
+            Ok(Some(_)) if !core.send(Event::Tampered) => return,
+            Ok(_) if !core.is_open() => return,
+            Ok(_) => {}
+            Err(error) => {
+                return tracing::error!(error = %chain(&error), "watching the kernel for changes by others");
+            }
+        }
+    }
+}
+
+/// Tells the core when interfaces come or go, until the core ends.
+fn watch_links(mut links: impl LinkEvents, core: &Handle) {
+    loop {
+        match links.next_event(Some(WATCH_SLICE)) {
+            Ok(Some(LinkEvent::Link(_) | LinkEvent::LinkGone(_) | LinkEvent::Lost)) => {
+                // The core looks at all interfaces each time: once is enough for a burst.
+                while let Ok(Some(_)) = links.next_event(Some(Duration::ZERO)) {}
+                if !core.send(Event::LinksChanged) {
+                    return;
+                }
+            }
+            Ok(_) if !core.is_open() => return,
+            Ok(_) => {}
+            Err(error) => {
+                return tracing::error!(error = %chain(&error), "watching this host's interfaces");
+            }
+        }
+    }
 }
 
 async fn serve(

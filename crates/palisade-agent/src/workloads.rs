@@ -40,6 +40,24 @@ pub enum WorkloadError {
         /// Why.
         source: IpamError,
     },
+    /// Another workload has the address.
+    #[error("the address {address} for {id} is that of {holder}")]
+    AddressTaken {
+        /// The workload.
+        id: String,
+        /// The address.
+        address: IpAddr,
+        /// Who has it.
+        holder: String,
+    },
+    /// Whether it is still attached cannot be told.
+    #[error("looking for the interface of {id}: {source}")]
+    Look {
+        /// The workload.
+        id: String,
+        /// Why.
+        source: Box<AttachError>,
+    },
     /// The host refused.
     #[error("attaching {id} from {netns}: {source}")]
     Attach {
@@ -93,7 +111,13 @@ impl Core {
                 forgotten = true;
                 continue;
             }
-            let joined = self.attach.is_joined(&record).unwrap_or(false);
+            let joined = self
+                .attach
+                .is_joined(&record)
+                .map_err(|source| WorkloadError::Look {
+                    id: id.to_string(),
+                    source: Box::new(source),
+                })?;
             if !joined && !self.attach.netns_exists(&record) {
                 tracing::info!(workload = %id, netns = record.netns, "its namespace is gone: forgotten");
                 forgotten = true;
@@ -456,8 +480,26 @@ impl Core {
             for address in record.addresses.drain(..) {
                 self.ipam.release(address);
             }
-            WorkloadError::Address { id, source }
+            self.address_error(id, source)
         })
+    }
+
+    fn address_error(&self, id: String, source: IpamError) -> WorkloadError {
+        let holder_of = |address| {
+            let mut workloads = self.registry.iter();
+            workloads.find(|(_, workload)| workload.record.addresses.contains(&address))
+        };
+        if let IpamError::Taken(address) = source
+            && let Some((holder, _)) = holder_of(address)
+        {
+            let holder = holder.to_string();
+            return WorkloadError::AddressTaken {
+                id,
+                address,
+                holder,
+            };
+        }
+        WorkloadError::Address { id, source }
     }
 }
 

@@ -51,33 +51,37 @@ fn refused_requests_say_why_and_leave_nothing() {
     let node = shop.lab.namespace("extra", vec![]).unwrap();
     let before = held(&shop.lab);
     let host = shop.lab.host();
-    let cases: [(NodeId, &[&str], &str); 6] = [
-        (node, &["shop/web"], "attached already"),
+    let cases: [(NodeId, &[&str], i32, &str); 6] = [
+        (node, &["shop/web"], 1, "attached already"),
         (
             node,
             &["shop/extra", "--address", ADDRESSES[0][0]],
-            ADDRESSES[0][0],
+            1,
+            "10.77.0.1 for Pod shop/extra is that of Pod shop/web",
         ),
         (
             node,
             &["shop/extra", "--address", "10.77.0.300"],
+            2,
             "no IP address",
         ),
         (
             shop.pods[0],
             &["shop/extra"],
+            1,
             "already has an interface eth0",
         ),
         (
             host,
             &["shop/extra", "--interface", "x0"],
+            1,
             "the one this agent runs in",
         ),
-        (node, &["shop/extra", "--port", "http=0"], "http=0"),
+        (node, &["shop/extra", "--port", "http=0"], 2, "http=0"),
     ];
-    for (node, args, reason) in cases {
+    for (node, args, code, reason) in cases {
         let output = add(&shop, node, args);
-        assert_eq!(output.status.code(), Some(1), "{args:?}");
+        assert_eq!(output.status.code(), Some(code), "{args:?}");
         assert!(
             said(&output).contains(reason),
             "{args:?}: {}",
