@@ -8,13 +8,9 @@
     reason = "a test: other programs are its witnesses, a panic its verdict"
 )]
 
-#[path = "cli/connections.rs"]
 mod connections;
-#[path = "cli/explain.rs"]
 mod explain;
-#[path = "cli/usage.rs"]
 mod usage;
-#[path = "cli/validate.rs"]
 mod validate;
 
 use serde_json::Value;
