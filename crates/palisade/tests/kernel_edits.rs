@@ -100,9 +100,12 @@ fn git(directory: &Path, args: &[&str]) {
     command("git", directory, &[&who[..], args].concat());
 }
 
+/// Does something to the files under a directory.
+type Pattern = fn(&Shop, &Path);
+
 /// What is done to the files, one kind of tool after the other. The policy is in one of them at
 /// every end.
-fn patterns() -> Vec<(&'static str, fn(&Shop, &Path))> {
+fn patterns() -> Vec<(&'static str, Pattern)> {
     fn rules(port: u16) -> String {
         policy(
             "api",
