@@ -17,10 +17,19 @@ use serde_json::Value;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard};
 use tempfile::TempDir;
 
 /// A folder of manifests.
 struct World(TempDir);
+
+/// Held while a file is written and while a program starts: a child that another thread makes
+/// meanwhile holds the file open for writing until it has become its program, and a file that
+/// somebody is writing is, rightly, neither read nor run.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(|broken| broken.into_inner())
+}
 
 /// How a command ended and what it said.
 #[derive(Debug)]
@@ -34,6 +43,7 @@ impl World {
     /// With these files.
     fn of(files: &[(&str, &str)]) -> Self {
         let world = World(tempfile::tempdir().unwrap());
+        let _alone = alone();
         for (name, text) in files {
             let path = world.0.path().join(name);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -89,7 +99,10 @@ fn run_with(args: &[&str], input: &str) -> Ran {
 fn finish(mut command: Command, input: &str) -> Ran {
     command.stdin(Stdio::piped());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().unwrap();
+    let mut child = {
+        let _alone = alone();
+        command.spawn().unwrap()
+    };
     child
         .stdin
         .take()

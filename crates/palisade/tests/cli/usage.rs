@@ -1,6 +1,6 @@
 //! Help, wrong usage, and the exit codes of commands that need an agent.
 
-use super::{Ran, World, finish, run};
+use super::{Ran, World, alone, finish, run};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
@@ -176,7 +176,10 @@ fn a_socket_that_one_may_not_use_is_exit_code_4() {
     let _listener = UnixListener::bind(&socket).unwrap();
     mode(&socket, 0);
     let program = world.file("palisade");
-    std::fs::copy(env!("CARGO_BIN_EXE_palisade"), &program).unwrap();
+    {
+        let _alone = alone();
+        std::fs::copy(env!("CARGO_BIN_EXE_palisade"), &program).unwrap();
+    }
     mode(&program, 0o755);
     let mut command = Command::new(&program);
     command.args(["status", "--socket", socket.to_str().unwrap()]);

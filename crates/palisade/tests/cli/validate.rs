@@ -65,8 +65,8 @@ fn every_problem_has_file_line_column_field_and_reason() {
     );
     expected.retain(|(field, reason)| {
         let middle = format!(": error: NetworkPolicy shop/p: spec.{field}: {reason}");
-        let told = |line: &&str| line.starts_with("p.yaml:4:") && line.contains(&middle);
-        !lines.iter().any(|line| told(&line))
+        let told = |line: &str| line.starts_with("p.yaml:4:") && line.contains(&middle);
+        !lines.iter().any(|line| told(line))
     });
     assert_eq!(expected, [], "{}", ran.out);
 }
