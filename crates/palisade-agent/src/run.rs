@@ -147,10 +147,10 @@ fn follow_source(mut source: impl Source, core: &Handle) {
         true => ControlFlow::Continue(()),
         false => ControlFlow::Break(()),
     });
-    let reason = ended
-        .err()
-        .map_or("it stopped".to_owned(), |error| chain(&error));
-    core.send(Event::SourceEnded(reason));
+    // Without an error it was told to stop.
+    if let Err(error) = ended {
+        core.send(Event::SourceEnded(chain(&error)));
+    }
 }
 
 /// Tells the core when somebody else changes our kernel state, until the core ends.

@@ -78,7 +78,7 @@ pub(crate) fn groups(state: &State) -> BTreeMap<Workload, Vec<&Endpoint>> {
         let name = match endpoint.template {
             true if templates.is_listed_otherwise(endpoint) => continue,
             true => Workload::endpoint(endpoint),
-            false => templates.name_of_pod(endpoint),
+            false => Templates::name_of_pod(endpoint),
         };
         groups.entry(name).or_default().push(endpoint);
     }
@@ -149,11 +149,12 @@ impl<'a> Templates<'a> {
         self.by_name.keys().filter(made_by).cloned().collect()
     }
 
-    /// A pod goes under the name of its topmost owner.
-    fn name_of_pod(&self, pod: &Endpoint) -> Workload {
-        let is_node = |owner: &Workload| &*owner.kind == "Node";
-        let owner = self.chain(pod).pop().filter(|owner| !is_node(owner));
-        owner.unwrap_or_else(|| Workload::endpoint(pod))
+    /// A pod goes under the name of its controlling owner, unless that is its node.
+    fn name_of_pod(pod: &Endpoint) -> Workload {
+        match pod.owner.as_ref().filter(|owner| &*owner.kind != "Node") {
+            Some(owner) => Workload::owner(pod.id.namespace.clone(), owner),
+            None => Workload::endpoint(pod),
+        }
     }
 
     /// Whether its pods, or the template that makes it, are in the state.

@@ -267,9 +267,9 @@ fn templates_are_listed_unless_their_pods_or_their_maker_are() {
         (vec![deployment(), set()], &["n/web (Deployment)"]),
         (
             vec![deployment(), set(), web_pod()],
-            &["n/web (Deployment)"],
+            &["n/web-7d9f (ReplicaSet)"],
         ),
-        (vec![set(), web_pod()], &["n/web (Deployment)"]),
+        (vec![set(), web_pod()], &["n/web-7d9f (ReplicaSet)"]),
         (vec![web_pod()], &["n/web-7d9f (ReplicaSet)"]),
         (vec![deployment(), web_pod()], &["n/web-7d9f (ReplicaSet)"]),
         (
