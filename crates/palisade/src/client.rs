@@ -52,7 +52,6 @@ impl Client {
                 format!("{what} the agent at {socket}: {error}"),
             )
         };
-        let question = method == Method::GET;
         let body = match method {
             Method::GET => Vec::new(),
             _ => {
@@ -98,8 +97,8 @@ impl Client {
             ApiError::new(format!("{status}: {}", String::from_utf8_lossy(&text)))
         });
         let mut failure = match status {
-            // A question that cannot be understood, as it would be without an agent.
-            StatusCode::UNPROCESSABLE_ENTITY if question => Failure::usage(refusal.error),
+            // What was asked cannot be understood: the command line is wrong.
+            StatusCode::UNPROCESSABLE_ENTITY => Failure::usage(refusal.error),
             _ => Failure::found(refusal.error),
         };
         failure.hint = refusal.hint;
