@@ -10,8 +10,7 @@ use palisade_api::{
     PolicySummary, ProblemReport, RuleReport, SourceStatus, Status,
 };
 use palisade_dataplane::Counters;
-use palisade_model::{Direction, Endpoint, EndpointId, NamedPort, Policy, PolicyId, Prefix};
-use palisade_oracle::Prepared;
+use palisade_model::{Direction, EndpointId, NamedPort, Policy, PolicyId, Prefix};
 use palisade_source::Flaw;
 use palisade_tables::Credit;
 use std::collections::BTreeMap;
@@ -110,6 +109,19 @@ impl Core {
                 "{id}: {reason}; remove it, or give its interface back"
             ));
         }
+        let missing = self.engine.missing();
+        for (tier, policies) in &missing.tiers {
+            let by = listed(policies);
+            reasons.push(format!(
+                "there is no tier {tier}, which {by} names: it applies after all others"
+            ));
+        }
+        for (profile, endpoints) in &missing.profiles {
+            let by = listed(endpoints);
+            reasons.push(format!(
+                "there is no profile {profile}, which {by} names: it denies"
+            ));
+        }
         for conflict in conflicts {
             let others = conflict.others.join(", ");
             reasons.push(format!(
@@ -133,11 +145,10 @@ impl Core {
 
     /// `GET /v1/endpoints`.
     pub fn endpoint_list(&self) -> EndpointList {
-        let prepared = Prepared::new(self.engine.state());
         let endpoints = self
             .registry
             .iter()
-            .map(|(id, w)| self.summary(&prepared, id, w))
+            .map(|(id, w)| self.summary(id, w))
             .collect();
         EndpointList {
             api_version: palisade_api::api_version(),
@@ -150,27 +161,26 @@ impl Core {
         let id = pod_id(namespace, name);
         let workload = self.registry.get(&id)?;
         let endpoint = self.engine.state().endpoints.get(&id)?;
-        let prepared = Prepared::new(self.engine.state());
         Some(EndpointDetail {
             api_version: palisade_api::api_version(),
-            summary: self.summary(&prepared, &id, workload),
+            summary: self.summary(&id, workload),
             netns: workload.record.netns.clone(),
             ports: endpoint.ports.iter().map(port).collect(),
-            ingress: applied(&prepared, endpoint, Direction::Ingress),
-            egress: applied(&prepared, endpoint, Direction::Egress),
+            ingress: self.applied(&id, Direction::Ingress),
+            egress: self.applied(&id, Direction::Egress),
         })
     }
 
-    fn summary(
-        &self,
-        prepared: &Prepared<'_>,
-        id: &EndpointId,
-        workload: &Workload,
-    ) -> EndpointSummary {
+    fn summary(&self, id: &EndpointId, workload: &Workload) -> EndpointSummary {
         let record = &workload.record;
         let endpoint = self.engine.state().endpoints.get(id);
-        let isolated =
-            |direction| endpoint.is_some_and(|endpoint| isolates(prepared, endpoint, direction));
+        let policies = self.engine.policies_of(id);
+        let isolated = |direction| {
+            let policies = policies.iter().map(|applied| &applied.policy);
+            policies
+                .filter_map(|policy| self.engine.state().policies.get(policy)?.rules(direction))
+                .any(|rules| rules.default_deny)
+        };
         EndpointSummary {
             namespace: record.namespace.to_string(),
             name: record.name.to_string(),
@@ -224,11 +234,8 @@ impl Core {
 
     /// `GET /v1/policies`.
     pub fn policy_list(&self) -> PolicyList {
-        let prepared = Prepared::new(self.engine.state());
-        let ordered = prepared.tiers().iter().flat_map(|tier| &tier.policies);
-        let policies = ordered
-            .map(|policy| self.policy_summary(&prepared, policy))
-            .collect();
+        let ordered = self.engine.ordered_policies().into_iter();
+        let policies = ordered.map(|policy| self.policy_summary(policy)).collect();
         PolicyList {
             api_version: palisade_api::api_version(),
             policies,
@@ -246,25 +253,38 @@ impl Core {
             &*id.name == name && id.namespace.as_deref().unwrap_or("default") == namespace
         };
         let policy = self.engine.state().policies.values().find(named)?;
-        let prepared = Prepared::new(self.engine.state());
-        let selects = self
-            .local()
-            .filter(|endpoint| prepared.selects(policy, endpoint));
+        let selects = self.engine.endpoints_of(&policy.id).into_iter();
         Some(PolicyDetail {
             api_version: palisade_api::api_version(),
-            summary: self.policy_summary(&prepared, policy),
+            summary: self.policy_summary(policy),
             selects: selects.map(short_name).collect(),
             rule_counters: rule_counters(policy, &counters),
         })
     }
 
-    fn local(&self) -> impl Iterator<Item = &Endpoint> {
-        self.registry
-            .iter()
-            .filter_map(|(id, _)| self.engine.state().endpoints.get(id))
+    /// The policies that judge an endpoint in a direction, in the order in which they decide.
+    fn applied(&self, id: &EndpointId, direction: Direction) -> Vec<AppliedPolicy> {
+        let policies = self.engine.policies_of(id).into_iter();
+        policies
+            .filter(|applied| match direction {
+                Direction::Ingress => applied.ingress,
+                Direction::Egress => applied.egress,
+            })
+            .map(|applied| AppliedPolicy {
+                tier: applied.tier.to_string(),
+                kind: applied.policy.object.kind.to_string(),
+                namespace: applied
+                    .policy
+                    .object
+                    .namespace
+                    .as_deref()
+                    .map(str::to_owned),
+                name: applied.policy.object.name.to_string(),
+            })
+            .collect()
     }
 
-    fn policy_summary(&self, prepared: &Prepared<'_>, policy: &Policy) -> PolicySummary {
+    fn policy_summary(&self, policy: &Policy) -> PolicySummary {
         let id = &policy.id.object;
         let rules = |direction| policy.rules(direction).map_or(0, |rules| rules.rules.len());
         PolicySummary {
@@ -273,10 +293,7 @@ impl Core {
             namespace: id.namespace.as_deref().map(str::to_owned),
             name: id.name.to_string(),
             subject: policy.subject.to_string(),
-            endpoints: self
-                .local()
-                .filter(|endpoint| prepared.selects(policy, endpoint))
-                .count(),
+            endpoints: self.engine.endpoints_of(&policy.id).len(),
             rules: rules(Direction::Ingress) + rules(Direction::Egress),
             line: policy.line.as_ref().map(ToString::to_string),
         }
@@ -297,6 +314,11 @@ fn port(port: &NamedPort) -> String {
     format!("{}={}/{}", port.name, port.port, port.protocol)
 }
 
+fn listed(things: &[impl ToString]) -> String {
+    let names: Vec<String> = things.iter().map(ToString::to_string).collect();
+    names.join(", ")
+}
+
 fn prefix_text(prefix: Prefix) -> String {
     if prefix.is_host() {
         prefix.address().to_string()
@@ -305,41 +327,12 @@ fn prefix_text(prefix: Prefix) -> String {
     }
 }
 
-fn short_name(endpoint: &Endpoint) -> String {
+fn short_name(id: &EndpointId) -> String {
     format!(
         "{}/{}",
-        endpoint.id.namespace.as_deref().unwrap_or_default(),
-        endpoint.id.name
+        id.namespace.as_deref().unwrap_or_default(),
+        id.name
     )
-}
-
-fn applied(
-    prepared: &Prepared<'_>,
-    endpoint: &Endpoint,
-    direction: Direction,
-) -> Vec<AppliedPolicy> {
-    let ordered = prepared.tiers().iter().flat_map(|tier| &tier.policies);
-    ordered
-        .filter(|policy| prepared.judges(policy, endpoint, direction))
-        .map(|policy| AppliedPolicy {
-            tier: policy.tier.to_string(),
-            kind: policy.id.object.kind.to_string(),
-            namespace: policy.id.object.namespace.as_deref().map(str::to_owned),
-            name: policy.id.object.name.to_string(),
-        })
-        .collect()
-}
-
-fn isolates(prepared: &Prepared<'_>, endpoint: &Endpoint, direction: Direction) -> bool {
-    let denying = |policy: &Policy| {
-        policy
-            .rules(direction)
-            .is_some_and(|rules| rules.default_deny)
-    };
-    let ordered = prepared.tiers().iter().flat_map(|tier| &tier.policies);
-    ordered
-        .into_iter()
-        .any(|policy| denying(policy) && prepared.judges(policy, endpoint, direction))
 }
 
 /// Every rule of a policy with what it was credited with, then its share of default denials.
