@@ -159,6 +159,7 @@ mod tests {
             origin: RuleOrigin {
                 index: 3,
                 name: Some("n".into()),
+                fingerprint: 0,
                 line: None,
             },
         };

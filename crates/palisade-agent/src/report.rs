@@ -10,7 +10,7 @@ use palisade_api::{
     PolicySummary, ProblemReport, RuleReport, SourceStatus, Status,
 };
 use palisade_dataplane::Counters;
-use palisade_model::{Direction, EndpointId, NamedPort, Policy, PolicyId, Prefix};
+use palisade_model::{Direction, EndpointId, NamedPort, Policy, Prefix};
 use palisade_source::Flaw;
 use palisade_tables::Credit;
 use std::collections::BTreeMap;
@@ -335,62 +335,169 @@ fn short_name(id: &EndpointId) -> String {
     )
 }
 
-/// Every rule of a policy with what it was credited with, then its share of default denials.
+/// Every rule of a policy with what it was credited with, then its share of default denials, then
+/// what rules counted that it does not have any more: a count never stands under another rule.
 fn rule_counters(policy: &Policy, counters: &Counters) -> Vec<RuleReport> {
-    let mut rules: BTreeMap<(&PolicyId, Direction, u32), Count> = BTreeMap::new();
+    let mut rules: BTreeMap<(Direction, usize), Count> = BTreeMap::new();
     let mut denied: BTreeMap<Direction, Count> = BTreeMap::new();
-    let add = |to: &mut Count, packets: u64, bytes: u64| {
-        to.packets += packets;
-        to.bytes += bytes;
-    };
+    let mut retired: BTreeMap<Direction, Count> = BTreeMap::new();
     for (credit, count) in &counters.by_rule {
-        match &**credit {
+        let to = match &**credit {
             Credit::Rule {
                 policy: of,
                 direction,
                 origin,
             } if *of == policy.id => {
-                let entry = rules.entry((of, *direction, origin.index)).or_default();
-                add(entry, count.packets, count.bytes);
+                let mut now = policy
+                    .rules(*direction)
+                    .into_iter()
+                    .flat_map(|of| &of.rules);
+                match now.position(|rule| rule.origin.is_same_rule(origin)) {
+                    Some(at) => rules.entry((*direction, at)).or_default(),
+                    None => retired.entry(*direction).or_default(),
+                }
             }
             Credit::TierDefault {
                 direction,
                 policies,
                 ..
-            } if policies.contains(&policy.id) => {
-                add(
-                    denied.entry(*direction).or_default(),
-                    count.packets,
-                    count.bytes,
-                );
-            }
-            _ => {}
-        }
+            } if policies.contains(&policy.id) => denied.entry(*direction).or_default(),
+            _ => continue,
+        };
+        to.packets += count.packets;
+        to.bytes += count.bytes;
     }
     let mut out = Vec::new();
     for direction in Direction::BOTH {
-        let Some(of) = policy.rules(direction) else {
-            continue;
-        };
-        for rule in &of.rules {
-            let key = (&policy.id, direction, rule.origin.index);
+        let of = policy.rules(direction);
+        for (at, rule) in of.into_iter().flat_map(|of| &of.rules).enumerate() {
             out.push(RuleReport {
                 direction: direction.to_string(),
                 index: Some(rule.origin.index),
                 action: rule.action.to_string(),
                 line: rule.origin.line.as_ref().map(ToString::to_string),
-                count: rules.get(&key).copied().unwrap_or_default(),
+                count: rules.remove(&(direction, at)).unwrap_or_default(),
             });
         }
-        if of.default_deny {
+        let mut other = |action: &str, count| {
             out.push(RuleReport {
                 direction: direction.to_string(),
                 index: None,
-                action: "default-deny".to_owned(),
+                action: action.to_owned(),
                 line: policy.line.as_ref().map(ToString::to_string),
-                count: denied.get(&direction).copied().unwrap_or_default(),
+                count,
             });
+        };
+        let denied = denied.remove(&direction);
+        if denied.is_some() || of.is_some_and(|of| of.default_deny) {
+            other("default-deny", denied.unwrap_or_default());
+        }
+        if let Some(count) = retired.remove(&direction) {
+            other("retired", count);
         }
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use palisade_model::{
+        Action, DirectionRules, Order, Peer, PolicyId, Precedence, Rule, RuleOrigin, Selector,
+        Traffic,
+    };
+    use std::sync::Arc;
+
+    fn origin(index: u32, fingerprint: u64) -> RuleOrigin {
+        RuleOrigin {
+            index,
+            name: None,
+            fingerprint,
+            line: None,
+        }
+    }
+
+    /// A policy whose rules say what these numbers stand for.
+    fn policy(says: &[u64]) -> Policy {
+        let rule = |(index, fingerprint): (u32, &u64)| Rule {
+            origin: origin(index, *fingerprint),
+            action: Action::Allow,
+            peers: vec![Peer::any()],
+            own: None,
+            traffic: vec![Traffic::any()],
+        };
+        Policy {
+            id: PolicyId {
+                object: pod_id("shop", "db"),
+                part: 0,
+            },
+            tier: "default".into(),
+            precedence: Precedence {
+                order: Order::At(1.0),
+                rank: 1,
+            },
+            subject: Selector::all(),
+            ingress: Some(DirectionRules {
+                default_deny: true,
+                rules: (0..).zip(says).map(rule).collect(),
+            }),
+            egress: None,
+            line: None,
+        }
+    }
+
+    #[test]
+    fn counts_follow_what_a_rule_says_and_retire_with_it() {
+        let counted = |index, fingerprint, packets| {
+            let credit = Credit::Rule {
+                policy: policy(&[]).id,
+                direction: Direction::Ingress,
+                origin: origin(index, fingerprint),
+            };
+            let count = palisade_dataplane::Count { packets, bytes: 0 };
+            (Arc::new(credit), count)
+        };
+        let denied = Credit::TierDefault {
+            tier: "default".into(),
+            direction: Direction::Ingress,
+            policies: vec![policy(&[]).id],
+        };
+        // The rule that says 7 was first, then second; what said 8 is gone.
+        let counters = Counters {
+            by_rule: [
+                counted(0, 7, 10),
+                counted(1, 7, 1),
+                counted(1, 8, 5),
+                counted(0, 9, 2),
+                (
+                    Arc::new(denied),
+                    palisade_dataplane::Count {
+                        packets: 3,
+                        bytes: 0,
+                    },
+                ),
+            ]
+            .into(),
+            ..Counters::default()
+        };
+        let shown = |says: &[u64]| -> Vec<(Option<u32>, String, u64)> {
+            let report = rule_counters(&policy(says), &counters);
+            let row = |row: RuleReport| (row.index, row.action, row.count.packets);
+            report.into_iter().map(row).collect()
+        };
+        let row = |index, action: &str, packets| (index, action.to_owned(), packets);
+        assert_eq!(
+            shown(&[9, 7]),
+            [
+                row(Some(0), "allow", 2),
+                row(Some(1), "allow", 11),
+                row(None, "default-deny", 3),
+                row(None, "retired", 5),
+            ]
+        );
+        assert_eq!(
+            shown(&[]),
+            [row(None, "default-deny", 3), row(None, "retired", 18)]
+        );
+    }
 }

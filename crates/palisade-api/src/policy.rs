@@ -67,10 +67,11 @@ pub struct PolicyDetail {
 pub struct RuleReport {
     /// `ingress` or `egress`.
     pub direction: String,
-    /// Its index in the object's list; absent for the default deny.
+    /// Its index in the object's list; absent for what is not one rule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub index: Option<u32>,
-    /// `allow`, `deny`, `pass`, `log`, or `default-deny`.
+    /// `allow`, `deny`, `pass`, `log`, `default-deny`, or `retired`: what rules counted that the
+    /// policy does not have any more.
     pub action: String,
     /// File and line.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -92,3 +92,26 @@ fn each_object_has_its_place_status_and_content() {
     different.dedup();
     assert_eq!(different.len(), lowering.entries.len());
 }
+
+#[test]
+fn a_rule_is_known_by_what_it_says_and_how_often() {
+    let prints = |rules: &str| -> Vec<u64> {
+        let text = format!(
+            "{{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {{name: a}}, \
+             spec: {{podSelector: {{}}, ingress: [{rules}]}}}}"
+        );
+        let lowering = common::lowering("f", &text);
+        let rules = lowering.objects().find_map(|object| match object {
+            Object::Policy(policy) => policy.ingress.clone(),
+            _ => None,
+        });
+        let rules = rules.unwrap().rules;
+        rules.iter().map(|rule| rule.origin.fingerprint).collect()
+    };
+    let (web, dns) = ("{ports: [{port: 80}]}", "{ports: [{port: 53}]}");
+    let both = prints(&format!("{web}, {dns}"));
+    assert_eq!(prints(&format!("{dns}, {web}")), [both[1], both[0]]);
+    let twice = prints(&format!("{web}, {dns}, {web}"));
+    assert_eq!(twice[..2], both[..]);
+    assert!(!both.contains(&twice[2]) && !twice.contains(&0));
+}

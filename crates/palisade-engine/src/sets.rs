@@ -440,6 +440,7 @@ impl<'a> Builder<'a> {
                 origin: RuleOrigin {
                     index: 0,
                     name: None,
+                    fingerprint: 0,
                     line: None,
                 },
             };

@@ -240,8 +240,20 @@ pub struct RuleOrigin {
     pub index: u32,
     /// Its own name, in dialects that have one.
     pub name: Option<Str>,
+    /// What it says, as a number; of several that say the same in one direction of one object, each
+    /// has another. What a rule is counted under, so that its counts follow it when rules before it
+    /// come or go. 0 where only its index tells it apart.
+    pub fingerprint: u64,
     /// The line it starts on, where it came from a file.
     pub line: Option<SourceLine>,
+}
+
+impl RuleOrigin {
+    /// Whether both stand for one rule of one object and direction, wherever it stands in its list.
+    pub fn is_same_rule(&self, other: &RuleOrigin) -> bool {
+        self.fingerprint == other.fingerprint
+            && (self.fingerprint != 0 || (self.index, &self.name) == (other.index, &other.name))
+    }
 }
 
 /// A line of a file.

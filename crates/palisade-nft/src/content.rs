@@ -287,12 +287,28 @@ fn hash_cell(tables: &Tables, cell: &Cell, hash: &mut Fnv) {
                 policy,
                 direction,
                 origin,
-            }) => (1u8, policy, direction, origin.index, &origin.name).hash(hash),
+            }) => (
+                1u8,
+                policy,
+                direction,
+                origin.index,
+                &origin.name,
+                origin.fingerprint,
+            )
+                .hash(hash),
             Some(Credit::ProfileRule {
                 profile,
                 direction,
                 origin,
-            }) => (2u8, profile, direction, origin.index, &origin.name).hash(hash),
+            }) => (
+                2u8,
+                profile,
+                direction,
+                origin.index,
+                &origin.name,
+                origin.fingerprint,
+            )
+                .hash(hash),
             Some(other) => (3u8, other).hash(hash),
             None => 4u8.hash(hash),
         }

@@ -192,6 +192,7 @@ fn credits(judgement: &Judgement, direction: Direction) -> Vec<Option<Arc<Credit
             origin: RuleOrigin {
                 index: 0,
                 name: None,
+                fingerprint: 0,
                 line: None,
             },
         }),

@@ -182,6 +182,7 @@ impl Dice {
             origin: RuleOrigin {
                 index: u32::try_from(index).unwrap(),
                 name: None,
+                fingerprint: 0,
                 line: None,
             },
             action: self.one(&actions),

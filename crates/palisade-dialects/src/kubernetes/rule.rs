@@ -3,6 +3,7 @@
 use super::network_policy::{of_namespace, workload};
 use super::{Source, ip_block, selector};
 use crate::faults::{self, Fault};
+use crate::hash::ContentHash;
 use crate::names;
 use crate::report::{Report, line_of};
 use palisade_manifest::{Field, IntOrString};
@@ -10,6 +11,7 @@ use palisade_model::{
     Action, Direction, LabelKey, Peer, PortMatch, PortRange, PortSpec, Protocol, Rule, RuleOrigin,
     Selector, Traffic,
 };
+use std::collections::BTreeMap;
 
 const KNOWN_INGRESS: &[&str] = &["from", "ports"];
 const KNOWN_EGRESS: &[&str] = &["to", "ports"];
@@ -56,6 +58,7 @@ pub(super) fn list(
         Direction::Egress => ("egress", "to", KNOWN_EGRESS, STRAYS_EGRESS),
     };
     let mut rules = Vec::new();
+    let mut alike: BTreeMap<ContentHash, u32> = BTreeMap::new();
     for (index, field) in (0..).zip(report.items(spec, key)) {
         if !report.is_object(&field) {
             continue;
@@ -71,6 +74,7 @@ pub(super) fn list(
             origin: RuleOrigin {
                 index,
                 name: None,
+                fingerprint: fingerprint(&field, &mut alike),
                 line: Some(line_of(&field)),
             },
             action: Action::Allow,
@@ -80,6 +84,15 @@ pub(super) fn list(
         });
     }
     rules
+}
+
+/// What a rule says as a number, which is never 0; `alike` counts those that said the same.
+fn fingerprint(rule: &Field<'_>, alike: &mut BTreeMap<ContentHash, u32>) -> u64 {
+    let content = ContentHash::of(rule.node);
+    let before = alike.entry(content).or_default();
+    let print = (content.0 as u64).wrapping_add(u64::from(*before)).max(1);
+    *before += 1;
+    print
 }
 
 fn read_peers(rule: &Field<'_>, key: &str, source: &Source<'_>, report: &mut Report) -> Vec<Peer> {

@@ -51,6 +51,7 @@ fn policy_at(client: &str, port: u16, line: Option<u32>) -> Update {
         origin: RuleOrigin {
             index: 0,
             name: None,
+            fingerprint: 0,
             line: line.clone(),
         },
         action: Action::Allow,

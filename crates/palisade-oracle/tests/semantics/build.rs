@@ -78,6 +78,7 @@ pub(crate) fn rule(action: Action) -> Rule {
         origin: RuleOrigin {
             index: 0,
             name: None,
+            fingerprint: 0,
             line: None,
         },
         action,

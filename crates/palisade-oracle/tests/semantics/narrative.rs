@@ -19,6 +19,7 @@ fn origin(index: u32) -> RuleOrigin {
     RuleOrigin {
         index,
         name: None,
+        fingerprint: 0,
         line: None,
     }
 }

@@ -223,6 +223,7 @@ impl WrittenPolicy {
             origin: RuleOrigin {
                 index: u32::try_from(index).unwrap_or(u32::MAX),
                 name: None,
+                fingerprint: 0,
                 line: Some(SourceLine {
                     file: self.file.clone(),
                     line,

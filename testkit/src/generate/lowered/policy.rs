@@ -118,6 +118,7 @@ fn rules(dice: &mut Dice, features: &mut Features, allow: u32) -> Vec<Rule> {
                 origin: RuleOrigin {
                     index: index as u32,
                     name: dice.chance(20).then(|| format!("rule {index}").into()),
+                    fingerprint: 0,
                     line: None,
                 },
                 action,
