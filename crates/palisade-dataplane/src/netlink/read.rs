@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 
 use palisade_model::Str;
-use palisade_nft::{Chain, Key, Rule, Ruleset, Set, SetDecl};
+use palisade_nft::{Chain, Element, Key, Rule, Ruleset, Set, SetDecl};
 use palisade_sys::Errno;
 use palisade_sys::netlink::{Attrs, WireError};
 use palisade_sys::nfnetlink::nf_tables::*;
@@ -221,11 +221,45 @@ impl<'a, N: Nfnetlink> Reader<'a, N> {
     }
 
     /// All elements of a set.
+    ///
+    /// The kernel lists a hash table bucket by bucket. It grows in the background, also after the
+    /// transaction that filled it is over, and a listing under way then leaves out what moved. So
+    /// what was listed is held against the kernel's own number; a kernel that does not tell it has
+    /// to list the same keys twice.
     pub(super) fn elements(
         &mut self,
         set: &str,
         decl: &SetDecl,
-    ) -> Result<BTreeMap<Key, palisade_nft::Element>, ReadError> {
+    ) -> Result<BTreeMap<Key, Element>, ReadError> {
+        // Ranges are kept in trees, which are listed whole.
+        if decl.interval {
+            return self.listed(set, decl);
+        }
+        let mut before: Option<BTreeMap<Key, Element>> = None;
+        for _ in 0..TRIES {
+            let found = self.listed(set, decl)?;
+            let whole = match (self.count(set)?, &before) {
+                (Some(count), _) => {
+                    let catch_all = usize::from(found.contains_key(&Key::CatchAll));
+                    found.len() - catch_all == count as usize
+                }
+                (None, Some(before)) => before.keys().eq(found.keys()),
+                (None, None) => found.is_empty(),
+            };
+            if whole {
+                return Ok(found);
+            }
+            if before.replace(found).is_some() {
+                wait_for_growth();
+            }
+        }
+        Err(ReadError::Restless {
+            table: self.table.to_owned(),
+        })
+    }
+
+    /// One listing of a set's elements.
+    fn listed(&mut self, set: &str, decl: &SetDecl) -> Result<BTreeMap<Key, Element>, ReadError> {
         let query = self.query("elements", NFT_MSG_GETSETELEM, |w| {
             w.text(NFTA_SET_ELEM_LIST_SET, set);
         })?;
@@ -236,13 +270,28 @@ impl<'a, N: Nfnetlink> Reader<'a, N> {
         Ok(reader.finish())
     }
 
+    /// How many elements the kernel says a set has, a catch-all element apart.
+    fn count(&mut self, set: &str) -> Result<Option<u32>, ReadError> {
+        let query = self.query("a set", NFT_MSG_GETSET, |w| {
+            w.text(NFTA_SET_NAME, set);
+        })?;
+        let Some(object) = self.nfnetlink.get(&query)? else {
+            return Ok(None);
+        };
+        let count = object
+            .attrs()
+            .find(NFTA_SET_COUNT)
+            .and_then(|count| count.map(|count| count.be32()).transpose());
+        self.wire("a set", count)
+    }
+
     /// One element of a set without ranges; `None` if it is not there.
     pub(super) fn element(
         &mut self,
         set: &str,
         decl: &SetDecl,
         key: &Key,
-    ) -> Result<Option<palisade_nft::Element>, ReadError> {
+    ) -> Result<Option<Element>, ReadError> {
         let query = self.query("an element", NFT_MSG_GETSETELEM, |w| {
             w.text(NFTA_SET_ELEM_LIST_SET, set)
                 .nest(NFTA_SET_ELEM_LIST_ELEMENTS, |w| {
@@ -258,6 +307,96 @@ impl<'a, N: Nfnetlink> Reader<'a, N> {
     }
 }
 
+/// Lets the kernel's worker finish a hash table that grows; it tells nobody when it has.
+#[allow(clippy::disallowed_methods, reason = "there is no event to wait for")]
+fn wait_for_growth() {
+    std::thread::sleep(std::time::Duration::from_millis(1));
+}
+
 fn of_table(attrs: &Attrs<'_>, table: &str) -> Result<bool, WireError> {
     Ok(attrs.need(TABLE, "object")?.text()? == table)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use palisade_nft::Field;
+    use palisade_sys::netlink::AttrWriter;
+    use palisade_sys::nfnetlink::FakeNfnetlink;
+
+    fn object(write: impl FnOnce(&mut AttrWriter<'_>)) -> Object {
+        let mut attributes = Vec::new();
+        let mut w = AttrWriter::new(&mut attributes);
+        write(&mut w);
+        w.finish().unwrap();
+        Object {
+            kind: 0,
+            family: INET,
+            generation: 0,
+            attributes,
+        }
+    }
+
+    fn key(n: u32) -> Key {
+        Key::Exact(n.to_ne_bytes().as_slice().into())
+    }
+
+    /// A listing with these keys.
+    fn listing(keys: &[Key]) -> Vec<Object> {
+        let decl = decl();
+        vec![object(|w| {
+            w.nest(NFTA_SET_ELEM_LIST_ELEMENTS, |w| {
+                for key in keys {
+                    set::write_element(w, set::Ranges::of(&decl), key, Some(&Element::default()));
+                }
+            });
+        })]
+    }
+
+    fn decl() -> SetDecl {
+        SetDecl {
+            key: vec![Field::Mark],
+            data: None,
+            interval: false,
+            counter: false,
+            size: None,
+            unknown: None,
+        }
+    }
+
+    /// What is read where the kernel lists `listings` one after the other.
+    fn read(count: Option<u32>, listings: &[&[Key]]) -> Result<Vec<Key>, ReadError> {
+        let mut fake = FakeNfnetlink::default();
+        let asked = (NFNL_SUBSYS_NFTABLES, NFT_MSG_GETSETELEM);
+        let all = listings.iter().map(|keys| listing(keys)).collect();
+        fake.next.insert(asked, all);
+        let last = listings.last().map(|keys| listing(keys));
+        fake.objects.insert(asked, last.unwrap_or_default());
+        let told = object(|w| {
+            if let Some(count) = count {
+                w.be32(NFTA_SET_COUNT, count);
+            }
+        });
+        let of_set = (NFNL_SUBSYS_NFTABLES, NFT_MSG_GETSET);
+        fake.objects.insert(of_set, vec![told]);
+        let found = Reader::new(&mut fake, "t").elements("s", &decl())?;
+        Ok(found.into_keys().collect())
+    }
+
+    #[test]
+    fn a_listing_that_lost_elements_is_repeated() {
+        let (one, two) = (key(1), key(2));
+        let all = [one.clone(), two.clone(), Key::CatchAll];
+        let lost = [two.clone(), Key::CatchAll];
+        // By the kernel's number, in which a catch-all does not count.
+        assert_eq!(read(Some(2), &[&all]), Ok(all.to_vec()));
+        assert_eq!(read(Some(2), &[&lost, &all]), Ok(all.to_vec()));
+        // Without it, by the same keys twice.
+        assert_eq!(read(None, &[&lost, &all]), Ok(all.to_vec()));
+        assert_eq!(read(None, &[&all, &all]), Ok(all.to_vec()));
+        assert_eq!(read(None, &[&[]]), Ok(Vec::new()));
+        // One that never agrees is no answer.
+        let table = "t".to_owned();
+        assert_eq!(read(Some(5), &[&all]), Err(ReadError::Restless { table }));
+    }
 }

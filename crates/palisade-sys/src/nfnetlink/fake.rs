@@ -17,6 +17,8 @@ pub struct FakeNfnetlink {
     pub queries: Vec<Query>,
     /// Changes made outside batches, with their flags, in order.
     pub changes: Vec<(Query, u16)>,
+    /// What the next queries of a (subsystem, message type) find, before [`Self::objects`].
+    pub next: BTreeMap<(u8, u8), VecDeque<Vec<Object>>>,
     /// What queries of a (subsystem, message type) find.
     pub objects: BTreeMap<(u8, u8), Vec<Object>>,
     /// The generation in force; a commit raises it.
@@ -50,10 +52,10 @@ impl Nfnetlink for FakeNfnetlink {
 
     fn dump(&mut self, query: &Query) -> Result<Vec<Object>, QueryError> {
         self.queries.push(query.clone());
-        Ok(self
-            .objects
-            .get(&(query.subsystem, query.kind))
-            .cloned()
+        let asked = (query.subsystem, query.kind);
+        let next = self.next.get_mut(&asked).and_then(VecDeque::pop_front);
+        Ok(next
+            .or_else(|| self.objects.get(&asked).cloned())
             .unwrap_or_default())
     }
 
