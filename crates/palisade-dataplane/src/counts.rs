@@ -59,7 +59,10 @@ impl Live {
             let Some(comment) = &rule.comment else {
                 continue;
             };
-            let drops = rule.exprs.contains(&Expr::Verdict(Verdict::Drop));
+            let drops = matches!(
+                rule.exprs.last(),
+                Some(Expr::Verdict(Verdict::Drop | Verdict::Goto(_)))
+            );
             let reason = REASONS.into_iter().find(|(text, _)| *text == &**comment);
             if let (true, Some((_, reason)), Some(count)) =
                 (drops, reason, rule.exprs.iter().find_map(counter))

@@ -47,12 +47,13 @@ pub enum Fault {
     DeleteFirst,
     IntersectionSkipped,
     RevokeForgotten,
+    LogNotReported,
 }
 
 impl Fault {
     /// Every fault.
     #[cfg(feature = "faults")]
-    pub const ALL: [Fault; 33] = [
+    pub const ALL: [Fault; 34] = [
         Fault::PassAsAllow,
         Fault::PassAsDeny,
         Fault::LogDecides,
@@ -86,6 +87,7 @@ impl Fault {
         Fault::DeleteFirst,
         Fault::IntersectionSkipped,
         Fault::RevokeForgotten,
+        Fault::LogNotReported,
     ];
 }
 

@@ -9,7 +9,7 @@ use crate::faults::{Fault, on};
 use crate::traffic::{End, Ranges, Region, all, protocols_of, region};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
-use palisade_model::{Action, PortRange, Protocol, Str, Traffic};
+use palisade_model::{Action, Direction, PortRange, Protocol, Str, Traffic};
 use palisade_tables::{Cell, PortMap, Program, RuleId, Values, Verdict};
 
 /// One step of a policy set.
@@ -38,6 +38,8 @@ pub(crate) enum Step<T> {
 /// What a policy set does, in order. Ends with a stop.
 #[derive(Debug)]
 pub(crate) struct Sequence<T> {
+    /// The direction of its rules.
+    pub(crate) direction: Direction,
     pub(crate) steps: Vec<Step<T>>,
 }
 
@@ -120,6 +122,7 @@ fn ends<'a>(ranges: impl Iterator<Item = &'a Ranges>) -> BTreeSet<u16> {
 /// The cell of one packet.
 fn walk<T>(sequence: &Sequence<T>, regions: &[Vec<Region>], key: u16, source: u16) -> Cell {
     let mut hits = Vec::new();
+    let mut log = None;
     let mut at = 0;
     while let Some(step) = sequence.steps.get(at) {
         at += 1;
@@ -129,6 +132,7 @@ fn walk<T>(sequence: &Sequence<T>, regions: &[Vec<Region>], key: u16, source: u1
                 return Cell {
                     verdict: *verdict,
                     hits,
+                    log,
                 };
             }
             Step::Rule {
@@ -142,7 +146,11 @@ fn walk<T>(sequence: &Sequence<T>, regions: &[Vec<Region>], key: u16, source: u1
                     Action::Allow => Verdict::Allow,
                     Action::Deny => Verdict::Deny,
                     Action::Log if on(Fault::LogDecides) => Verdict::Allow,
-                    Action::Log => continue,
+                    Action::Log if on(Fault::LogNotReported) => continue,
+                    Action::Log => {
+                        log = Some(sequence.direction);
+                        continue;
+                    }
                     Action::Pass if on(Fault::PassAsAllow) => Verdict::Allow,
                     Action::Pass if on(Fault::PassAsDeny) => Verdict::Deny,
                     Action::Pass => {
@@ -150,12 +158,13 @@ fn walk<T>(sequence: &Sequence<T>, regions: &[Vec<Region>], key: u16, source: u1
                         continue;
                     }
                 };
-                return Cell { verdict, hits };
+                return Cell { verdict, hits, log };
             }
         }
     }
     Cell {
         verdict: Verdict::Deny,
         hits,
+        log,
     }
 }

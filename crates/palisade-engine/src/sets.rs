@@ -117,7 +117,10 @@ impl Sets {
         let set = Set {
             key: key.clone(),
             points: 1,
-            sequence: Sequence { steps: Vec::new() },
+            sequence: Sequence {
+                direction: key.direction,
+                steps: Vec::new(),
+            },
             credits: Vec::new(),
             asks_ports: false,
             selectors: BTreeMap::new(),
@@ -375,7 +378,10 @@ impl<'a> Builder<'a> {
             key,
             own: key.own.iter(),
             built: Built {
-                sequence: Sequence { steps: Vec::new() },
+                sequence: Sequence {
+                    direction: key.direction,
+                    steps: Vec::new(),
+                },
                 credits: Vec::new(),
                 asks_ports: false,
             },

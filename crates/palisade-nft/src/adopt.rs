@@ -396,6 +396,7 @@ fn without_credit(program: &Program) -> Program {
     let cell = |cell: &Cell| Cell {
         verdict: cell.verdict,
         hits: Vec::new(),
+        log: cell.log,
     };
     let protocols = program.protocols().iter();
     let protocols = protocols.map(|(protocol, map)| (*protocol, map.map(|v| v.map(cell))));

@@ -222,6 +222,20 @@ pub enum Expr {
     },
     /// `counter`.
     Counter(Count),
+    /// `limit`, of packets a second: breaks once there are more.
+    Limit {
+        /// Packets a second.
+        rate: u32,
+        /// Packets at once.
+        burst: u32,
+    },
+    /// `log` to an nflog group.
+    Log {
+        /// The group.
+        group: u16,
+        /// What is said in front of the packet; at most 127 bytes.
+        prefix: Str,
+    },
     /// `immediate` into the verdict register: ends the rule.
     Verdict(Verdict),
     /// An observed expression that is never written here: its name.

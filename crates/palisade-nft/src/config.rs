@@ -18,6 +18,8 @@ pub struct Config {
     /// Whether the kernel tracks SCTP by port. Where it does not, all SCTP between two addresses is
     /// one connection, and none is ever accepted without being judged.
     pub sctp_tracked: bool,
+    /// Where packets that were denied, or that a Log rule asked for, are reported; `None`: nowhere.
+    pub log: Option<LogConfig>,
     /// A range of at most this many ports is written as single ones, which are cheaper to change.
     pub expand_ports: u16,
 }
@@ -30,7 +32,29 @@ impl Default for Config {
             ct_mark_mask: 0xffff_ff00,
             judge_host_traffic: false,
             sctp_tracked: true,
+            log: Some(LogConfig::default()),
             expand_ports: 16,
+        }
+    }
+}
+
+/// How packets are reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogConfig {
+    /// The nflog group.
+    pub group: u16,
+    /// How many packets a second each kind of report hands out at most; more are only counted.
+    pub rate: u32,
+    /// How many it hands out at once before the rate counts.
+    pub burst: u32,
+}
+
+impl Default for LogConfig {
+    fn default() -> Self {
+        LogConfig {
+            group: 20545,
+            rate: 1000,
+            burst: 1000,
         }
     }
 }

@@ -1,10 +1,11 @@
 //! What a class looks like in the maps: its elements, and the chains that test source ports.
 
-use crate::names::{self, ALLOW, ANY, ICMP, ICMP_RANGE, PORT, PORT_RANGE, PROTO, concat, mark};
+use crate::ct_state;
+use crate::names::{self, ANY, ICMP, ICMP_RANGE, LAST_VERDICT, PORT, PORT_RANGE, PROTO};
+use crate::names::{concat, mark};
 use crate::rule::Line;
-use crate::skeleton::{judgement_code, verdict_element};
+use crate::skeleton::{cell_code, code_verdict, residue_element};
 use crate::{Chain, CmpOp, Config, Count, Datum, Element, Fault, Key, PayloadBase, Place, Rule};
-use crate::{Verdict, ct_state};
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::vec;
@@ -157,7 +158,7 @@ impl<'a> Builder<'a> {
             key: key.clone(),
         };
         self.content.credits.push((place, cell.hits.clone()));
-        self.element(map, key, judgement_code(cell.verdict));
+        self.element(map, key, cell_code(cell));
     }
 
     fn values(&mut self, map: &'static str, key: Key, place: usize, values: &'a Values) {
@@ -170,7 +171,7 @@ impl<'a> Builder<'a> {
             None => self.residue(values),
         };
         let chain: Str = residue_name(self.class, code).into();
-        let (set, residue_key, element) = verdict_element(place, code, Some(&chain));
+        let (set, residue_key, element) = residue_element(place, code, &chain);
         self.content.elements.insert((set, residue_key), element);
         self.element(map, key, code);
     }
@@ -182,6 +183,8 @@ impl<'a> Builder<'a> {
         self.residues.push((values, code));
         let name = residue_name(self.class, code);
         let reply_name = format!("{name}_r");
+        let config = self.config;
+        let verdict_of = |cell| code_verdict(config, cell_code(cell));
         let rules = |offset| -> Vec<Rule> {
             let tests = values.entries().iter().map(|(range, cell)| {
                 let line = Line::new()
@@ -219,13 +222,6 @@ impl<'a> Builder<'a> {
     }
 }
 
-fn verdict_of(cell: &Cell) -> Verdict {
-    match cell.verdict {
-        palisade_tables::Verdict::Allow => Verdict::Return,
-        palisade_tables::Verdict::Deny => Verdict::Drop,
-    }
-}
-
 /// The chain of a residue: it names its class, so that it can be read back.
 pub(crate) fn residue_name(class: u32, code: u32) -> alloc::string::String {
     format!("{}{class}_{code}", names::RESIDUE)
@@ -242,7 +238,7 @@ pub(crate) fn parse_residue(name: &str) -> Option<(u32, u32, bool)> {
     let (class, code): (u32, u32) = (class.parse().ok()?, code.parse().ok()?);
     let plain = residue_name(class, code);
     let whole = name.strip_suffix("_r").unwrap_or(name);
-    (plain == whole && code > ALLOW).then_some((class, code, reply))
+    (plain == whole && code > LAST_VERDICT).then_some((class, code, reply))
 }
 
 /// The 64-bit FNV-1a hash. Source: Fowler, Noll and Vo, offset basis and prime for 64 bits.

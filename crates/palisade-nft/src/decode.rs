@@ -5,9 +5,9 @@
 
 use crate::content::{ClassContent, class_content, parse_residue};
 use crate::flat::{Flat, Run, prefixes};
-use crate::names::{self, ALLOW, ANY, CLASS, DENY, GENERATION, ICMP, ICMP_RANGE, IF_OURS};
+use crate::names::{self, ANY, CLASS, GENERATION, ICMP, ICMP_RANGE, IF_OURS, LAST_VERDICT};
 use crate::names::{PAIR, PENDING, PORT, PORT_RANGE, PROTO, VERDICT, number};
-use crate::skeleton::{generation_of, skeleton};
+use crate::skeleton::{code_cell, code_verdict, generation_of, skeleton};
 use crate::{CmpOp, Config, Datum, Element, Expr, Key, Rule, Ruleset, Set, Verdict};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -16,7 +16,7 @@ use alloc::vec::Vec;
 use core::net::IpAddr;
 use palisade_model::{Direction, Family, Prefix, Protocol, Str};
 use palisade_tables::{Cell, ClassId, IdentityId, Point, PolicySet, PortMap, Program, RuleId};
-use palisade_tables::{SetId, Tables, Values, Verdict as Judgement};
+use palisade_tables::{SetId, Tables, Values};
 
 /// Rule numbers from here on stand for rules that were in the kernel and are not known.
 pub(crate) const UNKNOWN_RULE: u32 = 1 << 31;
@@ -296,22 +296,22 @@ impl Reader {
 /// again gives the same elements and chains.
 fn program(config: &Config, class: u32, content: &ClassContent, codes: &[u32]) -> Option<Program> {
     let mut next = UNKNOWN_RULE;
-    let mut cell = |verdict| {
+    let mut cell = |code| {
         next += 1;
+        let (verdict, log) = code_cell(code)?;
         let hits = [RuleId(next)].into();
-        Cell { verdict, hits }
+        Some(Cell { verdict, hits, log })
     };
     let mut residues: BTreeMap<u32, Values> = BTreeMap::new();
     for (name, chain) in &content.chains {
         let (_, code, reply) = parse_residue(name)?;
         if !reply {
-            residues.insert(code, residue(&chain.rules, &mut cell)?);
+            residues.insert(code, residue(config, &chain.rules, &mut cell)?);
         }
     }
     let mut values = |element: &Element| -> Option<Values> {
         Some(match value(element)? {
-            DENY => PortMap::constant(cell(Judgement::Deny)),
-            ALLOW => PortMap::constant(cell(Judgement::Allow)),
+            code @ 1..=LAST_VERDICT => PortMap::constant(cell(code)?),
             code => residues.get(&code)?.clone(),
         })
     };
@@ -382,16 +382,21 @@ fn program(config: &Config, class: u32, content: &ClassContent, codes: &[u32]) -
 }
 
 /// Reads a function of the source port from its chain: the first rule leads to the chain for replies.
-fn residue(rules: &[Rule], cell: &mut impl FnMut(Judgement) -> Cell) -> Option<Values> {
+fn residue(
+    config: &Config,
+    rules: &[Rule],
+    cell: &mut impl FnMut(u32) -> Option<Cell>,
+) -> Option<Values> {
     let (tests, rest) = rules
         .get(1..)?
         .split_at_checked(rules.len().checked_sub(2)?)?;
-    let judgement = |rule: &Rule| match rule.exprs.last()? {
-        Expr::Verdict(Verdict::Return) => Some(Judgement::Allow),
-        Expr::Verdict(Verdict::Drop) => Some(Judgement::Deny),
+    let code = |rule: &Rule| match rule.exprs.last()? {
+        Expr::Verdict(verdict) => {
+            (1..=LAST_VERDICT).find(|code| code_verdict(config, *code) == *verdict)
+        }
         _ => None,
     };
-    let default = cell(judgement(rest.first()?)?);
+    let default = cell(code(rest.first()?)?)?;
     let mut segments = Vec::new();
     for rule in tests {
         let bound = |op| {
@@ -406,7 +411,7 @@ fn residue(rules: &[Rule], cell: &mut impl FnMut(Judgement) -> Cell) -> Option<V
         if first > 0 {
             segments.push((first - 1, default.clone()));
         }
-        segments.push((last, cell(judgement(rule)?)));
+        segments.push((last, cell(code(rule)?)?));
     }
     if segments.last().is_none_or(|(end, _)| *end < u16::MAX) {
         segments.push((u16::MAX, default));

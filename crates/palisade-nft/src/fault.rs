@@ -23,11 +23,12 @@ pub enum Fault {
     UnknownInterfaceOpen,
     ResidueOrderReversed,
     HostTrafficJudged,
+    LogRuleForgotten,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 16] = [
+    pub const ALL: [Fault; 17] = [
         Fault::ReplyNotTranslated,
         Fault::ReplyPortsNotSwapped,
         Fault::ReplyEndsSwapped,
@@ -44,6 +45,7 @@ impl Fault {
         Fault::UnknownInterfaceOpen,
         Fault::ResidueOrderReversed,
         Fault::HostTrafficJudged,
+        Fault::LogRuleForgotten,
     ];
 
     /// Whether it is switched on.

@@ -40,6 +40,10 @@ pub enum Problem {
     BadElement(Key),
     /// A range that overlaps another.
     Overlap(Key),
+    /// A log prefix that is longer than 127 bytes.
+    BadPrefix,
+    /// A limit that nothing passes, which the kernel refuses.
+    NoRate,
     /// An expression that is never written.
     Unknown(Str),
 }
@@ -58,6 +62,8 @@ impl fmt::Display for Finding {
             Problem::Loop => f.write_str("leads back to itself"),
             Problem::BadElement(key) => write!(f, "element {key:?} does not fit the set"),
             Problem::Overlap(key) => write!(f, "range {key:?} overlaps another"),
+            Problem::BadPrefix => f.write_str("a log prefix of more than 127 bytes"),
+            Problem::NoRate => f.write_str("a limit of nothing"),
             Problem::Unknown(name) => write!(f, "expression {name} is never written"),
         }
     }
@@ -163,6 +169,7 @@ fn can_break(expr: &Expr) -> bool {
             | Expr::Bitwise { .. }
             | Expr::Immediate { .. }
             | Expr::Counter(_)
+            | Expr::Log { .. }
             | Expr::Verdict(_)
     )
 }
@@ -232,6 +239,10 @@ impl Lint {
                     }
                 }
                 Expr::Unknown(name) => self.add(chain, Problem::Unknown(name.clone())),
+                Expr::Log { prefix, .. } if prefix.len() > 127 => {
+                    self.add(chain, Problem::BadPrefix);
+                }
+                Expr::Limit { rate: 0, .. } => self.add(chain, Problem::NoRate),
                 _ => {}
             }
         }
@@ -352,6 +363,10 @@ fn registers<'a>(expr: &Expr, decl: &dyn Fn(&Str) -> Option<&'a SetDecl>) -> (Sp
             (read, write)
         }
         Expr::Immediate { dreg, value } => (None, Some((dreg.0, value.len()))),
-        Expr::Counter(_) | Expr::Verdict(_) | Expr::Unknown(_) => (None, None),
+        Expr::Counter(_)
+        | Expr::Limit { .. }
+        | Expr::Log { .. }
+        | Expr::Verdict(_)
+        | Expr::Unknown(_) => (None, None),
     }
 }

@@ -66,6 +66,8 @@ pub struct Outcome {
     pub packet_mark_kept: bool,
     /// The counters that counted it, in order.
     pub counted: Vec<Place>,
+    /// The prefixes under which it was logged, in order. No limit is ever reached here.
+    pub logged: Vec<Str>,
     /// Rules evaluated and lookups made: what it cost.
     pub cost: Cost,
 }
@@ -115,6 +117,7 @@ struct Run<'a> {
     mark: u32,
     packet_mark: u32,
     counted: Vec<Place>,
+    logged: Vec<Str>,
     cost: Cost,
     steps: usize,
 }
@@ -151,6 +154,7 @@ impl<'a> Machine<'a> {
             mark: frame.ct.mark,
             packet_mark: PACKET_MARK,
             counted: Vec::new(),
+            logged: Vec::new(),
             cost: Cost::default(),
             steps: 0,
         };
@@ -179,6 +183,7 @@ impl<'a> Machine<'a> {
             mark: run.mark,
             packet_mark_kept: run.packet_mark == PACKET_MARK,
             counted: run.counted,
+            logged: run.logged,
             cost: run.cost,
         })
     }
@@ -356,6 +361,11 @@ impl<'a> Run<'a> {
             Expr::Counter(_) => {
                 let chain = chain.clone();
                 self.counted.push(Place::Rule { chain, index: at });
+                Flow::Next
+            }
+            Expr::Limit { .. } => Flow::Next,
+            Expr::Log { prefix, .. } => {
+                self.logged.push(prefix.clone());
                 Flow::Next
             }
             Expr::Verdict(_) => Flow::End(true),

@@ -33,8 +33,14 @@ pub(crate) const COUNTED: [&str; 6] = [PORT, PORT_RANGE, ICMP, ICMP_RANGE, PROTO
 
 /// Value of a class element: denied.
 pub(crate) const DENY: u32 = 1;
-/// Value of a class element: allowed. Greater values are the numbers of residues.
+/// Value of a class element: allowed.
 pub(crate) const ALLOW: u32 = 2;
+/// Value of a class element: allowed and reported, by a rule for what comes in.
+pub(crate) const LOG_INGRESS: u32 = 3;
+/// Value of a class element: allowed and reported, by a rule for what goes out.
+pub(crate) const LOG_EGRESS: u32 = 4;
+/// The greatest value that is a verdict. Greater ones are the numbers of residues.
+pub(crate) const LAST_VERDICT: u32 = LOG_EGRESS;
 
 /// The map of points: own interface and address → policy set.
 pub(crate) fn points(family: Family, direction: Direction) -> &'static str {

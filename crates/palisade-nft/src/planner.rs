@@ -59,7 +59,7 @@ impl Default for AllNumbers {
             sets: Numbers::starting_at(1),
             classes: Numbers::starting_at(1),
             residues: BTreeMap::new(),
-            next_residue: names::ALLOW + 1,
+            next_residue: names::LAST_VERDICT + 1,
         }
     }
 }
@@ -441,7 +441,7 @@ impl Planner {
         let content = class_content(&self.config, number, program, &print, &mut || {
             let code = known.next().unwrap_or_else(|| {
                 let code = *next_residue;
-                *next_residue = code.wrapping_add(1).max(names::ALLOW + 1);
+                *next_residue = code.wrapping_add(1).max(names::LAST_VERDICT + 1);
                 code
             });
             made.push(code);

@@ -381,6 +381,8 @@ fn expr_text(expr: &Expr) -> String {
         },
         Expr::Immediate { dreg, value } => format!("r{} = {}", dreg.0, hex(value)),
         Expr::Counter(count) => count_text(*count).trim_start().into(),
+        Expr::Limit { rate, burst } => format!("limit rate {rate}/second burst {burst} packets"),
+        Expr::Log { group, prefix } => format!("log prefix \"{prefix}\" group {group}"),
         Expr::Verdict(verdict) => verdict_text(verdict),
         Expr::Unknown(name) => format!("# {name}"),
     }

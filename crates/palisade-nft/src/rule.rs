@@ -167,13 +167,6 @@ impl Line {
     }
 }
 
-/// A counted drop, with what it means.
-pub(crate) fn drop_counted(line: Line, meaning: &str) -> Rule {
-    let mut rule = line.count().verdict(Verdict::Drop);
-    rule.comment = Some(meaning.into());
-    rule
-}
-
 /// A named chain.
 pub(crate) fn chain(name: &str, base: Option<Base>, rules: Vec<Rule>) -> (Str, Chain) {
     (name.into(), Chain { base, rules })

@@ -11,7 +11,8 @@
 use crate::names::{self, ANY, CLASS, ICMP, ICMP_RANGE, ICMP_REQUEST, L4_ICMP, L4_PORTS, LIVE};
 use crate::names::{GENERATION, ND_IN, ND_OUT, PAIR, PENDING, PORT, PORT_RANGE, PROTO, VERDICT};
 use crate::names::{concat, mark, marks};
-use crate::rule::{Line, chain, drop_counted};
+use crate::report::{self, Report, drop_counted};
+use crate::rule::{Line, chain};
 use crate::{Base, Chain, CmpOp, Config, CtKey, Datum, Element, Fault, Hook, Key, MetaKey};
 use crate::{PayloadBase, Policy, Rule, Ruleset, Set, Verdict, ct_state};
 use alloc::collections::BTreeMap;
@@ -20,10 +21,10 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 use palisade_model::{Direction, Family, Protocol, Str};
-use palisade_tables::Verdict as Judgement;
+use palisade_tables::{Cell, Verdict as Judgement};
 
 /// What the comment of the table says. It changes whenever the skeleton's meaning does.
-pub const SCHEMA: &str = "palisade layout 1";
+pub const SCHEMA: &str = "palisade layout 2";
 
 /// The register in which the packet's own mark waits.
 const MARK: u8 = 10;
@@ -51,10 +52,11 @@ pub fn skeleton(config: &Config, generation: u32) -> Ruleset {
     }
     let mut chains = base_chains(config);
     chains.extend(flow_chains(config, generation));
+    chains.extend(report::chains(config));
     for direction in Direction::BOTH {
         for orientation in [Orientation::Original, Orientation::Reply] {
             for family in Family::BOTH {
-                chains.extend(judge_chains(direction, orientation, family));
+                chains.extend(judge_chains(config, direction, orientation, family));
             }
         }
     }
@@ -107,8 +109,9 @@ fn constants(config: &Config, generation: u32) -> Vec<(&'static str, Key, Elemen
         out.push((map, Key::CatchAll, counted(0)));
     }
     for place in 0..4 {
-        for judgement in [Judgement::Deny, Judgement::Allow] {
-            out.push(verdict_element(place, judgement_code(judgement), None));
+        for code in 1..=names::LAST_VERDICT {
+            let verdict = code_verdict(config, code);
+            out.push(verdict_element(place, code, verdict));
         }
     }
     let mut set = |name: &'static str, members: &[u8]| {
@@ -150,33 +153,57 @@ fn constants(config: &Config, generation: u32) -> Vec<(&'static str, Key, Elemen
     out
 }
 
-/// The code of a verdict in the maps of classes.
-pub(crate) fn judgement_code(judgement: Judgement) -> u32 {
-    match judgement {
-        Judgement::Deny => names::DENY,
-        Judgement::Allow => names::ALLOW,
+/// The code of a cell in the maps of classes.
+pub(crate) fn cell_code(cell: &Cell) -> u32 {
+    let log = cell.log.filter(|_| !Fault::LogRuleForgotten.is_on());
+    match (cell.verdict, log) {
+        // What is denied is always reported.
+        (Judgement::Deny, _) => names::DENY,
+        (Judgement::Allow, None) => names::ALLOW,
+        (Judgement::Allow, Some(Direction::Ingress)) => names::LOG_INGRESS,
+        (Judgement::Allow, Some(Direction::Egress)) => names::LOG_EGRESS,
+    }
+}
+
+/// What a code stands for; `None` if it is a residue's.
+pub(crate) fn code_cell(code: u32) -> Option<(Judgement, Option<Direction>)> {
+    Some(match code {
+        names::DENY => (Judgement::Deny, None),
+        names::ALLOW => (Judgement::Allow, None),
+        names::LOG_INGRESS => (Judgement::Allow, Some(Direction::Ingress)),
+        names::LOG_EGRESS => (Judgement::Allow, Some(Direction::Egress)),
+        _ => return None,
+    })
+}
+
+/// What a packet gets by a code; a residue's, and one that is none, deny.
+pub(crate) fn code_verdict(config: &Config, code: u32) -> Verdict {
+    match code_cell(code) {
+        Some((Judgement::Allow, None)) => Verdict::Return,
+        Some((Judgement::Allow, Some(direction))) => report::end(config, Report::Logged(direction)),
+        Some((Judgement::Deny, _)) | None => report::end(config, Report::Denied),
     }
 }
 
 /// The element that turns a code found in one of the four places (port range, port or ICMP entry,
-/// program default, protocol default) into a verdict; of a residue, the chain that goes on.
-pub(crate) fn verdict_element(
-    place: usize,
-    code: u32,
-    residue: Option<&Str>,
-) -> (&'static str, Key, Element) {
+/// program default, protocol default) into a verdict.
+fn verdict_element(place: usize, code: u32, verdict: Verdict) -> (&'static str, Key, Element) {
     let mut codes = [0; 4];
     codes[place] = code;
-    let verdict = match residue {
-        Some(chain) => Verdict::Goto(chain.clone()),
-        None if code == names::ALLOW => Verdict::Return,
-        None => Verdict::Drop,
-    };
     let element = Element {
         data: Some(Datum::Verdict(verdict)),
         ..Element::default()
     };
     (VERDICT, marks(&codes), element)
+}
+
+/// The element that leads from a residue's code to the chain that goes on.
+pub(crate) fn residue_element(
+    place: usize,
+    code: u32,
+    chain: &Str,
+) -> (&'static str, Key, Element) {
+    verdict_element(place, code, Verdict::Goto(chain.clone()))
 }
 
 fn base(hook: Hook, priority: i32) -> Option<Base> {
@@ -258,7 +285,7 @@ fn base_chains(config: &Config) -> Vec<(Str, Chain)> {
     };
     vec![
         chain("p_raw", base(Hook::Prerouting, -300), raw),
-        chain("p_source", None, source_rules()),
+        chain("p_source", None, source_rules(config)),
         chain("p_forward", base(Hook::Forward, 0), forward),
         chain("p_input", base(Hook::Input, 0), input),
         chain("p_output", base(Hook::Output, 0), output),
@@ -269,7 +296,7 @@ fn base_chains(config: &Config) -> Vec<(Str, Chain)> {
 
 /// Anti-spoofing: an endpoint sends from its own addresses, or neighbour discovery from a link-local
 /// or no address.
-fn source_rules() -> Vec<Rule> {
+fn source_rules(config: &Config) -> Vec<Rule> {
     let own = |family| {
         let (offset, len) = address_at(family, false);
         Line::new()
@@ -300,12 +327,13 @@ fn source_rules() -> Vec<Rule> {
         on_link(link_local.0, link_local.1),
         on_link([0xff; 16], [0; 16]),
         drop_counted(
+            config,
             Line::new()
                 .meta(MetaKey::IifName, 0)
                 .without(names::IF_OURS, 0),
-            "unknown interface",
+            Report::UnknownInterface,
         ),
-        drop_counted(Line::new(), "spoofed source"),
+        drop_counted(config, Line::new(), Report::Spoofed),
     ]
 }
 
@@ -345,7 +373,7 @@ fn flow_chains(config: &Config, generation: u32) -> Vec<(Str, Chain)> {
         icmp().goto("p_x6"),
         related().family(V4).goto("p_o4"),
         related().goto("p_o6"),
-        drop_counted(Line::new(), "invalid"),
+        drop_counted(config, Line::new(), Report::Invalid),
     ];
     let mut mark = Vec::new();
     if !config.sctp_tracked {
@@ -443,6 +471,7 @@ enum Header {
 /// The chains that judge one side: the head tells headers apart, and for each there is one rule for
 /// peers that are known by their address and one for all others.
 fn judge_chains(
+    config: &Config,
     direction: Direction,
     orientation: Orientation,
     family: Family,
@@ -462,7 +491,10 @@ fn judge_chains(
         chain(
             &head,
             None,
-            vec![has_point, drop_counted(Line::new(), "no point")],
+            vec![
+                has_point,
+                drop_counted(config, Line::new(), Report::NoPoint),
+            ],
         ),
         chain(
             &known,
@@ -483,7 +515,7 @@ fn judge_chains(
         let mut rules = vec![
             rule(names::hosts(family)),
             rule(names::nets(family)),
-            drop_counted(Line::new(), "no point"),
+            drop_counted(config, Line::new(), Report::NoPoint),
         ];
         if Fault::ExactFallsToNet.is_on() {
             rules.remove(0);

@@ -9,7 +9,7 @@ use palisade_nft::{Config, Fault, Machine, Planner, adopt};
 use palisade_tables::{Delta, Phase, Step};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use support::{expected, frame, tables};
+use support::{expected, frame, reports, tables};
 
 /// Cases until a packet gets something else than the tables say, at most 2,000.
 fn first_difference() -> Option<usize> {
@@ -32,7 +32,9 @@ fn first_difference() -> Option<usize> {
             let live = if rng.random_bool(0.5) { 3 } else { 4 };
             let frame = frame(&mut rng, &tables, config.mark(live));
             let (accepted, mark) = expected(&tables, &config, 4, &frame);
+            let told = reports(&tables, &config, 4, &frame).len();
             match Machine::new(&ruleset).run(&frame) {
+                Ok(outcome) if outcome.logged.len() != told => return Some(cases),
                 Ok(outcome) if outcome.accepted != accepted => return Some(cases),
                 Ok(outcome) if accepted && outcome.mark != mark => return Some(cases),
                 Ok(_) => {}

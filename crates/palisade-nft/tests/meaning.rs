@@ -4,16 +4,17 @@
 
 mod support;
 
-use palisade_nft::{Config, Machine, Planner, apply};
+use palisade_nft::{Config, Machine, Planner, apply, ct_state};
 use palisade_tables::{Change, Delta, Phase, Step, Tables};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use support::{expected, frame, tables};
+use support::{expected, frame, reports, tables};
 
 pub(crate) fn config(rng: &mut SmallRng) -> Config {
     Config {
         judge_host_traffic: rng.random_bool(0.3),
         sctp_tracked: rng.random_bool(0.7),
+        log: rng.random_bool(0.8).then(Default::default),
         expand_ports: if rng.random_bool(0.8) { 16 } else { 1 },
         ..Config::default()
     }
@@ -69,7 +70,7 @@ pub(crate) fn everything(tables: &Tables) -> Delta {
 
 #[test]
 fn packets_get_what_the_tables_say() {
-    let (mut allowed, mut denied, mut marked) = (0, 0, 0);
+    let (mut allowed, mut denied, mut marked, mut logged) = (0, 0, 0, 0);
     for seed in 0..400 {
         let mut rng = SmallRng::seed_from_u64(seed);
         let config = config(&mut rng);
@@ -88,6 +89,16 @@ fn packets_get_what_the_tables_say() {
             let frame = frame(&mut rng, &tables, config.mark(3));
             let outcome = Machine::new(&ruleset).run(&frame).unwrap();
             let (accepted, mark) = expected(&tables, &config, 3, &frame);
+            let reply = frame.ct.reply && frame.ct.state == ct_state::ESTABLISHED;
+            let told = reports(&tables, &config, 3, &frame);
+            let told = told.iter().filter(|_| config.log.is_some());
+            let told: Vec<String> = told.map(|report| report.prefix(reply)).collect();
+            assert!(
+                outcome.logged.iter().map(|p| &**p).eq(&told),
+                "seed {seed}: {:?} {told:?} {frame:?}",
+                outcome.logged
+            );
+            logged += usize::from(accepted && !told.is_empty());
             assert_eq!(outcome.accepted, accepted, "seed {seed} {frame:?}");
             if accepted {
                 assert!(outcome.packet_mark_kept, "seed {seed} {frame:?}");
@@ -100,7 +111,7 @@ fn packets_get_what_the_tables_say() {
         }
     }
     assert!(
-        allowed > 4000 && denied > 4000 && marked > 1000,
-        "{allowed} {denied} {marked}"
+        allowed > 4000 && denied > 4000 && marked > 1000 && logged > 500,
+        "{allowed} {denied} {marked} {logged}"
     );
 }

@@ -131,6 +131,7 @@ fn a_plan_reads_well() {
     let cell = |verdict, rule| Cell {
         verdict,
         hits: vec![RuleId(rule)],
+        log: None,
     };
     let always = |cell: Cell| PortMap::constant(cell);
     let (yes, no) = (cell(Judgement::Allow, 1), cell(Judgement::Deny, 2));

@@ -31,6 +31,7 @@ impl Outcomes {
             outcomes.number(Arc::new(Program::constant(Cell {
                 verdict,
                 hits: Vec::new(),
+                log: None,
             })));
         }
         outcomes

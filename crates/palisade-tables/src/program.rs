@@ -3,7 +3,7 @@
 use crate::{PortMap, RuleId};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use palisade_model::{L4, Protocol};
+use palisade_model::{Direction, L4, Protocol};
 
 /// Whether a direction is allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -21,6 +21,9 @@ pub struct Cell {
     pub verdict: Verdict,
     /// Every rule that is credited with the packet, in the order they were met; the last decided.
     pub hits: Vec<RuleId>,
+    /// Whether a rule met on the way asked for the packet to be reported, and the direction in which
+    /// that rule stands: a dataplane must report a packet although it lets it pass.
+    pub log: Option<Direction>,
 }
 
 /// The cells of one destination port (or ICMP type and code), by source port. Constant unless a rule
@@ -143,6 +146,7 @@ impl Program {
         let mut cell = |cell: &Cell| Cell {
             verdict: cell.verdict,
             hits: cell.hits.iter().map(|hit| name(*hit)).collect(),
+            log: cell.log,
         };
         let default = cell(&self.default);
         let protocols = self

@@ -7,7 +7,9 @@
 use super::{FLOWS, Failure, tables};
 use crate::generate::Dice;
 use palisade_model::{Direction, Flow, L4, Protocol};
-use palisade_nft::{Config, Ct, Frame, Machine, Planner, Ruleset, adopt, apply, ct_state};
+use palisade_nft::{
+    Config, Ct, Frame, Machine, Outcome, Planner, Report, Ruleset, adopt, apply, ct_state,
+};
 use palisade_oracle::Prepared;
 use palisade_tables::{Delta, Judged, Packet, Tables, Verdict};
 use std::collections::BTreeSet;
@@ -181,7 +183,19 @@ impl Host {
         frame: Frame,
     ) -> Result<u32, Failure> {
         let wanted = tables.judge(first) == Verdict::Allow;
-        let (accepted, mark) = self.run(index, &frame)?;
+        let outcome = self.run(index, &frame)?;
+        let (accepted, mark) = (outcome.accepted, outcome.mark);
+        let live = self.config.mark(self.planner.generation());
+        if frame.ct.mark & self.config.ct_mark_mask != live
+            && let Some(reports) = reports(tables, first)
+        {
+            let reply = frame.ct.reply && frame.ct.state == ct_state::ESTABLISHED;
+            let wanted: Vec<String> = reports.iter().map(|why| why.prefix(reply)).collect();
+            if !outcome.logged.iter().map(|p| &**p).eq(&wanted) {
+                let detail = format!("reported {:?}, not {wanted:?}: {frame:?}", outcome.logged);
+                return Err(Failure::at(STAGE, index, detail));
+            }
+        }
         if accepted != wanted {
             let detail = format!(
                 "tables {:?} and {:?}, nftables {}: {frame:?}",
@@ -195,18 +209,18 @@ impl Host {
     }
 
     fn closed(&self, index: usize, frame: Frame) -> Result<(), Failure> {
-        match self.run(index, &frame)? {
-            (false, _) => Ok(()),
-            (true, _) => Err(Failure::at(STAGE, index, format!("passes: {frame:?}"))),
+        match self.run(index, &frame)?.accepted {
+            false => Ok(()),
+            true => Err(Failure::at(STAGE, index, format!("passes: {frame:?}"))),
         }
     }
 
-    fn run(&self, index: usize, frame: &Frame) -> Result<(bool, u32), Failure> {
+    fn run(&self, index: usize, frame: &Frame) -> Result<Outcome, Failure> {
         let Some(ruleset) = &self.ruleset else {
             return Err(Failure::of(STAGE, "there is no table"));
         };
         match Machine::new(ruleset).run(frame) {
-            Ok(outcome) => Ok((outcome.accepted, outcome.mark)),
+            Ok(outcome) => Ok(outcome),
             Err(stuck) => Err(Failure::at(STAGE, index, format!("{stuck:?}: {frame:?}"))),
         }
     }
@@ -222,6 +236,23 @@ fn frame(packet: &Packet, ct: Ct) -> Frame {
         l4: packet.l4,
         ct,
     }
+}
+
+/// How the first packet of a flow must be reported; `None` where it is no judgement that decides.
+fn reports(tables: &Tables, first: &Packet) -> Option<Vec<Report>> {
+    let mut reports = Vec::new();
+    for direction in [Direction::Egress, Direction::Ingress] {
+        match tables.judge_direction(first, direction) {
+            Judged::NoPoint => return None,
+            Judged::NotOurs | Judged::HostOrigin => {}
+            Judged::By(seen) if seen.cell.verdict == Verdict::Deny => {
+                reports.push(Report::Denied);
+                break;
+            }
+            Judged::By(seen) => reports.extend(seen.cell.log.map(Report::Logged)),
+        }
+    }
+    Some(reports)
 }
 
 /// The same packet to every port at which the programs that judge it begin or end a range.

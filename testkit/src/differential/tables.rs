@@ -3,7 +3,7 @@
 use super::{Failure, moments, nft};
 use crate::generate::{Dice, lowered};
 use palisade_engine::Engine;
-use palisade_model::{Direction, Flow, Origin, Profile, RuleOrigin, State, Str, Update};
+use palisade_model::{Action, Direction, Flow, Origin, Profile, RuleOrigin, State, Str, Update};
 use palisade_oracle::{
     DecidedBy, HostToEndpoint, Judgement, Options, Prepared, Question, RuleOutcome, RuleSource,
     Step,
@@ -134,8 +134,31 @@ fn agree(
                 "{direction}: oracle credits {wanted:?}, tables {found:?}: {flow}"
             ));
         }
+        if let Judged::By(seen) = judged {
+            let log = asked_to_log(judgement).then_some(direction);
+            if seen.cell.log != log {
+                return Err(format!(
+                    "{direction}: oracle logs {log:?}, tables {:?}: {flow}",
+                    seen.cell.log
+                ));
+            }
+        }
     }
     Ok(())
+}
+
+/// Whether the oracle met a Log rule on its way.
+fn asked_to_log(judgement: &Judgement) -> bool {
+    judgement.steps.iter().any(|step| {
+        matches!(
+            step,
+            Step::Rule {
+                action: Action::Log,
+                outcome: RuleOutcome::Matched,
+                ..
+            }
+        )
+    })
 }
 
 fn credited(tables: &Tables, judged: &Judged<'_>) -> Vec<Option<Arc<Credit>>> {

@@ -23,6 +23,8 @@ pub(super) fn write(w: &mut AttrWriter<'_>, expr: &Expr) {
         Expr::Lookup { .. } => "lookup",
         Expr::Immediate { .. } | Expr::Verdict(_) => "immediate",
         Expr::Counter(_) => "counter",
+        Expr::Limit { .. } => "limit",
+        Expr::Log { .. } => "log",
         Expr::Unknown(name) => name,
     };
     w.text(NFTA_EXPR_NAME, name)
@@ -100,6 +102,15 @@ fn write_data(w: &mut AttrWriter<'_>, expr: &Expr) {
                 .nest(NFTA_IMMEDIATE_DATA, |w| write_verdict(w, verdict));
         }
         Expr::Counter(count) => write_count(w, *count),
+        Expr::Limit { rate, burst } => {
+            w.be64(NFTA_LIMIT_RATE, u64::from(*rate))
+                .be64(NFTA_LIMIT_UNIT, 1)
+                .be32(NFTA_LIMIT_BURST, *burst)
+                .be32(NFTA_LIMIT_TYPE, NFT_LIMIT_PKTS);
+        }
+        Expr::Log { group, prefix } => {
+            w.be16(NFTA_LOG_GROUP, *group).text(NFTA_LOG_PREFIX, prefix);
+        }
         Expr::Unknown(_) => {}
     }
 }
@@ -149,6 +160,8 @@ pub(super) fn read(expr: &Attrs<'_>) -> Result<Expr, WireError> {
         "lookup" => read_lookup(&data)?,
         "immediate" => read_immediate(&data)?,
         "counter" => Some(Expr::Counter(read_count(&data)?)),
+        "limit" => read_limit(&data)?,
+        "log" => read_log(&data)?,
         _ => None,
     };
     Ok(known.unwrap_or_else(|| Expr::Unknown(name.into())))
@@ -210,6 +223,41 @@ pub(super) fn read_count(data: &Attrs<'_>) -> Result<Count, WireError> {
         packets: of(NFTA_COUNTER_PACKETS)?,
         bytes: of(NFTA_COUNTER_BYTES)?,
     })
+}
+
+fn read_limit(data: &Attrs<'_>) -> Result<Option<Expr>, WireError> {
+    let rate = data.need(NFTA_LIMIT_RATE, "limit")?.be64()?;
+    let unit = data.need(NFTA_LIMIT_UNIT, "limit")?.be64()?;
+    let flags = number(data, NFTA_LIMIT_FLAGS)?.unwrap_or(0);
+    let kind = number(data, NFTA_LIMIT_TYPE)?.unwrap_or(NFT_LIMIT_PKTS);
+    let burst = number(data, NFTA_LIMIT_BURST)?.unwrap_or(0);
+    let plain = unit == 1 && flags == 0 && kind == NFT_LIMIT_PKTS;
+    let rate = u32::try_from(rate).ok().filter(|_| plain);
+    Ok(rate.map(|rate| Expr::Limit { rate, burst }))
+}
+
+fn read_log(data: &Attrs<'_>) -> Result<Option<Expr>, WireError> {
+    for more in [
+        NFTA_LOG_SNAPLEN,
+        NFTA_LOG_QTHRESHOLD,
+        NFTA_LOG_LEVEL,
+        NFTA_LOG_FLAGS,
+    ] {
+        if data.find(more)?.is_some() {
+            return Ok(None);
+        }
+    }
+    let Some(group) = data.find(NFTA_LOG_GROUP)? else {
+        return Ok(None);
+    };
+    let prefix = match data.find(NFTA_LOG_PREFIX)? {
+        Some(prefix) => prefix.text()?,
+        None => "",
+    };
+    Ok(Some(Expr::Log {
+        group: group.be16()?,
+        prefix: prefix.into(),
+    }))
 }
 
 fn read_meta(data: &Attrs<'_>) -> Result<Option<Expr>, WireError> {

@@ -517,7 +517,7 @@ fn what_is_never_written_is_told_as_such() {
         "table inet t {
             counter named { }
             set s { type ipv4_addr; flags timeout; }
-            chain c { type nat hook output priority 0; meta priority set 1:5 limit rate 1/second
+            chain c { type nat hook output priority 0; meta priority set 1:5 limit rate 1 kbytes/second
             }
         }
         table inet other {

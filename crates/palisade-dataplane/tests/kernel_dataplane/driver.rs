@@ -117,6 +117,7 @@ fn cell(verdict: Verdict, rule: u32) -> Cell {
     Cell {
         verdict,
         hits: vec![RuleId(rule)],
+        log: None,
     }
 }
 

@@ -1,9 +1,9 @@
 //! What the tests share: seeds, cases, and how a flow becomes a packet of this host.
 
 use palisade_engine::Engine;
-use palisade_model::{Direction, Endpoint, Flow, Origin};
-use palisade_oracle::{HostToEndpoint, Options, Prepared, Question};
-use palisade_tables::{Packet, Verdict};
+use palisade_model::{Action, Direction, Endpoint, Flow, Origin};
+use palisade_oracle::{HostToEndpoint, Options, Prepared, Question, RuleOutcome, Step};
+use palisade_tables::{Judged, Packet, Verdict};
 
 /// The number of cases to run: `CASES` in the environment of the build, else `usual`.
 pub(crate) fn cases(usual: u64) -> u64 {
@@ -17,6 +17,25 @@ pub(crate) const SEED: u64 = 0x0070_616c_6973;
 
 fn local(endpoint: Option<&Endpoint>) -> Option<&Endpoint> {
     endpoint.filter(|e| e.interface.is_some())
+}
+
+/// Whether the oracle meets a Log rule on its way through a direction.
+fn logged(
+    oracle: &Prepared<'_>,
+    question: &Question,
+    direction: Direction,
+    options: &Options,
+) -> bool {
+    let answer = oracle.judge(question, options);
+    let judgement = match direction {
+        Direction::Egress => &answer.egress,
+        Direction::Ingress => &answer.ingress,
+    };
+    let logs = |step: &Step| {
+        let matched = RuleOutcome::Matched;
+        matches!(step, Step::Rule { action: Action::Log, outcome, .. } if *outcome == matched)
+    };
+    judgement.steps.iter().any(logs)
 }
 
 /// Where the tables and the oracle differ about a flow, in the directions that this host judges.
@@ -53,6 +72,16 @@ pub(crate) fn difference(engine: &Engine, oracle: &Prepared<'_>, flow: &Flow) ->
         if (judged.verdict() == Verdict::Allow) != wanted {
             return Some(format!(
                 "{flow}: {direction}: oracle allows: {wanted}, tables: {judged:?}"
+            ));
+        }
+        let logs = match judged {
+            Judged::By(seen) => seen.cell.log,
+            _ => None,
+        };
+        let wanted = logged(oracle, &question, direction, &options).then_some(direction);
+        if logs != wanted {
+            return Some(format!(
+                "{flow}: {direction}: oracle logs: {wanted:?}, tables: {logs:?}"
             ));
         }
     }

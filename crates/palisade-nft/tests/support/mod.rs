@@ -4,10 +4,10 @@
 #![allow(dead_code, reason = "each test uses some of it")]
 
 use palisade_model::{Direction, Family, L4, Prefix, Protocol, Str};
-use palisade_nft::{Config, Ct, Frame, ct_state};
+use palisade_nft::{Config, Ct, Frame, Report, ct_state};
 use palisade_tables::{
-    Cell, ClassId, Credit, IdentityId, Packet, Point, PolicySet, PortMap, Program, RuleId, SetId,
-    Tables, Values, Verdict,
+    Cell, ClassId, Credit, IdentityId, Judged, Packet, Point, PolicySet, PortMap, Program, RuleId,
+    SetId, Tables, Values, Verdict,
 };
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -36,10 +36,12 @@ fn cell(rng: &mut SmallRng) -> Cell {
     } else {
         Verdict::Deny
     };
+    let direction = *Direction::BOTH.choose(rng).unwrap();
     let hits = (0..rng.random_range(1..3)).map(|_| RuleId(rng.random_range(0..20)));
     Cell {
         verdict,
         hits: hits.collect(),
+        log: rng.random_bool(0.25).then_some(direction),
     }
 }
 
@@ -410,6 +412,74 @@ pub(crate) fn expected(
         return kept(passes);
     }
     marked(passes)
+}
+
+/// How a packet must be reported, in order; and whether as a reply.
+pub(crate) fn reports(
+    tables: &Tables,
+    config: &Config,
+    generation: u32,
+    frame: &Frame,
+) -> Vec<Report> {
+    let ours = |name: &Option<Str>| name.as_ref().is_some_and(|n| tables.interfaces.contains(n));
+    let closed = |name: &Option<Str>| {
+        let prefix = &*config.interface_prefix;
+        !ours(name) && name.as_ref().is_some_and(|n| n.starts_with(prefix))
+    };
+    if closed(&frame.iif) {
+        return vec![Report::UnknownInterface];
+    }
+    if let Some(iif) = frame.iif.as_ref().filter(|_| ours(&frame.iif)) {
+        let point = Point {
+            interface: iif.clone(),
+            address: frame.source,
+            direction: Direction::Egress,
+        };
+        if !tables.points.contains_key(&point) {
+            return vec![Report::Spoofed];
+        }
+    }
+    let ct = frame.ct;
+    let tracked = ct.state & (ct_state::NEW | ct_state::ESTABLISHED) != 0;
+    let live = ct.mark & config.ct_mark_mask == config.mark(generation);
+    let icmp = frame.protocol.is_icmp();
+    let related = ct.state == ct_state::RELATED;
+    let is_ours = [&frame.iif, &frame.oif].map(|name| ours(name) || closed(name));
+    if is_ours == [false, false] || live && (tracked || icmp && related) {
+        return Vec::new();
+    }
+    let answers = ct.reply && ct.state == ct_state::ESTABLISHED;
+    if !config.judge_host_traffic {
+        let unjudged_out = frame.iif.is_none() && !answers;
+        let unjudged_in = frame.oif.is_none() && (answers || related && ct.reply);
+        if unjudged_out || unjudged_in {
+            return Vec::new();
+        }
+    }
+    if ct.state == ct_state::INVALID && !icmp {
+        return vec![Report::Invalid];
+    }
+    let packet = first_packet(frame);
+    let mut out = Vec::new();
+    for (direction, own) in [
+        (Direction::Egress, &packet.from),
+        (Direction::Ingress, &packet.to),
+    ] {
+        match tables.judge_direction(&packet, direction) {
+            Judged::NotOurs if closed(own) => out.push(Report::NoPoint),
+            Judged::NotOurs | Judged::HostOrigin => continue,
+            Judged::NoPoint => out.push(Report::NoPoint),
+            Judged::By(seen) => match (seen.cell.verdict, seen.cell.log) {
+                (Verdict::Deny, _) => out.push(Report::Denied),
+                (Verdict::Allow, log) => {
+                    out.extend(log.map(Report::Logged));
+                    continue;
+                }
+            },
+        }
+        break;
+    }
+    out
 }
 
 /// The same tables with other numbers.
