@@ -55,6 +55,8 @@ parameters! {
     "mark-mask" "0xffffff00" "MASK" "The bits of the conntrack mark that hold the generation of allowed flows.";
     "host-to-endpoint" "allow" "allow|policy" "Whether this host's own packets reach its endpoints without being judged.";
     "forwarding" "manage" "manage|keep" "Whether the agent switches IP forwarding on.";
+    "monitor-group" "20545" "N" "The nflog group that the kernel reports denied and logged packets to.";
+    "monitor-rate" "100" "N" "How many packets a second are told of each rule; of more, only the number.";
     "log-level" "info" "LEVEL" "error, warn, info, debug or trace.";
     "log-format" "text" "text|json" "How log lines are written to standard error.";
 }
@@ -117,6 +119,10 @@ pub struct Config {
     pub host_to_endpoint: HostToEndpoint,
     /// Whether the agent switches IP forwarding on.
     pub manage_forwarding: bool,
+    /// The nflog group of denied and logged packets.
+    pub monitor_group: u16,
+    /// How many packets a second are told of each rule.
+    pub monitor_rate: u32,
     /// The log filter.
     pub log_level: String,
     /// Whether log lines are JSON.
@@ -261,6 +267,8 @@ impl Reader {
                 _ => HostToEndpoint::Policy,
             },
             manage_forwarding: self.choice("forwarding", &["manage", "keep"])? == 0,
+            monitor_group: self.number("monitor-group", 0, 65_535)? as u16,
+            monitor_rate: self.number("monitor-rate", 1, 1_000)?,
             log_level: {
                 let levels = ["error", "warn", "info", "debug", "trace"];
                 levels[self.choice("log-level", &levels)?].to_owned()

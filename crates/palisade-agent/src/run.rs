@@ -86,6 +86,7 @@ pub fn run(config: Config) -> Result<(), RunError> {
             interface_prefix: config.interface_prefix.clone(),
             mark_mask: config.mark_mask,
             judge_host_traffic: config.host_to_endpoint == HostToEndpoint::Policy,
+            log_group: Some(config.monitor_group),
         })
     })?;
     let tamper = dataplane.tamper_watch()?;

@@ -10,10 +10,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use palisade_nft::Count;
-use palisade_tables::{Credit, Delta, Phase, Tables};
+use palisade_tables::{Credit, Delta, Phase, Tables, Undo};
 use thiserror::Error;
 
 use crate::netlink::{ExecuteError, ReadError};
+use crate::sighting::PacketWatch;
 
 /// One dataplane. Everything is synchronous; one thread owns it.
 pub trait Dataplane: Send {
@@ -55,6 +56,17 @@ pub trait Dataplane: Send {
     /// # Errors
     /// If the kernel gives no notifications.
     fn tamper_watch(&self) -> Result<TamperWatch, Error>;
+
+    /// Listens, from now on, to packets that were denied, dropped, or asked for by a Log rule. `None`
+    /// if this kernel reports none.
+    ///
+    /// # Errors
+    /// If somebody else listens already, or the kernel refuses.
+    fn packet_watch(&self) -> Result<Option<PacketWatch>, Error>;
+
+    /// What a delta that has not been applied would replace of what the kernel holds; `None` if that
+    /// is not known.
+    fn undo(&self, delta: &Delta) -> Option<Undo>;
 
     /// The counts of what is no longer in the kernel, to be kept over a restart.
     fn harvested(&self) -> Harvested;
@@ -165,6 +177,12 @@ pub enum Error {
     /// The kernel's notifications ended.
     #[error("listening for changes by others")]
     Watch(#[from] palisade_sys::nfnetlink::QueryError),
+    /// The kernel's reports of packets cannot be had.
+    #[error("listening to the kernel's reports of packets")]
+    Reports(#[from] palisade_sys::nflog::NflogError),
+    /// The interfaces could not be looked at.
+    #[error("looking at interfaces")]
+    Links(#[from] palisade_sys::link::LinkError),
     /// Which marks established flows carry could not be told.
     #[error("looking at established flows")]
     Flows(#[from] palisade_sys::conntrack::ConntrackError),

@@ -3,14 +3,16 @@
 //! Promises: it applies deltas to its own copy of the tables and checks that
 //! the caller's copy agrees; failures come when asked for. Never: judges.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use palisade_tables::{Delta, Phase, Tables};
+use palisade_tables::{Delta, Phase, Tables, Undo};
 
 use crate::driver::{
     Counters, Dataplane, Error, Harvested, Outcome, StepOutcome, Tamper, TamperWatch,
 };
+use crate::sighting::{PacketWatch, Sightings};
 
 /// One call a [`FakeDataplane`] got.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +42,7 @@ struct State {
     harvested: Harvested,
     generation: u32,
     tampers: Vec<Tamper>,
+    sightings: VecDeque<Sightings>,
 }
 
 impl FakeDataplane {
@@ -78,6 +81,11 @@ impl FakeDataplane {
     /// Sets what [`Dataplane::counters`] says.
     pub fn set_counters(&self, counters: Counters) {
         self.lock().counters = counters;
+    }
+
+    /// Puts packets in front of the watch.
+    pub fn sight(&self, seen: Sightings) {
+        self.lock().sightings.push_back(seen);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -169,6 +177,18 @@ impl Dataplane for FakeDataplane {
     fn tamper_watch(&self) -> Result<TamperWatch, Error> {
         let this = self.clone();
         Ok(TamperWatch::new(move |_| Ok(this.lock().tampers.pop())))
+    }
+
+    fn packet_watch(&self) -> Result<Option<PacketWatch>, Error> {
+        let this = self.clone();
+        Ok(Some(PacketWatch::new(move |_| {
+            Ok(this.lock().sightings.pop_front())
+        })))
+    }
+
+    fn undo(&self, delta: &Delta) -> Option<Undo> {
+        let state = self.lock();
+        state.held.as_ref().map(|held| Undo::new(delta, held))
     }
 
     fn harvested(&self) -> Harvested {

@@ -14,8 +14,11 @@
 mod counts;
 pub mod driver;
 pub mod fake;
+mod header;
 pub mod netlink;
 mod nft;
+mod reports;
+mod sighting;
 
 pub use driver::{
     Counters, Dataplane, Error, Harvested, Outcome, StepOutcome, Tamper, TamperWatch,
@@ -23,3 +26,4 @@ pub use driver::{
 pub use fake::FakeDataplane;
 pub use nft::{NftConfig, NftDataplane};
 pub use palisade_nft::Count;
+pub use sighting::{PacketWatch, Sighting, Sightings, Why};

@@ -11,19 +11,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use palisade_model::Str;
-use palisade_nft::{Config, Op, Planner, Ruleset, Transaction, TxStep, adopt};
+use palisade_nft::{Config, LogConfig, Op, Planner, Ruleset, Transaction, TxStep, adopt};
 use palisade_sys::conntrack::{Conntrack, FlowFilter, KernelConntrack, tracks_sctp};
 use palisade_sys::grace::KernelGracePeriod;
+use palisade_sys::link::KernelLinks;
 use palisade_sys::netns::NetNs;
+use palisade_sys::nflog::KernelNflog;
 use palisade_sys::nfnetlink::{
     KernelNfEvents, KernelNfnetlink, NFNLGRP_NFTABLES, NfEvent, NfEvents, Nfnetlink, Object,
     nf_tables as nft,
 };
-use palisade_tables::{Change, Credit, Delta, Phase, RuleId, Tables};
+use palisade_tables::{Change, Credit, Delta, Phase, RuleId, Tables, Undo};
 
 use crate::counts::{self, Credits, Gone, Live};
 use crate::driver::{Counters, Dataplane, Error, Harvested, Outcome, Tamper, TamperWatch};
 use crate::netlink::Executor;
+use crate::reports::{self, KernelOf, Reports};
+use crate::sighting::PacketWatch;
 
 /// The parameters of an [`NftDataplane`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +40,8 @@ pub struct NftConfig {
     pub mark_mask: u32,
     /// Whether packets of this host's own stack are judged.
     pub judge_host_traffic: bool,
+    /// The nflog group that denied and logged packets are reported to; `None`: they are not.
+    pub log_group: Option<u16>,
 }
 
 /// The dataplane over nf_tables, in one network namespace.
@@ -77,6 +83,7 @@ impl NftDataplane {
             ct_mark_mask: config.mark_mask,
             judge_host_traffic: config.judge_host_traffic,
             sctp_tracked: tracks_sctp(netns)?,
+            log: log_config(config.log_group, netns)?,
             ..Config::default()
         };
         check(&config)?;
@@ -306,6 +313,25 @@ impl Dataplane for NftDataplane {
         }))
     }
 
+    fn packet_watch(&self) -> Result<Option<PacketWatch>, Error> {
+        let Some(log) = self.config.log else {
+            return Ok(None);
+        };
+        let kernel = KernelOf {
+            table: self.config.table.clone(),
+            nfnetlink: KernelNfnetlink::open(&self.netns)?,
+            links: KernelLinks::open(&self.netns)?,
+        };
+        let nflog = KernelNflog::open(&self.netns, log.group, reports::COPY)?;
+        let mut reports = Reports::new(nflog, kernel)?;
+        Ok(Some(PacketWatch::new(move |timeout| reports.next(timeout))))
+    }
+
+    fn undo(&self, delta: &Delta) -> Option<Undo> {
+        let planner = self.planner.as_ref()?;
+        Some(Undo::new(delta, planner.tables()))
+    }
+
     fn harvested(&self) -> Harvested {
         self.gone.harvested()
     }
@@ -315,6 +341,20 @@ impl Dataplane for NftDataplane {
             self.gone.add(&[Arc::new(credit)], count);
         }
     }
+}
+
+/// How packets are reported in this kernel. One without nflog would refuse the whole table.
+fn log_config(group: Option<u16>, netns: &NetNs) -> Result<Option<LogConfig>, Error> {
+    let Some(group) = group else {
+        return Ok(None);
+    };
+    match KernelNflog::open(netns, group, reports::COPY) {
+        Err(error) if error.is_unsupported() => return Ok(None),
+        Err(error) if !error.is_taken() => return Err(error.into()),
+        Ok(_) | Err(_) => {}
+    }
+    let rest = LogConfig::default();
+    Ok(Some(LogConfig { group, ..rest }))
 }
 
 fn check(config: &Config) -> Result<(), Error> {

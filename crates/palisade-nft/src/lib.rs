@@ -39,4 +39,4 @@ pub use machine::{Cost, Ct, Frame, Machine, Outcome, Stuck};
 pub use planner::Planner;
 pub use print::{print_ruleset, print_transaction};
 pub use report::Report;
-pub use skeleton::{SCHEMA, skeleton};
+pub use skeleton::{SCHEMA, request_of, skeleton};

@@ -29,6 +29,22 @@ pub const SCHEMA: &str = "palisade layout 2";
 /// The register in which the packet's own mark waits.
 const MARK: u8 = 10;
 
+/// ICMP protocol, type of a reply and of its request: the pairs that connection tracking knows.
+const REPLIES: [(u8, u8, u8); 6] = [
+    (1, 0, 8),
+    (1, 14, 13),
+    (1, 16, 15),
+    (1, 18, 17),
+    (58, 129, 128),
+    (58, 140, 139),
+];
+
+/// The ICMP type that a reply is judged as: that of its request.
+pub fn request_of(protocol: Protocol, reply: u8) -> Option<u8> {
+    let of = |pair: &&(u8, u8, u8)| (pair.0, pair.1) == (protocol.0, reply);
+    REPLIES.iter().find(of).map(|(.., request)| *request)
+}
+
 /// Which way a packet runs, compared with the first packet of its flow.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Orientation {
@@ -128,16 +144,7 @@ fn constants(config: &Config, generation: u32) -> Vec<(&'static str, Key, Elemen
     set(ND_OUT, &[130, 131, 132, 133, 134, 135, 136, 137, 143]);
     let live = config.mark(generation);
     out.push((LIVE, Key::Exact(mark(live)), Element::default()));
-    // The pairs that connection tracking knows as request and reply.
-    let pairs = [
-        (1, 0, 8),
-        (1, 14, 13),
-        (1, 16, 15),
-        (1, 18, 17),
-        (58, 129, 128),
-        (58, 140, 139),
-    ];
-    for (protocol, reply, request) in pairs {
+    for (protocol, reply, request) in REPLIES {
         let request = if Fault::ReplyNotTranslated.is_on() {
             reply
         } else {

@@ -16,6 +16,7 @@ pub mod link;
 pub mod lock;
 pub mod netlink;
 pub mod netns;
+pub mod nflog;
 pub mod nfnetlink;
 pub mod packet;
 pub mod peer;

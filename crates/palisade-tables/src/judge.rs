@@ -1,8 +1,8 @@
 //! What a packet gets: the meaning that every dataplane must reproduce.
 
-use crate::{Cell, ClassId, IdentityId, Point, SetId, Tables, Verdict};
+use crate::{Cell, ClassId, IdentityId, Point, Program, SetId, Tables, Verdict};
 use core::net::IpAddr;
-use palisade_model::{Direction, L4, Protocol, Str};
+use palisade_model::{Direction, Family, L4, Prefix, Protocol, Str};
 
 /// The first packet of a flow, as it passes the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,42 +59,111 @@ impl Judged<'_> {
     }
 }
 
+/// What a judgement looks up.
+pub(crate) trait View {
+    /// Whether packets of this host's own stack are judged.
+    fn judges_host_traffic(&self) -> bool;
+    /// Whether an interface is ours.
+    fn is_ours(&self, interface: &Str) -> bool;
+    /// The entry of a prefix itself.
+    fn identity_of(&self, prefix: &Prefix) -> Option<IdentityId>;
+    /// The policy set of a point.
+    fn set_at(&self, point: &Point) -> Option<SetId>;
+    /// The default class of a policy set.
+    fn default_of(&self, set: SetId) -> Option<ClassId>;
+    /// The class of an identity in a policy set, where it has one of its own.
+    fn row(&self, set: SetId, identity: IdentityId) -> Option<ClassId>;
+    /// What a class stands for.
+    fn program(&self, class: ClassId) -> Option<&Program>;
+}
+
+impl View for Tables {
+    fn judges_host_traffic(&self) -> bool {
+        self.judge_host_traffic
+    }
+
+    fn is_ours(&self, interface: &Str) -> bool {
+        self.interfaces.contains(interface)
+    }
+
+    fn identity_of(&self, prefix: &Prefix) -> Option<IdentityId> {
+        self.addresses.get(prefix).copied()
+    }
+
+    fn set_at(&self, point: &Point) -> Option<SetId> {
+        self.points.get(point).copied()
+    }
+
+    fn default_of(&self, set: SetId) -> Option<ClassId> {
+        Some(self.sets.get(&set)?.default)
+    }
+
+    fn row(&self, set: SetId, identity: IdentityId) -> Option<ClassId> {
+        self.classes.get(&(set, identity)).copied()
+    }
+
+    fn program(&self, class: ClassId) -> Option<&Program> {
+        Some(self.programs.get(&class)?)
+    }
+}
+
+/// The identity of the longest prefix that holds an address.
+pub(crate) fn identity_in(view: &impl View, address: IpAddr) -> IdentityId {
+    let mut length = Family::of(address).bits();
+    loop {
+        if let Some(identity) = view.identity_of(&Prefix::new(address, length)) {
+            return identity;
+        }
+        match length.checked_sub(1) {
+            Some(shorter) => length = shorter,
+            None => return IdentityId::NOBODY,
+        }
+    }
+}
+
+/// How one direction judges a packet by what a view shows.
+pub(crate) fn judge_in<'a>(
+    view: &'a impl View,
+    packet: &Packet,
+    direction: Direction,
+) -> Judged<'a> {
+    let (interface, own, peer) = match direction {
+        Direction::Egress => (&packet.from, packet.source, packet.destination),
+        Direction::Ingress => (&packet.to, packet.destination, packet.source),
+    };
+    let Some(interface) = interface.as_ref().filter(|name| view.is_ours(name)) else {
+        return Judged::NotOurs;
+    };
+    let from_host = direction == Direction::Ingress && packet.from.is_none();
+    if from_host && !view.judges_host_traffic() {
+        return Judged::HostOrigin;
+    }
+    let point = Point {
+        interface: interface.clone(),
+        address: own,
+        direction,
+    };
+    let judged = view.set_at(&point).and_then(|set| {
+        let default = view.default_of(set)?;
+        let identity = identity_in(view, peer);
+        let class = view.row(set, identity).unwrap_or(default);
+        let cell = view.program(class)?.at(packet.protocol, packet.l4);
+        Some(Seen {
+            set,
+            identity,
+            class,
+            cell,
+        })
+    });
+    judged.map_or(Judged::NoPoint, Judged::By)
+}
+
 impl Tables {
     /// How one direction judges a packet.
     ///
     /// Entries that should be there but are not (a point's set, a class's program) deny.
     pub fn judge_direction(&self, packet: &Packet, direction: Direction) -> Judged<'_> {
-        let (interface, own, peer) = match direction {
-            Direction::Egress => (&packet.from, packet.source, packet.destination),
-            Direction::Ingress => (&packet.to, packet.destination, packet.source),
-        };
-        let Some(interface) = interface
-            .as_ref()
-            .filter(|name| self.interfaces.contains(*name))
-        else {
-            return Judged::NotOurs;
-        };
-        let from_host = direction == Direction::Ingress && packet.from.is_none();
-        if from_host && !self.judge_host_traffic {
-            return Judged::HostOrigin;
-        }
-        let point = Point {
-            interface: interface.clone(),
-            address: own,
-            direction,
-        };
-        let judged = self.points.get(&point).and_then(|set| {
-            let identity = self.identity(peer);
-            let class = self.class(*set, identity)?;
-            let cell = self.programs.get(&class)?.at(packet.protocol, packet.l4);
-            Some(Seen {
-                set: *set,
-                identity,
-                class,
-                cell,
-            })
-        });
-        judged.map_or(Judged::NoPoint, Judged::By)
+        judge_in(self, packet, direction)
     }
 
     /// Whether a packet passes: both of its directions must let it.

@@ -6,7 +6,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 use core::net::IpAddr;
-use palisade_model::{Direction, Family, PolicyId, Prefix, RuleOrigin, Str};
+use palisade_model::{Direction, PolicyId, Prefix, RuleOrigin, Str};
 use serde::{Deserialize, Serialize};
 
 macro_rules! number {
@@ -152,16 +152,7 @@ pub struct Tables {
 impl Tables {
     /// The identity of an address: that of the longest prefix that holds it.
     pub fn identity(&self, address: IpAddr) -> IdentityId {
-        let mut length = Family::of(address).bits();
-        loop {
-            if let Some(identity) = self.addresses.get(&Prefix::new(address, length)) {
-                return *identity;
-            }
-            match length.checked_sub(1) {
-                Some(shorter) => length = shorter,
-                None => return IdentityId::NOBODY,
-            }
-        }
+        crate::judge::identity_in(self, address)
     }
 
     /// The class of an identity in a policy set; `None` if there is no such set.

@@ -152,6 +152,7 @@ impl Place {
             interface_prefix: "pal".to_owned(),
             mark_mask: 0xffff_ff00,
             judge_host_traffic: false,
+            log_group: Some(20545),
         };
         let dataplane = NftDataplane::new_in(config, &netns).map_err(|e| e.to_string())?;
         Ok(Place {

@@ -79,6 +79,7 @@ impl Place {
             interface_prefix: "pal".into(),
             mark_mask: 0xffff_ff00,
             judge_host_traffic: false,
+            log_group: Some(20545),
         };
         NftDataplane::new_in(config, &self.host.netns).unwrap()
     }

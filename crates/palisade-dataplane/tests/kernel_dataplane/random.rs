@@ -27,6 +27,7 @@ fn the_kernel_takes_every_way_from_tables_to_tables() {
             interface_prefix: config.interface_prefix.to_string(),
             mark_mask: config.ct_mark_mask,
             judge_host_traffic: config.judge_host_traffic,
+            log_group: Some(20545),
         };
         NftDataplane::new_in(config, &test.netns).unwrap()
     };

@@ -181,11 +181,19 @@ pub struct Query {
     pub kind: u8,
     /// `NFPROTO_…`.
     pub family: u8,
+    /// What it is about beyond its attributes: the group, in nflog; 0 elsewhere.
+    pub resource: u16,
     /// Its attributes.
     pub attributes: Vec<u8>,
 }
 
 impl Query {
+    /// The same message about a resource.
+    #[must_use]
+    pub fn about(self, resource: u16) -> Self {
+        Self { resource, ..self }
+    }
+
     /// A message with the attributes `body` writes.
     ///
     /// # Errors
@@ -206,16 +214,17 @@ impl Query {
             subsystem,
             kind,
             family,
+            resource: 0,
             attributes,
         })
     }
 
-    pub(super) fn message_type(&self) -> u16 {
+    pub(crate) fn message_type(&self) -> u16 {
         u16::from(self.subsystem) << 8 | u16::from(self.kind)
     }
 
-    pub(super) fn write(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&nfgen(self.family, 0));
+    pub(crate) fn write(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&nfgen(self.family, self.resource));
         out.extend_from_slice(&self.attributes);
     }
 }

@@ -157,6 +157,7 @@ impl Nfnetlink for KernelNfnetlink {
             subsystem: NFNL_SUBSYS_NFTABLES,
             kind: NFT_MSG_GETGEN,
             family: 0,
+            resource: 0,
             attributes: Vec::new(),
         };
         let object = self

@@ -1,0 +1,118 @@
+//! nflog messages: the attributes that bind a group, and those of a packet.
+//!
+//! Promises: the kernel's numbers under the kernel's names; what is missing is told as missing.
+
+use std::time::Duration;
+
+use super::NflogPacket;
+use crate::netlink::{AttrWriter, Attrs, WireError};
+
+/// A reported packet.
+pub(super) const NFULNL_MSG_PACKET: u8 = 0;
+/// A change of a group.
+pub(super) const NFULNL_MSG_CONFIG: u8 = 1;
+
+const NFULA_CFG_CMD: u16 = 1;
+const NFULA_CFG_MODE: u16 = 2;
+const NFULA_CFG_TIMEOUT: u16 = 4;
+const NFULA_CFG_QTHRESH: u16 = 5;
+const NFULA_CFG_FLAGS: u16 = 6;
+
+const NFULNL_CFG_CMD_BIND: u8 = 1;
+const NFULNL_COPY_PACKET: u8 = 2;
+const NFULNL_CFG_F_SEQ: u16 = 1;
+
+const NFULA_PACKET_HDR: u16 = 1;
+const NFULA_TIMESTAMP: u16 = 3;
+const NFULA_IFINDEX_INDEV: u16 = 4;
+const NFULA_IFINDEX_OUTDEV: u16 = 5;
+const NFULA_PAYLOAD: u16 = 9;
+const NFULA_PREFIX: u16 = 10;
+const NFULA_SEQ: u16 = 12;
+
+/// The kernel sends once it has so many packets,
+const PACKETS_AT_ONCE: u32 = 32;
+/// or after so many hundredths of a second.
+const WAIT: u32 = 1;
+
+/// Binds a group, with the first `copy` bytes of each packet, numbered.
+pub(super) fn bind(w: &mut AttrWriter<'_>, copy: u32) {
+    let [a, b, c, d] = copy.to_be_bytes();
+    w.bytes(NFULA_CFG_CMD, &[NFULNL_CFG_CMD_BIND])
+        .bytes(NFULA_CFG_MODE, &[a, b, c, d, NFULNL_COPY_PACKET, 0])
+        .be32(NFULA_CFG_TIMEOUT, WAIT)
+        .be32(NFULA_CFG_QTHRESH, PACKETS_AT_ONCE)
+        .be16(NFULA_CFG_FLAGS, NFULNL_CFG_F_SEQ);
+}
+
+/// A packet and its number in the group.
+pub(super) fn read(attrs: &Attrs<'_>) -> Result<(NflogPacket, Option<u32>), WireError> {
+    let number = |kind| attrs.find(kind)?.map(|attr| attr.be32()).transpose();
+    let header = attrs.need(NFULA_PACKET_HDR, "reported packet")?;
+    let time = match attrs.find(NFULA_TIMESTAMP)? {
+        Some(attr) => match attr.payload.split_first_chunk::<8>() {
+            Some((seconds, rest)) => rest.first_chunk::<8>().map(|micros| {
+                Duration::from_secs(u64::from_be_bytes(*seconds))
+                    + Duration::from_micros(u64::from_be_bytes(*micros))
+            }),
+            None => None,
+        },
+        None => None,
+    };
+    let packet = NflogPacket {
+        prefix: match attrs.find(NFULA_PREFIX)? {
+            Some(prefix) => prefix.text()?.to_owned(),
+            None => String::new(),
+        },
+        hook: header.payload.get(2).copied().unwrap_or(u8::MAX),
+        iif: number(NFULA_IFINDEX_INDEV)?,
+        oif: number(NFULA_IFINDEX_OUTDEV)?,
+        time,
+        head: match attrs.find(NFULA_PAYLOAD)? {
+            Some(head) => head.payload.to_vec(),
+            None => Vec::new(),
+        },
+    };
+    Ok((packet, number(NFULA_SEQ)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_packet_is_read_whole() {
+        let mut bytes = Vec::new();
+        AttrWriter::new(&mut bytes)
+            .bytes(NFULA_PACKET_HDR, &[8, 0, 2, 0])
+            .text(NFULA_PREFIX, "denied")
+            .be32(NFULA_IFINDEX_INDEV, 7)
+            .bytes(NFULA_PAYLOAD, &[0x45, 0])
+            .bytes(
+                NFULA_TIMESTAMP,
+                &[0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 9],
+            )
+            .be32(NFULA_SEQ, 3);
+        let packet = NflogPacket {
+            prefix: "denied".to_owned(),
+            hook: 2,
+            iif: Some(7),
+            oif: None,
+            time: Some(Duration::from_micros(5_000_009)),
+            head: vec![0x45, 0],
+        };
+        assert_eq!(read(&Attrs::new(&bytes)), Ok((packet, Some(3))));
+        assert!(read(&Attrs::new(&[])).is_err());
+    }
+
+    #[test]
+    fn a_group_is_bound_in_one_message() {
+        let mut bytes = Vec::new();
+        bind(&mut AttrWriter::new(&mut bytes), 128);
+        let attrs = Attrs::new(&bytes);
+        let of = |kind| attrs.find(kind).unwrap().unwrap().payload.to_vec();
+        assert_eq!(of(NFULA_CFG_CMD), [1]);
+        assert_eq!(of(NFULA_CFG_MODE), [0, 0, 0, 128, 2, 0]);
+        assert_eq!(of(NFULA_CFG_FLAGS), [0, 1]);
+    }
+}
