@@ -15,9 +15,9 @@ use crate::registry::Registry;
 use palisade_api::{Flush, Repair, Stage};
 use palisade_dataplane::Dataplane;
 use palisade_engine::Engine;
-use palisade_model::Update;
+use palisade_model::{ObjectKey, Update};
 use palisade_source::{Batch, Report};
-use palisade_tables::Credit;
+use palisade_tables::{Credit, Delta};
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
@@ -109,7 +109,6 @@ pub struct Core {
     pub(crate) attach: Box<dyn Attach>,
     pub(crate) clock: Box<dyn Clock>,
     pub(crate) records: Records,
-    counts: CountsFile,
     pub(crate) registry: Registry,
     pub(crate) ipam: Ipam,
     pub(crate) source: (String, String),
@@ -137,7 +136,6 @@ impl Core {
         Core {
             engine: Engine::new(palisade_engine::Options { judge_host_traffic }),
             records: Records::within(&parts.config.state_dir),
-            counts: CountsFile::within(&parts.config.state_dir),
             registry: Registry::default(),
             ipam: Ipam::new(parts.config.pools.clone()),
             config: parts.config,
@@ -171,7 +169,7 @@ impl Core {
                 }
             };
             match event {
-                Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => return self.save_counts(),
+                Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => return,
                 Ok(event) => self.take(event),
                 Err(RecvTimeoutError::Timeout) => self.realise(),
             }
@@ -235,10 +233,19 @@ impl Core {
     /// Lets the engine compute what these updates change, and executes it.
     pub(crate) fn apply(&mut self, updates: Vec<Update>) {
         let began = self.clock.monotonic();
+        let is_policy = |update: &Update| matches!(update, Update::Delete(ObjectKey::Policy(_)));
+        let forgets = updates.iter().any(is_policy);
         let delta = self.engine.apply(updates);
         if !self.in_sync {
             return;
         }
+        self.execute(&delta, began);
+        if forgets {
+            self.forget_counts();
+        }
+    }
+
+    fn execute(&mut self, delta: &Delta, began: Instant) {
         if self.failure.is_some() {
             return self.realise();
         }
@@ -249,7 +256,7 @@ impl Core {
             };
             return self.realised_by(nothing, began);
         }
-        match self.dataplane.apply(&delta, self.engine.tables()) {
+        match self.dataplane.apply(delta, self.engine.tables()) {
             Ok(outcome) => self.realised_by(outcome, began),
             Err(error) => {
                 tracing::warn!(error = %chain(&error), "writing to the kernel failed; reading it back to try again");
@@ -308,30 +315,32 @@ impl Core {
         );
         self.last = Some(flush);
         self.open_waiting();
-        self.save_counts();
+        self.check_ledger();
     }
 
-    /// Takes over the counts kept from before a restart.
+    /// Takes over the counts kept from before a restart, and keeps them from now on.
     pub(crate) fn restore_counts(&mut self) {
-        match self.counts.read() {
-            Ok(counts) => self.dataplane.restore_harvested(counts),
-            Err(error) => {
-                tracing::warn!(error = %chain(&error), "counts from before the restart are lost");
-            }
+        let file = CountsFile::within(&self.config.state_dir);
+        let (entries, error) = file.read();
+        if let Some(error) = error {
+            tracing::warn!(error = %chain(&error), "counts from before the restart are lost");
         }
+        self.dataplane.keep_counts(Box::new(file), entries);
     }
 
-    /// Keeps the counts of what is gone from the kernel for the next start. Those of policies that
-    /// are gone themselves are not kept, or the file would only ever grow.
-    fn save_counts(&mut self) {
+    /// Forgets the counts of policies that are gone themselves, or memory and disk would only grow.
+    fn forget_counts(&mut self) {
         let policies = &self.engine.state().policies;
-        let mut counts = self.dataplane.harvested();
-        counts.retain(|credit, _| match credit {
+        self.dataplane.retain_counts(&|credit| match credit {
             Credit::Rule { policy, .. } => policies.contains_key(policy),
             Credit::TierDefault { policies: of, .. } => of.iter().any(|p| policies.contains_key(p)),
             _ => true,
         });
-        if let Err(error) = self.counts.save(counts) {
+    }
+
+    /// Says what went wrong with keeping counts.
+    fn check_ledger(&mut self) {
+        if let Some(error) = self.dataplane.ledger_failure() {
             tracing::warn!(error = %chain(&error), "a restart would lose counts");
         }
     }
@@ -352,7 +361,7 @@ impl Core {
                     "somebody changed our kernel state: repaired"
                 );
                 self.generation = outcome.generation;
-                self.save_counts();
+                self.check_ledger();
                 let at = crate::clock::rfc3339(self.clock.wall());
                 self.repairs.push_back(Repair {
                     at,

@@ -1,49 +1,43 @@
-//! Counts of rules whose kernel objects are gone, kept over restarts.
+//! The file in which counts outlive the agent.
 //!
-//! What is still counted in the kernel is read from there after a restart; what an edit took out of
-//! it would be forgotten. The file is written whole, carries a schema number, and is worth nothing
-//! for enforcement: one that cannot be read costs the counts in it and nothing else.
+//! One entry a line, after a line with the schema's number; entries are added at the end, and now and
+//! then the file is written anew. What was added survives the end of the process, not a failure of
+//! power, with which the kernel's counts go anyway. The file is worth nothing for enforcement: what
+//! of it cannot be read costs counts and nothing else.
 
-use palisade_dataplane::{Count, Harvested};
-use palisade_tables::Credit;
+use palisade_dataplane::{Entry, Ledger};
 use serde::{Deserialize, Serialize};
-use std::io;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// The schema this build writes.
-const SCHEMA: u32 = 1;
+const SCHEMA: u32 = 2;
 
 #[derive(Serialize, Deserialize)]
-struct File {
+struct Head {
     schema: u32,
-    counts: Vec<Kept>,
 }
 
-#[derive(Serialize, Deserialize)]
-struct Kept {
-    credit: Credit,
-    packets: u64,
-    bytes: u64,
-}
-
-/// Why the counts could not be read or written.
+/// Why counts could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum CountsError {
-    /// Reading or writing failed.
-    #[error("{doing} {path}")]
+    /// Reading failed.
+    #[error("reading {path}")]
     Io {
-        /// `reading` or `writing`.
-        doing: &'static str,
         /// The file.
         path: PathBuf,
         /// What went wrong.
         source: io::Error,
     },
-    /// The content makes no sense.
-    #[error("reading {path}: it is damaged")]
+    /// A line makes no sense; those before it were read.
+    #[error("reading {path}: line {line} is damaged")]
     Damaged {
         /// The file.
         path: PathBuf,
+        /// The line, from 1.
+        line: usize,
         /// What went wrong.
         source: serde_json::Error,
     },
@@ -57,99 +51,102 @@ pub enum CountsError {
     },
 }
 
-/// The file of counts, and what it holds as far as this process knows.
+/// The file of counts.
 #[derive(Debug)]
 pub struct CountsFile {
     path: PathBuf,
-    saved: Harvested,
+    /// Open at its end, once something was added.
+    file: Option<File>,
 }
 
 impl CountsFile {
     /// The counts kept in a state directory.
     pub fn within(state_dir: &Path) -> Self {
         CountsFile {
-            path: state_dir.join("counts.json"),
-            saved: Harvested::new(),
+            path: state_dir.join("counts.log"),
+            file: None,
         }
     }
 
-    /// Reads them; none where there is no file yet.
-    ///
-    /// # Errors
-    /// If the file is there but cannot be read, is damaged, or is of another schema.
-    pub fn read(&mut self) -> Result<Harvested, CountsError> {
+    /// Reads the entries, and what was wrong with the rest; none where there is no file yet. A last
+    /// line without an end was being written when the process died: it never counted.
+    pub fn read(&self) -> (Vec<Entry>, Option<CountsError>) {
         let path = self.path.clone();
         let text = match std::fs::read(&path) {
             Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Harvested::new()),
-            Err(source) => {
-                let doing = "reading";
-                return Err(CountsError::Io {
-                    doing,
-                    path,
-                    source,
-                });
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return (Vec::new(), None),
+            Err(source) => return (Vec::new(), Some(CountsError::Io { path, source })),
+        };
+        let mut entries = Vec::new();
+        let whole = text
+            .iter()
+            .rposition(|b| *b == b'\n')
+            .map_or(0, |at| at + 1);
+        let lines = text[..whole].split(|b| *b == b'\n');
+        for (line, text) in (1..).zip(lines).filter(|(_, text)| !text.is_empty()) {
+            let read = match line {
+                1 => serde_json::from_slice::<Head>(text).map(|head| head.schema),
+                _ => serde_json::from_slice(text).map(|entry| {
+                    entries.push(entry);
+                    SCHEMA
+                }),
+            };
+            let error = match read {
+                Ok(SCHEMA) => continue,
+                Ok(found) => CountsError::Schema { path, found },
+                Err(source) => CountsError::Damaged { path, line, source },
+            };
+            return (entries, Some(error));
+        }
+        (entries, None)
+    }
+}
+
+fn lines(entries: &[Entry], text: &mut Vec<u8>) -> io::Result<()> {
+    for entry in entries {
+        serde_json::to_writer(&mut *text, entry)?;
+        text.push(b'\n');
+    }
+    Ok(())
+}
+
+impl Ledger for CountsFile {
+    fn append(&mut self, entries: &[Entry]) -> io::Result<()> {
+        let mut text = Vec::new();
+        let file = match &mut self.file {
+            Some(file) => file,
+            none => {
+                let mut options = File::options();
+                let options = options.append(true).create(true).mode(0o640);
+                let file = options.open(&self.path)?;
+                if file.metadata()?.len() == 0 {
+                    serde_json::to_writer(&mut text, &Head { schema: SCHEMA })?;
+                    text.push(b'\n');
+                }
+                none.insert(file)
             }
         };
-        #[derive(Deserialize)]
-        struct Head {
-            schema: u32,
-        }
-        let damaged = |source| CountsError::Damaged {
-            path: path.clone(),
-            source,
-        };
-        let found = serde_json::from_slice::<Head>(&text)
-            .map_err(damaged)?
-            .schema;
-        if found != SCHEMA {
-            return Err(CountsError::Schema { path, found });
-        }
-        let file: File = serde_json::from_slice(&text).map_err(damaged)?;
-        let kept = file.counts.into_iter().map(|kept| {
-            let (packets, bytes) = (kept.packets, kept.bytes);
-            (kept.credit, Count { packets, bytes })
-        });
-        self.saved = kept.collect();
-        Ok(self.saved.clone())
+        lines(entries, &mut text)?;
+        file.write_all(&text)
     }
 
-    /// Writes them, unless the file holds the very same.
-    ///
-    /// # Errors
-    /// If the file cannot be written; the old one is then still whole.
-    pub fn save(&mut self, counts: Harvested) -> Result<(), CountsError> {
-        if counts == self.saved {
-            return Ok(());
-        }
-        let kept = counts.iter().map(|(credit, count)| Kept {
-            credit: credit.clone(),
-            packets: count.packets,
-            bytes: count.bytes,
-        });
-        let file = File {
-            schema: SCHEMA,
-            counts: kept.collect(),
-        };
-        let error = |source| CountsError::Io {
-            doing: "writing",
-            path: self.path.clone(),
-            source,
-        };
-        let text = serde_json::to_vec(&file).map_err(|e| error(e.into()))?;
-        palisade_sys::atomic_file::write_atomically(&self.path, &text)
-            .map_err(|e| error(io::Error::other(e)))?;
-        self.saved = counts;
-        Ok(())
+    fn replace(&mut self, entries: &[Entry]) -> io::Result<()> {
+        let mut text = serde_json::to_vec(&Head { schema: SCHEMA })?;
+        text.push(b'\n');
+        lines(entries, &mut text)?;
+        self.file = None;
+        palisade_sys::atomic_file::write_atomically(&self.path, &text).map_err(io::Error::other)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use palisade_dataplane::Account;
     use palisade_model::{Direction, PolicyId, RuleOrigin};
+    use palisade_tables::Credit;
 
-    fn counts() -> Harvested {
+    fn entries() -> Vec<Entry> {
         let rule = Credit::Rule {
             policy: PolicyId {
                 object: crate::record::pod_id("shop", "web"),
@@ -159,51 +156,58 @@ mod tests {
             origin: RuleOrigin {
                 index: 3,
                 name: Some("n".into()),
-                fingerprint: 0,
+                fingerprint: u64::MAX,
                 line: None,
             },
         };
-        let missing = Credit::MissingProfile {
-            profile: "p".into(),
-            direction: Direction::Egress,
-        };
-        let count = |packets| Count {
-            packets,
-            bytes: u64::MAX,
-        };
-        [(rule, count(1)), (missing, count(2))].into()
+        vec![
+            Entry::Account(0, Account::Rule(rule)),
+            Entry::Account(1, Account::Reason("spoofed".to_owned())),
+            Entry::Place("p_port 00ab".to_owned(), vec![0]),
+            Entry::Going("p_port 00ab".to_owned(), vec![0, 1], 1, u64::MAX),
+            Entry::Gone,
+            Entry::Stayed,
+            Entry::Add(0, 1, 2),
+            Entry::Told(1, 3, 4),
+        ]
     }
 
     #[test]
-    fn what_is_saved_is_read_back() {
+    fn what_is_added_is_read_back_and_can_be_replaced() {
         let dir = tempfile::tempdir().unwrap();
         let mut file = CountsFile::within(dir.path());
-        assert_eq!(file.read().unwrap(), Harvested::new());
-        file.save(counts()).unwrap();
-        assert_eq!(CountsFile::within(dir.path()).read().unwrap(), counts());
+        assert!(matches!(file.read(), (none, None) if none.is_empty()));
+        let mut first = entries();
+        let rest = first.split_off(3);
+        file.append(&first).unwrap();
+        file.append(&rest).unwrap();
+        let mut next = CountsFile::within(dir.path());
+        assert_eq!(next.read().0, entries());
+        next.append(&first).unwrap();
+        next.replace(&rest).unwrap();
+        next.append(&first).unwrap();
+        let (found, error) = CountsFile::within(dir.path()).read();
+        assert_eq!(found, [rest, first].concat());
+        assert!(error.is_none());
     }
 
     #[test]
-    fn what_is_no_such_file_is_refused() {
+    fn what_is_damaged_costs_only_what_comes_after() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("counts.json");
+        let path = dir.path().join("counts.log");
         let read = |text: &str| {
             palisade_sys::atomic_file::write_atomically(&path, text.as_bytes()).unwrap();
             CountsFile::within(dir.path()).read()
         };
-        let cases = [
-            "",
-            "{\"schema\": 1}",
-            "[]",
-            "{\"schema\": 1, \"counts\": [{}]}",
-        ];
-        for damaged in cases {
-            assert!(
-                matches!(read(damaged), Err(CountsError::Damaged { .. })),
-                "{damaged}"
-            );
+        let good = "{\"schema\":2}\n\"gone\"\n";
+        let torn = read(&format!("{good}{{\"add\":[0,"));
+        assert!(matches!(torn, (found, None) if found == [Entry::Gone]));
+        let (found, error) = read(&format!("{good}{{\"add\":[0]}}\n\"gone\"\n"));
+        assert_eq!(found, [Entry::Gone]);
+        assert!(matches!(error, Some(CountsError::Damaged { line: 3, .. })));
+        for text in ["x\n", "{\"schema\":1,\"counts\":[]}\n"] {
+            let (found, error) = read(text);
+            assert!(found.is_empty() && error.is_some(), "{text}");
         }
-        let other = read("{\"schema\": 2, \"counts\": 7}");
-        assert!(matches!(other, Err(CountsError::Schema { found: 2, .. })));
     }
 }

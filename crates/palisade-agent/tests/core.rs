@@ -7,12 +7,11 @@ use palisade_agent::attach::{Attach, AttachError};
 use palisade_agent::clock::Clock;
 use palisade_agent::config::Config;
 use palisade_agent::core::{Core, Event, Parts};
+use palisade_agent::counts::CountsFile;
 use palisade_agent::record::Record;
 use palisade_api::{EndpointState, Health, WorkloadAdd, WorkloadRemove};
-use palisade_dataplane::{Count, Dataplane, FakeDataplane, Harvested};
-use palisade_model::Direction;
+use palisade_dataplane::{Account, Entry, FakeDataplane, Ledger};
 use palisade_source::Batch;
-use palisade_tables::Credit;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -325,50 +324,26 @@ fn one_whose_attaching_was_interrupted_is_cleared_away() {
 }
 
 #[test]
-fn counts_of_what_is_gone_are_kept_over_a_restart() {
-    let missing = |profile: &str| Credit::MissingProfile {
-        profile: profile.into(),
-        direction: Direction::Egress,
-    };
-    let counts = |packets| -> Harvested {
-        let count = Count {
-            packets,
-            bytes: 10 * packets,
-        };
-        [(missing("p"), count)].into()
-    };
+fn counts_are_kept_over_a_restart_and_never_in_the_way() {
+    let written = vec![
+        Entry::Account(0, Account::Reason("spoofed".to_owned())),
+        Entry::Add(0, 3, 30),
+    ];
     let dir = tempfile::tempdir().unwrap();
-    let (host, kernel) = (Host::with(&["web"]), FakeDataplane::new());
-    let mut first = core(dir.path(), &host, &kernel);
-    first.restore().unwrap();
-    kernel.clone().restore_harvested(counts(3));
-    synced(&mut first);
-    drop(first);
-    for harvested_next in [0, 4] {
-        let kernel = FakeDataplane::new();
-        let mut next = core(dir.path(), &host, &kernel);
-        next.restore().unwrap();
-        assert_eq!(
-            kernel.harvested(),
-            counts(3),
-            "there before the first start"
-        );
-        kernel.clone().restore_harvested(counts(harvested_next));
-        synced(&mut next);
-    }
-    let kernel = FakeDataplane::new();
-    core(dir.path(), &host, &kernel).restore().unwrap();
-    assert_eq!(kernel.harvested(), counts(7));
-    let damaged = dir.path().join("counts.json");
-    palisade_sys::atomic_file::write_atomically(&damaged, b"{").unwrap();
-    let kernel = FakeDataplane::new();
-    let mut last = core(dir.path(), &host, &kernel);
-    last.restore().unwrap();
-    synced(&mut last);
-    assert_eq!(
-        last.status().health,
-        Health::Ready,
-        "counts are no reason not to enforce"
-    );
-    assert_eq!(kernel.harvested(), Harvested::new());
+    let mut file = CountsFile::within(dir.path());
+    file.append(&written).unwrap();
+    let start = || {
+        let (host, kernel) = (Host::with(&["web"]), FakeDataplane::new());
+        let mut core = core(dir.path(), &host, &kernel);
+        core.restore().unwrap();
+        let found = kernel.ledger();
+        synced(&mut core);
+        assert_eq!(core.status().health, Health::Ready);
+        found
+    };
+    assert_eq!(start(), written, "there before the first start");
+    assert_eq!(start(), written, "and written again");
+    let damaged = dir.path().join("counts.log");
+    palisade_sys::atomic_file::write_atomically(&damaged, b"{\n").unwrap();
+    assert_eq!(start(), [], "counts are no reason not to enforce");
 }

@@ -1,16 +1,17 @@
-//! Counts that never go back.
+//! Where counts are in the kernel, and whom they are for.
 //!
-//! Promises: a count is told as long as the agent lives, wherever it was kept:
-//! in the kernel, or harvested from what is gone. Never: reads the kernel.
+//! Promises: a place is only taken for what it counts for; drops without a rule's word are told apart
+//! by the comments of the skeleton's rules. Never: reads the kernel, or adds up what is gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use palisade_model::Str;
-use palisade_nft::{Chain, Count, Element, Expr, Harvest, Key, Op, Place, Transaction, Verdict};
+use palisade_nft::{
+    Chain, Count, Element, Expr, Harvest, Key, Op, Place, Rule, Ruleset, Transaction, TxStep,
+    Verdict,
+};
 use palisade_tables::{Credit, RuleId};
-
-use crate::driver::{Counters, Harvested};
 
 /// Comment of a counted drop in the skeleton, and the reason it is told as.
 const REASONS: [(&str, &str); 4] = [
@@ -20,8 +21,17 @@ const REASONS: [(&str, &str); 4] = [
     ("no point", "no-point"),
 ];
 
-/// Who is credited with each place's count.
-pub(crate) type Credits = BTreeMap<Place, Vec<Arc<Credit>>>;
+/// What a count is for.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Who {
+    /// A rule, or what stands for one.
+    Rule(Arc<Credit>),
+    /// A drop that no rule decided.
+    Reason(&'static str),
+}
+
+/// Whom each place counts for.
+pub(crate) type Credits = BTreeMap<Place, Vec<Who>>;
 
 /// What was read that can hold counts.
 #[derive(Debug, Default)]
@@ -31,46 +41,35 @@ pub(crate) struct Live {
 }
 
 impl Live {
-    fn at(&self, place: &Place) -> Option<Count> {
+    /// The count of a place; `None` where nothing counts for these any more.
+    pub(crate) fn at(&self, place: &Place, to: &[Who]) -> Option<Count> {
         match place {
             Place::Element { set, key } => self.elements.get(set)?.get(key)?.counter,
             Place::Rule { chain, index } => {
                 let rule = self.chains.get(chain)?.rules.get(*index)?;
-                rule.exprs.iter().find_map(counter)
+                // A rule that was deleted leaves its index to the next one.
+                let same = match to {
+                    [Who::Reason(reason)] => dropped(rule) == Some(reason),
+                    _ => true,
+                };
+                same.then(|| rule.exprs.iter().find_map(counter))?
             }
         }
     }
 
-    /// What is credited to rules.
-    pub(crate) fn by_rule(&self, credits: &Credits) -> BTreeMap<Arc<Credit>, Count> {
-        let mut out = BTreeMap::new();
-        for (place, to) in credits {
-            if let Some(count) = self.at(place) {
-                credit(&mut out, to, count);
-            }
-        }
-        out
+    /// The places of drops that no rule decides.
+    pub(crate) fn reasons(&self) -> Credits {
+        reasons(&self.chains)
     }
+}
 
-    /// What is dropped without a rule's word.
-    pub(crate) fn reasons(&self) -> BTreeMap<&'static str, Count> {
-        let mut out: BTreeMap<_, Count> = BTreeMap::new();
-        for rule in self.chains.values().flat_map(|chain| &chain.rules) {
-            let Some(comment) = &rule.comment else {
-                continue;
-            };
-            let drops = matches!(
-                rule.exprs.last(),
-                Some(Expr::Verdict(Verdict::Drop | Verdict::Goto(_)))
-            );
-            let reason = REASONS.into_iter().find(|(text, _)| *text == &**comment);
-            if let (true, Some((_, reason)), Some(count)) =
-                (drops, reason, rule.exprs.iter().find_map(counter))
-            {
-                add(out.entry(reason).or_default(), count);
-            }
+impl From<Ruleset> for Live {
+    fn from(ruleset: Ruleset) -> Self {
+        let sets = ruleset.sets.into_iter();
+        Live {
+            elements: sets.map(|(name, set)| (name, set.elements)).collect(),
+            chains: ruleset.chains,
         }
-        out
     }
 }
 
@@ -81,124 +80,111 @@ fn counter(expr: &Expr) -> Option<Count> {
     }
 }
 
-fn add(to: &mut Count, count: Count) {
+/// The reason that a text stands for.
+pub(crate) fn reason(text: &str) -> Option<&'static str> {
+    let mut known = REASONS.into_iter().map(|(_, reason)| reason);
+    known.find(|reason| *reason == text)
+}
+
+/// The reason that a rule drops for without a word of policy.
+fn dropped(rule: &Rule) -> Option<&'static str> {
+    let comment = rule.comment.as_deref()?;
+    let known = REASONS.into_iter().find(|(text, _)| *text == comment);
+    let drops = matches!(
+        rule.exprs.last(),
+        Some(Expr::Verdict(Verdict::Drop | Verdict::Goto(_)))
+    );
+    known.filter(|_| drops).map(|(_, reason)| reason)
+}
+
+/// The places of drops that no rule decides.
+pub(crate) fn reasons(chains: &BTreeMap<Str, Chain>) -> Credits {
+    let mut out = Credits::new();
+    for (chain, content) in chains {
+        for (index, rule) in content.rules.iter().enumerate() {
+            if let (Some(reason), Some(_)) = (dropped(rule), rule.exprs.iter().find_map(counter)) {
+                let chain = chain.clone();
+                out.insert(Place::Rule { chain, index }, vec![Who::Reason(reason)]);
+            }
+        }
+    }
+    out
+}
+
+pub(crate) fn add(to: &mut Count, count: Count) {
     to.packets = to.packets.saturating_add(count.packets);
     to.bytes = to.bytes.saturating_add(count.bytes);
 }
 
-fn credit(out: &mut BTreeMap<Arc<Credit>, Count>, to: &[Arc<Credit>], count: Count) {
-    for credit in to {
-        add(out.entry(credit.clone()).or_default(), count);
-    }
+/// The accounts of rules; what stands for nothing is left out.
+pub(crate) fn accounts(of: &[RuleId], rules: &BTreeMap<RuleId, Arc<Credit>>) -> Vec<Who> {
+    let known = of.iter().filter_map(|rule| rules.get(rule));
+    known.cloned().map(Who::Rule).collect()
 }
 
-/// Who a place's rules stand for; rules that stand for nothing are left out.
+/// Who a place's rules stand for.
 pub(crate) fn credits(places: Vec<Harvest>, rules: &BTreeMap<RuleId, Arc<Credit>>) -> Credits {
     places
         .into_iter()
-        .map(|Harvest { place, rules: of }| {
-            let to = of.iter().filter_map(|rule| rules.get(rule).cloned());
-            (place, to.collect())
-        })
+        .map(|Harvest { place, rules: of }| (place, accounts(&of, rules)))
         .collect()
 }
 
-/// Counts of what is no longer in the kernel.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Gone(Counters);
-
-impl Gone {
-    pub(crate) fn add(&mut self, to: &[Arc<Credit>], count: Count) {
-        if count != Count::default() {
-            credit(&mut self.0.by_rule, to, count);
-        }
-    }
-
-    pub(crate) fn add_all(&mut self, counters: &Counters) {
-        for (credit, count) in &counters.by_rule {
-            self.add(std::slice::from_ref(credit), *count);
-        }
-        for (reason, count) in &counters.reasons {
-            add(self.0.reasons.entry(reason).or_default(), *count);
-        }
-    }
-
-    pub(crate) fn harvested(&self) -> Harvested {
-        let counts = self.0.by_rule.iter();
-        counts.map(|(to, count)| ((**to).clone(), *count)).collect()
-    }
-
-    /// Takes in the live counts at `places`.
-    pub(crate) fn add_places(&mut self, places: &BTreeSet<Place>, credits: &Credits, live: &Live) {
-        for place in places {
-            if let (Some(to), Some(count)) = (credits.get(place), live.at(place)) {
-                self.add(to, count);
-            }
-        }
-    }
-
-    /// Takes in all of these.
-    pub(crate) fn merge(&mut self, other: &Gone) {
-        self.add_all(&other.0);
-    }
-
-    /// These counts and live ones together.
-    pub(crate) fn with(&self, live: &Counters) -> Counters {
-        let mut all = self.clone();
-        all.add_all(live);
-        all.0
+/// Has every step harvest all the places of `among` that it removes, and that are there.
+pub(crate) fn harvest_all(transaction: &mut Transaction, among: &Credits, live: &Live) {
+    for step in &mut transaction.steps {
+        let known: BTreeSet<Place> = step.harvest.iter().map(|h| h.place.clone()).collect();
+        let there = |place: &&Place| live.at(place, &among[*place]).is_some();
+        let places: BTreeSet<&Place> = removed(step, among);
+        let more = places.into_iter().filter(|place| !known.contains(*place));
+        step.harvest.extend(more.filter(there).map(|place| Harvest {
+            place: place.clone(),
+            rules: Vec::new(),
+        }));
     }
 }
 
-/// Whether a transaction replaces the whole table.
-pub(crate) fn replaces_table(transaction: &Transaction) -> bool {
-    let mut ops = transaction.steps.iter().flat_map(|step| &step.ops);
-    ops.any(|op| matches!(op, Op::DeleteTable))
-}
-
-/// The places that a transaction removes without harvesting them.
-pub(crate) fn removed_silently(transaction: &Transaction, among: &Credits) -> BTreeSet<Place> {
+/// The places of `among` that a step removes.
+fn removed<'a>(step: &TxStep, among: &'a Credits) -> BTreeSet<&'a Place> {
     let mut removed = BTreeSet::new();
-    let mut harvested = BTreeSet::new();
-    for step in &transaction.steps {
-        harvested.extend(step.harvest.iter().map(|harvest| &harvest.place));
-        for op in &step.ops {
-            match op {
-                Op::DeleteElement { set, key } => {
-                    removed.insert(Place::Element {
-                        set: set.clone(),
-                        key: key.clone(),
-                    });
-                }
-                Op::DeleteChain { chain: gone } | Op::FlushChain { chain: gone } => {
-                    let of_chain = among.keys().filter(
-                        |place| matches!(place, Place::Rule { chain, .. } if chain == gone),
-                    );
-                    removed.extend(of_chain.cloned());
-                }
-                _ => {}
+    for op in &step.ops {
+        match op {
+            Op::DeleteTable => removed.extend(among.keys()),
+            Op::DeleteElement { set, key } => {
+                let (set, key) = (set.clone(), key.clone());
+                let known = among.get_key_value(&Place::Element { set, key });
+                removed.extend(known.map(|(place, _)| place));
             }
+            Op::DeleteChain { chain: gone } | Op::FlushChain { chain: gone } => {
+                let within =
+                    |place: &&Place| matches!(place, Place::Rule { chain, .. } if chain == gone);
+                removed.extend(among.keys().filter(within));
+            }
+            Op::DeleteSet { set: gone } => {
+                let within =
+                    |place: &&Place| matches!(place, Place::Element { set, .. } if set == gone);
+                removed.extend(among.keys().filter(within));
+            }
+            _ => {}
         }
     }
-    removed.retain(|place| among.contains_key(place) && !harvested.contains(place));
     removed
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use palisade_model::Direction;
-    use palisade_nft::{Rule, TxStep};
     use palisade_tables::Phase;
 
-    fn who(name: &str) -> Arc<Credit> {
-        Arc::new(Credit::MissingProfile {
+    pub(crate) fn who(name: &str) -> Who {
+        Who::Rule(Arc::new(Credit::MissingProfile {
             profile: name.into(),
             direction: Direction::Egress,
-        })
+        }))
     }
 
-    fn element(number: u8) -> Place {
+    pub(crate) fn element(number: u8) -> Place {
         Place::Element {
             set: "s".into(),
             key: Key::Exact([number].into()),
@@ -212,93 +198,97 @@ mod tests {
         }
     }
 
-    fn count(packets: u64) -> Count {
+    pub(crate) fn count(packets: u64) -> Count {
         Count {
             packets,
             bytes: packets * 10,
         }
     }
 
-    fn live() -> Live {
-        let counted = |n: u8| {
+    /// Elements that counted so much.
+    pub(crate) fn live(counts: &[(u8, u64)]) -> Live {
+        let counted = |(number, packets): &(u8, u64)| {
             let element = Element {
-                counter: Some(count(n.into())),
+                counter: Some(count(*packets)),
                 ..Element::default()
             };
-            (Key::Exact([n].into()), element)
+            (Key::Exact([*number].into()), element)
         };
+        Live {
+            elements: [("s".into(), counts.iter().map(counted).collect())].into(),
+            ..Live::default()
+        }
+    }
+
+    #[test]
+    fn a_step_harvests_what_it_removes_and_only_what_is_there() {
         let rule = |comment: &str, verdict| Rule {
             exprs: vec![Expr::Counter(count(7)), Expr::Verdict(verdict)],
             comment: Some(comment.into()),
         };
+        let mut live = live(&[(1, 1), (2, 2), (3, 3)]);
         let chain = Chain {
             base: None,
             rules: vec![
                 rule("spoofed source", Verdict::Drop),
                 rule("invalid", Verdict::Accept),
-                rule("spoofed source", Verdict::Drop),
+                rule("unknown interface", Verdict::Drop),
             ],
         };
-        Live {
-            elements: [("s".into(), [counted(1), counted(2), counted(3)].into())].into(),
-            chains: [("c".into(), chain)].into(),
-        }
-    }
-
-    fn known() -> Credits {
-        [
+        live.chains = [("c".into(), chain)].into();
+        let reasons = live.reasons();
+        assert_eq!(
+            reasons,
+            [
+                (in_chain(0), vec![Who::Reason("spoofed")]),
+                (in_chain(2), vec![Who::Reason("unknown-interface")]),
+            ]
+            .into()
+        );
+        let mut among: Credits = [
             (element(1), vec![who("a")]),
             (element(2), vec![who("a"), who("b")]),
             (element(9), vec![who("b")]),
-            (in_chain(0), vec![who("c")]),
-        ]
-        .into()
-    }
-
-    #[test]
-    fn live_counts_go_to_everyone_credited() {
-        let by_rule: BTreeMap<_, _> = [
-            (who("a"), count(3)),
-            (who("b"), count(2)),
-            (who("c"), count(7)),
         ]
         .into();
-        assert_eq!(live().by_rule(&known()), by_rule);
-        assert_eq!(live().reasons(), [("spoofed", count(14))].into());
-    }
-
-    #[test]
-    fn what_goes_unharvested_is_found_and_kept() {
+        among.extend(reasons);
         let delete = |number: u8| Op::DeleteElement {
             set: "s".into(),
             key: Key::Exact([number].into()),
         };
-        let flush = Op::FlushChain { chain: "c".into() };
-        let transaction = Transaction {
-            table: "t".into(),
-            steps: vec![TxStep {
-                phase: Phase::Delete,
-                harvest: vec![Harvest {
-                    place: element(1),
-                    rules: vec![RuleId(1)],
-                }],
-                ops: vec![delete(1), delete(2), delete(3), flush],
-            }],
+        let harvest = |place, rules| Harvest { place, rules };
+        let step = |ops, harvest| TxStep {
+            phase: Phase::Delete,
+            harvest,
+            ops,
         };
-        assert!(!replaces_table(&transaction));
-        let places = removed_silently(&transaction, &known());
-        assert_eq!(places, [element(2), in_chain(0)].into());
-        let mut gone = Gone::default();
-        gone.add_places(&places, &known(), &live());
-        let kept: Harvested = [("a", count(2)), ("b", count(2)), ("c", count(7))]
-            .map(|(name, count)| ((*who(name)).clone(), count))
-            .into();
-        assert_eq!(gone.harvested(), kept);
-        let all = gone.with(&Counters {
-            by_rule: [(who("a"), count(5))].into(),
-            reasons: [("invalid", count(1))].into(),
+        let known = vec![harvest(element(1), vec![RuleId(1)])];
+        let mut transaction = Transaction {
+            table: "t".into(),
+            steps: vec![
+                step(vec![delete(1), delete(2), delete(3), delete(9)], known),
+                step(vec![Op::FlushChain { chain: "c".into() }], Vec::new()),
+                step(vec![Op::DeleteTable], Vec::new()),
+            ],
+        };
+        harvest_all(&mut transaction, &among, &live);
+        let places: Vec<Vec<Place>> = transaction
+            .steps
+            .iter()
+            .map(|step| step.harvest.iter().map(|h| h.place.clone()).collect())
+            .collect();
+        assert_eq!(
+            places,
+            [
+                vec![element(1), element(2)],
+                vec![in_chain(0), in_chain(2)],
+                vec![element(1), element(2), in_chain(0), in_chain(2)],
+            ]
+        );
+        // Where the first rule was deleted, its index is not taken for another reason's.
+        live.chains.values_mut().for_each(|chain| {
+            chain.rules.remove(0);
         });
-        assert_eq!(all.by_rule[&who("a")], count(7));
-        assert_eq!(all.reasons, [("invalid", count(1))].into());
+        assert_eq!(live.at(&in_chain(0), &[Who::Reason("spoofed")]), None);
     }
 }

@@ -13,6 +13,7 @@ pub use palisade_nft::Count;
 use palisade_tables::{Credit, Delta, Phase, Tables, Undo};
 use thiserror::Error;
 
+use crate::ledger::{Entry, Ledger};
 use crate::netlink::{ExecuteError, ReadError};
 use crate::sighting::PacketWatch;
 
@@ -68,15 +69,16 @@ pub trait Dataplane: Send {
     /// is not known.
     fn undo(&self, delta: &Delta) -> Option<Undo>;
 
-    /// The counts of what is no longer in the kernel, to be kept over a restart.
-    fn harvested(&self) -> Harvested;
+    /// Keeps counts in a ledger from now on, and takes over the entries that an earlier process
+    /// wrote there; before the first start.
+    fn keep_counts(&mut self, ledger: Box<dyn Ledger>, entries: Vec<Entry>);
 
-    /// Takes over counts kept from before a restart, adding to those there are.
-    fn restore_harvested(&mut self, harvested: Harvested);
+    /// Forgets the counts of rules that nobody will ask for again.
+    fn retain_counts(&mut self, keep: &dyn Fn(&Credit) -> bool);
+
+    /// What went wrong with the ledger since this was asked last.
+    fn ledger_failure(&mut self) -> Option<std::io::Error>;
 }
-
-/// Counts of elements and rules that are gone.
-pub type Harvested = BTreeMap<Credit, Count>;
 
 /// What was done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

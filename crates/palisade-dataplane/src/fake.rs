@@ -7,11 +7,10 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use palisade_tables::{Delta, Phase, Tables, Undo};
+use palisade_tables::{Credit, Delta, Phase, Tables, Undo};
 
-use crate::driver::{
-    Counters, Dataplane, Error, Harvested, Outcome, StepOutcome, Tamper, TamperWatch,
-};
+use crate::driver::{Counters, Dataplane, Error, Outcome, StepOutcome, Tamper, TamperWatch};
+use crate::ledger::{Entry, Ledger};
 use crate::sighting::{PacketWatch, Sightings};
 
 /// One call a [`FakeDataplane`] got.
@@ -39,7 +38,8 @@ struct State {
     held: Option<Tables>,
     failures: Vec<String>,
     counters: Counters,
-    harvested: Harvested,
+    ledger: Vec<Entry>,
+    ledger_failure: Option<std::io::Error>,
     generation: u32,
     tampers: Vec<Tamper>,
     sightings: VecDeque<Sightings>,
@@ -86,6 +86,12 @@ impl FakeDataplane {
     /// Puts packets in front of the watch.
     pub fn sight(&self, seen: Sightings) {
         self.lock().sightings.push_back(seen);
+    }
+
+    /// The entries it was given with its ledger.
+    #[must_use]
+    pub fn ledger(&self) -> Vec<Entry> {
+        self.lock().ledger.clone()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -191,17 +197,19 @@ impl Dataplane for FakeDataplane {
         state.held.as_ref().map(|held| Undo::new(delta, held))
     }
 
-    fn harvested(&self) -> Harvested {
-        self.lock().harvested.clone()
+    fn keep_counts(&mut self, mut ledger: Box<dyn Ledger>, entries: Vec<Entry>) {
+        let mut state = self.lock();
+        state.ledger_failure = ledger.replace(&entries).err();
+        state.ledger = entries;
     }
 
-    fn restore_harvested(&mut self, harvested: Harvested) {
-        let mut state = self.lock();
-        for (credit, count) in harvested {
-            let sum = state.harvested.entry(credit).or_default();
-            sum.packets += count.packets;
-            sum.bytes += count.bytes;
-        }
+    fn retain_counts(&mut self, keep: &dyn Fn(&Credit) -> bool) {
+        let counters = &mut self.lock().counters;
+        counters.by_rule.retain(|credit, _| keep(credit));
+    }
+
+    fn ledger_failure(&mut self) -> Option<std::io::Error> {
+        self.lock().ledger_failure.take()
     }
 }
 

@@ -11,19 +11,20 @@
 //! Never: decides what a packet gets, or in which order things change; both
 //! come as values from `palisade-tables` and `palisade-nft`.
 
+mod book;
 mod counts;
 pub mod driver;
 pub mod fake;
 mod header;
+mod ledger;
 pub mod netlink;
 mod nft;
 mod reports;
 mod sighting;
 
-pub use driver::{
-    Counters, Dataplane, Error, Harvested, Outcome, StepOutcome, Tamper, TamperWatch,
-};
+pub use driver::{Counters, Dataplane, Error, Outcome, StepOutcome, Tamper, TamperWatch};
 pub use fake::FakeDataplane;
+pub use ledger::{Account, Entry, Ledger};
 pub use nft::{NftConfig, NftDataplane};
 pub use palisade_nft::Count;
 pub use sighting::{PacketWatch, Sighting, Sightings, Why};

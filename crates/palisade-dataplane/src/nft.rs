@@ -11,7 +11,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use palisade_model::Str;
-use palisade_nft::{Config, LogConfig, Op, Planner, Ruleset, Transaction, TxStep, adopt};
+use palisade_nft::{
+    Config, Count, Harvest, LogConfig, Op, Planner, Ruleset, Transaction, TxStep, adopt, skeleton,
+};
 use palisade_sys::conntrack::{Conntrack, FlowFilter, KernelConntrack, tracks_sctp};
 use palisade_sys::grace::KernelGracePeriod;
 use palisade_sys::link::KernelLinks;
@@ -23,9 +25,11 @@ use palisade_sys::nfnetlink::{
 };
 use palisade_tables::{Change, Credit, Delta, Phase, RuleId, Tables, Undo};
 
-use crate::counts::{self, Credits, Gone, Live};
-use crate::driver::{Counters, Dataplane, Error, Harvested, Outcome, Tamper, TamperWatch};
-use crate::netlink::Executor;
+use crate::book::{Book, Going};
+use crate::counts::{self, Credits, Live};
+use crate::driver::{Counters, Dataplane, Error, Outcome, StepOutcome, Tamper, TamperWatch};
+use crate::ledger::{Entry, Ledger};
+use crate::netlink::{Executor, Harvests};
 use crate::reports::{self, KernelOf, Reports};
 use crate::sighting::PacketWatch;
 
@@ -52,13 +56,13 @@ pub struct NftDataplane {
     executor: Executor<KernelNfnetlink, KernelGracePeriod>,
     /// What the kernel holds; `None` before the first start and after a failure.
     planner: Option<Planner>,
-    /// Whom the places that count are credited to, as of the last success.
+    /// What the numbers of rules stand for, as of the last success.
     rules: BTreeMap<RuleId, Arc<Credit>>,
-    /// Kept over a failure, until the next start has taken the counts over.
-    lost_credits: Option<Credits>,
-    gone: Gone,
-    /// The live counts last read, should the table vanish.
-    seen: Counters,
+    /// Whom the kernel's counts are for, while there is no planner to tell.
+    found_credits: Credits,
+    /// Where the skeleton counts drops that no rule decides.
+    reasons: Credits,
+    book: Book,
 }
 
 impl NftDataplane {
@@ -95,9 +99,9 @@ impl NftDataplane {
             executor,
             planner: None,
             rules: BTreeMap::new(),
-            lost_credits: None,
-            gone: Gone::default(),
-            seen: Counters::default(),
+            found_credits: Credits::new(),
+            reasons: Credits::new(),
+            book: Book::default(),
         })
     }
 
@@ -109,22 +113,26 @@ impl NftDataplane {
         Ok(self.executor.read_back()?)
     }
 
-    /// Forgets the plan but not whom the counts are credited to, what was
-    /// planned to go included.
+    /// Forgets the plan but not whom the counts are for, what was planned to go included.
     fn fail(&mut self, transaction: Transaction) {
         let steps = transaction.steps.into_iter();
         let going = steps.flat_map(|step| step.harvest).collect();
         let mut credits = counts::credits(going, &self.rules);
-        credits.extend(self.credits().unwrap_or_default());
-        self.lost_credits = Some(credits);
+        credits.retain(|_, to| !to.is_empty());
+        credits.extend(self.credits());
+        self.found_credits = credits;
         self.planner = None;
     }
 
-    fn credits(&self) -> Option<Credits> {
-        match &self.planner {
-            Some(planner) => Some(counts::credits(planner.credits(), &self.rules)),
-            None => self.lost_credits.clone(),
-        }
+    /// Whom the kernel's counts are for.
+    fn credits(&self) -> Credits {
+        let mut credits = match &self.planner {
+            Some(planner) => counts::credits(planner.credits(), &self.rules),
+            None => self.found_credits.clone(),
+        };
+        let reasons = self.reasons.iter();
+        credits.extend(reasons.map(|(place, to)| (place.clone(), to.clone())));
+        credits
     }
 
     /// From whatever the kernel holds to `tables`.
@@ -134,54 +142,74 @@ impl NftDataplane {
             let fresh = self.unused_generation()?;
             (planner, transaction) = adopt(&self.config, observed.as_ref(), tables, fresh);
         }
-        let old_credits = self.credits().unwrap_or_default();
-        // What goes without being handed over, and what is handed over.
-        let (mut silent, mut gone) = (Gone::default(), Gone::default());
-        match observed {
-            None => silent.add_all(&self.seen),
-            Some(observed) => {
-                let live = live_of(observed);
-                if counts::replaces_table(&transaction) {
-                    silent.add_all(&Counters {
-                        by_rule: live.by_rule(&old_credits),
-                        reasons: live.reasons(),
-                    });
-                } else {
-                    let places = counts::removed_silently(&transaction, &old_credits);
-                    silent.add_places(&places, &old_credits, &live);
-                }
-            }
-        }
-        let new_rules = &tables.rules;
-        let steps = self
-            .executor
-            .execute(
-                &transaction,
-                &mut |harvest, count| match old_credits.get(&harvest.place) {
-                    Some(to) => gone.add(to, count),
-                    None => {
-                        let rules = harvest.rules.iter();
-                        let to: Vec<_> = rules.filter_map(|r| new_rules.get(r).cloned()).collect();
-                        gone.add(&to, count);
-                    }
-                },
-            );
-        self.gone.merge(&gone);
+        let live = observed.map(Live::from).unwrap_or_default();
+        let old = self.take_stock(&live);
+        let reasons = counts::reasons(&skeleton(&self.config, planner.generation()).chains);
+        let all = || {
+            let mut all = counts::credits(planner.credits(), &tables.rules);
+            all.extend(reasons.clone());
+            all.extend(old.clone());
+            all
+        };
+        self.book.snapshot(true, &all);
+        let steps = self.execute(&mut transaction, &old, &live, &tables.rules);
         let steps = match steps {
             Ok(steps) => steps,
             Err(error) => {
-                self.lost_credits = Some(old_credits);
+                self.found_credits = all();
                 self.planner = None;
-                return Err(error.into());
+                return Err(error);
             }
         };
-        self.gone.merge(&silent);
-        self.seen = Counters::default();
         self.rules.clone_from(&tables.rules);
-        self.lost_credits = None;
+        self.found_credits.clear();
+        self.reasons = reasons;
         let generation = planner.generation();
         self.planner = Some(planner);
         Ok(outcome(steps, generation))
+    }
+
+    /// Takes over what is not in the kernel any more; says whom the rest is for.
+    fn take_stock(&mut self, live: &Live) -> Credits {
+        let mut credits = self.credits();
+        credits.extend(live.reasons());
+        self.book.reconcile(&credits, live);
+        credits
+    }
+
+    /// Executes, and takes over every count that goes: what is in `old` is for whom that says, the
+    /// rest for what the rules' numbers stand for.
+    fn execute(
+        &mut self,
+        transaction: &mut Transaction,
+        old: &Credits,
+        live: &Live,
+        rules: &BTreeMap<RuleId, Arc<Credit>>,
+    ) -> Result<Vec<StepOutcome>, Error> {
+        counts::harvest_all(transaction, old, live);
+        let book = &mut self.book;
+        let mut taking = Taking { book, old, rules };
+        Ok(self.executor.execute(transaction, &mut taking)?)
+    }
+
+    /// Puts back what somebody changed, where that can be done in place.
+    fn mend(&mut self, observed: &Ruleset) -> Option<Outcome> {
+        let plain = observed.clone().without_counts();
+        let mut planner = self.planner.clone()?;
+        let mut transaction = planner.mend(&plain)?;
+        let generation = planner.generation();
+        if transaction.is_empty() {
+            return Some(outcome(Vec::new(), generation));
+        }
+        let live = Live::from(observed.clone());
+        let old = self.take_stock(&live);
+        let rules = std::mem::take(&mut self.rules);
+        let steps = self.execute(&mut transaction, &old, &live, &rules);
+        self.rules = rules;
+        // Otherwise the kernel is read back, and the table made anew.
+        let steps = steps.ok()?;
+        self.planner = Some(planner);
+        Some(outcome(steps, generation))
     }
 
     /// A generation that no tracked flow is marked with.
@@ -225,13 +253,17 @@ impl Dataplane for NftDataplane {
                 self.rules.insert(*rule, credit.clone());
             }
         }
-        let (rules, gone) = (&self.rules, &mut self.gone);
-        let steps = self.executor.execute(&transaction, &mut |harvest, count| {
-            let of = harvest.rules.iter();
-            let to: Vec<_> = of.filter_map(|rule| rules.get(rule).cloned()).collect();
-            gone.add(&to, count);
-        });
-        let steps = match steps {
+        if self.book.is_kept() {
+            let new = changes().filter_map(|change| match change {
+                Change::Program(class, Some(_)) => Some(*class),
+                _ => None,
+            });
+            let places = new.flat_map(|class| planner.credits_of(class)).collect();
+            self.book.expect(&counts::credits(places, &self.rules));
+        }
+        let (old, rules, book) = (&Credits::new(), &self.rules, &mut self.book);
+        let mut taking = Taking { book, old, rules };
+        let steps = match self.executor.execute(&transaction, &mut taking) {
             Ok(steps) => steps,
             Err(error) => {
                 self.fail(transaction);
@@ -243,21 +275,31 @@ impl Dataplane for NftDataplane {
                 self.rules.remove(rule);
             }
         }
+        if self.book.is_kept() {
+            let (planner, rules, reasons) = (&self.planner, &self.rules, &self.reasons);
+            let all = || {
+                let places = planner.as_ref().map(Planner::credits).unwrap_or_default();
+                let mut all = counts::credits(places, rules);
+                all.extend(reasons.clone());
+                all
+            };
+            self.book.snapshot(false, &all);
+        }
         Ok(outcome(steps, generation))
     }
 
     fn verify(&mut self, tables: &Tables) -> Result<Outcome, Error> {
         let observed = self.executor.read_back()?;
-        if let (Some(planner), Some(observed)) = (&self.planner, &observed)
-            && planner.ruleset() == observed.clone().without_counts()
-        {
-            return Ok(outcome(Vec::new(), planner.generation()));
+        if let Some(outcome) = observed.as_ref().and_then(|observed| self.mend(observed)) {
+            return Ok(outcome);
         }
+        // A step of mending may have been done.
+        let observed = self.executor.read_back()?;
         self.adopt(observed, tables)
     }
 
     fn counters(&mut self) -> Result<Counters, Error> {
-        let credits = self.credits().unwrap_or_default();
+        let credits = self.credits();
         let mut live = Live {
             chains: self.executor.chains()?,
             ..Live::default()
@@ -270,15 +312,12 @@ impl Dataplane for NftDataplane {
                 live.elements.insert(set.clone(), elements);
             }
         }
-        self.seen = Counters {
-            by_rule: live.by_rule(&credits),
-            reasons: live.reasons(),
-        };
-        Ok(self.gone.with(&self.seen))
+        Ok(self.book.tell(&credits, &live))
     }
 
     fn remove(&mut self) -> Result<(), Error> {
         self.planner = None;
+        self.found_credits.clear();
         if self.executor.read_back()?.is_some() {
             let step = TxStep {
                 phase: Phase::Delete,
@@ -289,7 +328,8 @@ impl Dataplane for NftDataplane {
                 table: self.config.table.clone(),
                 steps: vec![step],
             };
-            self.executor.execute(&transaction, &mut |_, _| {})?;
+            self.executor
+                .execute(&transaction, &mut |_: &Harvest, _: Count| {})?;
         }
         Ok(())
     }
@@ -332,14 +372,42 @@ impl Dataplane for NftDataplane {
         Some(Undo::new(delta, planner.tables()))
     }
 
-    fn harvested(&self) -> Harvested {
-        self.gone.harvested()
+    fn keep_counts(&mut self, ledger: Box<dyn Ledger>, entries: Vec<Entry>) {
+        let found = self.book.restore(ledger, entries);
+        self.found_credits.extend(found);
     }
 
-    fn restore_harvested(&mut self, harvested: Harvested) {
-        for (credit, count) in harvested {
-            self.gone.add(&[Arc::new(credit)], count);
-        }
+    fn retain_counts(&mut self, keep: &dyn Fn(&Credit) -> bool) {
+        self.book.retain(keep);
+    }
+
+    fn ledger_failure(&mut self) -> Option<std::io::Error> {
+        self.book.failure()
+    }
+}
+
+/// Takes counts over as they go.
+struct Taking<'a> {
+    book: &'a mut Book,
+    old: &'a Credits,
+    rules: &'a BTreeMap<RuleId, Arc<Credit>>,
+}
+
+impl Harvests for Taking<'_> {
+    fn going(&mut self, counts: &[(&Harvest, Count)]) {
+        let going = counts.iter().map(|(harvest, count)| Going {
+            place: harvest.place.clone(),
+            to: match self.old.get(&harvest.place) {
+                Some(to) => to.clone(),
+                None => counts::accounts(&harvest.rules, self.rules),
+            },
+            count: *count,
+        });
+        self.book.going(going.collect());
+    }
+
+    fn gone(&mut self, _: &[(&Harvest, Count)]) {
+        self.book.gone();
     }
 }
 
@@ -373,19 +441,11 @@ fn check(config: &Config) -> Result<(), Error> {
     Ok(())
 }
 
-fn outcome(steps: Vec<crate::driver::StepOutcome>, generation: u32) -> Outcome {
+fn outcome(steps: Vec<StepOutcome>, generation: u32) -> Outcome {
     Outcome {
         writes: steps.iter().map(|step| step.ops).sum(),
         steps,
         generation,
-    }
-}
-
-fn live_of(ruleset: Ruleset) -> Live {
-    let sets = ruleset.sets.into_iter();
-    Live {
-        elements: sets.map(|(name, set)| (name, set.elements)).collect(),
-        chains: ruleset.chains,
     }
 }
 

@@ -5,12 +5,14 @@
 //! its number, so unchanged input changes nothing. The rest gets new numbers and is brought about in
 //! the phases of a flush: new things beside the old ones, points to what both old and new allow, the
 //! generation, points to the new, and the old away. So no packet gets a verdict that is neither the
-//! old nor the new, whatever state an agent that was killed left behind. A table that this layout
-//! could not have written is replaced whole, in one step.
+//! old nor the new, whatever state an agent that was killed left behind. Rules that somebody changed
+//! are put back first, in one step; a table whose data this layout could not have written is replaced
+//! whole, in one step.
 
 use crate::decode::{UNKNOWN_RULE, decode, generation};
 use crate::flat::{Flat, Run, prefixes};
 use crate::matching::{Diff, take};
+use crate::mend::{mend, with_our_rules};
 use crate::planner::{AllNumbers, Planner};
 use crate::{Config, Ruleset, Transaction};
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -31,16 +33,24 @@ pub fn adopt(
     desired: &Tables,
     fresh_generation: u32,
 ) -> (Planner, Transaction) {
-    let read = observed.map(|ruleset| {
-        let plain = ruleset.clone().without_counts();
-        decode(config, &plain).map_err(|_| generation(config, &plain))
-    });
-    match read {
-        Some(Ok(observed)) => Diff::new(config, observed, desired).plan(),
-        Some(Err(Some(last))) => rebuild(config, desired, config.next_generation(last), true),
-        Some(Err(None)) => rebuild(config, desired, fresh_generation, true),
-        None => rebuild(config, desired, fresh_generation, false),
+    let Some(observed) = observed else {
+        return rebuild(config, desired, fresh_generation, false);
+    };
+    let plain = observed.clone().without_counts();
+    if let Ok(observed) = decode(config, &plain) {
+        return Diff::new(config, observed, desired).plan();
     }
+    let Some(last) = generation(config, &plain) else {
+        return rebuild(config, desired, fresh_generation, true);
+    };
+    // Where only our rules were changed, they are put back first; then the data are what they were.
+    let ours = with_our_rules(config, &plain, last);
+    if let (Some(mended), Ok(observed)) = (mend(&plain, &ours), decode(config, &ours)) {
+        let (planner, mut transaction) = Diff::new(config, observed, desired).plan();
+        transaction.steps.insert(0, mended);
+        return (planner, transaction);
+    }
+    rebuild(config, desired, config.next_generation(last), true)
 }
 
 fn rebuild(

@@ -21,6 +21,7 @@ mod flat;
 mod lint;
 mod machine;
 mod matching;
+mod mend;
 mod names;
 mod numbers;
 mod planner;

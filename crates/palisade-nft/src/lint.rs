@@ -126,15 +126,18 @@ pub fn lint_transaction(
         if let Op::AddSet { set, decl } = op {
             made.insert(set.clone(), decl.clone());
         }
-        let set = match op {
-            Op::AddElement { set, .. } => Some(set),
-            _ => None,
-        };
-        if let Some(set) = set
-            && !made.contains_key(set)
-            && let Some(decl) = decl(set)
-        {
-            made.insert(set.clone(), decl);
+        let mut used: Vec<&Str> = Vec::new();
+        match op {
+            Op::AddElement { set, .. } => used.push(set),
+            Op::AddRule { rule, .. } => used.extend(references(rule)),
+            _ => {}
+        }
+        for set in used {
+            if !made.contains_key(set)
+                && let Some(decl) = decl(set)
+            {
+                made.insert(set.clone(), decl);
+            }
         }
     }
     for op in transaction.steps.iter().flat_map(|step| &step.ops) {

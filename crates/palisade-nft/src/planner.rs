@@ -250,7 +250,7 @@ impl Planner {
     }
 
     /// Raises the generation: established flows are judged again.
-    fn revoke(&mut self) -> Vec<Op> {
+    pub(crate) fn revoke(&mut self) -> Vec<Op> {
         let mut batch = Batch::default();
         if self.pending {
             let (set, key, element) = pending();

@@ -166,6 +166,91 @@ fn damage(rng: &mut SmallRng, ruleset: &mut Ruleset) {
     }
 }
 
+/// Everything in a table, each thing gone in turn.
+fn each_thing_gone(whole: &Ruleset) -> Vec<(String, Ruleset)> {
+    let mut out = Vec::new();
+    for (name, set) in &whole.sets {
+        for key in set.elements.keys() {
+            let mut less = whole.clone();
+            less.sets.get_mut(name).unwrap().elements.remove(key);
+            out.push((format!("an element of {name}"), less));
+        }
+        let mut less = whole.clone();
+        less.sets.remove(name);
+        out.push((format!("the set {name}"), less));
+    }
+    for (name, chain) in &whole.chains {
+        for rule in 0..chain.rules.len() {
+            let mut less = whole.clone();
+            less.chains.get_mut(name).unwrap().rules.remove(rule);
+            out.push((format!("rule {rule} of {name}"), less));
+        }
+        let mut less = whole.clone();
+        less.chains.remove(name);
+        out.push((format!("the chain {name}"), less));
+    }
+    out
+}
+
+#[test]
+fn whatever_goes_is_put_back_in_place_and_flows_are_judged_again() {
+    let mut things = 0;
+    for seed in 0..6 {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let config = config(&mut rng);
+        let tables = tables(&mut rng, &config);
+        let whole = installed(&config, &tables);
+        let (planner, _) = adopt(&config, Some(&whole), &tables, 9);
+        for (what, less) in each_thing_gone(&whole) {
+            let mut planner = planner.clone();
+            let transaction = planner.mend(&less).unwrap();
+            let phases: Vec<Phase> = transaction.steps.iter().map(|s| s.phase).collect();
+            assert_eq!(phases, [Phase::Tighten, Phase::Revoke], "{seed}: {what}");
+            let mended = &transaction.steps[0].ops;
+            let few =
+                mended.len() <= 2 + whole.chains.values().map(|c| c.rules.len()).max().unwrap();
+            let set_of_many = what.starts_with("the set");
+            assert!(few || set_of_many, "{seed}: {what}: {} ops", mended.len());
+            let mut kernel = Some(less);
+            run(&mut kernel, &transaction);
+            assert_eq!(kernel.as_ref(), Some(&planner.ruleset()), "{seed}: {what}");
+            assert_eq!(planner.generation(), 10, "{seed}: {what}");
+            things += 1;
+        }
+        let mut same = planner.clone();
+        assert!(same.mend(&whole).unwrap().is_empty());
+        assert_eq!(same.ruleset(), whole);
+    }
+    println!("{things} things put back");
+    assert!(things > 1_000, "{things}");
+}
+
+#[test]
+fn damage_is_mended_in_place_where_a_planner_knows_what_was_there() {
+    let mut mended = 0;
+    for seed in 0..300 {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let config = config(&mut rng);
+        let tables = tables(&mut rng, &config);
+        let mut ruleset = installed(&config, &tables);
+        let (mut planner, _) = adopt(&config, Some(&ruleset), &tables, 9);
+        for _ in 0..rng.random_range(1..4) {
+            damage(&mut rng, &mut ruleset);
+        }
+        let dormant = ruleset.flags != 0;
+        let Some(transaction) = planner.mend(&ruleset) else {
+            assert!(dormant, "seed {seed}");
+            assert_eq!(planner.ruleset(), installed(&config, &tables));
+            continue;
+        };
+        let mut kernel = Some(ruleset);
+        run(&mut kernel, &transaction);
+        assert_eq!(kernel, Some(planner.ruleset()), "seed {seed}");
+        mended += 1;
+    }
+    assert!(mended > 100, "{mended}");
+}
+
 #[test]
 fn damage_is_repaired() {
     let (mut gentle, mut rebuilt) = (0, 0);
@@ -190,5 +275,5 @@ fn damage_is_repaired() {
         let same = |a: &Ruleset, b: &Ruleset| a.chains.len() == b.chains.len();
         assert!(same(&plain, &planner.ruleset()), "seed {seed}");
     }
-    assert!(gentle > 20 && rebuilt > 100, "{gentle} {rebuilt}");
+    assert!(gentle > 20 && rebuilt > 20, "{gentle} {rebuilt}");
 }

@@ -22,6 +22,8 @@ use palisade_model::{Direction, Family, L4, Protocol};
 pub struct Checked {
     /// Pairs of an egress and an ingress history that differ from each other.
     pub pairs: usize,
+    /// How many of them have both of their endpoints here.
+    pub both_ends: usize,
     /// Kinds of packet judged in every intermediate state.
     pub packets: u64,
     /// Pairs beyond the bound, not judged.
@@ -108,6 +110,10 @@ pub fn check(
     let pairs = pairs(&states, &mut histories);
     let mut checked = Checked {
         pairs: pairs.len(),
+        both_ends: pairs
+            .values()
+            .filter(|(egress, ingress)| egress.is_some() && ingress.is_some())
+            .count(),
         ..Checked::default()
     };
     let stride = pairs.len().div_ceil(bound.max(1)).max(1);

@@ -88,6 +88,26 @@ pub enum ExecuteError {
     },
 }
 
+/// Is told what a step removes, before and after.
+pub trait Harvests {
+    /// These counts are about to go with a step. If it fails, they may or may not have gone.
+    fn going(&mut self, counts: &[(&Harvest, Count)]);
+
+    /// They are gone.
+    fn gone(&mut self, counts: &[(&Harvest, Count)]);
+}
+
+/// Hears of each count that is gone.
+impl<F: FnMut(&Harvest, Count)> Harvests for F {
+    fn going(&mut self, _: &[(&Harvest, Count)]) {}
+
+    fn gone(&mut self, counts: &[(&Harvest, Count)]) {
+        for (harvest, count) in counts {
+            self(harvest, *count);
+        }
+    }
+}
+
 /// Executes transactions on one table and reads it.
 #[derive(Debug)]
 pub struct Executor<N, G> {
@@ -165,15 +185,15 @@ impl<N: Nfnetlink, G: GracePeriod> Executor<N, G> {
         Reader::new(&mut self.nfnetlink, &self.table).chains(&mut Vec::new())
     }
 
-    /// Executes the steps in order. `harvest` gets each count that a step
-    /// removed, once that step is done.
+    /// Executes the steps in order. `harvest` is told of the counts that a step
+    /// removes, before it and once it is done.
     ///
     /// # Errors
     /// The first step that failed.
     pub fn execute(
         &mut self,
         transaction: &Transaction,
-        harvest: &mut dyn FnMut(&Harvest, Count),
+        harvest: &mut dyn Harvests,
     ) -> Result<Vec<StepOutcome>, ExecuteError> {
         let mut outcomes = Vec::with_capacity(transaction.steps.len());
         for (step, of) in transaction.steps.iter().enumerate() {
@@ -182,9 +202,13 @@ impl<N: Nfnetlink, G: GracePeriod> Executor<N, G> {
             let counts = self
                 .counts(&of.harvest)
                 .map_err(|error| ExecuteError::Harvest { step, phase, error })?;
+            let counts: Vec<(&Harvest, Count)> = of.harvest.iter().zip(counts).collect();
+            if !counts.is_empty() {
+                harvest.going(&counts);
+            }
             self.commit(step, phase, &of.ops)?;
-            for (of, count) in of.harvest.iter().zip(counts) {
-                harvest(of, count);
+            if !counts.is_empty() {
+                harvest.gone(&counts);
             }
             self.grace
                 .wait()

@@ -15,7 +15,7 @@ mod set;
 mod userdata;
 
 pub use batch::EncodeError;
-pub use execute::{ExecuteError, Executor};
+pub use execute::{ExecuteError, Executor, Harvests};
 pub use read::ReadError;
 
 /// The rules of one chain with their counts, in order; none if it is not there.

@@ -3,10 +3,10 @@
 use crate::need_root;
 use std::collections::BTreeMap;
 use std::net::UdpSocket;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use palisade_dataplane::{Count, Dataplane, NftConfig, NftDataplane, Tamper};
+use palisade_dataplane::{Count, Dataplane, Entry, Ledger, NftConfig, NftDataplane, Tamper};
 use palisade_model::{Direction, Prefix, Protocol};
 use palisade_sys::link::{KernelLinks, Prefix as Net};
 use palisade_sys::link::{LinkChange, Links, MacAddr, Neighbour, Route, VethEnd};
@@ -319,6 +319,78 @@ fn policy_is_enforced_changed_counted_and_repaired() {
     driver.remove().unwrap();
     assert!(answers(&a, &b), "nothing of ours is left");
     assert!(place.host.nft("list tables").contains("other"));
+}
+
+/// A ledger that outlives its dataplane.
+#[derive(Clone, Default)]
+struct Kept(Arc<Mutex<Vec<Entry>>>);
+
+impl Ledger for Kept {
+    fn append(&mut self, entries: &[Entry]) -> std::io::Result<()> {
+        self.0.lock().unwrap().extend_from_slice(entries);
+        Ok(())
+    }
+
+    fn replace(&mut self, entries: &[Entry]) -> std::io::Result<()> {
+        *self.0.lock().unwrap() = entries.to_vec();
+        Ok(())
+    }
+}
+
+#[test]
+fn counts_survive_edits_and_damage_that_no_agent_saw() {
+    if !need_root() {
+        return;
+    }
+    let place = Place::new();
+    let (a, b) = place.sockets(5001);
+    let (_, b2) = place.sockets(5002);
+    let ledger = Kept::default();
+    let driver = || {
+        let mut driver = place.driver();
+        let entries = ledger.0.lock().unwrap().clone();
+        driver.keep_counts(Box::new(ledger.clone()), entries);
+        driver
+    };
+    let denied = |times: u64| (0..times).for_each(|_| assert!(!passes(&a, &b2)));
+    let mut tables = tables();
+    let mut first = driver();
+    first.start(&tables).unwrap();
+    denied(3);
+    drop(first);
+    // Packets and an edit while nobody looks.
+    denied(2);
+    let mut delta = replacing(4, ports(&[5001, 5003], 2, 3), false);
+    // Class 3 is a's; class 2 goes.
+    delta.steps.pop();
+    delta.apply_to(&mut tables);
+    tables.programs.remove(&ClassId(2));
+    let mut second = driver();
+    assert!(second.start(&tables).unwrap().writes > 0);
+    assert_eq!(by_rule(&mut second)[&3], 5);
+    denied(1);
+    drop(second);
+    let mut third = driver();
+    assert_eq!(third.start(&tables).unwrap().writes, 0);
+    assert_eq!(by_rule(&mut third)[&3], 6);
+    // A rule deleted by hand is put back in place: what counted goes on counting.
+    place.host.nft("flush chain inet t p_generation");
+    denied(1);
+    assert!(third.verify(&tables).unwrap().writes > 0);
+    denied(1);
+    assert_eq!(by_rule(&mut third)[&3], 8);
+    // An element deleted by hand takes along only what was not read yet.
+    place.host.nft("flush map inet t p_pt4_i");
+    assert!(third.verify(&tables).unwrap().writes > 0);
+    assert_eq!(by_rule(&mut third)[&3], 8);
+    drop(third);
+    place.host.nft("delete table inet t");
+    let mut fourth = driver();
+    fourth.start(&tables).unwrap();
+    assert_eq!(by_rule(&mut fourth)[&3], 8);
+    denied(1);
+    assert_eq!(by_rule(&mut fourth)[&3], 9);
+    assert!(passes(&a, &b));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use palisade_dataplane::netlink::{ExecuteError, Executor};
-use palisade_nft::{Op, Ruleset, Transaction, TxStep};
+use palisade_nft::{Count, Harvest, Op, Ruleset, Transaction, TxStep};
 use palisade_sys::grace::FakeGracePeriod;
 use palisade_sys::netns::{KernelNetNamespaces, NetNamespaces, NetNs, run_in};
 use palisade_sys::nfnetlink::KernelNfnetlink;
@@ -72,7 +72,9 @@ impl Kernel {
             table: "t".into(),
             steps: vec![step],
         };
-        self.0.execute(&transaction, &mut |_, _| {}).map(drop)
+        self.0
+            .execute(&transaction, &mut |_: &Harvest, _: Count| {})
+            .map(drop)
     }
 
     pub(crate) fn read(&mut self) -> Option<Ruleset> {

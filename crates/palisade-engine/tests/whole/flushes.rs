@@ -2,6 +2,7 @@
 //! straight way.
 
 use crate::from_scratch;
+use crate::kinds::Kinds;
 use crate::support::{SEED, cases, difference};
 use palisade_engine::{Counts, Engine, Options};
 use palisade_model::{State, Update};
@@ -9,9 +10,15 @@ use palisade_oracle::Prepared;
 use palisade_tables::{Delta, Tables, check};
 use palisade_testkit::generate::Dice;
 use palisade_testkit::generate::lowered::{World, batches};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How many different pairs of histories are judged in one flush.
-const BOUND: usize = 2_000;
+/// How many different pairs of histories are judged in one flush: far above what any has.
+const BOUND: usize = 1_000_000;
+/// How many worlds are reached: about eleven flushes each.
+const CASES: u64 = 2_000;
+/// As many flushes at least, of which every intermediate state is judged, unless fewer cases were
+/// asked for.
+const FLUSHES: usize = 20_000;
 
 /// A delta, one change a line.
 fn told(delta: &Delta) -> String {
@@ -27,63 +34,94 @@ fn told(delta: &Delta) -> String {
 
 #[test]
 fn every_intermediate_state_is_right() {
-    let mut judged = 0;
-    let mut flushes = 0;
-    for case in 0..cases(150) {
-        let world = World::generate(SEED, case, 20);
-        let detour = World::generate(SEED ^ 1, case, 0);
-        let mut dice = Dice::new(SEED, case);
-        let mut engine = Engine::new(Options::default());
-        let mut now = State::default();
-        for (at, batch) in batches(&mut dice, &detour.state, &world.state)
-            .into_iter()
-            .enumerate()
-        {
-            let old = engine.tables().clone();
-            for update in &batch {
-                now.apply(update.clone());
+    let (wanted, next) = (cases(CASES), AtomicU64::new(0));
+    let work = || {
+        let mut kinds = Kinds::default();
+        loop {
+            let case = next.fetch_add(1, Ordering::Relaxed);
+            if case >= wanted {
+                return kinds;
             }
-            let delta = engine.apply(batch);
-            match check(&old, &delta, engine.tables(), BOUND) {
-                Ok(checked) => judged += checked.packets,
-                Err(violation) => panic!("case {case} batch {at}: {violation}\n{}", told(&delta)),
+            roundabout(case, &mut kinds);
+        }
+    };
+    let threads = std::thread::available_parallelism().map_or(1, |n| n.get().min(8));
+    let kinds = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        let mut all = Kinds::default();
+        for worker in workers {
+            match worker.join() {
+                Ok(kinds) => all.merge(kinds),
+                Err(panic) => std::panic::resume_unwind(panic),
             }
-            flushes += 1;
         }
-        assert_eq!(now, world.state, "case {case}");
-        let straight = from_scratch(&world.state);
-        assert_eq!(
-            engine.tables().canonical(),
-            straight.tables().canonical(),
-            "case {case}"
-        );
-        let oracle = Prepared::new(&world.state);
-        for trial in &world.trials {
-            let difference = difference(&engine, &oracle, &trial.flow);
-            assert_eq!(difference, None, "case {case}");
+        all
+    });
+    println!("{}", kinds.told());
+    assert_eq!(kinds.missing(), [""; 0], "kinds that are too rare");
+    assert_eq!(
+        kinds.sampled,
+        (0, 0),
+        "flushes too large to be judged whole"
+    );
+    assert!(
+        wanted < CASES || kinds.flushes >= FLUSHES,
+        "{}",
+        kinds.told()
+    );
+}
+
+/// One flush, judged whole.
+fn flush(engine: &mut Engine, state: &State, batch: Vec<Update>, kinds: &mut Kinds, what: &str) {
+    let old = engine.tables().clone();
+    let delta = engine.apply(batch.iter().cloned());
+    let checked = check(&old, &delta, engine.tables(), BOUND);
+    let violation = checked.as_ref().err();
+    assert_eq!(violation, None, "{what}:\n{}", told(&delta));
+    let checked = checked.unwrap_or_default();
+    kinds.add(&batch, state, (&old, &delta, engine.tables()), &checked);
+}
+
+/// One world, reached by detours, and left again.
+fn roundabout(case: u64, kinds: &mut Kinds) {
+    let world = World::generate(SEED, case, 20);
+    let detour = World::generate(SEED ^ 1, case, 0);
+    let mut dice = Dice::new(SEED, case);
+    let mut engine = Engine::new(Options::default());
+    let mut now = State::default();
+    let ways = batches(&mut dice, &detour.state, &world.state);
+    for (at, batch) in ways.into_iter().enumerate() {
+        let before = now.clone();
+        for update in &batch {
+            now.apply(update.clone());
         }
-        let rest = world
-            .state
-            .objects()
-            .map(|object| Update::Delete(object.key()));
-        let old = engine.tables().clone();
-        let delta = engine.apply(rest);
-        assert_eq!(
-            check(&old, &delta, engine.tables(), BOUND).map(|_| ()),
-            Ok(()),
-            "case {case}: all goes"
-        );
-        assert_eq!(
-            *engine.tables(),
-            Tables::default(),
-            "case {case}: all is gone"
-        );
-        assert_eq!(
-            engine.counts(),
-            Counts::default(),
-            "case {case}: something is left"
-        );
+        let what = format!("case {case} batch {at}");
+        flush(&mut engine, &before, batch, kinds, &what);
     }
-    assert!(judged > 10_000, "{judged} packets in {flushes} flushes");
-    println!("{judged} kinds of packet judged in {flushes} flushes");
+    assert_eq!(now, world.state, "case {case}");
+    let straight = from_scratch(&world.state);
+    assert_eq!(
+        engine.tables().canonical(),
+        straight.tables().canonical(),
+        "case {case}"
+    );
+    let oracle = Prepared::new(&world.state);
+    for trial in &world.trials {
+        let difference = difference(&engine, &oracle, &trial.flow);
+        assert_eq!(difference, None, "case {case}");
+    }
+    let rest = world.state.objects();
+    let rest = rest.map(|object| Update::Delete(object.key())).collect();
+    let what = format!("case {case}: all goes");
+    flush(&mut engine, &now, rest, kinds, &what);
+    assert_eq!(
+        *engine.tables(),
+        Tables::default(),
+        "case {case}: all is gone"
+    );
+    assert_eq!(
+        engine.counts(),
+        Counts::default(),
+        "case {case}: something is left"
+    );
 }

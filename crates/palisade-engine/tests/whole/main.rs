@@ -9,6 +9,7 @@ mod support;
 
 mod common;
 mod flushes;
+mod kinds;
 mod verdicts;
 
 use palisade_engine::{Engine, Options};
