@@ -330,10 +330,10 @@ impl Core {
 
     /// Forgets the counts of policies that are gone themselves, or memory and disk would only grow.
     fn forget_counts(&mut self) {
-        let policies = &self.engine.state().policies;
+        let engine = &self.engine;
         self.dataplane.retain_counts(&|credit| match credit {
-            Credit::Rule { policy, .. } => policies.contains_key(policy),
-            Credit::TierDefault { policies: of, .. } => of.iter().any(|p| policies.contains_key(p)),
+            Credit::Rule { policy, .. } => engine.has_policy(policy),
+            Credit::TierDefault { policies: of, .. } => of.iter().any(|p| engine.has_policy(p)),
             _ => true,
         });
     }

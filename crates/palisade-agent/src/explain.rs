@@ -51,6 +51,6 @@ impl Core {
             HostToEndpoint::Policy => palisade_oracle::HostToEndpoint::Policy,
         };
         let options = palisade_oracle::Options { host_to_endpoint };
-        palisade_analysis::explain(self.engine.state(), &query.into(), &options)
+        palisade_analysis::explain(&self.engine.state(), &query.into(), &options)
     }
 }

@@ -46,6 +46,7 @@ impl Core {
         };
         let conflicts = self.conflicts();
         let reasons = self.reasons(&conflicts);
+        let counts = self.engine.counts();
         let health = match (self.in_sync, reasons.is_empty()) {
             (_, false) => Health::Degraded,
             (false, true) => Health::Starting,
@@ -61,8 +62,8 @@ impl Core {
             revision: self.engine.revision(),
             realised: self.realised,
             endpoints: self.registry.iter().count(),
-            policies: self.engine.state().policies.len(),
-            identities: self.engine.counts().identities,
+            policies: counts.policies,
+            identities: counts.identities,
             source: SourceStatus {
                 kind: self.source.0.clone(),
                 location: self.source.1.clone(),
@@ -160,7 +161,7 @@ impl Core {
     pub fn endpoint_detail(&self, namespace: &str, name: &str) -> Option<EndpointDetail> {
         let id = pod_id(namespace, name);
         let workload = self.registry.get(&id)?;
-        let endpoint = self.engine.state().endpoints.get(&id)?;
+        let endpoint = self.engine.endpoint(&id)?;
         Some(EndpointDetail {
             api_version: palisade_api::api_version(),
             summary: self.summary(&id, workload),
@@ -173,13 +174,17 @@ impl Core {
 
     fn summary(&self, id: &EndpointId, workload: &Workload) -> EndpointSummary {
         let record = &workload.record;
-        let endpoint = self.engine.state().endpoints.get(id);
+        let endpoint = self.engine.endpoint(id);
         let policies = self.engine.policies_of(id);
         let isolated = |direction| {
             let policies = policies.iter().map(|applied| &applied.policy);
             policies
-                .filter_map(|policy| self.engine.state().policies.get(policy)?.rules(direction))
-                .any(|rules| rules.default_deny)
+                .filter_map(|policy| self.engine.policy(policy))
+                .any(|policy| {
+                    policy
+                        .rules(direction)
+                        .is_some_and(|rules| rules.default_deny)
+                })
         };
         EndpointSummary {
             namespace: record.namespace.to_string(),
@@ -189,7 +194,7 @@ impl Core {
             interface: record.interface.to_string(),
             addresses: record.addresses.iter().map(ToString::to_string).collect(),
             labels: endpoint
-                .into_iter()
+                .iter()
                 .flat_map(|endpoint| &endpoint.labels)
                 .map(|(key, value)| (key.to_string(), value.to_string()))
                 .collect(),
@@ -252,7 +257,7 @@ impl Core {
             let id = &policy.id.object;
             &*id.name == name && id.namespace.as_deref().unwrap_or("default") == namespace
         };
-        let policy = self.engine.state().policies.values().find(named)?;
+        let policy = self.engine.ordered_policies().into_iter().find(named)?;
         let selects = self.engine.endpoints_of(&policy.id).into_iter();
         Some(PolicyDetail {
             api_version: palisade_api::api_version(),

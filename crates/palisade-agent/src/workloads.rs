@@ -199,7 +199,7 @@ impl Core {
                 netns: record.netns.clone(),
                 source: Box::new(source),
             })?;
-        let pod = self.engine.state().endpoints.get(&id).cloned();
+        let pod = self.engine.endpoint(&id);
         let workload = Workload {
             record: record.clone(),
             state: EndpointState::Closed,

@@ -3,30 +3,41 @@
 //! A selector that requires `app == web` is only tried on what has that label, and what has it only
 //! tries such selectors. Of several required tests the least loaded is taken.
 
+use crate::pool::Pool;
+use crate::selectors::{KeyNumber, find_key};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use palisade_model::{LabelKey, Selector, Str};
 
 /// A test that must hold for a selector to match.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Required {
     /// The key has one of these values.
-    Values(LabelKey, BTreeSet<Str>),
+    Values(KeyNumber, Vec<u32>),
     /// The key is there.
-    Present(LabelKey),
-    /// Nothing that could be looked up.
-    Nothing,
+    Present(KeyNumber),
+    /// Nothing has the key.
+    Never,
 }
 
-/// The tests that a selector requires; each alone must hold for it to match.
-pub(crate) fn required(selector: &Selector) -> Vec<Required> {
+/// The tests that a selector requires; each alone must hold for it to match. Names that nothing
+/// knows are nobody's.
+pub(crate) fn required(selector: &Selector, names: &Pool<Str>) -> Vec<Required> {
+    let present = |key: &LabelKey| {
+        let key = find_key(names, key);
+        alloc::vec![key.map_or(Required::Never, Required::Present)]
+    };
     match selector {
-        Selector::In(key, values) => alloc::vec![Required::Values(key.clone(), values.clone())],
+        Selector::In(key, values) => {
+            let values = values.iter().filter_map(|v| names.find::<str>(v)).collect();
+            let key = find_key(names, key);
+            alloc::vec![key.map_or(Required::Never, |key| Required::Values(key, values))]
+        }
         Selector::Has(key)
         | Selector::Contains(key, _)
         | Selector::StartsWith(key, _)
-        | Selector::EndsWith(key, _) => alloc::vec![Required::Present(key.clone())],
-        Selector::And(parts) => parts.iter().flat_map(required).collect(),
+        | Selector::EndsWith(key, _) => present(key),
+        Selector::And(parts) => parts.iter().flat_map(|p| required(p, names)).collect(),
         Selector::Not(_) | Selector::Or(_) => Vec::new(),
     }
 }
@@ -34,38 +45,39 @@ pub(crate) fn required(selector: &Selector) -> Vec<Required> {
 /// What is filed under one key.
 #[derive(Debug, Default)]
 struct Bucket {
-    values: BTreeMap<Str, BTreeSet<u32>>,
+    values: BTreeMap<u32, BTreeSet<u32>>,
     present: BTreeSet<u32>,
 }
 
 /// Selectors by a test that they require.
 #[derive(Debug, Default)]
 pub(crate) struct Files {
-    buckets: BTreeMap<LabelKey, Bucket>,
+    buckets: BTreeMap<KeyNumber, Bucket>,
     loose: BTreeSet<u32>,
+    /// Where each is filed that is not loose.
     places: BTreeMap<u32, Required>,
 }
 
 impl Files {
     /// Files a selector.
-    pub(crate) fn file(&mut self, number: u32, selector: &Selector) {
-        let tests = required(selector).into_iter();
-        let place = tests
-            .min_by_key(|test| self.load(test))
-            .unwrap_or(Required::Nothing);
+    pub(crate) fn file(&mut self, number: u32, selector: &Selector, names: &Pool<Str>) {
+        let tests = required(selector, names).into_iter();
+        let Some(place) = tests.min_by_key(|test| self.load(test)) else {
+            self.loose.insert(number);
+            return;
+        };
         match &place {
             Required::Values(key, values) => {
-                let bucket = self.buckets.entry(key.clone()).or_default();
+                let bucket = self.buckets.entry(*key).or_default();
                 for value in values {
-                    let there = bucket.values.entry(value.clone()).or_default();
-                    there.insert(number);
+                    bucket.values.entry(*value).or_default().insert(number);
                 }
             }
             Required::Present(key) => {
-                let bucket = self.buckets.entry(key.clone()).or_default();
+                let bucket = self.buckets.entry(*key).or_default();
                 bucket.present.insert(number);
             }
-            Required::Nothing => drop(self.loose.insert(number)),
+            Required::Never => {}
         }
         self.places.insert(number, place);
     }
@@ -81,7 +93,7 @@ impl Files {
                 there.map(BTreeSet::len).sum()
             }
             Required::Present(key) => self.buckets.get(key).map_or(0, |b| b.present.len()),
-            Required::Nothing => usize::MAX,
+            Required::Never => 0,
         }
     }
 
@@ -107,7 +119,8 @@ impl Files {
                 }
                 key
             }
-            _ => {
+            Some(Required::Never) => return,
+            None => {
                 self.loose.remove(&number);
                 return;
             }
@@ -119,13 +132,13 @@ impl Files {
     }
 
     /// The selectors that may match something with these labels.
-    pub(crate) fn candidates<'a>(
-        &'a self,
-        labels: impl Iterator<Item = (&'a LabelKey, &'a Str)>,
+    pub(crate) fn candidates(
+        &self,
+        labels: impl Iterator<Item = (KeyNumber, u32)>,
     ) -> impl Iterator<Item = u32> {
         let under = labels.filter_map(|(key, value)| {
-            let bucket = self.buckets.get(key)?;
-            let named = bucket.values.get(value).into_iter().flatten();
+            let bucket = self.buckets.get(&key)?;
+            let named = bucket.values.get(&value).into_iter().flatten();
             Some(named.chain(&bucket.present))
         });
         under.flatten().chain(&self.loose).copied()

@@ -8,9 +8,12 @@
 use crate::activity::{Activity, is_builtin, is_local};
 use crate::bodies::{Active, Source};
 use crate::classes::{Credits, Programs};
+use crate::columns::{Before, Slot};
+use crate::facts::Addresses;
 use crate::faults::{Fault, on};
+use crate::holders::{Given, View, What};
 use crate::identities::{Identities, IdentityChanges, IdentityKey, Sight};
-use crate::labels::{HolderId, Holders, Slot, in_namespace};
+use crate::labels::{HolderId, Holders};
 use crate::points::{Ground, PointChanges, Points};
 use crate::selectors::Selectors;
 use crate::sequencer::Differences;
@@ -26,7 +29,7 @@ use palisade_tables::{ClassId, IdentityId, PolicySet, Program, RuleId, SetId, Ta
 /// What updates touched since the last flush.
 #[derive(Debug, Default)]
 struct Touched {
-    holders: BTreeSet<HolderId>,
+    holders: Vec<Slot>,
     locals: BTreeSet<EndpointId>,
     policies: BTreeSet<PolicyId>,
     profiles: BTreeSet<Str>,
@@ -34,12 +37,13 @@ struct Touched {
     tiers: bool,
     /// An address changed hands, or the interface of its holder.
     handed: bool,
-    sets: BTreeSet<ObjectId>,
+    sets: BTreeSet<Slot>,
 }
 
 /// Every object, and everything computed from them.
 #[derive(Debug, Default)]
 pub(crate) struct Graph {
+    /// Every object but the endpoints of other hosts.
     pub(crate) state: State,
     pub(crate) selectors: Selectors,
     pub(crate) holders: Holders,
@@ -70,23 +74,11 @@ pub(crate) struct Flushed {
 }
 
 impl Graph {
-    /// What identities are computed from.
-    pub(crate) fn sight(&self) -> Sight<'_> {
-        Sight {
-            state: &self.state,
-            holders: &self.holders,
-            active: &self.active,
-        }
-    }
-
     /// Takes in one update, and notes what it touches.
     pub(crate) fn take(&mut self, update: Update) {
         match update {
-            Update::Upsert(Object::Endpoint(endpoint)) => {
-                let id = endpoint.id.clone();
-                self.endpoint(&id, Some(endpoint));
-            }
-            Update::Delete(ObjectKey::Endpoint(id)) => self.endpoint(&id, None),
+            Update::Upsert(Object::Endpoint(endpoint)) => self.endpoint(endpoint),
+            Update::Delete(ObjectKey::Endpoint(id)) => self.endpoint_gone(&id),
             Update::Upsert(Object::Node(node)) => {
                 let name = node.name.clone();
                 self.node(&name, Some(node));
@@ -148,95 +140,173 @@ impl Graph {
 
     /// The labels of a namespace changed, or of one service account in it.
     fn relabelled(&mut self, namespace: &Str, account: Option<&Str>) {
-        for id in in_namespace(&self.state, namespace) {
-            if let HolderId::Endpoint(id) = &id
-                && let Some(endpoint) = self.state.endpoints.get(id)
-            {
-                if account.is_some() && endpoint.service_account.as_ref() != account {
-                    continue;
-                }
-                if is_local(endpoint) {
-                    self.touched.locals.insert(id.clone());
-                }
+        let columns = &self.holders.columns;
+        let Some(number) = columns.names.find::<str>(namespace) else {
+            return;
+        };
+        for slot in columns.in_namespace(number) {
+            let Some(view) = columns.view(slot) else {
+                continue;
+            };
+            let own = view.common().and_then(|common| common.account.as_ref());
+            if account.is_some() && view.what() == What::Endpoint && own != account {
+                continue;
             }
-            self.touched.holders.insert(id);
+            if is_local_view(&view) {
+                self.touched.locals.extend(columns.endpoint_id(slot));
+            }
+            self.touched.holders.push(slot);
         }
     }
 
-    fn endpoint(&mut self, id: &EndpointId, new: Option<Endpoint>) {
-        let old = self.state.endpoints.remove(id);
-        if old == new {
-            self.state.endpoints.extend(old.map(|e| (id.clone(), e)));
+    fn endpoint(&mut self, endpoint: Endpoint) {
+        let put = self.holders.columns.put(Given::Endpoint(&endpoint));
+        let Some((slot, before)) = put else {
             return;
+        };
+        self.exchanged(slot, before.as_ref(), true);
+        let was_local = before.as_ref().is_some_and(|before| {
+            let was = self.holders.columns.was(before);
+            is_local_view(&was)
+        });
+        if let Some(before) = before {
+            self.holders.columns.forget(before);
         }
-        let holder = HolderId::Endpoint(id.clone());
-        let slot = self.holders.slot(&holder);
-        for (endpoint, there) in [(&old, false), (&new, true)] {
-            let Some(endpoint) = endpoint.as_ref() else {
-                continue;
-            };
-            if is_local(endpoint) {
-                self.touched.locals.insert(id.clone());
+        if is_local(&endpoint) {
+            self.state.endpoints.insert(endpoint.id.clone(), endpoint);
+        } else if was_local {
+            self.state.endpoints.remove(&endpoint.id);
+        }
+    }
+
+    fn endpoint_gone(&mut self, id: &EndpointId) {
+        let Some(slot) = self.holders.columns.find_endpoint(id) else {
+            return;
+        };
+        self.exchanged(slot, None, false);
+        self.holders.columns.remove(slot);
+        self.state.endpoints.remove(id);
+    }
+
+    /// Notes what another endpoint in a slot touches: instead of what was there before, or nothing
+    /// (`there` is false) instead of what is there now.
+    fn exchanged(&mut self, slot: Slot, before: Option<&Before>, there: bool) {
+        let Graph {
+            holders,
+            identities,
+            by_port,
+            touched,
+            ..
+        } = self;
+        let columns = &holders.columns;
+        let now = columns.view(slot);
+        let (old, new) = match there {
+            true => (before.map(|before| columns.was(before)), now),
+            false => (now, None),
+        };
+        let local = |view: &Option<View<'_>>| view.as_ref().is_some_and(is_local_view);
+        if local(&old) || local(&new) {
+            touched.locals.extend(columns.endpoint_id(slot));
+        }
+        for address in held(&old) {
+            if !held(&new).any(|other| other == address) {
+                identities.claim(address, slot, false);
             }
-            if endpoint.template {
-                continue;
+        }
+        let weighs = match (&old, &new) {
+            (Some(old), Some(new)) => !old.weighs_like(new),
+            _ => true,
+        };
+        for address in held(&new) {
+            if !held(&old).any(|other| other == address) {
+                identities.claim(address, slot, true);
+            } else if weighs {
+                identities.touch(address);
             }
-            for address in known(endpoint) {
-                self.identities.claim(*address, slot, there);
-            }
-            for port in &endpoint.ports {
-                let of = self.by_port.entry(port.name.clone()).or_default();
+        }
+        for (view, there) in [(&old, false), (&new, true)] {
+            let living = view.as_ref().filter(|view| !view.own().is_template());
+            let common = living.and_then(|view| view.common());
+            for port in common.into_iter().flat_map(|common| &common.ports) {
+                let of = by_port.entry(port.name.clone()).or_default();
                 match there {
                     true => of.insert(slot),
                     false => of.remove(&slot),
                 };
                 if of.is_empty() {
-                    self.by_port.remove(&port.name);
+                    by_port.remove(&port.name);
                 }
             }
         }
         let relabelled = match (&old, &new) {
             (Some(old), Some(new)) => {
-                self.touched.handed |= old.interface != new.interface && !new.addresses.is_empty();
-                old.labels != new.labels
-                    || old.service_account != new.service_account
-                    || old.host != new.host
-                    || old.template != new.template
+                let holds = new.own().addresses.next().is_some();
+                touched.handed |= !old.is_attached_like(new) && holds;
+                !old.looks_like(new)
             }
             _ => true,
         };
         if relabelled {
-            self.touched.holders.insert(holder);
+            touched.holders.push(slot);
         }
-        self.state.endpoints.extend(new.map(|e| (id.clone(), e)));
     }
 
     fn node(&mut self, name: &Str, new: Option<Node>) {
         let old = self.state.nodes.remove(name);
-        let holder = HolderId::Node(name.clone());
-        let slot = self.holders.slot(&holder);
+        let columns = &mut self.holders.columns;
+        let put = new.as_ref().and_then(|node| columns.put(Given::Node(node)));
+        let slot = match put {
+            Some((slot, before)) => {
+                before.into_iter().for_each(|before| columns.forget(before));
+                Some(slot)
+            }
+            None => columns.find(&HolderId::Node(name.clone())),
+        };
+        let Some(slot) = slot else {
+            return;
+        };
+        if new.is_none() {
+            columns.remove(slot);
+        }
         for (node, there) in [(&old, false), (&new, true)] {
             for address in node.iter().flat_map(|node| &node.addresses) {
                 self.identities.node(*address, slot, there);
             }
         }
-        self.touched.holders.insert(holder);
+        self.touched.holders.push(slot);
         self.state.nodes.extend(new.map(|n| (name.clone(), n)));
     }
 
     fn network_set(&mut self, id: &ObjectId, new: Option<NetworkSet>) {
         self.state.network_sets.remove(id);
-        self.touched.sets.insert(id.clone());
-        let holder = HolderId::NetworkSet(id.clone());
-        self.holders.slot(&holder);
-        self.touched.holders.insert(holder);
+        let columns = &mut self.holders.columns;
+        let put = new
+            .as_ref()
+            .and_then(|set| columns.put(Given::NetworkSet(set)));
+        let slot = match put {
+            Some((slot, before)) => {
+                before.into_iter().for_each(|before| columns.forget(before));
+                Some(slot)
+            }
+            None => columns.find(&HolderId::NetworkSet(id.clone())),
+        };
+        let Some(slot) = slot else {
+            return;
+        };
+        if new.is_none() {
+            columns.remove(slot);
+        }
+        self.touched.sets.insert(slot);
+        self.touched.holders.push(slot);
         self.state.network_sets.extend(new.map(|s| (id.clone(), s)));
     }
 
     /// Goes through the rooms, and says what changed in the tables that are wanted.
     pub(crate) fn flush(&mut self) -> Flushed {
-        let touched = core::mem::take(&mut self.touched);
-        let holding = !touched.holders.is_empty() || !self.identities.dirty_hosts().is_empty();
+        let mut touched = core::mem::take(&mut self.touched);
+        touched.holders.sort_unstable();
+        touched.holders.dedup();
+        let holding = !touched.holders.is_empty() || self.identities.is_touched();
         let mut locals = self.activate(&touched);
         self.look(&touched);
         if holding {
@@ -266,9 +336,7 @@ impl Graph {
             .settle(&self.state, &self.active, &mut self.credits);
         let mut differences = self.write(&identities, &points, &sets);
         self.sweep(&mut differences);
-        let gone = touched.holders.iter();
-        let slots: Vec<Slot> = gone.map(|id| self.holders.slot(id)).collect();
-        self.holders.release(slots);
+        self.holders.columns.release(&touched.holders);
         Flushed {
             differences,
             handed: handed || touched.handed,
@@ -323,37 +391,40 @@ impl Graph {
 
     /// Selectors and signatures, and what they touch of addresses.
     fn look(&mut self, touched: &Touched) {
-        let changes = self.selectors.settle();
+        let changes = self.selectors.settle(&mut self.holders.columns.names);
         let moved = self.holders.settle(
             &self.state,
             &self.selectors,
-            touched.holders.clone(),
+            &touched.holders,
             &changes.keys,
             &changes.begun,
             &changes.ended,
         );
+        let mut sets = touched.sets.clone();
         for slot in moved {
-            let id = self.holders.id(slot).cloned();
-            match id {
-                Some(HolderId::Endpoint(id)) => {
-                    let endpoint = self.state.endpoints.get(&id);
-                    for address in endpoint.into_iter().flat_map(known) {
-                        self.identities.touch(*address);
+            let columns = &self.holders.columns;
+            let Some(view) = columns.view(slot) else {
+                continue;
+            };
+            match view.what() {
+                What::Endpoint => {
+                    for address in known(view.own().addresses) {
+                        self.identities.touch(address);
                     }
                 }
-                Some(HolderId::Node(name)) => {
-                    let node = self.state.nodes.get(&name);
+                What::Node => {
+                    let node = self.state.nodes.get(view.name());
                     for address in node.into_iter().flat_map(|n| &n.addresses) {
                         self.identities.touch(*address);
                     }
                 }
-                Some(HolderId::NetworkSet(id)) => self.set_moved(&id, slot),
-                None => {}
+                What::NetworkSet => drop(sets.insert(slot)),
             }
         }
-        for id in &touched.sets {
-            let slot = self.holders.slot(&HolderId::NetworkSet(id.clone()));
-            self.set_moved(id, slot);
+        for slot in sets {
+            if let Some(HolderId::NetworkSet(id)) = self.holders.columns.id(slot) {
+                self.set_moved(&id, slot);
+            }
         }
         for net in self.active.take_net_changes() {
             let asked = self.active.asks_net(net);
@@ -361,12 +432,9 @@ impl Graph {
         }
         for (name, _) in self.active.take_port_changes() {
             for slot in self.by_port.get(&name).into_iter().flatten() {
-                let Some(HolderId::Endpoint(id)) = self.holders.id(*slot) else {
-                    continue;
-                };
-                let endpoint = self.state.endpoints.get(id);
-                for address in endpoint.into_iter().flat_map(known) {
-                    self.identities.touch(*address);
+                let view = self.holders.columns.view(*slot);
+                for address in view.into_iter().flat_map(|v| known(v.own().addresses)) {
+                    self.identities.touch(address);
                 }
             }
         }
@@ -586,13 +654,26 @@ fn hits(program: &Program) -> BTreeSet<RuleId> {
     hits
 }
 
-/// The addresses of an endpoint.
-fn known(endpoint: &Endpoint) -> impl Iterator<Item = &core::net::IpAddr> {
+/// The addresses of an endpoint that count.
+fn known(addresses: Addresses<'_>) -> impl Iterator<Item = core::net::IpAddr> {
     let known = match on(Fault::SecondAddressIgnored) {
         true => 1,
         false => usize::MAX,
     };
-    endpoint.addresses.iter().take(known)
+    addresses.take(known)
+}
+
+/// The addresses that an endpoint claims.
+fn held<'a>(view: &Option<View<'a>>) -> impl Iterator<Item = core::net::IpAddr> + use<'a> {
+    known(match view {
+        Some(view) if !view.own().is_template() => view.own().addresses,
+        _ => Addresses::NONE,
+    })
+}
+
+fn is_local_view(view: &View<'_>) -> bool {
+    let own = view.own();
+    view.what() == What::Endpoint && own.is_attached() && !own.is_template()
 }
 
 /// Puts a value, or takes it away. Returns whether that changes anything.

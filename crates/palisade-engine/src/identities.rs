@@ -7,12 +7,17 @@
 //! where the next shorter one does not say it already.
 
 use crate::bodies::Active;
+use crate::columns::{NONE, Slot};
 use crate::faults::{Fault, on};
-use crate::labels::{HolderId, Holders, Slot};
+use crate::holders::{View, What};
+use crate::hosts::{Claim, Hosts};
+use crate::labels::Holders;
+use crate::pool::HashMap;
+use crate::regions::{Region, Regions};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::net::IpAddr;
-use palisade_model::{Endpoint, EndpointId, Prefix, Protocol, State, Str};
+use palisade_model::{EndpointId, Prefix, Protocol, State, Str};
 use palisade_tables::IdentityId;
 
 /// What makes an identity.
@@ -26,24 +31,6 @@ pub(crate) struct IdentityKey {
     pub(crate) ports: Vec<(Str, Protocol, u16)>,
 }
 
-/// An address that something holds.
-#[derive(Debug, Default)]
-struct Host {
-    claimants: Vec<Slot>,
-    nodes: Vec<Slot>,
-    /// The claimant that holds it, as of the last settling.
-    owner: Option<Slot>,
-    identity: u32,
-}
-
-/// A network that matters.
-#[derive(Debug, Default)]
-struct Region {
-    asked: bool,
-    sets: BTreeSet<Slot>,
-    identity: u32,
-}
-
 #[derive(Debug)]
 struct Identity {
     key: IdentityKey,
@@ -54,8 +41,8 @@ struct Identity {
 /// What a settling changed.
 #[derive(Debug, Default)]
 pub(crate) struct IdentityChanges {
-    /// Entries of the address table to look at: the identity, or none.
-    pub(crate) entries: BTreeMap<Prefix, Option<IdentityId>>,
+    /// Entries of the address table to look at, in order: the identity, or none.
+    pub(crate) entries: Vec<(Prefix, Option<IdentityId>)>,
     /// Identities that began.
     pub(crate) begun: BTreeSet<u32>,
     /// Identities that mean something else than before.
@@ -67,13 +54,13 @@ pub(crate) struct IdentityChanges {
 /// All identities, and who has them.
 #[derive(Debug)]
 pub(crate) struct Identities {
-    hosts: BTreeMap<IpAddr, Host>,
-    regions: BTreeMap<Prefix, Region>,
+    hosts: Hosts,
+    regions: Regions,
     identities: BTreeMap<u32, Identity>,
     numbers: BTreeMap<IdentityKey, u32>,
     by_selector: BTreeMap<u32, BTreeSet<u32>>,
     next: u32,
-    dirty_hosts: BTreeSet<IpAddr>,
+    dirty_hosts: Vec<IpAddr>,
     /// Regions of which everything inside is to be looked at again.
     dirty_regions: BTreeSet<Prefix>,
 }
@@ -81,13 +68,13 @@ pub(crate) struct Identities {
 impl Default for Identities {
     fn default() -> Self {
         Identities {
-            hosts: BTreeMap::new(),
-            regions: BTreeMap::new(),
+            hosts: Hosts::default(),
+            regions: Regions::default(),
             identities: BTreeMap::new(),
             numbers: BTreeMap::new(),
             by_selector: BTreeMap::new(),
             next: IdentityId::NOBODY.0 + 1,
-            dirty_hosts: BTreeSet::new(),
+            dirty_hosts: Vec::new(),
             dirty_regions: BTreeSet::new(),
         }
     }
@@ -102,11 +89,9 @@ pub(crate) struct Sight<'a> {
 }
 
 impl<'a> Sight<'a> {
-    fn endpoint(&self, slot: Slot) -> Option<&'a Endpoint> {
-        match self.holders.id(slot)? {
-            HolderId::Endpoint(id) => self.state.endpoints.get(id),
-            _ => None,
-        }
+    fn endpoint(&self, slot: Slot) -> Option<View<'a>> {
+        let view = self.holders.columns.view(slot)?;
+        (view.what() == What::Endpoint).then_some(view)
     }
 
     /// Of several claimants: local first, then the newest, then the greatest name.
@@ -115,15 +100,49 @@ impl<'a> Sight<'a> {
             return Some(*only);
         }
         let strength = |slot: &Slot| {
-            let endpoint = self.endpoint(*slot)?;
+            let own = self.endpoint(*slot)?.own();
             let created = if on(Fault::OldestClaimWins) {
-                u64::MAX - endpoint.created
+                u64::MAX - own.created
             } else {
-                endpoint.created
+                own.created
             };
-            Some((endpoint.interface.is_some(), created, &endpoint.id))
+            let id: Option<EndpointId> = self.holders.columns.endpoint_id(*slot);
+            Some((own.is_attached(), created, id))
         };
         claimants.iter().copied().max_by_key(strength)
+    }
+}
+
+/// A host or region and what becomes of it.
+struct Move {
+    prefix: Prefix,
+    is_host: bool,
+    /// The identity it had.
+    was: u32,
+    /// Which of the keys it will have; `None` if it goes.
+    key: Option<u32>,
+    /// The endpoint that will hold it.
+    owner: Option<Slot>,
+}
+
+/// Different keys, by number, while they are given to hosts and regions.
+#[derive(Default)]
+struct KeyList {
+    keys: Vec<IdentityKey>,
+    numbers: BTreeMap<IdentityKey, u32>,
+    /// The key of a host by the signature of its only holder and the region around it.
+    plain: HashMap<(u32, Option<Prefix>), u32>,
+}
+
+impl KeyList {
+    fn add(&mut self, key: IdentityKey) -> u32 {
+        if let Some(number) = self.numbers.get(&key) {
+            return *number;
+        }
+        let number = u32::try_from(self.keys.len()).unwrap_or(NONE);
+        self.keys.push(key.clone());
+        self.numbers.insert(key, number);
+        number
     }
 }
 
@@ -154,44 +173,37 @@ impl Identities {
             .copied()
     }
 
-    /// The endpoint that holds an address.
-    pub(crate) fn owner<'a>(&self, sight: Sight<'a>, address: IpAddr) -> Option<&'a EndpointId> {
-        let host = self.hosts.get(&address)?;
-        match sight.holders.id(host.owner?)? {
-            HolderId::Endpoint(id) => Some(id),
-            _ => None,
-        }
+    /// The slot of the endpoint that holds an address.
+    pub(crate) fn owner(&self, address: IpAddr) -> Option<Slot> {
+        self.hosts.owner(address)
     }
 
     /// Every endpoint that claims an address, for the addresses that several claim.
     pub(crate) fn contested(&self) -> impl Iterator<Item = (IpAddr, &[Slot])> {
-        let many = self.hosts.iter().filter(|(_, h)| h.claimants.len() > 1);
-        many.map(|(address, host)| (*address, &*host.claimants))
+        self.hosts.contested()
     }
 
     /// The nodes that have an address.
     pub(crate) fn nodes_at(&self, address: IpAddr) -> &[Slot] {
-        self.hosts.get(&address).map_or(&[], |host| &host.nodes)
+        self.hosts.nodes(address)
     }
 
     pub(crate) fn claim(&mut self, address: IpAddr, slot: Slot, claims: bool) {
-        let host = self.hosts.entry(address).or_default();
-        put(&mut host.claimants, slot, claims);
-        self.dirty_hosts.insert(address);
+        self.hosts.set_claim(address, slot, claims);
+        self.dirty_hosts.push(address);
     }
 
     pub(crate) fn node(&mut self, address: IpAddr, slot: Slot, has: bool) {
         if on(Fault::NodeIgnored) {
             return;
         }
-        let host = self.hosts.entry(address).or_default();
-        put(&mut host.nodes, slot, has);
-        self.dirty_hosts.insert(address);
+        self.hosts.set_node(address, slot, has);
+        self.dirty_hosts.push(address);
     }
 
     /// Something about the holders of an address changed.
     pub(crate) fn touch(&mut self, address: IpAddr) {
-        self.dirty_hosts.insert(address);
+        self.dirty_hosts.push(address);
     }
 
     /// A matched network set holds a network, or does so no more, or matches something else.
@@ -200,8 +212,8 @@ impl Identities {
             return;
         }
         if holds {
-            self.regions.entry(net).or_default().sets.insert(slot);
-        } else if let Some(region) = self.regions.get_mut(&net) {
+            self.regions.entry(net).sets.insert(slot);
+        } else if let Some(region) = self.regions.get_mut(net) {
             region.sets.remove(&slot);
         }
         self.dirty_regions.insert(net);
@@ -210,131 +222,161 @@ impl Identities {
     /// An active rule asks for a network, or none does any more.
     pub(crate) fn asked(&mut self, net: Prefix, asked: bool) {
         if asked {
-            self.regions.entry(net).or_default().asked = true;
-        } else if let Some(region) = self.regions.get_mut(&net) {
+            self.regions.entry(net).asked = true;
+        } else if let Some(region) = self.regions.get_mut(net) {
             region.asked = false;
         }
         self.dirty_regions.insert(net);
     }
 
-    /// The addresses that were touched since the last settling, inside touched networks or not.
-    pub(crate) fn dirty_hosts(&self) -> &BTreeSet<IpAddr> {
-        &self.dirty_hosts
+    /// Whether addresses were touched since the last settling.
+    pub(crate) fn is_touched(&self) -> bool {
+        !self.dirty_hosts.is_empty()
     }
 
     /// Looks again at everything touched. Says as well whether an address changed hands.
     pub(crate) fn settle(&mut self, sight: Sight<'_>) -> (IdentityChanges, bool) {
         let (hosts, regions) = self.touched();
-        let mut wanted: Vec<(Prefix, u32, Option<IdentityKey>)> = Vec::new();
+        let mut keys = KeyList::default();
+        let mut moves: Vec<Move> = Vec::with_capacity(hosts.len() + regions.len());
         for prefix in regions {
-            let was = self.regions.get(&prefix).map_or(0, |r| r.identity);
-            let lives = self.regions.get(&prefix).is_some_and(Region::lives);
-            let held =
-                prefix.is_host() && self.hosts.get(&prefix.address()).is_some_and(Host::lives);
+            let region = self.regions.get(prefix);
+            let held = prefix.is_host() && self.hosts.lives(prefix.address());
             // A region of one address that something holds says nothing of its own.
-            let key = lives.then(|| match held {
+            let key = region.is_some_and(Region::lives).then(|| match held {
                 true => IdentityKey::default(),
-                false => self.key_of(sight, prefix, None),
+                false => self.key_of(sight, prefix, &[], None),
             });
-            wanted.push((prefix, was, key));
+            moves.push(Move {
+                prefix,
+                is_host: false,
+                was: region.map_or(0, |r| r.identity),
+                key: key.map(|key| keys.add(key)),
+                owner: None,
+            });
         }
-        let mut host_wanted: Vec<(IpAddr, u32, Option<IdentityKey>)> = Vec::new();
         let mut handed = false;
         for address in hosts {
-            let Some(host) = self.hosts.get_mut(&address) else {
+            let Some(moved) = self.host(sight, address, &mut keys, &mut handed) else {
                 continue;
             };
-            let owner = sight.owner(&host.claimants);
-            let was = core::mem::replace(&mut host.owner, owner);
-            // An address that becomes a local endpoint's may have live flows of whoever held it
-            // before, whether that is known here or not.
-            let local = owner
-                .and_then(|slot| sight.endpoint(slot))
-                .is_some_and(|endpoint| endpoint.interface.is_some());
-            handed |= owner.is_some() && was != owner && (was.is_some() || local);
-            let Some(host) = self.hosts.get(&address) else {
-                continue;
-            };
-            let key = host
-                .lives()
-                .then(|| self.key_of(sight, Prefix::host(address), Some(host)));
-            host_wanted.push((address, host.identity, key));
+            moves.push(moved);
         }
-        let numbers = self.number(
-            wanted
-                .iter()
-                .map(|(_, was, key)| (*was, key.as_ref()))
-                .chain(host_wanted.iter().map(|(_, was, key)| (*was, key.as_ref()))),
-        );
+        let numbers = self.number(&moves, &keys.keys);
         let mut changes = IdentityChanges {
             begun: numbers.begun,
             renamed: numbers.renamed,
             ended: numbers.ended,
-            entries: BTreeMap::new(),
+            entries: Vec::with_capacity(moves.len()),
         };
-        let mut assigned = numbers.assigned.into_iter();
-        let mut prefixes: BTreeSet<Prefix> = BTreeSet::new();
-        for (prefix, _, key) in &wanted {
-            let number = assigned.next().unwrap_or(0);
-            match key {
-                Some(_) => self.regions.entry(*prefix).or_default().identity = number,
-                None => drop(self.regions.remove(prefix)),
+        for moved in &moves {
+            let number = moved.key.map(|key| numbers.assigned[key as usize]);
+            let address = moved.prefix.address();
+            match (moved.is_host, number) {
+                (false, Some(number)) => self.regions.entry(moved.prefix).identity = number,
+                (false, None) => self.regions.remove(moved.prefix),
+                (true, Some(number)) => self.hosts.settle(address, moved.owner, number),
+                (true, None) => self.hosts.forget(address),
             }
-            prefixes.insert(*prefix);
         }
-        for (address, _, key) in &host_wanted {
-            let number = assigned.next().unwrap_or(0);
-            match key {
-                Some(_) => self.hosts.entry(*address).or_default().identity = number,
-                None => drop(self.hosts.remove(address)),
-            }
-            prefixes.insert(Prefix::host(*address));
+        for moved in &moves {
+            let entry = self.entry(moved.prefix);
+            changes.entries.push((moved.prefix, entry));
         }
-        for prefix in prefixes {
-            let entry = self.entry(prefix);
-            changes.entries.insert(prefix, entry);
-        }
+        changes.entries.sort_unstable();
+        changes.entries.dedup();
         (changes, handed)
     }
 
+    /// What becomes of a host.
+    fn host(
+        &self,
+        sight: Sight<'_>,
+        address: IpAddr,
+        keys: &mut KeyList,
+        handed: &mut bool,
+    ) -> Option<Move> {
+        let claim = self.hosts.claim(address)?;
+        let prefix = Prefix::host(address);
+        let (owner, was_owner, nodes) = match claim {
+            Claim::Only(slot, held) => (Some(slot), held.then_some(slot), &[][..]),
+            Claim::Crowd(crowd) => (sight.owner(&crowd.claimants), crowd.owner, &*crowd.nodes),
+        };
+        // An address that becomes a local endpoint's may have live flows of whoever held it
+        // before, whether that is known here or not.
+        if owner.is_some() && was_owner != owner {
+            let local = || {
+                let endpoint = owner.and_then(|slot| sight.endpoint(slot));
+                endpoint.is_some_and(|endpoint| endpoint.own().is_attached())
+            };
+            *handed |= was_owner.is_some() || local();
+        }
+        let key = if !self.hosts.lives(address) {
+            None
+        } else if let Claim::Only(slot, _) = claim
+            && !has_ports(sight, slot)
+        {
+            let around = self.regions.around(address, prefix.length()).next();
+            let signature = sight.holders.columns.signature(slot);
+            let aspect = (signature, around.map(|(prefix, _)| prefix));
+            Some(match keys.plain.get(&aspect) {
+                Some(key) => *key,
+                None => {
+                    let key = keys.add(self.key_of(sight, prefix, nodes, owner));
+                    keys.plain.insert(aspect, key);
+                    key
+                }
+            })
+        } else {
+            Some(keys.add(self.key_of(sight, prefix, nodes, owner)))
+        };
+        Some(Move {
+            prefix,
+            is_host: true,
+            was: self.hosts.identity(address).unwrap_or(0),
+            key,
+            owner,
+        })
+    }
+
     /// The hosts and regions to look at again.
-    fn touched(&mut self) -> (BTreeSet<IpAddr>, BTreeSet<Prefix>) {
+    fn touched(&mut self) -> (Vec<IpAddr>, BTreeSet<Prefix>) {
         let mut hosts = core::mem::take(&mut self.dirty_hosts);
         let mut regions = BTreeSet::new();
         for net in core::mem::take(&mut self.dirty_regions) {
-            let inside = self.regions.range(net..).map(|(prefix, _)| *prefix);
-            regions.extend(inside.take_while(|prefix| net.covers(*prefix)));
-            let within = self.hosts.range(net.address()..=net.last());
-            hosts.extend(within.map(|(address, _)| *address));
+            regions.extend(self.regions.within(net));
+            self.hosts.within(net, &mut hosts);
             regions.insert(net);
         }
+        hosts.sort_unstable();
+        hosts.dedup();
         let single = hosts.iter().map(|address| Prefix::host(*address));
-        regions.extend(single.filter(|prefix| self.regions.contains_key(prefix)));
+        regions.extend(single.filter(|prefix| self.regions.get(*prefix).is_some()));
         (hosts, regions)
     }
 
-    fn key_of(&self, sight: Sight<'_>, prefix: Prefix, host: Option<&Host>) -> IdentityKey {
+    fn key_of(
+        &self,
+        sight: Sight<'_>,
+        prefix: Prefix,
+        nodes: &[Slot],
+        owner: Option<Slot>,
+    ) -> IdentityKey {
         let mut key = IdentityKey::default();
-        let mut at = Some(prefix);
-        while let Some(covering) = at {
-            if let Some(region) = self.regions.get(&covering) {
-                for set in &region.sets {
-                    key.selectors.extend(sight.holders.matched(*set));
-                }
-                if region.asked && (key.net.is_none() || on(Fault::LongestPrefixLost)) {
-                    key.net = Some(covering);
-                }
+        for (covering, region) in self.regions.around(prefix.address(), prefix.length()) {
+            for set in &region.sets {
+                key.selectors.extend(sight.holders.matched(*set));
             }
-            at = covering.parent();
+            if region.asked && (key.net.is_none() || on(Fault::LongestPrefixLost)) {
+                key.net = Some(covering);
+            }
         }
-        if let Some(host) = host {
-            for node in &host.nodes {
-                key.selectors.extend(sight.holders.matched(*node));
-            }
-            if let Some(owner) = sight.owner(&host.claimants) {
-                key.selectors.extend(sight.holders.matched(owner));
-                key.ports = ports(sight, owner);
-            }
+        for node in nodes {
+            key.selectors.extend(sight.holders.matched(*node));
+        }
+        if let Some(owner) = owner {
+            key.selectors.extend(sight.holders.matched(owner));
+            key.ports = ports(sight, owner);
         }
         key.selectors.sort_unstable();
         key.selectors.dedup();
@@ -343,44 +385,42 @@ impl Identities {
 
     /// The identity of the entry that a prefix needs.
     fn entry(&self, prefix: Prefix) -> Option<IdentityId> {
-        let region = self.regions.get(&prefix).map(|r| r.identity);
-        let host = prefix
-            .is_host()
-            .then(|| self.hosts.get(&prefix.address()))
-            .flatten();
-        let own = host.map(|h| h.identity).or(region)?;
-        let above = prefix.parent().map_or(0, |parent| self.around(parent));
+        let region = || self.regions.get(prefix).map(|r| r.identity);
+        let host = match prefix.is_host() {
+            true => self.hosts.identity(prefix.address()),
+            false => None,
+        };
+        let own = host.or_else(region)?;
+        let mut around = (prefix.length().checked_sub(1))
+            .into_iter()
+            .flat_map(|longest| self.regions.around(prefix.address(), longest));
+        let above = around
+            .next()
+            .map_or(IdentityId::NOBODY.0, |(_, r)| r.identity);
         (own != above).then_some(IdentityId(own))
-    }
-
-    /// The identity of the longest region that covers a prefix.
-    fn around(&self, prefix: Prefix) -> u32 {
-        let mut at = Some(prefix);
-        while let Some(covering) = at {
-            if let Some(region) = self.regions.get(&covering) {
-                return region.identity;
-            }
-            at = covering.parent();
-        }
-        IdentityId::NOBODY.0
     }
 
     /// Gives numbers to what hosts and regions will have, each with what it had. An identity that
     /// nothing has any more hands its number to the new one that takes most of its members.
-    fn number<'k>(
-        &mut self,
-        moves: impl Iterator<Item = (u32, Option<&'k IdentityKey>)> + Clone,
-    ) -> Numbered {
+    fn number(&mut self, moves: &[Move], keys: &[IdentityKey]) -> Numbered {
         let nobody = IdentityKey::default();
-        let mut losses: BTreeMap<u32, usize> = BTreeMap::new();
-        let mut gains: BTreeMap<&IdentityKey, usize> = BTreeMap::new();
-        for (was, key) in moves.clone() {
-            *losses.entry(was).or_default() += 1;
-            if let Some(key) = key.filter(|key| **key != nobody) {
-                *gains.entry(key).or_default() += 1;
+        // Only the default key has none of what makes an identity.
+        let named = |key: Option<u32>| key.filter(|key| keys[*key as usize] != nobody);
+        let mut losses: HashMap<u32, usize> = HashMap::default();
+        let mut gained = alloc::vec![0_usize; keys.len()];
+        for moved in moves {
+            *losses.entry(moved.was).or_default() += 1;
+            if let Some(key) = named(moved.key) {
+                gained[key as usize] += 1;
             }
         }
         losses.remove(&IdentityId::NOBODY.0);
+        let gains: BTreeMap<&IdentityKey, usize> = keys
+            .iter()
+            .zip(&gained)
+            .filter(|(_, members)| **members > 0)
+            .map(|(key, members)| (key, *members))
+            .collect();
         let mut numbered = Numbered::default();
         for (number, lost) in &losses {
             let Some(identity) = self.identities.get_mut(number) else {
@@ -391,18 +431,22 @@ impl Identities {
                 numbered.ended.insert(*number);
             }
         }
-        let mut heirs: BTreeMap<(u32, &IdentityKey), usize> = BTreeMap::new();
-        for (was, key) in moves.clone() {
-            let Some(key) = key.filter(|key| **key != nobody) else {
-                continue;
-            };
-            if numbered.ended.contains(&was) && !self.numbers.contains_key(key) {
-                *heirs.entry((was, key)).or_default() += 1;
+        let mut heirs: BTreeMap<(u32, u32), usize> = BTreeMap::new();
+        if !numbered.ended.is_empty() {
+            for moved in moves {
+                let Some(key) = named(moved.key) else {
+                    continue;
+                };
+                if numbered.ended.contains(&moved.was)
+                    && !self.numbers.contains_key(&keys[key as usize])
+                {
+                    *heirs.entry((moved.was, key)).or_default() += 1;
+                }
             }
         }
         let mut heirs: Vec<(usize, u32, &IdentityKey)> = heirs
             .into_iter()
-            .map(|((was, key), members)| (members, was, key))
+            .map(|((was, key), members)| (members, was, &keys[key as usize]))
             .collect();
         heirs.sort_by(|a, b| b.cmp(a));
         let mut given: BTreeSet<&IdentityKey> = BTreeSet::new();
@@ -445,33 +489,22 @@ impl Identities {
                 identity.members += members;
             }
         }
-        let number = |key: Option<&IdentityKey>| {
-            let known = key.and_then(|key| self.numbers.get(key));
-            known.copied().unwrap_or(IdentityId::NOBODY.0)
-        };
-        numbered.assigned = moves.map(|(_, key)| number(key)).collect();
+        let number = |key: &IdentityKey| self.numbers.get(key).copied();
+        let assigned = keys
+            .iter()
+            .map(|key| number(key).unwrap_or(IdentityId::NOBODY.0));
+        numbered.assigned = assigned.collect();
         numbered
     }
 }
 
 #[derive(Default)]
 struct Numbered {
+    /// The number of each key.
     assigned: Vec<u32>,
     begun: BTreeSet<u32>,
     renamed: BTreeSet<u32>,
     ended: BTreeSet<u32>,
-}
-
-impl Host {
-    fn lives(&self) -> bool {
-        !self.claimants.is_empty() || !self.nodes.is_empty()
-    }
-}
-
-impl Region {
-    fn lives(&self) -> bool {
-        self.asked || !self.sets.is_empty()
-    }
 }
 
 /// Files an identity under the selectors it matches, or takes it out.
@@ -488,27 +521,23 @@ fn file(files: &mut BTreeMap<u32, BTreeSet<u32>>, key: &IdentityKey, number: u32
     }
 }
 
-fn put(slots: &mut Vec<Slot>, slot: Slot, there: bool) {
-    slots.retain(|other| *other != slot);
-    if there {
-        slots.push(slot);
-    }
+/// Whether the named ports of a holder may matter.
+fn has_ports(sight: Sight<'_>, owner: Slot) -> bool {
+    let endpoint = sight.endpoint(owner).and_then(|view| view.common());
+    endpoint.is_some_and(|endpoint| !endpoint.ports.is_empty())
 }
 
 fn ports(sight: Sight<'_>, owner: Slot) -> Vec<(Str, Protocol, u16)> {
-    let mut asked = sight.active.ports().peekable();
-    if asked.peek().is_none() {
-        return Vec::new();
-    }
-    let Some(endpoint) = sight.endpoint(owner) else {
+    let Some(endpoint) = sight.endpoint(owner).and_then(|view| view.common()) else {
         return Vec::new();
     };
     if endpoint.ports.is_empty() {
         return Vec::new();
     }
     let number = |(name, protocol): &(Str, Protocol)| {
-        let port = endpoint.named_port(name, *protocol)?;
-        Some((name.clone(), *protocol, port))
+        let mut ports = endpoint.ports.iter();
+        let port = ports.find(|p| p.name == *name && p.protocol == *protocol)?;
+        Some((name.clone(), *protocol, port.port))
     };
-    asked.filter_map(number).collect()
+    sight.active.ports().filter_map(number).collect()
 }

@@ -2,26 +2,28 @@
 //!
 //! A signature is what active selectors can see of a holder: for each key that one of them tests,
 //! the value if one of them names it, else only that there is one. Holders with equal signatures
-//! share one evaluation of every selector. A key or value nobody tests costs nothing; one that is
-//! new to the node is one pass over the holders that can have it.
+//! share one evaluation of every selector. A key or value nobody tests costs nothing; all that are
+//! new to the node in one flush are one pass over the holders that can have them.
 
+use crate::columns::{Columns, NONE, Slot};
 use crate::filing::{Required, required};
-use crate::selectors::{KeyChange, Selectors};
+use crate::holders::{View, What};
+use crate::pool::{Pool, hash};
+use crate::selectors::{KeyChange, KeyNumber, KeyUse, Selectors, find_key, key_number, key_parts};
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use hashbrown::HashTable;
 use palisade_model::{
-    Endpoint, EndpointId, LabelKey, LabelLookup, Labels, Namespace, ObjectId, Scope, Selector,
-    ServiceAccount, State, Str, reserved,
+    EndpointId, LabelKey, LabelLookup, Namespace, ObjectId, Scope, Selector, ServiceAccount, State,
+    Str, reserved,
 };
-
-/// The number of a holder while it lives.
-pub(crate) type Slot = u32;
 
 /// The numbers of selectors, sorted.
 pub(crate) type Matches = Arc<[u32]>;
 
-/// Something that can hold an address.
+/// The name of something that can hold an address.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum HolderId {
     Endpoint(EndpointId),
@@ -29,224 +31,143 @@ pub(crate) enum HolderId {
     Node(Str),
 }
 
-impl HolderId {
-    /// Whether a selector matches this holder now.
-    pub(crate) fn matches(&self, state: &State, selector: &Selector) -> bool {
-        selector.matches(&Seen(self, state))
-    }
-
-    /// Calls `each` with every label of the holder, by scope and name. Returns whether it is there:
-    /// what stands for pods that are not there yet holds nothing.
-    fn each_label(&self, state: &State, each: &mut dyn FnMut(Scope, &str, &str)) -> bool {
-        match self {
-            HolderId::Endpoint(id) => {
-                let Some(endpoint) = state.endpoints.get(id).filter(|e| !e.template) else {
-                    return false;
-                };
-                own(&endpoint.labels, each);
-                namespaced(state, id.namespace.as_ref(), each);
-                if let Some(account) = account_of(state, endpoint) {
-                    for (name, value) in &account.labels {
-                        each(Scope::ServiceAccount, name, value);
-                    }
-                }
-                facts(&|name| endpoint.reserved_label(name), each);
-            }
-            HolderId::NetworkSet(id) => {
-                let Some(set) = state.network_sets.get(id) else {
-                    return false;
-                };
-                own(&set.labels, each);
-                namespaced(state, id.namespace.as_ref(), each);
-                facts(&|name| set.reserved_label(name), each);
-            }
-            HolderId::Node(name) => {
-                let Some(node) = state.nodes.get(name) else {
-                    return false;
-                };
-                own(&node.labels, each);
-                facts(&|name| node.reserved_label(name), each);
-            }
-        }
-        true
-    }
-
-    /// The value of one label.
-    fn label<'a>(&'a self, state: &'a State, key: &LabelKey) -> Option<&'a str> {
-        match self {
-            HolderId::Endpoint(id) => {
-                let endpoint = state.endpoints.get(id).filter(|e| !e.template)?;
-                match key.scope {
-                    Scope::Own => endpoint.labels.get(&key.name).map(|v| &**v),
-                    Scope::Reserved => endpoint.reserved_label(&key.name),
-                    Scope::ServiceAccount => {
-                        let account = account_of(state, endpoint)?;
-                        account.labels.get(&key.name).map(|v| &**v)
-                    }
-                    Scope::Namespace => namespace_label(state, id.namespace.as_ref(), &key.name),
-                }
-            }
-            HolderId::NetworkSet(id) => {
-                let set = state.network_sets.get(id)?;
-                match key.scope {
-                    Scope::Own => set.labels.get(&key.name).map(|v| &**v),
-                    Scope::Reserved => set.reserved_label(&key.name),
-                    Scope::Namespace => namespace_label(state, id.namespace.as_ref(), &key.name),
-                    Scope::ServiceAccount => None,
-                }
-            }
-            HolderId::Node(name) => {
-                let node = state.nodes.get(name)?;
-                match key.scope {
-                    Scope::Own => node.labels.get(&key.name).map(|v| &**v),
-                    Scope::Reserved => node.reserved_label(&key.name),
-                    Scope::Namespace | Scope::ServiceAccount => None,
-                }
-            }
-        }
-    }
-}
-
-/// The names of all facts, in order.
-const RESERVED: [&str; 4] = [
-    reserved::KIND,
-    reserved::NAME,
-    reserved::NAMESPACE,
-    reserved::SERVICE_ACCOUNT,
-];
-
-fn own(labels: &Labels, each: &mut dyn FnMut(Scope, &str, &str)) {
-    for (name, value) in labels {
-        each(Scope::Own, name, value);
-    }
-}
-
-fn facts<'a>(of: &dyn Fn(&str) -> Option<&'a str>, each: &mut dyn FnMut(Scope, &str, &str)) {
-    for name in RESERVED {
-        if let Some(value) = of(name) {
-            each(Scope::Reserved, name, value);
-        }
-    }
-}
-
-fn namespaced(state: &State, namespace: Option<&Str>, each: &mut dyn FnMut(Scope, &str, &str)) {
-    let Some(name) = namespace else { return };
-    match state.namespaces.get(name) {
-        Some(described) => {
-            for (name, value) in &described.labels {
-                each(Scope::Namespace, name, value);
-            }
-        }
-        None => each(Scope::Namespace, Namespace::NAME_LABEL, name),
-    }
-}
-
-fn namespace_label<'a>(
-    state: &'a State,
-    namespace: Option<&'a Str>,
-    name: &str,
-) -> Option<&'a str> {
-    let namespace = namespace?;
-    match state.namespaces.get(namespace) {
-        Some(described) => described.labels.get(name).map(|v| &**v),
-        None => (name == Namespace::NAME_LABEL).then_some(&**namespace),
-    }
-}
-
-fn account_of<'a>(state: &'a State, endpoint: &Endpoint) -> Option<&'a ServiceAccount> {
-    let namespace = endpoint.id.namespace.clone()?;
-    let name = endpoint.service_account.clone()?;
-    state.service_accounts.get(&(namespace, name))
-}
-
 /// A holder's labels, for a selector to test.
-struct Seen<'a>(&'a HolderId, &'a State);
+struct Seen<'a> {
+    columns: &'a Columns,
+    state: &'a State,
+    view: View<'a>,
+}
+
+impl<'a> Seen<'a> {
+    fn namespace(&self) -> Option<&'a Str> {
+        self.columns.names.get(self.view.namespace)
+    }
+
+    fn get(&self, scope: Scope, key: &str) -> Option<&'a str> {
+        match scope {
+            Scope::Own => self.view.value(key),
+            Scope::Namespace => namespace_label(self.state, self.namespace()?, key),
+            Scope::ServiceAccount => {
+                let account = account_of(self.state, self.namespace()?, &self.view)?;
+                account.labels.get(key).map(|value| &**value)
+            }
+            Scope::Reserved => self.fact(key),
+        }
+    }
+
+    fn fact(&self, key: &str) -> Option<&'a str> {
+        match key {
+            reserved::KIND => Some(match self.view.what() {
+                What::NetworkSet => reserved::KIND_NETWORK_SET,
+                What::Node => reserved::KIND_NODE,
+                What::Endpoint if self.view.common().is_some_and(|c| c.host) => reserved::KIND_HOST,
+                What::Endpoint => reserved::KIND_WORKLOAD,
+            }),
+            reserved::NAMESPACE => self.namespace().map(|name| &**name),
+            reserved::NAME => Some(self.view.name()),
+            reserved::SERVICE_ACCOUNT => self.view.common()?.account.as_deref(),
+            _ => None,
+        }
+    }
+}
 
 impl LabelLookup for Seen<'_> {
     fn label(&self, key: &LabelKey) -> Option<&str> {
-        self.0.label(self.1, key)
+        self.get(key.scope, &key.name)
     }
 }
 
-/// A value that no active selector names.
-const OTHER: &str = "\0";
+fn namespace_label<'a>(state: &'a State, namespace: &'a Str, key: &str) -> Option<&'a str> {
+    match state.namespaces.get(namespace) {
+        Some(described) => described.labels.get(key).map(|value| &**value),
+        None => (key == Namespace::NAME_LABEL).then_some(&**namespace),
+    }
+}
+
+fn account_of<'a>(
+    state: &'a State,
+    namespace: &Str,
+    view: &View<'_>,
+) -> Option<&'a ServiceAccount> {
+    let name = view.common()?.account.clone()?;
+    state.service_accounts.get(&(namespace.clone(), name))
+}
+
+/// A key, and the value as active selectors see it.
+type Pair = (KeyNumber, u32);
+
+/// The value of a key that no active selector names.
+const OTHER: u32 = NONE;
 
 /// What active selectors can see of a holder.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-struct SignatureKey(Vec<(LabelKey, Str)>);
+struct Sighting<'a> {
+    pairs: &'a [Pair],
+    names: &'a Pool<Str>,
+}
 
-impl LabelLookup for SignatureKey {
+impl LabelLookup for Sighting<'_> {
     fn label(&self, key: &LabelKey) -> Option<&str> {
-        let at = self.0.binary_search_by(|(k, _)| k.cmp(key)).ok()?;
-        Some(&self.0[at].1)
+        let key = find_key(self.names, key)?;
+        let at = self.pairs.binary_search_by_key(&key, |(k, _)| *k).ok()?;
+        // No label has a value like this.
+        let value = self.names.get(self.pairs[at].1);
+        Some(value.map_or("\0", |value| value))
     }
 }
 
 #[derive(Debug)]
 struct Signature {
-    key: SignatureKey,
+    pairs: Box<[Pair]>,
     matched: Matches,
-    members: BTreeSet<Slot>,
-}
-
-#[derive(Debug)]
-struct Holder {
-    id: HolderId,
-    signature: Option<u32>,
+    /// The first of its members.
+    first: Slot,
+    /// The settling in which it began.
+    born: u64,
 }
 
 /// Every holder with its signature.
 #[derive(Debug, Default)]
 pub(crate) struct Holders {
-    slots: BTreeMap<HolderId, Slot>,
-    holders: BTreeMap<Slot, Holder>,
-    next_slot: Slot,
-    numbers: BTreeMap<SignatureKey, u32>,
-    signatures: BTreeMap<u32, Signature>,
-    next_signature: u32,
+    pub(crate) columns: Columns,
+    signatures: Vec<Option<Signature>>,
+    free: Vec<u32>,
+    index: HashTable<u32>,
     /// Signatures by key and value.
-    by_label: BTreeMap<LabelKey, BTreeMap<Str, BTreeSet<u32>>>,
-    /// The value every unnamed value is seen as.
-    other: Option<Str>,
+    by_label: BTreeMap<Pair, BTreeSet<u32>>,
+    settlings: u64,
 }
 
 impl Holders {
-    /// The slot of a holder, a new one if it has none.
-    pub(crate) fn slot(&mut self, id: &HolderId) -> Slot {
-        if let Some(slot) = self.slots.get(id) {
-            return *slot;
-        }
-        let slot = self.next_slot;
-        self.next_slot += 1;
-        self.slots.insert(id.clone(), slot);
-        let holder = Holder {
-            id: id.clone(),
-            signature: None,
-        };
-        self.holders.insert(slot, holder);
-        slot
-    }
-
-    /// How many holders there are.
-    pub(crate) fn len(&self) -> usize {
-        self.holders.len()
-    }
-
     /// How many signatures there are.
     pub(crate) fn signatures(&self) -> usize {
-        self.signatures.len()
-    }
-
-    /// The holder in a slot.
-    pub(crate) fn id(&self, slot: Slot) -> Option<&HolderId> {
-        self.holders.get(&slot).map(|holder| &holder.id)
+        self.signatures.len() - self.free.len()
     }
 
     /// The active selectors that a holder matches.
     pub(crate) fn matched(&self, slot: Slot) -> &[u32] {
-        let signature = self.holders.get(&slot).and_then(|h| h.signature);
-        let found = signature.and_then(|number| self.signatures.get(&number));
-        found.map_or(&[], |signature| &*signature.matched)
+        let signature = self.get(self.columns.signature(slot));
+        signature.map_or(&[], |signature| &*signature.matched)
+    }
+
+    fn get(&self, number: u32) -> Option<&Signature> {
+        self.signatures.get(number as usize)?.as_ref()
+    }
+
+    fn get_mut(&mut self, number: u32) -> Option<&mut Signature> {
+        self.signatures.get_mut(number as usize)?.as_mut()
+    }
+
+    /// Whether a selector matches what is in a slot now.
+    pub(crate) fn matches(&self, state: &State, slot: Slot, selector: &Selector) -> bool {
+        let columns = &self.columns;
+        let view = columns.view(slot).filter(|view| !view.own().is_template());
+        view.is_some_and(|view| {
+            selector.matches(&Seen {
+                columns,
+                state,
+                view,
+            })
+        })
     }
 
     /// Brings signatures up to date with holders that changed and selectors that began or ended.
@@ -255,45 +176,59 @@ impl Holders {
         &mut self,
         state: &State,
         selectors: &Selectors,
-        changed: BTreeSet<HolderId>,
+        changed: &[Slot],
         keys: &[KeyChange],
         begun: &BTreeSet<u32>,
         ended: &BTreeMap<u32, Arc<Selector>>,
-    ) -> BTreeSet<Slot> {
-        let mut moved = BTreeSet::new();
-        let before = self.next_signature;
-        let mut again = changed;
-        self.who_has(state, keys, &mut again);
-        for id in again {
-            if let Some(slot) = self.sign(state, selectors, &id) {
-                moved.insert(slot);
+    ) -> Vec<Slot> {
+        self.settlings += 1;
+        let mut moved = Vec::new();
+        let mut again = changed.to_vec();
+        let here = changed
+            .iter()
+            .filter(|slot| self.columns.view(**slot).is_some());
+        if here.count() < self.columns.len() {
+            self.who_has(state, keys, &mut again);
+            again.sort_unstable();
+            again.dedup();
+        }
+        let mut scratch = Scratch::default();
+        for slot in again {
+            if self.sign(state, selectors, slot, &mut scratch) {
+                moved.push(slot);
             }
         }
-        if begun.is_empty() && ended.is_empty() {
-            return moved;
-        }
+        self.select(selectors, begun, ended, &mut moved);
+        moved.sort_unstable();
+        moved.dedup();
+        moved
+    }
+
+    /// Takes selectors that began into the signatures that were there before, and those that ended
+    /// out of them.
+    fn select(
+        &mut self,
+        selectors: &Selectors,
+        begun: &BTreeSet<u32>,
+        ended: &BTreeMap<u32, Arc<Selector>>,
+        moved: &mut Vec<Slot>,
+    ) {
         let mut altered: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
         for number in begun {
             let Some(selector) = selectors.get(*number) else {
                 continue;
             };
-            for signature in self.reached(selector, before) {
-                let key = self.signatures.get(&signature).map(|s| &s.key);
-                if key.is_some_and(|key| selector.matches(key)) {
-                    altered.entry(signature).or_default().insert(*number);
-                }
+            for signature in self.reached(selector) {
+                altered.entry(signature).or_default().insert(*number);
             }
         }
         for selector in ended.values() {
-            for signature in self.reached(selector, before) {
-                let key = self.signatures.get(&signature).map(|s| &s.key);
-                if key.is_some_and(|key| selector.matches(key)) {
-                    altered.entry(signature).or_default();
-                }
+            for signature in self.reached(selector) {
+                altered.entry(signature).or_default();
             }
         }
         for (number, found) in altered {
-            let Some(signature) = self.signatures.get_mut(&number) else {
+            let Some(signature) = self.get_mut(number) else {
                 continue;
             };
             let kept = signature.matched.iter().copied();
@@ -304,216 +239,371 @@ impl Holders {
             matched.sort_unstable();
             matched.dedup();
             signature.matched = matched.into();
-            moved.extend(&signature.members);
+            let first = signature.first;
+            moved.extend(self.columns.members(first));
         }
-        moved
     }
 
-    /// The signatures before `end` that a selector may match.
-    fn reached(&self, selector: &Selector, end: u32) -> Vec<u32> {
-        let under = |test: &Required| -> Option<Vec<&BTreeSet<u32>>> {
-            Some(match test {
+    /// The signatures that a selector matches, of those that began before this settling.
+    fn reached(&self, selector: &Selector) -> Vec<u32> {
+        let names = &self.columns.names;
+        let under = |test: &Required| -> Vec<&BTreeSet<u32>> {
+            match test {
                 Required::Values(key, values) => {
-                    let there = self.by_label.get(key);
-                    let of = |value| there.and_then(|there| there.get(value));
+                    let of = |value: &u32| self.by_label.get(&(*key, *value));
                     values.iter().filter_map(of).collect()
                 }
                 Required::Present(key) => {
-                    let there = self.by_label.get(key);
-                    there.into_iter().flat_map(BTreeMap::values).collect()
+                    let there = self.by_label.range((*key, 0)..=(*key, u32::MAX));
+                    there.map(|(_, signatures)| signatures).collect()
                 }
-                Required::Nothing => return None,
+                Required::Never => Vec::new(),
+            }
+        };
+        let matches = |number: &u32| {
+            self.get(*number).is_some_and(|signature| {
+                let pairs = &signature.pairs;
+                signature.born < self.settlings && selector.matches(&Sighting { pairs, names })
             })
         };
-        let tests = required(selector);
+        let tests = required(selector, names);
         let least = tests
             .iter()
-            .filter_map(under)
+            .map(under)
             .min_by_key(|found| found.iter().map(|set| set.len()).sum::<usize>());
         match least {
-            Some(found) => {
-                let all = found.into_iter().flatten().copied();
-                all.filter(|number| *number < end).collect()
+            Some(found) => found
+                .into_iter()
+                .flatten()
+                .copied()
+                .filter(matches)
+                .collect(),
+            None => {
+                let all = 0..u32::try_from(self.signatures.len()).unwrap_or(u32::MAX);
+                all.filter(matches).collect()
             }
-            None => self.signatures.range(..end).map(|(n, _)| *n).collect(),
         }
     }
 
     /// The holders that can see a key or value that was not tested before: by namespace where that
     /// is what it is about, else in one pass over all.
-    fn who_has(&self, state: &State, changes: &[KeyChange], out: &mut BTreeSet<HolderId>) {
-        let mut asked: BTreeMap<(Scope, &str), Option<BTreeSet<&str>>> = BTreeMap::new();
+    fn who_has(&self, state: &State, changes: &[KeyChange], out: &mut Vec<Slot>) {
+        let mut asked: BTreeMap<KeyNumber, Option<BTreeSet<u32>>> = BTreeMap::new();
         for change in changes {
-            let (key, value) = (&change.key, change.value.as_deref());
-            match (key.scope, value) {
-                (Scope::Reserved, Some(value)) if &*key.name == reserved::NAMESPACE => {
-                    out.extend(in_namespace(state, &value.into()));
+            match change.value {
+                Some(value) => {
+                    let of = asked
+                        .entry(change.key)
+                        .or_insert_with(|| Some(BTreeSet::new()));
+                    of.iter_mut().for_each(|values| {
+                        values.insert(value);
+                    });
                 }
-                (Scope::Namespace, _) if &*key.name != Namespace::NAME_LABEL => {
-                    for namespace in state.namespaces.values() {
-                        let found = namespace.labels.get(&key.name);
-                        if found.is_some_and(|found| value.is_none_or(|v| **found == *v)) {
-                            out.extend(in_namespace(state, &namespace.name));
+                None => drop(asked.insert(change.key, None)),
+            }
+        }
+        let names = &self.columns.names;
+        let has = |values: &Option<BTreeSet<u32>>, value: &str| match values {
+            Some(values) => names.find(value).is_some_and(|n| values.contains(&n)),
+            None => true,
+        };
+        let mut facts: Vec<(Scope, &str, &Option<BTreeSet<u32>>)> = Vec::new();
+        let mut own = false;
+        for (key, values) in &asked {
+            let (scope, name) = key_parts(*key);
+            let Some(name) = names.get(name) else {
+                continue;
+            };
+            match (scope, values) {
+                (Scope::Own, _) => own = true,
+                (Scope::Namespace, _) => {
+                    for namespace in self.columns.namespaces() {
+                        let called = names.get(namespace);
+                        let value = called.and_then(|n| namespace_label(state, n, name));
+                        if value.is_some_and(|value| has(values, value)) {
+                            out.extend(self.columns.in_namespace(namespace));
                         }
                     }
                 }
-                (scope, value) => {
-                    let values = asked
-                        .entry((scope, &*key.name))
-                        .or_insert_with(|| Some(BTreeSet::new()));
-                    match value {
-                        Some(value) => values.iter_mut().for_each(|values| {
-                            values.insert(value);
-                        }),
-                        None => *values = None,
+                (Scope::Reserved, Some(values)) if **name == *reserved::NAMESPACE => {
+                    for namespace in values {
+                        out.extend(self.columns.in_namespace(*namespace));
+                    }
+                }
+                (scope, values) => facts.push((scope, name, values)),
+            }
+        }
+        if !facts.is_empty() {
+            for (slot, view) in self.columns.views() {
+                let seen = Seen {
+                    columns: &self.columns,
+                    state,
+                    view,
+                };
+                let sees = |(scope, key, values): &(Scope, &str, &Option<BTreeSet<u32>>)| {
+                    seen.get(*scope, key)
+                        .is_some_and(|value| has(values, value))
+                };
+                if facts.iter().any(sees) {
+                    out.push(slot);
+                }
+            }
+        }
+        if own {
+            self.who_has_own(&asked, out);
+        }
+    }
+
+    /// The holders with one of these labels of their own.
+    fn who_has_own(&self, asked: &BTreeMap<KeyNumber, Option<BTreeSet<u32>>>, out: &mut Vec<Slot>) {
+        type Wanted<'a> = Vec<(usize, &'a Option<BTreeSet<u32>>)>;
+        let names = &self.columns.names;
+        let mut wanted: Vec<Wanted<'_>> = Vec::new();
+        let mut any = false;
+        for (number, set) in self.columns.key_sets.iter() {
+            wanted.resize_with(number as usize + 1, Vec::new);
+            for (at, key) in set.keys.iter().enumerate() {
+                if let Some(values) = asked.get(&key_number(Scope::Own, *key)) {
+                    wanted[number as usize].push((at, values));
+                    any = true;
+                }
+            }
+        }
+        if !any {
+            return;
+        }
+        for (slot, keys, signature) in self.columns.signed() {
+            let Some(wanted) = wanted.get(keys as usize).filter(|w| !w.is_empty()) else {
+                continue;
+            };
+            if signature == NONE {
+                continue;
+            }
+            let has = |(at, values): &(usize, &Option<BTreeSet<u32>>)| match values {
+                None => true,
+                Some(values) => self.columns.view(slot).is_some_and(|view| {
+                    let mut texts = view.own().values;
+                    texts.skip_texts(*at);
+                    names
+                        .find(texts.text())
+                        .is_some_and(|n| values.contains(&n))
+                }),
+            };
+            if wanted.iter().any(has) {
+                out.push(slot);
+            }
+        }
+    }
+
+    /// Signs a holder again, or takes it out of its signature if it is gone. Returns whether what it
+    /// matches may have changed.
+    fn sign(
+        &mut self,
+        state: &State,
+        selectors: &Selectors,
+        slot: Slot,
+        scratch: &mut Scratch,
+    ) -> bool {
+        if !self.look(state, selectors, slot, scratch) {
+            self.leave(slot);
+            return true;
+        }
+        let key = hash(scratch.pairs.as_slice());
+        let same = |number: &u32| {
+            let signature = self.get(*number);
+            signature.is_some_and(|signature| *signature.pairs == *scratch.pairs)
+        };
+        let number = match self.index.find(key, same) {
+            Some(number) => *number,
+            None => self.begin(selectors, &scratch.pairs),
+        };
+        for name in scratch.held.drain(..) {
+            self.columns.names.give(name);
+        }
+        let was = self.columns.signature(slot);
+        if was == number {
+            return false;
+        }
+        let unlike = match (self.get(was), self.get(number)) {
+            (Some(old), Some(new)) => old.matched != new.matched,
+            _ => true,
+        };
+        self.leave(slot);
+        if let Some(Some(signature)) = self.signatures.get_mut(number as usize) {
+            let first = core::mem::replace(&mut signature.first, slot);
+            self.columns.enter(slot, number, first);
+        }
+        unlike
+    }
+
+    /// What active selectors see of a holder. Returns whether it is there: what stands for pods that
+    /// are not there yet holds nothing.
+    fn look(
+        &mut self,
+        state: &State,
+        selectors: &Selectors,
+        slot: Slot,
+        scratch: &mut Scratch,
+    ) -> bool {
+        scratch.pairs.clear();
+        let columns = &mut self.columns;
+        let Some(view) = columns.view(slot) else {
+            return false;
+        };
+        let keys = selectors.keys();
+        let set = view.keys;
+        if let Some(set) = columns.key_sets.get_mut(set)
+            && set.epoch != keys.epoch
+        {
+            set.epoch = keys.epoch;
+            let tested = (0..).zip(&set.keys).filter_map(|(at, name)| {
+                let key = key_number(Scope::Own, *name);
+                keys.get(key).map(|_| (at, key))
+            });
+            set.tested = tested.collect();
+        }
+        let columns = &self.columns;
+        let Some(view) = columns.view(slot) else {
+            return false;
+        };
+        let own = view.own();
+        if own.is_template() {
+            return false;
+        }
+        let tested = columns.key_sets.get(set).map_or(&[][..], |set| &set.tested);
+        let mut values = own.values;
+        let mut at = 0;
+        for (place, key) in tested {
+            values.skip_texts((place - at) as usize);
+            at = place + 1;
+            if let Some(used) = keys.get(*key) {
+                match used.looks_at_values() {
+                    true => scratch.see(columns, *key, used, values.text()),
+                    false => {
+                        values.skip_texts(1);
+                        scratch.pairs.push((*key, OTHER));
                     }
                 }
             }
         }
-        if asked.is_empty() {
-            return;
-        }
-        for id in self.slots.keys() {
-            let mut sees = false;
-            id.each_label(state, &mut |scope, name, value| {
-                sees |= asked.get(&(scope, name)).is_some_and(|values| {
-                    values.as_ref().is_none_or(|values| values.contains(value))
-                });
-            });
-            if sees && !out.contains(id) {
-                out.insert(id.clone());
+        let seen = Seen {
+            columns,
+            state,
+            view,
+        };
+        for scope in [Scope::Namespace, Scope::ServiceAccount, Scope::Reserved] {
+            for name in keys.of(scope) {
+                let key = key_number(scope, name);
+                let value = columns.names.get(name).and_then(|n| seen.get(scope, n));
+                if let (Some(used), Some(value)) = (keys.get(key), value) {
+                    scratch.see(columns, key, used, value);
+                }
             }
         }
+        for (key, value) in scratch.unknown.drain(..) {
+            let value = self.columns.take_name(&value);
+            scratch.held.push(value);
+            scratch.pairs.push((key, value));
+        }
+        scratch.pairs.sort_unstable();
+        true
     }
 
-    /// Signs a holder again, or forgets it if it is gone. Returns its slot if what it matches may
-    /// have changed.
-    fn sign(&mut self, state: &State, selectors: &Selectors, id: &HolderId) -> Option<Slot> {
-        let other = self.other.get_or_insert_with(|| OTHER.into()).clone();
-        let mut seen: Vec<(LabelKey, Str)> = Vec::new();
-        let there = id.each_label(state, &mut |scope, name, value| {
-            if let Some((name, used)) = selectors.keys().get(scope, name) {
-                let name = name.clone();
-                let value = used.sees(value).unwrap_or_else(|| other.clone());
-                seen.push((LabelKey { scope, name }, value));
-            }
-        });
-        if !there {
-            return self.forget(id);
+    fn begin(&mut self, selectors: &Selectors, pairs: &[Pair]) -> u32 {
+        let names = &mut self.columns.names;
+        for (key, value) in pairs {
+            names.retain(key_parts(*key).1);
+            names.retain(*value);
         }
-        let key = SignatureKey(seen);
-        let slot = self.slot(id);
-        let number = match self.numbers.get(&key) {
-            Some(number) => *number,
-            None => self.begin(selectors, key),
-        };
-        let was = self.holders.get(&slot).and_then(|h| h.signature);
-        if was == Some(number) {
-            return None;
-        }
-        let unlike = match was.and_then(|was| self.signatures.get(&was)) {
-            Some(old) => self.signatures.get(&number).map(|s| &s.matched) != Some(&old.matched),
-            None => true,
-        };
-        self.leave(slot);
-        if let Some(signature) = self.signatures.get_mut(&number) {
-            signature.members.insert(slot);
-        }
-        if let Some(holder) = self.holders.get_mut(&slot) {
-            holder.signature = Some(number);
-        }
-        unlike.then_some(slot)
-    }
-
-    fn begin(&mut self, selectors: &Selectors, key: SignatureKey) -> u32 {
-        let number = self.next_signature;
-        self.next_signature += 1;
-        let labels = key.0.iter().map(|(key, value)| (key, value));
+        let sighting = Sighting { pairs, names };
         let mut matched: Vec<u32> = selectors
             .files
-            .candidates(labels)
-            .filter(|number| selectors.get(*number).is_some_and(|s| s.matches(&key)))
+            .candidates(pairs.iter().copied())
+            .filter(|number| selectors.get(*number).is_some_and(|s| s.matches(&sighting)))
             .collect();
         matched.sort_unstable();
-        for (label, value) in &key.0 {
-            let values = self.by_label.entry(label.clone()).or_default();
-            values.entry(value.clone()).or_default().insert(number);
-        }
-        self.numbers.insert(key.clone(), number);
-        let signature = Signature {
-            key,
+        matched.dedup();
+        let signature = Some(Signature {
+            pairs: pairs.into(),
             matched: matched.into(),
-            members: BTreeSet::new(),
+            first: NONE,
+            born: self.settlings,
+        });
+        let number = match self.free.pop() {
+            Some(number) => {
+                self.signatures[number as usize] = signature;
+                number
+            }
+            None => {
+                self.signatures.push(signature);
+                u32::try_from(self.signatures.len() - 1).unwrap_or(NONE)
+            }
         };
-        self.signatures.insert(number, signature);
+        for pair in pairs {
+            self.by_label.entry(*pair).or_default().insert(number);
+        }
+        let signatures = &self.signatures;
+        let again = |number: &u32| {
+            let signature = signatures.get(*number as usize).and_then(Option::as_ref);
+            signature.map_or(0, |signature| hash(&*signature.pairs))
+        };
+        self.index.insert_unique(hash(pairs), number, again);
         number
     }
 
     /// Takes a holder out of its signature; the signature goes with its last member.
     fn leave(&mut self, slot: Slot) {
-        let was = self.holders.get_mut(&slot).and_then(|h| h.signature.take());
-        let Some(number) = was else { return };
-        let Some(signature) = self.signatures.get_mut(&number) else {
+        let number = self.columns.signature(slot);
+        if number == NONE {
+            return;
+        }
+        let Some(first) = self.columns.leave(slot) else {
             return;
         };
-        signature.members.remove(&slot);
-        if signature.members.is_empty()
-            && let Some(gone) = self.signatures.remove(&number)
-        {
-            self.numbers.remove(&gone.key);
-            for (label, value) in &gone.key.0 {
-                let Some(values) = self.by_label.get_mut(label) else {
-                    continue;
-                };
-                if let Some(there) = values.get_mut(value) {
-                    there.remove(&number);
-                    if there.is_empty() {
-                        values.remove(value);
-                    }
-                }
-                if values.is_empty() {
-                    self.by_label.remove(label);
-                }
-            }
+        let Some(signature) = self.get_mut(number) else {
+            return;
+        };
+        signature.first = first;
+        if first != NONE {
+            return;
         }
-    }
-
-    /// A holder that is gone keeps its slot until [`Holders::release`].
-    fn forget(&mut self, id: &HolderId) -> Option<Slot> {
-        let slot = *self.slots.get(id)?;
-        self.leave(slot);
-        Some(slot)
-    }
-
-    /// Gives back the slots of holders that are gone.
-    pub(crate) fn release(&mut self, slots: impl IntoIterator<Item = Slot>) {
-        for slot in slots {
-            let gone = self
-                .holders
-                .get(&slot)
-                .is_some_and(|h| h.signature.is_none());
-            if gone && let Some(holder) = self.holders.remove(&slot) {
-                self.slots.remove(&holder.id);
+        let Some(gone) = self.signatures[number as usize].take() else {
+            return;
+        };
+        self.free.push(number);
+        let entry = self.index.find_entry(hash(&*gone.pairs), |n| *n == number);
+        if let Ok(entry) = entry {
+            entry.remove();
+        }
+        for pair in &gone.pairs {
+            if let Some(there) = self.by_label.get_mut(pair) {
+                there.remove(&number);
+                if there.is_empty() {
+                    self.by_label.remove(pair);
+                }
             }
+            self.columns.names.give(key_parts(pair.0).1);
+            self.columns.names.give(pair.1);
         }
     }
 }
 
-/// The endpoints and network sets of a namespace.
-pub(crate) fn in_namespace(state: &State, namespace: &Str) -> Vec<HolderId> {
-    let first = ObjectId {
-        namespace: Some(namespace.clone()),
-        name: "".into(),
-        group: "".into(),
-        kind: "".into(),
-    };
-    let here = |id: &&ObjectId| id.namespace.as_ref() == Some(namespace);
-    let endpoints = state.endpoints.range(first.clone()..).map(|(id, _)| id);
-    let sets = state.network_sets.range(first..).map(|(id, _)| id);
-    endpoints
-        .take_while(here)
-        .cloned()
-        .map(HolderId::Endpoint)
-        .chain(sets.take_while(here).cloned().map(HolderId::NetworkSet))
-        .collect()
+/// What one look at a holder needs, kept between looks.
+#[derive(Default)]
+struct Scratch {
+    pairs: Vec<Pair>,
+    /// Values that matter as they are, and have no number yet.
+    unknown: Vec<(KeyNumber, Str)>,
+    held: Vec<u32>,
+}
+
+impl Scratch {
+    fn see(&mut self, columns: &Columns, key: KeyNumber, used: &KeyUse, value: &str) {
+        let known = columns.names.find(value);
+        match known.filter(|value| used.names(*value)) {
+            Some(value) => self.pairs.push((key, value)),
+            None if used.parts > 0 => self.unknown.push((key, value.into())),
+            None => self.pairs.push((key, OTHER)),
+        }
+    }
 }

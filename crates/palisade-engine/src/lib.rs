@@ -13,16 +13,23 @@ extern crate alloc;
 mod activity;
 mod bodies;
 mod classes;
+mod column;
+mod columns;
+mod facts;
 #[cfg(feature = "faults")]
 pub mod faults;
 #[cfg(not(feature = "faults"))]
 mod faults;
 mod filing;
 mod graph;
+mod holders;
+mod hosts;
 mod identities;
 mod labels;
 mod points;
+mod pool;
 mod program;
+mod regions;
 mod selectors;
 mod sequencer;
 mod sets;
@@ -32,7 +39,7 @@ mod traffic;
 pub use status::{AppliedPolicy, Conflict, Counts, IdentityView, MissingReferences};
 
 use graph::Graph;
-use palisade_model::{State, Update};
+use palisade_model::{Endpoint, EndpointId, Policy, PolicyId, State, Update};
 use palisade_tables::{Delta, IdentityId, Tables};
 
 /// What is configured rather than written as policy.
@@ -106,8 +113,32 @@ impl Engine {
         self.revision
     }
 
-    /// Every object taken in.
-    pub fn state(&self) -> &State {
-        &self.graph.state
+    /// Every object taken in, put together anew: for looking at single objects there are
+    /// [`Engine::endpoint`] and [`Engine::policy`].
+    pub fn state(&self) -> State {
+        let columns = &self.graph.holders.columns;
+        let endpoints = columns
+            .endpoints()
+            .filter_map(|slot| columns.endpoint(slot));
+        State {
+            endpoints: endpoints.map(|e| (e.id.clone(), e)).collect(),
+            ..self.graph.state.clone()
+        }
+    }
+
+    /// An endpoint as it was taken in.
+    pub fn endpoint(&self, id: &EndpointId) -> Option<Endpoint> {
+        let columns = &self.graph.holders.columns;
+        columns.endpoint(columns.find_endpoint(id)?)
+    }
+
+    /// A policy as it was taken in.
+    pub fn policy(&self, id: &PolicyId) -> Option<Policy> {
+        self.graph.state.policies.get(id).cloned()
+    }
+
+    /// Whether a policy of this name was taken in.
+    pub fn has_policy(&self, id: &PolicyId) -> bool {
+        self.graph.state.policies.contains_key(id)
     }
 }

@@ -5,6 +5,7 @@
 
 use crate::activity::{Activity, is_local};
 use crate::bodies::{Active, Body, Source, own_test};
+use crate::columns::Slot;
 use crate::faults::{Fault, on};
 use crate::identities::{Identities, Sight};
 use crate::labels::HolderId;
@@ -15,8 +16,8 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 use palisade_model::{
-    Direction, Endpoint, EndpointId, Family, Order, Peer, Policy, PolicyId, Precedence, Prefix,
-    Selector, State, Str,
+    Direction, Endpoint, EndpointId, Family, ObjectId, Order, Peer, Policy, PolicyId, Precedence,
+    Prefix, Selector, State, Str,
 };
 use palisade_tables::{Point, SetId};
 
@@ -198,10 +199,11 @@ impl Points {
         let claims = self.claims.get(point)?;
         let owner = match claims.len() {
             1 => None,
-            _ => ground.identities.owner(ground.sight, point.address),
+            _ => ground.identities.owner(point.address),
         };
         let first = || claims.values().next();
-        let key = owner.and_then(|owner| claims.get(owner)).or_else(first)?;
+        let owner = owner.and_then(|slot| ground.sight.holders.columns.endpoint_id(slot));
+        let key = owner.and_then(|owner| claims.get(&owner)).or_else(first)?;
         Some(key.clone())
     }
 }
@@ -264,7 +266,7 @@ impl<'a> Judging<'a> {
             true => Vec::new(),
             false => {
                 let holders = holders(ground, address);
-                let holds = |own: &&Peer| own_matches(ground.sight.state, own, address, &holders);
+                let holds = |own: &&Peer| own_matches(ground.sight, own, address, &holders);
                 tests.iter().map(holds).collect()
             }
         };
@@ -280,25 +282,30 @@ impl<'a> Judging<'a> {
 }
 
 /// Everything that holds an address.
-fn holders(ground: Ground<'_>, address: IpAddr) -> Vec<HolderId> {
+fn holders(ground: Ground<'_>, address: IpAddr) -> Vec<Slot> {
     let sight = ground.sight;
-    let owner = ground.identities.owner(sight, address);
+    let owner = ground.identities.owner(address);
     let nodes = ground.identities.nodes_at(address).iter();
     let sets = sight.state.network_sets.values();
+    let slot = |id: &ObjectId| {
+        let id = HolderId::NetworkSet(id.clone());
+        sight.holders.columns.find(&id)
+    };
     owner
-        .cloned()
-        .map(HolderId::Endpoint)
         .into_iter()
-        .chain(nodes.filter_map(|slot| sight.holders.id(*slot).cloned()))
+        .chain(nodes.copied())
         .chain(
             sets.filter(|set| set.nets.iter().any(|net| net.contains(address)))
-                .map(|set| HolderId::NetworkSet(set.id.clone())),
+                .filter_map(|set| slot(&set.id)),
         )
         .collect()
 }
 
-fn own_matches(state: &State, own: &Peer, address: IpAddr, holders: &[HolderId]) -> bool {
-    let any = |selector: &Selector| holders.iter().any(|h| h.matches(state, selector));
+fn own_matches(sight: Sight<'_>, own: &Peer, address: IpAddr, holders: &[Slot]) -> bool {
+    let any = |selector: &Selector| {
+        let mut holders = holders.iter();
+        holders.any(|slot| sight.holders.matches(sight.state, *slot, selector))
+    };
     let within = |nets: &[Prefix]| nets.iter().any(|net| net.contains(address));
     on(Fault::OwnAddressIgnored)
         || own.selector.as_ref().is_none_or(any)

@@ -4,17 +4,42 @@
 //! the other end. Nothing here knows what a selector matches.
 
 use crate::filing::Files;
+use crate::pool::{HashMap, Pool};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use palisade_model::{LabelKey, Scope, Selector, Str};
 
+/// A label key by number: its scope and the number of its name.
+pub(crate) type KeyNumber = u32;
+
+/// The number of a key whose name has this number.
+pub(crate) fn key_number(scope: Scope, name: u32) -> KeyNumber {
+    name << 2 | place(scope)
+}
+
+/// The scope and the number of the name of a key.
+pub(crate) fn key_parts(key: KeyNumber) -> (Scope, u32) {
+    let scope = match key & 3 {
+        0 => Scope::Own,
+        1 => Scope::Namespace,
+        2 => Scope::ServiceAccount,
+        _ => Scope::Reserved,
+    };
+    (scope, key >> 2)
+}
+
+/// The number of a key, if anything knows its name.
+pub(crate) fn find_key(names: &Pool<Str>, key: &LabelKey) -> Option<KeyNumber> {
+    Some(key_number(key.scope, names.find::<str>(&key.name)?))
+}
+
 /// A key, or a value of a key, that no active selector tested before.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct KeyChange {
-    pub(crate) key: LabelKey,
-    /// The value; `None` where any value matters.
-    pub(crate) value: Option<Str>,
+    pub(crate) key: KeyNumber,
+    /// The number of the value; `None` where any value matters.
+    pub(crate) value: Option<u32>,
 }
 
 /// How active selectors test a key.
@@ -23,36 +48,71 @@ pub(crate) struct KeyUse {
     /// Tests of any kind.
     tests: usize,
     /// Tests of a part of the value: they tell all values apart.
-    parts: usize,
-    named: BTreeMap<Str, usize>,
+    pub(crate) parts: usize,
+    named: BTreeMap<u32, usize>,
 }
 
 impl KeyUse {
-    /// The value as selectors see it: itself where that matters, `None` where it is any other.
-    pub(crate) fn sees(&self, value: &str) -> Option<Str> {
-        if let Some((named, _)) = self.named.get_key_value(value) {
-            return Some(named.clone());
-        }
-        (self.parts > 0).then(|| value.into())
+    /// Whether a value is named.
+    pub(crate) fn names(&self, value: u32) -> bool {
+        self.named.contains_key(&value)
+    }
+
+    /// Whether values matter, and not only that there is one.
+    pub(crate) fn looks_at_values(&self) -> bool {
+        self.parts > 0 || !self.named.is_empty()
     }
 }
 
-/// The keys that active selectors test, by scope and name.
-#[derive(Debug, Default)]
-pub(crate) struct Keys([BTreeMap<Str, KeyUse>; 4]);
+/// The keys that active selectors test.
+#[derive(Debug)]
+pub(crate) struct Keys {
+    uses: HashMap<KeyNumber, KeyUse>,
+    /// The numbers of their names, by scope.
+    scopes: [BTreeSet<u32>; 4],
+    /// Grows when the set of tested keys changes.
+    pub(crate) epoch: u64,
+}
+
+impl Default for Keys {
+    fn default() -> Self {
+        Keys {
+            uses: HashMap::default(),
+            scopes: Default::default(),
+            epoch: 1,
+        }
+    }
+}
 
 impl Keys {
-    /// How a key is tested, with the key's shared name; `None` where it is not.
-    pub(crate) fn get(&self, scope: Scope, name: &str) -> Option<(&Str, &KeyUse)> {
-        self.0[place(scope)].get_key_value(name)
+    /// How a key is tested; `None` where it is not.
+    pub(crate) fn get(&self, key: KeyNumber) -> Option<&KeyUse> {
+        self.uses.get(&key)
     }
 
-    fn of(&mut self, scope: Scope) -> &mut BTreeMap<Str, KeyUse> {
-        &mut self.0[place(scope)]
+    /// The numbers of the names of the tested keys of a scope.
+    pub(crate) fn of(&self, scope: Scope) -> impl Iterator<Item = u32> {
+        self.scopes[place(scope) as usize].iter().copied()
+    }
+
+    fn begin(&mut self, key: KeyNumber) -> &mut KeyUse {
+        self.uses.entry(key).or_insert_with(|| {
+            let (scope, name) = key_parts(key);
+            self.scopes[place(scope) as usize].insert(name);
+            self.epoch += 1;
+            KeyUse::default()
+        })
+    }
+
+    fn end(&mut self, key: KeyNumber) {
+        let (scope, name) = key_parts(key);
+        self.uses.remove(&key);
+        self.scopes[place(scope) as usize].remove(&name);
+        self.epoch += 1;
     }
 }
 
-fn place(scope: Scope) -> usize {
+fn place(scope: Scope) -> u32 {
     match scope {
         Scope::Own => 0,
         Scope::Namespace => 1,
@@ -96,7 +156,6 @@ impl Selectors {
         self.next += 1;
         let shared = Arc::new(selector.clone());
         self.numbers.insert(shared.clone(), number);
-        self.files.file(number, selector);
         self.selectors.insert(number, (shared, 1));
         self.begun.insert(number);
         number
@@ -113,7 +172,7 @@ impl Selectors {
     }
 
     /// What began and what ended since the last call; ended selectors are forgotten.
-    pub(crate) fn settle(&mut self) -> SelectorChanges {
+    pub(crate) fn settle(&mut self, names: &mut Pool<Str>) -> SelectorChanges {
         let mut changes = SelectorChanges {
             begun: core::mem::take(&mut self.begun),
             ..SelectorChanges::default()
@@ -125,21 +184,20 @@ impl Selectors {
             }
             if let Some((selector, _)) = self.selectors.remove(&number) {
                 self.numbers.remove(&selector);
-                self.files.unfile(number);
                 if !changes.begun.remove(&number) {
-                    self.untest(&selector);
+                    self.files.unfile(number);
+                    self.untest(&selector, names);
                     changes.ended.insert(number, selector);
                 }
             }
         }
-        let begun: Vec<Arc<Selector>> = changes
-            .begun
-            .iter()
-            .filter_map(|number| self.selectors.get(number))
-            .map(|(selector, _)| selector.clone())
-            .collect();
-        for selector in begun {
-            self.test(&selector, &mut changes.keys);
+        for number in &changes.begun {
+            let Some((selector, _)) = self.selectors.get(number) else {
+                continue;
+            };
+            let selector = selector.clone();
+            self.test(&selector, names, &mut changes.keys);
+            self.files.file(*number, &selector, names);
         }
         changes
     }
@@ -161,15 +219,11 @@ impl Selectors {
         &self.keys
     }
 
-    fn test(&mut self, selector: &Selector, new: &mut Vec<KeyChange>) {
-        let mut change = |key: &LabelKey, value: Option<&Str>| {
-            new.push(KeyChange {
-                key: key.clone(),
-                value: value.cloned(),
-            });
-        };
+    fn test(&mut self, selector: &Selector, names: &mut Pool<Str>, new: &mut Vec<KeyChange>) {
         each_test(selector, &mut |key, test| {
-            let used = self.keys.of(key.scope).entry(key.name.clone()).or_default();
+            let name = names.take_as::<str>(&key.name, || key.name.clone());
+            let key = key_number(key.scope, name);
+            let used = self.keys.begin(key);
             let first = used.tests == 0;
             used.tests += 1;
             let mut all = first;
@@ -181,24 +235,28 @@ impl Selectors {
                 }
                 Test::Values(values) => {
                     for value in values {
-                        let uses = used.named.entry(value.clone()).or_default();
+                        let value = names.take_as::<str>(value, || value.clone());
+                        let uses = used.named.entry(value).or_default();
                         *uses += 1;
                         if *uses == 1 && !first {
-                            change(key, Some(value));
+                            let value = Some(value);
+                            new.push(KeyChange { key, value });
                         }
                     }
                 }
             }
             if all {
-                change(key, None);
+                new.push(KeyChange { key, value: None });
             }
         });
     }
 
-    fn untest(&mut self, selector: &Selector) {
+    fn untest(&mut self, selector: &Selector, names: &mut Pool<Str>) {
         each_test(selector, &mut |key, test| {
-            let keys = self.keys.of(key.scope);
-            let Some(used) = keys.get_mut(&key.name) else {
+            let Some(key) = find_key(names, key) else {
+                return;
+            };
+            let Some(used) = self.keys.uses.get_mut(&key) else {
                 return;
             };
             used.tests -= 1;
@@ -207,18 +265,23 @@ impl Selectors {
                 Test::Part => used.parts -= 1,
                 Test::Values(values) => {
                     for value in values {
-                        if let Some(uses) = used.named.get_mut(value) {
+                        let Some(value) = names.find::<str>(value) else {
+                            continue;
+                        };
+                        if let Some(uses) = used.named.get_mut(&value) {
                             *uses -= 1;
                             if *uses == 0 {
-                                used.named.remove(value);
+                                used.named.remove(&value);
                             }
                         }
+                        names.give(value);
                     }
                 }
             }
             if used.tests == 0 {
-                keys.remove(&key.name);
+                self.keys.end(key);
             }
+            names.give(key_parts(key).1);
         });
     }
 }

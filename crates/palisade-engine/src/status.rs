@@ -3,8 +3,8 @@
 //! Everything here is read from the objects and the tables when it is asked for; nothing is kept.
 
 use crate::Engine;
+use crate::holders::What;
 use crate::identities::IdentityKey;
-use crate::labels::HolderId;
 use crate::points::ordered;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -48,6 +48,8 @@ pub struct Counts {
     pub signatures: usize,
     /// Things that can hold an address: endpoints, network sets, nodes.
     pub holders: usize,
+    /// Slots of holders, and what they share: names, lists of label keys, other properties.
+    pub holder_parts: usize,
     /// Rules that a policy set holds or a program credits.
     pub rules: usize,
 }
@@ -93,20 +95,17 @@ impl Engine {
     /// Addresses that several live endpoints claim, in order.
     pub fn conflicts(&self) -> Vec<Conflict> {
         let graph = &self.graph;
-        let name = |slot: &u32| match graph.holders.id(*slot) {
-            Some(HolderId::Endpoint(id)) => Some(id.clone()),
-            _ => None,
-        };
+        let name = |slot: &u32| graph.holders.columns.endpoint_id(*slot);
         let contested = graph.identities.contested();
         contested
             .filter_map(|(address, claimants)| {
-                let owner = graph.identities.owner(graph.sight(), address)?;
+                let owner = name(&graph.identities.owner(address)?)?;
                 let mut others: Vec<EndpointId> = claimants.iter().filter_map(name).collect();
-                others.retain(|id| id != owner);
+                others.retain(|id| *id != owner);
                 others.sort();
                 Some(Conflict {
                     address,
-                    owner: owner.clone(),
+                    owner,
                     others,
                 })
             })
@@ -119,7 +118,7 @@ impl Engine {
         let identities: BTreeSet<IdentityId> =
             self.graph.wanted.addresses.values().copied().collect();
         Counts {
-            endpoints: self.graph.state.endpoints.len(),
+            endpoints: self.graph.holders.columns.count(What::Endpoint),
             local_endpoints: local.count(),
             policies: self.graph.state.policies.len(),
             active_policies: self.active_policies().len(),
@@ -131,7 +130,8 @@ impl Engine {
             classes: self.graph.wanted.programs.len(),
             selectors: self.graph.selectors.iter().count(),
             signatures: self.graph.holders.signatures(),
-            holders: self.graph.holders.len(),
+            holders: self.graph.holders.columns.len(),
+            holder_parts: self.graph.holders.columns.kept().iter().sum(),
             rules: self.graph.credits.len(),
         }
     }
@@ -159,21 +159,17 @@ impl Engine {
 
     /// The endpoints attached to this host, by name.
     pub fn local_endpoints(&self) -> impl Iterator<Item = &Endpoint> {
-        self.graph
-            .state
-            .endpoints
-            .values()
-            .filter(|e| e.interface.is_some() && !e.template)
+        self.graph.state.endpoints.values()
     }
 
     /// The policies that select an endpoint, in the order in which they decide. Empty for an endpoint
     /// that is not there.
     pub fn policies_of(&self, endpoint: &EndpointId) -> Vec<AppliedPolicy> {
         let state = &self.graph.state;
-        let Some(endpoint) = state.endpoints.get(endpoint) else {
+        let Some(endpoint) = self.endpoint(endpoint) else {
             return Vec::new();
         };
-        let labels = state.endpoint_labels(endpoint);
+        let labels = state.endpoint_labels(&endpoint);
         let selecting = state.policies.iter();
         let selecting = selecting.filter(|(_, policy)| policy.subject.matches(&labels));
         ordered(state, selecting.map(|(id, _)| id))
@@ -252,7 +248,8 @@ impl Engine {
     }
 
     /// Who holds an address among endpoints.
-    pub fn owner(&self, address: IpAddr) -> Option<&EndpointId> {
-        self.graph.identities.owner(self.graph.sight(), address)
+    pub fn owner(&self, address: IpAddr) -> Option<EndpointId> {
+        let slot = self.graph.identities.owner(address)?;
+        self.graph.holders.columns.endpoint_id(slot)
     }
 }

@@ -45,7 +45,7 @@ pub(crate) fn check(dice: &mut Dice, state: &State, flows: &[Flow]) -> Result<()
         let delta = engine.apply(batch);
         moments::check(
             &before,
-            engine.state(),
+            &engine.state(),
             &written,
             &delta,
             engine.tables(),
@@ -60,7 +60,7 @@ pub(crate) fn check(dice: &mut Dice, state: &State, flows: &[Flow]) -> Result<()
             let detail = format!("the steps end elsewhere: {delta:?}");
             return Err(Failure::of("delta and tables", detail));
         }
-        before = engine.state().clone();
+        before = engine.state();
         host.follow(&delta, &written, &Prepared::new(&before), flows)?;
     }
     host.scrutinise(&written, &prepared, flows)?;

@@ -1,0 +1,176 @@
+//! Pools: equal values kept once, by number, for as long as anything uses them.
+//!
+//! A number stands for its value while its count of uses is above 0, and may stand for another
+//! afterwards. Hashes only find values; nothing that leaves the engine is in their order.
+
+use alloc::vec::Vec;
+use core::borrow::Borrow;
+use core::hash::{BuildHasher, Hash};
+use foldhash::fast::FixedState;
+use hashbrown::HashTable;
+
+/// A map whose order is never looked at.
+pub(crate) type HashMap<K, V> = hashbrown::HashMap<K, V, FixedState>;
+
+/// The hash under which a value is found.
+pub(crate) fn hash(value: &(impl Hash + ?Sized)) -> u64 {
+    FixedState::default().hash_one(value)
+}
+
+#[derive(Debug)]
+struct Place<T> {
+    value: Option<T>,
+    uses: u32,
+}
+
+/// Values by number.
+#[derive(Debug)]
+pub(crate) struct Pool<T> {
+    places: Vec<Place<T>>,
+    free: Vec<u32>,
+    index: HashTable<u32>,
+}
+
+impl<T> Default for Pool<T> {
+    fn default() -> Self {
+        Pool {
+            places: Vec::new(),
+            free: Vec::new(),
+            index: HashTable::new(),
+        }
+    }
+}
+
+impl<T: Hash + Eq> Pool<T> {
+    /// How many values there are.
+    pub(crate) fn len(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+
+    /// The number of a value, if there is one.
+    pub(crate) fn find<Q: Hash + Eq + ?Sized>(&self, value: &Q) -> Option<u32>
+    where
+        T: Borrow<Q>,
+    {
+        let same = |number: &u32| self.get(*number).is_some_and(|v| v.borrow() == value);
+        self.index.find(hash(value), same).copied()
+    }
+
+    /// The number of a value, with one use more.
+    pub(crate) fn take(&mut self, value: T) -> u32 {
+        if let Some(number) = self.find::<T>(&value) {
+            self.retain(number);
+            return number;
+        }
+        let place = Place {
+            value: Some(value),
+            uses: 1,
+        };
+        self.begin(place)
+    }
+
+    /// The same, for a value that is only made where it is new.
+    pub(crate) fn take_as<Q: Hash + Eq + ?Sized>(
+        &mut self,
+        value: &Q,
+        make: impl FnOnce() -> T,
+    ) -> u32
+    where
+        T: Borrow<Q>,
+    {
+        if let Some(number) = self.find(value) {
+            self.retain(number);
+            return number;
+        }
+        let place = Place {
+            value: Some(make()),
+            uses: 1,
+        };
+        self.begin(place)
+    }
+
+    fn begin(&mut self, place: Place<T>) -> u32 {
+        let Some(key) = place.value.as_ref().map(hash) else {
+            return u32::MAX;
+        };
+        let number = match self.free.pop() {
+            Some(number) => {
+                self.places[number as usize] = place;
+                number
+            }
+            None => {
+                self.places.push(place);
+                u32::try_from(self.places.len() - 1).unwrap_or(u32::MAX)
+            }
+        };
+        let places = &self.places;
+        let again = |number: &u32| places[*number as usize].value.as_ref().map_or(0, hash);
+        self.index.insert_unique(key, number, again);
+        number
+    }
+
+    /// The value of a number.
+    pub(crate) fn get(&self, number: u32) -> Option<&T> {
+        self.places.get(number as usize)?.value.as_ref()
+    }
+
+    /// Every value with its number.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
+        let places = (0..).zip(&self.places);
+        places.filter_map(|(number, place)| Some((number, place.value.as_ref()?)))
+    }
+
+    /// The same, to change what does not tell it from others.
+    pub(crate) fn get_mut(&mut self, number: u32) -> Option<&mut T> {
+        self.places.get_mut(number as usize)?.value.as_mut()
+    }
+
+    /// Counts one use more.
+    pub(crate) fn retain(&mut self, number: u32) {
+        if let Some(place) = self.places.get_mut(number as usize) {
+            place.uses += 1;
+        }
+    }
+
+    /// Counts one use less; the last one frees the value, which is then returned.
+    pub(crate) fn give(&mut self, number: u32) -> Option<T> {
+        let place = self.places.get_mut(number as usize)?;
+        place.uses = place.uses.saturating_sub(1);
+        if place.uses > 0 {
+            return None;
+        }
+        let value = place.value.take()?;
+        let found = self.index.find_entry(hash(&value), |n| *n == number);
+        if let Ok(entry) = found {
+            entry.remove();
+        }
+        self.free.push(number);
+        if self.len() == 0 {
+            *self = Pool::default();
+        }
+        Some(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use palisade_model::Str;
+
+    #[test]
+    fn equal_values_are_kept_once_while_used() {
+        let mut pool: Pool<Str> = Pool::default();
+        let a = pool.take("a".into());
+        let b = pool.take_as("b", || "b".into());
+        assert_eq!(pool.take("a".into()), a);
+        assert_eq!((pool.find("a"), pool.find("b")), (Some(a), Some(b)));
+        pool.give(a);
+        assert_eq!(pool.get(a).map(|name| &**name), Some("a"));
+        pool.give(a);
+        assert_eq!((pool.find("a"), pool.len()), (None, 1));
+        assert_eq!(pool.take("c".into()), a, "a free number is used again");
+        pool.give(a);
+        pool.give(b);
+        assert_eq!(pool.len(), 0);
+    }
+}
