@@ -15,6 +15,7 @@ mod book;
 mod counts;
 pub mod driver;
 pub mod fake;
+mod flows;
 mod header;
 mod ledger;
 pub mod netlink;

@@ -2,19 +2,20 @@
 //!
 //! Promises: what `palisade-nft` plans is what is executed, nothing else; the
 //! kernel is adopted by content, so a start on unchanged input writes nothing;
-//! a new table never takes up a generation that a flow is marked with already.
+//! a generation is never taken up while a flow is marked with it already.
 //!
 //! Never: touches another table, or goes on with a plan after a failed step;
 //! then the kernel is read back and planned for anew.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use palisade_model::Str;
 use palisade_nft::{
-    Config, Count, Harvest, LogConfig, Op, Planner, Ruleset, Transaction, TxStep, adopt, skeleton,
+    Config, Count, Harvest, LogConfig, Op, Planner, Ruleset, Transaction, TxStep, adopt,
+    raised_generation, skeleton,
 };
-use palisade_sys::conntrack::{Conntrack, FlowFilter, KernelConntrack, tracks_sctp};
+use palisade_sys::conntrack::{Conntrack, KernelConntrack, tracks_sctp};
 use palisade_sys::grace::KernelGracePeriod;
 use palisade_sys::link::KernelLinks;
 use palisade_sys::netns::NetNs;
@@ -28,6 +29,7 @@ use palisade_tables::{Change, Credit, Delta, Phase, RuleId, Tables, Undo};
 use crate::book::{Book, Going};
 use crate::counts::{self, Credits, Live};
 use crate::driver::{Counters, Dataplane, Error, Outcome, StepOutcome, Tamper, TamperWatch};
+use crate::flows;
 use crate::ledger::{Entry, Ledger};
 use crate::netlink::{Executor, Harvests};
 use crate::reports::{self, KernelOf, Reports};
@@ -138,9 +140,12 @@ impl NftDataplane {
     /// From whatever the kernel holds to `tables`.
     fn adopt(&mut self, observed: Option<Ruleset>, tables: &Tables) -> Result<Outcome, Error> {
         let (mut planner, mut transaction) = adopt(&self.config, observed.as_ref(), tables, 0);
-        if planner.generation() == 0 {
-            let fresh = self.unused_generation()?;
-            (planner, transaction) = adopt(&self.config, observed.as_ref(), tables, fresh);
+        let is_fresh = planner.generation() == 0;
+        if is_fresh {
+            let mut conntrack = KernelConntrack::open(&self.netns)?;
+            flows::before_table(&mut conntrack, &self.config, tables)?;
+            let first = self.config.next_generation(0);
+            (planner, transaction) = adopt(&self.config, observed.as_ref(), tables, first);
         }
         let live = observed.map(Live::from).unwrap_or_default();
         let old = self.take_stock(&live);
@@ -166,6 +171,10 @@ impl NftDataplane {
         self.reasons = reasons;
         let generation = planner.generation();
         self.planner = Some(planner);
+        if is_fresh {
+            let mut conntrack = KernelConntrack::open(&self.netns)?;
+            flows::after_table(&mut conntrack, &self.config, generation)?;
+        }
         Ok(outcome(steps, generation))
     }
 
@@ -186,6 +195,7 @@ impl NftDataplane {
         live: &Live,
         rules: &BTreeMap<RuleId, Arc<Credit>>,
     ) -> Result<Vec<StepOutcome>, Error> {
+        self.clear_the_way(transaction)?;
         counts::harvest_all(transaction, old, live);
         let book = &mut self.book;
         let mut taking = Taking { book, old, rules };
@@ -212,25 +222,14 @@ impl NftDataplane {
         Some(outcome(steps, generation))
     }
 
-    /// A generation that no tracked flow is marked with.
-    fn unused_generation(&self) -> Result<u32, Error> {
-        let mut conntrack = KernelConntrack::open(&self.netns)?;
-        let used: BTreeSet<u32> = conntrack
-            .flows(&FlowFilter::default())?
-            .iter()
-            .map(|flow| self.config.generation(flow.mark))
-            .collect();
-        let first = self.config.next_generation(0);
-        let mut generation = first;
-        while used.contains(&generation) {
-            generation = self.config.next_generation(generation);
-            if generation == first {
-                return Err(Error::Config(
-                    "every generation is in use by a tracked flow: give the conntrack mark more bits",
-                ));
-            }
+    /// Before a transaction that raises the generation: no flow may be marked with what comes.
+    fn clear_the_way(&self, transaction: &Transaction) -> Result<(), Error> {
+        let raised = raised_generation(&self.config, transaction);
+        if let Some(next) = raised.filter(|next| flows::opens_quarter(&self.config, *next)) {
+            let mut conntrack = KernelConntrack::open(&self.netns)?;
+            flows::before_quarter(&mut conntrack, &self.config, next)?;
         }
-        Ok(generation)
+        Ok(())
     }
 }
 
@@ -246,6 +245,13 @@ impl Dataplane for NftDataplane {
         };
         let transaction = planner.plan(delta);
         let generation = planner.generation();
+        if let Err(error) = self.clear_the_way(&transaction) {
+            self.fail(transaction);
+            return Err(error);
+        }
+        let Some(planner) = &self.planner else {
+            return self.start(tables);
+        };
         let changes = || delta.steps.iter().flat_map(|step| &step.changes);
         // What goes with this delta is still credited while it is executed.
         for change in changes() {

@@ -360,6 +360,14 @@ pub mod ct_state {
     pub const UNTRACKED: u32 = 64;
 }
 
+/// Bits of the flags of a TCP header.
+pub mod tcp_flag {
+    /// Opens a connection.
+    pub const SYN: u8 = 2;
+    /// Acknowledges: set in every packet but the first.
+    pub const ACK: u8 = 16;
+}
+
 /// A comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the kernel's own names")]

@@ -60,19 +60,42 @@ impl Default for LogConfig {
 }
 
 impl Config {
-    /// The greatest generation that fits the mask.
+    /// The bit of the connection mark that says that a TCP flow was first seen in its middle: which
+    /// end began it is not known. The highest of the mask.
+    pub fn older_bit(&self) -> u32 {
+        1 << self.ct_mark_mask.checked_ilog2().unwrap_or(0)
+    }
+
+    /// The bits of the connection mark that hold the generation: the mask without
+    /// [`Config::older_bit`].
+    pub fn generation_mask(&self) -> u32 {
+        self.ct_mark_mask & !self.older_bit()
+    }
+
+    fn shift(&self) -> u32 {
+        self.ct_mark_mask.trailing_zeros().min(31)
+    }
+
+    /// The greatest generation.
     pub fn last_generation(&self) -> u32 {
-        self.ct_mark_mask >> self.ct_mark_mask.trailing_zeros().min(31)
+        self.untracked_generation() - 1
+    }
+
+    /// What stands in place of a generation in the mark of a flow that was tracked before there was
+    /// a table: never live, so the flow is judged; and not 0, so the direction that connection
+    /// tracking tells is believed.
+    pub fn untracked_generation(&self) -> u32 {
+        self.generation_mask() >> self.shift()
     }
 
     /// The connection mark's bits for a generation.
     pub fn mark(&self, generation: u32) -> u32 {
-        (generation << self.ct_mark_mask.trailing_zeros().min(31)) & self.ct_mark_mask
+        (generation << self.shift()) & self.generation_mask()
     }
 
     /// The generation that a connection mark's bits stand for.
     pub fn generation(&self, mark: u32) -> u32 {
-        (mark & self.ct_mark_mask) >> self.ct_mark_mask.trailing_zeros().min(31)
+        (mark & self.generation_mask()) >> self.shift()
     }
 
     /// The generation after this one: never 0, which unmarked connections have.
@@ -82,5 +105,55 @@ impl Config {
         } else {
             generation + 1
         }
+    }
+
+    /// The quarter of all generations that this one lies in, as `(value, mask)` of a connection
+    /// mark: before the generation moves on to another quarter, no flow may be marked with one of
+    /// it, or a mark from the last time round would come to life.
+    pub fn quarter(&self, generation: u32) -> (u32, u32) {
+        let mask = self.generation_mask();
+        let top = mask & !(mask >> 2);
+        (self.mark(generation) & top, top)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn generations_use_the_mask_and_nothing_else() {
+        for mask in [0xffff_ff00, 0xff, 0xff00_0000, 0x0003_fc00, u32::MAX] {
+            let config = Config {
+                ct_mark_mask: mask,
+                ..Config::default()
+            };
+            assert_eq!(config.older_bit() | config.generation_mask(), mask);
+            assert_eq!(config.older_bit() & config.generation_mask(), 0);
+            let last = config.last_generation();
+            assert_eq!(config.next_generation(last), 1);
+            assert_eq!(config.generation(config.mark(last)), last);
+            let before = config.untracked_generation();
+            assert!(before > last && config.generation(config.mark(before)) == before);
+            let (_, bits) = config.quarter(1);
+            assert_eq!(bits.count_ones(), 2);
+            assert_eq!(config.quarter(last), config.quarter(before));
+            assert_ne!(config.quarter(last), config.quarter(1));
+        }
+    }
+
+    #[test]
+    fn every_generation_is_in_the_quarter_that_it_opens_or_the_one_before_it() {
+        let config = Config {
+            ct_mark_mask: 0xff,
+            ..Config::default()
+        };
+        let (mut generation, mut opened) = (1, 0);
+        for _ in 0..2 * config.last_generation() {
+            let next = config.next_generation(generation);
+            opened += usize::from(config.quarter(next) != config.quarter(generation));
+            generation = next;
+        }
+        assert_eq!(opened, 8);
     }
 }

@@ -24,11 +24,13 @@ pub enum Fault {
     ResidueOrderReversed,
     HostTrafficJudged,
     LogRuleForgotten,
+    OlderJudgedOneWay,
+    OlderSynAccepted,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 17] = [
+    pub const ALL: [Fault; 19] = [
         Fault::ReplyNotTranslated,
         Fault::ReplyPortsNotSwapped,
         Fault::ReplyEndsSwapped,
@@ -46,6 +48,8 @@ impl Fault {
         Fault::ResidueOrderReversed,
         Fault::HostTrafficJudged,
         Fault::LogRuleForgotten,
+        Fault::OlderJudgedOneWay,
+        Fault::OlderSynAccepted,
     ];
 
     /// Whether it is switched on.

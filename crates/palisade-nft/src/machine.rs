@@ -27,6 +27,8 @@ pub struct Frame {
     pub protocol: Protocol,
     /// What stands in its own transport header.
     pub l4: L4,
+    /// The flags in it, if it is TCP: see [`tcp_flag`](crate::tcp_flag).
+    pub tcp_flags: u8,
     /// What connection tracking says.
     pub ct: Ct,
 }
@@ -435,7 +437,14 @@ impl<'a> Run<'a> {
                 L4::Ports {
                     source,
                     destination,
-                } => [source.to_be_bytes(), destination.to_be_bytes()].concat(),
+                } => {
+                    let mut bytes = [source.to_be_bytes(), destination.to_be_bytes()].concat();
+                    if frame.protocol == Protocol::TCP {
+                        bytes.resize(20, 0);
+                        bytes[13] = frame.tcp_flags;
+                    }
+                    bytes
+                }
                 L4::Icmp { kind, code } => vec![kind, code, 0, 0],
                 L4::None => Vec::new(),
             },

@@ -25,6 +25,8 @@ pub(crate) const ICMP_REQUEST: &str = "p_icmp_request";
 pub(crate) const ND_IN: &str = "p_nd_in";
 pub(crate) const ND_OUT: &str = "p_nd_out";
 pub(crate) const GENERATION: &str = "p_generation";
+/// The verdicts of the second of two judgements, where denial is not the end.
+pub(crate) const EITHER: &str = "p_either";
 /// What the names of the chains that test source ports begin with.
 pub(crate) const RESIDUE: &str = "p_res_";
 
@@ -116,6 +118,11 @@ pub(crate) fn declarations() -> Vec<(&'static str, SetDecl)> {
         VERDICT,
         plain(&[Mark, Mark, Mark, Mark], Some(Data::Verdict)),
     ));
+    let verdicts = || plain(&[Mark, Mark, Mark, Mark], Some(Data::Verdict));
+    out.push((EITHER, verdicts()));
+    for way in crate::older::WAYS {
+        out.push((way.next, verdicts()));
+    }
     out.push((LIVE, small(plain(&[Mark], None))));
     out.push((PENDING, small(plain(&[Mark], None))));
     out.push((L4_PORTS, small(plain(&[Proto], None))));

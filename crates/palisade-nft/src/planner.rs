@@ -10,7 +10,7 @@ use crate::content::{ClassContent, class_content, fingerprint};
 use crate::flat::{Flat, Run, address_of};
 use crate::names::{self, CLASS, GENERATION, IF_OURS, LIVE, PAIR, concat, mark, marks};
 use crate::numbers::Numbers;
-use crate::skeleton::{generation_rule, pending, skeleton};
+use crate::skeleton::{generation_of, generation_rule, pending, skeleton};
 use crate::{Config, Datum, Element, Fault, Harvest, Key, Op, Ruleset, Transaction, TxStep};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -515,6 +515,15 @@ impl Planner {
         let ops = fresh.into_iter().map(|(pair, _)| delete(pair));
         push_step(steps, Phase::Delete, Vec::new(), ops.collect());
     }
+}
+
+/// The generation that flows are marked with after a transaction, if it changes that.
+pub fn raised_generation(config: &Config, transaction: &Transaction) -> Option<u32> {
+    let ops = transaction.steps.iter().flat_map(|step| &step.ops);
+    ops.rev().find_map(|op| match op {
+        Op::AddRule { chain, rule } if **chain == *GENERATION => generation_of(config, rule),
+        _ => None,
+    })
 }
 
 fn push_step(steps: &mut Vec<TxStep>, phase: Phase, harvest: Vec<Harvest>, ops: Vec<Op>) {

@@ -4,7 +4,7 @@ use crate::names::ifname;
 use crate::{Base, Chain, CmpOp, Count, CtKey, Expr, LookupTo, MetaKey, PayloadBase, Reg};
 use crate::{Rule, Verdict};
 use alloc::vec::Vec;
-use palisade_model::{Family, Str};
+use palisade_model::{Family, Protocol, Str};
 
 /// A rule being built: each method appends one or two expressions.
 #[derive(Default)]
@@ -118,6 +118,40 @@ impl Line {
     /// Goes on only for packets in the reply direction of their connection.
     pub(crate) fn reply(self) -> Self {
         self.ct(CtKey::Direction, 0).cmp(0, CmpOp::Eq, &[1])
+    }
+
+    /// Goes on only for packets in the direction of their connection's first.
+    pub(crate) fn original(self) -> Self {
+        self.ct(CtKey::Direction, 0).cmp(0, CmpOp::Eq, &[0])
+    }
+
+    /// Goes on only if these bits of the connection's mark are (not) what is given.
+    pub(crate) fn ct_mark(self, mask: u32, op: CmpOp, value: u32) -> Self {
+        self.ct(CtKey::Mark, 0)
+            .bitwise(0, &mask.to_ne_bytes(), &[0; 4])
+            .cmp(0, op, &value.to_ne_bytes())
+    }
+
+    /// Replaces these bits of the connection's mark.
+    pub(crate) fn set_ct_mark(self, mask: u32, value: u32) -> Self {
+        let (key, sreg) = (CtKey::Mark, Reg(0));
+        self.ct(CtKey::Mark, 0)
+            .bitwise(0, &(!mask).to_ne_bytes(), &value.to_ne_bytes())
+            .push(Expr::CtSet { key, sreg })
+    }
+
+    /// Goes on only for TCP packets in whose flags these bits are (not) what is given.
+    pub(crate) fn tcp_flags(self, mask: u8, op: CmpOp, value: u8) -> Self {
+        self.protocol(Protocol::TCP)
+            .payload(PayloadBase::Transport, 13, 1, 0)
+            .bitwise(0, &[mask], &[0])
+            .cmp(0, op, &[value])
+    }
+
+    /// Goes on only for packets of this protocol.
+    pub(crate) fn protocol(self, protocol: Protocol) -> Self {
+        self.meta(MetaKey::L4Proto, 0)
+            .cmp(0, CmpOp::Eq, &[protocol.0])
     }
 
     /// Goes on only if the interface is one of ours.

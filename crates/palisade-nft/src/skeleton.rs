@@ -11,6 +11,7 @@
 use crate::names::{self, ANY, CLASS, ICMP, ICMP_RANGE, ICMP_REQUEST, L4_ICMP, L4_PORTS, LIVE};
 use crate::names::{GENERATION, ND_IN, ND_OUT, PAIR, PENDING, PORT, PORT_RANGE, PROTO, VERDICT};
 use crate::names::{concat, mark, marks};
+use crate::older;
 use crate::report::{self, Report, drop_counted};
 use crate::rule::{Line, chain};
 use crate::{Base, Chain, CmpOp, Config, CtKey, Datum, Element, Fault, Hook, Key, MetaKey};
@@ -24,7 +25,7 @@ use palisade_model::{Direction, Family, Protocol, Str};
 use palisade_tables::{Cell, Verdict as Judgement};
 
 /// What the comment of the table says. It changes whenever the skeleton's meaning does.
-pub const SCHEMA: &str = "palisade layout 2";
+pub const SCHEMA: &str = "palisade layout 3";
 
 /// The register in which the packet's own mark waits.
 const MARK: u8 = 10;
@@ -47,7 +48,7 @@ pub fn request_of(protocol: Protocol, reply: u8) -> Option<u8> {
 
 /// Which way a packet runs, compared with the first packet of its flow.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Orientation {
+pub(crate) enum Orientation {
     Original,
     Reply,
 }
@@ -69,6 +70,7 @@ pub fn skeleton(config: &Config, generation: u32) -> Ruleset {
     let mut chains = base_chains(config);
     chains.extend(flow_chains(config, generation));
     chains.extend(report::chains(config));
+    chains.extend(older::chains(config));
     for direction in Direction::BOTH {
         for orientation in [Orientation::Original, Orientation::Reply] {
             for family in Family::BOTH {
@@ -83,16 +85,7 @@ pub fn skeleton(config: &Config, generation: u32) -> Ruleset {
 /// The rule that marks a flow with the generation, keeping the bits that are not ours.
 pub(crate) fn generation_rule(config: &Config, generation: u32) -> Rule {
     Line::new()
-        .ct(CtKey::Mark, 0)
-        .bitwise(
-            0,
-            &(!config.ct_mark_mask).to_ne_bytes(),
-            &config.mark(generation).to_ne_bytes(),
-        )
-        .push(crate::Expr::CtSet {
-            key: CtKey::Mark,
-            sreg: crate::Reg(0),
-        })
+        .set_ct_mark(config.generation_mask(), config.mark(generation))
         .end()
 }
 
@@ -130,6 +123,7 @@ fn constants(config: &Config, generation: u32) -> Vec<(&'static str, Key, Elemen
             out.push(verdict_element(place, code, verdict));
         }
     }
+    out.extend(older::verdicts());
     let mut set = |name: &'static str, members: &[u8]| {
         for one in members {
             let (key, element) = member(&[*one]);
@@ -225,13 +219,18 @@ fn base(hook: Hook, priority: i32) -> Option<Base> {
 /// Rules for packets of our interfaces. A name with our prefix is enough: such an interface is closed
 /// until it has points. So no verdict hangs on two lookups of the same name, between which the
 /// interface may become ours, or cease to be.
-fn ours(config: &Config, key: MetaKey, rule: impl Fn(Line) -> Rule) -> Vec<Rule> {
+pub(crate) fn ours(config: &Config, key: MetaKey, rule: impl Fn(Line) -> Rule) -> Vec<Rule> {
     let prefixed = Line::new().prefix(key, CmpOp::Eq, &config.interface_prefix);
     let other = Line::new().prefix(key, CmpOp::Neq, &config.interface_prefix);
     if Fault::UnknownInterfaceOpen.is_on() {
         return vec![rule(Line::new().ours(key))];
     }
     vec![rule(prefixed), rule(other.ours(key))]
+}
+
+/// Whether packets of this host's own stack are judged.
+pub(crate) fn host_judged(config: &Config) -> bool {
+    config.judge_host_traffic != Fault::HostTrafficJudged.is_on()
 }
 
 /// The chains that the kernel calls.
@@ -255,7 +254,6 @@ fn base_chains(config: &Config) -> Vec<(Str, Chain)> {
             .ours(key)
             .verdict(Verdict::Accept)
     };
-    let host = config.judge_host_traffic != Fault::HostTrafficJudged.is_on();
     let go = |key, chain: &str| ours(config, key, |line| line.goto(chain));
     let mut raw = Vec::new();
     if !Fault::SpoofCheckSkipped.is_on() {
@@ -270,7 +268,7 @@ fn base_chains(config: &Config) -> Vec<(Str, Chain)> {
     output.extend(go(OifName, "p_output_ours"));
 
     let reply = |state| Line::new().state(state).reply();
-    let (input_ours, output_ours) = if host {
+    let (input_ours, output_ours) = if host_judged(config) {
         let judge = || vec![Line::new().goto("p_flow")];
         (judge(), judge())
     } else {
@@ -279,9 +277,12 @@ fn base_chains(config: &Config) -> Vec<(Str, Chain)> {
         let input = vec![
             reply(ct_state::ESTABLISHED).goto("p_mark"),
             reply(ct_state::RELATED).verdict(Verdict::Accept),
+            older::of_host(),
             Line::new().goto("p_flow"),
         ];
         let output = vec![
+            older::from_host(config),
+            older::of_host(),
             reply(ct_state::ESTABLISHED).goto("p_flow"),
             Line::new()
                 .state(ct_state::NEW | ct_state::ESTABLISHED)
@@ -351,6 +352,7 @@ fn flow_chains(config: &Config, generation: u32) -> Vec<(Str, Chain)> {
         Line::new()
             .state(ct_state::INVALID | ct_state::RELATED)
             .goto("p_odd"),
+        older::tcp(),
         Line::new().reply().family(V4).goto("p_r4"),
         Line::new().reply().goto("p_r6"),
         Line::new().family(V4).goto("p_o4"),
@@ -370,7 +372,7 @@ fn flow_chains(config: &Config, generation: u32) -> Vec<(Str, Chain)> {
     } else {
         icmp()
             .ct(CtKey::Mark, 0)
-            .bitwise(0, &config.ct_mark_mask.to_ne_bytes(), &[0; 4])
+            .bitwise(0, &config.generation_mask().to_ne_bytes(), &[0; 4])
             .within(LIVE, 0)
             .verdict(Verdict::Accept)
     };
@@ -431,7 +433,7 @@ fn digit(family: Family) -> char {
     }
 }
 
-fn judge_name(direction: Direction, orientation: Orientation, family: Family) -> String {
+pub(crate) fn judge_name(direction: Direction, orientation: Orientation, family: Family) -> String {
     let d = match direction {
         Direction::Egress => 'e',
         Direction::Ingress => 'i',
@@ -451,7 +453,7 @@ fn owns_source(direction: Direction, orientation: Orientation) -> bool {
     (direction == Direction::Egress) == (orientation == Orientation::Original)
 }
 
-fn own_interface(direction: Direction, orientation: Orientation) -> MetaKey {
+pub(crate) fn own_interface(direction: Direction, orientation: Orientation) -> MetaKey {
     if owns_source(direction, orientation) {
         MetaKey::IifName
     } else {
@@ -469,7 +471,7 @@ fn address_at(family: Family, destination: bool) -> (u32, u32) {
 
 /// What a judgement looks at beyond the protocol.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Header {
+pub(crate) enum Header {
     Ports,
     Icmp,
     Other,
@@ -518,7 +520,8 @@ fn judge_chains(
         (icmp, Header::Icmp),
         (other, Header::Other),
     ] {
-        let rule = |ids| judgement(direction, orientation, family, header, ids);
+        let side = (direction, orientation);
+        let rule = |ids| judgement(side, family, header, ids, VERDICT);
         let mut rules = vec![
             rule(names::hosts(family)),
             rule(names::nets(family)),
@@ -533,7 +536,12 @@ fn judge_chains(
 }
 
 /// Loads the policy set of the judged endpoint's point into register 8; goes on only if there is one.
-fn point_of(line: Line, direction: Direction, orientation: Orientation, family: Family) -> Line {
+pub(crate) fn point_of(
+    line: Line,
+    direction: Direction,
+    orientation: Orientation,
+    family: Family,
+) -> Line {
     let (own, len) = address_at(family, !owns_source(direction, orientation));
     line.meta(own_interface(direction, orientation), 0)
         .payload(PayloadBase::Network, own, len, 4)
@@ -544,12 +552,12 @@ fn point_of(line: Line, direction: Direction, orientation: Orientation, family: 
 /// ports or ICMP in 4 and 5; and at the end the four codes in 0 to 3, of which just one is not 0. The
 /// packet's own mark waits in 10 while what maps give is carried through it, and is restored before
 /// the verdict. The first two lookups, which may miss, come before it is touched.
-fn judgement(
-    direction: Direction,
-    orientation: Orientation,
+pub(crate) fn judgement(
+    (direction, orientation): (Direction, Orientation),
     family: Family,
     header: Header,
     identities: &str,
+    verdicts: &str,
 ) -> Rule {
     let (peer, len) = address_at(family, owns_source(direction, orientation));
     let line = Line::new()
@@ -590,7 +598,7 @@ fn judgement(
     line.carried(PROTO, 0, 3)
         .carried(ANY, 0, 2)
         .set_mark(MARK)
-        .vmap(VERDICT, 0)
+        .vmap(verdicts, 0)
 }
 
 /// The element that says that a revocation is under way: tables are tightened, and the generation

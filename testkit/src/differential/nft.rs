@@ -8,7 +8,7 @@ use super::{FLOWS, Failure, tables};
 use crate::generate::Dice;
 use palisade_model::{Direction, Flow, L4, Protocol};
 use palisade_nft::{
-    Config, Ct, Frame, Machine, Outcome, Planner, Report, Ruleset, adopt, apply, ct_state,
+    Config, Ct, Frame, Machine, Outcome, Planner, Report, Ruleset, adopt, apply, ct_state, tcp_flag,
 };
 use palisade_oracle::Prepared;
 use palisade_tables::{Delta, Judged, Packet, Tables, Verdict};
@@ -109,6 +109,9 @@ impl Host {
             if let Some(reply) = reply(&packet, answered) {
                 self.send(tables, index, &packet, reply)?;
             }
+            if packet.protocol == Protocol::TCP {
+                self.midway(tables, index, &packet)?;
+            }
             if packet.from.is_none() {
                 continue;
             }
@@ -155,6 +158,46 @@ impl Host {
                 };
                 self.closed(index, frame(&spoofed, live))?;
             }
+        }
+        Ok(())
+    }
+
+    /// Sends packets from the middle of a TCP flow that nothing has tracked before: they pass if the
+    /// flow is allowed in one of the two directions. Then a SYN on that flow: in its own.
+    fn midway(&self, tables: &Tables, index: usize, packet: &Packet) -> Result<(), Failure> {
+        let acknowledging = Frame {
+            tcp_flags: tcp_flag::ACK,
+            ..frame(packet, Ct::NEW)
+        };
+        let Some(back) = reply(packet, Ct::NEW).map(|frame| Packet {
+            from: frame.iif,
+            to: frame.oif,
+            source: frame.source,
+            destination: frame.destination,
+            protocol: frame.protocol,
+            l4: frame.l4,
+        }) else {
+            return Ok(());
+        };
+        // Nobody asks who sends from an address that is not his.
+        if tables.judge_direction(packet, Direction::Egress) == Judged::NoPoint {
+            return Ok(());
+        }
+        let allowed = |packet: &Packet| tables.judge(packet) == Verdict::Allow;
+        let Outcome { accepted, mark, .. } = self.run(index, &acknowledging)?;
+        // Where a source port decides about the other direction, that direction does not count.
+        let either = allowed(packet) || allowed(&back) && !tests_source_ports(tables, &back);
+        if accepted != either {
+            let detail = format!("either way {either}, nftables {accepted}: {acknowledging:?}");
+            return Err(Failure::at(STAGE, index, detail));
+        }
+        if accepted {
+            let ct = Ct {
+                state: ct_state::ESTABLISHED,
+                reply: false,
+                mark,
+            };
+            self.send(tables, index, packet, frame(packet, ct))?;
         }
         Ok(())
     }
@@ -234,6 +277,7 @@ fn frame(packet: &Packet, ct: Ct) -> Frame {
         destination: packet.destination,
         protocol: packet.protocol,
         l4: packet.l4,
+        tcp_flags: tcp_flag::SYN,
         ct,
     }
 }
@@ -281,6 +325,21 @@ fn edges(tables: &Tables, packet: &Packet) -> Vec<Packet> {
     ports.into_iter().map(to).collect()
 }
 
+/// Whether a source port has a say in what becomes of a packet.
+fn tests_source_ports(tables: &Tables, packet: &Packet) -> bool {
+    let L4::Ports { destination, .. } = packet.l4 else {
+        return false;
+    };
+    Direction::BOTH.into_iter().any(|direction| {
+        let Judged::By(seen) = tables.judge_direction(packet, direction) else {
+            return false;
+        };
+        let program = tables.programs.get(&seen.class);
+        let map = program.and_then(|program| program.protocols().get(&packet.protocol));
+        map.is_some_and(|map| map.at(destination).as_constant().is_none())
+    })
+}
+
 /// The answer to a packet, where its protocol has answers.
 fn reply(packet: &Packet, ct: Ct) -> Option<Frame> {
     let l4 = match packet.l4 {
@@ -309,6 +368,7 @@ fn reply(packet: &Packet, ct: Ct) -> Option<Frame> {
         destination: packet.source,
         protocol: packet.protocol,
         l4,
+        tcp_flags: tcp_flag::SYN | tcp_flag::ACK,
         ct,
     })
 }

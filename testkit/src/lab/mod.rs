@@ -12,11 +12,14 @@
 //! after a panic too, and [`leaks`] finds what a killed test left. Nothing here touches the
 //! namespace the test runs in.
 
+pub mod craft;
 mod ip;
 mod leaks;
 mod netns;
 mod packet;
 mod probe;
+mod source;
+mod spray;
 mod traffic;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -26,7 +29,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 pub use leaks::{Leak, leaks, our_leaks};
 pub use packet::{Flow, L4};
-pub use probe::{ProbeError, probe};
+pub use probe::{ProbeError, exchange, kernel_drops, probe};
+pub use source::{TcpSource, TcpTail};
+pub use spray::{Spray, SprayCounts, SprayKind};
 pub use traffic::{Counts, LongFlow, TcpEcho, UdpEcho, connect, udp_exchange};
 
 /// The link-layer address of the host's side of every veth.

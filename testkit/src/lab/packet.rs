@@ -211,12 +211,18 @@ pub(super) fn build(source: IpAddr, to: IpAddr, l4: L4, number: u64) -> Vec<u8> 
     packet
 }
 
-fn ports(payload: &mut Vec<u8>, source: u16, destination: u16) {
+pub(super) fn ports(payload: &mut Vec<u8>, source: u16, destination: u16) {
     payload.extend_from_slice(&source.to_be_bytes());
     payload.extend_from_slice(&destination.to_be_bytes());
 }
 
-fn ip_header(source: IpAddr, to: IpAddr, protocol: u8, length: usize, id: u32) -> Vec<u8> {
+pub(super) fn ip_header(
+    source: IpAddr,
+    to: IpAddr,
+    protocol: u8,
+    length: usize,
+    id: u32,
+) -> Vec<u8> {
     let length = u16::try_from(length).unwrap_or(u16::MAX);
     let mut header = Vec::with_capacity(40 + usize::from(length));
     match (source, to) {
@@ -253,7 +259,7 @@ fn v4(address: IpAddr) -> Option<Ipv4Addr> {
     }
 }
 
-fn fill_checksum(payload: &mut [u8], source: IpAddr, to: IpAddr, protocol: u8) {
+pub(super) fn fill_checksum(payload: &mut [u8], source: IpAddr, to: IpAddr, protocol: u8) {
     let (at, pseudo) = match protocol {
         1 => (2, false),
         58 => (2, true),

@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::io;
-use std::net::{Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd as _;
 use std::time::Duration;
 
@@ -23,6 +23,7 @@ use nix::sys::socket::{LinkAddr, recvfrom, setsockopt, sockopt};
 use nix::unistd::Pid;
 use socket2::{Domain, Protocol, Socket, Type};
 
+use super::craft::Crafted;
 use super::packet::{Flow, Kind, build, kind, payload_kind, token};
 use super::{HOST, Lab, LabError, MARK, NodeId, OUTSIDE};
 
@@ -63,6 +64,14 @@ pub enum ProbeError {
     Send {
         /// The flow.
         flow: Flow,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A packet made by hand was refused.
+    #[error("sending a packet made by hand to {to}: {source}")]
+    SendCrafted {
+        /// Where to.
+        to: IpAddr,
         /// What the system said.
         source: io::Error,
     },
@@ -258,6 +267,92 @@ fn pass_mark(lab: &Lab, sockets: &mut Sockets) -> Result<(), ProbeError> {
     Ok(())
 }
 
+/// Sends packets made by hand, in order, and says which ones reached their receivers: those whose
+/// last sixteen bytes, which must be a packet's own, came in there. At most 64 at once.
+///
+/// # Errors
+/// If it cannot be told exactly; see [`ProbeError`].
+pub fn exchange(lab: &Lab, packets: &[Crafted]) -> Result<Vec<bool>, ProbeError> {
+    let mut sockets = lab.lock_sockets();
+    let sockets = &mut *sockets;
+    for node in packets
+        .iter()
+        .flat_map(|packet| [packet.from, packet.receiver])
+    {
+        if let Entry::Vacant(vacant) = sockets.nodes.entry(node) {
+            let opened = lab.inside(node, || open_node(node != HOST))?;
+            vacant.insert(opened.map_err(|source| ProbeError::Open {
+                node: lab.name(node).to_owned(),
+                source,
+            })?);
+        }
+    }
+    std::thread::scope(|scope| {
+        let judge = || {
+            pin().map_err(ProbeError::Mark)?;
+            drain(lab, sockets, &mut |_, _, _| Ok(()))?;
+            for packet in packets {
+                send_crafted(sockets, packet)?;
+            }
+            pass_mark(lab, sockets)?;
+            let mut seen = Vec::new();
+            captured(lab, sockets, &mut |node, bytes| {
+                seen.push((node, bytes.to_vec()))
+            })?;
+            let tail = |bytes: &[u8]| bytes.last_chunk::<16>().copied();
+            let arrived = packets.iter().map(|packet| {
+                let is = |(node, bytes): &(NodeId, Vec<u8>)| {
+                    *node == packet.receiver && tail(bytes) == tail(&packet.bytes)
+                };
+                seen.iter().any(is)
+            });
+            Ok(arrived.collect())
+        };
+        match scope.spawn(judge).join() {
+            Ok(result) => result,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })
+}
+
+fn send_crafted(sockets: &Sockets, packet: &Crafted) -> Result<(), ProbeError> {
+    let Some(node) = sockets.nodes.get(&packet.from) else {
+        return Ok(());
+    };
+    let to = packet.destination();
+    let socket = if to.is_ipv4() {
+        &node.send_v4
+    } else {
+        &node.send_v6
+    };
+    match socket.send_to(&packet.bytes, &SocketAddr::new(to, 0).into()) {
+        Ok(_) => Ok(()),
+        Err(error) if error.raw_os_error() == Some(Errno::EPERM as i32) => Ok(()),
+        Err(source) => Err(ProbeError::SendCrafted { to, source }),
+    }
+}
+
+/// Everything that came in at the nodes since the last look.
+fn captured(
+    lab: &Lab,
+    sockets: &Sockets,
+    see: &mut dyn FnMut(NodeId, &[u8]),
+) -> Result<(), ProbeError> {
+    const OUTGOING: u8 = 4; // PACKET_OUTGOING
+    let mut buffer = [0; 4096];
+    for (&node, own) in &sockets.nodes {
+        let Some(capture) = &own.capture else {
+            continue;
+        };
+        while let Some((length, from)) = receive(lab, node, capture.as_raw_fd(), &mut buffer)? {
+            if from.is_none_or(|from| from.pkttype() != OUTGOING) {
+                see(node, &buffer[..length]);
+            }
+        }
+    }
+    Ok(())
+}
+
 type See<'a> = &'a mut dyn FnMut(NodeId, Kind, u64) -> Result<(), ProbeError>;
 
 fn drain(lab: &Lab, sockets: &Sockets, see: See<'_>) -> Result<(), ProbeError> {
@@ -346,7 +441,7 @@ fn open_node(captures: bool) -> io::Result<NodeSockets> {
     })
 }
 
-fn open_capture() -> io::Result<Socket> {
+pub(super) fn open_capture() -> io::Result<Socket> {
     // Without link-layer headers: what arrives begins with the IP header.
     let every = Protocol::from(i32::from(ETH_P_ALL.to_be()));
     let capture = Socket::new(Domain::PACKET, Type::DGRAM, Some(every))?;
@@ -354,7 +449,7 @@ fn open_capture() -> io::Result<Socket> {
     Ok(capture)
 }
 
-fn open_raw(is_v4: bool, protocol: i32) -> io::Result<Socket> {
+pub(super) fn open_raw(is_v4: bool, protocol: i32) -> io::Result<Socket> {
     let domain = if is_v4 { Domain::IPV4 } else { Domain::IPV6 };
     let socket = Socket::new(domain, Type::RAW, Some(Protocol::from(protocol)))?;
     prepare(&socket)?;
@@ -382,8 +477,9 @@ fn pin() -> io::Result<()> {
     Ok(())
 }
 
-/// Packets that the kernel dropped so far because a CPU's receive queue was full.
-fn kernel_drops() -> Vec<String> {
+/// Packets that the kernel dropped so far because a CPU's receive queue was full, by CPU.
+#[must_use]
+pub fn kernel_drops() -> Vec<String> {
     let table = std::fs::read_to_string("/proc/net/softnet_stat").unwrap_or_default();
     let dropped = |line: &str| line.split_whitespace().nth(1).map(str::to_owned);
     table.lines().filter_map(dropped).collect()

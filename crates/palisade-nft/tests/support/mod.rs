@@ -4,7 +4,7 @@
 #![allow(dead_code, reason = "each test uses some of it")]
 
 use palisade_model::{Direction, Family, L4, Prefix, Protocol, Str};
-use palisade_nft::{Config, Ct, Frame, Report, ct_state};
+use palisade_nft::{Config, Ct, Frame, Report, ct_state, tcp_flag};
 use palisade_tables::{
     Cell, ClassId, Credit, IdentityId, Judged, Packet, Point, PolicySet, PortMap, Program, RuleId,
     SetId, Tables, Values, Verdict,
@@ -241,11 +241,22 @@ pub(crate) fn frame(rng: &mut SmallRng, tables: &Tables, live: u32) -> Frame {
     } else {
         L4::None
     };
+    let older = Config::default().older_bit();
     let mark = match rng.random_range(0..10) {
         0 => live | 5,
         1 => rng.random(),
+        2 => live | older | 5,
+        3 => older | 0x700,
         _ => 7,
     };
+    let flags = [
+        tcp_flag::SYN,
+        tcp_flag::SYN,
+        tcp_flag::ACK,
+        tcp_flag::ACK,
+        tcp_flag::SYN | tcp_flag::ACK,
+    ];
+    let tcp_flags = *flags.choose(rng).unwrap();
     let mut ct = Ct {
         state: ct_state::NEW,
         reply: false,
@@ -287,6 +298,7 @@ pub(crate) fn frame(rng: &mut SmallRng, tables: &Tables, live: u32) -> Frame {
         destination,
         protocol,
         l4,
+        tcp_flags,
         ct,
     }
 }
@@ -305,7 +317,14 @@ fn answer(protocol: Protocol, request: u8) -> Option<u8> {
 
 /// The first packet of the flow that a packet belongs to.
 pub(crate) fn first_packet(frame: &Frame) -> Packet {
-    let reply = frame.ct.reply && frame.ct.state == ct_state::ESTABLISHED;
+    first_if(
+        frame,
+        frame.ct.reply && frame.ct.state == ct_state::ESTABLISHED,
+    )
+}
+
+/// The first packet of the flow, if this one is a reply, or is none.
+fn first_if(frame: &Frame, reply: bool) -> Packet {
     let mut packet = Packet {
         from: frame.iif.clone(),
         to: frame.oif.clone(),
@@ -362,8 +381,14 @@ pub(crate) fn expected(
         }
     }
     let tracked = frame.ct.state & (ct_state::NEW | ct_state::ESTABLISHED) != 0;
-    let live = mark & config.ct_mark_mask == config.mark(generation);
-    if tracked && live {
+    let live = mark & config.generation_mask() == config.mark(generation);
+    let older = mark & config.older_bit() != 0;
+    if tracked && live && !older {
+        return kept(true);
+    }
+    let opens = frame.tcp_flags & (tcp_flag::SYN | tcp_flag::ACK) == tcp_flag::SYN;
+    let older = older && frame.protocol == Protocol::TCP;
+    if tracked && live && older && !opens {
         return kept(true);
     }
     let from_host = frame.iif.is_none();
@@ -375,9 +400,13 @@ pub(crate) fn expected(
     }
     let answers = frame.ct.reply && frame.ct.state == ct_state::ESTABLISHED;
     if unknown(&frame.oif) {
-        let from_host = from_host && !config.judge_host_traffic && !answers;
+        let from_host =
+            from_host && !config.judge_host_traffic && (!answers || midway(config, frame) || older);
         if from_host && tracked {
-            let new = (mark & !config.ct_mark_mask) | config.mark(generation);
+            let mut new = (mark & !config.generation_mask()) | config.mark(generation);
+            if midway(config, frame) {
+                new |= config.older_bit();
+            }
             let never = frame.protocol == Protocol::SCTP && !config.sctp_tracked;
             return (true, if never { mark } else { new });
         }
@@ -387,7 +416,7 @@ pub(crate) fn expected(
         return kept(true);
     }
     let marked = |passes| {
-        let new = (mark & !config.ct_mark_mask) | config.mark(generation);
+        let new = (mark & !config.generation_mask()) | config.mark(generation);
         let never = frame.protocol == Protocol::SCTP && !config.sctp_tracked;
         (
             passes,
@@ -407,7 +436,24 @@ pub(crate) fn expected(
     if invalid && !icmp {
         return kept(false);
     }
-    let passes = tables.judge(&first_packet(frame)) == Verdict::Allow;
+    let judge = |packet: &Packet| tables.judge(packet) == Verdict::Allow;
+    let passes = judge(&first_packet(frame));
+    // A TCP flow that was under way before anything judged it passes in either direction.
+    let either = || passes || judge_plainly(tables, &first_if(frame, !frame.ct.reply));
+    if tracked && older {
+        // Packets of the host's own are not judged, and so do not tell.
+        let judged = !from_host || config.judge_host_traffic;
+        if opens && judged && !answers_host(config, frame) {
+            let passes = !frame.ct.reply && judge(&first_if(frame, false));
+            let (passes, mark) = marked(passes);
+            return (passes, mark & !config.older_bit());
+        }
+        return marked(either());
+    }
+    if midway(config, frame) && !answers_host(config, frame) {
+        let (passes, mark) = marked(either());
+        return (passes, mark | config.older_bit());
+    }
     if icmp && (related || invalid) {
         return kept(passes);
     }
@@ -441,16 +487,23 @@ pub(crate) fn reports(
     }
     let ct = frame.ct;
     let tracked = ct.state & (ct_state::NEW | ct_state::ESTABLISHED) != 0;
-    let live = ct.mark & config.ct_mark_mask == config.mark(generation);
+    let live = ct.mark & config.generation_mask() == config.mark(generation);
+    let older = frame.protocol == Protocol::TCP && tracked && ct.mark & config.older_bit() != 0;
+    let opens = frame.tcp_flags & (tcp_flag::SYN | tcp_flag::ACK) == tcp_flag::SYN;
+    let unknown_way = older && !opens || midway(config, frame);
+    let is_marked = ct.mark & config.older_bit() != 0;
     let icmp = frame.protocol.is_icmp();
     let related = ct.state == ct_state::RELATED;
     let is_ours = [&frame.iif, &frame.oif].map(|name| ours(name) || closed(name));
-    if is_ours == [false, false] || live && (tracked || icmp && related) {
+    if is_ours == [false, false] || live && (tracked && !is_marked || icmp && related) {
         return Vec::new();
     }
     let answers = ct.reply && ct.state == ct_state::ESTABLISHED;
     if !config.judge_host_traffic {
-        let unjudged_out = frame.iif.is_none() && !answers;
+        if unknown_way && (frame.iif.is_none() || frame.oif.is_none()) {
+            return Vec::new();
+        }
+        let unjudged_out = frame.iif.is_none() && (!answers || older);
         let unjudged_in = frame.oif.is_none() && (answers || related && ct.reply);
         if unjudged_out || unjudged_in {
             return Vec::new();
@@ -459,7 +512,18 @@ pub(crate) fn reports(
     if ct.state == ct_state::INVALID && !icmp {
         return vec![Report::Invalid];
     }
-    let packet = first_packet(frame);
+    let mut packet = first_packet(frame);
+    if older && opens {
+        if ct.reply {
+            return vec![Report::Invalid];
+        }
+        packet = first_if(frame, false);
+    }
+    let tried = || judge_plainly(tables, &first_if(frame, !ct.reply));
+    let closed_end = closed(&frame.oif);
+    if unknown_way && (older && live || !closed_end && tried()) {
+        return Vec::new();
+    }
     let mut out = Vec::new();
     for (direction, own) in [
         (Direction::Egress, &packet.from),
@@ -480,6 +544,39 @@ pub(crate) fn reports(
         break;
     }
     out
+}
+
+/// Whether this is a TCP packet from the middle of a flow that nothing has judged.
+fn midway(config: &Config, frame: &Frame) -> bool {
+    frame.protocol == Protocol::TCP
+        && frame.ct.state & (ct_state::NEW | ct_state::ESTABLISHED) != 0
+        && frame.ct.mark & config.ct_mark_mask == 0
+        && frame.tcp_flags & tcp_flag::SYN == 0
+}
+
+/// Whether this answers the host's own flow, which is not judged.
+fn answers_host(config: &Config, frame: &Frame) -> bool {
+    !config.judge_host_traffic
+        && frame.oif.is_none()
+        && frame.ct.reply
+        && frame.ct.state == ct_state::ESTABLISHED
+}
+
+/// Whether a packet passes, where no source port has a say.
+fn judge_plainly(tables: &Tables, packet: &Packet) -> bool {
+    let plain = |direction| match tables.judge_direction(packet, direction) {
+        Judged::By(seen) => {
+            let L4::Ports { destination, .. } = packet.l4 else {
+                return true;
+            };
+            let program = &tables.programs[&seen.class];
+            let of = program.protocols().get(&packet.protocol);
+            of.is_none_or(|map| map.at(destination).as_constant().is_some())
+        }
+        _ => true,
+    };
+    let plain = plain(Direction::Egress) && plain(Direction::Ingress);
+    plain && tables.judge(packet) == Verdict::Allow
 }
 
 /// The same tables with other numbers.

@@ -1,0 +1,19 @@
+//! Established flows on real packets, IPv4 and IPv6: what is revoked stops, what is allowed is never
+//! cut, whichever side speaks and whatever was seen of the flow before.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::disallowed_methods,
+    reason = "tests fail by panicking, other programs are their witnesses, real time is measured"
+)]
+
+mod place;
+
+mod errors;
+mod midway;
+mod pieces;
+mod revoked;
+mod streams;
+
+use palisade_testkit::need_root;

@@ -1,0 +1,243 @@
+//! Two pods and an outside, under a dataplane whose tables a test writes as a list of what is allowed.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use palisade_dataplane::{Dataplane, NftConfig, NftDataplane, Outcome};
+use palisade_model::{Direction, Prefix, Protocol};
+use palisade_sys::netns::NetNs;
+use palisade_tables::{
+    Cell, ClassId, Credit, IdentityId, Point, PolicySet, PortMap, Program, RuleId, SetId, Tables,
+    Verdict,
+};
+use palisade_testkit::lab::craft::Crafted;
+use palisade_testkit::lab::{Lab, NodeId, OUTSIDE_ADDRESSES, PodSpec, exchange};
+
+/// The two pods, and the outside.
+pub(crate) const A: usize = 0;
+pub(crate) const B: usize = 1;
+pub(crate) const OUT: usize = 2;
+
+const PODS: [[&str; 2]; 2] = [["10.88.0.1", "fd88::1"], ["10.88.0.2", "fd88::2"]];
+const INTERFACES: [&str; 2] = ["pal-a", "pal-b"];
+
+/// What may begin: from, to, protocol, and the destination port; without one, all of the protocol.
+pub(crate) type Allowed = (usize, usize, u8, Option<u16>);
+
+pub(crate) struct Place {
+    pub(crate) lab: Lab,
+    pub(crate) nodes: [NodeId; 3],
+}
+
+impl Place {
+    pub(crate) fn new(name: &str) -> Self {
+        let mut lab = Lab::new(name).unwrap();
+        let pod = |lab: &mut Lab, at: usize| {
+            let name = ["a", "b"][at];
+            lab.pod(PodSpec::new(name, INTERFACES[at], &PODS[at]))
+                .unwrap()
+        };
+        let nodes = [pod(&mut lab, A), pod(&mut lab, B), lab.outside()];
+        Place { lab, nodes }
+    }
+
+    /// The same, with pods and outside that answer nothing: packets are seen, and go no further.
+    pub(crate) fn quiet(name: &str) -> Self {
+        let place = Place::new(name);
+        for node in place.nodes {
+            place.nft(
+                node,
+                "add table inet quiet { chain c { type filter hook input priority -200; meta mark set 0; udp dport 9 accept; meta l4proto ipv6-icmp icmpv6 type >= 130 accept; drop; }; }",
+            );
+        }
+        place
+    }
+
+    pub(crate) fn nft(&self, node: NodeId, script: &str) -> String {
+        let name = self.lab.namespace_name(node);
+        let output = Command::new("ip")
+            .args(["netns", "exec", name, "nft", script])
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "nft {script}: {said}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    pub(crate) fn driver(&self) -> NftDataplane {
+        self.driver_with(0xffff_ff00)
+    }
+
+    pub(crate) fn driver_with(&self, mark_mask: u32) -> NftDataplane {
+        let config = NftConfig {
+            table: "t".into(),
+            interface_prefix: "pal".into(),
+            mark_mask,
+            judge_host_traffic: false,
+            log_group: None,
+        };
+        NftDataplane::new_in(config, &self.netns()).unwrap()
+    }
+
+    pub(crate) fn netns(&self) -> NetNs {
+        NetNs::open(self.lab.namespace_name(self.lab.host())).unwrap()
+    }
+
+    /// The address of an end: IPv4 is family 0.
+    pub(crate) fn address(end: usize, family: usize) -> IpAddr {
+        match end {
+            OUT => OUTSIDE_ADDRESSES[family * 4],
+            pod => PODS[pod][family].parse().unwrap(),
+        }
+    }
+
+    pub(crate) fn at(end: usize, family: usize, port: u16) -> SocketAddr {
+        SocketAddr::new(Place::address(end, family), port)
+    }
+
+    /// Sends packets and says which arrived.
+    pub(crate) fn arrive(&self, packets: Vec<(usize, usize, Vec<u8>)>) -> Vec<bool> {
+        let packets: Vec<Crafted> = packets
+            .into_iter()
+            .map(|(from, to, bytes)| Crafted {
+                from: self.nodes[from],
+                receiver: self.nodes[to],
+                bytes,
+            })
+            .collect();
+        exchange(&self.lab, &packets).unwrap()
+    }
+
+    /// Sends one packet.
+    pub(crate) fn arrives(&self, from: usize, to: usize, bytes: Vec<u8>) -> bool {
+        self.arrive(vec![(from, to, bytes)])[0]
+    }
+}
+
+/// Sixteen bytes that no other packet ends with.
+pub(crate) fn tag() -> [u8; 16] {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    let mut tag = *b"kernel flows....";
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    tag[12..].copy_from_slice(&number.to_be_bytes());
+    tag
+}
+
+fn cell(verdict: Verdict) -> Cell {
+    let rule = match verdict {
+        Verdict::Allow => 1,
+        Verdict::Deny => 2,
+    };
+    Cell {
+        verdict,
+        hits: vec![RuleId(rule)],
+        log: None,
+    }
+}
+
+/// Tables in which the ends named in `isolated` have in that direction what is allowed and nothing
+/// else, and all other directions everything.
+pub(crate) fn tables(isolated: &[(usize, Direction)], allowed: &[Allowed]) -> Tables {
+    let mut tables = Tables::default();
+    for rule in [1, 2] {
+        let credit = Credit::MissingProfile {
+            profile: format!("rule {rule}").as_str().into(),
+            direction: Direction::Ingress,
+        };
+        tables.rules.insert(RuleId(rule), Arc::new(credit));
+    }
+    let (open, closed) = (ClassId(1), ClassId(2));
+    let mut next = 3;
+    for (class, verdict) in [(open, Verdict::Allow), (closed, Verdict::Deny)] {
+        let program = Program::constant(cell(verdict));
+        tables.programs.insert(class, Arc::new(program));
+    }
+    let identity = |end: usize| IdentityId(end as u32 + 1);
+    for end in [A, B, OUT] {
+        for family in [0, 1] {
+            let prefix = Prefix::host(Place::address(end, family));
+            tables.addresses.insert(prefix, identity(end));
+        }
+    }
+    for pod in [A, B] {
+        tables.interfaces.insert(INTERFACES[pod].into());
+        for direction in Direction::BOTH {
+            let set = SetId(10 * (pod as u32 + 1) + direction as u32);
+            let is_closed = isolated.contains(&(pod, direction));
+            let default = if is_closed { closed } else { open };
+            tables.sets.insert(set, PolicySet { default });
+            for family in [0, 1] {
+                let point = Point {
+                    interface: INTERFACES[pod].into(),
+                    address: Place::address(pod, family),
+                    direction,
+                };
+                tables.points.insert(point, set);
+            }
+            if !is_closed {
+                continue;
+            }
+            for peer in [A, B, OUT] {
+                let mut ports: BTreeMap<u8, Vec<Option<u16>>> = BTreeMap::new();
+                for (from, to, protocol, port) in allowed {
+                    let ends = match direction {
+                        Direction::Egress => (pod, peer),
+                        Direction::Ingress => (peer, pod),
+                    };
+                    if (*from, *to) == ends {
+                        ports.entry(*protocol).or_default().push(*port);
+                    }
+                }
+                if !ports.is_empty() {
+                    let class = ClassId(next);
+                    next += 1;
+                    tables.programs.insert(class, Arc::new(program(&ports)));
+                    tables.classes.insert((set, identity(peer)), class);
+                }
+            }
+        }
+    }
+    tables
+}
+
+fn program(allowed: &BTreeMap<u8, Vec<Option<u16>>>) -> Program {
+    let constant = |verdict| PortMap::constant(cell(verdict));
+    let mut protocols = BTreeMap::new();
+    for (protocol, ports) in allowed {
+        let mut ends = Vec::new();
+        let mut ports = ports.clone();
+        ports.sort_unstable();
+        for port in ports.iter().flatten() {
+            ends.push((port - 1, constant(Verdict::Deny)));
+            ends.push((*port, constant(Verdict::Allow)));
+        }
+        let rest = match ports.contains(&None) {
+            true => Verdict::Allow,
+            false => Verdict::Deny,
+        };
+        ends.push((u16::MAX, constant(rest)));
+        protocols.insert(Protocol(*protocol), PortMap::from_ends(ends).unwrap());
+    }
+    Program::new(protocols, cell(Verdict::Deny))
+}
+
+/// A dataplane and what it was given last.
+pub(crate) struct Enforced {
+    pub(crate) driver: NftDataplane,
+}
+
+impl Enforced {
+    pub(crate) fn on(place: &Place) -> Self {
+        Enforced {
+            driver: place.driver(),
+        }
+    }
+
+    /// Brings other tables about, in the order that every change takes.
+    pub(crate) fn set(&mut self, isolated: &[(usize, Direction)], allowed: &[Allowed]) -> Outcome {
+        self.driver.start(&tables(isolated, allowed)).unwrap()
+    }
+}
