@@ -7,11 +7,11 @@
 
 use crate::record::Record;
 use palisade_sys::link::{
-    KernelLinkOpener, LinkChange, LinkError, LinkOpener, Links, MacAddr, Neighbour, Prefix, Route,
-    VethEnd,
+    KernelLinkOpener, Link, LinkChange, LinkError, LinkOpener, Links, MAIN_TABLE, MacAddr,
+    Neighbour, Prefix, Route, RouteKind, VethEnd,
 };
 use palisade_sys::netns::{NetNs, NetNsError};
-use palisade_sys::sysctl::SysctlError;
+use palisade_sys::sysctl::{KernelSysctl, Sysctl, SysctlError};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The address workloads use as their IPv4 gateway; it exists nowhere.
@@ -19,7 +19,7 @@ pub const GATEWAY_V4: Ipv4Addr = Ipv4Addr::new(169, 254, 1, 1);
 /// The address workloads use as their IPv6 gateway; it exists nowhere.
 pub const GATEWAY_V6: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
 /// The Ethernet address of every host-side interface: each has one neighbour only.
-const HOST_MAC: MacAddr = MacAddr([0xee, 0xee, 0xee, 0xee, 0xee, 0xee]);
+pub const HOST_MAC: MacAddr = MacAddr([0xee, 0xee, 0xee, 0xee, 0xee, 0xee]);
 
 /// Why a namespace could not be attached or detached.
 #[derive(Debug, thiserror::Error)]
@@ -44,6 +44,9 @@ pub enum AttachError {
     /// The host side is not there.
     #[error("the interface {0} is gone")]
     Gone(String),
+    /// Something else has the host side's name.
+    #[error("the interface {0} is not the workload's")]
+    Foreign(String),
     /// That is this host's own namespace.
     #[error("the namespace {0} is the one this agent runs in")]
     OwnNetns(String),
@@ -75,8 +78,40 @@ pub trait Attach: Send {
     /// If the kernel cannot be asked.
     fn is_joined(&mut self, record: &Record) -> Result<bool, AttachError>;
 
+    /// How the host side of each of these is.
+    ///
+    /// # Errors
+    /// If the kernel cannot be asked.
+    fn look(&mut self, records: &[Record]) -> Result<Vec<Found>, AttachError>;
+
+    /// Gives the host side, which is called `now`, its own name again. If that cannot be, it is set
+    /// down: under another name nothing judges it.
+    ///
+    /// # Errors
+    /// Why the name is refused.
+    fn rename_back(&mut self, record: &Record, now: &str) -> Result<(), AttachError>;
+
+    /// Switches forwarding on where it is off; says what was.
+    ///
+    /// # Errors
+    /// If a setting is refused.
+    fn keep_forwarding(&mut self) -> Result<Vec<&'static str>, AttachError>;
+
     /// Whether the network namespace still exists.
     fn netns_exists(&self, record: &Record) -> bool;
+}
+
+/// How a host side is found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// As [`Attach::open`] leaves it.
+    Whole,
+    /// There, but changed: in what.
+    Changed(Vec<String>),
+    /// There, under this name.
+    Renamed(String),
+    /// Not there.
+    Gone,
 }
 
 /// The kernel this agent runs on.
@@ -140,12 +175,18 @@ impl Attach for KernelAttach {
     fn open(&mut self, record: &Record) -> Result<(), AttachError> {
         let pod = NetNs::open(&record.netns)?;
         let inside = KernelLinkOpener.open_links(&pod)?.link(&record.inside)?;
-        let mac = inside
-            .and_then(|link| link.mac)
+        let (mac, peer) = inside
+            .and_then(|link| Some((link.mac?, link.peer_index)))
             .ok_or_else(|| AttachError::Gone(record.inside.clone()))?;
         let mut host = self.links()?;
-        if host.link(&record.interface)?.is_none() {
+        let Some(outer) = host.link(&record.interface)? else {
             return Err(AttachError::Gone(record.interface.to_string()));
+        };
+        if peer != Some(outer.index) {
+            return Err(AttachError::Foreign(record.interface.to_string()));
+        }
+        if outer.mac != Some(HOST_MAC) {
+            host.change_link(&record.interface, &LinkChange::Mac(HOST_MAC))?;
         }
         host.change_link(&record.interface, &LinkChange::Up)?;
         for address in &record.addresses {
@@ -166,9 +207,97 @@ impl Attach for KernelAttach {
         Ok(self.links()?.link(&record.interface)?.is_some())
     }
 
+    fn look(&mut self, records: &[Record]) -> Result<Vec<Found>, AttachError> {
+        let mut host = self.links()?;
+        let (links, routes, neighbours) = (host.links()?, host.routes()?, host.neighbours()?);
+        let look = |record: &Record| {
+            let name = &*record.interface;
+            let inside = inside(record);
+            let peer = inside.as_ref().map(|inside| inside.peer_index);
+            let named = links.iter().find(|link| link.name == name);
+            // Somebody else's may have the name.
+            let named = named.filter(|link| peer.is_none_or(|peer| peer == Some(link.index)));
+            let Some(link) = named else {
+                let ours = |link: &&Link| {
+                    let inside = inside.as_ref();
+                    link.mac == Some(HOST_MAC)
+                        && link.peer_index.is_some()
+                        && inside.is_some_and(|inside| {
+                            inside.peer_index == Some(link.index)
+                                && link.peer_index == Some(inside.index)
+                        })
+                };
+                let renamed = links.iter().find(ours);
+                return renamed.map_or(Found::Gone, |link| Found::Renamed(link.name.clone()));
+            };
+            let mut changed = Vec::new();
+            if !link.is_up() {
+                changed.push(format!("{name} was set down"));
+            }
+            if link.mac != Some(HOST_MAC) {
+                changed.push(format!("the hardware address of {name}"));
+            }
+            for address in &record.addresses {
+                let routed = routes.iter().any(|route| {
+                    route.destination == Prefix::host(*address)
+                        && route.link.as_deref() == Some(name)
+                        && (route.table, route.kind) == (MAIN_TABLE, RouteKind::Unicast)
+                        && route.gateway.is_none()
+                });
+                if !routed {
+                    changed.push(format!("the route to {address}"));
+                }
+                let known = neighbours.iter().any(|neighbour| {
+                    (&*neighbour.link, neighbour.address) == (name, *address)
+                        && neighbour.permanent
+                        && neighbour.mac.is_some()
+                        && inside.as_ref().is_none_or(|i| i.mac == neighbour.mac)
+                });
+                if !known {
+                    changed.push(format!("the neighbour {address}"));
+                }
+            }
+            match changed.is_empty() {
+                true => Found::Whole,
+                false => Found::Changed(changed),
+            }
+        };
+        Ok(records.iter().map(look).collect())
+    }
+
+    fn rename_back(&mut self, record: &Record, now: &str) -> Result<(), AttachError> {
+        let mut host = self.links()?;
+        let name = LinkChange::Rename(record.interface.to_string());
+        if host.change_link(now, &name).is_ok() {
+            return Ok(());
+        }
+        // Kernels before 6.2 rename no interface that is up.
+        host.change_link(now, &LinkChange::Down)?;
+        Ok(host.change_link(now, &name)?)
+    }
+
+    fn keep_forwarding(&mut self) -> Result<Vec<&'static str>, AttachError> {
+        let mut sysctl = KernelSysctl::new(&self.host);
+        let mut switched = Vec::new();
+        for name in ["net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"] {
+            // A kernel without IPv6 has no such setting, and nothing to forward.
+            if sysctl.has(name)? && sysctl.set(name, "1")? {
+                switched.push(name);
+            }
+        }
+        Ok(switched)
+    }
+
     fn netns_exists(&self, record: &Record) -> bool {
         NetNs::open(&record.netns).is_ok()
     }
+}
+
+/// The interface inside the namespace, as far as it can be seen.
+fn inside(record: &Record) -> Option<Link> {
+    let pod = NetNs::open(&record.netns).ok()?;
+    let mut links = KernelLinkOpener.open_links(&pod).ok()?;
+    links.link(&record.inside).ok()?
 }
 
 /// Addresses and routes inside the namespace.

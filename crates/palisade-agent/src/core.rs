@@ -9,6 +9,7 @@ use crate::attach::Attach;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::counts::CountsFile;
+use crate::host::Changes;
 use crate::ipam::Ipam;
 use crate::record::Records;
 use crate::registry::Registry;
@@ -22,8 +23,6 @@ use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
-/// How many repairs status remembers.
-const REPAIRS_KEPT: usize = 16;
 /// How long to wait before the dataplane is tried again, first and at most.
 const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
 
@@ -38,10 +37,20 @@ pub enum Event {
     SourceEnded(String),
     /// Somebody asks.
     Ask(Question),
-    /// Somebody else changed what is ours in the kernel.
-    Tampered,
-    /// Interfaces of this host came or went.
-    LinksChanged,
+    /// Somebody else changed what is ours in the kernel's packet filter.
+    Tampered {
+        /// What, for people.
+        what: String,
+        /// When that was noticed.
+        seen: Instant,
+    },
+    /// Interfaces, routes, neighbours or settings of this host changed.
+    HostChanged {
+        /// Which.
+        changes: Changes,
+        /// When that was noticed.
+        seen: Instant,
+    },
     /// Stop; enforcement stays in the kernel.
     Stop,
 }
@@ -121,6 +130,7 @@ pub struct Core {
     pub(crate) start: Option<Flush>,
     pub(crate) last: Option<Flush>,
     pub(crate) repairs: VecDeque<Repair>,
+    pub(crate) repaired: u64,
     pub(crate) failure: Option<String>,
     pub(crate) bootstrap: Vec<Stage>,
     waiting_for_sync: Vec<tokio::sync::oneshot::Sender<()>>,
@@ -152,6 +162,7 @@ impl Core {
             start: None,
             last: None,
             repairs: VecDeque::new(),
+            repaired: 0,
             failure: None,
             bootstrap: Vec::new(),
             waiting_for_sync: Vec::new(),
@@ -185,8 +196,8 @@ impl Core {
                 self.source_ended = Some(reason);
             }
             Event::Ask(question) => question(self),
-            Event::Tampered => self.verify(),
-            Event::LinksChanged => self.check_links(),
+            Event::Tampered { what, seen } => self.verify(&what, seen),
+            Event::HostChanged { changes, seen } => self.check_host(&changes, seen),
             Event::Stop => {}
         }
     }
@@ -346,31 +357,16 @@ impl Core {
     }
 
     /// Compares the kernel with what was written, and repairs it.
-    fn verify(&mut self) {
+    fn verify(&mut self, what: &str, seen: Instant) {
         if !self.in_sync {
             return;
         }
-        let began = self.clock.monotonic();
         match self.dataplane.verify(self.engine.tables()) {
             Ok(outcome) if outcome.writes == 0 => {}
             Ok(outcome) => {
-                let millis = crate::clock::millis(self.clock.monotonic() - began);
-                tracing::warn!(
-                    writes = outcome.writes,
-                    millis,
-                    "somebody changed our kernel state: repaired"
-                );
                 self.generation = outcome.generation;
                 self.check_ledger();
-                let at = crate::clock::rfc3339(self.clock.wall());
-                self.repairs.push_back(Repair {
-                    at,
-                    writes: outcome.writes,
-                    millis,
-                });
-                if self.repairs.len() > REPAIRS_KEPT {
-                    self.repairs.pop_front();
-                }
+                self.repaired(&[what.to_owned()], outcome.writes, seen);
             }
             Err(error) => {
                 tracing::warn!(error = %chain(&error), "checking the kernel failed");

@@ -11,6 +11,7 @@ pub mod config;
 pub mod core;
 pub mod counts;
 pub mod explain;
+pub mod host;
 pub mod http;
 pub mod ipam;
 pub mod record;

@@ -78,6 +78,7 @@ impl Core {
                 start: self.start.clone(),
                 last: self.last.clone(),
                 repairs: self.repairs.iter().cloned().collect(),
+                repaired: self.repaired,
                 drops,
                 error: self.failure.clone(),
             },

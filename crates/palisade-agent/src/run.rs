@@ -4,18 +4,18 @@
 //! then the kernel read back and brought in line, and only then the API's socket. Each step is timed
 //! for status. Going down stops the threads and leaves the kernel as it is: enforcement goes on.
 
-use crate::attach::{AttachError, KernelAttach};
+use crate::attach::{Attach, AttachError, KernelAttach};
 use crate::clock::{Clock, SystemClock, millis};
 use crate::config::{Config, HostToEndpoint};
 use crate::core::{Core, Event, Handle, Parts, chain};
+use crate::host::Changes;
 use crate::workloads::WorkloadError;
 use palisade_api::Stage;
-use palisade_dataplane::{Dataplane, NftConfig, NftDataplane, TamperWatch};
+use palisade_dataplane::{Dataplane, NftConfig, NftDataplane, Tamper, TamperWatch};
 use palisade_source::{Directory, DirectoryOptions, Source};
-use palisade_sys::link::{KernelLinkEvents, LinkEvent, LinkEvents};
+use palisade_sys::link::{KernelLinkEvents, LinkEvents};
 use palisade_sys::lock::{InstanceLock, LockError};
 use palisade_sys::netns::NetNs;
-use palisade_sys::sysctl::{KernelSysctl, Sysctl, SysctlError};
 use std::io;
 use std::ops::ControlFlow;
 use std::os::unix::fs::PermissionsExt;
@@ -26,8 +26,6 @@ use tokio::signal::unix::{SignalKind, signal};
 
 /// How long the start waits for the source before the socket opens anyway.
 const SYNC_WAIT: Duration = Duration::from_secs(30);
-/// How often the tamper watch looks whether it should stop.
-const WATCH_SLICE: Duration = Duration::from_secs(1);
 
 /// Why the agent did not start, or ended.
 #[derive(Debug, thiserror::Error)]
@@ -45,9 +43,6 @@ pub enum RunError {
     /// Another agent runs.
     #[error("starting: {0}")]
     Lock(#[from] LockError),
-    /// A kernel setting was refused.
-    #[error("preparing the kernel")]
-    Sysctl(#[from] SysctlError),
     /// The host's namespace cannot be opened.
     #[error("opening this host's network namespace")]
     Host(#[from] AttachError),
@@ -113,11 +108,14 @@ pub fn run(config: Config) -> Result<(), RunError> {
     let to_core = handle.clone();
     let source_thread = thread("source", move || follow_source(source, &to_core))?;
     let to_core = handle.clone();
-    let watch_thread = thread("tamper-watch", move || watch_tampering(tamper, &to_core))?;
-    let links = KernelLinkEvents::open(&NetNs::current().map_err(AttachError::from)?)
+    thread("tamper-watch", move || watch_tampering(tamper, &to_core))?;
+    let links = KernelLinkEvents::open_wide(&NetNs::current().map_err(AttachError::from)?)
         .map_err(AttachError::from)?;
     let to_core = handle.clone();
-    let links_thread = thread("link-watch", move || watch_links(links, &to_core))?;
+    thread("host-watch", move || watch_host(links, &to_core))?;
+    // What happened before anybody listened.
+    let (changes, seen) = (Changes::everything(), clock.monotonic());
+    handle.send(Event::HostChanged { changes, seen });
     let (core_ended, wait_for_core) = tokio::sync::oneshot::channel();
     let core_thread = thread("core", move || {
         core.run(&events);
@@ -133,7 +131,7 @@ pub fn run(config: Config) -> Result<(), RunError> {
     tracing::info!("stopping; the kernel keeps enforcing");
     stop_source.stop();
     handle.send(Event::Stop);
-    for ending in [core_thread, source_thread, watch_thread, links_thread] {
+    for ending in [core_thread, source_thread] {
         if ending.join().is_err() {
             tracing::error!("a thread panicked");
         }
@@ -154,36 +152,48 @@ fn follow_source(mut source: impl Source, core: &Handle) {
     }
 }
 
-/// Tells the core when somebody else changes our kernel state, until the core ends.
+/// Tells the core when somebody else changes our kernel state. It waits for the kernel alone, and
+/// ends with the process.
 fn watch_tampering(mut tamper: TamperWatch, core: &Handle) {
     loop {
-        match tamper.wait(WATCH_SLICE) {
-            Ok(Some(_)) if !core.send(Event::Tampered) => return,
-            Ok(_) if !core.is_open() => return,
-            Ok(_) => {}
+        let first = match tamper.wait(Duration::MAX) {
+            Ok(Some(first)) => first,
+            Ok(None) => continue,
             Err(error) => {
                 return tracing::error!(error = %chain(&error), "watching the kernel for changes by others");
             }
+        };
+        let seen = SystemClock.monotonic();
+        // Everything is compared each time: once is enough for a burst.
+        while let Ok(Some(_)) = tamper.wait(Duration::ZERO) {}
+        let what = match first {
+            Tamper::Changed { what } => what,
+            Tamper::Unknown => "notices of the kernel were lost".to_owned(),
+        };
+        if !core.send(Event::Tampered { what, seen }) {
+            return;
         }
     }
 }
 
-/// Tells the core when interfaces come or go, until the core ends.
-fn watch_links(mut links: impl LinkEvents, core: &Handle) {
+/// Tells the core what changes on this host. It waits for the kernel alone, and ends with the process.
+fn watch_host(mut events: impl LinkEvents, core: &Handle) {
     loop {
-        match links.next_event(Some(WATCH_SLICE)) {
-            Ok(Some(LinkEvent::Link(_) | LinkEvent::LinkGone(_) | LinkEvent::Lost)) => {
-                // The core looks at all interfaces each time: once is enough for a burst.
-                while let Ok(Some(_)) = links.next_event(Some(Duration::ZERO)) {}
-                if !core.send(Event::LinksChanged) {
-                    return;
-                }
-            }
-            Ok(_) if !core.is_open() => return,
-            Ok(_) => {}
+        let first = match events.next_event(None) {
+            Ok(Some(first)) => first,
+            Ok(None) => continue,
             Err(error) => {
                 return tracing::error!(error = %chain(&error), "watching this host's interfaces");
             }
+        };
+        let seen = SystemClock.monotonic();
+        let mut changes = Changes::default();
+        changes.add(first);
+        while let Ok(Some(next)) = events.next_event(Some(Duration::ZERO)) {
+            changes.add(next);
+        }
+        if !core.send(Event::HostChanged { changes, seen }) {
+            return;
         }
     }
 }
@@ -258,13 +268,8 @@ fn prepare_directories(config: &Config) -> Result<InstanceLock, RunError> {
 
 /// Without forwarding nothing passes between workloads.
 fn prepare_kernel(config: &Config) -> Result<(), RunError> {
-    if !config.manage_forwarding {
-        return Ok(());
-    }
-    let mut sysctl = KernelSysctl::new(&NetNs::current().map_err(AttachError::from)?);
-    for name in ["net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"] {
-        // A kernel without IPv6 has no such setting, and nothing to forward.
-        if sysctl.has(name)? && sysctl.set(name, "1")? {
+    if config.manage_forwarding {
+        for name in KernelAttach::current()?.keep_forwarding()? {
             tracing::info!(name, "switched forwarding on");
         }
     }

@@ -315,34 +315,6 @@ impl Core {
         }
     }
 
-    /// Notices interfaces that went away, and those that came back.
-    pub(crate) fn check_links(&mut self) {
-        let all: Vec<Record> = self.registry.records().cloned().collect();
-        for record in all {
-            let joined = match self.attach.is_joined(&record) {
-                Ok(joined) => joined,
-                Err(error) => {
-                    return tracing::warn!(error = %chain(&error), "looking for our interfaces");
-                }
-            };
-            let id = record.id();
-            let Some(workload) = self.registry.get_mut(&id) else {
-                continue;
-            };
-            match (joined, workload.state) {
-                (false, EndpointState::Ready | EndpointState::Closed) => {
-                    let reason = format!("its interface {} is gone", record.interface);
-                    tracing::warn!(workload = %id, %reason, "lost");
-                    workload.state = EndpointState::Lost;
-                    workload.reason = Some(reason);
-                }
-                (true, EndpointState::Lost) => workload.state = EndpointState::Closed,
-                _ => {}
-            }
-        }
-        self.open_waiting();
-    }
-
     fn added(&self, record: &Record) -> WorkloadAdded {
         WorkloadAdded {
             api_version: palisade_api::api_version(),

@@ -3,11 +3,12 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use palisade_agent::attach::{Attach, AttachError};
+use palisade_agent::attach::{Attach, AttachError, Found};
 use palisade_agent::clock::Clock;
 use palisade_agent::config::Config;
 use palisade_agent::core::{Core, Event, Parts};
 use palisade_agent::counts::CountsFile;
+use palisade_agent::host::Changes;
 use palisade_agent::record::Record;
 use palisade_api::{EndpointState, Health, WorkloadAdd, WorkloadRemove};
 use palisade_dataplane::{Account, Entry, FakeDataplane, Ledger};
@@ -26,6 +27,7 @@ struct HostState {
     joined: BTreeSet<String>,
     open: BTreeSet<String>,
     netns: BTreeSet<String>,
+    renamed: BTreeMap<String, String>,
     refuse: Option<&'static str>,
     calls: Vec<String>,
 }
@@ -82,6 +84,34 @@ impl Attach for Host {
 
     fn is_joined(&mut self, record: &Record) -> Result<bool, AttachError> {
         Ok(self.0.lock().unwrap().joined.contains(&*record.interface))
+    }
+
+    fn look(&mut self, records: &[Record]) -> Result<Vec<Found>, AttachError> {
+        let state = self.0.lock().unwrap();
+        let look = |record: &Record| {
+            let name = record.interface.to_string();
+            match (state.joined.contains(&name), state.open.contains(&name)) {
+                (true, true) => Found::Whole,
+                (true, false) => Found::Changed(vec!["it was set down".to_owned()]),
+                (false, _) => match state.renamed.get(&name) {
+                    Some(now) => Found::Renamed(now.clone()),
+                    None => Found::Gone,
+                },
+            }
+        };
+        Ok(records.iter().map(look).collect())
+    }
+
+    fn rename_back(&mut self, record: &Record, _now: &str) -> Result<(), AttachError> {
+        self.call("rename_back", record)?;
+        let mut state = self.0.lock().unwrap();
+        state.renamed.remove(&*record.interface);
+        state.joined.insert(record.interface.to_string());
+        Ok(())
+    }
+
+    fn keep_forwarding(&mut self) -> Result<Vec<&'static str>, AttachError> {
+        Ok(Vec::new())
     }
 
     fn netns_exists(&self, record: &Record) -> bool {
@@ -346,4 +376,55 @@ fn counts_are_kept_over_a_restart_and_never_in_the_way() {
     let damaged = dir.path().join("counts.log");
     palisade_sys::atomic_file::write_atomically(&damaged, b"{\n").unwrap();
     assert_eq!(start(), [], "counts are no reason not to enforce");
+}
+
+#[test]
+fn a_host_side_that_others_change_is_put_back_and_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let (host, kernel) = (Host::with(&["web"]), FakeDataplane::new());
+    let mut core = core(dir.path(), &host, &kernel);
+    core.restore().unwrap();
+    synced(&mut core);
+    let name = core.add_workload(&add("web")).unwrap().host_interface;
+    host.calls();
+    let mut changed = |change: &dyn Fn(&mut HostState)| {
+        change(&mut host.0.lock().unwrap());
+        core.take(Event::HostChanged {
+            changes: Changes::everything(),
+            seen: now(),
+        });
+        let (status, list) = (core.status(), core.endpoint_list());
+        (
+            host.calls(),
+            list.endpoints[0].state,
+            status.dataplane.repaired,
+        )
+    };
+    let ready = EndpointState::Ready;
+    let nothing = changed(&|_| {});
+    assert_eq!(nothing, (vec![], ready, 0), "nothing was wrong");
+    let down = changed(&|host| host.open.clear());
+    assert_eq!(down, (vec!["open web".to_owned()], ready, 1));
+    let renamed = changed(&|host| {
+        host.joined.clear();
+        host.renamed.insert(name.clone(), "mine".to_owned());
+    });
+    let calls = vec!["rename_back web".to_owned(), "open web".to_owned()];
+    assert_eq!(renamed, (calls, ready, 2));
+    let gone = changed(&|host| host.joined.clear());
+    assert_eq!(gone, (vec![], EndpointState::Lost, 2));
+    let back = changed(&|host| drop(host.joined.insert(name.clone())));
+    assert_eq!(back, (vec!["open web".to_owned()], ready, 2));
+    let refused = changed(&|host| {
+        host.joined.clear();
+        host.renamed.insert(name.clone(), "mine".to_owned());
+        host.refuse = Some("rename_back");
+    });
+    let calls = vec!["rename_back web".to_owned()];
+    assert_eq!(refused, (calls, EndpointState::Lost, 2));
+}
+
+#[allow(clippy::disallowed_methods, reason = "any moment will do")]
+fn now() -> Instant {
+    Instant::now()
 }

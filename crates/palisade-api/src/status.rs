@@ -109,9 +109,11 @@ pub struct Flush {
 pub struct Repair {
     /// When it was done, RFC 3339.
     pub at: String,
+    /// What was changed, for people.
+    pub what: String,
     /// Kernel objects and elements written.
     pub writes: usize,
-    /// Milliseconds from the notification to the last acknowledgement.
+    /// Milliseconds from when the change was noticed to the last acknowledgement.
     pub millis: f64,
 }
 
@@ -131,6 +133,8 @@ pub struct DataplaneStatus {
     pub last: Option<Flush>,
     /// The last repairs, newest last.
     pub repairs: Vec<Repair>,
+    /// How many there were since the start.
+    pub repaired: u64,
     /// Drops that no rule decided: reason, packets, bytes.
     pub drops: Vec<(String, u64, u64)>,
     /// The last failure, if it has not been overcome.

@@ -207,7 +207,7 @@ fn each_thing_gone(whole: &Ruleset) -> Vec<(String, Ruleset)> {
 #[test]
 fn whatever_goes_is_put_back_in_place_and_flows_are_judged_again() {
     let mut things = 0;
-    for seed in 0..6 {
+    for seed in 0..3 {
         let mut rng = SmallRng::seed_from_u64(seed);
         let config = config(&mut rng);
         let tables = tables(&mut rng, &config);
@@ -234,7 +234,7 @@ fn whatever_goes_is_put_back_in_place_and_flows_are_judged_again() {
         assert_eq!(same.ruleset(), whole);
     }
     println!("{things} things put back");
-    assert!(things > 1_000, "{things}");
+    assert!(things > 500, "{things}");
 }
 
 #[test]

@@ -347,6 +347,19 @@ pub(super) struct ReadNeighbour {
     pub(super) permanent: bool,
 }
 
+/// The address of a neighbour, also of one that holds no link-layer address any more.
+pub(super) fn neighbour_address(payload: &[u8]) -> Result<Option<IpAddr>, WireError> {
+    if !matches!(
+        i32::from(byte(payload, 0, "neighbour")?),
+        libc::AF_INET | libc::AF_INET6
+    ) {
+        return Ok(None);
+    }
+    let attrs = Attrs::after(payload, NDMSG_LEN, "neighbour")?;
+    let address = attrs.need(libc::NDA_DST, "neighbour")?.ip()?;
+    Ok(Some(address))
+}
+
 pub(super) fn read_neighbour(payload: &[u8]) -> Result<Option<ReadNeighbour>, WireError> {
     let head = payload.get(..NDMSG_LEN).ok_or(WireError::Truncated {
         what: "neighbour",

@@ -1,18 +1,29 @@
-//! Changes of links and addresses, as they happen.
+//! Changes of links, addresses, routes, neighbours and forwarding, as they happen.
 
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use super::types::{Link, LinkAction, Prefix};
 use super::{LinkError, codec};
 use crate::Errno;
-use crate::netlink::{KernelError, NetlinkSocket, Protocol, Received};
+use crate::netlink::{Attrs, KernelError, NetlinkSocket, Protocol, Received};
 use crate::netns::NetNs;
 
 const RTNLGRP_LINK: u32 = 1;
 const RTNLGRP_IPV4_IFADDR: u32 = 5;
 const RTNLGRP_IPV6_IFADDR: u32 = 9;
+const RTNLGRP_NEIGH: u32 = 3;
+const RTNLGRP_IPV4_ROUTE: u32 = 7;
+const RTNLGRP_IPV6_ROUTE: u32 = 11;
+const RTNLGRP_IPV4_NETCONF: u32 = 24;
+const RTNLGRP_IPV6_NETCONF: u32 = 25;
+const NETCONFA_IFINDEX: u16 = 1;
+/// The settings of all links at once.
+const NETCONFA_IFINDEX_ALL: u32 = -1_i32 as u32;
+/// A family, padded.
+const NETCONFMSG_LEN: usize = 4;
 /// Room for bursts such as hundreds of links going at once.
 const QUEUE_BYTES: usize = 4 * 1024 * 1024;
 
@@ -37,6 +48,18 @@ pub enum LinkEvent {
         /// The address.
         prefix: Prefix,
     },
+    /// A route came, changed or went.
+    Route {
+        /// Its destination.
+        destination: Prefix,
+    },
+    /// A neighbour came, changed or went.
+    Neighbour {
+        /// Its address.
+        address: IpAddr,
+    },
+    /// A setting of this namespace as a whole changed, such as forwarding.
+    Settings,
     /// Changes came faster than they were read and some are lost: list again.
     Lost,
 }
@@ -57,13 +80,35 @@ pub struct KernelLinkEvents {
 }
 
 impl KernelLinkEvents {
-    /// Listens in `netns` from now on.
+    /// Listens in `netns` from now on, to links and addresses.
     ///
     /// # Errors
     /// [`LinkError::Open`].
     pub fn open(netns: &NetNs) -> Result<Self, LinkError> {
-        let groups = [RTNLGRP_LINK, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV6_IFADDR];
-        let socket = NetlinkSocket::open(netns, Protocol::Route, &groups)?;
+        Self::listen(
+            netns,
+            &[RTNLGRP_LINK, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV6_IFADDR],
+        )
+    }
+
+    /// Listens in `netns` from now on, to links, routes, neighbours and settings.
+    ///
+    /// # Errors
+    /// [`LinkError::Open`].
+    pub fn open_wide(netns: &NetNs) -> Result<Self, LinkError> {
+        let groups = [
+            RTNLGRP_LINK,
+            RTNLGRP_NEIGH,
+            RTNLGRP_IPV4_ROUTE,
+            RTNLGRP_IPV6_ROUTE,
+            RTNLGRP_IPV4_NETCONF,
+            RTNLGRP_IPV6_NETCONF,
+        ];
+        Self::listen(netns, &groups)
+    }
+
+    fn listen(netns: &NetNs, groups: &[u32]) -> Result<Self, LinkError> {
+        let socket = NetlinkSocket::open(netns, Protocol::Route, groups)?;
         socket.make_room_to_receive(QUEUE_BYTES);
         Ok(Self { socket })
     }
@@ -121,6 +166,19 @@ fn read_event(message: &Received) -> Result<Option<LinkEvent>, KernelError> {
             link_index: a.link_index,
             prefix: a.prefix,
         }),
+        libc::RTM_NEWROUTE | libc::RTM_DELROUTE => {
+            codec::read_route(payload)?.map(|read| LinkEvent::Route {
+                destination: read.route.destination,
+            })
+        }
+        libc::RTM_NEWNEIGH | libc::RTM_DELNEIGH => {
+            codec::neighbour_address(payload)?.map(|address| LinkEvent::Neighbour { address })
+        }
+        libc::RTM_NEWNETCONF => {
+            let attrs = Attrs::after(payload, NETCONFMSG_LEN, "settings")?;
+            let index = attrs.need(NETCONFA_IFINDEX, "settings")?.u32()?;
+            (index == NETCONFA_IFINDEX_ALL).then_some(LinkEvent::Settings)
+        }
         _ => None,
     })
 }

@@ -124,12 +124,15 @@ fn text(status: &Status) -> String {
             ),
         );
     }
+    if dataplane.repaired > 0 {
+        line("", format!("repaired {} times", dataplane.repaired));
+    }
     for repair in &dataplane.repairs {
         line(
             "",
             format!(
-                "repaired at {}: {} kernel writes in {:.1} ms",
-                repair.at, repair.writes, repair.millis
+                "repaired at {}: {}; {} kernel writes, {:.1} ms after it was noticed",
+                repair.at, repair.what, repair.writes, repair.millis
             ),
         );
     }
