@@ -413,7 +413,7 @@ fn a_host_side_that_others_change_is_put_back_and_told() {
     assert_eq!(renamed, (calls, ready, 2));
     let gone = changed(&|host| host.joined.clear());
     assert_eq!(gone, (vec![], EndpointState::Lost, 2));
-    let back = changed(&|host| drop(host.joined.insert(name.clone())));
+    let back = changed(&|host| host.joined.extend([name.clone()]));
     assert_eq!(back, (vec!["open web".to_owned()], ready, 2));
     let refused = changed(&|host| {
         host.joined.clear();

@@ -99,7 +99,11 @@ fn roundabout(case: u64, kinds: &mut Kinds) {
         flush(&mut engine, &before, batch, kinds, &what);
     }
     assert_eq!(now, world.state, "case {case}");
-    assert_eq!(engine.state(), now, "case {case}: objects come back as given");
+    assert_eq!(
+        engine.state(),
+        now,
+        "case {case}: objects come back as given"
+    );
     let straight = from_scratch(&world.state);
     assert_eq!(
         engine.tables().canonical(),
