@@ -241,7 +241,7 @@ impl Core {
     /// `GET /v1/policies`.
     pub fn policy_list(&self) -> PolicyList {
         let ordered = self.engine.ordered_policies().into_iter();
-        let policies = ordered.map(|policy| self.policy_summary(policy)).collect();
+        let policies = ordered.map(|policy| self.policy_summary(&policy)).collect();
         PolicyList {
             api_version: palisade_api::api_version(),
             policies,
@@ -254,7 +254,7 @@ impl Core {
             tracing::warn!(%error, "reading counters");
             Counters::default()
         });
-        let named = |policy: &&Policy| {
+        let named = |policy: &Policy| {
             let id = &policy.id.object;
             &*id.name == name && id.namespace.as_deref().unwrap_or("default") == namespace
         };
@@ -262,9 +262,9 @@ impl Core {
         let selects = self.engine.endpoints_of(&policy.id).into_iter();
         Some(PolicyDetail {
             api_version: palisade_api::api_version(),
-            summary: self.policy_summary(policy),
+            summary: self.policy_summary(&policy),
             selects: selects.map(short_name).collect(),
-            rule_counters: rule_counters(policy, &counters),
+            rule_counters: rule_counters(&policy, &counters),
         })
     }
 

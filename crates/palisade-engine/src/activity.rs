@@ -2,31 +2,54 @@
 //!
 //! Keeps, for every local endpoint, the policies that select it, and for every policy and profile
 //! how many local endpoints it is about. A policy whose subject names a namespace is only tried on
-//! endpoints of that namespace.
+//! endpoints of that namespace; policies with one subject are tried once.
 
+use crate::policies::{Edit, Policies, PolicyNumber};
+use crate::pool::HashMap;
+use crate::relative::HERE;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use palisade_model::{
-    Endpoint, EndpointId, LabelKey, Policy, PolicyId, Profile, Scope, Selector, State, Str,
-    reserved,
+    Endpoint, EndpointId, LabelKey, Profile, Scope, Selector, State, Str, reserved,
 };
 
 /// What is known of a local endpoint.
 #[derive(Debug, Default)]
 struct Local {
-    policies: BTreeSet<PolicyId>,
+    policies: BTreeSet<PolicyNumber>,
     profiles: Vec<Str>,
 }
+
+/// Where a policy can select anything.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Reach {
+    /// In its own namespace.
+    Home(Str),
+    /// In these namespaces.
+    Namespaces(Vec<Str>),
+    /// Anywhere.
+    Anywhere(Subject),
+}
+
+/// What tells subjects apart: the number, and the namespace it is relative to.
+type Subject = (u32, u32);
 
 /// Which policies are about local endpoints.
 #[derive(Debug, Default)]
 pub(crate) struct Activity {
     locals: BTreeMap<EndpointId, Local>,
-    selected: BTreeMap<PolicyId, usize>,
+    /// Local endpoints by namespace.
+    places: BTreeMap<Str, BTreeSet<EndpointId>>,
+    selected: HashMap<PolicyNumber, usize>,
     profiles: BTreeMap<Str, usize>,
-    /// Policies by the namespace their subject asks for; `None` where it asks for none.
-    by_namespace: BTreeMap<Option<Str>, BTreeSet<PolicyId>>,
-    filed: BTreeMap<PolicyId, Vec<Option<Str>>>,
+    /// Policies that can only select in their own namespace, by its number.
+    home: BTreeSet<(u32, PolicyNumber)>,
+    /// Policies that can only select in a namespace.
+    bound: BTreeSet<(Str, PolicyNumber)>,
+    /// The others, by subject.
+    unbound: BTreeSet<(Subject, PolicyNumber)>,
+    /// Where policies are filed, but for those that can only select at home.
+    filed: HashMap<PolicyNumber, Reach>,
 }
 
 /// What changed.
@@ -35,7 +58,7 @@ pub(crate) struct ActivityChanges {
     /// Local endpoints, past and present, that other policies or profiles are about than before.
     pub(crate) locals: BTreeSet<EndpointId>,
     /// Policies that may have become active or inactive.
-    pub(crate) policies: BTreeSet<PolicyId>,
+    pub(crate) policies: BTreeSet<PolicyNumber>,
     /// Profiles that may have become active or inactive.
     pub(crate) profiles: BTreeSet<Str>,
 }
@@ -46,8 +69,8 @@ pub(crate) fn is_local(endpoint: &Endpoint) -> bool {
 }
 
 impl Activity {
-    /// The policies that select a local endpoint, by name; `None` if there is no such.
-    pub(crate) fn policies_of(&self, endpoint: &EndpointId) -> Option<&BTreeSet<PolicyId>> {
+    /// The policies that select a local endpoint, by number; `None` if there is no such.
+    pub(crate) fn policies_of(&self, endpoint: &EndpointId) -> Option<&BTreeSet<PolicyNumber>> {
         self.locals.get(endpoint).map(|local| &local.policies)
     }
 
@@ -57,9 +80,9 @@ impl Activity {
     }
 
     /// The local endpoints that a policy selects.
-    pub(crate) fn selected_by(&self, policy: &PolicyId) -> impl Iterator<Item = &EndpointId> {
+    pub(crate) fn selected_by(&self, policy: PolicyNumber) -> impl Iterator<Item = &EndpointId> {
         let of = self.locals.iter();
-        of.filter(|(_, local)| local.policies.contains(policy))
+        of.filter(move |(_, local)| local.policies.contains(&policy))
             .map(|(id, _)| id)
     }
 
@@ -71,8 +94,13 @@ impl Activity {
     }
 
     /// Whether a policy selects a local endpoint.
-    pub(crate) fn is_active(&self, policy: &PolicyId) -> bool {
-        self.selected.contains_key(policy)
+    pub(crate) fn is_active(&self, policy: PolicyNumber) -> bool {
+        self.selected.contains_key(&policy)
+    }
+
+    /// How many policies select a local endpoint.
+    pub(crate) fn active(&self) -> usize {
+        self.selected.len()
     }
 
     /// Whether a local endpoint names a profile.
@@ -84,88 +112,119 @@ impl Activity {
     pub(crate) fn settle(
         &mut self,
         state: &State,
-        policies: &BTreeSet<PolicyId>,
+        policies: &Policies,
+        edits: &BTreeMap<PolicyNumber, Edit>,
         endpoints: &BTreeSet<EndpointId>,
     ) -> ActivityChanges {
         let mut changes = ActivityChanges::default();
-        for id in endpoints {
-            self.endpoint(state, id, &mut changes);
+        let mut known: BTreeMap<Subject, BTreeSet<EndpointId>> = BTreeMap::new();
+        for (number, edit) in edits {
+            if !edit.subject {
+                changes.policies.insert(*number);
+                continue;
+            }
+            self.unfile(policies, *number);
         }
-        for id in policies {
-            self.file(state.policies.get(id), id);
-            self.policy(state, id, &mut changes);
+        for id in endpoints {
+            self.endpoint(state, policies, id, &mut changes);
+        }
+        for (number, edit) in edits {
+            if edit.subject {
+                let reach = self.file(policies, *number);
+                self.policy(state, policies, *number, reach, &mut known, &mut changes);
+            }
         }
         changes
     }
 
-    fn policy(&mut self, state: &State, id: &PolicyId, changes: &mut ActivityChanges) {
-        let policy = state.policies.get(id);
-        // Where the subject names namespaces, only their endpoints and those it selected matter.
-        let bound = policy.and_then(|policy| namespaces(&policy.subject));
-        let never = policy.is_none() || bound.is_some();
-        if never && !self.selected.contains_key(id) && self.elsewhere(bound) {
-            changes.policies.insert(id.clone());
+    fn policy(
+        &mut self,
+        state: &State,
+        policies: &Policies,
+        number: PolicyNumber,
+        reach: Option<Reach>,
+        known: &mut BTreeMap<Subject, BTreeSet<EndpointId>>,
+        changes: &mut ActivityChanges,
+    ) {
+        let selects = |id: &EndpointId| {
+            let endpoint = state.endpoints.get(id);
+            endpoint.is_some_and(|e| policies.selects(number, &state.endpoint_labels(e)))
+        };
+        let once;
+        let now: &BTreeSet<EndpointId> = match reach {
+            None => {
+                once = BTreeSet::new();
+                &once
+            }
+            Some(Reach::Home(name)) => {
+                let locals = self.places.get(&name).into_iter().flatten();
+                once = locals.filter(|id| selects(id)).cloned().collect();
+                &once
+            }
+            Some(Reach::Namespaces(names)) => {
+                let places = names.iter().filter_map(|name| self.places.get(name));
+                once = places.flatten().filter(|id| selects(id)).cloned().collect();
+                &once
+            }
+            Some(Reach::Anywhere(subject)) => known.entry(subject).or_insert_with(|| {
+                let locals = self.locals.keys();
+                locals.filter(|id| selects(id)).cloned().collect()
+            }),
+        };
+        let was = self.selected.contains_key(&number);
+        if !was && now.is_empty() {
             return;
         }
-        for (endpoint, local) in &mut self.locals {
-            let outside = bound.is_some_and(|names| !inside(endpoint, names));
-            if outside && !local.policies.contains(id) {
-                continue;
-            }
-            let selects = match (policy, state.endpoints.get(endpoint)) {
-                (Some(policy), Some(e)) => policy.subject.matches(&state.endpoint_labels(e)),
-                _ => false,
-            };
-            let changed = if selects {
-                local.policies.insert(id.clone())
-            } else {
-                local.policies.remove(id)
-            };
-            if changed {
-                changes.locals.insert(endpoint.clone());
-                tally(&mut self.selected, id, selects);
+        changes.policies.insert(number);
+        if was {
+            for (id, local) in &mut self.locals {
+                if !now.contains(id) && local.policies.remove(&number) {
+                    changes.locals.insert(id.clone());
+                    tally(&mut self.selected, &number, false);
+                }
             }
         }
-        changes.policies.insert(id.clone());
+        for id in now {
+            if let Some(local) = self.locals.get_mut(id)
+                && local.policies.insert(number)
+            {
+                changes.locals.insert(id.clone());
+                tally(&mut self.selected, &number, true);
+            }
+        }
     }
 
-    /// Whether no local endpoint is in any of these namespaces.
-    fn elsewhere(&self, names: Option<&BTreeSet<Str>>) -> bool {
-        let mut names = names.into_iter().flatten();
-        !names.any(|name| {
-            let first = EndpointId {
-                namespace: Some(name.clone()),
-                name: "".into(),
-                group: "".into(),
-                kind: "".into(),
-            };
-            let next = self.locals.range(first..).next();
-            next.is_some_and(|(id, _)| id.namespace.as_ref() == Some(name))
-        })
-    }
-
-    fn endpoint(&mut self, state: &State, id: &EndpointId, changes: &mut ActivityChanges) {
+    fn endpoint(
+        &mut self,
+        state: &State,
+        policies: &Policies,
+        id: &EndpointId,
+        changes: &mut ActivityChanges,
+    ) {
         let now = state.endpoints.get(id).filter(|e| is_local(e));
         let was = self.locals.remove(id);
         if was.is_none() && now.is_none() {
             return;
         }
         changes.locals.insert(id.clone());
+        self.place(id, now.is_some());
         let old = was.unwrap_or_default();
         let new = now.map_or_else(Local::default, |e| Local {
-            policies: self.selecting(state, e),
+            policies: self.selecting(state, policies, e),
             profiles: e.profiles.clone(),
         });
-        for (gone, come) in [(&old, &new)] {
-            for policy in gone.policies.symmetric_difference(&come.policies) {
-                tally(&mut self.selected, policy, come.policies.contains(policy));
-                changes.policies.insert(policy.clone());
-            }
+        for policy in old.policies.symmetric_difference(&new.policies) {
+            tally(&mut self.selected, policy, new.policies.contains(policy));
+            changes.policies.insert(*policy);
         }
         for (profiles, more) in [(&new.profiles, true), (&old.profiles, false)] {
             let distinct: BTreeSet<&Str> = profiles.iter().collect();
             for profile in distinct {
-                tally(&mut self.profiles, profile, more);
+                let count = self.profiles.entry(profile.clone()).or_default();
+                *count = if more { *count + 1 } else { *count - 1 };
+                if *count == 0 {
+                    self.profiles.remove(profile);
+                }
                 changes.profiles.insert(profile.clone());
             }
         }
@@ -174,52 +233,105 @@ impl Activity {
         }
     }
 
-    fn selecting(&self, state: &State, endpoint: &Endpoint) -> BTreeSet<PolicyId> {
-        let labels = state.endpoint_labels(endpoint);
-        let own = endpoint.id.namespace.clone();
-        let anywhere = self.by_namespace.get(&None);
-        let here = own.and_then(|name| self.by_namespace.get(&Some(name)));
-        let selects = |id: &&PolicyId| {
-            let policy = state.policies.get(*id);
-            policy.is_some_and(|policy| policy.subject.matches(&labels))
+    fn place(&mut self, id: &EndpointId, there: bool) {
+        let Some(name) = &id.namespace else { return };
+        let locals = self.places.entry(name.clone()).or_default();
+        match there {
+            true => locals.insert(id.clone()),
+            false => locals.remove(id),
         };
-        let candidates = anywhere.into_iter().chain(here).flatten();
-        candidates.filter(selects).cloned().collect()
+        if locals.is_empty() {
+            self.places.remove(name);
+        }
     }
 
-    fn file(&mut self, policy: Option<&Policy>, id: &PolicyId) {
-        for place in self.filed.remove(id).unwrap_or_default() {
-            if let Some(there) = self.by_namespace.get_mut(&place) {
-                there.remove(id);
-                if there.is_empty() {
-                    self.by_namespace.remove(&place);
+    /// The filed policies that select an endpoint.
+    fn selecting(
+        &self,
+        state: &State,
+        policies: &Policies,
+        endpoint: &Endpoint,
+    ) -> BTreeSet<PolicyNumber> {
+        let labels = state.endpoint_labels(endpoint);
+        let mut selecting = BTreeSet::new();
+        if let Some(name) = &endpoint.id.namespace {
+            if let Some(own) = policies.name(name) {
+                let here = (own, 0)..=(own, PolicyNumber::MAX);
+                let home = self.home.range(here).map(|(_, number)| *number);
+                selecting.extend(home.filter(|number| policies.selects(*number, &labels)));
+            }
+            let here = (name.clone(), 0)..=(name.clone(), PolicyNumber::MAX);
+            let bound = self.bound.range(here).map(|(_, number)| *number);
+            selecting.extend(bound.filter(|number| policies.selects(*number, &labels)));
+        }
+        let mut last = None;
+        for (subject, number) in &self.unbound {
+            let selects = match last {
+                Some((known, selects)) if known == subject => selects,
+                _ => policies.selects(*number, &labels),
+            };
+            last = Some((subject, selects));
+            if selects {
+                selecting.insert(*number);
+            }
+        }
+        selecting
+    }
+
+    /// Takes a policy out of the files.
+    fn unfile(&mut self, policies: &Policies, number: PolicyNumber) {
+        match self.filed.remove(&number) {
+            Some(Reach::Anywhere(subject)) => drop(self.unbound.remove(&(subject, number))),
+            Some(Reach::Namespaces(names)) => {
+                for name in names {
+                    self.bound.remove(&(name, number));
+                }
+            }
+            Some(Reach::Home(_)) | None => {
+                if let Some((own, _)) = policies.namespace(number) {
+                    self.home.remove(&(own, number));
                 }
             }
         }
-        let Some(policy) = policy else { return };
-        let places: Vec<Option<Str>> = match namespaces(&policy.subject) {
-            Some(names) => names.iter().cloned().map(Some).collect(),
-            None => alloc::vec![None],
+    }
+
+    /// Files a policy, and says where.
+    fn file(&mut self, policies: &Policies, number: PolicyNumber) -> Option<Reach> {
+        let (subject, selector) = policies.subject(number)?;
+        let Some(names) = namespaces(selector) else {
+            let subject = (subject, policies.saying(number)?.1);
+            self.unbound.insert((subject, number));
+            self.filed.insert(number, Reach::Anywhere(subject));
+            return Some(Reach::Anywhere(subject));
         };
-        for place in &places {
-            let there = self.by_namespace.entry(place.clone()).or_default();
-            there.insert(id.clone());
+        let own = policies.own(number);
+        let meant = |name: &Str| match own {
+            Some(own) if **name == *HERE => own.clone(),
+            _ => name.clone(),
+        };
+        if let Some((home, name)) = policies.namespace(number)
+            && names.len() == 1
+            && names.iter().all(|only| meant(only) == *name)
+        {
+            self.home.insert((home, number));
+            return Some(Reach::Home(name.clone()));
         }
-        self.filed.insert(id.clone(), places);
+        let names: Vec<Str> = names.iter().map(meant).collect();
+        for name in &names {
+            self.bound.insert((name.clone(), number));
+        }
+        let reach = Reach::Namespaces(names);
+        self.filed.insert(number, reach.clone());
+        Some(reach)
     }
 }
 
-fn tally<K: Ord + Clone>(counts: &mut BTreeMap<K, usize>, key: &K, more: bool) {
-    let count = counts.entry(key.clone()).or_default();
+fn tally(counts: &mut HashMap<PolicyNumber, usize>, key: &PolicyNumber, more: bool) {
+    let count = counts.entry(*key).or_default();
     *count = if more { *count + 1 } else { *count - 1 };
     if *count == 0 {
         counts.remove(key);
     }
-}
-
-fn inside(endpoint: &EndpointId, names: &BTreeSet<Str>) -> bool {
-    let own = endpoint.namespace.as_ref();
-    own.is_some_and(|name| names.contains(name))
 }
 
 /// The namespaces outside which a selector matches nothing; `None` where it is not bound to any.

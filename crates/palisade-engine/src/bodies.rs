@@ -1,28 +1,23 @@
 //! The rules of active policies and profiles, with their selectors resolved to numbers.
 //!
-//! A source of rules is active while it is about a local endpoint. What its rules ask of the other
-//! end is counted, so that only what some active rule asks for tells identities apart.
+//! A source of rules is active while it is about a local endpoint. Policies that say the same share
+//! their rules. What rules ask of the other end is counted, so that only what some active rule asks
+//! for tells identities apart.
 
+use crate::policies::{Policies, PolicyNumber};
+use crate::pool::HashMap;
 use crate::selectors::Selectors;
 use crate::traffic::named_ports;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use palisade_model::{
-    Action, Direction, Peer, Policy, PolicyId, PortMatch, Prefix, Profile, Protocol, Rule,
-    RuleOrigin, Str, Traffic,
+    Action, Direction, Peer, PortMatch, Prefix, Profile, Protocol, Rule, RuleOrigin, Selector, Str,
+    Traffic,
 };
-use palisade_tables::Credit;
-
-/// Where rules come from.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Source {
-    Policy(PolicyId),
-    Profile(Str),
-}
 
 /// A test of the other end.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct PeerTest {
     pub(crate) selector: Option<u32>,
     pub(crate) not_selector: Option<u32>,
@@ -41,14 +36,38 @@ impl PeerTest {
 }
 
 /// A rule, ready to be put into policy sets.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Body {
     pub(crate) action: Action,
-    pub(crate) credit: Arc<Credit>,
+    /// Where it was written, without the line.
+    pub(crate) origin: RuleOrigin,
     pub(crate) peers: Vec<PeerTest>,
-    pub(crate) own: Option<Peer>,
+    /// Its place among the rules of its side that test the own address, if it is one.
+    pub(crate) own: Option<u32>,
     pub(crate) traffic: Vec<Traffic>,
     /// Whether it asks for a named port at the other end.
+    pub(crate) asks_ports: bool,
+}
+
+/// What the rules of a side ask of the endpoint's own end.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct OwnEnd {
+    /// Tests of the own address, rule by rule.
+    pub(crate) tests: Vec<Peer>,
+    /// Named ports of the endpoint.
+    pub(crate) ports: BTreeSet<(Str, Protocol)>,
+    /// Whether the family of the own address matters.
+    pub(crate) family: bool,
+}
+
+/// What a source says of one direction.
+#[derive(Debug, Default)]
+pub(crate) struct Side {
+    pub(crate) rules: Vec<Body>,
+    /// Whether what none of the tier's rules matches is to be denied.
+    pub(crate) default_deny: bool,
+    pub(crate) own: OwnEnd,
+    /// Whether some rule asks for a named port at the other end.
     pub(crate) asks_ports: bool,
 }
 
@@ -64,24 +83,37 @@ struct Asked {
 #[derive(Debug)]
 pub(crate) struct Bodies {
     /// `None` where the source does not govern the direction.
-    pub(crate) ingress: Option<Arc<[Body]>>,
-    pub(crate) egress: Option<Arc<[Body]>>,
+    ingress: Option<Side>,
+    egress: Option<Side>,
     asked: Asked,
 }
 
 impl Bodies {
-    pub(crate) fn of(&self, direction: Direction) -> Option<&Arc<[Body]>> {
+    pub(crate) fn of(&self, direction: Direction) -> Option<&Side> {
         match direction {
             Direction::Ingress => self.ingress.as_ref(),
             Direction::Egress => self.egress.as_ref(),
         }
+    }
+
+    /// Whether both ask the same of endpoints: the same directions, and the same of their own end.
+    fn asks_endpoints_as(&self, other: &Bodies) -> bool {
+        Direction::BOTH.iter().all(
+            |direction| match (self.of(*direction), other.of(*direction)) {
+                (Some(a), Some(b)) => a.own == b.own,
+                (a, b) => a.is_none() == b.is_none(),
+            },
+        )
     }
 }
 
 /// Every active source.
 #[derive(Debug, Default)]
 pub(crate) struct Active {
-    sources: BTreeMap<Source, Bodies>,
+    policies: HashMap<PolicyNumber, Saying>,
+    /// The rules of policies by what they say, with the number of policies that say it.
+    sayings: BTreeMap<Saying, (Arc<Bodies>, usize)>,
+    profiles: BTreeMap<Str, Arc<Bodies>>,
     nets: BTreeMap<Prefix, usize>,
     ports: BTreeMap<(Str, Protocol), usize>,
     /// Networks and named ports that began or ended to be asked for.
@@ -89,9 +121,19 @@ pub(crate) struct Active {
     port_changes: BTreeSet<(Str, Protocol)>,
 }
 
+/// A shape, and the namespace it is relative to: see [`Policies::saying`].
+type Saying = (u32, u32);
+
 impl Active {
-    pub(crate) fn get(&self, source: &Source) -> Option<&Bodies> {
-        self.sources.get(source)
+    /// The rules of an active policy.
+    pub(crate) fn policy(&self, number: PolicyNumber) -> Option<&Arc<Bodies>> {
+        let saying = self.policies.get(&number)?;
+        self.sayings.get(saying).map(|(bodies, _)| bodies)
+    }
+
+    /// The rules of an active profile.
+    pub(crate) fn profile(&self, name: &Str) -> Option<&Arc<Bodies>> {
+        self.profiles.get(name)
     }
 
     /// Whether an active rule asks for this network.
@@ -114,54 +156,106 @@ impl Active {
         core::mem::take(&mut self.port_changes)
     }
 
-    pub(crate) fn begin_policy(&mut self, policy: &Policy, selectors: &mut Selectors) {
-        let rules = |direction| policy.rules(direction).map(|r| r.rules.as_slice());
-        let credit = |direction, rule: &Rule| Credit::Rule {
-            policy: policy.id.clone(),
-            direction,
-            origin: without_line(&rule.origin),
+    /// Takes in the rules of a policy in place of those it had. Returns whether the policy sets of
+    /// its endpoints may be others than before.
+    pub(crate) fn begin_policy(
+        &mut self,
+        policies: &Policies,
+        number: PolicyNumber,
+        selectors: &mut Selectors,
+    ) -> bool {
+        let Some(saying) = policies.saying(number) else {
+            return false;
         };
-        let source = Source::Policy(policy.id.clone());
-        self.begin(source, rules, credit, selectors);
+        if self.policies.get(&number) == Some(&saying) {
+            return false;
+        }
+        let shared = match self.sayings.get_mut(&saying) {
+            Some((bodies, uses)) => {
+                *uses += 1;
+                bodies.clone()
+            }
+            None => {
+                let shape = policies.said(number);
+                let rules = |direction| {
+                    let rules = shape?.rules(direction)?;
+                    Some((rules.rules.as_slice(), rules.default_deny))
+                };
+                let meant = |selector: &Selector| policies.meant(number, selector);
+                let bodies = self.begin(rules, meant, selectors);
+                self.sayings.insert(saying, (bodies.clone(), 1));
+                bodies
+            }
+        };
+        let was = self.policies.insert(number, saying);
+        let Some(was) = was else { return true };
+        let same = self.sayings.get(&was);
+        let same = same.is_some_and(|(bodies, _)| bodies.asks_endpoints_as(&shared));
+        self.give(was, selectors);
+        !same
     }
 
+    /// Forgets the rules of a policy.
+    pub(crate) fn end_policy(&mut self, number: PolicyNumber, selectors: &mut Selectors) {
+        if let Some(saying) = self.policies.remove(&number) {
+            self.give(saying, selectors);
+        }
+    }
+
+    fn give(&mut self, saying: Saying, selectors: &mut Selectors) {
+        let Some((_, uses)) = self.sayings.get_mut(&saying) else {
+            return;
+        };
+        *uses -= 1;
+        if *uses == 0
+            && let Some((gone, _)) = self.sayings.remove(&saying)
+        {
+            self.end(&gone, selectors);
+        }
+    }
+
+    /// Takes in the rules of a profile in place of those it had.
     pub(crate) fn begin_profile(&mut self, profile: &Profile, selectors: &mut Selectors) {
         let rules = |direction| {
-            Some(match direction {
+            let rules = match direction {
                 Direction::Ingress => profile.ingress.as_slice(),
                 Direction::Egress => profile.egress.as_slice(),
-            })
+            };
+            Some((rules, false))
         };
-        let credit = |direction, rule: &Rule| Credit::ProfileRule {
-            profile: profile.name.clone(),
-            direction,
-            origin: without_line(&rule.origin),
-        };
-        let source = Source::Profile(profile.name.clone());
-        self.begin(source, rules, credit, selectors);
+        let bodies = self.begin(rules, Selector::clone, selectors);
+        if let Some(was) = self.profiles.insert(profile.name.clone(), bodies) {
+            self.end(&was, selectors);
+        }
     }
 
-    /// Takes in a source's rules in place of those it had.
+    /// Forgets the rules of a profile.
+    pub(crate) fn end_profile(&mut self, name: &Str, selectors: &mut Selectors) {
+        if let Some(was) = self.profiles.remove(name) {
+            self.end(&was, selectors);
+        }
+    }
+
+    /// Makes rules ready, and counts what they ask for.
     fn begin<'a>(
         &mut self,
-        source: Source,
-        rules: impl Fn(Direction) -> Option<&'a [Rule]>,
-        credit: impl Fn(Direction, &Rule) -> Credit,
+        rules: impl Fn(Direction) -> Option<(&'a [Rule], bool)>,
+        meant: impl Fn(&Selector) -> Selector,
         selectors: &mut Selectors,
-    ) {
+    ) -> Arc<Bodies> {
         let mut asked = Asked::default();
-        let mut of = |direction| -> Option<Arc<[Body]>> {
-            let rules = rules(direction)?.iter();
-            let bodies = rules.map(|rule| {
-                body(
-                    rule,
-                    credit(direction, rule),
-                    direction,
-                    &mut asked,
-                    selectors,
-                )
-            });
-            Some(bodies.collect())
+        let mut of = |direction| -> Option<Side> {
+            let (rules, default_deny) = rules(direction)?;
+            let mut side = Side {
+                default_deny,
+                rules: Vec::with_capacity(rules.len()),
+                ..Side::default()
+            };
+            for rule in rules {
+                let body = body(rule, direction, &mut side, &mut asked, &meant, selectors);
+                side.rules.push(body);
+            }
+            Some(side)
         };
         let bodies = Bodies {
             ingress: of(Direction::Ingress),
@@ -174,17 +268,12 @@ impl Active {
         for port in &bodies.asked.ports {
             count(&mut self.ports, &mut self.port_changes, port);
         }
-        self.end(&source, selectors);
-        self.sources.insert(source, bodies);
+        Arc::new(bodies)
     }
 
-    /// Forgets a source's rules.
-    pub(crate) fn end(&mut self, source: &Source, selectors: &mut Selectors) {
-        let Some(gone) = self.sources.remove(source) else {
-            return;
-        };
-        for number in gone.asked.selectors {
-            selectors.give(number);
+    fn end(&mut self, gone: &Bodies, selectors: &mut Selectors) {
+        for number in &gone.asked.selectors {
+            selectors.give(*number);
         }
         for net in &gone.asked.nets {
             discount(&mut self.nets, &mut self.net_changes, net);
@@ -215,13 +304,14 @@ fn discount<K: Ord + Clone>(uses: &mut BTreeMap<K, usize>, changes: &mut BTreeSe
 
 fn body(
     rule: &Rule,
-    credit: Credit,
     direction: Direction,
+    side: &mut Side,
     asked: &mut Asked,
+    meant: &impl Fn(&Selector) -> Selector,
     selectors: &mut Selectors,
 ) -> Body {
-    let mut number = |selector: &palisade_model::Selector| {
-        let number = selectors.take(selector);
+    let mut number = |selector: &Selector| {
+        let number = selectors.take(&meant(selector));
         asked.selectors.push(number);
         number
     };
@@ -242,12 +332,25 @@ fn body(
             asked.ports.push((name.clone(), protocol));
             asks_ports = true;
         });
+        named_ports(term, own_test(term, direction), &mut |name, protocol| {
+            side.own.ports.insert((name.clone(), protocol));
+        });
+        side.own.family |= term.family.is_some();
     }
+    side.asks_ports |= asks_ports;
+    let own = rule.own.as_ref().map(|own| {
+        let mut own = own.clone();
+        for selector in own.selector.iter_mut().chain(&mut own.not_selector) {
+            *selector = meant(selector);
+        }
+        side.own.tests.push(own);
+        u32::try_from(side.own.tests.len() - 1).unwrap_or(u32::MAX)
+    });
     Body {
         action: rule.action,
-        credit: Arc::new(credit),
+        origin: without_line(&rule.origin),
         peers,
-        own: rule.own.clone(),
+        own,
         traffic: rule.traffic.clone(),
         asks_ports,
     }
@@ -263,7 +366,7 @@ fn without_line(origin: &RuleOrigin) -> RuleOrigin {
 }
 
 /// The port test at the end of the endpoint that judges.
-pub(crate) fn own_test(term: &Traffic, direction: Direction) -> &PortMatch {
+fn own_test(term: &Traffic, direction: Direction) -> &PortMatch {
     match direction {
         Direction::Ingress => &term.destination,
         Direction::Egress => &term.source,

@@ -1,14 +1,18 @@
 //! Classes and credits: programs and rules by number, counted by what uses them.
 
+use crate::policies::PolicyNumber;
+use crate::pool::{HashMap, hash};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use hashbrown::HashTable;
+use palisade_model::{Direction, RuleOrigin};
 use palisade_tables::{ClassId, Credit, Program, RuleId};
 
 /// Programs by number, while anything uses them.
 #[derive(Debug, Default)]
 pub(crate) struct Programs {
-    numbers: BTreeMap<Arc<Program>, ClassId>,
+    numbers: HashTable<(u64, ClassId)>,
     programs: BTreeMap<ClassId, (Arc<Program>, usize)>,
     next: u32,
     begun: Vec<ClassId>,
@@ -18,7 +22,14 @@ pub(crate) struct Programs {
 impl Programs {
     /// The class of a program, if there is one.
     pub(crate) fn find(&self, program: &Program) -> Option<ClassId> {
-        self.numbers.get(program).copied()
+        self.find_by(hash(program), program)
+    }
+
+    fn find_by(&self, key: u64, program: &Program) -> Option<ClassId> {
+        let same = |(of, class): &(u64, ClassId)| {
+            *of == key && self.get(*class).is_some_and(|known| **known == *program)
+        };
+        self.numbers.find(key, same).map(|(_, class)| *class)
     }
 
     /// A number that stands for no program yet.
@@ -28,24 +39,20 @@ impl Programs {
         class
     }
 
-    /// Whether a class stands for a program.
-    pub(crate) fn lives(&self, class: ClassId) -> bool {
-        self.programs.contains_key(&class)
-    }
-
     pub(crate) fn get(&self, class: ClassId) -> Option<&Arc<Program>> {
         self.programs.get(&class).map(|(program, _)| program)
     }
 
     /// The class of a program, which may be new. It is not used yet: see [`Programs::take`].
     pub(crate) fn number(&mut self, program: Program) -> ClassId {
-        if let Some(class) = self.find(&program) {
+        let key = hash(&program);
+        if let Some(class) = self.find_by(key, &program) {
             return class;
         }
         let class = self.fresh();
-        let program = Arc::new(program);
-        self.numbers.insert(program.clone(), class);
-        self.programs.insert(class, (program, 0));
+        self.numbers
+            .insert_unique(key, (key, class), |(key, _)| *key);
+        self.programs.insert(class, (Arc::new(program), 0));
         self.begun.push(class);
         self.idle.insert(class);
         class
@@ -79,59 +86,123 @@ impl Programs {
         for class in core::mem::take(&mut self.idle) {
             let idle = self.programs.get(&class).is_some_and(|(_, n)| *n == 0);
             if idle && let Some((program, _)) = self.programs.remove(&class) {
-                self.numbers.remove(&program);
+                let key = hash(&*program);
+                if let Ok(entry) = self.numbers.find_entry(key, |(_, of)| *of == class) {
+                    entry.remove();
+                }
                 gone.push((class, program));
             }
+        }
+        if self.numbers.is_empty() {
+            self.numbers = HashTable::new();
         }
         gone
     }
 }
 
+/// What makes a credit.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Origin {
+    /// A rule of a policy.
+    Rule(PolicyNumber, Direction, RuleOrigin),
+    /// Anything else.
+    Other(Arc<Credit>),
+}
+
+#[derive(Debug)]
+struct Credited {
+    origin: Origin,
+    credit: Arc<Credit>,
+    /// Policy sets that hold it.
+    holders: usize,
+    /// Programs that credit it.
+    programs: usize,
+}
+
 /// Credits by number, while any policy set or program uses them.
 #[derive(Debug, Default)]
 pub(crate) struct Credits {
-    numbers: BTreeMap<Arc<Credit>, RuleId>,
-    credits: BTreeMap<RuleId, (Arc<Credit>, usize)>,
+    numbers: HashMap<Origin, RuleId>,
+    credits: BTreeMap<RuleId, Credited>,
     next: u32,
     idle: BTreeSet<RuleId>,
 }
 
 impl Credits {
-    /// The number of a credit, with one use more.
-    pub(crate) fn take(&mut self, credit: &Arc<Credit>) -> RuleId {
-        let rule = match self.numbers.get(credit) {
+    /// The number of a credit. It is not used yet.
+    pub(crate) fn number(&mut self, credit: Credit) -> RuleId {
+        let credit = Arc::new(credit);
+        let origin = Origin::Other(credit.clone());
+        match self.numbers.get(&origin) {
             Some(rule) => *rule,
-            None => {
-                let rule = RuleId(self.next);
-                self.next = self.next.wrapping_add(1);
-                self.numbers.insert(credit.clone(), rule);
-                self.credits.insert(rule, (credit.clone(), 0));
-                rule
-            }
-        };
-        self.retain(rule);
-        rule
-    }
-
-    /// Counts one use more.
-    pub(crate) fn retain(&mut self, rule: RuleId) {
-        if let Some((_, uses)) = self.credits.get_mut(&rule) {
-            *uses += 1;
+            None => self.begin(origin, credit),
         }
     }
 
-    /// Counts one use less.
+    /// The number of a policy's rule, whose credit is only made where it is new. It is not used yet.
+    pub(crate) fn rule(
+        &mut self,
+        policy: PolicyNumber,
+        direction: Direction,
+        rule: &RuleOrigin,
+        credit: impl FnOnce() -> Option<Credit>,
+    ) -> Option<RuleId> {
+        let origin = Origin::Rule(policy, direction, rule.clone());
+        match self.numbers.get(&origin) {
+            Some(rule) => Some(*rule),
+            None => Some(self.begin(origin, Arc::new(credit()?))),
+        }
+    }
+
+    fn begin(&mut self, origin: Origin, credit: Arc<Credit>) -> RuleId {
+        let rule = RuleId(self.next);
+        self.next = self.next.wrapping_add(1);
+        self.numbers.insert(origin.clone(), rule);
+        let credited = Credited {
+            origin,
+            credit,
+            holders: 0,
+            programs: 0,
+        };
+        self.credits.insert(rule, credited);
+        self.idle.insert(rule);
+        rule
+    }
+
+    /// One policy set more holds a credit.
+    pub(crate) fn hold(&mut self, rule: RuleId) {
+        if let Some(credited) = self.credits.get_mut(&rule) {
+            credited.holders += 1;
+        }
+    }
+
+    /// One policy set less holds it.
     pub(crate) fn give(&mut self, rule: RuleId) {
-        if let Some((_, uses)) = self.credits.get_mut(&rule) {
-            *uses -= 1;
-            if *uses == 0 {
+        if let Some(credited) = self.credits.get_mut(&rule) {
+            credited.holders -= 1;
+            if credited.holders + credited.programs == 0 {
                 self.idle.insert(rule);
             }
         }
     }
 
-    pub(crate) fn get(&self, rule: RuleId) -> Option<&Arc<Credit>> {
-        self.credits.get(&rule).map(|(credit, _)| credit)
+    /// One program more credits it. Returns what it stands for where that is the first.
+    pub(crate) fn hit(&mut self, rule: RuleId) -> Option<Arc<Credit>> {
+        let credited = self.credits.get_mut(&rule)?;
+        credited.programs += 1;
+        (credited.programs == 1).then(|| credited.credit.clone())
+    }
+
+    /// One program less credits it. Returns whether it was the last.
+    pub(crate) fn miss(&mut self, rule: RuleId) -> bool {
+        let Some(credited) = self.credits.get_mut(&rule) else {
+            return false;
+        };
+        credited.programs -= 1;
+        if credited.holders + credited.programs == 0 {
+            self.idle.insert(rule);
+        }
+        credited.programs == 0
     }
 
     /// How many there are.
@@ -142,10 +213,15 @@ impl Credits {
     /// Forgets the credits that nothing uses.
     pub(crate) fn sweep(&mut self) {
         for rule in core::mem::take(&mut self.idle) {
-            let idle = self.credits.get(&rule).is_some_and(|(_, n)| *n == 0);
-            if idle && let Some((credit, _)) = self.credits.remove(&rule) {
-                self.numbers.remove(&credit);
+            let unused = |credited: &Credited| credited.holders + credited.programs == 0;
+            if self.credits.get(&rule).is_some_and(unused)
+                && let Some(gone) = self.credits.remove(&rule)
+            {
+                self.numbers.remove(&gone.origin);
             }
+        }
+        if self.numbers.is_empty() {
+            self.numbers = HashMap::default();
         }
     }
 }

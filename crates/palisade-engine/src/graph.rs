@@ -6,32 +6,35 @@
 //! touched before it and at nothing else.
 
 use crate::activity::{Activity, is_builtin, is_local};
-use crate::bodies::{Active, Source};
+use crate::bodies::Active;
 use crate::classes::{Credits, Programs};
 use crate::columns::{Before, Slot};
 use crate::facts::Addresses;
 use crate::faults::{Fault, on};
 use crate::holders::{Given, View, What};
-use crate::identities::{Identities, IdentityChanges, IdentityKey, Sight};
+use crate::identities::{Identities, Sight};
 use crate::labels::{HolderId, Holders};
-use crate::points::{Ground, PointChanges, Points};
+use crate::points::{Ground, Points};
+use crate::policies::{Edit, Policies, PolicyNumber};
 use crate::selectors::Selectors;
 use crate::sequencer::Differences;
-use crate::sets::{SetChanges, Sets};
+use crate::sets::{Rulebook, Sets, Source};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use palisade_model::{
-    Endpoint, EndpointId, NetworkSet, Node, Object, ObjectId, ObjectKey, PolicyId, Prefix, State,
-    Str, Update,
+    Endpoint, EndpointId, NetworkSet, Node, Object, ObjectId, ObjectKey, Policy, PolicyId, Prefix,
+    State, Str, Update,
 };
-use palisade_tables::{ClassId, IdentityId, PolicySet, Program, RuleId, SetId, Tables};
+use palisade_tables::{IdentityId, SetId, Tables};
+
+mod writing;
 
 /// What updates touched since the last flush.
 #[derive(Debug, Default)]
 struct Touched {
     holders: Vec<Slot>,
     locals: BTreeSet<EndpointId>,
-    policies: BTreeSet<PolicyId>,
+    policies: BTreeMap<PolicyNumber, Edit>,
     profiles: BTreeSet<Str>,
     /// A tier changed: every order may be another.
     tiers: bool,
@@ -43,8 +46,9 @@ struct Touched {
 /// Every object, and everything computed from them.
 #[derive(Debug, Default)]
 pub(crate) struct Graph {
-    /// Every object but the endpoints of other hosts.
+    /// Every object but the policies and the endpoints of other hosts.
     pub(crate) state: State,
+    pub(crate) policies: Policies,
     pub(crate) selectors: Selectors,
     pub(crate) holders: Holders,
     pub(crate) activity: Activity,
@@ -59,10 +63,8 @@ pub(crate) struct Graph {
     /// The networks of the network sets that match an active selector.
     set_nets: BTreeMap<Slot, Vec<Prefix>>,
     touched: Touched,
-    /// How many programs credit each rule.
-    hits: BTreeMap<RuleId, usize>,
     /// The sets in which each identity has an entry.
-    entries: BTreeMap<IdentityId, BTreeSet<SetId>>,
+    pub(crate) entries: BTreeMap<IdentityId, BTreeSet<SetId>>,
     /// The tables that the objects ask for.
     pub(crate) wanted: Tables,
 }
@@ -89,7 +91,25 @@ impl Graph {
                 self.network_set(&id, Some(set));
             }
             Update::Delete(ObjectKey::NetworkSet(id)) => self.network_set(&id, None),
+            Update::Upsert(Object::Policy(policy)) => self.policy(policy),
+            Update::Delete(ObjectKey::Policy(id)) => self.policy_gone(&id),
             other => self.plain(other),
+        }
+    }
+
+    fn policy(&mut self, policy: Policy) {
+        if let Some((number, edit)) = self.policies.put(policy) {
+            let known = self.touched.policies.entry(number).or_default();
+            *known = known.and(edit);
+        }
+    }
+
+    fn policy_gone(&mut self, id: &PolicyId) {
+        if on(Fault::DeletedPolicyStays) {
+            return;
+        }
+        if let Some((number, edit)) = self.policies.remove(id) {
+            self.touched.policies.insert(number, edit);
         }
     }
 
@@ -103,12 +123,6 @@ impl Graph {
             Update::Delete(key) => key.clone(),
         };
         match &key {
-            ObjectKey::Policy(id) => {
-                if on(Fault::DeletedPolicyStays) && matches!(update, Update::Delete(_)) {
-                    return;
-                }
-                self.touched.policies.insert(id.clone());
-            }
             ObjectKey::Profile(name) => drop(self.touched.profiles.insert(name.clone())),
             ObjectKey::Tier(_) => self.touched.tiers = true,
             ObjectKey::Namespace(name) if !on(Fault::NamespaceLabelsStale) => {
@@ -126,8 +140,6 @@ impl Graph {
     fn same(&self, update: &Update) -> bool {
         let state = &self.state;
         match update {
-            Update::Upsert(Object::Policy(p)) => state.policies.get(&p.id) == Some(p),
-            Update::Delete(ObjectKey::Policy(id)) => !state.policies.contains_key(id),
             Update::Upsert(Object::Namespace(n)) => state.namespaces.get(&n.name) == Some(n),
             Update::Delete(ObjectKey::Namespace(name)) => !state.namespaces.contains_key(name),
             Update::Upsert(Object::ServiceAccount(a)) => {
@@ -324,6 +336,7 @@ impl Graph {
                     holders: &self.holders,
                     active: &self.active,
                 },
+                policies: &self.policies,
                 activity: &self.activity,
                 active: &self.active,
                 identities: &self.identities,
@@ -331,11 +344,15 @@ impl Graph {
             &locals,
             &mut self.sets,
         );
-        let sets = self
-            .sets
-            .settle(&self.state, &self.active, &mut self.credits);
+        let book = Rulebook {
+            state: &self.state,
+            policies: &self.policies,
+            active: &self.active,
+        };
+        let sets = self.sets.settle(book, &mut self.credits);
         let mut differences = self.write(&identities, &points, &sets);
         self.sweep(&mut differences);
+        self.policies.settle();
         self.holders.columns.release(&touched.holders);
         Flushed {
             differences,
@@ -345,25 +362,25 @@ impl Graph {
 
     /// Activity and rules. Returns the local endpoints whose points are to be looked at again.
     fn activate(&mut self, touched: &Touched) -> BTreeSet<EndpointId> {
+        let edits = &touched.policies;
         let changes = self
             .activity
-            .settle(&self.state, &touched.policies, &touched.locals);
+            .settle(&self.state, &self.policies, edits, &touched.locals);
         let mut locals = changes.locals;
-        for id in &changes.policies {
-            let source = Source::Policy(id.clone());
-            let policy = self.state.policies.get(id);
-            match policy.filter(|_| self.activity.is_active(id)) {
-                Some(policy) => {
-                    let known = self.active.get(&source).is_some();
-                    if known && !touched.policies.contains(id) {
-                        continue;
-                    }
-                    self.active.begin_policy(policy, &mut self.selectors);
-                    locals.extend(self.activity.selected_by(id).cloned());
+        for number in changes.policies {
+            let active = self.activity.is_active(number);
+            let known = self.active.policy(number).is_some();
+            let edit = edits.get(&number).copied().unwrap_or_default();
+            if active && (!known || edit.rules || edit.place) {
+                let (policies, selectors) = (&self.policies, &mut self.selectors);
+                let others = self.active.begin_policy(policies, number, selectors);
+                if others || edit.place {
+                    locals.extend(self.activity.selected_by(number).cloned());
                 }
-                None => self.active.end(&source, &mut self.selectors),
+            } else if known && !active {
+                self.active.end_policy(number, &mut self.selectors);
             }
-            self.sets.edited(&source);
+            self.sets.edited(&Source::Policy(number));
         }
         for name in changes.profiles.union(&touched.profiles) {
             let source = Source::Profile(name.clone());
@@ -371,14 +388,14 @@ impl Graph {
             let judging = self.activity.is_judging(name) && !is_builtin(name);
             match profile.filter(|_| judging) {
                 Some(profile) => {
-                    let known = self.active.get(&source).is_some();
+                    let known = self.active.profile(name).is_some();
                     if known && !touched.profiles.contains(name) {
                         continue;
                     }
                     self.active.begin_profile(profile, &mut self.selectors);
                     locals.extend(self.activity.judged_by(name).cloned());
                 }
-                None => self.active.end(&source, &mut self.selectors),
+                None => self.active.end_profile(name, &mut self.selectors),
             }
             self.sets.edited(&source);
         }
@@ -453,205 +470,6 @@ impl Graph {
             self.set_nets.insert(slot, set.nets.clone());
         }
     }
-
-    /// Writes what changed into the tables that are wanted.
-    fn write(
-        &mut self,
-        identities: &IdentityChanges,
-        points: &PointChanges,
-        sets: &SetChanges,
-    ) -> Differences {
-        let mut differences = Differences {
-            fresh: identities.begun.iter().map(|n| IdentityId(*n)).collect(),
-            dead: identities.ended.iter().map(|n| IdentityId(*n)).collect(),
-            ..Differences::default()
-        };
-        for (prefix, entry) in &identities.entries {
-            if set(&mut self.wanted.addresses, *prefix, *entry) {
-                differences.addresses.insert(*prefix);
-            }
-        }
-        for (point, to) in &points.points {
-            if set(&mut self.wanted.points, point.clone(), *to) {
-                differences.points.insert(point.clone());
-            }
-        }
-        for (name, ours) in &points.interfaces {
-            let changed = match ours {
-                true => self.wanted.interfaces.insert(name.clone()),
-                false => self.wanted.interfaces.remove(name),
-            };
-            if changed {
-                differences.interfaces.insert(name.clone());
-            }
-        }
-        for number in &sets.ended {
-            self.end_set(*number, &mut differences);
-        }
-        for number in &sets.stale {
-            self.write_set(*number, &mut differences);
-        }
-        let concerned: BTreeSet<u32> = identities
-            .begun
-            .union(&identities.renamed)
-            .copied()
-            .collect();
-        for identity in &identities.ended {
-            for number in self.telling(*identity) {
-                self.write_class(number, IdentityId(*identity), None, &mut differences);
-            }
-        }
-        for identity in concerned {
-            for number in self.telling(identity) {
-                if !sets.stale.contains(&number) {
-                    self.write_classes(number, &[identity], &mut differences);
-                }
-            }
-        }
-        differences
-    }
-
-    /// The sets in which an identity has a class of its own, or may have one now.
-    fn telling(&self, identity: u32) -> BTreeSet<SetId> {
-        let key = self.identities.key(identity);
-        let mut sets = key.map_or_else(BTreeSet::new, |key| self.sets.telling(key));
-        sets.extend(
-            self.entries
-                .get(&IdentityId(identity))
-                .into_iter()
-                .flatten(),
-        );
-        sets
-    }
-
-    fn end_set(&mut self, number: SetId, differences: &mut Differences) {
-        let Some(gone) = self.wanted.sets.remove(&number) else {
-            return;
-        };
-        self.programs.give(gone.default);
-        differences.sets.insert(number);
-        for identity in self.listed(number) {
-            self.write_class(number, identity, None, differences);
-        }
-    }
-
-    fn listed(&self, set: SetId) -> Vec<IdentityId> {
-        let range = (set, IdentityId(0))..=(set, IdentityId(u32::MAX));
-        let entries = self.wanted.classes.range(range);
-        entries.map(|((_, identity), _)| *identity).collect()
-    }
-
-    /// Every class of a set.
-    fn write_set(&mut self, number: SetId, differences: &mut Differences) {
-        let nobody = IdentityKey::default();
-        let Some(default) = self.sets.class(number, &nobody, &mut self.programs) else {
-            return;
-        };
-        self.programs.take(default);
-        let was = self.wanted.sets.insert(number, PolicySet { default });
-        if let Some(was) = was {
-            self.programs.give(was.default);
-        }
-        if was != Some(PolicySet { default }) {
-            differences.sets.insert(number);
-        }
-        let known = self.listed(number).into_iter().map(|identity| identity.0);
-        let mut identities: BTreeSet<u32> = known.collect();
-        match self.sets.selectors(number) {
-            Some(selectors) => {
-                identities.extend(selectors.flat_map(|s| self.identities.matching(s)))
-            }
-            None => identities.extend(self.identities.keys().map(|(number, _)| number)),
-        }
-        let identities: Vec<u32> = identities.into_iter().collect();
-        self.write_classes(number, &identities, differences);
-    }
-
-    fn write_classes(&mut self, number: SetId, identities: &[u32], differences: &mut Differences) {
-        let Some(default) = self.wanted.sets.get(&number).map(|set| set.default) else {
-            return;
-        };
-        for identity in identities {
-            let class = match self.identities.key(*identity) {
-                Some(key) => self.sets.class(number, key, &mut self.programs),
-                None => None,
-            };
-            let entry = class.filter(|class| *class != default);
-            self.write_class(number, IdentityId(*identity), entry, differences);
-        }
-    }
-
-    fn write_class(
-        &mut self,
-        number: SetId,
-        identity: IdentityId,
-        entry: Option<ClassId>,
-        differences: &mut Differences,
-    ) {
-        let key = (number, identity);
-        let was = self.wanted.classes.get(&key).copied();
-        if was == entry {
-            return;
-        }
-        entry
-            .into_iter()
-            .for_each(|class| self.programs.take(class));
-        was.into_iter().for_each(|class| self.programs.give(class));
-        set(&mut self.wanted.classes, key, entry);
-        let sets = self.entries.entry(identity).or_default();
-        match entry {
-            Some(_) => sets.insert(number),
-            None => sets.remove(&number),
-        };
-        if sets.is_empty() {
-            self.entries.remove(&identity);
-        }
-        differences.classes.insert(key);
-    }
-
-    /// Brings programs and rules of the tables in line with the classes.
-    fn sweep(&mut self, differences: &mut Differences) {
-        let gone = self.programs.sweep();
-        for class in self.programs.take_begun() {
-            let Some(program) = self.programs.get(class).cloned() else {
-                continue;
-            };
-            for rule in hits(&program) {
-                self.credits.retain(rule);
-                *self.hits.entry(rule).or_default() += 1;
-                if let Some(credit) = self.credits.get(rule) {
-                    self.wanted.rules.insert(rule, credit.clone());
-                }
-                differences.rules.insert(rule);
-            }
-            self.wanted.programs.insert(class, program);
-            differences.programs.insert(class);
-        }
-        for (class, program) in gone {
-            if self.wanted.programs.remove(&class).is_none() {
-                continue;
-            }
-            differences.programs.insert(class);
-            for rule in hits(&program) {
-                self.credits.give(rule);
-                let uses = self.hits.entry(rule).or_default();
-                *uses -= 1;
-                if *uses == 0 {
-                    self.hits.remove(&rule);
-                    self.wanted.rules.remove(&rule);
-                    differences.rules.insert(rule);
-                }
-            }
-        }
-        self.credits.sweep();
-    }
-}
-
-/// Every rule that a program credits.
-fn hits(program: &Program) -> BTreeSet<RuleId> {
-    let mut hits = BTreeSet::new();
-    program.for_each_cell(|cell| hits.extend(&cell.hits));
-    hits
 }
 
 /// The addresses of an endpoint that count.
@@ -674,13 +492,4 @@ fn held<'a>(view: &Option<View<'a>>) -> impl Iterator<Item = core::net::IpAddr> 
 fn is_local_view(view: &View<'_>) -> bool {
     let own = view.own();
     view.what() == What::Endpoint && own.is_attached() && !own.is_template()
-}
-
-/// Puts a value, or takes it away. Returns whether that changes anything.
-fn set<K: Ord, V: PartialEq + Copy>(map: &mut BTreeMap<K, V>, key: K, value: Option<V>) -> bool {
-    let was = match value {
-        Some(value) => map.insert(key, value),
-        None => map.remove(&key),
-    };
-    was != value
 }

@@ -38,6 +38,14 @@ struct Identity {
     members: usize,
 }
 
+/// Identities by what they match.
+#[derive(Debug, Default)]
+struct Files {
+    by_selector: BTreeMap<u32, BTreeSet<u32>>,
+    /// By the longest network asked for around them.
+    by_net: BTreeSet<(Prefix, u32)>,
+}
+
 /// What a settling changed.
 #[derive(Debug, Default)]
 pub(crate) struct IdentityChanges {
@@ -58,7 +66,7 @@ pub(crate) struct Identities {
     regions: Regions,
     identities: BTreeMap<u32, Identity>,
     numbers: BTreeMap<IdentityKey, u32>,
-    by_selector: BTreeMap<u32, BTreeSet<u32>>,
+    files: Files,
     next: u32,
     dirty_hosts: Vec<IpAddr>,
     /// Regions of which everything inside is to be looked at again.
@@ -72,7 +80,7 @@ impl Default for Identities {
             regions: Regions::default(),
             identities: BTreeMap::new(),
             numbers: BTreeMap::new(),
-            by_selector: BTreeMap::new(),
+            files: Files::default(),
             next: IdentityId::NOBODY.0 + 1,
             dirty_hosts: Vec::new(),
             dirty_regions: BTreeSet::new(),
@@ -166,11 +174,19 @@ impl Identities {
 
     /// The identities that match a selector.
     pub(crate) fn matching(&self, selector: u32) -> impl Iterator<Item = u32> {
-        self.by_selector
+        self.files
+            .by_selector
             .get(&selector)
             .into_iter()
             .flatten()
             .copied()
+    }
+
+    /// The identities inside a network.
+    pub(crate) fn within(&self, net: Prefix) -> impl Iterator<Item = u32> {
+        let from = self.files.by_net.range((net, 0)..);
+        let inside = from.take_while(move |(prefix, _)| net.covers(*prefix));
+        inside.map(|(_, number)| *number)
     }
 
     /// The slot of the endpoint that holds an address.
@@ -456,17 +472,17 @@ impl Identities {
                 if let Some(identity) = self.identities.get_mut(&was) {
                     self.numbers.remove(&identity.key);
                     let old = core::mem::replace(&mut identity.key, key.clone());
-                    file(&mut self.by_selector, &old, was, false);
+                    self.files.file(&old, was, false);
                 }
                 self.numbers.insert(key.clone(), was);
-                file(&mut self.by_selector, key, was, true);
+                self.files.file(key, was, true);
                 numbered.renamed.insert(was);
             }
         }
         for number in &numbered.ended {
             if let Some(gone) = self.identities.remove(number) {
                 self.numbers.remove(&gone.key);
-                file(&mut self.by_selector, &gone.key, *number, false);
+                self.files.file(&gone.key, *number, false);
             }
         }
         for (key, members) in gains {
@@ -480,7 +496,7 @@ impl Identities {
                         members: 0,
                     };
                     self.identities.insert(number, identity);
-                    file(&mut self.by_selector, key, number, true);
+                    self.files.file(key, number, true);
                     numbered.begun.insert(number);
                     number
                 }
@@ -507,16 +523,24 @@ struct Numbered {
     ended: BTreeSet<u32>,
 }
 
-/// Files an identity under the selectors it matches, or takes it out.
-fn file(files: &mut BTreeMap<u32, BTreeSet<u32>>, key: &IdentityKey, number: u32, there: bool) {
-    for selector in &key.selectors {
-        let under = files.entry(*selector).or_default();
-        match there {
-            true => under.insert(number),
-            false => under.remove(&number),
-        };
-        if under.is_empty() {
-            files.remove(selector);
+impl Files {
+    /// Files an identity under what it matches, or takes it out.
+    fn file(&mut self, key: &IdentityKey, number: u32, there: bool) {
+        for selector in &key.selectors {
+            let under = self.by_selector.entry(*selector).or_default();
+            match there {
+                true => under.insert(number),
+                false => under.remove(&number),
+            };
+            if under.is_empty() {
+                self.by_selector.remove(selector);
+            }
+        }
+        if let Some(net) = key.net {
+            match there {
+                true => self.by_net.insert((net, number)),
+                false => self.by_net.remove(&(net, number)),
+            };
         }
     }
 }

@@ -25,11 +25,15 @@ mod graph;
 mod holders;
 mod hosts;
 mod identities;
+mod index;
 mod labels;
+mod meeting;
 mod points;
+mod policies;
 mod pool;
 mod program;
 mod regions;
+mod relative;
 mod selectors;
 mod sequencer;
 mod sets;
@@ -83,6 +87,7 @@ impl Engine {
             identities,
             sets,
             programs,
+            entries,
             ..
         } = &mut self.graph;
         flushed.differences.settle(&self.written, wanted);
@@ -90,6 +95,7 @@ impl Engine {
             &self.written,
             wanted,
             &flushed.differences,
+            entries,
             &mut || IdentityId(identities.fresh()),
             &mut || sets.fresh(),
             programs,
@@ -122,6 +128,7 @@ impl Engine {
             .filter_map(|slot| columns.endpoint(slot));
         State {
             endpoints: endpoints.map(|e| (e.id.clone(), e)).collect(),
+            policies: self.graph.policies.all(),
             ..self.graph.state.clone()
         }
     }
@@ -134,11 +141,11 @@ impl Engine {
 
     /// A policy as it was taken in.
     pub fn policy(&self, id: &PolicyId) -> Option<Policy> {
-        self.graph.state.policies.get(id).cloned()
+        self.graph.policies.get(self.graph.policies.number(id)?)
     }
 
     /// Whether a policy of this name was taken in.
     pub fn has_policy(&self, id: &PolicyId) -> bool {
-        self.graph.state.policies.contains_key(id)
+        self.graph.policies.number(id).is_some()
     }
 }

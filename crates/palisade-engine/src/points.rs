@@ -4,42 +4,31 @@
 //! ports, its own address where a rule tests it, its family where a rule asks for it.
 
 use crate::activity::{Activity, is_local};
-use crate::bodies::{Active, Body, Source, own_test};
+use crate::bodies::{Active, Bodies, OwnEnd};
 use crate::columns::Slot;
 use crate::faults::{Fault, on};
 use crate::identities::{Identities, Sight};
 use crate::labels::HolderId;
+use crate::policies::{Policies, PolicyNumber};
 use crate::sets::{SetKey, Sets};
-use crate::traffic::named_ports;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::cmp::Ordering;
 use core::net::IpAddr;
 use palisade_model::{
-    Direction, Endpoint, EndpointId, Family, ObjectId, Order, Peer, Policy, PolicyId, Precedence,
-    Prefix, Selector, State, Str,
+    Direction, Endpoint, EndpointId, Family, ObjectId, Order, Peer, Precedence, Prefix, Protocol,
+    Selector, State, Str,
 };
 use palisade_tables::{Point, SetId};
 
-/// Where a policy stands among all: its tier (those that do not exist come last, by name), then its
-/// place in the tier.
-type Place = (bool, Order, Str, Precedence, PolicyId);
-
-fn place(state: &State, policy: &Policy) -> Place {
-    let precedence = match on(Fault::PolicyOrderIgnored) {
-        true => Precedence {
-            order: Order::Last,
-            rank: u8::MAX - policy.precedence.rank,
-        },
-        false => policy.precedence,
-    };
-    let (missing, order) = match state.tier(&policy.tier) {
+/// Where a tier stands: those that do not exist come last, by name.
+fn tier_place(state: &State, name: &Str) -> (bool, Order) {
+    match state.tier(name) {
         Some(tier) if on(Fault::TierOrderReversed) => (true, negative(tier.order)),
         Some(tier) => (false, tier.order),
         None => (true, Order::Last),
-    };
-    let name = policy.tier.clone();
-    (missing, order, name, precedence, policy.id.clone())
+    }
 }
 
 fn negative(order: Order) -> Order {
@@ -49,17 +38,42 @@ fn negative(order: Order) -> Order {
     }
 }
 
-/// These policies in the order in which they decide.
-pub(crate) fn ordered<'a>(
-    state: &'a State,
-    policies: impl Iterator<Item = &'a PolicyId>,
-) -> Vec<&'a Policy> {
-    let mut placed: Vec<(Place, &Policy)> = policies
-        .filter_map(|id| state.policies.get(id))
-        .map(|policy| (place(state, policy), policy))
-        .collect();
-    placed.sort_by(|(a, _), (b, _)| a.cmp(b));
-    placed.into_iter().map(|(_, policy)| policy).collect()
+/// These policies in the order in which they decide: by tier, place in the tier, and name.
+pub(crate) fn ordered(
+    state: &State,
+    policies: &Policies,
+    numbers: impl Iterator<Item = PolicyNumber>,
+) -> Vec<PolicyNumber> {
+    let mut tiers: Vec<(&Str, (bool, Order))> = Vec::new();
+    let mut placed: Vec<(usize, Precedence, PolicyNumber)> = Vec::new();
+    for number in numbers {
+        let Some(said) = policies.said(number) else {
+            continue;
+        };
+        let known = tiers.iter().position(|(name, _)| **name == said.tier);
+        let tier = known.unwrap_or_else(|| {
+            tiers.push((&said.tier, tier_place(state, &said.tier)));
+            tiers.len() - 1
+        });
+        let precedence = match on(Fault::PolicyOrderIgnored) {
+            true => Precedence {
+                order: Order::Last,
+                rank: u8::MAX - said.precedence.rank,
+            },
+            false => said.precedence,
+        };
+        placed.push((tier, precedence, number));
+    }
+    let place = |tier: usize| tiers.get(tier).map(|(name, place)| (*place, *name));
+    placed.sort_unstable_by(|(tier, precedence, number), (other, than, policy)| {
+        let tiers = match tier == other {
+            true => Ordering::Equal,
+            false => place(*tier).cmp(&place(*other)),
+        };
+        let here = || policies.compare(*number, *policy);
+        tiers.then(precedence.cmp(than)).then_with(here)
+    });
+    placed.into_iter().map(|(_, _, number)| number).collect()
 }
 
 /// All points.
@@ -87,6 +101,7 @@ pub(crate) struct PointChanges {
 #[derive(Clone, Copy)]
 pub(crate) struct Ground<'a> {
     pub(crate) sight: Sight<'a>,
+    pub(crate) policies: &'a Policies,
     pub(crate) activity: &'a Activity,
     pub(crate) active: &'a Active,
     pub(crate) identities: &'a Identities,
@@ -102,11 +117,12 @@ impl Points {
     ) -> PointChanges {
         let mut changes = PointChanges::default();
         let mut touched = self.contested.clone();
+        let mut orders = Orders::new();
         for id in endpoints {
             self.forget(id, &mut touched, &mut changes);
             let endpoint = ground.sight.state.endpoints.get(id);
             if let Some(endpoint) = endpoint.filter(|e| is_local(e)) {
-                self.remember(ground, endpoint, &mut touched, &mut changes);
+                self.remember(ground, endpoint, &mut orders, &mut touched, &mut changes);
             }
         }
         for point in touched {
@@ -159,6 +175,7 @@ impl Points {
         &mut self,
         ground: Ground<'_>,
         endpoint: &Endpoint,
+        orders: &mut Orders,
         touched: &mut BTreeSet<Point>,
         changes: &mut PointChanges,
     ) {
@@ -167,13 +184,16 @@ impl Points {
         };
         *self.interfaces.entry(interface.clone()).or_default() += 1;
         changes.interfaces.insert(interface.clone(), true);
-        let state = ground.sight.state;
         let selecting = ground.activity.policies_of(&endpoint.id);
-        let policies = ordered(state, selecting.into_iter().flatten());
+        let selecting: Vec<PolicyNumber> = selecting.into_iter().flatten().copied().collect();
+        let policies = orders.entry(selecting).or_insert_with_key(|selecting| {
+            let numbers = selecting.iter().copied();
+            ordered(ground.sight.state, ground.policies, numbers)
+        });
         let mut points = Vec::new();
         for direction in Direction::BOTH {
-            let judging = Judging::new(ground, endpoint, &policies, direction);
-            if judging.bodies().any(|body| body.own.is_some()) {
+            let judging = Judging::new(ground, endpoint, policies, direction);
+            if judging.own().any(|own| !own.tests.is_empty()) {
                 self.testers.insert(endpoint.id.clone());
             }
             for address in &endpoint.addresses {
@@ -208,60 +228,64 @@ impl Points {
     }
 }
 
+/// Policies in order, by those that are to be ordered.
+type Orders = BTreeMap<Vec<PolicyNumber>, Vec<PolicyNumber>>;
+
 /// What judges one endpoint in one direction.
 struct Judging<'a> {
     endpoint: &'a Endpoint,
     direction: Direction,
-    policies: Vec<PolicyId>,
-    bodies: Vec<&'a [Body]>,
+    policies: Vec<PolicyNumber>,
+    sources: Vec<&'a Bodies>,
 }
 
 impl<'a> Judging<'a> {
     fn new(
         ground: Ground<'a>,
         endpoint: &'a Endpoint,
-        policies: &[&Policy],
+        policies: &[PolicyNumber],
         direction: Direction,
     ) -> Self {
-        let governing = policies.iter().filter(|p| p.rules(direction).is_some());
-        let policies: Vec<PolicyId> = governing.map(|p| p.id.clone()).collect();
-        let sources = policies
+        let said = |number: &PolicyNumber| ground.policies.said(*number);
+        let governs =
+            |number: &&PolicyNumber| said(number).is_some_and(|s| s.rules(direction).is_some());
+        let policies: Vec<PolicyNumber> = policies.iter().filter(governs).copied().collect();
+        let active = ground.active;
+        let of_policies = policies.iter().filter_map(|number| active.policy(*number));
+        let of_profiles = endpoint
+            .profiles
             .iter()
-            .cloned()
-            .map(Source::Policy)
-            .chain(endpoint.profiles.iter().cloned().map(Source::Profile));
-        let bodies = sources
-            .filter_map(|source| ground.active.get(&source)?.of(direction))
-            .map(|bodies| &**bodies);
+            .filter_map(|name| active.profile(name));
         Judging {
-            bodies: bodies.collect(),
+            sources: of_policies
+                .chain(of_profiles)
+                .map(|bodies| &**bodies)
+                .collect(),
             endpoint,
             direction,
             policies,
         }
     }
 
-    fn bodies(&self) -> impl Iterator<Item = &'a Body> {
-        self.bodies.iter().flat_map(|bodies| bodies.iter())
+    /// What each source asks of the own end.
+    fn own(&self) -> impl Iterator<Item = &'a OwnEnd> {
+        let sides = self
+            .sources
+            .iter()
+            .filter_map(|bodies| bodies.of(self.direction));
+        sides.map(|side| &side.own)
     }
 
     fn key(&self, ground: Ground<'_>, address: IpAddr) -> SetKey {
-        let mut ports = BTreeSet::new();
-        let mut family = None;
-        for term in self.bodies().flat_map(|body| &body.traffic) {
-            named_ports(
-                term,
-                own_test(term, self.direction),
-                &mut |name, protocol| {
-                    let port = self.endpoint.named_port(name, protocol);
-                    ports.extend(port.map(|port| (name.clone(), protocol, port)));
-                },
-            );
-            if term.family.is_some() {
-                family = Some(Family::of(address));
-            }
-        }
-        let tests: Vec<&Peer> = self.bodies().filter_map(|body| body.own.as_ref()).collect();
+        let asked: BTreeSet<&(Str, Protocol)> = self.own().flat_map(|own| &own.ports).collect();
+        let number = |(name, protocol): &(Str, Protocol)| {
+            let port = self.endpoint.named_port(name, *protocol)?;
+            Some((name.clone(), *protocol, port))
+        };
+        let ports: BTreeSet<(Str, Protocol, u16)> = asked.into_iter().filter_map(number).collect();
+        let family = self.own().any(|own| own.family);
+        let family = family.then(|| Family::of(address));
+        let tests: Vec<&Peer> = self.own().flat_map(|own| &own.tests).collect();
         let own = match tests.is_empty() {
             true => Vec::new(),
             false => {

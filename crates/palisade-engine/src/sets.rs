@@ -1,30 +1,29 @@
 //! Policy sets: the applicable rules of one direction, shared by every point that has the same.
 //!
 //! A set is what its key says: the policies and profiles in order, and how the endpoint's own end
-//! resolves what they ask of it. Each set knows its rules as one sequence, and has a class for every
-//! identity; identities that match the same rules share the compiled program.
+//! resolves what they ask of it. It holds what each policy says once for all that say the same. An
+//! edit of a policy exchanges what that one says, and concerns the identities that the rules which
+//! differ ask for. Every identity has a class, compiled from the rules it meets until one decides
+//! everything.
 
 use crate::activity::is_builtin;
-use crate::bodies::{Active, Body, PeerTest, Source};
-use crate::classes::{Credits, Programs};
+use crate::bodies::{Active, Bodies, Body, Side};
+use crate::classes::Credits;
 use crate::faults::{Fault, on};
 use crate::identities::IdentityKey;
-use crate::program::{Sequence, Step, compile};
-use crate::traffic::End;
+use crate::index::{Index, Lengths};
+use crate::policies::{Policies, PolicyNumber};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use palisade_model::{
-    Action, Direction, Family, PolicyId, Prefix, Protocol, RuleOrigin, State, Str, TierDefault,
-    Traffic,
-};
-use palisade_tables::{ClassId, Credit, RuleId, SetId, Verdict};
+use palisade_model::{Direction, Family, Prefix, Protocol, RuleOrigin, State, Str, TierDefault};
+use palisade_tables::{Credit, RuleId, SetId, Verdict};
 
 /// What makes a policy set.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct SetKey {
     pub(crate) direction: Direction,
-    pub(crate) policies: Vec<PolicyId>,
+    pub(crate) policies: Vec<PolicyNumber>,
     pub(crate) profiles: Vec<Str>,
     /// For each rule that tests the own address, whether the test holds.
     pub(crate) own: Vec<bool>,
@@ -34,38 +33,67 @@ pub(crate) struct SetKey {
     pub(crate) family: Option<Family>,
 }
 
-/// A rule in a set.
-#[derive(Debug)]
-struct SetRule {
-    bodies: Arc<[Body]>,
-    index: usize,
+/// Where rules come from.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Source {
+    Policy(PolicyNumber),
+    Profile(Str),
 }
 
-impl SetRule {
-    fn body(&self) -> &Body {
-        &self.bodies[self.index]
-    }
+/// What sets are built from.
+#[derive(Clone, Copy)]
+pub(crate) struct Rulebook<'a> {
+    pub(crate) state: &'a State,
+    pub(crate) policies: &'a Policies,
+    pub(crate) active: &'a Active,
 }
 
-/// What decides the class of an identity in a set: the places of the rules whose peers it matches,
-/// and its ports where a rule asks for them.
-type Seen = (Vec<usize>, Vec<(Str, Protocol, u16)>);
+/// What one source says, and where in the set it is said.
+#[derive(Debug)]
+pub(super) struct Kind {
+    bodies: Arc<Bodies>,
+    /// The places of its sources, in order.
+    pub(super) at: Vec<u32>,
+}
+
+/// One source in a set.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Segment {
+    /// What it says; none where it says nothing.
+    kind: Option<u32>,
+    /// Its first place in [`SetKey::own`].
+    pub(super) own: u32,
+}
+
+/// Sources that are decided together: those of a tier, or a profile; then what stops what none of
+/// them decided.
+#[derive(Debug)]
+pub(super) struct Block {
+    /// The place after its last source.
+    pub(super) end: u32,
+    pub(super) stop: Option<(RuleId, Verdict)>,
+    /// The place of the profile in [`SetKey::profiles`], if it is one.
+    pub(super) profile: Option<usize>,
+}
 
 #[derive(Debug)]
-struct Set {
-    key: Arc<SetKey>,
+pub(crate) struct Set {
+    pub(super) key: Arc<SetKey>,
     points: usize,
-    sequence: Sequence<SetRule>,
-    credits: Vec<RuleId>,
-    /// Whether a rule asks for a named port at the other end.
-    asks_ports: bool,
-    /// Selectors that some peer requires, with the places of their rules.
-    selectors: BTreeMap<u32, Vec<usize>>,
-    /// The places of rules with a peer that requires no selector.
-    loose: Vec<usize>,
-    /// Whether only the selectors above tell identities apart.
-    by_selector_only: bool,
-    compiled: BTreeMap<Seen, ClassId>,
+    pub(super) segments: Vec<Segment>,
+    pub(super) blocks: Vec<Block>,
+    /// By number; none where a number is free.
+    kinds: Vec<Option<Kind>>,
+    pub(super) index: Index,
+}
+
+/// Which sets may tell which identities apart.
+#[derive(Debug, Default)]
+struct Files {
+    selectors: BTreeSet<(u32, SetId)>,
+    nets: BTreeSet<(Prefix, SetId)>,
+    lengths: Lengths,
+    loose: BTreeSet<SetId>,
 }
 
 /// All policy sets.
@@ -73,14 +101,22 @@ struct Set {
 pub(crate) struct Sets {
     numbers: BTreeMap<Arc<SetKey>, SetId>,
     sets: BTreeMap<SetId, Set>,
-    by_source: BTreeMap<Source, BTreeSet<SetId>>,
-    by_selector: BTreeMap<u32, BTreeSet<SetId>>,
-    /// Sets that may tell any identity apart.
-    loose: BTreeSet<SetId>,
+    by_policy: BTreeSet<(PolicyNumber, SetId)>,
+    by_profile: BTreeSet<(Str, SetId)>,
+    files: Files,
     next: u32,
-    /// Sets whose sequence is to be built (again).
+    /// Sets that are to be built (again).
     stale: BTreeSet<SetId>,
+    /// Sets of which some policies changed what they say.
+    edited: BTreeSet<(SetId, PolicyNumber)>,
     idle: BTreeSet<SetId>,
+}
+
+/// What the rules that changed in a set ask for.
+#[derive(Debug, Default)]
+pub(crate) struct Part {
+    pub(crate) selectors: BTreeSet<u32>,
+    pub(crate) nets: BTreeSet<Prefix>,
 }
 
 /// What a settling changed.
@@ -88,6 +124,8 @@ pub(crate) struct Sets {
 pub(crate) struct SetChanges {
     /// Sets whose classes are all to be looked at again.
     pub(crate) stale: BTreeSet<SetId>,
+    /// Sets in which only identities that match some of this are to be looked at again.
+    pub(crate) parts: BTreeMap<SetId, Part>,
     /// Sets that ended.
     pub(crate) ended: BTreeSet<SetId>,
 }
@@ -111,22 +149,19 @@ impl Sets {
         }
         let number = self.fresh();
         self.numbers.insert(key.clone(), number);
-        for source in sources(key) {
-            self.by_source.entry(source).or_default().insert(number);
+        for policy in &key.policies {
+            self.by_policy.insert((*policy, number));
+        }
+        for profile in &key.profiles {
+            self.by_profile.insert((profile.clone(), number));
         }
         let set = Set {
             key: key.clone(),
             points: 1,
-            sequence: Sequence {
-                direction: key.direction,
-                steps: Vec::new(),
-            },
-            credits: Vec::new(),
-            asks_ports: false,
-            selectors: BTreeMap::new(),
-            loose: Vec::new(),
-            by_selector_only: true,
-            compiled: BTreeMap::new(),
+            segments: Vec::new(),
+            blocks: Vec::new(),
+            kinds: Vec::new(),
+            index: Index::default(),
         };
         self.sets.insert(number, set);
         self.stale.insert(number);
@@ -145,8 +180,21 @@ impl Sets {
 
     /// The rules of a source changed.
     pub(crate) fn edited(&mut self, source: &Source) {
-        self.stale
-            .extend(self.by_source.get(source).into_iter().flatten());
+        match source {
+            Source::Policy(number) => {
+                let of = (*number, SetId(0))..=(*number, SetId(u32::MAX));
+                let sets = self
+                    .by_policy
+                    .range(of)
+                    .map(|(policy, set)| (*set, *policy));
+                self.edited.extend(sets);
+            }
+            Source::Profile(name) => {
+                let of = (name.clone(), SetId(0))..=(name.clone(), SetId(u32::MAX));
+                self.stale
+                    .extend(self.by_profile.range(of).map(|(_, set)| *set));
+            }
+        }
     }
 
     /// Something that all sets may depend on changed.
@@ -156,289 +204,334 @@ impl Sets {
 
     /// The sets in which an identity may have another class than nobody has.
     pub(crate) fn telling(&self, who: &IdentityKey) -> BTreeSet<SetId> {
-        let selectors = who.selectors.iter();
-        let under = selectors.filter_map(|selector| self.by_selector.get(selector));
-        under.flatten().chain(&self.loose).copied().collect()
-    }
-
-    /// The selectors by which alone a set tells identities apart; `None` where it looks at more.
-    pub(crate) fn selectors(&self, number: SetId) -> Option<impl Iterator<Item = u32>> {
-        let set = self.sets.get(&number).filter(|set| set.by_selector_only)?;
-        Some(set.selectors.keys().copied())
-    }
-
-    fn unfile(&mut self, number: SetId) {
-        self.loose.remove(&number);
-        let Some(set) = self.sets.get_mut(&number) else {
-            return;
-        };
-        for selector in core::mem::take(&mut set.selectors).into_keys() {
-            if let Some(users) = self.by_selector.get_mut(&selector) {
-                users.remove(&number);
-                if users.is_empty() {
-                    self.by_selector.remove(&selector);
-                }
-            }
+        let mut sets = self.files.loose.clone();
+        for selector in &who.selectors {
+            let under = (*selector, SetId(0))..=(*selector, SetId(u32::MAX));
+            sets.extend(self.files.selectors.range(under).map(|(_, set)| *set));
         }
+        for net in who
+            .net
+            .iter()
+            .flat_map(|net| self.files.lengths.covering(*net))
+        {
+            let under = (net, SetId(0))..=(net, SetId(u32::MAX));
+            sets.extend(self.files.nets.range(under).map(|(_, set)| *set));
+        }
+        sets
     }
 
-    fn file(&mut self, number: SetId) {
-        let Some(set) = self.sets.get_mut(&number) else {
-            return;
-        };
-        set.index();
-        for selector in set.selectors.keys() {
-            self.by_selector
-                .entry(*selector)
-                .or_default()
-                .insert(number);
-        }
-        if !set.by_selector_only {
-            self.loose.insert(number);
-        }
+    /// A set, if it has been built.
+    pub(crate) fn get(&self, number: SetId) -> Option<&Set> {
+        self.sets.get(&number)
     }
 
-    /// Forgets sets without points and builds the sequences of those that changed.
-    pub(crate) fn settle(
-        &mut self,
-        state: &State,
-        active: &Active,
-        credits: &mut Credits,
-    ) -> SetChanges {
+    /// Forgets sets without points, and builds those that changed.
+    pub(crate) fn settle(&mut self, book: Rulebook<'_>, credits: &mut Credits) -> SetChanges {
         let mut changes = SetChanges::default();
         for number in core::mem::take(&mut self.idle) {
             if self.sets.get(&number).is_none_or(|set| set.points > 0) {
                 continue;
             }
-            self.unfile(number);
             let Some(gone) = self.sets.remove(&number) else {
                 continue;
             };
+            self.files.unfile(number, &gone.index);
             self.numbers.remove(&gone.key);
-            for source in sources(&gone.key) {
-                if let Some(users) = self.by_source.get_mut(&source) {
-                    users.remove(&number);
-                    if users.is_empty() {
-                        self.by_source.remove(&source);
-                    }
-                }
+            for policy in &gone.key.policies {
+                self.by_policy.remove(&(*policy, number));
             }
-            gone.credits.into_iter().for_each(|rule| credits.give(rule));
+            for profile in &gone.key.profiles {
+                self.by_profile.remove(&(profile.clone(), number));
+            }
+            gone.release(credits);
             changes.ended.insert(number);
         }
-        for number in core::mem::take(&mut self.stale) {
-            self.unfile(number);
+        let edited = core::mem::take(&mut self.edited);
+        let mut stale = core::mem::take(&mut self.stale);
+        for (number, policy) in edited {
             let Some(set) = self.sets.get_mut(&number) else {
                 continue;
             };
-            let built = Builder::new(state, active, credits, &set.key).build();
-            set.sequence = built.sequence;
-            set.asks_ports = built.asks_ports;
-            set.compiled.clear();
-            let old = core::mem::replace(&mut set.credits, built.credits);
-            old.into_iter().for_each(|rule| credits.give(rule));
-            self.file(number);
+            if stale.contains(&number) {
+                continue;
+            }
+            let part = changes.parts.entry(number).or_default();
+            if !set.exchange(book, policy, number, &mut self.files, part) {
+                stale.insert(number);
+            }
+        }
+        for number in stale {
+            let Some(set) = self.sets.get_mut(&number) else {
+                continue;
+            };
+            let built = Builder::new(book, credits, &set.key).build(set.points);
+            let old = core::mem::replace(set, built);
+            self.files.unfile(number, &old.index);
+            self.files.file(number, &set.index);
+            old.release(credits);
+            changes.parts.remove(&number);
             changes.stale.insert(number);
         }
         changes
     }
+}
 
-    /// The class of an identity in a set.
-    pub(crate) fn class(
-        &mut self,
-        number: SetId,
-        who: &IdentityKey,
-        programs: &mut Programs,
-    ) -> Option<ClassId> {
-        let set = self.sets.get_mut(&number)?;
-        let seen = set.seen(who);
-        if let Some(class) = set.compiled.get(&seen)
-            && programs.lives(*class)
-        {
-            return Some(*class);
+impl Files {
+    fn file(&mut self, number: SetId, index: &Index) {
+        let selectors = index.selectors.keys().map(|selector| (*selector, number));
+        self.selectors.extend(selectors);
+        for net in index.nets.keys() {
+            self.net(number, *net, true);
         }
-        let program = set.compile(&seen);
-        let class = programs.number(program);
-        set.compiled.insert(seen, class);
-        Some(class)
+        if index.is_loose() {
+            self.loose.insert(number);
+        }
+    }
+
+    fn unfile(&mut self, number: SetId, index: &Index) {
+        for selector in index.selectors.keys() {
+            self.selectors.remove(&(*selector, number));
+        }
+        for net in index.nets.keys() {
+            self.net(number, *net, false);
+        }
+        self.loose.remove(&number);
+    }
+
+    fn net(&mut self, number: SetId, net: Prefix, there: bool) {
+        let changed = match there {
+            true => self.nets.insert((net, number)),
+            false => self.nets.remove(&(net, number)),
+        };
+        if changed {
+            self.lengths.count(net, there);
+        }
+    }
+
+    /// Brings the files in line with what a set asks of these.
+    fn refile(&mut self, number: SetId, index: &Index, part: &Part) {
+        for selector in &part.selectors {
+            match index.selectors.contains_key(selector) {
+                true => self.selectors.insert((*selector, number)),
+                false => self.selectors.remove(&(*selector, number)),
+            };
+        }
+        for net in &part.nets {
+            self.net(number, *net, index.nets.contains_key(net));
+        }
+        match index.is_loose() {
+            true => self.loose.insert(number),
+            false => self.loose.remove(&number),
+        };
     }
 }
 
-fn sources(key: &SetKey) -> impl Iterator<Item = Source> {
-    let policies = key.policies.iter().cloned().map(Source::Policy);
-    let profiles = key.profiles.iter().cloned().map(Source::Profile);
-    policies.chain(profiles)
-}
-
-fn matches(peer: &PeerTest, who: &IdentityKey) -> bool {
-    let within = |nets: &[Prefix]| {
-        who.net
-            .is_some_and(|at| nets.iter().any(|net| net.covers(at)))
-    };
-    let selected = |number: u32| who.selectors.binary_search(&number).is_ok();
-    peer.selector.is_none_or(selected)
-        && (on(Fault::NotSelectorIgnored) || !peer.not_selector.is_some_and(selected))
-        && peer.nets.as_ref().is_none_or(|nets| within(nets))
-        && (on(Fault::NotNetsIgnored) || !within(&peer.not_nets))
+impl Part {
+    /// Notes whom a rule may match. Returns whether that can be said at all.
+    fn note(&mut self, body: &Body) -> bool {
+        for peer in &body.peers {
+            match (&peer.selector, &peer.nets) {
+                (Some(selector), _) => drop(self.selectors.insert(*selector)),
+                (None, Some(nets)) => self.nets.extend(nets),
+                (None, None) => return false,
+            }
+        }
+        true
+    }
 }
 
 impl Set {
-    /// Notes where each selector is asked for.
-    fn index(&mut self) {
-        self.selectors.clear();
-        self.loose.clear();
-        self.by_selector_only = !self.asks_ports;
-        for (at, step) in self.sequence.steps.iter().enumerate() {
-            let Step::Rule { rule, .. } = step else {
-                continue;
-            };
-            for peer in &rule.body().peers {
-                let Some(selector) = peer.selector else {
-                    self.loose.push(at);
-                    self.by_selector_only &= peer.is_any();
-                    continue;
-                };
-                self.selectors.entry(selector).or_default().push(at);
+    /// The selectors and networks by which alone the set tells identities apart; `None` where it
+    /// looks at more.
+    pub(crate) fn asks(&self) -> Option<(impl Iterator<Item = u32>, impl Iterator<Item = Prefix>)> {
+        let index = &self.index;
+        let asked = (index.selectors.keys().copied(), index.nets.keys().copied());
+        (!index.is_loose()).then_some(asked)
+    }
+
+    /// What a kind says.
+    pub(super) fn kind(&self, number: u32) -> Option<(&Kind, &Side)> {
+        let kind = self.kinds.get(number as usize)?.as_ref()?;
+        Some((kind, kind.bodies.of(self.key.direction)?))
+    }
+
+    fn release(self, credits: &mut Credits) {
+        let stops = self.blocks.into_iter().filter_map(|block| block.stop);
+        stops.for_each(|(rule, _)| credits.give(rule));
+    }
+
+    /// The number of what these bodies say, filed.
+    fn number(&mut self, bodies: &Arc<Bodies>) -> Option<u32> {
+        let same = |kind: &Option<Kind>| {
+            kind.as_ref()
+                .is_some_and(|kind| Arc::ptr_eq(&kind.bodies, bodies))
+        };
+        let side = bodies.of(self.key.direction)?;
+        if let Some(known) = self.kinds.iter().position(same) {
+            return u32::try_from(known).ok();
+        }
+        let kind = Kind {
+            bodies: bodies.clone(),
+            at: Vec::new(),
+        };
+        let number = match self.kinds.iter().position(Option::is_none) {
+            Some(free) => {
+                self.kinds[free] = Some(kind);
+                free
+            }
+            None => {
+                self.kinds.push(Some(kind));
+                self.kinds.len() - 1
+            }
+        };
+        let number = u32::try_from(number).ok()?;
+        self.index.file(number, side);
+        Some(number)
+    }
+
+    /// Puts what a policy says now in place of what it said. Returns whether it could: not where the
+    /// policy stops other things than before, or may concern any identity.
+    fn exchange(
+        &mut self,
+        book: Rulebook<'_>,
+        policy: PolicyNumber,
+        number: SetId,
+        files: &mut Files,
+        part: &mut Part,
+    ) -> bool {
+        let direction = self.key.direction;
+        let Some(at) = self.key.policies.iter().position(|p| *p == policy) else {
+            return false;
+        };
+        let Some(new) = book.active.policy(policy).cloned() else {
+            return false;
+        };
+        let Some(Segment {
+            kind: Some(was), ..
+        }) = self.segments.get(at).copied()
+        else {
+            return false;
+        };
+        let Some(old) = self.kind(was).map(|(kind, _)| kind.bodies.clone()) else {
+            return false;
+        };
+        if Arc::ptr_eq(&old, &new) {
+            return true;
+        }
+        let (Some(a), Some(b)) = (old.of(direction), new.of(direction)) else {
+            return false;
+        };
+        if a.default_deny != b.default_deny || a.own.tests.len() != b.own.tests.len() {
+            return false;
+        }
+        let longest = a.rules.len().max(b.rules.len());
+        for place in 0..longest {
+            let (a, b) = (a.rules.get(place), b.rules.get(place));
+            if a != b && !a.into_iter().chain(b).all(|body| part.note(body)) {
+                return false;
             }
         }
-        self.loose.dedup();
-    }
-
-    fn seen(&self, who: &IdentityKey) -> Seen {
-        let asked = who.selectors.iter().filter_map(|s| self.selectors.get(s));
-        let mut matched: Vec<usize> = asked.flatten().chain(&self.loose).copied().collect();
-        matched.sort_unstable();
-        matched.dedup();
-        matched.retain(|at| match &self.sequence.steps[*at] {
-            Step::Rule { rule, .. } => rule.body().peers.iter().any(|peer| matches(peer, who)),
-            Step::Stop { .. } => false,
-        });
-        let ports = match self.asks_ports {
-            true => who.ports.clone(),
-            false => Vec::new(),
+        let place = u32::try_from(at).unwrap_or(u32::MAX);
+        let Some(is) = self.number(&new) else {
+            return false;
         };
-        (matched, ports)
-    }
-
-    fn compile(&self, seen: &Seen) -> palisade_tables::Program {
-        let key = &self.key;
-        let own_end = match key.direction {
-            Direction::Ingress => End::Destination,
-            Direction::Egress => End::Source,
-        };
-        let named = |end: End, name: &Str, protocol: Protocol| {
-            let ports = if end == own_end { &key.ports } else { &seen.1 };
-            let any = on(Fault::NamedPortAnyProtocol);
-            ports
-                .iter()
-                .find(|(n, p, _)| n == name && (any || *p == protocol))
-                .map(|(_, _, port)| *port)
-        };
-        let fits = |term: &&Traffic| {
-            term.family.is_none() || term.family == key.family || on(Fault::FamiliesMixed)
-        };
-        compile(
-            &self.sequence,
-            |at, rule: &SetRule| match seen.0.binary_search(&at).is_ok() {
-                true => rule.body().traffic.iter().filter(fits).collect(),
-                false => Vec::new(),
-            },
-            named,
-        )
+        if let Some(Some(kind)) = self.kinds.get_mut(is as usize) {
+            let after = kind.at.partition_point(|other| *other < place);
+            kind.at.insert(after, place);
+        }
+        let slot = &mut self.kinds[was as usize];
+        if let Some(kind) = slot {
+            kind.at.retain(|other| *other != place);
+            if kind.at.is_empty() {
+                *slot = None;
+                self.index.unfile(was, a);
+            }
+        }
+        self.segments[at].kind = Some(is);
+        files.refile(number, &self.index, part);
+        true
     }
 }
 
-struct Built {
-    sequence: Sequence<SetRule>,
-    credits: Vec<RuleId>,
-    asks_ports: bool,
-}
-
-/// Builds the sequence of a set.
+/// Builds a set.
 struct Builder<'a> {
-    state: &'a State,
-    active: &'a Active,
+    book: Rulebook<'a>,
     credits: &'a mut Credits,
-    key: &'a SetKey,
-    own: core::slice::Iter<'a, bool>,
-    built: Built,
+    own: u32,
+    set: Set,
 }
 
 impl<'a> Builder<'a> {
-    fn new(
-        state: &'a State,
-        active: &'a Active,
-        credits: &'a mut Credits,
-        key: &'a SetKey,
-    ) -> Self {
+    fn new(book: Rulebook<'a>, credits: &'a mut Credits, key: &Arc<SetKey>) -> Self {
         Builder {
-            state,
-            active,
+            book,
             credits,
-            key,
-            own: key.own.iter(),
-            built: Built {
-                sequence: Sequence {
-                    direction: key.direction,
-                    steps: Vec::new(),
-                },
-                credits: Vec::new(),
-                asks_ports: false,
+            own: 0,
+            set: Set {
+                key: key.clone(),
+                points: 0,
+                segments: Vec::with_capacity(key.policies.len()),
+                blocks: Vec::new(),
+                kinds: Vec::new(),
+                index: Index::default(),
             },
         }
     }
 
-    fn build(mut self) -> Built {
-        let key = self.key;
-        let policies: Vec<&palisade_model::Policy> = key
-            .policies
-            .iter()
-            .filter_map(|id| self.state.policies.get(id))
-            .collect();
-        for tier in policies.chunk_by(|a, b| a.tier == b.tier) {
-            self.tier(&tier[0].tier, tier);
+    fn build(mut self, points: usize) -> Set {
+        let key = self.set.key.clone();
+        let tier = |policy: &PolicyNumber| self.book.policies.said(*policy).map(|said| &said.tier);
+        let tiers = key.policies.chunk_by(|a, b| tier(a) == tier(b));
+        for policies in tiers {
+            self.tier(policies);
         }
-        for name in &key.profiles {
-            self.profile(name);
+        for (place, name) in key.profiles.iter().enumerate() {
+            self.profile(place, name);
         }
         let direction = key.direction;
         self.stop(Credit::NoProfileMatch { direction }, Verdict::Deny);
-        self.built
+        self.set.points = points;
+        self.set
     }
 
-    fn tier(&mut self, name: &Str, policies: &[&palisade_model::Policy]) {
-        let direction = self.key.direction;
-        let begin = self.built.sequence.steps.len();
+    fn tier(&mut self, policies: &[PolicyNumber]) {
+        let direction = self.set.key.direction;
         let mut isolating = Vec::new();
         for policy in policies {
-            if policy.rules(direction).is_some_and(|r| r.default_deny) {
-                isolating.push(policy.id.clone());
+            let bodies = self.book.active.policy(*policy);
+            let side = bodies.and_then(|bodies| bodies.of(direction));
+            if side.is_some_and(|side| side.default_deny) {
+                isolating.push(*policy);
             }
-            self.rules(&Source::Policy(policy.id.clone()), |action| action);
+            self.segment(bodies);
         }
-        let default = match self.state.tier(name).map(|tier| tier.default) {
+        let first = policies.first();
+        let Some(said) = first.and_then(|policy| self.book.policies.said(*policy)) else {
+            return;
+        };
+        let default = match self.book.state.tier(&said.tier).map(|tier| tier.default) {
             Some(TierDefault::Pass) if !on(Fault::TierDefaultPassLost) => TierDefault::Pass,
             _ => TierDefault::Deny,
         };
         let denies = default == TierDefault::Deny && !isolating.is_empty();
         if denies && !on(Fault::DefaultDenyIgnored) {
+            let policies = self.book.policies;
             let credit = Credit::TierDefault {
-                tier: name.clone(),
+                tier: said.tier.clone(),
                 direction,
-                policies: isolating,
+                policies: isolating
+                    .into_iter()
+                    .filter_map(|policy| policies.id(policy))
+                    .collect(),
             };
             self.stop(credit, Verdict::Deny);
-        }
-        let end = self.built.sequence.steps.len();
-        for step in &mut self.built.sequence.steps[begin..] {
-            if let Step::Rule { next, .. } = step {
-                *next = end;
-            }
+        } else {
+            self.block(None, None);
         }
     }
 
-    fn profile(&mut self, name: &Str) {
-        let direction = self.key.direction;
+    fn profile(&mut self, place: usize, name: &Str) {
+        let direction = self.set.key.direction;
         if is_builtin(name) || on(Fault::ProfileAllowAlways) {
             let credit = Credit::ProfileRule {
                 profile: name.clone(),
@@ -452,14 +545,9 @@ impl<'a> Builder<'a> {
             };
             return self.stop(credit, Verdict::Allow);
         }
-        let source = Source::Profile(name.clone());
-        if self.active.get(&source).is_some() {
-            self.rules(&source, |action| match action {
-                Action::Pass if on(Fault::PassInProfileAllows) => Action::Allow,
-                Action::Pass => Action::Deny,
-                other => other,
-            });
-            return;
+        if let Some(bodies) = self.book.active.profile(name) {
+            self.segment(Some(bodies));
+            return self.block(None, Some(place));
         }
         let credit = Credit::MissingProfile {
             profile: name.clone(),
@@ -472,34 +560,34 @@ impl<'a> Builder<'a> {
         self.stop(credit, verdict);
     }
 
-    /// The rules of a source, without those whose test of the own address fails.
-    fn rules(&mut self, source: &Source, action: impl Fn(Action) -> Action) {
-        let direction = self.key.direction;
-        let Some(bodies) = self.active.get(source).and_then(|s| s.of(direction)) else {
-            return;
-        };
-        for (index, body) in bodies.iter().enumerate() {
-            if body.own.is_some() && !self.own.next().copied().unwrap_or(false) {
-                continue;
-            }
-            let id = self.credits.take(&body.credit);
-            self.built.credits.push(id);
-            self.built.asks_ports |= body.asks_ports;
-            self.built.sequence.steps.push(Step::Rule {
-                id,
-                action: action(body.action),
-                next: 0,
-                rule: SetRule {
-                    bodies: bodies.clone(),
-                    index,
-                },
-            });
+    /// A source, with what it says.
+    fn segment(&mut self, bodies: Option<&Arc<Bodies>>) {
+        let at = u32::try_from(self.set.segments.len()).unwrap_or(u32::MAX);
+        let kind = bodies.and_then(|bodies| self.set.number(bodies));
+        self.set.segments.push(Segment {
+            kind,
+            own: self.own,
+        });
+        let Some(number) = kind else { return };
+        if let Some(Some(kind)) = self.set.kinds.get_mut(number as usize) {
+            kind.at.push(at);
+        }
+        if let Some((_, side)) = self.set.kind(number) {
+            self.own += u32::try_from(side.own.tests.len()).unwrap_or(0);
         }
     }
 
     fn stop(&mut self, credit: Credit, verdict: Verdict) {
-        let id = self.credits.take(&Arc::new(credit));
-        self.built.credits.push(id);
-        self.built.sequence.steps.push(Step::Stop { id, verdict });
+        let id = self.credits.number(credit);
+        self.credits.hold(id);
+        self.block(Some((id, verdict)), None);
+    }
+
+    fn block(&mut self, stop: Option<(RuleId, Verdict)>, profile: Option<usize>) {
+        self.set.blocks.push(Block {
+            end: u32::try_from(self.set.segments.len()).unwrap_or(u32::MAX),
+            stop,
+            profile,
+        });
     }
 }

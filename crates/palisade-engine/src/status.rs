@@ -6,6 +6,7 @@ use crate::Engine;
 use crate::holders::What;
 use crate::identities::IdentityKey;
 use crate::points::ordered;
+use crate::policies::PolicyNumber;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::net::IpAddr;
@@ -50,8 +51,13 @@ pub struct Counts {
     pub holders: usize,
     /// Slots of holders, and what they share: names, lists of label keys, other properties.
     pub holder_parts: usize,
-    /// Rules that a policy set holds or a program credits.
+    /// What a policy set or a program credits.
     pub rules: usize,
+    /// What policies say, apart from their names, namespaces and lines: those that say the same are
+    /// kept once.
+    pub policy_forms: usize,
+    /// Names and subjects of policies, each kept once.
+    pub policy_texts: usize,
 }
 
 /// References to objects that are not there.
@@ -115,13 +121,14 @@ impl Engine {
     /// How much there is.
     pub fn counts(&self) -> Counts {
         let local = self.local_endpoints();
+        let [names, kinds, subjects, policy_forms] = self.graph.policies.kept();
         let identities: BTreeSet<IdentityId> =
             self.graph.wanted.addresses.values().copied().collect();
         Counts {
             endpoints: self.graph.holders.columns.count(What::Endpoint),
             local_endpoints: local.count(),
-            policies: self.graph.state.policies.len(),
-            active_policies: self.active_policies().len(),
+            policies: self.graph.policies.len(),
+            active_policies: self.graph.activity.active(),
             identities: identities.len(),
             addresses: self.graph.wanted.addresses.len(),
             points: self.graph.wanted.points.len(),
@@ -133,18 +140,24 @@ impl Engine {
             holders: self.graph.holders.columns.len(),
             holder_parts: self.graph.holders.columns.kept().iter().sum(),
             rules: self.graph.credits.len(),
+            policy_forms,
+            policy_texts: names + kinds + subjects,
         }
     }
 
     /// References of policies to tiers, and of local endpoints to profiles, that are not there.
     pub fn missing(&self) -> MissingReferences {
         let mut missing = MissingReferences::default();
-        for policy in self.graph.state.policies.values() {
-            if self.graph.state.tier(&policy.tier).is_none() {
-                let of = missing.tiers.entry(policy.tier.clone()).or_default();
-                of.push(policy.id.clone());
+        let policies = &self.graph.policies;
+        for number in policies.numbers() {
+            let tier = policies.said(number).map(|said| &said.tier);
+            if let Some(tier) = tier.filter(|tier| self.graph.state.tier(tier).is_none())
+                && let Some(id) = policies.id(number)
+            {
+                missing.tiers.entry(tier.clone()).or_default().push(id);
             }
         }
+        missing.tiers.values_mut().for_each(|of| of.sort());
         for endpoint in self.local_endpoints() {
             for profile in &endpoint.profiles {
                 let builtin = **profile == *Profile::ALLOW_ALL;
@@ -170,35 +183,46 @@ impl Engine {
             return Vec::new();
         };
         let labels = state.endpoint_labels(&endpoint);
-        let selecting = state.policies.iter();
-        let selecting = selecting.filter(|(_, policy)| policy.subject.matches(&labels));
-        ordered(state, selecting.map(|(id, _)| id))
+        let policies = &self.graph.policies;
+        let selecting = policies.numbers();
+        let selecting = selecting.filter(|number| policies.selects(*number, &labels));
+        ordered(state, policies, selecting)
             .into_iter()
-            .map(|policy| AppliedPolicy {
-                tier: policy.tier.clone(),
-                policy: policy.id.clone(),
-                ingress: policy.ingress.is_some(),
-                egress: policy.egress.is_some(),
+            .filter_map(|number| {
+                let said = policies.said(number)?;
+                Some(AppliedPolicy {
+                    tier: said.tier.clone(),
+                    policy: policies.id(number)?,
+                    ingress: said.rules(Direction::Ingress).is_some(),
+                    egress: said.rules(Direction::Egress).is_some(),
+                })
             })
             .collect()
     }
 
     /// The local endpoints that a policy selects, by name.
     pub fn endpoints_of(&self, policy: &PolicyId) -> Vec<&EndpointId> {
-        self.graph.activity.selected_by(policy).collect()
+        let number = self.graph.policies.number(policy);
+        let of = number.into_iter();
+        of.flat_map(|number| self.graph.activity.selected_by(number))
+            .collect()
     }
 
     /// The policies that select a local endpoint, in the order in which they decide.
-    pub fn active_policies(&self) -> Vec<&Policy> {
-        let state = &self.graph.state;
-        let active = |id: &&PolicyId| self.graph.activity.is_active(id);
-        ordered(state, state.policies.keys().filter(active))
+    pub fn active_policies(&self) -> Vec<Policy> {
+        self.ordered(|number| self.graph.activity.is_active(number))
     }
 
     /// Every policy, in the order in which they decide.
-    pub fn ordered_policies(&self) -> Vec<&Policy> {
-        let state = &self.graph.state;
-        ordered(state, state.policies.keys())
+    pub fn ordered_policies(&self) -> Vec<Policy> {
+        self.ordered(|_| true)
+    }
+
+    fn ordered(&self, keep: impl Fn(PolicyNumber) -> bool) -> Vec<Policy> {
+        let policies = &self.graph.policies;
+        let kept = policies.numbers().filter(|number| keep(*number));
+        let numbers = ordered(&self.graph.state, policies, kept).into_iter();
+        numbers.filter_map(|number| policies.get(number)).collect()
     }
 
     /// The policy set that judges each of an endpoint's addresses in each direction.

@@ -4,7 +4,6 @@
 //! [`Region`] it covers for one protocol. Exact, negations included; it knows no rule and no peer.
 
 use crate::faults::{Fault, on};
-use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use palisade_model::{IcmpMatch, PortMatch, PortRange, PortSpec, Protocol, Str, Traffic};
 use palisade_tables::icmp_key;
@@ -104,8 +103,18 @@ fn icmp_range(test: IcmpMatch) -> PortRange {
     }
 }
 
+/// Whether a term covers everything of its family.
+pub(crate) fn is_total(term: &Traffic) -> bool {
+    term.protocol.is_none()
+        && term.not_protocol.is_none()
+        && term.destination.is_any()
+        && term.source.is_any()
+        && term.icmp.is_none()
+        && term.not_icmp.is_none()
+}
+
 /// The protocols that a term treats apart from the rest.
-pub(crate) fn protocols_of(term: &Traffic, out: &mut BTreeSet<Protocol>) {
+pub(crate) fn protocols_of(term: &Traffic, out: &mut Vec<Protocol>) {
     out.extend(term.protocol);
     out.extend(term.not_protocol);
     if term.protocol.is_none() {

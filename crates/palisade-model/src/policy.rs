@@ -185,7 +185,7 @@ impl Policy {
 }
 
 /// A policy's rules for one direction.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct DirectionRules {
     /// Whether what no rule of the tier matches is to be denied (in a tier that denies by default).
     pub default_deny: bool,
@@ -219,7 +219,7 @@ impl fmt::Display for Action {
 
 /// One rule. It matches a flow if the own address, one of the peers and one of the traffic terms
 /// all match.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Rule {
     /// Where it was written.
     pub origin: RuleOrigin,

@@ -131,7 +131,7 @@ impl Carriers {
             Some(to)
         };
         match was {
-            Some(was) if agree(case.old, classes, was, from) => return to,
+            Some(was) if agree(case, case.old, classes, was, from) => return to,
             None if !pinned.contains(&to) => {
                 self.parents.insert(to, from);
                 return to;
@@ -144,7 +144,7 @@ impl Carriers {
             Some(from)
         };
         match will {
-            Some(will) if agree(case.new, classes, will, to) => return from,
+            Some(will) if agree(case, case.new, classes, will, to) => return from,
             None if !pinned.contains(&from) => {
                 self.heirs.insert(from, to);
                 return from;
@@ -219,9 +219,16 @@ impl Carriers {
 }
 
 /// Whether two identities get the same verdicts in every set.
-fn agree(tables: &Tables, classes: &mut Classes<'_>, a: IdentityId, b: IdentityId) -> bool {
-    tables.sets.keys().all(|set| {
-        let (a, b) = (class(tables, *set, a), class(tables, *set, b));
+fn agree(
+    case: &Case<'_>,
+    tables: &Tables,
+    classes: &mut Classes<'_>,
+    a: IdentityId,
+    b: IdentityId,
+) -> bool {
+    let mut telling = case.telling(a, b).into_iter();
+    telling.all(|set| {
+        let (a, b) = (class(tables, set, a), class(tables, set, b));
         classes.relation(a, b).is_same()
     })
 }
@@ -239,25 +246,18 @@ fn straight(
     let differences = case.differences;
     let begins = differences.fresh.contains(&to);
     let ends = differences.dead.contains(&from);
-    if differences
-        .sets
-        .iter()
-        .any(|set| case.default_changes(*set))
-    {
+    if case.defaults_change {
         return None;
     }
-    let stable = |identity: IdentityId, passes: bool| {
-        passes
-            || !differences
-                .classes
-                .iter()
-                .any(|(set, other)| *other == identity && case.survives(*set))
-    };
+    let stable = |identity: IdentityId, passes: bool| passes || !case.unstable.contains(&identity);
     if !stable(from, ends) || !stable(to, begins) {
         return None;
     }
     let mut all = Relation::SAME;
-    for set in case.surviving() {
+    for set in case.telling(from, to) {
+        if !case.survives(set) {
+            continue;
+        }
         let relation = classes.relation(class(case.old, set, from), class(case.new, set, to));
         all = all.and(relation);
         if all.tightens && all.loosens {

@@ -76,6 +76,10 @@ pub(crate) struct Case<'a> {
     pub(crate) old: &'a Tables,
     pub(crate) new: &'a Tables,
     pub(crate) differences: &'a Differences,
+    /// The sets in which each identity has an entry in the new tables.
+    entries: &'a BTreeMap<IdentityId, BTreeSet<SetId>>,
+    /// The sets in which the entry of each identity is not the same in both.
+    changed: BTreeMap<IdentityId, Vec<SetId>>,
     /// Identities whose class changes in a set that both tables have.
     unstable: BTreeSet<IdentityId>,
     /// Whether the default of a set that both tables have changes.
@@ -93,6 +97,15 @@ impl Case<'_> {
         sets.filter(|set| self.new.sets.contains_key(set))
     }
 
+    /// The sets that may tell one of these identities from nobody, in either tables.
+    fn telling(&self, a: IdentityId, b: IdentityId) -> BTreeSet<SetId> {
+        let of = |identity: IdentityId| {
+            let listed = self.entries.get(&identity).into_iter().flatten();
+            listed.chain(self.changed.get(&identity).into_iter().flatten())
+        };
+        of(a).chain(of(b)).copied().collect()
+    }
+
     /// Whether the default class of a set that both tables have is not the same in both.
     fn default_changes(&self, set: SetId) -> bool {
         self.differences.sets.contains(&set) && self.survives(set)
@@ -104,11 +117,17 @@ fn class(tables: &Tables, set: SetId, identity: IdentityId) -> ClassId {
     tables.class(set, identity).unwrap_or(ClassId(u32::MAX))
 }
 
-/// The steps that lead from `old` to `new`. `handed` says that an address changed hands.
+/// The steps that lead from `old` to `new`, in which `entries` lists the sets where each identity has
+/// an entry. `handed` says that an address changed hands.
+#[allow(
+    clippy::too_many_arguments,
+    reason = "each is another room's, and they are lent apart"
+)]
 pub(crate) fn steps(
     old: &Tables,
     new: &Tables,
     differences: &Differences,
+    entries: &BTreeMap<IdentityId, BTreeSet<SetId>>,
     identities: &mut impl FnMut() -> IdentityId,
     sets: &mut impl FnMut() -> SetId,
     programs: &mut Programs,
@@ -118,10 +137,15 @@ pub(crate) fn steps(
         old,
         new,
         differences,
+        entries,
+        changed: BTreeMap::new(),
         unstable: BTreeSet::new(),
         defaults_change: false,
     };
     case.defaults_change = differences.sets.iter().any(|set| case.survives(*set));
+    for (set, identity) in &differences.classes {
+        case.changed.entry(*identity).or_default().push(*set);
+    }
     let changed = differences.classes.iter();
     let kept = changed.filter(|(set, _)| case.survives(*set));
     case.unstable = kept.map(|(_, identity)| *identity).collect();

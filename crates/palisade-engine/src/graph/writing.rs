@@ -1,0 +1,253 @@
+//! What a flush found, written into the tables that are wanted.
+//!
+//! Every entry that may have changed is computed again and compared; what differs is noted. Programs
+//! and rules of the tables follow the classes that use them.
+
+use super::Graph;
+use crate::identities::{IdentityChanges, IdentityKey};
+use crate::meeting::{Known, Makers};
+use crate::points::PointChanges;
+use crate::sequencer::Differences;
+use crate::sets::{Part, SetChanges};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+use palisade_tables::{ClassId, IdentityId, PolicySet, Program, RuleId, SetId};
+
+impl Graph {
+    /// Writes what changed into the tables that are wanted.
+    pub(super) fn write(
+        &mut self,
+        identities: &IdentityChanges,
+        points: &PointChanges,
+        sets: &SetChanges,
+    ) -> Differences {
+        let mut differences = Differences {
+            fresh: identities.begun.iter().map(|n| IdentityId(*n)).collect(),
+            dead: identities.ended.iter().map(|n| IdentityId(*n)).collect(),
+            ..Differences::default()
+        };
+        for (prefix, entry) in &identities.entries {
+            if set(&mut self.wanted.addresses, *prefix, *entry) {
+                differences.addresses.insert(*prefix);
+            }
+        }
+        for (point, to) in &points.points {
+            if set(&mut self.wanted.points, point.clone(), *to) {
+                differences.points.insert(point.clone());
+            }
+        }
+        for (name, ours) in &points.interfaces {
+            let changed = match ours {
+                true => self.wanted.interfaces.insert(name.clone()),
+                false => self.wanted.interfaces.remove(name),
+            };
+            if changed {
+                differences.interfaces.insert(name.clone());
+            }
+        }
+        for number in &sets.ended {
+            self.end_set(*number, &mut differences);
+        }
+        for number in &sets.stale {
+            self.write_set(*number, &mut differences);
+        }
+        for (number, part) in &sets.parts {
+            self.write_part(*number, part, &mut differences);
+        }
+        let concerned: BTreeSet<u32> = identities
+            .begun
+            .union(&identities.renamed)
+            .copied()
+            .collect();
+        for identity in &identities.ended {
+            for number in self.telling(*identity) {
+                self.write_class(number, IdentityId(*identity), None, &mut differences);
+            }
+        }
+        for identity in concerned {
+            for number in self.telling(identity) {
+                if !sets.stale.contains(&number) {
+                    let one = BTreeSet::from([identity]);
+                    self.write_classes(number, &one, &mut Known::new(), &mut differences);
+                }
+            }
+        }
+        differences
+    }
+
+    /// The sets in which an identity has a class of its own, or may have one now.
+    fn telling(&self, identity: u32) -> BTreeSet<SetId> {
+        let key = self.identities.key(identity);
+        let mut sets = key.map_or_else(BTreeSet::new, |key| self.sets.telling(key));
+        sets.extend(
+            self.entries
+                .get(&IdentityId(identity))
+                .into_iter()
+                .flatten(),
+        );
+        sets
+    }
+
+    fn end_set(&mut self, number: SetId, differences: &mut Differences) {
+        let Some(gone) = self.wanted.sets.remove(&number) else {
+            return;
+        };
+        self.programs.give(gone.default);
+        differences.sets.insert(number);
+        for identity in self.listed(number) {
+            self.write_class(number, identity, None, differences);
+        }
+    }
+
+    fn listed(&self, set: SetId) -> Vec<IdentityId> {
+        let range = (set, IdentityId(0))..=(set, IdentityId(u32::MAX));
+        let entries = self.wanted.classes.range(range);
+        entries.map(|((_, identity), _)| *identity).collect()
+    }
+
+    /// Every class of a set.
+    fn write_set(&mut self, number: SetId, differences: &mut Differences) {
+        let mut known = Known::new();
+        let Some(set) = self.sets.get(number) else {
+            return;
+        };
+        let mut makers = Makers {
+            policies: &self.policies,
+            credits: &mut self.credits,
+            programs: &mut self.programs,
+        };
+        let default = set.class(&IdentityKey::default(), &mut makers, &mut known);
+        self.programs.take(default);
+        let was = self.wanted.sets.insert(number, PolicySet { default });
+        if let Some(was) = was {
+            self.programs.give(was.default);
+        }
+        if was != Some(PolicySet { default }) {
+            differences.sets.insert(number);
+        }
+        let listed = self.listed(number).into_iter().map(|identity| identity.0);
+        let mut identities: BTreeSet<u32> = listed.collect();
+        match set.asks() {
+            Some((selectors, nets)) => {
+                identities.extend(selectors.flat_map(|s| self.identities.matching(s)));
+                identities.extend(nets.flat_map(|net| self.identities.within(net)));
+            }
+            None => identities.extend(self.identities.keys().map(|(number, _)| number)),
+        }
+        self.write_classes(number, &identities, &mut known, differences);
+    }
+
+    /// The classes that changed rules may change.
+    fn write_part(&mut self, number: SetId, part: &Part, differences: &mut Differences) {
+        let selectors = part.selectors.iter();
+        let mut identities: BTreeSet<u32> = selectors
+            .flat_map(|selector| self.identities.matching(*selector))
+            .collect();
+        let nets = part.nets.iter();
+        identities.extend(nets.flat_map(|net| self.identities.within(*net)));
+        self.write_classes(number, &identities, &mut Known::new(), differences);
+    }
+
+    fn write_classes(
+        &mut self,
+        number: SetId,
+        identities: &BTreeSet<u32>,
+        known: &mut Known,
+        differences: &mut Differences,
+    ) {
+        let Some(default) = self.wanted.sets.get(&number).map(|set| set.default) else {
+            return;
+        };
+        for identity in identities {
+            let mut makers = Makers {
+                policies: &self.policies,
+                credits: &mut self.credits,
+                programs: &mut self.programs,
+            };
+            let key = self.identities.key(*identity);
+            let class = match (key, self.sets.get(number)) {
+                (Some(key), Some(set)) => Some(set.class(key, &mut makers, known)),
+                _ => None,
+            };
+            let entry = class.filter(|class| *class != default);
+            self.write_class(number, IdentityId(*identity), entry, differences);
+        }
+    }
+
+    fn write_class(
+        &mut self,
+        number: SetId,
+        identity: IdentityId,
+        entry: Option<ClassId>,
+        differences: &mut Differences,
+    ) {
+        let key = (number, identity);
+        let was = self.wanted.classes.get(&key).copied();
+        if was == entry {
+            return;
+        }
+        entry
+            .into_iter()
+            .for_each(|class| self.programs.take(class));
+        was.into_iter().for_each(|class| self.programs.give(class));
+        set(&mut self.wanted.classes, key, entry);
+        let sets = self.entries.entry(identity).or_default();
+        match entry {
+            Some(_) => sets.insert(number),
+            None => sets.remove(&number),
+        };
+        if sets.is_empty() {
+            self.entries.remove(&identity);
+        }
+        differences.classes.insert(key);
+    }
+
+    /// Brings programs and rules of the tables in line with the classes.
+    pub(super) fn sweep(&mut self, differences: &mut Differences) {
+        let gone = self.programs.sweep();
+        for class in self.programs.take_begun() {
+            let Some(program) = self.programs.get(class).cloned() else {
+                continue;
+            };
+            for rule in hits(&program) {
+                if let Some(credit) = self.credits.hit(rule) {
+                    self.wanted.rules.insert(rule, credit);
+                    differences.rules.insert(rule);
+                }
+            }
+            self.wanted.programs.insert(class, program);
+            differences.programs.insert(class);
+        }
+        for (class, program) in gone {
+            if self.wanted.programs.remove(&class).is_none() {
+                continue;
+            }
+            differences.programs.insert(class);
+            for rule in hits(&program) {
+                if self.credits.miss(rule) {
+                    self.wanted.rules.remove(&rule);
+                    differences.rules.insert(rule);
+                }
+            }
+        }
+        self.credits.sweep();
+    }
+}
+
+/// Every rule that a program credits.
+fn hits(program: &Program) -> Vec<RuleId> {
+    let mut hits = Vec::new();
+    program.for_each_cell(|cell| hits.extend(&cell.hits));
+    hits.sort_unstable();
+    hits.dedup();
+    hits
+}
+
+/// Puts a value, or takes it away. Returns whether that changes anything.
+fn set<K: Ord, V: PartialEq + Copy>(map: &mut BTreeMap<K, V>, key: K, value: Option<V>) -> bool {
+    let was = match value {
+        Some(value) => map.insert(key, value),
+        None => map.remove(&key),
+    };
+    was != value
+}

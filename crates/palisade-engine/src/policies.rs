@@ -1,0 +1,590 @@
+//! The policies, each by a number: what it says once for all that say the same, and where it stands.
+//!
+//! A *shape* is a policy without its name, relative to its namespace and its line. Policies come back
+//! exactly as they were given. A policy that is deleted keeps its number until the flush has dealt
+//! with it. Nothing here knows whom a policy selects.
+
+use crate::pool::{HashMap, Pool};
+use crate::relative::{self, HERE, Seen};
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::cmp::Ordering;
+use core::hash::{Hash, Hasher};
+use palisade_model::{
+    Direction, DirectionRules, LabelLookup, ObjectId, Order, Policy, PolicyId, Precedence,
+    Selector, SourceLine, Str,
+};
+
+/// The number of a policy.
+pub(crate) type PolicyNumber = u32;
+
+/// Stands for no value of a pool.
+const NONE: u32 = u32::MAX;
+
+/// What a policy says.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub(crate) tier: Str,
+    pub(crate) precedence: Precedence,
+    subject: u32,
+    ingress: Option<DirectionRules>,
+    egress: Option<DirectionRules>,
+    /// Whether the policy's own namespace is left open.
+    relative: bool,
+    /// Whether lines are counted from the policy's own.
+    lined: bool,
+}
+
+impl Hash for Shape {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.tier.hash(state);
+        self.precedence.rank.hash(state);
+        match self.precedence.order {
+            Order::At(number) => number.to_bits().hash(state),
+            Order::Last => 0.hash(state),
+        }
+        self.subject.hash(state);
+        self.ingress.hash(state);
+        self.egress.hash(state);
+        (self.relative, self.lined).hash(state);
+    }
+}
+
+impl Shape {
+    /// The rules of one direction, relative to the policy; `None` where it does not govern it.
+    pub(crate) fn rules(&self, direction: Direction) -> Option<&DirectionRules> {
+        match direction {
+            Direction::Ingress => self.ingress.as_ref(),
+            Direction::Egress => self.egress.as_ref(),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Record {
+    /// Its name: namespace, name, and the rest.
+    name: (u32, u32, u32),
+    /// `NONE` once it is deleted.
+    shape: u32,
+    /// Where it was written: a file and a line; no file where that is not known.
+    file: u32,
+    line: u32,
+}
+
+/// What an update changed about a policy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Edit {
+    /// Whom it is about.
+    pub(crate) subject: bool,
+    /// Where it stands among others.
+    pub(crate) place: bool,
+    /// What its rules say.
+    pub(crate) rules: bool,
+}
+
+impl Edit {
+    const ALL: Edit = Edit {
+        subject: true,
+        place: true,
+        rules: true,
+    };
+
+    /// Both changes.
+    pub(crate) fn and(self, other: Edit) -> Edit {
+        Edit {
+            subject: self.subject || other.subject,
+            place: self.place || other.place,
+            rules: self.rules || other.rules,
+        }
+    }
+}
+
+/// Group, kind and part of a policy's name.
+type Kind = (Str, Str, u8);
+
+/// Every policy.
+#[derive(Debug, Default)]
+pub(crate) struct Policies {
+    records: Vec<Option<Record>>,
+    free: Vec<u32>,
+    numbers: HashMap<(u32, u32, u32), u32>,
+    /// How many are not deleted.
+    alive: usize,
+    names: Pool<Str>,
+    kinds: Pool<Kind>,
+    subjects: Pool<Selector>,
+    shapes: Pool<Shape>,
+    /// Shapes that policies had, kept until the flush is over, and numbers that may be free then.
+    retired: Vec<u32>,
+    deleted: Vec<u32>,
+    here: Option<Str>,
+}
+
+impl Policies {
+    /// How many policies there are.
+    pub(crate) fn len(&self) -> usize {
+        self.alive
+    }
+
+    /// How many values are kept: names, kinds, subjects, shapes.
+    pub(crate) fn kept(&self) -> [usize; 4] {
+        [
+            self.names.len(),
+            self.kinds.len(),
+            self.subjects.len(),
+            self.shapes.len(),
+        ]
+    }
+
+    /// Takes in a policy, and says what that changed; nothing where it says what is known.
+    pub(crate) fn put(&mut self, policy: Policy) -> Option<(PolicyNumber, Edit)> {
+        let number = self.number_of(&policy.id);
+        let line = policy.line.clone();
+        let shape = self.shape(policy);
+        let (file, line) = match line {
+            Some(SourceLine { file, line }) => {
+                let name = self.names.take_as::<str>(&file, || file.clone());
+                (name, line)
+            }
+            None => (NONE, 0),
+        };
+        let record = self.records[number as usize].as_mut()?;
+        let was = core::mem::replace(&mut record.file, file);
+        record.line = line;
+        if was != NONE {
+            self.names.give(was);
+        }
+        let old = core::mem::replace(&mut record.shape, shape);
+        if old == shape {
+            self.shapes.give(old);
+            return None;
+        }
+        if old == NONE {
+            self.alive += 1;
+            return Some((number, Edit::ALL));
+        }
+        self.retired.push(old);
+        let (old, new) = (self.shapes.get(old)?, self.shapes.get(shape)?);
+        let edit = Edit {
+            subject: old.subject != new.subject || old.relative != new.relative,
+            place: old.tier != new.tier || old.precedence != new.precedence,
+            rules: true,
+        };
+        Some((number, edit))
+    }
+
+    /// Deletes a policy. Returns its number, which stays its own until [`Policies::settle`].
+    pub(crate) fn remove(&mut self, id: &PolicyId) -> Option<(PolicyNumber, Edit)> {
+        let number = self.number(id)?;
+        let record = self.records[number as usize].as_mut()?;
+        let shape = core::mem::replace(&mut record.shape, NONE);
+        self.retired.push(shape);
+        self.deleted.push(number);
+        self.alive -= 1;
+        Some((number, Edit::ALL))
+    }
+
+    /// Forgets what no policy says any more.
+    pub(crate) fn settle(&mut self) {
+        for shape in core::mem::take(&mut self.retired) {
+            self.drop_shape(shape);
+        }
+        for number in core::mem::take(&mut self.deleted) {
+            let place = self.records.get_mut(number as usize);
+            let gone = place.and_then(|place| place.take_if(|record| record.shape == NONE));
+            let Some(record) = gone else { continue };
+            self.numbers.remove(&record.name);
+            let (namespace, name, kind) = record.name;
+            for name in [namespace, name, record.file] {
+                if name != NONE {
+                    self.names.give(name);
+                }
+            }
+            self.kinds.give(kind);
+            self.free.push(number);
+        }
+        if self.free.len() == self.records.len() {
+            *self = Policies::default();
+        }
+    }
+
+    fn drop_shape(&mut self, shape: u32) {
+        if let Some(gone) = self.shapes.give(shape) {
+            self.subjects.give(gone.subject);
+        }
+    }
+
+    /// The number of a name, a new one if it has none.
+    fn number_of(&mut self, id: &PolicyId) -> PolicyNumber {
+        let ObjectId {
+            namespace,
+            name,
+            group,
+            kind,
+        } = &id.object;
+        let mut name_of = |name: &Str| self.names.take_as::<str>(name, || name.clone());
+        let namespace = namespace.as_ref().map_or(NONE, &mut name_of);
+        let name = name_of(name);
+        let kind = self.kinds.take((group.clone(), kind.clone(), id.part));
+        let key = (namespace, name, kind);
+        if let Some(number) = self.numbers.get(&key) {
+            for name in [namespace, name] {
+                if name != NONE {
+                    self.names.give(name);
+                }
+            }
+            self.kinds.give(kind);
+            return *number;
+        }
+        let record = Some(Record {
+            name: key,
+            shape: NONE,
+            file: NONE,
+            line: 0,
+        });
+        let number = match self.free.pop() {
+            Some(number) => {
+                self.records[number as usize] = record;
+                number
+            }
+            None => {
+                self.records.push(record);
+                u32::try_from(self.records.len() - 1).unwrap_or(NONE)
+            }
+        };
+        self.numbers.insert(key, number);
+        number
+    }
+
+    /// What a policy says, as a shape with one use more.
+    fn shape(&mut self, policy: Policy) -> u32 {
+        let Policy {
+            id,
+            tier,
+            precedence,
+            mut subject,
+            mut ingress,
+            mut egress,
+            line,
+        } = policy;
+        let here = self.here.get_or_insert_with(|| HERE.into()).clone();
+        let namespace = id.object.namespace.filter(|own| **own != *HERE);
+        let both = || ingress.iter().chain(&egress);
+        let relative = namespace.as_ref().is_some_and(|own| {
+            let selectors = both().flat_map(relative::selectors);
+            relative::can_be(&subject, own)
+                && selectors.into_iter().all(|s| relative::can_be(s, own))
+        });
+        let lined = line.as_ref().is_some_and(|own| {
+            let mut lines = both().flat_map(relative::lines);
+            lines.all(|line| line.file == own.file)
+        });
+        if let Some(own) = namespace.filter(|_| relative) {
+            relative::rename(&mut subject, &own, &here);
+            for selector in ingress
+                .iter_mut()
+                .chain(&mut egress)
+                .flat_map(relative::selectors_mut)
+            {
+                relative::rename(selector, &own, &here);
+            }
+        }
+        if let Some(own) = line.filter(|_| lined) {
+            for line in ingress
+                .iter_mut()
+                .chain(&mut egress)
+                .flat_map(relative::lines_mut)
+            {
+                line.line = line.line.wrapping_sub(own.line);
+                line.file = here.clone();
+            }
+        }
+        let subject = self.subjects.take(subject);
+        let before = self.shapes.len();
+        let shape = self.shapes.take(Shape {
+            tier,
+            precedence,
+            subject,
+            ingress,
+            egress,
+            relative,
+            lined,
+        });
+        if self.shapes.len() == before {
+            // The shape that is there counts its subject already.
+            self.subjects.give(subject);
+        }
+        shape
+    }
+
+    fn record(&self, number: PolicyNumber) -> Option<&Record> {
+        self.records.get(number as usize)?.as_ref()
+    }
+
+    /// The number of a policy that is there.
+    pub(crate) fn number(&self, id: &PolicyId) -> Option<PolicyNumber> {
+        let object = &id.object;
+        let namespace = match &object.namespace {
+            Some(name) => self.names.find::<str>(name)?,
+            None => NONE,
+        };
+        let name = self.names.find::<str>(&object.name)?;
+        let kind = (object.group.clone(), object.kind.clone(), id.part);
+        let kind = self.kinds.find(&kind)?;
+        let number = *self.numbers.get(&(namespace, name, kind))?;
+        let record = self.record(number)?;
+        (record.shape != NONE).then_some(number)
+    }
+
+    /// The name of a policy.
+    pub(crate) fn id(&self, number: PolicyNumber) -> Option<PolicyId> {
+        let (namespace, name, kind) = self.record(number)?.name;
+        let (group, kind, part) = self.kinds.get(kind)?;
+        Some(PolicyId {
+            object: ObjectId {
+                namespace: self.names.get(namespace).cloned(),
+                name: self.names.get(name)?.clone(),
+                group: group.clone(),
+                kind: kind.clone(),
+            },
+            part: *part,
+        })
+    }
+
+    /// How the names of two policies compare.
+    pub(crate) fn compare(&self, a: PolicyNumber, b: PolicyNumber) -> Ordering {
+        let name = |number| {
+            let (namespace, name, kind) = self.record(number)?.name;
+            let namespace = self.names.get(namespace);
+            Some((namespace, self.names.get(name)?, self.kinds.get(kind)?))
+        };
+        if a == b {
+            return Ordering::Equal;
+        }
+        name(a).cmp(&name(b))
+    }
+
+    /// What a policy says; nothing for one that is deleted.
+    pub(crate) fn said(&self, number: PolicyNumber) -> Option<&Shape> {
+        self.shapes.get(self.record(number)?.shape)
+    }
+
+    /// What tells apart what policies say: the shape, and the namespace it is relative to.
+    pub(crate) fn saying(&self, number: PolicyNumber) -> Option<(u32, u32)> {
+        let record = self.record(number)?;
+        let shape = self.shapes.get(record.shape)?;
+        let own = if shape.relative { record.name.0 } else { NONE };
+        Some((record.shape, own))
+    }
+
+    /// The namespace that a policy's rules and subject are relative to.
+    pub(crate) fn own(&self, number: PolicyNumber) -> Option<&Str> {
+        let (_, own) = self.saying(number)?;
+        self.names.get(own)
+    }
+
+    /// The namespace that a policy, there or just deleted, is in, by number and name.
+    pub(crate) fn namespace(&self, number: PolicyNumber) -> Option<(u32, &Str)> {
+        let (own, ..) = self.record(number)?.name;
+        Some((own, self.names.get(own)?))
+    }
+
+    /// The number of a name that some policy or its namespace has.
+    pub(crate) fn name(&self, name: &str) -> Option<u32> {
+        self.names.find(name)
+    }
+
+    /// The subject of a policy by number, as it is written relative to [`Policies::own`].
+    pub(crate) fn subject(&self, number: PolicyNumber) -> Option<(u32, &Selector)> {
+        let subject = self.said(number)?.subject;
+        Some((subject, self.subjects.get(subject)?))
+    }
+
+    /// Whether a policy is about what has these labels.
+    pub(crate) fn selects(&self, number: PolicyNumber, labels: &impl LabelLookup) -> bool {
+        let Some((_, subject)) = self.subject(number) else {
+            return false;
+        };
+        match self.own(number) {
+            Some(own) => subject.matches(&Seen { labels, own }),
+            None => subject.matches(labels),
+        }
+    }
+
+    /// A selector of a policy as it is meant.
+    pub(crate) fn meant(&self, number: PolicyNumber, selector: &Selector) -> Selector {
+        let mut meant = selector.clone();
+        if let Some(own) = self.own(number) {
+            relative::rename(&mut meant, HERE, own);
+        }
+        meant
+    }
+
+    /// A policy as it was given.
+    pub(crate) fn get(&self, number: PolicyNumber) -> Option<Policy> {
+        let shape = self.said(number)?;
+        let record = self.record(number)?;
+        let line = self.names.get(record.file).map(|file| SourceLine {
+            file: file.clone(),
+            line: record.line,
+        });
+        let rules = |rules: &Option<DirectionRules>| {
+            let mut rules = rules.clone()?;
+            if let Some(own) = self.own(number) {
+                for selector in relative::selectors_mut(&mut rules) {
+                    relative::rename(selector, HERE, own);
+                }
+            }
+            if let Some(own) = line.as_ref().filter(|_| shape.lined) {
+                for line in relative::lines_mut(&mut rules) {
+                    line.file = own.file.clone();
+                    line.line = line.line.wrapping_add(own.line);
+                }
+            }
+            Some(rules)
+        };
+        Some(Policy {
+            id: self.id(number)?,
+            tier: shape.tier.clone(),
+            precedence: shape.precedence,
+            subject: self.meant(number, self.subject(number)?.1),
+            ingress: rules(&shape.ingress),
+            egress: rules(&shape.egress),
+            line,
+        })
+    }
+
+    /// The numbers of all policies.
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = PolicyNumber> + '_ {
+        let all = 0..u32::try_from(self.records.len()).unwrap_or(NONE);
+        all.filter(|number| self.said(*number).is_some())
+    }
+
+    /// Every policy as it was given, by name.
+    pub(crate) fn all(&self) -> BTreeMap<PolicyId, Policy> {
+        let policies = self.numbers().filter_map(|number| self.get(number));
+        policies.map(|policy| (policy.id.clone(), policy)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+    use palisade_model::{Action, LabelKey, Namespace, Peer, Rule, RuleOrigin, Traffic, reserved};
+
+    fn named(namespace: &str, key: LabelKey) -> Selector {
+        Selector::equals(key, namespace)
+    }
+
+    fn policy(namespace: &str, peer: Selector, line: u32) -> Policy {
+        let at = |line| {
+            Some(SourceLine {
+                file: "a.yaml".into(),
+                line,
+            })
+        };
+        let rule = Rule {
+            origin: RuleOrigin {
+                index: 0,
+                name: None,
+                fingerprint: 0,
+                line: at(line + 7),
+            },
+            action: Action::Allow,
+            peers: vec![Peer::selected(peer)],
+            own: None,
+            traffic: vec![Traffic::any()],
+        };
+        Policy {
+            id: PolicyId {
+                object: ObjectId {
+                    namespace: Some(namespace.into()),
+                    name: "isolate".into(),
+                    group: "".into(),
+                    kind: "NetworkPolicy".into(),
+                },
+                part: 0,
+            },
+            tier: "default".into(),
+            precedence: Precedence {
+                order: Order::at(1000.0),
+                rank: 1,
+            },
+            subject: named(namespace, LabelKey::reserved(reserved::NAMESPACE)),
+            ingress: Some(DirectionRules {
+                default_deny: true,
+                rules: vec![rule],
+            }),
+            egress: None,
+            line: at(line),
+        }
+    }
+
+    fn own(namespace: &str) -> Selector {
+        named(namespace, LabelKey::namespace(Namespace::NAME_LABEL))
+    }
+
+    #[test]
+    fn policies_of_one_form_are_kept_once_and_come_back_as_given() {
+        let mut policies = Policies::default();
+        let given: Vec<Policy> = (0..5_u32)
+            .map(|n| {
+                let namespace = alloc::format!("tenant-{n}");
+                policy(&namespace, own(&namespace), 10 * n)
+            })
+            .collect();
+        for policy in &given {
+            assert!(policies.put(policy.clone()).is_some());
+            assert_eq!(policies.put(policy.clone()), None, "said again");
+        }
+        assert_eq!(policies.kept(), [7, 1, 1, 1]);
+        let back: Vec<Policy> = policies.all().into_values().collect();
+        assert_eq!(back, given);
+        for policy in &given {
+            assert!(policies.remove(&policy.id).is_some());
+            assert_eq!(policies.remove(&policy.id), None);
+        }
+        policies.settle();
+        assert_eq!((policies.len(), policies.kept()), (0, [0; 4]));
+    }
+
+    #[test]
+    fn what_cannot_be_relative_is_kept_as_written() {
+        let key = LabelKey::namespace(Namespace::NAME_LABEL);
+        let peers = [
+            Selector::StartsWith(key.clone(), "tenant-0".into()),
+            Selector::is_in(key.clone(), ["tenant-0".into(), "b".into()]),
+            Selector::equals(key.clone(), HERE),
+            Selector::negate(own("tenant-0")),
+            Selector::equals(LabelKey::own("app"), "tenant-0"),
+        ];
+        for peer in peers {
+            let mut policies = Policies::default();
+            let mut given = policy("tenant-0", peer, 3);
+            policies.put(given.clone());
+            let number = policies.number(&given.id).unwrap();
+            assert_eq!(policies.get(number), Some(given.clone()));
+            given.line = None;
+            let edit = policies.put(given.clone()).unwrap().1;
+            assert!(!edit.subject && !edit.place && edit.rules);
+            assert_eq!(policies.get(number), Some(given));
+        }
+    }
+
+    #[test]
+    fn a_policy_that_returns_before_the_flush_keeps_its_number() {
+        let mut policies = Policies::default();
+        let given = policy("a", own("a"), 1);
+        let (number, edit) = policies.put(given.clone()).unwrap();
+        assert_eq!(edit, Edit::ALL);
+        policies.remove(&given.id);
+        assert_eq!(policies.number(&given.id), None);
+        assert_eq!(policies.put(given.clone()), Some((number, Edit::ALL)));
+        policies.settle();
+        assert_eq!(policies.get(number), Some(given.clone()));
+        policies.remove(&given.id);
+        policies.settle();
+        assert_eq!(policies.get(number), None);
+    }
+}
