@@ -19,6 +19,8 @@ mod report;
 mod run;
 mod sets;
 mod shrink;
+#[cfg(test)]
+mod stops;
 mod tables;
 mod tally;
 

@@ -269,7 +269,7 @@ impl Host {
     }
 }
 
-fn frame(packet: &Packet, ct: Ct) -> Frame {
+pub(super) fn frame(packet: &Packet, ct: Ct) -> Frame {
     Frame {
         iif: packet.from.clone(),
         oif: packet.to.clone(),
