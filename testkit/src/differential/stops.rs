@@ -87,7 +87,7 @@ fn kinds(batch: usize, transaction: &Transaction, changes: &[&Change]) -> BTreeS
     };
     let mut found: BTreeSet<_> = transaction.steps.iter().map(phase).collect();
     let net = |change: &&Change| matches!(change, Change::Address(prefix, _) if !prefix.is_host());
-    if changes.iter().any(|change| net(&change)) {
+    if changes.iter().any(net) {
         found.insert("networks");
     }
     let mut points: BTreeMap<&Str, BTreeSet<_>> = BTreeMap::new();
