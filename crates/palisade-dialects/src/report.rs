@@ -132,7 +132,7 @@ impl Report {
 /// The line a field's value starts on.
 pub(crate) fn line_of(field: &Field<'_>) -> SourceLine {
     SourceLine {
-        file: field.location().file.clone(),
+        file: field.location().file.clone().into(),
         line: field.location().line,
     }
 }

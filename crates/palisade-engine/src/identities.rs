@@ -17,7 +17,7 @@ use crate::regions::{Region, Regions};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::net::IpAddr;
-use palisade_model::{EndpointId, Prefix, Protocol, State, Str};
+use palisade_model::{EndpointId, Family, Prefix, Protocol, State, Str};
 use palisade_tables::IdentityId;
 
 /// What makes an identity.
@@ -248,6 +248,11 @@ impl Identities {
     /// Whether addresses were touched since the last settling.
     pub(crate) fn is_touched(&self) -> bool {
         !self.dirty_hosts.is_empty()
+    }
+
+    /// The families and lengths of the networks that may have entries of their own.
+    pub(crate) fn net_lengths(&self) -> impl Iterator<Item = (Family, u8)> {
+        self.regions.lengths()
     }
 
     /// Looks again at everything touched. Says as well whether an address changed hands.

@@ -44,7 +44,7 @@ pub use status::{AppliedPolicy, Conflict, Counts, IdentityView, MissingReference
 
 use graph::Graph;
 use palisade_model::{Endpoint, EndpointId, Policy, PolicyId, State, Update};
-use palisade_tables::{Delta, IdentityId, Tables};
+use palisade_tables::{Change, Delta, IdentityId, Tables};
 
 /// What is configured rather than written as policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,7 +57,8 @@ pub struct Options {
 #[derive(Debug)]
 pub struct Engine {
     graph: Graph,
-    /// What the deltas so far have written.
+    /// What the deltas so far have written, but for addresses: a delta leaves them as they are
+    /// wanted.
     written: Tables,
     revision: u64,
 }
@@ -105,7 +106,11 @@ impl Engine {
             revision: self.revision,
             steps,
         };
-        delta.apply_to(&mut self.written);
+        for change in delta.steps.iter().flat_map(|step| &step.changes) {
+            if !matches!(change, Change::Address(..)) {
+                self.written.apply(change);
+            }
+        }
         delta
     }
 

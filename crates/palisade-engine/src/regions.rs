@@ -63,6 +63,11 @@ impl Regions {
         }
     }
 
+    /// The families and lengths that there are.
+    pub(crate) fn lengths(&self) -> impl Iterator<Item = (Family, u8)> {
+        self.lengths.keys().copied()
+    }
+
     /// The regions inside a network, itself included.
     pub(crate) fn within(&self, net: Prefix) -> impl Iterator<Item = Prefix> {
         let from = self.all.range(net..).map(|(prefix, _)| *prefix);

@@ -33,5 +33,5 @@ pub use ports::{PortMatch, PortRange, PortSpec};
 pub use selector::Selector;
 pub use state::{EndpointLabels, NetworkSetLabels, NodeLabels, State};
 
-/// Shared immutable text: names, label keys and values.
-pub type Str = alloc::sync::Arc<str>;
+/// Immutable text: names, label keys and values. Up to 23 bytes it is held in place, else it is shared.
+pub type Str = smol_str::SmolStr;

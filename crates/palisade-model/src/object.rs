@@ -289,6 +289,10 @@ pub enum ObjectKey {
 /// One thing a source says. Updates may come in any order and be repeated; an upsert replaces what
 /// was under the same key, and deleting what is not there does nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "nearly every update is an upsert, and each is moved once"
+)]
 pub enum Update {
     /// The object is now this.
     Upsert(Object),

@@ -65,7 +65,7 @@ const FOR_TESTS: [&str; 2] = ["palisade-testkit", "palisade-tests"];
 const PURE: [&str; 5] = ["model", "oracle", "tables", "engine", "nft"];
 
 /// Crates without IO, clocks or threads, which pure crates may use.
-const PURE_DEPENDENCIES: [&str; 8] = [
+const PURE_DEPENDENCIES: [&str; 9] = [
     "bitflags",
     "foldhash",
     "hashbrown",
@@ -73,6 +73,7 @@ const PURE_DEPENDENCIES: [&str; 8] = [
     "rustc-hash",
     "serde",
     "smallvec",
+    "smol_str",
     "thiserror",
 ];
 

@@ -526,7 +526,7 @@ fn what_is_never_written_is_told_as_such() {
 ",
     );
     let found = test.kernel().read().unwrap();
-    assert_eq!(found.foreign, ["object named".into()]);
+    assert_eq!(found.foreign, ["object named"]);
     assert!(found.sets["s"].decl.unknown.is_some());
     assert!(!found.chains["c"].base.unwrap().filter);
     let exprs = &found.chains["c"].rules[0].exprs;

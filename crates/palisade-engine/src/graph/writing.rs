@@ -27,10 +27,19 @@ impl Graph {
             ..Differences::default()
         };
         for (prefix, entry) in &identities.entries {
-            if set(&mut self.wanted.addresses, *prefix, *entry) {
-                differences.addresses.insert(*prefix);
+            let addresses = &mut self.wanted.addresses;
+            let was = match entry {
+                Some(identity) => addresses.insert(*prefix, *identity),
+                None => addresses.remove(prefix),
+            };
+            if was != *entry {
+                differences.addresses.push((*prefix, was));
             }
         }
+        let nets = differences.addresses.iter();
+        let nets = nets.filter(|(prefix, _)| !prefix.is_host());
+        let lengths = nets.map(|(prefix, _)| (prefix.family(), prefix.length()));
+        differences.lengths = lengths.chain(self.identities.net_lengths()).collect();
         for (point, to) in &points.points {
             if set(&mut self.wanted.points, point.clone(), *to) {
                 differences.points.insert(point.clone());

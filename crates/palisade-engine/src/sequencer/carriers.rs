@@ -26,7 +26,8 @@ enum Way {
 
 /// The identities of a flush.
 pub(super) struct Carriers {
-    ways: BTreeMap<Prefix, Way>,
+    /// By the place of the address among those that differ.
+    ways: Vec<Way>,
     /// Identities made for the passage: from, to.
     passing: BTreeMap<IdentityId, (IdentityId, IdentityId)>,
     /// Fresh identities that begin as a copy of another.
@@ -38,22 +39,37 @@ pub(super) struct Carriers {
 }
 
 /// The identity of a prefix's own addresses: of its entry or of the nearest one above.
-fn view(tables: &Tables, prefix: Prefix) -> IdentityId {
-    let mut at = Some(prefix);
-    while let Some(covering) = at {
-        if let Some(identity) = tables.addresses.get(&covering) {
-            return *identity;
-        }
-        at = covering.parent();
+fn view(
+    case: &Case<'_>,
+    prefix: Prefix,
+    entry: impl Fn(Prefix) -> Option<IdentityId>,
+) -> IdentityId {
+    let family = prefix.family();
+    let lengths = &case.differences.lengths;
+    let shorter = lengths.range((family, 0)..(family, prefix.length())).rev();
+    let above = shorter.map(|(_, length)| Prefix::new(prefix.address(), *length));
+    let mut found = core::iter::once(prefix).chain(above).filter_map(entry);
+    found.next().unwrap_or(IdentityId::NOBODY)
+}
+
+/// The entry that the old tables have for a prefix.
+fn old_entry(case: &Case<'_>, prefix: Prefix) -> Option<IdentityId> {
+    let changed = &case.differences.addresses;
+    match changed.binary_search_by_key(&prefix, |(key, _)| *key) {
+        Ok(at) => changed[at].1,
+        Err(_) => new_entry(case, prefix),
     }
-    IdentityId::NOBODY
+}
+
+fn new_entry(case: &Case<'_>, prefix: Prefix) -> Option<IdentityId> {
+    case.new.addresses.get(&prefix).copied()
 }
 
 /// The keys that another key covers or is covered by.
-fn nested(keys: &BTreeSet<Prefix>) -> BTreeSet<Prefix> {
+fn nested(keys: &[(Prefix, Option<IdentityId>)]) -> BTreeSet<Prefix> {
     let mut nested = BTreeSet::new();
     let mut above: Vec<Prefix> = Vec::new();
-    for key in keys {
+    for (key, _) in keys {
         while above.last().is_some_and(|top| !top.covers(*key)) {
             above.pop();
         }
@@ -74,7 +90,7 @@ impl Carriers {
     ) -> Self {
         let differences = case.differences;
         let mut carriers = Carriers {
-            ways: BTreeMap::new(),
+            ways: alloc::vec![Way::AtLoosen; differences.addresses.len()],
             passing: BTreeMap::new(),
             parents: BTreeMap::new(),
             heirs: BTreeMap::new(),
@@ -87,11 +103,14 @@ impl Carriers {
         let nested = nested(&differences.addresses);
         let mut direct: BTreeMap<(IdentityId, IdentityId), Option<Way>> = BTreeMap::new();
         let mut pinned: BTreeSet<IdentityId> = BTreeSet::new();
-        let mut carried: BTreeMap<(IdentityId, IdentityId), Vec<Prefix>> = BTreeMap::new();
-        for key in &differences.addresses {
-            let pair = (view(case.old, *key), view(case.new, *key));
+        let mut carried: BTreeMap<(IdentityId, IdentityId), Vec<usize>> = BTreeMap::new();
+        for (at, (key, _)) in differences.addresses.iter().enumerate() {
+            let pair = (
+                view(case, *key, |prefix| old_entry(case, prefix)),
+                view(case, *key, |prefix| new_entry(case, prefix)),
+            );
             if pair.0 == pair.1 {
-                carriers.ways.insert(*key, Way::By(pair.0));
+                carriers.ways[at] = Way::By(pair.0);
                 continue;
             }
             let way = direct
@@ -99,16 +118,16 @@ impl Carriers {
                 .or_insert_with(|| straight(case, classes, moves, pair.0, pair.1));
             match way {
                 Some(way) if !nested.contains(key) => {
-                    carriers.ways.insert(*key, *way);
+                    carriers.ways[at] = *way;
                     pinned.extend([pair.0, pair.1]);
                 }
-                _ => carried.entry(pair).or_default().push(*key),
+                _ => carried.entry(pair).or_default().push(at),
             }
         }
-        for ((from, to), keys) in carried {
+        for ((from, to), places) in carried {
             let by = carriers.carrier(case, classes, &pinned, from, to, fresh);
-            for key in keys {
-                carriers.ways.insert(key, Way::By(by));
+            for at in places {
+                carriers.ways[at] = Way::By(by);
             }
         }
         carriers
@@ -198,9 +217,9 @@ impl Carriers {
 
     /// Writes the moves of addresses.
     pub(super) fn write(&self, case: &Case<'_>, script: &mut Script) {
-        for (key, way) in &self.ways {
-            let was = case.old.addresses.get(key).copied();
-            let will = case.new.addresses.get(key).copied();
+        for ((key, was), way) in case.differences.addresses.iter().zip(&self.ways) {
+            let was = *was;
+            let will = new_entry(case, *key);
             let last = Change::Address(*key, will);
             match way {
                 Way::AtTighten => script.tighten.push(last),

@@ -19,14 +19,18 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use carriers::Carriers;
 use classes::Classes;
-use palisade_model::{Prefix, Str};
+use palisade_model::{Family, Prefix, Str};
 use palisade_tables::{Change, ClassId, IdentityId, Phase, Point, RuleId, SetId, Step, Tables};
 
 /// The keys under which the two tables may differ; all that is not listed is equal.
 #[derive(Debug, Default)]
 pub(crate) struct Differences {
     pub(crate) interfaces: BTreeSet<Str>,
-    pub(crate) addresses: BTreeSet<Prefix>,
+    /// Addresses and prefixes in order, with the identity that each had. The tables as written say
+    /// nothing of addresses: there are too many to keep them twice.
+    pub(crate) addresses: Vec<(Prefix, Option<IdentityId>)>,
+    /// The lengths of the prefixes that either table may have besides single addresses.
+    pub(crate) lengths: BTreeSet<(Family, u8)>,
     pub(crate) points: BTreeSet<Point>,
     pub(crate) sets: BTreeSet<SetId>,
     pub(crate) classes: BTreeSet<(SetId, IdentityId)>,
@@ -50,7 +54,6 @@ impl Differences {
         }
         self.interfaces
             .retain(|name| old.interfaces.contains(name) != new.interfaces.contains(name));
-        keep(&mut self.addresses, &old.addresses, &new.addresses);
         keep(&mut self.points, &old.points, &new.points);
         keep(&mut self.sets, &old.sets, &new.sets);
         keep(&mut self.classes, &old.classes, &new.classes);
