@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .PHONY: help demo test build bench bench-engine bench-datapath differential faults fmt lint fuzz setup
 
-export CASES KERNEL_CASES SEED FUZZ_SECONDS TARGET_NAME
+export CASES KERNEL_CASES SEED LOAD_EDITS LOAD_KILLS LOAD_SEED FUZZ_SECONDS TARGET_NAME
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' Makefile

@@ -10,7 +10,7 @@ use std::os::fd::AsRawFd as _;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::cmsg_space;
 use nix::sys::socket::{ControlMessageOwned, LinkAddr, MsgFlags, recvmsg, setsockopt, sockopt};
@@ -25,6 +25,13 @@ const OUTGOING: u8 = 4; // PACKET_OUTGOING
 const IPPROTO_RAW: i32 = 255;
 /// Source ports are used again after so many packets.
 const PORTS: u64 = 60_000;
+/// How long a witness waits for packets on their way.
+const LINGER: Duration = Duration::from_millis(250);
+
+#[allow(clippy::disallowed_methods, reason = "a witness of real time")]
+fn now() -> Instant {
+    Instant::now()
+}
 
 /// What is in the packets of a spray.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -186,16 +193,15 @@ fn watch(
     overflowed: &AtomicU64,
 ) {
     let mut buffer = [0; 2048];
-    let mut quiet = 0;
-    // After the end, until nothing has come for a while.
-    while !stop.load(Ordering::Acquire) || quiet < 4 {
+    let mut last = now();
+    // After the end, until none of ours has come for a while.
+    while !stop.load(Ordering::Acquire) || last.elapsed() < LINGER {
         let mut control = cmsg_space!(u32);
         let mut into = [IoSliceMut::new(&mut buffer)];
         let flags = MsgFlags::empty();
         let received =
             recvmsg::<LinkAddr>(witness.as_raw_fd(), &mut into, Some(&mut control), flags);
         let Ok(message) = received else {
-            quiet += 1;
             continue;
         };
         let outward = message
@@ -208,7 +214,7 @@ fn watch(
         }
         let length = message.bytes;
         if let Some(number) = number_of(&buffer[..length], id).filter(|_| !outward) {
-            quiet = 0;
+            last = now();
             let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
             let at = (number / 64) as usize;
             if seen.len() <= at {

@@ -1,0 +1,122 @@
+//! Every kind of edit. Each leaves what the traffic counts on as it is.
+
+use crate::Random;
+use crate::agent::nft;
+use crate::traffic::Traffic;
+use crate::world::World;
+
+pub(crate) type Edit = fn(&mut World, &mut Traffic, &mut Random);
+
+pub(crate) const ALL: [(&str, Edit); 20] = [
+    ("selector that splits an identity", |w, _, _| {
+        w.reshape(|s| s.split += 1);
+    }),
+    ("CIDR added", |w, _, _| {
+        w.reshape(|s| s.more_cidrs = s.more_cidrs % 4 + 1);
+    }),
+    ("CIDR removed", |w, _, r| {
+        let fewer = r.below(2);
+        w.reshape(|s| s.more_cidrs = if s.more_cidrs == fewer { 3 } else { fewer });
+    }),
+    ("CIDR nested in another, or not", |w, _, _| {
+        w.reshape(|s| s.nested = !s.nested);
+    }),
+    ("exception of a CIDR", |w, _, _| {
+        w.reshape(|s| s.more_except = !s.more_except);
+    }),
+    ("pod relabelled, label tested", |w, _, _| {
+        w.reshape(|s| s.tier += 1);
+    }),
+    ("pod relabelled, label tested by nobody", |w, _, _| {
+        w.reshape(|s| s.mood += 1);
+    }),
+    ("namespace relabelled", |w, _, _| w.reshape(|s| s.team += 1)),
+    ("address reused by another pod", |w, _, _| {
+        w.reshape(|s| s.holder += 1);
+    }),
+    ("rules reordered", |w, _, r| {
+        let by = 1 + r.below(9);
+        w.reshape(|s| s.order += by);
+    }),
+    ("policy set joined and left", |w, _, _| {
+        w.reshape(|s| s.joined = !s.joined);
+    }),
+    ("port opened, another closed", |w, _, _| {
+        w.reshape(|s| s.port += 1);
+        w.check_verdicts();
+    }),
+    ("port by number, name, range", |w, _, _| {
+        w.reshape(|s| s.naming += 1);
+    }),
+    ("egress isolated and not", |w, _, _| {
+        w.reshape(|s| s.egress = !s.egress);
+    }),
+    ("everything at once", |w, _, r| {
+        let by = 1 + r.below(5);
+        w.reshape(|s| {
+            s.split += by;
+            s.more_cidrs += by;
+            s.nested = !s.nested;
+            s.tier += by;
+            s.team += 1;
+            s.holder += 1;
+            s.order += by;
+            s.joined = !s.joined;
+            s.port += by;
+            s.naming += by;
+        });
+        w.check_verdicts();
+    }),
+    ("edits one upon the other", |w, _, r| {
+        for _ in 0..4 {
+            w.write(|s| s.port += 1);
+            std::thread::sleep(std::time::Duration::from_millis(r.below(40)));
+            w.write(|s| s.split += 1);
+        }
+        w.settled("edits one upon the other");
+        w.check_verdicts();
+    }),
+    ("agent killed and restarted", |w, _, _| {
+        w.agent.kill();
+        w.agent.start(&w.lab);
+        let status = w.agent.wait("in sync", |s| s["source"]["inSync"] == true);
+        assert_eq!(
+            status["dataplane"]["start"]["writes"],
+            0,
+            "{}",
+            w.agent.log()
+        );
+    }),
+    ("edited while the agent is down", |w, _, _| {
+        w.agent.terminate();
+        w.write(|s| {
+            s.port += 1;
+            s.tier += 1;
+        });
+        w.agent.start(&w.lab);
+        w.settled("edited while it was down");
+        w.check_verdicts();
+    }),
+    ("repair, rules still whole", |w, _, r| {
+        let damage = [
+            "flush set inet palisade p_live",
+            "flush chain inet palisade p_generation",
+            "add element inet palisade p_if_ours { \"nobody0\" }",
+            "add chain inet palisade nobody",
+        ][r.below(4) as usize];
+        repaired(w, damage);
+    }),
+    ("repair, the rules were gone", |w, t, r| {
+        let damage = ["delete table inet palisade", "flush ruleset"][r.below(2) as usize];
+        t.gap_begins();
+        repaired(w, damage);
+        t.gap_ends();
+    }),
+];
+
+fn repaired(world: &World, damage: &str) {
+    let repairs = |s: &serde_json::Value| s["dataplane"]["repairs"].to_string();
+    let before = repairs(&world.agent.status());
+    nft(&world.lab, damage);
+    world.agent.wait(damage, |s| repairs(s) != before);
+}

@@ -1,0 +1,150 @@
+//! Deaths of the agent: at any time, and for certain between two transactions of one flush.
+//!
+//! The kernel tells each commit to whoever listens. After one, the agent waits out a grace period of
+//! milliseconds before the next; killed then, it never makes the next one.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use palisade_sys::netns::NetNs;
+use palisade_sys::nfnetlink::nf_tables::NFT_MSG_NEWGEN;
+use palisade_sys::nfnetlink::{KernelNfEvents, NFNLGRP_NFTABLES, NfEvent, NfEvents};
+
+use crate::Random;
+use crate::traffic::Traffic;
+use crate::world::{Shape, World};
+
+/// Deaths by the edit that was under way and the transactions that had been made of it.
+#[derive(Default)]
+pub(crate) struct Inside {
+    pub(crate) by_boundary: BTreeMap<(&'static str, usize), u64>,
+}
+
+impl Inside {
+    pub(crate) fn total(&self) -> u64 {
+        self.by_boundary.values().sum()
+    }
+}
+
+type Change = fn(&mut Shape);
+
+const FLUSHES: [(&str, Change); 9] = [
+    ("port opened, another closed", |s| s.port += 1),
+    ("CIDRs added", |s| s.more_cidrs = s.more_cidrs % 4 + 1),
+    ("CIDR nested, exception changed", |s| {
+        s.nested = !s.nested;
+        s.more_except = !s.more_except;
+    }),
+    ("selector that splits", |s| s.split += 1),
+    ("policy set joined or left", |s| s.joined = !s.joined),
+    ("pod relabelled", |s| s.tier += 1),
+    ("address reused", |s| s.holder += 1),
+    ("egress isolated or not", |s| s.egress = !s.egress),
+    ("everything at once", |s| {
+        s.split += 1;
+        s.more_cidrs += 1;
+        s.nested = !s.nested;
+        s.tier += 1;
+        s.team += 1;
+        s.holder += 1;
+        s.order += 1;
+        s.joined = !s.joined;
+        s.port += 1;
+        s.naming += 1;
+    }),
+];
+
+struct Commits(KernelNfEvents);
+
+impl Commits {
+    fn watch(world: &World) -> Self {
+        let host = NetNs::open(world.lab.namespace_name(world.lab.host())).unwrap();
+        Commits(KernelNfEvents::open(&host, &[NFNLGRP_NFTABLES], None).unwrap())
+    }
+
+    /// Waits for the next commit.
+    fn next(&mut self, patience: Duration) -> bool {
+        let until = Instant::now() + patience;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            match self.0.next_event(Some(left)).unwrap() {
+                Some(NfEvent::Changed { object, .. }) if object.kind == NFT_MSG_NEWGEN => {
+                    return true;
+                }
+                Some(NfEvent::Changed { .. }) => {}
+                Some(NfEvent::Lost) => panic!("commits came faster than they were read"),
+                None => return false,
+            }
+        }
+    }
+}
+
+/// Comes back to life and to the right state.
+fn revive(world: &mut World, traffic: &mut Traffic, what: &str) {
+    world.agent.start(&world.lab);
+    world.settled(what);
+    world.check_verdicts();
+    traffic.check(world, what);
+}
+
+/// Kills after each transaction in turn of each kind of flush, until it was done `wanted` times.
+pub(crate) fn inside_flushes(world: &mut World, traffic: &mut Traffic, wanted: u64) -> Inside {
+    let mut inside = Inside::default();
+    let mut after = [1; FLUSHES.len()];
+    let mut turn = 0;
+    while inside.total() < wanted {
+        assert!(
+            turn < 20 * wanted,
+            "flushes cannot be caught: {:?}",
+            inside.by_boundary
+        );
+        let at = (turn % FLUSHES.len() as u64) as usize;
+        turn += 1;
+        let (name, change) = FLUSHES[at];
+        let mut commits = Commits::watch(world);
+        world.write(change);
+        let reached = (0..after[at])
+            .all(|n| commits.next(Duration::from_millis(if n == 0 { 5000 } else { 300 })));
+        if !reached {
+            // The flush has no more transactions than that: from the beginning.
+            after[at] = 1;
+            world.settled(name);
+            traffic.check(world, name);
+            continue;
+        }
+        world.agent.kill();
+        let mut made = after[at];
+        while commits.next(Duration::from_millis(1)) {
+            made += 1;
+        }
+        // Something was left to do, or it was not inside.
+        let mut commits = Commits::watch(world);
+        revive(world, traffic, name);
+        if commits.next(Duration::from_millis(1)) {
+            *inside.by_boundary.entry((name, made)).or_default() += 1;
+        }
+        after[at] += 1;
+    }
+    inside
+}
+
+/// Kills at any time around an edit.
+pub(crate) fn at_random(
+    world: &mut World,
+    traffic: &mut Traffic,
+    random: &mut Random,
+    wanted: u64,
+) -> u64 {
+    for number in 0..wanted {
+        let (name, change) = FLUSHES[(number % FLUSHES.len() as u64) as usize];
+        world.write(change);
+        std::thread::sleep(Duration::from_millis(random.below(150)));
+        world.agent.kill();
+        std::thread::sleep(Duration::from_millis(random.below(30)));
+        revive(world, traffic, name);
+    }
+    wanted
+}

@@ -1,0 +1,343 @@
+//! The host under load: four workloads, remote pods outside, and the manifests that a test varies.
+
+use std::fmt::Write as _;
+use std::net::IpAddr;
+
+use palisade_testkit::lab::{Flow, Lab, NodeId, probe};
+
+use crate::agent::Agent;
+
+/// The workloads' names, in the order of [`World::pods`].
+pub(crate) const NAMES: [&str; 4] = ["web", "api", "db", "mob"];
+pub(crate) const WEB: usize = 0;
+pub(crate) const API: usize = 1;
+pub(crate) const DB: usize = 2;
+pub(crate) const MOB: usize = 3;
+/// The port that packets of one-packet flows go to.
+pub(crate) const SPRAY: u16 = 7001;
+
+/// What varies in the manifests.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Shape {
+    /// Makes every version of a file differ from the one before.
+    pub(crate) version: u64,
+    pub(crate) order: u64,
+    pub(crate) more_cidrs: u64,
+    pub(crate) nested: bool,
+    pub(crate) more_except: bool,
+    pub(crate) port: u64,
+    /// Whether the sprayed port is told by name, number or range.
+    pub(crate) naming: u64,
+    pub(crate) tier: u64,
+    pub(crate) mood: u64,
+    pub(crate) team: u64,
+    pub(crate) holder: u64,
+    pub(crate) joined: bool,
+    pub(crate) split: u64,
+    pub(crate) egress: bool,
+}
+
+/// The agent, its host and what is written for it.
+pub(crate) struct World {
+    pub(crate) agent: Agent,
+    pub(crate) lab: Lab,
+    pub(crate) pods: [NodeId; 4],
+    pub(crate) shape: Shape,
+}
+
+/// The address of a workload, by family.
+pub(crate) fn address(pod: usize, family: usize) -> IpAddr {
+    let text = match family {
+        0 => format!("10.77.0.{}", pod + 1),
+        _ => format!("fd77::{}", pod + 1),
+    };
+    text.parse().unwrap()
+}
+
+impl World {
+    pub(crate) fn open() -> Self {
+        let mut agent = Agent::new();
+        let shape = Shape::default();
+        for (name, text) in shape.files() {
+            if let Some(text) = text {
+                agent.write(name, &text);
+            }
+        }
+        let mut lab = Lab::new("load").unwrap();
+        let host = lab.host();
+        for key in ["udp_timeout", "udp_timeout_stream", "tcp_timeout_syn_sent"] {
+            lab.sysctl(host, &format!("net/netfilter/nf_conntrack_{key}"), "5")
+                .unwrap();
+        }
+        agent.start(&lab);
+        let pods = [WEB, API, DB, MOB].map(|pod| {
+            let own = [0, 1].map(|family| address(pod, family));
+            let node = lab.namespace(NAMES[pod], own.to_vec()).unwrap();
+            let own = own.map(|address| address.to_string());
+            let own = [&*own[0], &*own[1]];
+            agent.attach(&lab, node, &format!("shop/{}", NAMES[pod]), &own, &[]);
+            node
+        });
+        let world = World {
+            agent,
+            lab,
+            pods,
+            shape,
+        };
+        world
+            .agent
+            .wait("enforced", |s| s["revision"] == s["realised"]);
+        world
+    }
+
+    /// Writes what differs in the new shape, and waits until the kernel has it.
+    pub(crate) fn reshape(&mut self, change: impl FnOnce(&mut Shape)) {
+        if self.write(change) {
+            self.settled("an edit");
+        }
+    }
+
+    /// Writes what differs in the new shape; false if nothing does.
+    pub(crate) fn write(&mut self, change: impl FnOnce(&mut Shape)) -> bool {
+        let before = self.shape.files();
+        self.shape.version += 1;
+        change(&mut self.shape);
+        let mut written = false;
+        for ((name, old), (_, new)) in before.into_iter().zip(self.shape.files()) {
+            if old == new {
+                continue;
+            }
+            written = true;
+            match new {
+                Some(text) => self.agent.write(name, &text),
+                None => std::fs::remove_file(self.agent.policy().join(name)).unwrap(),
+            }
+        }
+        written
+    }
+
+    /// Waits until the kernel holds what the directory says: every version has a policy of its own
+    /// name, which selects nothing.
+    pub(crate) fn settled(&self, what: &str) {
+        let version = format!("shop/version-{}", self.shape.version);
+        self.agent.wait(what, |s| {
+            s["revision"] == s["realised"]
+                && s["source"]["inSync"] == true
+                && self
+                    .agent
+                    .run(&["policy", "get", &version])
+                    .status
+                    .success()
+        });
+        // The version may have come between the two answers.
+        self.agent.wait(what, |s| s["revision"] == s["realised"]);
+    }
+
+    /// Sends packets of flows that nobody has seen: what the present shape says of them must be so.
+    pub(crate) fn check_verdicts(&self) {
+        let (web, api, db) = (self.pods[WEB], self.pods[API], self.pods[DB]);
+        let open = self.shape.open_port();
+        let mut flows = Vec::new();
+        for family in [0, 1] {
+            let to = address(API, family);
+            flows.push((Flow::tcp(web, to, open, api), true));
+            flows.push((Flow::tcp(web, to, open + 1, api), false));
+            flows.push((Flow::udp(web, to, open, api), false));
+            flows.push((Flow::tcp(db, to, open, api), false));
+            flows.push((Flow::tcp(api, address(DB, family), 5432, db), true));
+            flows.push((Flow::tcp(web, address(DB, family), 5432, db), false));
+        }
+        let (flows, wanted): (Vec<Flow>, Vec<bool>) = flows.into_iter().unzip();
+        let arrived = probe(&self.lab, &flows).unwrap();
+        assert_eq!(arrived, wanted, "{:?}\n{}", self.shape, self.agent.log());
+    }
+}
+
+impl Shape {
+    /// The port that web may reach at api in this version, and in no other near it.
+    pub(crate) fn open_port(&self) -> u16 {
+        20_000 + 2 * (self.port % 1000) as u16
+    }
+
+    /// Every file and its text; none if it is not there.
+    pub(crate) fn files(&self) -> Vec<(&'static str, Option<String>)> {
+        vec![
+            ("namespaces.yaml", Some(self.namespaces())),
+            ("pods.yaml", Some(self.pods())),
+            ("remote.yaml", Some(self.remote())),
+            ("api.yaml", Some(self.api())),
+            ("db.yaml", Some(self.db())),
+            ("more.yaml", Some(self.more())),
+            (
+                "split.yaml",
+                (!self.split.is_multiple_of(4)).then(|| self.splitting()),
+            ),
+            ("egress.yaml", self.egress.then(|| self.web_egress())),
+        ]
+    }
+
+    fn namespaces(&self) -> String {
+        let team = ["blue", "green"][(self.team % 2) as usize];
+        format!(
+            "apiVersion: v1\nkind: Namespace\nmetadata: {{name: shop}}\n---\n\
+             apiVersion: v1\nkind: Namespace\nmetadata: {{name: far, labels: {{team: {team}, since: v{}}}}}\n",
+            self.team
+        )
+    }
+
+    fn pods(&self) -> String {
+        let mut out = String::new();
+        for (pod, name) in NAMES.iter().enumerate() {
+            let (mood, tier) = match pod {
+                MOB => (self.mood, self.tier + 1),
+                WEB => (self.mood / 2, self.tier),
+                _ => (0, 0),
+            };
+            let tier = ["front", "middle", "back"][(tier % 3) as usize];
+            write!(
+                out,
+                "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, namespace: shop, \
+                 labels: {{app: {name}, tier: {tier}, mood: m{mood}}}}}\n\
+                 spec: {{containers: [{{name: c, ports: [{{name: sprayu, containerPort: {SPRAY}, protocol: UDP}}, \
+                 {{name: sprayt, containerPort: {SPRAY}}}]}}]}}\n---\n"
+            )
+            .unwrap();
+        }
+        out
+    }
+
+    /// Pods of another node: a client, and a stranger, whose addresses change hands.
+    fn remote(&self) -> String {
+        let mut out = String::new();
+        for (kind, holder, v4, v6) in [
+            ("client", self.holder, "203.0.113.5", "2001:db8:77::5"),
+            (
+                "stranger",
+                self.holder / 2,
+                "203.0.113.130",
+                "2001:db8:77::130",
+            ),
+        ] {
+            write!(
+                out,
+                "apiVersion: v1\nkind: Pod\nmetadata: {{name: {kind}{holder}, namespace: far, \
+                 labels: {{app: {kind}, mood: m{}}}}}\nspec: {{containers: [{{name: c}}]}}\n\
+                 status: {{podIP: {v4}, podIPs: [{{ip: {v4}}}, {{ip: '{v6}'}}]}}\n---\n",
+                self.mood
+            )
+            .unwrap();
+        }
+        out
+    }
+
+    fn api(&self) -> String {
+        let spray = match self.naming % 3 {
+            0 => format!("[{{port: {SPRAY}}}, {{port: {SPRAY}, protocol: UDP}}]"),
+            1 => "[{port: sprayt}, {port: sprayu, protocol: UDP}]".to_owned(),
+            _ => format!(
+                "[{{port: {}, endPort: {}}}, {{port: {SPRAY}, endPort: {}, protocol: UDP}}]",
+                SPRAY - 1,
+                SPRAY + 60,
+                SPRAY + 2
+            ),
+        };
+        let except = match self.more_except {
+            true => "[198.51.100.3/32, 198.51.100.64/26]",
+            false => "[198.51.100.3/32]",
+        };
+        let mut blocks = vec![
+            format!("{{ipBlock: {{cidr: 198.51.100.0/24, except: {except}}}}}"),
+            "{ipBlock: {cidr: '2001:db8:51::/64', except: ['2001:db8:51::3/128']}}".to_owned(),
+        ];
+        if self.nested {
+            blocks.push("{ipBlock: {cidr: 198.51.100.2/32}}".to_owned());
+            blocks.push(
+                "{ipBlock: {cidr: 198.51.100.128/25, except: [198.51.100.192/27]}}".to_owned(),
+            );
+        }
+        for more in 0..self.more_cidrs % 5 {
+            blocks.push(format!("{{ipBlock: {{cidr: 192.0.{}.0/24}}}}", 16 + more));
+            blocks.push(format!("{{ipBlock: {{cidr: 'fd00:{more}::/32'}}}}"));
+        }
+        let mut rules = [
+            format!(
+                "  - {{from: [{{podSelector: {{matchLabels: {{app: web}}}}}}], ports: {spray}}}\n"
+            ),
+            format!(
+                "  - {{from: [{{podSelector: {{matchLabels: {{app: web}}}}}}], ports: [{{port: 8080}}, {{port: {}}}]}}\n",
+                self.open_port()
+            ),
+            format!("  - {{from: [{}], ports: {spray}}}\n", blocks.join(", ")),
+            format!(
+                "  - {{from: [{{namespaceSelector: {{matchExpressions: [{{key: team, operator: In, values: [blue, green]}}]}}, \
+                 podSelector: {{matchLabels: {{app: client}}}}}}], ports: {spray}}}\n"
+            ),
+            "  - {from: [{podSelector: {matchLabels: {app: nobody}}}]}\n".to_owned(),
+        ];
+        let turn = (self.order % rules.len() as u64) as usize;
+        rules.rotate_left(turn);
+        if self.order / 5 % 2 == 1 {
+            rules.swap(0, 3);
+        }
+        policy(
+            "api",
+            "matchLabels: {app: api}",
+            &format!("  ingress:\n{}", rules.concat()),
+        )
+    }
+
+    fn db(&self) -> String {
+        policy(
+            "db",
+            "matchLabels: {app: db}",
+            "  ingress:\n  - {from: [{podSelector: {matchLabels: {app: api}}}], ports: [{port: 5432}]}\n  \
+             - {from: [{podSelector: {matchLabels: {app: web}}}], ports: [{port: 2525}]}\n",
+        )
+    }
+
+    /// Another policy that api joins and leaves, and the mark of the version in force.
+    fn more(&self) -> String {
+        let subject = match self.joined {
+            true => "[api, mob]",
+            false => "[mob]",
+        };
+        let selector = format!("matchExpressions: [{{key: app, operator: In, values: {subject}}}]");
+        let rule = "  ingress:\n  - {from: [{podSelector: {matchLabels: {app: api}}}], ports: [{port: 99}]}\n";
+        let name = format!("version-{}", self.version);
+        let version = policy(&name, "matchLabels: {app: none}", "  ingress: []\n");
+        format!("{}---\n{version}", policy("more", &selector, rule))
+    }
+
+    /// A policy of mob that tells apart what others do not.
+    fn splitting(&self) -> String {
+        let peer = match self.split % 4 {
+            1 => "{podSelector: {matchLabels: {tier: front}}}",
+            2 => {
+                "{podSelector: {matchExpressions: [{key: tier, operator: NotIn, values: [back]}]}}"
+            }
+            _ => {
+                "{ipBlock: {cidr: 10.77.0.0/30}}, {namespaceSelector: {matchLabels: {team: blue}}}"
+            }
+        };
+        policy(
+            "split",
+            "matchLabels: {app: mob}",
+            &format!("  ingress: [{{from: [{peer}], ports: [{{port: 80}}]}}]\n"),
+        )
+    }
+
+    fn web_egress(&self) -> String {
+        policy(
+            "web",
+            "matchLabels: {app: web}",
+            "  policyTypes: [Egress]\n  egress:\n  - {to: [{podSelector: {matchExpressions: [{key: app, operator: In, values: [api, db]}]}}]}\n",
+        )
+    }
+}
+
+fn policy(name: &str, selector: &str, spec: &str) -> String {
+    format!(
+        "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {{name: {name}, namespace: shop}}\n\
+         spec:\n  podSelector: {{{selector}}}\n{spec}"
+    )
+}
