@@ -39,6 +39,13 @@ pub fn millis(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 1_000_000.0).round() / 1_000.0
 }
 
+/// A time since 1970 as RFC 3339 in UTC, to the microsecond.
+pub fn rfc3339_micros(since_1970: Duration) -> String {
+    let seconds = rfc3339(since_1970);
+    let micros = since_1970.subsec_micros();
+    format!("{}.{micros:06}Z", seconds.trim_end_matches('Z'))
+}
+
 /// A time since 1970 as RFC 3339 in UTC, to the second.
 pub fn rfc3339(since_1970: Duration) -> String {
     let seconds = since_1970.as_secs();
@@ -82,5 +89,7 @@ mod tests {
         ] {
             assert_eq!(rfc3339(Duration::from_secs(seconds)), text);
         }
+        let text = "1970-01-01T00:00:01.000042Z";
+        assert_eq!(rfc3339_micros(Duration::from_micros(1_000_042)), text);
     }
 }

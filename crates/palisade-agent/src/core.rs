@@ -11,6 +11,7 @@ use crate::config::Config;
 use crate::counts::CountsFile;
 use crate::host::Changes;
 use crate::ipam::Ipam;
+use crate::monitor::Monitor;
 use crate::record::Records;
 use crate::registry::Registry;
 use palisade_api::{Flush, Repair, Stage};
@@ -51,6 +52,8 @@ pub enum Event {
         /// When that was noticed.
         seen: Instant,
     },
+    /// Packets were denied, dropped, or asked for by a Log rule.
+    Seen(crate::monitor::feed::Delivery),
     /// Stop; enforcement stays in the kernel.
     Stop,
 }
@@ -120,6 +123,7 @@ pub struct Core {
     pub(crate) records: Records,
     pub(crate) registry: Registry,
     pub(crate) ipam: Ipam,
+    pub(crate) monitor: Monitor,
     pub(crate) source: (String, String),
     pub(crate) source_ended: Option<String>,
     pub(crate) report: Report,
@@ -148,6 +152,7 @@ impl Core {
             records: Records::within(&parts.config.state_dir),
             registry: Registry::default(),
             ipam: Ipam::new(parts.config.pools.clone()),
+            monitor: Monitor::new(parts.config.monitor_rate, parts.clock.monotonic()),
             config: parts.config,
             dataplane: parts.dataplane,
             attach: parts.attach,
@@ -198,6 +203,10 @@ impl Core {
             Event::Ask(question) => question(self),
             Event::Tampered { what, seen } => self.verify(&what, seen),
             Event::HostChanged { changes, seen } => self.check_host(&changes, seen),
+            Event::Seen(mut delivery) => {
+                let seen = delivery.take();
+                self.see(seen);
+            }
             Event::Stop => {}
         }
     }
@@ -246,6 +255,7 @@ impl Core {
         let began = self.clock.monotonic();
         let is_policy = |update: &Update| matches!(update, Update::Delete(ObjectKey::Policy(_)));
         let forgets = updates.iter().any(is_policy);
+        self.retire(&updates);
         let delta = self.engine.apply(updates);
         if !self.in_sync {
             return;
@@ -267,8 +277,13 @@ impl Core {
             };
             return self.realised_by(nothing, began);
         }
+        let (from, undo) = (self.clock.wall(), self.dataplane.undo(delta));
         match self.dataplane.apply(delta, self.engine.tables()) {
-            Ok(outcome) => self.realised_by(outcome, began),
+            Ok(outcome) => {
+                let times = (from, self.clock.wall());
+                self.monitor.flushed(times, self.realised, undo);
+                self.realised_by(outcome, began);
+            }
             Err(error) => {
                 tracing::warn!(error = %chain(&error), "writing to the kernel failed; reading it back to try again");
                 self.realise();
@@ -279,6 +294,8 @@ impl Core {
     /// Makes the kernel hold the tables, from whatever state it is in.
     pub(crate) fn realise(&mut self) {
         let began = self.clock.monotonic();
+        // From whatever the kernel holds now: what it would have said is not known.
+        self.monitor.forget();
         match self.dataplane.start(self.engine.tables()) {
             Ok(outcome) => {
                 if self.failure.take().is_some() {

@@ -4,12 +4,16 @@ use crate::core::{Core, Handle, chain};
 use crate::explain::ExplainQuery;
 use crate::workloads::WorkloadError;
 use axum::Router;
+use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, Path, Query, State};
 use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{get, post};
-use palisade_api::{ApiError, WorkloadAdd, WorkloadRemove, path};
+use palisade_api::{ApiError, MonitorQuery, WorkloadAdd, WorkloadRemove, path};
 use serde::Serialize;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
 /// The largest request body taken, in bytes.
 const BODY_LIMIT: usize = 1 << 20;
@@ -25,6 +29,7 @@ pub fn router(core: Handle) -> Router {
         .route(path::POLICY, get(policy))
         .route(path::EXPLAIN, get(explain))
         .route(path::WORKLOADS, post(add).delete(remove))
+        .route(path::MONITOR, get(monitor))
         .route(path::CONFIG, get(config))
         .fallback(|| async {
             refuse(
@@ -115,6 +120,30 @@ async fn explain(State(core): State<Handle>, Query(query): Query<ExplainQuery>) 
         core.explain(query).map_err(refused)
     })
     .await
+}
+
+async fn monitor(State(core): State<Handle>, Query(query): Query<MonitorQuery>) -> Response {
+    match core.ask(move |core| core.listen(query)).await {
+        Some(lines) => {
+            let kind = [(CONTENT_TYPE, "application/x-ndjson")];
+            (kind, Body::from_stream(Lines(lines))).into_response()
+        }
+        None => refuse(
+            StatusCode::SERVICE_UNAVAILABLE,
+            ApiError::new("the agent is stopping"),
+        ),
+    }
+}
+
+/// Lines as they come, until the core ends.
+struct Lines(tokio::sync::mpsc::Receiver<Bytes>);
+
+impl futures_core::Stream for Lines {
+    type Item = Result<Bytes, std::convert::Infallible>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.0.poll_recv(context).map(|line| line.map(Ok))
+    }
 }
 
 async fn config(State(core): State<Handle>) -> Response {

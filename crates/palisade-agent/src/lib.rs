@@ -14,6 +14,7 @@ pub mod explain;
 pub mod host;
 pub mod http;
 pub mod ipam;
+pub mod monitor;
 pub mod record;
 pub mod registry;
 pub mod report;

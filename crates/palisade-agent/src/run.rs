@@ -85,6 +85,10 @@ pub fn run(config: Config) -> Result<(), RunError> {
         })
     })?;
     let tamper = dataplane.tamper_watch()?;
+    let packets = dataplane.packet_watch().unwrap_or_else(|error| {
+        tracing::warn!(error = %chain(&error), "`palisade monitor` shows no packets");
+        None
+    });
     let source = stages.time("source", || {
         Directory::open(DirectoryOptions {
             path: config.directory.clone(),
@@ -109,6 +113,12 @@ pub fn run(config: Config) -> Result<(), RunError> {
     let source_thread = thread("source", move || follow_source(source, &to_core))?;
     let to_core = handle.clone();
     thread("tamper-watch", move || watch_tampering(tamper, &to_core))?;
+    if let Some(packets) = packets {
+        let to_core = handle.clone();
+        let follow = move || crate::monitor::feed::follow(packets, &to_core);
+        // Not waited for at the end, as the other watchers: it waits for packets only.
+        thread("packet-watch", follow)?;
+    }
     let links = KernelLinkEvents::open_wide(&NetNs::current().map_err(AttachError::from)?)
         .map_err(AttachError::from)?;
     let to_core = handle.clone();

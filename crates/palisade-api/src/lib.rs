@@ -7,6 +7,7 @@ mod config;
 mod endpoint;
 mod error;
 mod identity;
+mod monitor;
 mod policy;
 mod status;
 mod workload;
@@ -15,6 +16,10 @@ pub use config::{ConfigReport, ParameterReport};
 pub use endpoint::{AppliedPolicy, EndpointDetail, EndpointList, EndpointState, EndpointSummary};
 pub use error::ApiError;
 pub use identity::{IdentityList, IdentityReport};
+pub use monitor::{
+    LostEvents, MonitorEnd, MonitorLine, MonitorPolicy, MonitorQuery, MonitorRule, MonitorVerdict,
+    PacketEvent,
+};
 pub use policy::{Count, PolicyDetail, PolicyList, PolicySummary, RuleReport};
 pub use status::{
     Conflict, DataplaneStatus, Flush, Health, Kept, ProblemReport, Repair, SourceStatus, Stage,
@@ -41,6 +46,9 @@ pub mod path {
     pub const POLICY: &str = "/v1/policies/{namespace}/{name}";
     /// `GET`: an explanation; query parameters as the command's flags.
     pub const EXPLAIN: &str = "/v1/explain";
+    /// `GET`: a stream of [`crate::MonitorLine`], one a line; query parameters as
+    /// [`crate::MonitorQuery`].
+    pub const MONITOR: &str = "/v1/monitor";
     /// `POST`: [`crate::WorkloadAdd`] in, [`crate::WorkloadAdded`] out; `DELETE`:
     /// [`crate::WorkloadRemove`] in, [`crate::WorkloadRemoved`] out.
     pub const WORKLOADS: &str = "/v1/workloads";

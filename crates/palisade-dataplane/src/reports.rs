@@ -77,7 +77,7 @@ impl<N: Nflog, K: Kernel> Reports<N, K> {
             // An interface may be another one by the next packet.
             self.names.clear();
             seen.lost = self.lost(0)?;
-            return Ok((seen != Sightings::default()).then_some(seen));
+            return Ok(Some(seen));
         }
         self.restless = true;
         while let Some(next) = event {

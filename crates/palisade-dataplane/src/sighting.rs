@@ -118,7 +118,8 @@ impl PacketWatch {
         }
     }
 
-    /// The next packets, at most a few hundred; `None` if there were none for `timeout`.
+    /// The next packets, at most a few hundred; `None` if there were none for `timeout`. When no
+    /// more come after some, that is told once, by none with whatever was lost.
     ///
     /// # Errors
     /// If the reports end.

@@ -71,6 +71,12 @@ pub(crate) enum Command {
     /// Attach network namespaces to this host, or detach them.
     #[command(subcommand)]
     Workload(WorkloadCommand),
+    /// Show packets as they are denied, or asked for by a Log rule, with the rule that decided.
+    ///
+    /// Follows until interrupted. A packet is told of when it is judged: of an allowed flow that is
+    /// the first one, and the next after a change that revokes something. More than monitor-rate a
+    /// second of one rule are only counted; every count of packets left out is shown.
+    Monitor(MonitorArgs),
     /// Show every parameter of the running agent, and where its value came from.
     Config,
     /// Check manifests: every problem with file, line, field and reason.
@@ -260,6 +266,40 @@ pub(crate) struct ExplainArgs {
     /// End with exit code 1 if the connection is denied.
     #[arg(long)]
     pub(crate) exit_code: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct MonitorArgs {
+    /// Only packets that this workload, as namespace/name, sent or was sent.
+    #[arg(long, value_name = "X")]
+    pub(crate) endpoint: Option<String>,
+    /// Only packets from or to workloads of this namespace.
+    #[arg(short, long, value_name = "NAMESPACE")]
+    pub(crate) namespace: Option<String>,
+    /// Only packets with this verdict.
+    #[arg(long, value_enum)]
+    pub(crate) verdict: Option<VerdictFilter>,
+    /// Only packets from this workload or address.
+    #[arg(long, value_name = "X")]
+    pub(crate) from: Option<String>,
+    /// Only packets to this workload or address.
+    #[arg(long, value_name = "Y")]
+    pub(crate) to: Option<String>,
+    /// Begin with the last N packets; the agent remembers about a thousand.
+    #[arg(long, value_name = "N", default_value = "0")]
+    pub(crate) last: usize,
+    /// End after those.
+    #[arg(long, requires = "last")]
+    pub(crate) no_follow: bool,
+}
+
+/// A verdict to look for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum VerdictFilter {
+    /// Dropped packets.
+    Denied,
+    /// Packets that a Log rule asked for and that were let through.
+    Allowed,
 }
 
 #[derive(Debug, Args)]

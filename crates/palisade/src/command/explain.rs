@@ -58,7 +58,7 @@ fn query_string(query: &ExplainQuery) -> String {
 }
 
 /// Percent-encoding of everything that is not unreserved. Source: RFC 3986, section 2.3.
-fn encoded(text: &str) -> String {
+pub(super) fn encoded(text: &str) -> String {
     let mut out = String::new();
     for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {

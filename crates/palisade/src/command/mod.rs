@@ -7,6 +7,7 @@ mod diff;
 mod endpoint;
 mod explain;
 mod manifests;
+mod monitor;
 mod policy;
 mod status;
 mod validate;
@@ -26,6 +27,7 @@ pub(crate) fn run(cli: Cli) -> Exit {
         Command::Identity(_) => endpoint::identities(&client, cli.output),
         Command::Policy(command) => policy::run(&command, &client, cli.output),
         Command::Workload(command) => workload::run(command, &client, cli.output),
+        Command::Monitor(args) => monitor::run(args, &client, cli.output),
         Command::Config => status::config(&client, cli.output),
         Command::Validate(files) => validate::run(&files, cli.output),
         Command::Explain(args) => explain::run(&args, &client, cli.output),

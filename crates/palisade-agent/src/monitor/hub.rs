@@ -1,0 +1,328 @@
+//! Who listens, and what was told last.
+//!
+//! Promises: telling never waits: a reader that is too slow misses lines, and is told how many; every
+//! reader gets the lines it asked for in order.
+
+use axum::body::Bytes;
+use palisade_api::{LostEvents, MonitorEnd, MonitorLine, MonitorQuery, PacketEvent};
+use std::collections::VecDeque;
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+
+/// How many packets are remembered.
+pub const REMEMBERED: usize = 1024;
+/// How many lines wait for a reader, beyond those remembered.
+const QUEUE: usize = 1024;
+
+struct Reader {
+    lines: Sender<Bytes>,
+    query: MonitorQuery,
+    missed: u64,
+}
+
+/// The readers of the stream.
+#[derive(Default)]
+pub struct Hub {
+    readers: Vec<Reader>,
+    last: VecDeque<PacketEvent>,
+}
+
+impl Hub {
+    /// The lines for one more reader, each with its line feed.
+    pub fn subscribe(&mut self, query: MonitorQuery) -> Receiver<Bytes> {
+        self.readers.retain(|reader| !reader.lines.is_closed());
+        let (lines, receiver) = channel(REMEMBERED + QUEUE);
+        let fits: Vec<&PacketEvent> = self.last.iter().filter(|e| matches(&query, e)).collect();
+        let skip = fits.len().saturating_sub(query.last);
+        for event in &fits[skip..] {
+            let line = bytes(&MonitorLine::Packet(Box::new((*event).clone())));
+            // There is room for all that are remembered.
+            let _ = lines.try_send(line);
+        }
+        if !query.stop {
+            self.readers.push(Reader {
+                lines,
+                query,
+                missed: 0,
+            });
+        }
+        receiver
+    }
+
+    /// Tells of a packet.
+    pub fn packet(&mut self, event: PacketEvent) {
+        let mut line = None;
+        self.readers.retain_mut(|reader| {
+            if !matches(&reader.query, &event) {
+                return true;
+            }
+            let line = line
+                .get_or_insert_with(|| bytes(&MonitorLine::Packet(Box::new(event.clone()))))
+                .clone();
+            reader.tell(line, 1, &event.time)
+        });
+        if self.last.len() == REMEMBERED {
+            self.last.pop_front();
+        }
+        self.last.push_back(event);
+    }
+
+    /// Tells every reader, whatever it asked for, of packets that are not told one by one.
+    pub fn lost(&mut self, lost: LostEvents) {
+        let (count, time) = (lost.count, lost.time.clone());
+        let line = bytes(&MonitorLine::Lost(Box::new(lost)));
+        self.readers
+            .retain_mut(|reader| reader.tell(line.clone(), count, &time));
+    }
+}
+
+impl Reader {
+    /// Hands over a line that stands for so many packets; false if nobody reads any more.
+    fn tell(&mut self, line: Bytes, packets: u64, time: &str) -> bool {
+        if self.missed > 0 {
+            let missed = LostEvents {
+                api_version: palisade_api::api_version(),
+                time: time.to_owned(),
+                cause: "client".to_owned(),
+                count: self.missed,
+                reason: None,
+                rule: None,
+                policies: Vec::new(),
+            };
+            match self
+                .lines
+                .try_send(bytes(&MonitorLine::Lost(Box::new(missed))))
+            {
+                Ok(()) => self.missed = 0,
+                Err(TrySendError::Full(_)) => {
+                    self.missed += packets;
+                    return true;
+                }
+                Err(TrySendError::Closed(_)) => return false,
+            }
+        }
+        match self.lines.try_send(line) {
+            Ok(()) => true,
+            Err(TrySendError::Full(_)) => {
+                self.missed += packets;
+                true
+            }
+            Err(TrySendError::Closed(_)) => false,
+        }
+    }
+}
+
+fn bytes(line: &MonitorLine) -> Bytes {
+    // These types have no map with keys that are no text, so writing them cannot fail.
+    let mut text = serde_json::to_vec(line).unwrap_or_default();
+    text.push(b'\n');
+    text.into()
+}
+
+/// Whether a reader asked for a packet.
+pub fn matches(query: &MonitorQuery, event: &PacketEvent) -> bool {
+    let named = |end: &MonitorEnd, name: &str| {
+        let (namespace, name) = name.split_once('/').unwrap_or(("default", name));
+        end.namespace.as_deref() == Some(namespace) && end.name.as_deref() == Some(name)
+    };
+    let is = |end: &MonitorEnd, wanted: &str| end.address == wanted || named(end, wanted);
+    let (source, destination) = (&event.source, &event.destination);
+    let judged = event.endpoint.as_deref();
+    let endpoint = query.endpoint.as_deref().is_none_or(|wanted| {
+        let judged = judged.is_some_and(|judged| {
+            judged == wanted || judged.strip_prefix("default/") == Some(wanted)
+        });
+        judged || named(source, wanted) || named(destination, wanted)
+    });
+    let namespace = query.namespace.as_deref().is_none_or(|wanted| {
+        let ends = [source, destination];
+        let of_end = |end: &&MonitorEnd| end.namespace.as_deref() == Some(wanted);
+        let judged = judged.and_then(|name| name.split_once('/'));
+        judged.is_some_and(|(namespace, _)| namespace == wanted) || ends.iter().any(of_end)
+    });
+    endpoint
+        && namespace
+        && query.verdict.is_none_or(|wanted| wanted == event.verdict)
+        && query.from.as_deref().is_none_or(|from| is(source, from))
+        && query.to.as_deref().is_none_or(|to| is(destination, to))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use palisade_api::MonitorVerdict;
+
+    fn end(address: &str, name: Option<(&str, &str)>) -> MonitorEnd {
+        MonitorEnd {
+            address: address.to_owned(),
+            port: None,
+            namespace: name.map(|(namespace, _)| namespace.to_owned()),
+            name: name.map(|(_, name)| name.to_owned()),
+        }
+    }
+
+    fn event(length: u32) -> PacketEvent {
+        PacketEvent {
+            api_version: palisade_api::api_version(),
+            time: "t".to_owned(),
+            verdict: MonitorVerdict::Denied,
+            reason: "rule".to_owned(),
+            direction: None,
+            endpoint: Some("shop/db".to_owned()),
+            source: end("10.0.0.9", None),
+            destination: end("10.0.0.1", Some(("shop", "db"))),
+            protocol: "UDP".to_owned(),
+            icmp_type: None,
+            icmp_code: None,
+            reply: false,
+            rule: None,
+            policies: Vec::new(),
+            logged: Vec::new(),
+            length,
+            interface: None,
+            revision: None,
+            stale: false,
+        }
+    }
+
+    fn read(receiver: &mut Receiver<Bytes>) -> Vec<MonitorLine> {
+        let lines = std::iter::from_fn(|| receiver.try_recv().ok());
+        lines
+            .map(|line| serde_json::from_slice(&line).unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn filters() {
+        let text = |text: &str| Some(text.to_owned());
+        let none = MonitorQuery::default;
+        let event = event(1);
+        for (query, fits) in [
+            (none(), true),
+            (
+                MonitorQuery {
+                    endpoint: text("shop/db"),
+                    ..none()
+                },
+                true,
+            ),
+            (
+                MonitorQuery {
+                    endpoint: text("db"),
+                    ..none()
+                },
+                false,
+            ),
+            (
+                MonitorQuery {
+                    namespace: text("shop"),
+                    ..none()
+                },
+                true,
+            ),
+            (
+                MonitorQuery {
+                    namespace: text("default"),
+                    ..none()
+                },
+                false,
+            ),
+            (
+                MonitorQuery {
+                    verdict: Some(MonitorVerdict::Denied),
+                    ..none()
+                },
+                true,
+            ),
+            (
+                MonitorQuery {
+                    verdict: Some(MonitorVerdict::Allowed),
+                    ..none()
+                },
+                false,
+            ),
+            (
+                MonitorQuery {
+                    from: text("10.0.0.9"),
+                    ..none()
+                },
+                true,
+            ),
+            (
+                MonitorQuery {
+                    from: text("shop/db"),
+                    ..none()
+                },
+                false,
+            ),
+            (
+                MonitorQuery {
+                    to: text("shop/db"),
+                    ..none()
+                },
+                true,
+            ),
+            (
+                MonitorQuery {
+                    to: text("shop/db"),
+                    namespace: text("x"),
+                    ..none()
+                },
+                false,
+            ),
+        ] {
+            assert_eq!(matches(&query, &event), fits, "{query:?}");
+        }
+    }
+
+    #[test]
+    fn a_reader_that_is_too_slow_is_told_what_it_missed_and_holds_nobody_up() {
+        let mut hub = Hub::default();
+        let mut slow = hub.subscribe(MonitorQuery::default());
+        let mut fast = hub.subscribe(MonitorQuery::default());
+        let all = (REMEMBERED + QUEUE + 500) as u32;
+        let mut got = 0;
+        for length in 0..all {
+            hub.packet(event(length));
+            got += read(&mut fast).len();
+        }
+        assert_eq!(got, all as usize);
+        assert_eq!(read(&mut slow).len(), REMEMBERED + QUEUE);
+        hub.packet(event(all));
+        let late = read(&mut slow);
+        let [MonitorLine::Lost(lost), MonitorLine::Packet(packet)] = &late[..] else {
+            panic!("{late:?}");
+        };
+        assert_eq!((&*lost.cause, lost.count), ("client", 500));
+        assert_eq!(packet.length, all);
+        drop((slow, fast));
+        hub.packet(event(0));
+        assert!(hub.readers.is_empty());
+    }
+
+    #[test]
+    fn the_last_packets_come_first() {
+        let mut hub = Hub::default();
+        for length in 0..REMEMBERED as u32 + 5 {
+            hub.packet(event(length));
+        }
+        let lengths = |lines: Vec<MonitorLine>| -> Vec<u32> {
+            let length = |line| match line {
+                MonitorLine::Packet(packet) => packet.length,
+                MonitorLine::Lost(_) => panic!("lost"),
+            };
+            lines.into_iter().map(length).collect()
+        };
+        let query = MonitorQuery {
+            last: 2,
+            stop: true,
+            ..MonitorQuery::default()
+        };
+        let mut receiver = hub.subscribe(query.clone());
+        assert_eq!(lengths(read(&mut receiver)), [1027, 1028]);
+        assert!(receiver.is_closed() && hub.readers.is_empty());
+        let last = REMEMBERED + 100;
+        let mut receiver = hub.subscribe(MonitorQuery { last, ..query });
+        assert_eq!(lengths(read(&mut receiver)).len(), REMEMBERED);
+    }
+}

@@ -1,0 +1,256 @@
+//! `palisade monitor`: packets as they are denied or logged.
+//!
+//! Promises: a line of text, or of JSON, for each line of the agent's stream, printed at once; JSON
+//! is the agent's own, so a field that this build does not know is there.
+
+use super::explain::encoded;
+use crate::cli::{Format, MonitorArgs, VerdictFilter};
+use crate::client::Client;
+use crate::exit::{Exit, Failure, Outcome};
+use palisade_api::{
+    LostEvents, MonitorEnd, MonitorLine, MonitorPolicy, MonitorRule, MonitorVerdict, PacketEvent,
+    path,
+};
+use std::io::{self, Write};
+use std::ops::ControlFlow;
+
+/// Follows the agent's stream.
+pub(crate) fn run(args: MonitorArgs, client: &Client, format: Format) -> Outcome {
+    let stop = args.no_follow;
+    let verdict = args.verdict.map(|verdict| match verdict {
+        VerdictFilter::Denied => "denied".to_owned(),
+        VerdictFilter::Allowed => "allowed".to_owned(),
+    });
+    let query: Vec<String> = [
+        ("endpoint", args.endpoint),
+        ("namespace", args.namespace),
+        ("verdict", verdict),
+        ("from", args.from),
+        ("to", args.to),
+        ("last", Some(args.last.to_string())),
+        ("stop", Some(stop.to_string())),
+    ]
+    .into_iter()
+    .filter_map(|(name, value)| Some(format!("{name}={}", encoded(&value?))))
+    .collect();
+    let query = query.join("&");
+    let ended = client.follow(&format!("{}?{query}", path::MONITOR), |line| {
+        print(format, line)
+    })?;
+    if ended && !stop {
+        return Err(Failure::new(Exit::NotReached, "the agent stopped")
+            .hint("palisade monitor follows it again once it runs"));
+    }
+    Ok(Exit::Fine)
+}
+
+fn print(format: Format, line: &[u8]) -> Result<ControlFlow<()>, Failure> {
+    let text = match format {
+        Format::Json => String::from_utf8_lossy(line).into_owned(),
+        Format::Text => match serde_json::from_slice(line) {
+            Ok(MonitorLine::Packet(packet)) => packet_text(&packet),
+            Ok(MonitorLine::Lost(lost)) => lost_text(&lost),
+            Err(error) => {
+                return Err(Failure::new(
+                    Exit::NotReached,
+                    format!("understanding the agent: {error}"),
+                ));
+            }
+        },
+    };
+    let mut out = io::stdout().lock();
+    match writeln!(out, "{text}").and_then(|()| out.flush()) {
+        Ok(()) => Ok(ControlFlow::Continue(())),
+        // Whoever closed the pipe has seen enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ControlFlow::Break(())),
+        Err(error) => Err(Failure::found(format!("printing: {error}"))),
+    }
+}
+
+fn packet_text(packet: &PacketEvent) -> String {
+    let verdict = match packet.verdict {
+        MonitorVerdict::Denied => "denied",
+        MonitorVerdict::Allowed => "allowed",
+    };
+    let mut out = format!("{} {verdict:<7}", packet.time);
+    if let Some(direction) = &packet.direction {
+        out.push_str(&format!(" {direction}"));
+    }
+    out.push_str(&format!(
+        " {} -> {} {}",
+        end(&packet.source),
+        end(&packet.destination),
+        packet.protocol
+    ));
+    if let (Some(kind), Some(code)) = (packet.icmp_type, packet.icmp_code) {
+        out.push_str(&format!(" type {kind} code {code}"));
+    }
+    if packet.reply {
+        out.push_str(" (answer)");
+    }
+    out.push_str(&format!(" {} bytes", packet.length));
+    if let Some(interface) = &packet.interface {
+        out.push_str(&format!(" {interface}"));
+    }
+    let why = why(&packet.reason, packet.rule.as_ref(), &packet.policies);
+    out.push_str(&format!(": {why}"));
+    for logged in packet.logged.iter() {
+        out.push_str(&format!("; logged by {}", rule(logged)));
+    }
+    if packet.stale {
+        out.push_str(" (rules changed since)");
+    }
+    out
+}
+
+fn lost_text(lost: &LostEvents) -> String {
+    let whose = match &*lost.cause {
+        "kernel" => "not reported by the kernel",
+        "agent" => "not looked at by the agent",
+        "rate" => "over the rate of one rule",
+        "client" => "missed by this reader",
+        other => other,
+    };
+    let mut out = format!("{} {} more packets {whose}", lost.time, lost.count);
+    if let Some(reason) = &lost.reason {
+        let why = why(reason, lost.rule.as_ref(), &lost.policies);
+        out.push_str(&format!(": {why}"));
+    }
+    out
+}
+
+fn end(end: &MonitorEnd) -> String {
+    let mut out = match (&end.namespace, &end.name) {
+        (Some(namespace), Some(name)) => format!("{namespace}/{name} ({})", end.address),
+        (None, Some(name)) => format!("{name} ({})", end.address),
+        _ => end.address.clone(),
+    };
+    if let Some(port) = end.port {
+        out.push_str(&format!(" port {port}"));
+    }
+    out
+}
+
+fn why(reason: &str, decided: Option<&MonitorRule>, policies: &[MonitorPolicy]) -> String {
+    match (reason, decided) {
+        (_, Some(decided)) => rule(decided),
+        ("default-deny", None) => {
+            let names: Vec<String> = policies.iter().map(policy).collect();
+            format!("no rule allows it, isolated by {}", names.join(", "))
+        }
+        ("profile", None) => "no profile allows it".to_owned(),
+        ("spoofed", None) => "not the sender's address".to_owned(),
+        ("unknown-interface", None) => "an interface that nobody announced".to_owned(),
+        ("invalid", None) => "belongs to no connection".to_owned(),
+        ("no-point", None) => "not an address of this interface's workload".to_owned(),
+        ("unknown", None) => "the rules changed before this could be told".to_owned(),
+        (other, None) => other.to_owned(),
+    }
+}
+
+fn named(of: &MonitorPolicy) -> String {
+    match &of.namespace {
+        Some(namespace) => format!("{} {namespace}/{}", of.kind, of.name),
+        None => format!("{} {}", of.kind, of.name),
+    }
+}
+
+fn placed(name: String, of: &MonitorPolicy) -> String {
+    match &of.line {
+        Some(line) => format!("{name} ({line})"),
+        None => name,
+    }
+}
+
+fn policy(of: &MonitorPolicy) -> String {
+    placed(named(of), of)
+}
+
+fn rule(of: &MonitorRule) -> String {
+    let index = match &of.rule_name {
+        Some(name) => format!("{} rule {} {name}", named(&of.policy), of.index),
+        None => format!("{} rule {}", named(&of.policy), of.index),
+    };
+    placed(index, &of.policy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_read_well() {
+        let end = |address: &str, port, name: Option<&str>| MonitorEnd {
+            address: address.to_owned(),
+            port,
+            namespace: name.map(|_| "shop".to_owned()),
+            name: name.map(str::to_owned),
+        };
+        let policy = MonitorPolicy {
+            kind: "NetworkPolicy".to_owned(),
+            namespace: Some("shop".to_owned()),
+            name: "db".to_owned(),
+            line: Some("db.yaml:4".to_owned()),
+        };
+        let log = MonitorRule {
+            policy: policy.clone(),
+            index: 1,
+            rule_name: None,
+            action: Some("log".to_owned()),
+        };
+        let mut packet = PacketEvent {
+            api_version: palisade_api::api_version(),
+            time: "T".to_owned(),
+            verdict: MonitorVerdict::Denied,
+            reason: "default-deny".to_owned(),
+            direction: Some("ingress".to_owned()),
+            endpoint: Some("shop/db".to_owned()),
+            source: end("10.0.0.9", Some(40_000), None),
+            destination: end("10.0.0.1", Some(5432), Some("db")),
+            protocol: "TCP".to_owned(),
+            icmp_type: None,
+            icmp_code: None,
+            reply: false,
+            rule: None,
+            policies: vec![policy],
+            logged: Vec::new(),
+            length: 60,
+            interface: Some("pal1".to_owned()),
+            revision: Some(1),
+            stale: false,
+        };
+        assert_eq!(
+            packet_text(&packet),
+            "T denied  ingress 10.0.0.9 port 40000 -> shop/db (10.0.0.1) port 5432 TCP 60 bytes pal1: \
+             no rule allows it, isolated by NetworkPolicy shop/db (db.yaml:4)"
+        );
+        packet.verdict = MonitorVerdict::Allowed;
+        packet.reason = "rule".to_owned();
+        packet.policies.clear();
+        packet.rule = Some(log.clone());
+        packet.logged = vec![log.clone()];
+        packet.protocol = "ICMP".to_owned();
+        (packet.source.port, packet.destination.port) = (None, None);
+        (packet.icmp_type, packet.icmp_code) = (Some(0), Some(0));
+        (packet.reply, packet.stale) = (true, true);
+        assert_eq!(
+            packet_text(&packet),
+            "T allowed ingress 10.0.0.9 -> shop/db (10.0.0.1) ICMP type 0 code 0 (answer) 60 bytes \
+             pal1: NetworkPolicy shop/db rule 1 (db.yaml:4); \
+             logged by NetworkPolicy shop/db rule 1 (db.yaml:4) (rules changed since)"
+        );
+        let lost = LostEvents {
+            api_version: palisade_api::api_version(),
+            time: "T".to_owned(),
+            cause: "rate".to_owned(),
+            count: 9,
+            reason: Some("rule".to_owned()),
+            rule: Some(log),
+            policies: Vec::new(),
+        };
+        assert_eq!(
+            lost_text(&lost),
+            "T 9 more packets over the rate of one rule: NetworkPolicy shop/db rule 1 (db.yaml:4)"
+        );
+    }
+}
