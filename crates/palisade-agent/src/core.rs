@@ -76,12 +76,6 @@ impl Handle {
         self.events.send(event).is_ok()
     }
 
-    /// Whether the core still runs.
-    pub fn is_open(&self) -> bool {
-        // A question without an answer: the channel tells whether anybody would read it.
-        self.send(Event::Ask(Box::new(|_| {})))
-    }
-
     /// Asks the core and waits for its answer; `None` if it has stopped.
     pub async fn ask<T: Send + 'static>(
         &self,

@@ -43,7 +43,7 @@ mod traffic;
 pub use status::{AppliedPolicy, Conflict, Counts, IdentityView, MissingReferences};
 
 use graph::Graph;
-use palisade_model::{Endpoint, EndpointId, Policy, PolicyId, State, Update};
+use palisade_model::{Endpoint, EndpointId, Policy, PolicyId, Profile, State, Update};
 use palisade_tables::{Change, Delta, IdentityId, Tables};
 
 /// What is configured rather than written as policy.
@@ -147,6 +147,11 @@ impl Engine {
     /// A policy as it was taken in.
     pub fn policy(&self, id: &PolicyId) -> Option<Policy> {
         self.graph.policies.get(self.graph.policies.number(id)?)
+    }
+
+    /// A profile as it was taken in.
+    pub fn profile(&self, name: &str) -> Option<&Profile> {
+        self.graph.state.profiles.get(name)
     }
 
     /// Whether a policy of this name was taken in.

@@ -87,13 +87,15 @@ impl Core {
 
     fn end(&self, address: IpAddr, port: Option<u16>, at: Duration) -> MonitorEnd {
         let retired = &self.monitor.retired;
-        let holder = retired.holder(address, at);
+        let holder = retired.holder(address, at).cloned();
         let holder = holder.or_else(|| self.engine.owner(address));
-        let holder = holder.or_else(|| retired.last(address));
+        let holder = holder.or_else(|| retired.last(address).cloned());
         MonitorEnd {
             address: address.to_string(),
             port,
-            namespace: holder.and_then(|id| Some(id.namespace.as_deref()?.to_owned())),
+            namespace: holder
+                .as_ref()
+                .and_then(|id| Some(id.namespace.as_deref()?.to_owned())),
             name: holder.map(|id| id.name.to_string()),
         }
     }
@@ -127,8 +129,8 @@ impl Core {
     }
 
     fn policy_of(&self, id: &PolicyId) -> MonitorPolicy {
-        let now = self.engine.state().policies.get(id);
-        let line = now.and_then(|policy| policy.line.as_ref());
+        let now = self.engine.policy(id);
+        let line = now.as_ref().and_then(|policy| policy.line.as_ref());
         MonitorPolicy {
             kind: id.object.kind.to_string(),
             namespace: id.object.namespace.as_deref().map(str::to_owned),
@@ -139,15 +141,15 @@ impl Core {
 
     /// The rule that a credit stands for, with its place as it is now.
     fn rule_of(&self, credit: &Credit) -> Option<MonitorRule> {
-        let state = self.engine.state();
+        let of_policy;
         let (policy, origin, rules): (_, &RuleOrigin, &[Rule]) = match credit {
             Credit::Rule {
                 policy,
                 direction,
                 origin,
             } => {
-                let now = state.policies.get(policy);
-                let rules = now.and_then(|now| now.rules(*direction));
+                of_policy = self.engine.policy(policy);
+                let rules = of_policy.as_ref().and_then(|now| now.rules(*direction));
                 (
                     self.policy_of(policy),
                     origin,
@@ -165,7 +167,7 @@ impl Core {
                     name: profile.to_string(),
                     line: None,
                 };
-                let now = state.profiles.get(profile);
+                let now = self.engine.profile(profile);
                 let rules = now.map(|now| match direction {
                     Direction::Ingress => now.ingress.as_slice(),
                     Direction::Egress => now.egress.as_slice(),

@@ -15,8 +15,8 @@ use std::time::Duration;
 const QUEUE: usize = 4096;
 /// Packets that the core looks at in one go: a few milliseconds.
 const BATCH: usize = 256;
-/// How long to wait for packets before looking whether the core has taken the last batch, or ended.
-const SLICES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
+/// How long to wait for packets before looking whether the core has taken the last batch.
+const SLICE: Duration = Duration::from_millis(10);
 
 /// A batch for the core. While it lives, no other is sent.
 #[derive(Debug)]
@@ -83,15 +83,18 @@ impl Queue {
     }
 }
 
-/// Hands in what the dataplane reports, until the core ends.
+/// Hands in what the dataplane reports. It waits for packets alone, and ends with the process.
 pub fn follow(mut watch: PacketWatch, core: &Handle) {
     let on_its_way = Arc::new(AtomicBool::new(false));
     let mut queue = Queue::default();
     loop {
-        let slice = if queue.is_empty() { SLICES.1 } else { SLICES.0 };
+        let slice = if queue.is_empty() {
+            Duration::MAX
+        } else {
+            SLICE
+        };
         match watch.wait(slice) {
             Ok(Some(seen)) => queue.add(seen),
-            Ok(None) if !core.is_open() => return,
             Ok(None) => {}
             Err(error) => {
                 return tracing::error!(error = %chain(&error), "listening to reports of packets");

@@ -87,7 +87,7 @@ impl Monitor {
 
 impl Core {
     /// One more reader of the stream.
-    pub(crate) fn listen(
+    pub fn listen(
         &mut self,
         query: MonitorQuery,
     ) -> tokio::sync::mpsc::Receiver<axum::body::Bytes> {
@@ -108,7 +108,7 @@ impl Core {
                 Update::Delete(ObjectKey::Endpoint(id)) => (id, [].as_slice()),
                 _ => continue,
             };
-            let Some(old) = self.engine.state().endpoints.get(id) else {
+            let Some(old) = self.engine.endpoint(id) else {
                 continue;
             };
             for address in old.addresses.iter().filter(|a| !kept.contains(a)) {
@@ -118,7 +118,7 @@ impl Core {
     }
 
     /// Tells of packets that the dataplane saw.
-    pub(crate) fn see(&mut self, seen: Seen) {
+    pub fn see(&mut self, seen: Seen) {
         let quiet = seen.sightings.packets.is_empty();
         let mut lose = |cause, lost: BTreeMap<Why, u64>| {
             for (why, count) in lost {

@@ -19,20 +19,20 @@ use palisade_tables::{
 
 use crate::support::TestNetNs;
 
-const A: [u8; 4] = [10, 20, 0, 1];
-const B: [u8; 4] = [10, 20, 0, 2];
+pub(crate) const A: [u8; 4] = [10, 20, 0, 1];
+pub(crate) const B: [u8; 4] = [10, 20, 0, 2];
 const GATEWAY: [u8; 4] = [169, 254, 1, 1];
 const BRIEF: Duration = Duration::from_millis(60);
 
 /// A host that routes between two pods.
-struct Place {
+pub(crate) struct Place {
     host: TestNetNs,
     a: TestNetNs,
     b: TestNetNs,
 }
 
 impl Place {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let place = Place {
             host: TestNetNs::new("host"),
             a: TestNetNs::new("a"),
@@ -73,7 +73,7 @@ impl Place {
         place
     }
 
-    fn driver(&self) -> NftDataplane {
+    pub(crate) fn driver(&self) -> NftDataplane {
         let config = NftConfig {
             table: "t".into(),
             interface_prefix: "pal".into(),
@@ -84,7 +84,7 @@ impl Place {
         NftDataplane::new_in(config, &self.host.netns).unwrap()
     }
 
-    fn sockets(&self, port: u16) -> (UdpSocket, UdpSocket) {
+    pub(crate) fn sockets(&self, port: u16) -> (UdpSocket, UdpSocket) {
         let socket = |space: &TestNetNs, address: [u8; 4], port| {
             let socket = run_in(&space.netns, || {
                 UdpSocket::bind((std::net::IpAddr::from(address), port))
@@ -98,7 +98,7 @@ impl Place {
     }
 }
 
-fn passes(from: &UdpSocket, to: &UdpSocket) -> bool {
+pub(crate) fn passes(from: &UdpSocket, to: &UdpSocket) -> bool {
     let mut buffer = [0; 8];
     from.send_to(b"x", to.local_addr().unwrap()).unwrap();
     to.recv(&mut buffer).is_ok()
@@ -123,7 +123,7 @@ fn cell(verdict: Verdict, rule: u32) -> Cell {
 }
 
 /// Allows these UDP ports by rule `allow`, denies the rest by rule `deny`.
-fn ports(ports: &[u16], allow: u32, deny: u32) -> Program {
+pub(crate) fn ports(ports: &[u16], allow: u32, deny: u32) -> Program {
     let denied = cell(Verdict::Deny, deny);
     let mut segments = Vec::new();
     for &port in ports {
@@ -144,7 +144,7 @@ fn credit(rule: u32) -> Arc<Credit> {
 
 /// Egress all allowed by rule 1; ingress of b: UDP 5001 by rule 2, else denied by rule 3; ingress
 /// of a: all denied by rule 4.
-fn tables() -> Tables {
+pub(crate) fn tables() -> Tables {
     let mut tables = Tables::default();
     let constant = |verdict, rule| Arc::new(Program::constant(cell(verdict, rule)));
     tables.programs = [

@@ -10,6 +10,7 @@
 mod content;
 mod driver;
 mod random;
+mod reports;
 mod steps;
 mod support;
 

@@ -1,0 +1,140 @@
+//! The rule that a report is led back to is the one that the oracle says decided, on random states.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+use palisade_agent::monitor::attribute::judgement;
+use palisade_dataplane::Why;
+use palisade_engine::{Engine, Options};
+use palisade_model::{Action, Direction, Endpoint, Origin, RuleOrigin, Update};
+use palisade_oracle::{
+    DecidedBy, HostToEndpoint, Judgement, Prepared, Question, RuleOutcome, RuleSource, Step,
+};
+use palisade_tables::{Credit, Packet, Past};
+use palisade_testkit::generate::lowered::World;
+
+const SEED: u64 = 0x0070_616c_6973;
+const CASES: u64 = 300;
+
+/// Whether a credit stands for what the oracle says decided.
+fn is_decider(credit: &Credit, judgement: &Judgement) -> bool {
+    let last = judgement.steps.iter().rev().find_map(|step| match step {
+        Step::Rule {
+            source,
+            origin,
+            action,
+            outcome: RuleOutcome::Matched,
+        } if *action != Action::Log => Some((source, origin)),
+        _ => None,
+    });
+    let same = |source: &RuleSource, origin: &RuleOrigin, of: &RuleOrigin| match (source, credit) {
+        (RuleSource::Policy(id), Credit::Rule { policy, .. }) => {
+            id == policy && of.is_same_rule(origin) && of.index == origin.index
+        }
+        (RuleSource::Profile(name), Credit::ProfileRule { profile, .. }) => {
+            name == profile && of.is_same_rule(origin) && of.index == origin.index
+        }
+        _ => false,
+    };
+    match (credit, &judgement.decided_by) {
+        (
+            Credit::TierDefault { tier, policies, .. },
+            DecidedBy::TierDefault {
+                tier: of,
+                isolating,
+            },
+        ) => tier == of && policies == isolating,
+        (Credit::NoProfileMatch { .. }, DecidedBy::NoProfileMatch) => true,
+        (Credit::MissingProfile { profile, .. }, DecidedBy::MissingProfile { profile: of }) => {
+            profile == of
+        }
+        (Credit::ProfileRule { .. }, DecidedBy::AllowAllProfile) => true,
+        (Credit::Rule { origin: of, .. } | Credit::ProfileRule { origin: of, .. }, _) => {
+            last.is_some_and(|(source, origin)| same(source, origin, of))
+        }
+        _ => false,
+    }
+}
+
+fn logs(judgement: &Judgement) -> bool {
+    let logged = |step: &Step| {
+        let matched = RuleOutcome::Matched;
+        matches!(step, Step::Rule { action: Action::Log, outcome, .. } if *outcome == matched)
+    };
+    judgement.steps.iter().any(logged)
+}
+
+#[test]
+fn a_report_is_led_back_to_the_rule_that_the_oracle_credits() {
+    let (mut denied, mut logged, mut refused) = (0, 0, 0);
+    for case in 0..CASES {
+        let world = World::generate(SEED, case, 40);
+        let mut engine = Engine::new(Options::default());
+        let state = &world.state;
+        drop(engine.apply(state.objects().map(Update::Upsert)));
+        let oracle = Prepared::new(state);
+        let options = palisade_oracle::Options {
+            host_to_endpoint: HostToEndpoint::Allow,
+        };
+        for trial in &world.trials {
+            let mut flow = trial.flow;
+            let local = |e: Option<&Endpoint>| e.and_then(|e| e.interface.clone());
+            let source = local(oracle.claimant(flow.source));
+            let destination = local(oracle.claimant(flow.destination));
+            flow.origin = Origin::Network;
+            let packet = Packet {
+                from: source.clone().or_else(|| Some("uplink".into())),
+                to: destination.clone().or_else(|| Some("uplink".into())),
+                source: flow.source,
+                destination: flow.destination,
+                protocol: flow.protocol,
+                l4: flow.l4,
+            };
+            let answer = oracle.judge(&Question::from(flow), &options);
+            let now = Past::new(engine.tables(), []);
+            let mut passes = true;
+            for (direction, end, judged) in [
+                (Direction::Egress, &source, &answer.egress),
+                (Direction::Ingress, &destination, &answer.ingress),
+            ] {
+                if end.is_none() || !passes {
+                    continue;
+                }
+                let allowed = judged.verdict.is_allow();
+                passes &= allowed;
+                let why = match (allowed, logs(judged)) {
+                    (false, _) => Why::Denied,
+                    (true, true) => Why::Logged(direction),
+                    (true, false) => {
+                        // The kernel does not report it; were it to, no rule would be blamed.
+                        let blamed = judgement(&now, Why::Logged(direction), &packet);
+                        assert_eq!(blamed, None, "case {case}: {flow}");
+                        refused += 1;
+                        continue;
+                    }
+                };
+                let found = judgement(&now, why, &packet);
+                let found = found.unwrap_or_else(|| panic!("case {case}: {flow} {why:?}"));
+                assert_eq!(found.direction, direction, "case {case}: {flow}");
+                let last = found.hits.last().unwrap();
+                assert!(
+                    is_decider(last, judged),
+                    "case {case}: {flow}: {last:?}, oracle {:?}",
+                    judged.decided_by
+                );
+                match why {
+                    Why::Denied => denied += 1,
+                    _ => logged += 1,
+                }
+            }
+            if passes {
+                assert_eq!(
+                    judgement(&now, Why::Denied, &packet),
+                    None,
+                    "case {case}: {flow}"
+                );
+            }
+        }
+    }
+    println!("{denied} denied, {logged} logged, {refused} neither");
+    assert!(denied > 500 && logged > 50 && refused > 500);
+}

@@ -1,0 +1,149 @@
+//! Reports of real packets: which, why, and how often.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use palisade_dataplane::{Dataplane, PacketWatch, Sighting, Why};
+use palisade_model::{Direction, L4, Protocol};
+use palisade_tables::{Cell, ClassId, Packet, Program, RuleId, Tables, Verdict};
+
+use crate::driver::{A, B, Place, passes, ports, tables};
+use crate::need_root;
+
+/// The tables of the driver's tests, with Log rules met by everything that is allowed.
+fn logging() -> Tables {
+    let mut tables = tables();
+    let allow = Cell {
+        verdict: Verdict::Allow,
+        hits: vec![RuleId(1)],
+        log: Some(Direction::Egress),
+    };
+    let logs = |cell: &Cell| Cell {
+        log: (cell.verdict == Verdict::Allow).then_some(Direction::Ingress),
+        ..cell.clone()
+    };
+    let ingress = ports(&[5001], 2, 3);
+    let protocols = ingress.protocols().iter();
+    let protocols = protocols.map(|(p, map)| (*p, map.map(|values| values.map(logs))));
+    let ingress = Program::new(protocols.collect(), ingress.default().clone());
+    tables
+        .programs
+        .insert(ClassId(1), Arc::new(Program::constant(allow)));
+    tables.programs.insert(ClassId(2), Arc::new(ingress));
+    tables
+}
+
+/// What is seen until nothing more comes, and what was lost.
+fn until_quiet(watch: &mut PacketWatch) -> (Vec<Sighting>, BTreeMap<Why, u64>) {
+    let (mut packets, mut lost) = (Vec::new(), BTreeMap::<Why, u64>::new());
+    let began = Instant::now();
+    while let Some(seen) = watch.wait(Duration::from_millis(500)).unwrap() {
+        packets.extend(seen.packets);
+        for (why, count) in seen.lost {
+            *lost.entry(why).or_default() += count;
+        }
+        assert!(began.elapsed() < Duration::from_secs(30), "no end of it");
+    }
+    (packets, lost)
+}
+
+fn seen(packets: &[Sighting]) -> Vec<(Why, bool, u16)> {
+    let port = |packet: &Packet| match packet.l4 {
+        L4::Ports { destination, .. } => destination,
+        _ => 0,
+    };
+    let seen = packets.iter();
+    seen.map(|s| (s.why, s.reply, port(&s.packet))).collect()
+}
+
+#[test]
+fn a_log_rule_tells_the_first_packet_of_a_flow_and_a_denial_tells_each() {
+    if !need_root() {
+        return;
+    }
+    let place = Place::new();
+    let tables = logging();
+    let mut driver = place.driver();
+    let mut watch = driver.packet_watch().unwrap().unwrap();
+    assert!(driver.packet_watch().is_err(), "one listener at a time");
+    driver.start(&tables).unwrap();
+    assert_eq!(driver.start(&tables).unwrap().writes, 0);
+    assert_eq!(place.driver().start(&tables).unwrap().writes, 0, "adopted");
+
+    let (from, to) = place.sockets(5001);
+    assert!(passes(&from, &to) && passes(&from, &to));
+    let (_, closed) = place.sockets(5002);
+    assert!(!passes(&from, &closed) && !passes(&from, &closed));
+    let (packets, lost) = until_quiet(&mut watch);
+    let out = Why::Logged(Direction::Egress);
+    let wanted = [
+        (out, false, 5001),
+        (Why::Logged(Direction::Ingress), false, 5001),
+        (out, false, 5002),
+        (Why::Denied, false, 5002),
+        (out, false, 5002),
+        (Why::Denied, false, 5002),
+    ];
+    assert_eq!(seen(&packets), wanted);
+    assert_eq!(lost, BTreeMap::new());
+    let denied = &packets[3];
+    assert_eq!((denied.length, denied.time.is_some()), (29, true));
+    let packet = Packet {
+        from: Some("pal-a".into()),
+        to: Some("pal-b".into()),
+        source: A.into(),
+        destination: B.into(),
+        protocol: Protocol::UDP,
+        l4: L4::Ports {
+            source: from.local_addr().unwrap().port(),
+            destination: 5002,
+        },
+    };
+    assert_eq!(denied.packet, packet);
+}
+
+#[test]
+fn a_flood_is_seen_or_lost_to_the_packet() {
+    if !need_root() {
+        return;
+    }
+    let place = Place::new();
+    let tables = tables();
+    let mut driver = place.driver();
+    driver.start(&tables).unwrap();
+    let mut watch = driver.packet_watch().unwrap().unwrap();
+    let (from, to) = place.sockets(5002);
+    let address = to.local_addr().unwrap();
+    let began = Instant::now();
+    for _ in 0..30_000 {
+        // What a full queue refuses is not sent.
+        let _ = from.send_to(b"x", address);
+    }
+    let took = began.elapsed();
+    let counters = driver.counters().unwrap();
+    let denied = &tables.rules[&RuleId(3)];
+    let counted = counters.by_rule[denied].packets;
+    let (packets, lost) = until_quiet(&mut watch);
+    let lost = lost.get(&Why::Denied).copied().unwrap_or_default();
+    println!(
+        "{counted} denied in {took:?}: {} seen, {lost} lost",
+        packets.len()
+    );
+    assert!(counted > 10_000, "{counted}");
+    assert_eq!(packets.len() as u64 + lost, counted);
+    assert!(
+        packets.len() >= 1000 && lost > 0,
+        "{} {lost}",
+        packets.len()
+    );
+    assert!(packets.iter().all(|s| s.why == Why::Denied));
+
+    // Without a listener the same flood, for comparison.
+    drop(watch);
+    let began = Instant::now();
+    for _ in 0..30_000 {
+        let _ = from.send_to(b"x", address);
+    }
+    println!("without a listener {:?}", began.elapsed());
+}
