@@ -23,7 +23,7 @@ pub(crate) struct Choice {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Definition<'a> {
     /// The file it is in.
-    pub(crate) file: &'a Path,
+    pub(crate) file: &'a Arc<Path>,
     /// What it says.
     pub(crate) piece: &'a Piece,
 }
@@ -43,7 +43,7 @@ pub(crate) fn choose(
                 .iter()
                 .filter(|definition| !definition.piece.rejected && is(before, definition.piece))
         };
-        let unmoved = same().find(|definition| definition.file == before.file);
+        let unmoved = same().find(|definition| *definition.file == before.file);
         let object = match unmoved.or(same().next()) {
             Some(definition) => in_force(*definition, valid_before, now),
             None => before.clone(),
@@ -58,7 +58,7 @@ pub(crate) fn choose(
             kept: twice,
         });
     }
-    let file = first.file.to_path_buf();
+    let file = Arc::clone(first.file);
     let object = match valid_before {
         Some(before) => InForce {
             file,
@@ -67,7 +67,7 @@ pub(crate) fn choose(
         None => InForce {
             version: None,
             file,
-            objects: Arc::new(vec![Object::Policy(first.piece.isolation.clone()?)]),
+            objects: Arc::new(vec![Object::Policy(*first.piece.isolation.clone()?)]),
         },
     };
     Some(Choice { object, kept: true })
@@ -85,10 +85,10 @@ fn in_force(definition: Definition<'_>, before: Option<&InForce>, now: u64) -> I
         .map_or(now, |v| v.since);
     InForce {
         version: Some(Version {
-            hash: definition.piece.hash.clone(),
+            hash: definition.piece.hash,
             since,
         }),
-        file: definition.file.to_path_buf(),
+        file: Arc::clone(definition.file),
         objects: Arc::clone(&definition.piece.objects),
     }
 }

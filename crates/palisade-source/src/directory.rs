@@ -105,7 +105,7 @@ impl<W: DirWatch> Directory<W> {
         ))?;
         Ok(Directory {
             keeper: Keeper::remembering(memory),
-            tree: Tree::new(vec![options.path.clone()], Piece::of),
+            tree: Tree::new(vec![options.path.clone()], Piece::all_of),
             options,
             watch,
             watching: Watching::default(),

@@ -28,7 +28,7 @@ impl HostNetwork {
         let mut stale: BTreeSet<&ObjectId> = BTreeSet::new();
         for id in changed {
             let now = piece(id);
-            let pod = now.and_then(|piece| piece.on_host_network.as_ref());
+            let pod = now.and_then(|piece| piece.on_host_network.as_deref());
             if self.pods.get(id) != pod {
                 namespaces.insert(id.namespace.clone());
                 match pod {
@@ -77,7 +77,8 @@ impl HostNetwork {
                 .pods
                 .range((start.clone(), Bound::Unbounded))
                 .take_while(|(id, _)| namespace.is_none() || id.namespace == *namespace);
-            host_network_doubt(policy, &piece.subject, pods.map(|(_, pod)| pod))
+            let subject = piece.subject.as_deref()?;
+            host_network_doubt(policy, subject, pods.map(|(_, pod)| pod))
         })
     }
 }

@@ -16,20 +16,58 @@ use crate::{Batch, Flaw, Kept, Report};
 use palisade_manifest::Problem;
 use palisade_model::{Object, ObjectId, Update};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 /// The objects of a file.
 type Pieces = Arc<Vec<Piece>>;
 /// Where an object is defined: the file, and which of its objects it is.
-type Place = (PathBuf, usize);
+type Place = (Arc<Path>, usize);
+
+/// Where an object is defined, in order. Nearly always in one place, and there are many objects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Places {
+    One(Place),
+    Many(BTreeSet<Place>),
+}
+
+impl Places {
+    fn add(&mut self, place: Place) {
+        match self {
+            Places::One(one) => *self = Places::Many([one.clone(), place].into()),
+            Places::Many(many) => drop(many.insert(place)),
+        }
+    }
+
+    /// Without a place; `None` if there is no other.
+    fn without(self, place: &Place) -> Option<Self> {
+        match self {
+            Places::One(one) => (one != *place).then_some(Places::One(one)),
+            Places::Many(mut many) => {
+                many.remove(place);
+                match many.len() {
+                    0 | 1 => many.pop_first().map(Places::One),
+                    _ => Some(Places::Many(many)),
+                }
+            }
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Place> {
+        let (one, many) = match self {
+            Places::One(one) => (Some(one), None),
+            Places::Many(many) => (None, Some(many)),
+        };
+        one.into_iter().chain(many.into_iter().flatten())
+    }
+}
 
 /// Decides what is in force.
 #[derive(Debug)]
 pub(crate) struct Keeper {
     memory: Memory,
-    files: BTreeMap<PathBuf, Pieces>,
-    defined: BTreeMap<ObjectId, BTreeSet<Place>>,
+    files: BTreeMap<Arc<Path>, Pieces>,
+    defined: BTreeMap<ObjectId, Places>,
     /// Defined more than once.
     twice: BTreeSet<ObjectId>,
     /// In force though no file defines it.
@@ -66,7 +104,7 @@ impl Keeper {
     pub(crate) fn take(&mut self, tree: &Tree<Piece>, undisturbed: bool, now: u64) -> Batch {
         let mut changed = self.take_files(tree);
         self.host_network.update(&changed, |id| {
-            let (file, index) = self.defined.get(id)?.first()?;
+            let (file, index) = self.defined.get(id)?.iter().next()?;
             self.files.get(file)?.get(*index)
         });
         changed.extend(self.lingering.iter().cloned());
@@ -94,33 +132,40 @@ impl Keeper {
     fn take_files(&mut self, tree: &Tree<Piece>) -> BTreeSet<ObjectId> {
         let mut changed = BTreeSet::new();
         let now = |path: &Path| tree.files.get(path).map(|file| &file.objects);
-        let stale: Vec<PathBuf> = self
+        let stale: Vec<Arc<Path>> = self
             .files
             .iter()
             .filter(|(path, was)| !now(path).is_some_and(|now| Arc::ptr_eq(now, was)))
-            .map(|(path, _)| path.clone())
+            .map(|(path, _)| Arc::clone(path))
             .collect();
         for path in stale {
             let pieces = self.files.remove(&path).unwrap_or_default();
             for (index, piece) in pieces.iter().enumerate() {
-                if let Some(places) = self.defined.get_mut(&piece.id) {
-                    places.remove(&(path.clone(), index));
-                    if places.is_empty() {
-                        self.defined.remove(&piece.id);
-                    }
+                let place = (Arc::clone(&path), index);
+                let places = self.defined.remove(&piece.id);
+                if let Some(places) = places.and_then(|places| places.without(&place)) {
+                    self.defined.insert(piece.id.clone(), places);
                 }
                 changed.insert(piece.id.clone());
             }
         }
         for (path, file) in &tree.files {
-            if self.files.contains_key(path) {
+            if self.files.contains_key(&**path) {
                 continue;
             }
-            self.files.insert(path.clone(), Arc::clone(&file.objects));
+            let path: Arc<Path> = path.as_path().into();
+            self.files
+                .insert(Arc::clone(&path), Arc::clone(&file.objects));
             for (index, piece) in file.objects.iter().enumerate() {
                 if piece.ignored.is_none() {
-                    let places = self.defined.entry(piece.id.clone()).or_default();
-                    places.insert((path.clone(), index));
+                    let place = (Arc::clone(&path), index);
+                    match self.defined.get_mut(&piece.id) {
+                        Some(places) => places.add(place),
+                        None => {
+                            let one = Places::One(place);
+                            drop(self.defined.insert(piece.id.clone(), one));
+                        }
+                    }
                     changed.insert(piece.id.clone());
                 }
             }
@@ -129,7 +174,7 @@ impl Keeper {
     }
 
     fn definitions(&self, id: &ObjectId) -> Vec<Definition<'_>> {
-        let places = self.defined.get(id).into_iter().flatten();
+        let places = self.defined.get(id).into_iter().flat_map(Places::iter);
         places
             .filter_map(|(file, index)| {
                 let piece = self.files.get(file)?.get(*index)?;
@@ -228,7 +273,7 @@ impl Keeper {
 
     /// What lingers because of this file.
     fn lingering_of(&self, file: &Path) -> impl Iterator<Item = &ObjectId> {
-        let is_of = move |id: &&ObjectId| self.memory.get(id).is_some_and(|o| o.file == file);
+        let is_of = move |id: &&ObjectId| self.memory.get(id).is_some_and(|o| *o.file == *file);
         self.lingering.iter().filter(is_of)
     }
 
@@ -250,23 +295,24 @@ impl Keeper {
 
 /// Whether an object that no file defines stays in force.
 fn linger(id: &ObjectId, before: &InForce, tree: &Tree<Piece>, sure: bool) -> Option<Choice> {
-    let own = tree.files.get(&before.file);
+    let own = tree.files.get(&*before.file);
     let file = if own.is_some_and(|file| file.incomplete || file.empty) {
-        Some(&before.file)
+        Some(Arc::clone(&before.file))
     } else {
         let mut files = tree.files.iter();
         let named = files.find(|(_, file)| file.may_hold(&id.name));
-        named.map(|(path, _)| path)
+        named.map(|(path, _)| path.as_path().into())
     };
     if file.is_none() && tree.whole && sure {
         return None;
     }
+    let kept = file.is_some() || !tree.whole;
     Some(Choice {
         object: InForce {
-            file: file.unwrap_or(&before.file).clone(),
+            file: file.unwrap_or_else(|| Arc::clone(&before.file)),
             ..before.clone()
         },
-        kept: file.is_some() || !tree.whole,
+        kept,
     })
 }
 
@@ -287,6 +333,6 @@ fn kept(id: &ObjectId, object: &InForce) -> Kept {
     Kept {
         object: id.to_string(),
         since: version.map(|version| version.since),
-        hash: version.map(|version| version.hash.clone()),
+        hash: version.map(|version| version.hash.to_string()),
     }
 }

@@ -14,6 +14,7 @@ mod memory;
 mod piece;
 mod places;
 mod scan;
+mod strings;
 mod watching;
 
 pub use directory::{Directory, DirectoryOptions, StopHandle};

@@ -42,12 +42,12 @@ pub fn load(paths: &[impl AsRef<Path>]) -> Loaded {
         .iter()
         .map(|path| path.as_ref().to_path_buf())
         .partition(|path| is_stream(path));
-    let nothing = Tree::new(roots, |object: RawObject| object);
+    let nothing = Tree::new(roots, |objects: Vec<RawObject>| objects);
     let mut tree = Tree::scan(&nothing, &mut Activity::default());
     for path in streams {
         match read_stream(&path) {
             Ok(bytes) => {
-                let file = parse_text(&path, &bytes, |object| object);
+                let file = parse_text(&path, &bytes, |objects| objects);
                 tree.files.insert(path, file);
             }
             Err(error) => {

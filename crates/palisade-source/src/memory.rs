@@ -3,8 +3,9 @@
 //! On disk it is kept in a fixed number of files by the object's name, so that one edit rewrites one
 //! small file. Each carries a schema number and is written by temporary file, fsync and rename.
 
+use palisade_dialects::ContentHash;
 use palisade_model::{Object, ObjectId};
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,36 +17,67 @@ const SCHEMA: u32 = 1;
 const SHARDS: usize = 64;
 
 /// An object in force.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct InForce {
     /// `None` for an isolation in the place of an object that was never valid.
     pub(crate) version: Option<Version>,
     /// The file it came from, or that may hold what came after it.
-    #[serde(serialize_with = "lossy")]
-    pub(crate) file: PathBuf,
+    pub(crate) file: Arc<Path>,
     /// What it says.
     pub(crate) objects: Arc<Vec<Object>>,
 }
 
 /// A version that was valid.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Version {
     /// Its hash.
-    pub(crate) hash: String,
+    pub(crate) hash: ContentHash,
     /// When it was first read, in seconds since 1970.
     pub(crate) since: u64,
 }
 
-/// A name that is no text cannot be told apart from another such name after a restart.
-fn lossy<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(&path.to_string_lossy())
-}
-
+/// An object in force, on disk.
 #[derive(Serialize, Deserialize)]
 struct Item {
     id: ObjectId,
-    #[serde(flatten)]
-    object: InForce,
+    version: Option<ItemVersion>,
+    /// A name that is no text cannot be told apart from another such name after a restart.
+    file: String,
+    objects: Arc<Vec<Object>>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct ItemVersion {
+    hash: String,
+    since: u64,
+}
+
+impl Item {
+    fn of(id: &ObjectId, object: &InForce) -> Self {
+        Item {
+            id: id.clone(),
+            version: object.version.map(|version| ItemVersion {
+                hash: version.hash.to_string(),
+                since: version.since,
+            }),
+            file: object.file.to_string_lossy().into_owned(),
+            objects: Arc::clone(&object.objects),
+        }
+    }
+
+    fn into_force(self) -> (ObjectId, InForce) {
+        let version = self.version.map(|version| Version {
+            // A hash that is none is no version's: the object is read anew.
+            hash: ContentHash(u128::from_str_radix(&version.hash, 16).unwrap_or_default()),
+            since: version.since,
+        });
+        let object = InForce {
+            version,
+            file: PathBuf::from(self.file).into(),
+            objects: self.objects,
+        };
+        (self.id, object)
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -138,11 +170,7 @@ impl Memory {
         }
         match serde_json::from_slice::<Shard>(&text) {
             Ok(read) => {
-                self.shards[shard] = read
-                    .objects
-                    .into_iter()
-                    .map(|item| (item.id, item.object))
-                    .collect();
+                self.shards[shard] = read.objects.into_iter().map(Item::into_force).collect();
             }
             Err(error) => {
                 tracing::error!(path = %path.display(), %error, "a file of last valid objects is damaged: ignored");
@@ -171,7 +199,7 @@ impl Memory {
     /// Puts an object in force; gives what was before.
     pub(crate) fn put(&mut self, id: &ObjectId, object: InForce) -> Option<InForce> {
         let shard = shard_of(id);
-        let (version, file) = (object.version.clone(), object.file.clone());
+        let (version, file) = (object.version, Arc::clone(&object.file));
         let before = self.shards[shard].insert(id.clone(), object);
         // Only contents and files matter on disk: a moved line is no reason to write.
         let same = before
@@ -209,10 +237,7 @@ impl Memory {
             };
             let objects = self.shards[shard]
                 .iter()
-                .map(|(id, object)| Item {
-                    id: id.clone(),
-                    object: object.clone(),
-                })
+                .map(|(id, object)| Item::of(id, object))
                 .collect();
             let text = serde_json::to_vec(&Shard {
                 schema: SCHEMA,

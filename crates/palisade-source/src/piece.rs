@@ -2,6 +2,7 @@
 //! so that an edit costs no more than the file it is in.
 
 use crate::Flaw;
+use crate::strings::Strings;
 use palisade_dialects::{ContentHash, SubjectPlace, isolate, read};
 use palisade_manifest::{Location, RawObject};
 use palisade_model::{Endpoint, Object, ObjectId, Policy};
@@ -15,7 +16,7 @@ pub(crate) struct Piece {
     /// Where it begins.
     pub(crate) location: Location,
     /// Tells its contents apart.
-    pub(crate) hash: String,
+    pub(crate) hash: ContentHash,
     /// What it says; nothing if it was rejected.
     pub(crate) objects: Arc<Vec<Object>>,
     /// Whether it has errors.
@@ -25,30 +26,44 @@ pub(crate) struct Piece {
     /// Its kind, if that is none of policy's.
     pub(crate) ignored: Option<String>,
     /// What to enforce if it was rejected and never valid.
-    pub(crate) isolation: Option<Policy>,
+    pub(crate) isolation: Option<Box<Policy>>,
     /// The endpoint it would be if it did not use its node's network.
-    pub(crate) on_host_network: Option<Endpoint>,
-    /// Where it says whom it is about.
-    pub(crate) subject: SubjectPlace,
+    pub(crate) on_host_network: Option<Box<Endpoint>>,
+    /// Where it says whom it is about, if it is a policy.
+    pub(crate) subject: Option<Box<SubjectPlace>>,
 }
 
 impl Piece {
-    /// Reads an object.
-    pub(crate) fn of(raw: RawObject) -> Self {
-        let lowered = read(&raw);
+    /// Reads the objects of a file.
+    pub(crate) fn all_of(raw: Vec<RawObject>) -> Vec<Self> {
+        let mut strings = Strings::default();
+        let pieces = raw.into_iter().map(|raw| Piece::of(&raw, &mut strings));
+        pieces.collect()
+    }
+
+    fn of(raw: &RawObject, strings: &mut Strings) -> Self {
+        let mut lowered = read(raw);
+        strings.share_id(&mut lowered.id);
+        lowered
+            .objects
+            .iter_mut()
+            .for_each(|object| strings.share(object));
+        lowered.objects.shrink_to_fit();
+        let is_policy = |object: &Object| matches!(object, Object::Policy(_));
+        let subject = lowered.objects.iter().any(is_policy);
         let rejected = !lowered.errors.is_empty();
         let flaws = Flaw::all(lowered.errors, lowered.warnings);
         Piece {
             id: lowered.id,
             location: lowered.location,
-            hash: ContentHash::of(&raw.root).to_string(),
+            hash: ContentHash::of(&raw.root),
             objects: Arc::new(lowered.objects),
             rejected,
             flaws,
             ignored: lowered.ignored,
-            isolation: if rejected { isolate(&raw) } else { None },
-            on_host_network: lowered.on_host_network,
-            subject: SubjectPlace::of(&raw),
+            isolation: rejected.then(|| isolate(raw).map(Box::new)).flatten(),
+            on_host_network: lowered.on_host_network.map(Box::new),
+            subject: subject.then(|| Box::new(SubjectPlace::of(raw))),
         }
     }
 }

@@ -77,7 +77,7 @@ pub(crate) struct Activity {
 #[derive(Debug)]
 pub(crate) struct Tree<T> {
     roots: Vec<PathBuf>,
-    make: fn(RawObject) -> T,
+    make: fn(Vec<RawObject>) -> Vec<T>,
     bounds: Bounds,
     /// By path as found.
     pub(crate) files: BTreeMap<PathBuf, File<T>>,
@@ -102,7 +102,7 @@ pub(crate) struct Tree<T> {
 
 impl<T> Tree<T> {
     /// The tree below these paths; nothing is read yet.
-    pub(crate) fn new(roots: Vec<PathBuf>, make: fn(RawObject) -> T) -> Self {
+    pub(crate) fn new(roots: Vec<PathBuf>, make: fn(Vec<RawObject>) -> Vec<T>) -> Self {
         Tree {
             roots,
             make,
@@ -339,7 +339,11 @@ impl<T> Walk<'_, T> {
 }
 
 /// The objects of a text.
-pub(crate) fn parse_text<T>(name: &Path, bytes: &[u8], make: fn(RawObject) -> T) -> File<T> {
+pub(crate) fn parse_text<T>(
+    name: &Path,
+    bytes: &[u8],
+    make: fn(Vec<RawObject>) -> Vec<T>,
+) -> File<T> {
     parse(name, None, bytes, &Limits::default(), make)
 }
 
@@ -348,7 +352,7 @@ fn parse<T>(
     stamp: Option<Stamp>,
     bytes: &[u8],
     limits: &Limits,
-    make: fn(RawObject) -> T,
+    make: fn(Vec<RawObject>) -> Vec<T>,
 ) -> File<T> {
     let found = objects(read(&path.display().to_string(), bytes, limits), limits);
     let incomplete = !found.problems.is_empty();
@@ -357,7 +361,7 @@ fn parse<T>(
         incomplete,
         empty: bytes.iter().all(u8::is_ascii_whitespace),
         text: incomplete.then(|| bytes.into()),
-        objects: Arc::new(found.objects.into_iter().map(make).collect()),
+        objects: Arc::new(make(found.objects)),
         problems: Arc::new(found.problems),
     }
 }
@@ -473,7 +477,7 @@ mod tests {
             .unwrap();
         }
         let look = |files, objects| {
-            let mut tree = Tree::new(vec![dir.path().to_path_buf()], |raw| raw.name);
+            let mut tree = Tree::new(vec![dir.path().to_path_buf()], |raw| raw);
             tree.bounds = Bounds {
                 files,
                 objects,
