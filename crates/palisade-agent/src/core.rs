@@ -333,6 +333,7 @@ impl Core {
             revision = flush.revision,
             writes = flush.writes,
             millis = flush.millis,
+            steps = ?outcome.steps,
             "flushed"
         );
         self.last = Some(flush);

@@ -261,6 +261,7 @@ pub(crate) mod tests {
             phase: Phase::Delete,
             harvest,
             ops,
+            waits: true,
         };
         let known = vec![harvest(element(1), vec![RuleId(1)])];
         let mut transaction = Transaction {

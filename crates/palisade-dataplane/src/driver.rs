@@ -100,6 +100,8 @@ pub struct StepOutcome {
     pub ops: usize,
     /// Time it took, the wait for packets under way included.
     pub took: Duration,
+    /// How much of it was waiting for packets under way.
+    pub waited: Duration,
 }
 
 /// Packets and bytes.

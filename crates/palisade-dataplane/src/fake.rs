@@ -119,6 +119,7 @@ impl State {
             phase: Phase::Split,
             ops: 1,
             took: Duration::ZERO,
+            waited: Duration::ZERO,
         });
         Outcome {
             writes: usize::from(!same),
@@ -157,6 +158,7 @@ impl Dataplane for FakeDataplane {
                 phase: step.phase,
                 ops: step.changes.len(),
                 took: Duration::ZERO,
+                waited: Duration::ZERO,
             });
         }
         outcome.generation = state.generation;

@@ -329,6 +329,7 @@ impl Dataplane for NftDataplane {
                 phase: Phase::Delete,
                 harvest: Vec::new(),
                 ops: vec![Op::DeleteTable],
+                waits: true,
             };
             let transaction = Transaction {
                 table: self.config.table.clone(),

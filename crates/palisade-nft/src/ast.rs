@@ -630,8 +630,8 @@ pub enum Op {
     },
 }
 
-/// Steps, each applied whole or not at all, with a grace period after each: until no packet is
-/// still between two lookups.
+/// Steps, each applied whole or not at all, with a grace period after each that asks for it: until no
+/// packet is still between two lookups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transaction {
     /// The table.
@@ -650,6 +650,8 @@ pub struct TxStep {
     pub harvest: Vec<Harvest>,
     /// The operations, in an order in which the kernel takes them.
     pub ops: Vec<Op>,
+    /// Whether a grace period must pass before the next step.
+    pub waits: bool,
 }
 
 /// A count that is about to go, and the rules that are credited with it.

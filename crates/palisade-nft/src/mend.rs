@@ -32,6 +32,7 @@ impl Planner {
             phase: Phase::Revoke,
             harvest: Vec::new(),
             ops: self.revoke(),
+            waits: true,
         };
         let steps = [mend, revoke].into();
         Some(Transaction { table, steps })
@@ -147,5 +148,6 @@ pub(crate) fn mend(observed: &Ruleset, wanted: &Ruleset) -> Option<TxStep> {
         phase: Phase::Tighten,
         harvest: Vec::new(),
         ops,
+        waits: true,
     })
 }

@@ -124,11 +124,12 @@ impl Planner {
     pub fn plan(&mut self, delta: &Delta) -> Transaction {
         let mut steps: Vec<TxStep> = Vec::new();
         let revokes = delta.steps.iter().any(|step| step.phase == Phase::Revoke);
-        for step in &delta.steps {
+        for (at, step) in delta.steps.iter().enumerate() {
             self.step += 1;
+            let waits = delta.waits_after(at, &self.tables);
             if step.phase == Phase::Revoke {
                 let ops = self.revoke();
-                push_step(&mut steps, Phase::Revoke, Vec::new(), ops);
+                push_step(&mut steps, Phase::Revoke, Vec::new(), ops, true);
                 continue;
             }
             let mut buckets = Buckets {
@@ -145,7 +146,7 @@ impl Planner {
                     self.pending = true;
                 }
                 let (harvest, ops) = batch.into_ops();
-                push_step(&mut steps, step.phase, harvest, ops);
+                push_step(&mut steps, step.phase, harvest, ops, waits);
             }
         }
         self.sweep_pairs(&mut steps);
@@ -213,6 +214,7 @@ impl Planner {
             phase: Phase::Tighten,
             harvest: Vec::new(),
             ops,
+            waits: true,
         };
         Transaction {
             table: self.config.table.clone(),
@@ -510,10 +512,10 @@ impl Planner {
         let ops = safe.into_iter().map(|(pair, _)| delete(pair));
         match steps.last_mut() {
             Some(step) if step.phase == Phase::Delete => step.ops.extend(ops),
-            _ => push_step(steps, Phase::Delete, Vec::new(), ops.collect()),
+            _ => push_step(steps, Phase::Delete, Vec::new(), ops.collect(), true),
         }
         let ops = fresh.into_iter().map(|(pair, _)| delete(pair));
-        push_step(steps, Phase::Delete, Vec::new(), ops.collect());
+        push_step(steps, Phase::Delete, Vec::new(), ops.collect(), true);
     }
 }
 
@@ -526,12 +528,19 @@ pub fn raised_generation(config: &Config, transaction: &Transaction) -> Option<u
     })
 }
 
-fn push_step(steps: &mut Vec<TxStep>, phase: Phase, harvest: Vec<Harvest>, ops: Vec<Op>) {
+fn push_step(
+    steps: &mut Vec<TxStep>,
+    phase: Phase,
+    harvest: Vec<Harvest>,
+    ops: Vec<Op>,
+    waits: bool,
+) {
     if !ops.is_empty() {
         steps.push(TxStep {
             phase,
             harvest,
             ops,
+            waits,
         });
     }
 }

@@ -52,7 +52,8 @@ pub fn print_transaction(
     let mut out = String::new();
     let table = &transaction.table;
     for step in &transaction.steps {
-        line(&mut out, 0, &format!("step {:?} {{", step.phase));
+        let waits = if step.waits { "" } else { " without a wait" };
+        line(&mut out, 0, &format!("step {:?}{waits} {{", step.phase));
         for harvest in &step.harvest {
             let rules: Vec<String> = harvest.rules.iter().map(ToString::to_string).collect();
             let place = match &harvest.place {

@@ -2,7 +2,8 @@
 //! new, judged end to end with both of its endpoints.
 //!
 //! Between two steps no packet is on its way (the executor waits); inside a step a packet may have
-//! made any number of its lookups before the step and the rest after it. The checker enumerates
+//! made any number of its lookups before the step and the rest after it. Steps between which nobody
+//! waits are judged as one. The checker enumerates
 //! points, addresses and headers exactly, by what the tables tell apart. It never asks why a verdict
 //! changes: it is given both tables and the delta, and trusts none of them.
 
@@ -100,6 +101,8 @@ pub fn check(
     bound: usize,
 ) -> Result<Checked, Violation> {
     order(delta)?;
+    states(old, delta)?;
+    let delta = &joined(old, delta);
     let states = states(old, delta)?;
     let reached = states.last().unwrap_or(old);
     if reached != new {
@@ -141,6 +144,28 @@ fn order(delta: &Delta) -> Result<(), Violation> {
         return Err(Violation::Order(phases));
     }
     Ok(())
+}
+
+/// The delta with every step that is not waited for made part of the next.
+fn joined(old: &Tables, delta: &Delta) -> Delta {
+    let mut now = old.clone();
+    let mut steps: Vec<crate::Step> = Vec::new();
+    let mut unwaited: Vec<crate::Change> = Vec::new();
+    for (at, step) in delta.steps.iter().enumerate() {
+        let waits = delta.waits_after(at, &now);
+        step.changes.iter().for_each(|change| now.apply(change));
+        unwaited.extend(step.changes.iter().cloned());
+        if waits {
+            steps.push(crate::Step {
+                phase: step.phase,
+                changes: core::mem::take(&mut unwaited),
+            });
+        }
+    }
+    Delta {
+        revision: delta.revision,
+        steps,
+    }
 }
 
 /// The tables before the first step and after each.

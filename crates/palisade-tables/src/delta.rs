@@ -24,8 +24,23 @@ pub enum Change {
     Rule(RuleId, Option<Arc<Credit>>),
 }
 
-/// The phases of a flush, in order. After every step the executor waits until no packet is still
-/// between two lookups (a grace period), and only then makes the next.
+impl Change {
+    /// Whether this adds something that nothing refers to, so that no packet can meet it.
+    fn is_unreferred(&self, before: &Tables) -> bool {
+        match self {
+            Change::Rule(rule, Some(_)) => !before.rules.contains_key(rule),
+            Change::Program(class, Some(_)) => !before.programs.contains_key(class),
+            Change::Set(set, Some(_)) | Change::Class(set, _, Some(_)) => {
+                !before.sets.contains_key(set)
+            }
+            _ => false,
+        }
+    }
+}
+
+/// The phases of a flush, in order. After a step the executor waits until no packet is still between
+/// two lookups (a grace period), and only then makes the next; [`Delta::waits_after`] names the steps
+/// that need none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
     /// Rules, programs, sets and identities that are new, and addresses that move to identities
@@ -67,6 +82,21 @@ impl Delta {
     /// Whether nothing changes.
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty()
+    }
+
+    /// Whether a grace period has to pass between a step and the next. `before` is what the tables
+    /// are before that step.
+    ///
+    /// It need not where the step only adds what no lookup can reach before the next step refers to
+    /// it: a packet that began before it is then as one that began after it.
+    pub fn waits_after(&self, step: usize, before: &Tables) -> bool {
+        let next = self.steps.get(step + 1).map(|next| next.phase);
+        let verdicts_follow = matches!(next, Some(Phase::Tighten | Phase::Loosen));
+        let unseen = |step: &Step| {
+            let mut changes = step.changes.iter();
+            step.phase == Phase::Split && changes.all(|change| change.is_unreferred(before))
+        };
+        !(verdicts_follow && self.steps.get(step).is_some_and(unseen))
     }
 
     /// Makes every change in `tables`.

@@ -210,13 +210,16 @@ impl<N: Nfnetlink, G: GracePeriod> Executor<N, G> {
             if !counts.is_empty() {
                 harvest.gone(&counts);
             }
-            self.grace
-                .wait()
-                .map_err(|error| ExecuteError::Grace { step, phase, error })?;
+            let written = now();
+            if of.waits {
+                let waited = self.grace.wait();
+                waited.map_err(|error| ExecuteError::Grace { step, phase, error })?;
+            }
             outcomes.push(StepOutcome {
                 phase,
                 ops: of.ops.len(),
                 took: began.elapsed(),
+                waited: written.elapsed(),
             });
         }
         Ok(outcomes)

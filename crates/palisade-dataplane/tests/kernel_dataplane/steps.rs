@@ -315,6 +315,7 @@ fn counts_are_handed_over_before_they_go() {
                 phase: Phase::Delete,
                 harvest: harvest_of(keys.clone()),
                 ops,
+                waits: true,
             }],
         };
         let mut expected: Vec<_> = keys

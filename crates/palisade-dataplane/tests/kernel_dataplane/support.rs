@@ -67,6 +67,7 @@ impl Kernel {
             phase: Phase::Split,
             harvest: Vec::new(),
             ops,
+            waits: true,
         };
         let transaction = Transaction {
             table: "t".into(),
