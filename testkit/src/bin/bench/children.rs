@@ -1,6 +1,6 @@
 //! One process for each case, so that its memory is its own and one that takes too long can be ended.
 
-use crate::engine::Case;
+use crate::case::Case;
 use crate::report::{Outcome, Report, Summary};
 use crate::stopwatch::now;
 use std::io::{self, BufRead, BufReader};
@@ -27,13 +27,14 @@ pub(crate) fn measure(case: &Case, bounds: Bounds, report: &mut Report) {
             (_, Some(Failure::Wrong(reason))) => Outcome::Missing(reason.clone()),
             (Some(summary), _) => Outcome::Measured(summary),
             (None, Some(Failure::OverTheLimit)) => {
-                Outcome::Missing(format!("over the limit of {} s", bounds.limit.as_secs()))
+                let limit = bounds.limit * case.limits;
+                Outcome::Missing(format!("over the limit of {} s", limit.as_secs()))
             }
             (None, None) => Outcome::Missing("the process gave no sample".to_owned()),
         };
         report.take(figure, &outcome);
     }
-    if finished == 0 && matches!(failure, Some(Failure::OverTheLimit)) {
+    if case.asks_the_oracle && finished == 0 && matches!(failure, Some(Failure::OverTheLimit)) {
         report.unchecked(&case.name);
     }
 }
@@ -56,7 +57,7 @@ fn collect(
     samples: &mut [Vec<f64>],
     finished: &mut usize,
 ) -> Result<(), Failure> {
-    let deadline = now() + bounds.limit;
+    let deadline = now() + bounds.limit * case.limits;
     for _ in 0..case.processes {
         let mut child = start(case, bounds)?;
         let lines = lines_of(&mut child)?;

@@ -4,6 +4,7 @@
 //! [`Engine::apply`] with the delta it returns. Outside: writing the parsed form, dropping deltas and
 //! parsed objects, and everything the oracle does.
 
+use crate::case::Case;
 use crate::check;
 use crate::heap;
 use crate::report::Figure;
@@ -20,30 +21,6 @@ const BUDGET: Duration = Duration::from_secs(10);
 
 /// How often an update is timed, at most.
 const REPETITIONS: usize = 1_000;
-
-/// One state and the figures measured in it, in a process of their own.
-pub(crate) struct Case {
-    /// Its name: the beginning that its figures share.
-    pub(crate) name: String,
-    /// The figures, in the order in which they are measured.
-    pub(crate) figures: Vec<Figure>,
-    /// How many processes measure it: more than one where a process yields one sample.
-    pub(crate) processes: usize,
-    measure: Measure,
-}
-
-/// Measures at a scale, hands out samples, and compares with the oracle.
-type Measure = Box<dyn Fn(f64, &mut Samples<'_>) -> Result<(), String>>;
-
-/// Takes each figure's samples, in the order of [`Case::figures`].
-pub(crate) type Samples<'a> = dyn FnMut(Vec<f64>) + 'a;
-
-impl Case {
-    /// Measures at a scale.
-    pub(crate) fn measure(&self, scale: f64, samples: &mut Samples<'_>) -> Result<(), String> {
-        (self.measure)(scale, samples)
-    }
-}
 
 /// Every case, in order.
 pub(crate) fn cases() -> Vec<Case> {
@@ -96,6 +73,8 @@ fn start(state: &'static str, families: Families, references: Option<[f64; 4]>) 
         ],
         name,
         processes: 3,
+        asks_the_oracle: true,
+        limits: 1,
         measure: Box::new(move |scale, samples| {
             let input = match state {
                 "tags" => states::tags::input(scale, families),
@@ -128,6 +107,8 @@ fn endpoint_update(selectors: usize, felix: f64) -> Case {
         ],
         name,
         processes: 1,
+        asks_the_oracle: true,
+        limits: 1,
         measure: Box::new(move |_, samples| {
             let state = Selectors(selectors);
             let mut bench = Bench::of(&state.input());
@@ -158,6 +139,8 @@ fn selector_update(endpoints: usize, felix: f64) -> Case {
         ],
         name,
         processes: 1,
+        asks_the_oracle: true,
+        limits: 1,
         measure: Box::new(move |scale, samples| {
             let mut bench = Bench::of(&Endpoints(states::scaled(endpoints, scale)).input());
             // The edit number 0 stands already.
@@ -176,6 +159,8 @@ fn change() -> Case {
             .map(|what| figure(what).against("aim", 100.0))
             .into(),
         processes: 1,
+        asks_the_oracle: true,
+        limits: 1,
         measure: Box::new(|scale, samples| {
             use states::tags;
             let (pods, policies) = (tags::pods(scale), tags::policies(scale));
@@ -204,6 +189,8 @@ fn policy_set(set: PolicySet, name: &str, cilium: f64) -> Case {
         ],
         name,
         processes: 1,
+        asks_the_oracle: true,
+        limits: 1,
         measure: Box::new(move |_, samples| {
             let mut bench = Bench::of(&set.input());
             let local = updates::local();

@@ -1,15 +1,20 @@
 //! `bench`: the figures that the project holds itself to, as a table and as `target/bench.jsonl`.
 
+mod agent;
+mod case;
 mod check;
 mod children;
+mod datapath;
 mod engine;
 mod heap;
+mod nft;
 mod report;
 mod states;
 mod stopwatch;
 mod updates;
 mod written;
 
+use case::Case;
 use children::Bounds;
 use report::Report;
 use std::path::PathBuf;
@@ -112,7 +117,8 @@ impl Wanted {
 
     /// One case, here.
     fn measure(&self, name: &str) -> Result<(), String> {
-        let case = engine::cases().into_iter().find(|case| case.name == name);
+        let mut cases = engine::cases().into_iter().chain(kernel_cases());
+        let case = cases.find(|case| case.name == name);
         let case = case.ok_or_else(|| format!("no case is called {name}"))?;
         let scale = self.bounds.scale;
         case.measure(scale, &mut |samples| {
@@ -123,43 +129,48 @@ impl Wanted {
 
     /// Every case that is asked for, each in a process of its own.
     fn run(&self) -> Result<(), String> {
-        let mut shortcomings = Vec::new();
+        let mut cases = Vec::new();
         if self.engine {
-            let cases: Vec<_> = engine::cases()
-                .into_iter()
-                .filter(|case| self.wants(&case.name))
-                .collect();
-            if cases.is_empty() {
-                return Err(format!(
-                    "no case is called {} or stands below it",
-                    self.only
-                ));
-            }
-            if self.bounds.scale < 1.0 {
-                println!(
-                    "at a scale of {}: not the figures to hold up",
-                    self.bounds.scale
-                );
-            }
-            let mut report = Report::begin();
-            for case in &cases {
-                children::measure(case, self.bounds, &mut report);
-            }
-            let written = report.write(&self.output);
-            written.map_err(|error| format!("{}: {error}", self.output.display()))?;
-            println!("written to {}", self.output.display());
-            shortcomings.extend(report.shortcomings());
+            cases.extend(engine::cases());
         }
         if self.datapath {
-            shortcomings.push(
-                "the datapath's benches (nft/…, datapath/nft/…, agent/…) are not built yet: none \
-                 was run"
-                    .to_owned(),
+            cases.extend(kernel_cases());
+        }
+        cases.retain(|case| self.wants(&case.name));
+        if cases.is_empty() {
+            return Err(format!(
+                "no case is called {} or stands below it",
+                self.only
+            ));
+        }
+        let in_kernel = cases.iter().any(|case| !case.asks_the_oracle);
+        if in_kernel && !nix::unistd::geteuid().is_root() {
+            return Err("NOTHING WAS MEASURED: the datapath's benches need root".to_owned());
+        }
+        if self.bounds.scale < 1.0 {
+            println!(
+                "at a scale of {}: not the figures to hold up",
+                self.bounds.scale
             );
         }
-        match shortcomings.is_empty() {
-            true => Ok(()),
-            false => Err(shortcomings.join("; ")),
+        let mut report = Report::begin();
+        for case in &cases {
+            children::measure(case, self.bounds, &mut report);
+        }
+        let written = report.write(&self.output);
+        written.map_err(|error| format!("{}: {error}", self.output.display()))?;
+        println!("written to {}", self.output.display());
+        match report.shortcomings() {
+            short if short.is_empty() => Ok(()),
+            short => Err(short.join("; ")),
         }
     }
+}
+
+/// The cases that need a kernel to try things on, and root.
+fn kernel_cases() -> Vec<Case> {
+    let mut cases = nft::cases();
+    cases.extend(datapath::cases());
+    cases.extend(agent::cases());
+    cases
 }

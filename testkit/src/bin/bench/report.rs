@@ -1,6 +1,7 @@
 //! Figures: how they are summed up, what they are held against, the table and the file.
 
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
@@ -20,6 +21,8 @@ pub(crate) struct Figure {
     pub(crate) name: String,
     pub(crate) unit: &'static str,
     pub(crate) references: Vec<Reference>,
+    /// The name of the figure that it is a ratio to.
+    pub(crate) baseline: Option<String>,
 }
 
 impl Figure {
@@ -28,7 +31,14 @@ impl Figure {
             name: name.into(),
             unit,
             references: Vec::new(),
+            baseline: None,
         }
+    }
+
+    /// A ratio to a figure that comes before it.
+    pub(crate) fn relative_to(mut self, name: &str) -> Self {
+        self.baseline = Some(name.to_owned());
+        self
     }
 
     /// With something to hold it against.
@@ -76,6 +86,7 @@ impl Summary {
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     lines: Vec<Value>,
+    medians: BTreeMap<String, f64>,
     missing: usize,
     unchecked: Vec<String>,
 }
@@ -111,6 +122,11 @@ impl Report {
                     figure.unit,
                     held_against(figure, summary.median),
                 );
+                if let Some(name) = &figure.baseline {
+                    line.insert("baseline".into(), json!(name));
+                    line.insert("baseline_median".into(), json!(self.medians.get(name)));
+                }
+                self.medians.insert(figure.name.clone(), summary.median);
                 for reference in &figure.references {
                     line.insert(reference.who.into(), json!(reference.value));
                     let ratio = summary.median / reference.value;

@@ -1,0 +1,14 @@
+//! What the whole agent takes: the real program, on a real folder, in a namespace of its own.
+
+mod edits;
+mod manifests;
+mod prober;
+mod process;
+mod size;
+
+use crate::case::Case;
+
+/// Every case, in order.
+pub(crate) fn cases() -> Vec<Case> {
+    vec![edits::case(false), edits::case(true), size::case()]
+}

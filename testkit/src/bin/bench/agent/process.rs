@@ -1,0 +1,158 @@
+//! An agent: the optimised program beside this one, in the host namespace of a lab.
+
+use crate::datapath::chain;
+use crate::stopwatch::now;
+use palisade_testkit::lab::{Lab, NodeId};
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// How long a start may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A folder of manifests, one of state, a socket, and the agent on them. Dropped, it is killed and
+/// the folders are removed.
+pub(super) struct Agent {
+    folder: PathBuf,
+    program: PathBuf,
+    child: Option<Child>,
+}
+
+impl Agent {
+    /// Folders for an agent that does not run yet.
+    pub(super) fn new() -> Result<Self, String> {
+        let own = std::env::current_exe().map_err(|error| error.to_string())?;
+        let program = own.with_file_name("palisade");
+        if !program.exists() {
+            return Err(format!(
+                "{} is not there: cargo build --release -p palisade",
+                program.display()
+            ));
+        }
+        let folder = std::env::temp_dir().join(format!("palisade-bench-{}", std::process::id()));
+        let made = std::fs::create_dir_all(folder.join("policy"));
+        made.map_err(|error| format!("making {}: {error}", folder.display()))?;
+        Ok(Agent {
+            folder,
+            program,
+            child: None,
+        })
+    }
+
+    /// Writes a manifest: opened, written, closed.
+    pub(super) fn write(&self, name: &str, text: &str) -> Result<(), String> {
+        let path = self.folder.join("policy").join(name);
+        let write = || File::create(&path)?.write_all(text.as_bytes());
+        write().map_err(|error| format!("writing {}: {error}", path.display()))
+    }
+
+    /// Starts it and waits until it is in sync; says how long that took.
+    pub(super) fn start(&mut self, lab: &Lab, settle: Duration) -> Result<Duration, String> {
+        let log = File::create(self.folder.join("log")).map_err(|error| error.to_string())?;
+        let mut command = self.command();
+        command
+            .arg("agent")
+            .arg("--directory")
+            .arg(self.folder.join("policy"))
+            .arg("--state-dir")
+            .arg(self.folder.join("state"))
+            .args(["--settle", &settle.as_millis().to_string()])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log);
+        let began = now();
+        // A child is born in the namespace of the thread that makes it.
+        let child = lab.inside(lab.host(), move || command.spawn());
+        let child = child.map_err(|error| chain(&error))?;
+        self.child = Some(child.map_err(|error| format!("starting the agent: {error}"))?);
+        let socket = self.folder.join("socket");
+        while !socket.exists() {
+            if began.elapsed() > PATIENCE {
+                return Err(format!("the agent does not start: {}", self.log()));
+            }
+            #[allow(
+                clippy::disallowed_methods,
+                reason = "that a socket appears is no event here"
+            )]
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Ok(began.elapsed())
+    }
+
+    /// Attaches a namespace of the lab as the Pod of this name.
+    pub(super) fn attach(
+        &self,
+        lab: &Lab,
+        node: NodeId,
+        namespace: &str,
+        name: &str,
+    ) -> Result<(), String> {
+        let mut command = self.command();
+        command
+            .args(["workload", "add", &format!("{namespace}/{name}"), "--netns"])
+            .arg(lab.namespace_path(node));
+        for address in lab.addresses(node) {
+            command.args(["--address", &address.to_string()]);
+        }
+        let output = command.output().map_err(|error| error.to_string())?;
+        match output.status.success() {
+            true => Ok(()),
+            false => Err(format!(
+                "attaching {namespace}/{name}: {}",
+                String::from_utf8_lossy(&output.stderr)
+            )),
+        }
+    }
+
+    /// The agent's state, as `palisade status` tells it.
+    pub(super) fn status(&self) -> Result<serde_json::Value, String> {
+        let output = self.command().args(["status", "-o", "json"]).output();
+        let output = output.map_err(|error| error.to_string())?;
+        serde_json::from_slice(&output.stdout).map_err(|error| {
+            let said = String::from_utf8_lossy(&output.stderr);
+            format!("palisade status: {error}: {said}")
+        })
+    }
+
+    /// A number from a file of its process, given in kB there.
+    pub(super) fn kilobytes(&self, file: &str, field: &str) -> Result<f64, String> {
+        let pid = self.child.as_ref().map_or(0, Child::id);
+        let path = Path::new("/proc").join(pid.to_string()).join(file);
+        let text = std::fs::read_to_string(&path);
+        let text = text.map_err(|error| format!("{}: {error}", path.display()))?;
+        let number = text.lines().find_map(|line| {
+            let rest = line.strip_prefix(field)?.strip_prefix(':')?;
+            rest.trim().strip_suffix("kB")?.trim().parse().ok()
+        });
+        number.ok_or_else(|| format!("{} says nothing of {field}", path.display()))
+    }
+
+    fn command(&self) -> Command {
+        #[allow(
+            clippy::disallowed_methods,
+            reason = "the agent and its command line are what is measured"
+        )]
+        let mut command = Command::new(&self.program);
+        command.arg("--socket").arg(self.folder.join("socket"));
+        command
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.join("log")).unwrap_or_default()
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            // One that has ended already needs no end.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        if let Err(error) = std::fs::remove_dir_all(&self.folder) {
+            eprintln!("    removing {}: {error}", self.folder.display());
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! What a packet costs: real packets between namespaces, over a host that only routes, one that also
+//! tracks connections, and ones that enforce so many rules.
+//!
+//! All hosts stand beside each other for the whole case and are tried in turns, many short times, so
+//! that what else the machine does strikes them alike; a ratio is to plain routing in the same turn.
+//! The load runs on the first CPU, what it speaks to on the last. Unless said, both ends are judged:
+//! the sender by its egress rules, the receiver by its ingress rules, and only the last rule of each
+//! allows what is sent.
+
+mod loads;
+mod place;
+mod tuples;
+
+use crate::case::{Case, Samples};
+use crate::report::Figure;
+use loads::Load;
+use palisade_model::Family;
+use place::{Host, Place};
+
+pub(crate) use place::{chain, config};
+
+/// How often each host has its turn.
+const ROUNDS: usize = 21;
+
+/// The numbers of rules.
+const RULES: [usize; 3] = [1, 1_000, 10_000];
+/// The numbers of networks.
+const NETS: [usize; 3] = [10, 1_000, 10_000];
+
+/// Readies a load between the two ends of a place.
+type Start = fn(&Place, Family) -> Result<Box<dyn Load>, String>;
+
+/// What is sent.
+#[derive(Clone, Copy)]
+struct Kind {
+    name: &'static str,
+    unit: &'static str,
+    start: Start,
+    /// What a trial layout had on this kind of machine, and connection tracking alone.
+    trial: [f64; 2],
+}
+
+const KINDS: [Kind; 4] = [
+    Kind {
+        name: "rr",
+        unit: "/s",
+        start: loads::exchange,
+        trial: [0.86, 0.92],
+    },
+    Kind {
+        name: "crr",
+        unit: "/s",
+        start: loads::connect,
+        trial: [0.87, 0.88],
+    },
+    Kind {
+        name: "throughput",
+        unit: "Gbit/s",
+        start: loads::bulk,
+        trial: [0.94, 0.96],
+    },
+    Kind {
+        name: "udp-new",
+        unit: "/s",
+        start: tuples::new_tuples,
+        trial: [0.52, 0.62],
+    },
+];
+
+/// Every case, in order.
+pub(crate) fn cases() -> Vec<Case> {
+    let mut cases: Vec<Case> = KINDS.map(by_rules).into();
+    cases.push(by_networks());
+    cases
+}
+
+fn ratio(name: String, baseline: &str, trial: Option<f64>) -> Figure {
+    let figure = Figure::of(name, "ratio").relative_to(baseline);
+    match trial {
+        Some(trial) => figure.against("trial", trial),
+        None => figure,
+    }
+}
+
+fn by_rules(kind: Kind) -> Case {
+    let name = format!("datapath/nft/{}", kind.name);
+    let plain = format!("datapath/plain/{}", kind.name);
+    let tracked = format!("datapath/conntrack/{}", kind.name);
+    let mut figures = vec![
+        Figure::of(plain.clone(), kind.unit),
+        ratio(tracked, &plain, Some(kind.trial[1])),
+    ];
+    figures.extend(RULES.map(|n| ratio(format!("{name}/{n}"), &plain, Some(kind.trial[0]))));
+    figures.push(flatness(&name, RULES));
+    Case {
+        name,
+        figures,
+        processes: 1,
+        asks_the_oracle: false,
+        limits: 3,
+        measure: Box::new(move |_, samples| {
+            let mut hosts = vec![Host::Plain, Host::Tracking];
+            hosts.extend(RULES.map(Host::Rules));
+            compare(&hosts, kind, samples)
+        }),
+    }
+}
+
+/// New flows to the outside, judged once, by egress rules of so many networks.
+fn by_networks() -> Case {
+    let name = "datapath/nft/cidr".to_owned();
+    let plain = "datapath/plain/cidr".to_owned();
+    let mut figures = vec![Figure::of(plain.clone(), "/s")];
+    figures.extend(NETS.map(|n| ratio(format!("{name}/{n}"), &plain, None)));
+    figures.push(flatness(&name, NETS));
+    Case {
+        name,
+        figures,
+        processes: 1,
+        asks_the_oracle: false,
+        limits: 3,
+        measure: Box::new(move |_, samples| {
+            let mut hosts = vec![Host::PlainToOutside];
+            hosts.extend(NETS.map(Host::Networks));
+            compare(&hosts, KINDS[3], samples)
+        }),
+    }
+}
+
+/// The most rules against the fewest.
+fn flatness(name: &str, numbers: [usize; 3]) -> Figure {
+    let fewest = format!("{name}/{}", numbers[0]);
+    Figure::of(format!("{name}/flat"), "ratio")
+        .relative_to(&fewest)
+        .against("aim", 1.0)
+}
+
+/// Tries the hosts in turns, and hands out the rate of the first and the others as ratios to it.
+fn compare(hosts: &[Host], kind: Kind, samples: &mut Samples<'_>) -> Result<(), String> {
+    let mut places = Vec::new();
+    for host in hosts {
+        eprintln!("    {}: making {host}", kind.name);
+        places.push(Place::new(*host)?);
+    }
+    loads::pin(loads::Side::Load)?;
+    let mut loads = Vec::new();
+    for place in &places {
+        let mut load = (kind.start)(place, Family::V4)?;
+        place.check()?;
+        load.burst(place)?;
+        loads.push(load);
+    }
+    let mut ratios = vec![Vec::new(); hosts.len()];
+    let mut flat = Vec::new();
+    for round in 0..ROUNDS {
+        let mut rates = vec![0.0; hosts.len()];
+        // Plain routing before and after the others, which change places.
+        let before = burst(&places, &mut loads, 0)?;
+        for turn in 0..hosts.len() - 1 {
+            let host = 1 + (turn + round) % (hosts.len() - 1);
+            rates[host] = burst(&places, &mut loads, host)?;
+        }
+        rates[0] = f64::midpoint(before, burst(&places, &mut loads, 0)?);
+        for (ratios, rate) in ratios.iter_mut().zip(&rates).skip(1) {
+            ratios.push(rate / rates[0]);
+        }
+        ratios[0].push(rates[0]);
+        flat.push(rates[hosts.len() - 1] / rates[hosts.len() - 3]);
+    }
+    for ratios in ratios {
+        samples(ratios);
+    }
+    samples(flat);
+    Ok(())
+}
+
+fn burst(places: &[Place], loads: &mut [Box<dyn Load>], host: usize) -> Result<f64, String> {
+    loads[host].burst(&places[host])
+}

@@ -1,0 +1,238 @@
+//! What the kernel's tables cost to change and to hold, through the real driver in a namespace.
+
+use crate::case::{Case, Samples};
+use crate::datapath::{chain, config};
+use crate::report::Figure;
+use crate::states::{self, Families, Input};
+use crate::stopwatch::now;
+use crate::written::{
+    Test, Written, WrittenNamespace, WrittenPeer, WrittenPod, WrittenPolicy, WrittenRule,
+};
+use palisade_dataplane::{Dataplane, NftDataplane};
+use palisade_engine::{Engine, Options};
+use palisade_model::{Action, Protocol, Update};
+use palisade_testkit::lab::Lab;
+use std::time::Duration;
+
+const NAMESPACE: &str = "bench";
+/// How often an endpoint is added.
+const TIMES: usize = 100;
+/// Policy sets and addresses of the memory figure.
+const SETS: usize = 200;
+const ADDRESSES: usize = 50_000;
+/// How many kinds of pods there are, how many tags, and how many of these a kind has.
+const KINDS: usize = 500;
+const TAGS: usize = 50;
+const HAS: usize = 10;
+/// Rules of a policy.
+const RULES: usize = 5;
+/// How often the tables are made and removed.
+const MEMORY_TIMES: usize = 5;
+
+/// Every case, in order.
+pub(crate) fn cases() -> Vec<Case> {
+    vec![endpoint_added(200), endpoint_added(1_000), memory()]
+}
+
+fn endpoint_added(sets: usize) -> Case {
+    let name = format!("nft/endpoint-added/{sets}");
+    Case {
+        figures: vec![
+            Figure::of(name.clone(), "micros"),
+            Figure::of(format!("{name}/with-grace"), "micros"),
+        ],
+        name,
+        processes: 1,
+        asks_the_oracle: false,
+        limits: 2,
+        measure: Box::new(move |_, samples| {
+            let mut held = Held::new(&input(sets, sets))?;
+            let (mut written, mut all) = (Vec::new(), Vec::new());
+            for n in 0..TIMES {
+                // A second pod of one of the apps.
+                let pod = Written::Pod(local(sets + n, n * 7 % sets));
+                let (took, waited) = held.apply(pod.update())?;
+                written.push((took.saturating_sub(waited)).as_secs_f64() * 1e6);
+                all.push(took.as_secs_f64() * 1e6);
+                held.apply(Update::Delete(pod.lower().key()))?;
+            }
+            samples(written);
+            samples(all);
+            Ok(())
+        }),
+    }
+}
+
+/// The memory is what the kernel's slab, per-CPU and vmalloc areas grow by when the tables are made,
+/// and shrink by when they go: of the whole machine, so other work on it shows in the spread.
+fn memory() -> Case {
+    let name = "nft/memory";
+    Case {
+        name: name.to_owned(),
+        figures: vec![
+            Figure::of(name, "MiB"),
+            Figure::of(format!("{name}/bytes-per-address"), "B"),
+        ],
+        processes: 1,
+        asks_the_oracle: false,
+        limits: 2,
+        measure: Box::new(|_, samples| memory_of(samples)),
+    }
+}
+
+#[allow(clippy::cast_precision_loss, reason = "counts far below 2^52")]
+fn memory_of(samples: &mut Samples<'_>) -> Result<(), String> {
+    let input = input(SETS, ADDRESSES);
+    let mut held = Held::new(&input)?;
+    let counts = held.engine.counts();
+    eprintln!(
+        "    {} address entries, {} identities, {} policy sets, {} class entries, {} classes",
+        counts.addresses,
+        counts.identities,
+        counts.policy_sets,
+        counts.class_entries,
+        counts.classes
+    );
+    let mut grown = Vec::new();
+    for _ in 0..MEMORY_TIMES {
+        let full = kernel_memory()?;
+        held.dataplane.remove().map_err(|error| chain(&error))?;
+        let empty = kernel_memory()?;
+        held.start()?;
+        grown.push(full - empty);
+        grown.push(kernel_memory()? - empty);
+    }
+    let per_address = grown.iter().map(|bytes| bytes / ADDRESSES as f64).collect();
+    let mebibytes = grown
+        .iter()
+        .map(|bytes| bytes / (1024.0 * 1024.0))
+        .collect();
+    samples(mebibytes);
+    samples(per_address);
+    Ok(())
+}
+
+/// What the kernel holds in slabs, per-CPU areas and vmalloc, in bytes, once it has freed what it
+/// frees later.
+fn kernel_memory() -> Result<f64, String> {
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "the kernel frees tables some grace periods later, and tells nobody"
+    )]
+    std::thread::sleep(Duration::from_millis(500));
+    let text = std::fs::read_to_string("/proc/meminfo").map_err(|error| error.to_string())?;
+    let mut sum = 0.0;
+    for field in ["Slab:", "Percpu:", "VmallocUsed:"] {
+        let number = text.lines().find_map(|line| {
+            let rest = line.strip_prefix(field)?.trim();
+            rest.strip_suffix("kB")?.trim().parse::<f64>().ok()
+        });
+        sum += number.ok_or_else(|| format!("/proc/meminfo says nothing of {field}"))?;
+    }
+    Ok(sum * 1024.0)
+}
+
+/// An engine, and the kernel's tables that follow it.
+struct Held {
+    engine: Engine,
+    dataplane: NftDataplane,
+    _lab: Lab,
+}
+
+impl Held {
+    fn new(input: &Input) -> Result<Self, String> {
+        let lab = Lab::new("nft").map_err(|error| error.to_string())?;
+        let mut engine = Engine::new(Options::default());
+        engine.apply(input.objects().map(|written| written.update()));
+        let new = || NftDataplane::new(config());
+        let dataplane = lab.inside(lab.host(), new).map_err(|error| chain(&error))?;
+        let dataplane = dataplane.map_err(|error| chain(&error))?;
+        let mut held = Held {
+            engine,
+            dataplane,
+            _lab: lab,
+        };
+        held.start()?;
+        Ok(held)
+    }
+
+    fn start(&mut self) -> Result<(), String> {
+        let started = self.dataplane.start(self.engine.tables());
+        started.map(drop).map_err(|error| chain(&error))
+    }
+
+    /// Makes a change real: how long that took once the delta was there, and how much of it was
+    /// waiting for packets under way.
+    fn apply(&mut self, update: Update) -> Result<(Duration, Duration), String> {
+        let delta = self.engine.apply([update]);
+        let began = now();
+        let done = self.dataplane.apply(&delta, self.engine.tables());
+        let took = began.elapsed();
+        let done = done.map_err(|error| chain(&error))?;
+        Ok((took, done.steps.iter().map(|step| step.waited).sum()))
+    }
+}
+
+/// So many policies over a local endpoint each, every one with rules of its own about pods that have
+/// some tag, and pods at so many addresses.
+fn input(sets: usize, addresses: usize) -> Input {
+    let namespace = |_| {
+        Written::Namespace(WrittenNamespace {
+            name: NAMESPACE.into(),
+            labels: Vec::new(),
+        })
+    };
+    let peer = |n| Written::Pod(pod(n, tags_of(n % KINDS), None));
+    Input::of(vec![
+        (1, Box::new(namespace)),
+        (sets, Box::new(|n| Written::Policy(policy(n)))),
+        (addresses, Box::new(peer)),
+        (sets, Box::new(|n| Written::Pod(local(n, n)))),
+    ])
+}
+
+/// The tags of a kind of pods.
+fn tags_of(kind: usize) -> Vec<(String, String)> {
+    let start = kind * 7;
+    let tags = (0..HAS).map(|n| (start + n * n * (1 + kind / TAGS)) % TAGS);
+    tags.map(|tag| (format!("tag-{tag}"), "yes".to_owned()))
+        .collect()
+}
+
+fn policy(number: usize) -> WrittenPolicy {
+    let rule = |n: usize| WrittenRule {
+        action: Action::Allow,
+        peer: WrittenPeer::Labelled(vec![Test::Has(format!("tag-{}", (number + n * 11) % TAGS))]),
+        ports: vec![(Protocol::TCP, 8_000 + u16::try_from(n).unwrap_or(0))],
+    };
+    WrittenPolicy {
+        namespace: None,
+        name: format!("policy-{number}"),
+        tier: "default",
+        file: states::file(number),
+        line: states::line(number),
+        subject: vec![Test::Is("app".into(), format!("app-{number}"))],
+        ingress: Some((0..RULES).map(rule).collect()),
+        egress: None,
+    }
+}
+
+/// A pod of this host, of an app.
+fn local(number: usize, app: usize) -> WrittenPod {
+    pod(
+        1_000_000 + number,
+        vec![("app".into(), format!("app-{app}"))],
+        Some(format!("pal{number:08x}")),
+    )
+}
+
+fn pod(number: usize, labels: Vec<(String, String)>, interface: Option<String>) -> WrittenPod {
+    WrittenPod {
+        namespace: NAMESPACE.into(),
+        name: format!("pod-{number}"),
+        labels,
+        addresses: states::addresses(number, Families::V4),
+        node: if interface.is_some() { "here" } else { "there" }.into(),
+        interface,
+    }
+}
