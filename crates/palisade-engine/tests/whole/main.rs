@@ -8,6 +8,7 @@
 mod support;
 
 mod common;
+mod edits;
 mod flushes;
 mod kinds;
 mod verdicts;

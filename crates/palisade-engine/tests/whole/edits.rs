@@ -1,0 +1,232 @@
+//! Edits of one policy among many that say the same: the tables are those of a fresh start, every
+//! moment between is right, and only what the rules that differ ask for is written.
+
+use crate::from_scratch;
+use palisade_engine::{Engine, Options};
+use palisade_model::{
+    Action, DirectionRules, Endpoint, LabelKey, Namespace, Object, ObjectId, ObjectKey, Order,
+    Peer, Policy, PolicyId, PortMatch, PortRange, PortSpec, Precedence, Profile, Protocol, Rule,
+    RuleOrigin, Selector, State, Traffic, Update, reserved,
+};
+use palisade_tables::{Change, Delta, check};
+
+/// More than any of these flushes has.
+const BOUND: usize = 1_000_000;
+
+fn id(namespace: &str, name: &str, kind: &str) -> ObjectId {
+    ObjectId {
+        namespace: Some(namespace.into()),
+        name: name.into(),
+        group: "".into(),
+        kind: kind.into(),
+    }
+}
+
+fn pod(namespace: &str, name: &str, address: &str, app: &str, local: bool) -> Update {
+    Update::Upsert(Object::Endpoint(Endpoint {
+        id: id(namespace, name, "Pod"),
+        host: false,
+        labels: [("app".into(), app.into())].into(),
+        service_account: None,
+        node: None,
+        interface: local.then(|| format!("pal-{name}").into()),
+        addresses: vec![address.parse().unwrap()],
+        ports: Vec::new(),
+        profiles: vec![Profile::ALLOW_ALL.into()],
+        created: 0,
+        owner: None,
+        template: false,
+    }))
+}
+
+fn own(namespace: &str) -> Selector {
+    Selector::equals(LabelKey::reserved(reserved::NAMESPACE), namespace)
+}
+
+fn app(name: &str) -> Selector {
+    Selector::equals(LabelKey::own("app"), name)
+}
+
+/// A rule that admits a peer at a TCP port, or at any.
+fn admits(peer: Peer, port: Option<u16>) -> Rule {
+    let to = |port| {
+        let port = PortSpec::Range(PortRange::single(port));
+        Traffic::to_port(Protocol::TCP, PortMatch::of([port]))
+    };
+    Rule {
+        origin: RuleOrigin {
+            index: 0,
+            name: None,
+            fingerprint: 0,
+            line: None,
+        },
+        action: Action::Allow,
+        peers: vec![peer],
+        own: None,
+        traffic: vec![port.map_or_else(Traffic::any, to)],
+    }
+}
+
+fn policy(namespace: &str, name: &str, rules: Vec<Rule>) -> Update {
+    let numbered = (0..).zip(rules).map(|(index, mut rule)| {
+        rule.origin.index = index;
+        rule
+    });
+    Update::Upsert(Object::Policy(Policy {
+        id: PolicyId {
+            object: id(namespace, name, "NetworkPolicy"),
+            part: 0,
+        },
+        tier: "default".into(),
+        precedence: Precedence {
+            order: Order::At(1000.0),
+            rank: 1,
+        },
+        subject: Selector::and([own(namespace), app("db")]),
+        ingress: Some(DirectionRules {
+            default_deny: true,
+            rules: numbered.collect(),
+        }),
+        egress: None,
+        line: None,
+    }))
+}
+
+/// Two rules that say the same in every namespace.
+fn usual(namespace: &str) -> Vec<Rule> {
+    vec![
+        admits(
+            Peer::selected(Selector::and([own(namespace), app("api")])),
+            None,
+        ),
+        admits(Peer::selected(app("client")), Some(5432)),
+    ]
+}
+
+fn net(text: &str) -> Peer {
+    Peer::net(text.parse().unwrap(), Vec::new())
+}
+
+/// What is written about classes.
+fn classes(delta: &Delta) -> usize {
+    let changes = delta.steps.iter().flat_map(|step| &step.changes);
+    changes
+        .filter(|change| matches!(change, Change::Class(..)))
+        .count()
+}
+
+#[test]
+fn an_edit_of_one_policy_of_many() {
+    let mut state = State::default();
+    let mut engine = Engine::new(Options::default());
+    let mut first = Vec::new();
+    for (n, namespace) in ["east", "west"].into_iter().enumerate() {
+        let address = |last: usize| format!("10.0.{n}.{last}");
+        first.extend([
+            Update::Upsert(Object::Namespace(Namespace::bare(namespace.into()))),
+            pod(namespace, &format!("db-{n}"), &address(1), "db", true),
+            pod(namespace, &format!("api-{n}"), &address(2), "api", false),
+            pod(
+                namespace,
+                &format!("client-{n}"),
+                &address(3),
+                "client",
+                false,
+            ),
+            pod(namespace, &format!("web-{n}"), &address(4), "web", false),
+        ]);
+        let names = (0..20).map(|number| format!("usual-{number}"));
+        first.extend(names.map(|name| policy(namespace, &name, usual(namespace))));
+    }
+    let with = |more: Rule| {
+        let mut rules = usual("west");
+        rules.push(more);
+        policy("west", "usual-7", rules)
+    };
+    let web = || admits(Peer::selected(app("web")), Some(443));
+    let gone = |name: &str| {
+        Update::Delete(ObjectKey::Policy(PolicyId {
+            object: id("west", name, "NetworkPolicy"),
+            part: 0,
+        }))
+    };
+    let swapped = || usual("west").into_iter().rev().collect();
+    let usually = || policy("west", "usual-7", usual("west"));
+    // What is edited, and how many entries of classes at most are written.
+    let edits = [
+        ("all of it", first, usize::MAX),
+        ("a rule more, for a peer of its own", vec![with(web())], 2),
+        (
+            "the same at another port",
+            vec![with(admits(Peer::selected(app("web")), Some(80)))],
+            2,
+        ),
+        ("back to what all say", vec![usually()], 2),
+        (
+            "a network",
+            vec![with(admits(net("192.0.2.0/24"), Some(443)))],
+            2,
+        ),
+        (
+            "a network inside",
+            vec![with(admits(net("192.0.2.64/26"), None))],
+            4,
+        ),
+        ("none", vec![usually()], 2),
+        (
+            "anybody",
+            vec![with(admits(Peer::any(), Some(53)))],
+            usize::MAX,
+        ),
+        ("nobody more", vec![usually()], usize::MAX),
+        (
+            "the rules the other way round",
+            vec![policy("west", "usual-0", swapped())],
+            4,
+        ),
+        ("no rule", vec![policy("west", "usual-0", Vec::new())], 4),
+        (
+            "a policy goes and comes back before anybody looks",
+            vec![gone("usual-3"), policy("west", "usual-3", usual("west"))],
+            0,
+        ),
+        (
+            "several at once",
+            vec![
+                with(web()),
+                policy("west", "usual-0", swapped()),
+                gone("usual-5"),
+            ],
+            usize::MAX,
+        ),
+        (
+            "the last that says it so",
+            (0..20).map(|n| gone(&format!("usual-{n}"))).collect(),
+            usize::MAX,
+        ),
+    ];
+    for (what, updates, most) in edits {
+        for update in &updates {
+            state.apply(update.clone());
+        }
+        let old = engine.tables().clone();
+        let delta = engine.apply(updates);
+        assert_eq!(
+            check(&old, &delta, engine.tables(), BOUND).map(|_| ()),
+            Ok(()),
+            "{what}"
+        );
+        assert_eq!(
+            engine.tables().canonical(),
+            from_scratch(&state).tables().canonical(),
+            "{what}"
+        );
+        assert_eq!(engine.state(), state, "{what}");
+        assert!(classes(&delta) <= most, "{what}: {delta:?}");
+    }
+    assert_eq!(
+        engine.counts().policy_forms,
+        1,
+        "what the other namespace says"
+    );
+}
