@@ -199,7 +199,8 @@ impl Planner {
                 elements.push(Op::AddElement { set, key, element });
             }
         }
-        // Chains first, so that every rule and element finds the one it goes to.
+        // Chains first, so that every rule and element finds the one it goes to; then rules, since the
+        // kernel looks at all elements of a map that a new rule asks.
         let mut rules = Vec::new();
         for (name, content) in ruleset.chains {
             push_chain(&mut rules, name, content);
@@ -208,8 +209,8 @@ impl Planner {
             .into_iter()
             .partition(|op| matches!(op, Op::AddChain { .. }));
         ops.append(&mut chains);
-        ops.append(&mut elements);
         ops.extend(rules);
+        ops.append(&mut elements);
         let step = TxStep {
             phase: Phase::Tighten,
             harvest: Vec::new(),

@@ -24,7 +24,7 @@ const ADDRESSES: usize = 50_000;
 const KINDS: usize = 500;
 const TAGS: usize = 50;
 const HAS: usize = 10;
-/// Rules of a policy.
+/// Rules of a policy, where memory is measured.
 const RULES: usize = 5;
 /// How often the tables are made and removed.
 const MEMORY_TIMES: usize = 5;
@@ -46,7 +46,7 @@ fn endpoint_added(sets: usize) -> Case {
         asks_the_oracle: false,
         limits: 2,
         measure: Box::new(move |_, samples| {
-            let mut held = Held::new(&input(sets, sets))?;
+            let mut held = Held::new(&input(sets, TAGS, 2))?;
             let (mut written, mut all) = (Vec::new(), Vec::new());
             for n in 0..TIMES {
                 // A second pod of one of the apps.
@@ -82,7 +82,7 @@ fn memory() -> Case {
 
 #[allow(clippy::cast_precision_loss, reason = "counts far below 2^52")]
 fn memory_of(samples: &mut Samples<'_>) -> Result<(), String> {
-    let input = input(SETS, ADDRESSES);
+    let input = input(SETS, ADDRESSES, RULES);
     let mut held = Held::new(&input)?;
     let counts = held.engine.counts();
     eprintln!(
@@ -175,7 +175,7 @@ impl Held {
 
 /// So many policies over a local endpoint each, every one with rules of its own about pods that have
 /// some tag, and pods at so many addresses.
-fn input(sets: usize, addresses: usize) -> Input {
+fn input(sets: usize, addresses: usize, rules: usize) -> Input {
     let namespace = |_| {
         Written::Namespace(WrittenNamespace {
             name: NAMESPACE.into(),
@@ -185,7 +185,7 @@ fn input(sets: usize, addresses: usize) -> Input {
     let peer = |n| Written::Pod(pod(n, tags_of(n % KINDS), None));
     Input::of(vec![
         (1, Box::new(namespace)),
-        (sets, Box::new(|n| Written::Policy(policy(n)))),
+        (sets, Box::new(move |n| Written::Policy(policy(n, rules)))),
         (addresses, Box::new(peer)),
         (sets, Box::new(|n| Written::Pod(local(n, n)))),
     ])
@@ -199,7 +199,7 @@ fn tags_of(kind: usize) -> Vec<(String, String)> {
         .collect()
 }
 
-fn policy(number: usize) -> WrittenPolicy {
+fn policy(number: usize, rules: usize) -> WrittenPolicy {
     let rule = |n: usize| WrittenRule {
         action: Action::Allow,
         peer: WrittenPeer::Labelled(vec![Test::Has(format!("tag-{}", (number + n * 11) % TAGS))]),
@@ -212,7 +212,7 @@ fn policy(number: usize) -> WrittenPolicy {
         file: states::file(number),
         line: states::line(number),
         subject: vec![Test::Is("app".into(), format!("app-{number}"))],
-        ingress: Some((0..RULES).map(rule).collect()),
+        ingress: Some((0..rules).map(rule).collect()),
         egress: None,
     }
 }

@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 /// How long a start may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A folder of manifests, one of state, a socket, and the agent on them. Dropped, it is killed and
 /// the folders are removed.
@@ -68,15 +68,16 @@ impl Agent {
         let child = child.map_err(|error| chain(&error))?;
         self.child = Some(child.map_err(|error| format!("starting the agent: {error}"))?);
         let socket = self.folder.join("socket");
-        while !socket.exists() {
+        // The socket opens after a while even if the source is not read yet.
+        while !socket.exists() || self.status()?["health"] != "ready" {
             if began.elapsed() > PATIENCE {
                 return Err(format!("the agent does not start: {}", self.log()));
             }
             #[allow(
                 clippy::disallowed_methods,
-                reason = "that a socket appears is no event here"
+                reason = "that an agent is ready is no event here"
             )]
-            std::thread::sleep(Duration::from_millis(2));
+            std::thread::sleep(Duration::from_millis(5));
         }
         Ok(began.elapsed())
     }
