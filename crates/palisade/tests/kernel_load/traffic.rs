@@ -232,10 +232,10 @@ impl Traffic {
             );
         }
         for pod in [WEB, API, DB] {
+            let [again, twice] = sent_again(world, pod);
             println!(
-                "  segments sent again by {}: {}",
-                crate::world::NAMES[pod],
-                sent_again(world, pod)
+                "  segments sent again by {}: {again}, of which the first had arrived: {twice}",
+                crate::world::NAMES[pod]
             );
         }
         assert!(failures.is_empty(), "{failures:?}");
@@ -285,12 +285,24 @@ fn quiet(world: &World, node: NodeId) {
     assert!(done.success(), "{script}");
 }
 
-/// Segments that a workload's stack sent more than once.
-fn sent_again(world: &World, pod: usize) -> String {
-    let read = || std::fs::read_to_string("/proc/thread-self/net/snmp").unwrap();
-    let text = world.lab.inside(world.pods[pod], read).unwrap();
-    let mut lines = text.lines().filter(|line| line.starts_with("Tcp:"));
-    let (names, values) = (lines.next().unwrap(), lines.next().unwrap());
-    let at = names.split(' ').position(|name| name == "RetransSegs");
-    values.split(' ').nth(at.unwrap()).unwrap().to_owned()
+/// Segments that a workload's stack sent more than once, and those of them that the other side says
+/// came twice: a stack that was not scheduled for a while sends again what was never lost.
+fn sent_again(world: &World, pod: usize) -> [u64; 2] {
+    let counters = [
+        ("snmp", "Tcp:", "RetransSegs"),
+        ("netstat", "TcpExt:", "TCPDSACKRecv"),
+    ];
+    let read = || {
+        counters.map(|(file, ..)| {
+            std::fs::read_to_string(format!("/proc/thread-self/net/{file}")).unwrap()
+        })
+    };
+    let texts = world.lab.inside(world.pods[pod], read).unwrap();
+    [0, 1].map(|at| {
+        let (_, head, counter) = counters[at];
+        let mut lines = texts[at].lines().filter(|line| line.starts_with(head));
+        let (names, values) = (lines.next().unwrap(), lines.next().unwrap());
+        let at = names.split(' ').position(|name| name == counter).unwrap();
+        values.split(' ').nth(at).unwrap().parse().unwrap()
+    })
 }
