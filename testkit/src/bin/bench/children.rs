@@ -1,9 +1,15 @@
 //! One process for each case, so that its memory is its own and one that takes too long can be ended.
 
+use crate::agent;
 use crate::case::Case;
 use crate::report::{Outcome, Report, Summary};
 use crate::stopwatch::now;
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use palisade_sys::netns::{KernelNetNamespaces, NetNamespaces};
+use palisade_testkit::lab::{self, Leak};
 use std::io::{self, BufRead, BufReader};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
@@ -74,8 +80,7 @@ fn collect(
                 }
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {
-                    child.kill()?;
-                    child.wait()?;
+                    end(&mut child)?;
                     return Err(Failure::OverTheLimit);
                 }
             }
@@ -89,6 +94,27 @@ fn collect(
     Ok(())
 }
 
+/// Ends a process that took too long, with the agent that it started, and removes the namespaces and
+/// folders that it can no longer remove.
+fn end(child: &mut Child) -> io::Result<()> {
+    let process = child.id();
+    let group = Pid::from_raw(i32::try_from(process).map_err(io::Error::other)?);
+    killpg(group, Signal::SIGKILL)?;
+    child.wait()?;
+    for leak in lab::leaks()? {
+        if let Leak::Namespace(name) = leak
+            && name.contains(&format!("-{process}-"))
+        {
+            let removed = KernelNetNamespaces.delete(&name);
+            removed.map_err(io::Error::other)?;
+        }
+    }
+    match std::fs::remove_dir_all(agent::folder(process)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
 fn start(case: &Case, bounds: Bounds) -> io::Result<Child> {
     #[allow(
         clippy::disallowed_methods,
@@ -99,6 +125,8 @@ fn start(case: &Case, bounds: Bounds) -> io::Result<Child> {
         .args(["--case", &case.name, "--scale", &bounds.scale.to_string()])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
+        // With a group of its own, it can be ended together with what it started.
+        .process_group(0)
         .spawn()
 }
 

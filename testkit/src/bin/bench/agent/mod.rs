@@ -8,6 +8,8 @@ mod size;
 
 use crate::case::Case;
 
+pub(crate) use process::folder;
+
 /// Every case, in order.
 pub(crate) fn cases() -> Vec<Case> {
     vec![edits::case(false), edits::case(true), size::case()]

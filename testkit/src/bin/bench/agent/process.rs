@@ -12,6 +12,11 @@ use std::time::Duration;
 /// How long a start may take.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// Where a process keeps what its agent needs.
+pub(crate) fn folder(process: u32) -> PathBuf {
+    std::env::temp_dir().join(format!("palisade-bench-{process}"))
+}
+
 /// A folder of manifests, one of state, a socket, and the agent on them. Dropped, it is killed and
 /// the folders are removed.
 pub(super) struct Agent {
@@ -31,7 +36,7 @@ impl Agent {
                 program.display()
             ));
         }
-        let folder = std::env::temp_dir().join(format!("palisade-bench-{}", std::process::id()));
+        let folder = folder(std::process::id());
         let made = std::fs::create_dir_all(folder.join("policy"));
         made.map_err(|error| format!("making {}: {error}", folder.display()))?;
         Ok(Agent {
