@@ -1,86 +1,60 @@
 //! Configuration: every parameter defined once.
 //!
 //! From [`PARAMETERS`] come the flag, the environment variable, the key of the configuration file,
-//! the help and what `palisade config` prints. [`Config::resolve`] takes what was said in each of
-//! them as arguments, so nothing here reads the environment or a file itself; a flag wins over the
-//! environment, that over the file, that over the default. What contradicts itself is refused with
-//! one message.
+//! the help, the documentation and what `palisade config` prints. [`Config::resolve`] takes what was
+//! said in each of them as arguments, so nothing here reads the environment or a file itself; a flag
+//! wins over the environment, that over the file, that over the default. What cannot be read or
+//! contradicts itself is refused, all of it in one message that says who said what.
 
-use palisade_api::{ConfigReport, ParameterReport};
-use palisade_manifest::{Limits, Value};
+mod document;
+mod file;
+mod kind;
+mod parameters;
+mod reread;
+#[cfg(test)]
+mod tests;
+
+pub use document::{example, markdown};
+pub use kind::{AddressRange, Kind, Parsed};
+pub use parameters::{Change, PARAMETERS, Parameter, Section};
+pub use reread::{Changed, ConfigFile, News, ReadError};
+
 use palisade_model::{Family, Prefix};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// One parameter.
-#[derive(Clone, Copy, Debug)]
-pub struct Parameter {
-    /// Its name: the flag without dashes in front, and the key in the file.
-    pub name: &'static str,
-    /// What is taken where nothing is said.
-    pub default: &'static str,
-    /// What a value looks like, for usage.
-    pub value: &'static str,
-    /// What it is for, one sentence.
-    pub help: &'static str,
-}
-
-impl Parameter {
-    /// The environment variable: `PALISADE_` and the name in capitals.
-    pub fn variable(&self) -> String {
-        format!("PALISADE_{}", self.name.to_uppercase().replace('-', "_"))
-    }
-}
-
-macro_rules! parameters {
-    ($($name:literal $default:literal $value:literal $help:literal;)*) => {
-        /// Every parameter of the agent, in the order of the documentation.
-        pub const PARAMETERS: &[Parameter] = &[
-            $(Parameter { name: $name, default: $default, value: $value, help: $help },)*
-        ];
-    };
-}
-
-parameters! {
-    "directory" "/etc/palisade/policy" "DIR" "The tree of manifests to enforce.";
-    "socket" "/run/palisade/palisade.sock" "PATH" "The unix socket of the API.";
-    "state-dir" "/var/lib/palisade" "DIR" "Where attached workloads, last valid objects and counters are kept.";
-    "settle" "100" "MS" "How long the directory must be quiet before a change is taken, in milliseconds.";
-    "pool-ipv4" "10.245.0.0/24" "CIDR|none" "Where workloads that bring no IPv4 address get one.";
-    "pool-ipv6" "fd50:616c:6973::/64" "CIDR|none" "Where workloads that bring no IPv6 address get one.";
-    "mtu" "1500" "BYTES" "The MTU of workload interfaces.";
-    "interface-prefix" "pal" "TEXT" "How the host side of our interfaces is named; unknown interfaces with it are closed.";
-    "table" "palisade" "NAME" "The name of the nftables table.";
-    "mark-mask" "0xffffff00" "MASK" "The bits of the conntrack mark that hold the generation of allowed flows.";
-    "host-to-endpoint" "allow" "allow|policy" "Whether this host's own packets reach its endpoints without being judged.";
-    "forwarding" "manage" "manage|keep" "Whether the agent switches IP forwarding on.";
-    "monitor-group" "20545" "N" "The nflog group that the kernel reports denied and logged packets to.";
-    "monitor-rate" "100" "N" "How many packets a second are told of each rule; of more, only the number.";
-    "log-level" "info" "LEVEL" "error, warn, info, debug or trace.";
-    "log-format" "text" "text|json" "How log lines are written to standard error.";
-}
-
 /// Where a value came from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// The command line.
     Flag,
     /// The environment.
     Environment,
-    /// The configuration file.
-    File,
+    /// The configuration file, at this place.
+    File(String),
     /// Nobody said anything.
     Default,
 }
 
 impl Origin {
-    fn text(self) -> &'static str {
+    fn text(&self) -> &'static str {
         match self {
             Origin::Flag => "flag",
             Origin::Environment => "environment",
-            Origin::File => "file",
+            Origin::File(_) => "file",
             Origin::Default => "default",
+        }
+    }
+
+    /// Who said it, as exactly as is known.
+    fn who(&self, parameter: &Parameter) -> String {
+        match self {
+            Origin::Flag => parameter.flag(),
+            Origin::Environment => parameter.variable(),
+            Origin::File(place) => place.clone(),
+            Origin::Default => "the default".to_owned(),
         }
     }
 }
@@ -105,12 +79,28 @@ pub struct Config {
     pub state_dir: PathBuf,
     /// How long the directory must be quiet.
     pub settle: Duration,
-    /// The address pools, at most one of each family.
+    /// The address pools, of either family, in the order they are filled.
     pub pools: Vec<Prefix>,
+    /// Addresses of the pools that are never given out.
+    pub reserved: Vec<AddressRange>,
     /// The MTU of workload interfaces, in bytes.
     pub mtu: u32,
     /// The prefix of our interfaces' names.
     pub interface_prefix: String,
+    /// The MTU of pods' interfaces, in bytes; `None` for that of the route to the outside.
+    pub pod_mtu: Option<u32>,
+    /// Whether what pods send to the outside leaves with this host's address.
+    pub masquerade: bool,
+    /// Networks that pods reach with their own address all the same.
+    pub masquerade_except: Vec<Prefix>,
+    /// Where the CNI configuration is written; `None` writes none.
+    pub cni_conf_dir: Option<PathBuf>,
+    /// The file name of the CNI configuration.
+    pub cni_conf_name: String,
+    /// Whether the CNI configuration stays when the agent ends.
+    pub cni_conf_keep: bool,
+    /// Where runtimes look for plugins.
+    pub cni_bin_dir: PathBuf,
     /// The nftables table.
     pub table: String,
     /// The bits of the conntrack mark that are ours.
@@ -119,33 +109,51 @@ pub struct Config {
     pub host_to_endpoint: HostToEndpoint,
     /// Whether the agent switches IP forwarding on.
     pub manage_forwarding: bool,
+    /// The group that may change things through the API; `None` for root alone.
+    pub api_group: Option<String>,
+    /// How many requests a second each user may make in the long run.
+    pub api_rate: u32,
+    /// How many requests each user may make at once.
+    pub api_burst: u32,
+    /// The largest body of a request, in bytes.
+    pub api_body_limit: usize,
     /// The nflog group of denied and logged packets.
     pub monitor_group: u16,
     /// How many packets a second are told of each rule.
     pub monitor_rate: u32,
-    /// The log filter.
+    /// The least important log lines that are written: `error` to `trace`.
     pub log_level: String,
     /// Whether log lines are JSON.
     pub log_json: bool,
-    said: BTreeMap<&'static str, (String, Origin)>,
+    /// Where metrics and health are served besides the socket.
+    pub health_address: Option<SocketAddr>,
+    /// Whether everything is computed and nothing touched.
+    pub dry_run: bool,
+    /// The configuration file, where there may be one.
+    pub file: Option<ConfigFile>,
+    said: Said,
+    news: News,
 }
 
-/// Why a configuration was refused.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub enum ConfigError {
+/// What was said of each parameter, and by whom.
+type Said = BTreeMap<&'static str, (String, Origin)>;
+
+/// One thing that is wrong with a configuration.
+#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
+pub enum Problem {
     /// A value cannot be read.
-    #[error("{name}: {value:?} (from the {origin}) {reason}")]
+    #[error("{name}: {value:?} ({who}) {reason}")]
     Value {
         /// The parameter.
         name: &'static str,
         /// What was said.
         value: String,
-        /// Where.
-        origin: &'static str,
+        /// By whom: a flag, a variable, or a place in the file.
+        who: String,
         /// Why it is not one.
         reason: String,
     },
-    /// The file says something that is no parameter.
+    /// The file says something that cannot be taken in.
     #[error("{place}: {reason}")]
     File {
         /// File, line and column.
@@ -154,312 +162,292 @@ pub enum ConfigError {
         reason: String,
     },
     /// Two values cannot both hold.
-    #[error("{0}")]
-    Contradiction(String),
+    #[error("{one} and {other} contradict each other: {reason}")]
+    Contradiction {
+        /// The first parameter, with who said it.
+        one: String,
+        /// The second.
+        other: String,
+        /// Why, and what to do.
+        reason: String,
+    },
 }
+
+/// Why a configuration was refused: everything that is wrong with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError {
+    /// At least one.
+    pub problems: Vec<Problem>,
+}
+
+impl std::fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &*self.problems {
+            [problem] => write!(f, "configuration: {problem}"),
+            problems => {
+                write!(f, "configuration: {} problems", problems.len())?;
+                for problem in problems {
+                    write!(f, "\n  {problem}")?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl std::error::Error for ConfigError {}
 
 impl Config {
     /// The configuration from what was said on the command line (by parameter name), in the
     /// environment (asked by variable name), and in a file (its name and text).
     ///
     /// # Errors
-    /// The first value that cannot be read or contradicts another.
+    /// Everything that cannot be read or contradicts something else.
     pub fn resolve(
         flags: &BTreeMap<String, String>,
         environment: impl Fn(&str) -> Option<String>,
         file: Option<(&str, &[u8])>,
     ) -> Result<Config, ConfigError> {
-        let in_file = file
-            .map(|(name, text)| read_file(name, text))
-            .transpose()?
+        let (mut in_file, problems) = file
+            .map(|(name, text)| file::read(name, text))
             .unwrap_or_default();
-        let mut said = BTreeMap::new();
+        let mut said = Said::new();
         for parameter in PARAMETERS {
-            let from = |text: Option<&String>, origin| text.map(|t| (t.clone(), origin));
-            let value = from(flags.get(parameter.name), Origin::Flag)
+            let flag = flags.get(parameter.name).cloned();
+            let value = flag
+                .map(|text| (text, Origin::Flag))
                 .or_else(|| environment(&parameter.variable()).map(|t| (t, Origin::Environment)))
-                .or_else(|| from(in_file.get(parameter.name), Origin::File))
+                .or_else(|| said_in(&mut in_file, parameter))
                 .unwrap_or_else(|| (parameter.default.to_owned(), Origin::Default));
             said.insert(parameter.name, value);
         }
-        Reader { said }.config()
+        let mut config = Self::of(said, problems);
+        if let (Some((name, _)), Ok(resolved)) = (file, &config)
+            && let Some(problem) = resolved.reads_itself(name)
+        {
+            let problems = vec![problem];
+            config = Err(ConfigError { problems });
+        }
+        config
     }
 
-    /// What `palisade config` shows.
-    pub fn report(&self) -> ConfigReport {
-        let parameters = PARAMETERS
-            .iter()
-            .filter_map(|parameter| {
-                let (value, origin) = self.said.get(parameter.name)?;
-                Some(ParameterReport {
-                    name: parameter.name.to_owned(),
-                    value: value.clone(),
-                    source: origin.text().to_owned(),
-                    default: parameter.default.to_owned(),
-                    help: parameter.help.to_owned(),
-                })
+    /// The agent would take its own configuration for policy.
+    fn reads_itself(&self, file: &str) -> Option<Problem> {
+        let who = |name: &str| Some(self.said.get(name)?.1.who(Parameter::named(name)?));
+        Path::new(file)
+            .starts_with(&self.directory)
+            .then(|| Problem::Contradiction {
+                one: format!("config ({file})"),
+                other: format!("directory ({})", who("directory").unwrap_or_default()),
+                reason: format!(
+                    "the file lies inside {}, so the agent would read it as policy; move one of them",
+                    self.directory.display()
+                ),
             })
-            .collect();
-        ConfigReport {
-            api_version: palisade_api::api_version(),
-            parameters,
-        }
     }
-}
 
-fn read_file(name: &str, text: &[u8]) -> Result<BTreeMap<String, String>, ConfigError> {
-    let reading = palisade_manifest::read(name, text, &Limits::default());
-    if let Some(problem) = reading.problems.first() {
-        let (place, reason) = (problem.location.to_string(), problem.reason.clone());
-        return Err(ConfigError::File { place, reason });
-    }
-    let mut out = BTreeMap::new();
-    for document in reading.documents {
-        let bad = |place: &palisade_manifest::Location, reason: String| ConfigError::File {
-            place: place.to_string(),
-            reason,
-        };
-        let Value::Map(map) = &document.root.value else {
-            return Err(bad(
-                &document.root.location,
-                "expected `parameter: value` lines".to_owned(),
-            ));
-        };
-        for entry in map.iter() {
-            if !PARAMETERS.iter().any(|p| p.name == &*entry.key) {
-                let reason = format!("there is no parameter {:?}", entry.key);
-                return Err(bad(&entry.location, reason));
-            }
-            let text = match &entry.value.value {
-                Value::String(text) => text.to_string(),
-                Value::Bool(value) => value.to_string(),
-                Value::Int(value) => value.to_string(),
-                Value::Null => continue,
-                _ => return Err(bad(&entry.value.location, "expected one value".to_owned())),
+    fn of(said: Said, mut problems: Vec<Problem>) -> Result<Config, ConfigError> {
+        let mut values = BTreeMap::new();
+        for parameter in PARAMETERS {
+            let Some((text, origin)) = said.get(parameter.name) else {
+                continue;
             };
-            out.insert(entry.key.to_string(), text);
+            match parameter.kind.parse(text) {
+                Ok(value) => {
+                    values.insert(parameter.name, value);
+                }
+                Err(reason) => problems.push(Problem::Value {
+                    name: parameter.name,
+                    value: parameter.shown(text),
+                    who: origin.who(parameter),
+                    reason,
+                }),
+            }
+        }
+        let reader = Reader { said, values };
+        problems.extend(reader.contradictions());
+        match problems.is_empty() {
+            true => Ok(reader.config()),
+            false => Err(ConfigError { problems }),
         }
     }
-    Ok(out)
 }
 
+fn said_in(lines: &mut file::Lines, parameter: &Parameter) -> Option<(String, Origin)> {
+    let (text, place) = lines.remove(parameter.name)?;
+    Some((text, Origin::File(place.to_string())))
+}
+
+/// What was said, and what of it could be read.
 struct Reader {
-    said: BTreeMap<&'static str, (String, Origin)>,
+    said: Said,
+    values: BTreeMap<&'static str, Parsed>,
 }
 
 impl Reader {
-    fn config(self) -> Result<Config, ConfigError> {
-        let mut pools = Vec::new();
-        pools.extend(self.pool("pool-ipv4", Family::V4)?);
-        pools.extend(self.pool("pool-ipv6", Family::V6)?);
-        let config = Config {
-            directory: self.path("directory")?,
-            socket: self.path("socket")?,
-            state_dir: self.path("state-dir")?,
-            settle: Duration::from_millis(self.number("settle", 0, 60_000)?.into()),
-            pools,
-            mtu: self.number("mtu", 1280, 65_535)?,
-            interface_prefix: self.name("interface-prefix", 1..=8)?,
-            table: self.name("table", 1..=64)?,
-            mark_mask: self.mask("mark-mask")?,
-            host_to_endpoint: match self.choice("host-to-endpoint", &["allow", "policy"])? {
+    /// Called only where every value could be read; of a kind that is not the parameter's own these
+    /// give nothing, which the test that sets each parameter notices.
+    fn config(self) -> Config {
+        Config {
+            directory: self.path("directory"),
+            socket: self.path("socket"),
+            state_dir: self.path("state-dir"),
+            settle: Duration::from_millis(self.number("settle").into()),
+            pools: self.pools().into_iter().map(|(_, pool)| pool).collect(),
+            reserved: self.ranges("ipam-reserved").to_vec(),
+            mtu: self.number("mtu"),
+            interface_prefix: self.text("interface-prefix").to_owned(),
+            pod_mtu: Some(self.number("pod-mtu")).filter(|mtu| *mtu != 0),
+            masquerade: self.number("masquerade") != 0,
+            masquerade_except: self
+                .networks("masquerade-except")
+                .unwrap_or_default()
+                .to_vec(),
+            cni_conf_dir: Some(self.path("cni-conf-dir")).filter(|p| !p.as_os_str().is_empty()),
+            cni_conf_name: self.text("cni-conf-name").to_owned(),
+            cni_conf_keep: self.number("cni-conf-keep") != 0,
+            cni_bin_dir: self.path("cni-bin-dir"),
+            table: self.text("table").to_owned(),
+            mark_mask: self.number("mark-mask"),
+            host_to_endpoint: match self.number("host-to-endpoint") {
                 0 => HostToEndpoint::Allow,
                 _ => HostToEndpoint::Policy,
             },
-            manage_forwarding: self.choice("forwarding", &["manage", "keep"])? == 0,
-            monitor_group: self.number("monitor-group", 0, 65_535)? as u16,
-            monitor_rate: self.number("monitor-rate", 1, 1_000)?,
-            log_level: {
-                let levels = ["error", "warn", "info", "debug", "trace"];
-                levels[self.choice("log-level", &levels)?].to_owned()
+            manage_forwarding: self.number("forwarding") == 0,
+            api_group: Some(self.text("api-group").to_owned()).filter(|g| !g.is_empty()),
+            api_rate: self.number("api-rate"),
+            api_burst: self.number("api-burst"),
+            api_body_limit: self.number("api-body-limit") as usize,
+            monitor_group: self.number("monitor-group") as u16,
+            monitor_rate: self.number("monitor-rate"),
+            log_level: self.said("log-level").0.to_owned(),
+            log_json: self.number("log-format") == 1,
+            health_address: match self.values.get("health-address") {
+                Some(Parsed::Address(address)) => *address,
+                _ => None,
             },
-            log_json: self.choice("log-format", &["text", "json"])? == 1,
+            dry_run: self.number("dry-run") != 0,
+            file: None,
+            news: News::default(),
             said: self.said,
-        };
-        if config.state_dir.starts_with(&config.directory) {
-            return Err(ConfigError::Contradiction(format!(
-                "state-dir {} lies inside directory {}: the agent would read its own state as policy; \
-                 move one of them",
-                config.state_dir.display(),
-                config.directory.display()
-            )));
         }
-        Ok(config)
     }
 
-    fn text(&self, name: &'static str) -> &str {
-        self.said.get(name).map_or("", |(text, _)| text)
-    }
-
-    fn refuse(&self, name: &'static str, reason: impl Into<String>) -> ConfigError {
-        let origin = self
-            .said
+    fn said(&self, name: &str) -> (&str, &Origin) {
+        self.said
             .get(name)
-            .map_or("default", |(_, origin)| origin.text());
-        ConfigError::Value {
-            name,
-            value: self.text(name).to_owned(),
-            origin,
-            reason: reason.into(),
+            .map_or(("", &Origin::Default), |(text, origin)| (text, origin))
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        match self.values.get(name) {
+            Some(Parsed::Path(path)) => path.clone(),
+            _ => PathBuf::new(),
         }
     }
 
-    fn path(&self, name: &'static str) -> Result<PathBuf, ConfigError> {
-        match self.text(name) {
-            "" => Err(self.refuse(name, "is no path")),
-            text => Ok(PathBuf::from(text)),
+    fn number(&self, name: &str) -> u32 {
+        match self.values.get(name) {
+            Some(Parsed::Number(number)) => *number,
+            _ => 0,
         }
     }
 
-    fn number(&self, name: &'static str, least: u32, most: u32) -> Result<u32, ConfigError> {
-        let number = self
-            .text(name)
-            .parse()
-            .ok()
-            .filter(|n| (least..=most).contains(n));
-        number.ok_or_else(|| self.refuse(name, format!("is no number from {least} to {most}")))
+    fn text(&self, name: &str) -> &str {
+        match self.values.get(name) {
+            Some(Parsed::Text(text)) => text,
+            _ => "",
+        }
     }
 
-    fn mask(&self, name: &'static str) -> Result<u32, ConfigError> {
-        let text = self.text(name);
-        let parsed = match text.strip_prefix("0x") {
-            Some(hex) => u32::from_str_radix(hex, 16).ok(),
-            None => text.parse().ok(),
+    fn networks(&self, name: &str) -> Option<&[Prefix]> {
+        match self.values.get(name) {
+            Some(Parsed::Networks(Some(networks))) => Some(networks),
+            _ => None,
+        }
+    }
+
+    fn ranges(&self, name: &str) -> &[AddressRange] {
+        match self.values.get(name) {
+            Some(Parsed::Ranges(ranges)) => ranges,
+            _ => &[],
+        }
+    }
+
+    /// The pools, each with the parameter that said it.
+    fn pools(&self) -> Vec<(&'static str, Prefix)> {
+        let said = |name: &'static str| {
+            let pools = self.networks(name)?;
+            Some(pools.iter().map(|pool| (name, *pool)).collect::<Vec<_>>())
         };
-        let contiguous = |m: &u32| {
-            m.count_ones() >= 8 && (m >> m.trailing_zeros()).trailing_ones() == m.count_ones()
-        };
-        parsed.filter(contiguous).ok_or_else(|| {
-            self.refuse(
-                name,
-                "is no mask of at least 8 bits next to each other, such as 0xffff0000",
-            )
+        said("ipam-pool").unwrap_or_else(|| {
+            let each = ["pool-ipv4", "pool-ipv6"].into_iter();
+            each.filter_map(said).flatten().collect()
         })
     }
 
-    fn name(
-        &self,
-        name: &'static str,
-        length: std::ops::RangeInclusive<usize>,
-    ) -> Result<String, ConfigError> {
-        let text = self.text(name);
-        let fits = length.contains(&text.len())
-            && text.starts_with(|c: char| c.is_ascii_lowercase())
-            && text
-                .bytes()
-                .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
-        if fits {
-            return Ok(text.to_owned());
-        }
-        let (least, most) = (length.start(), length.end());
-        Err(self.refuse(
-            name,
-            format!("must be {least} to {most} of a-z, 0-9 and _, a letter first"),
-        ))
-    }
-
-    fn choice(&self, name: &'static str, choices: &[&str]) -> Result<usize, ConfigError> {
-        let found = choices.iter().position(|choice| *choice == self.text(name));
-        found.ok_or_else(|| self.refuse(name, format!("must be one of {}", choices.join(", "))))
-    }
-
-    fn pool(&self, name: &'static str, family: Family) -> Result<Option<Prefix>, ConfigError> {
-        let text = self.text(name);
-        if text == "none" {
-            return Ok(None);
-        }
-        let pool: Prefix = text
-            .parse()
-            .map_err(|error| self.refuse(name, format!("is no CIDR: {error}")))?;
-        if pool.family() != family {
-            return Err(self.refuse(name, format!("is no {family} network")));
-        }
-        if family.bits() - pool.length() < 2 {
-            return Err(self.refuse(name, "holds fewer than four addresses"));
-        }
-        Ok(Some(pool))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn resolve(
-        flags: &[(&str, &str)],
-        env: &[(&str, &str)],
-        file: Option<&str>,
-    ) -> Result<Config, ConfigError> {
-        let flags = flags
-            .iter()
-            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
-            .collect();
-        let env: BTreeMap<_, _> = env.iter().copied().collect();
-        let env = |name: &str| env.get(name).map(|v| (*v).to_owned());
-        Config::resolve(
-            &flags,
-            env,
-            file.map(|text| ("palisade.yaml", text.as_bytes())),
-        )
-    }
-
-    #[test]
-    fn a_flag_wins_over_the_environment_over_the_file() {
-        let file = Some("settle: 1\nmtu: 1400\ntable: filex\n");
-        let config = resolve(
-            &[("settle", "3")],
-            &[("PALISADE_SETTLE", "2"), ("PALISADE_MTU", "1450")],
-            file,
-        )
-        .unwrap();
-        assert_eq!(
-            (config.settle, config.mtu, &*config.table),
-            (Duration::from_millis(3), 1450, "filex")
-        );
-        let source = |name: &str| {
-            config
-                .report()
-                .parameters
-                .iter()
-                .find(|p| p.name == name)
-                .unwrap()
-                .source
-                .clone()
+    /// What cannot hold together, of the values that could be read.
+    fn contradictions(&self) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        let mut refuse = |one: &str, other: &str, reason: String| {
+            problems.push(Problem::Contradiction {
+                one: self.named(one),
+                other: self.named(other),
+                reason,
+            });
         };
-        assert_eq!(
-            ["settle", "mtu", "table", "socket"].map(source),
-            ["flag", "environment", "file", "default"]
-        );
+        let has = |name: &str| self.values.contains_key(name);
+        let (directory, state) = (self.path("directory"), self.path("state-dir"));
+        if has("directory") && has("state-dir") && state.starts_with(&directory) {
+            let reason = format!(
+                "{} lies inside {}, so the agent would read its own state as policy; move one of them",
+                state.display(),
+                directory.display()
+            );
+            refuse("state-dir", "directory", reason);
+        }
+        let listed = self.networks("ipam-pool").is_some();
+        for single in ["pool-ipv4", "pool-ipv6"] {
+            if listed && *self.said(single).1 != Origin::Default {
+                let reason = format!(
+                    "ipam-pool says every pool; add {} there, and leave {single} out",
+                    self.said(single).0
+                );
+                refuse("ipam-pool", single, reason);
+            }
+        }
+        let known = ["ipam-pool", "pool-ipv4", "pool-ipv6"].into_iter().all(has);
+        let pools = if known { self.pools() } else { Vec::new() };
+        let source = if listed { "ipam-pool" } else { "pool-ipv4" };
+        for range in self.ranges("ipam-reserved").iter().filter(|_| known) {
+            if !pools.iter().any(|(_, pool)| range.meets(*pool)) {
+                let reason = format!("{range} lies in no pool, so reserving it does nothing");
+                refuse("ipam-reserved", source, reason);
+            }
+        }
+        let six = pools.iter().find(|(_, pool)| pool.family() == Family::V6);
+        let mtu = self.number("pod-mtu");
+        if let (Some((by, pool)), 1..1280) = (six, mtu) {
+            let reason = format!("pods get addresses of {pool}, and IPv6 needs an MTU of 1280");
+            refuse("pod-mtu", by, reason);
+        }
+        if has("cni-conf-dir") && has("directory") {
+            let dir = self.path("cni-conf-dir");
+            if !dir.as_os_str().is_empty() && dir.starts_with(&directory) {
+                let reason = format!(
+                    "{} lies inside {}, so the agent would read what it writes there as policy",
+                    dir.display(),
+                    directory.display()
+                );
+                refuse("cni-conf-dir", "directory", reason);
+            }
+        }
+        problems
     }
 
-    #[test]
-    fn what_is_refused_says_where_it_was_said() {
-        let error = |flags: &[(&str, &str)]| resolve(flags, &[], None).unwrap_err().to_string();
-        assert_eq!(
-            error(&[("mtu", "9")]),
-            "mtu: \"9\" (from the flag) is no number from 1280 to 65535"
-        );
-        assert!(error(&[("mark-mask", "0xf0f0")]).contains("is no mask"));
-        assert!(error(&[("pool-ipv4", "fd00::/64")]).contains("is no IPv4 network"));
-        assert!(
-            error(&[("state-dir", "/etc/palisade/policy/x")]).contains("lies inside directory")
-        );
-        let file = resolve(&[], &[], Some("\nsettel: 3\n"))
-            .unwrap_err()
-            .to_string();
-        assert_eq!(file, "palisade.yaml:2:1: there is no parameter \"settel\"");
-    }
-
-    #[test]
-    fn defaults_are_valid() {
-        let config = resolve(&[], &[], None).unwrap();
-        assert_eq!(config.pools.len(), 2);
-        assert!(
-            config
-                .report()
-                .parameters
-                .iter()
-                .all(|p| p.source == "default" && p.value == p.default)
-        );
+    /// A parameter and who said it.
+    fn named(&self, name: &str) -> String {
+        let who = Parameter::named(name).map(|parameter| self.said(name).1.who(parameter));
+        format!("{name} ({})", who.unwrap_or_default())
     }
 }

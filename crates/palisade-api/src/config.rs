@@ -10,6 +10,22 @@ pub struct ConfigReport {
     pub api_version: String,
     /// In the order of the documentation.
     pub parameters: Vec<ParameterReport>,
+    /// The configuration file, where the agent looks for one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<ConfigFileReport>,
+}
+
+/// The configuration file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ConfigFileReport {
+    /// Where it is.
+    pub path: String,
+    /// Whether it is there.
+    pub found: bool,
+    /// Why it is refused as it is now; what was in force before it was written stays in force.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
 }
 
 /// One parameter.
@@ -26,4 +42,22 @@ pub struct ParameterReport {
     pub default: String,
     /// What it is for.
     pub help: String,
+    /// Its chapter of the documentation.
+    #[serde(default)]
+    pub section: String,
+    /// What values it takes, in words.
+    #[serde(default)]
+    pub values: String,
+    /// Who said the value: the flag, the variable, or file, line and column.
+    #[serde(default)]
+    pub said_by: String,
+    /// Whether a new value in the file counts at once; otherwise it waits for the next start.
+    #[serde(default)]
+    pub changeable: bool,
+    /// Whether its value is not shown.
+    #[serde(default)]
+    pub secret: bool,
+    /// The value that the next start will take, where that is another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pending: Option<String>,
 }

@@ -12,7 +12,7 @@ mod policy;
 mod status;
 mod workload;
 
-pub use config::{ConfigReport, ParameterReport};
+pub use config::{ConfigFileReport, ConfigReport, ParameterReport};
 pub use endpoint::{AppliedPolicy, EndpointDetail, EndpointList, EndpointState, EndpointSummary};
 pub use error::ApiError;
 pub use identity::{IdentityList, IdentityReport};

@@ -30,3 +30,4 @@ pub use dialect::{Lowered, isolate, read};
 pub use doubts::{SubjectPlace, doubts, host_network_doubt};
 pub use hash::ContentHash;
 pub use lower::{Entry, Lowering, Status, lower};
+pub use suggest::nearest;

@@ -1,7 +1,7 @@
 //! Which known word was meant by one that is not known.
 
 /// The known word nearest to `text`, if one is near enough to be meant by it.
-pub(crate) fn nearest<'a>(text: &str, known: &[&'a str]) -> Option<&'a str> {
+pub fn nearest<'a>(text: &str, known: &[&'a str]) -> Option<&'a str> {
     // Words longer than any field are no slip of the hand, and would cost more than they help.
     if text.len() > 64 {
         return None;

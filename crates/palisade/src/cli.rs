@@ -1,8 +1,9 @@
 //! The command line: what can be typed, with its help. What it means is in [`crate::command`].
 
 use crate::exit::Exit;
-use clap::{Arg, ArgMatches, Args, FromArgMatches, Parser, Subcommand, ValueEnum};
-use palisade_agent::config::PARAMETERS;
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches, Parser, Subcommand, ValueEnum};
+use palisade_agent::config::{Kind, PARAMETERS};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -27,16 +28,15 @@ pub(crate) struct Cli {
         help_heading = EVERYWHERE
     )]
     pub(crate) output: Format,
-    /// The agent's socket.
+    /// The agent's socket [default: /run/palisade/palisade.sock].
     #[arg(
         long,
         env = "PALISADE_SOCKET",
-        default_value = "/run/palisade/palisade.sock",
         global = true,
         value_name = "PATH",
         help_heading = EVERYWHERE
     )]
-    pub(crate) socket: PathBuf,
+    pub(crate) socket: Option<PathBuf>,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -55,7 +55,8 @@ pub(crate) enum Command {
     /// Run the agent on a directory of manifests until it is told to stop.
     ///
     /// Stopping it, or killing it, leaves enforcement in the kernel. Every parameter can be given
-    /// as a flag, as PALISADE_NAME in the environment, or as a line `name: value` of the file.
+    /// as a flag, as PALISADE_NAME in the environment, or as a line `name: value` of the file, which
+    /// is read again when it changes and on SIGHUP.
     Agent(AgentArgs),
     /// Show how the agent is: health, revision, problems of the input, kernel writes.
     Status,
@@ -78,6 +79,9 @@ pub(crate) enum Command {
     /// second of one rule are only counted; every count of packets left out is shown.
     Monitor(MonitorArgs),
     /// Show every parameter of the running agent, and where its value came from.
+    ///
+    /// Of a parameter that cannot change while running, the value that the file says now is shown
+    /// as pending: it counts after a restart.
     Config,
     /// Check manifests: every problem with file, line, field and reason.
     ///
@@ -115,7 +119,7 @@ pub(crate) struct Files {
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct AgentArgs {
-    /// A file of `parameter: value` lines.
+    /// A file of `parameter: value` lines; without it /etc/palisade/palisade.yaml, if that is there.
     #[arg(long, env = "PALISADE_CONFIG", value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     #[command(flatten)]
@@ -128,19 +132,20 @@ pub(crate) struct Parameters(pub(crate) BTreeMap<String, String>);
 
 impl Args for Parameters {
     fn augment_args(mut command: clap::Command) -> clap::Command {
-        for parameter in PARAMETERS.iter().filter(|p| p.name != "socket") {
-            let help = format!(
-                "{} [default: {}] [env: {}]",
-                parameter.help,
-                parameter.default,
-                parameter.variable()
-            );
-            command = command.arg(
-                Arg::new(parameter.name)
-                    .long(parameter.name)
-                    .value_name(parameter.value)
-                    .help(help),
-            );
+        for parameter in PARAMETERS.iter().filter(|p| p.name != SOCKET) {
+            let mut arg = Arg::new(parameter.name)
+                .long(parameter.name)
+                .value_name(parameter.value)
+                .help_heading(parameter.section.title())
+                .help(parameter.flag_help());
+            if parameter.kind.is_list() {
+                arg = arg.action(ArgAction::Append);
+            }
+            if parameter.kind == Kind::Switch {
+                arg = arg.num_args(0..=1).require_equals(true);
+                arg = arg.default_missing_value("true");
+            }
+            command = command.arg(arg);
         }
         command
     }
@@ -150,13 +155,23 @@ impl Args for Parameters {
     }
 }
 
+/// A parameter that is an option of every command, and so no flag of its own here.
+const SOCKET: &str = "socket";
+
 impl FromArgMatches for Parameters {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let mut said = BTreeMap::new();
-        for parameter in PARAMETERS.iter().filter(|p| p.name != "socket") {
-            if let Some(value) = matches.get_one::<String>(parameter.name) {
-                said.insert(parameter.name.to_owned(), value.clone());
+        for parameter in PARAMETERS.iter().filter(|p| p.name != SOCKET) {
+            if let Some(values) = matches.get_many::<String>(parameter.name) {
+                let values: Vec<&str> = values.map(String::as_str).collect();
+                said.insert(parameter.name.to_owned(), values.join(","));
             }
+        }
+        // What the environment says of it is read with all other variables.
+        if matches.value_source(SOCKET) == Some(ValueSource::CommandLine)
+            && let Some(path) = matches.get_one::<PathBuf>(SOCKET)
+        {
+            said.insert(SOCKET.to_owned(), path.display().to_string());
         }
         Ok(Parameters(said))
     }
@@ -358,5 +373,50 @@ mod tests {
             Some("/x")
         );
         assert_eq!(agent.parameters.0.len(), 2);
+    }
+
+    #[test]
+    fn lists_are_joined_switches_need_no_value_and_the_socket_is_said_only_if_it_is() {
+        let line = "palisade agent --ipam-pool a,b --dry-run --ipam-pool c --socket /s";
+        let said = |line: &str| match Cli::try_parse_from(line.split(' ')).unwrap().command {
+            Command::Agent(agent) => agent.parameters.0,
+            _ => panic!("agent"),
+        };
+        let all = said(line);
+        let pairs: Vec<_> = all.iter().map(|(k, v)| (&**k, &**v)).collect();
+        assert_eq!(
+            pairs,
+            [
+                ("dry-run", "true"),
+                ("ipam-pool", "a,b,c"),
+                ("socket", "/s")
+            ]
+        );
+        let before = said("palisade --socket /s agent --dry-run=false");
+        let pairs: Vec<_> = before.iter().map(|(k, v)| (&**k, &**v)).collect();
+        assert_eq!(pairs, [("dry-run", "false"), ("socket", "/s")]);
+        assert!(said("palisade agent").is_empty());
+    }
+
+    #[test]
+    fn each_parameter_is_a_flag_with_its_help() {
+        let command = Cli::command();
+        let agent = command.find_subcommand("agent").unwrap();
+        for parameter in PARAMETERS.iter().filter(|p| p.name != SOCKET) {
+            let arg = agent
+                .get_arguments()
+                .find(|a| a.get_id() == parameter.name)
+                .unwrap();
+            let help = arg.get_help().unwrap().to_string();
+            assert!(help.contains(parameter.help) && help.contains(&parameter.variable()));
+        }
+        let socket = command
+            .get_arguments()
+            .find(|a| a.get_id() == SOCKET)
+            .unwrap();
+        let default = palisade_agent::config::Parameter::named(SOCKET)
+            .unwrap()
+            .default;
+        assert!(socket.get_help().unwrap().to_string().contains(default));
     }
 }

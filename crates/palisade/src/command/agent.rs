@@ -2,28 +2,31 @@
 
 use crate::cli::AgentArgs;
 use crate::exit::{Exit, Failure, Outcome};
-use palisade_agent::config::Config;
+use palisade_agent::config::{Config, ConfigFile};
 use palisade_agent::core::chain;
 use std::io;
-use std::path::Path;
+
+/// Where the configuration is looked for if nobody names a file.
+const DEFAULT_FILE: &str = "/etc/palisade/palisade.yaml";
 
 /// Runs the agent until it is told to stop.
-pub(crate) fn run(args: AgentArgs, socket: &Path) -> Outcome {
-    let mut flags = args.parameters.0;
-    flags.insert("socket".to_owned(), socket.display().to_string());
-    let file = match &args.config {
-        Some(path) => {
-            let text = std::fs::read(path)
-                .map_err(|error| Failure::usage(format!("reading {}: {error}", path.display())))?;
-            Some((path.display().to_string(), text))
-        }
-        None => None,
+pub(crate) fn run(args: AgentArgs) -> Outcome {
+    let file = ConfigFile {
+        optional: args.config.is_none(),
+        path: args.config.unwrap_or_else(|| DEFAULT_FILE.into()),
+        found: false,
     };
-    let file = file
-        .as_ref()
-        .map(|(name, text)| (name.as_str(), text.as_slice()));
-    let config = Config::resolve(&flags, environment, file)
+    let text = file
+        .read()
         .map_err(|error| Failure::usage(error.to_string()))?;
+    let name = file.path.display().to_string();
+    let said = text.as_deref().map(|text| (&*name, text));
+    let mut config = Config::resolve(&args.parameters.0, environment, said)
+        .map_err(|error| Failure::usage(error.to_string()))?;
+    config.file = Some(ConfigFile {
+        found: text.is_some(),
+        ..file
+    });
     log(&config);
     palisade_agent::run::run(config)
         .map(|()| Exit::Fine)

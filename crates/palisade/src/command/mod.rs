@@ -16,12 +16,15 @@ mod workload;
 use crate::cli::{Cli, Command};
 use crate::client::Client;
 use crate::exit::Exit;
+use palisade_agent::config::Parameter;
+use std::path::PathBuf;
 
 /// Does what was asked; tells failures on standard error.
 pub(crate) fn run(cli: Cli) -> Exit {
-    let client = Client::new(&cli.socket);
+    let socket = cli.socket.unwrap_or_else(default_socket);
+    let client = Client::new(&socket);
     let outcome = match cli.command {
-        Command::Agent(args) => agent::run(args, &cli.socket),
+        Command::Agent(args) => agent::run(args),
         Command::Status => status::run(&client, cli.output),
         Command::Endpoint(command) => endpoint::run(&command, &client, cli.output),
         Command::Identity(_) => endpoint::identities(&client, cli.output),
@@ -44,4 +47,9 @@ pub(crate) fn run(cli: Cli) -> Exit {
 /// `namespace/name`; the namespace is `default` where it is not said.
 pub(crate) fn split_name(text: &str) -> (&str, &str) {
     text.split_once('/').unwrap_or(("default", text))
+}
+
+/// Where the agent listens if nobody says otherwise.
+fn default_socket() -> PathBuf {
+    Parameter::named("socket").map_or_else(PathBuf::new, |socket| socket.default.into())
 }

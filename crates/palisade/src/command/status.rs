@@ -3,7 +3,7 @@
 use crate::cli::Format;
 use crate::client::Client;
 use crate::exit::{Exit, Outcome};
-use crate::output::{Table, answer, counted};
+use crate::output::{Table, answer, counted, or_dash};
 use palisade_api::{ConfigReport, Health, Status, path};
 use std::fmt::Write;
 
@@ -21,14 +21,52 @@ pub(crate) fn run(client: &Client, format: Format) -> Outcome {
 /// Shows the configuration.
 pub(crate) fn config(client: &Client, format: Format) -> Outcome {
     let report: ConfigReport = client.get(path::CONFIG)?;
-    answer(format, &report, |report| {
-        let mut table = Table::new(&["PARAMETER", "VALUE", "FROM", "MEANING"]);
-        for p in &report.parameters {
-            table.row([&p.name, &p.value, &p.source, &p.help]);
+    answer(format, &report, config_text)?;
+    let refused = report.file.is_some_and(|file| file.error.is_some());
+    Ok(if refused { Exit::Found } else { Exit::Fine })
+}
+
+fn config_text(report: &ConfigReport) -> String {
+    let mut out = String::new();
+    if let Some(file) = &report.file {
+        let absent = if file.found { "" } else { " (not there)" };
+        // Writing to a String cannot fail.
+        let _ = writeln!(out, "File {}{absent}", file.path);
+        if let Some(error) = &file.error {
+            let _ = writeln!(out, "REFUSED, and what was in force stays: {error}");
         }
-        table.to_string()
-    })?;
-    Ok(Exit::Fine)
+        out.push('\n');
+    }
+    let mut table = Table::new(&[
+        "PARAMETER",
+        "VALUE",
+        "FROM",
+        "DEFAULT",
+        "CHANGES",
+        "PENDING",
+    ]);
+    for p in &report.parameters {
+        let from = if p.said_by.is_empty() {
+            &p.source
+        } else {
+            &p.said_by
+        };
+        let changes = if p.changeable { "live" } else { "restart" };
+        table.row([
+            p.name.clone(),
+            or_dash(&p.value),
+            if p.source == "default" {
+                "default".to_owned()
+            } else {
+                from.clone()
+            },
+            or_dash(&p.default),
+            changes.to_owned(),
+            or_dash(p.pending.as_deref().unwrap_or_default()),
+        ]);
+    }
+    let _ = write!(out, "{table}");
+    out
 }
 
 fn text(status: &Status) -> String {

@@ -1,0 +1,334 @@
+//! The table is total, whoever says a value, and what contradicts itself is refused.
+
+use super::*;
+
+fn resolve(
+    flags: &[(&str, &str)],
+    env: &[(&str, &str)],
+    file: Option<&str>,
+) -> Result<Config, ConfigError> {
+    let flags = flags
+        .iter()
+        .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+        .collect();
+    let env: BTreeMap<_, _> = env.iter().copied().collect();
+    let env = |name: &str| env.get(name).map(|v| (*v).to_owned());
+    Config::resolve(
+        &flags,
+        env,
+        file.map(|text| ("palisade.yaml", text.as_bytes())),
+    )
+}
+
+fn refused(flags: &[(&str, &str)], env: &[(&str, &str)], file: Option<&str>) -> String {
+    resolve(flags, env, file).unwrap_err().to_string()
+}
+
+/// A value of each parameter that is not its default, and holds beside all the others but those of
+/// the single pools.
+const OTHER: &[(&str, &str)] = &[
+    ("directory", "/x/policy"),
+    ("settle", "5"),
+    ("state-dir", "/x/state"),
+    ("pool-ipv4", "10.1.0.0/24"),
+    ("pool-ipv6", "none"),
+    ("ipam-pool", "10.2.0.0/24,10.3.0.0/24,fd00:2::/64"),
+    ("ipam-reserved", "10.2.0.4-10.2.0.9,fd00:2::/120"),
+    ("mtu", "1400"),
+    ("interface-prefix", "pod"),
+    ("pod-mtu", "1450"),
+    ("masquerade", "outside"),
+    ("masquerade-except", "10.0.0.0/8"),
+    ("cni-conf-dir", "/etc/cni/net.d"),
+    ("cni-conf-name", "05-x.conflist"),
+    ("cni-conf-keep", "false"),
+    ("cni-bin-dir", "/usr/lib/cni"),
+    ("table", "other"),
+    ("mark-mask", "0xffff0000"),
+    ("host-to-endpoint", "policy"),
+    ("forwarding", "keep"),
+    ("socket", "/x/socket"),
+    ("api-group", "wheel"),
+    ("api-rate", "7"),
+    ("api-burst", "8"),
+    ("api-body-limit", "2048"),
+    ("monitor-group", "3"),
+    ("monitor-rate", "4"),
+    ("log-level", "debug"),
+    ("log-format", "json"),
+    ("health-address", "127.0.0.1:9245"),
+    ("dry-run", "true"),
+];
+
+/// The fields of a configuration, without what was said.
+fn fields(config: &Config) -> String {
+    let text = format!("{config:#?}");
+    text.split("\n    said:").next().unwrap().to_owned()
+}
+
+#[test]
+fn each_parameter_is_read_from_flag_environment_and_file_and_reaches_its_field() {
+    let names: Vec<_> = PARAMETERS.iter().map(|p| p.name).collect();
+    let others: Vec<_> = OTHER.iter().map(|(name, _)| *name).collect();
+    assert_eq!(names, others, "each parameter once, in the table's order");
+    for ((name, value), parameter) in OTHER.iter().zip(PARAMETERS) {
+        assert_ne!(*value, parameter.default, "{name}");
+        // Reserving needs a pool around it.
+        let beside: &[(&str, &str)] = match *name {
+            "ipam-reserved" => &[("ipam-pool", "10.2.0.0/24,fd00:2::/64")],
+            _ => &[],
+        };
+        let with = |more: (&'static str, &'static str)| [beside, &[more]].concat();
+        let before = resolve(beside, &[], None).unwrap();
+        let flag = resolve(&with((name, value)), &[], None).unwrap();
+        let variable = parameter.variable();
+        let environment = resolve(beside, &[(&variable, value)], None).unwrap();
+        let file = resolve(beside, &[], Some(&format!("{name}: \"{value}\"\n"))).unwrap();
+        assert_eq!(fields(&flag), fields(&environment), "{name}");
+        assert_eq!(fields(&flag), fields(&file), "{name}");
+        assert_ne!(fields(&flag), fields(&before), "{name} reaches no field");
+        let reported = |config: &Config| {
+            let parameters = config.report().parameters;
+            let found = parameters.into_iter().find(|p| p.name == *name).unwrap();
+            assert_eq!(found.value, *value);
+            (found.source, found.said_by)
+        };
+        for (config, source, by) in [
+            (&flag, "flag", &*parameter.flag()),
+            (&environment, "environment", &*variable),
+            (&file, "file", "palisade.yaml:1:1"),
+        ] {
+            let expected = (source.to_owned(), by.to_owned());
+            assert_eq!(reported(config), expected, "{name}");
+        }
+        for text in [parameter.help, parameter.value] {
+            assert!(!text.is_empty(), "{name}");
+        }
+        assert!(parameter.help.ends_with('.'), "{name}: a sentence");
+    }
+}
+
+#[test]
+fn everything_at_once() {
+    let said: Vec<_> = OTHER
+        .iter()
+        .filter(|(name, _)| !name.starts_with("pool-"))
+        .copied()
+        .collect();
+    let config = resolve(&said, &[], None).unwrap();
+    let pools = config.pools.iter().map(Prefix::to_string);
+    assert_eq!(
+        pools.collect::<Vec<_>>(),
+        ["10.2.0.0/24", "10.3.0.0/24", "fd00:2::/64"]
+    );
+    assert_eq!((config.pod_mtu, config.masquerade), (Some(1450), true));
+    assert_eq!(
+        config.cni_conf_dir.as_deref(),
+        Some(Path::new("/etc/cni/net.d"))
+    );
+    let none = resolve(&[("ipam-pool", "none")], &[], None).unwrap();
+    assert_eq!(none.pools, []);
+}
+
+#[test]
+fn a_flag_wins_over_the_environment_over_the_file() {
+    let file = Some("settle: 1\nmtu: 1400\ntable: filex\n");
+    let config = resolve(
+        &[("settle", "3")],
+        &[("PALISADE_SETTLE", "2"), ("PALISADE_MTU", "1450")],
+        file,
+    )
+    .unwrap();
+    assert_eq!(
+        (config.settle, config.mtu, &*config.table),
+        (Duration::from_millis(3), 1450, "filex")
+    );
+    let report = config.report();
+    let source = |name: &str| {
+        let found = report.parameters.iter().find(|p| p.name == name).unwrap();
+        found.source.clone()
+    };
+    assert_eq!(
+        ["settle", "mtu", "table", "socket"].map(source),
+        ["flag", "environment", "file", "default"]
+    );
+}
+
+#[test]
+fn every_problem_is_told_in_one_message() {
+    let file = "\nsettel: 3\nmtu: 9\nmonitor-rate: [1]\nipam-pool: 10.0.0.0/24\n";
+    let text = refused(
+        &[("pool-ipv4", "10.9.0.0/24")],
+        &[("PALISADE_TABLE", "No"), ("PALISADE_POD_MTU", "1000")],
+        Some(file),
+    );
+    assert_eq!(
+        text,
+        "configuration: 5 problems\n  \
+         palisade.yaml:2:1: there is no parameter \"settel\"; is settle meant?\n  \
+         palisade.yaml:4:15: expected one value\n  \
+         mtu: \"9\" (palisade.yaml:3:1) is no number from 1280 to 65535\n  \
+         table: \"No\" (PALISADE_TABLE) must be 1 to 64 of a-z, 0-9 and _, a letter first\n  \
+         ipam-pool (palisade.yaml:5:1) and pool-ipv4 (--pool-ipv4) contradict each other: \
+         ipam-pool says every pool; add 10.9.0.0/24 there, and leave pool-ipv4 out"
+    );
+}
+
+#[test]
+fn contradictions_name_both_parameters_and_who_said_them() {
+    let one = |flags: &[(&str, &str)]| refused(flags, &[], None);
+    let inside = one(&[("state-dir", "/etc/palisade/policy/x")]);
+    assert_eq!(
+        inside,
+        "configuration: state-dir (--state-dir) and directory (the default) contradict each other: \
+         /etc/palisade/policy/x lies inside /etc/palisade/policy, so the agent would read its own \
+         state as policy; move one of them"
+    );
+    let cni = one(&[("cni-conf-dir", "/x/y"), ("directory", "/x")]);
+    assert!(
+        cni.contains("cni-conf-dir (--cni-conf-dir) and directory (--directory)"),
+        "{cni}"
+    );
+    let reserved = one(&[("ipam-reserved", "10.9.0.1")]);
+    assert!(reserved.contains("ipam-reserved (--ipam-reserved) and pool-ipv4 (the default)"));
+    let mtu = one(&[("pod-mtu", "1000")]);
+    assert!(
+        mtu.contains("pod-mtu (--pod-mtu) and pool-ipv6 (the default)"),
+        "{mtu}"
+    );
+    assert!(resolve(&[("pod-mtu", "1000"), ("pool-ipv6", "none")], &[], None).is_ok());
+    let own = refused(&[("directory", "palisade.yaml")], &[], Some(""));
+    assert!(
+        own.contains("config (palisade.yaml) and directory (--directory)"),
+        "{own}"
+    );
+}
+
+#[test]
+fn words_of_the_file_are_taken_as_written() {
+    let file = "masquerade: off\nmark-mask: 0xffff0000\ndry-run: on\nipam-pool:\n- 10.0.0.0/24\n- fd00::/64\nsettle:\n";
+    let config = resolve(&[], &[], Some(file)).unwrap();
+    assert!(!config.masquerade && config.dry_run);
+    assert_eq!((config.mark_mask, config.pools.len()), (0xffff_0000, 2));
+    assert!(resolve(&[], &[], Some("# nothing\n")).is_ok());
+    let twice = refused(&[], &[], Some("settle: 1\nsettle: 2\n"));
+    assert!(twice.contains("palisade.yaml:2:1: the field \"settle\" is written twice"));
+    assert!(refused(&[], &[], Some("- 3\n")).contains("expected `parameter: value` lines"));
+    assert!(refused(&[], &[], Some("settle: 1\n---\nmtu: 1400\n")).contains("begins another"));
+}
+
+#[test]
+fn defaults_are_valid() {
+    let config = resolve(&[], &[], None).unwrap();
+    assert_eq!(config.pools.len(), 2);
+    let plain = |p: &palisade_api::ParameterReport| p.source == "default" && p.value == p.default;
+    assert!(config.report().parameters.iter().all(plain));
+}
+
+#[test]
+fn secrets_are_not_shown() {
+    let secret = Parameter {
+        secret: true,
+        ..PARAMETERS[0]
+    };
+    assert_eq!(secret.shown("abc"), "(secret)");
+    assert_eq!(
+        (secret.shown(""), PARAMETERS[0].shown("abc")),
+        (String::new(), "abc".to_owned())
+    );
+}
+
+#[test]
+fn a_new_file_changes_what_can_change_and_names_what_waits() {
+    let config = resolve(
+        &[("log-level", "warn")],
+        &[],
+        Some("settle: 50\nmtu: 1400\n"),
+    )
+    .unwrap();
+    let text = "log-level: debug\nmonitor-rate: 7\nmtu: 1450\n";
+    let (next, changed) = config.reread(Some(("palisade.yaml", text.as_bytes())));
+    let change = |name, from: &str, to: &str| (name, from.to_owned(), to.to_owned());
+    assert_eq!(
+        changed,
+        [
+            change("settle", "50", "100"),
+            change("monitor-rate", "100", "7")
+        ]
+    );
+    assert_eq!(
+        (next.settle.as_millis(), next.monitor_rate, next.mtu),
+        (100, 7, 1400)
+    );
+    assert_eq!(next.log_level, "warn", "a flag still wins");
+    assert_eq!(next.news().pending, [("mtu", "1450".to_owned())].into());
+    let reported = next.report();
+    let mtu = reported
+        .parameters
+        .iter()
+        .find(|p| p.name == "mtu")
+        .unwrap();
+    assert_eq!(
+        (&*mtu.value, mtu.pending.as_deref()),
+        ("1400", Some("1450"))
+    );
+    // What the file takes back does not wait any more.
+    let (back, changed) = next.reread(Some(("palisade.yaml", b"mtu: 1400\nmonitor-rate: 7\n")));
+    assert_eq!((changed, back.news()), (vec![], &News::default()));
+    // Without a file, the defaults: as after a restart.
+    let (bare, _) = back.reread(None);
+    assert_eq!((bare.monitor_rate, bare.mtu), (100, 1400));
+    assert_eq!(bare.news().pending, [("mtu", "1500".to_owned())].into());
+}
+
+#[test]
+fn a_refused_file_changes_nothing_and_says_why() {
+    let config = resolve(&[], &[], Some("settle: 50\n")).unwrap();
+    let (same, changed) = config.reread(Some(("palisade.yaml", b"settle: 60\nmonitor-rate: 0\n")));
+    assert_eq!(changed, []);
+    assert_eq!(fields(&same), fields(&config));
+    let trouble = same.news().trouble.clone().unwrap();
+    assert!(
+        trouble.contains("monitor-rate: \"0\" (palisade.yaml:2:1)"),
+        "{trouble}"
+    );
+    // What waits and what is refused are judged as the next start would.
+    let (same, _) = config.reread(Some((
+        "palisade.yaml",
+        b"state-dir: /etc/palisade/policy/s\n",
+    )));
+    assert!(same.news().trouble.is_some());
+    let (mended, _) = same.reread(Some(("palisade.yaml", b"settle: 60\n")));
+    assert_eq!(
+        (mended.settle.as_millis(), mended.news()),
+        (60, &News::default())
+    );
+}
+
+#[test]
+fn the_example_file_says_the_defaults() {
+    let text = example(&[("cni-conf-dir", "/etc/cni/net.d")]);
+    let said = resolve(&[], &[], Some(&text)).unwrap();
+    assert_eq!(
+        said.cni_conf_dir.as_deref(),
+        Some(Path::new("/etc/cni/net.d"))
+    );
+    // Its comments too are lines that would be taken.
+    let all = text
+        .replace("\n#", "\n")
+        .replace("\n ", "\n# ")
+        .replace("\n# # ", "\n# ");
+    let uncommented: String = all
+        .lines()
+        .filter(|line| {
+            line.split(':')
+                .next()
+                .is_some_and(|name| Parameter::named(name).is_some())
+        })
+        .filter(|line| !line.starts_with("pool-") && !line.starts_with("cni-conf-dir"))
+        .map(|line| format!("{line}\n"))
+        .collect();
+    assert_eq!(uncommented.lines().count(), PARAMETERS.len() - 3);
+    let config = resolve(&[], &[], Some(&uncommented)).unwrap();
+    assert_eq!(fields(&config), fields(&resolve(&[], &[], None).unwrap()));
+}
