@@ -6,10 +6,11 @@
 //! after a look at the whole tree during which nothing happened. It promises that neither a truncated
 //! file, nor a rename, nor a checkout, nor a broken edit takes a policy out of force.
 
+use crate::glance::Glance;
 use crate::keeper::Keeper;
 use crate::memory::{Memory, MemoryError};
 use crate::piece::Piece;
-use crate::scan::{Activity, FileId, Tree, problem};
+use crate::scan::{Activity, File, FileId, Tree, problem};
 use crate::watching::Watching;
 use crate::{Batch, Flaw, Report, Source, SourceError};
 use palisade_manifest::Problem;
@@ -18,11 +19,15 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// A tree that is never quiet is looked at after this many settle times; and one in which every look
 /// finds new folders, no more often than this at once.
 const RESTLESS: u32 = 20;
+/// After single files were looked at, everything is, once it has been quiet for so many settle times:
+/// not every way to change a file makes an event (one is to write it by another name elsewhere).
+const AT_LENGTH: u32 = 20;
 
 /// What a directory source needs to know.
 #[derive(Clone, Debug)]
@@ -45,11 +50,23 @@ pub struct Directory<W = InotifyWatch> {
     keeper: Keeper,
     /// Something happened that no look has seen yet.
     pending: bool,
+    /// Something happened that only a look at the whole tree shows.
+    at_large: bool,
+    /// Only single files were looked at since the whole tree was.
+    glanced: bool,
     /// The folder that the last manifests were found in.
     root: Option<FileId>,
     /// Why memory could not be saved.
     unsaved: Option<Problem>,
     told: Option<Report>,
+}
+
+/// What a look at the tree was.
+struct Look {
+    /// Whether nothing else happened meanwhile.
+    undisturbed: bool,
+    /// The files looked at, if it was not at everything.
+    only: Option<BTreeSet<PathBuf>>,
 }
 
 /// Ends a directory source from another thread.
@@ -111,6 +128,8 @@ impl<W: DirWatch> Directory<W> {
             watching: Watching::default(),
             activity: Activity::default(),
             pending: false,
+            at_large: true,
+            glanced: false,
             root: None,
             unsaved: None,
             told: None,
@@ -149,7 +168,7 @@ impl<W: DirWatch> Directory<W> {
                 self.activity
                     .touched
                     .extend(self.tree.files.keys().cloned());
-                relevant = true;
+                (relevant, self.at_large) = (true, true);
                 continue;
             };
             if matches!(
@@ -157,11 +176,21 @@ impl<W: DirWatch> Directory<W> {
                 Change::Ignored | Change::SelfDeleted | Change::SelfMoved
             ) {
                 relevant |= self.watching.lost(&mut self.watch, *watch);
+                self.at_large = true;
                 continue;
             }
             for subject in self.watching.subjects(*watch, name.as_deref()) {
                 let path = subject.path;
-                relevant |= *is_dir || name.is_none() || subject.counts || is_no_file(&path);
+                let is_file = std::fs::symlink_metadata(&path).map(|meta| meta.is_file());
+                let is_no_file = !is_file.as_ref().is_ok_and(|is| *is);
+                relevant |= *is_dir || name.is_none() || subject.counts || is_no_file;
+                // What is gone again, and was neither folder nor manifest nor on the way to one, was
+                // somebody's temporary file.
+                self.at_large |= *is_dir
+                    || name.is_none()
+                    || subject.hangs
+                    || is_file.is_ok_and(|is| !is)
+                    || subject.counts && takes_away(change);
                 if *is_dir || !subject.counts {
                     continue;
                 }
@@ -192,12 +221,21 @@ impl<W: DirWatch> Directory<W> {
         let settle = self.options.settle;
         loop {
             let pending = self.pending;
-            let left = pending.then(|| settle.saturating_sub(monotonic() - quiet_since));
+            let left = match (pending, self.glanced) {
+                (true, _) => Some(settle),
+                (false, true) => Some(settle * AT_LENGTH),
+                (false, false) => None,
+            };
+            let left = left.map(|left| left.saturating_sub(monotonic() - quiet_since));
             let Some(events) = self.events(left)? else {
                 return Ok(None);
             };
             if events.is_empty() {
                 if pending {
+                    return Ok(Some(true));
+                }
+                if self.glanced {
+                    self.at_large = true;
                     return Ok(Some(true));
                 }
                 continue;
@@ -217,18 +255,59 @@ impl<W: DirWatch> Directory<W> {
         }
     }
 
-    /// Looks at the tree, and at what appears meanwhile; says whether nothing else happened. `None`
-    /// when told to stop.
-    fn look(&mut self) -> Result<Option<bool>, SourceError> {
+    /// Looks at what the events name if that is enough. `None` if it is not.
+    fn glance(&mut self) -> Option<Glance<Piece>> {
+        if self.at_large || self.keeper.lingers() {
+            return None;
+        }
+        let mut glance = self.tree.glance(&mut self.activity)?;
+        let defines_all = glance.paths.iter().all(|path| {
+            let is = self.tree.files.get(path);
+            let was = glance.before.get(path);
+            let is_whole = is.is_none_or(|file| !file.incomplete && !file.empty);
+            let objects = |file: Option<&File<Piece>>| file.map(|file| Arc::clone(&file.objects));
+            is_whole
+                && keeps_all(
+                    &objects(was).unwrap_or_default(),
+                    &objects(is).unwrap_or_default(),
+                )
+        });
+        if defines_all {
+            return Some(glance);
+        }
+        // Read again with everything else, so that it is taken back if it is written to meanwhile.
+        for path in glance.paths {
+            self.tree.put(&path, glance.before.remove(&path));
+            self.activity.touched.insert(path);
+        }
+        None
+    }
+
+    /// Looks at the tree, and at what appears meanwhile. `None` when told to stop.
+    fn look(&mut self) -> Result<Option<Look>, SourceError> {
         let mut disturbed = false;
+        let mut only = None;
         for _ in 0..RESTLESS {
             self.pending = false;
-            let mut tree = Tree::scan(&self.tree, &mut self.activity);
-            let root = self.options.path.clone();
-            let (fresh, mut unwatched) = self.watching.follow(&mut self.watch, &root, &tree);
-            tree.problems.append(&mut unwatched);
-            disturbed |= tree.moved;
-            let before = std::mem::replace(&mut self.tree, tree);
+            let glance = self.glance();
+            self.at_large = false;
+            self.glanced = glance.is_some();
+            let (before, fresh) = match glance {
+                Some(glance) => {
+                    only = Some(glance.paths);
+                    (glance.before, false)
+                }
+                None => {
+                    only = None;
+                    let mut tree = Tree::scan(&self.tree, &mut self.activity);
+                    let root = self.options.path.clone();
+                    let followed = self.watching.follow(&mut self.watch, &root, &tree);
+                    let (fresh, mut unwatched) = followed;
+                    tree.problems.append(&mut unwatched);
+                    disturbed |= tree.moved;
+                    (std::mem::replace(&mut self.tree, tree).files, fresh)
+                }
+            };
             let Some(events) = self.events(Some(Duration::ZERO))? else {
                 return Ok(None);
             };
@@ -240,10 +319,15 @@ impl<W: DirWatch> Directory<W> {
             if !fresh {
                 break;
             }
+            // What was not watched yet may have changed unseen.
+            self.at_large = true;
         }
         self.guard_root();
         self.pending = disturbed;
-        Ok(Some(!disturbed))
+        Ok(Some(Look {
+            undisturbed: !disturbed,
+            only,
+        }))
     }
 
     /// A new, empty folder in the place of the tree is one that is about to be filled (a clone, a
@@ -264,11 +348,12 @@ impl<W: DirWatch> Directory<W> {
     /// Hands on what the last look changes.
     fn tell(
         &mut self,
-        undisturbed: bool,
+        look: &Look,
         sink: &mut dyn FnMut(Batch) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
         let now = since_1970().as_secs();
-        let mut batch = self.keeper.take(&self.tree, undisturbed, now);
+        let only = look.only.as_ref();
+        let mut batch = self.keeper.take(&self.tree, only, look.undisturbed, now);
         batch
             .report
             .problems
@@ -313,7 +398,7 @@ impl<W: DirWatch + Send> Source for Directory<W> {
     }
 
     fn run(&mut self, sink: &mut dyn FnMut(Batch) -> ControlFlow<()>) -> Result<(), SourceError> {
-        let Some(undisturbed) = self.look()? else {
+        let Some(mut look) = self.look()? else {
             return Ok(());
         };
         // Nothing was seen of what happened before, but files say when it did.
@@ -322,18 +407,20 @@ impl<W: DirWatch + Send> Source for Directory<W> {
         let newest = Duration::from_secs(newest) + Duration::from_nanos(nanos.unsigned_abs());
         let quiet = since_1970().checked_sub(newest) >= Some(self.options.settle);
         self.pending |= !quiet;
-        if self.tell(undisturbed && quiet, sink).is_break() {
+        look.undisturbed &= quiet;
+        if self.tell(&look, sink).is_break() {
             return Ok(());
         }
         loop {
             let Some(quiet) = self.settled()? else {
                 return Ok(());
             };
-            let Some(undisturbed) = self.look()? else {
+            let Some(mut look) = self.look()? else {
                 return Ok(());
             };
             self.pending |= !quiet;
-            if self.tell(undisturbed && quiet, sink).is_break() {
+            look.undisturbed &= quiet;
+            if self.tell(&look, sink).is_break() {
                 return Ok(());
             }
         }
@@ -347,10 +434,16 @@ fn is_to_be_written(path: &Path) -> bool {
         .is_ok_and(|meta| meta.is_file() && meta.nlink() == 1 && meta.size() == 0)
 }
 
-/// Whether this may be a link or folder that files of the tree lie behind, such as the `..data` of a
-/// mounted ConfigMap.
-fn is_no_file(path: &Path) -> bool {
-    std::fs::symlink_metadata(path).map_or(true, |meta| !meta.is_file())
+/// Whether an entry is not there after this.
+fn takes_away(change: &Change) -> bool {
+    matches!(change, Change::MovedFrom { .. } | Change::Deleted)
+}
+
+/// Whether each object that a file defined is still in it. One that is not may be defined elsewhere
+/// now, which only a look at the whole tree tells.
+fn keeps_all(was: &[Piece], is: &[Piece]) -> bool {
+    let ids: BTreeSet<_> = is.iter().map(|piece| &piece.id).collect();
+    was.iter().all(|piece| ids.contains(&piece.id))
 }
 
 #[allow(

@@ -11,12 +11,12 @@ use crate::choose::{Choice, Definition, choose};
 use crate::host_network::HostNetwork;
 use crate::memory::{InForce, Memory};
 use crate::piece::Piece;
-use crate::scan::{Tree, problem};
+use crate::scan::{File, Tree, problem};
 use crate::{Batch, Flaw, Kept, Report};
 use palisade_manifest::Problem;
 use palisade_model::{Object, ObjectId, Update};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The objects of a file.
@@ -67,6 +67,8 @@ impl Places {
 pub(crate) struct Keeper {
     memory: Memory,
     files: BTreeMap<Arc<Path>, Pieces>,
+    /// The files that there is something to say of: most are as they should be.
+    notable: BTreeSet<Arc<Path>>,
     defined: BTreeMap<ObjectId, Places>,
     /// Defined more than once.
     twice: BTreeSet<ObjectId>,
@@ -85,6 +87,7 @@ impl Keeper {
             lingering: memory.all().map(|(id, _)| id.clone()).collect(),
             memory,
             files: BTreeMap::new(),
+            notable: BTreeSet::new(),
             defined: BTreeMap::new(),
             twice: BTreeSet::new(),
             kept: BTreeSet::new(),
@@ -98,11 +101,23 @@ impl Keeper {
         &mut self.memory
     }
 
-    /// Takes in a scan made at `now` (seconds since 1970); says what changes. `undisturbed` is
-    /// whether nothing happened in the tree before and during the scan, so that what it did not find
-    /// is gone.
-    pub(crate) fn take(&mut self, tree: &Tree<Piece>, undisturbed: bool, now: u64) -> Batch {
-        let mut changed = self.take_files(tree);
+    /// Whether anything is in force that no file defines: only a look at the whole tree can tell
+    /// that it is gone.
+    pub(crate) fn lingers(&self) -> bool {
+        !self.lingering.is_empty()
+    }
+
+    /// Takes in a look made at `now` (seconds since 1970), at everything or at these files `only`;
+    /// says what changes. `undisturbed` is whether nothing happened in the tree before and during
+    /// the look, so that what it did not find is gone.
+    pub(crate) fn take(
+        &mut self,
+        tree: &Tree<Piece>,
+        only: Option<&BTreeSet<PathBuf>>,
+        undisturbed: bool,
+        now: u64,
+    ) -> Batch {
+        let mut changed = self.take_files(tree, only);
         self.host_network.update(&changed, |id| {
             let (file, index) = self.defined.get(id)?.iter().next()?;
             self.files.get(file)?.get(*index)
@@ -129,17 +144,27 @@ impl Keeper {
     }
 
     /// Brings the index up to date; says which objects the changed files define or did define.
-    fn take_files(&mut self, tree: &Tree<Piece>) -> BTreeSet<ObjectId> {
+    fn take_files(
+        &mut self,
+        tree: &Tree<Piece>,
+        only: Option<&BTreeSet<PathBuf>>,
+    ) -> BTreeSet<ObjectId> {
         let mut changed = BTreeSet::new();
-        let now = |path: &Path| tree.files.get(path).map(|file| &file.objects);
-        let stale: Vec<Arc<Path>> = self
-            .files
-            .iter()
-            .filter(|(path, was)| !now(path).is_some_and(|now| Arc::ptr_eq(now, was)))
-            .map(|(path, _)| Arc::clone(path))
-            .collect();
+        let is = |path: &Path| tree.files.get(path).map(|file| &file.objects);
+        let differs =
+            |(path, was): &(&Arc<Path>, &Pieces)| !is(path).is_some_and(|is| Arc::ptr_eq(is, was));
+        let stale: Vec<Arc<Path>> = match only {
+            None => self.files.iter().filter(differs).map(key).collect(),
+            Some(only) => {
+                let known = only
+                    .iter()
+                    .filter_map(|path| self.files.get_key_value(&**path));
+                known.filter(differs).map(key).collect()
+            }
+        };
         for path in stale {
             let pieces = self.files.remove(&path).unwrap_or_default();
+            self.notable.remove(&path);
             for (index, piece) in pieces.iter().enumerate() {
                 let place = (Arc::clone(&path), index);
                 let places = self.defined.remove(&piece.id);
@@ -149,11 +174,23 @@ impl Keeper {
                 changed.insert(piece.id.clone());
             }
         }
-        for (path, file) in &tree.files {
+        let found: Vec<(&PathBuf, &File<Piece>)> = match only {
+            None => tree.files.iter().collect(),
+            Some(only) => {
+                let found = only
+                    .iter()
+                    .filter_map(|path| tree.files.get_key_value(path));
+                found.collect()
+            }
+        };
+        for (path, file) in found {
             if self.files.contains_key(&**path) {
                 continue;
             }
             let path: Arc<Path> = path.as_path().into();
+            if is_notable(file) {
+                self.notable.insert(Arc::clone(&path));
+            }
             self.files
                 .insert(Arc::clone(&path), Arc::clone(&file.objects));
             for (index, piece) in file.objects.iter().enumerate() {
@@ -229,7 +266,8 @@ impl Keeper {
     fn report(&self, tree: &Tree<Piece>) -> Report {
         let mut flaws: Vec<Flaw> = tree.problems.iter().cloned().map(Flaw::error).collect();
         let mut ignored = BTreeMap::new();
-        for (path, file) in &tree.files {
+        let notable = self.notable.iter();
+        for (path, file) in notable.filter_map(|path| tree.files.get_key_value(&**path)) {
             flaws.extend(file.problems.iter().cloned().map(Flaw::error));
             if file.empty && self.lingering_of(path).next().is_some() {
                 let reason =
@@ -291,6 +329,16 @@ impl Keeper {
         };
         others.iter().map(problem).collect()
     }
+}
+
+fn key<V>((path, _): (&Arc<Path>, V)) -> Arc<Path> {
+    Arc::clone(path)
+}
+
+/// Whether there is something to say of a file.
+fn is_notable(file: &File<Piece>) -> bool {
+    let is_notable = |piece: &Piece| !piece.flaws.is_empty() || piece.ignored.is_some();
+    file.empty || !file.problems.is_empty() || file.objects.iter().any(is_notable)
 }
 
 /// Whether an object that no file defines stays in force.

@@ -7,6 +7,7 @@
 mod bounds;
 mod choose;
 mod directory;
+mod glance;
 mod host_network;
 mod keeper;
 mod load;

@@ -73,12 +73,22 @@ pub(crate) struct Activity {
     pub(crate) touched: BTreeSet<PathBuf>,
 }
 
+impl Activity {
+    /// Takes in what a look saw; `free` are the files that nobody is writing.
+    pub(crate) fn seen<T>(&mut self, tree: &Tree<T>, free: &BTreeSet<FileId>) {
+        self.busy
+            .retain(|path| identity(path).is_some_and(|id| !free.contains(&id)));
+        self.busy.extend(tree.being_written.iter().cloned());
+        self.touched.clear();
+    }
+}
+
 /// A tree of manifests, or several, or single files.
 #[derive(Debug)]
 pub(crate) struct Tree<T> {
     roots: Vec<PathBuf>,
     make: fn(Vec<RawObject>) -> Vec<T>,
-    bounds: Bounds,
+    pub(crate) bounds: Bounds,
     /// By path as found.
     pub(crate) files: BTreeMap<PathBuf, File<T>>,
     /// What could not be looked into, with why.
@@ -97,7 +107,8 @@ pub(crate) struct Tree<T> {
     pub(crate) moved: bool,
     /// The last change of any file or folder found, in seconds and nanoseconds since 1970.
     pub(crate) newest: (i64, i64),
-    objects: usize,
+    /// How many objects the files hold.
+    pub(crate) objects: usize,
 }
 
 impl<T> Tree<T> {
@@ -125,50 +136,46 @@ impl<T> Tree<T> {
     pub(crate) fn scan(before: &Tree<T>, activity: &mut Activity) -> Self {
         let limits = Limits::default();
         activity.busy.retain(|path| identity(path).is_some());
-        let ids = |paths: &BTreeSet<PathBuf>| paths.iter().filter_map(|p| identity(p)).collect();
-        let mut walk = Walk {
-            limits: &limits,
-            before: &before.files,
-            busy: ids(&activity.busy),
-            touched: ids(&activity.touched),
-            free: BTreeSet::new(),
-            entered: BTreeSet::new(),
-            full: false,
-            tree: Tree {
-                bounds: before.bounds,
-                ..Tree::new(before.roots.clone(), before.make)
-            },
-        };
-        walk.tree.whole = true;
+        let mut walk = Walk::beside(before, &limits, activity);
         for root in &before.roots {
             walk.enter(root, 0, false);
         }
-        let Walk { tree, free, .. } = walk;
-        activity
-            .busy
-            .retain(|path| identity(path).is_some_and(|id| !free.contains(&id)));
-        activity.busy.extend(tree.being_written.iter().cloned());
-        activity.touched.clear();
+        let (tree, free) = walk.end();
+        activity.seen(&tree, &free);
         tree
     }
 
+    /// Puts a file in the place of one, or takes it out; gives what was there.
+    pub(crate) fn put(&mut self, path: &Path, file: Option<File<T>>) -> Option<File<T>> {
+        let is = file.as_ref().map_or(0, |file| file.objects.len());
+        let was = match file {
+            Some(file) => self.files.insert(path.to_path_buf(), file),
+            None => self.files.remove(path),
+        };
+        let less = was.as_ref().map_or(0, |was| was.objects.len());
+        self.objects = (self.objects + is).saturating_sub(less);
+        was
+    }
+
     /// Takes back what was read of a file that was written to meanwhile.
-    pub(crate) fn unread(&mut self, path: &Path, before: &Tree<T>) {
+    /// `before` are the files as they were.
+    pub(crate) fn unread(&mut self, path: &Path, before: &BTreeMap<PathBuf, File<T>>) {
         let path = identity(path)
             .and_then(|id| self.read_anew.get(&id).cloned())
             .unwrap_or_else(|| path.to_path_buf());
         if !self.read_anew.values().any(|read| *read == path) {
             return;
         }
-        match before.files.get(&path) {
-            Some(file) => self.files.insert(path.clone(), file.clone()),
-            None => self.files.remove(&path),
-        };
+        self.put(&path, before.get(&path).cloned());
         self.being_written.insert(path);
     }
 }
 
-struct Walk<'a, T> {
+/// What a look saw, and the files that nobody is writing after all.
+pub(crate) type Seen<T> = (Tree<T>, BTreeSet<FileId>);
+
+/// A look under way.
+pub(crate) struct Walk<'a, T> {
     limits: &'a Limits,
     before: &'a BTreeMap<PathBuf, File<T>>,
     busy: BTreeSet<FileId>,
@@ -180,7 +187,38 @@ struct Walk<'a, T> {
     tree: Tree<T>,
 }
 
-impl<T> Walk<'_, T> {
+impl<'a, T> Walk<'a, T> {
+    /// One that has seen nothing yet, beside the last one's tree.
+    pub(crate) fn beside(before: &'a Tree<T>, limits: &'a Limits, activity: &Activity) -> Self {
+        let ids = |paths: &BTreeSet<PathBuf>| paths.iter().filter_map(|p| identity(p)).collect();
+        Walk {
+            limits,
+            before: &before.files,
+            busy: ids(&activity.busy),
+            touched: ids(&activity.touched),
+            free: BTreeSet::new(),
+            entered: BTreeSet::new(),
+            full: false,
+            tree: Tree {
+                bounds: before.bounds,
+                whole: true,
+                ..Tree::new(before.roots.clone(), before.make)
+            },
+        }
+    }
+
+    /// What it saw, and the files that nobody is writing after all.
+    pub(crate) fn end(self) -> Seen<T> {
+        (self.tree, self.free)
+    }
+
+    /// A manifest was found.
+    pub(crate) fn found(&mut self, path: &Path, meta: &std::fs::Metadata) {
+        let changed = (meta.ctime(), meta.ctime_nsec());
+        self.tree.newest = self.tree.newest.max(changed);
+        self.file(path, meta);
+    }
+
     fn enter(&mut self, path: &Path, depth: usize, is_link: bool) {
         let root = depth == 0;
         let named = root || is_manifest(path);
@@ -195,13 +233,12 @@ impl<T> Walk<'_, T> {
             Err(error) if is_link && !named => return drop(error),
             Err(error) => return self.blind(path, &format!("it cannot be looked at: {error}")),
         };
-        let changed = (meta.ctime(), meta.ctime_nsec());
         if meta.is_dir() {
+            let changed = (meta.ctime(), meta.ctime_nsec());
             self.tree.newest = self.tree.newest.max(changed);
             self.folder(path, &meta, depth);
         } else if meta.is_file() && named {
-            self.tree.newest = self.tree.newest.max(changed);
-            self.file(path, &meta);
+            self.found(path, &meta);
         } else if root {
             self.blind(path, "it is neither a file nor a folder");
         }
@@ -275,8 +312,7 @@ impl<T> Walk<'_, T> {
                 format!("there are more than {most} objects; from this file on none is read");
             return self.blind(path, &reason);
         }
-        self.tree.objects = objects;
-        self.tree.files.insert(path.to_path_buf(), file);
+        self.tree.put(path, Some(file));
     }
 
     /// A file that changed; none if it is gone, or new and being written.

@@ -29,6 +29,8 @@ pub(crate) struct Subject {
     pub(crate) path: PathBuf,
     /// Whether its content, if it is a file, counts.
     pub(crate) counts: bool,
+    /// Whether the tree, or a link in it, leads over it.
+    pub(crate) hangs: bool,
 }
 
 impl Watching {
@@ -118,6 +120,7 @@ impl Watching {
                 return in_tree.then(|| Subject {
                     path: folder.clone(),
                     counts: false,
+                    hangs: false,
                 });
             };
             let path = folder.join(name);
@@ -125,6 +128,7 @@ impl Watching {
             (in_tree || hangs).then(|| Subject {
                 counts: hangs || is_manifest(&path),
                 path,
+                hangs,
             })
         };
         folders.filter_map(subject).collect()
