@@ -3,6 +3,7 @@
 //! The command line prints the same values with `-o json`. Every answer carries `apiVersion`, and
 //! the types only grow: a field once there keeps its name and meaning. Nothing here does IO.
 
+mod cni;
 mod config;
 mod endpoint;
 mod error;
@@ -13,6 +14,10 @@ mod status;
 mod workload;
 
 pub use config::{ConfigFileReport, ConfigReport, ParameterReport};
+pub use cni::queue as cni_queue;
+pub use cni::{
+    CniAdd, CniAdded, CniAddress, CniAttachment, CniChained, CniCheck, CniDone, CniGc, CniRoute,
+};
 pub use endpoint::{AppliedPolicy, EndpointDetail, EndpointList, EndpointState, EndpointSummary};
 pub use error::ApiError;
 pub use identity::{IdentityList, IdentityReport};
@@ -52,6 +57,13 @@ pub mod path {
     /// `POST`: [`crate::WorkloadAdd`] in, [`crate::WorkloadAdded`] out; `DELETE`:
     /// [`crate::WorkloadRemove`] in, [`crate::WorkloadRemoved`] out.
     pub const WORKLOADS: &str = "/v1/workloads";
+    /// `POST`: [`crate::CniAdd`] in, [`crate::CniAdded`] out; `DELETE`: [`crate::CniAttachment`] in,
+    /// [`crate::CniDone`] out.
+    pub const CNI: &str = "/v1/cni";
+    /// `POST`: [`crate::CniCheck`] in, [`crate::CniDone`] out.
+    pub const CNI_CHECK: &str = "/v1/cni/check";
+    /// `POST`: [`crate::CniGc`] in, [`crate::CniDone`] out.
+    pub const CNI_GC: &str = "/v1/cni/gc";
     /// `GET`: [`crate::ConfigReport`].
     pub const CONFIG: &str = "/v1/config";
 }

@@ -1,0 +1,170 @@
+//! The agent's socket, spoken to without an async runtime.
+//!
+//! One request, one answer, one connection: HTTP/1.0, so that the answer's body ends where the
+//! connection does.
+
+use crate::error::CniError;
+use palisade_api::ApiError;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Longest answer that is read, in bytes.
+const LONGEST: u64 = 4 << 20;
+/// Most headers an answer may have.
+const HEADERS: usize = 32;
+
+/// Why the agent gave no answer of success.
+#[derive(Debug)]
+pub(crate) enum Unanswered {
+    /// Nobody listens.
+    Down(io::Error),
+    /// It listens, and the answer did not come or makes no sense.
+    Broken(String),
+    /// It said no.
+    Refused {
+        /// The status.
+        status: u16,
+        /// What it said.
+        said: ApiError,
+    },
+}
+
+impl Unanswered {
+    /// As the runtime hears it.
+    pub(crate) fn error(self, socket: &Path) -> CniError {
+        let socket = socket.display();
+        match self {
+            Unanswered::Down(error) => {
+                CniError::Later(format!("no agent answers at {socket}: {error}"))
+            }
+            Unanswered::Broken(what) => CniError::Later(format!("the agent at {socket}: {what}")),
+            // It has not read its source yet.
+            Unanswered::Refused { status: 503, said } => CniError::Later(said.error),
+            Unanswered::Refused { status: 404, said } => CniError::UnknownContainer(said.error),
+            Unanswered::Refused { said, .. } => CniError::Refused {
+                message: said.error,
+                hint: said.hint,
+            },
+        }
+    }
+}
+
+/// The agent behind a socket.
+#[derive(Clone, Debug)]
+pub(crate) struct Agent {
+    socket: PathBuf,
+    wait: Duration,
+}
+
+impl Agent {
+    pub(crate) fn new(socket: &Path, wait: Duration) -> Self {
+        Agent {
+            socket: socket.to_path_buf(),
+            wait,
+        }
+    }
+
+    pub(crate) fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Unanswered> {
+        self.call("GET", path, &[])
+    }
+
+    pub(crate) fn send<T: DeserializeOwned>(
+        &self,
+        method: &str,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T, Unanswered> {
+        let body = serde_json::to_vec(body).map_err(|e| broken("writing the request", &e))?;
+        self.call(method, path, &body)
+    }
+
+    fn call<T: DeserializeOwned>(
+        &self,
+        method: &str,
+        path: &str,
+        body: &[u8],
+    ) -> Result<T, Unanswered> {
+        let mut stream = UnixStream::connect(&self.socket).map_err(Unanswered::Down)?;
+        let mut talk = || -> io::Result<Vec<u8>> {
+            stream.set_read_timeout(Some(self.wait))?;
+            stream.set_write_timeout(Some(self.wait))?;
+            write!(
+                stream,
+                "{method} {path} HTTP/1.0\r\nHost: palisade\r\nContent-Type: application/json\r\n\
+                 Content-Length: {}\r\n\r\n",
+                body.len()
+            )?;
+            stream.write_all(body)?;
+            let mut answer = Vec::new();
+            (&stream).take(LONGEST).read_to_end(&mut answer)?;
+            Ok(answer)
+        };
+        let answer = talk().map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                Unanswered::Broken(format!("no answer within {} s", self.wait.as_secs()))
+            }
+            _ => broken("asking", &error),
+        })?;
+        let (status, body) = parse(&answer)?;
+        if (200..300).contains(&status) {
+            return serde_json::from_slice(body).map_err(|e| broken("understanding", &e));
+        }
+        let said = serde_json::from_slice(body).unwrap_or_else(|_| {
+            ApiError::new(format!("{status}: {}", String::from_utf8_lossy(body)))
+        });
+        Err(Unanswered::Refused { status, said })
+    }
+}
+
+fn broken(doing: &str, error: &dyn std::error::Error) -> Unanswered {
+    Unanswered::Broken(format!("{doing}: {error}"))
+}
+
+/// Status and body of an answer. A body shorter than its announced length is none.
+fn parse(answer: &[u8]) -> Result<(u16, &[u8]), Unanswered> {
+    let mut headers = [httparse::EMPTY_HEADER; HEADERS];
+    let mut response = httparse::Response::new(&mut headers);
+    let cut = || Unanswered::Broken("the answer ended early".to_owned());
+    let parsed = response
+        .parse(answer)
+        .map_err(|error| broken("understanding", &error))?;
+    let httparse::Status::Complete(begins) = parsed else {
+        return Err(cut());
+    };
+    let body = answer.get(begins..).unwrap_or_default();
+    let announced = response
+        .headers
+        .iter()
+        .find(|header| header.name.eq_ignore_ascii_case("content-length"))
+        .and_then(|header| std::str::from_utf8(header.value).ok()?.trim().parse().ok());
+    let body = match announced {
+        Some(length) => body.get(..length).ok_or_else(cut)?,
+        None => body,
+    };
+    Ok((response.code.unwrap_or(0), body))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_read_by_their_length() {
+        let whole = b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\n{}";
+        assert_eq!(parse(whole).unwrap(), (200, b"{}".as_slice()));
+        let open = b"HTTP/1.1 404 Not Found\r\n\r\n{}";
+        assert_eq!(parse(open).unwrap(), (404, b"{}".as_slice()));
+        for cut in [
+            b"HTTP/1.0 200 OK\r\nContent-Length: 3\r\n\r\n{}".as_slice(),
+            b"HTTP/1.0 200 OK\r\nConte",
+            b"",
+            b"nonsense\r\n\r\n",
+        ] {
+            assert!(matches!(parse(cut), Err(Unanswered::Broken(_))));
+        }
+    }
+}

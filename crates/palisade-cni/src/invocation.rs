@@ -1,0 +1,235 @@
+//! What the runtime asks for: the environment variables of the CNI specification, checked.
+//!
+//! Never reads the environment itself: it is handed in, so that tests need none.
+
+use crate::error::CniError;
+
+/// The operations of CNI 1.1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Attach a container, or confirm that it is.
+    Add,
+    /// Detach a container, or confirm that it is not attached.
+    Del,
+    /// Whether a container is attached as it was.
+    Check,
+    /// Detach every container that is not listed.
+    Gc,
+    /// Whether ADD would be served.
+    Status,
+    /// The versions this plugin knows.
+    Version,
+}
+
+/// One call of the plugin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Invocation {
+    /// What is asked for.
+    pub command: Command,
+    /// `CNI_CONTAINERID`; empty for what concerns no container.
+    pub container: String,
+    /// `CNI_IFNAME`; empty for what concerns no container.
+    pub interface: String,
+    /// `CNI_NETNS`; a DEL may come without.
+    pub netns: Option<String>,
+    /// `CNI_ARGS`: pairs, in order.
+    pub arguments: Vec<(String, String)>,
+}
+
+/// Longest name of an interface, in bytes.
+const INTERFACE_LEN: usize = 15;
+
+impl Invocation {
+    /// Reads the variables through `variable`.
+    ///
+    /// # Errors
+    /// [`CniError::Environment`] naming the variable that is missing or wrong.
+    pub fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Result<Self, CniError> {
+        let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
+        let need = |name: &'static str| {
+            variable(name).ok_or(CniError::Environment {
+                name,
+                reason: "must be set".to_owned(),
+            })
+        };
+        let wrong = |name: &'static str, reason: String| CniError::Environment { name, reason };
+        let command = match need("CNI_COMMAND")?.as_str() {
+            "ADD" => Command::Add,
+            "DEL" => Command::Del,
+            "CHECK" => Command::Check,
+            "GC" => Command::Gc,
+            "STATUS" => Command::Status,
+            "VERSION" => Command::Version,
+            other => {
+                return Err(wrong(
+                    "CNI_COMMAND",
+                    format!("{other:?} is none of ADD, DEL, CHECK, GC, STATUS, VERSION"),
+                ));
+            }
+        };
+        let mut invocation = Invocation {
+            command,
+            container: String::new(),
+            interface: String::new(),
+            netns: None,
+            arguments: Vec::new(),
+        };
+        if matches!(command, Command::Gc | Command::Status | Command::Version) {
+            return Ok(invocation);
+        }
+        invocation.container = need("CNI_CONTAINERID")?;
+        if !is_container(&invocation.container) {
+            return Err(wrong(
+                "CNI_CONTAINERID",
+                format!(
+                    "{:?} must begin with a letter or digit and hold only those, _, . and -",
+                    invocation.container
+                ),
+            ));
+        }
+        invocation.interface = need("CNI_IFNAME")?;
+        if !is_interface(&invocation.interface) {
+            return Err(wrong(
+                "CNI_IFNAME",
+                format!(
+                    "{:?} is no interface name of at most {INTERFACE_LEN} bytes",
+                    invocation.interface
+                ),
+            ));
+        }
+        invocation.netns = match command {
+            Command::Del => variable("CNI_NETNS"),
+            _ => Some(need("CNI_NETNS")?),
+        };
+        for pair in variable("CNI_ARGS").iter().flat_map(|args| args.split(';')) {
+            match pair.split_once('=') {
+                Some((name, value)) => {
+                    invocation
+                        .arguments
+                        .push((name.to_owned(), value.to_owned()));
+                }
+                None if pair.is_empty() => {}
+                None => return Err(wrong("CNI_ARGS", format!("{pair:?} is no NAME=VALUE"))),
+            }
+        }
+        Ok(invocation)
+    }
+
+    /// The last value of an argument, if it is not empty.
+    pub fn argument(&self, name: &str) -> Option<&str> {
+        let found = self.arguments.iter().rev().find(|(known, _)| known == name);
+        found.map(|(_, value)| &**value).filter(|v| !v.is_empty())
+    }
+}
+
+/// The specification's form of container ids and network names.
+pub(crate) fn is_container(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && text
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-'))
+}
+
+fn is_interface(text: &str) -> bool {
+    text.len() <= INTERFACE_LEN
+        && !matches!(text, "." | "..")
+        && !text.contains(|c: char| matches!(c, '/' | ':') || c.is_whitespace() || c.is_control())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(variables: &[(&str, &str)]) -> Result<Invocation, String> {
+        Invocation::from_variables(|name| {
+            let found = variables.iter().find(|(known, _)| *known == name);
+            found.map(|(_, value)| (*value).to_owned())
+        })
+        .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn an_add_is_read_whole() {
+        let add = of(&[
+            ("CNI_COMMAND", "ADD"),
+            ("CNI_CONTAINERID", "abc_1.2-3"),
+            ("CNI_IFNAME", "eth0"),
+            ("CNI_NETNS", "/run/netns/a"),
+            (
+                "CNI_ARGS",
+                "IgnoreUnknown=1;K8S_POD_NAME=web;K8S_POD_NAMESPACE=shop;",
+            ),
+        ])
+        .unwrap();
+        assert_eq!(add.command, Command::Add);
+        assert_eq!(add.container, "abc_1.2-3");
+        assert_eq!(add.interface, "eth0");
+        assert_eq!(add.netns.as_deref(), Some("/run/netns/a"));
+        assert_eq!(add.argument("K8S_POD_NAME"), Some("web"));
+        assert_eq!(add.argument("K8S_POD_UID"), None);
+    }
+
+    #[test]
+    fn what_concerns_no_container_needs_no_more() {
+        for (text, command) in [
+            ("GC", Command::Gc),
+            ("STATUS", Command::Status),
+            ("VERSION", Command::Version),
+        ] {
+            assert_eq!(of(&[("CNI_COMMAND", text)]).unwrap().command, command);
+        }
+    }
+
+    #[test]
+    fn what_is_missing_or_wrong_is_named() {
+        let of_add = |name: &'static str, value: &'static str| {
+            let mut all = vec![
+                ("CNI_COMMAND", "ADD"),
+                ("CNI_CONTAINERID", "a"),
+                ("CNI_IFNAME", "eth0"),
+                ("CNI_NETNS", "/n"),
+            ];
+            all.retain(|(known, _)| *known != name);
+            all.push((name, value));
+            of(&all).unwrap_err()
+        };
+        for (name, value, said) in [
+            ("CNI_COMMAND", "", "CNI_COMMAND: must be set"),
+            ("CNI_COMMAND", "add", "CNI_COMMAND: \"add\" is none of"),
+            ("CNI_CONTAINERID", "", "CNI_CONTAINERID: must be set"),
+            (
+                "CNI_CONTAINERID",
+                "-a",
+                "CNI_CONTAINERID: \"-a\" must begin",
+            ),
+            (
+                "CNI_CONTAINERID",
+                "a/b",
+                "CNI_CONTAINERID: \"a/b\" must begin",
+            ),
+            ("CNI_IFNAME", "", "CNI_IFNAME: must be set"),
+            ("CNI_IFNAME", "sixteen-bytes-xx", "CNI_IFNAME: \"sixteen"),
+            ("CNI_IFNAME", "a/b", "CNI_IFNAME: \"a/b\""),
+            ("CNI_IFNAME", "..", "CNI_IFNAME: \"..\""),
+            ("CNI_NETNS", "", "CNI_NETNS: must be set"),
+            (
+                "CNI_ARGS",
+                "novalue",
+                "CNI_ARGS: \"novalue\" is no NAME=VALUE",
+            ),
+        ] {
+            let error = of_add(name, value);
+            assert!(error.starts_with(said), "{name}={value}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_del_may_come_without_a_namespace() {
+        let del = of(&[
+            ("CNI_COMMAND", "DEL"),
+            ("CNI_CONTAINERID", "a"),
+            ("CNI_IFNAME", "eth0"),
+        ]);
+        assert_eq!(del.unwrap().netns, None);
+    }
+}

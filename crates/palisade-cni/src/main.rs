@@ -1,0 +1,19 @@
+//! The plugin as a runtime starts it: environment and standard input in, one JSON value out.
+
+use palisade_cni::Invocation;
+use std::io::{Read, Write};
+use std::process::ExitCode;
+
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the CNI protocol passes its parameters in the environment"
+)]
+fn main() -> ExitCode {
+    let invocation = Invocation::from_variables(|name| std::env::var(name).ok());
+    let mut input = Vec::new();
+    let read = std::io::stdin().lock().read_to_end(&mut input);
+    let (out, code) = palisade_cni::run(invocation, read.map(|_| input));
+    // A runtime that no longer listens cannot be told.
+    let _ = std::io::stdout().lock().write_all(out.as_bytes());
+    code
+}
