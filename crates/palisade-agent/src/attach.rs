@@ -1,9 +1,10 @@
 //! Joining a network namespace to the host: a veth pair, addresses and routes on both sides.
 //!
-//! Attaching is two halves. [`Attach::join`] makes the pair with the host side down, so nothing
-//! passes; only when the endpoint's policy is in the kernel does [`Attach::open`] bring it up and
-//! route to it. Each undoes what it made, in reverse, if a later step fails. Nothing here knows
-//! policy.
+//! [`Attach::join`] makes the pair with the host side down, so nothing passes, [`Attach::furnish`]
+//! gives the inside addresses and routes, and only when the endpoint's policy is in the kernel does
+//! [`Attach::open`] bring the host side up and route to it. [`Attach::part`] undoes whatever of it was
+//! done. Of an interface that another plugin made, these only look whether it can be judged.
+//! Nothing here knows policy.
 
 use crate::record::Record;
 use palisade_sys::link::{
@@ -47,6 +48,17 @@ pub enum AttachError {
     /// Something else has the host side's name.
     #[error("the interface {0} is not the workload's")]
     Foreign(String),
+    /// Its packets are not forwarded by this host.
+    #[error(
+        "the interface {interface} is a port of {master}, which passes its packets on without \
+         asking this host: chain palisade-cni after a plugin that routes, such as ptp"
+    )]
+    Port {
+        /// The interface.
+        interface: String,
+        /// What it is a port of.
+        master: String,
+    },
     /// That is this host's own namespace.
     #[error("the namespace {0} is the one this agent runs in")]
     OwnNetns(String),
@@ -54,11 +66,18 @@ pub enum AttachError {
 
 /// What the agent's core asks of the host.
 pub trait Attach: Send {
-    /// Makes the pair, with addresses and routes inside the namespace; the host side stays down.
+    /// Makes the pair; the host side stays down. Of a chained one, looks whether its packets can be
+    /// judged.
     ///
     /// # Errors
-    /// If any step is refused; then nothing is left.
-    fn join(&mut self, record: &Record, mtu: u32) -> Result<(), AttachError>;
+    /// If the kernel refuses it, or it is not as it must be; then nothing is left.
+    fn join(&mut self, record: &Record) -> Result<(), AttachError>;
+
+    /// Gives the inside addresses and routes; nothing of that for a chained one.
+    ///
+    /// # Errors
+    /// If any step is refused.
+    fn furnish(&mut self, record: &Record) -> Result<(), AttachError>;
 
     /// Brings the host side up and routes to it. Repeating it does no harm.
     ///
@@ -66,7 +85,7 @@ pub trait Attach: Send {
     /// If any step is refused.
     fn open(&mut self, record: &Record) -> Result<(), AttachError>;
 
-    /// Removes the pair. Removing what is gone is no error.
+    /// Removes the pair; a chained one stays. Removing what is gone is no error.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -77,6 +96,18 @@ pub trait Attach: Send {
     /// # Errors
     /// If the kernel cannot be asked.
     fn is_joined(&mut self, record: &Record) -> Result<bool, AttachError>;
+
+    /// Whether there is a link of this name on the host.
+    ///
+    /// # Errors
+    /// If the kernel cannot be asked.
+    fn has_link(&mut self, name: &str) -> Result<bool, AttachError>;
+
+    /// How the inside is, as a runtime wants to be told.
+    ///
+    /// # Errors
+    /// If it is not there, or the kernel cannot be asked.
+    fn inside(&mut self, record: &Record) -> Result<Inside, AttachError>;
 
     /// How the host side of each of these is.
     ///
@@ -101,6 +132,19 @@ pub trait Attach: Send {
     fn netns_exists(&self, record: &Record) -> bool;
 }
 
+/// The interface inside a namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inside {
+    /// Its Ethernet address.
+    pub mac: MacAddr,
+    /// The size of its largest packet, in bytes.
+    pub mtu: u32,
+    /// Its addresses.
+    pub addresses: Vec<IpAddr>,
+    /// The prefixes that it has routes to by a gateway.
+    pub routes: Vec<Prefix>,
+}
+
 /// How a host side is found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
@@ -112,6 +156,18 @@ pub enum Found {
     Renamed(String),
     /// Not there.
     Gone,
+}
+
+impl Found {
+    /// What is not as it should be, in words.
+    pub fn differences(self, interface: &str) -> Vec<String> {
+        match self {
+            Found::Whole => Vec::new(),
+            Found::Changed(what) => what,
+            Found::Renamed(now) => vec![format!("{interface} is called {now}")],
+            Found::Gone => vec![format!("{interface} is gone")],
+        }
+    }
 }
 
 /// The kernel this agent runs on.
@@ -133,13 +189,37 @@ impl KernelAttach {
     fn links(&self) -> Result<impl Links + use<>, LinkError> {
         KernelLinkOpener.open_links(&self.host)
     }
+
+    /// Whether what another plugin made is the namespace's other end, and this host forwards what
+    /// comes in by it.
+    fn check_chained(&self, record: &Record) -> Result<(), AttachError> {
+        let name = record.interface.to_string();
+        let mut host = self.links()?;
+        let outer = host.link(&name)?.ok_or(AttachError::Gone(name.clone()))?;
+        let inside = inside(record).ok_or_else(|| AttachError::Gone(record.inside.clone()))?;
+        if let Some(index) = outer.master {
+            let links = host.links()?;
+            let master = links.iter().find(|link| link.index == index);
+            return Err(AttachError::Port {
+                interface: name,
+                master: master.map_or_else(|| index.to_string(), |link| link.name.clone()),
+            });
+        }
+        match inside.peer_index == Some(outer.index) {
+            true => Ok(()),
+            false => Err(AttachError::Foreign(name)),
+        }
+    }
 }
 
 impl Attach for KernelAttach {
-    fn join(&mut self, record: &Record, mtu: u32) -> Result<(), AttachError> {
+    fn join(&mut self, record: &Record) -> Result<(), AttachError> {
         let pod = NetNs::open(&record.netns)?;
         if pod.id() == self.host.id() {
             return Err(AttachError::OwnNetns(record.netns.clone()));
+        }
+        if record.chained {
+            return self.check_chained(record);
         }
         let mut inside = KernelLinkOpener.open_links(&pod)?;
         if inside.link(&record.inside)?.is_some() {
@@ -152,27 +232,30 @@ impl Attach for KernelAttach {
         let outer = VethEnd {
             name: record.interface.to_string(),
             mac: Some(HOST_MAC),
-            mtu: Some(mtu),
+            mtu: record.mtu,
             netns: None,
         };
         let inner = VethEnd {
             name: record.inside.clone(),
             mac: None,
-            mtu: Some(mtu),
+            mtu: record.mtu,
             netns: Some(pod),
         };
-        host.create_veth(&outer, &inner)?;
-        let furnished = furnish(&mut inside, record);
-        if furnished.is_err() {
-            // The first error is the one to tell; the pair must go whatever deleting it says.
-            if let Err(error) = host.delete_link(&record.interface) {
-                tracing::warn!(interface = %record.interface, %error, "undoing a failed attach");
-            }
+        Ok(host.create_veth(&outer, &inner)?)
+    }
+
+    fn furnish(&mut self, record: &Record) -> Result<(), AttachError> {
+        if record.chained {
+            return Ok(());
         }
-        furnished
+        let pod = NetNs::open(&record.netns)?;
+        furnish(&mut KernelLinkOpener.open_links(&pod)?, record)
     }
 
     fn open(&mut self, record: &Record) -> Result<(), AttachError> {
+        if record.chained {
+            return self.check_chained(record);
+        }
         let pod = NetNs::open(&record.netns)?;
         let inside = KernelLinkOpener.open_links(&pod)?.link(&record.inside)?;
         let (mac, peer) = inside
@@ -197,6 +280,9 @@ impl Attach for KernelAttach {
     }
 
     fn part(&mut self, record: &Record) -> Result<(), AttachError> {
+        if record.chained {
+            return Ok(());
+        }
         match self.links()?.delete_link(&record.interface) {
             Err(error) if error.is_missing() => Ok(()),
             other => Ok(other?),
@@ -205,6 +291,32 @@ impl Attach for KernelAttach {
 
     fn is_joined(&mut self, record: &Record) -> Result<bool, AttachError> {
         Ok(self.links()?.link(&record.interface)?.is_some())
+    }
+
+    fn has_link(&mut self, name: &str) -> Result<bool, AttachError> {
+        Ok(self.links()?.link(name)?.is_some())
+    }
+
+    fn inside(&mut self, record: &Record) -> Result<Inside, AttachError> {
+        let pod = NetNs::open(&record.netns)?;
+        let mut links = KernelLinkOpener.open_links(&pod)?;
+        let gone = || AttachError::Gone(record.inside.clone());
+        let link = links.link(&record.inside)?.ok_or_else(gone)?;
+        let addresses = links.addresses()?.into_iter();
+        let routes = links.routes()?.into_iter();
+        Ok(Inside {
+            mac: link.mac.ok_or_else(gone)?,
+            mtu: link.mtu,
+            addresses: addresses
+                .filter(|address| address.link_index == link.index)
+                .map(|address| address.prefix.address)
+                .collect(),
+            routes: routes
+                .filter(|route| route.gateway.is_some())
+                .filter(|route| route.link.as_deref() == Some(&*record.inside))
+                .map(|route| route.destination)
+                .collect(),
+        })
     }
 
     fn look(&mut self, records: &[Record]) -> Result<Vec<Found>, AttachError> {
@@ -220,7 +332,7 @@ impl Attach for KernelAttach {
             let Some(link) = named else {
                 let ours = |link: &&Link| {
                     let inside = inside.as_ref();
-                    link.mac == Some(HOST_MAC)
+                    (record.chained || link.mac == Some(HOST_MAC))
                         && link.peer_index.is_some()
                         && inside.is_some_and(|inside| {
                             inside.peer_index == Some(link.index)
@@ -230,6 +342,9 @@ impl Attach for KernelAttach {
                 let renamed = links.iter().find(ours);
                 return renamed.map_or(Found::Gone, |link| Found::Renamed(link.name.clone()));
             };
+            if record.chained {
+                return Found::Whole;
+            }
             let mut changed = Vec::new();
             if !link.is_up() {
                 changed.push(format!("{name} was set down"));

@@ -12,12 +12,13 @@ use crate::counts::CountsFile;
 use crate::host::Changes;
 use crate::ipam::Ipam;
 use crate::monitor::Monitor;
-use crate::record::Records;
+use crate::record::{Record, Records};
 use crate::registry::Registry;
+use crate::steps::StepHook;
 use palisade_api::{Flush, Repair, Stage};
 use palisade_dataplane::Dataplane;
 use palisade_engine::Engine;
-use palisade_model::{ObjectKey, Update};
+use palisade_model::{EndpointId, ObjectKey, Update};
 use palisade_source::{Batch, Report};
 use palisade_tables::{Credit, Delta};
 use std::collections::VecDeque;
@@ -131,6 +132,14 @@ pub struct Core {
     pub(crate) repaired: u64,
     pub(crate) failure: Option<String>,
     pub(crate) bootstrap: Vec<Stage>,
+    /// What could not be removed when attaching it failed; remembered as pending.
+    pub(crate) leftovers: Vec<Record>,
+    /// Whether disk does not say what memory does.
+    pub(crate) unwritten: bool,
+    /// The one that is being attached: whoever does that opens it.
+    pub(crate) attaching: Option<EndpointId>,
+    pub(crate) waiting_for_open: Vec<(EndpointId, tokio::sync::oneshot::Sender<()>)>,
+    pub(crate) on_step: Option<StepHook>,
     waiting_for_sync: Vec<tokio::sync::oneshot::Sender<()>>,
     retry: Option<(Instant, Duration)>,
 }
@@ -164,6 +173,11 @@ impl Core {
             repaired: 0,
             failure: None,
             bootstrap: Vec::new(),
+            leftovers: Vec::new(),
+            unwritten: false,
+            attaching: None,
+            waiting_for_open: Vec::new(),
+            on_step: None,
             waiting_for_sync: Vec::new(),
             retry: None,
         }

@@ -230,6 +230,7 @@ mod tests {
             flags: 0,
             peer_index: None,
             peer_netnsid: None,
+            master: None,
         }
     }
 

@@ -2,6 +2,7 @@
 
 use crate::core::{Core, Handle, chain};
 use crate::explain::ExplainQuery;
+use crate::record::pod_id;
 use crate::workloads::WorkloadError;
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -10,13 +11,20 @@ use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{get, post};
-use palisade_api::{ApiError, MonitorQuery, WorkloadAdd, WorkloadRemove, path};
+use palisade_api::{
+    ApiError, CniAdd, CniAdded, CniAttachment, CniCheck, CniGc, MonitorQuery, WorkloadAdd,
+    WorkloadRemove, path,
+};
 use serde::Serialize;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 /// The largest request body taken, in bytes.
 const BODY_LIMIT: usize = 1 << 20;
+
+/// How long an ADD waits for the Pod of its name before it answers that it is closed.
+const POD_WAIT: Duration = Duration::from_secs(3);
 
 /// Every route of the API.
 pub fn router(core: Handle) -> Router {
@@ -29,6 +37,9 @@ pub fn router(core: Handle) -> Router {
         .route(path::POLICY, get(policy))
         .route(path::EXPLAIN, get(explain))
         .route(path::WORKLOADS, post(add).delete(remove))
+        .route(path::CNI, post(cni_add).delete(cni_del))
+        .route(path::CNI_CHECK, post(cni_check))
+        .route(path::CNI_GC, post(cni_gc))
         .route(path::MONITOR, get(monitor))
         .route(path::CONFIG, get(config))
         .fallback(|| async {
@@ -49,7 +60,12 @@ async fn answer<T: Serialize + Send + 'static>(
     core: &Handle,
     question: impl FnOnce(&mut Core) -> Result<T, (StatusCode, ApiError)> + Send + 'static,
 ) -> Response {
-    match core.ask(question).await {
+    respond(core.ask(question).await)
+}
+
+/// What the core answered, if it has not stopped.
+fn respond<T: Serialize>(answer: Option<Result<T, (StatusCode, ApiError)>>) -> Response {
+    match answer {
         Some(Ok(value)) => Json(value).into_response(),
         Some(Err((status, error))) => refuse(status, error),
         None => refuse(
@@ -166,18 +182,65 @@ async fn remove(State(core): State<Handle>, Json(request): Json<WorkloadRemove>)
     .await
 }
 
+async fn cni_add(State(core): State<Handle>, Json(request): Json<CniAdd>) -> Response {
+    let add = |request: CniAdd| {
+        move |core: &mut Core| core.cni_add(&request).map_err(|e| workload_error(&e))
+    };
+    let mut added = core.ask(add(request.clone())).await;
+    // Most often its Pod is only a moment away; a runtime that is told to try again takes longer.
+    if let Some(Ok(CniAdded {
+        closed: Some(_), ..
+    })) = added
+    {
+        let id = pod_id(&request.namespace, &request.name);
+        let (opened, wait) = tokio::sync::oneshot::channel();
+        core.ask(move |core| core.when_open(id, opened)).await;
+        // Whichever it was, the answer says how it is.
+        let _ = tokio::time::timeout(POD_WAIT, wait).await;
+        added = core.ask(add(request)).await;
+    }
+    respond(added)
+}
+
+async fn cni_del(State(core): State<Handle>, Json(request): Json<CniAttachment>) -> Response {
+    answer(&core, move |core| {
+        core.cni_del(&request)
+            .map_err(|error| workload_error(&error))
+    })
+    .await
+}
+
+async fn cni_check(State(core): State<Handle>, Json(request): Json<CniCheck>) -> Response {
+    answer(&core, move |core| {
+        core.cni_check(&request)
+            .map_err(|error| workload_error(&error))
+    })
+    .await
+}
+
+async fn cni_gc(State(core): State<Handle>, Json(request): Json<CniGc>) -> Response {
+    answer(&core, move |core| {
+        core.cni_gc(&request)
+            .map_err(|error| workload_error(&error))
+    })
+    .await
+}
+
 fn workload_error(error: &WorkloadError) -> (StatusCode, ApiError) {
     let status = match error {
         WorkloadError::Invalid { .. } => StatusCode::UNPROCESSABLE_ENTITY,
         WorkloadError::Exists { .. }
         | WorkloadError::Address { .. }
-        | WorkloadError::AddressTaken { .. } => StatusCode::CONFLICT,
+        | WorkloadError::AddressTaken { .. }
+        | WorkloadError::Changed { .. } => StatusCode::CONFLICT,
+        WorkloadError::NotAttached { .. } => StatusCode::NOT_FOUND,
         WorkloadError::Starting => StatusCode::SERVICE_UNAVAILABLE,
         WorkloadError::Attach { .. }
         | WorkloadError::Detach { .. }
         | WorkloadError::Look { .. }
         | WorkloadError::Record(_)
-        | WorkloadError::NotEnforced { .. } => StatusCode::INTERNAL_SERVER_ERROR,
+        | WorkloadError::NotEnforced { .. }
+        | WorkloadError::Stopped { .. } => StatusCode::INTERNAL_SERVER_ERROR,
     };
     (status, ApiError::new(chain(error)))
 }

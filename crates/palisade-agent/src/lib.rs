@@ -6,10 +6,13 @@
 //! itself.
 
 pub mod attach;
+pub mod attaching;
 pub mod clock;
+pub mod cni;
 pub mod config;
 pub mod core;
 pub mod counts;
+pub mod deletions;
 pub mod explain;
 pub mod host;
 pub mod http;
@@ -19,4 +22,5 @@ pub mod record;
 pub mod registry;
 pub mod report;
 pub mod run;
+pub mod steps;
 pub mod workloads;

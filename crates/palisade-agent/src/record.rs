@@ -1,8 +1,10 @@
 //! What the agent remembers of an attached workload, and the file it remembers it in.
 //!
-//! The file carries a schema number; one of a newer schema is refused, so that a downgrade loses
-//! nothing. It is written whole by temporary file, fsync and rename.
+//! The file carries a schema number. One of an older schema is read, and written in the newest with
+//! the next change; one of a newer schema is refused, so that a downgrade loses nothing. It is
+//! written whole by temporary file, fsync and rename.
 
+use palisade_api::CniAttachment;
 use palisade_model::{EndpointId, NamedPort, ObjectId, Str};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -10,8 +12,8 @@ use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-/// The schema this build writes.
-const SCHEMA: u32 = 1;
+/// The schema this build writes: 1 had no containers, sizes of packets, masquerading or chains.
+const SCHEMA: u32 = 2;
 
 /// An attached network namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,12 +41,56 @@ pub struct Record {
     /// asked for it had no answer.
     #[serde(default)]
     pub pending: bool,
+    /// The container it is, if a runtime attached it; `None`: somebody did by name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container: Option<Container>,
+    /// The size of its largest packet, in bytes; `None` (of schema 1): what was configured then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u32>,
+    /// Whether its packets leave the host under the host's address.
+    #[serde(default)]
+    pub masquerade: bool,
+    /// Another plugin made the interface, and removes it: nothing of it is ours but the policy.
+    #[serde(default)]
+    pub chained: bool,
+}
+
+/// What a container runtime calls an attachment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Container {
+    /// Its id of the container.
+    pub id: String,
+    /// The name of the network it joined.
+    pub network: String,
+    /// The pod's uid, where the runtime said it. Shown, and nothing is decided by it: that of a
+    /// static pod is not the one its object has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<String>,
+    /// Whether it is the sandbox of a pod, whose labels are to be waited for.
+    #[serde(default)]
+    pub pod: bool,
 }
 
 impl Record {
     /// The endpoint it stands for: the Pod of its name.
     pub fn id(&self) -> EndpointId {
         pod_id(&self.namespace, &self.name)
+    }
+
+    /// The runtime's words for it, if a runtime attached it.
+    pub fn attachment(&self) -> Option<CniAttachment> {
+        let container = self.container.as_ref()?;
+        Some(CniAttachment {
+            container: container.id.clone(),
+            network: container.network.clone(),
+            interface: self.inside.clone(),
+        })
+    }
+
+    /// Whether it is closed until the Pod of its name is known.
+    pub fn needs_pod(&self) -> bool {
+        self.labels.is_none() && self.container.as_ref().is_some_and(|c| c.pod)
     }
 }
 
@@ -62,6 +108,15 @@ pub fn pod_id(namespace: &str, name: &str) -> EndpointId {
 struct File {
     schema: u32,
     workloads: Vec<Record>,
+}
+
+/// What the file said.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Remembered {
+    /// The records.
+    pub records: Vec<Record>,
+    /// Whether an older schema said it.
+    pub is_older: bool,
 }
 
 /// Why the records could not be read or written.
@@ -116,11 +171,13 @@ impl Records {
     ///
     /// # Errors
     /// If the file is there but cannot be read, is damaged, or was written by a newer version.
-    pub fn read(&self) -> Result<Vec<Record>, RecordError> {
+    pub fn read(&self) -> Result<Remembered, RecordError> {
         let path = self.path.clone();
         let text = match std::fs::read(&path) {
             Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Ok(Remembered::default());
+            }
             Err(source) => {
                 return Err(RecordError::Io {
                     doing: "reading",
@@ -140,7 +197,10 @@ impl Records {
                 found: head.schema,
             }),
             Ok(_) => serde_json::from_slice::<File>(&text)
-                .map(|file| file.workloads)
+                .map(|file| Remembered {
+                    is_older: file.schema < SCHEMA,
+                    records: file.workloads,
+                })
                 .map_err(|source| RecordError::Damaged { path, source }),
             Err(source) => Err(RecordError::Damaged { path, source }),
         }
@@ -182,6 +242,15 @@ mod tests {
             ports: Vec::new(),
             created: 7,
             pending: false,
+            container: Some(Container {
+                id: "c0".to_owned(),
+                network: "pods".to_owned(),
+                uid: Some("u0".to_owned()),
+                pod: true,
+            }),
+            mtu: Some(1400),
+            masquerade: true,
+            chained: false,
         }
     }
 
@@ -189,9 +258,9 @@ mod tests {
     fn what_is_written_is_read_back() {
         let dir = tempfile::tempdir().unwrap();
         let records = Records::within(dir.path());
-        assert_eq!(records.read().unwrap(), []);
+        assert_eq!(records.read().unwrap(), Remembered::default());
         records.write([record()].iter()).unwrap();
-        assert_eq!(records.read().unwrap(), [record()]);
+        assert_eq!(records.read().unwrap().records, [record()]);
     }
 
     #[test]
@@ -207,10 +276,38 @@ mod tests {
         };
         put("{\"schema\": 1, \"workl");
         assert!(matches!(records.read(), Err(RecordError::Damaged { .. })));
-        put("{\"schema\": 2, \"other\": 1}");
+        put("{\"schema\": 3, \"other\": 1}");
         assert!(matches!(
             records.read(),
-            Err(RecordError::Newer { found: 2, .. })
+            Err(RecordError::Newer { found: 3, .. })
         ));
+    }
+
+    #[test]
+    fn the_first_schema_is_read_and_becomes_the_newest() {
+        let dir = tempfile::tempdir().unwrap();
+        let records = Records::within(dir.path());
+        let path = dir.path().join("workloads.json");
+        let text = r#"{"schema": 1, "workloads": [{
+            "namespace": "shop", "name": "web", "netns": "web", "inside": "eth0",
+            "interface": "pal0", "addresses": ["10.0.0.2", "fd00::2"],
+            "labels": {"app": "web"}, "ports": [], "created": 7, "pending": false}]}"#;
+        palisade_sys::atomic_file::write_atomically(&path, text.as_bytes()).unwrap();
+        let old = Record {
+            container: None,
+            mtu: None,
+            masquerade: false,
+            ..record()
+        };
+        let found = records.read().unwrap();
+        assert_eq!(
+            (&*found.records, found.is_older),
+            (&[old.clone()][..], true)
+        );
+        records.write([&old].into_iter()).unwrap();
+        let found = records.read().unwrap();
+        assert_eq!((&*found.records, found.is_older), (&[old][..], false));
+        let text = std::fs::read_to_string(path).unwrap();
+        assert!(text.contains("\"schema\": 2"), "{text}");
     }
 }

@@ -1,13 +1,19 @@
 //! The workloads of this host, laid over what the source says of their Pods.
 //!
 //! A workload and the Pod of its name are one endpoint: interface and addresses are the workload's,
-//! labels and ports its own where they were given and the Pod's otherwise. Pure bookkeeping: no
-//! kernel, no disk.
+//! labels and ports its own where they were given and the Pod's otherwise. A container whose Pod is
+//! not known holds no address: whatever its interface carries is dropped, and nobody can mean it as a
+//! peer. Pure bookkeeping: no kernel, no disk.
 
 use crate::record::Record;
-use palisade_api::EndpointState;
+use palisade_api::{CniAttachment, EndpointState};
 use palisade_model::{Endpoint, EndpointId, Labels, Object, ObjectKey, Profile, Update};
 use std::collections::BTreeMap;
+
+/// The label of an endpoint whose Pod is not known.
+pub const INIT: &str = "reserved:init";
+/// Why it is closed.
+pub const NO_POD: &str = "its Pod is not known yet";
 
 /// An attached workload.
 #[derive(Clone, Debug)]
@@ -37,6 +43,18 @@ impl Registry {
     /// The workload of an id, to change where it stands.
     pub fn get_mut(&mut self, id: &EndpointId) -> Option<&mut Workload> {
         self.workloads.get_mut(id)
+    }
+
+    /// The workload that a runtime calls so.
+    pub fn attached(&self, attachment: &CniAttachment) -> Option<&Workload> {
+        let is_it = |w: &&Workload| w.record.attachment().as_ref() == Some(attachment);
+        self.workloads.values().find(is_it)
+    }
+
+    /// Whether a workload is closed until its Pod is known.
+    pub fn awaits_pod(&self, id: &EndpointId) -> bool {
+        let workload = self.workloads.get(id);
+        workload.is_some_and(|w| w.record.needs_pod() && !self.pods.contains_key(id))
     }
 
     /// Every workload, by id.
@@ -78,12 +96,19 @@ impl Registry {
             Update::Delete(ObjectKey::Endpoint(id)) => (id.clone(), None),
             _ => return update,
         };
-        let Some(workload) = self.workloads.get(&id) else {
+        let Some(workload) = self.workloads.get_mut(&id) else {
             return update;
         };
         match pod {
             Some(pod) => drop(self.pods.insert(id.clone(), pod.clone())),
             None => drop(self.pods.remove(&id)),
+        }
+        let awaits = pod.is_none() && workload.record.needs_pod();
+        if awaits && workload.state == EndpointState::Ready {
+            workload.state = EndpointState::Closed;
+        }
+        if workload.state == EndpointState::Closed {
+            workload.reason = awaits.then(|| NO_POD.to_owned());
         }
         Update::Upsert(Object::Endpoint(merged(
             &workload.record,
@@ -93,8 +118,10 @@ impl Registry {
 }
 
 fn merged(record: &Record, pod: Option<&Endpoint>) -> Endpoint {
+    let awaits = pod.is_none() && record.needs_pod();
     let labels = match (&record.labels, pod) {
         (Some(given), _) => given.clone(),
+        (None, None) if awaits => [(INIT.into(), "".into())].into(),
         (None, Some(pod)) => pod.labels.clone(),
         (None, None) => Labels::new(),
     };
@@ -109,7 +136,10 @@ fn merged(record: &Record, pod: Option<&Endpoint>) -> Endpoint {
         service_account: pod.map_or(Some("default".into()), |pod| pod.service_account.clone()),
         node: pod.and_then(|pod| pod.node.clone()),
         interface: Some(record.interface.clone()),
-        addresses: record.addresses.clone(),
+        addresses: match awaits {
+            true => Vec::new(),
+            false => record.addresses.clone(),
+        },
         ports,
         profiles: vec![Profile::ALLOW_ALL.into()],
         created: record.created,

@@ -241,6 +241,10 @@ async fn serve(
     let listener = UnixListener::bind(socket).map_err(file("listening on"))?;
     std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o660))
         .map_err(file("protecting"))?;
+    // Only now: the plugin writes deletions down for as long as nobody listens.
+    if let Some(Err(error)) = handle.ask(Core::carry_out_deletions).await {
+        tracing::error!(%error, "deletions that wait cannot be carried out");
+    }
     tracing::info!(socket = %socket.display(), "ready");
     let server = axum::serve(listener, crate::http::router(handle.clone()));
     let ended = tokio::select! {

@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use palisade_agent::attach::{Attach, AttachError, Found};
+use palisade_agent::attach::{Attach, AttachError, Found, Inside};
 use palisade_agent::clock::Clock;
 use palisade_agent::config::Config;
 use palisade_agent::core::{Core, Event, Parts};
@@ -13,6 +13,7 @@ use palisade_agent::record::Record;
 use palisade_api::{EndpointState, Health, WorkloadAdd, WorkloadRemove};
 use palisade_dataplane::{Account, Entry, FakeDataplane, Ledger};
 use palisade_source::Batch;
+use palisade_sys::link::MacAddr;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -54,7 +55,24 @@ impl Host {
 }
 
 impl Attach for Host {
-    fn join(&mut self, record: &Record, _mtu: u32) -> Result<(), AttachError> {
+    fn furnish(&mut self, _: &Record) -> Result<(), AttachError> {
+        Ok(())
+    }
+
+    fn has_link(&mut self, name: &str) -> Result<bool, AttachError> {
+        Ok(self.0.lock().unwrap().joined.contains(name))
+    }
+
+    fn inside(&mut self, record: &Record) -> Result<Inside, AttachError> {
+        Ok(Inside {
+            mac: MacAddr([2, 0, 0, 0, 0, 1]),
+            mtu: record.mtu.unwrap_or(1500),
+            addresses: record.addresses.clone(),
+            routes: Vec::new(),
+        })
+    }
+
+    fn join(&mut self, record: &Record) -> Result<(), AttachError> {
         self.call("join", record)?;
         self.0
             .lock()

@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
-use palisade_agent::attach::{Attach, AttachError, Found};
+use palisade_agent::attach::{Attach, AttachError, Found, Inside};
 use palisade_agent::clock::Clock;
 use palisade_agent::config::Config;
 use palisade_agent::core::{Core, Event, Parts};
@@ -28,8 +28,20 @@ use std::time::{Duration, Instant};
 struct Host;
 
 impl Attach for Host {
-    fn join(&mut self, _: &Record, _: u32) -> Result<(), AttachError> {
+    fn join(&mut self, _: &Record) -> Result<(), AttachError> {
         Ok(())
+    }
+
+    fn furnish(&mut self, _: &Record) -> Result<(), AttachError> {
+        Ok(())
+    }
+
+    fn has_link(&mut self, _: &str) -> Result<bool, AttachError> {
+        Ok(false)
+    }
+
+    fn inside(&mut self, record: &Record) -> Result<Inside, AttachError> {
+        Err(AttachError::Gone(record.inside.clone()))
     }
 
     fn open(&mut self, _: &Record) -> Result<(), AttachError> {

@@ -72,6 +72,9 @@ pub struct CniAdded {
     pub routes: Vec<CniRoute>,
     /// The policy revision that is real in the kernel for it.
     pub revision: u64,
+    /// Why nothing passes yet, if nothing does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub closed: Option<String>,
 }
 
 /// An address inside a container.

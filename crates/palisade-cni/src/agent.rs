@@ -22,6 +22,8 @@ const HEADERS: usize = 32;
 pub(crate) enum Unanswered {
     /// Nobody listens.
     Down(io::Error),
+    /// It ended, or ended the connection, before it had answered.
+    Cut(String),
     /// It listens, and the answer did not come or makes no sense.
     Broken(String),
     /// It said no.
@@ -41,7 +43,9 @@ impl Unanswered {
             Unanswered::Down(error) => {
                 CniError::Later(format!("no agent answers at {socket}: {error}"))
             }
-            Unanswered::Broken(what) => CniError::Later(format!("the agent at {socket}: {what}")),
+            Unanswered::Cut(what) | Unanswered::Broken(what) => {
+                CniError::Later(format!("the agent at {socket}: {what}"))
+            }
             // It has not read its source yet.
             Unanswered::Refused { status: 503, said } => CniError::Later(said.error),
             Unanswered::Refused { status: 404, said } => CniError::UnknownContainer(said.error),
@@ -66,6 +70,11 @@ impl Agent {
             socket: socket.to_path_buf(),
             wait,
         }
+    }
+
+    /// Whether anybody does.
+    pub(crate) fn listens(&self) -> bool {
+        UnixStream::connect(&self.socket).is_ok()
     }
 
     pub(crate) fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Unanswered> {
@@ -107,7 +116,7 @@ impl Agent {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
                 Unanswered::Broken(format!("no answer within {} s", self.wait.as_secs()))
             }
-            _ => broken("asking", &error),
+            _ => Unanswered::Cut(format!("asking: {error}")),
         })?;
         let (status, body) = parse(&answer)?;
         if (200..300).contains(&status) {
@@ -128,7 +137,7 @@ fn broken(doing: &str, error: &dyn std::error::Error) -> Unanswered {
 fn parse(answer: &[u8]) -> Result<(u16, &[u8]), Unanswered> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS];
     let mut response = httparse::Response::new(&mut headers);
-    let cut = || Unanswered::Broken("the answer ended early".to_owned());
+    let cut = || Unanswered::Cut("the answer ended early".to_owned());
     let parsed = response
         .parse(answer)
         .map_err(|error| broken("understanding", &error))?;
@@ -162,9 +171,12 @@ mod tests {
             b"HTTP/1.0 200 OK\r\nContent-Length: 3\r\n\r\n{}".as_slice(),
             b"HTTP/1.0 200 OK\r\nConte",
             b"",
-            b"nonsense\r\n\r\n",
         ] {
-            assert!(matches!(parse(cut), Err(Unanswered::Broken(_))));
+            assert!(matches!(parse(cut), Err(Unanswered::Cut(_))));
         }
+        assert!(matches!(
+            parse(b"nonsense\r\n\r\n"),
+            Err(Unanswered::Broken(_))
+        ));
     }
 }

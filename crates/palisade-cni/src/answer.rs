@@ -158,6 +158,7 @@ mod tests {
                 })
                 .collect(),
             revision: 1,
+            closed: None,
         }
     }
 

@@ -14,6 +14,9 @@ use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
 
+/// How often an agent that ends in the middle is asked again.
+const TRIES: usize = 5;
+
 /// Runs one call. Returns what belongs on standard output, and the exit code.
 ///
 /// `input` is standard input, or why it could not be read.
@@ -172,18 +175,23 @@ impl Call {
 
     fn del(&self) -> Result<(), CniError> {
         let attachment = self.attachment();
-        let ask =
-            || -> Result<CniDone, Unanswered> { self.agent.send("DELETE", path::CNI, &attachment) };
-        match ask() {
-            Err(Unanswered::Down(_)) => {}
-            other => return self.ended(other),
+        for _ in 0..TRIES {
+            match self.agent.send::<CniDone>("DELETE", path::CNI, &attachment) {
+                // Not asked, or it died before it answered.
+                Err(Unanswered::Down(_) | Unanswered::Cut(_)) => {}
+                other => return self.ended(other),
+            }
+            let queue = Queue::lock(&self.network.queue)?;
+            // An agent listens before it takes this lock: one that does will look at the queue, or
+            // has. It is not asked while the lock is held, since it might be waiting for it.
+            if !self.agent.listens() {
+                return queue.push(&attachment);
+            }
         }
-        let queue = Queue::lock(&self.network.queue)?;
-        // It may have started while the lock was waited for.
-        match ask() {
-            Err(Unanswered::Down(_)) => queue.push(&attachment),
-            other => self.ended(other),
-        }
+        Err(CniError::Later(format!(
+            "the agent at {} ended {TRIES} times before it answered",
+            self.network.socket.display()
+        )))
     }
 
     fn ended(&self, done: Result<CniDone, Unanswered>) -> Result<(), CniError> {

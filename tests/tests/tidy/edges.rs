@@ -22,6 +22,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("palisade-sys", &[]),
     ("palisade-dataplane", &["model", "tables", "nft", "sys"]),
     ("palisade-api", &[]),
+    ("palisade-cni", &["api"]),
     (
         "palisade-agent",
         &[

@@ -129,6 +129,7 @@ pub(super) fn read_link(payload: &[u8]) -> Result<Link, WireError> {
         flags: ne_u32(payload, 8, "link")?,
         peer_index: None,
         peer_netnsid: None,
+        master: None,
     };
     for attr in Attrs::after(payload, IFINFO_LEN, "link")? {
         let attr = attr?;
@@ -137,6 +138,7 @@ pub(super) fn read_link(payload: &[u8]) -> Result<Link, WireError> {
             libc::IFLA_ADDRESS => link.mac = mac(attr.payload),
             libc::IFLA_MTU => link.mtu = attr.u32()?,
             libc::IFLA_LINK => link.peer_index = Some(attr.u32()?),
+            libc::IFLA_MASTER => link.master = Some(attr.u32()?),
             libc::IFLA_LINK_NETNSID => link.peer_netnsid = Some(attr.u32()?.cast_signed()),
             libc::IFLA_LINKINFO => {
                 if let Some(kind) = attr.nested().find(libc::IFLA_INFO_KIND)? {

@@ -114,6 +114,7 @@ impl State {
             flags: 0,
             peer_index: None,
             peer_netnsid: None,
+            master: None,
         };
         let entry = FakeLink {
             link,

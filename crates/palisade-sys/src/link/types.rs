@@ -112,6 +112,8 @@ pub struct Link {
     pub peer_index: Option<u32>,
     /// This namespace's id for the peer's namespace, if that is another one.
     pub peer_netnsid: Option<i32>,
+    /// Number of the link that it is a port of, such as a bridge.
+    pub master: Option<u32>,
 }
 
 impl Link {

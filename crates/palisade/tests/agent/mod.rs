@@ -49,6 +49,11 @@ impl Agent {
         self.dir.path().join("policy")
     }
 
+    /// Its state directory.
+    pub(crate) fn state(&self) -> PathBuf {
+        self.dir.path().join("state")
+    }
+
     /// Its socket.
     pub(crate) fn socket(&self) -> PathBuf {
         self.dir.path().join("palisade.sock")
@@ -109,10 +114,7 @@ impl Agent {
             .arg("agent")
             .args(["--socket", self.socket().to_str().unwrap()])
             .args(["--directory", self.policy().to_str().unwrap()])
-            .args([
-                "--state-dir",
-                self.dir.path().join("state").to_str().unwrap(),
-            ])
+            .args(["--state-dir", self.state().to_str().unwrap()])
             .args(["--settle", &self.settle.to_string()])
             .args(["--log-level", "debug"])
             .stdin(Stdio::null());

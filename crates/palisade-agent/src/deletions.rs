@@ -1,0 +1,69 @@
+//! Deletions that the plugin wrote down while no agent ran: carried out once, when one starts.
+//!
+//! The agent listens first, then takes the lock, then carries out what is there, and only then
+//! answers. The plugin writes under the lock and only while nobody listens, so none is written after
+//! the agent has looked. What cannot be carried out stays, and is told.
+
+use crate::core::{Core, chain};
+use palisade_api::{CniAttachment, cni_queue};
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The folder of deletions within a state directory.
+pub fn folder(state_dir: &Path) -> PathBuf {
+    state_dir.join("cni-queue")
+}
+
+impl Core {
+    /// Carries out every deletion that waits; says how many there were.
+    ///
+    /// # Errors
+    /// If the folder cannot be locked or read. What one file holds is no reason.
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "files of the plugin, which has no other way to be heard"
+    )]
+    pub fn carry_out_deletions(&mut self) -> io::Result<usize> {
+        let folder = folder(&self.config.state_dir);
+        fs::create_dir_all(&folder)?;
+        let lock = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(folder.join(cni_queue::LOCK))?;
+        lock.lock()?;
+        let mut done = 0;
+        for entry in fs::read_dir(&folder)? {
+            let path = entry?.path();
+            if path.extension().is_none_or(|extension| extension != "json") {
+                continue;
+            }
+            match self.carry_out(&path) {
+                Ok(()) => done += 1,
+                Err(error) => {
+                    tracing::error!(file = %path.display(), %error, "a deletion that waits");
+                }
+            }
+        }
+        if done > 0 {
+            tracing::info!(
+                deletions = done,
+                "carried out what was asked while no agent ran"
+            );
+        }
+        Ok(done)
+    }
+
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "files of the plugin, which has no other way to be heard"
+    )]
+    fn carry_out(&mut self, path: &Path) -> Result<(), String> {
+        let text = fs::read(path).map_err(|error| error.to_string())?;
+        let attachment: CniAttachment =
+            serde_json::from_slice(&text).map_err(|error| error.to_string())?;
+        self.cni_del(&attachment).map_err(|error| chain(&error))?;
+        fs::remove_file(path).map_err(|error| error.to_string())
+    }
+}
