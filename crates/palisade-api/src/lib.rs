@@ -13,11 +13,11 @@ mod policy;
 mod status;
 mod workload;
 
-pub use config::{ConfigFileReport, ConfigReport, ParameterReport};
 pub use cni::queue as cni_queue;
 pub use cni::{
     CniAdd, CniAdded, CniAddress, CniAttachment, CniChained, CniCheck, CniDone, CniGc, CniRoute,
 };
+pub use config::{ConfigFileReport, ConfigReport, ParameterReport};
 pub use endpoint::{AppliedPolicy, EndpointDetail, EndpointList, EndpointState, EndpointSummary};
 pub use error::ApiError;
 pub use identity::{IdentityList, IdentityReport};

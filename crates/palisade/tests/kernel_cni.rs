@@ -83,18 +83,13 @@ impl World {
     fn held(&self) -> Vec<String> {
         let host = self.lab.host();
         let mut held = Vec::new();
-        for args in [
-            &["-o", "link"][..],
-            &["-4", "route"],
-            &["-6", "route"],
-            &["neigh"],
-        ] {
+        let links = ip(&self.lab, host, &["-br", "link"]);
+        let ours = links.lines().filter(|line| line.starts_with("pal"));
+        held.extend(ours.map(str::to_owned));
+        for args in [&["-4", "route"][..], &["-6", "route"], &["neigh"]] {
             let text = ip(&self.lab, host, args);
-            held.extend(
-                text.lines()
-                    .filter(|l| l.contains("pal"))
-                    .map(str::to_owned),
-            );
+            let ours = text.lines().filter(|line| line.contains("dev pal"));
+            held.extend(ours.map(str::to_owned));
         }
         for set in [
             "set inet palisade p_if_ours",
