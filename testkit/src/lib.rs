@@ -10,5 +10,6 @@ pub mod generate;
 pub mod lab;
 pub mod naive;
 pub mod ring;
+pub mod runtimes;
 
 pub use ring::need_root;

@@ -1,4 +1,4 @@
-//! What tests left behind: namespaces, links and nftables tables with our names.
+//! What tests left behind: namespaces, control groups, links and nftables tables with our names.
 //!
 //! A namespace carries the process that made it, so that leftovers are told from labs in use.
 
@@ -12,6 +12,8 @@ use std::path::Path;
 pub enum Leak {
     /// A named network namespace.
     Namespace(String),
+    /// A control group, where containers ran.
+    Group(String),
     /// A link in the namespace of the caller.
     Link(String),
     /// An nftables table in the namespace of the caller, with its family.
@@ -22,6 +24,7 @@ impl fmt::Display for Leak {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Namespace(name) => write!(f, "namespace {name}"),
+            Self::Group(name) => write!(f, "control group {name}"),
             Self::Link(name) => write!(f, "link {name}"),
             Self::Table(name) => write!(f, "table {name}"),
         }
@@ -38,6 +41,7 @@ pub fn leaks() -> io::Result<Vec<Leak>> {
         None => name.starts_with("pal-"),
     };
     let mut found = namespaces(&orphan)?;
+    found.extend(groups(&orphan)?);
     for entry in fs::read_dir("/proc/sys/net/ipv4/conf")? {
         let name = entry?.file_name().to_string_lossy().into_owned();
         if name.starts_with("pal") {
@@ -49,12 +53,40 @@ pub fn leaks() -> io::Result<Vec<Leak>> {
     Ok(found)
 }
 
-/// The namespaces that this very process made and has not removed.
+/// The namespaces and control groups that this very process made and has not removed.
 ///
 /// # Errors
 /// If namespaces cannot be listed.
 pub fn our_leaks() -> io::Result<Vec<Leak>> {
-    namespaces(&|name| owner(name) == Some(std::process::id()))
+    let ours = |name: &str| owner(name) == Some(std::process::id());
+    let mut found = namespaces(&ours)?;
+    found.extend(groups(&ours)?);
+    found.sort();
+    Ok(found)
+}
+
+/// Control groups are folders of one hierarchy, or of one below each controller.
+fn groups(counts: &dyn Fn(&str) -> bool) -> io::Result<Vec<Leak>> {
+    let mut found = std::collections::BTreeSet::new();
+    let mut open = vec![std::path::PathBuf::from("/sys/fs/cgroup")];
+    for depth in 0..2 {
+        for folder in std::mem::take(&mut open) {
+            let entries = match fs::read_dir(&folder) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                entries => entries?,
+            };
+            for entry in entries {
+                let entry = entry?;
+                let name = entry.file_name().to_string_lossy().into_owned();
+                if name.starts_with("pal-") && counts(&name) {
+                    found.insert(name);
+                } else if depth == 0 && entry.file_type()?.is_dir() {
+                    open.push(entry.path());
+                }
+            }
+        }
+    }
+    Ok(found.into_iter().map(Leak::Group).collect())
 }
 
 fn namespaces(counts: &dyn Fn(&str) -> bool) -> io::Result<Vec<Leak>> {

@@ -23,7 +23,7 @@ mod spray;
 mod traffic;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -256,14 +256,26 @@ impl Lab {
     /// # Errors
     /// If the name is taken or the kernel refuses.
     pub fn namespace(&mut self, name: &str, addresses: Vec<IpAddr>) -> Result<NodeId, LabError> {
-        if self
-            .nodes
-            .iter()
-            .any(|node| node.alive && node.name == name)
-        {
-            return Err(LabError::Node(format!("the lab has a node named {name}")));
-        }
+        self.assert_free(name)?;
         self.node(name, addresses)
+    }
+
+    /// Adds a namespace that something else made and attached, such as a container runtime.
+    ///
+    /// Nothing in it is changed, and dropping the lab removes its name only.
+    ///
+    /// # Errors
+    /// If the name is taken or the kernel refuses.
+    pub fn adopt(
+        &mut self,
+        name: &str,
+        made: &Path,
+        addresses: Vec<IpAddr>,
+    ) -> Result<NodeId, LabError> {
+        self.assert_free(name)?;
+        let (node, namespace) = self.enlist(name, addresses);
+        netns::adopt(&namespace, made)?;
+        Ok(node)
     }
 
     /// Joins a namespace to the host by a veth named `interface` on the host's side.
@@ -417,10 +429,20 @@ impl Lab {
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    fn node(&mut self, name: &str, addresses: Vec<IpAddr>) -> Result<NodeId, LabError> {
-        let node = NodeId(self.nodes.len());
+    fn assert_free(&self, name: &str) -> Result<(), LabError> {
+        let taken = self
+            .nodes
+            .iter()
+            .any(|node| node.alive && node.name == name);
+        if taken {
+            return Err(LabError::Node(format!("the lab has a node named {name}")));
+        }
+        Ok(())
+    }
+
+    /// Records a node before it exists, so that a half-made one is removed too.
+    fn enlist(&mut self, name: &str, addresses: Vec<IpAddr>) -> (NodeId, String) {
         let namespace = format!("{}-{name}", self.prefix);
-        // Recorded before it exists, so that a half-made one is removed too.
         self.nodes.push(Node {
             name: name.to_owned(),
             namespace: namespace.clone(),
@@ -428,6 +450,11 @@ impl Lab {
             interface: None,
             alive: true,
         });
+        (NodeId(self.nodes.len() - 1), namespace)
+    }
+
+    fn node(&mut self, name: &str, addresses: Vec<IpAddr>) -> Result<NodeId, LabError> {
+        let (node, namespace) = self.enlist(name, addresses);
         netns::create(&namespace)?;
         self.sysctls(
             node,

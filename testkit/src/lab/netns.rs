@@ -47,6 +47,21 @@ pub(super) fn create(namespace: &str) -> Result<(), LabError> {
     made.map_err(|errno: nix::Error| failed(errno.into()))
 }
 
+/// Gives a namespace that somebody else made a name of ours, too; what is removed later is the name.
+pub(super) fn adopt(namespace: &str, made: &Path) -> Result<(), LabError> {
+    let failed = |source| LabError::Namespace {
+        doing: "adopting",
+        namespace: namespace.to_owned(),
+        source,
+    };
+    prepare_folder().map_err(failed)?;
+    let target = path(namespace);
+    File::create_new(&target).map_err(failed)?;
+    let bind = MsFlags::MS_BIND;
+    mount(Some(made), &target, None::<&str>, bind, None::<&str>)
+        .map_err(|errno| failed(errno.into()))
+}
+
 /// `ip netns add` shares `/run/netns` between mount namespaces; without that, a namespace deleted
 /// in one stays mounted in another. The mount is made once a machine, by whoever is first.
 fn prepare_folder() -> io::Result<()> {

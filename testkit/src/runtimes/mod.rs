@@ -1,0 +1,158 @@
+//! Container runtimes as they are: the CNI project's own tools, and containerd, in a lab's host.
+//!
+//! The programs are gathered by `scripts/runtimes`. What a machine cannot have is said in a loud
+//! line and counted as skipped, never as passed. Nothing outside the lab and a temporary folder is
+//! written: each program sees a `/var/lib` (and containerd a `/run`) of its own.
+
+mod containerd;
+mod network;
+mod pods;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+pub use containerd::Containerd;
+pub use network::{Attachment, Network};
+pub use pods::{Pod, Word};
+
+/// Why a runtime did not do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum RuntimeError {
+    /// A file, folder or process could not be made.
+    #[error("{doing}: {source}")]
+    System {
+        /// What was being done.
+        doing: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A program ended with an error of its own.
+    #[error("{program}: {said}")]
+    Refused {
+        /// The program, and what it was asked.
+        program: String,
+        /// What it said.
+        said: String,
+    },
+    /// A program answered what nobody understands.
+    #[error("{program} answered {answer:?}: {source}")]
+    Answer {
+        /// The program, and what it was asked.
+        program: String,
+        /// Its answer.
+        answer: String,
+        /// What is wrong with it.
+        source: serde_json::Error,
+    },
+    /// containerd did not come up.
+    #[error("containerd does not answer: {0}")]
+    Silent(String),
+    /// The lab refused.
+    #[error(transparent)]
+    Lab(#[from] crate::lab::LabError),
+}
+
+impl RuntimeError {
+    fn system(doing: &'static str) -> impl Fn(io::Error) -> Self {
+        move |source| Self::System { doing, source }
+    }
+}
+
+/// The programs that `scripts/runtimes` gathered.
+#[derive(Clone, Debug)]
+pub struct Runtimes {
+    folder: PathBuf,
+}
+
+impl Runtimes {
+    /// The CNI project's tools; absent, after a loud line, where this machine cannot have them.
+    #[must_use]
+    pub fn cni() -> Option<Self> {
+        Self::with(&["go"])
+    }
+
+    /// The same with containerd.
+    #[must_use]
+    pub fn containerd() -> Option<Self> {
+        Self::with(&["go", "containerd"])
+    }
+
+    fn with(parts: &[&str]) -> Option<Self> {
+        let folder = std::env::current_exe().ok().and_then(|program| {
+            // target/debug/deps/test
+            let target = program.ancestors().nth(3)?;
+            Some(target.join("runtimes"))
+        });
+        let Some(folder) = folder.filter(|folder| folder.join("lock").exists()) else {
+            skipped("scripts/runtimes has not run (`make test` runs it)");
+            return None;
+        };
+        for part in parts {
+            if let Ok(reason) = std::fs::read_to_string(folder.join(format!("missing-{part}"))) {
+                skipped(reason.trim());
+                return None;
+            }
+        }
+        Some(Self { folder })
+    }
+
+    /// The folder of the upstream plugins, cnitool and cri.
+    #[must_use]
+    pub fn programs(&self) -> PathBuf {
+        self.folder.join("bin")
+    }
+
+    /// The image that containerd is given.
+    #[must_use]
+    pub fn image(&self) -> PathBuf {
+        self.folder.join("image.tar")
+    }
+
+    /// Where Debian's packages are unpacked.
+    fn root(&self) -> PathBuf {
+        self.folder.join("root")
+    }
+}
+
+/// Says, in the form that `scripts/test` counts, that the calling test does not run.
+pub fn skipped(reason: &str) {
+    let thread = std::thread::current();
+    let test = thread.name().unwrap_or("a kernel test").to_owned();
+    eprintln!("SKIPPED {test}: {reason}");
+}
+
+/// Writes a file of a folder that nobody reads yet.
+fn write(path: &Path, text: &str) -> Result<(), RuntimeError> {
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "a test's own folder; nobody reads it yet"
+    )]
+    std::fs::write(path, text).map_err(RuntimeError::system("writing a test's file"))
+}
+
+/// Runs a program to its end and hands out what it printed.
+fn finish(mut command: std::process::Command, program: &str) -> Result<String, RuntimeError> {
+    let output = command
+        .output()
+        .map_err(RuntimeError::system("running a test's program"))?;
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    if output.status.success() {
+        return Ok(printed);
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(RuntimeError::Refused {
+        program: program.to_owned(),
+        said: format!("{} {}", said.trim(), printed.trim())
+            .trim()
+            .to_owned(),
+    })
+}
+
+/// Reads a program's answer.
+fn answer(text: &str, program: &str) -> Result<serde_json::Value, RuntimeError> {
+    serde_json::from_str(text).map_err(|source| RuntimeError::Answer {
+        program: program.to_owned(),
+        answer: text.to_owned(),
+        source,
+    })
+}
