@@ -11,6 +11,7 @@ use crate::config::Config;
 use crate::counts::CountsFile;
 use crate::host::Changes;
 use crate::ipam::Ipam;
+use crate::metrics::Tally;
 use crate::monitor::Monitor;
 use crate::record::{Record, Records};
 use crate::registry::Registry;
@@ -119,6 +120,7 @@ pub struct Core {
     pub(crate) registry: Registry,
     pub(crate) ipam: Ipam,
     pub(crate) monitor: Monitor,
+    pub(crate) tally: Tally,
     pub(crate) source: (String, String),
     pub(crate) source_ended: Option<String>,
     pub(crate) report: Report,
@@ -156,6 +158,7 @@ impl Core {
             registry: Registry::default(),
             ipam: Ipam::new(parts.config.pools.clone()),
             monitor: Monitor::new(parts.config.monitor_rate, parts.clock.monotonic()),
+            tally: Tally::default(),
             config: parts.config,
             dataplane: parts.dataplane,
             attach: parts.attach,
@@ -220,6 +223,7 @@ impl Core {
     }
 
     fn take_batch(&mut self, batch: Batch) {
+        self.tally.taken();
         for flaw in &batch.report.problems {
             if !self.report.problems.contains(flaw) {
                 tracing::warn!(object = flaw.problem.object.as_deref(), "{}", flaw.problem);
@@ -294,6 +298,7 @@ impl Core {
             }
             Err(error) => {
                 tracing::warn!(error = %chain(&error), "writing to the kernel failed; reading it back to try again");
+                self.tally.failed();
                 self.realise();
             }
         }
@@ -302,6 +307,9 @@ impl Core {
     /// Makes the kernel hold the tables, from whatever state it is in.
     pub(crate) fn realise(&mut self) {
         let began = self.clock.monotonic();
+        if self.failure.is_some() {
+            self.tally.retried();
+        }
         // From whatever the kernel holds now: what it would have said is not known.
         self.monitor.forget();
         match self.dataplane.start(self.engine.tables()) {
@@ -328,6 +336,7 @@ impl Core {
                     .retry
                     .map_or(RETRY.0, |(_, wait)| (wait * 2).min(RETRY.1));
                 tracing::error!(error = %text, retry_ms = wait.as_millis() as u64, "the kernel refused the policy");
+                self.tally.failed();
                 self.failure = Some(text);
                 self.retry = Some((self.clock.monotonic() + wait, wait));
             }
@@ -338,6 +347,7 @@ impl Core {
         self.realised = self.engine.revision();
         self.generation = outcome.generation;
         let took = self.clock.monotonic() - began;
+        self.tally.flushed(&outcome, took);
         let flush = Flush {
             revision: self.realised,
             writes: outcome.writes,
@@ -390,12 +400,14 @@ impl Core {
         match self.dataplane.verify(self.engine.tables()) {
             Ok(outcome) if outcome.writes == 0 => {}
             Ok(outcome) => {
+                self.tally.written(&outcome);
                 self.generation = outcome.generation;
                 self.check_ledger();
                 self.repaired(&[what.to_owned()], outcome.writes, seen);
             }
             Err(error) => {
                 tracing::warn!(error = %chain(&error), "checking the kernel failed");
+                self.tally.failed();
                 self.realise();
             }
         }

@@ -17,6 +17,7 @@ pub mod explain;
 pub mod host;
 pub mod http;
 pub mod ipam;
+pub mod metrics;
 pub mod monitor;
 pub mod record;
 pub mod registry;

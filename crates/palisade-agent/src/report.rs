@@ -88,6 +88,20 @@ impl Core {
         }
     }
 
+    /// How many things need a person.
+    pub(crate) fn degraded(&self) -> usize {
+        self.reasons(&self.conflicts()).len()
+    }
+
+    /// Why the kernel does not hold what the source says; empty where it does.
+    pub fn unready(&self) -> Vec<String> {
+        let unsynced = !self.in_sync;
+        let unsynced = unsynced.then(|| "the source was not read whole yet".to_owned());
+        let failed = self.failure.as_ref();
+        let failed = failed.map(|why| format!("the kernel does not hold the policy: {why}"));
+        unsynced.into_iter().chain(failed).collect()
+    }
+
     /// What needs a person, one sentence each.
     fn reasons(&self, conflicts: &[Conflict]) -> Vec<String> {
         let mut reasons = Vec::new();

@@ -9,6 +9,8 @@ use crate::clock::{Clock, SystemClock, millis};
 use crate::config::{Config, HostToEndpoint};
 use crate::core::{Core, Event, Handle, Parts, chain};
 use crate::host::Changes;
+use crate::http::doors::{DoorError, Doors};
+use crate::http::server::{self, Door, Room};
 use crate::workloads::WorkloadError;
 use palisade_api::Stage;
 use palisade_dataplane::{Dataplane, NftConfig, NftDataplane, Tamper, TamperWatch};
@@ -18,10 +20,9 @@ use palisade_sys::lock::{InstanceLock, LockError};
 use palisade_sys::netns::NetNs;
 use std::io;
 use std::ops::ControlFlow;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 
 /// How long the start waits for the source before the socket opens anyway.
@@ -58,6 +59,12 @@ pub enum RunError {
     /// A thread or the runtime could not be started.
     #[error("starting {0}")]
     Thread(&'static str, #[source] io::Error),
+    /// A door of the API cannot be opened.
+    #[error("opening the API")]
+    Door(#[from] DoorError),
+    /// The socket does not take connections any more.
+    #[error("serving the API")]
+    Serving(#[source] io::Error),
     /// A part of the agent ended by itself.
     #[error("{0} ended by itself")]
     Ended(&'static str),
@@ -97,7 +104,7 @@ pub fn run(config: Config) -> Result<(), RunError> {
         })
     })?;
     let (handle, events) = Handle::channel();
-    let socket = config.socket.clone();
+    let doors = Doors::new(&config);
     let mut core = Core::new(Parts {
         config,
         dataplane: Box::new(dataplane),
@@ -137,7 +144,7 @@ pub fn run(config: Config) -> Result<(), RunError> {
         .enable_all()
         .build()
         .map_err(|error| RunError::Thread("the runtime", error))?;
-    let served = runtime.block_on(serve(&handle, &socket, wait_for_core));
+    let served = runtime.block_on(serve(&handle, &doors, wait_for_core));
     tracing::info!("stopping; the kernel keeps enforcing");
     stop_source.stop();
     handle.send(Event::Stop);
@@ -210,7 +217,7 @@ fn watch_host(mut events: impl LinkEvents, core: &Handle) {
 
 async fn serve(
     handle: &Handle,
-    socket: &Path,
+    doors: &Doors,
     core_ended: tokio::sync::oneshot::Receiver<()>,
 ) -> Result<(), RunError> {
     let stop = |kind| signal(kind).map_err(|error| RunError::Thread("signal handling", error));
@@ -218,6 +225,18 @@ async fn serve(
         stop(SignalKind::terminate())?,
         stop(SignalKind::interrupt())?,
     );
+    let (stop_serving, stopped) = tokio::sync::watch::channel(false);
+    let guard = Arc::new(doors.guard());
+    if let Some(listener) = doors.address().await? {
+        let router = crate::http::health_router(handle.clone(), Arc::clone(&guard));
+        let door = Door::Tcp(listener);
+        tokio::spawn(server::serve(
+            door,
+            router,
+            Room::default(),
+            stopped.clone(),
+        ));
+    }
     tokio::select! {
         synced = wait_for_sync(handle) => if !synced {
             tracing::warn!("the source is not in sync after {} s; the kernel keeps what it had", SYNC_WAIT.as_secs());
@@ -225,36 +244,26 @@ async fn serve(
         _ = terminate.recv() => return Ok(()),
         _ = interrupt.recv() => return Ok(()),
     }
-    let file = |doing| {
-        move |source| RunError::File {
-            doing,
-            path: socket.to_path_buf(),
-            source,
-        }
-    };
-    match std::fs::remove_file(socket) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            return Err(file("removing the old")(error));
-        }
-        _ => {}
-    }
-    let listener = UnixListener::bind(socket).map_err(file("listening on"))?;
-    std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o660))
-        .map_err(file("protecting"))?;
+    let listener = doors.socket()?;
     // Only now: the plugin writes deletions down for as long as nobody listens.
     if let Some(Err(error)) = handle.ask(Core::carry_out_deletions).await {
         tracing::error!(%error, "deletions that wait cannot be carried out");
     }
-    tracing::info!(socket = %socket.display(), "ready");
-    let server = axum::serve(listener, crate::http::router(handle.clone()));
+    tracing::info!("ready");
+    let router = crate::http::router(handle.clone(), guard);
+    let server = server::serve(Door::Unix(listener), router, Room::default(), stopped);
+    tokio::pin!(server);
     let ended = tokio::select! {
         _ = terminate.recv() => Ok(()),
         _ = interrupt.recv() => Ok(()),
-        served = server => served.map_err(file("serving")),
+        served = &mut server => served.map_err(RunError::Serving),
         _ = core_ended => Err(RunError::Ended("the core")),
     };
-    if let Err(error) = std::fs::remove_file(socket) {
-        tracing::warn!(%error, "removing the socket");
+    // Nobody finds it any more while the requests under way end.
+    doors.close();
+    let _ = stop_serving.send(true);
+    if ended.is_ok() {
+        server.await.map_err(RunError::Serving)?;
     }
     ended
 }

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Attach a container's network namespace, or confirm that it is attached.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CniAdd {
     /// The runtime's id of the container.
@@ -44,6 +45,7 @@ pub struct CniAdd {
 
 /// What another plugin made before this one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CniChained {
     /// The host-side interface.
@@ -54,6 +56,7 @@ pub struct CniChained {
 
 /// The container is attached and its policy is in the kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct CniAdded {
     /// [`crate::API_VERSION`].
@@ -79,6 +82,7 @@ pub struct CniAdded {
 
 /// An address inside a container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct CniAddress {
     /// With its prefix length.
@@ -89,6 +93,7 @@ pub struct CniAddress {
 
 /// A route inside a container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct CniRoute {
     /// The prefix it leads to.
@@ -99,6 +104,7 @@ pub struct CniRoute {
 
 /// One container's attachment.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CniAttachment {
     /// The runtime's id of the container.
@@ -111,6 +117,7 @@ pub struct CniAttachment {
 
 /// Whether a container is attached as it was.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CniCheck {
     /// The attachment.
@@ -123,6 +130,7 @@ pub struct CniCheck {
 
 /// Detach every container of a network that is not listed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CniGc {
     /// The name of the network.
@@ -133,6 +141,7 @@ pub struct CniGc {
 
 /// What an operation on attachments did.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct CniDone {
     /// [`crate::API_VERSION`].

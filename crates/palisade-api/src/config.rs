@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Every parameter with its value and where it came from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ConfigReport {
     /// [`crate::API_VERSION`].
@@ -17,6 +18,7 @@ pub struct ConfigReport {
 
 /// The configuration file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ConfigFileReport {
     /// Where it is.
@@ -30,6 +32,7 @@ pub struct ConfigFileReport {
 
 /// One parameter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ParameterReport {
     /// Its name, as a flag without dashes in front.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 /// Where an endpoint stands in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum EndpointState {
     /// Attached, and closed until its first policy is in the kernel.
@@ -17,6 +18,7 @@ pub enum EndpointState {
 
 /// All endpoints of this host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct EndpointList {
     /// [`crate::API_VERSION`].
@@ -27,6 +29,7 @@ pub struct EndpointList {
 
 /// One endpoint in short.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct EndpointSummary {
     /// Its namespace.
@@ -54,6 +57,7 @@ pub struct EndpointSummary {
 
 /// One endpoint with everything known about it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct EndpointDetail {
     /// [`crate::API_VERSION`].
@@ -73,6 +77,7 @@ pub struct EndpointDetail {
 
 /// A policy that applies to an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct AppliedPolicy {
     /// Its tier.

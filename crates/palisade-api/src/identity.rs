@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Every identity of this node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct IdentityList {
     /// [`crate::API_VERSION`].
@@ -14,6 +15,7 @@ pub struct IdentityList {
 
 /// One identity.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct IdentityReport {
     /// Its number, local to this node and this run.

@@ -7,6 +7,8 @@ mod cni;
 mod config;
 mod endpoint;
 mod error;
+mod explain;
+mod health;
 mod identity;
 mod monitor;
 mod policy;
@@ -19,7 +21,9 @@ pub use cni::{
 };
 pub use config::{ConfigFileReport, ConfigReport, ParameterReport};
 pub use endpoint::{AppliedPolicy, EndpointDetail, EndpointList, EndpointState, EndpointSummary};
-pub use error::ApiError;
+pub use error::{ApiError, ErrorCode};
+pub use explain::ExplainQuery;
+pub use health::Probe;
 pub use identity::{IdentityList, IdentityReport};
 pub use monitor::{
     LostEvents, MonitorEnd, MonitorLine, MonitorPolicy, MonitorQuery, MonitorRule, MonitorVerdict,
@@ -66,6 +70,14 @@ pub mod path {
     pub const CNI_GC: &str = "/v1/cni/gc";
     /// `GET`: [`crate::ConfigReport`].
     pub const CONFIG: &str = "/v1/config";
+    /// `GET`: figures in Prometheus' text format.
+    pub const METRICS: &str = "/metrics";
+    /// `GET`: [`crate::Probe`]: whether the agent's core answers.
+    pub const HEALTHZ: &str = "/healthz";
+    /// `GET`: [`crate::Probe`]: whether the kernel holds what the source says; 503 where it does not.
+    pub const READYZ: &str = "/readyz";
+    /// `GET`: the OpenAPI document of all this.
+    pub const OPENAPI: &str = "/v1/openapi.json";
 }
 
 /// The value of `apiVersion`, for `#[serde(default)]` and constructors.

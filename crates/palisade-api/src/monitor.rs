@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// One line of the stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "kebab-case")]
 pub enum MonitorLine {
     /// A packet.
@@ -15,6 +16,7 @@ pub enum MonitorLine {
 
 /// What a packet got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum MonitorVerdict {
     /// It was dropped.
@@ -25,6 +27,7 @@ pub enum MonitorVerdict {
 
 /// One packet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct PacketEvent {
     /// [`crate::API_VERSION`].
@@ -81,6 +84,7 @@ pub struct PacketEvent {
 
 /// One end of a packet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct MonitorEnd {
     /// Its address.
@@ -98,6 +102,7 @@ pub struct MonitorEnd {
 
 /// A policy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct MonitorPolicy {
     /// Its kind.
@@ -114,6 +119,7 @@ pub struct MonitorPolicy {
 
 /// A rule of a policy or profile.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct MonitorRule {
     /// The policy it stands in; the line is the rule's own.
@@ -131,6 +137,7 @@ pub struct MonitorRule {
 
 /// Packets that are not told one by one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct LostEvents {
     /// [`crate::API_VERSION`].
@@ -155,6 +162,7 @@ pub struct LostEvents {
 
 /// The query parameters of `GET /v1/monitor`: the command's flags.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct MonitorQuery {
     /// Only packets that this workload (`namespace/name`) sent or was sent.

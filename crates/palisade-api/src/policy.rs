@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Every policy known to the agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyList {
     /// [`crate::API_VERSION`].
@@ -14,6 +15,7 @@ pub struct PolicyList {
 
 /// One policy in short.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct PolicySummary {
     /// Its tier.
@@ -38,6 +40,7 @@ pub struct PolicySummary {
 
 /// Packets and bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Count {
     /// Packets that were judged; established flows are judged once.
@@ -48,6 +51,7 @@ pub struct Count {
 
 /// One policy with its rules.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyDetail {
     /// [`crate::API_VERSION`].
@@ -63,6 +67,7 @@ pub struct PolicyDetail {
 
 /// One rule of a policy and what it was credited with.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct RuleReport {
     /// `ingress` or `egress`.

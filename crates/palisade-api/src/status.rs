@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// How the agent is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Health {
     /// Not yet in sync; the kernel keeps what it had.
@@ -16,6 +17,7 @@ pub enum Health {
 
 /// What `palisade status` shows.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Status {
     /// [`crate::API_VERSION`].
@@ -54,6 +56,7 @@ pub struct Status {
 
 /// The source of objects.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct SourceStatus {
     /// What kind of source.
@@ -72,6 +75,7 @@ pub struct SourceStatus {
 
 /// Something wrong with the input.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ProblemReport {
     /// The file.
@@ -93,6 +97,7 @@ pub struct ProblemReport {
 
 /// One kernel flush.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Flush {
     /// The revision it made real.
@@ -105,6 +110,7 @@ pub struct Flush {
 
 /// One repair of what somebody else changed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Repair {
     /// When it was done, RFC 3339.
@@ -119,6 +125,7 @@ pub struct Repair {
 
 /// The kernel side.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct DataplaneStatus {
     /// Its name.
@@ -144,6 +151,7 @@ pub struct DataplaneStatus {
 
 /// One step of the start.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Stage {
     /// What it did.
@@ -154,6 +162,7 @@ pub struct Stage {
 
 /// An object whose last valid version stays in force, because its current text is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Kept {
     /// The object.
@@ -169,6 +178,7 @@ pub struct Kept {
 
 /// An address with several live claimants.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Conflict {
     /// The address.

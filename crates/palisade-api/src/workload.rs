@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 /// Attach a network namespace as a workload.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct WorkloadAdd {
     /// The namespace's name under `/run/netns`, or a path.
@@ -32,6 +33,7 @@ pub struct WorkloadAdd {
 
 /// The workload is attached and its policy is in the kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct WorkloadAdded {
     /// [`crate::API_VERSION`].
@@ -50,6 +52,7 @@ pub struct WorkloadAdded {
 
 /// Detach a workload.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct WorkloadRemove {
     /// Its Kubernetes namespace.
@@ -60,6 +63,7 @@ pub struct WorkloadRemove {
 
 /// The workload is detached; nothing of it is left.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct WorkloadRemoved {
     /// [`crate::API_VERSION`].

@@ -172,6 +172,7 @@ fn refused(status: StatusCode, text: &[u8]) -> Failure {
     let mut failure = match status {
         // What was asked cannot be understood: the command line is wrong.
         StatusCode::UNPROCESSABLE_ENTITY => Failure::usage(refusal.error),
+        StatusCode::FORBIDDEN => Failure::new(Exit::NotPermitted, refusal.error),
         _ => Failure::found(refusal.error),
     };
     failure.hint = refusal.hint;

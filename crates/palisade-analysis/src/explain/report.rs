@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 /// Why a query gets what it gets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Explanation {
     /// The version of this shape.
     #[serde(rename = "apiVersion")]
@@ -22,6 +23,7 @@ pub struct Explanation {
 
 /// A verdict as a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs, reason = "the words say it")]
 pub enum Word {
@@ -31,6 +33,7 @@ pub enum Word {
 
 /// One flow and what becomes of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Case {
     /// What it gets: allow if both directions allow.
     pub verdict: Word,
@@ -59,6 +62,7 @@ pub struct Case {
 
 /// One end of a flow.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Place {
     /// The endpoint there, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -73,6 +77,7 @@ pub struct Place {
 
 /// Names an object, and where it was written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ObjectRef {
     /// Its kind.
     pub kind: String,
@@ -88,6 +93,7 @@ pub struct ObjectRef {
 
 /// Names a rule, and where it was written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RuleRef {
     /// The policy it stands in, unless it stands in a profile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -111,6 +117,7 @@ pub struct RuleRef {
 
 /// What one end decides.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Side {
     /// The endpoint that judges; absent where there is none, so that nothing judges.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -128,6 +135,7 @@ pub struct Side {
 
 /// What decided one direction.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "kebab-case")]
 pub enum Decision {
     /// A rule.
@@ -156,6 +164,7 @@ pub enum Decision {
 
 /// One thing that was considered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "step", rename_all = "kebab-case")]
 pub enum StepReport {
     /// A tier's turn.
@@ -210,6 +219,7 @@ pub enum StepReport {
 
 /// The allowing rule that came nearest to matching.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NearestMiss {
     /// Which.
     pub rule: RuleRef,

@@ -5,10 +5,10 @@ use crate::cli::{ExplainArgs, Format};
 use crate::client::Client;
 use crate::exit::{Exit, Failure, Outcome};
 use crate::output::answer;
-use palisade_agent::explain::ExplainQuery;
+use palisade_agent::explain::question;
 use palisade_analysis::Explanation;
 use palisade_analysis::explain::Word;
-use palisade_api::path;
+use palisade_api::{ExplainQuery, path};
 use palisade_oracle::Options;
 use std::fmt::Write;
 
@@ -28,7 +28,7 @@ pub(crate) fn run(args: &ExplainArgs, client: &Client, format: Format) -> Outcom
     } else {
         let read = manifests::read(&args.files)?;
         let explanation =
-            palisade_analysis::explain(&read.state, &query.into(), &Options::default())
+            palisade_analysis::explain(&read.state, &question(query), &Options::default())
                 .map_err(|error| Failure::usage(palisade_agent::core::chain(&error)))?;
         (explanation, read.exit)
     };

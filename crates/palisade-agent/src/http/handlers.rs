@@ -1,59 +1,59 @@
-//! The API: HTTP over a unix socket. Every handler asks the core and renders its answer.
+//! What answers each operation: every handler asks the core and renders its answer.
 
+use super::gate::Guard;
+use super::refuse;
 use crate::core::{Core, Handle, chain};
-use crate::explain::ExplainQuery;
+use crate::metrics::exposition;
 use crate::record::pod_id;
 use crate::workloads::WorkloadError;
-use axum::Router;
+use axum::Extension;
 use axum::body::{Body, Bytes};
-use axum::extract::{DefaultBodyLimit, Path, Query, State};
-use axum::http::StatusCode;
+use axum::extract::{Path, Query, State};
 use axum::http::header::CONTENT_TYPE;
+use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Json, Response};
-use axum::routing::{get, post};
 use palisade_api::{
-    ApiError, CniAdd, CniAdded, CniAttachment, CniCheck, CniGc, MonitorQuery, WorkloadAdd,
-    WorkloadRemove, path,
+    ApiError, CniAdd, CniAdded, CniAttachment, CniCheck, CniGc, ExplainQuery, MonitorQuery, Probe,
+    WorkloadAdd, WorkloadRemove,
 };
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
-
-/// The largest request body taken, in bytes.
-const BODY_LIMIT: usize = 1 << 20;
 
 /// How long an ADD waits for the Pod of its name before it answers that it is closed.
 const POD_WAIT: Duration = Duration::from_secs(3);
 
-/// Every route of the API.
-pub fn router(core: Handle) -> Router {
-    Router::new()
-        .route(path::STATUS, get(status))
-        .route(path::ENDPOINTS, get(endpoints))
-        .route(path::ENDPOINT, get(endpoint))
-        .route(path::IDENTITIES, get(identities))
-        .route(path::POLICIES, get(policies))
-        .route(path::POLICY, get(policy))
-        .route(path::EXPLAIN, get(explain))
-        .route(path::WORKLOADS, post(add).delete(remove))
-        .route(path::CNI, post(cni_add).delete(cni_del))
-        .route(path::CNI_CHECK, post(cni_check))
-        .route(path::CNI_GC, post(cni_gc))
-        .route(path::MONITOR, get(monitor))
-        .route(path::CONFIG, get(config))
-        .fallback(|| async {
-            refuse(
-                StatusCode::NOT_FOUND,
-                ApiError::new("there is no such path"),
-            )
-        })
-        .layer(DefaultBodyLimit::max(BODY_LIMIT))
-        .with_state(core)
+/// How long a probe waits for the core.
+const PROBE_TIME: Duration = Duration::from_secs(5);
+
+/// The refusal of a core that has ended.
+fn stopping() -> Response {
+    refuse(
+        StatusCode::SERVICE_UNAVAILABLE,
+        ApiError::new("the agent is stopping"),
+    )
 }
 
-fn refuse(status: StatusCode, error: ApiError) -> Response {
-    (status, Json(error)).into_response()
+/// A body as a value.
+fn body<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Box<Response>> {
+    serde_json::from_slice(bytes).map_err(|error| {
+        let refusal = ApiError::new(format!("the body: {error}"));
+        Box::new(refuse(StatusCode::BAD_REQUEST, refusal))
+    })
+}
+
+/// Query parameters as a value.
+fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T, Box<Response>> {
+    match Query::try_from_uri(uri) {
+        Ok(Query(value)) => Ok(value),
+        Err(error) => {
+            let refusal = ApiError::new(format!("the query: {}", error.body_text()));
+            Err(Box::new(refuse(StatusCode::BAD_REQUEST, refusal)))
+        }
+    }
 }
 
 async fn answer<T: Serialize + Send + 'static>(
@@ -68,22 +68,19 @@ fn respond<T: Serialize>(answer: Option<Result<T, (StatusCode, ApiError)>>) -> R
     match answer {
         Some(Ok(value)) => Json(value).into_response(),
         Some(Err((status, error))) => refuse(status, error),
-        None => refuse(
-            StatusCode::SERVICE_UNAVAILABLE,
-            ApiError::new("the agent is stopping"),
-        ),
+        None => stopping(),
     }
 }
 
-async fn status(State(core): State<Handle>) -> Response {
+pub(super) async fn status(State(core): State<Handle>) -> Response {
     answer(&core, |core| Ok(core.status())).await
 }
 
-async fn endpoints(State(core): State<Handle>) -> Response {
+pub(super) async fn endpoints(State(core): State<Handle>) -> Response {
     answer(&core, |core| Ok(core.endpoint_list())).await
 }
 
-async fn endpoint(
+pub(super) async fn endpoint(
     State(core): State<Handle>,
     Path((namespace, name)): Path<(String, String)>,
 ) -> Response {
@@ -101,15 +98,15 @@ async fn endpoint(
     .await
 }
 
-async fn identities(State(core): State<Handle>) -> Response {
+pub(super) async fn identities(State(core): State<Handle>) -> Response {
     answer(&core, |core| Ok(core.identity_list())).await
 }
 
-async fn policies(State(core): State<Handle>) -> Response {
+pub(super) async fn policies(State(core): State<Handle>) -> Response {
     answer(&core, |core| Ok(core.policy_list())).await
 }
 
-async fn policy(
+pub(super) async fn policy(
     State(core): State<Handle>,
     Path((namespace, name)): Path<(String, String)>,
 ) -> Response {
@@ -125,7 +122,11 @@ async fn policy(
     .await
 }
 
-async fn explain(State(core): State<Handle>, Query(query): Query<ExplainQuery>) -> Response {
+pub(super) async fn explain(State(core): State<Handle>, uri: Uri) -> Response {
+    let query: ExplainQuery = match query(&uri) {
+        Ok(query) => query,
+        Err(refused) => return *refused,
+    };
     answer(&core, move |core| {
         let refused = |error| {
             (
@@ -138,16 +139,17 @@ async fn explain(State(core): State<Handle>, Query(query): Query<ExplainQuery>) 
     .await
 }
 
-async fn monitor(State(core): State<Handle>, Query(query): Query<MonitorQuery>) -> Response {
+pub(super) async fn monitor(State(core): State<Handle>, uri: Uri) -> Response {
+    let query: MonitorQuery = match query(&uri) {
+        Ok(query) => query,
+        Err(refused) => return *refused,
+    };
     match core.ask(move |core| core.listen(query)).await {
         Some(lines) => {
             let kind = [(CONTENT_TYPE, "application/x-ndjson")];
             (kind, Body::from_stream(Lines(lines))).into_response()
         }
-        None => refuse(
-            StatusCode::SERVICE_UNAVAILABLE,
-            ApiError::new("the agent is stopping"),
-        ),
+        None => stopping(),
     }
 }
 
@@ -162,11 +164,15 @@ impl futures_core::Stream for Lines {
     }
 }
 
-async fn config(State(core): State<Handle>) -> Response {
+pub(super) async fn config(State(core): State<Handle>) -> Response {
     answer(&core, |core| Ok(core.config.report())).await
 }
 
-async fn add(State(core): State<Handle>, Json(request): Json<WorkloadAdd>) -> Response {
+pub(super) async fn add(State(core): State<Handle>, bytes: Bytes) -> Response {
+    let request: WorkloadAdd = match body(&bytes) {
+        Ok(request) => request,
+        Err(refused) => return *refused,
+    };
     answer(&core, move |core| {
         core.add_workload(&request)
             .map_err(|error| workload_error(&error))
@@ -174,7 +180,11 @@ async fn add(State(core): State<Handle>, Json(request): Json<WorkloadAdd>) -> Re
     .await
 }
 
-async fn remove(State(core): State<Handle>, Json(request): Json<WorkloadRemove>) -> Response {
+pub(super) async fn remove(State(core): State<Handle>, bytes: Bytes) -> Response {
+    let request: WorkloadRemove = match body(&bytes) {
+        Ok(request) => request,
+        Err(refused) => return *refused,
+    };
     answer(&core, move |core| {
         core.remove_workload(&request)
             .map_err(|error| workload_error(&error))
@@ -182,7 +192,11 @@ async fn remove(State(core): State<Handle>, Json(request): Json<WorkloadRemove>)
     .await
 }
 
-async fn cni_add(State(core): State<Handle>, Json(request): Json<CniAdd>) -> Response {
+pub(super) async fn cni_add(State(core): State<Handle>, bytes: Bytes) -> Response {
+    let request: CniAdd = match body(&bytes) {
+        Ok(request) => request,
+        Err(refused) => return *refused,
+    };
     let add = |request: CniAdd| {
         move |core: &mut Core| core.cni_add(&request).map_err(|e| workload_error(&e))
     };
@@ -202,7 +216,11 @@ async fn cni_add(State(core): State<Handle>, Json(request): Json<CniAdd>) -> Res
     respond(added)
 }
 
-async fn cni_del(State(core): State<Handle>, Json(request): Json<CniAttachment>) -> Response {
+pub(super) async fn cni_del(State(core): State<Handle>, bytes: Bytes) -> Response {
+    let request: CniAttachment = match body(&bytes) {
+        Ok(request) => request,
+        Err(refused) => return *refused,
+    };
     answer(&core, move |core| {
         core.cni_del(&request)
             .map_err(|error| workload_error(&error))
@@ -210,7 +228,11 @@ async fn cni_del(State(core): State<Handle>, Json(request): Json<CniAttachment>)
     .await
 }
 
-async fn cni_check(State(core): State<Handle>, Json(request): Json<CniCheck>) -> Response {
+pub(super) async fn cni_check(State(core): State<Handle>, bytes: Bytes) -> Response {
+    let request: CniCheck = match body(&bytes) {
+        Ok(request) => request,
+        Err(refused) => return *refused,
+    };
     answer(&core, move |core| {
         core.cni_check(&request)
             .map_err(|error| workload_error(&error))
@@ -218,12 +240,66 @@ async fn cni_check(State(core): State<Handle>, Json(request): Json<CniCheck>) ->
     .await
 }
 
-async fn cni_gc(State(core): State<Handle>, Json(request): Json<CniGc>) -> Response {
+pub(super) async fn cni_gc(State(core): State<Handle>, bytes: Bytes) -> Response {
+    let request: CniGc = match body(&bytes) {
+        Ok(request) => request,
+        Err(refused) => return *refused,
+    };
     answer(&core, move |core| {
         core.cni_gc(&request)
             .map_err(|error| workload_error(&error))
     })
     .await
+}
+
+pub(super) async fn metrics(
+    State(core): State<Handle>,
+    Extension(guard): Extension<Arc<Guard>>,
+) -> Response {
+    match core.ask(Core::figures).await {
+        Some(mut figures) => {
+            figures.requests(&guard.requests());
+            ([(CONTENT_TYPE, exposition::CONTENT_TYPE)], figures.text()).into_response()
+        }
+        None => stopping(),
+    }
+}
+
+pub(super) async fn healthz(State(core): State<Handle>) -> Response {
+    probe(&core, |_| Vec::new()).await
+}
+
+pub(super) async fn readyz(State(core): State<Handle>) -> Response {
+    probe(&core, |core| core.unready()).await
+}
+
+/// Answers a probe, also where the core does not.
+async fn probe(
+    core: &Handle,
+    question: impl FnOnce(&mut Core) -> Vec<String> + Send + 'static,
+) -> Response {
+    let reasons = match tokio::time::timeout(PROBE_TIME, core.ask(question)).await {
+        Ok(Some(reasons)) => reasons,
+        Ok(None) => vec!["the agent is stopping".to_owned()],
+        Err(_) => vec![format!(
+            "the core has not answered for {} s",
+            PROBE_TIME.as_secs()
+        )],
+    };
+    let (ok, status) = match reasons.is_empty() {
+        true => (true, StatusCode::OK),
+        false => (false, StatusCode::SERVICE_UNAVAILABLE),
+    };
+    let probe = Probe {
+        api_version: palisade_api::api_version(),
+        ok,
+        reasons,
+    };
+    (status, Json(probe)).into_response()
+}
+
+pub(super) async fn openapi() -> Response {
+    ([(CONTENT_TYPE, "application/json")], super::OPENAPI).into_response()
 }
 
 fn workload_error(error: &WorkloadError) -> (StatusCode, ApiError) {

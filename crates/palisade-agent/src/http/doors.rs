@@ -1,0 +1,138 @@
+//! Where the API is reached: the socket with its owner and mode, and the address of the probes.
+//!
+//! The socket is made closed to everybody but root, then given to the API's group. The address has no
+//! authentication, so only figures and probes are behind it; one that other hosts reach is warned of.
+
+use super::gate::{Allowance, Guard, Permit, group_number};
+use super::limiter::Rate;
+use crate::clock::SystemClock;
+use crate::config::Config;
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use tokio::net::{TcpListener, UnixListener};
+
+/// A door could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum DoorError {
+    /// The socket cannot be made, or not protected.
+    #[error("{doing} {}", path.display())]
+    Socket {
+        /// What was being done.
+        doing: &'static str,
+        /// To which socket.
+        path: PathBuf,
+        /// What went wrong.
+        source: io::Error,
+    },
+    /// The address cannot be had.
+    #[error("listening on health-address {address}")]
+    Address {
+        /// Which.
+        address: SocketAddr,
+        /// What went wrong.
+        source: io::Error,
+    },
+}
+
+/// What the configuration says of the doors.
+#[derive(Clone, Debug)]
+pub struct Doors {
+    socket: PathBuf,
+    group: Option<String>,
+    address: Option<SocketAddr>,
+    allowance: Allowance,
+}
+
+/// How much of each user's requests is taken.
+pub fn allowance(config: &Config) -> Allowance {
+    Allowance {
+        rate: Rate {
+            per_second: config.api_rate,
+            burst: config.api_burst,
+        },
+        body_limit: config.api_body_limit,
+    }
+}
+
+impl Doors {
+    /// As this configuration says.
+    pub fn new(config: &Config) -> Self {
+        Doors {
+            socket: config.socket.clone(),
+            group: config.api_group.clone(),
+            address: config.health_address,
+            allowance: allowance(config),
+        }
+    }
+
+    /// Who passes them, and how often.
+    pub fn guard(&self) -> Guard {
+        let permit = Permit {
+            own: palisade_sys::peer::own_user(),
+            group: self.group_number(),
+            group_name: self.group.clone().unwrap_or_default(),
+        };
+        Guard::new(permit, self.allowance, Arc::new(SystemClock))
+    }
+
+    fn group_number(&self) -> Option<u32> {
+        let groups = std::fs::read_to_string("/etc/group").unwrap_or_default();
+        group_number(self.group.as_deref()?, &groups)
+    }
+
+    /// Opens the socket, in the place of one that an agent left behind.
+    ///
+    /// # Errors
+    /// See [`DoorError`].
+    pub fn socket(&self) -> Result<UnixListener, DoorError> {
+        let path = &self.socket;
+        let error = |doing| {
+            move |source| DoorError::Socket {
+                doing,
+                path: path.clone(),
+                source,
+            }
+        };
+        match std::fs::remove_file(path) {
+            Err(found) if found.kind() != io::ErrorKind::NotFound => {
+                return Err(error("removing the old")(found));
+            }
+            _ => {}
+        }
+        let listener = UnixListener::bind(path).map_err(error("listening on"))?;
+        if let Some(group) = self.group_number() {
+            std::os::unix::fs::chown(path, None, Some(group)).map_err(error("protecting"))?;
+        }
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660))
+            .map_err(error("protecting"))?;
+        tracing::debug!(socket = %path.display(), "listening");
+        Ok(listener)
+    }
+
+    /// Removes the socket: nobody finds it any more.
+    pub fn close(&self) {
+        if let Err(error) = std::fs::remove_file(&self.socket) {
+            tracing::warn!(%error, "removing the socket");
+        }
+    }
+
+    /// Opens the address of figures and probes, if there is one.
+    ///
+    /// # Errors
+    /// See [`DoorError`].
+    pub async fn address(&self) -> Result<Option<TcpListener>, DoorError> {
+        let Some(address) = self.address else {
+            return Ok(None);
+        };
+        if !address.ip().is_loopback() {
+            tracing::warn!(%address, "whoever reaches health-address reads figures");
+        }
+        let listener = TcpListener::bind(address)
+            .await
+            .map_err(|source| DoorError::Address { address, source })?;
+        Ok(Some(listener))
+    }
+}

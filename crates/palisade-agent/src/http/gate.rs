@@ -1,0 +1,263 @@
+//! What every request passes before its handler sees it: permission, allowance, size.
+//!
+//! Who asks is what the kernel said of the socket's other end when it was connected
+//! ([`palisade_sys::peer`]), supplementary groups included, so there is no race with a process that
+//! ends or changes its groups meanwhile. Reads are for anyone who could open the socket; its mode
+//! (0660, root and the API's group) decides that. A request without a known peer changes nothing.
+
+use super::limiter::{Limiter, Rate};
+use super::server::NOBODY;
+use super::{Lane, Operation, refuse};
+use crate::clock::Clock;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::header::{CONTENT_LENGTH, RETRY_AFTER};
+use axum::http::{HeaderValue, StatusCode};
+use axum::middleware::Next;
+use axum::response::Response;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use palisade_api::ApiError;
+use palisade_sys::peer::Peer;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// How long a body may take to arrive.
+const BODY_TIME: Duration = Duration::from_secs(10);
+
+/// The allowance of container runtimes: a node that starts makes all of its pods at once.
+const RUNTIME: Rate = Rate {
+    per_second: 200,
+    burst: 1_000,
+};
+
+/// Who may change something.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Permit {
+    /// The agent's own user.
+    pub own: u32,
+    /// The API's group, if this host has it.
+    pub group: Option<u32>,
+    /// How it is called.
+    pub group_name: String,
+}
+
+impl Permit {
+    /// Whether this peer may.
+    pub fn may_change(&self, peer: &Peer) -> bool {
+        let member = |group| peer.gid == group || peer.groups.contains(&group);
+        peer.uid == 0 || peer.uid == self.own || self.group.is_some_and(member)
+    }
+}
+
+/// The number of a group, from the text of `/etc/group`: a name, or a number in digits. Read from
+/// the file alone: a static program cannot load the resolver's modules.
+pub fn group_number(name: &str, etc_group: &str) -> Option<u32> {
+    let named = etc_group.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let (found, _password, number) = (fields.next()?, fields.next()?, fields.next()?);
+        (found == name).then(|| number.parse().ok()).flatten()
+    });
+    named.or_else(|| name.parse().ok())
+}
+
+/// How many requests of an operation ended with a status: by method, path and status.
+pub type Requests = BTreeMap<(&'static str, &'static str, u16), u64>;
+
+/// What of one user's requests is taken; it can change while the agent runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Allowance {
+    /// How often.
+    pub rate: Rate,
+    /// How many bytes of a body.
+    pub body_limit: usize,
+}
+
+/// What all gates share.
+pub struct Guard {
+    permit: Permit,
+    allowance: Mutex<Allowance>,
+    clock: Arc<dyn Clock>,
+    limiter: Mutex<Limiter>,
+    requests: Mutex<Requests>,
+}
+
+impl Guard {
+    /// Lets these change things, and takes so much of each user.
+    pub fn new(permit: Permit, allowance: Allowance, clock: Arc<dyn Clock>) -> Self {
+        Guard {
+            permit,
+            allowance: Mutex::new(allowance),
+            clock,
+            limiter: Mutex::default(),
+            requests: Mutex::default(),
+        }
+    }
+
+    /// Takes so much of each user from now on.
+    pub fn allow(&self, allowance: Allowance) {
+        *self.locked() = allowance;
+    }
+
+    fn locked(&self) -> std::sync::MutexGuard<'_, Allowance> {
+        self.allowance
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was asked so far, and how it ended.
+    pub fn requests(&self) -> Requests {
+        self.requests
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    fn allows(&self, operation: &Operation, peer: Option<&Peer>) -> Result<(), Box<Response>> {
+        if operation.lane != Lane::Read && !peer.is_some_and(|peer| self.permit.may_change(peer)) {
+            let who = peer.map_or("an unknown user".to_owned(), |peer| {
+                format!("user {}", peer.uid)
+            });
+            tracing::warn!(operation = operation.id, %who, "refused: not permitted");
+            let error = ApiError::new(format!("{who} may not change anything"));
+            let hint = match self.permit.group {
+                Some(_) => format!(
+                    "sudo, or become a member of group {}",
+                    self.permit.group_name
+                ),
+                None => "sudo".to_owned(),
+            };
+            return Err(Box::new(refuse(StatusCode::FORBIDDEN, error.hint(hint))));
+        }
+        let rate = match operation.lane {
+            Lane::Runtime => RUNTIME,
+            Lane::Read | Lane::Change => self.locked().rate,
+        };
+        let uid = peer.map_or(NOBODY, |peer| peer.uid);
+        let mut limiter = self.limiter.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = limiter.take(operation.lane, uid, rate, self.clock.monotonic());
+        taken.map_err(|wait| {
+            let seconds = wait.as_secs_f64().ceil().max(1.0) as u64;
+            let error = ApiError::new(format!(
+                "user {uid} asks too often: more than {} requests a second",
+                rate.per_second
+            ));
+            let error = error.hint(format!("again in {seconds} s"));
+            let mut response = refuse(StatusCode::TOO_MANY_REQUESTS, error);
+            let headers = response.headers_mut();
+            headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+            Box::new(response)
+        })
+    }
+
+    fn too_large(limit: usize) -> Response {
+        let error = ApiError::new(format!("the body is larger than {limit} bytes"));
+        refuse(StatusCode::PAYLOAD_TOO_LARGE, error)
+    }
+
+    /// The request with its whole body in memory.
+    async fn whole(&self, request: Request) -> Result<Request, Response> {
+        let limit = self.locked().body_limit;
+        let (parts, body) = request.into_parts();
+        let said = parts.headers.get(CONTENT_LENGTH);
+        let said = said.and_then(|said| said.to_str().ok()?.parse::<u64>().ok());
+        if said.is_some_and(|said| said > limit as u64) {
+            return Err(Self::too_large(limit));
+        }
+        let arriving = Limited::new(body, limit).collect();
+        match tokio::time::timeout(BODY_TIME, arriving).await {
+            Ok(Ok(whole)) => Ok(Request::from_parts(parts, Body::from(whole.to_bytes()))),
+            Ok(Err(error)) if error.is::<LengthLimitError>() => Err(Self::too_large(limit)),
+            Ok(Err(error)) => {
+                let error = ApiError::new(format!("reading the body: {error}"));
+                Err(refuse(StatusCode::BAD_REQUEST, error))
+            }
+            Err(_) => {
+                let error = ApiError::new("the body did not arrive in time");
+                Err(refuse(StatusCode::REQUEST_TIMEOUT, error))
+            }
+        }
+    }
+}
+
+/// The gate of one operation.
+#[derive(Clone)]
+pub struct Gate {
+    guard: Arc<Guard>,
+    operation: Arc<Operation>,
+}
+
+impl Gate {
+    /// For this operation.
+    pub fn new(guard: Arc<Guard>, operation: Operation) -> Self {
+        Gate {
+            guard,
+            operation: Arc::new(operation),
+        }
+    }
+
+    async fn through(&self, request: Request, next: Next) -> Response {
+        let peer = request.extensions().get::<Peer>();
+        if let Err(refused) = self.guard.allows(&self.operation, peer) {
+            return *refused;
+        }
+        match self.guard.whole(request).await {
+            Ok(request) => next.run(request).await,
+            Err(refused) => refused,
+        }
+    }
+}
+
+/// Lets a request through, or refuses it.
+pub async fn pass(State(gate): State<Gate>, request: Request, next: Next) -> Response {
+    let response = gate.through(request, next).await;
+    let Operation { method, path, .. } = *gate.operation;
+    let mut requests = gate
+        .guard
+        .requests
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
+    *requests
+        .entry((method, path, response.status().as_u16()))
+        .or_default() += 1;
+    drop(requests);
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn root_the_own_user_and_the_group_may_change_things() {
+        let permit = Permit {
+            own: 5,
+            group: Some(900),
+            group_name: "palisade".to_owned(),
+        };
+        let peer = |uid, gid, groups: &[u32]| Peer {
+            pid: 1,
+            uid,
+            gid,
+            groups: groups.to_vec(),
+        };
+        assert!(permit.may_change(&peer(0, 0, &[])));
+        assert!(permit.may_change(&peer(5, 5, &[])));
+        assert!(permit.may_change(&peer(1000, 900, &[])));
+        assert!(permit.may_change(&peer(1000, 1000, &[27, 900])));
+        assert!(!permit.may_change(&peer(1000, 1000, &[27])));
+        let nobody = Permit {
+            group: None,
+            ..permit
+        };
+        assert!(!nobody.may_change(&peer(1000, 900, &[900])));
+    }
+
+    #[test]
+    fn groups_are_found_by_name_or_number() {
+        let file = "root:x:0:\npalisade:x:998:ann,bob\nbroken\n";
+        assert_eq!(group_number("palisade", file), Some(998));
+        assert_eq!(group_number("wheel", file), None);
+        assert_eq!(group_number("42", file), Some(42));
+    }
+}

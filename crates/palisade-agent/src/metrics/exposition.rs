@@ -1,0 +1,77 @@
+//! Prometheus' text format, version 0.0.4.
+
+use super::histogram::Histogram;
+use super::table::{METRICS, Metric};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// What `Content-Type` says of it.
+pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// Samples by metric.
+#[derive(Clone, Debug, Default)]
+pub struct Exposition {
+    samples: BTreeMap<&'static str, Vec<String>>,
+}
+
+impl Exposition {
+    /// A figure, with the values of the metric's labels.
+    pub fn set(&mut self, metric: &Metric, labels: &[&str], value: f64) {
+        let line = format!("{}{} {value}", metric.name, braces(metric, labels, None));
+        self.samples.entry(metric.name).or_default().push(line);
+    }
+
+    /// A histogram, with the values of the metric's labels.
+    pub fn histogram(&mut self, metric: &Metric, labels: &[&str], histogram: &Histogram) {
+        let lines = self.samples.entry(metric.name).or_default();
+        let name = metric.name;
+        let mut count = 0;
+        for (bound, sum) in histogram.cumulative() {
+            let bound = match bound.is_infinite() {
+                true => "+Inf".to_owned(),
+                false => bound.to_string(),
+            };
+            let braces = braces(metric, labels, Some(&bound));
+            lines.push(format!("{name}_bucket{braces} {sum}"));
+            count = sum;
+        }
+        let braces = braces(metric, labels, None);
+        let seconds = histogram.sum().as_secs_f64();
+        lines.push(format!("{name}_sum{braces} {seconds}"));
+        lines.push(format!("{name}_count{braces} {count}"));
+    }
+
+    /// The text, every metric of the table in its order.
+    pub fn text(&self) -> String {
+        let mut out = String::new();
+        for metric in METRICS {
+            let Metric { name, help, .. } = metric;
+            // Writing to a String cannot fail.
+            let _ = writeln!(out, "# HELP {name} {help}");
+            let _ = writeln!(out, "# TYPE {name} {}", metric.kind.text());
+            for line in self.samples.get(name).into_iter().flatten() {
+                let _ = writeln!(out, "{line}");
+            }
+        }
+        out
+    }
+}
+
+fn braces(metric: &Metric, labels: &[&str], bound: Option<&str>) -> String {
+    let named = metric.labels.iter().copied().zip(labels.iter().copied());
+    let pairs: Vec<String> = named
+        .chain(bound.map(|bound| ("le", bound)))
+        .map(|(name, value)| format!("{name}=\"{}\"", escaped(value)))
+        .collect();
+    match pairs.is_empty() {
+        true => String::new(),
+        false => format!("{{{}}}", pairs.join(",")),
+    }
+}
+
+fn escaped(value: &str) -> String {
+    value
+        .replace('\\', "\\\\")
+        .replace('"', "\\\"")
+        .replace('\n', "\\n")
+}

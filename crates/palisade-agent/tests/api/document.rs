@@ -1,0 +1,179 @@
+//! The OpenAPI document: made from the list of operations and the wire types, and held equal to
+//! `docs/openapi.json`. After an intended change run with `PALISADE_BLESS=1` and read the difference.
+
+use palisade_agent::http::{Gives, Lane, OPENAPI, Operation, Takes, operations};
+use palisade_analysis::Explanation;
+use palisade_api as api;
+use schemars::generate::{Contract, SchemaGenerator, SchemaSettings};
+use serde_json::{Map, Value, json};
+use std::path::Path;
+
+const TITLE: &str = "Palisade's agent";
+const ABOUT: &str = "HTTP over a unix socket, by default /run/palisade/palisade.sock. Every JSON body \
+carries apiVersion. The API only grows: a field keeps its name and meaning, clients ignore fields and \
+values that they do not know. Anyone who can open the socket may read; changing something is for root, \
+the agent's own user and the members of the API's group.";
+
+/// The schema of a type of the API by its name.
+fn schema(types: &mut SchemaGenerator, name: &str) -> Value {
+    macro_rules! named {
+        ($($kind:path as $name:literal),* $(,)?) => {
+            match name {
+                $($name => types.subschema_for::<$kind>(),)*
+                other => panic!("{other} has no schema here"),
+            }
+        };
+    }
+    let schema = named! {
+        api::ApiError as "ApiError",
+        api::CniAdd as "CniAdd",
+        api::CniAdded as "CniAdded",
+        api::CniAttachment as "CniAttachment",
+        api::CniCheck as "CniCheck",
+        api::CniDone as "CniDone",
+        api::CniGc as "CniGc",
+        api::ConfigReport as "ConfigReport",
+        api::EndpointDetail as "EndpointDetail",
+        api::EndpointList as "EndpointList",
+        Explanation as "Explanation",
+        api::ExplainQuery as "ExplainQuery",
+        api::IdentityList as "IdentityList",
+        api::MonitorLine as "MonitorLine",
+        api::MonitorQuery as "MonitorQuery",
+        api::Probe as "Probe",
+        api::PolicyDetail as "PolicyDetail",
+        api::PolicyList as "PolicyList",
+        api::Status as "Status",
+        api::WorkloadAdd as "WorkloadAdd",
+        api::WorkloadAdded as "WorkloadAdded",
+        api::WorkloadRemove as "WorkloadRemove",
+        api::WorkloadRemoved as "WorkloadRemoved",
+    };
+    schema.to_value()
+}
+
+fn generator(contract: Contract) -> SchemaGenerator {
+    let mut settings = SchemaSettings::draft2020_12();
+    settings.definitions_path = "/components/schemas".into();
+    settings.contract = contract;
+    settings.into_generator()
+}
+
+/// The document that the code says.
+pub(crate) fn document() -> Value {
+    let mut given = generator(Contract::Serialize);
+    let mut taken = generator(Contract::Deserialize);
+    let mut paths = Map::new();
+    for operation in operations() {
+        let path = paths
+            .entry(operation.path.to_owned())
+            .or_insert_with(|| json!({}));
+        path[operation.method.to_lowercase()] = entry(&operation, &mut given, &mut taken);
+    }
+    let mut schemas = given.take_definitions(true);
+    for (name, schema) in taken.take_definitions(true) {
+        // Query parameters are listed where they are taken.
+        if name.ends_with("Query") {
+            continue;
+        }
+        // What is given may grow; what is taken must be known.
+        let open = |schema: &Value| {
+            let mut schema = schema.clone();
+            schema["additionalProperties"] = json!(true);
+            schema
+        };
+        match schemas.get(&name) {
+            None => drop(schemas.insert(name, schema)),
+            Some(given) => assert_eq!(
+                open(given),
+                open(&schema),
+                "{name} is taken and given in different forms: name them apart"
+            ),
+        }
+    }
+    schemas.sort_keys();
+    json!({
+        "openapi": "3.1.0",
+        "info": {"title": TITLE, "version": "v1", "description": ABOUT},
+        "paths": paths,
+        "components": {"schemas": schemas},
+    })
+}
+
+fn entry(operation: &Operation, given: &mut SchemaGenerator, taken: &mut SchemaGenerator) -> Value {
+    let mut entry = json!({"operationId": operation.id, "summary": operation.summary});
+    entry["description"] = json!(match operation.lane {
+        Lane::Read => "Anyone who can open the socket.",
+        Lane::Change => "Root, the agent's own user, and the members of the API's group.",
+        Lane::Runtime =>
+            "Root, the agent's own user, and the members of the API's group; with an allowance of its own.",
+    });
+    match operation.takes {
+        Takes::Nothing => {}
+        Takes::Path(parts) => {
+            let parameter = |name: &&str| json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}});
+            entry["parameters"] = parts.iter().map(parameter).collect();
+        }
+        Takes::Query(name) => {
+            let reference = schema(taken, name);
+            let reference = reference["$ref"].as_str().unwrap().to_owned();
+            let name = reference.rsplit('/').next().unwrap();
+            let of = taken.definitions()[name].clone();
+            let required = of["required"].as_array().cloned().unwrap_or_default();
+            let parameters = of["properties"]
+                .as_object()
+                .unwrap()
+                .iter()
+                .map(|(name, says)| {
+                    let mut says = says.clone();
+                    let about = says.as_object_mut().unwrap().shift_remove("description");
+                    json!({
+                        "name": name,
+                        "in": "query",
+                        "required": required.contains(&json!(name)),
+                        "description": about,
+                        "schema": says,
+                    })
+                });
+            entry["parameters"] = parameters.collect();
+        }
+        Takes::Body(name) => {
+            let schema = schema(taken, name);
+            entry["requestBody"] =
+                json!({"required": true, "content": {"application/json": {"schema": schema}}});
+        }
+    }
+    let (kind, says) = match operation.gives {
+        Gives::Json(name) => ("application/json", schema(given, name)),
+        Gives::Lines(name) => ("application/x-ndjson", schema(given, name)),
+        Gives::Text(_) => ("text/plain", json!({"type": "string"})),
+        Gives::Object => ("application/json", json!({"type": "object"})),
+    };
+    let refusal = schema(given, "ApiError");
+    entry["responses"] = json!({
+        "200": {"description": "Done.", "content": {kind: {"schema": says}}},
+        "default": {
+            "description": "A refusal.",
+            "content": {"application/json": {"schema": refusal}},
+        },
+    });
+    entry
+}
+
+#[test]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the switch that writes the golden file"
+)]
+fn the_document_is_the_code() {
+    let text = serde_json::to_string_pretty(&document()).unwrap() + "\n";
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/openapi.json");
+    if std::env::var_os("PALISADE_BLESS").is_some() {
+        std::fs::write(file, text).unwrap();
+        return;
+    }
+    assert!(
+        OPENAPI == text,
+        "docs/openapi.json differs: run this with PALISADE_BLESS=1 and read the difference"
+    );
+}

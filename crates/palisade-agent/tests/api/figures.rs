@@ -1,0 +1,165 @@
+//! The figures: every one is in the table and in its page, and the text is what Prometheus reads.
+
+use crate::site::{Site, reader, root};
+use palisade_agent::http::health_router;
+use palisade_agent::http::server::{Door, Room, serve};
+use palisade_agent::metrics::table::{Kind, METRICS, document};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::watch;
+
+/// A sample: its name, its labels, its value.
+type Sample = (String, BTreeMap<String, String>, f64);
+
+/// Reads the text format, and panics at what does not belong there.
+fn parse(text: &str) -> (BTreeMap<String, String>, Vec<Sample>) {
+    let (mut kinds, mut samples) = (BTreeMap::new(), Vec::new());
+    for line in text.lines() {
+        if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = rest.split_once(' ').unwrap();
+            assert!(
+                kinds.insert(name.to_owned(), kind.to_owned()).is_none(),
+                "{line}"
+            );
+            continue;
+        }
+        if line.starts_with("# HELP ") {
+            continue;
+        }
+        let (series, value) = line.rsplit_once(' ').unwrap();
+        let (name, inside) = match series.split_once('{') {
+            Some((name, rest)) => (name, rest.strip_suffix('}').unwrap()),
+            None => (series, ""),
+        };
+        assert!(
+            name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'),
+            "{line}"
+        );
+        let labels = inside.split_terminator("\",").map(|pair| {
+            let (label, value) = pair.split_once("=\"").unwrap();
+            (label.to_owned(), value.trim_end_matches('"').to_owned())
+        });
+        samples.push((name.to_owned(), labels.collect(), value.parse().unwrap()));
+    }
+    (kinds, samples)
+}
+
+#[tokio::test]
+async fn every_figure_is_of_the_table_and_every_row_has_figures() {
+    let site = Site::new();
+    let add = r#"{"namespace":"shop","name":"web","netns":"web"}"#;
+    site.ask(root(), "POST", "/v1/workloads", add).await;
+    let (status, Value::String(text)) = site.ask(reader(), "GET", "/metrics", "").await else {
+        panic!("no text");
+    };
+    assert_eq!(status.as_u16(), 200);
+    let (kinds, samples) = parse(&text);
+    let table: BTreeMap<String, String> = METRICS
+        .iter()
+        .map(|metric| (metric.name.to_owned(), metric.kind.text().to_owned()))
+        .collect();
+    assert_eq!(kinds, table);
+    let mut seen = BTreeSet::new();
+    for (name, labels, value) in &samples {
+        let metric = METRICS.iter().find(|metric| match metric.kind {
+            Kind::Histogram => {
+                let rest = name.strip_prefix(metric.name);
+                rest.is_some_and(|rest| ["_bucket", "_sum", "_count"].contains(&rest))
+            }
+            _ => name == metric.name,
+        });
+        let metric = metric.unwrap_or_else(|| panic!("{name} is not in the table"));
+        let mut expected: BTreeSet<&str> = metric.labels.iter().copied().collect();
+        if name.ends_with("_bucket") {
+            expected.insert("le");
+        }
+        assert_eq!(
+            labels.keys().map(String::as_str).collect::<BTreeSet<_>>(),
+            expected,
+            "{name}"
+        );
+        assert!(*value >= 0.0, "{name} {value}");
+        seen.insert(metric.name);
+    }
+    let all: BTreeSet<_> = METRICS.iter().map(|metric| metric.name).collect();
+    assert_eq!(seen, all, "every metric has a figure");
+    let value = |name: &str, label: &str| {
+        let found = samples.iter().find(|(of, labels, _)| {
+            of == name && (label.is_empty() || labels.values().any(|value| value == label))
+        });
+        found.unwrap_or_else(|| panic!("{name} {label}")).2
+    };
+    assert_eq!(value("palisade_endpoints", "ready"), 1.0);
+    assert_eq!(value("palisade_ready", ""), 1.0);
+    assert_eq!(value("palisade_api_requests_total", "/v1/workloads"), 1.0);
+    assert_eq!(
+        value("palisade_flush_duration_seconds_bucket", "+Inf"),
+        value("palisade_flush_duration_seconds_count", "")
+    );
+    assert!(value("palisade_kernel_transactions_total", "") >= 1.0);
+}
+
+#[test]
+fn names_carry_units_and_kinds() {
+    for metric in METRICS {
+        let of_ours = metric.name.starts_with("palisade_") || metric.name.starts_with("process_");
+        assert!(of_ours, "{}", metric.name);
+        assert_eq!(
+            metric.name.ends_with("_total"),
+            metric.kind == Kind::Counter && metric.name.starts_with("palisade_")
+                || metric.name == "process_cpu_seconds_total",
+            "{}",
+            metric.name
+        );
+        if metric.kind == Kind::Histogram {
+            assert!(metric.name.ends_with("_seconds"), "{}", metric.name);
+        }
+    }
+}
+
+#[test]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the switch that writes the golden file"
+)]
+fn the_page_is_the_table() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/metrics.md");
+    if std::env::var_os("PALISADE_BLESS").is_some() {
+        std::fs::write(file, document()).unwrap();
+        return;
+    }
+    let page = std::fs::read_to_string(file).unwrap();
+    assert!(
+        page == document(),
+        "docs/metrics.md differs: run this with PALISADE_BLESS=1"
+    );
+}
+
+#[tokio::test]
+async fn by_tcp_there_are_figures_and_probes_and_nothing_else() {
+    let site = Site::new();
+    let router = health_router(site.core.clone(), site.guard.clone());
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (_stop, stopped) = watch::channel(false);
+    tokio::spawn(serve(Door::Tcp(listener), router, Room::default(), stopped));
+    for (method, path, status) in [
+        ("GET", "/healthz", 200),
+        ("GET", "/readyz", 200),
+        ("GET", "/metrics", 200),
+        ("GET", "/v1/status", 404),
+        ("POST", "/v1/workloads", 404),
+    ] {
+        let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+        let request = format!("{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).await.unwrap();
+        assert!(
+            text.starts_with(&format!("HTTP/1.1 {status} ")),
+            "{path}: {text}"
+        );
+    }
+}

@@ -1,0 +1,192 @@
+//! Whom the API refuses: who may not change anything, asks too often, sends too much, or dawdles.
+
+use crate::site::{GROUP, Site, reader, root};
+use palisade_agent::http::limiter::Rate;
+use palisade_agent::http::server::{Door, HEAD_LIMIT, Room, serve};
+use palisade_sys::peer::Peer;
+use serde_json::Value;
+use std::path::PathBuf;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::watch;
+
+const ADD: &str = r#"{"namespace":"shop","name":"web","netns":"web"}"#;
+
+#[tokio::test]
+async fn only_root_and_the_group_change_anything() {
+    let site = Site::new();
+    let member = Peer {
+        groups: vec![27, GROUP],
+        ..reader()
+    };
+    for (method, body) in [
+        ("POST", ADD),
+        ("DELETE", r#"{"namespace":"shop","name":"web"}"#),
+    ] {
+        let (status, answer) = site.ask(reader(), method, "/v1/workloads", body).await;
+        assert_eq!(
+            (status.as_u16(), &answer["code"]),
+            (403, &Value::from("forbidden"))
+        );
+        assert_eq!(answer["hint"], "sudo, or become a member of group palisade");
+    }
+    let (_, answer) = site.ask(root(), "GET", "/v1/endpoints", "").await;
+    assert_eq!(
+        answer["endpoints"],
+        Value::Array(Vec::new()),
+        "nothing was done"
+    );
+    assert_eq!(
+        site.ask(reader(), "GET", "/v1/status", "").await.0.as_u16(),
+        200
+    );
+    assert_eq!(
+        site.ask(member, "POST", "/v1/workloads", ADD)
+            .await
+            .0
+            .as_u16(),
+        200
+    );
+    let requests = site.guard.requests();
+    assert_eq!(requests.get(&("POST", "/v1/workloads", 403)), Some(&1));
+    assert_eq!(requests.get(&("POST", "/v1/workloads", 200)), Some(&1));
+}
+
+#[tokio::test]
+async fn who_asks_too_often_waits_alone() {
+    let site = Site::with_rate(Rate {
+        per_second: 1,
+        burst: 3,
+    });
+    let mut refused = 0;
+    for _ in 0..10 {
+        let (status, answer) = site.ask(reader(), "GET", "/v1/config", "").await;
+        if status.as_u16() == 429 {
+            assert_eq!(answer["code"], "rate-limited");
+            refused += 1;
+        }
+    }
+    assert!(refused >= 5, "{refused} of 10 refused");
+    assert_eq!(
+        site.ask(root(), "GET", "/v1/config", "").await.0.as_u16(),
+        200
+    );
+}
+
+#[tokio::test]
+async fn a_large_body_is_refused() {
+    let site = Site::new();
+    let body = format!(
+        r#"{{"namespace":"shop","name":"web","netns":"{}"}}"#,
+        "x".repeat(2_000)
+    );
+    let (status, answer) = site.ask(root(), "POST", "/v1/workloads", &body).await;
+    assert_eq!(
+        (status.as_u16(), &answer["code"]),
+        (413, &Value::from("too-large"))
+    );
+}
+
+/// A site behind a real socket.
+struct Served {
+    _site: Site,
+    _dir: tempfile::TempDir,
+    socket: PathBuf,
+    stop: watch::Sender<bool>,
+    server: tokio::task::JoinHandle<std::io::Result<()>>,
+}
+
+fn served(room: Room) -> Served {
+    let site = Site::new();
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("socket");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let (stop, stopped) = watch::channel(false);
+    let server = tokio::spawn(serve(
+        Door::Unix(listener),
+        site.router.clone(),
+        room,
+        stopped,
+    ));
+    Served {
+        _site: site,
+        _dir: dir,
+        socket,
+        stop,
+        server,
+    }
+}
+
+/// Sends this and reads until the other end closes.
+async fn answer(socket: &PathBuf, request: &str) -> String {
+    let mut stream = UnixStream::connect(socket).await.unwrap();
+    // The other end may close before everything is written.
+    let _ = stream.write_all(request.as_bytes()).await;
+    let mut text = Vec::new();
+    let _ = stream.read_to_end(&mut text).await;
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+#[tokio::test]
+async fn a_large_head_is_refused() {
+    let served = served(Room::default());
+    let padding = "x".repeat(HEAD_LIMIT);
+    let request = format!("GET /v1/status HTTP/1.1\r\nhost: x\r\nx-padding: {padding}\r\n\r\n");
+    let text = answer(&served.socket, &request).await;
+    assert!(text.starts_with("HTTP/1.1 431 "), "{text}");
+    let many = "x-a: 1\r\n".repeat(200);
+    let request = format!("GET /v1/status HTTP/1.1\r\nhost: x\r\n{many}\r\n");
+    let text = answer(&served.socket, &request).await;
+    assert!(text.starts_with("HTTP/1.1 431 "), "{text}");
+    let request = "GET /v1/status HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+    let text = answer(&served.socket, request).await;
+    assert!(text.starts_with("HTTP/1.1 200 "), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_dawdles_is_cut() {
+    let served = served(Room::default());
+    // Half a head, and then nothing: the clock goes on by itself while everybody waits.
+    let text = answer(&served.socket, "GET /v1/status HTTP/1.1\r\nhost").await;
+    assert!(!text.starts_with("HTTP/1.1 200"), "{text}");
+    // A head that announces a body that does not come.
+    let request =
+        "POST /v1/workloads HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 9\r\n\r\n";
+    let text = answer(&served.socket, request).await;
+    assert!(text.starts_with("HTTP/1.1 408 "), "{text}");
+    assert!(text.contains(r#""code":"timeout""#), "{text}");
+}
+
+#[tokio::test]
+async fn connections_are_bounded_and_end_with_the_server() {
+    let served = served(Room { each: 2, others: 2 });
+    let mut held = Vec::new();
+    for _ in 0..2 {
+        let mut stream = UnixStream::connect(&served.socket).await.unwrap();
+        stream
+            .write_all(b"GET /v1/config HTTP/1.1\r\nhost: x\r\n\r\n")
+            .await
+            .unwrap();
+        let mut first = [0; 12];
+        stream.read_exact(&mut first).await.unwrap();
+        held.push(stream);
+    }
+    let text = answer(&served.socket, "").await;
+    assert!(text.starts_with("HTTP/1.1 503 "), "{text}");
+    assert!(text.contains(r#""code":"unavailable""#), "{text}");
+    held.pop();
+    let request = "GET /v1/config HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+    let mut text = answer(&served.socket, request).await;
+    for _ in 0..100 {
+        if text.starts_with("HTTP/1.1 200 ") {
+            break;
+        }
+        tokio::task::yield_now().await;
+        text = answer(&served.socket, request).await;
+    }
+    assert!(text.starts_with("HTTP/1.1 200 "), "{text}");
+    served.stop.send(true).unwrap();
+    served.server.await.unwrap().unwrap();
+    let mut rest = Vec::new();
+    held[0].read_to_end(&mut rest).await.unwrap();
+}

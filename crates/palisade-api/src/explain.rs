@@ -1,0 +1,26 @@
+//! What `GET /v1/explain` is asked.
+
+use serde::{Deserialize, Serialize};
+
+/// The query parameters of `GET /v1/explain`: the command's flags.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ExplainQuery {
+    /// Who connects.
+    pub from: String,
+    /// To whom.
+    pub to: String,
+    /// Port and protocol.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<String>,
+    /// A protocol without ports.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<String>,
+    /// ICMP type, or type and code.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub icmp_type: Option<String>,
+    /// The source port.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source_port: Option<u16>,
+}
