@@ -120,7 +120,7 @@ impl Registry {
 fn merged(record: &Record, pod: Option<&Endpoint>) -> Endpoint {
     let awaits = pod.is_none() && record.needs_pod();
     let labels = match (&record.labels, pod) {
-        (Some(given), _) => given.clone(),
+        (Some(given), _) => given.clone().into(),
         (None, None) if awaits => [(INIT.into(), "".into())].into(),
         (None, Some(pod)) => pod.labels.clone(),
         (None, None) => Labels::new(),

@@ -4,13 +4,15 @@
 //! how many local endpoints it is about. A policy whose subject names a namespace is only tried on
 //! endpoints of that namespace; policies with one subject are tried once.
 
+use crate::columns::Columns;
+use crate::labels::Seen;
 use crate::policies::{Edit, Policies, PolicyNumber};
 use crate::pool::HashMap;
 use crate::relative::HERE;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use palisade_model::{
-    Endpoint, EndpointId, LabelKey, Profile, Scope, Selector, State, Str, reserved,
+    Endpoint, EndpointId, LabelKey, Profile, Scope, Selector, State, Str, Values, reserved,
 };
 
 /// What is known of a local endpoint.
@@ -112,6 +114,7 @@ impl Activity {
     pub(crate) fn settle(
         &mut self,
         state: &State,
+        columns: &Columns,
         policies: &Policies,
         edits: &BTreeMap<PolicyNumber, Edit>,
         endpoints: &BTreeSet<EndpointId>,
@@ -126,12 +129,12 @@ impl Activity {
             self.unfile(policies, *number);
         }
         for id in endpoints {
-            self.endpoint(state, policies, id, &mut changes);
+            self.endpoint(state, columns, policies, id, &mut changes);
         }
         for (number, edit) in edits {
             if edit.subject {
                 let reach = self.file(policies, *number);
-                self.policy(state, policies, *number, reach, &mut known, &mut changes);
+                self.policy(columns, policies, *number, reach, &mut known, &mut changes);
             }
         }
         changes
@@ -139,7 +142,7 @@ impl Activity {
 
     fn policy(
         &mut self,
-        state: &State,
+        columns: &Columns,
         policies: &Policies,
         number: PolicyNumber,
         reach: Option<Reach>,
@@ -147,8 +150,8 @@ impl Activity {
         changes: &mut ActivityChanges,
     ) {
         let selects = |id: &EndpointId| {
-            let endpoint = state.endpoints.get(id);
-            endpoint.is_some_and(|e| policies.selects(number, &state.endpoint_labels(e)))
+            let labels = Seen::endpoint(columns, id);
+            labels.is_some_and(|labels| policies.selects(number, &labels))
         };
         let once;
         let now: &BTreeSet<EndpointId> = match reach {
@@ -197,6 +200,7 @@ impl Activity {
     fn endpoint(
         &mut self,
         state: &State,
+        columns: &Columns,
         policies: &Policies,
         id: &EndpointId,
         changes: &mut ActivityChanges,
@@ -210,7 +214,7 @@ impl Activity {
         self.place(id, now.is_some());
         let old = was.unwrap_or_default();
         let new = now.map_or_else(Local::default, |e| Local {
-            policies: self.selecting(state, policies, e),
+            policies: self.selecting(columns, policies, &e.id),
             profiles: e.profiles.clone(),
         });
         for policy in old.policies.symmetric_difference(&new.policies) {
@@ -248,13 +252,15 @@ impl Activity {
     /// The filed policies that select an endpoint.
     fn selecting(
         &self,
-        state: &State,
+        columns: &Columns,
         policies: &Policies,
-        endpoint: &Endpoint,
+        endpoint: &EndpointId,
     ) -> BTreeSet<PolicyNumber> {
-        let labels = state.endpoint_labels(endpoint);
         let mut selecting = BTreeSet::new();
-        if let Some(name) = &endpoint.id.namespace {
+        let Some(labels) = Seen::endpoint(columns, endpoint) else {
+            return selecting;
+        };
+        if let Some(name) = &endpoint.namespace {
             if let Some(own) = policies.name(name) {
                 let here = (own, 0)..=(own, PolicyNumber::MAX);
                 let home = self.home.range(here).map(|(_, number)| *number);
@@ -335,7 +341,7 @@ fn tally(counts: &mut HashMap<PolicyNumber, usize>, key: &PolicyNumber, more: bo
 }
 
 /// The namespaces outside which a selector matches nothing; `None` where it is not bound to any.
-fn namespaces(selector: &Selector) -> Option<&BTreeSet<Str>> {
+fn namespaces(selector: &Selector) -> Option<&Values> {
     let is_name =
         |key: &LabelKey| key.scope == Scope::Reserved && &*key.name == reserved::NAMESPACE;
     match selector {

@@ -2,7 +2,6 @@
 
 use crate::policies::PolicyNumber;
 use crate::pool::{HashMap, hash};
-use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use hashbrown::HashTable;
@@ -13,10 +12,11 @@ use palisade_tables::{ClassId, Credit, Program, RuleId};
 #[derive(Debug, Default)]
 pub(crate) struct Programs {
     numbers: HashTable<(u64, ClassId)>,
-    programs: BTreeMap<ClassId, (Arc<Program>, usize)>,
+    programs: HashMap<ClassId, (Arc<Program>, usize)>,
     next: u32,
     begun: Vec<ClassId>,
-    idle: BTreeSet<ClassId>,
+    /// What may have lost its last use, repeats included.
+    idle: Vec<ClassId>,
 }
 
 impl Programs {
@@ -54,7 +54,7 @@ impl Programs {
             .insert_unique(key, (key, class), |(key, _)| *key);
         self.programs.insert(class, (Arc::new(program), 0));
         self.begun.push(class);
-        self.idle.insert(class);
+        self.idle.push(class);
         class
     }
 
@@ -70,7 +70,7 @@ impl Programs {
         if let Some((_, uses)) = self.programs.get_mut(&class) {
             *uses -= 1;
             if *uses == 0 {
-                self.idle.insert(class);
+                self.idle.push(class);
             }
         }
     }
@@ -123,9 +123,10 @@ struct Credited {
 #[derive(Debug, Default)]
 pub(crate) struct Credits {
     numbers: HashMap<Origin, RuleId>,
-    credits: BTreeMap<RuleId, Credited>,
+    credits: HashMap<RuleId, Credited>,
     next: u32,
-    idle: BTreeSet<RuleId>,
+    /// What may have lost its last use, repeats included.
+    idle: Vec<RuleId>,
 }
 
 impl Credits {
@@ -165,7 +166,7 @@ impl Credits {
             programs: 0,
         };
         self.credits.insert(rule, credited);
-        self.idle.insert(rule);
+        self.idle.push(rule);
         rule
     }
 
@@ -181,7 +182,7 @@ impl Credits {
         if let Some(credited) = self.credits.get_mut(&rule) {
             credited.holders -= 1;
             if credited.holders + credited.programs == 0 {
-                self.idle.insert(rule);
+                self.idle.push(rule);
             }
         }
     }
@@ -200,7 +201,7 @@ impl Credits {
         };
         credited.programs -= 1;
         if credited.holders + credited.programs == 0 {
-            self.idle.insert(rule);
+            self.idle.push(rule);
         }
         credited.programs == 0
     }

@@ -6,6 +6,7 @@
 //! knows what a label means.
 
 use crate::column::Column;
+use crate::described::Described;
 use crate::facts::{write_addresses, write_number, write_text};
 use crate::holders::{Common, Given, KeySet, Own, View, What, flag, text};
 use crate::labels::HolderId;
@@ -59,11 +60,13 @@ pub(crate) struct Before {
 pub(crate) struct Columns {
     records: Column<Record>,
     free: Vec<Slot>,
-    /// By namespace and name.
-    index: HashTable<Slot>,
+    /// By namespace and name, with the hash of these: a table that grows does not look at its holders.
+    index: HashTable<(u32, Slot)>,
     pub(crate) names: Pool<Str>,
     pub(crate) key_sets: Pool<KeySet>,
     commons: Pool<Common>,
+    /// What namespaces and service accounts say.
+    pub(crate) described: Described,
     /// The first holder of each namespace.
     namespaces: HashMap<u32, Slot>,
     /// Endpoints, network sets and nodes that are not gone.
@@ -85,13 +88,15 @@ impl Columns {
         self.counts[what as usize]
     }
 
-    /// How many things are kept for holders: slots, names, lists of keys, and what is in common.
-    pub(crate) fn kept(&self) -> [usize; 4] {
+    /// How many things are kept for holders: slots, names, lists of keys, what is in
+    /// common, and the namespaces and service accounts that are described.
+    pub(crate) fn kept(&self) -> [usize; 5] {
         [
             self.index.len(),
             self.names.len(),
             self.key_sets.len(),
             self.commons.len(),
+            self.described.len(),
         ]
     }
 
@@ -133,8 +138,11 @@ impl Columns {
                     })
             })
         };
-        let hash = hash(&(namespace, name.as_bytes()));
-        self.index.find(hash, is).copied()
+        let key = mark(namespace, name.as_bytes());
+        let found = self
+            .index
+            .find(spread(key), |(of, slot)| *of == key && is(slot));
+        found.map(|(_, slot)| *slot)
     }
 
     /// The holder in a slot, unless it is gone.
@@ -321,13 +329,9 @@ impl Columns {
             }
             None => self.records.push(record),
         };
-        let key = hash(&(namespace, given.name().as_bytes()));
-        let records = &self.records;
-        let again = |slot: &Slot| {
-            let of = |r: &Record| hash(&(r.namespace, Own::read(&r.facts).name));
-            records.get(*slot).map_or(0, of)
-        };
-        self.index.insert_unique(key, slot, again);
+        let key = mark(namespace, given.name().as_bytes());
+        self.index
+            .insert_unique(spread(key), (key, slot), |(key, _)| spread(*key));
         if namespace != NONE {
             let first = self.namespaces.insert(namespace, slot).unwrap_or(NONE);
             if let Some(record) = self.records.get_mut(slot) {
@@ -374,8 +378,11 @@ impl Columns {
         if record.facts.is_empty() {
             return;
         }
-        let key = hash(&(record.namespace, Own::read(&record.facts).name));
-        if let Ok(entry) = self.index.find_entry(key, |other| *other == slot) {
+        let key = mark(record.namespace, Own::read(&record.facts).name);
+        let found = self
+            .index
+            .find_entry(spread(key), |(_, other)| *other == slot);
+        if let Ok(entry) = found {
             entry.remove();
         }
         let Some(record) = self.records.get_mut(slot) else {
@@ -461,7 +468,8 @@ impl Columns {
         self.names.take_as::<str>(name, || name.clone())
     }
 
-    fn take_keys(&mut self, labels: &Labels) -> u32 {
+    /// The number of the list of keys of these labels, with one use more.
+    pub(crate) fn take_keys(&mut self, labels: &Labels) -> u32 {
         let is_last = self.key_sets.get(self.last_keys).is_some_and(|last| {
             let name = |key: &u32| self.names.get(*key).map(|name| &**name);
             last.keys.len() == labels.len()
@@ -486,7 +494,8 @@ impl Columns {
         number
     }
 
-    fn give_keys(&mut self, number: u32) {
+    /// Gives back a list of keys.
+    pub(crate) fn give_keys(&mut self, number: u32) {
         if let Some(gone) = self.key_sets.give(number) {
             for key in gone.keys {
                 self.names.give(key);
@@ -556,4 +565,15 @@ impl Columns {
             self.names.give(name);
         }
     }
+}
+
+/// A hash of a holder's name.
+fn mark(namespace: u32, name: &[u8]) -> u32 {
+    let [a, b, c, d, ..] = hash(&(namespace, name)).to_le_bytes();
+    u32::from_le_bytes([a, b, c, d])
+}
+
+/// The hash again, as long as a table wants it: it looks at both ends.
+fn spread(mark: u32) -> u64 {
+    u64::from(mark) << 32 | u64::from(mark)
 }

@@ -16,14 +16,15 @@ use crate::identities::{Identities, Sight};
 use crate::labels::{HolderId, Holders};
 use crate::points::{Ground, Points};
 use crate::policies::{Edit, Policies, PolicyNumber};
+use crate::pool::HashMap;
 use crate::selectors::Selectors;
 use crate::sequencer::Differences;
 use crate::sets::{Rulebook, Sets, Source};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use palisade_model::{
-    Endpoint, EndpointId, NetworkSet, Node, Object, ObjectId, ObjectKey, Policy, PolicyId, Prefix,
-    State, Str, Update,
+    Endpoint, EndpointId, Labels, NetworkSet, Node, Object, ObjectId, ObjectKey, Policy, PolicyId,
+    Prefix, State, Str, Update,
 };
 use palisade_tables::{IdentityId, SetId, Tables};
 
@@ -46,7 +47,7 @@ struct Touched {
 /// Every object, and everything computed from them.
 #[derive(Debug, Default)]
 pub(crate) struct Graph {
-    /// Every object but the policies and the endpoints of other hosts.
+    /// Every object but policies, namespaces, service accounts, and the endpoints of other hosts.
     pub(crate) state: State,
     pub(crate) policies: Policies,
     pub(crate) selectors: Selectors,
@@ -63,8 +64,8 @@ pub(crate) struct Graph {
     /// The networks of the network sets that match an active selector.
     set_nets: BTreeMap<Slot, Vec<Prefix>>,
     touched: Touched,
-    /// The sets in which each identity has an entry.
-    pub(crate) entries: BTreeMap<IdentityId, BTreeSet<SetId>>,
+    /// The sets in which each identity has an entry, in order.
+    pub(crate) entries: HashMap<IdentityId, Vec<SetId>>,
     /// The tables that the objects ask for.
     pub(crate) wanted: Tables,
 }
@@ -93,6 +94,14 @@ impl Graph {
             Update::Delete(ObjectKey::NetworkSet(id)) => self.network_set(&id, None),
             Update::Upsert(Object::Policy(policy)) => self.policy(policy),
             Update::Delete(ObjectKey::Policy(id)) => self.policy_gone(&id),
+            Update::Upsert(Object::Namespace(n)) => self.described(&n.name, None, Some(&n.labels)),
+            Update::Delete(ObjectKey::Namespace(name)) => self.described(&name, None, None),
+            Update::Upsert(Object::ServiceAccount(a)) => {
+                self.described(&a.namespace, Some(&a.name), Some(&a.labels));
+            }
+            Update::Delete(ObjectKey::ServiceAccount { namespace, name }) => {
+                self.described(&namespace, Some(&name), None);
+            }
             other => self.plain(other),
         }
     }
@@ -113,11 +122,16 @@ impl Graph {
         }
     }
 
+    /// Labels of a namespace, or of a service account in it.
+    fn described(&mut self, namespace: &Str, account: Option<&Str>, labels: Option<&Labels>) {
+        let changed = self.holders.columns.describe(namespace, account, labels);
+        if changed && !(account.is_none() && on(Fault::NamespaceLabelsStale)) {
+            self.relabelled(namespace, account);
+        }
+    }
+
     /// Objects that are only looked up by others.
     fn plain(&mut self, update: Update) {
-        if self.same(&update) {
-            return;
-        }
         let key = match &update {
             Update::Upsert(object) => object.key(),
             Update::Delete(key) => key.clone(),
@@ -125,29 +139,9 @@ impl Graph {
         match &key {
             ObjectKey::Profile(name) => drop(self.touched.profiles.insert(name.clone())),
             ObjectKey::Tier(_) => self.touched.tiers = true,
-            ObjectKey::Namespace(name) if !on(Fault::NamespaceLabelsStale) => {
-                self.relabelled(name, None);
-            }
-            ObjectKey::ServiceAccount { namespace, name } => {
-                self.relabelled(namespace, Some(name));
-            }
             _ => {}
         }
         self.state.apply(update);
-    }
-
-    /// Whether an update says what is known.
-    fn same(&self, update: &Update) -> bool {
-        let state = &self.state;
-        match update {
-            Update::Upsert(Object::Namespace(n)) => state.namespaces.get(&n.name) == Some(n),
-            Update::Delete(ObjectKey::Namespace(name)) => !state.namespaces.contains_key(name),
-            Update::Upsert(Object::ServiceAccount(a)) => {
-                let key = (a.namespace.clone(), a.name.clone());
-                state.service_accounts.get(&key) == Some(a)
-            }
-            _ => false,
-        }
     }
 
     /// The labels of a namespace changed, or of one service account in it.
@@ -363,9 +357,13 @@ impl Graph {
     /// Activity and rules. Returns the local endpoints whose points are to be looked at again.
     fn activate(&mut self, touched: &Touched) -> BTreeSet<EndpointId> {
         let edits = &touched.policies;
-        let changes = self
-            .activity
-            .settle(&self.state, &self.policies, edits, &touched.locals);
+        let changes = self.activity.settle(
+            &self.state,
+            &self.holders.columns,
+            &self.policies,
+            edits,
+            &touched.locals,
+        );
         let mut locals = changes.locals;
         for number in changes.policies {
             let active = self.activity.is_active(number);
@@ -410,7 +408,6 @@ impl Graph {
     fn look(&mut self, touched: &Touched) {
         let changes = self.selectors.settle(&mut self.holders.columns.names);
         let moved = self.holders.settle(
-            &self.state,
             &self.selectors,
             &touched.holders,
             &changes.keys,

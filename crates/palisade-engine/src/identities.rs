@@ -15,13 +15,14 @@ use crate::labels::Holders;
 use crate::pool::HashMap;
 use crate::regions::{Region, Regions};
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 use palisade_model::{EndpointId, Family, Prefix, Protocol, State, Str};
 use palisade_tables::IdentityId;
 
 /// What makes an identity.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct IdentityKey {
     /// The active selectors that something holding the address matches, sorted.
     pub(crate) selectors: Vec<u32>,
@@ -33,7 +34,7 @@ pub(crate) struct IdentityKey {
 
 #[derive(Debug)]
 struct Identity {
-    key: IdentityKey,
+    key: Arc<IdentityKey>,
     /// Hosts and regions that have it.
     members: usize,
 }
@@ -65,7 +66,7 @@ pub(crate) struct Identities {
     hosts: Hosts,
     regions: Regions,
     identities: BTreeMap<u32, Identity>,
-    numbers: BTreeMap<IdentityKey, u32>,
+    numbers: HashMap<Arc<IdentityKey>, u32>,
     files: Files,
     next: u32,
     dirty_hosts: Vec<IpAddr>,
@@ -79,7 +80,7 @@ impl Default for Identities {
             hosts: Hosts::default(),
             regions: Regions::default(),
             identities: BTreeMap::new(),
-            numbers: BTreeMap::new(),
+            numbers: HashMap::default(),
             files: Files::default(),
             next: IdentityId::NOBODY.0 + 1,
             dirty_hosts: Vec::new(),
@@ -136,8 +137,8 @@ struct Move {
 /// Different keys, by number, while they are given to hosts and regions.
 #[derive(Default)]
 struct KeyList {
-    keys: Vec<IdentityKey>,
-    numbers: BTreeMap<IdentityKey, u32>,
+    keys: Vec<Arc<IdentityKey>>,
+    numbers: HashMap<Arc<IdentityKey>, u32>,
     /// The key of a host by the signature of its only holder and the region around it.
     plain: HashMap<(u32, Option<Prefix>), u32>,
 }
@@ -148,6 +149,7 @@ impl KeyList {
             return *number;
         }
         let number = u32::try_from(self.keys.len()).unwrap_or(NONE);
+        let key = Arc::new(key);
         self.keys.push(key.clone());
         self.numbers.insert(key, number);
         number
@@ -165,11 +167,11 @@ impl Identities {
     pub(crate) fn keys(&self) -> impl Iterator<Item = (u32, &IdentityKey)> {
         self.identities
             .iter()
-            .map(|(number, of)| (*number, &of.key))
+            .map(|(number, of)| (*number, &*of.key))
     }
 
     pub(crate) fn key(&self, number: u32) -> Option<&IdentityKey> {
-        self.identities.get(&number).map(|of| &of.key)
+        self.identities.get(&number).map(|of| &*of.key)
     }
 
     /// The identities that match a selector.
@@ -283,7 +285,7 @@ impl Identities {
             };
             moves.push(moved);
         }
-        let numbers = self.number(&moves, &keys.keys);
+        let numbers = self.number(&moves, &keys);
         let mut changes = IdentityChanges {
             begun: numbers.begun,
             renamed: numbers.renamed,
@@ -423,10 +425,11 @@ impl Identities {
 
     /// Gives numbers to what hosts and regions will have, each with what it had. An identity that
     /// nothing has any more hands its number to the new one that takes most of its members.
-    fn number(&mut self, moves: &[Move], keys: &[IdentityKey]) -> Numbered {
-        let nobody = IdentityKey::default();
+    fn number(&mut self, moves: &[Move], list: &KeyList) -> Numbered {
+        let keys = &list.keys;
         // Only the default key has none of what makes an identity.
-        let named = |key: Option<u32>| key.filter(|key| keys[*key as usize] != nobody);
+        let nobody = list.numbers.get(&IdentityKey::default()).copied();
+        let named = |key: Option<u32>| key.filter(|key| Some(*key) != nobody);
         let mut losses: HashMap<u32, usize> = HashMap::default();
         let mut gained = alloc::vec![0_usize; keys.len()];
         for moved in moves {
@@ -436,19 +439,13 @@ impl Identities {
             }
         }
         losses.remove(&IdentityId::NOBODY.0);
-        let gains: BTreeMap<&IdentityKey, usize> = keys
-            .iter()
-            .zip(&gained)
-            .filter(|(_, members)| **members > 0)
-            .map(|(key, members)| (key, *members))
-            .collect();
         let mut numbered = Numbered::default();
         for (number, lost) in &losses {
             let Some(identity) = self.identities.get_mut(number) else {
                 continue;
             };
             identity.members -= lost;
-            if identity.members == 0 && !gains.contains_key(&identity.key) {
+            if identity.members == 0 && !list.numbers.contains_key(&identity.key) {
                 numbered.ended.insert(*number);
             }
         }
@@ -465,12 +462,12 @@ impl Identities {
                 }
             }
         }
-        let mut heirs: Vec<(usize, u32, &IdentityKey)> = heirs
+        let mut heirs: Vec<(usize, u32, &Arc<IdentityKey>)> = heirs
             .into_iter()
             .map(|((was, key), members)| (members, was, &keys[key as usize]))
             .collect();
         heirs.sort_by(|a, b| b.cmp(a));
-        let mut given: BTreeSet<&IdentityKey> = BTreeSet::new();
+        let mut given: BTreeSet<&Arc<IdentityKey>> = BTreeSet::new();
         for (_, was, key) in heirs {
             if !given.contains(key) && numbered.ended.remove(&was) {
                 given.insert(key);
@@ -490,7 +487,11 @@ impl Identities {
                 self.files.file(&gone.key, *number, false);
             }
         }
-        for (key, members) in gains {
+        numbered.assigned = alloc::vec![IdentityId::NOBODY.0; keys.len()];
+        for (at, (key, members)) in keys.iter().zip(gained).enumerate() {
+            if members == 0 {
+                continue;
+            }
             let number = match self.numbers.get(key) {
                 Some(number) => *number,
                 None => {
@@ -509,12 +510,8 @@ impl Identities {
             if let Some(identity) = self.identities.get_mut(&number) {
                 identity.members += members;
             }
+            numbered.assigned[at] = number;
         }
-        let number = |key: &IdentityKey| self.numbers.get(key).copied();
-        let assigned = keys
-            .iter()
-            .map(|key| number(key).unwrap_or(IdentityId::NOBODY.0));
-        numbered.assigned = assigned.collect();
         numbered
     }
 }

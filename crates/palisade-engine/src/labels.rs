@@ -15,10 +15,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use hashbrown::HashTable;
-use palisade_model::{
-    EndpointId, LabelKey, LabelLookup, Namespace, ObjectId, Scope, Selector, ServiceAccount, State,
-    Str, reserved,
-};
+use palisade_model::{EndpointId, LabelKey, LabelLookup, ObjectId, Scope, Selector, Str, reserved};
 
 /// The numbers of selectors, sorted.
 pub(crate) type Matches = Arc<[u32]>;
@@ -32,24 +29,25 @@ pub(crate) enum HolderId {
 }
 
 /// A holder's labels, for a selector to test.
-struct Seen<'a> {
-    columns: &'a Columns,
-    state: &'a State,
+pub(crate) struct Seen<'a> {
     view: View<'a>,
 }
 
 impl<'a> Seen<'a> {
-    fn namespace(&self) -> Option<&'a Str> {
-        self.columns.names.get(self.view.namespace)
+    /// The labels of an endpoint.
+    pub(crate) fn endpoint(columns: &'a Columns, id: &EndpointId) -> Option<Self> {
+        let view = columns.view(columns.find_endpoint(id)?)?;
+        Some(Seen { view })
     }
 
     fn get(&self, scope: Scope, key: &str) -> Option<&'a str> {
+        let (columns, namespace) = (self.view.columns, self.view.namespace);
         match scope {
             Scope::Own => self.view.value(key),
-            Scope::Namespace => namespace_label(self.state, self.namespace()?, key),
+            Scope::Namespace => columns.namespace_label(namespace, key),
             Scope::ServiceAccount => {
-                let account = account_of(self.state, self.namespace()?, &self.view)?;
-                account.labels.get(key).map(|value| &**value)
+                let account = self.view.common()?.account.as_ref()?;
+                columns.account_label(namespace, account, key)
             }
             Scope::Reserved => self.fact(key),
         }
@@ -63,7 +61,10 @@ impl<'a> Seen<'a> {
                 What::Endpoint if self.view.common().is_some_and(|c| c.host) => reserved::KIND_HOST,
                 What::Endpoint => reserved::KIND_WORKLOAD,
             }),
-            reserved::NAMESPACE => self.namespace().map(|name| &**name),
+            reserved::NAMESPACE => {
+                let name = self.view.columns.names.get(self.view.namespace)?;
+                Some(name)
+            }
             reserved::NAME => Some(self.view.name()),
             reserved::SERVICE_ACCOUNT => self.view.common()?.account.as_deref(),
             _ => None,
@@ -75,22 +76,6 @@ impl LabelLookup for Seen<'_> {
     fn label(&self, key: &LabelKey) -> Option<&str> {
         self.get(key.scope, &key.name)
     }
-}
-
-fn namespace_label<'a>(state: &'a State, namespace: &'a Str, key: &str) -> Option<&'a str> {
-    match state.namespaces.get(namespace) {
-        Some(described) => described.labels.get(key).map(|value| &**value),
-        None => (key == Namespace::NAME_LABEL).then_some(&**namespace),
-    }
-}
-
-fn account_of<'a>(
-    state: &'a State,
-    namespace: &Str,
-    view: &View<'_>,
-) -> Option<&'a ServiceAccount> {
-    let name = view.common()?.account.clone()?;
-    state.service_accounts.get(&(namespace.clone(), name))
 }
 
 /// A key, and the value as active selectors see it.
@@ -158,23 +143,16 @@ impl Holders {
     }
 
     /// Whether a selector matches what is in a slot now.
-    pub(crate) fn matches(&self, state: &State, slot: Slot, selector: &Selector) -> bool {
-        let columns = &self.columns;
-        let view = columns.view(slot).filter(|view| !view.own().is_template());
-        view.is_some_and(|view| {
-            selector.matches(&Seen {
-                columns,
-                state,
-                view,
-            })
-        })
+    pub(crate) fn matches(&self, slot: Slot, selector: &Selector) -> bool {
+        let view = self.columns.view(slot);
+        let view = view.filter(|view| !view.own().is_template());
+        view.is_some_and(|view| selector.matches(&Seen { view }))
     }
 
     /// Brings signatures up to date with holders that changed and selectors that began or ended.
     /// Returns the slots of the holders that may match others than before.
     pub(crate) fn settle(
         &mut self,
-        state: &State,
         selectors: &Selectors,
         changed: &[Slot],
         keys: &[KeyChange],
@@ -188,13 +166,13 @@ impl Holders {
             .iter()
             .filter(|slot| self.columns.view(**slot).is_some());
         if here.count() < self.columns.len() {
-            self.who_has(state, keys, &mut again);
+            self.who_has(keys, &mut again);
             again.sort_unstable();
             again.dedup();
         }
         let mut scratch = Scratch::default();
         for slot in again {
-            if self.sign(state, selectors, slot, &mut scratch) {
+            if self.sign(selectors, slot, &mut scratch) {
                 moved.push(slot);
             }
         }
@@ -287,7 +265,7 @@ impl Holders {
 
     /// The holders that can see a key or value that was not tested before: by namespace where that
     /// is what it is about, else in one pass over all.
-    fn who_has(&self, state: &State, changes: &[KeyChange], out: &mut Vec<Slot>) {
+    fn who_has(&self, changes: &[KeyChange], out: &mut Vec<Slot>) {
         let mut asked: BTreeMap<KeyNumber, Option<BTreeSet<u32>>> = BTreeMap::new();
         for change in changes {
             match change.value {
@@ -318,8 +296,7 @@ impl Holders {
                 (Scope::Own, _) => own = true,
                 (Scope::Namespace, _) => {
                     for namespace in self.columns.namespaces() {
-                        let called = names.get(namespace);
-                        let value = called.and_then(|n| namespace_label(state, n, name));
+                        let value = self.columns.namespace_label(namespace, name);
                         if value.is_some_and(|value| has(values, value)) {
                             out.extend(self.columns.in_namespace(namespace));
                         }
@@ -335,11 +312,7 @@ impl Holders {
         }
         if !facts.is_empty() {
             for (slot, view) in self.columns.views() {
-                let seen = Seen {
-                    columns: &self.columns,
-                    state,
-                    view,
-                };
+                let seen = Seen { view };
                 let sees = |(scope, key, values): &(Scope, &str, &Option<BTreeSet<u32>>)| {
                     seen.get(*scope, key)
                         .is_some_and(|value| has(values, value))
@@ -397,14 +370,8 @@ impl Holders {
 
     /// Signs a holder again, or takes it out of its signature if it is gone. Returns whether what it
     /// matches may have changed.
-    fn sign(
-        &mut self,
-        state: &State,
-        selectors: &Selectors,
-        slot: Slot,
-        scratch: &mut Scratch,
-    ) -> bool {
-        if !self.look(state, selectors, slot, scratch) {
+    fn sign(&mut self, selectors: &Selectors, slot: Slot, scratch: &mut Scratch) -> bool {
+        if !self.look(selectors, slot, scratch) {
             self.leave(slot);
             return true;
         }
@@ -438,13 +405,7 @@ impl Holders {
 
     /// What active selectors see of a holder. Returns whether it is there: what stands for pods that
     /// are not there yet holds nothing.
-    fn look(
-        &mut self,
-        state: &State,
-        selectors: &Selectors,
-        slot: Slot,
-        scratch: &mut Scratch,
-    ) -> bool {
+    fn look(&mut self, selectors: &Selectors, slot: Slot, scratch: &mut Scratch) -> bool {
         scratch.pairs.clear();
         let columns = &mut self.columns;
         let Some(view) = columns.view(slot) else {
@@ -486,11 +447,7 @@ impl Holders {
                 }
             }
         }
-        let seen = Seen {
-            columns,
-            state,
-            view,
-        };
+        let seen = Seen { view };
         for scope in [Scope::Namespace, Scope::ServiceAccount, Scope::Reserved] {
             for name in keys.of(scope) {
                 let key = key_number(scope, name);

@@ -15,6 +15,7 @@ mod bodies;
 mod classes;
 mod column;
 mod columns;
+mod described;
 mod facts;
 #[cfg(feature = "faults")]
 pub mod faults;
@@ -128,12 +129,15 @@ impl Engine {
     /// [`Engine::endpoint`] and [`Engine::policy`].
     pub fn state(&self) -> State {
         let columns = &self.graph.holders.columns;
+        let (namespaces, service_accounts) = columns.all_described();
         let endpoints = columns
             .endpoints()
             .filter_map(|slot| columns.endpoint(slot));
         State {
             endpoints: endpoints.map(|e| (e.id.clone(), e)).collect(),
             policies: self.graph.policies.all(),
+            namespaces,
+            service_accounts,
             ..self.graph.state.clone()
         }
     }

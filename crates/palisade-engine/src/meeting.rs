@@ -6,16 +6,16 @@ use crate::faults::{Fault, on};
 use crate::identities::IdentityKey;
 use crate::index::Place;
 use crate::policies::Policies;
+use crate::pool::HashMap;
 use crate::program::{Does, Sequence, Step, compile};
 use crate::sets::{Block, Set};
 use crate::traffic::{End, is_total};
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use palisade_model::{Action, Direction, Protocol, Str, Traffic};
 use palisade_tables::{ClassId, Credit, RuleId};
 
 /// One thing that an identity meets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Meets {
     /// A rule: the place of its source, what that says, and the rule's place in it.
     Rule(u32, u32, u32),
@@ -28,7 +28,7 @@ pub(crate) enum Meets {
 pub(crate) type Met = (Vec<(u32, Meets)>, Vec<(Str, Protocol, u16)>);
 
 /// Classes compiled in one go, by what was met.
-pub(crate) type Known = BTreeMap<Met, ClassId>;
+pub(crate) type Known = HashMap<Met, ClassId>;
 
 /// Those who turn what is met into classes.
 pub(crate) struct Makers<'a> {

@@ -328,7 +328,7 @@ fn holders(ground: Ground<'_>, address: IpAddr) -> Vec<Slot> {
 fn own_matches(sight: Sight<'_>, own: &Peer, address: IpAddr, holders: &[Slot]) -> bool {
     let any = |selector: &Selector| {
         let mut holders = holders.iter();
-        holders.any(|slot| sight.holders.matches(sight.state, *slot, selector))
+        holders.any(|slot| sight.holders.matches(*slot, selector))
     };
     let within = |nets: &[Prefix]| nets.iter().any(|net| net.contains(address));
     on(Fault::OwnAddressIgnored)

@@ -70,8 +70,7 @@ pub(crate) fn compile(
     let default = walk(sequence, &regions(None), 0, 0);
     let listed = protocols
         .into_iter()
-        .map(|protocol| (protocol, map(sequence, &regions(Some(protocol)))))
-        .collect();
+        .map(|protocol| (protocol, map(sequence, &regions(Some(protocol)))));
     Program::new(listed, default)
 }
 

@@ -3,9 +3,9 @@
 //! Policies that a tool writes for every namespace are then one value. What is left open is put back
 //! exactly as it was; a policy for which that would not be sure is kept as it is written.
 
-use alloc::collections::BTreeSet;
 use palisade_model::{
-    DirectionRules, LabelKey, LabelLookup, Namespace, Scope, Selector, SourceLine, Str, reserved,
+    DirectionRules, LabelKey, LabelLookup, Namespace, Scope, Selector, SourceLine, Str, Values,
+    reserved,
 };
 
 /// What stands for the namespace or the file of the policy itself.
@@ -45,7 +45,7 @@ pub(crate) fn rename(selector: &mut Selector, from: &str, to: &Str) {
         Selector::In(key, values)
             if values.len() == 1 && values.contains(from) && names_namespaces(key) =>
         {
-            *values = BTreeSet::from([to.clone()]);
+            *values = Values::one(to.clone());
         }
         Selector::Not(inner) => rename(inner, from, to),
         Selector::And(parts) | Selector::Or(parts) => {

@@ -8,7 +8,7 @@ use crate::pool::{HashMap, Pool};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use palisade_model::{LabelKey, Scope, Selector, Str};
+use palisade_model::{LabelKey, Scope, Selector, Str, Values};
 
 /// A label key by number: its scope and the number of its name.
 pub(crate) type KeyNumber = u32;
@@ -290,7 +290,7 @@ impl Selectors {
 enum Test<'a> {
     Present,
     Part,
-    Values(&'a BTreeSet<Str>),
+    Values(&'a Values),
 }
 
 fn each_test<'a>(selector: &'a Selector, each: &mut impl FnMut(&'a LabelKey, Test<'a>)) {

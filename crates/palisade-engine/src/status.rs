@@ -5,6 +5,7 @@
 use crate::Engine;
 use crate::holders::What;
 use crate::identities::IdentityKey;
+use crate::labels::Seen;
 use crate::points::ordered;
 use crate::policies::PolicyNumber;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -179,10 +180,10 @@ impl Engine {
     /// that is not there.
     pub fn policies_of(&self, endpoint: &EndpointId) -> Vec<AppliedPolicy> {
         let state = &self.graph.state;
-        let Some(endpoint) = self.endpoint(endpoint) else {
+        let columns = &self.graph.holders.columns;
+        let Some(labels) = Seen::endpoint(columns, endpoint) else {
             return Vec::new();
         };
-        let labels = state.endpoint_labels(&endpoint);
         let policies = &self.graph.policies;
         let selecting = policies.numbers();
         let selecting = selecting.filter(|number| policies.selects(*number, &labels));

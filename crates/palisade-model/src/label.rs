@@ -6,8 +6,9 @@
 
 use crate::Str;
 use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 use core::fmt;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Whose label it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -78,10 +79,182 @@ impl fmt::Display for LabelKey {
 }
 
 /// A set of labels: keys to values, in key order.
-pub type Labels = BTreeMap<Str, Str>;
+///
+/// One piece of memory: a cluster has many objects, and each has few labels.
+#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Labels {
+    /// Sorted by key, each key once.
+    pairs: Vec<(Str, Str)>,
+}
+
+impl Labels {
+    /// No labels.
+    pub fn new() -> Self {
+        Labels::default()
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.pairs.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.pairs.is_empty()
+    }
+
+    /// The value under a key.
+    pub fn get(&self, key: &str) -> Option<&Str> {
+        let at = self.place(key).ok()?;
+        self.pairs.get(at).map(|(_, value)| value)
+    }
+
+    /// Puts a value under a key. Returns the one that was there.
+    pub fn insert(&mut self, key: Str, value: Str) -> Option<Str> {
+        match self.place(&key) {
+            Ok(at) => Some(core::mem::replace(&mut self.pairs[at].1, value)),
+            Err(at) => {
+                self.pairs.insert(at, (key, value));
+                None
+            }
+        }
+    }
+
+    /// The keys, in order.
+    pub fn keys(&self) -> impl ExactSizeIterator<Item = &Str> {
+        self.pairs.iter().map(|(key, _)| key)
+    }
+
+    /// The values, in the order of their keys.
+    pub fn values(&self) -> impl ExactSizeIterator<Item = &Str> {
+        self.pairs.iter().map(|(_, value)| value)
+    }
+
+    /// Keys and values, in the order of keys.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&Str, &Str)> {
+        self.pairs.iter().map(|(key, value)| (key, value))
+    }
+
+    fn place(&self, key: &str) -> Result<usize, usize> {
+        self.pairs.binary_search_by(|(other, _)| (**other).cmp(key))
+    }
+
+    /// Labels of any pairs; of several with one key the last.
+    fn of(mut pairs: Vec<(Str, Str)>) -> Self {
+        let rises = |pair: &[(Str, Str)]| *pair[0].0 < *pair[1].0;
+        if !pairs.windows(2).all(rises) {
+            pairs.sort_by(|(a, _), (b, _)| a.cmp(b));
+            pairs.dedup_by(|later, kept| {
+                let same = later.0 == kept.0;
+                if same {
+                    core::mem::swap(&mut later.1, &mut kept.1);
+                }
+                same
+            });
+        }
+        Labels { pairs }
+    }
+}
+
+impl fmt::Debug for Labels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.iter()).finish()
+    }
+}
+
+impl FromIterator<(Str, Str)> for Labels {
+    fn from_iter<T: IntoIterator<Item = (Str, Str)>>(pairs: T) -> Self {
+        Labels::of(pairs.into_iter().collect())
+    }
+}
+
+impl Extend<(Str, Str)> for Labels {
+    fn extend<T: IntoIterator<Item = (Str, Str)>>(&mut self, pairs: T) {
+        let mut all = core::mem::take(&mut self.pairs);
+        all.extend(pairs);
+        *self = Labels::of(all);
+    }
+}
+
+impl<const N: usize> From<[(Str, Str); N]> for Labels {
+    fn from(pairs: [(Str, Str); N]) -> Self {
+        Labels::of(pairs.into())
+    }
+}
+
+impl From<BTreeMap<Str, Str>> for Labels {
+    fn from(pairs: BTreeMap<Str, Str>) -> Self {
+        pairs.into_iter().collect()
+    }
+}
+
+impl IntoIterator for Labels {
+    type Item = (Str, Str);
+    type IntoIter = alloc::vec::IntoIter<(Str, Str)>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.pairs.into_iter()
+    }
+}
+
+impl<'a> IntoIterator for &'a Labels {
+    type Item = &'a (Str, Str);
+    type IntoIter = core::slice::Iter<'a, (Str, Str)>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.pairs.iter()
+    }
+}
+
+impl Serialize for Labels {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.iter())
+    }
+}
+
+impl<'de> Deserialize<'de> for Labels {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        BTreeMap::<Str, Str>::deserialize(deserializer).map(Labels::from)
+    }
+}
 
 /// Something whose labels a selector can test.
 pub trait LabelLookup {
     /// The value under this key, or `None` where the key is absent.
     fn label(&self, key: &LabelKey) -> Option<&str>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair(key: &str, value: &str) -> (Str, Str) {
+        (key.into(), value.into())
+    }
+
+    #[test]
+    fn labels_are_sorted_and_of_equal_keys_the_last_counts() {
+        let given = [
+            pair("b", "1"),
+            pair("a", "2"),
+            pair("b", "3"),
+            pair("b", "4"),
+        ];
+        let labels = Labels::from(given.clone());
+        let plain: BTreeMap<Str, Str> = given.clone().into();
+        assert_eq!(labels, Labels::from(plain));
+        assert_eq!(
+            labels.clone().into_iter().collect::<Vec<_>>(),
+            [pair("a", "2"), pair("b", "4")]
+        );
+        let mut one_by_one = Labels::new();
+        for (key, value) in given {
+            one_by_one.insert(key, value);
+        }
+        assert_eq!(one_by_one, labels);
+        one_by_one.extend([pair("0", "5"), pair("a", "6")]);
+        assert_eq!(one_by_one.get("a").map(|value| &**value), Some("6"));
+        assert_eq!((one_by_one.len(), one_by_one.get("c")), (3, None));
+        assert_eq!(one_by_one.insert("a".into(), "7".into()), Some("6".into()));
+    }
 }

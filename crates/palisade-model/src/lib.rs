@@ -17,6 +17,7 @@ mod policy;
 mod ports;
 mod selector;
 mod state;
+mod values;
 
 pub use flow::{Flow, L4, Origin, Protocol};
 pub use label::{LabelKey, LabelLookup, Labels, Scope};
@@ -32,6 +33,7 @@ pub use policy::{
 pub use ports::{PortMatch, PortRange, PortSpec};
 pub use selector::Selector;
 pub use state::{EndpointLabels, NetworkSetLabels, NodeLabels, State};
+pub use values::Values;
 
 /// Immutable text: names, label keys and values. Up to 23 bytes it is held in place, else it is shared.
 pub type Str = smol_str::SmolStr;

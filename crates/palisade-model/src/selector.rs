@@ -4,9 +4,8 @@
 //! disjunctions are flat, sorted and without repeats, double negation is gone, and constants are
 //! folded. Equal expressions are then equal values, so they can be interned.
 
-use crate::{LabelKey, LabelLookup, Str};
+use crate::{LabelKey, LabelLookup, Str, Values};
 use alloc::boxed::Box;
-use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::fmt;
 use serde::{Deserialize, Serialize};
@@ -15,7 +14,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Selector {
     /// The key is present and its value is one of these (an empty set matches nothing).
-    In(LabelKey, BTreeSet<Str>),
+    In(LabelKey, Values),
     /// The key is present.
     Has(LabelKey),
     /// The key is present and its value contains this text.
@@ -45,12 +44,12 @@ impl Selector {
 
     /// `key == value`.
     pub fn equals(key: LabelKey, value: impl Into<Str>) -> Self {
-        Selector::In(key, BTreeSet::from([value.into()]))
+        Selector::In(key, Values::one(value.into()))
     }
 
     /// `key in {values}`.
     pub fn is_in(key: LabelKey, values: impl IntoIterator<Item = Str>) -> Self {
-        let values: BTreeSet<Str> = values.into_iter().collect();
+        let values: Values = values.into_iter().collect();
         if values.is_empty() {
             Selector::none()
         } else {
@@ -80,13 +79,11 @@ impl Selector {
 
     /// All of them hold.
     pub fn and(parts: impl IntoIterator<Item = Selector>) -> Self {
-        let mut flat = BTreeSet::new();
+        let mut flat = Vec::new();
         for part in parts {
             match part {
                 Selector::And(inner) => flat.extend(inner),
-                other => {
-                    flat.insert(other);
-                }
+                other => flat.push(other),
             }
         }
         if flat.contains(&Selector::none()) {
@@ -97,13 +94,11 @@ impl Selector {
 
     /// At least one of them holds.
     pub fn or(parts: impl IntoIterator<Item = Selector>) -> Self {
-        let mut flat = BTreeSet::new();
+        let mut flat = Vec::new();
         for part in parts {
             match part {
                 Selector::Or(inner) => flat.extend(inner),
-                other => {
-                    flat.insert(other);
-                }
+                other => flat.push(other),
             }
         }
         if flat.contains(&Selector::all()) {
@@ -112,10 +107,15 @@ impl Selector {
         Self::one_or(flat, Selector::Or)
     }
 
-    fn one_or(mut flat: BTreeSet<Selector>, many: fn(Vec<Selector>) -> Selector) -> Self {
-        match flat.len() {
-            1 => flat.pop_first().unwrap_or_else(Selector::none),
-            _ => many(flat.into_iter().collect()),
+    fn one_or(mut flat: Vec<Selector>, many: fn(Vec<Selector>) -> Selector) -> Self {
+        flat.sort_unstable();
+        flat.dedup();
+        match (flat.pop(), flat.is_empty()) {
+            (Some(one), true) => one,
+            (last, _) => {
+                flat.extend(last);
+                many(flat)
+            }
         }
     }
 

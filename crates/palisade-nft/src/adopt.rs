@@ -410,7 +410,7 @@ fn without_credit(program: &Program) -> Program {
     };
     let protocols = program.protocols().iter();
     let protocols = protocols.map(|(protocol, map)| (*protocol, map.map(|v| v.map(cell))));
-    Program::new(protocols.collect(), cell(program.default()))
+    Program::new(protocols, cell(program.default()))
 }
 
 /// Where two states' ranges agree with themselves: every piece that somebody holds in one of them.

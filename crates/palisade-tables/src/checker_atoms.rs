@@ -15,7 +15,7 @@ pub(crate) fn headers<'a>(programs: impl Iterator<Item = &'a Arc<Program>>) -> V
     let programs: Vec<&Arc<Program>> = programs.collect();
     let listed: BTreeSet<Protocol> = programs
         .iter()
-        .flat_map(|program| program.protocols().keys().copied())
+        .flat_map(|program| program.protocols().iter().map(|(p, _)| *p))
         .collect();
     let other = (0..=u8::MAX)
         .map(Protocol)
@@ -24,7 +24,7 @@ pub(crate) fn headers<'a>(programs: impl Iterator<Item = &'a Arc<Program>>) -> V
     for protocol in listed {
         let maps: Vec<&PortMap<Values>> = programs
             .iter()
-            .filter_map(|program| program.protocols().get(&protocol))
+            .filter_map(|program| program.protocol(protocol))
             .collect();
         for key in firsts(&maps) {
             let values: Vec<&Values> = maps.iter().map(|map| map.at(key)).collect();

@@ -100,32 +100,49 @@ impl<T: Clone + Eq> PortMap<T> {
     }
 
     /// Every maximal run of numbers with one value, in order, covering everything.
-    pub fn segments(&self) -> Vec<(PortRange, &T)> {
-        let mut out = Vec::with_capacity(self.entries.len() * 2 + 1);
-        let mut next: u32 = 0;
-        for (range, value) in &self.entries {
-            if u32::from(range.first) > next {
-                out.push((
-                    PortRange {
-                        first: next as u16,
-                        last: range.first - 1,
-                    },
-                    &self.default,
-                ));
+    pub fn runs(&self) -> impl Iterator<Item = (PortRange, &T)> {
+        let mut entries = self.entries.iter().peekable();
+        let mut next = Some(0);
+        core::iter::from_fn(move || {
+            let first = next?;
+            let (last, value) = match entries.peek() {
+                Some((range, _)) if range.first == first => {
+                    let (range, value) = entries.next()?;
+                    (range.last, value)
+                }
+                Some((range, _)) => (range.first - 1, &self.default),
+                None => (u16::MAX, &self.default),
+            };
+            next = last.checked_add(1);
+            Some((PortRange { first, last }, value))
+        })
+    }
+
+    /// Whether something holds for the values of both at each number.
+    pub fn all_with<U: Clone + Eq>(
+        &self,
+        other: &PortMap<U>,
+        mut holds: impl FnMut(&T, &U) -> bool,
+    ) -> bool {
+        let (mut a, mut b) = (self.runs(), other.runs());
+        let (mut mine, mut theirs) = (a.next(), b.next());
+        while let (Some((ra, va)), Some((rb, vb))) = (mine, theirs) {
+            if !holds(va, vb) {
+                return false;
             }
-            out.push((*range, value));
-            next = u32::from(range.last) + 1;
+            if ra.last <= rb.last {
+                mine = a.next();
+            }
+            if rb.last <= ra.last {
+                theirs = b.next();
+            }
         }
-        if next <= u32::from(u16::MAX) {
-            out.push((
-                PortRange {
-                    first: next as u16,
-                    last: u16::MAX,
-                },
-                &self.default,
-            ));
-        }
-        out
+        true
+    }
+
+    /// The same as [`PortMap::runs`], as a list.
+    pub fn segments(&self) -> Vec<(PortRange, &T)> {
+        self.runs().collect()
     }
 
     /// The function that applies `f` to this one's value.
@@ -195,5 +212,12 @@ mod tests {
             assert_eq!(*sum.at(n), a.at(n) + b.at(n));
             assert_eq!(*a.map(|x| x % 2).at(n), a.at(n) % 2);
         }
+        let mut seen = Vec::new();
+        assert!(a.all_with(&b, |x, y| {
+            seen.push((*x, *y));
+            true
+        }));
+        assert_eq!(seen, [(1, 10), (1, 20), (2, 20), (2, 30), (3, 30)]);
+        assert!(!a.all_with(&b, |x, _| *x < 3));
     }
 }

@@ -1,7 +1,6 @@
 //! Programs: what a packet gets once its class is known.
 
 use crate::{PortMap, RuleId};
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use palisade_model::{Direction, L4, Protocol};
 
@@ -33,7 +32,8 @@ pub type Values = PortMap<Cell>;
 /// A total function from what a transport header says to a [`Cell`].
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Program {
-    protocols: BTreeMap<Protocol, PortMap<Values>>,
+    /// Sorted, each protocol once.
+    protocols: Vec<(Protocol, PortMap<Values>)>,
     default: Cell,
 }
 
@@ -47,28 +47,41 @@ impl Program {
     /// The same cell for every packet.
     pub fn constant(cell: Cell) -> Self {
         Program {
-            protocols: BTreeMap::new(),
+            protocols: Vec::new(),
             default: cell,
         }
     }
 
-    /// A program from its parts; protocols that say what the default says are left out.
+    /// A program from its parts; protocols that say what the default says are left out. Of several
+    /// functions of one protocol the first counts.
     ///
     /// The number a protocol's function takes is the destination port where the protocol has ports,
     /// [`icmp_key`] for ICMP and ICMPv6, and 0 for the others. Only protocols with ports may depend
     /// on the source port.
-    pub fn new(protocols: BTreeMap<Protocol, PortMap<Values>>, default: Cell) -> Self {
-        let plain = PortMap::constant(PortMap::constant(default.clone()));
-        let protocols = protocols
-            .into_iter()
-            .filter(|(_, map)| *map != plain)
-            .collect();
+    pub fn new(
+        protocols: impl IntoIterator<Item = (Protocol, PortMap<Values>)>,
+        default: Cell,
+    ) -> Self {
+        let plain = |map: &PortMap<Values>| {
+            let values = map.as_constant();
+            values.and_then(PortMap::as_constant) == Some(&default)
+        };
+        let mut protocols: Vec<_> = protocols.into_iter().collect();
+        protocols.sort_by_key(|(protocol, _)| *protocol);
+        protocols.dedup_by_key(|(protocol, _)| *protocol);
+        protocols.retain(|(_, map)| !plain(map));
         Program { protocols, default }
     }
 
-    /// The protocols that differ from the default.
-    pub fn protocols(&self) -> &BTreeMap<Protocol, PortMap<Values>> {
+    /// The protocols that differ from the default, in order.
+    pub fn protocols(&self) -> &[(Protocol, PortMap<Values>)] {
         &self.protocols
+    }
+
+    /// What a protocol gets, where it differs from the default.
+    pub fn protocol(&self, protocol: Protocol) -> Option<&PortMap<Values>> {
+        let found = self.protocols.binary_search_by_key(&protocol, |(p, _)| *p);
+        Some(&self.protocols[found.ok()?].1)
     }
 
     /// The cell of every protocol that is not listed.
@@ -78,7 +91,7 @@ impl Program {
 
     /// The cell of a packet.
     pub fn at(&self, protocol: Protocol, l4: L4) -> &Cell {
-        let Some(map) = self.protocols.get(&protocol) else {
+        let Some(map) = self.protocol(protocol) else {
             return &self.default;
         };
         match l4 {
@@ -105,12 +118,18 @@ impl Program {
 
     /// Whether everything this allows is allowed by `other` as well.
     pub fn allows_no_more_than(&self, other: &Program) -> bool {
-        let mut holds = true;
-        self.zip(other, |mine, theirs| {
-            holds &= mine.verdict <= theirs.verdict;
-            mine.clone()
+        let holds = |mine: &Cell, theirs: &Cell| mine.verdict <= theirs.verdict;
+        let mine = PortMap::constant(PortMap::constant(self.default.clone()));
+        let theirs = PortMap::constant(PortMap::constant(other.default.clone()));
+        let listed = self.protocols.iter().map(|(protocol, map)| {
+            let there = other.protocol(*protocol).unwrap_or(&theirs);
+            (map, there)
         });
-        holds
+        let others = other.protocols.iter();
+        let others = others.filter(|(protocol, _)| self.protocol(*protocol).is_none());
+        let mut listed = listed.chain(others.map(|(_, map)| (&mine, map)));
+        holds(&self.default, &other.default)
+            && listed.all(|(a, b)| a.all_with(b, |x, y| x.all_with(y, holds)))
     }
 
     /// The program that combines the cells of both, packet by packet.
@@ -118,14 +137,15 @@ impl Program {
         let default = f(&self.default, &other.default);
         let mine = PortMap::constant(PortMap::constant(self.default.clone()));
         let theirs = PortMap::constant(PortMap::constant(other.default.clone()));
-        let mut protocols = BTreeMap::new();
-        for protocol in self.protocols.keys().chain(other.protocols.keys()) {
-            if protocols.contains_key(protocol) {
-                continue;
+        let mut protocols = Vec::new();
+        for (protocol, a) in &self.protocols {
+            let b = other.protocol(*protocol).unwrap_or(&theirs);
+            protocols.push((*protocol, a.zip(b, |x, y| x.zip(y, &mut f))));
+        }
+        for (protocol, b) in &other.protocols {
+            if self.protocol(*protocol).is_none() {
+                protocols.push((*protocol, mine.zip(b, |x, y| x.zip(y, &mut f))));
             }
-            let a = self.protocols.get(protocol).unwrap_or(&mine);
-            let b = other.protocols.get(protocol).unwrap_or(&theirs);
-            protocols.insert(*protocol, a.zip(b, |x, y| x.zip(y, &mut f)));
         }
         Program::new(protocols, default)
     }
@@ -133,7 +153,7 @@ impl Program {
     /// Calls `each` with every cell, the default first.
     pub fn for_each_cell<'a>(&'a self, mut each: impl FnMut(&'a Cell)) {
         each(&self.default);
-        for map in self.protocols.values() {
+        for (_, map) in &self.protocols {
             for values in map.entries().iter().map(|(_, v)| v).chain([map.default()]) {
                 values.entries().iter().for_each(|(_, cell)| each(cell));
                 each(values.default());
@@ -152,8 +172,7 @@ impl Program {
         let protocols = self
             .protocols
             .iter()
-            .map(|(protocol, map)| (*protocol, map.map(|values| values.map(&mut cell))))
-            .collect();
+            .map(|(protocol, map)| (*protocol, map.map(|values| values.map(&mut cell))));
         Program::new(protocols, default)
     }
 }

@@ -310,7 +310,7 @@ fn edges(tables: &Tables, packet: &Packet) -> Vec<Packet> {
             continue;
         };
         let program = tables.programs.get(&seen.class);
-        let map = program.and_then(|program| program.protocols().get(&packet.protocol));
+        let map = program.and_then(|program| program.protocol(packet.protocol));
         for (range, _) in map.into_iter().flat_map(|map| map.entries()) {
             ports.extend([range.first, range.last]);
         }
@@ -335,7 +335,7 @@ fn tests_source_ports(tables: &Tables, packet: &Packet) -> bool {
             return false;
         };
         let program = tables.programs.get(&seen.class);
-        let map = program.and_then(|program| program.protocols().get(&packet.protocol));
+        let map = program.and_then(|program| program.protocol(packet.protocol));
         map.is_some_and(|map| map.at(destination).as_constant().is_none())
     })
 }

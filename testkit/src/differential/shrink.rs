@@ -130,7 +130,7 @@ pub(crate) fn smaller_state((state, flows): &(State, Vec<Flow>)) -> Vec<(State, 
             e.addresses.pop();
         });
         put(&|e| e.addresses.truncate(1));
-        put(&|e| e.labels.clear());
+        put(&|e| e.labels = palisade_model::Labels::new());
         put(&|e| e.ports.clear());
         put(&|e| e.profiles = vec![palisade_model::Profile::ALLOW_ALL.into()]);
         put(&|e| e.interface = None);

@@ -132,7 +132,7 @@ pub(crate) fn ports(ports: &[u16], allow: u32, deny: u32) -> Program {
     }
     segments.push((u16::MAX, PortMap::constant(denied.clone())));
     let map = PortMap::from_ends(segments).unwrap();
-    Program::new([(Protocol(17), map)].into(), denied)
+    Program::new([(Protocol(17), map)], denied)
 }
 
 fn credit(rule: u32) -> Arc<Credit> {

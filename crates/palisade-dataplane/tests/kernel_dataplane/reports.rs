@@ -26,7 +26,7 @@ fn logging() -> Tables {
     let ingress = ports(&[5001], 2, 3);
     let protocols = ingress.protocols().iter();
     let protocols = protocols.map(|(p, map)| (*p, map.map(|values| values.map(logs))));
-    let ingress = Program::new(protocols.collect(), ingress.default().clone());
+    let ingress = Program::new(protocols, ingress.default().clone());
     tables
         .programs
         .insert(ClassId(1), Arc::new(Program::constant(allow)));

@@ -11,6 +11,7 @@ use crate::sequencer::Differences;
 use crate::sets::{Part, SetChanges};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
+use palisade_model::Prefix;
 use palisade_tables::{ClassId, IdentityId, PolicySet, Program, RuleId, SetId};
 
 impl Graph {
@@ -26,16 +27,7 @@ impl Graph {
             dead: identities.ended.iter().map(|n| IdentityId(*n)).collect(),
             ..Differences::default()
         };
-        for (prefix, entry) in &identities.entries {
-            let addresses = &mut self.wanted.addresses;
-            let was = match entry {
-                Some(identity) => addresses.insert(*prefix, *identity),
-                None => addresses.remove(prefix),
-            };
-            if was != *entry {
-                differences.addresses.push((*prefix, was));
-            }
-        }
+        differences.addresses = self.write_addresses(&identities.entries);
         let nets = differences.addresses.iter();
         let nets = nets.filter(|(prefix, _)| !prefix.is_host());
         let lengths = nets.map(|(prefix, _)| (prefix.family(), prefix.length()));
@@ -76,12 +68,40 @@ impl Graph {
         for identity in concerned {
             for number in self.telling(identity) {
                 if !sets.stale.contains(&number) {
-                    let one = BTreeSet::from([identity]);
-                    self.write_classes(number, &one, &mut Known::new(), &mut differences);
+                    let one = Vec::from([identity]);
+                    self.write_classes(number, one, &mut Known::default(), &mut differences);
                 }
             }
         }
         differences
+    }
+
+    /// Writes entries of the address table, and says which differ from what was there.
+    fn write_addresses(
+        &mut self,
+        entries: &[(Prefix, Option<IdentityId>)],
+    ) -> Vec<(Prefix, Option<IdentityId>)> {
+        let addresses = &mut self.wanted.addresses;
+        let mut differ = Vec::new();
+        if addresses.is_empty() {
+            // Made in one go, the table is dense; one by one in order, it would be half empty.
+            let there = entries
+                .iter()
+                .filter_map(|(p, entry)| Some((*p, (*entry)?)));
+            *addresses = there.collect();
+            differ.extend(addresses.keys().map(|prefix| (*prefix, None)));
+            return differ;
+        }
+        for (prefix, entry) in entries {
+            let was = match entry {
+                Some(identity) => addresses.insert(*prefix, *identity),
+                None => addresses.remove(prefix),
+            };
+            if was != *entry {
+                differ.push((*prefix, was));
+            }
+        }
+        differ
     }
 
     /// The sets in which an identity has a class of its own, or may have one now.
@@ -116,7 +136,7 @@ impl Graph {
 
     /// Every class of a set.
     fn write_set(&mut self, number: SetId, differences: &mut Differences) {
-        let mut known = Known::new();
+        let mut known = Known::default();
         let Some(set) = self.sets.get(number) else {
             return;
         };
@@ -135,7 +155,7 @@ impl Graph {
             differences.sets.insert(number);
         }
         let listed = self.listed(number).into_iter().map(|identity| identity.0);
-        let mut identities: BTreeSet<u32> = listed.collect();
+        let mut identities: Vec<u32> = listed.collect();
         match set.asks() {
             Some((selectors, nets)) => {
                 identities.extend(selectors.flat_map(|s| self.identities.matching(s)));
@@ -143,43 +163,45 @@ impl Graph {
             }
             None => identities.extend(self.identities.keys().map(|(number, _)| number)),
         }
-        self.write_classes(number, &identities, &mut known, differences);
+        self.write_classes(number, identities, &mut known, differences);
     }
 
     /// The classes that changed rules may change.
     fn write_part(&mut self, number: SetId, part: &Part, differences: &mut Differences) {
         let selectors = part.selectors.iter();
-        let mut identities: BTreeSet<u32> = selectors
+        let mut identities: Vec<u32> = selectors
             .flat_map(|selector| self.identities.matching(*selector))
             .collect();
         let nets = part.nets.iter();
         identities.extend(nets.flat_map(|net| self.identities.within(*net)));
-        self.write_classes(number, &identities, &mut Known::new(), differences);
+        self.write_classes(number, identities, &mut Known::default(), differences);
     }
 
     fn write_classes(
         &mut self,
         number: SetId,
-        identities: &BTreeSet<u32>,
+        mut identities: Vec<u32>,
         known: &mut Known,
         differences: &mut Differences,
     ) {
         let Some(default) = self.wanted.sets.get(&number).map(|set| set.default) else {
             return;
         };
+        identities.sort_unstable();
+        identities.dedup();
         for identity in identities {
             let mut makers = Makers {
                 policies: &self.policies,
                 credits: &mut self.credits,
                 programs: &mut self.programs,
             };
-            let key = self.identities.key(*identity);
+            let key = self.identities.key(identity);
             let class = match (key, self.sets.get(number)) {
                 (Some(key), Some(set)) => Some(set.class(key, &mut makers, known)),
                 _ => None,
             };
             let entry = class.filter(|class| *class != default);
-            self.write_class(number, IdentityId(*identity), entry, differences);
+            self.write_class(number, IdentityId(identity), entry, differences);
         }
     }
 
@@ -201,10 +223,11 @@ impl Graph {
         was.into_iter().for_each(|class| self.programs.give(class));
         set(&mut self.wanted.classes, key, entry);
         let sets = self.entries.entry(identity).or_default();
-        match entry {
-            Some(_) => sets.insert(number),
-            None => sets.remove(&number),
-        };
+        match (entry, sets.binary_search(&number)) {
+            (Some(_), Err(at)) => sets.insert(at, number),
+            (None, Ok(at)) => drop(sets.remove(at)),
+            _ => {}
+        }
         if sets.is_empty() {
             self.entries.remove(&identity);
         }

@@ -8,7 +8,8 @@
 use super::classes::{Classes, Relation};
 use super::points::{Moves, Side};
 use super::{Case, Script, class};
-use alloc::collections::{BTreeMap, BTreeSet};
+use crate::pool::{HashMap, HashSet};
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use palisade_model::Prefix;
 use palisade_tables::{Change, ClassId, IdentityId, SetId, Tables};
@@ -29,26 +30,31 @@ pub(super) struct Carriers {
     /// By the place of the address among those that differ.
     ways: Vec<Way>,
     /// Identities made for the passage: from, to.
-    passing: BTreeMap<IdentityId, (IdentityId, IdentityId)>,
+    passing: HashMap<IdentityId, (IdentityId, IdentityId)>,
     /// Fresh identities that begin as a copy of another.
-    parents: BTreeMap<IdentityId, IdentityId>,
+    parents: HashMap<IdentityId, IdentityId>,
     /// Dying identities that end as a copy of another.
-    heirs: BTreeMap<IdentityId, IdentityId>,
+    heirs: HashMap<IdentityId, IdentityId>,
     /// Identities that one table lacks, and those made for the passage.
     pub(super) passers: BTreeSet<IdentityId>,
 }
 
-/// The identity of a prefix's own addresses: of its entry or of the nearest one above.
+/// The identity of a prefix's own addresses: of its entry, which is given, or of the nearest one
+/// above.
 fn view(
     case: &Case<'_>,
     prefix: Prefix,
+    own: Option<IdentityId>,
     entry: impl Fn(Prefix) -> Option<IdentityId>,
 ) -> IdentityId {
+    if let Some(own) = own {
+        return own;
+    }
     let family = prefix.family();
     let lengths = &case.differences.lengths;
     let shorter = lengths.range((family, 0)..(family, prefix.length())).rev();
     let above = shorter.map(|(_, length)| Prefix::new(prefix.address(), *length));
-    let mut found = core::iter::once(prefix).chain(above).filter_map(entry);
+    let mut found = above.filter_map(entry);
     found.next().unwrap_or(IdentityId::NOBODY)
 }
 
@@ -66,8 +72,8 @@ fn new_entry(case: &Case<'_>, prefix: Prefix) -> Option<IdentityId> {
 }
 
 /// The keys that another key covers or is covered by.
-fn nested(keys: &[(Prefix, Option<IdentityId>)]) -> BTreeSet<Prefix> {
-    let mut nested = BTreeSet::new();
+fn nested(keys: &[(Prefix, Option<IdentityId>)]) -> HashSet<Prefix> {
+    let mut nested = HashSet::default();
     let mut above: Vec<Prefix> = Vec::new();
     for (key, _) in keys {
         while above.last().is_some_and(|top| !top.covers(*key)) {
@@ -91,9 +97,9 @@ impl Carriers {
         let differences = case.differences;
         let mut carriers = Carriers {
             ways: alloc::vec![Way::AtLoosen; differences.addresses.len()],
-            passing: BTreeMap::new(),
-            parents: BTreeMap::new(),
-            heirs: BTreeMap::new(),
+            passing: HashMap::default(),
+            parents: HashMap::default(),
+            heirs: HashMap::default(),
             passers: differences
                 .fresh
                 .union(&differences.dead)
@@ -101,13 +107,14 @@ impl Carriers {
                 .collect(),
         };
         let nested = nested(&differences.addresses);
-        let mut direct: BTreeMap<(IdentityId, IdentityId), Option<Way>> = BTreeMap::new();
-        let mut pinned: BTreeSet<IdentityId> = BTreeSet::new();
-        let mut carried: BTreeMap<(IdentityId, IdentityId), Vec<usize>> = BTreeMap::new();
-        for (at, (key, _)) in differences.addresses.iter().enumerate() {
+        let mut direct: HashMap<(IdentityId, IdentityId), Option<Way>> = HashMap::default();
+        let mut pinned: HashSet<IdentityId> = HashSet::default();
+        let mut carried: Vec<((IdentityId, IdentityId), usize)> = Vec::new();
+        for (at, (key, was)) in differences.addresses.iter().enumerate() {
+            let will = new_entry(case, *key);
             let pair = (
-                view(case, *key, |prefix| old_entry(case, prefix)),
-                view(case, *key, |prefix| new_entry(case, prefix)),
+                view(case, *key, *was, |prefix| old_entry(case, prefix)),
+                view(case, *key, will, |prefix| new_entry(case, prefix)),
             );
             if pair.0 == pair.1 {
                 carriers.ways[at] = Way::By(pair.0);
@@ -121,13 +128,17 @@ impl Carriers {
                     carriers.ways[at] = *way;
                     pinned.extend([pair.0, pair.1]);
                 }
-                _ => carried.entry(pair).or_default().push(at),
+                _ => carried.push((pair, at)),
             }
         }
-        for ((from, to), places) in carried {
+        carried.sort_unstable();
+        for places in carried.chunk_by(|a, b| a.0 == b.0) {
+            let Some(((from, to), _)) = places.first().copied() else {
+                continue;
+            };
             let by = carriers.carrier(case, classes, &pinned, from, to, fresh);
-            for at in places {
-                carriers.ways[at] = Way::By(by);
+            for (_, at) in places {
+                carriers.ways[*at] = Way::By(by);
             }
         }
         carriers
@@ -137,7 +148,7 @@ impl Carriers {
         &mut self,
         case: &Case<'_>,
         classes: &mut Classes<'_>,
-        pinned: &BTreeSet<IdentityId>,
+        pinned: &HashSet<IdentityId>,
         from: IdentityId,
         to: IdentityId,
         fresh: &mut impl FnMut() -> IdentityId,

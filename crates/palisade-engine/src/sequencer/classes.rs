@@ -2,6 +2,7 @@
 
 use crate::classes::Programs;
 use crate::faults::{Fault, on};
+use crate::pool::HashMap;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use palisade_tables::{ClassId, Program, Tables};
@@ -40,8 +41,8 @@ pub(super) struct Classes<'a> {
     programs: &'a mut Programs,
     /// Programs that neither table has.
     pub(super) between: BTreeMap<ClassId, Arc<Program>>,
-    made: BTreeMap<Arc<Program>, ClassId>,
-    known: BTreeMap<(ClassId, ClassId), Relation>,
+    made: HashMap<Arc<Program>, ClassId>,
+    known: HashMap<(ClassId, ClassId), Relation>,
 }
 
 impl<'a> Classes<'a> {
@@ -50,9 +51,9 @@ impl<'a> Classes<'a> {
             old,
             new,
             programs,
-            made: BTreeMap::new(),
+            made: HashMap::default(),
             between: BTreeMap::new(),
-            known: BTreeMap::new(),
+            known: HashMap::default(),
         }
     }
 

@@ -15,6 +15,7 @@ mod trajectories;
 
 use crate::classes::Programs;
 use crate::faults::{Fault, on};
+use crate::pool::HashMap;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use carriers::Carriers;
@@ -80,7 +81,7 @@ pub(crate) struct Case<'a> {
     pub(crate) new: &'a Tables,
     pub(crate) differences: &'a Differences,
     /// The sets in which each identity has an entry in the new tables.
-    entries: &'a BTreeMap<IdentityId, BTreeSet<SetId>>,
+    entries: &'a HashMap<IdentityId, Vec<SetId>>,
     /// The sets in which the entry of each identity is not the same in both.
     changed: BTreeMap<IdentityId, Vec<SetId>>,
     /// Identities whose class changes in a set that both tables have.
@@ -101,12 +102,15 @@ impl Case<'_> {
     }
 
     /// The sets that may tell one of these identities from nobody, in either tables.
-    fn telling(&self, a: IdentityId, b: IdentityId) -> BTreeSet<SetId> {
+    fn telling(&self, a: IdentityId, b: IdentityId) -> Vec<SetId> {
         let of = |identity: IdentityId| {
             let listed = self.entries.get(&identity).into_iter().flatten();
             listed.chain(self.changed.get(&identity).into_iter().flatten())
         };
-        of(a).chain(of(b)).copied().collect()
+        let mut sets: Vec<SetId> = of(a).chain(of(b)).copied().collect();
+        sets.sort_unstable();
+        sets.dedup();
+        sets
     }
 
     /// Whether the default class of a set that both tables have is not the same in both.
@@ -130,7 +134,7 @@ pub(crate) fn steps(
     old: &Tables,
     new: &Tables,
     differences: &Differences,
-    entries: &BTreeMap<IdentityId, BTreeSet<SetId>>,
+    entries: &HashMap<IdentityId, Vec<SetId>>,
     identities: &mut impl FnMut() -> IdentityId,
     sets: &mut impl FnMut() -> SetId,
     programs: &mut Programs,

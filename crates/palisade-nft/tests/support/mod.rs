@@ -570,7 +570,7 @@ fn judge_plainly(tables: &Tables, packet: &Packet) -> bool {
                 return true;
             };
             let program = &tables.programs[&seen.class];
-            let of = program.protocols().get(&packet.protocol);
+            let of = program.protocol(packet.protocol);
             of.is_none_or(|map| map.at(destination).as_constant().is_some())
         }
         _ => true,

@@ -85,7 +85,7 @@ fn namespaces(dice: &mut Dice) -> Vec<Object> {
     for name in ["shop", "stock"] {
         if dice.chance(85) {
             let mut described = Namespace::bare(name.into());
-            described.labels.append(&mut labels(dice, &NAMESPACE, 65));
+            described.labels.extend(labels(dice, &NAMESPACE, 65));
             all.push(Object::Namespace(described));
         }
         for account in ACCOUNTS {
