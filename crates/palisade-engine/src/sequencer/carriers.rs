@@ -96,7 +96,7 @@ impl Carriers {
     ) -> Self {
         let differences = case.differences;
         let mut carriers = Carriers {
-            ways: alloc::vec![Way::AtLoosen; differences.addresses.len()],
+            ways: Vec::new(),
             passing: HashMap::default(),
             parents: HashMap::default(),
             heirs: HashMap::default(),
@@ -107,40 +107,49 @@ impl Carriers {
                 .collect(),
         };
         let nested = nested(&differences.addresses);
-        let mut direct: HashMap<(IdentityId, IdentityId), Option<Way>> = HashMap::default();
+        // Of each pair, the way in a single write if there is one, and its number once it is carried.
+        let mut pairs: HashMap<(IdentityId, IdentityId), (Option<Way>, Option<usize>)> =
+            HashMap::default();
         let mut pinned: HashSet<IdentityId> = HashSet::default();
         let mut carried: Vec<((IdentityId, IdentityId), usize)> = Vec::new();
-        for (at, (key, was)) in differences.addresses.iter().enumerate() {
+        // The way of each address, or the number of the pair that it is carried with.
+        let mut ways: Vec<Result<Way, usize>> = Vec::with_capacity(differences.addresses.len());
+        for (key, was) in &differences.addresses {
             let will = new_entry(case, *key);
             let pair = (
                 view(case, *key, *was, |prefix| old_entry(case, prefix)),
                 view(case, *key, will, |prefix| new_entry(case, prefix)),
             );
             if pair.0 == pair.1 {
-                carriers.ways[at] = Way::By(pair.0);
+                ways.push(Ok(Way::By(pair.0)));
                 continue;
             }
-            let way = direct
+            let (way, number) = pairs
                 .entry(pair)
-                .or_insert_with(|| straight(case, classes, moves, pair.0, pair.1));
+                .or_insert_with(|| (straight(case, classes, moves, pair.0, pair.1), None));
             match way {
                 Some(way) if !nested.contains(key) => {
-                    carriers.ways[at] = *way;
+                    ways.push(Ok(*way));
                     pinned.extend([pair.0, pair.1]);
                 }
-                _ => carried.push((pair, at)),
+                _ => {
+                    let number = *number.get_or_insert_with(|| {
+                        carried.push((pair, carried.len()));
+                        carried.len() - 1
+                    });
+                    ways.push(Err(number));
+                }
             }
         }
+        let mut by = alloc::vec![IdentityId::NOBODY; carried.len()];
         carried.sort_unstable();
-        for places in carried.chunk_by(|a, b| a.0 == b.0) {
-            let Some(((from, to), _)) = places.first().copied() else {
-                continue;
-            };
-            let by = carriers.carrier(case, classes, &pinned, from, to, fresh);
-            for (_, at) in places {
-                carriers.ways[*at] = Way::By(by);
-            }
+        for ((from, to), number) in carried {
+            by[number] = carriers.carrier(case, classes, &pinned, from, to, fresh);
         }
+        let ways = ways.into_iter();
+        carriers.ways = ways
+            .map(|way| way.unwrap_or_else(|number| Way::By(by[number])))
+            .collect();
         carriers
     }
 
