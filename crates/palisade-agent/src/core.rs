@@ -142,6 +142,7 @@ pub struct Core {
     pub(crate) attaching: Option<EndpointId>,
     pub(crate) waiting_for_open: Vec<(EndpointId, tokio::sync::oneshot::Sender<()>)>,
     pub(crate) on_step: Option<StepHook>,
+    pub(crate) config_listeners: Vec<crate::reload::Listener>,
     waiting_for_sync: Vec<tokio::sync::oneshot::Sender<()>>,
     retry: Option<(Instant, Duration)>,
 }
@@ -181,6 +182,7 @@ impl Core {
             attaching: None,
             waiting_for_open: Vec::new(),
             on_step: None,
+            config_listeners: Vec::new(),
             waiting_for_sync: Vec::new(),
             retry: None,
         }

@@ -113,6 +113,9 @@ impl Core {
                 "the source ended: {ended}; changes are not seen any more"
             ));
         }
+        if let Some(trouble) = &self.config.news().trouble {
+            reasons.push(format!("{trouble}; what was in force stays"));
+        }
         let errors = self.report.problems.iter().filter(|flaw| flaw.error);
         reasons.extend(errors.map(|flaw| flaw.problem.to_string()));
         for (id, workload) in self

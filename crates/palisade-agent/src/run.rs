@@ -11,6 +11,7 @@ use crate::core::{Core, Event, Handle, Parts, chain};
 use crate::host::Changes;
 use crate::http::doors::{DoorError, Doors};
 use crate::http::server::{self, Door, Room};
+use crate::log::Log;
 use crate::workloads::WorkloadError;
 use palisade_api::Stage;
 use palisade_dataplane::{Dataplane, NftConfig, NftDataplane, Tamper, TamperWatch};
@@ -74,7 +75,7 @@ pub enum RunError {
 ///
 /// # Errors
 /// See [`RunError`].
-pub fn run(config: Config) -> Result<(), RunError> {
+pub fn run(config: Config, log: Log) -> Result<(), RunError> {
     let clock = SystemClock;
     let mut stages = Stages {
         clock: &clock,
@@ -105,6 +106,7 @@ pub fn run(config: Config) -> Result<(), RunError> {
     })?;
     let (handle, events) = Handle::channel();
     let doors = Doors::new(&config);
+    let config_file = config.file.as_ref().map(|file| file.path.clone());
     let mut core = Core::new(Parts {
         config,
         dataplane: Box::new(dataplane),
@@ -114,6 +116,11 @@ pub fn run(config: Config) -> Result<(), RunError> {
     });
     stages.time("workloads restored", || core.restore())?;
     core.bootstrap = stages.done;
+    let settle = source.settle_handle();
+    core.on_config(Box::new(move |config| {
+        log.set(&config.log_level, config.log_json);
+        settle.set(config.settle);
+    }));
 
     let stop_source = source.stop_handle();
     let to_core = handle.clone();
@@ -133,6 +140,12 @@ pub fn run(config: Config) -> Result<(), RunError> {
     // What happened before anybody listened.
     let (changes, seen) = (Changes::everything(), clock.monotonic());
     handle.send(Event::HostChanged { changes, seen });
+    if let Some(path) = config_file {
+        let to_core = handle.clone();
+        thread("config-watch", move || {
+            crate::reload::follow(&path, &to_core)
+        })?;
+    }
     let (core_ended, wait_for_core) = tokio::sync::oneshot::channel();
     let core_thread = thread("core", move || {
         core.run(&events);
@@ -144,7 +157,12 @@ pub fn run(config: Config) -> Result<(), RunError> {
         .enable_all()
         .build()
         .map_err(|error| RunError::Thread("the runtime", error))?;
-    let served = runtime.block_on(serve(&handle, &doors, wait_for_core));
+    let served = runtime.block_on(async {
+        let hangups = signal(SignalKind::hangup())
+            .map_err(|error| RunError::Thread("signal handling", error))?;
+        tokio::spawn(crate::reload::on_hangup(hangups, handle.clone()));
+        serve(&handle, &doors, wait_for_core).await
+    });
     tracing::info!("stopping; the kernel keeps enforcing");
     stop_source.stop();
     handle.send(Event::Stop);

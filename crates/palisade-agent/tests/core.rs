@@ -5,7 +5,7 @@
 
 use palisade_agent::attach::{Attach, AttachError, Found, Inside};
 use palisade_agent::clock::Clock;
-use palisade_agent::config::Config;
+use palisade_agent::config::{Config, ConfigFile};
 use palisade_agent::core::{Core, Event, Parts};
 use palisade_agent::counts::CountsFile;
 use palisade_agent::host::Changes;
@@ -175,6 +175,52 @@ fn core(state_dir: &Path, host: &Host, dataplane: &FakeDataplane) -> Core {
         clock: Box::new(Ticking::new()),
         source: ("directory".to_owned(), "/x".to_owned()),
     })
+}
+
+#[test]
+#[allow(clippy::disallowed_methods, reason = "a test writes as editors do")]
+fn a_configuration_that_is_read_again_counts_or_is_refused_and_listeners_are_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut core = core(dir.path(), &Host::default(), &FakeDataplane::new());
+    synced(&mut core);
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let to = Arc::clone(&told);
+    core.on_config(Box::new(move |config| {
+        to.lock().unwrap().push((config.settle, config.api_rate));
+    }));
+    core.reread_config();
+    assert_eq!(*told.lock().unwrap(), [], "there is no file");
+
+    let path = dir.path().join("palisade.yaml");
+    core.set_config_file(ConfigFile {
+        path: path.clone(),
+        optional: true,
+        found: false,
+    });
+    let ms = Duration::from_millis;
+    for (text, expected, health) in [
+        ("settle: 7\n", vec![(ms(7), 100)], Health::Ready),
+        ("settle: 7\n", vec![], Health::Ready),
+        ("mtu: 1400\nsettle: 7\n", vec![], Health::Ready),
+        ("settle: 8\napi-rate: x\n", vec![], Health::Degraded),
+        ("settle: 7\napi-rate: 9\n", vec![(ms(7), 9)], Health::Ready),
+    ] {
+        std::fs::write(&path, text).unwrap();
+        core.reread_config();
+        assert_eq!(
+            std::mem::take(&mut *told.lock().unwrap()),
+            expected,
+            "{text}"
+        );
+        assert_eq!(core.status().health, health, "{text}");
+    }
+    std::fs::remove_file(&path).unwrap();
+    core.reread_config();
+    assert_eq!(
+        *told.lock().unwrap(),
+        [(ms(100), 100)],
+        "nobody named it: as without one"
+    );
 }
 
 fn synced(core: &mut Core) {

@@ -20,6 +20,7 @@ use std::ops::ControlFlow;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// A tree that is never quiet is looked at after this many settle times; and one in which every look
@@ -43,6 +44,7 @@ pub struct DirectoryOptions {
 /// A directory of manifests. See the module's description.
 pub struct Directory<W = InotifyWatch> {
     options: DirectoryOptions,
+    settle: SettleHandle,
     watch: W,
     watching: Watching,
     activity: Activity,
@@ -71,12 +73,28 @@ struct Look {
 
 /// Ends a directory source from another thread.
 #[derive(Clone, Debug)]
-pub struct StopHandle(Stopper);
+pub struct StopHandle(pub(crate) Stopper);
 
 impl StopHandle {
     /// Makes [`Source::run`] return soon.
     pub fn stop(&self) {
         self.0.stop();
+    }
+}
+
+/// Changes how long the tree must be quiet, from another thread.
+#[derive(Clone, Debug)]
+pub struct SettleHandle(Arc<AtomicU64>);
+
+impl SettleHandle {
+    /// The tree must be quiet this long, from the next change on.
+    pub fn set(&self, settle: Duration) {
+        let micros = u64::try_from(settle.as_micros()).unwrap_or(u64::MAX);
+        self.0.store(micros, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> Duration {
+        Duration::from_micros(self.0.load(Ordering::Relaxed))
     }
 }
 
@@ -120,7 +138,10 @@ impl<W: DirWatch> Directory<W> {
         let memory = Memory::open(&options.state_dir).map_err(failed::<MemoryError>(
             "opening the last valid objects".to_owned(),
         ))?;
+        let settle = SettleHandle(Arc::default());
+        settle.set(options.settle);
         Ok(Directory {
+            settle,
             keeper: Keeper::remembering(memory),
             tree: Tree::new(vec![options.path.clone()], Piece::all_of),
             options,
@@ -134,6 +155,11 @@ impl<W: DirWatch> Directory<W> {
             unsaved: None,
             told: None,
         })
+    }
+
+    /// Changes how long the tree must be quiet, while the source runs.
+    pub fn settle_handle(&self) -> SettleHandle {
+        self.settle.clone()
     }
 
     /// Waits for events; none if there are none in time, `None` when told to stop.
@@ -218,7 +244,7 @@ impl<W: DirWatch> Directory<W> {
     fn settled(&mut self) -> Result<Option<bool>, SourceError> {
         let mut quiet_since = monotonic();
         let mut since = quiet_since;
-        let settle = self.options.settle;
+        let settle = self.settle.get();
         loop {
             let pending = self.pending;
             let left = match (pending, self.glanced) {
@@ -405,7 +431,7 @@ impl<W: DirWatch + Send> Source for Directory<W> {
         let (seconds, nanos) = self.tree.newest;
         let newest = u64::try_from(seconds).unwrap_or(0);
         let newest = Duration::from_secs(newest) + Duration::from_nanos(nanos.unsigned_abs());
-        let quiet = since_1970().checked_sub(newest) >= Some(self.options.settle);
+        let quiet = since_1970().checked_sub(newest) >= Some(self.settle.get());
         self.pending |= !quiet;
         look.undisturbed &= quiet;
         if self.tell(&look, sink).is_break() {
@@ -450,7 +476,7 @@ fn keeps_all(was: &[Piece], is: &[Piece]) -> bool {
     clippy::disallowed_methods,
     reason = "for how long it has been quiet is the very thing that is waited for"
 )]
-fn monotonic() -> Instant {
+pub(crate) fn monotonic() -> Instant {
     Instant::now()
 }
 

@@ -12,15 +12,17 @@ mod host_network;
 mod keeper;
 mod load;
 mod memory;
+mod one_file;
 mod piece;
 mod places;
 mod scan;
 mod strings;
 mod watching;
 
-pub use directory::{Directory, DirectoryOptions, StopHandle};
+pub use directory::{Directory, DirectoryOptions, SettleHandle, StopHandle};
 pub use load::{Loaded, load};
 pub use memory::MemoryError;
+pub use one_file::FileWatch;
 
 use palisade_manifest::Problem;
 use palisade_model::Update;

@@ -51,7 +51,8 @@ impl ConfigFile {
 /// What the file says that does not count, or not yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct News {
-    /// Parameters that will have another value after the next start, with that value.
+    /// Parameters that will have another value after the next start, with that value as
+    /// people may see it.
     pub pending: BTreeMap<&'static str, String>,
     /// Why the file as it is now is refused.
     pub trouble: Option<String>,
@@ -127,7 +128,7 @@ impl Config {
             };
             let differs = now.0 != next.0;
             if differs && parameter.change == Change::Restart {
-                pending.insert(name, next.0.clone());
+                pending.insert(name, parameter.shown(&next.0));
                 continue;
             }
             if differs {
@@ -139,6 +140,12 @@ impl Config {
         let mut config = Config::of(mixed, Vec::new())?;
         config.news.pending = pending;
         Ok((config, changed))
+    }
+
+    /// The value in force of a parameter, as people may see it.
+    pub fn shown(&self, name: &str) -> String {
+        let said = self.said.get(name).zip(Parameter::named(name));
+        said.map_or_else(String::new, |((text, _), parameter)| parameter.shown(text))
     }
 
     /// What `palisade config` shows.
@@ -169,7 +176,7 @@ impl Config {
             said_by: origin.who(parameter),
             changeable: parameter.change == Change::Live,
             secret: parameter.secret,
-            pending: pending.map(|value| parameter.shown(value)),
+            pending: pending.cloned(),
         })
     }
 }

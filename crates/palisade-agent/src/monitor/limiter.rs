@@ -29,6 +29,11 @@ impl<K: Ord + Clone> Limiter<K> {
         }
     }
 
+    /// So many from now on; what a bucket holds beyond that goes with its next one.
+    pub fn set_rate(&mut self, rate: u32) {
+        self.rate = rate.into();
+    }
+
     /// Whether one more of `key` passes; it is counted if not. `now` never goes back.
     pub fn pass(&mut self, key: &K, now: Duration) -> bool {
         if self.buckets.len() >= KEYS && !self.buckets.contains_key(key) {

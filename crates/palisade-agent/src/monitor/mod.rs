@@ -69,6 +69,11 @@ impl Monitor {
         }
     }
 
+    /// Another rate of each rule, from now on.
+    pub(crate) fn set_rate(&mut self, rate: u32) {
+        self.limiter.set_rate(rate);
+    }
+
     /// Takes note of a flush: between which times, what revision it replaced, and what of it.
     pub(crate) fn flushed(
         &mut self,

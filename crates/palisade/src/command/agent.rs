@@ -2,8 +2,10 @@
 
 use crate::cli::AgentArgs;
 use crate::exit::{Exit, Failure, Outcome};
+use palisade_agent::clock::SystemClock;
 use palisade_agent::config::{Config, ConfigFile};
 use palisade_agent::core::chain;
+use palisade_agent::log::Log;
 use std::io;
 
 /// Where the configuration is looked for if nobody names a file.
@@ -27,16 +29,17 @@ pub(crate) fn run(args: AgentArgs) -> Outcome {
         found: text.is_some(),
         ..file
     });
-    log(&config);
-    palisade_agent::run::run(config)
-        .map(|()| Exit::Fine)
-        .map_err(|error| {
-            let text = chain(&error);
-            match is_permission(&error) {
-                true => Failure::new(Exit::NotPermitted, text).hint("sudo palisade agent …"),
-                false => Failure::found(text),
-            }
-        })
+    let log = Log::start(&config.log_level, config.log_json, SystemClock)
+        .map_err(|error| Failure::found(chain(&error)))?;
+    let ended = palisade_agent::run::run(config, log.clone());
+    log.flush();
+    ended.map(|()| Exit::Fine).map_err(|error| {
+        let text = chain(&error);
+        match is_permission(&error) {
+            true => Failure::new(Exit::NotPermitted, text).hint("sudo palisade agent …"),
+            false => Failure::found(text),
+        }
+    })
 }
 
 #[allow(
@@ -45,22 +48,6 @@ pub(crate) fn run(args: AgentArgs) -> Outcome {
 )]
 fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok()
-}
-
-fn log(config: &Config) {
-    let filter = tracing_subscriber::EnvFilter::new(format!(
-        "warn,palisade={0},palisade_agent={0},palisade_source={0},palisade_dataplane={0}",
-        config.log_level
-    ));
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(io::stderr);
-    // A second subscriber cannot be there: the command has only begun.
-    let _ = if config.log_json {
-        builder.json().try_init()
-    } else {
-        builder.with_ansi(false).try_init()
-    };
 }
 
 fn is_permission(error: &(dyn std::error::Error + 'static)) -> bool {

@@ -24,6 +24,8 @@ pub(crate) struct Agent {
     dir: TempDir,
     /// How long a tree must be quiet, in milliseconds.
     settle: u32,
+    /// Further arguments of its command line.
+    more: Vec<String>,
     child: Option<Child>,
 }
 
@@ -40,8 +42,14 @@ impl Agent {
         Agent {
             dir,
             settle,
+            more: Vec::new(),
             child: None,
         }
+    }
+
+    /// Gives it further arguments at its next start.
+    pub(crate) fn more(&mut self, args: &[&str]) {
+        self.more.extend(args.iter().map(|arg| (*arg).to_owned()));
     }
 
     /// The directory of manifests.
@@ -117,6 +125,7 @@ impl Agent {
             .args(["--state-dir", self.state().to_str().unwrap()])
             .args(["--settle", &self.settle.to_string()])
             .args(["--log-level", "debug"])
+            .args(&self.more)
             .stdin(Stdio::null());
         command
     }
@@ -144,6 +153,12 @@ impl Agent {
     /// Its log so far.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.dir.path().join("agent.log")).unwrap_or_default()
+    }
+
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, signal: nix::sys::signal::Signal) {
+        let pid = self.child.as_ref().unwrap().id().try_into().unwrap();
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), signal).unwrap();
     }
 
     /// Ends it with SIGKILL.

@@ -1,0 +1,408 @@
+//! The log: one line an event on standard error, as text or as JSON.
+//!
+//! Promises: the same names in both forms (`time` in UTC, `level`, `component`, `message`, then the
+//! event's own fields); one event is one line, whatever is in it; the same message again and again
+//! is written twenty times in a minute and then counted, and the count is written. Level and form can change while the agent runs. It never drops an event without
+//! counting it, and never writes anywhere else.
+
+mod limit;
+mod line;
+
+use crate::clock::Clock;
+use limit::{Limiter, Message, Taken};
+use line::{Fields, Line};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use tracing::level_filters::LevelFilter;
+use tracing::span;
+use tracing::subscriber::{Interest, Subscriber};
+use tracing::{Event, Level, Metadata};
+
+/// Where lines go.
+pub type Sink = Box<dyn Fn(&str) + Send + Sync>;
+
+/// Why there is no log.
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {
+    /// There is one already.
+    #[error("starting the log: this process has one already")]
+    Started,
+    /// The thread that tells of what was left out.
+    #[error("starting the log's thread")]
+    Thread(#[source] std::io::Error),
+}
+
+/// The running log; clones are the same one.
+#[derive(Clone)]
+pub struct Log(Arc<Shared>);
+
+struct Shared {
+    /// As [`rank`] has it.
+    level: AtomicU8,
+    json: AtomicBool,
+    clock: Box<dyn Clock>,
+    sink: Sink,
+    limiter: Mutex<Limiter>,
+    /// Wakes the thread that tells counts; `None` in tests, which ask for them.
+    wake: Option<Sender<()>>,
+}
+
+impl Log {
+    /// Starts the log of this process, to standard error.
+    ///
+    /// # Errors
+    /// See [`LogError`].
+    pub fn start(level: &str, json: bool, clock: impl Clock + 'static) -> Result<Log, LogError> {
+        let (wake, woken) = channel();
+        let log = Log::to(level, json, clock, Box::new(standard_error), Some(wake));
+        let teller = log.clone();
+        std::thread::Builder::new()
+            .name("log".to_owned())
+            .spawn(move || teller.tell_counts(&woken))
+            .map_err(LogError::Thread)?;
+        tracing::subscriber::set_global_default(log.clone()).map_err(|_| LogError::Started)?;
+        Ok(log)
+    }
+
+    fn to(
+        level: &str,
+        json: bool,
+        clock: impl Clock + 'static,
+        sink: Sink,
+        wake: Option<Sender<()>>,
+    ) -> Log {
+        let log = Log(Arc::new(Shared {
+            level: AtomicU8::new(0),
+            json: AtomicBool::new(json),
+            clock: Box::new(clock),
+            sink,
+            limiter: Mutex::default(),
+            wake,
+        }));
+        log.set(level, json);
+        log
+    }
+
+    /// Another least level (`error` to `trace`; an unknown one is `info`) and form, from now on.
+    pub fn set(&self, level: &str, json: bool) {
+        let level = level.parse().unwrap_or(LevelFilter::INFO);
+        self.0.level.store(rank(level), Ordering::Relaxed);
+        self.0.json.store(json, Ordering::Relaxed);
+    }
+
+    /// Writes the counts of what was left out so far, such as at the end.
+    pub fn flush(&self) {
+        let counts = self.limiter(|limiter| limiter.take_all());
+        self.write_counts(counts);
+    }
+
+    fn limiter<T>(&self, work: impl FnOnce(&mut Limiter) -> T) -> T {
+        // What it holds is counts, each whole at any time.
+        let mut limiter = self
+            .0
+            .limiter
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        work(&mut limiter)
+    }
+
+    /// Waits for windows to end in which something was left out. Ends with the process.
+    fn tell_counts(&self, woken: &Receiver<()>) {
+        loop {
+            let next = self.limiter(|limiter| limiter.next_end());
+            let now = self.0.clock.monotonic();
+            let woken = match next {
+                None => woken.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(end) => woken.recv_timeout(end.saturating_duration_since(now)),
+            };
+            match woken {
+                Ok(()) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Timeout) => self.tell_ended(),
+            }
+        }
+    }
+
+    fn tell_ended(&self) {
+        let now = self.0.clock.monotonic();
+        let counts = self.limiter(|limiter| limiter.take_ended(now));
+        self.write_counts(counts);
+    }
+
+    fn write_counts(&self, counts: Vec<(Message, u64)>) {
+        for (message, count) in counts {
+            self.write_count(&message, count);
+        }
+    }
+
+    /// The message again, with how many of it were left out.
+    fn write_count(&self, message: &Message, count: u64) {
+        let mut fields = Fields::of_message(message.text.clone());
+        fields.number("suppressed", count);
+        self.write(message.level, message.component, &fields);
+    }
+
+    fn write(&self, level: Level, component: &str, fields: &Fields) {
+        let line = Line {
+            time: self.0.clock.wall(),
+            level,
+            component,
+            fields,
+        };
+        let text = match self.0.json.load(Ordering::Relaxed) {
+            true => line.json(),
+            false => line.text(),
+        };
+        (self.0.sink)(&text);
+    }
+}
+
+impl Subscriber for Log {
+    /// Asked each time, since the level may change.
+    fn register_callsite(&self, _: &'static Metadata<'static>) -> Interest {
+        Interest::sometimes()
+    }
+
+    /// Of other people's code only warnings.
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        let most = self.0.level.load(Ordering::Relaxed);
+        let most = match metadata.target().starts_with("palisade") {
+            true => most,
+            false => most.min(rank(LevelFilter::WARN)),
+        };
+        metadata.is_event() && rank(LevelFilter::from_level(*metadata.level())) <= most
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        let (level, component) = (
+            *event.metadata().level(),
+            component(event.metadata().target()),
+        );
+        // Whoever asks for these wants all of them.
+        if level > Level::INFO {
+            return self.write(level, component, &fields);
+        }
+        let message = Message {
+            level,
+            component,
+            text: fields.message().to_owned(),
+        };
+        let now = self.0.clock.monotonic();
+        match self.limiter(|limiter| limiter.take(&message, now)) {
+            Taken::Write { left_out } => {
+                if left_out > 0 {
+                    self.write_count(&message, left_out);
+                }
+                self.write(level, component, &fields);
+            }
+            Taken::LeaveOut { first } => {
+                if let (true, Some(wake)) = (first, &self.0.wake) {
+                    // Without the thread the next event of this message tells the count.
+                    let _ = wake.send(());
+                }
+            }
+        }
+    }
+
+    // Spans are not used here, nor shown where others use them.
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+    fn enter(&self, _: &span::Id) {}
+    fn exit(&self, _: &span::Id) {}
+}
+
+/// Greater is more talkative.
+fn rank(level: LevelFilter) -> u8 {
+    match level {
+        LevelFilter::OFF => 0,
+        LevelFilter::ERROR => 1,
+        LevelFilter::WARN => 2,
+        LevelFilter::INFO => 3,
+        LevelFilter::DEBUG => 4,
+        _ => 5,
+    }
+}
+
+/// The part of the program that speaks: a module of the agent, or a crate.
+fn component(target: &'static str) -> &'static str {
+    let mut parts = target.split("::");
+    let (of, module) = (parts.next().unwrap_or(target), parts.next());
+    match of.strip_prefix("palisade_") {
+        Some("agent") => module.unwrap_or("agent"),
+        Some(name) => name,
+        None => of,
+    }
+}
+
+fn standard_error(line: &str) {
+    use std::io::Write;
+    // Nobody is left to be told that nobody reads the log.
+    let _ = std::io::stderr().lock().write_all(line.as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, Instant};
+
+    /// A clock that is moved by hand.
+    struct Hand {
+        zero: Instant,
+        passed: Arc<Mutex<Duration>>,
+    }
+
+    impl Clock for Hand {
+        fn wall(&self) -> Duration {
+            Duration::from_secs(1_795_246_325) + *self.passed.lock().unwrap()
+        }
+        fn monotonic(&self) -> Instant {
+            self.zero + *self.passed.lock().unwrap()
+        }
+    }
+
+    struct Bench {
+        log: Log,
+        lines: Arc<Mutex<Vec<String>>>,
+        passed: Arc<Mutex<Duration>>,
+    }
+
+    fn bench(level: &str, json: bool) -> Bench {
+        let (lines, passed) = (Arc::new(Mutex::new(Vec::new())), Arc::default());
+        let to = Arc::clone(&lines);
+        let clock = Hand {
+            zero: crate::clock::SystemClock.monotonic(),
+            passed: Arc::clone(&passed),
+        };
+        let sink = Box::new(move |line: &str| to.lock().unwrap().push(line.to_owned()));
+        let log = Log::to(level, json, clock, sink, None);
+        Bench { log, lines, passed }
+    }
+
+    impl Bench {
+        fn lines(&self, work: impl FnOnce()) -> Vec<String> {
+            tracing::subscriber::with_default(self.log.clone(), work);
+            std::mem::take(&mut *self.lines.lock().unwrap())
+        }
+    }
+
+    #[test]
+    fn lines_have_the_same_names_in_both_forms() {
+        let speak = || {
+            let error = "no such\n\"file\"";
+            tracing::warn!(%error, retry_ms = 5_u64, again = true, object = None::<&str>, "reading {}", "x");
+            tracing::info!("ready");
+        };
+        let text = bench("info", false).lines(speak);
+        assert_eq!(
+            text,
+            [
+                "2026-11-21T07:32:05.000000Z WARN log: reading x error=\"no such\\n\\\"file\\\"\" retry_ms=5 again=true\n",
+                "2026-11-21T07:32:05.000000Z INFO log: ready\n",
+            ]
+        );
+        let json = bench("info", true).lines(speak);
+        assert_eq!(
+            json,
+            [
+                "{\"time\":\"2026-11-21T07:32:05.000000Z\",\"level\":\"warn\",\"component\":\"log\",\"message\":\"reading x\",\
+                 \"fields\":{\"error\":\"no such\\n\\\"file\\\"\",\"retry_ms\":5,\"again\":true}}\n",
+                "{\"time\":\"2026-11-21T07:32:05.000000Z\",\"level\":\"info\",\"component\":\"log\",\"message\":\"ready\",\"fields\":{}}\n",
+            ]
+        );
+    }
+
+    #[test]
+    fn one_event_is_one_line_whatever_is_in_it() {
+        let lines = bench("info", false).lines(|| tracing::info!("a\nb\u{1b}[0m\tc"));
+        assert_eq!(
+            lines,
+            ["2026-11-21T07:32:05.000000Z INFO log: a\\nb\\u{1b}[0m\\tc\n"]
+        );
+    }
+
+    #[test]
+    fn the_level_counts_and_can_change_and_strangers_only_warn() {
+        let bench = bench("info", false);
+        let speak = || {
+            tracing::debug!("fine");
+            tracing::info!(target: "hyper::server", "strange");
+            tracing::warn!(target: "hyper::server", "warned");
+        };
+        assert_eq!(bench.lines(speak).len(), 1);
+        bench.log.set("debug", false);
+        let lines = bench.lines(speak);
+        assert!(
+            lines[0].ends_with("DEBUG log: fine\n") && lines[1].ends_with("WARN hyper: warned\n")
+        );
+        assert_eq!(lines.len(), 2);
+        bench.log.set("error", false);
+        assert_eq!(bench.lines(speak).len(), 0);
+    }
+
+    #[test]
+    fn repeats_are_counted_and_the_count_is_told() {
+        let bench = bench("debug", false);
+        let many = limit::FIRST as u64 + 5;
+        let speak = || {
+            for n in 0..many {
+                tracing::warn!(n, "again");
+            }
+            tracing::warn!("another");
+        };
+        let lines = bench.lines(speak);
+        assert_eq!(
+            lines.len(),
+            limit::FIRST as usize + 1,
+            "others are not held up"
+        );
+        bench.log.tell_ended();
+        assert_eq!(
+            bench.lines(|| {}),
+            Vec::<String>::new(),
+            "the window has not ended"
+        );
+        *bench.passed.lock().unwrap() += limit::WINDOW;
+        bench.log.tell_ended();
+        let told = bench.lines(|| {});
+        assert_eq!(
+            told,
+            ["2026-11-21T07:33:05.000000Z WARN log: again suppressed=5\n"]
+        );
+        // A new window; and what is left out at the end is told there.
+        assert_eq!(bench.lines(speak).len(), limit::FIRST as usize + 1);
+        bench.log.flush();
+        let told = bench.lines(|| {});
+        assert!(
+            told[0].ends_with("again suppressed=5\n") && told.len() == 1,
+            "{told:?}"
+        );
+        // The next of the same message tells it too.
+        assert_eq!(bench.lines(speak).len(), limit::FIRST as usize + 1);
+        *bench.passed.lock().unwrap() += limit::WINDOW;
+        let told = bench.lines(|| tracing::warn!(n = 1, "again"));
+        assert!(told[0].ends_with("suppressed=5\n") && told[1].ends_with("again n=1\n"));
+        // Who asks for everything gets it.
+        let all = bench.lines(|| (0..many).for_each(|_| tracing::debug!("fine")));
+        assert_eq!(all.len() as u64, many);
+    }
+
+    #[test]
+    fn components_are_modules_of_the_agent_or_crates() {
+        let all = [
+            ("palisade_agent::monitor::feed", "monitor"),
+            ("palisade_agent", "agent"),
+            ("palisade_source::memory", "source"),
+            ("palisade::command", "palisade"),
+            ("hyper::proto", "hyper"),
+        ];
+        for (target, name) in all {
+            assert_eq!(component(target), name);
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! One line of the log: its fields collected, and written as text or as JSON.
+
+use crate::clock::rfc3339_micros;
+use serde_json::{Map, Value};
+use std::fmt::{Debug, Write};
+use std::time::Duration;
+use tracing::Level;
+use tracing::field::{Field, Visit};
+
+/// What an event says: a message, and fields in the order they were given.
+#[derive(Debug, Default)]
+pub(super) struct Fields {
+    message: String,
+    fields: Map<String, Value>,
+}
+
+impl Fields {
+    /// A message without fields.
+    pub(super) fn of_message(message: String) -> Self {
+        Fields {
+            message,
+            fields: Map::new(),
+        }
+    }
+
+    /// One more field.
+    pub(super) fn number(&mut self, name: &str, value: u64) {
+        self.fields.insert(name.to_owned(), value.into());
+    }
+
+    /// The message.
+    pub(super) fn message(&self) -> &str {
+        &self.message
+    }
+
+    fn insert(&mut self, field: &Field, value: impl Into<Value>) {
+        self.fields.insert(field.name().to_owned(), value.into());
+    }
+}
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        let text = format!("{value:?}");
+        match field.name() {
+            "message" => self.message = text,
+            _ => self.insert(field, text),
+        }
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        match field.name() {
+            "message" => value.clone_into(&mut self.message),
+            _ => self.insert(field, value),
+        }
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.insert(field, value);
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.insert(field, value);
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.insert(field, value);
+    }
+
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.insert(field, value);
+    }
+}
+
+/// One line.
+pub(super) struct Line<'a> {
+    /// Since 1970.
+    pub(super) time: Duration,
+    pub(super) level: Level,
+    pub(super) component: &'a str,
+    pub(super) fields: &'a Fields,
+}
+
+impl Line<'_> {
+    /// `TIME LEVEL component: message name=value…`, with a line break.
+    pub(super) fn text(&self) -> String {
+        let time = rfc3339_micros(self.time);
+        let mut text = format!("{time} {} {}: ", self.level, self.component);
+        escape(&mut text, &self.fields.message);
+        for (name, value) in &self.fields.fields {
+            // Writing to a string cannot fail.
+            let _ = match value {
+                Value::String(plain) if is_plain(plain) => write!(text, " {name}={plain}"),
+                other => write!(text, " {name}={other}"),
+            };
+        }
+        text.push('\n');
+        text
+    }
+
+    /// One JSON object, with a line break.
+    pub(super) fn json(&self) -> String {
+        let mut object = Map::new();
+        let level = self.level.as_str().to_lowercase();
+        object.insert("time".to_owned(), rfc3339_micros(self.time).into());
+        object.insert("level".to_owned(), level.into());
+        object.insert("component".to_owned(), self.component.into());
+        object.insert("message".to_owned(), self.fields.message.clone().into());
+        object.insert("fields".to_owned(), self.fields.fields.clone().into());
+        format!("{}\n", Value::Object(object))
+    }
+}
+
+/// Whether a value needs no quotes to be read back.
+fn is_plain(value: &str) -> bool {
+    let special = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '"' | '=');
+    !value.is_empty() && !value.contains(special)
+}
+
+/// Whoever can choose a word of a message cannot begin a line with it, nor colour a terminal.
+fn escape(text: &mut String, message: &str) {
+    for c in message.chars() {
+        match c.is_control() {
+            true => text.extend(c.escape_default()),
+            false => text.push(c),
+        }
+    }
+}
