@@ -5,6 +5,7 @@
 //! [`Ruleset::without_counts`]). What the kernel may hold but Palisade never writes is kept only as
 //! far as needed to see that it is there.
 
+use crate::Field;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -254,7 +255,7 @@ pub enum LookupTo {
     NotMember,
     /// Loads its value.
     Register(Reg),
-    /// Gives its verdict.
+    /// Gives its verdict; one to continue goes on in the rule.
     Verdict,
 }
 
@@ -468,68 +469,6 @@ pub enum Data {
     Value(Field),
     /// A verdict.
     Verdict,
-}
-
-/// The type of a key field or value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Field {
-    /// An interface name, 16 bytes, padded with zeros.
-    IfName,
-    /// An IPv4 address.
-    Ipv4,
-    /// An IPv6 address.
-    Ipv6,
-    /// A number, four bytes in host order.
-    Mark,
-    /// An IP protocol, one byte.
-    Proto,
-    /// A port, two bytes in network order.
-    Port,
-    /// An ICMP type (of either family), one byte.
-    IcmpType,
-    /// An ICMP code (of either family), one byte.
-    IcmpCode,
-    /// An observed type that is never written here.
-    Unknown {
-        /// The data type's number.
-        id: u32,
-        /// In bytes.
-        len: u32,
-    },
-}
-
-impl Field {
-    /// The number of the data type as `nft` knows it.
-    pub fn id(self) -> u32 {
-        match self {
-            Field::IfName => 41,
-            Field::Ipv4 => 7,
-            Field::Ipv6 => 8,
-            Field::Mark => 19,
-            Field::Proto => 12,
-            Field::Port => 13,
-            Field::IcmpType => 14,
-            Field::IcmpCode => 32,
-            Field::Unknown { id, .. } => id,
-        }
-    }
-
-    /// In bytes, without padding.
-    #[allow(clippy::len_without_is_empty, reason = "no field is empty")]
-    pub fn len(self) -> usize {
-        match self {
-            Field::IfName | Field::Ipv6 => 16,
-            Field::Ipv4 | Field::Mark => 4,
-            Field::Port => 2,
-            Field::Proto | Field::IcmpType | Field::IcmpCode => 1,
-            Field::Unknown { len, .. } => len as usize,
-        }
-    }
-
-    /// In bytes, padded to whole registers.
-    pub fn padded(self) -> usize {
-        self.len().div_ceil(4) * 4
-    }
 }
 
 /// The key of an element.

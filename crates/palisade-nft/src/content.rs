@@ -1,10 +1,11 @@
 //! What a class looks like in the maps: its elements, and the chains that test source ports.
 
+use crate::Verdict;
 use crate::ct_state;
 use crate::names::{self, ANY, ICMP, ICMP_RANGE, LAST_VERDICT, PORT, PORT_RANGE, PROTO};
-use crate::names::{concat, mark};
+use crate::names::{led, mark};
 use crate::rule::Line;
-use crate::skeleton::{cell_code, code_verdict, residue_element};
+use crate::skeleton::{cell_code, code_verdict, verdict_element};
 use crate::{Chain, CmpOp, Config, Count, Datum, Element, Fault, Key, PayloadBase, Place, Rule};
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -23,14 +24,6 @@ pub(crate) struct ClassContent {
     pub(crate) chains: Vec<(Str, Chain)>,
     /// Whom each count is credited to.
     pub(crate) credits: Vec<(Place, Vec<RuleId>)>,
-}
-
-/// The places of the four codes in the key of the verdict map.
-mod place {
-    pub(super) const RANGE: usize = 0;
-    pub(super) const PORT: usize = 1;
-    // 2 is the program's default, which is never a function of the source port.
-    pub(super) const PROTO: usize = 3;
 }
 
 struct Builder<'a> {
@@ -74,13 +67,12 @@ pub(crate) fn class_content(
             p if p.has_ports() || p.is_icmp() => map.default(),
             _ => map.at(0),
         };
-        let zero = mark(0);
-        let key = Key::Exact(concat(&[&zero, &zero, &mark(class), &number]));
+        let key = Key::Exact(led(&[&mark(class), &number]));
         if !Fault::ProtoDefaultLost.is_on() || map.entries().is_empty() {
-            builder.values(PROTO, key, place::PROTO, default);
+            builder.values(PROTO, key, default);
         }
     }
-    let key = names::marks(&[0, 0, class, 0]);
+    let key = names::marks(&[class]);
     builder.cell(ANY, key.clone(), program.default());
     if let Some(element) = builder.content.elements.get_mut(&(ANY, key)) {
         element.comment = Some(fingerprint.into());
@@ -91,7 +83,7 @@ pub(crate) fn class_content(
 impl<'a> Builder<'a> {
     fn ports(&mut self, protocol: Protocol, range: PortRange, values: &'a Values) {
         let class = mark(self.class);
-        let key = |port: u16| concat(&[&class, &[protocol.0], &port.to_be_bytes()]);
+        let key = |port: u16| led(&[&class, &[protocol.0], &port.to_be_bytes()]);
         let PortRange { first, mut last } = range;
         if Fault::IntervalEndOffByOne.is_on() && first < last {
             last -= 1;
@@ -99,11 +91,11 @@ impl<'a> Builder<'a> {
         if u32::from(last) - u32::from(first) < u32::from(self.config.expand_ports.max(1)) {
             let short = Fault::RangeExpandedShort.is_on() && first < last;
             for port in first..=last - u16::from(short) {
-                self.values(PORT, Key::Exact(key(port)), place::PORT, values);
+                self.values(PORT, Key::Exact(key(port)), values);
             }
         } else {
             let range = Key::Range(key(first), key(last));
-            self.values(PORT_RANGE, range, place::RANGE, values);
+            self.values(PORT_RANGE, range, values);
         }
     }
 
@@ -129,7 +121,7 @@ impl<'a> Builder<'a> {
             }
         }
         let class = mark(self.class);
-        let key = |kind: u8, code: u8| concat(&[&class, &[protocol.0], &[kind], &[code]]);
+        let key = |kind: u8, code: u8| led(&[&class, &[protocol.0], &[kind], &[code]]);
         for [type_first, type_last, code_first, mut code_last] in boxes {
             if Fault::IcmpCodeLost.is_on() {
                 code_last = 255;
@@ -161,7 +153,7 @@ impl<'a> Builder<'a> {
         self.element(map, key, cell_code(cell));
     }
 
-    fn values(&mut self, map: &'static str, key: Key, place: usize, values: &'a Values) {
+    fn values(&mut self, map: &'static str, key: Key, values: &'a Values) {
         if let Some(cell) = values.as_constant() {
             return self.cell(map, key, cell);
         }
@@ -170,9 +162,6 @@ impl<'a> Builder<'a> {
             Some(code) => code,
             None => self.residue(values),
         };
-        let chain: Str = residue_name(self.class, code).into();
-        let (set, residue_key, element) = residue_element(place, code, &chain);
-        self.content.elements.insert((set, residue_key), element);
         self.element(map, key, code);
     }
 
@@ -182,6 +171,8 @@ impl<'a> Builder<'a> {
         let code = (self.next_residue)();
         self.residues.push((values, code));
         let name = residue_name(self.class, code);
+        let (set, key, element) = verdict_element(code, Verdict::Goto(name.as_str().into()));
+        self.content.elements.insert((set, key), element);
         let reply_name = format!("{name}_r");
         let config = self.config;
         let verdict_of = |cell| code_verdict(config, cell_code(cell));

@@ -151,7 +151,20 @@ impl Reader {
                 return Err(Damage("a constant element is missing"));
             }
         }
+        let led = names::is_led(name);
         for (key, element) in &found.elements {
+            let ends: [&[u8]; 2] = match key {
+                Key::Exact(bytes) => [bytes, bytes],
+                Key::Range(first, last) => [first, last],
+                Key::CatchAll => [&[], &[]],
+            };
+            if led
+                && ends
+                    .iter()
+                    .any(|end| end.get(..4).is_some_and(|lead| lead != [0; 4]))
+            {
+                return Err(Damage("a key that begins otherwise"));
+            }
             if !fixed.elements.contains_key(key) {
                 self.element(name, key, element)
                     .ok_or(Damage("an element that fits nowhere"))?;
@@ -167,8 +180,7 @@ impl Reader {
                 Key::Exact(bytes) | Key::Range(bytes, _) => bytes,
                 Key::CatchAll => return None,
             };
-            let at = if map == PROTO || map == ANY { 8 } else { 0 };
-            let class = mark_at(bytes, at)?;
+            let class = mark_at(bytes, 4)?;
             let content = self.observed.classes.entry(class).or_default();
             content.elements.insert((map, key.clone()), element.clone());
             return Some(());
@@ -210,11 +222,11 @@ impl Reader {
                 self.observed.pending = true;
             }
             CLASS => {
-                let row = (SetId(mark_at(bytes, 0)?), IdentityId(mark_at(bytes, 4)?));
+                let row = (SetId(mark_at(bytes, 4)?), IdentityId(mark_at(bytes, 8)?));
                 tables.classes.insert(row, ClassId(value(element)?));
             }
             PAIR => {
-                let (set, class) = (mark_at(bytes, 0)?, mark_at(bytes, 4)?);
+                let (set, class) = (mark_at(bytes, 4)?, mark_at(bytes, 8)?);
                 let value = value(element)?;
                 if class == 0 {
                     let default = ClassId(value);
@@ -229,9 +241,7 @@ impl Reader {
                     return None;
                 };
                 let (class, code, reply) = parse_residue(chain)?;
-                let codes = [0, 4, 8, 12].map(|at| mark_at(bytes, at).unwrap_or_default());
-                let one = codes.iter().sum::<u32>() == code && codes.contains(&code);
-                (one && !reply).then_some(())?;
+                (mark_at(bytes, 4)? == code && !reply).then_some(())?;
                 let content = self.observed.classes.entry(class).or_default();
                 content
                     .elements
@@ -323,7 +333,7 @@ fn program(config: &Config, class: u32, content: &ClassContent, codes: &[u32]) -
             (VERDICT, _) => {}
             (ANY, Key::Exact(_)) => default = Some(values(element)?.as_constant()?.clone()),
             (PROTO, Key::Exact(bytes)) => {
-                let [protocol] = field(bytes, 12)?;
+                let [protocol] = field(bytes, 8)?;
                 defaults.insert(Protocol(protocol), values(element)?);
             }
             (PORT | PORT_RANGE | ICMP | ICMP_RANGE, key) => {
@@ -332,11 +342,11 @@ fn program(config: &Config, class: u32, content: &ClassContent, codes: &[u32]) -
                     Key::Range(first, last) => (first, last),
                     Key::CatchAll => return None,
                 };
-                let [protocol] = field(first, 4)?;
+                let [protocol] = field(first, 8)?;
                 let number = |bytes: &[u8]| -> Option<u16> {
                     Some(match *map {
-                        PORT | PORT_RANGE => u16::from_be_bytes(field(bytes, 8)?),
-                        _ => u16::from_be_bytes([*bytes.get(8)?, *bytes.get(12)?]),
+                        PORT | PORT_RANGE => u16::from_be_bytes(field(bytes, 12)?),
+                        _ => u16::from_be_bytes([*bytes.get(12)?, *bytes.get(16)?]),
                     })
                 };
                 let (first, last) = (number(first)?, number(last)?);

@@ -1,6 +1,6 @@
 //! What is wrong with a ruleset or a transaction before the kernel says so, or does not say it.
 
-use crate::names::{self, number};
+use crate::names;
 use crate::{CtKey, Datum, Element, Expr, Key, LookupTo, MetaKey, Op, Rule, Ruleset, Set};
 use crate::{SetDecl, Transaction, Verdict};
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -235,11 +235,9 @@ impl Lint {
             }
             match expr {
                 Expr::Verdict(_) => ended = true,
-                Expr::Lookup { set, to, .. } => {
-                    ended = *to == LookupTo::Verdict;
-                    if decl(set).is_none() {
-                        self.add(chain, Problem::Missing(set.clone()));
-                    }
+                // What a verdict map says may be to go on.
+                Expr::Lookup { set, .. } if decl(set).is_none() => {
+                    self.add(chain, Problem::Missing(set.clone()));
                 }
                 Expr::Unknown(name) => self.add(chain, Problem::Unknown(name.clone())),
                 Expr::Log { prefix, .. } if prefix.len() > 127 => {
@@ -285,11 +283,11 @@ impl Lint {
             decl: set.decl.clone(),
             elements: BTreeMap::new(),
         };
-        // Ranges of several fields are told apart by their first, which is always one number.
-        let mut group: Option<u32> = None;
+        // Ranges of several fields are told apart by their first two, which are always one value each.
+        let mut group: Option<&[u8]> = None;
         for (key, element) in &set.elements {
             let Key::Range(first, _) = key else { continue };
-            let at = first.get(..4).and_then(number);
+            let at = first.get(..8);
             if set.decl.key.len() > 1 && group != at {
                 so_far.elements.clear();
                 group = at;

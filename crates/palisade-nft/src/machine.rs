@@ -400,6 +400,7 @@ impl<'a> Run<'a> {
                 self.write(to.0, &value);
                 Flow::Next
             }
+            (LookupTo::Verdict, Some(Datum::Verdict(Verdict::Continue))) => Flow::Next,
             (LookupTo::Verdict, Some(Datum::Verdict(_))) => Flow::End(true),
             (LookupTo::Member, _) => Flow::Next,
             _ => Flow::End(false),

@@ -108,7 +108,7 @@ impl<'a> Diff<'a> {
     fn match_classes(&mut self) {
         let mut by_print: BTreeMap<String, Vec<u32>> = BTreeMap::new();
         for (number, content) in &self.observed.classes {
-            let key = names::marks(&[0, 0, *number, 0]);
+            let key = names::marks(&[*number]);
             let any = content.elements.get(&(names::ANY, key));
             let print = any.and_then(|element| element.comment.as_deref());
             let print = print.unwrap_or("").into();

@@ -16,7 +16,10 @@ pub(crate) const ICMP: &str = "p_icmp";
 pub(crate) const ICMP_RANGE: &str = "p_icmpr";
 pub(crate) const PROTO: &str = "p_proto";
 pub(crate) const ANY: &str = "p_any";
+/// The verdicts of the codes that the maps of classes hold.
 pub(crate) const VERDICT: &str = "p_verdict";
+/// What a packet is to its connection, its family and protocol → the chain that goes on.
+pub(crate) const WAY: &str = "p_way";
 pub(crate) const LIVE: &str = "p_live";
 pub(crate) const PENDING: &str = "p_pending";
 pub(crate) const L4_PORTS: &str = "p_l4_ports";
@@ -72,7 +75,8 @@ pub(crate) fn nets(family: Family) -> &'static str {
 
 /// Every set of the layout with its declaration.
 pub(crate) fn declarations() -> Vec<(&'static str, SetDecl)> {
-    use Field::{IcmpCode, IcmpType, IfName, Ipv4, Ipv6, Mark, Port, Proto};
+    use Field::{CtDirection, CtState, IcmpCode, IcmpType, IfName, Ipv4, Ipv6};
+    use Field::{Mark, NfProto, Port, Proto};
     let value = |field| Some(Data::Value(field));
     let plain = |key: &[Field], data| SetDecl {
         key: key.into(),
@@ -104,21 +108,28 @@ pub(crate) fn declarations() -> Vec<(&'static str, SetDecl)> {
         out.push((hosts(family), plain(&[address], mark)));
         out.push((nets(family), ranges(plain(&[address], mark))));
     }
-    let port = counted(plain(&[Mark, Proto, Port], mark));
-    let icmp = counted(plain(&[Mark, Proto, IcmpType, IcmpCode], mark));
-    out.push((CLASS, plain(&[Mark, Mark], mark)));
-    out.push((PAIR, plain(&[Mark, Mark], mark)));
+    // What begins with a field that is always 0, see `led`.
+    let port = counted(plain(&[Proto, Mark, Proto, Port], mark));
+    let icmp = counted(plain(&[Proto, Mark, Proto, IcmpType, IcmpCode], mark));
+    out.push((CLASS, plain(&[Proto, Mark, Mark], mark)));
+    out.push((PAIR, plain(&[Proto, Mark, Mark], mark)));
     out.push((PORT, port.clone()));
     out.push((PORT_RANGE, ranges(port)));
     out.push((ICMP, icmp.clone()));
     out.push((ICMP_RANGE, ranges(icmp)));
-    out.push((PROTO, counted(plain(&[Mark, Mark, Mark, Proto], mark))));
-    out.push((ANY, counted(plain(&[Mark, Mark, Mark, Mark], mark))));
+    out.push((PROTO, counted(plain(&[Proto, Mark, Proto], mark))));
+    out.push((ANY, counted(plain(&[Proto, Mark], mark))));
+    let verdicts = || plain(&[Proto, Mark], Some(Data::Verdict));
+    out.push((VERDICT, verdicts()));
+    let way = [CtState, CtDirection, NfProto, Proto];
     out.push((
-        VERDICT,
-        plain(&[Mark, Mark, Mark, Mark], Some(Data::Verdict)),
+        WAY,
+        SetDecl {
+            size: Some(64),
+            ..plain(&way, Some(Data::Verdict))
+        },
     ));
-    let verdicts = || plain(&[Mark, Mark, Mark, Mark], Some(Data::Verdict));
+    let verdicts = || small(verdicts());
     out.push((EITHER, verdicts()));
     for way in crate::older::WAYS {
         out.push((way.next, verdicts()));
@@ -169,7 +180,22 @@ pub(crate) fn concat(fields: &[&[u8]]) -> Bytes {
     out.into()
 }
 
-/// The key of several numbers.
+/// A key that holds what another map gave: it begins with a 0. The kernel needs none, but `nft` 1.0
+/// aborts on a key that begins with what comes straight from a map, and with it every listing of the
+/// whole ruleset.
+pub(crate) fn led(fields: &[&[u8]]) -> Bytes {
+    let fields: Vec<&[u8]> = [&[0u8] as &[u8]].iter().chain(fields).copied().collect();
+    concat(&fields)
+}
+
+/// Whether all keys of a map begin so.
+pub(crate) fn is_led(map: &str) -> bool {
+    map == CLASS || map == PAIR || map == VERDICT || COUNTED.contains(&map)
+}
+
+/// Such a key of numbers.
 pub(crate) fn marks(numbers: &[u32]) -> Key {
-    Key::Exact(numbers.iter().flat_map(|n| n.to_ne_bytes()).collect())
+    let numbers: Vec<Bytes> = numbers.iter().map(|number| mark(*number)).collect();
+    let fields: Vec<&[u8]> = numbers.iter().map(|number| &**number).collect();
+    Key::Exact(led(&fields))
 }

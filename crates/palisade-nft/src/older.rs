@@ -19,8 +19,8 @@
 use crate::names::{self, EITHER, LIVE, marks};
 use crate::report::{Report, drop_counted};
 use crate::rule::{Line, chain};
-use crate::skeleton::{Header, Orientation, host_judged, judge_name, judgement, ours};
-use crate::skeleton::{own_interface, point_of};
+use crate::skeleton::{Header, Orientation, host_judged, judgement, ours, own_interface};
+use crate::skeleton::{pass_name, passing};
 use crate::{Chain, CmpOp, Config, CtKey, Datum, Element, Fault, Key, Rule, Verdict, ct_state};
 use crate::{MetaKey, tcp_flag};
 use alloc::format;
@@ -55,17 +55,16 @@ pub(crate) const WAYS: [Way; 4] = [
 ];
 
 impl Way {
-    /// The name of a chain of this way: `p_try_` and what comes last in the judge's name.
+    /// The name of a chain of this way: `p_try_` and what the map of verdicts ends with.
     fn name(self, letter: &str) -> String {
-        let judge = judge_name(Direction::Egress, self.orientation, self.family);
-        let way = judge.get(judge.len() - 2..).unwrap_or_default();
+        let way = self.next.trim_start_matches("p_either_");
         format!("p_try_{letter}{way}")
     }
 }
 
-/// The rule of `p_flow` that sends TCP here.
-pub(crate) fn tcp() -> Rule {
-    Line::new().protocol(Protocol::TCP).jump("p_tcp")
+/// The chain where TCP of a connection begins: what needs no other judgement comes back from here.
+pub(crate) fn entry(orientation: Orientation, family: Family) -> String {
+    format!("{}_tcp", pass_name(orientation, family, Header::Ports))
 }
 
 /// The rule for packets of or for this host's own stack, where those are not judged: one of the two
@@ -96,12 +95,10 @@ pub(crate) fn verdicts() -> Vec<(&'static str, Key, Element)> {
     };
     let mut out = Vec::new();
     let mut map = |name: &'static str, allowed: Str| {
-        for place in 0..4 {
-            for code in [names::ALLOW, names::LOG_INGRESS, names::LOG_EGRESS] {
-                let mut codes = [0; 4];
-                codes[place] = code;
-                out.push((name, marks(&codes), element(Verdict::Goto(allowed.clone()))));
-            }
+        out.push((name, marks(&[0]), element(Verdict::Continue)));
+        for code in [names::ALLOW, names::LOG_INGRESS, names::LOG_EGRESS] {
+            let allowed = Verdict::Goto(allowed.clone());
+            out.push((name, marks(&[code]), element(allowed)));
         }
         out.push((name, Key::CatchAll, element(Verdict::Return)));
     };
@@ -169,14 +166,16 @@ pub(crate) fn chains(config: &Config) -> Vec<(Str, Chain)> {
         ));
     }
     for (name, family) in [("p_open4", Family::V4), ("p_open6", Family::V6)] {
-        let mut rules = Vec::new();
-        for direction in [Direction::Egress, Direction::Ingress] {
-            let judge = judge_name(direction, Orientation::Original, family);
-            let interface = own_interface(direction, Orientation::Original);
-            rules.extend(ours(config, interface, |line| line.jump(&judge)));
-        }
-        rules.push(Line::new().goto("p_opened"));
+        let end = Line::new().goto("p_opened");
+        let rules = passing(config, Orientation::Original, family, Header::Ports, end);
         chains.push(chain(name, None, rules));
+    }
+    for way in WAYS {
+        let rules = vec![
+            Line::new().jump("p_tcp"),
+            Line::new().goto(&pass_name(way.orientation, way.family, Header::Ports)),
+        ];
+        chains.push(chain(&entry(way.orientation, way.family), None, rules));
     }
     let mut either = Vec::new();
     for way in WAYS {
@@ -190,11 +189,18 @@ pub(crate) fn chains(config: &Config) -> Vec<(Str, Chain)> {
     if Fault::OlderJudgedOneWay.is_on() {
         either.clear();
     }
+    let told = |orientation, family| pass_name(orientation, family, Header::Ports);
+    let (original, reply) = (Orientation::Original, Orientation::Reply);
     either.extend([
-        Line::new().reply().family(Family::V4).goto("p_r4"),
-        Line::new().reply().goto("p_r6"),
-        Line::new().family(Family::V4).goto("p_o4"),
-        Line::new().goto("p_o6"),
+        Line::new()
+            .reply()
+            .family(Family::V4)
+            .goto(&told(reply, Family::V4)),
+        Line::new().reply().goto(&told(reply, Family::V6)),
+        Line::new()
+            .family(Family::V4)
+            .goto(&told(original, Family::V4)),
+        Line::new().goto(&told(original, Family::V6)),
     ]);
     chains.push(chain("p_either", None, either));
     for way in WAYS {
@@ -208,19 +214,17 @@ fn trying(config: &Config, way: Way) -> Vec<(Str, Chain)> {
     let mut chains = Vec::new();
     let mut side = |direction, letter: &str, entry: &str, verdicts: &str, next: &str| {
         let interface: MetaKey = own_interface(direction, way.orientation);
-        let (head, known) = (way.name(letter), way.name(&format!("{letter}k")));
+        let head = way.name(letter);
         let mut rules = ours(config, interface, |line| line.goto(&head));
         rules.push(Line::new().goto(next));
         chains.push(chain(entry, None, rules));
-        let has_point = point_of(Line::new(), direction, way.orientation, way.family).goto(&known);
-        chains.push(chain(&head, None, vec![has_point]));
         let (of, header) = ((direction, way.orientation), Header::Ports);
-        let rule = |ids| judgement(of, way.family, header, ids, verdicts);
+        let rule = |ids| judgement(of, way.family, header, ids, (verdicts, Verdict::Return));
         let rules = vec![
             rule(names::hosts(way.family)),
             rule(names::nets(way.family)),
         ];
-        chains.push(chain(&known, None, rules));
+        chains.push(chain(&head, None, rules));
     };
     let next = way.name("n");
     side(Direction::Egress, "e", &way.name(""), way.next, &next);

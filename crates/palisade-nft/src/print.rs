@@ -164,6 +164,9 @@ fn field_name(field: Field) -> &'static str {
         Field::Port => "inet_service",
         Field::IcmpType => "icmp_type",
         Field::IcmpCode => "icmp_code",
+        Field::CtState => "ct_state",
+        Field::CtDirection => "ct_dir",
+        Field::NfProto => "nf_proto",
         Field::Unknown { .. } => "unknown",
     }
 }
@@ -179,7 +182,7 @@ fn value_text(field: Field, bytes: &[u8]) -> String {
         Field::Ipv6 => <[u8; 16]>::try_from(bytes)
             .ok()
             .map(|a| IpAddr::from(a).to_string()),
-        Field::Mark => number(bytes).map(|n| n.to_string()),
+        Field::Mark | Field::CtState => number(bytes).map(|n| n.to_string()),
         Field::Port => <[u8; 2]>::try_from(bytes)
             .ok()
             .map(|port| u16::from_be_bytes(port).to_string()),
@@ -192,7 +195,7 @@ fn value_text(field: Field, bytes: &[u8]) -> String {
             [other] => Some(other.to_string()),
             _ => None,
         },
-        Field::IcmpType | Field::IcmpCode => match bytes {
+        Field::IcmpType | Field::IcmpCode | Field::CtDirection | Field::NfProto => match bytes {
             [byte] => Some(byte.to_string()),
             _ => None,
         },

@@ -72,27 +72,15 @@ impl Line {
         self.lookup(set, from, LookupTo::Register(Reg(to)))
     }
 
-    /// Loads what the map has for the key, and carries it through the packet's mark on the way. The
-    /// kernel needs no such detour, but `nft` 1.0 aborts on a key that comes straight from a map, and
-    /// with it every listing of the whole ruleset. Whoever uses this keeps the mark and restores it.
-    pub(crate) fn carried(self, set: &str, from: u8, to: u8) -> Self {
-        self.map(set, from, to).carry(to)
-    }
-
-    /// Carries a register's value through the packet's mark; see [`Line::carried`].
-    pub(crate) fn carry(self, at: u8) -> Self {
-        self.set_mark(at).meta(MetaKey::Mark, at)
-    }
-
-    /// Sets the packet's mark.
-    pub(crate) fn set_mark(self, from: u8) -> Self {
-        let (key, sreg) = (MetaKey::Mark, Reg(from));
-        self.push(Expr::MetaSet { key, sreg })
-    }
-
-    pub(crate) fn immediate(self, to: u8, value: &[u8]) -> Self {
-        let (dreg, value) = (Reg(to), value.into());
+    /// Loads as many zero bytes.
+    pub(crate) fn zeros(self, to: u8, bytes: usize) -> Self {
+        let (dreg, value) = (Reg(to), alloc::vec![0; bytes].into());
         self.push(Expr::Immediate { dreg, value })
+    }
+
+    /// Ends with the verdict that a map has for the key, unless that is to go on.
+    pub(crate) fn by(self, set: &str, from: u8) -> Self {
+        self.lookup(set, from, LookupTo::Verdict)
     }
 
     pub(crate) fn count(self) -> Self {
@@ -101,10 +89,7 @@ impl Line {
 
     /// Goes on only for packets of this family.
     pub(crate) fn family(self, family: Family) -> Self {
-        let number = match family {
-            Family::V4 => 2,
-            Family::V6 => 10,
-        };
+        let number = family_number(family);
         self.meta(MetaKey::NfProto, 0).cmp(0, CmpOp::Eq, &[number])
     }
 
@@ -185,11 +170,7 @@ impl Line {
 
     /// Ends with the verdict that a map has for the key.
     pub(crate) fn vmap(self, set: &str, from: u8) -> Rule {
-        let exprs = self.lookup(set, from, LookupTo::Verdict).0;
-        Rule {
-            exprs,
-            comment: None,
-        }
+        self.by(set, from).end()
     }
 
     /// Ends without a verdict.
@@ -198,6 +179,14 @@ impl Line {
             exprs: self.0,
             comment: None,
         }
+    }
+}
+
+/// The kernel's number of a family.
+pub(crate) fn family_number(family: Family) -> u8 {
+    match family {
+        Family::V4 => 2,
+        Family::V6 => 10,
     }
 }
 

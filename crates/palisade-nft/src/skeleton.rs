@@ -3,17 +3,20 @@
 //!
 //! Packets that neither arrive nor leave by an interface of ours pass after a lookup or two, and are
 //! never dropped. A packet of ours is judged by its egress and its ingress side. One judgement is
-//! *one rule*: point → policy set, peer → identity, class, the class's entry for the packet, verdict.
-//! No lookup in it can miss once point and peer are known, since each map has a catch-all element.
-//! So nothing is looked up twice, and a table that changes between two rules can never give a packet
-//! a mixture of old and new.
+//! *one rule*: peer → identity, point → policy set, class, and then the class's entries for the packet,
+//! the most special first, each with its verdict: the first that there is ends the rule. No lookup in it
+//! can miss once the peer is known, since each map has a catch-all element, and class 0, which is what
+//! an address without a point comes to, has no entries. So nothing is looked up twice, and a table
+//! that changes between two rules can never give a packet a mixture of old and new.
 
 use crate::names::{self, ANY, CLASS, ICMP, ICMP_RANGE, ICMP_REQUEST, L4_ICMP, L4_PORTS, LIVE};
-use crate::names::{GENERATION, ND_IN, ND_OUT, PAIR, PENDING, PORT, PORT_RANGE, PROTO, VERDICT};
+use crate::names::{
+    GENERATION, ND_IN, ND_OUT, PAIR, PENDING, PORT, PORT_RANGE, PROTO, VERDICT, WAY,
+};
 use crate::names::{concat, mark, marks};
 use crate::older;
 use crate::report::{self, Report, drop_counted};
-use crate::rule::{Line, chain};
+use crate::rule::{Line, chain, family_number};
 use crate::{Base, Chain, CmpOp, Config, CtKey, Datum, Element, Fault, Hook, Key, MetaKey};
 use crate::{PayloadBase, Policy, Rule, Ruleset, Set, Verdict, ct_state};
 use alloc::collections::BTreeMap;
@@ -25,10 +28,7 @@ use palisade_model::{Direction, Family, Protocol, Str};
 use palisade_tables::{Cell, Verdict as Judgement};
 
 /// What the comment of the table says. It changes whenever the skeleton's meaning does.
-pub const SCHEMA: &str = "palisade layout 3";
-
-/// The register in which the packet's own mark waits.
-const MARK: u8 = 10;
+pub const SCHEMA: &str = "palisade layout 4";
 
 /// ICMP protocol, type of a reply and of its request: the pairs that connection tracking knows.
 const REPLIES: [(u8, u8, u8); 6] = [
@@ -53,6 +53,17 @@ pub(crate) enum Orientation {
     Reply,
 }
 
+impl Orientation {
+    const BOTH: [Orientation; 2] = [Orientation::Original, Orientation::Reply];
+
+    fn letter(self) -> char {
+        match self {
+            Orientation::Original => 'o',
+            Orientation::Reply => 'r',
+        }
+    }
+}
+
 /// The table without endpoints: everything that depends on the configuration alone, and the
 /// generation that established flows are marked with.
 pub fn skeleton(config: &Config, generation: u32) -> Ruleset {
@@ -72,7 +83,7 @@ pub fn skeleton(config: &Config, generation: u32) -> Ruleset {
     chains.extend(report::chains(config));
     chains.extend(older::chains(config));
     for direction in Direction::BOTH {
-        for orientation in [Orientation::Original, Orientation::Reply] {
+        for orientation in Orientation::BOTH {
             for family in Family::BOTH {
                 chains.extend(judge_chains(config, direction, orientation, family));
             }
@@ -82,11 +93,11 @@ pub fn skeleton(config: &Config, generation: u32) -> Ruleset {
     ruleset
 }
 
-/// The rule that marks a flow with the generation, keeping the bits that are not ours.
+/// The rule that marks a flow with the generation, keeping the bits that are not ours, and passes.
 pub(crate) fn generation_rule(config: &Config, generation: u32) -> Rule {
     Line::new()
         .set_ct_mark(config.generation_mask(), config.mark(generation))
-        .end()
+        .verdict(Verdict::Accept)
 }
 
 /// The generation that [`generation_rule`] writes, if the rule is one.
@@ -112,18 +123,27 @@ fn constants(config: &Config, generation: u32) -> Vec<(&'static str, Key, Elemen
     let mut out = Vec::new();
     for family in Family::BOTH {
         out.push((names::nets(family), Key::CatchAll, value(0)));
+        for direction in Direction::BOTH {
+            let points = names::points(family, direction);
+            out.push((points, Key::CatchAll, value(0)));
+        }
     }
     out.push((CLASS, Key::CatchAll, value(0)));
+    out.push((PAIR, Key::CatchAll, value(0)));
     for map in names::COUNTED {
         out.push((map, Key::CatchAll, counted(0)));
     }
-    for place in 0..4 {
-        for code in 1..=names::LAST_VERDICT {
-            let verdict = code_verdict(config, code);
-            out.push(verdict_element(place, code, verdict));
-        }
+    out.push(verdict_element(0, Verdict::Continue));
+    for code in 1..=names::LAST_VERDICT {
+        out.push(verdict_element(code, code_verdict(config, code)));
     }
+    let element = Element {
+        data: Some(Datum::Verdict(report::end(config, Report::NoPoint))),
+        ..Element::default()
+    };
+    out.push((VERDICT, Key::CatchAll, element));
     out.extend(older::verdicts());
+    out.extend(ways());
     let mut set = |name: &'static str, members: &[u8]| {
         for one in members {
             let (key, element) = member(&[*one]);
@@ -186,25 +206,46 @@ pub(crate) fn code_verdict(config: &Config, code: u32) -> Verdict {
     }
 }
 
-/// The element that turns a code found in one of the four places (port range, port or ICMP entry,
-/// program default, protocol default) into a verdict.
-fn verdict_element(place: usize, code: u32, verdict: Verdict) -> (&'static str, Key, Element) {
-    let mut codes = [0; 4];
-    codes[place] = code;
+/// The element that turns a code into a verdict: none goes on to the next map, and a residue's goes to
+/// its chain.
+pub(crate) fn verdict_element(code: u32, verdict: Verdict) -> (&'static str, Key, Element) {
     let element = Element {
         data: Some(Datum::Verdict(verdict)),
         ..Element::default()
     };
-    (VERDICT, marks(&codes), element)
+    (VERDICT, marks(&[code]), element)
 }
 
-/// The element that leads from a residue's code to the chain that goes on.
-pub(crate) fn residue_element(
-    place: usize,
-    code: u32,
-    chain: &Str,
-) -> (&'static str, Key, Element) {
-    verdict_element(place, code, Verdict::Goto(chain.clone()))
+/// The elements that send a packet of a connection to the chain for its direction, family and header
+/// with one lookup. What has none goes there by the rules that follow.
+fn ways() -> Vec<(&'static str, Key, Element)> {
+    let mut out = Vec::new();
+    for state in [ct_state::NEW, ct_state::ESTABLISHED] {
+        for orientation in Orientation::BOTH {
+            for family in Family::BOTH {
+                let icmp = match family {
+                    Family::V4 => Protocol::ICMP,
+                    Family::V6 => Protocol::ICMPV6,
+                };
+                for protocol in Protocol::WITH_PORTS.into_iter().chain([icmp]) {
+                    let chain = match protocol {
+                        Protocol::TCP => older::entry(orientation, family),
+                        _ if protocol == icmp => pass_name(orientation, family, Header::Icmp),
+                        _ => pass_name(orientation, family, Header::Ports),
+                    };
+                    let direction = [u8::from(orientation == Orientation::Reply)];
+                    let family = [family_number(family)];
+                    let fields: [&[u8]; 4] = [&mark(state), &direction, &family, &[protocol.0]];
+                    let element = Element {
+                        data: Some(Datum::Verdict(Verdict::Goto(chain.as_str().into()))),
+                        ..Element::default()
+                    };
+                    out.push((WAY, Key::Exact(concat(&fields)), element));
+                }
+            }
+        }
+    }
+    out
 }
 
 fn base(hook: Hook, priority: i32) -> Option<Base> {
@@ -312,6 +353,7 @@ fn source_rules(config: &Config) -> Vec<Rule> {
             .meta(MetaKey::IifName, 0)
             .payload(PayloadBase::Network, offset, len, 4)
             .map(names::points(family, Direction::Egress), 0, 8)
+            .cmp(8, CmpOp::Neq, &[0; 4])
             .verdict(Verdict::Accept)
     };
     let on_link = |mask: [u8; 16], source: [u8; 16]| {
@@ -350,9 +392,15 @@ fn flow_chains(config: &Config, generation: u32) -> Vec<(Str, Chain)> {
     use Family::V4;
     let mut flow = vec![
         Line::new()
+            .ct(CtKey::State, 0)
+            .ct(CtKey::Direction, 1)
+            .meta(MetaKey::NfProto, 2)
+            .meta(MetaKey::L4Proto, 3)
+            .vmap(WAY, 0),
+        // Of no connection, of another's, not tracked, or of another protocol.
+        Line::new()
             .state(ct_state::INVALID | ct_state::RELATED)
             .goto("p_odd"),
-        older::tcp(),
         Line::new().reply().family(V4).goto("p_r4"),
         Line::new().reply().goto("p_r6"),
         Line::new().family(V4).goto("p_o4"),
@@ -393,8 +441,7 @@ fn flow_chains(config: &Config, generation: u32) -> Vec<(Str, Chain)> {
                 .verdict(Verdict::Accept),
         );
     }
-    mark.push(Line::new().jump(GENERATION));
-    mark.push(Line::new().verdict(Verdict::Accept));
+    mark.push(Line::new().goto(GENERATION));
     let mut chains = vec![
         chain("p_flow", None, flow),
         chain("p_odd", None, odd),
@@ -402,28 +449,57 @@ fn flow_chains(config: &Config, generation: u32) -> Vec<(Str, Chain)> {
         chain(GENERATION, None, vec![generation_rule(config, generation)]),
     ];
     for family in Family::BOTH {
-        let digit = digit(family);
-        for (letter, orientation) in [
-            ('o', Orientation::Original),
-            ('r', Orientation::Reply),
-            ('x', Orientation::Original),
-        ] {
-            let side = |direction| {
-                let judge = judge_name(direction, orientation, family);
-                let interface = own_interface(direction, orientation);
-                ours(config, interface, |line| line.jump(&judge))
-            };
-            let end = match letter {
-                'x' => Line::new().verdict(Verdict::Accept),
-                _ => Line::new().goto("p_mark"),
-            };
-            let mut rules = side(Direction::Egress);
-            rules.extend(side(Direction::Ingress));
-            rules.push(end);
-            chains.push(chain(&format!("p_{letter}{digit}"), None, rules));
+        for orientation in Orientation::BOTH {
+            let name = |header| pass_name(orientation, family, header);
+            for header in Header::ALL {
+                let rules = passing(
+                    config,
+                    orientation,
+                    family,
+                    header,
+                    Line::new().goto("p_mark"),
+                );
+                chains.push(chain(&name(header), None, rules));
+            }
+            let protocol = || Line::new().meta(MetaKey::L4Proto, 0);
+            let by_header = vec![
+                protocol().within(L4_PORTS, 0).goto(&name(Header::Ports)),
+                protocol().within(L4_ICMP, 0).goto(&name(Header::Icmp)),
+                Line::new().goto(&name(Header::Other)),
+            ];
+            let letter = orientation.letter();
+            let name = format!("p_{letter}{}", digit(family));
+            chains.push(chain(&name, None, by_header));
         }
+        let accept = Line::new().verdict(Verdict::Accept);
+        let rules = passing(config, Orientation::Original, family, Header::Icmp, accept);
+        chains.push(chain(&format!("p_x{}", digit(family)), None, rules));
     }
     chains
+}
+
+/// The name of the chain that has packets judged, and passes them if they come back.
+pub(crate) fn pass_name(orientation: Orientation, family: Family, header: Header) -> String {
+    let (orientation, digit) = (orientation.letter(), digit(family));
+    format!("p_{orientation}{digit}_{}", header.letter())
+}
+
+/// The rules that judge both sides that are ours, and end so where both allow.
+pub(crate) fn passing(
+    config: &Config,
+    orientation: Orientation,
+    family: Family,
+    header: Header,
+    end: Rule,
+) -> Vec<Rule> {
+    let mut rules = Vec::new();
+    for direction in [Direction::Egress, Direction::Ingress] {
+        let judge = judge_name(direction, orientation, family, header);
+        let interface = own_interface(direction, orientation);
+        rules.extend(ours(config, interface, |line| line.jump(&judge)));
+    }
+    rules.push(end);
+    rules
 }
 
 fn digit(family: Family) -> char {
@@ -433,16 +509,18 @@ fn digit(family: Family) -> char {
     }
 }
 
-pub(crate) fn judge_name(direction: Direction, orientation: Orientation, family: Family) -> String {
+fn judge_name(
+    direction: Direction,
+    orientation: Orientation,
+    family: Family,
+    header: Header,
+) -> String {
     let d = match direction {
         Direction::Egress => 'e',
         Direction::Ingress => 'i',
     };
-    let o = match orientation {
-        Orientation::Original => 'o',
-        Orientation::Reply => 'r',
-    };
-    format!("p_judge_{d}{o}{}", digit(family))
+    let (o, digit, h) = (orientation.letter(), digit(family), header.letter());
+    format!("p_judge_{d}{o}{digit}_{h}")
 }
 
 /// Whether the judged endpoint is the packet's source.
@@ -477,128 +555,103 @@ pub(crate) enum Header {
     Other,
 }
 
-/// The chains that judge one side: the head tells headers apart, and for each there is one rule for
-/// peers that are known by their address and one for all others.
+impl Header {
+    const ALL: [Header; 3] = [Header::Ports, Header::Icmp, Header::Other];
+
+    fn letter(self) -> char {
+        match self {
+            Header::Ports => 'p',
+            Header::Icmp => 't',
+            Header::Other => 'x',
+        }
+    }
+}
+
+/// The chains that judge one side: for each kind of header there is one rule for peers that are known
+/// by their address and one for all others.
 fn judge_chains(
     config: &Config,
     direction: Direction,
     orientation: Orientation,
     family: Family,
 ) -> Vec<(Str, Chain)> {
-    let head = judge_name(direction, orientation, family);
-    let protocol = || Line::new().meta(MetaKey::L4Proto, 0);
-    let known = format!("{head}_k");
-    let (ports, icmp, other) = (
-        format!("{head}_p"),
-        format!("{head}_t"),
-        format!("{head}_x"),
-    );
-    // That there is a point is told once, first: after that the rule for known addresses breaks only
-    // where the address is not known, so the next is not tried because a point came in between.
-    let has_point = point_of(Line::new(), direction, orientation, family).goto(&known);
-    let mut chains = vec![
-        chain(
-            &head,
-            None,
-            vec![
-                has_point,
-                drop_counted(config, Line::new(), Report::NoPoint),
-            ],
-        ),
-        chain(
-            &known,
-            None,
-            vec![
-                protocol().within(L4_PORTS, 0).goto(&ports),
-                protocol().within(L4_ICMP, 0).goto(&icmp),
-                Line::new().goto(&other),
-            ],
-        ),
-    ];
-    for (name, header) in [
-        (ports, Header::Ports),
-        (icmp, Header::Icmp),
-        (other, Header::Other),
-    ] {
+    let mut chains = Vec::new();
+    for header in Header::ALL {
         let side = (direction, orientation);
-        let rule = |ids| judgement(side, family, header, ids, VERDICT);
+        // An address without a point comes to class 0, which has no entry: dropped and counted.
+        let ends = (VERDICT, report::end(config, Report::NoPoint));
+        let rule = |ids| judgement(side, family, header, ids, ends.clone());
         let mut rules = vec![
             rule(names::hosts(family)),
             rule(names::nets(family)),
+            // What is too short to have the header.
             drop_counted(config, Line::new(), Report::NoPoint),
         ];
         if Fault::ExactFallsToNet.is_on() {
             rules.remove(0);
         }
+        let name = judge_name(direction, orientation, family, header);
         chains.push(chain(&name, None, rules));
     }
     chains
 }
 
-/// Loads the policy set of the judged endpoint's point into register 8; goes on only if there is one.
-pub(crate) fn point_of(
-    line: Line,
-    direction: Direction,
-    orientation: Orientation,
-    family: Family,
-) -> Line {
+/// Loads the policy set of the judged endpoint's point into register 9; 0 if there is none.
+fn point_of(line: Line, direction: Direction, orientation: Orientation, family: Family) -> Line {
     let (own, len) = address_at(family, !owns_source(direction, orientation));
     line.meta(own_interface(direction, orientation), 0)
         .payload(PayloadBase::Network, own, len, 4)
-        .map(names::points(family, direction), 0, 8)
+        .map(names::points(family, direction), 0, 9)
 }
 
-/// One judgement in one rule. Registers: identity in 9, set in 8, then class in 2, protocol in 3,
-/// ports or ICMP in 4 and 5; and at the end the four codes in 0 to 3, of which just one is not 0. The
-/// packet's own mark waits in 10 while what maps give is carried through it, and is restored before
-/// the verdict. The first two lookups, which may miss, come before it is touched.
+/// One judgement in one rule, with the verdicts of codes and what is neither. Registers: identity and
+/// set in 10 and 9, then class in 9, protocol in 10, ports or ICMP in 11 and 12; what a map says of the
+/// class in 15. In 8 and 14 wait the zeros that keys begin with ([`names::led`]). Only the first lookup
+/// may miss: the peer is not known so.
 pub(crate) fn judgement(
     (direction, orientation): (Direction, Orientation),
     family: Family,
     header: Header,
     identities: &str,
-    verdicts: &str,
+    (verdicts, otherwise): (&str, Verdict),
 ) -> Rule {
+    const KEY: u8 = 8;
+    const CODE: u8 = 14;
     let (peer, len) = address_at(family, owns_source(direction, orientation));
     let line = Line::new()
         .payload(PayloadBase::Network, peer, len, 0)
-        .map(identities, 0, 9);
+        // As long as what maps give in a key, so that `nft` knows its length.
+        .zeros(KEY, 16)
+        .map(identities, 0, KEY + 2);
     let line = point_of(line, direction, orientation, family)
-        .meta(MetaKey::Mark, MARK)
-        .carry(9)
-        .carry(8)
-        .carried(CLASS, 8, 9)
-        .carried(PAIR, 8, 2)
-        .meta(MetaKey::L4Proto, 3);
+        .map(CLASS, KEY, KEY + 2)
+        .map(PAIR, KEY, KEY + 1)
+        .meta(MetaKey::L4Proto, KEY + 2);
     let reply = orientation == Orientation::Reply;
-    let line = match header {
+    let (line, maps): (Line, &[&str]) = match header {
         Header::Ports => {
             let swapped = reply != Fault::ReplyPortsNotSwapped.is_on();
             let offset = if reply && swapped { 0 } else { 2 };
-            line.payload(PayloadBase::Transport, offset, 2, 4)
-                .carried(PORT, 2, 1)
-                .carried(PORT_RANGE, 2, 0)
+            let line = line.payload(PayloadBase::Transport, offset, 2, KEY + 3);
+            (line, &[PORT, PORT_RANGE, PROTO, ANY])
         }
         Header::Icmp => {
-            let line = line.payload(PayloadBase::Transport, 0, 1, 4).payload(
-                PayloadBase::Transport,
-                1,
-                1,
-                5,
-            );
+            let byte = |line: Line, at: u8| {
+                line.payload(PayloadBase::Transport, u32::from(at), 1, KEY + 3 + at)
+            };
+            let line = byte(byte(line, 0), 1);
             let line = if reply {
-                line.carried(ICMP_REQUEST, 3, 4)
+                line.map(ICMP_REQUEST, KEY + 2, KEY + 3)
             } else {
                 line
             };
-            line.carried(ICMP, 2, 1).carried(ICMP_RANGE, 2, 0)
+            (line, &[ICMP, ICMP_RANGE, PROTO, ANY])
         }
-        Header::Other => line.immediate(0, &[0; 4]).immediate(1, &[0; 4]),
+        Header::Other => (line, &[PROTO, ANY]),
     };
-    line.carried(PROTO, 0, 3)
-        .carried(ANY, 0, 2)
-        .set_mark(MARK)
-        .vmap(verdicts, 0)
+    let say = |line: Line, map: &&str| line.map(map, KEY, CODE + 1).by(verdicts, CODE);
+    let line = line.zeros(CODE, 8);
+    maps.iter().fold(line, say).verdict(otherwise)
 }
 
 /// The element that says that a revocation is under way: tables are tightened, and the generation

@@ -149,6 +149,30 @@ fn any_state_of_ours_leads_to_the_wanted_one() {
     );
 }
 
+/// A table that another version wrote says so: whatever is in it, it is replaced in one step, so there
+/// is no moment without rules, and flows are judged again.
+#[test]
+fn a_table_of_another_layout_is_replaced_at_once() {
+    for seed in 0..20 {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let config = config(&mut rng);
+        let tables = tables(&mut rng, &config);
+        let mut former = installed(&config, &tables);
+        former.comment = Some("palisade layout 3".into());
+        // As far as this one can tell, its data mean the same, or not.
+        if rng.random_bool(0.5) {
+            damage(&mut rng, &mut former);
+        }
+        let known = former.chains["p_generation"].rules.len() == 1;
+        let (planner, transaction) = adopt(&config, Some(&former), &tables, 77);
+        let mut kernel = Some(former);
+        assert_eq!(run(&mut kernel, &transaction).len(), 1, "seed {seed}");
+        assert_eq!(kernel, Some(planner.ruleset()), "seed {seed}");
+        let generation = if known { 10 } else { 77 };
+        assert_eq!(planner.generation(), generation, "seed {seed}");
+    }
+}
+
 /// Does what a careless hand might do.
 fn damage(rng: &mut SmallRng, ruleset: &mut Ruleset) {
     let name = ruleset.sets.keys().choose(rng).unwrap().clone();

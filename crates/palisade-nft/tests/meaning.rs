@@ -4,10 +4,14 @@
 
 mod support;
 
-use palisade_nft::{Config, Machine, Planner, apply, ct_state};
-use palisade_tables::{Change, Delta, Phase, Step, Tables};
+use palisade_model::{Direction, L4, Prefix, Protocol, Str};
+use palisade_nft::{Config, Cost, Ct, Frame, Machine, Planner, adopt, apply, ct_state};
+use palisade_tables::{Cell, Change, ClassId, Delta, IdentityId, Phase, Point, PolicySet, PortMap};
+use palisade_tables::{Program, RuleId, SetId, Step, Tables, Verdict};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
+use std::net::IpAddr;
+use std::sync::Arc;
 use support::{expected, frame, reports, tables};
 
 pub(crate) fn config(rng: &mut SmallRng) -> Config {
@@ -114,4 +118,62 @@ fn packets_get_what_the_tables_say() {
         allowed > 4000 && denied > 4000 && marked > 1000 && logged > 500,
         "{allowed} {denied} {marked} {logged}"
     );
+}
+
+/// What a new flow between two endpoints costs, whose last rules are about a port, and about any.
+#[test]
+fn a_new_flow_walks_no_further_than_it_must() {
+    let cell = |verdict, rule| Cell {
+        verdict,
+        hits: vec![RuleId(rule)],
+        log: None,
+    };
+    let (yes, no) = (cell(Verdict::Allow, 1), cell(Verdict::Deny, 2));
+    let always = |cell: &Cell| PortMap::constant(cell.clone());
+    let by_port = PortMap::from_ends([
+        (52, always(&no)),
+        (53, always(&yes)),
+        (u16::MAX, always(&no)),
+    ]);
+    let port = Program::new([(Protocol::UDP, by_port.unwrap())], no);
+    let mut tables = Tables::default();
+    let names = ["pala", "palb"].map(Str::from);
+    let addresses: [IpAddr; 2] = ["10.0.0.1", "10.0.0.2"].map(|text| text.parse().unwrap());
+    for (name, address) in names.iter().zip(addresses) {
+        tables.interfaces.insert(name.clone());
+        tables
+            .addresses
+            .insert(Prefix::host(address), IdentityId(1));
+        for direction in Direction::BOTH {
+            let interface = name.clone();
+            let point = Point {
+                interface,
+                address,
+                direction,
+            };
+            tables.points.insert(point, SetId(1));
+        }
+    }
+    let default = ClassId(1);
+    tables.sets.insert(SetId(1), PolicySet { default });
+    let frame = Frame {
+        iif: Some(names[0].clone()),
+        oif: Some(names[1].clone()),
+        source: addresses[0],
+        destination: addresses[1],
+        protocol: Protocol::UDP,
+        l4: L4::Ports {
+            source: 4321,
+            destination: 53,
+        },
+        tcp_flags: 0,
+        ct: Ct::NEW,
+    };
+    for (program, lookups) in [(port, 15), (Program::constant(yes), 27)] {
+        tables.programs.insert(ClassId(1), Arc::new(program));
+        let (planner, _) = adopt(&Config::default(), None, &tables, 1);
+        let outcome = Machine::new(&planner.ruleset()).run(&frame).unwrap();
+        assert!(outcome.accepted);
+        assert_eq!(outcome.cost, Cost { rules: 14, lookups });
+    }
 }

@@ -19,7 +19,7 @@ use super::userdata;
 const TYPE_BITS: u32 = 6;
 const KNOWN_FLAGS: u32 = NFT_SET_INTERVAL | NFT_SET_MAP | NFT_SET_CONCAT | NFT_SET_EXPR;
 
-const FIELDS: [Field; 8] = [
+const FIELDS: [Field; 11] = [
     Field::IfName,
     Field::Ipv4,
     Field::Ipv6,
@@ -28,6 +28,9 @@ const FIELDS: [Field; 8] = [
     Field::Port,
     Field::IcmpType,
     Field::IcmpCode,
+    Field::CtState,
+    Field::CtDirection,
+    Field::NfProto,
 ];
 
 /// Writes a declaration; `id` tells it apart within its batch.

@@ -423,6 +423,8 @@ fn the_layouts_skeleton_comes_back_as_written() {
         kernel.step(making(&ruleset)).unwrap();
         assert_eq!(kernel.read(), Some(ruleset));
         assert!(test.nft("list sets inet").contains("p_if_ours"));
+        // An operator's nft must be able to list the host's rules, ours among them.
+        assert!(test.nft("list ruleset").contains("p_judge_eo4_p"));
     }
 }
 
