@@ -178,7 +178,7 @@ fn stopped_after_each_step_the_next_one_ends_right() {
         assert_eq!(objects, world.state, "case {case}");
     }
     println!(
-        "{stops} stops, {damaged} of them with damage; {judged} verdicts between two states; flushes: {tally:?}"
+        "account: in the model {stops} stops of the executor, {damaged} of them with damage; {judged} verdicts between two states; flushes: {tally:?}"
     );
     assert!(stops > 300 && judged > 20_000, "{stops} {judged}");
     assert!(

@@ -57,7 +57,7 @@ fn every_intermediate_state_is_right() {
         }
         all
     });
-    println!("{}", kinds.told());
+    println!("account: {}", kinds.told());
     assert_eq!(kinds.missing(), [""; 0], "kinds that are too rare");
     assert_eq!(
         kinds.sampled,

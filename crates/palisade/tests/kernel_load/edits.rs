@@ -108,9 +108,9 @@ pub(crate) const ALL: [(&str, Edit); 20] = [
     }),
     ("repair, the rules were gone", |w, t, r| {
         let damage = ["delete table inet palisade", "flush ruleset"][r.below(2) as usize];
-        t.gap_begins();
+        t.gap_begins(w);
         repaired(w, damage);
-        t.gap_ends();
+        t.gap_ends(w);
     }),
 ];
 

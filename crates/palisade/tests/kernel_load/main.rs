@@ -99,8 +99,14 @@ fn nothing_is_lost_and_nothing_leaks_while_everything_changes() {
         println!("  {name:<36} {after:>7} {count:>6}");
     }
     println!("  {:<44} {:>6}", "at random", at_random);
+    println!("account: load: {}", traffic.line());
     traffic.finish(&world);
-    println!("load: {} s", began.elapsed().as_secs());
+    println!(
+        "account: load: {} edits, {} kills inside flushes, {at_random} at random, in {} s",
+        done.values().sum::<u64>(),
+        inside.total(),
+        began.elapsed().as_secs()
+    );
     assert!(inside.total() + at_random >= kills);
     for (name, _) in kinds.iter().take(edits as usize) {
         assert!(

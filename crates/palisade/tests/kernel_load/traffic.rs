@@ -16,6 +16,8 @@ use crate::world::{API, DB, MOB, SPRAY, WEB, World, address};
 const PACE: Duration = Duration::from_millis(4);
 /// Each long connection sends so often.
 const STEADY: Duration = Duration::from_millis(5);
+/// After this, what was lost on a connection has been sent again: a fifth of a second at the earliest.
+const SENT_AGAIN: Duration = Duration::from_millis(400);
 
 /// One-packet flows of one pair.
 struct Line {
@@ -36,6 +38,10 @@ pub(crate) struct Traffic {
     _servers: Vec<TcpEcho>,
     _sources: Vec<TcpSource>,
     dropped_before: u64,
+    /// Segments lost while the rules were gone.
+    lost_in_gaps: u64,
+    /// Those lost up to the gap that is open.
+    lost_before_gap: Option<u64>,
 }
 
 fn dropped() -> u64 {
@@ -105,18 +111,25 @@ impl Traffic {
             _servers: servers,
             _sources: sources,
             dropped_before,
+            lost_in_gaps: 0,
+            lost_before_gap: None,
         }
     }
 
     /// From here on until [`Traffic::gap_ends`], the rules may be gone.
-    pub(crate) fn gap_begins(&mut self) {
+    pub(crate) fn gap_begins(&mut self, world: &World) {
+        self.lost_before_gap = Some(segments_lost(world));
         for line in &mut self.lines {
             // What is on its way already may be judged only when the rules are gone.
             line.gap_from = Some(line.spray.sent().saturating_sub(2));
         }
     }
 
-    pub(crate) fn gap_ends(&mut self) {
+    pub(crate) fn gap_ends(&mut self, world: &World) {
+        if let Some(before) = self.lost_before_gap.take() {
+            std::thread::sleep(SENT_AGAIN);
+            self.lost_in_gaps += segments_lost(world).saturating_sub(before);
+        }
         for line in &mut self.lines {
             if let Some(from) = line.gap_from.take() {
                 line.gaps.push(from..line.spray.sent() + 2);
@@ -231,13 +244,21 @@ impl Traffic {
                 "{name} stands still"
             );
         }
-        for pod in [WEB, API, DB] {
+        for pod in STACKS {
             let [again, twice] = sent_again(world, pod);
             println!(
                 "  segments sent again by {}: {again}, of which the first had arrived: {twice}",
                 crate::world::NAMES[pod]
             );
         }
+        let (lost, in_gaps) = (segments_lost(world), self.lost_in_gaps);
+        println!(
+            "account: load: segments of connections lost: {lost}, of them {in_gaps} while the rules were gone"
+        );
+        assert!(
+            lost <= in_gaps + dropped,
+            "{lost} segments lost, {in_gaps} of them while the rules were gone, {dropped} had no room"
+        );
         assert!(failures.is_empty(), "{failures:?}");
         assert!(denied > 10_000, "{denied}");
     }
@@ -291,6 +312,7 @@ fn sent_again(world: &World, pod: usize) -> [u64; 2] {
     let counters = [
         ("snmp", "Tcp:", "RetransSegs"),
         ("netstat", "TcpExt:", "TCPDSACKRecv"),
+        ("netstat", "TcpExt:", "TCPDSACKOfoRecv"),
     ];
     let read = || {
         counters.map(|(file, ..)| {
@@ -298,11 +320,25 @@ fn sent_again(world: &World, pod: usize) -> [u64; 2] {
         })
     };
     let texts = world.lab.inside(world.pods[pod], read).unwrap();
-    [0, 1].map(|at| {
+    let [again, twice, out_of_order] = [0, 1, 2].map(|at| {
         let (_, head, counter) = counters[at];
         let mut lines = texts[at].lines().filter(|line| line.starts_with(head));
         let (names, values) = (lines.next().unwrap(), lines.next().unwrap());
         let at = names.split(' ').position(|name| name == counter).unwrap();
-        values.split(' ').nth(at).unwrap().parse().unwrap()
-    })
+        let value: u64 = values.split(' ').nth(at).unwrap().parse().unwrap();
+        value
+    });
+    [again, twice + out_of_order]
+}
+
+/// The workloads with connections.
+const STACKS: [usize; 3] = [WEB, API, DB];
+
+/// Segments that were sent again and had not arrived before.
+fn segments_lost(world: &World) -> u64 {
+    let lost = |pod| {
+        let [again, twice] = sent_again(world, pod);
+        again.saturating_sub(twice)
+    };
+    STACKS.into_iter().map(lost).sum()
 }
