@@ -69,8 +69,9 @@ const KINDS: [Kind; 4] = [
 
 /// Every case, in order.
 pub(crate) fn cases() -> Vec<Case> {
-    let mut cases: Vec<Case> = KINDS.map(by_rules).into();
+    let mut cases: Vec<Case> = KINDS.map(|kind| by_rules(kind, Family::V4)).into();
     cases.push(by_networks());
+    cases.extend(KINDS.map(|kind| by_rules(kind, Family::V6)));
     cases
 }
 
@@ -82,15 +83,20 @@ fn ratio(name: String, baseline: &str, trial: Option<f64>) -> Figure {
     }
 }
 
-fn by_rules(kind: Kind) -> Case {
-    let name = format!("datapath/nft/{}", kind.name);
-    let plain = format!("datapath/plain/{}", kind.name);
-    let tracked = format!("datapath/conntrack/{}", kind.name);
+fn by_rules(kind: Kind, family: Family) -> Case {
+    // What a trial had was measured over IPv4.
+    let (what, trial) = match family {
+        Family::V4 => (kind.name.to_owned(), kind.trial.map(Some)),
+        Family::V6 => (format!("{}/6", kind.name), [None, None]),
+    };
+    let name = format!("datapath/nft/{what}");
+    let plain = format!("datapath/plain/{what}");
+    let tracked = format!("datapath/conntrack/{what}");
     let mut figures = vec![
         Figure::of(plain.clone(), kind.unit),
-        ratio(tracked, &plain, Some(kind.trial[1])),
+        ratio(tracked, &plain, trial[1]),
     ];
-    figures.extend(RULES.map(|n| ratio(format!("{name}/{n}"), &plain, Some(kind.trial[0]))));
+    figures.extend(RULES.map(|n| ratio(format!("{name}/{n}"), &plain, trial[0])));
     figures.push(flatness(&name, RULES));
     Case {
         name,
@@ -101,7 +107,7 @@ fn by_rules(kind: Kind) -> Case {
         measure: Box::new(move |_, samples| {
             let mut hosts = vec![Host::Plain, Host::Tracking];
             hosts.extend(RULES.map(Host::Rules));
-            compare(&hosts, kind, samples)
+            compare(&hosts, kind, family, samples)
         }),
     }
 }
@@ -122,7 +128,7 @@ fn by_networks() -> Case {
         measure: Box::new(move |_, samples| {
             let mut hosts = vec![Host::PlainToOutside];
             hosts.extend(NETS.map(Host::Networks));
-            compare(&hosts, KINDS[3], samples)
+            compare(&hosts, KINDS[3], Family::V4, samples)
         }),
     }
 }
@@ -136,7 +142,12 @@ fn flatness(name: &str, numbers: [usize; 3]) -> Figure {
 }
 
 /// Tries the hosts in turns, and hands out the rate of the first and the others as ratios to it.
-fn compare(hosts: &[Host], kind: Kind, samples: &mut Samples<'_>) -> Result<(), String> {
+fn compare(
+    hosts: &[Host],
+    kind: Kind,
+    family: Family,
+    samples: &mut Samples<'_>,
+) -> Result<(), String> {
     let mut places = Vec::new();
     for host in hosts {
         eprintln!("    {}: making {host}", kind.name);
@@ -145,7 +156,7 @@ fn compare(hosts: &[Host], kind: Kind, samples: &mut Samples<'_>) -> Result<(), 
     loads::pin(loads::Side::Load)?;
     let mut loads = Vec::new();
     for place in &places {
-        let mut load = (kind.start)(place, Family::V4)?;
+        let mut load = (kind.start)(place, family)?;
         place.check()?;
         load.burst(place)?;
         loads.push(load);

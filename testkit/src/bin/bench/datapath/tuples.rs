@@ -13,11 +13,15 @@ use std::time::Duration;
 
 /// The source ports of one burst.
 const PORTS: std::ops::Range<u16> = 1_025..31_025;
+/// The length of the UDP packet.
+const LENGTH: u16 = 26;
 /// What may be lost on the way without the figure being about something else.
 const LOST: f64 = 0.05;
 
 struct NewTuples {
     socket: Socket,
+    /// The sum of what the checksum covers but the source port; `None` where there need not be one.
+    sum: Option<u32>,
     to: SocketAddr,
     receiver: UdpSocket,
 }
@@ -42,8 +46,12 @@ pub(super) fn new_tuples(place: &Place, family: Family) -> Result<Box<dyn Load>,
     };
     let socket = place.at(Side::Load, open)?;
     let socket = socket.map_err(|error| format!("opening a raw socket: {error}"))?;
+    let from = socket.local_addr().map(|from| from.as_socket());
+    let from = from.map_err(|error| format!("opening a raw socket: {error}"))?;
+    let sum = from.and_then(|from| sum(from, to));
     Ok(Box::new(NewTuples {
         socket,
+        sum,
         to,
         receiver,
     }))
@@ -74,17 +82,41 @@ impl Load for NewTuples {
 impl NewTuples {
     /// Sends one packet from each port; says how long it took.
     fn send(&self) -> Result<Duration, String> {
-        // Ports, length, no checksum, 18 bytes: the least that Ethernet carries.
-        let mut packet = [0; 26];
+        // Ports, length, checksum if there must be one, 18 bytes: the least that Ethernet carries.
+        let mut packet = [0; LENGTH as usize];
         packet[2..4].copy_from_slice(&self.to.port().to_be_bytes());
-        packet[5] = 26;
+        packet[4..6].copy_from_slice(&LENGTH.to_be_bytes());
         let began = now();
         for port in PORTS {
             packet[..2].copy_from_slice(&port.to_be_bytes());
+            if let Some(sum) = self.sum {
+                packet[6..8].copy_from_slice(&checksum(sum + u32::from(port)).to_be_bytes());
+            }
             let sent = self.socket.send(&packet);
             sent.map_err(|error| format!("sending: {error}"))?;
         }
         Ok(began.elapsed())
+    }
+}
+
+/// The sum of what a checksum covers but the source port and the bytes that are 0: only IPv6 needs one.
+fn sum(from: SocketAddr, to: SocketAddr) -> Option<u32> {
+    let (SocketAddr::V6(from), SocketAddr::V6(end)) = (from, to) else {
+        return None;
+    };
+    let addresses = from.ip().segments().into_iter().chain(end.ip().segments());
+    let header = [LENGTH, 17, to.port(), LENGTH];
+    Some(addresses.chain(header).map(u32::from).sum())
+}
+
+/// The checksum of what sums up to this.
+fn checksum(sum: u32) -> u16 {
+    let folded = (sum & 0xffff) + (sum >> 16);
+    let folded = (folded & 0xffff) + (folded >> 16);
+    match !(folded as u16) {
+        // 0 would say that there is none.
+        0 => u16::MAX,
+        some => some,
     }
 }
 
