@@ -29,6 +29,9 @@ use std::time::{Duration, Instant};
 /// How long to wait before the dataplane is tried again, first and at most.
 const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
 
+/// A batch of so many updates leaves enough freed memory behind to be given back to the kernel.
+const BIG: usize = 2_000;
+
 /// A question for the core thread.
 pub type Question = Box<dyn FnOnce(&mut Core) + Send>;
 
@@ -237,6 +240,7 @@ impl Core {
             .into_iter()
             .map(|update| self.registry.overlay(update))
             .collect();
+        let big = updates.len() >= BIG;
         let first_sync = batch.in_sync && !self.in_sync;
         self.in_sync |= batch.in_sync;
         self.apply(updates);
@@ -252,6 +256,9 @@ impl Core {
                 // Whoever stopped waiting needs no answer.
                 let _ = waiting.send(());
             }
+        }
+        if big {
+            palisade_sys::heap::give_back();
         }
     }
 

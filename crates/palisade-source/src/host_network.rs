@@ -2,7 +2,7 @@
 //! edit of a policy looks at such pods of its namespace, an edit of such a pod at the policies
 //! of its namespace.
 
-use crate::piece::Piece;
+use crate::piece::{Id, Piece};
 use palisade_dialects::host_network_doubt;
 use palisade_manifest::Problem;
 use palisade_model::{Endpoint, Object, ObjectId, Str};
@@ -12,20 +12,20 @@ use std::ops::Bound;
 /// The doubts.
 #[derive(Debug, Default)]
 pub(crate) struct HostNetwork {
-    pods: BTreeMap<ObjectId, Endpoint>,
-    policies: BTreeSet<ObjectId>,
-    doubts: BTreeMap<ObjectId, Problem>,
+    pods: BTreeMap<Id, Endpoint>,
+    policies: BTreeSet<Id>,
+    doubts: BTreeMap<Id, Problem>,
 }
 
 impl HostNetwork {
     /// Takes in the objects that changed; `piece` is the first definition of an object.
     pub(crate) fn update<'a>(
         &mut self,
-        changed: &BTreeSet<ObjectId>,
+        changed: &BTreeSet<Id>,
         piece: impl Fn(&ObjectId) -> Option<&'a Piece>,
     ) {
         let mut namespaces: BTreeSet<Option<Str>> = BTreeSet::new();
-        let mut stale: BTreeSet<&ObjectId> = BTreeSet::new();
+        let mut stale: BTreeSet<&Id> = BTreeSet::new();
         for id in changed {
             let now = piece(id);
             let pod = now.and_then(|piece| piece.on_host_network.as_deref());

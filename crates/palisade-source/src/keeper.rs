@@ -10,7 +10,7 @@
 use crate::choose::{Choice, Definition, choose};
 use crate::host_network::HostNetwork;
 use crate::memory::{InForce, Memory};
-use crate::piece::Piece;
+use crate::piece::{Id, Piece};
 use crate::scan::{File, Tree, problem};
 use crate::{Batch, Flaw, Kept, Report};
 use palisade_manifest::Problem;
@@ -69,13 +69,13 @@ pub(crate) struct Keeper {
     files: BTreeMap<Arc<Path>, Pieces>,
     /// The files that there is something to say of: most are as they should be.
     notable: BTreeSet<Arc<Path>>,
-    defined: BTreeMap<ObjectId, Places>,
+    defined: BTreeMap<Id, Places>,
     /// Defined more than once.
-    twice: BTreeSet<ObjectId>,
+    twice: BTreeSet<Id>,
     /// In force though no file defines it.
-    lingering: BTreeSet<ObjectId>,
+    lingering: BTreeSet<Id>,
     /// In force though the files do not say so, or not validly.
-    kept: BTreeSet<ObjectId>,
+    kept: BTreeSet<Id>,
     host_network: HostNetwork,
     started: bool,
 }
@@ -144,11 +144,7 @@ impl Keeper {
     }
 
     /// Brings the index up to date; says which objects the changed files define or did define.
-    fn take_files(
-        &mut self,
-        tree: &Tree<Piece>,
-        only: Option<&BTreeSet<PathBuf>>,
-    ) -> BTreeSet<ObjectId> {
+    fn take_files(&mut self, tree: &Tree<Piece>, only: Option<&BTreeSet<PathBuf>>) -> BTreeSet<Id> {
         let mut changed = BTreeSet::new();
         let is = |path: &Path| tree.files.get(path).map(|file| &file.objects);
         let differs =
@@ -222,7 +218,7 @@ impl Keeper {
 
     fn decide(
         &mut self,
-        id: ObjectId,
+        id: Id,
         tree: &Tree<Piece>,
         sure: bool,
         now: u64,
@@ -235,7 +231,7 @@ impl Keeper {
             Some(before) if lingers => linger(&id, before, tree, sure),
             before => choose(before, &definitions, now),
         };
-        let mark = |set: &mut BTreeSet<ObjectId>, is: bool| match is {
+        let mark = |set: &mut BTreeSet<Id>, is: bool| match is {
             true => set.insert(id.clone()),
             false => set.remove(&id),
         };
@@ -310,8 +306,8 @@ impl Keeper {
     }
 
     /// What lingers because of this file.
-    fn lingering_of(&self, file: &Path) -> impl Iterator<Item = &ObjectId> {
-        let is_of = move |id: &&ObjectId| self.memory.get(id).is_some_and(|o| *o.file == *file);
+    fn lingering_of(&self, file: &Path) -> impl Iterator<Item = &Id> {
+        let is_of = move |id: &&Id| self.memory.get(id).is_some_and(|o| *o.file == *file);
         self.lingering.iter().filter(is_of)
     }
 

@@ -3,6 +3,7 @@
 //! On disk it is kept in a fixed number of files by the object's name, so that one edit rewrites one
 //! small file. Each carries a schema number and is written by temporary file, fsync and rename.
 
+use crate::piece::Id;
 use palisade_dialects::ContentHash;
 use palisade_model::{Object, ObjectId};
 use serde::{Deserialize, Serialize};
@@ -65,7 +66,7 @@ impl Item {
         }
     }
 
-    fn into_force(self) -> (ObjectId, InForce) {
+    fn into_force(self) -> (Id, InForce) {
         let version = self.version.map(|version| Version {
             // A hash that is none is no version's: the object is read anew.
             hash: ContentHash(u128::from_str_radix(&version.hash, 16).unwrap_or_default()),
@@ -76,7 +77,7 @@ impl Item {
             file: PathBuf::from(self.file).into(),
             objects: self.objects,
         };
-        (self.id, object)
+        (Arc::new(self.id), object)
     }
 }
 
@@ -116,7 +117,7 @@ pub enum MemoryError {
 #[derive(Debug)]
 pub(crate) struct Memory {
     folder: PathBuf,
-    shards: Vec<BTreeMap<ObjectId, InForce>>,
+    shards: Vec<BTreeMap<Id, InForce>>,
     /// The shards that differ from what is on disk.
     changed: BTreeSet<usize>,
 }
@@ -182,7 +183,7 @@ impl Memory {
     }
 
     /// Everything in force.
-    pub(crate) fn all(&self) -> impl Iterator<Item = (&ObjectId, &InForce)> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = (&Id, &InForce)> {
         self.shards.iter().flatten()
     }
 
@@ -197,10 +198,12 @@ impl Memory {
     }
 
     /// Puts an object in force; gives what was before.
-    pub(crate) fn put(&mut self, id: &ObjectId, object: InForce) -> Option<InForce> {
+    pub(crate) fn put(&mut self, id: &Id, object: InForce) -> Option<InForce> {
         let shard = shard_of(id);
         let (version, file) = (object.version, Arc::clone(&object.file));
-        let before = self.shards[shard].insert(id.clone(), object);
+        // Taken out first, so that the name is the one the pieces share, not the one read from disk.
+        let before = self.shards[shard].remove(id);
+        self.shards[shard].insert(Id::clone(id), object);
         // Only contents and files matter on disk: a moved line is no reason to write.
         let same = before
             .as_ref()

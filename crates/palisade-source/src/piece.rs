@@ -8,11 +8,14 @@ use palisade_manifest::{Location, RawObject};
 use palisade_model::{Endpoint, Object, ObjectId, Policy};
 use std::sync::Arc;
 
+/// An object's name, kept once for all that know the object.
+pub(crate) type Id = Arc<ObjectId>;
+
 /// An object, read.
 #[derive(Debug)]
 pub(crate) struct Piece {
     /// Its name.
-    pub(crate) id: ObjectId,
+    pub(crate) id: Id,
     /// Where it begins.
     pub(crate) location: Location,
     /// Tells its contents apart.
@@ -54,7 +57,7 @@ impl Piece {
         let rejected = !lowered.errors.is_empty();
         let flaws = Flaw::all(lowered.errors, lowered.warnings);
         Piece {
-            id: lowered.id,
+            id: Arc::new(lowered.id),
             location: lowered.location,
             hash: ContentHash::of(&raw.root),
             objects: Arc::new(lowered.objects),

@@ -1,4 +1,4 @@
-//! Kernel interfaces: netlink, namespaces, conntrack, sysctl, inotify.
+//! Kernel interfaces: netlink, namespaces, conntrack, sysctl, inotify; and the heap of the process.
 //!
 //! One small trait per kernel interface, its kernel implementation, and a
 //! recording fake beside it, so that what stands above is tested without root.
@@ -12,6 +12,7 @@
 pub mod atomic_file;
 pub mod conntrack;
 pub mod grace;
+pub mod heap;
 pub mod link;
 pub mod lock;
 pub mod netlink;
