@@ -10,24 +10,23 @@ use crate::config::{Config, HostToEndpoint};
 use crate::core::{Core, Event, Handle, Parts, chain};
 use crate::host::Changes;
 use crate::http::doors::{DoorError, Doors};
-use crate::http::server::{self, Door, Room};
 use crate::log::Log;
+use crate::manager::Manager;
+use crate::service::serve;
+use crate::supervise::Supervisor;
 use crate::workloads::WorkloadError;
 use palisade_api::Stage;
 use palisade_dataplane::{Dataplane, NftConfig, NftDataplane, Tamper, TamperWatch};
 use palisade_source::{Directory, DirectoryOptions, Source};
-use palisade_sys::link::{KernelLinkEvents, LinkEvents};
+use palisade_sys::link::{KernelLinkEvents, LinkError, LinkEvents};
 use palisade_sys::lock::{InstanceLock, LockError};
 use palisade_sys::netns::NetNs;
+use std::convert::Infallible;
 use std::io;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::signal::unix::{SignalKind, signal};
-
-/// How long the start waits for the source before the socket opens anyway.
-const SYNC_WAIT: Duration = Duration::from_secs(30);
 
 /// Why the agent did not start, or ended.
 #[derive(Debug, thiserror::Error)]
@@ -66,16 +65,21 @@ pub enum RunError {
     /// The socket does not take connections any more.
     #[error("serving the API")]
     Serving(#[source] io::Error),
-    /// A part of the agent ended by itself.
-    #[error("{0} ended by itself")]
-    Ended(&'static str),
+    /// A part of the agent ended by itself: the first that did.
+    #[error("{name} ended: {why}")]
+    Part {
+        /// Which.
+        name: &'static str,
+        /// Why.
+        why: String,
+    },
 }
 
 /// Runs the agent until it is told to stop by SIGTERM or SIGINT.
 ///
 /// # Errors
 /// See [`RunError`].
-pub fn run(config: Config, log: Log) -> Result<(), RunError> {
+pub fn run(config: Config, log: Log, manager: &Manager) -> Result<(), RunError> {
     let clock = SystemClock;
     let mut stages = Stages {
         clock: &clock,
@@ -107,6 +111,8 @@ pub fn run(config: Config, log: Log) -> Result<(), RunError> {
     let (handle, events) = Handle::channel();
     let doors = Doors::new(&config);
     let config_file = config.file.as_ref().map(|file| file.path.clone());
+    let guard = Arc::new(doors.guard());
+    let mut supervisor = Supervisor::default();
     let mut core = Core::new(Parts {
         config,
         dataplane: Box::new(dataplane),
@@ -124,34 +130,43 @@ pub fn run(config: Config, log: Log) -> Result<(), RunError> {
 
     let stop_source = source.stop_handle();
     let to_core = handle.clone();
-    let source_thread = thread("source", move || follow_source(source, &to_core))?;
+    let started = |name| move |error| RunError::Thread(name, error);
+    let source_thread = supervisor
+        .keep("source", move || follow_source(source, &to_core))
+        .map_err(started("source"))?;
+    // Watchers are not waited for at the end: they wait for the kernel alone.
     let to_core = handle.clone();
-    thread("tamper-watch", move || watch_tampering(tamper, &to_core))?;
+    supervisor
+        .keep("tamper-watch", move || watch_tampering(tamper, &to_core))
+        .map_err(started("tamper-watch"))?;
     if let Some(packets) = packets {
         let to_core = handle.clone();
         let follow = move || crate::monitor::feed::follow(packets, &to_core);
-        // Not waited for at the end, as the other watchers: it waits for packets only.
+        // Not kept: without it packets are not shown, and enforced all the same.
         thread("packet-watch", follow)?;
     }
     let links = KernelLinkEvents::open_wide(&NetNs::current().map_err(AttachError::from)?)
         .map_err(AttachError::from)?;
     let to_core = handle.clone();
-    thread("host-watch", move || watch_host(links, &to_core))?;
+    supervisor
+        .keep("host-watch", move || watch_host(links, &to_core))
+        .map_err(started("host-watch"))?;
     // What happened before anybody listened.
     let (changes, seen) = (Changes::everything(), clock.monotonic());
     handle.send(Event::HostChanged { changes, seen });
     if let Some(path) = config_file {
         let to_core = handle.clone();
+        // Not kept: without it the file is read again on SIGHUP only.
         thread("config-watch", move || {
             crate::reload::follow(&path, &to_core)
         })?;
     }
-    let (core_ended, wait_for_core) = tokio::sync::oneshot::channel();
-    let core_thread = thread("core", move || {
-        core.run(&events);
-        // The receiver is gone only when the agent is already going down.
-        let _ = core_ended.send(());
-    })?;
+    let core_thread = supervisor
+        .keep("core", move || {
+            core.run(&events);
+            Ok::<(), Infallible>(())
+        })
+        .map_err(started("core"))?;
 
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -161,42 +176,45 @@ pub fn run(config: Config, log: Log) -> Result<(), RunError> {
         let hangups = signal(SignalKind::hangup())
             .map_err(|error| RunError::Thread("signal handling", error))?;
         tokio::spawn(crate::reload::on_hangup(hangups, handle.clone()));
-        serve(&handle, &doors, wait_for_core).await
+        serve(&handle, &doors, &guard, manager, supervisor.ends()).await
     });
     tracing::info!("stopping; the kernel keeps enforcing");
+    // What feeds the core ends before it does, so nothing that was handed in is lost.
     stop_source.stop();
+    let source_ended = source_thread.join();
     handle.send(Event::Stop);
-    for ending in [core_thread, source_thread] {
-        if ending.join().is_err() {
-            tracing::error!("a thread panicked");
-        }
+    if core_thread.join().is_err() || source_ended.is_err() {
+        tracing::error!("a thread panicked");
     }
     drop(lock);
     served
 }
 
 /// Hands in what the source says, until it or the core ends.
-fn follow_source(mut source: impl Source, core: &Handle) {
+fn follow_source<S: Source>(
+    mut source: S,
+    core: &Handle,
+) -> Result<(), palisade_source::SourceError> {
     let ended = source.run(&mut |batch| match core.send(Event::Source(batch)) {
         true => ControlFlow::Continue(()),
         false => ControlFlow::Break(()),
     });
-    // Without an error it was told to stop.
-    if let Err(error) = ended {
-        core.send(Event::SourceEnded(chain(&error)));
+    if let Err(error) = &ended {
+        // For whoever asks before the agent is gone.
+        core.send(Event::SourceEnded(chain(error)));
     }
+    ended
 }
 
 /// Tells the core when somebody else changes our kernel state. It waits for the kernel alone, and
 /// ends with the process.
-fn watch_tampering(mut tamper: TamperWatch, core: &Handle) {
+fn watch_tampering(
+    mut tamper: TamperWatch,
+    core: &Handle,
+) -> Result<(), palisade_dataplane::Error> {
     loop {
-        let first = match tamper.wait(Duration::MAX) {
-            Ok(Some(first)) => first,
-            Ok(None) => continue,
-            Err(error) => {
-                return tracing::error!(error = %chain(&error), "watching the kernel for changes by others");
-            }
+        let Some(first) = tamper.wait(Duration::MAX)? else {
+            continue;
         };
         let seen = SystemClock.monotonic();
         // Everything is compared each time: once is enough for a burst.
@@ -206,20 +224,16 @@ fn watch_tampering(mut tamper: TamperWatch, core: &Handle) {
             Tamper::Unknown => "notices of the kernel were lost".to_owned(),
         };
         if !core.send(Event::Tampered { what, seen }) {
-            return;
+            return Ok(());
         }
     }
 }
 
 /// Tells the core what changes on this host. It waits for the kernel alone, and ends with the process.
-fn watch_host(mut events: impl LinkEvents, core: &Handle) {
+fn watch_host(mut events: impl LinkEvents, core: &Handle) -> Result<(), LinkError> {
     loop {
-        let first = match events.next_event(None) {
-            Ok(Some(first)) => first,
-            Ok(None) => continue,
-            Err(error) => {
-                return tracing::error!(error = %chain(&error), "watching this host's interfaces");
-            }
+        let Some(first) = events.next_event(None)? else {
+            continue;
         };
         let seen = SystemClock.monotonic();
         let mut changes = Changes::default();
@@ -228,71 +242,9 @@ fn watch_host(mut events: impl LinkEvents, core: &Handle) {
             changes.add(next);
         }
         if !core.send(Event::HostChanged { changes, seen }) {
-            return;
+            return Ok(());
         }
     }
-}
-
-async fn serve(
-    handle: &Handle,
-    doors: &Doors,
-    core_ended: tokio::sync::oneshot::Receiver<()>,
-) -> Result<(), RunError> {
-    let stop = |kind| signal(kind).map_err(|error| RunError::Thread("signal handling", error));
-    let (mut terminate, mut interrupt) = (
-        stop(SignalKind::terminate())?,
-        stop(SignalKind::interrupt())?,
-    );
-    let (stop_serving, stopped) = tokio::sync::watch::channel(false);
-    let guard = Arc::new(doors.guard());
-    if let Some(listener) = doors.address().await? {
-        let router = crate::http::health_router(handle.clone(), Arc::clone(&guard));
-        let door = Door::Tcp(listener);
-        tokio::spawn(server::serve(
-            door,
-            router,
-            Room::default(),
-            stopped.clone(),
-        ));
-    }
-    tokio::select! {
-        synced = wait_for_sync(handle) => if !synced {
-            tracing::warn!("the source is not in sync after {} s; the kernel keeps what it had", SYNC_WAIT.as_secs());
-        },
-        _ = terminate.recv() => return Ok(()),
-        _ = interrupt.recv() => return Ok(()),
-    }
-    let listener = doors.socket()?;
-    // Only now: the plugin writes deletions down for as long as nobody listens.
-    if let Some(Err(error)) = handle.ask(Core::carry_out_deletions).await {
-        tracing::error!(%error, "deletions that wait cannot be carried out");
-    }
-    tracing::info!("ready");
-    let router = crate::http::router(handle.clone(), guard);
-    let server = server::serve(Door::Unix(listener), router, Room::default(), stopped);
-    tokio::pin!(server);
-    let ended = tokio::select! {
-        _ = terminate.recv() => Ok(()),
-        _ = interrupt.recv() => Ok(()),
-        served = &mut server => served.map_err(RunError::Serving),
-        _ = core_ended => Err(RunError::Ended("the core")),
-    };
-    // Nobody finds it any more while the requests under way end.
-    doors.close();
-    let _ = stop_serving.send(true);
-    if ended.is_ok() {
-        server.await.map_err(RunError::Serving)?;
-    }
-    ended
-}
-
-/// Waits until the source is in sync; false if it takes too long.
-async fn wait_for_sync(handle: &Handle) -> bool {
-    let (synced, wait) = tokio::sync::oneshot::channel();
-    handle.ask(move |core| core.when_in_sync(synced)).await;
-    tokio::time::timeout(SYNC_WAIT, wait)
-        .await
-        .is_ok_and(|answer| answer.is_ok())
 }
 
 fn prepare_directories(config: &Config) -> Result<InstanceLock, RunError> {

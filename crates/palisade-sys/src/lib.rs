@@ -19,6 +19,7 @@ pub mod netlink;
 pub mod netns;
 pub mod nflog;
 pub mod nfnetlink;
+pub mod notify;
 pub mod packet;
 pub mod peer;
 pub mod sysctl;

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 const EXIT_CODES: &str = "Exit codes: 0 answered, no problem, no difference; 1 problems or differences \
-found; 2 wrong usage; 3 agent not reached; 4 not permitted.";
+found; 2 wrong usage; 3 agent not reached; 4 not permitted; 5 a part of the agent ended while it ran.";
 
 /// The heading of the options that every command has.
 const EVERYWHERE: &str = "Options of every command";

@@ -16,6 +16,8 @@ pub(crate) enum Exit {
     NotReached = 3,
     /// Not permitted.
     NotPermitted = 4,
+    /// A part of the agent ended while it ran.
+    Failed = 5,
 }
 
 impl From<Exit> for ExitCode {

@@ -8,4 +8,5 @@ mod figures;
 mod grows;
 mod refusals;
 mod schema;
+mod signs;
 mod site;

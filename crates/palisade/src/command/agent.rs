@@ -6,6 +6,8 @@ use palisade_agent::clock::SystemClock;
 use palisade_agent::config::{Config, ConfigFile};
 use palisade_agent::core::chain;
 use palisade_agent::log::Log;
+use palisade_agent::manager::Manager;
+use palisade_agent::run::RunError;
 use std::io;
 
 /// Where the configuration is looked for if nobody names a file.
@@ -31,12 +33,15 @@ pub(crate) fn run(args: AgentArgs) -> Outcome {
     });
     let log = Log::start(&config.log_level, config.log_json, SystemClock)
         .map_err(|error| Failure::found(chain(&error)))?;
-    let ended = palisade_agent::run::run(config, log.clone());
+    let ended = palisade_agent::run::run(config, log.clone(), &Manager::of(environment));
     log.flush();
     ended.map(|()| Exit::Fine).map_err(|error| {
         let text = chain(&error);
         match is_permission(&error) {
             true => Failure::new(Exit::NotPermitted, text).hint("sudo palisade agent …"),
+            false if matches!(error, RunError::Part { .. } | RunError::Serving(_)) => {
+                Failure::new(Exit::Failed, text)
+            }
             false => Failure::found(text),
         }
     })

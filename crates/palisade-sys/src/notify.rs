@@ -1,0 +1,91 @@
+//! Telling a service manager how this process is: lines to a datagram socket.
+//!
+//! Source: sd_notify(3). Promises: never waits, and a manager that is not there is told nothing.
+//! Never: reads the environment; the address is an argument.
+
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+use nix::time::{ClockId, clock_gettime};
+
+/// Where a service manager listens, if there is one.
+#[derive(Debug, Default)]
+pub struct Notifier {
+    to: Option<(UnixDatagram, SocketAddr)>,
+}
+
+impl Notifier {
+    /// For the address in `NOTIFY_SOCKET`: a path, or a name after `@`.
+    ///
+    /// # Errors
+    /// If it is neither.
+    pub fn to(address: &str) -> io::Result<Self> {
+        let address = match address.as_bytes() {
+            [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
+            [b'/', ..] => SocketAddr::from_pathname(address)?,
+            _ => return Err(io::ErrorKind::InvalidInput.into()),
+        };
+        let socket = UnixDatagram::unbound()?;
+        socket.set_nonblocking(true)?;
+        Ok(Notifier {
+            to: Some((socket, address)),
+        })
+    }
+
+    /// Says this, in lines of `NAME=value`.
+    ///
+    /// # Errors
+    /// If the manager is gone or does not read.
+    pub fn tell(&self, lines: &str) -> io::Result<()> {
+        match &self.to {
+            Some((socket, address)) => socket.send_to_addr(lines.as_bytes(), address).map(drop),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The time of the clock that `MONOTONIC_USEC=` means, in microseconds.
+///
+/// # Errors
+/// If the kernel does not tell it.
+pub fn monotonic_micros() -> io::Result<u64> {
+    let now = clock_gettime(ClockId::CLOCK_MONOTONIC)?;
+    let micros = now.tv_sec() * 1_000_000 + now.tv_nsec() / 1_000;
+    u64::try_from(micros).map_err(io::Error::other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manager_hears_it_by_path_and_by_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("notify");
+        let name = format!("palisade-test-{}", std::process::id());
+        let by_name = SocketAddr::from_abstract_name(&name).unwrap();
+        for (listener, address) in [
+            (
+                UnixDatagram::bind(&path).unwrap(),
+                path.display().to_string(),
+            ),
+            (
+                UnixDatagram::bind_addr(&by_name).unwrap(),
+                format!("@{name}"),
+            ),
+        ] {
+            Notifier::to(&address)
+                .unwrap()
+                .tell("READY=1\nSTATUS=x")
+                .unwrap();
+            let mut text = [0; 64];
+            let length = listener.recv(&mut text).unwrap();
+            assert_eq!(&text[..length], b"READY=1\nSTATUS=x");
+        }
+        assert!(Notifier::to("somewhere").is_err());
+        Notifier::default().tell("READY=1").unwrap();
+        let before = monotonic_micros().unwrap();
+        assert!(before > 0 && monotonic_micros().unwrap() >= before);
+    }
+}
