@@ -158,7 +158,10 @@ impl Core {
         let started = parts.clock.wall();
         Core {
             engine: Engine::new(palisade_engine::Options { judge_host_traffic }),
-            records: Records::within(&parts.config.state_dir),
+            records: match parts.config.dry_run {
+                true => Records::peek(&parts.config.state_dir),
+                false => Records::within(&parts.config.state_dir),
+            },
             registry: Registry::default(),
             ipam: Ipam::new(parts.config.pools.clone()),
             monitor: Monitor::new(parts.config.monitor_rate, parts.clock.monotonic()),

@@ -7,12 +7,14 @@
 
 pub mod attach;
 pub mod attaching;
+pub mod cleanup;
 pub mod clock;
 pub mod cni;
 pub mod config;
 pub mod core;
 pub mod counts;
 pub mod deletions;
+pub mod dry;
 pub mod explain;
 pub mod host;
 pub mod http;

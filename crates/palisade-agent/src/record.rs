@@ -157,6 +157,7 @@ pub enum RecordError {
 #[derive(Clone, Debug)]
 pub struct Records {
     path: PathBuf,
+    reads_only: bool,
 }
 
 impl Records {
@@ -164,6 +165,15 @@ impl Records {
     pub fn within(state_dir: &Path) -> Self {
         Records {
             path: state_dir.join("workloads.json"),
+            reads_only: false,
+        }
+    }
+
+    /// The same, of which none is ever written.
+    pub fn peek(state_dir: &Path) -> Self {
+        Records {
+            reads_only: true,
+            ..Records::within(state_dir)
         }
     }
 
@@ -211,6 +221,9 @@ impl Records {
     /// # Errors
     /// If the file cannot be written; the old one is then still whole.
     pub fn write<'a>(&self, records: impl Iterator<Item = &'a Record>) -> Result<(), RecordError> {
+        if self.reads_only {
+            return Ok(());
+        }
         let file = File {
             schema: SCHEMA,
             workloads: records.cloned().collect(),

@@ -27,6 +27,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
 
 /// Why the agent did not start, or ended.
 #[derive(Debug, thiserror::Error)]
@@ -87,27 +88,13 @@ pub fn run(config: Config, log: Log, manager: &Manager) -> Result<(), RunError> 
     };
     let lock = stages.time("state directory", || prepare_directories(&config))?;
     stages.time("kernel settings", || prepare_kernel(&config))?;
-    let dataplane = stages.time("dataplane", || {
-        NftDataplane::new(NftConfig {
-            table: config.table.clone(),
-            interface_prefix: config.interface_prefix.clone(),
-            mark_mask: config.mark_mask,
-            judge_host_traffic: config.host_to_endpoint == HostToEndpoint::Policy,
-            log_group: Some(config.monitor_group),
-        })
-    })?;
+    let dataplane = stages.time("dataplane", || NftDataplane::new(nft_config(&config)))?;
     let tamper = dataplane.tamper_watch()?;
     let packets = dataplane.packet_watch().unwrap_or_else(|error| {
         tracing::warn!(error = %chain(&error), "`palisade monitor` shows no packets");
         None
     });
-    let source = stages.time("source", || {
-        Directory::open(DirectoryOptions {
-            path: config.directory.clone(),
-            settle: config.settle,
-            state_dir: config.state_dir.clone(),
-        })
-    })?;
+    let source = stages.time("source", || Directory::open(source_options(&config)))?;
     let (handle, events) = Handle::channel();
     let doors = Doors::new(&config);
     let config_file = config.file.as_ref().map(|file| file.path.clone());
@@ -188,6 +175,26 @@ pub fn run(config: Config, log: Log, manager: &Manager) -> Result<(), RunError> 
     }
     drop(lock);
     served
+}
+
+/// What the configuration says of the dataplane.
+pub(crate) fn nft_config(config: &Config) -> NftConfig {
+    NftConfig {
+        table: config.table.clone(),
+        interface_prefix: config.interface_prefix.clone(),
+        mark_mask: config.mark_mask,
+        judge_host_traffic: config.host_to_endpoint == HostToEndpoint::Policy,
+        log_group: Some(config.monitor_group),
+    }
+}
+
+/// What the configuration says of the source.
+pub(crate) fn source_options(config: &Config) -> DirectoryOptions {
+    DirectoryOptions {
+        path: config.directory.clone(),
+        settle: config.settle,
+        state_dir: config.state_dir.clone(),
+    }
 }
 
 /// Hands in what the source says, until it or the core ends.

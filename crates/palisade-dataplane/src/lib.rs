@@ -26,6 +26,6 @@ mod sighting;
 pub use driver::{Counters, Dataplane, Error, Outcome, StepOutcome, Tamper, TamperWatch};
 pub use fake::FakeDataplane;
 pub use ledger::{Account, Entry, Ledger};
-pub use nft::{NftConfig, NftDataplane};
+pub use nft::{NftConfig, NftDataplane, Preview};
 pub use palisade_nft::Count;
 pub use sighting::{PacketWatch, Sighting, Sightings, Why};

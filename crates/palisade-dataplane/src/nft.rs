@@ -13,7 +13,7 @@ use std::sync::Arc;
 use palisade_model::Str;
 use palisade_nft::{
     Config, Count, Harvest, LogConfig, Op, Planner, Ruleset, Transaction, TxStep, adopt,
-    raised_generation, skeleton,
+    print_transaction, raised_generation, skeleton,
 };
 use palisade_sys::conntrack::{Conntrack, KernelConntrack, tracks_sctp};
 use palisade_sys::grace::KernelGracePeriod;
@@ -67,6 +67,15 @@ pub struct NftDataplane {
     book: Book,
 }
 
+/// A plan that is not carried out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Preview {
+    /// Kernel objects and elements that it would write or delete.
+    pub writes: usize,
+    /// Its steps, each one transaction, in the words of `nft`.
+    pub text: String,
+}
+
 impl NftDataplane {
     /// In the network namespace of the calling thread.
     ///
@@ -113,6 +122,27 @@ impl NftDataplane {
     /// What could not be read.
     pub fn read_back(&mut self) -> Result<Option<Ruleset>, Error> {
         Ok(self.executor.read_back()?)
+    }
+
+    /// What [`Dataplane::start`] would write from here: reads, and writes nothing.
+    ///
+    /// # Errors
+    /// What could not be read.
+    pub fn preview(&mut self, tables: &Tables) -> Result<Preview, Error> {
+        let observed = self.executor.read_back()?;
+        let (planner, mut transaction) = adopt(&self.config, observed.as_ref(), tables, 0);
+        if planner.generation() == 0 {
+            let first = self.config.next_generation(0);
+            transaction = adopt(&self.config, observed.as_ref(), tables, first).1;
+        }
+        let there = |name: &str| {
+            let set = observed.as_ref()?.sets.get(name)?;
+            Some(set.decl.clone())
+        };
+        Ok(Preview {
+            writes: transaction.steps.iter().map(|step| step.ops.len()).sum(),
+            text: print_transaction(&transaction, there),
+        })
     }
 
     /// Forgets the plan but not whom the counts are for, what was planned to go included.

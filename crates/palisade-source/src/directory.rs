@@ -118,6 +118,17 @@ impl Directory {
         Directory::with_watch(options, watch)
     }
 
+    /// As [`Directory::open`], for one that only looks: it keeps nothing and writes no file.
+    ///
+    /// # Errors
+    /// As [`Directory::open`].
+    pub fn peek(options: DirectoryOptions) -> Result<Self, SourceError> {
+        let doing = format!("watching {}", options.path.display());
+        let watch = InotifyWatch::new().map_err(failed(doing))?;
+        let memory = Memory::peek(&options.state_dir);
+        Directory::remembering(options, watch, memory)
+    }
+
     /// Ends [`Source::run`] from another thread.
     pub fn stop_handle(&self) -> StopHandle {
         StopHandle(self.watch.stopper())
@@ -130,12 +141,21 @@ impl<W: DirWatch> Directory<W> {
     /// # Errors
     /// If the tree is not there, or the state directory cannot be read.
     pub fn with_watch(options: DirectoryOptions, watch: W) -> Result<Self, SourceError> {
+        let memory = Memory::open(&options.state_dir);
+        Directory::remembering(options, watch, memory)
+    }
+
+    fn remembering(
+        options: DirectoryOptions,
+        watch: W,
+        memory: Result<Memory, MemoryError>,
+    ) -> Result<Self, SourceError> {
         let doing = || format!("opening the policy directory {}", options.path.display());
         std::fs::metadata(&options.path).map_err(failed(doing()))?;
         // Not resolved further: the path itself may be a link that is turned later.
         let path = std::path::absolute(&options.path).map_err(failed(doing()))?;
         let options = DirectoryOptions { path, ..options };
-        let memory = Memory::open(&options.state_dir).map_err(failed::<MemoryError>(
+        let memory = memory.map_err(failed::<MemoryError>(
             "opening the last valid objects".to_owned(),
         ))?;
         let settle = SettleHandle(Arc::default());

@@ -120,6 +120,8 @@ pub(crate) struct Memory {
     shards: Vec<BTreeMap<Id, InForce>>,
     /// The shards that differ from what is on disk.
     changed: BTreeSet<usize>,
+    /// Whether the disk is left as it is.
+    reads_only: bool,
 }
 
 impl Memory {
@@ -132,10 +134,20 @@ impl Memory {
             path: folder.clone(),
             source,
         })?;
+        Memory::within(folder, false)
+    }
+
+    /// The same, and never writes anything.
+    pub(crate) fn peek(state_dir: &Path) -> Result<Self, MemoryError> {
+        Memory::within(state_dir.join("valid"), true)
+    }
+
+    fn within(folder: PathBuf, reads_only: bool) -> Result<Self, MemoryError> {
         let mut memory = Memory {
             folder,
             shards: vec![BTreeMap::new(); SHARDS],
             changed: BTreeSet::new(),
+            reads_only,
         };
         for shard in 0..SHARDS {
             memory.read(shard)?;
@@ -231,6 +243,9 @@ impl Memory {
 
     /// Writes what changed. What could not be written is tried again at the next call.
     pub(crate) fn save(&mut self) -> Result<(), MemoryError> {
+        if self.reads_only {
+            self.changed.clear();
+        }
         while let Some(shard) = self.changed.first().copied() {
             let path = self.path(shard);
             let error = |source| MemoryError::Io {

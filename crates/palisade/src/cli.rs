@@ -104,6 +104,12 @@ pub(crate) enum Command {
     /// As exact as connections. Ends with 1 if there is a difference, or if the manifests have
     /// errors, which are told on standard error.
     Diff(DiffArgs),
+    /// Remove everything that Palisade made on this host: interfaces, table, state.
+    ///
+    /// Shows what that is and asks, unless --yes is given; --dry-run only shows it. Refuses while an
+    /// agent runs. Enforcement ends with it. What the agent was configured with (state-dir, table,
+    /// interface-prefix, cni-conf-dir) must be said here as it was there; the same file is read.
+    Cleanup(CleanupArgs),
     /// Watch policy being enforced: a small shop of network namespaces with real packets.
     Demo(DemoArgs),
 }
@@ -124,6 +130,15 @@ pub(crate) struct AgentArgs {
     pub(crate) config: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) parameters: Parameters,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CleanupArgs {
+    /// Do not ask.
+    #[arg(short, long)]
+    pub(crate) yes: bool,
+    #[command(flatten)]
+    pub(crate) agent: AgentArgs,
 }
 
 /// The agent's parameters that were given as flags, by name.

@@ -114,8 +114,11 @@ impl Doors {
 
     /// Removes the socket: nobody finds it any more.
     pub fn close(&self) {
-        if let Err(error) = std::fs::remove_file(&self.socket) {
-            tracing::warn!(%error, "removing the socket");
+        match std::fs::remove_file(&self.socket) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!(%error, "removing the socket");
+            }
+            _ => {}
         }
     }
 

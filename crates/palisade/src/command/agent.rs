@@ -1,7 +1,9 @@
 //! `palisade agent`: resolves the configuration, starts the log, and runs the agent in this process.
 
-use crate::cli::AgentArgs;
+use super::{endpoint, status};
+use crate::cli::{AgentArgs, Format};
 use crate::exit::{Exit, Failure, Outcome};
+use crate::output::answer;
 use palisade_agent::clock::SystemClock;
 use palisade_agent::config::{Config, ConfigFile};
 use palisade_agent::core::chain;
@@ -13,8 +15,42 @@ use std::io;
 /// Where the configuration is looked for if nobody names a file.
 const DEFAULT_FILE: &str = "/etc/palisade/palisade.yaml";
 
-/// Runs the agent until it is told to stop.
-pub(crate) fn run(args: AgentArgs) -> Outcome {
+/// Runs the agent until it is told to stop; in dry mode, shows what it would do.
+pub(crate) fn run(args: AgentArgs, format: Format) -> Outcome {
+    let config = resolve(args)?;
+    let log = Log::start(&config.log_level, config.log_json, SystemClock)
+        .map_err(|error| Failure::found(chain(&error)))?;
+    if config.dry_run {
+        let dry = palisade_agent::dry::run(config).map_err(|error| failure(&error))?;
+        answer(format, &dry, |dry| {
+            format!(
+                "Nothing is touched: this is what an agent that started now would do.\n\n{}\n{}\n{} writes\n{}",
+                status::text(&dry.status),
+                endpoint::table(&dry.endpoints),
+                dry.plan.writes,
+                dry.plan.text
+            )
+        })?;
+        return Ok(Exit::Fine);
+    }
+    let ended = palisade_agent::run::run(config, log.clone(), &Manager::of(environment));
+    log.flush();
+    ended.map(|()| Exit::Fine).map_err(|error| failure(&error))
+}
+
+fn failure(error: &RunError) -> Failure {
+    let text = chain(error);
+    match is_permission(error) {
+        true => Failure::new(Exit::NotPermitted, text).hint("sudo palisade agent …"),
+        false if matches!(error, RunError::Part { .. } | RunError::Serving(_)) => {
+            Failure::new(Exit::Failed, text)
+        }
+        false => Failure::found(text),
+    }
+}
+
+/// The configuration that these flags, the environment and the file make.
+pub(super) fn resolve(args: AgentArgs) -> Result<Config, Failure> {
     let file = ConfigFile {
         optional: args.config.is_none(),
         path: args.config.unwrap_or_else(|| DEFAULT_FILE.into()),
@@ -31,20 +67,7 @@ pub(crate) fn run(args: AgentArgs) -> Outcome {
         found: text.is_some(),
         ..file
     });
-    let log = Log::start(&config.log_level, config.log_json, SystemClock)
-        .map_err(|error| Failure::found(chain(&error)))?;
-    let ended = palisade_agent::run::run(config, log.clone(), &Manager::of(environment));
-    log.flush();
-    ended.map(|()| Exit::Fine).map_err(|error| {
-        let text = chain(&error);
-        match is_permission(&error) {
-            true => Failure::new(Exit::NotPermitted, text).hint("sudo palisade agent …"),
-            false if matches!(error, RunError::Part { .. } | RunError::Serving(_)) => {
-                Failure::new(Exit::Failed, text)
-            }
-            false => Failure::found(text),
-        }
-    })
+    Ok(config)
 }
 
 #[allow(
@@ -55,7 +78,7 @@ fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-fn is_permission(error: &(dyn std::error::Error + 'static)) -> bool {
+pub(super) fn is_permission(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut next = Some(error);
     while let Some(error) = next {
         if error

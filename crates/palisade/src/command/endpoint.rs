@@ -16,29 +16,7 @@ pub(crate) fn run(command: &EndpointCommand, client: &Client, format: Format) ->
     match command {
         EndpointCommand::List => {
             let list: EndpointList = client.get(path::ENDPOINTS)?;
-            answer(format, &list, |list| {
-                let mut table = Table::new(&[
-                    "ENDPOINT",
-                    "STATE",
-                    "INTERFACE",
-                    "ADDRESSES",
-                    "ISOLATED",
-                    "REVISION",
-                    "LABELS",
-                ]);
-                for e in &list.endpoints {
-                    table.row([
-                        format!("{}/{}", e.namespace, e.name),
-                        state(e),
-                        e.interface.clone(),
-                        e.addresses.join(","),
-                        isolated(e).to_owned(),
-                        e.revision.to_string(),
-                        or_dash(labels(&e.labels)),
-                    ]);
-                }
-                table.to_string()
-            })?;
+            answer(format, &list, table)?;
         }
         EndpointCommand::Get { name } => {
             let (namespace, name) = split_name(name);
@@ -48,6 +26,31 @@ pub(crate) fn run(command: &EndpointCommand, client: &Client, format: Format) ->
         }
     }
     Ok(Exit::Fine)
+}
+
+/// Endpoints, one a line.
+pub(super) fn table(list: &EndpointList) -> String {
+    let mut table = Table::new(&[
+        "ENDPOINT",
+        "STATE",
+        "INTERFACE",
+        "ADDRESSES",
+        "ISOLATED",
+        "REVISION",
+        "LABELS",
+    ]);
+    for e in &list.endpoints {
+        table.row([
+            format!("{}/{}", e.namespace, e.name),
+            state(e),
+            e.interface.clone(),
+            e.addresses.join(","),
+            isolated(e).to_owned(),
+            e.revision.to_string(),
+            or_dash(labels(&e.labels)),
+        ]);
+    }
+    table.to_string()
 }
 
 /// Lists identities.

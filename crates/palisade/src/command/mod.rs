@@ -1,6 +1,7 @@
 //! What each command does.
 
 mod agent;
+mod cleanup;
 mod connections;
 mod demo;
 mod diff;
@@ -24,7 +25,7 @@ pub(crate) fn run(cli: Cli) -> Exit {
     let socket = cli.socket.unwrap_or_else(default_socket);
     let client = Client::new(&socket);
     let outcome = match cli.command {
-        Command::Agent(args) => agent::run(args),
+        Command::Agent(args) => agent::run(args, cli.output),
         Command::Status => status::run(&client, cli.output),
         Command::Endpoint(command) => endpoint::run(&command, &client, cli.output),
         Command::Identity(_) => endpoint::identities(&client, cli.output),
@@ -36,6 +37,7 @@ pub(crate) fn run(cli: Cli) -> Exit {
         Command::Explain(args) => explain::run(&args, &client, cli.output),
         Command::Connections(files) => connections::run(&files, cli.output),
         Command::Diff(args) => diff::run(&args, cli.output),
+        Command::Cleanup(args) => cleanup::run(args, cli.output),
         Command::Demo(args) => demo::run(&args),
     };
     outcome.unwrap_or_else(|failure| {

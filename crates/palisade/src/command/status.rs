@@ -69,7 +69,8 @@ fn config_text(report: &ConfigReport) -> String {
     out
 }
 
-fn text(status: &Status) -> String {
+/// The status page.
+pub(super) fn text(status: &Status) -> String {
     let mut out = String::new();
     let health = match status.health {
         Health::Starting => "starting",

@@ -1,0 +1,295 @@
+//! Taking away everything Palisade made on this host.
+//!
+//! First it looks, and tells what it found; then it removes exactly that, in an order that opens
+//! nothing: runtimes stop being sent here, interfaces go, and only then the table that judged them,
+//! then files. It refuses while an agent runs. What it cannot remove is told, and the rest is removed
+//! all the same. It never touches what others made: interfaces that another CNI plugin made stay, and
+//! so does whatever in the state directory is not Palisade's. IP forwarding stays as it is, since
+//! others may rely on it by now.
+
+use crate::config::Config;
+use crate::core::chain;
+use crate::record::{RecordError, Records};
+use crate::run::nft_config;
+use palisade_dataplane::{Dataplane, NftDataplane};
+use palisade_sys::link::{KernelLinks, LinkError, Links};
+use palisade_sys::lock::{InstanceLock, LockError};
+use palisade_sys::netns::{NetNs, NetNsError};
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+/// What of a state directory is ours.
+const STATE: [&str; 5] = ["workloads.json", "counts.log", "valid", "cni-queue", LOCK];
+const LOCK: &str = "agent.lock";
+
+/// Why nothing was looked at.
+#[derive(Debug, thiserror::Error)]
+pub enum CleanupError {
+    /// An agent runs.
+    #[error("an agent runs ({0}): stop it first")]
+    Runs(String),
+    /// The lock cannot be looked at.
+    #[error(transparent)]
+    Lock(LockError),
+    /// The remembered workloads cannot be read.
+    #[error(transparent)]
+    Records(#[from] RecordError),
+    /// This host's interfaces cannot be looked at.
+    #[error("looking at this host's interfaces")]
+    Links(#[from] LinkError),
+    /// This host's namespace cannot be opened.
+    #[error("opening this host's network namespace")]
+    Netns(#[from] NetNsError),
+    /// The packet filter cannot be looked at.
+    #[error("looking at the packet filter")]
+    Dataplane(#[from] palisade_dataplane::Error),
+}
+
+/// What kind of thing was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// The configuration that sends runtimes here.
+    CniConfiguration,
+    /// A veth pair, with its routes and neighbours.
+    Interface,
+    /// The nftables table, with everything in it.
+    Table,
+    /// The API's socket.
+    Socket,
+    /// A file or folder of the state directory, or it itself.
+    State,
+}
+
+/// One thing that was found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Item {
+    /// What it is.
+    pub kind: Kind,
+    /// Which.
+    pub name: String,
+    /// Whose, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub about: Option<String>,
+    /// Whether it is gone now.
+    pub removed: bool,
+    /// Why it is not, if it should be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+impl Item {
+    fn new(kind: Kind, name: impl Into<String>, about: Option<String>) -> Self {
+        Item {
+            kind,
+            name: name.into(),
+            about,
+            removed: false,
+            error: None,
+        }
+    }
+}
+
+/// What was found, and the means to remove it. No agent starts while it is held.
+pub struct Found {
+    /// In the order in which it is removed.
+    pub items: Vec<Item>,
+    links: KernelLinks,
+    dataplane: NftDataplane,
+    lock: Option<InstanceLock>,
+}
+
+/// Looks for everything of ours, on a host that was configured so.
+///
+/// # Errors
+/// If an agent runs, or something cannot be looked at.
+pub fn look(config: &Config) -> Result<Found, CleanupError> {
+    let lock_file = config.state_dir.join(LOCK);
+    // Without the file nobody ever ran here, and taking the lock would make it.
+    let lock = lock_file.exists().then(|| InstanceLock::take(&lock_file));
+    let lock = lock.transpose().map_err(|error| match error {
+        LockError::Held { holder, .. } => CleanupError::Runs(holder),
+        other => CleanupError::Lock(other),
+    })?;
+    if UnixStream::connect(&config.socket).is_ok() {
+        let socket = config.socket.display();
+        return Err(CleanupError::Runs(format!("it answers at {socket}")));
+    }
+    let mut items = Vec::new();
+    items.extend(cni_configuration(config));
+    let mut links = KernelLinks::open(&NetNs::current()?)?;
+    items.extend(interfaces(config, &mut links)?);
+    let mut dataplane = NftDataplane::new(nft_config(config))?;
+    if dataplane.read_back()?.is_some() {
+        let name = format!("inet {}", config.table);
+        items.push(Item::new(Kind::Table, name, None));
+    }
+    if config.socket.exists() {
+        let name = config.socket.display().to_string();
+        items.push(Item::new(Kind::Socket, name, None));
+    }
+    items.extend(state(&config.state_dir));
+    Ok(Found {
+        items,
+        links,
+        dataplane,
+        lock,
+    })
+}
+
+/// The file that sends runtimes here, if it is ours.
+fn cni_configuration(config: &Config) -> Option<Item> {
+    let path = config.cni_conf_dir.as_ref()?.join(&config.cni_conf_name);
+    let text = std::fs::read(&path).ok()?;
+    let list: serde_json::Value = serde_json::from_slice(&text).ok()?;
+    let plugins = list["plugins"].as_array()?;
+    let ours = plugins
+        .iter()
+        .any(|plugin| plugin["type"] == "palisade-cni" || plugin["type"] == "palisade");
+    ours.then(|| Item::new(Kind::CniConfiguration, path.display().to_string(), None))
+}
+
+/// The host sides of pairs that we made: remembered ones, and others that can only be ours.
+fn interfaces(config: &Config, links: &mut KernelLinks) -> Result<Vec<Item>, CleanupError> {
+    let records = Records::peek(&config.state_dir).read()?.records;
+    let present: BTreeSet<String> = links
+        .links()?
+        .into_iter()
+        .filter(|link| link.kind.as_deref() == Some("veth"))
+        .map(|link| link.name)
+        .collect();
+    let mut items = Vec::new();
+    let mut known = BTreeSet::new();
+    for record in &records {
+        known.insert(record.interface.to_string());
+        if !record.chained && present.contains(&*record.interface) {
+            let whose = format!("{}/{}", record.namespace, record.name);
+            items.push(Item::new(Kind::Interface, &*record.interface, Some(whose)));
+        }
+    }
+    for name in present.difference(&known) {
+        if is_made_name(name, &config.interface_prefix) {
+            items.push(Item::new(Kind::Interface, name, None));
+        }
+    }
+    Ok(items)
+}
+
+/// Whether a name is made as ours are: the prefix, then hexadecimal digits up to the full length.
+fn is_made_name(name: &str, prefix: &str) -> bool {
+    let digits = (15 - prefix.len().min(15)).min(11);
+    name.strip_prefix(prefix).is_some_and(|rest| {
+        let is_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+        rest.len() == digits && rest.bytes().all(is_hex)
+    })
+}
+
+/// What of a state directory is ours; the lock last, and then the directory.
+fn state(state_dir: &Path) -> Vec<Item> {
+    let item = |path: PathBuf| Item::new(Kind::State, path.display().to_string(), None);
+    let files = STATE.iter().map(|name| state_dir.join(name));
+    let files = files.filter(|path| path.exists());
+    let directory = state_dir.is_dir().then(|| state_dir.to_path_buf());
+    files.chain(directory).map(item).collect()
+}
+
+impl Found {
+    /// Removes everything that was found; each item says how that went.
+    pub fn remove(mut self) -> Vec<Item> {
+        let mut items = std::mem::take(&mut self.items);
+        for item in &mut items {
+            match self.remove_one(item) {
+                Ok(removed) => item.removed = removed,
+                Err(error) => item.error = Some(error),
+            }
+        }
+        items
+    }
+
+    fn remove_one(&mut self, item: &Item) -> Result<bool, String> {
+        match item.kind {
+            Kind::Interface => match self.links.delete_link(&item.name) {
+                Err(error) if !error.is_missing() => return Err(chain(&error)),
+                _ => {}
+            },
+            Kind::Table => self.dataplane.remove().map_err(|error| chain(&error))?,
+            Kind::CniConfiguration | Kind::Socket | Kind::State => {
+                return remove_path(Path::new(&item.name)).map_err(|error| error.to_string());
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Removes a file, a folder of ours, or the state directory if nothing else is in it.
+fn remove_path(path: &Path) -> io::Result<bool> {
+    let is_folder_of_ours = STATE.iter().any(|name| path.ends_with(name)) && path.is_dir();
+    let removed = match (path.is_dir(), is_folder_of_ours) {
+        (true, true) => std::fs::remove_dir_all(path),
+        (true, false) => match std::fs::remove_dir(path) {
+            // Something that is not ours is in it.
+            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => return Ok(false),
+            other => other,
+        },
+        (false, _) => std::fs::remove_file(path),
+    };
+    match removed {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(true),
+    }
+}
+
+impl Drop for Found {
+    fn drop(&mut self) {
+        // Held to the end, though its file is gone by then.
+        drop(self.lock.take());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_that_are_made_are_ours() {
+        for (name, prefix, ours) in [
+            ("pal0123456789a", "pal", true),
+            ("pal0123456789", "pal", false),
+            ("palette", "pal", false),
+            ("pal0123456789G", "pal", false),
+            ("veth0123456789a", "pal", false),
+            ("palisade0123456", "palisade", true),
+        ] {
+            assert_eq!(is_made_name(name, prefix), ours, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_state_directory_with_somebody_elses_file_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let state_dir = dir.path().join("state");
+        std::fs::create_dir_all(state_dir.join("valid")).unwrap();
+        let put = |name: &str| {
+            palisade_sys::atomic_file::write_atomically(&state_dir.join(name), b"x").unwrap();
+        };
+        put("valid/00.json");
+        put("workloads.json");
+        put("notes.txt");
+        let found = state(&state_dir);
+        assert_eq!(found.len(), 3);
+        let removed: Vec<bool> = found
+            .iter()
+            .map(|item| remove_path(Path::new(&item.name)).unwrap())
+            .collect();
+        assert_eq!(removed, [true, true, false]);
+        let left: Vec<_> = std::fs::read_dir(&state_dir).unwrap().collect();
+        assert_eq!(left.len(), 1);
+        std::fs::remove_file(state_dir.join("notes.txt")).unwrap();
+        assert!(remove_path(&state_dir).unwrap());
+        assert!(!state_dir.exists());
+    }
+}
