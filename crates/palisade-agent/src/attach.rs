@@ -128,6 +128,13 @@ pub trait Attach: Send {
     /// If a setting is refused.
     fn keep_forwarding(&mut self) -> Result<Vec<&'static str>, AttachError>;
 
+    /// The size of the largest packet that leaves by this host's default routes, the smallest if they
+    /// differ; `None` where there are none.
+    ///
+    /// # Errors
+    /// If the kernel cannot be asked.
+    fn outside_mtu(&mut self) -> Result<Option<u32>, AttachError>;
+
     /// Whether the network namespace still exists.
     fn netns_exists(&self, record: &Record) -> bool;
 }
@@ -401,6 +408,20 @@ impl Attach for KernelAttach {
             }
         }
         Ok(switched)
+    }
+
+    fn outside_mtu(&mut self) -> Result<Option<u32>, AttachError> {
+        let mut host = self.links()?;
+        let routes = host.routes()?;
+        let out: Vec<&String> = routes
+            .iter()
+            .filter(|route| route.destination.len == 0 && route.table == MAIN_TABLE)
+            .filter(|route| route.kind == RouteKind::Unicast)
+            .filter_map(|route| route.link.as_ref())
+            .collect();
+        let links = host.links()?.into_iter();
+        let out = links.filter(|link| out.contains(&&link.name));
+        Ok(out.map(|link| link.mtu).min())
     }
 
     fn netns_exists(&self, record: &Record) -> bool {

@@ -14,6 +14,7 @@ use crate::steps::{Step, StepHook};
 use crate::workloads::WorkloadError;
 use palisade_api::EndpointState;
 use palisade_model::{EndpointId, Family, Str};
+use std::net::IpAddr;
 
 impl Core {
     /// Has every step announced; for tests.
@@ -384,7 +385,7 @@ impl Core {
                 });
             }
             wanted.into_iter().try_for_each(|family| {
-                record.addresses.push(self.ipam.take(family)?);
+                record.addresses.push(self.take_address(family)?);
                 Ok(())
             })
         } else {
@@ -400,6 +401,19 @@ impl Core {
             }
             self.address_error(id, source)
         })
+    }
+
+    /// A free address; where none is left, also of containers whose namespace is gone.
+    fn take_address(&mut self, family: Family) -> Result<IpAddr, IpamError> {
+        match self.ipam.take(family) {
+            Err(IpamError::Exhausted { .. }) => {
+                if let Err(error) = self.sweep() {
+                    tracing::warn!(error = %chain(&error), "looking for containers that are gone");
+                }
+                self.ipam.take(family)
+            }
+            other => other,
+        }
     }
 
     fn address_error(&self, id: String, source: IpamError) -> WorkloadError {

@@ -276,7 +276,7 @@ impl Core {
                 uid: request.uid.clone(),
                 pod: request.pod,
             }),
-            mtu: Some(request.mtu.unwrap_or(self.config.mtu)),
+            mtu: Some(self.pod_mtu(request.mtu)?),
             masquerade: request.masquerade,
             chained: request.chained.is_some(),
         };
@@ -291,7 +291,7 @@ impl Core {
                     return Err(invalid("chained", "names no address"));
                 }
                 record.mtu = None;
-                record.masquerade = false;
+                record.masquerade = Some(false);
             }
             None => {
                 record.interface =
@@ -299,6 +299,20 @@ impl Core {
             }
         }
         Ok(record)
+    }
+
+    /// The size of a pod's largest packet: what its network says, else what the agent is configured
+    /// with, else that of the way to the outside.
+    fn pod_mtu(&mut self, asked: Option<u32>) -> Result<u32, WorkloadError> {
+        if let Some(known) = asked.or(self.config.pod_mtu) {
+            return Ok(known);
+        }
+        let found = self.attach.outside_mtu();
+        let found = found.map_err(|source| WorkloadError::Look {
+            id: "the way to the outside".to_owned(),
+            source: Box::new(source),
+        })?;
+        Ok(found.unwrap_or(self.config.mtu))
     }
 
     fn cni_added(&mut self, record: &Record) -> Result<CniAdded, WorkloadError> {

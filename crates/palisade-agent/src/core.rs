@@ -163,7 +163,7 @@ impl Core {
                 false => Records::within(&parts.config.state_dir),
             },
             registry: Registry::default(),
-            ipam: Ipam::new(parts.config.pools.clone()),
+            ipam: Ipam::new(&parts.config.pools, &parts.config.reserved),
             monitor: Monitor::new(parts.config.monitor_rate, parts.clock.monotonic()),
             tally: Tally::default(),
             config: parts.config,

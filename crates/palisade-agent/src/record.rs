@@ -47,9 +47,10 @@ pub struct Record {
     /// The size of its largest packet, in bytes; `None` (of schema 1): what was configured then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
-    /// Whether its packets leave the host under the host's address.
-    #[serde(default)]
-    pub masquerade: bool,
+    /// Whether its packets leave the host under the host's address; `None`: as the agent is
+    /// configured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub masquerade: Option<bool>,
     /// Another plugin made the interface, and removes it: nothing of it is ours but the policy.
     #[serde(default)]
     pub chained: bool,
@@ -262,7 +263,7 @@ mod tests {
                 pod: true,
             }),
             mtu: Some(1400),
-            masquerade: true,
+            masquerade: Some(true),
             chained: false,
         }
     }
@@ -309,7 +310,7 @@ mod tests {
         let old = Record {
             container: None,
             mtu: None,
-            masquerade: false,
+            masquerade: None,
             ..record()
         };
         let found = records.read().unwrap();

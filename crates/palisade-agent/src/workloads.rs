@@ -222,7 +222,7 @@ impl Core {
             pending: false,
             container: None,
             mtu: Some(self.config.mtu),
-            masquerade: false,
+            masquerade: None,
             chained: false,
         })
     }

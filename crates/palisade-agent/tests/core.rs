@@ -59,6 +59,10 @@ impl Attach for Host {
         Ok(())
     }
 
+    fn outside_mtu(&mut self) -> Result<Option<u32>, AttachError> {
+        Ok(None)
+    }
+
     fn has_link(&mut self, name: &str) -> Result<bool, AttachError> {
         Ok(self.0.lock().unwrap().joined.contains(name))
     }

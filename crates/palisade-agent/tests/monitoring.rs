@@ -36,6 +36,10 @@ impl Attach for Host {
         Ok(())
     }
 
+    fn outside_mtu(&mut self) -> Result<Option<u32>, AttachError> {
+        Ok(None)
+    }
+
     fn has_link(&mut self, _: &str) -> Result<bool, AttachError> {
         Ok(false)
     }

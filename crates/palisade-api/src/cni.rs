@@ -35,9 +35,10 @@ pub struct CniAdd {
     /// The size of the largest packet, in bytes; absent: the agent's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
-    /// Whether its packets leave the host under the host's address.
-    #[serde(default)]
-    pub masquerade: bool,
+    /// Whether its packets leave the host under the host's address; absent: as the agent is
+    /// configured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub masquerade: Option<bool>,
     /// Another plugin made the interface: only policy is added.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chained: Option<CniChained>,

@@ -36,9 +36,10 @@ pub struct Network {
     /// The size of the largest packet, in bytes; absent: the agent's.
     #[serde(default)]
     pub mtu: Option<u32>,
-    /// Whether the container's packets leave the host under the host's address.
+    /// Whether the container's packets leave the host under the host's address; absent: as the agent
+    /// is configured.
     #[serde(default)]
-    pub ip_masq: bool,
+    pub ip_masq: Option<bool>,
     /// Only addresses of these families (`4`, `6`); empty: of every pool.
     #[serde(default)]
     pub families: Vec<u8>,
@@ -170,7 +171,9 @@ mod tests {
         let network = network.unwrap();
         assert_eq!(network.version().unwrap(), Version::V1_1_0);
         assert_eq!(network.namespace, "default");
-        assert!(!network.ip_masq && network.prev_result.is_none() && network.valid.is_none());
+        assert!(
+            network.ip_masq.is_none() && network.prev_result.is_none() && network.valid.is_none()
+        );
         assert_eq!(network.addresses().unwrap(), Vec::<IpAddr>::new());
     }
 
