@@ -159,6 +159,12 @@ impl Core {
             let id = id.to_string();
             return Err(WorkloadError::NotEnforced { id, reason });
         }
+        self.reach(Step::Masquerade)?;
+        self.masquerade()
+            .map_err(|error| WorkloadError::NotTranslated {
+                id: id.to_string(),
+                source: Box::new(error),
+            })?;
         self.reach(Step::Open)?;
         self.attaching = None;
         if self.registry.awaits_pod(&id) {
@@ -255,6 +261,10 @@ impl Core {
         {
             self.apply(vec![update]);
         }
+        if let Err(error) = self.masquerade() {
+            // It translates what nobody sends any more; the next time it is brought in line.
+            tracing::warn!(workload = %id, error = %chain(&error), "taking back its translation");
+        }
         self.reach(Step::Forget)?;
         let forgotten = self.remember();
         self.reach(Step::Release)?;
@@ -270,6 +280,26 @@ impl Core {
                 self.ipam.release(*address);
             }
         }
+    }
+
+    /// Has the kernel translate what workloads send to the outside; returns how much was written.
+    pub(crate) fn masquerade(&mut self) -> Result<usize, palisade_dataplane::Error> {
+        let config = &self.config;
+        let translated = self
+            .registry
+            .records()
+            .filter(|record| record.masquerade.unwrap_or(config.masquerade) && !record.chained)
+            .flat_map(|record| record.addresses.iter().copied());
+        let near = config.pools.iter().chain(&config.masquerade_except);
+        let wanted = palisade_dataplane::Masquerade {
+            table: config.table.as_str().into(),
+            interface_prefix: config.interface_prefix.as_str().into(),
+            near: near.copied().collect(),
+            addresses: translated.collect(),
+        };
+        let written = self.dataplane.masquerade(&wanted);
+        self.untranslated = written.as_ref().err().map(|error| chain(error));
+        written
     }
 
     fn part(&mut self, record: &Record) -> Result<(), WorkloadError> {

@@ -139,6 +139,8 @@ pub struct Core {
     pub(crate) bootstrap: Vec<Stage>,
     /// What could not be removed when attaching it failed; remembered as pending.
     pub(crate) leftovers: Vec<Record>,
+    /// Why the kernel does not translate what it should.
+    pub(crate) untranslated: Option<String>,
     /// Whether disk does not say what memory does.
     pub(crate) unwritten: bool,
     /// The one that is being attached: whoever does that opens it.
@@ -184,6 +186,7 @@ impl Core {
             failure: None,
             bootstrap: Vec::new(),
             leftovers: Vec::new(),
+            untranslated: None,
             unwritten: false,
             attaching: None,
             waiting_for_open: Vec::new(),
@@ -330,6 +333,7 @@ impl Core {
                     tracing::info!("the kernel holds the policy again");
                 }
                 self.retry = None;
+                self.translate();
                 let first = self.start.is_none();
                 self.realised_by(outcome, began);
                 if first {
@@ -404,18 +408,28 @@ impl Core {
         }
     }
 
+    /// Brings the table that translates in line; returns how much was written.
+    fn translate(&mut self) -> usize {
+        self.masquerade().unwrap_or_else(|error| {
+            tracing::error!(error = %chain(&error), "translating workloads' addresses");
+            0
+        })
+    }
+
     /// Compares the kernel with what was written, and repairs it.
     fn verify(&mut self, what: &str, seen: Instant) {
         if !self.in_sync {
             return;
         }
         match self.dataplane.verify(self.engine.tables()) {
-            Ok(outcome) if outcome.writes == 0 => {}
             Ok(outcome) => {
-                self.tally.written(&outcome);
-                self.generation = outcome.generation;
-                self.check_ledger();
-                self.repaired(&[what.to_owned()], outcome.writes, seen);
+                let writes = outcome.writes + self.translate();
+                if writes > 0 {
+                    self.tally.written(&outcome);
+                    self.generation = outcome.generation;
+                    self.check_ledger();
+                    self.repaired(&[what.to_owned()], writes, seen);
+                }
             }
             Err(error) => {
                 tracing::warn!(error = %chain(&error), "checking the kernel failed");

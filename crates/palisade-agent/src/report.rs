@@ -108,6 +108,11 @@ impl Core {
         if let Some(failure) = &self.failure {
             reasons.push(format!("the kernel does not hold the policy: {failure}"));
         }
+        if let Some(failure) = &self.untranslated {
+            reasons.push(format!(
+                "workloads' addresses are not translated as they should be: {failure}"
+            ));
+        }
         if let Some(ended) = &self.source_ended {
             reasons.push(format!(
                 "the source ended: {ended}; changes are not seen any more"

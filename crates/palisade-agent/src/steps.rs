@@ -18,6 +18,8 @@ pub enum Step {
     Furnish,
     /// Its endpoint goes through the engine, and what changes into the kernel.
     Judge,
+    /// What it sends to the outside is translated, where that is asked for.
+    Masquerade,
     /// The host's side comes up, with routes to it.
     Open,
     /// It is written to disk that it is attached.
@@ -38,12 +40,13 @@ pub enum Step {
 
 impl Step {
     /// Of attaching, in order.
-    pub const ATTACHING: [Step; 8] = [
+    pub const ATTACHING: [Step; 9] = [
         Step::Claim,
         Step::Remember,
         Step::Join,
         Step::Furnish,
         Step::Judge,
+        Step::Masquerade,
         Step::Open,
         Step::Settle,
         Step::Answer,
@@ -66,6 +69,7 @@ impl fmt::Display for Step {
             Step::Join => "making its interfaces",
             Step::Furnish => "giving it addresses and routes",
             Step::Judge => "enforcing its policy",
+            Step::Masquerade => "translating what it sends to the outside",
             Step::Open => "opening it",
             Step::Settle => "remembering that it is attached",
             Step::Answer => "answering",

@@ -108,6 +108,14 @@ pub enum WorkloadError {
         /// In what.
         differences: Vec<String>,
     },
+    /// The kernel does not translate its address.
+    #[error("what {id} sends to the outside cannot be given this host's address")]
+    NotTranslated {
+        /// The workload.
+        id: String,
+        /// Why.
+        source: Box<palisade_dataplane::Error>,
+    },
     /// A test asked for it.
     #[error("{step}: {reason}")]
     Stopped {

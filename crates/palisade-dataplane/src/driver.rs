@@ -5,11 +5,13 @@
 //!
 //! Never: decides what a packet gets; that is in the decision tables.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use palisade_nft::Count;
+use palisade_model::Str;
+pub use palisade_nft::{Count, Masquerade};
 use palisade_tables::{Credit, Delta, Phase, Tables, Undo};
 use thiserror::Error;
 
@@ -46,6 +48,19 @@ pub trait Dataplane: Send {
     /// What could not be read.
     fn counters(&mut self) -> Result<Counters, Error>;
 
+    /// Has the kernel translate what this says, and nothing else; returns how much was written.
+    /// Without addresses there is no table for it.
+    ///
+    /// # Errors
+    /// What could not be read or written; then it is as it was.
+    fn masquerade(&mut self, wanted: &Masquerade) -> Result<usize, Error>;
+
+    /// What of workloads the kernel holds now, read anew.
+    ///
+    /// # Errors
+    /// What could not be read.
+    fn held(&mut self) -> Result<Held, Error>;
+
     /// Removes everything of ours from the kernel.
     ///
     /// # Errors
@@ -78,6 +93,17 @@ pub trait Dataplane: Send {
 
     /// What went wrong with the ledger since this was asked last.
     fn ledger_failure(&mut self) -> Option<std::io::Error>;
+}
+
+/// What of workloads a kernel holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// The interfaces that are judged.
+    pub interfaces: BTreeSet<Str>,
+    /// The interfaces and addresses that have policy.
+    pub points: BTreeSet<(Str, IpAddr)>,
+    /// The addresses that are translated.
+    pub masqueraded: BTreeSet<IpAddr>,
 }
 
 /// What was done.

@@ -3,13 +3,16 @@
 //! Promises: it applies deltas to its own copy of the tables and checks that
 //! the caller's copy agrees; failures come when asked for. Never: judges.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use palisade_tables::{Credit, Delta, Phase, Tables, Undo};
 
-use crate::driver::{Counters, Dataplane, Error, Outcome, StepOutcome, Tamper, TamperWatch};
+use crate::driver::{
+    Counters, Dataplane, Error, Held, Masquerade, Outcome, StepOutcome, Tamper, TamperWatch,
+};
 use crate::ledger::{Entry, Ledger};
 use crate::sighting::{PacketWatch, Sightings};
 
@@ -43,6 +46,7 @@ struct State {
     generation: u32,
     tampers: Vec<Tamper>,
     sightings: VecDeque<Sightings>,
+    masqueraded: BTreeSet<IpAddr>,
 }
 
 impl FakeDataplane {
@@ -173,6 +177,30 @@ impl Dataplane for FakeDataplane {
 
     fn counters(&mut self) -> Result<Counters, Error> {
         Ok(self.lock().counters.clone())
+    }
+
+    fn masquerade(&mut self, wanted: &Masquerade) -> Result<usize, Error> {
+        let mut state = self.lock();
+        if !state.failures.is_empty() {
+            return Err(Error::Asked(state.failures.remove(0)));
+        }
+        let writes = usize::from(state.masqueraded != wanted.addresses);
+        state.masqueraded.clone_from(&wanted.addresses);
+        Ok(writes)
+    }
+
+    fn held(&mut self) -> Result<Held, Error> {
+        let state = self.lock();
+        let points = state.held.iter().flat_map(|tables| tables.points.keys());
+        let points: BTreeSet<_> = points.map(|p| (p.interface.clone(), p.address)).collect();
+        Ok(Held {
+            interfaces: points
+                .iter()
+                .map(|(interface, _)| interface.clone())
+                .collect(),
+            points,
+            masqueraded: state.masqueraded.clone(),
+        })
     }
 
     fn remove(&mut self) -> Result<(), Error> {

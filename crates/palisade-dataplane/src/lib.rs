@@ -18,12 +18,15 @@ pub mod fake;
 mod flows;
 mod header;
 mod ledger;
+mod nat;
 pub mod netlink;
 mod nft;
 mod reports;
 mod sighting;
 
-pub use driver::{Counters, Dataplane, Error, Outcome, StepOutcome, Tamper, TamperWatch};
+pub use driver::{
+    Counters, Dataplane, Error, Held, Masquerade, Outcome, StepOutcome, Tamper, TamperWatch,
+};
 pub use fake::FakeDataplane;
 pub use ledger::{Account, Entry, Ledger};
 pub use nft::{NftConfig, NftDataplane, Preview};

@@ -28,9 +28,12 @@ use palisade_tables::{Change, Credit, Delta, Phase, RuleId, Tables, Undo};
 
 use crate::book::{Book, Going};
 use crate::counts::{self, Credits, Live};
-use crate::driver::{Counters, Dataplane, Error, Outcome, StepOutcome, Tamper, TamperWatch};
+use crate::driver::{
+    Counters, Dataplane, Error, Held, Masquerade, Outcome, StepOutcome, Tamper, TamperWatch,
+};
 use crate::flows;
 use crate::ledger::{Entry, Ledger};
+use crate::nat;
 use crate::netlink::{Executor, Harvests};
 use crate::reports::{self, KernelOf, Reports};
 use crate::sighting::PacketWatch;
@@ -65,6 +68,8 @@ pub struct NftDataplane {
     /// Where the skeleton counts drops that no rule decides.
     reasons: Credits,
     book: Book,
+    /// What the kernel translates; `None` where that is not known.
+    translated: Option<Option<Ruleset>>,
 }
 
 /// A plan that is not carried out.
@@ -113,6 +118,7 @@ impl NftDataplane {
             found_credits: Credits::new(),
             reasons: Credits::new(),
             book: Book::default(),
+            translated: None,
         })
     }
 
@@ -265,6 +271,7 @@ impl NftDataplane {
 
 impl Dataplane for NftDataplane {
     fn start(&mut self, tables: &Tables) -> Result<Outcome, Error> {
+        self.translated = None;
         let observed = self.executor.read_back()?;
         self.adopt(observed, tables)
     }
@@ -325,6 +332,7 @@ impl Dataplane for NftDataplane {
     }
 
     fn verify(&mut self, tables: &Tables) -> Result<Outcome, Error> {
+        self.translated = None;
         let observed = self.executor.read_back()?;
         if let Some(outcome) = observed.as_ref().and_then(|observed| self.mend(observed)) {
             return Ok(outcome);
@@ -351,9 +359,23 @@ impl Dataplane for NftDataplane {
         Ok(self.book.tell(&credits, &live))
     }
 
+    fn masquerade(&mut self, wanted: &Masquerade) -> Result<usize, Error> {
+        let translated = self.translated.take();
+        let (held, writes) = nat::bring_in_line(&mut self.executor, wanted, translated)?;
+        self.translated = Some(held);
+        Ok(writes)
+    }
+
+    fn held(&mut self) -> Result<Held, Error> {
+        let judged = self.executor.read_back()?;
+        Ok(nat::held(judged.as_ref(), self.translated.as_ref()))
+    }
+
     fn remove(&mut self) -> Result<(), Error> {
         self.planner = None;
         self.found_credits.clear();
+        self.translated = None;
+        nat::remove(&mut self.executor, &self.config)?;
         if self.executor.read_back()?.is_some() {
             let step = TxStep {
                 phase: Phase::Delete,
@@ -375,13 +397,15 @@ impl Dataplane for NftDataplane {
         let port = self.executor.nfnetlink().portid();
         let mut events = KernelNfEvents::open(&self.netns, &[NFNLGRP_NFTABLES], Some(port))?;
         let table = self.config.table.clone();
+        let nat = nat::table_of(&self.config);
         Ok(TamperWatch::new(move |timeout| {
             loop {
                 match events.next_event(Some(timeout))? {
                     None => return Ok(None),
                     Some(NfEvent::Lost) => return Ok(Some(Tamper::Unknown)),
                     Some(NfEvent::Changed { object, .. }) => {
-                        if let Some(what) = tampered(&object, &table) {
+                        let found = tampered(&object, &table).or_else(|| tampered(&object, &nat));
+                        if let Some(what) = found {
                             return Ok(Some(Tamper::Changed { what }));
                         }
                     }

@@ -1,9 +1,8 @@
 //! The words: what one nftables table of ours can hold, and the operations that change it.
 //!
-//! Every value is encoded to nf_tables netlink messages and decoded back one to one, so that what
-//! was read from the kernel compares equal to what was written (but for counts, see
-//! [`Ruleset::without_counts`]). What the kernel may hold but Palisade never writes is kept only as
-//! far as needed to see that it is there.
+//! Every value is encoded to nf_tables netlink messages and decoded back one to one, so that what was
+//! read compares equal to what was written (but for counts, see [`Ruleset::without_counts`]). What
+//! Palisade never writes is kept only as far as needed to see that it is there.
 
 use crate::Field;
 use alloc::boxed::Box;
@@ -76,7 +75,7 @@ pub struct Chain {
     pub rules: Vec<Rule>,
 }
 
-/// Where the kernel calls a base chain. Its type is `filter` unless said.
+/// Where the kernel calls a base chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Base {
     /// The hook.
@@ -85,8 +84,17 @@ pub struct Base {
     pub priority: i32,
     /// What a packet gets that comes to the end.
     pub policy: Policy,
-    /// Whether the type is `filter`; Palisade makes no other.
-    pub filter: bool,
+    /// Its type.
+    pub kind: ChainKind,
+}
+
+/// The type of a base chain; `Other` is one that is never made here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the kernel's own names")]
+pub enum ChainKind {
+    Filter,
+    Nat,
+    Other,
 }
 
 /// A netfilter hook of family `inet`.
@@ -237,6 +245,8 @@ pub enum Expr {
         /// What is said in front of the packet; at most 127 bytes.
         prefix: Str,
     },
+    /// `masq`: the packet leaves under this host's address. Ends the rule; in `nat` chains only.
+    Masquerade,
     /// `immediate` into the verdict register: ends the rule.
     Verdict(Verdict),
     /// An observed expression that is never written here: its name.

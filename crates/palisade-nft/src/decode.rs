@@ -51,6 +51,29 @@ pub(crate) fn generation(config: &Config, ruleset: &Ruleset) -> Option<u32> {
     }
 }
 
+/// The interfaces that a table in the kernel judges, and those with addresses that have policy.
+pub fn points(ruleset: &Ruleset) -> (BTreeSet<Str>, BTreeSet<(Str, IpAddr)>) {
+    let keys = |name: &str| {
+        let set = ruleset.sets.get(name).into_iter();
+        set.flat_map(|set| set.elements.keys())
+            .filter_map(|key| match key {
+                Key::Exact(bytes) => Some(bytes),
+                _ => None,
+            })
+    };
+    let mut points = BTreeSet::new();
+    for family in Family::BOTH {
+        for direction in Direction::BOTH {
+            points.extend(keys(names::points(family, direction)).filter_map(|bytes| {
+                let (name, rest) = bytes.split_at_checked(16)?;
+                Some((interface(name)?, address(rest)?))
+            }));
+        }
+    }
+    let interfaces = keys(names::IF_OURS).filter_map(|bytes| interface(bytes));
+    (interfaces.collect(), points)
+}
+
 /// Reads a table back. Counts must be zero ([`Ruleset::without_counts`]).
 pub(crate) fn decode(config: &Config, ruleset: &Ruleset) -> Result<Observed, Damage> {
     let generation = generation(config, ruleset).ok_or(Damage("no generation"))?;

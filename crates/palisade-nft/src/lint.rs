@@ -173,6 +173,7 @@ fn can_break(expr: &Expr) -> bool {
             | Expr::Immediate { .. }
             | Expr::Counter(_)
             | Expr::Log { .. }
+            | Expr::Masquerade
             | Expr::Verdict(_)
     )
 }
@@ -234,7 +235,7 @@ impl Lint {
                 loaded[at..at + len.div_ceil(4)].fill(true);
             }
             match expr {
-                Expr::Verdict(_) => ended = true,
+                Expr::Verdict(_) | Expr::Masquerade => ended = true,
                 // What a verdict map says may be to go on.
                 Expr::Lookup { set, .. } if decl(set).is_none() => {
                     self.add(chain, Problem::Missing(set.clone()));
@@ -367,6 +368,7 @@ fn registers<'a>(expr: &Expr, decl: &dyn Fn(&Str) -> Option<&'a SetDecl>) -> (Sp
         Expr::Counter(_)
         | Expr::Limit { .. }
         | Expr::Log { .. }
+        | Expr::Masquerade
         | Expr::Verdict(_)
         | Expr::Unknown(_) => (None, None),
     }

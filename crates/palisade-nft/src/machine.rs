@@ -371,6 +371,8 @@ impl<'a> Run<'a> {
                 Flow::Next
             }
             Expr::Verdict(_) => Flow::End(true),
+            // What judges never translates.
+            Expr::Masquerade => return Err(Stuck::Unknown("masq".into())),
             Expr::Unknown(name) => return Err(Stuck::Unknown(name.clone())),
         })
     }

@@ -4,7 +4,9 @@
 //! language, so expressions are written with their registers: `r9 = r0 map @p_id4`.
 
 use crate::names::number;
-use crate::{Base, CmpOp, CtKey, Data, Datum, Element, Expr, Field, Hook, Key, LookupTo, MetaKey};
+use crate::{
+    Base, ChainKind, CmpOp, CtKey, Data, Datum, Element, Expr, Field, Hook, Key, LookupTo, MetaKey,
+};
 use crate::{Count, Op, PayloadBase, Policy, Rule, Ruleset, SetDecl, Transaction, Verdict};
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -317,7 +319,11 @@ fn base_text(base: &Base) -> String {
         Policy::Accept => "accept",
         Policy::Drop => "drop",
     };
-    let kind = if base.filter { "filter" } else { "other" };
+    let kind = match base.kind {
+        ChainKind::Filter => "filter",
+        ChainKind::Nat => "nat",
+        ChainKind::Other => "other",
+    };
     let priority = base.priority;
     format!("type {kind} hook {hook} priority {priority}; policy {policy};")
 }
@@ -387,6 +393,7 @@ fn expr_text(expr: &Expr) -> String {
         Expr::Counter(count) => count_text(*count).trim_start().into(),
         Expr::Limit { rate, burst } => format!("limit rate {rate}/second burst {burst} packets"),
         Expr::Log { group, prefix } => format!("log prefix \"{prefix}\" group {group}"),
+        Expr::Masquerade => "masquerade".into(),
         Expr::Verdict(verdict) => verdict_text(verdict),
         Expr::Unknown(name) => format!("# {name}"),
     }

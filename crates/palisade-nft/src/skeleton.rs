@@ -17,7 +17,9 @@ use crate::names::{concat, mark, marks};
 use crate::older;
 use crate::report::{self, Report, drop_counted};
 use crate::rule::{Line, chain, family_number};
-use crate::{Base, Chain, CmpOp, Config, CtKey, Datum, Element, Fault, Hook, Key, MetaKey};
+use crate::{
+    Base, Chain, ChainKind, CmpOp, Config, CtKey, Datum, Element, Fault, Hook, Key, MetaKey,
+};
 use crate::{PayloadBase, Policy, Rule, Ruleset, Set, Verdict, ct_state};
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -253,7 +255,7 @@ fn base(hook: Hook, priority: i32) -> Option<Base> {
         hook,
         priority,
         policy: Policy::Accept,
-        filter: true,
+        kind: ChainKind::Filter,
     })
 }
 

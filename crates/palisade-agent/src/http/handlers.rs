@@ -316,6 +316,7 @@ fn workload_error(error: &WorkloadError) -> (StatusCode, ApiError) {
         | WorkloadError::Look { .. }
         | WorkloadError::Record(_)
         | WorkloadError::NotEnforced { .. }
+        | WorkloadError::NotTranslated { .. }
         | WorkloadError::Stopped { .. } => StatusCode::INTERNAL_SERVER_ERROR,
     };
     (status, ApiError::new(chain(error)))

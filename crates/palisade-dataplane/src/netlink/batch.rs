@@ -8,7 +8,7 @@
 //! into several messages of the same batch.
 
 use palisade_model::Str;
-use palisade_nft::{Element, Expr, Field, Key, Op, SetDecl};
+use palisade_nft::{ChainKind, Element, Expr, Field, Key, Op, SetDecl};
 use palisade_sys::netlink::{AttrWriter, KernelError, WireError};
 use palisade_sys::nfnetlink::nf_tables::*;
 use palisade_sys::nfnetlink::{Batch, NLM_F_APPEND, NLM_F_CREATE, NLM_F_EXCL};
@@ -242,7 +242,9 @@ fn check(op: &Op) -> Result<(), EncodeError> {
         },
         Op::AddChain {
             base: Some(base), ..
-        } if !base.filter => unwritable("a base chain of another type than filter".to_owned()),
+        } if base.kind == ChainKind::Other => {
+            unwritable("a base chain of another type than filter and nat".to_owned())
+        }
         _ => Ok(()),
     }
 }

@@ -129,6 +129,21 @@ impl<N: Nfnetlink, G: GracePeriod> Executor<N, G> {
         }
     }
 
+    /// Works on another table for once, through the same socket. `sets` are those that it has.
+    pub fn on_table<R>(
+        &mut self,
+        table: Str,
+        sets: BTreeMap<Str, SetDecl>,
+        work: impl FnOnce(&mut Self) -> R,
+    ) -> R {
+        let own = std::mem::replace(&mut self.table, table);
+        let declarations = std::mem::replace(&mut self.declarations, sets);
+        let done = work(self);
+        self.table = own;
+        self.declarations = declarations;
+        done
+    }
+
     /// The socket.
     pub fn nfnetlink(&self) -> &N {
         &self.nfnetlink

@@ -25,6 +25,7 @@ pub(super) fn write(w: &mut AttrWriter<'_>, expr: &Expr) {
         Expr::Counter(_) => "counter",
         Expr::Limit { .. } => "limit",
         Expr::Log { .. } => "log",
+        Expr::Masquerade => "masq",
         Expr::Unknown(name) => name,
     };
     w.text(NFTA_EXPR_NAME, name)
@@ -111,7 +112,7 @@ fn write_data(w: &mut AttrWriter<'_>, expr: &Expr) {
         Expr::Log { group, prefix } => {
             w.be16(NFTA_LOG_GROUP, *group).text(NFTA_LOG_PREFIX, prefix);
         }
-        Expr::Unknown(_) => {}
+        Expr::Masquerade | Expr::Unknown(_) => {}
     }
 }
 
@@ -162,6 +163,8 @@ pub(super) fn read(expr: &Attrs<'_>) -> Result<Expr, WireError> {
         "counter" => Some(Expr::Counter(read_count(&data)?)),
         "limit" => read_limit(&data)?,
         "log" => read_log(&data)?,
+        // With ports or flags it is another one.
+        "masq" if data.clone().next().is_none() => Some(Expr::Masquerade),
         _ => None,
     };
     Ok(known.unwrap_or_else(|| Expr::Unknown(name.into())))

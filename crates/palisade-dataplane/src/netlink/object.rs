@@ -4,7 +4,7 @@
 //! handle; objects are named, rules are told by their place.
 
 use palisade_model::Str;
-use palisade_nft::{Base, Chain, Expr, Hook, Policy, Rule};
+use palisade_nft::{Base, Chain, ChainKind, Expr, Hook, Policy, Rule};
 use palisade_sys::netlink::{AttrWriter, Attrs, WireError};
 use palisade_sys::nfnetlink::nf_tables::*;
 
@@ -55,7 +55,13 @@ pub(super) fn write_chain(w: &mut AttrWriter<'_>, table: &str, chain: &str, base
                 Policy::Drop => NF_DROP,
             },
         )
-        .text(NFTA_CHAIN_TYPE, "filter");
+        .text(
+            NFTA_CHAIN_TYPE,
+            match base.kind {
+                ChainKind::Nat => "nat",
+                ChainKind::Filter | ChainKind::Other => "filter",
+            },
+        );
     }
 }
 
@@ -86,7 +92,11 @@ pub(super) fn read_chain(attrs: &Attrs<'_>) -> Result<(Str, Chain), WireError> {
                 } else {
                     Policy::Accept
                 },
-                filter: kind == "filter",
+                kind: match kind {
+                    "filter" => ChainKind::Filter,
+                    "nat" => ChainKind::Nat,
+                    _ => ChainKind::Other,
+                },
             })
         }
     };

@@ -2,8 +2,9 @@
 
 use crate::need_root;
 use palisade_nft::{
-    Base, Bytes, Chain, CmpOp, Config, Count, CtKey, Data, Datum, Element, Expr, Field, Hook, Key,
-    LookupTo, MetaKey, PayloadBase, Policy, Reg, Rule, Ruleset, Set, SetDecl, Verdict, skeleton,
+    Base, Bytes, Chain, ChainKind, CmpOp, Config, Count, CtKey, Data, Datum, Element, Expr, Field,
+    Hook, Key, LookupTo, MetaKey, PayloadBase, Policy, Reg, Rule, Ruleset, Set, SetDecl, Verdict,
+    skeleton,
 };
 
 use crate::support::{TestNetNs, making};
@@ -214,7 +215,7 @@ pub(crate) fn everything() -> Ruleset {
             hook,
             priority,
             policy,
-            filter: true,
+            kind: ChainKind::Filter,
         })
     };
     let chains = [
@@ -530,7 +531,7 @@ fn what_is_never_written_is_told_as_such() {
     let found = test.kernel().read().unwrap();
     assert_eq!(found.foreign, ["object named"]);
     assert!(found.sets["s"].decl.unknown.is_some());
-    assert!(!found.chains["c"].base.unwrap().filter);
+    assert_eq!(found.chains["c"].base.unwrap().kind, ChainKind::Nat);
     let exprs = &found.chains["c"].rules[0].exprs;
     assert!(exprs.contains(&Expr::Unknown("meta".into())), "{exprs:?}");
     assert!(exprs.contains(&Expr::Unknown("limit".into())), "{exprs:?}");

@@ -1,0 +1,326 @@
+//! The table that has workloads leave the host under its address, as a value, and the way to it from
+//! whatever the kernel holds.
+//!
+//! It is a table of its own: translating decides nothing about who may talk, so it is no part of the
+//! layout that judges, and neither is rebuilt for the other's sake. Its elements are the workloads'
+//! addresses; whoever is not named in it keeps its own. Nothing here waits for packets under way: one
+//! that meets the old content is translated as it was a moment before.
+
+use crate::names::address;
+use crate::rule::{Line, chain};
+use crate::{
+    Base, ChainKind, CmpOp, Element, Expr, Field, Hook, Key, MetaKey, Op, PayloadBase, Policy,
+    Rule, Ruleset, Set, SetDecl, Transaction, TxStep,
+};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use palisade_model::{Family, Prefix, Str};
+use palisade_tables::Phase;
+
+/// What the comment of the table says. It changes whenever the fixed part's meaning does.
+const SCHEMA: &str = "palisade masquerade 1";
+/// Where source addresses are translated (`NF_IP_PRI_NAT_SRC`).
+const SOURCE_NAT: i32 = 100;
+
+/// Whose packets are translated, and which of them are not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Masquerade {
+    /// The table of the layout that judges; this one is named after it.
+    pub table: Str,
+    /// What the names of our interfaces begin with: what leaves by one stays as it is.
+    pub interface_prefix: Str,
+    /// Networks that see the workloads' own addresses.
+    pub near: Vec<Prefix>,
+    /// The workloads' addresses that are translated.
+    pub addresses: BTreeSet<IpAddr>,
+}
+
+impl Masquerade {
+    /// The name of its table.
+    pub fn table_name(&self) -> Str {
+        format!("{}_nat", self.table).as_str().into()
+    }
+
+    /// The whole table.
+    pub fn ruleset(&self) -> Ruleset {
+        let mut ruleset = Ruleset::empty(self.table_name());
+        ruleset.comment = Some(SCHEMA.into());
+        for family in Family::BOTH {
+            let field = match family {
+                Family::V4 => Field::Ipv4,
+                Family::V6 => Field::Ipv6,
+            };
+            let decl = |interval| SetDecl {
+                key: vec![field],
+                data: None,
+                interval,
+                counter: false,
+                size: None,
+                unknown: None,
+            };
+            let of_family = self.addresses.iter().filter(|a| Family::of(**a) == family);
+            let sources = of_family.map(|a| (Key::Exact(address(*a)), Element::default()));
+            let near = ranges(family, &self.near).into_iter();
+            let near = near.map(|(first, last)| (Key::Range(first, last), Element::default()));
+            for (name, interval, elements) in [
+                (sources_of(family), false, sources.collect()),
+                (near_of(family), true, near.collect::<BTreeMap<_, _>>()),
+            ] {
+                let decl = decl(interval);
+                ruleset.sets.insert(name.into(), Set { decl, elements });
+            }
+        }
+        let base = Base {
+            hook: Hook::Postrouting,
+            priority: SOURCE_NAT,
+            policy: Policy::Accept,
+            kind: ChainKind::Nat,
+        };
+        let rules = Family::BOTH.map(|family| self.rule(family));
+        let (name, chain) = chain("p_outside", Some(base), rules.into());
+        ruleset.chains.insert(name, chain);
+        ruleset
+    }
+
+    fn rule(&self, family: Family) -> Rule {
+        let (source, destination, len) = match family {
+            Family::V4 => (12, 16, 4),
+            Family::V6 => (8, 24, 16),
+        };
+        Line::new()
+            .family(family)
+            .payload(PayloadBase::Network, source, len, 0)
+            .within(sources_of(family), 0)
+            .prefix(MetaKey::OifName, CmpOp::Neq, &self.interface_prefix)
+            .payload(PayloadBase::Network, destination, len, 0)
+            .without(near_of(family), 0)
+            .count()
+            .push(Expr::Masquerade)
+            .end()
+    }
+
+    /// What makes this table of what the kernel holds: the elements that differ, or the whole where
+    /// anything else does. Empty if nothing does.
+    pub fn plan(&self, observed: Option<&Ruleset>) -> Transaction {
+        let wanted = self.ruleset();
+        let mut ops = Vec::new();
+        match observed {
+            Some(observed) if is_fixed_part_of(observed, &wanted) => {
+                for (name, set) in &wanted.sets {
+                    let found = observed.sets.get(name).map(|set| &set.elements);
+                    let stale = found.into_iter().flatten();
+                    let stale = stale.filter(|(key, _)| !set.elements.contains_key(key));
+                    ops.extend(stale.map(|(key, _)| Op::DeleteElement {
+                        set: name.clone(),
+                        key: key.clone(),
+                    }));
+                    let is_there = |key: &&Key| found.is_some_and(|f| f.contains_key(key));
+                    let new = set.elements.keys().filter(|key| !is_there(key));
+                    ops.extend(new.map(|key| added(name, key)));
+                }
+            }
+            _ => {
+                ops.extend(observed.map(|_| Op::DeleteTable));
+                ops.push(Op::AddTable {
+                    comment: wanted.comment.clone(),
+                });
+                for (name, set) in &wanted.sets {
+                    ops.push(Op::AddSet {
+                        set: name.clone(),
+                        decl: set.decl.clone(),
+                    });
+                    ops.extend(set.elements.keys().map(|key| added(name, key)));
+                }
+                for (name, chain) in wanted.chains {
+                    crate::batch::push_chain(&mut ops, name, chain);
+                }
+            }
+        }
+        transaction(self.table_name(), ops)
+    }
+
+    /// What removes the table.
+    pub fn removal(&self) -> Transaction {
+        transaction(self.table_name(), vec![Op::DeleteTable])
+    }
+}
+
+/// The addresses that a table in the kernel translates.
+pub fn masqueraded(observed: &Ruleset) -> BTreeSet<IpAddr> {
+    let mut found = BTreeSet::new();
+    for family in Family::BOTH {
+        let set = observed.sets.get(sources_of(family));
+        for key in set.into_iter().flat_map(|set| set.elements.keys()) {
+            if let Key::Exact(bytes) = key {
+                let v4 = || Some(IpAddr::from(<[u8; 4]>::try_from(&**bytes).ok()?));
+                let v6 = || Some(IpAddr::from(<[u8; 16]>::try_from(&**bytes).ok()?));
+                found.extend(v4().or_else(v6));
+            }
+        }
+    }
+    found
+}
+
+fn sources_of(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "p_from4",
+        Family::V6 => "p_from6",
+    }
+}
+
+fn near_of(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "p_near4",
+        Family::V6 => "p_near6",
+    }
+}
+
+fn added(set: &Str, key: &Key) -> Op {
+    Op::AddElement {
+        set: set.clone(),
+        key: key.clone(),
+        element: Element::default(),
+    }
+}
+
+fn transaction(table: Str, ops: Vec<Op>) -> Transaction {
+    let step = TxStep {
+        phase: Phase::Loosen,
+        harvest: Vec::new(),
+        ops,
+        waits: false,
+    };
+    Transaction {
+        table,
+        steps: match step.ops.is_empty() {
+            true => Vec::new(),
+            false => vec![step],
+        },
+    }
+}
+
+/// Whether two tables are the same but for elements and counts.
+fn is_fixed_part_of(observed: &Ruleset, wanted: &Ruleset) -> bool {
+    let bare = |ruleset: &Ruleset| {
+        let mut bare = ruleset.clone().without_counts();
+        bare.sets.values_mut().for_each(|s| s.elements.clear());
+        bare
+    };
+    bare(observed) == bare(wanted)
+}
+
+/// These prefixes of a family as ranges that neither meet nor touch, and what never leaves the link.
+fn ranges(family: Family, prefixes: &[Prefix]) -> Vec<(crate::Bytes, crate::Bytes)> {
+    let link: [(IpAddr, u8); 4] = [
+        (Ipv4Addr::new(169, 254, 0, 0).into(), 16),
+        (Ipv4Addr::new(224, 0, 0, 0).into(), 3),
+        (Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0).into(), 10),
+        (Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0).into(), 8),
+    ];
+    let link = link.into_iter().map(|(a, len)| Prefix::new(a, len));
+    let all = prefixes.iter().copied().chain(link);
+    let mut bounds: Vec<(u128, u128)> = all
+        .filter(|prefix| prefix.family() == family)
+        .map(|prefix| prefix.bounds())
+        .collect();
+    bounds.sort_unstable();
+    let mut merged: Vec<(u128, u128)> = Vec::new();
+    for (first, last) in bounds {
+        match merged.last_mut() {
+            Some((_, end)) if first <= end.saturating_add(1) => *end = last.max(*end),
+            _ => merged.push((first, last)),
+        }
+    }
+    let bytes = |number: u128| match family {
+        Family::V4 => address(IpAddr::V4((number as u32).into())),
+        Family::V6 => address(IpAddr::V6(number.into())),
+    };
+    let merged = merged.into_iter();
+    merged
+        .map(|(first, last)| (bytes(first), bytes(last)))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{apply, lint, lint_transaction, print_ruleset};
+
+    fn masquerade(addresses: &[&str]) -> Masquerade {
+        Masquerade {
+            table: "palisade".into(),
+            interface_prefix: "pal".into(),
+            near: vec![
+                "10.245.0.0/24".parse().unwrap(),
+                "10.245.1.0/24".parse().unwrap(),
+                "fd50::/64".parse().unwrap(),
+            ],
+            addresses: addresses.iter().map(|a| a.parse().unwrap()).collect(),
+        }
+    }
+
+    /// Carries a plan out on what the kernel would hold.
+    fn carried_out(of: &Masquerade, mut held: Option<Ruleset>) -> Option<Ruleset> {
+        let plan = of.plan(held.as_ref());
+        let of_table = |name: &str| {
+            let held = held.as_ref()?;
+            held.sets.get(name).map(|set| set.decl.clone())
+        };
+        assert_eq!(lint_transaction(&plan, of_table), []);
+        for step in &plan.steps {
+            apply(&mut held, &of.table_name(), &step.ops).unwrap();
+        }
+        held
+    }
+
+    #[test]
+    fn the_table_is_sound_and_reads_as_it_is_meant() {
+        let of = masquerade(&["10.245.0.2", "fd50::2"]);
+        let ruleset = of.ruleset();
+        assert_eq!(lint(&ruleset), []);
+        let text = print_ruleset(&ruleset);
+        let wanted = include_str!("masquerade.txt");
+        assert_eq!(text, wanted, "{text}");
+    }
+
+    #[test]
+    fn only_what_differs_is_written() {
+        let (one, other) = (
+            masquerade(&["10.245.0.2"]),
+            masquerade(&["10.245.0.3", "fd50::3"]),
+        );
+        let held = carried_out(&one, None);
+        assert_eq!(held, Some(one.ruleset()));
+        assert!(one.plan(held.as_ref()).is_empty());
+        assert_eq!(other.plan(held.as_ref()).steps[0].ops.len(), 3);
+        let held = carried_out(&other, held);
+        assert_eq!(held, Some(other.ruleset()));
+        let found = masqueraded(&held.unwrap());
+        assert_eq!(found, other.addresses);
+    }
+
+    #[test]
+    fn what_somebody_changed_is_made_anew() {
+        let of = masquerade(&["10.245.0.2"]);
+        let mut damaged = of.ruleset();
+        damaged.chains.values_mut().for_each(|c| c.rules.clear());
+        assert_eq!(carried_out(&of, Some(damaged)), Some(of.ruleset()));
+        let mut damaged = of.ruleset();
+        damaged.sets.remove("p_near4");
+        assert_eq!(carried_out(&of, Some(damaged)), Some(of.ruleset()));
+    }
+
+    #[test]
+    fn ranges_meet_nowhere() {
+        let merged = ranges(Family::V4, &masquerade(&[]).near);
+        let first: Vec<&[u8]> = merged.iter().map(|(first, _)| &**first).collect();
+        assert_eq!(
+            first,
+            [&[10, 245, 0, 0][..], &[169, 254, 0, 0], &[224, 0, 0, 0]]
+        );
+        assert_eq!(&*merged[0].1, [10, 245, 1, 255]);
+    }
+}
