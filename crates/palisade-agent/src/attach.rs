@@ -6,6 +6,7 @@
 //! done. Of an interface that another plugin made, these only look whether it can be judged.
 //! Nothing here knows policy.
 
+use crate::addresses::Survey;
 use crate::record::Record;
 use palisade_sys::link::{
     KernelLinkOpener, Link, LinkChange, LinkError, LinkOpener, Links, MAIN_TABLE, MacAddr,
@@ -19,6 +20,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 pub const GATEWAY_V4: Ipv4Addr = Ipv4Addr::new(169, 254, 1, 1);
 /// The address workloads use as their IPv6 gateway; it exists nowhere.
 pub const GATEWAY_V6: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
+/// The number of those routes that the kernel makes itself.
+const RTPROT_KERNEL: u8 = 2;
 /// The Ethernet address of every host-side interface: each has one neighbour only.
 pub const HOST_MAC: MacAddr = MacAddr([0xee, 0xee, 0xee, 0xee, 0xee, 0xee]);
 
@@ -127,6 +130,12 @@ pub trait Attach: Send {
     /// # Errors
     /// If a setting is refused.
     fn keep_forwarding(&mut self) -> Result<Vec<&'static str>, AttachError>;
+
+    /// What of this host could be workloads'; names of ours begin with `prefix`.
+    ///
+    /// # Errors
+    /// If the kernel cannot be asked.
+    fn survey(&mut self, prefix: &str) -> Result<Survey, AttachError>;
 
     /// The size of the largest packet that leaves by this host's default routes, the smallest if they
     /// differ; `None` where there are none.
@@ -408,6 +417,34 @@ impl Attach for KernelAttach {
             }
         }
         Ok(switched)
+    }
+
+    fn survey(&mut self, prefix: &str) -> Result<Survey, AttachError> {
+        let mut host = self.links()?;
+        let (links, routes, neighbours) = (host.links()?, host.routes()?, host.neighbours()?);
+        let addresses = host.addresses()?.into_iter();
+        let names = links.into_iter().map(|link| link.name);
+        let single = |route: &Route| {
+            let all = Prefix::host(route.destination.address).len;
+            route.destination.len == all
+                && (route.table, route.kind) == (MAIN_TABLE, RouteKind::Unicast)
+                // What the kernel made for an address of its own.
+                && route.protocol != RTPROT_KERNEL
+        };
+        Ok(Survey {
+            links: names.filter(|name| name.starts_with(prefix)).collect(),
+            routes: routes
+                .into_iter()
+                .filter(single)
+                .filter_map(|route| Some((route.destination.address, route.link?)))
+                .collect(),
+            neighbours: neighbours
+                .into_iter()
+                .filter(|neighbour| neighbour.permanent && neighbour.mac.is_some())
+                .map(|neighbour| (neighbour.address, neighbour.link))
+                .collect(),
+            own: addresses.map(|address| address.prefix.address).collect(),
+        })
     }
 
     fn outside_mtu(&mut self) -> Result<Option<u32>, AttachError> {

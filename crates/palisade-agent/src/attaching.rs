@@ -282,13 +282,18 @@ impl Core {
         }
     }
 
+    /// Whether what a workload sends to the outside leaves with this host's address.
+    pub(crate) fn is_masqueraded(&self, record: &Record) -> bool {
+        !record.chained && record.masquerade.unwrap_or(self.config.masquerade)
+    }
+
     /// Has the kernel translate what workloads send to the outside; returns how much was written.
     pub(crate) fn masquerade(&mut self) -> Result<usize, palisade_dataplane::Error> {
         let config = &self.config;
         let translated = self
             .registry
             .records()
-            .filter(|record| record.masquerade.unwrap_or(config.masquerade) && !record.chained)
+            .filter(|record| self.is_masqueraded(record))
             .flat_map(|record| record.addresses.iter().copied());
         let near = config.pools.iter().chain(&config.masquerade_except);
         let wanted = palisade_dataplane::Masquerade {

@@ -139,6 +139,8 @@ pub struct Core {
     pub(crate) bootstrap: Vec<Stage>,
     /// What could not be removed when attaching it failed; remembered as pending.
     pub(crate) leftovers: Vec<Record>,
+    /// Why runtimes are not told of this agent.
+    pub(crate) unannounced: Option<String>,
     /// Why the kernel does not translate what it should.
     pub(crate) untranslated: Option<String>,
     /// Whether disk does not say what memory does.
@@ -186,6 +188,7 @@ impl Core {
             failure: None,
             bootstrap: Vec::new(),
             leftovers: Vec::new(),
+            unannounced: None,
             untranslated: None,
             unwritten: false,
             attaching: None,

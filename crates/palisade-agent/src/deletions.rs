@@ -15,6 +15,30 @@ pub fn folder(state_dir: &Path) -> PathBuf {
     state_dir.join("cni-queue")
 }
 
+/// The deletions that wait in a folder.
+///
+/// # Errors
+/// If it cannot be listed. One that is not there holds none.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "files of the plugin, which has no other way to be heard"
+)]
+pub fn waiting(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        other => other?,
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let path = entry?.path();
+        if path.extension().is_some_and(|e| e == "json") {
+            found.push(path);
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
 impl Core {
     /// Carries out every deletion that waits; says how many there were.
     ///
@@ -34,11 +58,7 @@ impl Core {
             .open(folder.join(cni_queue::LOCK))?;
         lock.lock()?;
         let mut done = 0;
-        for entry in fs::read_dir(&folder)? {
-            let path = entry?.path();
-            if path.extension().is_none_or(|extension| extension != "json") {
-                continue;
-            }
+        for path in waiting(&folder)? {
             match self.carry_out(&path) {
                 Ok(()) => done += 1,
                 Err(error) => {

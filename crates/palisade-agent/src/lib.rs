@@ -5,11 +5,13 @@
 //! restart or a refused write never opens what was closed, and it decides nothing about policy
 //! itself.
 
+pub mod addresses;
 pub mod attach;
 pub mod attaching;
 pub mod cleanup;
 pub mod clock;
 pub mod cni;
+pub mod cni_conf;
 pub mod config;
 pub mod core;
 pub mod counts;

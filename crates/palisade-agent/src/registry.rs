@@ -57,6 +57,11 @@ impl Registry {
         workload.is_some_and(|w| w.record.needs_pod() && !self.pods.contains_key(id))
     }
 
+    /// Whether a workload's addresses are nobody's at the moment: its Pod is not known.
+    pub fn holds_no_address(&self, id: &EndpointId) -> bool {
+        self.awaits_pod(id)
+    }
+
     /// Every workload, by id.
     pub fn iter(&self) -> impl Iterator<Item = (&EndpointId, &Workload)> {
         self.workloads.iter()

@@ -108,6 +108,7 @@ impl Core {
         if let Some(failure) = &self.failure {
             reasons.push(format!("the kernel does not hold the policy: {failure}"));
         }
+        reasons.extend(self.unannounced.clone());
         if let Some(failure) = &self.untranslated {
             reasons.push(format!(
                 "workloads' addresses are not translated as they should be: {failure}"

@@ -56,6 +56,7 @@ pub async fn serve(
         Ok(()) => manager.stopping("stopping; the kernel keeps enforcing"),
         Err(error) => manager.stopping(&format!("{error}; the kernel keeps enforcing")),
     }
+    handle.ask(Core::end_announcement).await;
     // Nobody finds it any more while the requests under way end.
     doors.close();
     let _ = stop_serving.send(true);
@@ -111,6 +112,7 @@ async fn serve_socket(
     let ready = async {
         // A core that ends tells nobody.
         if in_time || synced.await.is_ok() {
+            handle.ask(Core::announce).await;
             manager.ready(handle).await;
             tracing::info!("ready");
         }

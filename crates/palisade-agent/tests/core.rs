@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use palisade_agent::addresses::Survey;
 use palisade_agent::attach::{Attach, AttachError, Found, Inside};
 use palisade_agent::clock::Clock;
 use palisade_agent::config::{Config, ConfigFile};
@@ -61,6 +62,10 @@ impl Attach for Host {
 
     fn outside_mtu(&mut self) -> Result<Option<u32>, AttachError> {
         Ok(None)
+    }
+
+    fn survey(&mut self, _: &str) -> Result<Survey, AttachError> {
+        Ok(Survey::default())
     }
 
     fn has_link(&mut self, name: &str) -> Result<bool, AttachError> {

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+use palisade_agent::addresses::Survey;
 use palisade_agent::attach::{Attach, AttachError, Found, Inside};
 use palisade_agent::clock::Clock;
 use palisade_agent::config::Config;
@@ -38,6 +39,10 @@ impl Attach for Host {
 
     fn outside_mtu(&mut self) -> Result<Option<u32>, AttachError> {
         Ok(None)
+    }
+
+    fn survey(&mut self, _: &str) -> Result<Survey, AttachError> {
+        Ok(Survey::default())
     }
 
     fn has_link(&mut self, _: &str) -> Result<bool, AttachError> {

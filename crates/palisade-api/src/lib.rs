@@ -10,6 +10,7 @@ mod error;
 mod explain;
 mod health;
 mod identity;
+mod ipam;
 mod monitor;
 mod policy;
 mod status;
@@ -25,6 +26,7 @@ pub use error::{ApiError, ErrorCode};
 pub use explain::ExplainQuery;
 pub use health::Probe;
 pub use identity::{IdentityList, IdentityReport};
+pub use ipam::{AddressReport, IpamCheck, IpamFinding, IpamReport, PoolReport};
 pub use monitor::{
     LostEvents, MonitorEnd, MonitorLine, MonitorPolicy, MonitorQuery, MonitorRule, MonitorVerdict,
     PacketEvent,
@@ -68,6 +70,10 @@ pub mod path {
     pub const CNI_CHECK: &str = "/v1/cni/check";
     /// `POST`: [`crate::CniGc`] in, [`crate::CniDone`] out.
     pub const CNI_GC: &str = "/v1/cni/gc";
+    /// `GET`: [`crate::IpamReport`].
+    pub const IPAM: &str = "/v1/ipam";
+    /// `GET`: [`crate::IpamCheck`].
+    pub const IPAM_CHECK: &str = "/v1/ipam/check";
     /// `GET`: [`crate::ConfigReport`].
     pub const CONFIG: &str = "/v1/config";
     /// `GET`: figures in Prometheus' text format.

@@ -69,6 +69,9 @@ pub(crate) enum Command {
     /// The policies in force, with the counters of their rules.
     #[command(subcommand)]
     Policy(PolicyCommand),
+    /// The addresses of workloads: who has which, and whether everything agrees about it.
+    #[command(subcommand)]
+    Ipam(IpamCommand),
     /// Attach network namespaces to this host, or detach them.
     #[command(subcommand)]
     Workload(WorkloadCommand),
@@ -206,6 +209,16 @@ pub(crate) enum EndpointCommand {
         /// Its namespace and name, as `namespace/name`.
         name: String,
     },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum IpamCommand {
+    /// The pools and how full they are, and every address with its workload.
+    List,
+    /// Compare records, disk, interfaces, routes and the kernel's tables; say what leaks.
+    ///
+    /// Changes nothing. Ends with 1 if something does not agree.
+    Check,
 }
 
 #[derive(Debug, Subcommand)]

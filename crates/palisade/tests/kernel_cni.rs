@@ -13,11 +13,13 @@ mod plugin;
 
 use agent::shop::{FROM_WEB_8080, address, policy};
 use agent::{Agent, ip, nft};
-use palisade_testkit::lab::{Flow, Lab, NodeId, probe};
+use palisade_testkit::lab::{Flow, HOST_ADDRESSES, Lab, NodeId, OUTSIDE_ADDRESSES, probe};
 use palisade_testkit::need_root;
 use plugin::{Container, Runtime, addresses, pod};
 use serde_json::{Value, json};
+use std::net::{IpAddr, UdpSocket};
 use std::path::Path;
+use std::time::Duration;
 
 /// A lab, an agent in it, and a runtime.
 struct World {
@@ -77,6 +79,18 @@ impl World {
         let arrived = probe(&self.lab, &flows).unwrap();
         assert!(arrived.iter().all(|a| *a == arrived[0]), "{arrived:?}");
         arrived[0]
+    }
+
+    /// What `palisade ipam check` finds, as `kind object`.
+    fn findings(&self) -> Vec<String> {
+        let check = self.agent.json(&["ipam", "check"]);
+        let findings = check["findings"].as_array().unwrap().iter();
+        findings
+            .map(|f| {
+                let text = |key: &str| f[key].as_str().unwrap().to_owned();
+                format!("{} {}", text("kind"), text("object"))
+            })
+            .collect()
     }
 
     /// Everything on the host that can be a container's: links, routes, neighbours, dispatch.
@@ -143,10 +157,12 @@ fn a_container_is_attached_checked_and_detached() {
     let interface = result["interfaces"][0]["name"].as_str().unwrap();
     assert_eq!(world.endpoint("api").unwrap()["interface"], interface);
 
+    assert_eq!(world.findings(), [""; 0]);
     for _ in 0..2 {
         world.runtime.ok("DEL", Some(&api_container));
         assert!(world.endpoint("api").is_none());
     }
+    assert_eq!(world.findings(), [""; 0]);
     let (code, said) = checking.refused("CHECK", Some(&api_container));
     assert_eq!(code, 3, "{said}");
     world.runtime.ok("DEL", Some(&web_container));
@@ -226,4 +242,149 @@ fn a_new_container_of_a_pod_takes_the_place_of_the_old() {
         "the old one's end is not the new one's"
     );
     assert_eq!(world.endpoint("api").unwrap()["state"], "ready");
+}
+
+/// Who a datagram from a node seems to come from, as the outside sees it; and whether the answer
+/// comes back.
+fn seen_outside(lab: &Lab, from: NodeId, to: IpAddr) -> (IpAddr, bool) {
+    let patience = Some(Duration::from_secs(5));
+    let bind = |node, address: IpAddr| {
+        let bound = lab.inside(node, || UdpSocket::bind((address, 0))).unwrap();
+        let socket = bound.unwrap();
+        socket.set_read_timeout(patience).unwrap();
+        socket
+    };
+    let any: IpAddr = match to {
+        IpAddr::V4(_) => [0; 4].into(),
+        IpAddr::V6(_) => [0; 16].into(),
+    };
+    let (outside, inside) = (bind(lab.outside(), to), bind(from, any));
+    let mut data = [0; 4];
+    inside
+        .send_to(b"ping", outside.local_addr().unwrap())
+        .unwrap();
+    let (_, seen) = outside.recv_from(&mut data).unwrap();
+    outside.send_to(b"pong", seen).unwrap();
+    (seen.ip(), inside.recv_from(&mut data).is_ok())
+}
+
+#[test]
+fn pods_leave_under_the_hosts_address_where_that_is_asked_for() {
+    if !need_root() {
+        return;
+    }
+    let agent = Agent::new().with(&["--masquerade", "outside"]);
+    let mut world = World::under(agent, "masquerade");
+    let (web, container, addresses) = world.pod("web");
+    let plain = world.runtime.with("ipMasq", json!(false));
+    world.agent.apply("api.yaml", &pod("api", "api"));
+    let (api, api_container) = world.sandbox("api");
+    let api_addresses = plain.add(&api_container);
+    for (index, host) in HOST_ADDRESSES.into_iter().enumerate() {
+        let like = |address: &IpAddr| address.is_ipv4() == host.is_ipv4();
+        let outside = OUTSIDE_ADDRESSES.into_iter().find(like).unwrap();
+        assert_eq!(seen_outside(&world.lab, web, outside), (host, true));
+        let own = address(&api_addresses[index]);
+        assert_eq!(seen_outside(&world.lab, api, outside).0, own);
+    }
+    let (from, to) = ((web, &*addresses), (api, &*api_addresses));
+    assert!(world.tcp(from, to, 80), "with its own address among pods");
+    assert_eq!(world.findings(), [""; 0]);
+
+    nft(&world.lab, "delete table inet palisade_nat");
+    world.agent.wait("repaired", |s| {
+        s["dataplane"]["repaired"].as_u64() > Some(0)
+    });
+    assert_eq!(
+        seen_outside(&world.lab, web, OUTSIDE_ADDRESSES[0]).0,
+        HOST_ADDRESSES[0]
+    );
+    let before = nft(&world.lab, "list table inet palisade_nat");
+    world.agent.kill();
+    world.agent.start(&world.lab);
+    let plain = |text: &str| -> Vec<String> {
+        let counters = text.split(' ').filter(|word| word.parse::<u64>().is_err());
+        counters.map(str::to_owned).collect()
+    };
+    let after = nft(&world.lab, "list table inet palisade_nat");
+    assert_eq!(plain(&after), plain(&before), "a restart changes nothing");
+    world.runtime.ok("DEL", Some(&container));
+    let tables = nft(&world.lab, "list tables");
+    assert!(
+        !tables.contains("palisade_nat"),
+        "nobody needs it: {tables}"
+    );
+}
+
+#[test]
+fn what_leaks_is_found() {
+    if !need_root() {
+        return;
+    }
+    let mut world = World::open("leaks");
+    let (_, _, addresses) = world.pod("web");
+    let host = world.lab.host();
+    ip(
+        &world.lab,
+        host,
+        &["link", "add", "palstray", "type", "veth", "peer", "stray"],
+    );
+    ip(&world.lab, host, &["link", "set", "palstray", "up"]);
+    ip(
+        &world.lab,
+        host,
+        &["route", "add", "10.245.0.99/32", "dev", "palstray"],
+    );
+    let owned = format!("{}/32", addresses[0]);
+    ip(&world.lab, host, &["address", "add", &owned, "dev", "lo"]);
+    let file = world.agent.state().join("workloads.json");
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, text.replace("c-web", "c-other")).unwrap();
+    let wanted = [
+        format!("address {}", addresses[0]),
+        "disk Pod shop/web".to_owned(),
+        "disk Pod shop/web".to_owned(),
+        "interface palstray".to_owned(),
+        "route 10.245.0.99 by palstray".to_owned(),
+    ];
+    assert_eq!(world.findings(), wanted);
+    let output = world.agent.run(&["ipam", "check"]);
+    assert_eq!(output.status.code(), Some(1));
+    let list = world.agent.json(&["ipam", "list"]);
+    assert_eq!(list["addresses"][0]["address"], addresses[0]);
+    assert_eq!(list["addresses"][0]["container"], "c-web");
+    assert_eq!(list["pools"][0]["taken"], 1);
+    assert_eq!(list["pools"][0]["free"], 252);
+}
+
+#[test]
+fn runtimes_are_told_while_the_agent_is_ready() {
+    if !need_root() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let text = folder.path().to_str().unwrap();
+    let agent = Agent::new().with(&["--cni-conf-dir", text, "--cni-conf-keep=false"]);
+    let mut world = World::under(agent, "conf");
+    let file = folder.path().join("10-palisade.conflist");
+    let began = std::time::Instant::now();
+    while !file.exists() {
+        assert!(
+            began.elapsed() < Duration::from_secs(10),
+            "{}",
+            world.agent.log()
+        );
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let read: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    world.agent.apply("web.yaml", &pod("web", "web"));
+    let (_, container) = world.sandbox("web");
+    // As a runtime does: what the list says of the plugin, with the list's name and version.
+    let mut config = read["plugins"][0].clone();
+    config["name"] = read["name"].clone();
+    config["cniVersion"] = read["cniVersion"].clone();
+    let given = Runtime { config }.add(&container);
+    assert_eq!(given, ["10.245.0.2", "fd50:616c:6973::2"]);
+    world.agent.terminate();
+    assert!(!file.exists());
 }

@@ -164,6 +164,20 @@ impl futures_core::Stream for Lines {
     }
 }
 
+pub(super) async fn ipam(State(core): State<Handle>) -> Response {
+    answer(&core, |core| Ok(core.ipam_report())).await
+}
+
+pub(super) async fn ipam_check(State(core): State<Handle>) -> Response {
+    answer(&core, |core| {
+        core.ipam_check().map_err(|error| {
+            let error = ApiError::new(format!("looking at addresses: {}", chain(&error)));
+            (StatusCode::INTERNAL_SERVER_ERROR, error)
+        })
+    })
+    .await
+}
+
 pub(super) async fn config(State(core): State<Handle>) -> Response {
     answer(&core, |core| Ok(core.config.report())).await
 }

@@ -215,6 +215,24 @@ fn routes() -> Vec<(Operation, MethodRouter<Handle>)> {
         ),
         (
             reads(
+                path::IPAM,
+                "listAddresses",
+                "The address pools, and who has which address.",
+                Json("IpamReport"),
+            ),
+            get(handlers::ipam),
+        ),
+        (
+            reads(
+                path::IPAM_CHECK,
+                "checkAddresses",
+                "What records, interfaces, routes and tables do not agree about.",
+                Json("IpamCheck"),
+            ),
+            get(handlers::ipam_check),
+        ),
+        (
+            reads(
                 path::CONFIG,
                 "getConfig",
                 "Every parameter, and where its value came from.",

@@ -32,6 +32,8 @@ fn schema(types: &mut SchemaGenerator, name: &str) -> Value {
         api::CniCheck as "CniCheck",
         api::CniDone as "CniDone",
         api::CniGc as "CniGc",
+        api::IpamReport as "IpamReport",
+        api::IpamCheck as "IpamCheck",
         api::ConfigReport as "ConfigReport",
         api::EndpointDetail as "EndpointDetail",
         api::EndpointList as "EndpointList",

@@ -7,6 +7,7 @@ mod demo;
 mod diff;
 mod endpoint;
 mod explain;
+mod ipam;
 mod manifests;
 mod monitor;
 mod policy;
@@ -30,6 +31,7 @@ pub(crate) fn run(cli: Cli) -> Exit {
         Command::Endpoint(command) => endpoint::run(&command, &client, cli.output),
         Command::Identity(_) => endpoint::identities(&client, cli.output),
         Command::Policy(command) => policy::run(&command, &client, cli.output),
+        Command::Ipam(command) => ipam::run(&command, &client, cli.output),
         Command::Workload(command) => workload::run(command, &client, cli.output),
         Command::Monitor(args) => monitor::run(args, &client, cli.output),
         Command::Config => status::config(&client, cli.output),

@@ -52,6 +52,12 @@ impl Agent {
         self.more.extend(args.iter().map(|arg| (*arg).to_owned()));
     }
 
+    /// The same with more on its command line.
+    pub(crate) fn with(mut self, more: &[&str]) -> Self {
+        self.more(more);
+        self
+    }
+
     /// The directory of manifests.
     pub(crate) fn policy(&self) -> PathBuf {
         self.dir.path().join("policy")
