@@ -5,6 +5,7 @@
 //! executed. It promises to write nothing: no table, no link, no setting, no file, no lock, no
 //! socket; so it may run beside an agent that enforces.
 
+use crate::addresses::Survey;
 use crate::attach::{Attach, AttachError, Found, Inside, KernelAttach};
 use crate::clock::SystemClock;
 use crate::config::Config;
@@ -13,8 +14,8 @@ use crate::record::Record;
 use crate::run::{RunError, nft_config, source_options};
 use palisade_api::{EndpointList, Status};
 use palisade_dataplane::{
-    Counters, Dataplane, Entry, Error, Ledger, NftDataplane, Outcome, PacketWatch, Preview,
-    TamperWatch,
+    Counters, Dataplane, Entry, Error, Held, Ledger, Masquerade, NftDataplane, Outcome,
+    PacketWatch, Preview, TamperWatch,
 };
 use palisade_source::{Directory, Source};
 use palisade_tables::{Credit, Delta, Tables, Undo};
@@ -114,6 +115,14 @@ impl Dataplane for Paper {
         Ok(Counters::default())
     }
 
+    fn masquerade(&mut self, _: &Masquerade) -> Result<usize, Error> {
+        Ok(0)
+    }
+
+    fn held(&mut self) -> Result<Held, Error> {
+        self.nft.held()
+    }
+
     fn remove(&mut self) -> Result<(), Error> {
         Ok(())
     }
@@ -181,6 +190,14 @@ impl Attach for Untouched {
 
     fn keep_forwarding(&mut self) -> Result<Vec<&'static str>, AttachError> {
         Ok(Vec::new())
+    }
+
+    fn survey(&mut self, prefix: &str) -> Result<Survey, AttachError> {
+        self.0.survey(prefix)
+    }
+
+    fn outside_mtu(&mut self) -> Result<Option<u32>, AttachError> {
+        self.0.outside_mtu()
     }
 
     fn netns_exists(&self, record: &Record) -> bool {

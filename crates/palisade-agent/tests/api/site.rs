@@ -78,6 +78,14 @@ impl Attach for Host {
         Ok(Vec::new())
     }
 
+    fn survey(&mut self, _: &str) -> Result<palisade_agent::addresses::Survey, AttachError> {
+        Ok(Default::default())
+    }
+
+    fn outside_mtu(&mut self) -> Result<Option<u32>, AttachError> {
+        Ok(None)
+    }
+
     fn netns_exists(&self, _: &Record) -> bool {
         true
     }
