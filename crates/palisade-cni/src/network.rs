@@ -52,9 +52,11 @@ pub struct Network {
     /// What the runtime passes by convention: `cni.ips`.
     #[serde(default)]
     args: Args,
-    /// Of GC: the attachments that stay.
     #[serde(default, rename = "cni.dev/valid-attachments")]
-    pub valid: Option<Vec<Attachment>>,
+    valid: Option<Vec<Attachment>>,
+    /// What the specification misspelt at first; runtimes give both, or one of them.
+    #[serde(default, rename = "cni.dev/attachments")]
+    misspelt: Option<Vec<Attachment>>,
 }
 
 /// One container's attachment to the network.
@@ -127,6 +129,14 @@ impl Network {
         Ok(network)
     }
 
+    /// Of GC: the attachments that stay. A runtime that lists none, as libcni does without arguments,
+    /// says that none is valid; it has detached those it knew itself.
+    #[must_use]
+    pub fn valid(&self) -> &[Attachment] {
+        let listed = self.valid.as_ref().or(self.misspelt.as_ref());
+        listed.map(Vec::as_slice).unwrap_or_default()
+    }
+
     /// The version of its answers.
     ///
     /// # Errors
@@ -172,9 +182,26 @@ mod tests {
         assert_eq!(network.version().unwrap(), Version::V1_1_0);
         assert_eq!(network.namespace, "default");
         assert!(
-            network.ip_masq.is_none() && network.prev_result.is_none() && network.valid.is_none()
+            network.ip_masq.is_none()
+                && network.prev_result.is_none()
+                && network.valid().is_empty()
         );
         assert_eq!(network.addresses().unwrap(), Vec::<IpAddr>::new());
+    }
+
+    #[test]
+    fn what_stays_is_listed_under_either_name_or_not_at_all() {
+        let listed = |fields: &str| {
+            let text = format!(r#"{{"name":"n"{fields}}}"#);
+            Network::read(text.as_bytes()).unwrap().valid().len()
+        };
+        let one = r#"[{"containerID":"a","ifname":"eth0"}]"#;
+        assert_eq!(listed(&format!(r#","cni.dev/valid-attachments":{one}"#)), 1);
+        assert_eq!(listed(&format!(r#","cni.dev/attachments":{one}"#)), 1);
+        let both = format!(r#","cni.dev/attachments":{one},"cni.dev/valid-attachments":{one}"#);
+        assert_eq!(listed(&both), 1);
+        assert_eq!(listed(r#","cni.dev/valid-attachments":null"#), 0);
+        assert_eq!(listed(""), 0);
     }
 
     #[test]

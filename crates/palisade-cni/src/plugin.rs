@@ -222,15 +222,11 @@ impl Call {
     }
 
     fn gc(&self) -> Result<(), CniError> {
-        let Some(valid) = &self.network.valid else {
-            return Err(CniError::Configuration {
-                field: "cni.dev/valid-attachments",
-                reason: "GC needs it; without it everything would go".to_owned(),
-            });
-        };
         let request = CniGc {
             network: self.network.name.clone(),
-            valid: valid
+            valid: self
+                .network
+                .valid()
                 .iter()
                 .map(|attachment| CniAttachment {
                     container: attachment.container.clone(),

@@ -124,11 +124,12 @@ impl Containerd {
         self.dir.path()
     }
 
-    /// A command that sees the namespaces of its pods under the paths that it names them by.
+    /// What a program is to be started through, as its arguments' end, to see the namespaces of pods
+    /// under the paths that containerd names them by.
     ///
     /// # Errors
     /// If containerd is gone.
-    pub fn beside(&self, program: &Path) -> Result<Command, RuntimeError> {
+    pub fn beside(&self) -> Result<Command, RuntimeError> {
         let process = self.process()?;
         #[allow(
             clippy::disallowed_methods,
@@ -140,8 +141,7 @@ impl Containerd {
             .arg(format!("--mount=/proc/{process}/ns/mnt"))
             .args(["unshare", "--mount", "--propagation", "slave", "sh", "-c"])
             .arg("mount -t proc proc /proc && exec \"$@\"")
-            .arg("sh")
-            .arg(program);
+            .arg("sh");
         Ok(command)
     }
 

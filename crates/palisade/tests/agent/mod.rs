@@ -10,6 +10,7 @@ pub(crate) mod shop;
 
 use palisade_testkit::lab::{Lab, NodeId};
 use serde_json::Value;
+use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
@@ -26,6 +27,8 @@ pub(crate) struct Agent {
     settle: u32,
     /// Further arguments of its command line.
     more: Vec<String>,
+    /// The command that starts the program, where that is not itself.
+    through: Vec<OsString>,
     child: Option<Child>,
 }
 
@@ -43,6 +46,7 @@ impl Agent {
             dir,
             settle,
             more: Vec::new(),
+            through: Vec::new(),
             child: None,
         }
     }
@@ -56,6 +60,13 @@ impl Agent {
     pub(crate) fn with(mut self, more: &[&str]) -> Self {
         self.more(more);
         self
+    }
+
+    /// Starts it from now on by a command that ends in executing it.
+    pub(crate) fn start_through(&mut self, command: &Command) {
+        let program = std::iter::once(command.get_program());
+        let whole = program.chain(command.get_args()).map(ToOwned::to_owned);
+        self.through = whole.collect();
     }
 
     /// The directory of manifests.
@@ -123,8 +134,11 @@ impl Agent {
     }
 
     fn command(&self) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_palisade"));
+        let program = OsString::from(env!("CARGO_BIN_EXE_palisade"));
+        let mut words = self.through.iter().chain([&program]);
+        let mut command = Command::new(words.next().unwrap());
         command
+            .args(words)
             .arg("agent")
             .args(["--socket", self.socket().to_str().unwrap()])
             .args(["--directory", self.policy().to_str().unwrap()])

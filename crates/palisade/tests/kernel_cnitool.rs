@@ -1,0 +1,392 @@
+//! The plugin driven by the CNI project's own `cnitool`: alone, and in a chain with its plugins.
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test: other programs are its witnesses, real time its measure, a panic its verdict"
+)]
+
+mod agent;
+mod plugin;
+
+use agent::shop::{FROM_WEB_8080, address, policy};
+use agent::{Agent, ip, nft};
+use palisade_testkit::lab::{Flow, HOST_ADDRESSES, Lab, NodeId, OUTSIDE_ADDRESSES, probe};
+use palisade_testkit::need_root;
+use palisade_testkit::runtimes::{Attachment, Network, RuntimeError, Runtimes};
+use plugin::{addresses, pod, program};
+use serde_json::{Value, json};
+use std::net::IpAddr;
+use std::path::Path;
+use std::time::Duration;
+
+/// A lab, an agent in it, and a network of a runtime.
+struct World {
+    agent: Agent,
+    lab: Lab,
+    network: Network,
+}
+
+/// A pod of namespace shop that was attached.
+struct Joined {
+    attachment: Attachment,
+    node: NodeId,
+    addresses: Vec<IpAddr>,
+    result: Value,
+}
+
+impl World {
+    /// With the plugins that `plugins` makes of this one's part of a configuration, and of a folder.
+    fn open(name: &str, plugins: impl Fn(Value, &Path) -> Value) -> Option<Self> {
+        let runtimes = Runtimes::cni()?;
+        let mut agent = Agent::new();
+        let lab = Lab::new(name).unwrap();
+        agent.start(&lab);
+        let ours = json!({
+            "type": "palisade-cni",
+            "socket": agent.socket(),
+            "queue": agent.state().join("cni-queue"),
+        });
+        let kept = agent.state().join("upstream");
+        let configuration = json!({
+            "cniVersion": "1.1.0",
+            "name": "pods",
+            "plugins": plugins(ours, &kept),
+        });
+        let folder = program().parent().unwrap().to_owned();
+        let network = Network::new(&runtimes, &configuration, &[folder]).unwrap();
+        Some(World {
+            agent,
+            lab,
+            network,
+        })
+    }
+
+    /// A namespace with the sandbox of a pod to be.
+    fn sandbox(&mut self, name: &str) -> Attachment {
+        let sandbox = self
+            .lab
+            .namespace(&format!("{name}-sandbox"), vec![])
+            .unwrap();
+        Attachment::pod(&self.lab.namespace_path(sandbox), "shop", name)
+    }
+
+    /// A pod that the directory knows, attached.
+    fn pod(&mut self, name: &str) -> Joined {
+        let attachment = self.sandbox(name);
+        self.join(name, attachment)
+    }
+
+    fn join(&mut self, name: &str, attachment: Attachment) -> Joined {
+        self.agent.apply(&format!("{name}.yaml"), &pod(name, name));
+        let result = self.network.add(&self.lab, &attachment).unwrap();
+        let given: Vec<IpAddr> = addresses(&result).iter().map(|a| address(a)).collect();
+        let node = self
+            .lab
+            .adopt(name, &attachment.netns, given.clone())
+            .unwrap();
+        Joined {
+            attachment,
+            node,
+            addresses: given,
+            result,
+        }
+    }
+
+    fn call(&self, verb: &str, pod: &Joined) -> Result<String, RuntimeError> {
+        self.network.call(&self.lab, verb, &pod.attachment)
+    }
+
+    /// Which of these flows arrive, none of them known before. Upstream's plugins leave neighbours to
+    /// be asked for, which may take longer than a probe: a first round sees to that.
+    fn arrives(&self, flows: &[Flow]) -> Vec<bool> {
+        probe(&self.lab, flows).unwrap();
+        std::thread::sleep(Duration::from_millis(100));
+        self.lab.forget_flows().unwrap();
+        probe(&self.lab, flows).unwrap()
+    }
+
+    /// Whether TCP arrives, by every address; they must agree.
+    fn tcp(&self, from: &Joined, to: &Joined, port: u16) -> bool {
+        let flows = to
+            .addresses
+            .iter()
+            .map(|&a| Flow::tcp(from.node, a, port, to.node));
+        let arrived = self.arrives(&flows.collect::<Vec<_>>());
+        assert_eq!(arrived.len(), 2, "both families");
+        assert_eq!(arrived[0], arrived[1], "families differ: port {port}");
+        arrived[0]
+    }
+
+    fn endpoints(&self) -> Vec<String> {
+        let list = self.agent.json(&["endpoint", "list"]);
+        let all = list["endpoints"].as_array().unwrap().iter();
+        all.map(|e| {
+            format!(
+                "{} {}",
+                e["name"].as_str().unwrap(),
+                e["state"].as_str().unwrap()
+            )
+        })
+        .collect()
+    }
+
+    /// Links and routes of the host, neighbours apart: they come and go by themselves.
+    fn host(&self) -> Vec<String> {
+        let host = self.lab.host();
+        let links = ip(&self.lab, host, &["-br", "link"]);
+        let mut held: Vec<String> = links
+            .lines()
+            .map(|line| line.split_whitespace().next().unwrap().to_owned())
+            .collect();
+        for family in ["-4", "-6"] {
+            held.extend(
+                ip(&self.lab, host, &[family, "route"])
+                    .lines()
+                    .map(str::to_owned),
+            );
+        }
+        held.sort();
+        held
+    }
+}
+
+#[test]
+fn the_main_plugin_by_cnitool() {
+    if !need_root() {
+        return;
+    }
+    let Some(mut world) = World::open("tool", |ours, _| json!([ours])) else {
+        return;
+    };
+    let before = world.host();
+    let [web, api] = ["web", "api"].map(|name| world.pod(name));
+    assert_eq!(api.result["cniVersion"], "1.1.0");
+    assert!(world.tcp(&web, &api, 22), "open without policy");
+    world
+        .agent
+        .apply("p.yaml", &policy("api", "api", FROM_WEB_8080));
+    assert!(world.tcp(&web, &api, 8080) && !world.tcp(&web, &api, 22));
+    assert!(world.tcp(&api, &web, 22), "web is not isolated");
+    for verb in ["check", "status"] {
+        world.call(verb, &api).unwrap();
+    }
+    ip(
+        &world.lab,
+        api.node,
+        &[
+            "address",
+            "del",
+            &format!("{}/32", api.addresses[0]),
+            "dev",
+            "eth0",
+        ],
+    );
+    let changed = world.call("check", &api).unwrap_err().to_string();
+    assert!(changed.contains(&api.addresses[0].to_string()), "{changed}");
+
+    world.agent.kill();
+    let unready = world.call("status", &web).unwrap_err().to_string();
+    assert!(unready.contains("agent"), "{unready}");
+    assert!(
+        world.tcp(&web, &web_sees(&api), 8080),
+        "enforced without an agent"
+    );
+    world.call("del", &api).unwrap();
+    let late = world.sandbox("late");
+    world.network.add(&world.lab, &late).unwrap_err();
+    world.agent.start(&world.lab);
+    assert_eq!(
+        world.endpoints(),
+        ["web ready"],
+        "the deletion was carried out"
+    );
+    for _ in 0..2 {
+        world.call("del", &web).unwrap();
+    }
+    assert_eq!((world.endpoints(), world.host()), (vec![], before));
+}
+
+/// What is left of a pod that lost its IPv4 address inside: both of its addresses are IPv6.
+fn web_sees(pod: &Joined) -> Joined {
+    let six = pod.addresses.iter().copied().filter(IpAddr::is_ipv6);
+    let six: Vec<IpAddr> = six.collect();
+    Joined {
+        attachment: pod.attachment.clone(),
+        node: pod.node,
+        addresses: [&six[..], &six[..]].concat(),
+        result: Value::Null,
+    }
+}
+
+#[test]
+fn what_the_runtime_does_not_know_is_collected() {
+    if !need_root() {
+        return;
+    }
+    let Some(mut world) = World::open("collect", |ours, _| json!([ours])) else {
+        return;
+    };
+    let before = world.host();
+    let [web, _api] = ["web", "api"].map(|name| world.pod(name));
+    // A runtime that lost its memory knows of no attachment.
+    std::fs::remove_dir_all(world.network.folder().join("lib/cni")).unwrap();
+    world.call("gc", &web).unwrap();
+    assert_eq!((world.endpoints(), world.host()), (vec![], before));
+}
+
+/// Upstream's point-to-point plugin with addresses of both families, ours, and two of upstream's.
+fn chain(ours: Value, kept: &Path) -> Value {
+    json!([
+        {
+            "type": "ptp",
+            "ipam": {
+                "type": "host-local",
+                "dataDir": kept,
+                "ranges": [[{"subnet": "10.89.0.0/24"}], [{"subnet": "fd89::/64"}]],
+                "routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}],
+            },
+        },
+        ours,
+        {"type": "tuning", "sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1"}},
+        {"type": "portmap", "backend": "nftables", "snat": false, "capabilities": {"portMappings": true}},
+    ])
+}
+
+#[test]
+fn a_chain_of_upstream_plugins_with_ours() {
+    if !need_root() {
+        return;
+    }
+    let Some(mut world) = World::open("chain", chain) else {
+        return;
+    };
+    let before = world.host();
+    let web = world.pod("web");
+    let mut attachment = world.sandbox("api");
+    attachment.capabilities = Some(json!({
+        "portMappings": [{"hostPort": 8081, "containerPort": 8080, "protocol": "tcp"}],
+    }));
+    let api = world.join("api", attachment);
+    let interface = api.result["interfaces"][0]["name"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    assert!(interface.starts_with("veth"), "{:#}", api.result);
+    assert_eq!(world.endpoints(), ["api ready", "web ready"]);
+    let filter = ip(&world.lab, api.node, &["-br", "link", "show", "eth0"]);
+    assert!(filter.contains("eth0"));
+
+    let through = |from: NodeId| Flow::tcp(from, HOST_ADDRESSES[0], 8081, api.node);
+    let outside = world.lab.outside();
+    assert!(world.tcp(&web, &api, 22), "open without policy");
+    assert_eq!(world.arrives(&[through(outside)]), [true], "a mapped port");
+
+    world
+        .agent
+        .apply("p.yaml", &policy("api", "api", FROM_WEB_8080));
+    assert!(world.tcp(&web, &api, 8080) && !world.tcp(&web, &api, 22));
+    assert!(world.tcp(&api, &web, 22), "web is not isolated");
+    let denied = [
+        through(outside),
+        Flow::udp(web.node, api.addresses[0], 8080, api.node),
+        Flow::tcp(outside, api.addresses[1], 8080, api.node),
+        // Not its own address.
+        Flow::tcp(web.node, api.addresses[0], 8080, api.node).source(address("10.89.0.200")),
+    ];
+    assert_eq!(world.arrives(&denied), [false; 4]);
+    let from_outside = format!(
+        "  ingress:\n  - from: [{{ipBlock: {{cidr: {}/32}}}}]\n    ports: [{{port: 8080}}]\n",
+        OUTSIDE_ADDRESSES[0]
+    );
+    world
+        .agent
+        .apply("outside.yaml", &policy("outside", "api", &from_outside));
+    let mapped =
+        [OUTSIDE_ADDRESSES[0], OUTSIDE_ADDRESSES[1]].map(|from| through(outside).source(from));
+    assert_eq!(
+        world.arrives(&mapped),
+        [true, false],
+        "the address behind the mapping counts"
+    );
+
+    for verb in ["check", "status"] {
+        world.call(verb, &api).unwrap();
+    }
+    world.agent.kill();
+    world.agent.start(&world.lab);
+    assert_eq!(world.endpoints(), ["api ready", "web ready"]);
+    assert!(
+        world.tcp(&web, &api, 8080) && !world.tcp(&web, &api, 22),
+        "after a restart"
+    );
+
+    for joined in [&api, &web] {
+        for _ in 0..2 {
+            world.call("del", joined).unwrap();
+        }
+    }
+    assert_eq!((world.endpoints(), world.host()), (vec![], before));
+    let ruleset = nft(&world.lab, "list ruleset");
+    assert!(
+        !ruleset.contains(&interface) && !ruleset.contains("8081"),
+        "{ruleset}"
+    );
+    let kept = std::fs::read_dir(world.agent.state().join("upstream/pods")).unwrap();
+    let reserved = kept.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let reserved: Vec<String> = reserved.filter(|name| name.contains(['.', ':'])).collect();
+    let given = |name: &&String| !name.starts_with("last_reserved");
+    assert_eq!(reserved.iter().filter(given).count(), 0, "{reserved:?}");
+    let leaks = world.agent.json(&["status"]);
+    assert_eq!(leaks["health"], "ready", "{leaks:#}");
+}
+
+#[test]
+fn a_chain_undoes_what_came_before_a_plugin_that_fails() {
+    if !need_root() {
+        return;
+    }
+    let failing = |ours: Value, kept: &Path| {
+        let mut plugins = chain(ours, kept);
+        plugins[2]["sysctl"] = json!({"net.no.such.parameter": "1"});
+        plugins
+    };
+    let Some(mut world) = World::open("undo", failing) else {
+        return;
+    };
+    let before = world.host();
+    world.agent.apply("web.yaml", &pod("web", "web"));
+    let attachment = world.sandbox("web");
+    world.network.add(&world.lab, &attachment).unwrap_err();
+    // What a runtime does then; cnitool leaves it to its caller.
+    world.network.call(&world.lab, "del", &attachment).unwrap();
+    assert_eq!((world.endpoints(), world.host()), (vec![], before));
+}
+
+#[test]
+fn the_port_of_a_bridge_is_refused_in_words() {
+    if !need_root() {
+        return;
+    }
+    let bridged = |ours: Value, kept: &Path| {
+        let mut plugins = chain(ours, kept);
+        plugins[0]["type"] = json!("bridge");
+        plugins[0]["bridge"] = json!("cni0");
+        plugins[0]["isGateway"] = json!(true);
+        plugins
+    };
+    let Some(mut world) = World::open("bridged", bridged) else {
+        return;
+    };
+    world.agent.apply("web.yaml", &pod("web", "web"));
+    let attachment = world.sandbox("web");
+    let refused = world
+        .network
+        .add(&world.lab, &attachment)
+        .unwrap_err()
+        .to_string();
+    assert!(refused.contains("bridge"), "{refused}");
+    world.network.call(&world.lab, "del", &attachment).unwrap();
+    assert_eq!(world.endpoints(), [""; 0]);
+}

@@ -1,0 +1,240 @@
+//! Real containers of real pods: Debian's containerd drives the plugin, and policy holds between them.
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test: other programs are its witnesses, real time its measure, a panic its verdict"
+)]
+
+mod agent;
+mod plugin;
+
+use agent::shop::{FROM_WEB_8080, address, policy};
+use agent::{Agent, ip};
+use palisade_testkit::lab::{Flow, Lab, NodeId, probe};
+use palisade_testkit::need_root;
+use palisade_testkit::runtimes::{Containerd, Pod, RuntimeError, Runtimes, skipped};
+use plugin::{pod, program};
+use serde_json::json;
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// A lab's host with containerd and an agent.
+struct World {
+    agent: Agent,
+    containerd: Containerd,
+    lab: Lab,
+}
+
+/// A pod with one container.
+struct Running {
+    pod: Pod,
+    container: String,
+    node: NodeId,
+    addresses: Vec<IpAddr>,
+}
+
+/// What a container of the shop does: listens at two ports, by both families.
+const SERVE: [&str; 3] = [
+    "/bin/sh",
+    "-c",
+    "httpd -p 8080 -h /tmp && httpd -p 9090 -h /tmp && exec sleep 100000",
+];
+
+impl World {
+    /// Nothing, after a loud line, where containers cannot run at all.
+    fn open(name: &str) -> Option<Self> {
+        let runtimes = Runtimes::containerd()?;
+        let lab = Lab::new(name).unwrap();
+        let containerd = match Containerd::start(&lab, &runtimes, &[program()]) {
+            Ok(containerd) => containerd,
+            Err(error) => {
+                skipped(&format!("Debian's containerd does not start: {error}"));
+                return None;
+            }
+        };
+        // With nothing of ours: what fails here is the machine's.
+        let subnets = json!([[{"subnet": "10.88.0.0/24"}]]);
+        let kept = containerd.folder().join("control");
+        let control = json!({
+            "cniVersion": "1.0.0",
+            "name": "control",
+            "plugins": [{"type": "ptp", "ipam": {"type": "host-local", "dataDir": kept, "ranges": subnets}}],
+        });
+        containerd.configure(&control).unwrap();
+        await_network(&containerd);
+        match containerd.run_pod("control", "control", "control") {
+            Ok(control) => {
+                containerd.stop_pod(&control).unwrap();
+                containerd.remove_pod(&control).unwrap();
+            }
+            Err(error) => {
+                skipped(&format!("containers cannot run on this machine: {error}"));
+                return None;
+            }
+        }
+        let mut agent = Agent::new();
+        agent.start_through(&containerd.beside().unwrap());
+        agent.start(&lab);
+        let network = json!({
+            "cniVersion": "1.0.0",
+            "name": "pods",
+            "plugins": [{
+                "type": "palisade-cni",
+                "socket": agent.socket(),
+                "queue": agent.state().join("cni-queue"),
+            }],
+        });
+        containerd.configure(&network).unwrap();
+        // The event of the file is containerd's own; a pod by the former network would show it.
+        std::thread::sleep(Duration::from_millis(300));
+        await_network(&containerd);
+        Some(World {
+            agent,
+            containerd,
+            lab,
+        })
+    }
+
+    /// Runs a pod and its container.
+    fn run(&mut self, name: &str) -> Result<Running, RuntimeError> {
+        let pod = self
+            .containerd
+            .run_pod("shop", name, &format!("uid-{name}"))?;
+        let addresses: Vec<IpAddr> = pod.addresses.iter().map(|a| address(a)).collect();
+        assert_eq!(addresses.len(), 2, "{pod:?}");
+        let seen = self.containerd.seen_from_here(&pod.netns).unwrap();
+        let node = self.lab.adopt(name, &seen, addresses.clone()).unwrap();
+        let container = self.containerd.run(&pod, "main", &SERVE)?;
+        Ok(Running {
+            pod,
+            container,
+            node,
+            addresses,
+        })
+    }
+
+    /// Whether a connection comes about between containers, and the same of the prober's packets; by
+    /// both families, which must agree.
+    fn connects(&self, from: &Running, to: &Running, port: u16) -> bool {
+        let mut verdicts = Vec::new();
+        for &address in &to.addresses {
+            let script = format!("nc -w 2 {address} {port} </dev/null");
+            let said = self
+                .containerd
+                .exec(&from.container, &["/bin/sh", "-c", &script]);
+            verdicts.push(said.unwrap().code == 0);
+        }
+        self.lab.forget_flows().unwrap();
+        let flow = |&to_address: &IpAddr| Flow::tcp(from.node, to_address, port, to.node);
+        let flows: Vec<Flow> = to.addresses.iter().map(flow).collect();
+        verdicts.extend(probe(&self.lab, &flows).unwrap());
+        assert!(verdicts.iter().all(|v| *v == verdicts[0]), "{verdicts:?}");
+        verdicts[0]
+    }
+
+    fn endpoints(&self) -> Vec<String> {
+        let list = self.agent.json(&["endpoint", "list"]);
+        let all = list["endpoints"].as_array().unwrap().iter();
+        all.map(|e| {
+            format!(
+                "{} {}",
+                e["name"].as_str().unwrap(),
+                e["state"].as_str().unwrap()
+            )
+        })
+        .collect()
+    }
+
+    fn end(&self, pod: &Pod) {
+        self.containerd.stop_pod(pod).unwrap();
+        self.containerd.remove_pod(pod).unwrap();
+    }
+}
+
+fn await_network(containerd: &Containerd) {
+    for _ in 0..200 {
+        if containerd.network().unwrap().is_ok() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    panic!("{:?}\n{}", containerd.network(), containerd.log());
+}
+
+#[test]
+fn containers_of_pods_under_policy() {
+    if !need_root() {
+        return;
+    }
+    let Some(mut world) = World::open("pods") else {
+        return;
+    };
+    for name in ["web", "api", "db"] {
+        world.agent.apply(&format!("{name}.yaml"), &pod(name, name));
+    }
+    let [web, api, db] = ["web", "api", "db"].map(|name| world.run(name).unwrap());
+    assert_eq!(world.endpoints(), ["api ready", "db ready", "web ready"]);
+    assert!(
+        world.connects(&web, &api, 9090) && world.connects(&db, &api, 8080),
+        "open"
+    );
+
+    world
+        .agent
+        .apply("p.yaml", &policy("api", "api", FROM_WEB_8080));
+    assert!(world.connects(&web, &api, 8080), "allowed");
+    assert!(
+        !world.connects(&web, &api, 9090) && !world.connects(&db, &api, 8080),
+        "denied"
+    );
+
+    // Labels come from the Pod of that name in the directory, now and later.
+    world.agent.apply("db.yaml", &pod("db", "web"));
+    assert!(world.connects(&db, &api, 8080));
+    world.agent.apply("db.yaml", &pod("db", "db"));
+
+    // One that the directory does not know yet.
+    let late = world.run("late").unwrap();
+    assert_eq!(
+        world.endpoints(),
+        ["api ready", "db ready", "late closed", "web ready"]
+    );
+    assert!(!world.connects(&web, &late, 8080) && !world.connects(&late, &web, 8080));
+    world.agent.apply("late.yaml", &pod("late", "web"));
+    assert!(world.connects(&late, &api, 8080) && world.connects(&web, &late, 9090));
+
+    // Without an agent: what is enforced stays, what is removed is remembered, nothing new begins.
+    world.agent.kill();
+    assert!(world.connects(&web, &api, 8080) && !world.connects(&db, &api, 8080));
+    world.end(&db.pod);
+    let refused = world.run("early").err().map(|error| error.to_string());
+    assert!(
+        refused.as_ref().is_some_and(|said| said.contains("agent")),
+        "{refused:?}"
+    );
+    world.agent.start(&world.lab);
+    assert_eq!(world.endpoints(), ["api ready", "late ready", "web ready"]);
+    assert!(world.connects(&web, &api, 8080) && !world.connects(&web, &api, 9090));
+    world.agent.apply("early.yaml", &pod("early", "early"));
+    let early = world.run("early").unwrap();
+    assert!(!world.connects(&early, &api, 8080) && world.connects(&early, &web, 8080));
+
+    // A pod that is run again: another sandbox under the same name.
+    world.end(&early.pod);
+    world.agent.apply("early.yaml", &pod("early", "web"));
+    let pods = world.containerd.pods().unwrap();
+    let again = world
+        .containerd
+        .run_pod("shop", "early", "uid-early-2")
+        .unwrap();
+    assert_eq!(world.containerd.pods().unwrap().len(), pods.len() + 1);
+    for pod in [&web.pod, &api.pod, &late.pod, &again] {
+        world.end(pod);
+    }
+    assert_eq!(world.endpoints(), [""; 0]);
+    let links = ip(&world.lab, world.lab.host(), &["-br", "link"]);
+    assert!(!links.contains("pal"), "{links}");
+    assert_eq!(world.agent.status()["health"], "ready");
+}
