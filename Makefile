@@ -18,8 +18,8 @@ demo: setup ## watch policy being enforced between real workloads (as root, by s
 test: setup ## every ring of proof: house, pure, kernel, differential, faults
 	@scripts/test
 
-build: setup ## the palisade command, optimised: target/release/palisade
-	@scripts/cargo build --locked --release -p palisade
+build: setup ## the palisade command and its CNI plugin, optimised: target/release/palisade, …/palisade-cni
+	@scripts/cargo build --locked --release -p palisade -p palisade-cni
 
 bench: setup ## every bench; figures in target/bench.jsonl
 	@scripts/program bench --release --root -- all

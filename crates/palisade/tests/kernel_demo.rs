@@ -1,20 +1,27 @@
 //! `palisade demo` as a newcomer runs it: every check of its own holds, and nothing is left of it,
-//! however it ends.
+//! however it ends. The second demo is a page of the documentation, whose commands are run.
 
 #![allow(
     clippy::disallowed_methods,
+    clippy::panic,
     clippy::unwrap_used,
     reason = "a test: it runs the command as a user does, and waits in real time to interrupt it"
 )]
 
+mod agent;
+mod plugin;
+
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use palisade_testkit::need_root;
+use palisade_testkit::runtimes::Runtimes;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 fn demo() -> Child {
+    // It looks for the plugin beside itself.
+    assert!(plugin::program().exists());
     Command::new(env!("CARGO_BIN_EXE_palisade"))
         .arg("demo")
         .env("LC_ALL", "C")
@@ -81,4 +88,30 @@ fn an_interrupted_demo_leaves_nothing() {
         assert_eq!(output.status.code(), Some(1), "{text}\n{errors}");
         assert!(errors.contains("interrupted"), "{text}\n{errors}");
     }
+}
+
+#[test]
+fn the_page_about_chained_plugins_is_true() {
+    if !need_root() {
+        return;
+    }
+    let Some(runtimes) = Runtimes::containerd() else {
+        return;
+    };
+    let target = runtimes.programs().join("../..").canonicalize().unwrap();
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/demo-chained");
+    let output = Command::new(script)
+        .arg("--programs")
+        .arg(plugin::program().parent().unwrap())
+        .env("CARGO_TARGET_DIR", target)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}\n{errors}");
+    assert!(
+        text.contains("everything was as docs/chained.md says"),
+        "{text}"
+    );
 }

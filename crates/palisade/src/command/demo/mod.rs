@@ -9,6 +9,7 @@ mod daemon;
 mod interrupt;
 mod matrix;
 mod place;
+mod plugin;
 mod probe;
 mod screen;
 mod shop;
@@ -17,13 +18,13 @@ mod site;
 use crate::cli::{DemoArgs, ExplainArgs, Format, PolicyCommand};
 use crate::exit::{Exit, Failure, Outcome};
 use daemon::Daemon;
-use hyper::Method;
 use interrupt::Interrupt;
 use matrix::Matrix;
 use palisade_agent::clock::{Clock, SystemClock};
-use palisade_api::{Status, WorkloadAdd, WorkloadAdded, WorkloadRemove, WorkloadRemoved, path};
+use palisade_api::Status;
 use palisade_sys::netns::NetNs;
 use place::{Place, Pulse};
+use plugin::Plugin;
 use screen::{Screen, time};
 use shop::{EDIT, INVENTORY, PARTIES, POLICIES};
 use site::Site;
@@ -76,6 +77,7 @@ pub(crate) fn run(args: &DemoArgs) -> Outcome {
 struct Demo {
     places: Vec<Place>,
     daemon: Daemon,
+    plugin: Plugin,
     site: Site,
     screen: Screen,
     interrupt: Interrupt,
@@ -119,10 +121,15 @@ impl Demo {
             status.pid,
             site.policy().display()
         ));
+        let plugin = Plugin::find(&site, &daemon::socket(&site))?;
+        screen.detail(
+            "the pods are attached by palisade-cni, called as a container runtime calls it",
+        );
         let (places, interfaces) = (Vec::new(), Vec::new());
         let mut demo = Demo {
             places,
             daemon,
+            plugin,
             site,
             screen,
             interrupt,
@@ -135,25 +142,16 @@ impl Demo {
         Ok(demo)
     }
 
-    /// Attaches the pods as `palisade workload add` does, and opens the servers in each namespace.
+    /// Attaches the pods as a runtime does, and opens the servers in each namespace.
     fn attach(&mut self) -> Result<(), Failure> {
         for party in PARTIES.iter().copied() {
             self.interrupt.check()?;
             let netns = self.site.name(party.name);
             let addresses = match party.namespace {
                 Some(namespace) => {
-                    let request = WorkloadAdd {
-                        netns: netns.clone(),
-                        namespace: namespace.to_owned(),
-                        name: party.name.to_owned(),
-                        ..WorkloadAdd::default()
-                    };
-                    let added: WorkloadAdded =
-                        self.daemon
-                            .client
-                            .send(Method::POST, path::WORKLOADS, &request)?;
-                    self.interfaces.push(added.host_interface);
-                    read_addresses(&added.addresses)?
+                    let attached = self.plugin.add(namespace, party.name)?;
+                    self.interfaces.push(attached.interface);
+                    attached.addresses
                 }
                 None => {
                     let both = [
@@ -325,24 +323,14 @@ impl Demo {
             let Some(namespace) = party.namespace else {
                 continue;
             };
-            let request = WorkloadRemove {
-                namespace: namespace.to_owned(),
-                name: party.name.to_owned(),
-            };
-            let removed: WorkloadRemoved =
-                self.daemon
-                    .client
-                    .send(Method::DELETE, path::WORKLOADS, &request)?;
-            if !removed.removed {
-                self.check(false, &format!("{} is detached", party.full_name()));
-            }
+            self.plugin.del(namespace, party.name)?;
         }
         let mut left = self.site.host_links()?;
         left.retain(|link| link != "lo" && link != site::UPLINK_NAME);
         self.check(
             left.is_empty(),
             &format!(
-                "palisade workload remove: {} detached; interfaces of theirs on the host: {}",
+                "palisade-cni DEL: {} detached; interfaces of theirs on the host: {}",
                 self.interfaces.len(),
                 left.len()
             ),
@@ -524,18 +512,6 @@ impl Demo {
     fn now(&self) -> Instant {
         SystemClock.monotonic()
     }
-}
-
-fn read_addresses(texts: &[String]) -> Result<Vec<IpAddr>, Failure> {
-    let read = |text: &String| {
-        let wrong = |_| {
-            Failure::found(format!(
-                "the agent gave the address {text:?}, which is none"
-            ))
-        };
-        text.parse().map_err(wrong)
-    };
-    texts.iter().map(read).collect()
 }
 
 /// How this program was called, as near as it can be typed.

@@ -1,0 +1,125 @@
+//! The demo as a container runtime: its pods are attached by the CNI plugin, called as CNI says.
+
+use super::site::Site;
+use crate::exit::Failure;
+use palisade_sys::netns::NETNS_DIR;
+use serde_json::{Value, json};
+use std::io::{self, Write as _};
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The plugin's file.
+const NAME: &str = "palisade-cni";
+/// Where it is looked for after the folder of this program: where packages put plugins.
+const FOLDERS: [&str; 3] = ["/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni"];
+
+/// The plugin, and the network that it is called for.
+pub(super) struct Plugin {
+    program: PathBuf,
+    network: Value,
+    prefix: String,
+}
+
+/// What it answered about a pod.
+pub(super) struct Attached {
+    /// The host-side interface.
+    pub(super) interface: String,
+    /// The pod's addresses.
+    pub(super) addresses: Vec<IpAddr>,
+}
+
+impl Plugin {
+    /// Finds it; it will ask the agent at `socket`.
+    pub(super) fn find(site: &Site, socket: &Path) -> Result<Self, Failure> {
+        let own = std::fs::read_link("/proc/self/exe").unwrap_or_default();
+        let beside = own.parent().map(Path::to_path_buf);
+        let folders = beside.into_iter().chain(FOLDERS.map(PathBuf::from));
+        let mut candidates = folders.map(|folder| folder.join(NAME));
+        let program = candidates.find(|program| program.exists()).ok_or_else(|| {
+            Failure::found(format!(
+                "the plugin {NAME} is neither beside this program nor in {}",
+                FOLDERS.join(", ")
+            ))
+            .hint("make demo builds both; from a source tree: cargo build -p palisade-cni")
+        })?;
+        Ok(Plugin {
+            program,
+            network: json!({
+                "cniVersion": "1.1.0",
+                "name": "demo",
+                "type": NAME,
+                "socket": socket,
+                "queue": site.directory.join("cni-queue"),
+            }),
+            prefix: site.prefix().to_owned(),
+        })
+    }
+
+    /// ADD, for the pod's namespace of the demo.
+    pub(super) fn add(&self, namespace: &str, name: &str) -> Result<Attached, Failure> {
+        let text = self.call("ADD", namespace, name)?;
+        let wrong = || {
+            Failure::found(format!(
+                "{NAME} answered {}",
+                String::from_utf8_lossy(&text)
+            ))
+        };
+        let result: Value = serde_json::from_slice(&text).map_err(|_| wrong())?;
+        let interface = result["interfaces"][0]["name"].as_str().ok_or_else(wrong)?;
+        let ips = result["ips"].as_array().ok_or_else(wrong)?;
+        let address = |ip: &Value| {
+            let (address, _) = ip["address"].as_str()?.split_once('/')?;
+            address.parse().ok()
+        };
+        let addresses: Option<Vec<IpAddr>> = ips.iter().map(address).collect();
+        Ok(Attached {
+            interface: interface.to_owned(),
+            addresses: addresses.ok_or_else(wrong)?,
+        })
+    }
+
+    /// DEL, for the same.
+    pub(super) fn del(&self, namespace: &str, name: &str) -> Result<(), Failure> {
+        self.call("DEL", namespace, name).map(drop)
+    }
+
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "the demo plays the runtime, and a plugin is a program"
+    )]
+    fn call(&self, command: &str, namespace: &str, name: &str) -> Result<Vec<u8>, Failure> {
+        let container = format!("{}-{name}", self.prefix);
+        let failed = |error: io::Error| {
+            Failure::found(format!("calling {}: {error}", self.program.display()))
+        };
+        let mut child = Command::new(&self.program)
+            .env_clear()
+            .env("CNI_COMMAND", command)
+            .env("CNI_NETNS", Path::new(NETNS_DIR).join(&container))
+            .env("CNI_CONTAINERID", container)
+            .env("CNI_IFNAME", "eth0")
+            .env(
+                "CNI_ARGS",
+                format!("IgnoreUnknown=1;K8S_POD_NAMESPACE={namespace};K8S_POD_NAME={name}"),
+            )
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(failed)?;
+        if let Some(mut input) = child.stdin.take() {
+            input
+                .write_all(self.network.to_string().as_bytes())
+                .map_err(failed)?;
+        }
+        let output = child.wait_with_output().map_err(failed)?;
+        if output.status.success() {
+            return Ok(output.stdout);
+        }
+        let said = String::from_utf8_lossy(&output.stdout);
+        Err(Failure::found(format!(
+            "{NAME} {command} {namespace}/{name}: {}",
+            said.trim()
+        )))
+    }
+}
