@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test build bench bench-engine bench-datapath differential faults fmt lint fuzz setup
+.PHONY: help demo demo-chained test build bench bench-engine bench-datapath differential faults fmt lint fuzz setup
 
 export CASES KERNEL_CASES SEED LOAD_EDITS LOAD_KILLS LOAD_SEED FUZZ_SECONDS TARGET_NAME
 
@@ -14,6 +14,9 @@ setup: ## install what is missing: Debian packages, Rust
 
 demo: setup ## watch policy being enforced between real workloads (as root, by sudo)
 	@scripts/demo
+
+demo-chained: setup ## the second demo: the commands of docs/chained.md, policy after another CNI plugin
+	@scripts/demo-chained
 
 test: setup ## every ring of proof: house, pure, kernel, differential, faults
 	@scripts/test

@@ -63,7 +63,7 @@ impl World {
             "plugins": [{"type": "ptp", "ipam": {"type": "host-local", "dataDir": kept, "ranges": subnets}}],
         });
         containerd.configure(&control).unwrap();
-        await_network(&containerd);
+        await_network(&containerd, true);
         match containerd.run_pod("control", "control", "control") {
             Ok(control) => {
                 containerd.stop_pod(&control).unwrap();
@@ -74,22 +74,16 @@ impl World {
                 return None;
             }
         }
+        containerd.unconfigure().unwrap();
+        await_network(&containerd, false);
+        // The agent writes the configuration that containerd then finds.
+        let folder = containerd.configurations();
         let mut agent = Agent::new();
+        agent.more(&["--cni-conf-dir", folder.to_str().unwrap()]);
+        agent.more(&["--cni-conf-keep=false"]);
         agent.start_through(&containerd.beside().unwrap());
         agent.start(&lab);
-        let network = json!({
-            "cniVersion": "1.0.0",
-            "name": "pods",
-            "plugins": [{
-                "type": "palisade-cni",
-                "socket": agent.socket(),
-                "queue": agent.state().join("cni-queue"),
-            }],
-        });
-        containerd.configure(&network).unwrap();
-        // The event of the file is containerd's own; a pod by the former network would show it.
-        std::thread::sleep(Duration::from_millis(300));
-        await_network(&containerd);
+        await_network(&containerd, true);
         Some(World {
             agent,
             containerd,
@@ -153,9 +147,9 @@ impl World {
     }
 }
 
-fn await_network(containerd: &Containerd) {
+fn await_network(containerd: &Containerd, ready: bool) {
     for _ in 0..200 {
-        if containerd.network().unwrap().is_ok() {
+        if containerd.network().unwrap().is_ok() == ready {
             return;
         }
         std::thread::sleep(Duration::from_millis(50));
@@ -237,4 +231,7 @@ fn containers_of_pods_under_policy() {
     let links = ip(&world.lab, world.lab.host(), &["-br", "link"]);
     assert!(!links.contains("pal"), "{links}");
     assert_eq!(world.agent.status()["health"], "ready");
+    // An agent that ends takes its configuration along, where it is told to.
+    world.agent.terminate();
+    await_network(&world.containerd, false);
 }

@@ -112,6 +112,16 @@ impl Containerd {
         ))
     }
 
+    /// Takes away what [`Self::configure`] gave.
+    ///
+    /// # Errors
+    /// If the file cannot be removed.
+    pub fn unconfigure(&self) -> Result<(), RuntimeError> {
+        fs::remove_file(self.configurations().join("10-network.conflist")).map_err(
+            RuntimeError::system("removing containerd's CNI configuration"),
+        )
+    }
+
     /// The folder of CNI configurations that it watches.
     #[must_use]
     pub fn configurations(&self) -> PathBuf {
