@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-chained test build bench bench-engine bench-datapath differential faults fmt lint fuzz setup
+.PHONY: help demo demo-chained test build bench bench-engine bench-datapath differential faults fmt docs lint fuzz setup
 
 export CASES KERNEL_CASES SEED LOAD_EDITS LOAD_KILLS LOAD_SEED FUZZ_SECONDS TARGET_NAME
 
@@ -41,6 +41,10 @@ faults: setup ## every named fault must be caught
 
 fmt: setup ## format the code
 	@scripts/cargo fmt --all
+
+docs: setup ## write what is made from code: configuration, man pages, API, metrics
+	@PALISADE_BLESS=1 scripts/cargo test --locked --quiet -p palisade-agent -- the_document the_page_is
+	@PALISADE_BLESS=1 scripts/cargo test --locked --quiet -p palisade --bin palisade man_pages
 
 lint: ## format check, clippy, dependencies (installs cargo-deny)
 	@scripts/setup --lint

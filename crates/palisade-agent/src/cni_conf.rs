@@ -138,6 +138,11 @@ impl Core {
             return;
         };
         let path = conf.path().display();
+        let plugin = self.config.cni_bin_dir.join("palisade-cni");
+        if !plugin.is_file() {
+            // Not degraded: runtimes may well look elsewhere too.
+            tracing::warn!(plugin = %plugin.display(), "the CNI plugin is not where runtimes look for it");
+        }
         match conf.write() {
             Ok(true) => tracing::info!(file = %path, "CNI configuration written"),
             Ok(false) => {}

@@ -14,7 +14,7 @@ mod reread;
 #[cfg(test)]
 mod tests;
 
-pub use document::{example, markdown};
+pub use document::{example, man, markdown};
 pub use kind::{AddressRange, Kind, Parsed};
 pub use parameters::{Change, PARAMETERS, Parameter, Section};
 pub use reread::{Changed, ConfigFile, News, ReadError};

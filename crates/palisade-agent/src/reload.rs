@@ -6,8 +6,10 @@
 
 use crate::config::{Changed, Config, ConfigFile};
 use crate::core::{Core, Event, Handle, chain};
+use crate::manager::Manager;
 use palisade_source::FileWatch;
 use std::path::Path;
+use tokio::signal::unix::Signal;
 
 /// Told of each new configuration, in the core's thread.
 pub type Listener = Box<dyn Fn(&Config) + Send>;
@@ -76,7 +78,7 @@ impl Core {
 pub fn follow(path: &Path, core: &Handle) {
     let watched = FileWatch::open(path).and_then(|mut watch| {
         while watch.changed()? {
-            if !read_again(core) {
+            if !core.send(Event::Ask(Box::new(Core::reread_config))) {
                 break;
             }
         }
@@ -88,17 +90,19 @@ pub fn follow(path: &Path, core: &Handle) {
     }
 }
 
-/// Has the file read again; false if the core has stopped.
-pub fn read_again(core: &Handle) -> bool {
-    core.send(Event::Ask(Box::new(Core::reread_config)))
-}
-
-/// Has the file read again on each SIGHUP.
-pub async fn on_hangup(mut hangups: tokio::signal::unix::Signal, core: Handle) {
+/// Has the file read again on each SIGHUP, and tells the service manager. Never ends.
+pub async fn on_hangup(mut hangups: Signal, core: &Handle, manager: &Manager) {
     while hangups.recv().await.is_some() {
         tracing::info!("SIGHUP: reading the configuration again");
-        if !read_again(&core) {
-            return;
+        // Before that the manager waits for the start, which this does not end.
+        let started = core.ask(|core| core.in_sync).await == Some(true);
+        if started {
+            manager.reloading();
+        }
+        core.ask(Core::reread_config).await;
+        if started {
+            manager.ready(core).await;
         }
     }
+    std::future::pending().await
 }

@@ -9,7 +9,7 @@ use crate::clock::{Clock, SystemClock, millis};
 use crate::config::{Config, HostToEndpoint};
 use crate::core::{Core, Event, Handle, Parts, chain};
 use crate::host::Changes;
-use crate::http::doors::{DoorError, Doors};
+use crate::http::doors::{DoorError, Doors, allowance};
 use crate::log::Log;
 use crate::manager::Manager;
 use crate::service::serve;
@@ -109,10 +109,11 @@ pub fn run(config: Config, log: Log, manager: &Manager) -> Result<(), RunError> 
     });
     stages.time("workloads restored", || core.restore())?;
     core.bootstrap = stages.done;
-    let settle = source.settle_handle();
+    let (settle, doorkeeper) = (source.settle_handle(), Arc::clone(&guard));
     core.on_config(Box::new(move |config| {
         log.set(&config.log_level, config.log_json);
         settle.set(config.settle);
+        doorkeeper.allow(allowance(config));
     }));
 
     let stop_source = source.stop_handle();
@@ -162,8 +163,10 @@ pub fn run(config: Config, log: Log, manager: &Manager) -> Result<(), RunError> 
     let served = runtime.block_on(async {
         let hangups = signal(SignalKind::hangup())
             .map_err(|error| RunError::Thread("signal handling", error))?;
-        tokio::spawn(crate::reload::on_hangup(hangups, handle.clone()));
-        serve(&handle, &doors, &guard, manager, supervisor.ends()).await
+        tokio::select! {
+            served = serve(&handle, &doors, &guard, manager, supervisor.ends()) => served,
+            () = crate::reload::on_hangup(hangups, &handle, manager) => Ok(()),
+        }
     });
     tracing::info!("stopping; the kernel keeps enforcing");
     // What feeds the core ends before it does, so nothing that was handed in is lost.

@@ -86,6 +86,10 @@ pub(crate) enum Command {
     /// Of a parameter that cannot change while running, the value that the file says now is shown
     /// as pending: it counts after a restart.
     Config,
+    /// Print what a shell needs to complete this command.
+    ///
+    /// For bash: palisade completion bash > /etc/bash_completion.d/palisade
+    Completion(CompletionArgs),
     /// Check manifests: every problem with file, line, field and reason.
     ///
     /// Ends with 1 if there is an error; warnings alone do not count.
@@ -357,6 +361,24 @@ pub(crate) struct DiffArgs {
         value_name = "PATH"
     )]
     pub(crate) files: Vec<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CompletionArgs {
+    /// For which shell.
+    #[arg(value_enum)]
+    pub(crate) shell: Shell,
+}
+
+/// A shell that can complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Shell {
+    /// GNU Bash.
+    Bash,
+    /// The Z shell.
+    Zsh,
+    /// Fish.
+    Fish,
 }
 
 #[derive(Debug, Args)]

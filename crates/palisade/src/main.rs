@@ -4,6 +4,8 @@ mod cli;
 mod client;
 mod command;
 mod exit;
+#[cfg(test)]
+mod manual;
 mod output;
 
 use std::process::ExitCode;

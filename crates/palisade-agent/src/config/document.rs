@@ -1,5 +1,6 @@
 //! The documentation of the configuration, made from the table of parameters: a page of Markdown,
-//! and an example file. Both are checked in; a test holds them equal to what is made here.
+//! a man page, and an example file. They are checked in; a test holds them equal to what is made here
+//! (`make docs` writes them).
 
 use super::{Change, Kind, PARAMETERS, Parameter, Section};
 use std::fmt::Write;
@@ -57,7 +58,109 @@ pub fn markdown() -> String {
     page
 }
 
-const LOGGING: &str = "\n";
+const LOGGING: &str = "
+## The log
+
+The agent writes one line an event to standard error, as text or as JSON (`log-format`), with the
+same names in both:
+
+| name | |
+|---|---|
+| `time` | when, RFC 3339 in UTC, to the microsecond |
+| `level` | `error`, `warn`, `info`, `debug` or `trace` |
+| `component` | the part of the program that speaks: a module of the agent, or a crate |
+| `message` | what happened; the words stay the same, what varies is in the fields |
+| `fields` | the event's own, such as `error`, `workload`, `revision`, `writes`, `millis` |
+
+```
+2026-11-21T07:32:05.000000Z WARN core: checking the kernel failed error=\"no such table\"
+{\"time\":\"2026-11-21T07:32:05.000000Z\",\"level\":\"warn\",\"component\":\"core\",\"message\":\"checking the kernel failed\",\"fields\":{\"error\":\"no such table\"}}
+```
+
+In text the fields follow the message as `name=value`, quoted where that is needed; line breaks and
+other control characters are escaped, so one event is one line. Level and form can change while the
+agent runs.
+
+The same message (level, component and words; not the fields) is written twenty times in a minute.
+What is left out is counted, and at the end of the minute told as the same message with the field
+`suppressed`. At `debug` and `trace` nothing is left out.
+";
+
+/// The man page of the configuration file, section 5.
+pub fn man() -> String {
+    let mut page = format!(
+        ".TH palisade.yaml 5 \"\" \"palisade {}\" \"Palisade\"\n",
+        env!("CARGO_PKG_VERSION")
+    );
+    page.push_str(".SH NAME\npalisade.yaml \\- configuration of the Palisade agent\n");
+    for (title, paragraphs) in MAN {
+        let _ = writeln!(page, ".SH {title}");
+        for paragraph in *paragraphs {
+            let _ = writeln!(page, ".PP\n{}", escaped(paragraph));
+        }
+    }
+    for section in Section::ALL {
+        let _ = writeln!(page, ".SH {}", escaped(&section.title().to_uppercase()));
+        for parameter in PARAMETERS.iter().filter(|p| p.section == section) {
+            let default = match parameter.default {
+                "" => "empty",
+                text => text,
+            };
+            let change = match parameter.change {
+                Change::Live => "changes while the agent runs",
+                Change::Restart => "needs a restart",
+            };
+            let _ = writeln!(
+                page,
+                ".TP\n\\fB{}\\fR: \\fI{}\\fR\n{}\n.br\nTakes {}; default {}; {change}.",
+                escaped(parameter.name),
+                escaped(parameter.value),
+                escaped(parameter.help),
+                escaped(&parameter.kind.words()),
+                escaped(default),
+            );
+        }
+    }
+    page.push_str(".SH SEE ALSO\n\\fBpalisade\\-agent\\fR(8), \\fBpalisade\\-config\\fR(1)\n");
+    page
+}
+
+const MAN: &[(&str, &[&str])] = &[
+    (
+        "DESCRIPTION",
+        &[
+            "YAML with one line for each parameter, as `settle: 100`. What is not said has its default. \
+             The file is /etc/palisade/palisade.yaml, which need not be there, or the one that \
+             --config or PALISADE_CONFIG names, which must.",
+            "Each parameter is also a flag (--settle 100) and an environment variable \
+             (PALISADE_SETTLE=100). A flag wins over the environment, that over the file, that over \
+             the default. Lists take commas, or a list of the file, or the flag several times.",
+            "What cannot be read, unknown names, and values that contradict each other are refused, \
+             all of it in one message.",
+        ],
+    ),
+    (
+        "CHANGES",
+        &[
+            "The file is read again when it changes and on SIGHUP. What can change while the agent \
+             runs counts at once; of anything else the log says that it needs a restart, and \
+             palisade config shows the value that waits. A file that is refused changes nothing, and \
+             palisade status says why until it is mended.",
+        ],
+    ),
+];
+
+/// Text as roff takes it for what it is.
+fn escaped(text: &str) -> String {
+    let text = text
+        .replace('\\', "\\e")
+        .replace('-', "\\-")
+        .replace('…', "...");
+    match text.starts_with(['.', '\'']) {
+        true => format!("\\&{text}"),
+        false => text,
+    }
+}
 
 /// An example file: every parameter with its default as a comment, but for those given, which are
 /// said.

@@ -332,3 +332,36 @@ fn the_example_file_says_the_defaults() {
     let config = resolve(&[], &[], Some(&uncommented)).unwrap();
     assert_eq!(fields(&config), fields(&resolve(&[], &[], None).unwrap()));
 }
+
+/// What the packaged file says beyond the defaults: on a host with container runtimes.
+const PACKAGED: &[(&str, &str)] = &[("cni-conf-dir", "/etc/cni/net.d")];
+
+#[test]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "tests write what they are asked to"
+)]
+fn the_documents_are_those_of_the_table() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    for (name, made) in [
+        ("docs/configuration.md", markdown()),
+        ("docs/man/palisade.yaml.5", man()),
+        ("packaging/palisade.yaml", example(PACKAGED)),
+    ] {
+        for parameter in PARAMETERS {
+            let plain = made.replace("\\-", "-");
+            assert!(plain.contains(parameter.name), "{name}: {}", parameter.name);
+        }
+        let path = root.join(name);
+        if std::env::var_os("PALISADE_BLESS").is_some() {
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(&path, &made).unwrap();
+        }
+        let found = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(
+            found == made,
+            "{name} differs: run `make docs` and read the difference"
+        );
+    }
+    assert!(resolve(&[], &[], Some(&example(PACKAGED))).is_ok());
+}

@@ -2,6 +2,7 @@
 
 mod agent;
 mod cleanup;
+mod completion;
 mod connections;
 mod demo;
 mod diff;
@@ -35,6 +36,7 @@ pub(crate) fn run(cli: Cli) -> Exit {
         Command::Workload(command) => workload::run(command, &client, cli.output),
         Command::Monitor(args) => monitor::run(args, &client, cli.output),
         Command::Config => status::config(&client, cli.output),
+        Command::Completion(args) => completion::run(args.shell, cli.output),
         Command::Validate(files) => validate::run(&files, cli.output),
         Command::Explain(args) => explain::run(&args, &client, cli.output),
         Command::Connections(files) => connections::run(&files, cli.output),

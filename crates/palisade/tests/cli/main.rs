@@ -8,6 +8,7 @@
     reason = "a test: other programs are its witnesses, a panic its verdict"
 )]
 
+mod configuration;
 mod connections;
 mod explain;
 mod usage;

@@ -1,0 +1,35 @@
+//! `palisade completion`: what a shell needs to complete this command, made from its definition.
+
+use crate::cli::{Cli, Format, Shell};
+use crate::exit::{Exit, Failure, Outcome};
+use crate::output::answer;
+use clap::CommandFactory;
+use serde::Serialize;
+
+/// What is printed with `-o json`.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Completion {
+    api_version: String,
+    shell: &'static str,
+    script: String,
+}
+
+/// Prints the script of a shell.
+pub(crate) fn run(shell: Shell, format: Format) -> Outcome {
+    let (name, generator) = match shell {
+        Shell::Bash => ("bash", clap_complete::Shell::Bash),
+        Shell::Zsh => ("zsh", clap_complete::Shell::Zsh),
+        Shell::Fish => ("fish", clap_complete::Shell::Fish),
+    };
+    let mut script = Vec::new();
+    clap_complete::generate(generator, &mut Cli::command(), "palisade", &mut script);
+    let completion = Completion {
+        api_version: palisade_api::api_version(),
+        shell: name,
+        script: String::from_utf8(script)
+            .map_err(|error| Failure::found(format!("making the script of {name}: {error}")))?,
+    };
+    answer(format, &completion, |completion| completion.script.clone())?;
+    Ok(Exit::Fine)
+}

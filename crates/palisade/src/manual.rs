@@ -1,0 +1,99 @@
+//! The man pages, made from the definition of the command line, and held equal to `docs/man`.
+//!
+//! After an intended change run `make docs` and read the difference.
+
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests write what they are asked to"
+)]
+
+use crate::cli::Cli;
+use clap::{Command, CommandFactory};
+use clap_mangen::Man;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// The pages of a command and of those below it, by file name.
+fn pages(command: &Command, pages: &mut BTreeMap<String, String>) {
+    for below in command.get_subcommands().filter(|c| !c.is_hide_set()) {
+        self::pages(below, pages);
+    }
+    let name = command.get_display_name().unwrap_or(command.get_name());
+    let section = if name == AGENT { "8" } else { "1" };
+    let man = Man::new(command.clone())
+        .title(name)
+        .section(section)
+        .source(concat!("palisade ", env!("CARGO_PKG_VERSION")))
+        .manual("Palisade");
+    let mut page = Vec::new();
+    man.render(&mut page).unwrap();
+    // The agent is a service, and so in another section than the pages that name it.
+    let page = String::from_utf8(page)
+        .unwrap()
+        .replace("palisade\\-agent(1)", "palisade\\-agent(8)");
+    pages.insert(format!("{name}.{section}"), page);
+}
+
+const AGENT: &str = "palisade-agent";
+
+fn made() -> BTreeMap<String, String> {
+    let mut command = Cli::command().disable_help_subcommand(true);
+    command.build();
+    let mut all = BTreeMap::new();
+    pages(&command, &mut all);
+    all
+}
+
+#[test]
+fn the_man_pages_are_those_of_the_command_line() {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/man");
+    let made = made();
+    let bless = std::env::var_os("PALISADE_BLESS").is_some();
+    if bless {
+        std::fs::create_dir_all(&folder).unwrap();
+    }
+    // Section 5 is made from the table of parameters, beside it.
+    let mut found = BTreeMap::new();
+    for entry in std::fs::read_dir(&folder).unwrap() {
+        let entry = entry.unwrap();
+        let name = entry.file_name().into_string().unwrap();
+        if name.ends_with(".5") {
+            continue;
+        }
+        match (bless, made.contains_key(&name)) {
+            (true, false) => std::fs::remove_file(entry.path()).unwrap(),
+            _ => {
+                found.insert(name, std::fs::read_to_string(entry.path()).unwrap());
+            }
+        }
+    }
+    for (name, page) in &made {
+        if bless {
+            std::fs::write(folder.join(name), page).unwrap();
+            continue;
+        }
+        let same = found.get(name) == Some(page);
+        assert!(
+            same,
+            "docs/man/{name} differs: run `make docs` and read the difference"
+        );
+    }
+    let names = |pages: &BTreeMap<String, String>| pages.keys().cloned().collect::<Vec<_>>();
+    assert!(
+        bless || names(&found) == names(&made),
+        "docs/man holds a page of no command"
+    );
+}
+
+#[test]
+fn each_command_and_each_parameter_has_its_place() {
+    let made = made();
+    for name in ["palisade.1", "palisade-agent.8", "palisade-endpoint-get.1"] {
+        assert!(made.contains_key(name), "{name}: {:?}", made.keys());
+    }
+    assert!(made["palisade.1"].contains("palisade\\-agent(8)"));
+    for parameter in palisade_agent::config::PARAMETERS {
+        let flag = parameter.flag().replace('-', "\\-");
+        assert!(made["palisade-agent.8"].contains(&flag), "{flag}");
+    }
+}
