@@ -114,6 +114,7 @@ impl Core {
         mut record: Record,
         families: &[u8],
     ) -> Result<Record, WorkloadError> {
+        self.clear_leftovers(Some(&record.id()))?;
         self.reach(Step::Claim)?;
         self.claim_addresses(&mut record, families)?;
         let id = record.id();
@@ -160,11 +161,7 @@ impl Core {
             return Err(WorkloadError::NotEnforced { id, reason });
         }
         self.reach(Step::Masquerade)?;
-        self.masquerade()
-            .map_err(|error| WorkloadError::NotTranslated {
-                id: id.to_string(),
-                source: Box::new(error),
-            })?;
+        self.translate_workloads(&id)?;
         self.reach(Step::Open)?;
         self.attaching = None;
         if self.registry.awaits_pod(&id) {
@@ -182,17 +179,7 @@ impl Core {
     /// Writes every workload to disk.
     fn remember(&mut self) -> Result<(), WorkloadError> {
         let all = self.registry.records().chain(&self.leftovers);
-        let written = self.records.write(all);
-        self.unwritten = written.is_err();
-        Ok(written?)
-    }
-
-    /// Writes what could not be written before.
-    pub(crate) fn settle_disk(&mut self) -> Result<(), WorkloadError> {
-        match self.unwritten {
-            true => self.remember(),
-            false => Ok(()),
-        }
+        Ok(self.records.write(all)?)
     }
 
     /// Takes back everything a failed attach did. What cannot be, stays remembered.
@@ -200,18 +187,27 @@ impl Core {
         let id = record.id();
         if let Err(error) = self.take_down(&record) {
             tracing::error!(workload = %id, error = %chain(&error), "undoing a failed attach; it is tried again");
-            if self.registry.get(&id).is_some_and(|w| w.record == record)
-                && let Some((_, update)) = self.registry.remove(&id)
-            {
+            if let Some((_, update)) = self.registry.remove(&id) {
                 self.apply(vec![update]);
             }
+            self.leave(record);
+            if let Err(error) = self.remember() {
+                tracing::error!(workload = %id, error = %chain(&error), "remembering what is left");
+            }
+        }
+    }
+
+    /// Keeps what could not be taken down, to be tried again; its addresses stay its own.
+    fn leave(&mut self, record: Record) {
+        if !self
+            .leftovers
+            .iter()
+            .any(|left| left.interface == record.interface)
+        {
             self.leftovers.push(Record {
                 pending: true,
                 ..record
             });
-            if let Err(error) = self.remember() {
-                tracing::error!(workload = %id, error = %chain(&error), "remembering what is left");
-            }
         }
     }
 
@@ -219,32 +215,36 @@ impl Core {
     /// is gone.
     ///
     /// # Errors
-    /// If the interface cannot be removed; then it stays attached. If that it is gone cannot be
-    /// written; then asking again writes it.
+    /// If the interface cannot be removed; then it stays attached. If what comes after that fails;
+    /// then asking again goes on.
     pub(crate) fn detach(&mut self, id: &EndpointId) -> Result<bool, WorkloadError> {
-        self.clear_leftovers(Some(id))?;
+        let was_left = self.clear_leftovers(Some(id))?;
         let Some(record) = self.registry.get(id).map(|w| w.record.clone()) else {
-            self.settle_disk()?;
-            return Ok(false);
+            return Ok(was_left);
         };
         self.take_down(&record)?;
         self.reach(Step::Gone)?;
         Ok(true)
     }
 
-    /// Tries again to remove what an attach that failed could not: of one workload, or all.
-    pub(crate) fn clear_leftovers(&mut self, of: Option<&EndpointId>) -> Result<(), WorkloadError> {
-        let left = std::mem::take(&mut self.leftovers);
+    /// Tries again to remove what could not be: of one workload, or all. Says whether there was any.
+    pub(crate) fn clear_leftovers(
+        &mut self,
+        of: Option<&EndpointId>,
+    ) -> Result<bool, WorkloadError> {
+        let is_of = |record: &Record| of.is_none_or(|id| *id == record.id());
+        let all = std::mem::take(&mut self.leftovers);
+        let (again, others): (Vec<Record>, _) = all.into_iter().partition(is_of);
+        self.leftovers = others;
+        let found = !again.is_empty();
         let mut failed = None;
-        for record in left {
-            if of.is_some_and(|id| *id != record.id()) {
-                self.leftovers.push(record);
-            } else if let Err(error) = self.take_down(&record) {
-                self.leftovers.push(record);
+        for record in again {
+            if let Err(error) = self.take_down(&record) {
+                self.leave(record);
                 failed = Some(error);
             }
         }
-        failed.map_or(Ok(()), Err)
+        failed.map_or(Ok(found), Err)
     }
 
     /// Interface, policy, disk, addresses: in this order, so that nothing is free before whatever
@@ -261,15 +261,20 @@ impl Core {
         {
             self.apply(vec![update]);
         }
-        if let Err(error) = self.masquerade() {
-            // It translates what nobody sends any more; the next time it is brought in line.
-            tracing::warn!(workload = %id, error = %chain(&error), "taking back its translation");
+        let forgotten = self.forget(record);
+        if forgotten.is_err() {
+            self.leave(record.clone());
         }
+        forgotten
+    }
+
+    fn forget(&mut self, record: &Record) -> Result<(), WorkloadError> {
+        self.translate_workloads(&record.id())?;
         self.reach(Step::Forget)?;
-        let forgotten = self.remember();
+        self.remember()?;
         self.reach(Step::Release)?;
         self.free(record);
-        forgotten
+        Ok(())
     }
 
     /// Frees the addresses of a workload that is gone.
@@ -279,6 +284,17 @@ impl Core {
             if !others.any(|other| other.addresses.contains(address)) {
                 self.ipam.release(*address);
             }
+        }
+    }
+
+    /// The same, for the sake of one.
+    fn translate_workloads(&mut self, id: &EndpointId) -> Result<(), WorkloadError> {
+        match self.masquerade() {
+            Ok(_) => Ok(()),
+            Err(error) => Err(WorkloadError::NotTranslated {
+                id: id.to_string(),
+                source: Box::new(error),
+            }),
         }
     }
 

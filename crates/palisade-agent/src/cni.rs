@@ -70,10 +70,7 @@ impl Core {
                 self.detach(&id)?;
                 vec![attachment.clone()]
             }
-            None => {
-                self.settle_disk()?;
-                Vec::new()
-            }
+            None => Vec::new(),
         };
         Ok(done(removed))
     }

@@ -143,8 +143,6 @@ pub struct Core {
     pub(crate) unannounced: Option<String>,
     /// Why the kernel does not translate what it should.
     pub(crate) untranslated: Option<String>,
-    /// Whether disk does not say what memory does.
-    pub(crate) unwritten: bool,
     /// The one that is being attached: whoever does that opens it.
     pub(crate) attaching: Option<EndpointId>,
     pub(crate) waiting_for_open: Vec<(EndpointId, tokio::sync::oneshot::Sender<()>)>,
@@ -190,7 +188,6 @@ impl Core {
             leftovers: Vec::new(),
             unannounced: None,
             untranslated: None,
-            unwritten: false,
             attaching: None,
             waiting_for_open: Vec::new(),
             on_step: None,
@@ -244,11 +241,9 @@ impl Core {
             }
         }
         self.report = batch.report;
-        let updates: Vec<Update> = batch
-            .updates
-            .into_iter()
-            .map(|update| self.registry.overlay(update))
-            .collect();
+        let overlaid = batch.updates.into_iter();
+        let mut updates: Vec<Update> = overlaid.map(|u| self.registry.overlay(u)).collect();
+        updates.extend(self.registry.complete(&self.report.completed));
         let big = updates.len() >= BIG;
         let first_sync = batch.in_sync && !self.in_sync;
         self.in_sync |= batch.in_sync;
@@ -335,8 +330,10 @@ impl Core {
                 if self.failure.take().is_some() {
                     tracing::info!("the kernel holds the policy again");
                 }
-                self.retry = None;
                 self.translate();
+                if self.untranslated.is_none() {
+                    self.retry = None;
+                }
                 let first = self.start.is_none();
                 self.realised_by(outcome, began);
                 if first {
@@ -351,13 +348,10 @@ impl Core {
             }
             Err(error) => {
                 let text = chain(&error);
-                let wait = self
-                    .retry
-                    .map_or(RETRY.0, |(_, wait)| (wait * 2).min(RETRY.1));
+                let wait = self.retry_later();
                 tracing::error!(error = %text, retry_ms = wait.as_millis() as u64, "the kernel refused the policy");
                 self.tally.failed();
                 self.failure = Some(text);
-                self.retry = Some((self.clock.monotonic() + wait, wait));
             }
         }
     }
@@ -411,12 +405,22 @@ impl Core {
         }
     }
 
-    /// Brings the table that translates in line; returns how much was written.
+    /// Brings the table that translates in line; returns how much was written. What fails is tried
+    /// again.
     fn translate(&mut self) -> usize {
         self.masquerade().unwrap_or_else(|error| {
             tracing::error!(error = %chain(&error), "translating workloads' addresses");
+            self.retry_later();
             0
         })
+    }
+
+    /// Has the kernel be brought in line again, later each time; says in how long.
+    fn retry_later(&mut self) -> Duration {
+        let longer = |(_, wait): (Instant, Duration)| (wait * 2).min(RETRY.1);
+        let wait = self.retry.map_or(RETRY.0, longer);
+        self.retry = Some((self.clock.monotonic() + wait, wait));
+        wait
     }
 
     /// Compares the kernel with what was written, and repairs it.

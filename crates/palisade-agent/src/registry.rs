@@ -2,13 +2,13 @@
 //!
 //! A workload and the Pod of its name are one endpoint: interface and addresses are the workload's,
 //! labels and ports its own where they were given and the Pod's otherwise. A container whose Pod is
-//! not known holds no address: whatever its interface carries is dropped, and nobody can mean it as a
+//! not known holds no address, as one whose Pod ran to its end: whatever its interface carries is dropped, and nobody can mean it as a
 //! peer. Pure bookkeeping: no kernel, no disk.
 
 use crate::record::Record;
 use palisade_api::{CniAttachment, EndpointState};
 use palisade_model::{Endpoint, EndpointId, Labels, Object, ObjectKey, Profile, Update};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The label of an endpoint whose Pod is not known.
 pub const INIT: &str = "reserved:init";
@@ -32,6 +32,8 @@ pub struct Registry {
     workloads: BTreeMap<EndpointId, Workload>,
     /// What the source says of endpoints that are attached here.
     pods: BTreeMap<EndpointId, Endpoint>,
+    /// Pods that ran to their end.
+    completed: BTreeSet<EndpointId>,
 }
 
 impl Registry {
@@ -57,9 +59,10 @@ impl Registry {
         workload.is_some_and(|w| w.record.needs_pod() && !self.pods.contains_key(id))
     }
 
-    /// Whether a workload's addresses are nobody's at the moment: its Pod is not known.
+    /// Whether a workload's addresses are nobody's at the moment: its Pod is not known, or ran to
+    /// its end.
     pub fn holds_no_address(&self, id: &EndpointId) -> bool {
-        self.awaits_pod(id)
+        self.awaits_pod(id) || self.completed.contains(id)
     }
 
     /// Every workload, by id.
@@ -79,9 +82,33 @@ impl Registry {
         if let Some(pod) = pod {
             self.pods.insert(id.clone(), pod);
         }
-        let endpoint = merged(&workload.record, self.pods.get(&id));
-        self.workloads.insert(id, workload);
-        Update::Upsert(Object::Endpoint(endpoint))
+        self.workloads.insert(id.clone(), workload);
+        self.update(&id)
+    }
+
+    /// Takes in which pods ran to their end; says what that makes of the endpoints here.
+    pub fn complete(&mut self, completed: &BTreeSet<EndpointId>) -> Vec<Update> {
+        if self.completed == *completed {
+            return Vec::new();
+        }
+        let was = std::mem::replace(&mut self.completed, completed.clone());
+        let changed = was.symmetric_difference(completed);
+        let here = changed.filter(|id| self.workloads.contains_key(id));
+        here.map(|id| self.update(id)).collect()
+    }
+
+    /// The endpoint that a workload and its Pod are.
+    fn update(&self, id: &EndpointId) -> Update {
+        match self.workloads.get(id) {
+            None => Update::Delete(ObjectKey::Endpoint(id.clone())),
+            Some(workload) => {
+                let mut endpoint = merged(&workload.record, self.pods.get(id));
+                if self.completed.contains(id) {
+                    endpoint.addresses.clear();
+                }
+                Update::Upsert(Object::Endpoint(endpoint))
+            }
+        }
     }
 
     /// Removes a workload; says what that makes of the endpoint.
@@ -115,10 +142,7 @@ impl Registry {
         if workload.state == EndpointState::Closed {
             workload.reason = awaits.then(|| NO_POD.to_owned());
         }
-        Update::Upsert(Object::Endpoint(merged(
-            &workload.record,
-            self.pods.get(&id),
-        )))
+        self.update(&id)
     }
 }
 

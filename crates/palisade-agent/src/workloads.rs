@@ -108,8 +108,8 @@ pub enum WorkloadError {
         /// In what.
         differences: Vec<String>,
     },
-    /// The kernel does not translate its address.
-    #[error("what {id} sends to the outside cannot be given this host's address")]
+    /// The kernel does not translate what it should.
+    #[error("the kernel refused which addresses leave as this host's, for the sake of {id}")]
     NotTranslated {
         /// The workload.
         id: String,

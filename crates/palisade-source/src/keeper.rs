@@ -76,6 +76,8 @@ pub(crate) struct Keeper {
     lingering: BTreeSet<Id>,
     /// In force though the files do not say so, or not validly.
     kept: BTreeSet<Id>,
+    /// Pods that ran to their end.
+    completed: BTreeSet<Id>,
     host_network: HostNetwork,
     started: bool,
 }
@@ -91,6 +93,7 @@ impl Keeper {
             defined: BTreeMap::new(),
             twice: BTreeSet::new(),
             kept: BTreeSet::new(),
+            completed: BTreeSet::new(),
             host_network: HostNetwork::default(),
             started: false,
         }
@@ -226,6 +229,7 @@ impl Keeper {
     ) {
         let definitions = self.definitions(&id);
         let (count, lingers) = (definitions.len(), definitions.is_empty());
+        let completed = definitions.iter().any(|of| of.piece.completed);
         let before = self.memory.get(&id);
         let choice = match before {
             Some(before) if lingers => linger(&id, before, tree, sure),
@@ -236,6 +240,7 @@ impl Keeper {
             false => set.remove(&id),
         };
         mark(&mut self.twice, count > 1);
+        mark(&mut self.completed, completed);
         mark(&mut self.lingering, lingers && choice.is_some());
         mark(
             &mut self.kept,
@@ -302,6 +307,7 @@ impl Keeper {
             problems: flaws,
             kept,
             ignored,
+            completed: self.completed.iter().map(|id| (**id).clone()).collect(),
         }
     }
 

@@ -52,6 +52,8 @@ pub struct Report {
     pub kept: Vec<Kept>,
     /// Objects that are none of our business, by `apiVersion kind`.
     pub ignored: std::collections::BTreeMap<String, usize>,
+    /// Pods that ran to their end: they hold no address, whoever still has it.
+    pub completed: std::collections::BTreeSet<palisade_model::ObjectId>,
 }
 
 /// A problem and how bad it is.

@@ -24,6 +24,8 @@ pub(crate) struct Piece {
     pub(crate) objects: Arc<Vec<Object>>,
     /// Whether it has errors.
     pub(crate) rejected: bool,
+    /// Whether it is a pod that ran to its end.
+    pub(crate) completed: bool,
     /// Errors and doubts.
     pub(crate) flaws: Vec<Flaw>,
     /// Its kind, if that is none of policy's.
@@ -62,6 +64,7 @@ impl Piece {
             hash: ContentHash::of(&raw.root),
             objects: Arc::new(lowered.objects),
             rejected,
+            completed: lowered.completed,
             flaws,
             ignored: lowered.ignored,
             isolation: rejected.then(|| isolate(raw).map(Box::new)).flatten(),
