@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-chained test build bench bench-engine bench-datapath differential faults fmt docs lint fuzz setup
+.PHONY: help demo demo-chained test build bench bench-engine bench-datapath differential faults package fmt docs lint fuzz setup
 
 export CASES KERNEL_CASES SEED LOAD_EDITS LOAD_KILLS LOAD_SEED FUZZ_SECONDS TARGET_NAME
 
@@ -18,11 +18,14 @@ demo: setup ## watch policy being enforced between real workloads (as root, by s
 demo-chained: setup ## the second demo: the commands of docs/chained.md, policy after another CNI plugin
 	@scripts/demo-chained
 
-test: setup ## every ring of proof: house, pure, kernel, differential, faults
+test: setup ## every ring of proof: house, pure, kernel, differential, faults, package
 	@scripts/test
 
 build: setup ## the palisade command and its CNI plugin, optimised: target/release/palisade, …/palisade-cni
 	@scripts/cargo build --locked --release -p palisade -p palisade-cni
+
+package: setup ## static programs in a Debian package: target/package
+	@scripts/package
 
 bench: setup ## every bench; figures in target/bench.jsonl
 	@scripts/program bench --release --root -- all

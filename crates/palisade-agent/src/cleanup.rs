@@ -110,7 +110,9 @@ pub struct Found {
 pub fn look(config: &Config) -> Result<Found, CleanupError> {
     let lock_file = config.state_dir.join(LOCK);
     // Without the file nobody ever ran here, and taking the lock would make it.
-    let lock = lock_file.exists().then(|| InstanceLock::take(&lock_file));
+    let lock = lock_file
+        .exists()
+        .then(|| InstanceLock::take_quietly(&lock_file));
     let lock = lock.transpose().map_err(|error| match error {
         LockError::Held { holder, .. } => CleanupError::Runs(holder),
         other => CleanupError::Lock(other),
@@ -124,10 +126,8 @@ pub fn look(config: &Config) -> Result<Found, CleanupError> {
     let mut links = KernelLinks::open(&NetNs::current()?)?;
     items.extend(interfaces(config, &mut links)?);
     let mut dataplane = NftDataplane::new(nft_config(config))?;
-    if dataplane.read_back()?.is_some() {
-        let name = format!("inet {}", config.table);
-        items.push(Item::new(Kind::Table, name, None));
-    }
+    let tables = dataplane.present()?.into_iter();
+    items.extend(tables.map(|table| Item::new(Kind::Table, format!("inet {table}"), None)));
     if config.socket.exists() {
         let name = config.socket.display().to_string();
         items.push(Item::new(Kind::Socket, name, None));
@@ -146,10 +146,7 @@ fn cni_configuration(config: &Config) -> Option<Item> {
     let path = config.cni_conf_dir.as_ref()?.join(&config.cni_conf_name);
     let text = std::fs::read(&path).ok()?;
     let list: serde_json::Value = serde_json::from_slice(&text).ok()?;
-    let plugins = list["plugins"].as_array()?;
-    let ours = plugins
-        .iter()
-        .any(|plugin| plugin["type"] == "palisade-cni" || plugin["type"] == "palisade");
+    let ours = list.get(crate::cni_conf::MARK).is_some();
     ours.then(|| Item::new(Kind::CniConfiguration, path.display().to_string(), None))
 }
 

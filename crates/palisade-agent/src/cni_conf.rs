@@ -12,7 +12,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// The key whose presence says that the file is ours.
-const MARK: &str = "palisade.io/written-by";
+pub(crate) const MARK: &str = "palisade.io/written-by";
 /// The newest version that every runtime of the last years knows. What knows newer ones picks of
 /// `cniVersions`.
 const VERSION: &str = "1.0.0";

@@ -6,10 +6,8 @@
 
 use crate::config::{Changed, Config, ConfigFile};
 use crate::core::{Core, Event, Handle, chain};
-use crate::manager::Manager;
 use palisade_source::FileWatch;
 use std::path::Path;
-use tokio::signal::unix::Signal;
 
 /// Told of each new configuration, in the core's thread.
 pub type Listener = Box<dyn Fn(&Config) + Send>;
@@ -90,19 +88,7 @@ pub fn follow(path: &Path, core: &Handle) {
     }
 }
 
-/// Has the file read again on each SIGHUP, and tells the service manager. Never ends.
-pub async fn on_hangup(mut hangups: Signal, core: &Handle, manager: &Manager) {
-    while hangups.recv().await.is_some() {
-        tracing::info!("SIGHUP: reading the configuration again");
-        // Before that the manager waits for the start, which this does not end.
-        let started = core.ask(|core| core.in_sync).await == Some(true);
-        if started {
-            manager.reloading();
-        }
-        core.ask(Core::reread_config).await;
-        if started {
-            manager.ready(core).await;
-        }
-    }
-    std::future::pending().await
+/// Has the file read again; false if the core has stopped.
+pub fn read_again(core: &Handle) -> bool {
+    core.send(Event::Ask(Box::new(Core::reread_config)))
 }

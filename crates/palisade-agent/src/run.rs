@@ -27,7 +27,6 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::signal::unix::{SignalKind, signal};
 
 /// Why the agent did not start, or ended.
 #[derive(Debug, thiserror::Error)]
@@ -109,11 +108,11 @@ pub fn run(config: Config, log: Log, manager: &Manager) -> Result<(), RunError> 
     });
     stages.time("workloads restored", || core.restore())?;
     core.bootstrap = stages.done;
-    let (settle, doorkeeper) = (source.settle_handle(), Arc::clone(&guard));
+    let (settle, tuned) = (source.settle_handle(), Arc::clone(&guard));
     core.on_config(Box::new(move |config| {
         log.set(&config.log_level, config.log_json);
         settle.set(config.settle);
-        doorkeeper.allow(allowance(config));
+        tuned.allow(allowance(config));
     }));
 
     let stop_source = source.stop_handle();
@@ -160,14 +159,7 @@ pub fn run(config: Config, log: Log, manager: &Manager) -> Result<(), RunError> 
         .enable_all()
         .build()
         .map_err(|error| RunError::Thread("the runtime", error))?;
-    let served = runtime.block_on(async {
-        let hangups = signal(SignalKind::hangup())
-            .map_err(|error| RunError::Thread("signal handling", error))?;
-        tokio::select! {
-            served = serve(&handle, &doors, &guard, manager, supervisor.ends()) => served,
-            () = crate::reload::on_hangup(hangups, &handle, manager) => Ok(()),
-        }
-    });
+    let served = runtime.block_on(serve(&handle, &doors, &guard, manager, supervisor.ends()));
     tracing::info!("stopping; the kernel keeps enforcing");
     // What feeds the core ends before it does, so nothing that was handed in is lost.
     stop_source.stop();

@@ -15,7 +15,7 @@ use crate::supervise::Ended;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 
@@ -36,6 +36,7 @@ pub async fn serve(
     let on = |kind| signal(kind).map_err(|error| RunError::Thread("signal handling", error));
     let (mut terminate, mut interrupt) =
         (on(SignalKind::terminate())?, on(SignalKind::interrupt())?);
+    let hangups = on(SignalKind::hangup())?;
     let (stop_serving, stopped) = watch::channel(false);
     let address = doors.address().await?;
     let health = serve_health(handle, guard, address, stopped.clone());
@@ -47,6 +48,7 @@ pub async fn serve(
         served = &mut health => served,
         served = &mut socket => served,
         () = manager.watch(handle) => Ok(()),
+        () = reloads(handle, manager, hangups) => Ok(()),
         Some(Ended { name, why }) = ends.recv() => Err(RunError::Part {
             name,
             why: why.unwrap_or_else(|| "nobody told it to".to_owned()),
@@ -64,6 +66,23 @@ pub async fn serve(
         socket.await?;
     }
     ended
+}
+
+/// Has the configuration read again on each SIGHUP; never ends before the core does.
+async fn reloads(handle: &Handle, manager: &Manager, mut hangups: Signal) {
+    while hangups.recv().await.is_some() {
+        tracing::info!("SIGHUP: reading the configuration again");
+        manager.reloading();
+        let in_sync = |core: &mut Core| {
+            core.reread_config();
+            core.in_sync
+        };
+        // Whoever was never ready is not ready again.
+        if handle.ask(in_sync).await == Some(true) {
+            manager.ready(handle).await;
+        }
+    }
+    std::future::pending().await
 }
 
 /// Figures and probes by TCP, if there is an address for them.

@@ -130,6 +130,25 @@ impl NftDataplane {
         Ok(self.executor.read_back()?)
     }
 
+    /// The tables of ours that are in the kernel, by name.
+    ///
+    /// # Errors
+    /// What could not be read.
+    pub fn present(&mut self) -> Result<Vec<String>, Error> {
+        let mut present = Vec::new();
+        if self.executor.read_back()?.is_some() {
+            present.push(self.config.table.to_string());
+        }
+        let translating = nat::table_of(&self.config);
+        let found = self
+            .executor
+            .on_table(translating.clone(), BTreeMap::new(), |of| of.read_back());
+        if found?.is_some() {
+            present.push(translating.to_string());
+        }
+        Ok(present)
+    }
+
     /// What [`Dataplane::start`] would write from here: reads, and writes nothing.
     ///
     /// # Errors

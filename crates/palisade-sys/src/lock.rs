@@ -42,6 +42,28 @@ impl InstanceLock {
     /// # Errors
     /// [`LockError::Held`] if somebody else holds it.
     pub fn take(path: &Path) -> Result<Self, LockError> {
+        let mut file = Self::locked(path)?;
+        file.set_len(0)
+            .and_then(|()| file.rewind())
+            .and_then(|()| writeln!(file, "{}", std::process::id()))
+            .map_err(|source| LockError::Io {
+                path: path.to_owned(),
+                source,
+            })?;
+        Ok(Self { _file: file })
+    }
+
+    /// Takes the lock on `path` at once or not at all, and leaves what the file says.
+    ///
+    /// # Errors
+    /// As [`InstanceLock::take`].
+    pub fn take_quietly(path: &Path) -> Result<Self, LockError> {
+        Ok(Self {
+            _file: Self::locked(path)?,
+        })
+    }
+
+    fn locked(path: &Path) -> Result<File, LockError> {
         let io = |source| LockError::Io {
             path: path.to_owned(),
             source,
@@ -70,11 +92,7 @@ impl InstanceLock {
             }
             Err(TryLockError::Error(source)) => return Err(io(source)),
         }
-        file.set_len(0)
-            .and_then(|()| file.rewind())
-            .and_then(|()| writeln!(file, "{}", std::process::id()))
-            .map_err(io)?;
-        Ok(Self { _file: file })
+        Ok(file)
     }
 }
 
@@ -98,6 +116,13 @@ mod tests {
         );
         drop(first);
         InstanceLock::take(&path).unwrap();
+        let said = std::fs::read_to_string(&path).unwrap();
+        std::fs::rename(&path, dir.path().join("old")).unwrap();
+        let old = dir.path().join("old");
+        let quiet = InstanceLock::take_quietly(&old).unwrap();
+        assert!(InstanceLock::take(&old).is_err());
+        assert_eq!(std::fs::read_to_string(&old).unwrap(), said);
+        drop(quiet);
     }
 
     #[test]

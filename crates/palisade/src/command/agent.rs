@@ -21,7 +21,9 @@ pub(crate) fn run(args: AgentArgs, format: Format) -> Outcome {
     let log = Log::start(&config.log_level, config.log_json, SystemClock)
         .map_err(|error| Failure::found(chain(&error)))?;
     if config.dry_run {
-        let dry = palisade_agent::dry::run(config).map_err(|error| failure(&error))?;
+        let dry = palisade_agent::dry::run(config);
+        log.flush();
+        let dry = dry.map_err(|error| failure(&error))?;
         answer(format, &dry, |dry| {
             format!(
                 "Nothing is touched: this is what an agent that started now would do.\n\n{}\n{}\n{} writes\n{}",

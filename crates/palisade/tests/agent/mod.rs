@@ -29,6 +29,8 @@ pub(crate) struct Agent {
     more: Vec<String>,
     /// The command that starts the program, where that is not itself.
     through: Vec<OsString>,
+    /// Variables of its environment.
+    environment: Vec<(&'static str, String)>,
     child: Option<Child>,
 }
 
@@ -47,6 +49,7 @@ impl Agent {
             settle,
             more: Vec::new(),
             through: Vec::new(),
+            environment: Vec::new(),
             child: None,
         }
     }
@@ -67,6 +70,24 @@ impl Agent {
         let program = std::iter::once(command.get_program());
         let whole = program.chain(command.get_args()).map(ToOwned::to_owned);
         self.through = whole.collect();
+    }
+
+    /// Sets a variable of its environment.
+    pub(crate) fn set(&mut self, name: &'static str, value: impl Into<String>) {
+        self.environment.push((name, value.into()));
+    }
+
+    /// Its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.as_ref().unwrap().id()
+    }
+
+    /// Runs another command with the same directories in the lab's host namespace.
+    pub(crate) fn beside(&self, lab: &Lab, command: &str, args: &[&str]) -> Output {
+        let mut run = self.command_of(command);
+        run.args(args);
+        lab.inside(lab.host(), move || run.output().unwrap())
+            .unwrap()
     }
 
     /// The directory of manifests.
@@ -134,18 +155,24 @@ impl Agent {
     }
 
     fn command(&self) -> Command {
+        let mut command = self.command_of("agent");
+        command.args(&self.more);
+        command
+    }
+
+    fn command_of(&self, name: &str) -> Command {
         let program = OsString::from(env!("CARGO_BIN_EXE_palisade"));
         let mut words = self.through.iter().chain([&program]);
         let mut command = Command::new(words.next().unwrap());
         command
             .args(words)
-            .arg("agent")
+            .envs(self.environment.iter().cloned())
+            .arg(name)
             .args(["--socket", self.socket().to_str().unwrap()])
             .args(["--directory", self.policy().to_str().unwrap()])
             .args(["--state-dir", self.state().to_str().unwrap()])
             .args(["--settle", &self.settle.to_string()])
             .args(["--log-level", "debug"])
-            .args(&self.more)
             .stdin(Stdio::null());
         command
     }
