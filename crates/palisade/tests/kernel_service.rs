@@ -102,7 +102,10 @@ fn without_the_two_great_capabilities_nothing_works() {
     agent.start(&lab);
     let output = agent.run(&["workload", "add", "shop/web", "--netns", &netns]);
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && said.contains("not permitted"), "{said}");
+    assert!(
+        !output.status.success() && said.contains("not permitted"),
+        "{said}"
+    );
 }
 
 /// The next lines that hold `what`.
