@@ -8,8 +8,13 @@
     reason = "a test: other programs are its witnesses, real time its measure, a panic its verdict"
 )]
 
+#[path = "../agent/mod.rs"]
 mod agent;
+mod chain;
+mod kills;
+#[path = "../plugin/mod.rs"]
 mod plugin;
+mod silence;
 
 use agent::shop::{FROM_WEB_8080, address, policy};
 use agent::{Agent, ip, nft};
