@@ -87,9 +87,12 @@ impl Core {
             }
         }
         let known: BTreeSet<&str> = self.registry.records().map(|r| &*r.interface).collect();
-        // One of ours may be there under a name that is not.
-        let strange = |name: &String| !known.contains(&**name);
-        let all = changes.everything || changes.like_ours.iter().any(strange);
+        // One of ours may be there under a name that is not. One that has just been detached is not
+        // there, and all others need not be looked at for its sake.
+        let attach = &mut self.attach;
+        let mut strange =
+            |name: &String| !known.contains(&**name) && attach.has_link(name).unwrap_or(true);
+        let all = changes.everything || changes.like_ours.iter().any(&mut strange);
         let concerned = self.registry.records();
         let concerned: Vec<Record> = concerned
             .filter(|record| all || changes.is_about(record))

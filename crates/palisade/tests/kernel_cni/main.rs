@@ -12,6 +12,7 @@
 mod agent;
 mod chain;
 mod kills;
+mod latency;
 #[path = "../plugin/mod.rs"]
 mod plugin;
 mod silence;
