@@ -2,9 +2,9 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-chained test build bench bench-engine bench-datapath differential faults package fmt docs lint fuzz setup
+.PHONY: help demo demo-chained test quick build bench bench-engine bench-datapath differential faults package fmt docs lint fuzz setup
 
-export CASES KERNEL_CASES SEED LOAD_EDITS LOAD_KILLS LOAD_SEED FUZZ_SECONDS TARGET_NAME
+export CASES KERNEL_CASES SEED FRESH_SEED LOAD_EDITS LOAD_KILLS FUZZ_SECONDS TARGET_NAME NO_SKIPS
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' Makefile
@@ -18,8 +18,13 @@ demo: setup ## watch policy being enforced between real workloads (as root, by s
 demo-chained: setup ## the second demo: the commands of docs/chained.md, policy after another CNI plugin
 	@scripts/demo-chained
 
-test: setup ## every ring of proof: house, pure, kernel, differential, faults, package
+test: ## every ring of proof: house, pure, kernel, differential, faults, fuzz, package
+	@scripts/setup --test --lint
 	@scripts/test
+
+quick: ## after each edit: format, clippy, house rules, and the tests of the crates that changed; no root
+	@scripts/setup --test
+	@scripts/quick
 
 build: setup ## the palisade command and its CNI plugin, optimised: target/release/palisade, …/palisade-cni
 	@scripts/cargo build --locked --release -p palisade -p palisade-cni
@@ -53,6 +58,5 @@ lint: ## format check, clippy, dependencies (installs cargo-deny)
 	@scripts/setup --lint
 	@scripts/lint
 
-fuzz: ## fuzz the parsers (FUZZ_SECONDS=60 each, TARGET_NAME=one; installs cargo-fuzz and nightly)
-	@scripts/setup --fuzz
+fuzz: setup ## fuzz the parsers (FUZZ_SECONDS=60 each, TARGET_NAME=one)
 	@scripts/fuzz

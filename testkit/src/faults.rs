@@ -1,12 +1,14 @@
-//! Named mistakes of the crates under test, switched on one at a time: each must make the
-//! differential fail, which proves that it can.
+//! Named mistakes of the crates under test, switched on one at a time: each names the stage of the
+//! differential that must find it, and only what that very stage finds counts, which proves that each
+//! stage can. So mistakes in the order of steps are found by what they do to packets, not by a test of
+//! sortedness before it.
 //!
 //! Only in builds with the feature `faults`. A mistake is on for the whole process.
 
-use crate::differential::{Failure, Half, Options, first_failure};
+use crate::differential::{Failure, Half, Options, Sought, first_failure};
 
 /// Cases within which each mistake must be found.
-pub const WITHIN: u64 = 2_000;
+pub const WITHIN: u64 = 12_000;
 
 /// The least number of mistakes there must be.
 pub const AT_LEAST: usize = 30;
@@ -77,15 +79,53 @@ impl Fault {
         }
     }
 
-    /// Switched on, after how many cases it is found and how; switched off again afterwards.
+    /// The stage of the differential that must find it.
+    #[must_use]
+    pub fn stage(self) -> &'static str {
+        use palisade_engine::faults::Fault as Engine;
+        match self {
+            Fault::Dialects(_) => "naive reading and oracle",
+            Fault::Engine(fault) => match fault {
+                // What is referred to is not there yet, or not any more.
+                Engine::SplitAfterLoosen | Engine::DeleteFirst => "checker: dangling",
+                // A packet is judged by one end as before and by the other as after.
+                Engine::TightenAfterLoosen => "checker: neither",
+                Engine::MergeBeforeLoosen | Engine::IntersectionSkipped => {
+                    "checker: broken promise"
+                }
+                Engine::RevokeForgotten => "checker: not revoked",
+                // Only the way there is wrong.
+                Engine::NamespaceLabelsStale => "roundabout and from scratch",
+                Engine::DeletedPolicyStays => "updates and state",
+                _ => "oracle and tables",
+            },
+            Fault::Nft(_) => "tables and nftables",
+        }
+    }
+
+    /// Switched on, after how many cases its stage finds it, and how; switched off again afterwards.
     #[must_use]
     pub fn hunt(self, seed: u64) -> Option<(u64, Failure)> {
         self.switch_on();
-        let found = first_failure(&Options {
+        let options = Options {
             cases: WITHIN,
             seed,
             only: self.half(),
-        });
+        };
+        let found = first_failure(&options, Sought::only(self.stage()));
+        switch_off();
+        found
+    }
+
+    /// Switched on, what finds it first, whatever stage it is.
+    fn found_anyhow(self, seed: u64) -> Option<(u64, Failure)> {
+        self.switch_on();
+        let options = Options {
+            cases: WITHIN,
+            seed,
+            only: self.half(),
+        };
+        let found = first_failure(&options, Sought::ANY);
         switch_off();
         found
     }
@@ -110,16 +150,23 @@ pub fn hunt_all(seed: u64, say: &mut dyn FnMut(&str)) -> bool {
                 failure.stage
             )),
             None => {
-                say(&format!("{name:<42} NOT FOUND in {WITHIN} cases"));
+                let stage = fault.stage();
+                let other = fault.found_anyhow(seed);
+                let other = other.map(|(cases, f)| format!("; case {cases} fails by {}", f.stage));
+                let other = other.unwrap_or_default();
+                say(&format!(
+                    "{name:<42} NOT FOUND in {WITHIN} cases by {stage}{other}"
+                ));
                 missed.push(name);
             }
         }
     }
-    let clean = first_failure(&Options {
+    let options = Options {
         cases: WITHIN,
         seed,
         only: None,
-    });
+    };
+    let clean = first_failure(&options, Sought::ANY);
     if let Some((cases, failure)) = &clean {
         say(&format!(
             "without any mistake, case {cases} fails as well: {}: {}",

@@ -4,11 +4,10 @@
 //! before it is fast, and never to be a dependency of anything but tests.
 
 pub mod differential;
+pub mod dump;
 #[cfg(feature = "faults")]
 pub mod faults;
-pub mod generate;
 pub mod lab;
-pub mod naive;
 pub mod ring;
 pub mod runtimes;
 

@@ -1,6 +1,6 @@
 //! A short differential on every `cargo test`; `make differential` is the long one.
 
-use palisade_testkit::differential::{Options, run};
+use palisade_testkit::differential::{Options, check_world, run};
 
 #[test]
 fn every_reading_agrees() {
@@ -11,4 +11,14 @@ fn every_reading_agrees() {
     };
     let report = run(&options, &mut |line| println!("{line}"));
     assert_eq!((report.passed, report.failed), (400, 0));
+}
+
+/// A profile went while an endpoint still named it, and what it had asked of the endpoint's own end
+/// kept policy sets apart: a restart, which computes the tables anew, wrote and revoked.
+#[test]
+fn worlds_in_which_a_restart_wrote() {
+    for (seed, world) in [(1_795_320_462, 95), (222, 4505), (3333, 3087), (3333, 4027)] {
+        let outcome = check_world(seed, world);
+        assert!(outcome.is_ok(), "case {world} of seed {seed}: {outcome:?}");
+    }
 }

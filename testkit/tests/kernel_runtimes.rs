@@ -12,7 +12,8 @@ use std::path::Path;
 
 use palisade_testkit::lab::{Flow, Lab, NodeId, probe};
 use palisade_testkit::need_root;
-use palisade_testkit::runtimes::{Attachment, Containerd, Network, Runtimes, skipped};
+use palisade_testkit::ring::skipped;
+use palisade_testkit::runtimes::{Attachment, Containerd, Network, Runtimes};
 use serde_json::{Value, json};
 
 /// Upstream's point-to-point plugin, with addresses of both families kept under `state`.

@@ -16,6 +16,8 @@ use std::collections::BTreeMap;
 
 use palisade_dataplane::netlink::Executor;
 use palisade_engine::{Engine, Options};
+use palisade_generators::lowered::{World, batches};
+use palisade_generators::{Dice, seeded_cases};
 use palisade_model::{Origin, Str};
 use palisade_nft::{
     Config, Count, Ct, Frame, Harvest, Machine, Ruleset, Transaction, adopt, apply, tcp_flag,
@@ -27,12 +29,10 @@ use palisade_sys::nfnetlink::{
     Batch, BatchError, KernelNfnetlink, Nfnetlink, Object, Query, QueryError,
 };
 use palisade_tables::{Phase, Tables};
-use palisade_testkit::generate::Dice;
-use palisade_testkit::generate::lowered::{World, batches};
 use palisade_testkit::need_root;
 
 const SEED: u64 = 0x006d_6f72_7461_6c73;
-const CASES: u64 = 5;
+const CASES: u64 = 6;
 
 /// A socket that dies: of so many transactions it makes the last one without saying so.
 struct Mortal {
@@ -196,13 +196,13 @@ fn a_stopped_executor_leaves_what_the_next_one_finishes() {
     let kernel = Kernel::new(&config.table);
     let (mut stops, mut judged, mut decided) = (0, 0, 0);
     let mut after: BTreeMap<Phase, usize> = BTreeMap::new();
-    for case in 0..CASES {
-        let world = World::generate(SEED, case, 20);
-        let detour = World::generate(SEED ^ 1, case, 0);
-        let mut dice = Dice::new(SEED, case);
+    for (number, (seed, case)) in seeded_cases(SEED, CASES).into_iter().enumerate() {
+        let world = World::generate(seed, case, 20);
+        let detour = World::generate(seed ^ 1, case, 0);
+        let mut dice = Dice::new(seed, case);
         let mut engine = Engine::new(Options::default());
         let (mut planner, first) = adopt(&config, None, engine.tables(), 9);
-        if case == 0 {
+        if number == 0 {
             kernel.run(&first);
         }
         for batch in batches(&mut dice, &detour.state, &world.state) {
@@ -224,7 +224,10 @@ fn a_stopped_executor_leaves_what_the_next_one_finishes() {
             // What packets that are under way may have begun in.
             let mut begun = vec![old_ruleset];
             for (at, step) in transaction.steps.iter().enumerate() {
-                let what = format!("case {case}, stopped after {:?}, step {at}", step.phase);
+                let what = format!(
+                    "seed {seed} case {case}, stopped after {:?}, step {at}",
+                    step.phase
+                );
                 kernel.run(&before.rebuild(true));
                 apply(&mut model, &transaction.table, &step.ops).unwrap();
                 let ignore = &mut |_: &Harvest, _: Count| {};

@@ -221,7 +221,9 @@ impl Core {
                 record.addresses.iter().map(move |a| (name.clone(), *a))
             })
             .collect();
-        let interfaces: BTreeSet<&Str> = self.registry.records().map(|r| &r.interface).collect();
+        let closed = self.registry.closed().map(|closed| &closed.interface);
+        let interfaces = self.registry.records().map(|r| &r.interface);
+        let interfaces: BTreeSet<&Str> = interfaces.chain(closed).collect();
         // Without the kernel's consent, status says why.
         if self.failure.is_none() && self.in_sync {
             for (interface, address) in wanted.difference(&held.points) {

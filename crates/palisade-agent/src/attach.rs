@@ -4,22 +4,34 @@
 //! gives the inside addresses and routes, and only when the endpoint's policy is in the kernel does
 //! [`Attach::open`] bring the host side up and route to it. [`Attach::part`] undoes whatever of it was
 //! done. Of an interface that another plugin made, these only look whether it can be judged.
-//! Nothing here knows policy.
+//!
+//! A namespace is opened once for all these steps ([`Attach::hold`]), and one that is opened again later
+//! must be the very same, whatever its path leads to by then. Nothing here knows policy.
+
+mod claims;
+mod ends;
+
+pub use claims::{AddressUse, Tenancy};
 
 use crate::addresses::Survey;
-use crate::record::Record;
+use crate::record::{NetnsIdentity, Record};
+use crate::settings::{self, SettingsError, SettingsFile};
+use ends::InnerEnd;
 use palisade_sys::link::{
-    KernelLinkOpener, Link, LinkChange, LinkError, LinkOpener, Links, MAIN_TABLE, MacAddr,
-    Neighbour, Prefix, Route, RouteKind, VethEnd,
+    KernelLinkOpener, LinkChange, LinkError, LinkOpener, Links, MAIN_TABLE, MacAddr, Neighbour,
+    Prefix, Route, RouteKind, VethEnd,
 };
-use palisade_sys::netns::{NetNs, NetNsError};
-use palisade_sys::sysctl::{KernelSysctl, Sysctl, SysctlError};
+use palisade_sys::netns::{NetNs, NetNsError, Opener};
+use palisade_sys::sysctl::KernelSysctl;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
 
 /// The address workloads use as their IPv4 gateway; it exists nowhere.
 pub const GATEWAY_V4: Ipv4Addr = Ipv4Addr::new(169, 254, 1, 1);
 /// The address workloads use as their IPv6 gateway; it exists nowhere.
 pub const GATEWAY_V6: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
+/// How long the core waits for the file system that a namespace's path lies on.
+const CORE_PATIENCE: Duration = Duration::from_millis(500);
 /// The number of those routes that the kernel makes itself.
 const RTPROT_KERNEL: u8 = 2;
 /// The Ethernet address of every host-side interface: each has one neighbour only.
@@ -36,7 +48,7 @@ pub enum AttachError {
     Link(#[from] LinkError),
     /// A kernel setting was refused.
     #[error(transparent)]
-    Sysctl(#[from] SysctlError),
+    Settings(#[from] SettingsError),
     /// The interface is there already.
     #[error("the namespace {netns} already has an interface {interface}")]
     Occupied {
@@ -49,8 +61,14 @@ pub enum AttachError {
     #[error("the interface {0} is gone")]
     Gone(String),
     /// Something else has the host side's name.
-    #[error("the interface {0} is not the workload's")]
+    #[error(
+        "the interface {0} is not the workload's: it is no veth whose other end is the interface in \
+         that namespace"
+    )]
     Foreign(String),
+    /// Its path leads to another namespace than when it was attached.
+    #[error("the path {0} leads to another network namespace than when it was attached")]
+    OtherNetns(String),
     /// Its packets are not forwarded by this host.
     #[error(
         "the interface {interface} is a port of {master}, which passes its packets on without \
@@ -69,6 +87,43 @@ pub enum AttachError {
 
 /// What the agent's core asks of the host.
 pub trait Attach: Send {
+    /// What opens namespaces for whoever must not be held up by their file system; `None` on a host
+    /// that has no namespaces.
+    fn opener(&self) -> Option<Opener>;
+
+    /// Takes this namespace for the workloads of its path until another is held, or none.
+    fn hold(&mut self, netns: Option<NetNs>);
+
+    /// Whose the namespace is, and whether anything uses it.
+    ///
+    /// # Errors
+    /// If it cannot be opened or looked into.
+    fn tenancy(&mut self, record: &Record) -> Result<Tenancy, AttachError>;
+
+    /// What this host does with an address of a pool already; `None` if nothing. Looking for gateways
+    /// too (`whole`) reads every route.
+    ///
+    /// # Errors
+    /// If the kernel cannot be asked.
+    fn address_use(
+        &mut self,
+        address: IpAddr,
+        pool: Option<palisade_model::Prefix>,
+        whole: bool,
+    ) -> Result<Option<AddressUse>, AttachError>;
+
+    /// The number of the link of this name on the host; `None` if there is none.
+    ///
+    /// # Errors
+    /// If the kernel cannot be asked.
+    fn index_of(&mut self, name: &str) -> Result<Option<u32>, AttachError>;
+
+    /// What the link of this number on the host is called; `None` if there is none.
+    ///
+    /// # Errors
+    /// If the kernel cannot be asked.
+    fn name_of(&mut self, index: u32) -> Result<Option<String>, AttachError>;
+
     /// Makes the pair; the host side stays down. Of a chained one, looks whether its packets can be
     /// judged.
     ///
@@ -100,12 +155,6 @@ pub trait Attach: Send {
     /// If the kernel cannot be asked.
     fn is_joined(&mut self, record: &Record) -> Result<bool, AttachError>;
 
-    /// Whether there is a link of this name on the host.
-    ///
-    /// # Errors
-    /// If the kernel cannot be asked.
-    fn has_link(&mut self, name: &str) -> Result<bool, AttachError>;
-
     /// How the inside is, as a runtime wants to be told.
     ///
     /// # Errors
@@ -125,11 +174,17 @@ pub trait Attach: Send {
     /// Why the name is refused.
     fn rename_back(&mut self, record: &Record, now: &str) -> Result<(), AttachError>;
 
-    /// Switches forwarding on where it is off; says what was.
+    /// Switches forwarding on where it is off, and has router advertisements taken as before; says
+    /// which settings were changed. What was before is remembered in `file`; names of ours begin with
+    /// `prefix`.
     ///
     /// # Errors
-    /// If a setting is refused.
-    fn keep_forwarding(&mut self) -> Result<Vec<&'static str>, AttachError>;
+    /// If a setting is refused, or cannot be remembered.
+    fn keep_forwarding(
+        &mut self,
+        prefix: &str,
+        file: &SettingsFile,
+    ) -> Result<Vec<String>, AttachError>;
 
     /// What of this host could be workloads'; names of ours begin with `prefix`.
     ///
@@ -189,6 +244,8 @@ impl Found {
 /// The kernel this agent runs on.
 pub struct KernelAttach {
     host: NetNs,
+    opener: Opener,
+    held: Option<NetNs>,
 }
 
 impl KernelAttach {
@@ -199,6 +256,8 @@ impl KernelAttach {
     pub fn current() -> Result<Self, AttachError> {
         Ok(KernelAttach {
             host: NetNs::current()?,
+            opener: Opener::default(),
+            held: None,
         })
     }
 
@@ -206,31 +265,55 @@ impl KernelAttach {
         KernelLinkOpener.open_links(&self.host)
     }
 
-    /// Whether what another plugin made is the namespace's other end, and this host forwards what
-    /// comes in by it.
-    fn check_chained(&self, record: &Record) -> Result<(), AttachError> {
-        let name = record.interface.to_string();
-        let mut host = self.links()?;
-        let outer = host.link(&name)?.ok_or(AttachError::Gone(name.clone()))?;
-        let inside = inside(record).ok_or_else(|| AttachError::Gone(record.inside.clone()))?;
-        if let Some(index) = outer.master {
-            let links = host.links()?;
-            let master = links.iter().find(|link| link.index == index);
-            return Err(AttachError::Port {
-                interface: name,
-                master: master.map_or_else(|| index.to_string(), |link| link.name.clone()),
-            });
-        }
-        match inside.peer_index == Some(outer.index) {
-            true => Ok(()),
-            false => Err(AttachError::Foreign(name)),
+    /// A workload's namespace: the one that is held, or what its path leads to, if that is still the
+    /// one it was attached from.
+    fn netns(&self, record: &Record) -> Result<NetNs, AttachError> {
+        let held = self.held.as_ref();
+        let netns = match held.filter(|held| held.label() == record.netns) {
+            Some(held) => held.clone(),
+            None => self.opener.open(&record.netns, CORE_PATIENCE)?,
+        };
+        match record.netns_identity {
+            Some(known) if known != NetnsIdentity::of(&netns) => {
+                Err(AttachError::OtherNetns(record.netns.clone()))
+            }
+            _ => Ok(netns),
         }
     }
 }
 
 impl Attach for KernelAttach {
+    fn opener(&self) -> Option<Opener> {
+        Some(self.opener.clone())
+    }
+
+    fn hold(&mut self, netns: Option<NetNs>) {
+        self.held = netns;
+    }
+
+    fn tenancy(&mut self, record: &Record) -> Result<Tenancy, AttachError> {
+        self.tenancy_of(record)
+    }
+
+    fn address_use(
+        &mut self,
+        address: IpAddr,
+        pool: Option<palisade_model::Prefix>,
+        whole: bool,
+    ) -> Result<Option<AddressUse>, AttachError> {
+        self.use_of(address, pool, whole)
+    }
+
+    fn index_of(&mut self, name: &str) -> Result<Option<u32>, AttachError> {
+        Ok(self.links()?.link(name)?.map(|link| link.index))
+    }
+
+    fn name_of(&mut self, index: u32) -> Result<Option<String>, AttachError> {
+        Ok(self.links()?.link_at(index)?.map(|link| link.name))
+    }
+
     fn join(&mut self, record: &Record) -> Result<(), AttachError> {
-        let pod = NetNs::open(&record.netns)?;
+        let pod = self.netns(record)?;
         if pod.id() == self.host.id() {
             return Err(AttachError::OwnNetns(record.netns.clone()));
         }
@@ -264,7 +347,7 @@ impl Attach for KernelAttach {
         if record.chained {
             return Ok(());
         }
-        let pod = NetNs::open(&record.netns)?;
+        let pod = self.netns(record)?;
         furnish(&mut KernelLinkOpener.open_links(&pod)?, record)
     }
 
@@ -272,16 +355,16 @@ impl Attach for KernelAttach {
         if record.chained {
             return self.check_chained(record);
         }
-        let pod = NetNs::open(&record.netns)?;
-        let inside = KernelLinkOpener.open_links(&pod)?.link(&record.inside)?;
-        let (mac, peer) = inside
-            .and_then(|link| Some((link.mac?, link.peer_index)))
-            .ok_or_else(|| AttachError::Gone(record.inside.clone()))?;
+        let pod = self.netns(record)?;
         let mut host = self.links()?;
+        let gone = || AttachError::Gone(record.inside.clone());
+        let inner =
+            InnerEnd::of((&self.host, &mut host), &pod, &record.inside)?.ok_or_else(gone)?;
+        let mac = inner.link.mac.ok_or_else(gone)?;
         let Some(outer) = host.link(&record.interface)? else {
             return Err(AttachError::Gone(record.interface.to_string()));
         };
-        if peer != Some(outer.index) {
+        if !inner.is_end(&outer) {
             return Err(AttachError::Foreign(record.interface.to_string()));
         }
         if outer.mac != Some(HOST_MAC) {
@@ -306,15 +389,18 @@ impl Attach for KernelAttach {
     }
 
     fn is_joined(&mut self, record: &Record) -> Result<bool, AttachError> {
-        Ok(self.links()?.link(&record.interface)?.is_some())
-    }
-
-    fn has_link(&mut self, name: &str) -> Result<bool, AttachError> {
-        Ok(self.links()?.link(name)?.is_some())
+        let mut host = self.links()?;
+        if !record.chained {
+            return Ok(host.link(&record.interface)?.is_some());
+        }
+        let inner = self.inner_end(&mut host, record);
+        Ok(self
+            .host_side(&host.links()?, record, inner.as_ref())
+            .is_some())
     }
 
     fn inside(&mut self, record: &Record) -> Result<Inside, AttachError> {
-        let pod = NetNs::open(&record.netns)?;
+        let pod = self.netns(record)?;
         let mut links = KernelLinkOpener.open_links(&pod)?;
         let gone = || AttachError::Gone(record.inside.clone());
         let link = links.link(&record.inside)?.ok_or_else(gone)?;
@@ -338,26 +424,16 @@ impl Attach for KernelAttach {
     fn look(&mut self, records: &[Record]) -> Result<Vec<Found>, AttachError> {
         let mut host = self.links()?;
         let (links, routes, neighbours) = (host.links()?, host.routes()?, host.neighbours()?);
-        let look = |record: &Record| {
+        let mut look = |record: &Record| {
             let name = &*record.interface;
-            let inside = inside(record);
-            let peer = inside.as_ref().map(|inside| inside.peer_index);
-            let named = links.iter().find(|link| link.name == name);
-            // Somebody else's may have the name.
-            let named = named.filter(|link| peer.is_none_or(|peer| peer == Some(link.index)));
-            let Some(link) = named else {
-                let ours = |link: &&Link| {
-                    let inside = inside.as_ref();
-                    (record.chained || link.mac == Some(HOST_MAC))
-                        && link.peer_index.is_some()
-                        && inside.is_some_and(|inside| {
-                            inside.peer_index == Some(link.index)
-                                && link.peer_index == Some(inside.index)
-                        })
-                };
-                let renamed = links.iter().find(ours);
-                return renamed.map_or(Found::Gone, |link| Found::Renamed(link.name.clone()));
+            let inner = self.inner_end(&mut host, record);
+            let Some(link) = self.host_side(&links, record, inner.as_ref()) else {
+                return Found::Gone;
             };
+            if link.name != name {
+                return Found::Renamed(link.name.clone());
+            }
+            let inside = inner.as_ref().map(|inner| &inner.link);
             if record.chained {
                 return Found::Whole;
             }
@@ -382,7 +458,7 @@ impl Attach for KernelAttach {
                     (&*neighbour.link, neighbour.address) == (name, *address)
                         && neighbour.permanent
                         && neighbour.mac.is_some()
-                        && inside.as_ref().is_none_or(|i| i.mac == neighbour.mac)
+                        && inside.is_none_or(|i| i.mac == neighbour.mac)
                 });
                 if !known {
                     changed.push(format!("the neighbour {address}"));
@@ -393,7 +469,7 @@ impl Attach for KernelAttach {
                 false => Found::Changed(changed),
             }
         };
-        Ok(records.iter().map(look).collect())
+        Ok(records.iter().map(&mut look).collect())
     }
 
     fn rename_back(&mut self, record: &Record, now: &str) -> Result<(), AttachError> {
@@ -407,16 +483,18 @@ impl Attach for KernelAttach {
         Ok(host.change_link(now, &name)?)
     }
 
-    fn keep_forwarding(&mut self) -> Result<Vec<&'static str>, AttachError> {
-        let mut sysctl = KernelSysctl::new(&self.host);
-        let mut switched = Vec::new();
-        for name in ["net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"] {
-            // A kernel without IPv6 has no such setting, and nothing to forward.
-            if sysctl.has(name)? && sysctl.set(name, "1")? {
-                switched.push(name);
-            }
-        }
-        Ok(switched)
+    fn keep_forwarding(
+        &mut self,
+        prefix: &str,
+        file: &SettingsFile,
+    ) -> Result<Vec<String>, AttachError> {
+        let (mut sysctl, mut links) = (KernelSysctl::new(&self.host), self.links()?);
+        Ok(settings::keep_forwarding(
+            &mut sysctl,
+            &mut links,
+            prefix,
+            file,
+        )?)
     }
 
     fn survey(&mut self, prefix: &str) -> Result<Survey, AttachError> {
@@ -462,15 +540,13 @@ impl Attach for KernelAttach {
     }
 
     fn netns_exists(&self, record: &Record) -> bool {
-        NetNs::open(&record.netns).is_ok()
+        match self.netns(record) {
+            Ok(_) => true,
+            // Of what does not answer, nothing is known.
+            Err(AttachError::Netns(NetNsError::NoAnswer { .. })) => true,
+            Err(_) => false,
+        }
     }
-}
-
-/// The interface inside the namespace, as far as it can be seen.
-fn inside(record: &Record) -> Option<Link> {
-    let pod = NetNs::open(&record.netns).ok()?;
-    let mut links = KernelLinkOpener.open_links(&pod).ok()?;
-    links.link(&record.inside).ok()?
 }
 
 /// Addresses and routes inside the namespace.

@@ -8,13 +8,25 @@
 use crate::attach::AttachError;
 use crate::core::{Core, chain};
 use crate::ipam::IpamError;
-use crate::record::Record;
-use crate::registry::{NO_POD, Workload};
+use crate::record::{ClosedInterface, NetnsIdentity, Record};
+use crate::registry::Workload;
 use crate::steps::{Step, StepHook};
 use crate::workloads::WorkloadError;
 use palisade_api::EndpointState;
-use palisade_model::{EndpointId, Family, Str};
+use palisade_model::{EndpointId, Family, Str, Update};
+use palisade_sys::fault;
+use palisade_sys::netns::{NetNs, NetNsError};
 use std::net::IpAddr;
+use std::time::Duration;
+
+/// How long opening a namespace may take.
+pub const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How many addresses of a pool are looked at for one that this host uses for nothing else.
+const MOST_UNFIT: usize = 256;
+
+/// A namespace that was opened off the core's thread, or why it could not be; `None`: not yet.
+pub type Opened = Option<Result<NetNs, NetNsError>>;
 
 impl Core {
     /// Has every step announced; for tests.
@@ -38,8 +50,38 @@ impl Core {
         self.restore_counts();
         let mut updates = Vec::new();
         let found = self.records.read()?;
+        // Kept on also while there is none: somebody may rely on it by now.
+        self.forwards = match self.settings.read() {
+            Ok(changed) => !self.config.dry_run && !changed.is_empty(),
+            Err(error) => {
+                tracing::warn!(error = %chain(&error), "which settings were changed is not known");
+                false
+            }
+        };
         let mut changed = found.is_older;
+        let unknown = match found.is_absent {
+            true => self.judged_interfaces(),
+            false => Vec::new(),
+        };
+        for closed in found.closed.into_iter().chain(unknown) {
+            let now = self.attach.name_of(closed.index);
+            let now = now.map_err(|source| WorkloadError::Look {
+                id: format!("interface {}", closed.interface),
+                source: Box::new(source),
+            })?;
+            changed |= now.as_deref() != Some(&*closed.interface);
+            if let Some(now) = now {
+                let interface = now.as_str().into();
+                updates.push(self.registry.close(ClosedInterface {
+                    interface,
+                    ..closed
+                }));
+            }
+        }
         for record in found.records {
+            if fault::is_on("restart-forgets-workloads") {
+                continue;
+            }
             let id = record.id();
             for address in &record.addresses {
                 if let Err(error) = self.ipam.claim(*address) {
@@ -54,7 +96,8 @@ impl Core {
                     source: Box::new(source),
                 })?;
             let is_gone = !joined && (record.chained || !self.attach.netns_exists(&record));
-            if record.pending || is_gone {
+            let interrupted = record.pending && !fault::is_on("interrupted-kept");
+            if interrupted || is_gone {
                 match record.pending {
                     true => {
                         tracing::info!(workload = %id, "attaching it was interrupted: cleared away")
@@ -90,6 +133,31 @@ impl Core {
         Ok(())
     }
 
+    /// The interfaces of others that the kernel's tables judge: where nothing is remembered, they were
+    /// workloads', and nobody knows of which policy.
+    fn judged_interfaces(&mut self) -> Vec<ClosedInterface> {
+        let held = match self.dataplane.held() {
+            Ok(held) => held,
+            Err(error) => {
+                tracing::warn!(error = %chain(&error), "looking for interfaces that were judged before");
+                return Vec::new();
+            }
+        };
+        let prefix = self.config.interface_prefix.clone();
+        let of_others = held
+            .interfaces
+            .into_iter()
+            .filter(|name| !name.starts_with(&*prefix));
+        let mut found = Vec::new();
+        for interface in of_others {
+            if let Ok(Some(index)) = self.attach.index_of(&interface) {
+                tracing::warn!(%interface, "judged before, and no workload's: closed until it goes");
+                found.push(ClosedInterface { interface, index });
+            }
+        }
+        found
+    }
+
     /// Removes what is left of one that is not in the engine.
     fn clear_away(&mut self, record: Record) {
         match self.part(&record) {
@@ -113,50 +181,64 @@ impl Core {
         &mut self,
         mut record: Record,
         families: &[u8],
+        netns: Opened,
     ) -> Result<Record, WorkloadError> {
         self.clear_leftovers(Some(&record.id()))?;
         self.reach(Step::Claim)?;
         self.claim_addresses(&mut record, families)?;
         let id = record.id();
         self.attaching = Some(id.clone());
-        let attached = self.attach_claimed(&record);
+        let attached = self.attach_claimed(&mut record, netns);
+        self.attach.hold(None);
         self.attaching = None;
         if let Err(error) = attached {
             tracing::warn!(workload = %id, error = %chain(&error), "attaching failed; undone");
-            self.undo(record);
+            if !fault::is_on("failed-attach-left") {
+                self.undo(record);
+            }
             return Err(error);
         }
         Ok(record)
     }
 
-    fn attach_claimed(&mut self, record: &Record) -> Result<(), WorkloadError> {
-        let id = record.id();
+    fn attach_claimed(&mut self, record: &mut Record, netns: Opened) -> Result<(), WorkloadError> {
+        let (id, path) = (record.id(), record.netns.clone());
+        let refused = |source| WorkloadError::Attach {
+            id: id.to_string(),
+            netns: path.clone(),
+            source: Box::new(source),
+        };
+        let netns = self.opened(&path, netns).map_err(refused)?;
+        record.netns_identity = netns.as_ref().map(NetnsIdentity::of);
+        self.attach.hold(netns);
         self.reach(Step::Remember)?;
         let pending = Record {
             pending: true,
             ..record.clone()
         };
         let remembered = self.registry.records().chain(&self.leftovers);
-        self.records.write(remembered.chain([&pending]))?;
-        let refused = |source| WorkloadError::Attach {
-            id: id.to_string(),
-            netns: record.netns.clone(),
-            source: Box::new(source),
-        };
+        let closed = self.registry.closed();
+        self.records.write(remembered.chain([&pending]), closed)?;
         self.reach(Step::Join)?;
         self.attach.join(record).map_err(refused)?;
+        record.index = self.attach.index_of(&record.interface).map_err(refused)?;
         self.reach(Step::Furnish)?;
         self.attach.furnish(record).map_err(refused)?;
         self.reach(Step::Judge)?;
+        if fault::is_on("opened-before-flush") {
+            self.attach.open(record).map_err(refused)?;
+        }
         let pod = self.engine.endpoint(&id);
         let workload = Workload {
             record: record.clone(),
             state: EndpointState::Closed,
             reason: None,
         };
-        let update = self.registry.insert(workload, pod);
-        self.apply(vec![update]);
-        if let Some(reason) = self.failure.clone() {
+        let mut updates = vec![self.registry.insert(workload, pod)];
+        updates.extend(self.registry.let_go(&record.interface));
+        self.apply(updates);
+        let refusal = self.failure.clone();
+        if let Some(reason) = refusal.filter(|_| !fault::is_on("opened-though-refused")) {
             let id = id.to_string();
             return Err(WorkloadError::NotEnforced { id, reason });
         }
@@ -164,9 +246,9 @@ impl Core {
         self.translate_workloads(&id)?;
         self.reach(Step::Open)?;
         self.attaching = None;
-        if self.registry.awaits_pod(&id) {
+        if let Some(because) = self.registry.closed_because(&id) {
             if let Some(workload) = self.registry.get_mut(&id) {
-                workload.reason = Some(NO_POD.to_owned());
+                workload.reason = Some(because.to_owned());
             }
         } else if let Err(error) = self.open(record) {
             return Err(refused(error));
@@ -176,10 +258,53 @@ impl Core {
         self.reach(Step::Answer)
     }
 
-    /// Writes every workload to disk.
-    fn remember(&mut self) -> Result<(), WorkloadError> {
+    /// The namespace of a path: as it was opened already, else opened now.
+    pub(crate) fn opened(
+        &mut self,
+        path: &str,
+        netns: Opened,
+    ) -> Result<Option<NetNs>, AttachError> {
+        match (netns, self.attach.opener()) {
+            (Some(opened), _) => Ok(Some(opened?)),
+            (None, Some(opener)) => Ok(Some(opener.open(path, PATIENCE)?)),
+            (None, None) => Ok(None),
+        }
+    }
+
+    /// Writes every workload to disk, and which interfaces stay closed.
+    pub(crate) fn remember(&mut self) -> Result<(), WorkloadError> {
         let all = self.registry.records().chain(&self.leftovers);
-        Ok(self.records.write(all)?)
+        Ok(self.records.write(all, self.registry.closed())?)
+    }
+
+    /// What keeps the interface of a workload closed that is being taken away: another plugin made it,
+    /// and it is still there.
+    fn keep_closed(&mut self, record: &Record) -> Option<Update> {
+        if !record.chained {
+            return None;
+        }
+        let known = match record.index {
+            Some(index) => self.attach.name_of(index).map(|name| name.zip(Some(index))),
+            None => self
+                .attach
+                .index_of(&record.interface)
+                .map(|index| Some(record.interface.to_string()).zip(index)),
+        };
+        match known {
+            Ok(None) => None,
+            Ok(Some((name, index))) => Some(self.registry.close(ClosedInterface {
+                interface: name.as_str().into(),
+                index,
+            })),
+            Err(error) => {
+                // Closed without need is put right by the next notice of a link.
+                tracing::warn!(workload = %record.id(), error = %chain(&error), "looking for its interface");
+                Some(self.registry.close(ClosedInterface {
+                    interface: record.interface.clone(),
+                    index: record.index.unwrap_or(0),
+                }))
+            }
+        }
     }
 
     /// Takes back everything a failed attach did. What cannot be, stays remembered.
@@ -188,7 +313,9 @@ impl Core {
         if let Err(error) = self.take_down(&record) {
             tracing::error!(workload = %id, error = %chain(&error), "undoing a failed attach; it is tried again");
             if let Some((_, update)) = self.registry.remove(&id) {
-                self.apply(vec![update]);
+                let mut updates = vec![update];
+                updates.extend(self.keep_closed(&record));
+                self.apply(updates);
             }
             self.leave(record);
             if let Err(error) = self.remember() {
@@ -259,7 +386,9 @@ impl Core {
         if self.registry.get(&id).is_some_and(is_it)
             && let Some((_, update)) = self.registry.remove(&id)
         {
-            self.apply(vec![update]);
+            let mut updates = vec![update];
+            updates.extend(self.keep_closed(record));
+            self.apply(updates);
         }
         let forgotten = self.forget(record);
         if forgotten.is_err() {
@@ -335,13 +464,14 @@ impl Core {
 
     /// Opens the workloads that wait for their policy, once the kernel holds it.
     pub(crate) fn open_waiting(&mut self) {
-        if self.failure.is_some() || !self.in_sync {
+        let refused = self.failure.is_some() && !fault::is_on("opened-though-refused");
+        if refused || !self.in_sync {
             return;
         }
         let waits = |(id, workload): &(&EndpointId, &Workload)| {
             workload.state == EndpointState::Closed
                 && self.attaching.as_ref() != Some(*id)
-                && !self.registry.awaits_pod(id)
+                && self.registry.closed_because(id).is_none()
         };
         let waiting = self.registry.iter().filter(waits);
         let waiting: Vec<Record> = waiting.map(|(_, w)| w.record.clone()).collect();
@@ -354,7 +484,8 @@ impl Core {
 
     /// Opens one, and tells whoever waits for it.
     fn open(&mut self, record: &Record) -> Result<(), AttachError> {
-        let opened = self.attach.open(record);
+        let forwarding = self.forward();
+        let opened = forwarding.and_then(|()| self.attach.open(record));
         let id = record.id();
         if let Some(workload) = self.registry.get_mut(&id) {
             workload.reason = opened.as_ref().err().map(|error| chain(error));
@@ -402,7 +533,8 @@ impl Core {
                 || points.map(|point| &point.interface).any(|n| *n == found)
                 || self
                     .attach
-                    .has_link(&found)
+                    .index_of(&found)
+                    .map(|index| index.is_some())
                     .map_err(|source| WorkloadError::Look {
                         id: format!("{namespace}/{name}"),
                         source: Box::new(source),
@@ -435,27 +567,69 @@ impl Core {
                     reason,
                 });
             }
+            let is_root = record.owner.is_none();
             wanted.into_iter().try_for_each(|family| {
-                record.addresses.push(self.take_address(family)?);
+                let taken = self.take_address(family, &id, is_root)?;
+                record.addresses.push(taken);
                 Ok(())
             })
         } else {
             given.into_iter().try_for_each(|address| {
-                self.ipam.claim(address)?;
+                let claimed = self.ipam.claim(address);
+                claimed.map_err(|source| self.address_error(id.clone(), source))?;
                 record.addresses.push(address);
                 Ok(())
             })
         };
-        claimed.map_err(|source| {
+        claimed.inspect_err(|_| {
             for address in record.addresses.drain(..) {
                 self.ipam.release(address);
             }
-            self.address_error(id, source)
         })
     }
 
-    /// A free address; where none is left, also of containers whose namespace is gone.
-    fn take_address(&mut self, family: Family) -> Result<IpAddr, IpamError> {
+    /// A free address that this host uses for nothing else; where none is left, also of containers
+    /// whose namespace is gone.
+    fn take_address(
+        &mut self,
+        family: Family,
+        id: &str,
+        is_root: bool,
+    ) -> Result<IpAddr, WorkloadError> {
+        let mut unfit = Vec::new();
+        let taken = loop {
+            let address = match self.next_address(family) {
+                Ok(address) => address,
+                Err(source) => break Err(self.address_error(id.to_owned(), source)),
+            };
+            let pool = self.ipam.pool_of(address);
+            match self.address_use(address, pool, !is_root) {
+                Ok(Some(used)) if unfit.len() < MOST_UNFIT => {
+                    tracing::warn!(%address, reason = %used, "not given out");
+                    unfit.push(address);
+                }
+                Ok(Some(used)) => {
+                    self.ipam.release(address);
+                    let reason = format!("none is fit: of {address}, {used}");
+                    break Err(WorkloadError::Invalid {
+                        field: "addresses",
+                        reason,
+                    });
+                }
+                Ok(None) => break Ok(address),
+                Err(error) => {
+                    self.ipam.release(address);
+                    break Err(error);
+                }
+            }
+        };
+        for address in unfit {
+            self.ipam.release(address);
+        }
+        taken
+    }
+
+    fn next_address(&mut self, family: Family) -> Result<IpAddr, IpamError> {
         match self.ipam.take(family) {
             Err(IpamError::Exhausted { .. }) => {
                 if let Err(error) = self.sweep() {

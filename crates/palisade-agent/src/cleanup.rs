@@ -2,28 +2,39 @@
 //!
 //! First it looks, and tells what it found; then it removes exactly that, in an order that opens
 //! nothing: runtimes stop being sent here, interfaces go, and only then the table that judged them,
-//! then files. It refuses while an agent runs. What it cannot remove is told, and the rest is removed
-//! all the same. It never touches what others made: interfaces that another CNI plugin made stay, and
-//! so does whatever in the state directory is not Palisade's. IP forwarding stays as it is, since
-//! others may rely on it by now.
+//! settings that the agent changed (forwarding, then router advertisements) are put back, then files
+//! go. It refuses while an agent runs. What it cannot remove is told, and the rest is removed all the
+//! same. It never removes what others made: interfaces that another CNI plugin made stay, set down,
+//! since nothing judges them any more; so does whatever in the state directory is not Palisade's. A setting that somebody else has changed since
+//! stays as it is, and so do all with `--forwarding keep`, for a host where others rely on forwarding
+//! by now.
 
 use crate::config::Config;
 use crate::core::chain;
 use crate::record::{RecordError, Records};
 use crate::run::nft_config;
-use palisade_dataplane::{Dataplane, NftDataplane};
-use palisade_sys::link::{KernelLinks, LinkError, Links};
+use crate::settings::{self, SettingsError, SettingsFile};
+use crate::startup::LOCK;
+use palisade_dataplane::{Dataplane, NftDataplane, OwnerError};
+use palisade_sys::link::{KernelLinks, Link, LinkChange, LinkError, Links};
 use palisade_sys::lock::{InstanceLock, LockError};
 use palisade_sys::netns::{NetNs, NetNsError};
+use palisade_sys::sysctl::KernelSysctl;
 use serde::Serialize;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 /// What of a state directory is ours.
-const STATE: [&str; 5] = ["workloads.json", "counts.log", "valid", "cni-queue", LOCK];
-const LOCK: &str = "agent.lock";
+const STATE: [&str; 6] = [
+    "workloads.json",
+    "counts.log",
+    "valid",
+    "cni-queue",
+    settings::FILE,
+    LOCK,
+];
 
 /// Why nothing was looked at.
 #[derive(Debug, thiserror::Error)]
@@ -43,6 +54,9 @@ pub enum CleanupError {
     /// This host's namespace cannot be opened.
     #[error("opening this host's network namespace")]
     Netns(#[from] NetNsError),
+    /// This host's settings cannot be looked at.
+    #[error("looking at this host's settings")]
+    Settings(#[from] SettingsError),
     /// The packet filter cannot be looked at.
     #[error("looking at the packet filter")]
     Dataplane(#[from] palisade_dataplane::Error),
@@ -56,8 +70,12 @@ pub enum Kind {
     CniConfiguration,
     /// A veth pair, with its routes and neighbours.
     Interface,
+    /// A veth pair that another plugin made and we judged: it is set down.
+    ChainedInterface,
     /// The nftables table, with everything in it.
     Table,
+    /// A kernel setting that the agent changed; it is put back.
+    Setting,
     /// The API's socket.
     Socket,
     /// A file or folder of the state directory, or it itself.
@@ -100,6 +118,9 @@ pub struct Found {
     pub items: Vec<Item>,
     links: KernelLinks,
     dataplane: NftDataplane,
+    sysctl: KernelSysctl,
+    /// What each setting was before, by its name.
+    before: BTreeMap<String, String>,
     lock: Option<InstanceLock>,
 }
 
@@ -126,8 +147,24 @@ pub fn look(config: &Config) -> Result<Found, CleanupError> {
     let mut links = KernelLinks::open(&NetNs::current()?)?;
     items.extend(interfaces(config, &mut links)?);
     let mut dataplane = NftDataplane::new(nft_config(config))?;
+    dataplane.check_owner().map_err(|error| match error {
+        palisade_dataplane::Error::Owner(taken @ OwnerError::Taken { .. }) => {
+            CleanupError::Runs(taken.to_string())
+        }
+        other => CleanupError::Dataplane(other),
+    })?;
     let tables = dataplane.present()?.into_iter();
     items.extend(tables.map(|table| Item::new(Kind::Table, format!("inet {table}"), None)));
+    let sysctl = KernelSysctl::new(&NetNs::current()?);
+    let mut before = BTreeMap::new();
+    if config.manage_forwarding {
+        let file = SettingsFile::within(&config.state_dir);
+        for setting in settings::unchanged_since(&sysctl, &file)? {
+            let about = format!("{}, was {}", setting.after, setting.before);
+            items.push(Item::new(Kind::Setting, &*setting.key, Some(about)));
+            before.insert(setting.key, setting.before);
+        }
+    }
     if config.socket.exists() {
         let name = config.socket.display().to_string();
         items.push(Item::new(Kind::Socket, name, None));
@@ -137,6 +174,8 @@ pub fn look(config: &Config) -> Result<Found, CleanupError> {
         items,
         links,
         dataplane,
+        sysctl,
+        before,
         lock,
     })
 }
@@ -152,13 +191,28 @@ fn cni_configuration(config: &Config) -> Option<Item> {
 
 /// The host sides of pairs that we made: remembered ones, and others that can only be ours.
 fn interfaces(config: &Config, links: &mut KernelLinks) -> Result<Vec<Item>, CleanupError> {
-    let records = Records::peek(&config.state_dir).read()?.records;
-    let present: BTreeSet<String> = links
-        .links()?
-        .into_iter()
-        .filter(|link| link.kind.as_deref() == Some("veth"))
-        .map(|link| link.name)
-        .collect();
+    let remembered = Records::peek(&config.state_dir).read()?;
+    let records = remembered.records;
+    let mut veths = links.links()?;
+    veths.retain(|link| link.kind.as_deref() == Some("veth"));
+    let of_others = records
+        .iter()
+        .filter(|record| record.chained)
+        .map(|record| (&record.interface, record.index, Some(record.id())));
+    let closed = remembered.closed.iter();
+    let closed = closed.map(|closed| (&closed.interface, Some(closed.index), None));
+    let mut chained = Vec::new();
+    for (interface, index, id) in of_others.chain(closed) {
+        let is_it = |link: &&Link| match index {
+            Some(index) => link.index == index,
+            None => link.name == **interface,
+        };
+        if let Some(link) = veths.iter().find(is_it) {
+            let whose = id.map(|id| id.to_string());
+            chained.push(Item::new(Kind::ChainedInterface, &*link.name, whose));
+        }
+    }
+    let present: BTreeSet<String> = veths.into_iter().map(|link| link.name).collect();
     let mut items = Vec::new();
     let mut known = BTreeSet::new();
     for record in &records {
@@ -168,6 +222,8 @@ fn interfaces(config: &Config, links: &mut KernelLinks) -> Result<Vec<Item>, Cle
             items.push(Item::new(Kind::Interface, &*record.interface, Some(whose)));
         }
     }
+    known.extend(chained.iter().map(|item| item.name.clone()));
+    items.extend(chained);
     for name in present.difference(&known) {
         if is_made_name(name, &config.interface_prefix) {
             items.push(Item::new(Kind::Interface, name, None));
@@ -210,6 +266,15 @@ impl Found {
     fn remove_one(&mut self, item: &Item) -> Result<bool, String> {
         match item.kind {
             Kind::Interface => match self.links.delete_link(&item.name) {
+                Err(error) if !error.is_missing() => return Err(chain(&error)),
+                _ => {}
+            },
+            Kind::Setting => {
+                if let Some(before) = self.before.get(&item.name) {
+                    settings::put_back(&mut self.sysctl, &item.name, before)?;
+                }
+            }
+            Kind::ChainedInterface => match self.links.change_link(&item.name, &LinkChange::Down) {
                 Err(error) if !error.is_missing() => return Err(chain(&error)),
                 _ => {}
             },

@@ -6,9 +6,10 @@
 //! done is in [`crate::attaching`].
 
 use crate::attach::{GATEWAY_V4, GATEWAY_V6, HOST_MAC};
+use crate::attaching::Opened;
 use crate::core::{Core, chain};
-use crate::record::{Container, Record};
-use crate::workloads::{WorkloadError, addresses, check_interface, is_name};
+use crate::record::{Container, NetnsIdentity, Record};
+use crate::workloads::{WorkloadError, addresses, check_interface, check_netns, is_name};
 use palisade_api::{
     CniAdd, CniAdded, CniAddress, CniAttachment, CniCheck, CniDone, CniGc, CniRoute, EndpointState,
 };
@@ -22,10 +23,25 @@ impl Core {
     /// # Errors
     /// See [`WorkloadError`]; then nothing of it is left.
     pub fn cni_add(&mut self, request: &CniAdd) -> Result<CniAdded, WorkloadError> {
+        self.cni_add_in(request, None)
+    }
+
+    /// The same, in a namespace that was opened already.
+    ///
+    /// # Errors
+    /// As [`Core::cni_add`].
+    pub fn cni_add_in(
+        &mut self,
+        request: &CniAdd,
+        netns: Opened,
+    ) -> Result<CniAdded, WorkloadError> {
         if !self.in_sync {
             return Err(WorkloadError::Starting);
         }
-        let record = self.record_of_container(request)?;
+        let mut record = self.record_of_container(request)?;
+        if let Some(Ok(netns)) = &netns {
+            record.netns_identity = Some(NetnsIdentity::of(netns));
+        }
         let id = record.id();
         if let Some(present) = self.registry.get(&id) {
             if is_same(&present.record, &record) && present.state != EndpointState::Lost {
@@ -33,8 +49,10 @@ impl Core {
                 return self.cni_added(&present);
             }
             let old = &present.record;
-            // Only another container, or the same one in another place, is its successor.
+            // Only another container, or the same one in another place, is its successor; and a pod
+            // that root runs is that of what somebody else attached under its name.
             let second = match (&old.container, &record.container) {
+                _ if old.owner.is_some() => false,
                 (Some(old), Some(new)) => {
                     old.id == new.id
                         && (&old.network, &present.record.inside) != (&new.network, &record.inside)
@@ -52,7 +70,7 @@ impl Core {
             tracing::info!(workload = %stale, by = request.container, "superseded");
             self.detach(&stale)?;
         }
-        let record = self.attach(record, &request.families)?;
+        let record = self.attach(record, &request.families, netns)?;
         self.cni_added(&record)
     }
 
@@ -103,7 +121,7 @@ impl Core {
                 differences.push(format!("{address} is not an address of it"));
             }
         }
-        let waits = self.registry.awaits_pod(&id);
+        let waits = self.registry.closed_because(&id).is_some();
         match (state, &self.failure) {
             (EndpointState::Lost, _) => differences.push("its interface is gone".to_owned()),
             (EndpointState::Closed, _) if !waits => differences.push("it is closed".to_owned()),
@@ -216,13 +234,19 @@ impl Core {
     }
 
     /// Workloads that cannot be there any more once this one is: its pod's former container, the
-    /// same container somewhere else, and whatever had the interface that another plugin made.
+    /// same container somewhere else, whatever had the interface that another plugin made, and what
+    /// somebody who is not root attached to its namespace.
     fn superseded_by(&self, record: &Record) -> Vec<EndpointId> {
         let attachment = record.attachment();
+        let same_netns = |old: &Record| {
+            let known = old.netns_identity.is_some();
+            old.netns == record.netns || (known && old.netns_identity == record.netns_identity)
+        };
         let is_stale = |old: &&Record| {
             old.id() == record.id()
                 || old.attachment() == attachment
                 || (record.chained && old.interface == record.interface)
+                || (old.owner.is_some() && same_netns(old))
         };
         let stale = self.registry.records().filter(is_stale);
         stale.map(Record::id).collect()
@@ -251,9 +275,7 @@ impl Core {
                 return Err(invalid(field, &format!("{value:?} is no id")));
             }
         }
-        if request.netns.is_empty() {
-            return Err(invalid("netns", "must be the path of a namespace"));
-        }
+        check_netns(&request.netns)?;
         check_interface(&request.interface)?;
         let mut record = Record {
             namespace: Str::from(&*request.namespace),
@@ -276,6 +298,9 @@ impl Core {
             mtu: Some(self.pod_mtu(request.mtu)?),
             masquerade: request.masquerade,
             chained: request.chained.is_some(),
+            index: None,
+            netns_identity: None,
+            owner: None,
         };
         match &request.chained {
             Some(chained) => {

@@ -19,6 +19,8 @@ pub use kind::{AddressRange, Kind, Parsed};
 pub use parameters::{Change, PARAMETERS, Parameter, Section};
 pub use reread::{Changed, ConfigFile, News, ReadError};
 
+use crate::rights::Grants;
+use palisade_engine::Budget;
 use palisade_model::{Family, Prefix};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -79,6 +81,8 @@ pub struct Config {
     pub state_dir: PathBuf,
     /// How long the directory must be quiet.
     pub settle: Duration,
+    /// How much of the kernel policy may take.
+    pub budget: Budget,
     /// The address pools, of either family, in the order they are filled.
     pub pools: Vec<Prefix>,
     /// Addresses of the pools that are never given out.
@@ -107,10 +111,20 @@ pub struct Config {
     pub mark_mask: u32,
     /// Whether this host's own packets are judged.
     pub host_to_endpoint: HostToEndpoint,
+    /// Whether no other program can change the nftables tables while the agent runs.
+    pub own_table: bool,
     /// Whether the agent switches IP forwarding on.
     pub manage_forwarding: bool,
     /// The group that may change things through the API; `None` for root alone.
     pub api_group: Option<String>,
+    /// Whether that group may give workloads labels and ports of its own choice.
+    pub group_labels: bool,
+    /// Whether that group may attach namespaces that root made and named.
+    pub group_named_netns: bool,
+    /// The Kubernetes namespaces in which that group may attach workloads; empty: all.
+    pub group_namespaces: Vec<String>,
+    /// How many workloads each member of that group may have attached.
+    pub group_workloads: u32,
     /// How many requests a second each user may make in the long run.
     pub api_rate: u32,
     /// How many requests each user may make at once.
@@ -231,6 +245,16 @@ impl Config {
         config
     }
 
+    /// What the members of the API's group may have.
+    pub fn grants(&self) -> Grants {
+        Grants {
+            labels: self.group_labels,
+            named_netns: self.group_named_netns,
+            namespaces: self.group_namespaces.clone(),
+            workloads: self.group_workloads,
+        }
+    }
+
     /// The agent would take its own configuration for policy.
     fn reads_itself(&self, file: &str) -> Option<Problem> {
         let who = |name: &str| Some(self.said.get(name)?.1.who(Parameter::named(name)?));
@@ -293,6 +317,10 @@ impl Reader {
             socket: self.path("socket"),
             state_dir: self.path("state-dir"),
             settle: Duration::from_millis(self.number("settle").into()),
+            budget: Budget {
+                set: self.number("policy-set-max-elements") as usize,
+                host: self.number("host-max-elements") as usize,
+            },
             pools: self.pools().into_iter().map(|(_, pool)| pool).collect(),
             reserved: self.ranges("ipam-reserved").to_vec(),
             mtu: self.number("mtu"),
@@ -313,8 +341,16 @@ impl Reader {
                 0 => HostToEndpoint::Allow,
                 _ => HostToEndpoint::Policy,
             },
+            own_table: self.number("own-table") != 0,
             manage_forwarding: self.number("forwarding") == 0,
             api_group: Some(self.text("api-group").to_owned()).filter(|g| !g.is_empty()),
+            group_labels: self.number("api-group-labels") != 0,
+            group_named_netns: self.number("api-group-netns") != 0,
+            group_namespaces: match self.values.get("api-group-namespaces") {
+                Some(Parsed::Names(names)) => names.clone(),
+                _ => Vec::new(),
+            },
+            group_workloads: self.number("api-group-workloads"),
             api_rate: self.number("api-rate"),
             api_burst: self.number("api-burst"),
             api_body_limit: self.number("api-body-limit") as usize,

@@ -1,7 +1,7 @@
 //! The agent's core: one thread that owns the engine, the dataplane and the workloads.
 //!
-//! Everything that happens reaches it as an [`Event`] on one channel, so there is no lock and no
-//! shared state: sources hand in batches, the API asks with closures, watchers say that the kernel
+//! Everything that happens reaches it as an [`Event`] on one bounded queue ([`crate::queue`]), so there
+//! is no shared state: sources hand in batches, the API asks with closures, watchers say that the kernel
 //! changed. It takes them one after the other: a source's batch becomes one delta, which is executed
 //! before the next event is looked at. It never waits for a source or for a client.
 
@@ -13,17 +13,20 @@ use crate::host::Changes;
 use crate::ipam::Ipam;
 use crate::metrics::Tally;
 use crate::monitor::Monitor;
+pub use crate::queue::{Events, Handle};
 use crate::record::{Record, Records};
 use crate::registry::Registry;
+use crate::settings::SettingsFile;
 use crate::steps::StepHook;
 use palisade_api::{Flush, Repair, Stage};
-use palisade_dataplane::Dataplane;
+use palisade_dataplane::{Counters, Dataplane};
 use palisade_engine::Engine;
 use palisade_model::{EndpointId, ObjectKey, Update};
-use palisade_source::{Batch, Report};
+use palisade_source::{Batch, Flaw, Report};
+use palisade_sys::fault;
 use palisade_tables::{Credit, Delta};
-use std::collections::VecDeque;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 /// How long to wait before the dataplane is tried again, first and at most.
@@ -31,6 +34,8 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_
 
 /// A batch of so many updates leaves enough freed memory behind to be given back to the kernel.
 const BIG: usize = 2_000;
+/// How many new problems of one batch are logged one by one.
+const LOGGED: usize = 100;
 
 /// A question for the core thread.
 pub type Question = Box<dyn FnOnce(&mut Core) + Send>;
@@ -57,45 +62,12 @@ pub enum Event {
         /// When that was noticed.
         seen: Instant,
     },
+    /// The configuration file changed.
+    ConfigChanged,
     /// Packets were denied, dropped, or asked for by a Log rule.
     Seen(crate::monitor::feed::Delivery),
     /// Stop; enforcement stays in the kernel.
     Stop,
-}
-
-/// Hands events to the core.
-#[derive(Clone)]
-pub struct Handle {
-    events: Sender<Event>,
-}
-
-impl Handle {
-    /// A handle and the end the core reads.
-    pub fn channel() -> (Handle, Receiver<Event>) {
-        let (events, receiver) = std::sync::mpsc::channel();
-        (Handle { events }, receiver)
-    }
-
-    /// Hands in an event; false if the core has stopped.
-    pub fn send(&self, event: Event) -> bool {
-        self.events.send(event).is_ok()
-    }
-
-    /// Asks the core and waits for its answer; `None` if it has stopped.
-    pub async fn ask<T: Send + 'static>(
-        &self,
-        question: impl FnOnce(&mut Core) -> T + Send + 'static,
-    ) -> Option<T> {
-        let (answer, answered) = tokio::sync::oneshot::channel();
-        let question: Question = Box::new(move |core| {
-            // A client that went away does not want its answer any more.
-            let _ = answer.send(question(core));
-        });
-        if !self.send(Event::Ask(question)) {
-            return None;
-        }
-        answered.await.ok()
-    }
 }
 
 /// The parts the core is made of.
@@ -120,6 +92,10 @@ pub struct Core {
     pub(crate) attach: Box<dyn Attach>,
     pub(crate) clock: Box<dyn Clock>,
     pub(crate) records: Records,
+    /// What was changed of this host's settings.
+    pub(crate) settings: SettingsFile,
+    /// Whether this host has to forward: from its first workload on.
+    pub(crate) forwards: bool,
     pub(crate) registry: Registry,
     pub(crate) ipam: Ipam,
     pub(crate) monitor: Monitor,
@@ -148,6 +124,8 @@ pub struct Core {
     pub(crate) waiting_for_open: Vec<(EndpointId, tokio::sync::oneshot::Sender<()>)>,
     pub(crate) on_step: Option<StepHook>,
     pub(crate) config_listeners: Vec<crate::reload::Listener>,
+    /// The kernel's counts, and when they were read.
+    counted: Option<(Instant, Counters)>,
     waiting_for_sync: Vec<tokio::sync::oneshot::Sender<()>>,
     retry: Option<(Instant, Duration)>,
 }
@@ -159,11 +137,16 @@ impl Core {
             parts.config.host_to_endpoint == crate::config::HostToEndpoint::Policy;
         let started = parts.clock.wall();
         Core {
-            engine: Engine::new(palisade_engine::Options { judge_host_traffic }),
+            engine: Engine::new(palisade_engine::Options {
+                judge_host_traffic,
+                budget: parts.config.budget,
+            }),
             records: match parts.config.dry_run {
                 true => Records::peek(&parts.config.state_dir),
                 false => Records::within(&parts.config.state_dir),
             },
+            settings: SettingsFile::within(&parts.config.state_dir),
+            forwards: false,
             registry: Registry::default(),
             ipam: Ipam::new(&parts.config.pools, &parts.config.reserved),
             monitor: Monitor::new(parts.config.monitor_rate, parts.clock.monotonic()),
@@ -192,24 +175,27 @@ impl Core {
             waiting_for_open: Vec::new(),
             on_step: None,
             config_listeners: Vec::new(),
+            counted: None,
             waiting_for_sync: Vec::new(),
             retry: None,
         }
     }
 
     /// Runs until it is told to stop, or nobody is left who could tell it anything.
-    pub fn run(mut self, events: &Receiver<Event>) {
+    pub fn run(mut self, events: &Events) {
         loop {
-            let event = match self.retry {
-                None => events.recv().map_err(|_| RecvTimeoutError::Disconnected),
-                Some((at, _)) => {
-                    events.recv_timeout(at.saturating_duration_since(self.clock.monotonic()))
-                }
-            };
+            events.done(self.unready());
+            let now = self.clock.monotonic();
+            let patience = self.retry.map(|(at, _)| at.saturating_duration_since(now));
+            let event = events.next(patience);
+            events.began(self.clock.monotonic());
             match event {
                 Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => return,
                 Ok(event) => self.take(event),
-                Err(RecvTimeoutError::Timeout) => self.realise(),
+                Err(RecvTimeoutError::Timeout) => {
+                    events.changed();
+                    self.realise();
+                }
             }
         }
     }
@@ -224,6 +210,7 @@ impl Core {
             }
             Event::Ask(question) => question(self),
             Event::Tampered { what, seen } => self.verify(&what, seen),
+            Event::ConfigChanged => self.reread_config(),
             Event::HostChanged { changes, seen } => self.check_host(&changes, seen),
             Event::Seen(mut delivery) => {
                 let seen = delivery.take();
@@ -235,10 +222,17 @@ impl Core {
 
     fn take_batch(&mut self, batch: Batch) {
         self.tally.taken();
-        for flaw in &batch.report.problems {
-            if !self.report.problems.contains(flaw) {
-                tracing::warn!(object = flaw.problem.object.as_deref(), "{}", flaw.problem);
-            }
+        let known: BTreeSet<&Flaw> = self.report.problems.iter().collect();
+        let mut new = (batch.report.problems.iter()).filter(|flaw| !known.contains(flaw));
+        for flaw in new.by_ref().take(LOGGED) {
+            tracing::warn!(object = flaw.problem.object.as_deref(), "{}", flaw.problem);
+        }
+        let more: usize = new.map(Flaw::count).sum();
+        if more > 0 {
+            tracing::warn!(
+                more,
+                "more problems of the source: `palisade status` shows them"
+            );
         }
         self.report = batch.report;
         let overlaid = batch.updates.into_iter();
@@ -268,7 +262,7 @@ impl Core {
 
     /// Tells `waiting` once the source is in sync and the kernel was brought in line.
     pub fn when_in_sync(&mut self, waiting: tokio::sync::oneshot::Sender<()>) {
-        if self.in_sync {
+        if self.in_sync || fault::is_on("told-before-in-line") {
             let _ = waiting.send(());
         } else {
             self.waiting_for_sync.push(waiting);
@@ -381,11 +375,30 @@ impl Core {
     /// Takes over the counts kept from before a restart, and keeps them from now on.
     pub(crate) fn restore_counts(&mut self) {
         let file = CountsFile::within(&self.config.state_dir);
-        let (entries, error) = file.read();
+        let (mut entries, error) = file.read();
+        if fault::is_on("counts-not-restored") {
+            entries.clear();
+        }
         if let Some(error) = error {
             tracing::warn!(error = %chain(&error), "counts from before the restart are lost");
         }
         self.dataplane.keep_counts(Box::new(file), entries);
+    }
+
+    /// The kernel's counts as of the last second: pages that many ask for have it read no oftener.
+    pub(crate) fn recent_counts(&mut self) -> Option<&Counters> {
+        let now = self.clock.monotonic();
+        let is_recent = |(at, _): &(Instant, Counters)| now - *at < crate::snapshots::LONGEST;
+        if !self.counted.as_ref().is_some_and(is_recent) {
+            match self.dataplane.counters() {
+                Ok(counters) => self.counted = Some((now, counters)),
+                Err(error) => {
+                    tracing::warn!(%error, "reading counters");
+                    self.counted = None;
+                }
+            }
+        }
+        self.counted.as_ref().map(|(_, counters)| counters)
     }
 
     /// Forgets the counts of policies that are gone themselves, or memory and disk would only grow.
@@ -430,7 +443,11 @@ impl Core {
         }
         match self.dataplane.verify(self.engine.tables()) {
             Ok(outcome) => {
-                let writes = outcome.writes + self.translate();
+                let translated = match fault::is_on("masquerade-not-repaired") {
+                    true => 0,
+                    false => self.translate(),
+                };
+                let writes = outcome.writes + translated;
                 if writes > 0 {
                     self.tally.written(&outcome);
                     self.generation = outcome.generation;

@@ -6,20 +6,24 @@
 //! socket; so it may run beside an agent that enforces.
 
 use crate::addresses::Survey;
-use crate::attach::{Attach, AttachError, Found, Inside, KernelAttach};
+use crate::attach::{AddressUse, Attach, AttachError, Found, Inside, KernelAttach, Tenancy};
 use crate::clock::SystemClock;
 use crate::config::Config;
 use crate::core::{Core, Event, Parts};
 use crate::record::Record;
 use crate::run::{RunError, nft_config, source_options};
+use crate::settings::SettingsFile;
 use palisade_api::{EndpointList, Status};
 use palisade_dataplane::{
     Counters, Dataplane, Entry, Error, Held, Ledger, Masquerade, NftDataplane, Outcome,
     PacketWatch, Preview, TamperWatch,
 };
+use palisade_model::Prefix;
 use palisade_source::{Directory, Source};
+use palisade_sys::netns::{NetNs, Opener};
 use palisade_tables::{Credit, Delta, Tables, Undo};
 use serde::Serialize;
+use std::net::IpAddr;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -172,8 +176,33 @@ impl Attach for Untouched {
         self.0.is_joined(record)
     }
 
-    fn has_link(&mut self, name: &str) -> Result<bool, AttachError> {
-        self.0.has_link(name)
+    fn opener(&self) -> Option<Opener> {
+        self.0.opener()
+    }
+
+    fn hold(&mut self, netns: Option<NetNs>) {
+        self.0.hold(netns);
+    }
+
+    fn tenancy(&mut self, record: &Record) -> Result<Tenancy, AttachError> {
+        self.0.tenancy(record)
+    }
+
+    fn address_use(
+        &mut self,
+        address: IpAddr,
+        pool: Option<Prefix>,
+        whole: bool,
+    ) -> Result<Option<AddressUse>, AttachError> {
+        self.0.address_use(address, pool, whole)
+    }
+
+    fn index_of(&mut self, name: &str) -> Result<Option<u32>, AttachError> {
+        self.0.index_of(name)
+    }
+
+    fn name_of(&mut self, index: u32) -> Result<Option<String>, AttachError> {
+        self.0.name_of(index)
     }
 
     fn inside(&mut self, record: &Record) -> Result<Inside, AttachError> {
@@ -188,7 +217,7 @@ impl Attach for Untouched {
         Ok(())
     }
 
-    fn keep_forwarding(&mut self) -> Result<Vec<&'static str>, AttachError> {
+    fn keep_forwarding(&mut self, _: &str, _: &SettingsFile) -> Result<Vec<String>, AttachError> {
         Ok(Vec::new())
     }
 

@@ -4,6 +4,7 @@ use crate::config::HostToEndpoint;
 use crate::core::Core;
 use palisade_analysis::{ExplainError, Explanation, Query};
 use palisade_api::ExplainQuery;
+use palisade_model::{Direction, PolicyId};
 
 /// What the API takes as what the analysis takes.
 pub fn question(query: ExplainQuery) -> Query {
@@ -28,6 +29,47 @@ impl Core {
             HostToEndpoint::Policy => palisade_oracle::HostToEndpoint::Policy,
         };
         let options = palisade_oracle::Options { host_to_endpoint };
-        palisade_analysis::explain(&self.engine.state(), &question(query), &options)
+        let mut state = self.engine.state();
+        let question = question(query);
+        let explanation = palisade_analysis::explain(&state, &question, &options)?;
+        let case = &explanation.case;
+        let closed: Vec<(Direction, PolicyId)> = [
+            (&case.from.endpoint, Direction::Egress),
+            (&case.to.endpoint, Direction::Ingress),
+        ]
+        .into_iter()
+        .filter_map(|(end, direction)| {
+            let end = end.as_ref()?;
+            let locals = self.engine.local_endpoints();
+            let mut ids = locals.map(|endpoint| &endpoint.id).filter(|id| {
+                (&*id.kind, id.namespace.as_deref(), &*id.name)
+                    == (&*end.kind, end.namespace.as_deref(), &*end.name)
+            });
+            let policies = self.engine.closed_policies(ids.next()?, direction)?;
+            Some(policies.into_iter().map(move |policy| (direction, policy)))
+        })
+        .flatten()
+        .collect();
+        if closed.is_empty() {
+            return Ok(explanation);
+        }
+        // As the engine has it: the policies of a closed set have no rules.
+        for (direction, policy) in &closed {
+            let policy = state.policies.get_mut(policy);
+            let side = policy.and_then(|policy| match direction {
+                Direction::Ingress => policy.ingress.as_mut(),
+                Direction::Egress => policy.egress.as_mut(),
+            });
+            if let Some(side) = side {
+                side.rules.clear();
+                side.default_deny = true;
+            }
+        }
+        let mut explanation = palisade_analysis::explain(&state, &question, &options)?;
+        explanation.notes.push(
+            "the policies of this endpoint together would take more of the kernel than they may              (palisade status): they are enforced as if they had no rules"
+                .to_owned(),
+        );
+        Ok(explanation)
     }
 }

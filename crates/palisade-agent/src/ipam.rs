@@ -165,6 +165,19 @@ impl Ipam {
         pools.find(|pool| pool.contains(address))
     }
 
+    /// Whether an address is one that a pool gives out: inside of one, and not reserved.
+    pub fn gives(&self, address: IpAddr) -> bool {
+        let number = number(address);
+        let usable = |pool: &Pool| {
+            pool.prefix.contains(address)
+                && pool
+                    .usable
+                    .iter()
+                    .any(|(from, to)| (*from..=*to).contains(&number))
+        };
+        self.pools.iter().any(usable)
+    }
+
     /// How much of each pool is what.
     pub fn uses(&self) -> Vec<Use> {
         self.pools
@@ -189,7 +202,8 @@ impl Pool {
             .filter(|(from, to)| from <= to)
             .find_map(|(from, to)| {
                 let mut numbers = from..=to;
-                numbers.find(|n| !taken.contains(&address(family, *n)))
+                let careless = palisade_sys::fault::is_on("held-address-given");
+                numbers.find(|n| careless || !taken.contains(&address(family, *n)))
             })?;
         self.last = Some(found);
         Some(address(family, found))
@@ -330,5 +344,16 @@ mod tests {
             [used("10.0.0.0/29", 4, 5, 0), used("10.0.1.0/29", 2, 6, 0)]
         );
         assert_eq!(ipam.pool_of(given[4].parse().unwrap()), Some(of[1]));
+        let gives = |address: &str| ipam.gives(address.parse().unwrap());
+        for address in ["10.0.0.2", "10.0.0.6", "10.0.1.5", "fd00::8000:0:0:0"] {
+            assert!(gives(address), "{address}");
+        }
+        // The ends of pools, what hosts use for themselves, what is reserved, and what is in no pool.
+        for address in [
+            "10.0.0.0", "10.0.0.1", "10.0.0.7", "10.0.0.3", "10.0.1.4", "10.0.2.2", "fd00::1",
+            "fd01::9",
+        ] {
+            assert!(!gives(address), "{address}");
+        }
     }
 }

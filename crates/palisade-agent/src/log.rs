@@ -319,10 +319,26 @@ mod tests {
 
     #[test]
     fn one_event_is_one_line_whatever_is_in_it() {
-        let lines = bench("info", false).lines(|| tracing::info!("a\nb\u{1b}[0m\tc"));
+        let speak = || {
+            let object = "x\u{7f}\u{9b}31m\u{202e}";
+            tracing::info!(object, "a\nb\u{1b}[0m\tc\u{85}\u{2028}");
+        };
+        let lines = bench("info", false).lines(speak);
         assert_eq!(
             lines,
-            ["2026-11-21T07:32:05.000000Z INFO log: a\\nb\\u{1b}[0m\\tc\n"]
+            [
+                "2026-11-21T07:32:05.000000Z INFO log: a\\nb\\u{1b}[0m\\tc\\u{85}\\u{2028} \
+                 object=\"x\\u007f\\u009b31m\\u202e\"\n"
+            ]
+        );
+        let lines = bench("info", true).lines(speak);
+        assert_eq!(
+            lines,
+            [
+                "{\"time\":\"2026-11-21T07:32:05.000000Z\",\"level\":\"info\",\"component\":\"log\",\
+                 \"message\":\"a\\nb\\u001b[0m\\tc\\u0085\\u2028\",\
+                 \"fields\":{\"object\":\"x\\u007f\\u009b31m\\u202e\"}}\n"
+            ]
         );
     }
 

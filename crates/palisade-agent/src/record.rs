@@ -6,6 +6,7 @@
 
 use palisade_api::CniAttachment;
 use palisade_model::{EndpointId, NamedPort, ObjectId, Str};
+use palisade_sys::netns::NetNs;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io;
@@ -54,6 +55,47 @@ pub struct Record {
     /// Another plugin made the interface, and removes it: nothing of it is ours but the policy.
     #[serde(default)]
     pub chained: bool,
+    /// The number that the kernel gave the host-side interface; `None` where an older agent wrote it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub index: Option<u32>,
+    /// Which namespace it was attached from, whatever `netns` leads to by now; `None` where an older
+    /// agent wrote it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub netns_identity: Option<NetnsIdentity>,
+    /// The user who attached it, where that was not root.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<u32>,
+}
+
+/// Which network namespace: the same while the kernel runs, and no other's while it lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NetnsIdentity {
+    /// Device of the file system of namespaces.
+    pub device: u64,
+    /// Inode on it.
+    pub inode: u64,
+}
+
+impl NetnsIdentity {
+    /// That of an open namespace.
+    pub fn of(netns: &NetNs) -> Self {
+        let id = netns.id();
+        NetnsIdentity {
+            device: id.dev,
+            inode: id.ino,
+        }
+    }
+}
+
+/// An interface that was a workload's, exists without one, and stays closed until it goes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClosedInterface {
+    /// Its name.
+    pub interface: Str,
+    /// The number that the kernel gave it.
+    pub index: u32,
 }
 
 /// What a container runtime calls an attachment.
@@ -89,9 +131,11 @@ impl Record {
         })
     }
 
-    /// Whether it is closed until the Pod of its name is known.
+    /// Whether it is closed until the Pod of its name is known: that of a runtime, and one that somebody
+    /// attached who is not root.
     pub fn needs_pod(&self) -> bool {
-        self.labels.is_none() && self.container.as_ref().is_some_and(|c| c.pod)
+        let is_pod = self.container.as_ref().is_some_and(|c| c.pod);
+        self.labels.is_none() && (is_pod || self.owner.is_some())
     }
 }
 
@@ -109,6 +153,8 @@ pub fn pod_id(namespace: &str, name: &str) -> EndpointId {
 struct File {
     schema: u32,
     workloads: Vec<Record>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    closed: Vec<ClosedInterface>,
 }
 
 /// What the file said.
@@ -116,6 +162,10 @@ struct File {
 pub struct Remembered {
     /// The records.
     pub records: Vec<Record>,
+    /// The interfaces that stay closed.
+    pub closed: Vec<ClosedInterface>,
+    /// Whether there was no file: nothing was ever remembered, or it is lost.
+    pub is_absent: bool,
     /// Whether an older schema said it.
     pub is_older: bool,
 }
@@ -187,7 +237,10 @@ impl Records {
         let text = match std::fs::read(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Ok(Remembered::default());
+                return Ok(Remembered {
+                    is_absent: true,
+                    ..Remembered::default()
+                });
             }
             Err(source) => {
                 return Err(RecordError::Io {
@@ -211,23 +264,30 @@ impl Records {
                 .map(|file| Remembered {
                     is_older: file.schema < SCHEMA,
                     records: file.workloads,
+                    closed: file.closed,
+                    is_absent: false,
                 })
                 .map_err(|source| RecordError::Damaged { path, source }),
             Err(source) => Err(RecordError::Damaged { path, source }),
         }
     }
 
-    /// Writes them.
+    /// Writes them, and the interfaces that stay closed.
     ///
     /// # Errors
     /// If the file cannot be written; the old one is then still whole.
-    pub fn write<'a>(&self, records: impl Iterator<Item = &'a Record>) -> Result<(), RecordError> {
+    pub fn write<'a>(
+        &self,
+        records: impl IntoIterator<Item = &'a Record>,
+        closed: impl IntoIterator<Item = &'a ClosedInterface>,
+    ) -> Result<(), RecordError> {
         if self.reads_only {
             return Ok(());
         }
         let file = File {
             schema: SCHEMA,
-            workloads: records.cloned().collect(),
+            workloads: records.into_iter().cloned().collect(),
+            closed: closed.into_iter().cloned().collect(),
         };
         let error = |source| RecordError::Io {
             doing: "writing",
@@ -265,6 +325,12 @@ mod tests {
             mtu: Some(1400),
             masquerade: Some(true),
             chained: false,
+            index: Some(9),
+            netns_identity: Some(NetnsIdentity {
+                device: 4,
+                inode: 4_026_532_008,
+            }),
+            owner: Some(1000),
         }
     }
 
@@ -272,9 +338,19 @@ mod tests {
     fn what_is_written_is_read_back() {
         let dir = tempfile::tempdir().unwrap();
         let records = Records::within(dir.path());
-        assert_eq!(records.read().unwrap(), Remembered::default());
-        records.write([record()].iter()).unwrap();
-        assert_eq!(records.read().unwrap().records, [record()]);
+        let nothing = records.read().unwrap();
+        assert!(nothing.is_absent && nothing.records.is_empty());
+        let closed = ClosedInterface {
+            interface: "veth0".into(),
+            index: 7,
+        };
+        records.write([&record()], [&closed]).unwrap();
+        let found = records.read().unwrap();
+        assert_eq!(
+            (found.records, found.closed),
+            (vec![record()], vec![closed])
+        );
+        assert!(!found.is_absent);
     }
 
     #[test]
@@ -311,6 +387,9 @@ mod tests {
             container: None,
             mtu: None,
             masquerade: None,
+            index: None,
+            netns_identity: None,
+            owner: None,
             ..record()
         };
         let found = records.read().unwrap();
@@ -318,7 +397,7 @@ mod tests {
             (&*found.records, found.is_older),
             (&[old.clone()][..], true)
         );
-        records.write([&old].into_iter()).unwrap();
+        records.write([&old], []).unwrap();
         let found = records.read().unwrap();
         assert_eq!((&*found.records, found.is_older), (&[old][..], false));
         let text = std::fs::read_to_string(path).unwrap();

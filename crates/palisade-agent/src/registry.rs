@@ -3,17 +3,27 @@
 //! A workload and the Pod of its name are one endpoint: interface and addresses are the workload's,
 //! labels and ports its own where they were given and the Pod's otherwise. A container whose Pod is
 //! not known holds no address, as one whose Pod ran to its end: whatever its interface carries is dropped, and nobody can mean it as a
-//! peer. Pure bookkeeping: no kernel, no disk.
+//! peer. One that another plugin made and that is gone is no endpoint of this host any more, so that
+//! nothing that takes its interface's name is judged for it; one that exists without a workload is an
+//! endpoint without an address until it goes. Where somebody who is not root attached a name whose Pod
+//! has another address, the Pod keeps it. Pure bookkeeping: no kernel, no disk.
 
-use crate::record::Record;
+use crate::record::{ClosedInterface, Record};
 use palisade_api::{CniAttachment, EndpointState};
-use palisade_model::{Endpoint, EndpointId, Labels, Object, ObjectKey, Profile, Update};
+use palisade_model::{
+    Endpoint, EndpointId, Labels, Object, ObjectId, ObjectKey, Profile, Str, Update,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The label of an endpoint whose Pod is not known.
 pub const INIT: &str = "reserved:init";
 /// Why it is closed.
 pub const NO_POD: &str = "its Pod is not known yet";
+
+/// Why one is closed that is not root's.
+pub const ELSEWHERE: &str = "its Pod has another address, so it runs elsewhere";
+/// The label of an interface that stays closed.
+pub const CLOSED: &str = "reserved:closed";
 
 /// An attached workload.
 #[derive(Clone, Debug)]
@@ -34,6 +44,8 @@ pub struct Registry {
     pods: BTreeMap<EndpointId, Endpoint>,
     /// Pods that ran to their end.
     completed: BTreeSet<EndpointId>,
+    /// Interfaces that were a workload's, exist without one, and stay closed, by name.
+    closed: BTreeMap<Str, ClosedInterface>,
 }
 
 impl Registry {
@@ -59,10 +71,50 @@ impl Registry {
         workload.is_some_and(|w| w.record.needs_pod() && !self.pods.contains_key(id))
     }
 
-    /// Whether a workload's addresses are nobody's at the moment: its Pod is not known, or ran to
-    /// its end.
+    /// Whether a workload's addresses are nobody's at the moment: its Pod is not known, ran to its
+    /// end, or runs elsewhere, or its interface is gone with the plugin that made it.
     pub fn holds_no_address(&self, id: &EndpointId) -> bool {
-        self.awaits_pod(id) || self.completed.contains(id)
+        let is_gone = |w: &Workload| w.record.chained && w.state == EndpointState::Lost;
+        self.closed_because(id).is_some()
+            || self.completed.contains(id)
+            || self.workloads.get(id).is_some_and(is_gone)
+    }
+
+    /// Why a workload must stay closed for now, whatever policies say.
+    pub fn closed_because(&self, id: &EndpointId) -> Option<&'static str> {
+        match (self.awaits_pod(id), self.runs_elsewhere(id)) {
+            (true, _) => Some(NO_POD),
+            (_, true) => Some(ELSEWHERE),
+            _ => None,
+        }
+    }
+
+    /// Whether somebody who is not root attached it, and its Pod has an address of its own.
+    fn runs_elsewhere(&self, id: &EndpointId) -> bool {
+        let Some((workload, pod)) = self.workloads.get(id).zip(self.pods.get(id)) else {
+            return false;
+        };
+        workload.record.owner.is_some() && is_elsewhere(pod, &workload.record)
+    }
+
+    /// Keeps an interface closed that has no workload any more; says what that makes of it.
+    pub fn close(&mut self, closed: ClosedInterface) -> Update {
+        let update = Update::Upsert(Object::Endpoint(without_workload(&closed.interface)));
+        self.closed.insert(closed.interface.clone(), closed);
+        update
+    }
+
+    /// Lets an interface go that was kept closed, since it is gone or a workload's again.
+    pub fn let_go(&mut self, interface: &Str) -> Option<Update> {
+        let closed = self.closed.remove(interface)?;
+        Some(Update::Delete(ObjectKey::Endpoint(closed_id(
+            &closed.interface,
+        ))))
+    }
+
+    /// The interfaces that are kept closed, by name.
+    pub fn closed(&self) -> impl Iterator<Item = &ClosedInterface> {
+        self.closed.values()
     }
 
     /// Every workload, by id.
@@ -98,17 +150,22 @@ impl Registry {
     }
 
     /// The endpoint that a workload and its Pod are.
-    fn update(&self, id: &EndpointId) -> Update {
-        match self.workloads.get(id) {
-            None => Update::Delete(ObjectKey::Endpoint(id.clone())),
-            Some(workload) => {
-                let mut endpoint = merged(&workload.record, self.pods.get(id));
-                if self.completed.contains(id) {
-                    endpoint.addresses.clear();
-                }
-                Update::Upsert(Object::Endpoint(endpoint))
-            }
+    pub fn update(&self, id: &EndpointId) -> Update {
+        let Some(workload) = self.workloads.get(id) else {
+            return Update::Delete(ObjectKey::Endpoint(id.clone()));
+        };
+        if let Some(pod) = self.pods.get(id).filter(|_| self.runs_elsewhere(id)) {
+            return Update::Upsert(Object::Endpoint(pod.clone()));
         }
+        let mut endpoint = merged(&workload.record, self.pods.get(id));
+        if self.completed.contains(id) {
+            endpoint.addresses.clear();
+        }
+        if workload.record.chained && workload.state == EndpointState::Lost {
+            endpoint.addresses.clear();
+            endpoint.interface = None;
+        }
+        Update::Upsert(Object::Endpoint(endpoint))
     }
 
     /// Removes a workload; says what that makes of the endpoint.
@@ -128,21 +185,56 @@ impl Registry {
             Update::Delete(ObjectKey::Endpoint(id)) => (id.clone(), None),
             _ => return update,
         };
-        let Some(workload) = self.workloads.get_mut(&id) else {
+        if !self.workloads.contains_key(&id) {
             return update;
-        };
+        }
         match pod {
             Some(pod) => drop(self.pods.insert(id.clone(), pod.clone())),
             None => drop(self.pods.remove(&id)),
         }
-        let awaits = pod.is_none() && workload.record.needs_pod();
-        if awaits && workload.state == EndpointState::Ready {
-            workload.state = EndpointState::Closed;
-        }
-        if workload.state == EndpointState::Closed {
-            workload.reason = awaits.then(|| NO_POD.to_owned());
+        let because = self.closed_because(&id);
+        if let Some(workload) = self.workloads.get_mut(&id) {
+            if because.is_some() && workload.state == EndpointState::Ready {
+                workload.state = EndpointState::Closed;
+            }
+            if workload.state == EndpointState::Closed {
+                workload.reason = because.map(str::to_owned);
+            }
         }
         self.update(&id)
+    }
+}
+
+/// Whether a Pod, as the source has it, runs somewhere else than where this says.
+pub fn is_elsewhere(pod: &Endpoint, record: &Record) -> bool {
+    let other = |address| !record.addresses.contains(address);
+    pod.host || pod.addresses.iter().any(other)
+}
+
+fn closed_id(interface: &Str) -> EndpointId {
+    ObjectId {
+        namespace: None,
+        name: interface.clone(),
+        group: "".into(),
+        kind: "Interface".into(),
+    }
+}
+
+/// An endpoint that only announces its interface: whatever that carries is dropped.
+fn without_workload(interface: &Str) -> Endpoint {
+    Endpoint {
+        id: closed_id(interface),
+        host: false,
+        labels: [(CLOSED.into(), "".into())].into(),
+        service_account: None,
+        node: None,
+        interface: Some(interface.clone()),
+        addresses: Vec::new(),
+        ports: Vec::new(),
+        profiles: Vec::new(),
+        created: 0,
+        owner: None,
+        template: false,
     }
 }
 
@@ -174,5 +266,113 @@ fn merged(record: &Record, pod: Option<&Endpoint>) -> Endpoint {
         created: record.created,
         owner: pod.and_then(|pod| pod.owner.clone()),
         template: false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{Container, pod_id};
+
+    fn record(owner: Option<u32>, chained: bool) -> Record {
+        Record {
+            namespace: "shop".into(),
+            name: "web".into(),
+            netns: "web".to_owned(),
+            inside: "eth0".to_owned(),
+            interface: "veth0".into(),
+            addresses: vec!["10.0.0.2".parse().unwrap()],
+            labels: None,
+            ports: Vec::new(),
+            created: 7,
+            pending: false,
+            container: chained.then(|| Container {
+                id: "c0".to_owned(),
+                network: "pods".to_owned(),
+                uid: None,
+                pod: true,
+            }),
+            mtu: None,
+            masquerade: None,
+            chained,
+            index: Some(7),
+            netns_identity: None,
+            owner,
+        }
+    }
+
+    fn pod(addresses: &[&str]) -> Endpoint {
+        Endpoint {
+            id: pod_id("shop", "web"),
+            interface: None,
+            labels: [("app".into(), "web".into())].into(),
+            addresses: addresses.iter().map(|a| a.parse().unwrap()).collect(),
+            ..without_workload(&"x".into())
+        }
+    }
+
+    fn with(record: Record, pod: Option<Endpoint>) -> (Registry, Endpoint) {
+        let mut registry = Registry::default();
+        let workload = Workload {
+            record,
+            state: EndpointState::Ready,
+            reason: None,
+        };
+        let update = registry.insert(workload, pod);
+        (registry, endpoint(update))
+    }
+
+    fn endpoint(update: Update) -> Endpoint {
+        match update {
+            Update::Upsert(Object::Endpoint(endpoint)) => endpoint,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_pod_that_runs_elsewhere_keeps_its_address_from_a_member() {
+        let (mut registry, here) = with(record(Some(1000), false), Some(pod(&[])));
+        assert_eq!(here.interface.as_deref(), Some("veth0"));
+        let appears = Update::Upsert(Object::Endpoint(pod(&["10.9.9.9"])));
+        assert_eq!(endpoint(registry.overlay(appears)), pod(&["10.9.9.9"]));
+        let id = pod_id("shop", "web");
+        let workload = registry.get(&id).unwrap();
+        assert_eq!(workload.state, EndpointState::Closed);
+        assert_eq!(workload.reason.as_deref(), Some(ELSEWHERE));
+        assert!(registry.holds_no_address(&id));
+        // What root attached is what runs here.
+        let (_, roots) = with(record(None, false), Some(pod(&["10.9.9.9"])));
+        assert_eq!(roots.addresses, record(None, false).addresses);
+        // Its own address, as a cluster reports it, is no other.
+        let (_, own) = with(record(Some(1000), false), Some(pod(&["10.0.0.2"])));
+        assert_eq!(own.interface.as_deref(), Some("veth0"));
+    }
+
+    #[test]
+    fn a_chained_one_whose_interface_is_gone_is_judged_nowhere() {
+        let (mut registry, here) = with(record(None, true), Some(pod(&[])));
+        assert_eq!(here.interface.as_deref(), Some("veth0"));
+        let id = pod_id("shop", "web");
+        registry.get_mut(&id).unwrap().state = EndpointState::Lost;
+        let lost = endpoint(registry.update(&id));
+        assert_eq!((lost.interface, lost.addresses), (None, Vec::new()));
+        registry.get_mut(&id).unwrap().state = EndpointState::Closed;
+        assert_eq!(endpoint(registry.update(&id)), here);
+    }
+
+    #[test]
+    fn an_interface_without_a_workload_is_announced_and_holds_nothing() {
+        let mut registry = Registry::default();
+        let closed = ClosedInterface {
+            interface: "veth0".into(),
+            index: 7,
+        };
+        let announced = endpoint(registry.close(closed.clone()));
+        assert_eq!(announced.interface.as_deref(), Some("veth0"));
+        assert!(announced.addresses.is_empty() && announced.profiles.is_empty());
+        assert_eq!(registry.closed().collect::<Vec<_>>(), [&closed]);
+        let gone = Update::Delete(ObjectKey::Endpoint(announced.id));
+        assert_eq!(registry.let_go(&"veth0".into()), Some(gone));
+        assert_eq!(registry.let_go(&"veth0".into()), None);
     }
 }

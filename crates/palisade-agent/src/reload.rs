@@ -39,6 +39,13 @@ impl Core {
         self.tell_news(&config, &changed);
         self.config = config;
         self.monitor.set_rate(self.config.monitor_rate);
+        let budget = ["policy-set-max-elements", "host-max-elements"];
+        if changed
+            .iter()
+            .any(|(parameter, ..)| budget.contains(parameter))
+        {
+            self.hold_budget();
+        }
         if !changed.is_empty() {
             for listener in &self.config_listeners {
                 listener(&self.config);
@@ -76,7 +83,7 @@ impl Core {
 pub fn follow(path: &Path, core: &Handle) {
     let watched = FileWatch::open(path).and_then(|mut watch| {
         while watch.changed()? {
-            if !core.send(Event::Ask(Box::new(Core::reread_config))) {
+            if !core.send(Event::ConfigChanged) {
                 break;
             }
         }
@@ -90,5 +97,5 @@ pub fn follow(path: &Path, core: &Handle) {
 
 /// Has the file read again; false if the core has stopped.
 pub fn read_again(core: &Handle) -> bool {
-    core.send(Event::Ask(Box::new(Core::reread_config)))
+    core.send(Event::ConfigChanged)
 }

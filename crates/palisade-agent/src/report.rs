@@ -5,45 +5,53 @@ use crate::core::Core;
 use crate::record::pod_id;
 use crate::registry::Workload;
 use palisade_api::{
-    AppliedPolicy, Conflict, Count, DataplaneStatus, EndpointDetail, EndpointList, EndpointState,
-    EndpointSummary, Health, IdentityList, IdentityReport, Kept, PolicyDetail, PolicyList,
-    PolicySummary, ProblemReport, RuleReport, SourceStatus, Status,
+    AppliedPolicy, Budget, Conflict, Count, DataplaneStatus, EndpointDetail, EndpointList,
+    EndpointState, EndpointSummary, Health, IdentityList, IdentityReport, Kept, OverBudget,
+    PolicyDetail, PolicyList, PolicySummary, ProblemReport, RuleReport, SourceStatus, Status,
 };
 use palisade_dataplane::Counters;
 use palisade_model::{Direction, EndpointId, NamedPort, Policy, Prefix};
 use palisade_source::Flaw;
 use palisade_tables::Credit;
+use palisade_text::printable;
 use std::collections::BTreeMap;
 use std::time::Duration;
+
+/// Why an agent that has just started is not ready.
+pub(crate) const UNSYNCED: &str = "the source was not read whole yet";
 
 /// A source's flaw as the API words it.
 pub fn problem(flaw: &Flaw) -> ProblemReport {
     let location = &flaw.problem.location;
     ProblemReport {
-        file: location.file.to_string(),
+        file: printable(&location.file).into_owned(),
         line: location.line,
         column: location.column,
         severity: if flaw.error { "error" } else { "warning" }.to_owned(),
-        object: flaw.problem.object.clone(),
-        field: flaw.problem.field.clone(),
-        reason: flaw.problem.reason.clone(),
+        object: flaw
+            .problem
+            .object
+            .as_deref()
+            .map(|object| printable(object).into_owned()),
+        field: printable(&flaw.problem.field).into_owned(),
+        reason: printable(&flaw.problem.reason).into_owned(),
+        more: (flaw.more > 0).then_some(flaw.more),
     }
 }
+
+/// How many errors of the source `status` has among its reasons, one sentence each.
+const REASONS: usize = 100;
+/// How many kept objects `status` has; the others are counted.
+const KEPT: usize = 1_000;
 
 impl Core {
     /// `GET /v1/status`.
     pub fn status(&mut self) -> Status {
-        let drops = match self.dataplane.counters() {
-            Ok(counters) => counters
-                .reasons
-                .into_iter()
-                .map(|(reason, count)| (reason.to_owned(), count.packets, count.bytes))
-                .collect(),
-            Err(error) => {
-                tracing::warn!(%error, "reading counters");
-                Vec::new()
-            }
-        };
+        let reasons = self.recent_counts().into_iter();
+        let reasons = reasons.flat_map(|counters| &counters.reasons);
+        let drops = reasons
+            .map(|(reason, count)| ((*reason).to_owned(), count.packets, count.bytes))
+            .collect();
         let conflicts = self.conflicts();
         let reasons = self.reasons(&conflicts);
         let counts = self.engine.counts();
@@ -54,6 +62,7 @@ impl Core {
         };
         Status {
             api_version: palisade_api::api_version(),
+            as_of: rfc3339(self.clock.wall()),
             health,
             reasons,
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -83,20 +92,44 @@ impl Core {
                 error: self.failure.clone(),
             },
             bootstrap: self.bootstrap.clone(),
-            kept: self.report.kept.iter().map(kept).collect(),
+            kept: self.report.kept.iter().take(KEPT).map(kept).collect(),
+            more_kept: (self.report.kept.len().checked_sub(KEPT)).filter(|more| *more > 0),
             conflicts,
+            budget: Budget {
+                elements: counts.elements,
+                host: self.config.budget.host,
+                policy_set: self.config.budget.set,
+            },
+            over_budget: self.over_budget(),
         }
     }
 
     /// How many things need a person.
     pub(crate) fn degraded(&self) -> usize {
-        self.reasons(&self.conflicts()).len()
+        let of_source = Flaw::totals(&self.report.problems).0;
+        let told = self.source_reasons().len();
+        self.reasons(&self.conflicts()).len() - told + of_source
+    }
+
+    /// The errors of the source, one sentence each, and one for those beyond a hundred.
+    fn source_reasons(&self) -> Vec<String> {
+        let errors = self.report.problems.iter().filter(|flaw| flaw.error);
+        let told = errors.take(REASONS);
+        let counted: usize = told.clone().map(Flaw::count).sum();
+        let mut reasons: Vec<String> = told.map(|flaw| flaw.problem.to_string()).collect();
+        let more = Flaw::totals(&self.report.problems).0 - counted;
+        if more > 0 {
+            reasons.push(format!(
+                "{more} more errors of the source: see its problems"
+            ));
+        }
+        reasons
     }
 
     /// Why the kernel does not hold what the source says; empty where it does.
     pub fn unready(&self) -> Vec<String> {
         let unsynced = !self.in_sync;
-        let unsynced = unsynced.then(|| "the source was not read whole yet".to_owned());
+        let unsynced = unsynced.then(|| UNSYNCED.to_owned());
         let failed = self.failure.as_ref();
         let failed = failed.map(|why| format!("the kernel does not hold the policy: {why}"));
         unsynced.into_iter().chain(failed).collect()
@@ -122,8 +155,8 @@ impl Core {
         if let Some(trouble) = &self.config.news().trouble {
             reasons.push(format!("{trouble}; what was in force stays"));
         }
-        let errors = self.report.problems.iter().filter(|flaw| flaw.error);
-        reasons.extend(errors.map(|flaw| flaw.problem.to_string()));
+        reasons.extend(self.source_reasons());
+        reasons.extend(self.closed_sets().map(|over| crate::budget::reason(&over)));
         for (id, workload) in self
             .registry
             .iter()
@@ -264,7 +297,9 @@ impl Core {
     /// `GET /v1/policies`.
     pub fn policy_list(&self) -> PolicyList {
         let ordered = self.engine.ordered_policies().into_iter();
-        let policies = ordered.map(|policy| self.policy_summary(&policy)).collect();
+        let over = self.over_budget();
+        let summary = |policy| self.policy_summary(&policy, &over);
+        let policies = ordered.map(summary).collect();
         PolicyList {
             api_version: palisade_api::api_version(),
             policies,
@@ -285,7 +320,7 @@ impl Core {
         let selects = self.engine.endpoints_of(&policy.id).into_iter();
         Some(PolicyDetail {
             api_version: palisade_api::api_version(),
-            summary: self.policy_summary(&policy),
+            summary: self.policy_summary(&policy, &self.over_budget()),
             selects: selects.map(short_name).collect(),
             rule_counters: rule_counters(&policy, &counters),
         })
@@ -313,7 +348,7 @@ impl Core {
             .collect()
     }
 
-    fn policy_summary(&self, policy: &Policy) -> PolicySummary {
+    fn policy_summary(&self, policy: &Policy, over: &[OverBudget]) -> PolicySummary {
         let id = &policy.id.object;
         let rules = |direction| policy.rules(direction).map_or(0, |rules| rules.rules.len());
         PolicySummary {
@@ -325,13 +360,14 @@ impl Core {
             endpoints: self.engine.endpoints_of(&policy.id).len(),
             rules: rules(Direction::Ingress) + rules(Direction::Egress),
             line: policy.line.as_ref().map(ToString::to_string),
+            over_budget: self.over_budget_of(over, &policy.id),
         }
     }
 }
 
 fn kept(kept: &palisade_source::Kept) -> Kept {
     Kept {
-        object: kept.object.clone(),
+        object: printable(&kept.object).into_owned(),
         since: kept
             .since
             .map(|seconds| rfc3339(Duration::from_secs(seconds))),

@@ -1,10 +1,12 @@
 //! Bootstrap: in what order an agent comes up, and how it goes down.
 //!
-//! State directory and lock, kernel settings, remembered workloads and their addresses, the source,
-//! then the kernel read back and brought in line, and only then the API's socket. Each step is timed
-//! for status. Going down stops the threads and leaves the kernel as it is: enforcement goes on.
+//! First everything that the start needs is opened: the dataplane, the state directory and its lock,
+//! the source, the API's doors. Nothing of the host changes until then, and what a start that fails
+//! has made is removed again ([`crate::startup`]). Then remembered workloads and their addresses, the
+//! source, the kernel read back and brought in line, and only then the API's socket. Each step is
+//! timed for status. Going down stops the threads and leaves the kernel as it is: enforcement goes on.
 
-use crate::attach::{Attach, AttachError, KernelAttach};
+use crate::attach::{AttachError, KernelAttach};
 use crate::clock::{Clock, SystemClock, millis};
 use crate::config::{Config, HostToEndpoint};
 use crate::core::{Core, Event, Handle, Parts, chain};
@@ -13,20 +15,20 @@ use crate::http::doors::{DoorError, Doors, allowance};
 use crate::log::Log;
 use crate::manager::Manager;
 use crate::service::serve;
+use crate::startup::Startup;
 use crate::supervise::Supervisor;
+use crate::watchers::{follow_source, watch_host, watch_tampering};
 use crate::workloads::WorkloadError;
 use palisade_api::Stage;
-use palisade_dataplane::{Dataplane, NftConfig, NftDataplane, Tamper, TamperWatch};
+use palisade_dataplane::{Dataplane, NftConfig, NftDataplane};
 use palisade_source::{Directory, DirectoryOptions, Source};
-use palisade_sys::link::{KernelLinkEvents, LinkError, LinkEvents};
-use palisade_sys::lock::{InstanceLock, LockError};
+use palisade_sys::link::KernelLinkEvents;
+use palisade_sys::lock::LockError;
 use palisade_sys::netns::NetNs;
 use std::convert::Infallible;
 use std::io;
-use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Why the agent did not start, or ended.
 #[derive(Debug, thiserror::Error)]
@@ -85,9 +87,10 @@ pub fn run(config: Config, log: Log, manager: &Manager) -> Result<(), RunError> 
         clock: &clock,
         done: Vec::new(),
     };
-    let lock = stages.time("state directory", || prepare_directories(&config))?;
-    stages.time("kernel settings", || prepare_kernel(&config))?;
-    let dataplane = stages.time("dataplane", || NftDataplane::new(nft_config(&config)))?;
+    let mut dataplane = stages.time("dataplane", || NftDataplane::new(nft_config(&config)))?;
+    let grace = dataplane.grace_method();
+    tracing::debug!(grace, "how packets under way are waited for");
+    let startup = stages.time("state directory", || Startup::begin(&config))?;
     let tamper = dataplane.tamper_watch()?;
     let packets = dataplane.packet_watch().unwrap_or_else(|error| {
         tracing::warn!(error = %chain(&error), "`palisade monitor` shows no packets");
@@ -95,23 +98,36 @@ pub fn run(config: Config, log: Log, manager: &Manager) -> Result<(), RunError> 
     });
     let source = stages.time("source", || Directory::open(source_options(&config)))?;
     let (handle, events) = Handle::channel();
-    let doors = Doors::new(&config);
+    let mut doors = Doors::new(&config);
+    doors.open_address()?;
+    let attach = KernelAttach::current()?;
+    let links = KernelLinkEvents::open_wide(&NetNs::current().map_err(AttachError::from)?)
+        .map_err(AttachError::from)?;
+    dataplane.claim()?;
+    if config.own_table && !dataplane.is_owner() {
+        tracing::warn!(
+            "others can change the nftables tables, and it is put back: no owned tables before Linux 6.9"
+        );
+    }
+    let lock = startup.complete()?;
     let config_file = config.file.as_ref().map(|file| file.path.clone());
     let guard = Arc::new(doors.guard());
     let mut supervisor = Supervisor::default();
     let mut core = Core::new(Parts {
         config,
         dataplane: Box::new(dataplane),
-        attach: Box::new(KernelAttach::current()?),
+        attach: Box::new(attach),
         clock: Box::new(clock),
         source: source.describe(),
     });
     stages.time("workloads restored", || core.restore())?;
     core.bootstrap = stages.done;
     let (settle, tuned) = (source.settle_handle(), Arc::clone(&guard));
+    let budget = source.budget_handle();
     core.on_config(Box::new(move |config| {
         log.set(&config.log_level, config.log_json);
         settle.set(config.settle);
+        budget.set(config.budget);
         tuned.allow(allowance(config));
     }));
 
@@ -132,8 +148,6 @@ pub fn run(config: Config, log: Log, manager: &Manager) -> Result<(), RunError> 
         // Not kept: without it packets are not shown, and enforced all the same.
         thread("packet-watch", follow)?;
     }
-    let links = KernelLinkEvents::open_wide(&NetNs::current().map_err(AttachError::from)?)
-        .map_err(AttachError::from)?;
     let to_core = handle.clone();
     supervisor
         .keep("host-watch", move || watch_host(links, &to_core))
@@ -159,7 +173,13 @@ pub fn run(config: Config, log: Log, manager: &Manager) -> Result<(), RunError> 
         .enable_all()
         .build()
         .map_err(|error| RunError::Thread("the runtime", error))?;
-    let served = runtime.block_on(serve(&handle, &doors, &guard, manager, supervisor.ends()));
+    let served = runtime.block_on(serve(
+        &handle,
+        &mut doors,
+        &guard,
+        manager,
+        supervisor.ends(),
+    ));
     tracing::info!("stopping; the kernel keeps enforcing");
     // What feeds the core ends before it does, so nothing that was handed in is lost.
     stop_source.stop();
@@ -179,6 +199,7 @@ pub(crate) fn nft_config(config: &Config) -> NftConfig {
         interface_prefix: config.interface_prefix.clone(),
         mark_mask: config.mark_mask,
         judge_host_traffic: config.host_to_endpoint == HostToEndpoint::Policy,
+        own_table: config.own_table,
         log_group: Some(config.monitor_group),
     }
 }
@@ -189,86 +210,8 @@ pub(crate) fn source_options(config: &Config) -> DirectoryOptions {
         path: config.directory.clone(),
         settle: config.settle,
         state_dir: config.state_dir.clone(),
+        budget: config.budget,
     }
-}
-
-/// Hands in what the source says, until it or the core ends.
-fn follow_source<S: Source>(
-    mut source: S,
-    core: &Handle,
-) -> Result<(), palisade_source::SourceError> {
-    let ended = source.run(&mut |batch| match core.send(Event::Source(batch)) {
-        true => ControlFlow::Continue(()),
-        false => ControlFlow::Break(()),
-    });
-    if let Err(error) = &ended {
-        // For whoever asks before the agent is gone.
-        core.send(Event::SourceEnded(chain(error)));
-    }
-    ended
-}
-
-/// Tells the core when somebody else changes our kernel state. It waits for the kernel alone, and
-/// ends with the process.
-fn watch_tampering(
-    mut tamper: TamperWatch,
-    core: &Handle,
-) -> Result<(), palisade_dataplane::Error> {
-    loop {
-        let Some(first) = tamper.wait(Duration::MAX)? else {
-            continue;
-        };
-        let seen = SystemClock.monotonic();
-        // Everything is compared each time: once is enough for a burst.
-        while let Ok(Some(_)) = tamper.wait(Duration::ZERO) {}
-        let what = match first {
-            Tamper::Changed { what } => what,
-            Tamper::Unknown => "notices of the kernel were lost".to_owned(),
-        };
-        if !core.send(Event::Tampered { what, seen }) {
-            return Ok(());
-        }
-    }
-}
-
-/// Tells the core what changes on this host. It waits for the kernel alone, and ends with the process.
-fn watch_host(mut events: impl LinkEvents, core: &Handle) -> Result<(), LinkError> {
-    loop {
-        let Some(first) = events.next_event(None)? else {
-            continue;
-        };
-        let seen = SystemClock.monotonic();
-        let mut changes = Changes::default();
-        changes.add(first);
-        while let Ok(Some(next)) = events.next_event(Some(Duration::ZERO)) {
-            changes.add(next);
-        }
-        if !core.send(Event::HostChanged { changes, seen }) {
-            return Ok(());
-        }
-    }
-}
-
-fn prepare_directories(config: &Config) -> Result<InstanceLock, RunError> {
-    let socket_dir = config.socket.parent().unwrap_or(Path::new("/"));
-    for directory in [&*config.state_dir, socket_dir] {
-        std::fs::create_dir_all(directory).map_err(|source| RunError::File {
-            doing: "making",
-            path: directory.to_path_buf(),
-            source,
-        })?;
-    }
-    Ok(InstanceLock::take(&config.state_dir.join("agent.lock"))?)
-}
-
-/// Without forwarding nothing passes between workloads.
-fn prepare_kernel(config: &Config) -> Result<(), RunError> {
-    if config.manage_forwarding {
-        for name in KernelAttach::current()?.keep_forwarding()? {
-            tracing::info!(name, "switched forwarding on");
-        }
-    }
-    Ok(())
 }
 
 fn thread(

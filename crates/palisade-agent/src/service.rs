@@ -28,7 +28,7 @@ const SYNC_WAIT: Duration = Duration::from_secs(30);
 /// What ended that should not have.
 pub async fn serve(
     handle: &Handle,
-    doors: &Doors,
+    doors: &mut Doors,
     guard: &Arc<Guard>,
     manager: &Manager,
     mut ends: UnboundedReceiver<Ended>,
@@ -38,7 +38,8 @@ pub async fn serve(
         (on(SignalKind::terminate())?, on(SignalKind::interrupt())?);
     let hangups = on(SignalKind::hangup())?;
     let (stop_serving, stopped) = watch::channel(false);
-    let address = doors.address().await?;
+    let address = doors.address()?;
+    let doors = &*doors;
     let health = serve_health(handle, guard, address, stopped.clone());
     let socket = serve_socket(handle, doors, guard, manager, stopped);
     tokio::pin!(health, socket);

@@ -2,13 +2,17 @@
 //!
 //! How it is done is in [`crate::attaching`], which containers share.
 
-use crate::attach::AttachError;
+use crate::attach::{AddressUse, AttachError};
+use crate::attaching::Opened;
 use crate::core::Core;
 use crate::ipam::IpamError;
 use crate::record::{Record, RecordError, pod_id};
+use crate::registry::is_elsewhere;
+use crate::rights::{Caller, Grants, Refusal, Wish, allow};
 use crate::steps::Step;
 use palisade_api::{EndpointState, WorkloadAdd, WorkloadAdded, WorkloadRemove, WorkloadRemoved};
-use palisade_model::{NamedPort, Protocol, Str};
+use palisade_model::{EndpointId, NamedPort, Prefix, Protocol, Str};
+use palisade_sys::netns::Opener;
 use std::net::IpAddr;
 
 /// Why a workload was not attached or detached.
@@ -22,6 +26,9 @@ pub enum WorkloadError {
         /// Why.
         reason: String,
     },
+    /// Whoever asks may not have it.
+    #[error(transparent)]
+    NotPermitted(#[from] Refusal),
     /// There is one of that name, attached elsewhere.
     #[error("{id} is attached already, from {netns}; remove it first")]
     Exists {
@@ -127,22 +134,50 @@ pub enum WorkloadError {
 }
 
 impl Core {
-    /// Attaches a workload; returns when its policy is in the kernel. Asking for the very same again
-    /// is no error.
+    /// What opens namespaces without the core's thread, if this host has any.
+    pub fn opener(&self) -> Option<Opener> {
+        self.attach.opener()
+    }
+
+    /// Attaches a workload for root; returns when its policy is in the kernel. Asking for the very same
+    /// again is no error.
     ///
     /// # Errors
     /// See [`WorkloadError`]; then nothing of it is left.
     pub fn add_workload(&mut self, request: &WorkloadAdd) -> Result<WorkloadAdded, WorkloadError> {
+        self.add_workload_for(request, Caller::Root, None)
+    }
+
+    /// Attaches a workload for whoever asks, in a namespace that was opened already.
+    ///
+    /// # Errors
+    /// See [`WorkloadError`]; then nothing of it is left.
+    pub fn add_workload_for(
+        &mut self,
+        request: &WorkloadAdd,
+        caller: Caller,
+        netns: Opened,
+    ) -> Result<WorkloadAdded, WorkloadError> {
         if !self.in_sync {
             return Err(WorkloadError::Starting);
         }
-        let record = self.record_of(request)?;
+        let record = Record {
+            owner: caller.user(),
+            ..self.record_of(request)?
+        };
         let id = record.id();
+        let grants = self.config.grants();
+        if record.labels.is_some() || !record.ports.is_empty() {
+            allow(caller, &Wish::Labels, &grants)?;
+        }
+        allow(caller, &Wish::Namespace(&record.namespace), &grants)?;
         if let Some(present) = self.registry.get(&id) {
             let same = present.record.netns == record.netns
-                && present.state == EndpointState::Ready
+                && matches!(present.state, EndpointState::Ready | EndpointState::Closed)
+                && present.state == self.settled_state(&id)
                 && present.record.labels == record.labels;
-            if same {
+            let owner = present.record.owner;
+            if same && allow(caller, &Wish::Workload(owner), &grants).is_ok() {
                 return Ok(self.added(&present.record));
             }
             let netns = present.record.netns.clone();
@@ -151,11 +186,82 @@ impl Core {
                 netns,
             });
         }
-        let record = self.attach(record, &request.families)?;
+        let netns = match caller {
+            Caller::Root => netns,
+            _ => self.check_claims(&record, caller, &grants, netns)?,
+        };
+        let record = self.attach(record, &request.families, netns)?;
+        tracing::info!(workload = %id, by = %caller, netns = record.netns, "attached");
         Ok(self.added(&record))
     }
 
-    /// Detaches a workload. Its policy leaves the kernel after its interface is gone.
+    /// Where a workload stands that is attached and needs nothing more of whoever attached it.
+    fn settled_state(&self, id: &EndpointId) -> EndpointState {
+        match self.registry.closed_because(id) {
+            Some(_) => EndpointState::Closed,
+            None => EndpointState::Ready,
+        }
+    }
+
+    /// Whether a caller who is not root may have what a record says; the namespace, opened.
+    fn check_claims(
+        &mut self,
+        record: &Record,
+        caller: Caller,
+        grants: &Grants,
+        netns: Opened,
+    ) -> Result<Opened, WorkloadError> {
+        let id = record.id();
+        let all = self.registry.records().chain(&self.leftovers);
+        let attached = all.filter(|other| other.owner == caller.user()).count();
+        allow(caller, &Wish::OneMore(attached), grants)?;
+        let pod = self.engine.endpoint(&id);
+        if pod.is_some_and(|pod| is_elsewhere(&pod, record)) {
+            allow(caller, &Wish::RunningPod, grants)?;
+        }
+        for address in &record.addresses {
+            let pool = self.ipam.pool_of(*address);
+            let used = match pool {
+                None => None,
+                Some(pool) => self.address_use(*address, Some(pool), true)?,
+            };
+            let wish = Wish::Address {
+                address: *address,
+                in_pool: pool.is_some(),
+                usable: self.ipam.gives(*address),
+                used,
+            };
+            allow(caller, &wish, grants)?;
+        }
+        allow(caller, &Wish::NetnsPath(&record.netns), grants)?;
+        let refused = |source| WorkloadError::Attach {
+            id: id.to_string(),
+            netns: record.netns.clone(),
+            source: Box::new(source),
+        };
+        let netns = self.opened(&record.netns, netns).map_err(refused)?;
+        self.attach.hold(netns.clone());
+        let tenancy = self.attach.tenancy(record);
+        self.attach.hold(None);
+        allow(caller, &Wish::Netns(tenancy.map_err(refused)?), grants)?;
+        Ok(netns.map(Ok))
+    }
+
+    /// What this host does with an address already.
+    pub(crate) fn address_use(
+        &mut self,
+        address: IpAddr,
+        pool: Option<Prefix>,
+        whole: bool,
+    ) -> Result<Option<AddressUse>, WorkloadError> {
+        let used = self.attach.address_use(address, pool, whole);
+        used.map_err(|source| WorkloadError::Look {
+            id: format!("address {address}"),
+            source: Box::new(source),
+        })
+    }
+
+    /// Detaches a workload for root. Its policy leaves the kernel after its interface is gone.
     ///
     /// # Errors
     /// If the interface cannot be removed; then it stays attached.
@@ -163,8 +269,31 @@ impl Core {
         &mut self,
         request: &WorkloadRemove,
     ) -> Result<WorkloadRemoved, WorkloadError> {
+        self.remove_workload_for(request, Caller::Root)
+    }
+
+    /// Detaches a workload for whoever asks.
+    ///
+    /// # Errors
+    /// If the interface cannot be removed, and if it is not the caller's; then it stays attached.
+    pub fn remove_workload_for(
+        &mut self,
+        request: &WorkloadRemove,
+        caller: Caller,
+    ) -> Result<WorkloadRemoved, WorkloadError> {
         let id = pod_id(&request.namespace, &request.name);
+        let owner = {
+            let mut all = self.registry.records().chain(&self.leftovers);
+            let found = all.find(|record| record.id() == id);
+            found.map(|record| record.owner)
+        };
+        if let Some(owner) = owner {
+            allow(caller, &Wish::Workload(owner), &self.config.grants())?;
+        }
         let removed = self.detach(&id)?;
+        if removed {
+            tracing::info!(workload = %id, by = %caller, "detached");
+        }
         Ok(WorkloadRemoved {
             api_version: palisade_api::api_version(),
             removed,
@@ -179,6 +308,10 @@ impl Core {
             host_interface: record.interface.to_string(),
             addresses: record.addresses.iter().map(IpAddr::to_string).collect(),
             revision: self.realised,
+            closed: self
+                .registry
+                .closed_because(&record.id())
+                .map(str::to_owned),
         }
     }
 
@@ -195,11 +328,12 @@ impl Core {
                 ));
             }
         }
-        if request.netns.is_empty() {
-            return Err(invalid(
-                "netns",
-                "must be a name under /run/netns or a path",
-            ));
+        check_netns(&request.netns)?;
+        if request.addresses.len() > MOST_ADDRESSES {
+            return Err(invalid("addresses", "are more than a workload can have"));
+        }
+        if !matches!(*request.families, [] | [4 | 6] | [4, 6] | [6, 4]) {
+            return Err(invalid("families", "are 4, 6 or both"));
         }
         let inside = request
             .interface
@@ -232,6 +366,9 @@ impl Core {
             mtu: Some(self.config.mtu),
             masquerade: None,
             chained: false,
+            index: None,
+            netns_identity: None,
+            owner: None,
         })
     }
 }
@@ -240,10 +377,30 @@ fn invalid(field: &'static str, reason: String) -> WorkloadError {
     WorkloadError::Invalid { field, reason }
 }
 
+/// How many addresses a workload can bring.
+const MOST_ADDRESSES: usize = 32;
+/// The longest path that the kernel takes, in bytes.
+const PATH_MAX: usize = 4095;
+
+/// Refuses what cannot be the name or path of a namespace.
+pub(crate) fn check_netns(path: &str) -> Result<(), WorkloadError> {
+    match path.is_empty() || path.len() > PATH_MAX || path.contains('\0') {
+        true => Err(invalid(
+            "netns",
+            "must be a name under /run/netns or a path".to_owned(),
+        )),
+        false => Ok(()),
+    }
+}
+
 /// Refuses what is no name of an interface inside a namespace.
 pub(crate) fn check_interface(name: &str) -> Result<(), WorkloadError> {
-    let fits =
-        !name.is_empty() && name.len() <= 15 && !name.contains(['/', ':', ' ']) && name != "lo";
+    // A backslash escapes bytes in the text of a name, and the kernel replaces a % by a number.
+    let odd = |c: char| "/:\\%".contains(c) || c.is_whitespace() || c.is_control();
+    let fits = !name.is_empty()
+        && name.len() <= 15
+        && !name.contains(odd)
+        && !["lo", ".", ".."].contains(&name);
     match fits {
         true => Ok(()),
         false => Err(invalid(

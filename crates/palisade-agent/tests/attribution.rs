@@ -5,12 +5,13 @@
 use palisade_agent::monitor::attribute::judgement;
 use palisade_dataplane::Why;
 use palisade_engine::{Engine, Options};
+use palisade_generators::lowered::World;
+use palisade_generators::seeded_cases;
 use palisade_model::{Action, Direction, Endpoint, Origin, RuleOrigin, Update};
 use palisade_oracle::{
     DecidedBy, HostToEndpoint, Judgement, Prepared, Question, RuleOutcome, RuleSource, Step,
 };
 use palisade_tables::{Credit, Packet, Past};
-use palisade_testkit::generate::lowered::World;
 
 const SEED: u64 = 0x0070_616c_6973;
 const CASES: u64 = 300;
@@ -66,8 +67,8 @@ fn logs(judgement: &Judgement) -> bool {
 #[test]
 fn a_report_is_led_back_to_the_rule_that_the_oracle_credits() {
     let (mut denied, mut logged, mut refused) = (0, 0, 0);
-    for case in 0..CASES {
-        let world = World::generate(SEED, case, 40);
+    for (seed, case) in seeded_cases(SEED, CASES) {
+        let world = World::generate(seed, case, 40);
         let mut engine = Engine::new(Options::default());
         let state = &world.state;
         drop(engine.apply(state.objects().map(Update::Upsert)));
@@ -107,18 +108,22 @@ fn a_report_is_led_back_to_the_rule_that_the_oracle_credits() {
                     (true, false) => {
                         // The kernel does not report it; were it to, no rule would be blamed.
                         let blamed = judgement(&now, Why::Logged(direction), &packet);
-                        assert_eq!(blamed, None, "case {case}: {flow}");
+                        assert_eq!(blamed, None, "seed {seed} case {case}: {flow}");
                         refused += 1;
                         continue;
                     }
                 };
                 let found = judgement(&now, why, &packet);
-                let found = found.unwrap_or_else(|| panic!("case {case}: {flow} {why:?}"));
-                assert_eq!(found.direction, direction, "case {case}: {flow}");
+                let found =
+                    found.unwrap_or_else(|| panic!("seed {seed} case {case}: {flow} {why:?}"));
+                assert_eq!(
+                    found.direction, direction,
+                    "seed {seed} case {case}: {flow}"
+                );
                 let last = found.hits.last().unwrap();
                 assert!(
                     is_decider(last, judged),
-                    "case {case}: {flow}: {last:?}, oracle {:?}",
+                    "seed {seed} case {case}: {flow}: {last:?}, oracle {:?}",
                     judged.decided_by
                 );
                 match why {
@@ -130,7 +135,7 @@ fn a_report_is_led_back_to_the_rule_that_the_oracle_credits() {
                 assert_eq!(
                     judgement(&now, Why::Denied, &packet),
                     None,
-                    "case {case}: {flow}"
+                    "seed {seed} case {case}: {flow}"
                 );
             }
         }

@@ -42,6 +42,7 @@ fn start(state: &Path) -> Core {
         interface_prefix: config.interface_prefix.clone(),
         mark_mask: config.mark_mask,
         judge_host_traffic: false,
+        own_table: false,
         log_group: None,
     });
     let mut core = Core::new(Parts {

@@ -4,12 +4,13 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use palisade_agent::addresses::Survey;
-use palisade_agent::attach::{Attach, AttachError, Found, Inside};
+use palisade_agent::attach::{AddressUse, Attach, AttachError, Found, Inside, Tenancy};
 use palisade_agent::clock::Clock;
 use palisade_agent::config::Config;
 use palisade_agent::core::{Core, Event, Parts};
 use palisade_agent::monitor::Seen;
 use palisade_agent::record::{Record, pod_id};
+use palisade_agent::settings::SettingsFile;
 use palisade_api::{MonitorLine, MonitorQuery, MonitorVerdict, PacketEvent, WorkloadAdd};
 use palisade_dataplane::{FakeDataplane, Sighting, Sightings, Why};
 use palisade_model::{
@@ -18,6 +19,7 @@ use palisade_model::{
     RuleOrigin, Selector, SourceLine, Traffic, Update,
 };
 use palisade_source::Batch;
+use palisade_sys::netns::{NetNs, Opener};
 use palisade_tables::Packet;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -45,8 +47,31 @@ impl Attach for Host {
         Ok(Survey::default())
     }
 
-    fn has_link(&mut self, _: &str) -> Result<bool, AttachError> {
-        Ok(false)
+    fn opener(&self) -> Option<Opener> {
+        None
+    }
+
+    fn hold(&mut self, _: Option<NetNs>) {}
+
+    fn tenancy(&mut self, _: &Record) -> Result<Tenancy, AttachError> {
+        Ok(Tenancy::default())
+    }
+
+    fn address_use(
+        &mut self,
+        _: IpAddr,
+        _: Option<palisade_model::Prefix>,
+        _: bool,
+    ) -> Result<Option<AddressUse>, AttachError> {
+        Ok(None)
+    }
+
+    fn index_of(&mut self, _: &str) -> Result<Option<u32>, AttachError> {
+        Ok(None)
+    }
+
+    fn name_of(&mut self, _: u32) -> Result<Option<String>, AttachError> {
+        Ok(None)
     }
 
     fn inside(&mut self, record: &Record) -> Result<Inside, AttachError> {
@@ -73,7 +98,7 @@ impl Attach for Host {
         Ok(())
     }
 
-    fn keep_forwarding(&mut self) -> Result<Vec<&'static str>, AttachError> {
+    fn keep_forwarding(&mut self, _: &str, _: &SettingsFile) -> Result<Vec<String>, AttachError> {
         Ok(Vec::new())
     }
 

@@ -7,17 +7,19 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use palisade_agent::addresses::Survey;
-use palisade_agent::attach::{Attach, AttachError, Found, Inside};
+use palisade_agent::attach::{AddressUse, Attach, AttachError, Found, Inside, Tenancy};
 use palisade_agent::clock::Clock;
 use palisade_agent::config::Config;
 use palisade_agent::core::{Core, Event, Parts};
 use palisade_agent::record::{Record, pod_id};
+use palisade_agent::settings::SettingsFile;
 use palisade_agent::steps::Step;
 use palisade_api::{CniAdd, CniAttachment, CniGc};
 use palisade_dataplane::FakeDataplane;
 use palisade_model::{Endpoint, Labels, Object, Profile, Update};
 use palisade_source::Batch;
 use palisade_sys::link::MacAddr;
+use palisade_sys::netns::{NetNs, Opener};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -137,8 +139,31 @@ impl Attach for Host {
         Ok(self.state().links.contains_key(&*record.interface))
     }
 
-    fn has_link(&mut self, name: &str) -> Result<bool, AttachError> {
-        Ok(self.state().links.contains_key(name))
+    fn opener(&self) -> Option<Opener> {
+        None
+    }
+
+    fn hold(&mut self, _: Option<NetNs>) {}
+
+    fn tenancy(&mut self, _: &Record) -> Result<Tenancy, AttachError> {
+        Ok(Tenancy::default())
+    }
+
+    fn address_use(
+        &mut self,
+        _: IpAddr,
+        _: Option<palisade_model::Prefix>,
+        _: bool,
+    ) -> Result<Option<AddressUse>, AttachError> {
+        Ok(None)
+    }
+
+    fn index_of(&mut self, name: &str) -> Result<Option<u32>, AttachError> {
+        Ok(self.state().links.contains_key(name).then_some(1))
+    }
+
+    fn name_of(&mut self, _: u32) -> Result<Option<String>, AttachError> {
+        Ok(None)
     }
 
     fn inside(&mut self, record: &Record) -> Result<Inside, AttachError> {
@@ -179,7 +204,7 @@ impl Attach for Host {
         Ok(())
     }
 
-    fn keep_forwarding(&mut self) -> Result<Vec<&'static str>, AttachError> {
+    fn keep_forwarding(&mut self, _: &str, _: &SettingsFile) -> Result<Vec<String>, AttachError> {
         Ok(Vec::new())
     }
 
@@ -487,6 +512,8 @@ fn nothing_leaks_whatever_happens() {
     let clock = Ticking(Arc::default(), Instant::now());
     let (mut deaths, mut failures) = (BTreeMap::new(), BTreeMap::new());
     let mut born = 0;
+    // Fixed seeds only: 499634104, a fresh one, left a record and a deletion that waits, once in 8,600
+    // sequences. That is open.
     for seed in 0..SEQUENCES {
         let mut random = Random(seed);
         let mut world = World {

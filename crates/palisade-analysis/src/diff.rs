@@ -1,13 +1,14 @@
 //! What a change opens and closes.
 
-use crate::connections::{Connection, joined, push_families, push_outside};
-use crate::region::Region;
+use crate::connections::{Connection, Rows, Said, Scope, ScopeError, Wanted, by_family};
+use crate::judge::{SetId, Sets};
+use crate::kinds::{Kinds, Value};
 use crate::traffic::TrafficSet;
-use crate::view::{Unit, View, Way};
+use crate::view::{Unit, View};
 use crate::workload::Workload;
 use palisade_model::{Family, State};
 use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 /// What differs between two states.
@@ -35,106 +36,91 @@ impl Diff {
 /// Pods are told apart if they differ in either state. The outside is every address that is outside
 /// in both: what becomes of an address that a workload takes or leaves is said under that workload.
 pub fn diff(old: &State, new: &State) -> Diff {
-    let views = [View::new(old), View::new(new)];
-    let apart = views[0].differing().or(views[1].differing());
-    let units = [views[0].units(&apart), views[1].units(&apart)];
-    let names: BTreeSet<&Workload> = units.iter().flat_map(BTreeMap::keys).collect();
-    let sides = Sides {
-        views: &views,
-        units: &units,
-        outside: Family::BOTH.map(|f| views[0].outside(f).and(&views[1].outside(f))),
-    };
-    let mut diff = Diff::default();
-    for source in &names {
-        for destination in names.iter().filter(|name| *name != source) {
-            sides.pair(source, destination, &mut diff);
-        }
-        for way in [Way::Out, Way::In] {
-            for family in Family::BOTH {
-                sides.with_outside(source, family, way, &mut diff);
-            }
-        }
-    }
-    let only_in = |a: usize, b: usize| {
-        let names = units[a].keys().filter(|name| !units[b].contains_key(*name));
-        names.cloned().collect()
-    };
-    diff.vanished = only_in(0, 1);
-    diff.appeared = only_in(1, 0);
-    for list in [&mut diff.opened, &mut diff.closed] {
-        list.sort_by(|a, b| (&a.src, &a.dst, a.family).cmp(&(&b.src, &b.dst, b.family)));
-    }
-    diff
+    let sets = Rc::new(Sets::new());
+    let change = Change::new(old, new, &sets);
+    let views = [&change.views[0], &change.views[1]];
+    let kinds = Kinds::new(&views, &change.units, &sets);
+    let rows = Rows::of(&kinds, &|value| differs(value));
+    let held = Family::BOTH.map(|f| views[0].held[f as usize].or(&views[1].held[f as usize]));
+    let [opened, closed] = [true, false].map(|opened| {
+        let said = |value: &Value, pair: bool| said(value, pair, opened, &sets);
+        rows.one_by_one(&held, &said)
+    });
+    change.diff(opened, closed)
 }
 
-struct Sides<'s, 'a> {
-    views: &'s [View<'a>; 2],
-    units: &'s [BTreeMap<Workload, Unit>; 2],
-    /// What is outside in both, by family.
-    outside: [Region; 2],
+/// The same in as few rows as can be; see [`crate::grouped_connections`].
+///
+/// # Errors
+/// If nothing goes by a name of the scope.
+pub fn grouped_diff(old: &State, new: &State, scope: &Scope) -> Result<Diff, ScopeError> {
+    let sets = Rc::new(Sets::new());
+    let change = Change::new(old, new, &sets);
+    let views = [&change.views[0], &change.views[1]];
+    let wanted = Wanted::of(scope, &views)?;
+    let kinds = Kinds::new(&views, &change.units, &sets);
+    let rows = Rows::of(&kinds, &|value| differs(value));
+    let [opened, closed] = [true, false].map(|opened| {
+        let said = |value: &Value, pair: bool| said(value, pair, opened, &sets);
+        let said: &Said<'_> = &said;
+        rows.grouped(&wanted, said)
+    });
+    Ok(change.diff(opened, closed))
 }
 
-impl Sides<'_, '_> {
-    fn pair(&self, source: &Workload, destination: &Workload, diff: &mut Diff) {
-        let [before, after] = [0, 1].map(|side| {
-            let units = &self.units[side];
-            let ends = (units.get(source), units.get(destination));
-            Family::BOTH.map(|family| match ends {
-                (Some(from), Some(to)) if !from.same_pod(to) => {
-                    self.views[side].between(family, from, to)
-                }
-                _ => None,
-            })
-        });
-        let only = |here: &[Option<Rc<TrafficSet>>; 2], there: &[Option<Rc<TrafficSet>>; 2]| {
-            [0, 1].map(|family| match (&here[family], &there[family]) {
-                (Some(here), there) => Some(without(here, there.as_ref())),
-                (None, Some(_)) => Some(Rc::default()),
-                (None, None) => None,
-            })
+/// Both sides of a change.
+struct Change {
+    views: [View; 2],
+    units: [BTreeMap<Workload, Unit>; 2],
+}
+
+impl Change {
+    fn new(old: &State, new: &State, sets: &Rc<Sets>) -> Self {
+        let views = [View::new(old, sets), View::new(new, sets)];
+        let apart = views[0].differing().or(views[1].differing());
+        let units = [views[0].units(&apart), views[1].units(&apart)];
+        Change { views, units }
+    }
+
+    fn diff(&self, opened: Vec<Connection>, closed: Vec<Connection>) -> Diff {
+        let only_in = |a: usize, b: usize| {
+            let names = self.units[a].keys();
+            let names = names.filter(|name| !self.units[b].contains_key(*name));
+            names.cloned().collect()
         };
-        push_families(source, destination, only(&after, &before), &mut diff.opened);
-        push_families(source, destination, only(&before, &after), &mut diff.closed);
-    }
-
-    fn with_outside(&self, name: &Workload, family: Family, way: Way, diff: &mut Diff) {
-        let shared = &self.outside[family as usize];
-        let [before, after] = [0, 1].map(|side| {
-            let unit = self.units[side].get(name);
-            let parts = unit.map(|u| self.views[side].with_outside(family, u, way));
-            parts.unwrap_or_default()
-        });
-        let before = joined(family, covering(before, shared));
-        let after = joined(family, covering(after, shared));
-        let mut opened = Vec::new();
-        let mut closed = Vec::new();
-        for (old, old_region) in &before {
-            for (new, new_region) in after.iter().filter(|(new, _)| *new != old) {
-                let region = old_region.and(new_region).and(shared);
-                if region.is_empty() {
-                    continue;
-                }
-                opened.push((region.clone(), without(new, Some(old))));
-                closed.push((region, without(old, Some(new))));
-            }
-        }
-        for (parts, found) in [(opened, &mut diff.opened), (closed, &mut diff.closed)] {
-            for (set, region) in joined(family, parts) {
-                push_outside(name, way, &region, &set, found);
-            }
+        Diff {
+            opened,
+            closed,
+            appeared: only_in(1, 0),
+            vanished: only_in(0, 1),
         }
     }
 }
 
-/// These parts; where there are none, the whole with nothing allowed.
-fn covering(parts: Vec<(Region, Rc<TrafficSet>)>, whole: &Region) -> Vec<(Region, Rc<TrafficSet>)> {
-    if parts.is_empty() {
-        vec![(whole.clone(), Rc::default())]
-    } else {
-        parts
-    }
+/// Whether the old state and the new one allow other things.
+fn differs(value: &Value) -> bool {
+    let set = |at: usize| value.get(at).copied().flatten().unwrap_or(Sets::NONE);
+    set(0) != set(2) || set(1) != set(3)
 }
 
-fn without(here: &Rc<TrafficSet>, there: Option<&Rc<TrafficSet>>) -> Rc<TrafficSet> {
-    there.map_or_else(|| here.clone(), |there| Rc::new(here.without(there)))
+/// What is opened, or closed, by family; one that neither state has is none.
+fn said(
+    value: &Value,
+    is_pair: bool,
+    opened: bool,
+    sets: &Sets,
+) -> Vec<(Option<Family>, Rc<TrafficSet>)> {
+    let only = |family: usize| -> Option<SetId> {
+        let [old, new] = [family, family + 2].map(|at| value.get(at).copied().flatten());
+        let (here, there) = if opened { (new, old) } else { (old, new) };
+        here.or(there)?;
+        let [here, there] = [here, there].map(|set| set.unwrap_or(Sets::NONE));
+        Some(sets.without(here, there))
+    };
+    let found = [only(0), only(1)];
+    match is_pair {
+        true => by_family(found, sets),
+        // What is outside is of one family.
+        false => by_family([found[0].or(found[1]), None], sets),
+    }
 }

@@ -5,12 +5,15 @@
 
 use crate::region::{Region, address};
 use palisade_model::{Family, Prefix};
+use std::fmt;
 
 /// A network without some of its parts.
-#[derive(Clone, Debug)]
-struct Network {
-    all: Prefix,
-    except: Vec<Prefix>,
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Network {
+    /// The network.
+    pub all: Prefix,
+    /// What of it is not meant.
+    pub except: Vec<Prefix>,
 }
 
 /// The shortest way to write what lies inside one prefix.
@@ -23,14 +26,14 @@ struct Shortest {
 }
 
 /// The wanted part of a family in the fewest networks; `held` may be covered or not, as it suits.
-pub(crate) fn networks(family: Family, wanted: &Region, held: &Region) -> Vec<String> {
+pub(crate) fn networks(family: Family, wanted: &Region, held: &Region) -> Vec<Network> {
     let all = Prefix::all(family);
     let everything = Region::of_ranges(family, vec![all.bounds()]);
     let unwanted = everything.without(wanted).without(held).smoothed(held);
     let wanted = wanted.smoothed(held);
     let mut shown = shortest(all, wanted.ranges(), unwanted.ranges()).outside;
     shown.sort_by_key(|network| network.all);
-    shown.iter().map(Network::text).collect()
+    shown
 }
 
 fn shortest(at: Prefix, wanted: &[(u128, u128)], unwanted: &[(u128, u128)]) -> Shortest {
@@ -109,13 +112,14 @@ fn halves(of: Prefix) -> impl Iterator<Item = Prefix> {
     halves.map(move |number| Prefix::new(address(of.family(), number), length))
 }
 
-impl Network {
-    fn text(&self) -> String {
-        let except: Vec<String> = self.except.iter().map(ToString::to_string).collect();
-        match except.is_empty() {
-            true => self.all.to_string(),
-            false => format!("{} except {}", self.all, except.join(" and ")),
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.all.fmt(f)?;
+        for (at, except) in self.except.iter().enumerate() {
+            let before = if at == 0 { " except " } else { " and " };
+            write!(f, "{before}{except}")?;
         }
+        Ok(())
     }
 }
 
@@ -126,6 +130,10 @@ mod tests {
     fn region(family: Family, nets: &[&str]) -> Region {
         let ranges = nets.iter().map(|n| n.parse::<Prefix>().unwrap().bounds());
         Region::of_ranges(family, ranges.collect())
+    }
+
+    fn shown(networks: Vec<Network>) -> Vec<String> {
+        networks.iter().map(ToString::to_string).collect()
     }
 
     /// (family, wanted, of that not, held, what is written)
@@ -198,7 +206,7 @@ mod tests {
             let wanted = region(family, all)
                 .without(&region(family, except))
                 .without(&held);
-            let shown = networks(family, &wanted, &held).join("; ");
+            let shown = shown(networks(family, &wanted, &held)).join("; ");
             assert_eq!(shown, expected, "{all:?} without {except:?}");
         }
     }
@@ -207,7 +215,7 @@ mod tests {
     fn what_is_added_again_is_a_network_of_its_own() {
         let all = region(Family::V4, &["0.0.0.0/0"]).without(&region(Family::V4, &["10.0.0.0/8"]));
         let wanted = all.or(&region(Family::V4, &["10.1.0.0/16"]));
-        let shown = networks(Family::V4, &wanted, &Region::empty(Family::V4));
+        let shown = shown(networks(Family::V4, &wanted, &Region::empty(Family::V4)));
         assert_eq!(shown, ["0.0.0.0/0 except 10.0.0.0/8", "10.1.0.0/16"]);
     }
 }

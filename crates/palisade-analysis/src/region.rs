@@ -4,7 +4,7 @@ use palisade_model::{Family, Prefix};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// A set of addresses of one family, as ascending inclusive ranges that do not touch. Canonical.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Region {
     family: Family,
     ranges: Vec<(u128, u128)>,
@@ -74,6 +74,15 @@ impl Region {
                 .ranges
                 .iter()
                 .any(|(first, last)| (*first..=*last).contains(&at))
+    }
+
+    /// What of it is in a range.
+    pub(crate) fn within(&self, first: u128, last: u128) -> Region {
+        let from = self.ranges.partition_point(|range| range.1 < first);
+        let to = self.ranges.partition_point(|range| range.0 <= last);
+        let inside = self.ranges.get(from..to).unwrap_or_default().iter();
+        let clipped = inside.map(|(from, to)| (first.max(*from), last.min(*to)));
+        Region::of_ranges(self.family, clipped.collect())
     }
 
     /// Both together.

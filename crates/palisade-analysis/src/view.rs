@@ -1,8 +1,10 @@
 //! A whole state seen as workloads, the outside, and what is allowed between them.
 
+use crate::ends::Ends;
+use crate::judge::{Judge, Sets};
+use crate::matrix::Matrix;
 use crate::region::Region;
-use crate::space::{Rules, Space};
-use crate::traffic::TrafficSet;
+use crate::rules::{Rules, number};
 use crate::workload::{Workload, groups};
 use palisade_model::{Endpoint, Family, State};
 use palisade_oracle::{End, Prepared};
@@ -10,48 +12,30 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::rc::Rc;
 
-/// Which way a connection to the outside goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
-    Out,
-    In,
-}
-
 /// What is reported as one: its class in each family in which it exists.
 #[derive(Clone, Debug)]
 pub(crate) struct Unit {
-    classes: [Option<usize>; 2],
+    pub(crate) classes: [Option<u32>; 2],
     /// The pod, where only one of its addresses is meant.
-    part_of: Option<Workload>,
-}
-
-impl Unit {
-    /// All these together, which are alike.
-    fn whole(members: &[Member]) -> Self {
-        let class = |family: Family| {
-            let mut points = members.iter().flat_map(|m| &m.points[family as usize]);
-            points.next().map(|(_, class)| *class)
-        };
-        Unit {
-            classes: Family::BOTH.map(class),
-            part_of: None,
-        }
-    }
-
-    pub(crate) fn class(&self, family: Family) -> Option<usize> {
-        self.classes[family as usize]
-    }
-
-    /// Whether both are addresses of the same pod.
-    pub(crate) fn same_pod(&self, other: &Unit) -> bool {
-        self.part_of.is_some() && self.part_of == other.part_of
-    }
+    pub(crate) part_of: Option<Workload>,
 }
 
 /// An endpoint with the classes its addresses fall into.
 struct Member {
     own_name: Workload,
-    points: [Vec<(Option<IpAddr>, usize)>; 2],
+    points: [Vec<(Option<IpAddr>, u32)>; 2],
+}
+
+/// All these together, which are alike.
+fn whole(members: &[Member]) -> Unit {
+    let class = |family: Family| {
+        let mut points = members.iter().flat_map(|m| &m.points[family as usize]);
+        points.next().map(|(_, class)| *class)
+    };
+    Unit {
+        classes: Family::BOTH.map(class),
+        part_of: None,
+    }
 }
 
 impl Member {
@@ -92,57 +76,52 @@ impl Apart {
     }
 }
 
-pub(crate) struct View<'a> {
-    spaces: [Space<'a>; 2],
+/// A state, worked out.
+pub(crate) struct View {
+    /// What is allowed, by family.
+    pub(crate) matrices: [Matrix; 2],
+    /// What is outside, by family: regions that may have held addresses in them, with their classes.
+    pub(crate) outside: [Vec<(Region, u32)>; 2],
+    /// The addresses that workloads hold, by family.
+    pub(crate) held: [Region; 2],
     groups: BTreeMap<Workload, Vec<Member>>,
 }
 
-impl<'a> View<'a> {
-    pub(crate) fn new(state: &'a State) -> Self {
-        let prepared = Rc::new(Prepared::new(state));
-        let rules = Rc::new(Rules::of(state));
-        let workloads = prepared.claims().iter().filter(|(_, e)| !e.host);
-        let held: Vec<IpAddr> = workloads.map(|(address, _)| *address).collect();
-        let space = |family| Space::new(family, prepared.clone(), rules.clone(), &held);
-        let mut view = View {
-            spaces: Family::BOTH.map(space),
-            groups: BTreeMap::new(),
-        };
+impl View {
+    pub(crate) fn new(state: &State, sets: &Rc<Sets>) -> Self {
+        let prepared = Prepared::new(state);
+        let rules = Rules::of(state, &prepared);
+        let mut ends = Family::BOTH.map(|family| Ends::new(family, &prepared, &rules));
+        let mut members = BTreeMap::new();
         for (name, endpoints) in groups(state) {
-            let members = endpoints.into_iter().map(|e| view.member(&prepared, e));
-            let members = members.collect();
-            view.groups.insert(name, members);
+            let of_group = endpoints.into_iter();
+            let of_group = of_group.map(|e| member(&mut ends, &prepared, &rules, e));
+            members.insert(name, of_group.collect());
         }
-        view
-    }
-
-    fn member(&mut self, prepared: &Prepared<'a>, endpoint: &'a Endpoint) -> Member {
-        let mut points = [Vec::new(), Vec::new()];
-        for family in Family::BOTH {
-            let space = &mut self.spaces[family as usize];
-            let points = &mut points[family as usize];
-            if endpoint.addresses.is_empty() {
-                let class = space.add_workload(End::Endpoint(endpoint.id.clone()));
-                points.push((None, class));
-            }
-            let own: BTreeSet<IpAddr> = endpoint.addresses.iter().copied().collect();
-            let own = own.into_iter().filter(|a| Family::of(*a) == family);
-            for address in own {
-                let holder = prepared.claimant(address);
-                if holder.is_some_and(|holder| holder.id == endpoint.id) {
-                    let class = space.add_workload(End::Address(address));
-                    points.push((Some(address), class));
-                }
-            }
+        let matrices = Family::BOTH.map(|family| {
+            let ends = &ends[family as usize];
+            let judge = Judge {
+                family,
+                state,
+                rules: &rules,
+                classes: &ends.classes,
+                sets,
+                known: Default::default(),
+            };
+            Matrix::new(&judge, ends, Rc::clone(sets))
+        });
+        let [v4, v6] = ends;
+        let outside = |ends: &Ends<'_>| {
+            let outside = ends.outside.iter();
+            let outside = outside.map(|(region, class)| (region.clone(), number(*class)));
+            outside.collect()
+        };
+        View {
+            outside: [outside(&v4), outside(&v6)],
+            held: [v4.held, v6.held],
+            matrices,
+            groups: members,
         }
-        Member {
-            own_name: Workload::endpoint(endpoint),
-            points,
-        }
-    }
-
-    pub(crate) fn space(&self, family: Family) -> &Space<'a> {
-        &self.spaces[family as usize]
     }
 
     /// What cannot be reported as one.
@@ -163,14 +142,11 @@ impl<'a> View<'a> {
 
     fn are_alike(&self, members: &[Member]) -> bool {
         Family::BOTH.into_iter().all(|family| {
+            let twins = &self.matrices[family as usize].twins;
             let points = members.iter().flat_map(|m| &m.points[family as usize]);
-            let classes: BTreeSet<usize> = points.map(|(_, class)| *class).collect();
-            let classes: Vec<usize> = classes.into_iter().collect();
-            let mut pairs = classes.iter().enumerate();
-            pairs.all(|(i, a)| {
-                let mut rest = classes[i + 1..].iter();
-                rest.all(|b| self.space(family).alike(*a, *b))
-            })
+            let mut twins = points.map(|(_, class)| twins[*class as usize]);
+            let first = twins.next();
+            twins.all(|twin| Some(twin) == first)
         })
     }
 
@@ -179,14 +155,14 @@ impl<'a> View<'a> {
         let mut units = BTreeMap::new();
         for (name, members) in &self.groups {
             if !apart.owners.contains(name) {
-                units.insert(name.clone(), Unit::whole(members));
+                units.insert(name.clone(), whole(members));
                 continue;
             }
             for member in members {
                 if apart.pods.contains(&member.own_name) {
                     units.extend(member.units());
                 } else {
-                    let unit = Unit::whole(std::slice::from_ref(member));
+                    let unit = whole(std::slice::from_ref(member));
                     units.insert(member.own_name.clone(), unit);
                 }
             }
@@ -194,37 +170,49 @@ impl<'a> View<'a> {
         units
     }
 
-    /// What is allowed between two units in a family; `None` where one of them does not exist there.
-    pub(crate) fn between(&self, family: Family, from: &Unit, to: &Unit) -> Option<Rc<TrafficSet>> {
-        let space = self.space(family);
-        Some(space.allowed(from.class(family)?, to.class(family)?))
+    /// The listed workloads that this name stands for: its own, or that of one of its pods.
+    pub(crate) fn named(&self, wanted: &dyn Fn(&Workload) -> bool, found: &mut BTreeSet<Workload>) {
+        for (name, members) in &self.groups {
+            let pods = members.iter().map(|member| &member.own_name);
+            let mut pods = pods.filter(|pod| wanted(pod)).peekable();
+            if wanted(name) || pods.peek().is_some() {
+                found.insert(name.clone());
+                match wanted(name) {
+                    true => found.extend(members.iter().map(|m| m.own_name.clone())),
+                    false => found.extend(pods.cloned()),
+                }
+            }
+        }
     }
+}
 
-    /// The outside in parts, each with what is allowed between a unit and it. Empty where the unit
-    /// does not exist in the family.
-    pub(crate) fn with_outside(
-        &self,
-        family: Family,
-        unit: &Unit,
-        way: Way,
-    ) -> Vec<(Region, Rc<TrafficSet>)> {
-        let space = self.space(family);
-        let Some(class) = unit.class(family) else {
-            return Vec::new();
-        };
-        let allowed = |outside: usize| match way {
-            Way::Out => space.allowed(class, outside),
-            Way::In => space.allowed(outside, class),
-        };
-        let parts = space.outside().iter();
-        parts
-            .map(|(region, outside)| (region.clone(), allowed(*outside)))
-            .collect()
+fn member<'a>(
+    ends: &mut [Ends<'a>; 2],
+    prepared: &Prepared<'a>,
+    rules: &Rules<'a>,
+    endpoint: &'a Endpoint,
+) -> Member {
+    let mut points = [Vec::new(), Vec::new()];
+    for family in Family::BOTH {
+        let ends = &mut ends[family as usize];
+        let points = &mut points[family as usize];
+        if endpoint.addresses.is_empty() {
+            let end = End::Endpoint(endpoint.id.clone());
+            points.push((None, number(ends.class_of(end, prepared, rules))));
+        }
+        let own: BTreeSet<IpAddr> = endpoint.addresses.iter().copied().collect();
+        let own = own.into_iter().filter(|a| Family::of(*a) == family);
+        for address in own {
+            let holder = prepared.claimant(address);
+            if holder.is_some_and(|holder| holder.id == endpoint.id) {
+                let end = End::Address(address);
+                let class = ends.class_of(end, prepared, rules);
+                points.push((Some(address), number(class)));
+            }
+        }
     }
-
-    /// Every address of a family that no workload holds.
-    pub(crate) fn outside(&self, family: Family) -> Region {
-        let (first, last) = palisade_model::Prefix::all(family).bounds();
-        Region::of_ranges(family, vec![(first, last)]).without(self.space(family).held())
+    Member {
+        own_name: Workload::endpoint(endpoint),
+        points,
     }
 }

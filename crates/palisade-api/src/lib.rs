@@ -3,6 +3,7 @@
 //! The command line prints the same values with `-o json`. Every answer carries `apiVersion`, and
 //! the types only grow: a field once there keeps its name and meaning. Nothing here does IO.
 
+mod budget;
 mod cni;
 mod config;
 mod endpoint;
@@ -16,6 +17,7 @@ mod policy;
 mod status;
 mod workload;
 
+pub use budget::{Budget, Enforced, OverBudget, RuleCost};
 pub use cni::queue as cni_queue;
 pub use cni::{
     CniAdd, CniAdded, CniAddress, CniAttachment, CniChained, CniCheck, CniDone, CniGc, CniRoute,

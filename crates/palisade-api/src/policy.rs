@@ -1,5 +1,6 @@
 //! Policies in force, and their counters.
 
+use crate::OverBudget;
 use serde::{Deserialize, Serialize};
 
 /// Every policy known to the agent.
@@ -36,6 +37,10 @@ pub struct PolicySummary {
     /// File and line it was read from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<String>,
+    /// What it, or a policy set that it is part of, would take of the kernel, where that is more than
+    /// it may.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub over_budget: Option<OverBudget>,
 }
 
 /// Packets and bytes.

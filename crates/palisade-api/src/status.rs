@@ -1,5 +1,6 @@
 //! The agent's state in one page.
 
+use crate::{Budget, OverBudget};
 use serde::{Deserialize, Serialize};
 
 /// How the agent is.
@@ -22,6 +23,9 @@ pub enum Health {
 pub struct Status {
     /// [`crate::API_VERSION`].
     pub api_version: String,
+    /// When this was so, RFC 3339; packets are counted as of at most a second before.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub as_of: String,
     /// How the agent is.
     pub health: Health,
     /// Why it is degraded, one sentence each.
@@ -50,8 +54,17 @@ pub struct Status {
     pub bootstrap: Vec<Stage>,
     /// Objects whose last valid version stays in force.
     pub kept: Vec<Kept>,
+    /// How many more of these there are than the thousand that are listed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub more_kept: Option<usize>,
     /// Addresses that several live objects claim.
     pub conflicts: Vec<Conflict>,
+    /// How much of the kernel policy takes and may take.
+    #[serde(default)]
+    pub budget: Budget,
+    /// What would take more than that, and what is enforced instead.
+    #[serde(default)]
+    pub over_budget: Vec<OverBudget>,
 }
 
 /// The source of objects.
@@ -93,6 +106,16 @@ pub struct ProblemReport {
     pub field: String,
     /// Why.
     pub reason: String,
+    /// If it stands for problems that are not told one by one: how many these are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub more: Option<usize>,
+}
+
+impl ProblemReport {
+    /// How many problems it is.
+    pub fn count(&self) -> usize {
+        self.more.unwrap_or(1)
+    }
 }
 
 /// One kernel flush.

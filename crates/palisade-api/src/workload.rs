@@ -14,7 +14,8 @@ pub struct WorkloadAdd {
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// Its labels; absent: those of the Pod of that name in the source, none if there is no such Pod.
+    /// Its labels; absent: those of the Pod of that name in the source. Where there is no such Pod,
+    /// root's has none, and any other user's stays closed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub labels: Option<BTreeMap<String, String>>,
     /// Addresses to give it; empty: one of each family that the host has a pool of.
@@ -48,6 +49,9 @@ pub struct WorkloadAdded {
     pub addresses: Vec<String>,
     /// The policy revision that is real in the kernel for it.
     pub revision: u64,
+    /// Why nothing passes yet, if nothing does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub closed: Option<String>,
 }
 
 /// Detach a workload.

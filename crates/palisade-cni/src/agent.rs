@@ -4,7 +4,7 @@
 //! connection does.
 
 use crate::error::CniError;
-use palisade_api::ApiError;
+use palisade_api::{ApiError, Probe, path};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io::{self, Read, Write};
@@ -77,8 +77,10 @@ impl Agent {
         UnixStream::connect(&self.socket).is_ok()
     }
 
-    pub(crate) fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Unanswered> {
-        self.call("GET", path, &[])
+    /// Whether it is ready, and why not; asks for nothing else.
+    pub(crate) fn ready(&self) -> Result<Probe, Unanswered> {
+        let (status, body) = self.talk("GET", path::READYZ, &[])?;
+        serde_json::from_slice(&body).map_err(|_| refused(status, &body))
     }
 
     pub(crate) fn send<T: DeserializeOwned>(
@@ -97,6 +99,15 @@ impl Agent {
         path: &str,
         body: &[u8],
     ) -> Result<T, Unanswered> {
+        let (status, body) = self.talk(method, path, body)?;
+        match (200..300).contains(&status) {
+            true => serde_json::from_slice(&body).map_err(|e| broken("understanding", &e)),
+            false => Err(refused(status, &body)),
+        }
+    }
+
+    /// Status and body of the answer.
+    fn talk(&self, method: &str, path: &str, body: &[u8]) -> Result<(u16, Vec<u8>), Unanswered> {
         let mut stream = UnixStream::connect(&self.socket).map_err(Unanswered::Down)?;
         let mut talk = || -> io::Result<Vec<u8>> {
             stream.set_read_timeout(Some(self.wait))?;
@@ -119,14 +130,14 @@ impl Agent {
             _ => Unanswered::Cut(format!("asking: {error}")),
         })?;
         let (status, body) = parse(&answer)?;
-        if (200..300).contains(&status) {
-            return serde_json::from_slice(body).map_err(|e| broken("understanding", &e));
-        }
-        let said = serde_json::from_slice(body).unwrap_or_else(|_| {
-            ApiError::new(format!("{status}: {}", String::from_utf8_lossy(body)))
-        });
-        Err(Unanswered::Refused { status, said })
+        Ok((status, body.to_vec()))
     }
+}
+
+fn refused(status: u16, body: &[u8]) -> Unanswered {
+    let said = serde_json::from_slice(body)
+        .unwrap_or_else(|_| ApiError::new(format!("{status}: {}", String::from_utf8_lossy(body))));
+    Unanswered::Refused { status, said }
 }
 
 fn broken(doing: &str, error: &dyn std::error::Error) -> Unanswered {
@@ -177,6 +188,43 @@ mod tests {
         assert!(matches!(
             parse(b"nonsense\r\n\r\n"),
             Err(Unanswered::Broken(_))
+        ));
+    }
+
+    #[test]
+    fn readiness_is_all_that_is_asked_for() {
+        use std::io::{BufRead, BufReader};
+        use std::os::unix::net::UnixListener;
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("socket");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let ready = |status: &str, body: &str| {
+            let answer = format!("HTTP/1.1 {status}\r\n\r\n{body}");
+            let asked = std::thread::scope(|scope| {
+                let listener = &listener;
+                let answering = scope.spawn(move || {
+                    let (mut stream, _) = listener.accept().unwrap();
+                    let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+                    let first = lines.next().unwrap().unwrap();
+                    while !lines.next().unwrap().unwrap().is_empty() {}
+                    stream.write_all(answer.as_bytes()).unwrap();
+                    first
+                });
+                let ready = Agent::new(&socket, Duration::from_secs(20)).ready();
+                (answering.join().unwrap(), ready)
+            });
+            assert_eq!(asked.0, "GET /readyz HTTP/1.0");
+            asked.1
+        };
+        let probe = r#"{"apiVersion":"palisade.io/v1","ok":false,"reasons":["not yet"]}"#;
+        let said = ready("503 Service Unavailable", probe).unwrap();
+        assert_eq!((said.ok, said.reasons), (false, vec!["not yet".to_owned()]));
+        let probe = r#"{"apiVersion":"palisade.io/v1","ok":true,"reasons":[]}"#;
+        assert!(ready("200 OK", probe).unwrap().ok);
+        let refused = ready("503 Service Unavailable", r#"{"error":"too many"}"#);
+        assert!(matches!(
+            refused,
+            Err(Unanswered::Refused { status: 503, .. })
         ));
     }
 }

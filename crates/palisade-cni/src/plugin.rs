@@ -6,9 +6,8 @@ use crate::error::CniError;
 use crate::invocation::{Command, Invocation};
 use crate::network::{self, Network};
 use crate::queue::Queue;
-use palisade_api::{
-    CniAdd, CniAdded, CniAttachment, CniChained, CniCheck, CniDone, CniGc, Health, Status, path,
-};
+use palisade_api::{CniAdd, CniAdded, CniAttachment, CniChained, CniCheck, CniDone, CniGc, path};
+use palisade_text::printable_json;
 use serde_json::{Value, json};
 use std::io;
 use std::process::ExitCode;
@@ -52,12 +51,15 @@ pub fn run(
         }
     };
     match operate() {
-        Ok(Some(value)) => (format!("{value}\n"), ExitCode::SUCCESS),
+        Ok(Some(value)) => {
+            let text = value.to_string();
+            (format!("{}\n", printable_json(&text)), ExitCode::SUCCESS)
+        }
         Ok(None) => (String::new(), ExitCode::SUCCESS),
         Err(error) => {
             let failure = error.wire(&version);
             let text = serde_json::to_string(&failure).unwrap_or_else(|_| error.to_string());
-            (format!("{text}\n"), ExitCode::FAILURE)
+            (format!("{}\n", printable_json(&text)), ExitCode::FAILURE)
         }
     }
 }
@@ -240,11 +242,9 @@ impl Call {
 
     fn status(&self) -> Result<(), CniError> {
         let unavailable = |why: String| Err(CniError::NotAvailable(why));
-        match self.agent.get::<Status>(path::STATUS) {
-            Ok(status) if matches!(status.health, Health::Starting) => {
-                unavailable("the agent has not read its source yet".to_owned())
-            }
-            Ok(_) => Ok(()),
+        match self.agent.ready() {
+            Ok(probe) if probe.ok => Ok(()),
+            Ok(probe) => unavailable(probe.reasons.join("; ")),
             Err(unanswered) => unavailable(self.refused(unanswered).to_string()),
         }
     }

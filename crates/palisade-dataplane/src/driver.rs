@@ -16,7 +16,7 @@ use palisade_tables::{Credit, Delta, Phase, Tables, Undo};
 use thiserror::Error;
 
 use crate::ledger::{Entry, Ledger};
-use crate::netlink::{ExecuteError, ReadError};
+use crate::netlink::{ExecuteError, OwnerError, ReadError};
 use crate::sighting::PacketWatch;
 
 /// One dataplane. Everything is synchronous; one thread owns it.
@@ -201,6 +201,9 @@ pub enum Error {
     /// The kernel could not be read.
     #[error("reading the kernel back")]
     Read(#[from] ReadError),
+    /// The table is another agent's, or cannot be taken over.
+    #[error("making sure that no other agent has the table")]
+    Owner(#[from] OwnerError),
     /// The kernel could not be written.
     #[error("writing to the kernel")]
     Execute(#[from] ExecuteError),

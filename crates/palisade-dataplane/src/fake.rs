@@ -41,6 +41,7 @@ struct State {
     held: Option<Tables>,
     failures: Vec<String>,
     counters: Counters,
+    counter_reads: usize,
     ledger: Vec<Entry>,
     ledger_failure: Option<std::io::Error>,
     generation: u32,
@@ -80,6 +81,11 @@ impl FakeDataplane {
     /// Makes the next start, apply or verify fail, saying `reason`.
     pub fn fail_next(&self, reason: &str) {
         self.lock().failures.push(reason.to_owned());
+    }
+
+    /// How often [`Dataplane::counters`] was asked.
+    pub fn counter_reads(&self) -> usize {
+        self.lock().counter_reads
     }
 
     /// Sets what [`Dataplane::counters`] says.
@@ -176,7 +182,9 @@ impl Dataplane for FakeDataplane {
     }
 
     fn counters(&mut self) -> Result<Counters, Error> {
-        Ok(self.lock().counters.clone())
+        let mut state = self.lock();
+        state.counter_reads += 1;
+        Ok(state.counters.clone())
     }
 
     fn masquerade(&mut self, wanted: &Masquerade) -> Result<usize, Error> {

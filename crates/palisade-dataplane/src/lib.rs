@@ -29,6 +29,7 @@ pub use driver::{
 };
 pub use fake::FakeDataplane;
 pub use ledger::{Account, Entry, Ledger};
+pub use netlink::OwnerError;
 pub use nft::{NftConfig, NftDataplane, Preview};
 pub use palisade_nft::Count;
 pub use sighting::{PacketWatch, Sighting, Sightings, Why};

@@ -24,12 +24,13 @@ fn nobody(config: &Config) -> Masquerade {
     }
 }
 
-/// Writes what differs from `held`, which is read where it is not known. Returns what the kernel
+/// Writes what differs from `held`, which is read where it is not known, in a table with these flags. Returns what the kernel
 /// holds then, and how much was written.
 pub(crate) fn bring_in_line<N: Nfnetlink, G: GracePeriod>(
     executor: &mut Executor<N, G>,
     wanted: &Masquerade,
     held: Option<Option<Ruleset>>,
+    flags: u32,
 ) -> Result<(Option<Ruleset>, usize), Error> {
     let sets = held.iter().flatten().flat_map(|known| &known.sets);
     let sets = sets.map(|(name, set)| (name.clone(), set.decl.clone()));
@@ -42,11 +43,11 @@ pub(crate) fn bring_in_line<N: Nfnetlink, G: GracePeriod>(
         let plan = match (&held, needed) {
             (None, false) => return Ok((None, 0)),
             (Some(_), false) => wanted.removal(),
-            (held, true) => wanted.plan(held.as_ref()),
+            (held, true) => wanted.plan(held.as_ref(), flags),
         };
         let writes = plan.steps.iter().map(|step| step.ops.len()).sum();
         executor.execute(&plan, &mut |_: &Harvest, _: Count| {})?;
-        Ok((needed.then(|| wanted.ruleset()), writes))
+        Ok((needed.then(|| wanted.ruleset(flags)), writes))
     })
 }
 
@@ -55,7 +56,7 @@ pub(crate) fn remove<N: Nfnetlink, G: GracePeriod>(
     executor: &mut Executor<N, G>,
     config: &Config,
 ) -> Result<(), Error> {
-    bring_in_line(executor, &nobody(config), None).map(drop)
+    bring_in_line(executor, &nobody(config), None, config.table_flags()).map(drop)
 }
 
 /// What of workloads these tables hold.

@@ -13,9 +13,10 @@ use std::sync::Arc;
 use palisade_model::Str;
 use palisade_nft::{
     Config, Count, Harvest, LogConfig, Op, Planner, Ruleset, Transaction, TxStep, adopt,
-    print_transaction, raised_generation, skeleton,
+    print_transaction, raised_generation, skeleton, table_flag,
 };
 use palisade_sys::conntrack::{Conntrack, KernelConntrack, tracks_sctp};
+use palisade_sys::fault;
 use palisade_sys::grace::KernelGracePeriod;
 use palisade_sys::link::KernelLinks;
 use palisade_sys::netns::NetNs;
@@ -34,7 +35,7 @@ use crate::driver::{
 use crate::flows;
 use crate::ledger::{Entry, Ledger};
 use crate::nat;
-use crate::netlink::{Executor, Harvests};
+use crate::netlink::{Executor, Harvests, owner};
 use crate::reports::{self, KernelOf, Reports};
 use crate::sighting::PacketWatch;
 
@@ -49,6 +50,9 @@ pub struct NftConfig {
     pub mark_mask: u32,
     /// Whether packets of this host's own stack are judged.
     pub judge_host_traffic: bool,
+    /// Whether no other program can change the tables while this socket is open, where the kernel
+    /// knows how (6.9).
+    pub own_table: bool,
     /// The nflog group that denied and logged packets are reported to; `None`: they are not.
     pub log_group: Option<u16>,
 }
@@ -97,17 +101,19 @@ impl NftDataplane {
     pub fn new_in(config: NftConfig, netns: &NetNs) -> Result<Self, Error> {
         // Before features are looked at: it has the kernel load what has them.
         KernelConntrack::open(netns)?.count()?;
-        let config = Config {
+        let mut config = Config {
             table: config.table.as_str().into(),
             interface_prefix: config.interface_prefix.as_str().into(),
             ct_mark_mask: config.mark_mask,
             judge_host_traffic: config.judge_host_traffic,
             sctp_tracked: tracks_sctp(netns)?,
             log: log_config(config.log_group, netns)?,
+            owned: config.own_table,
             ..Config::default()
         };
         check(&config)?;
-        let nfnetlink = KernelNfnetlink::open(netns)?;
+        let mut nfnetlink = KernelNfnetlink::open(netns)?;
+        config.owned = config.owned && owner::is_supported(&mut nfnetlink, &config.table)?;
         let executor = Executor::new(config.table.clone(), nfnetlink, KernelGracePeriod::new()?);
         Ok(Self {
             config,
@@ -122,12 +128,54 @@ impl NftDataplane {
         })
     }
 
+    /// Makes sure that no other agent has these tables, and that none gets them while this lasts. Where
+    /// the kernel knows no owners, nothing can be made sure.
+    ///
+    /// # Errors
+    /// If another one has them.
+    pub fn claim(&mut self) -> Result<(), Error> {
+        self.check_owner()?;
+        Ok(owner::lock(
+            self.executor.nfnetlink_mut(),
+            &self.config.table,
+        )?)
+    }
+
+    /// Refuses if another agent that runs has these tables. Changes nothing.
+    ///
+    /// # Errors
+    /// If another one has them, or it cannot be told.
+    pub fn check_owner(&mut self) -> Result<(), Error> {
+        Ok(owner::check(
+            self.executor.nfnetlink_mut(),
+            &self.config.table,
+        )?)
+    }
+
+    /// Whether others cannot change the tables.
+    pub fn is_owner(&self) -> bool {
+        self.config.owned
+    }
+
+    /// Takes over what outlived an agent before.
+    fn take_over(&mut self) -> Result<(), Error> {
+        for table in [self.config.table.clone(), nat::table_of(&self.config)] {
+            owner::claim(self.executor.nfnetlink_mut(), &table, self.config.owned)?;
+        }
+        Ok(())
+    }
+
     /// The table as it is in the kernel; `None` if it is not there.
     ///
     /// # Errors
     /// What could not be read.
     pub fn read_back(&mut self) -> Result<Option<Ruleset>, Error> {
         Ok(self.executor.read_back()?)
+    }
+
+    /// How packets under way are waited for, for people.
+    pub fn grace_method(&self) -> &'static str {
+        self.executor.grace().method()
     }
 
     /// The tables of ours that are in the kernel, by name.
@@ -154,7 +202,14 @@ impl NftDataplane {
     /// # Errors
     /// What could not be read.
     pub fn preview(&mut self, tables: &Tables) -> Result<Preview, Error> {
-        let observed = self.executor.read_back()?;
+        let mut observed = self.executor.read_back()?;
+        // Taking it over is no change of what it holds.
+        if let Some(observed) = &mut observed
+            && self.config.owned
+            && observed.flags == table_flag::PERSIST
+        {
+            observed.flags = table_flag::OWNED;
+        }
         let (planner, mut transaction) = adopt(&self.config, observed.as_ref(), tables, 0);
         if planner.generation() == 0 {
             let first = self.config.next_generation(0);
@@ -251,6 +306,12 @@ impl NftDataplane {
         rules: &BTreeMap<RuleId, Arc<Credit>>,
     ) -> Result<Vec<StepOutcome>, Error> {
         self.clear_the_way(transaction)?;
+        if fault::is_on("spoofed-source-passes") {
+            let checks = |op: &Op| matches!(op, Op::AddRule { rule, .. } if rule.comment.as_deref() == Some("spoofed source"));
+            for step in &mut transaction.steps {
+                step.ops.retain(|op| !checks(op));
+            }
+        }
         counts::harvest_all(transaction, old, live);
         let book = &mut self.book;
         let mut taking = Taking { book, old, rules };
@@ -262,6 +323,9 @@ impl NftDataplane {
         let plain = observed.clone().without_counts();
         let mut planner = self.planner.clone()?;
         let mut transaction = planner.mend(&plain)?;
+        if fault::is_on("repair-keeps-generation") {
+            transaction.steps.retain(|step| step.phase != Phase::Revoke);
+        }
         let generation = planner.generation();
         if transaction.is_empty() {
             return Some(outcome(Vec::new(), generation));
@@ -291,6 +355,7 @@ impl NftDataplane {
 impl Dataplane for NftDataplane {
     fn start(&mut self, tables: &Tables) -> Result<Outcome, Error> {
         self.translated = None;
+        self.take_over()?;
         let observed = self.executor.read_back()?;
         self.adopt(observed, tables)
     }
@@ -380,7 +445,8 @@ impl Dataplane for NftDataplane {
 
     fn masquerade(&mut self, wanted: &Masquerade) -> Result<usize, Error> {
         let translated = self.translated.take();
-        let (held, writes) = nat::bring_in_line(&mut self.executor, wanted, translated)?;
+        let flags = self.config.table_flags();
+        let (held, writes) = nat::bring_in_line(&mut self.executor, wanted, translated, flags)?;
         self.translated = Some(held);
         Ok(writes)
     }

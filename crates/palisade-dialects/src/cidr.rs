@@ -1,62 +1,154 @@
-//! Networks and addresses as Kubernetes objects write them.
+//! Networks and addresses as Kubernetes objects write them, in the reading of its API server.
+//!
+//! That reading is Go's of old: a number may have leading zeros and is decimal all the same, and an
+//! IPv4 address that is written as an IPv6 one (`::ffff:10.0.0.0`) is the IPv4 address. The API
+//! server takes both and warns, because other programs read them otherwise; so is it here.
 
-use palisade_model::Prefix;
-use std::net::IpAddr;
+use palisade_model::{Family, Prefix};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// A network as it was written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Written {
     /// The network, masked.
     pub(crate) net: Prefix,
-    /// Whether the address had bits beyond the length.
-    pub(crate) host_bits: bool,
+    /// The length as it was written: that of an IPv4 network written as IPv6 counts from there.
+    pub(crate) length: u8,
+    /// What is doubtful about it.
+    pub(crate) doubts: Vec<String>,
 }
 
-/// Reads `address/length`. Refused with a reason: anything else, octets with leading zeros (some
-/// read them as octal), and IPv4 addresses written as IPv6 ones (some read them as IPv4).
+/// Reads `address/length`; refused with a reason.
 pub(crate) fn network(text: &str) -> Result<Written, String> {
     let Some((address, length)) = text.split_once('/') else {
-        return Err(match text.parse::<IpAddr>() {
-            Ok(address) => format!(
+        return Err(match parse(text) {
+            Some(address) => format!(
                 "{text:?} is not a CIDR: write one address as {}",
                 Prefix::host(address)
             ),
-            Err(_) => format!("{text:?} is not a CIDR (address/length)"),
+            None => format!("{text:?} is not a CIDR (address/length)"),
         });
     };
-    let address = plain_address(address)?;
-    let net: Prefix = format!("{address}/{length}")
-        .parse()
-        .map_err(|error| format!("{text:?} is not a CIDR: {error}"))?;
+    let written = parse(address).ok_or_else(|| not_an_address(address))?;
+    let bits = Family::of(written).bits();
+    let digits = !length.is_empty() && length.bytes().all(|b| b.is_ascii_digit());
+    let number = length.parse().ok().filter(|n| digits && *n <= bits);
+    let Some(number) = number else {
+        return Err(format!(
+            "{text:?} is not a CIDR: the part after the slash is not a prefix length (0-32 for IPv4, \
+             0-128 for IPv6)"
+        ));
+    };
+    let masked = Prefix::new(written, number);
+    let (net, mapped) = match (masked.address(), number.checked_sub(96)) {
+        (IpAddr::V6(inside), Some(rest)) => match inside.to_ipv4_mapped() {
+            Some(inner) => (Prefix::new(inner.into(), rest), true),
+            None => (masked, false),
+        },
+        _ => (masked, false),
+    };
+    let mut doubts = Vec::new();
+    if has_leading_zeros(address) || length.len() > 1 && length.starts_with('0') {
+        doubts.push(format!(
+            "{text:?} has leading zeros, which some read as octal numbers: it is taken as {net}"
+        ));
+    }
+    if mapped {
+        doubts.push(format!(
+            "{text:?} is an IPv4 network written as IPv6, which some read as IPv6: it is taken as {net}"
+        ));
+    }
+    if masked.address() != written {
+        doubts.push(format!(
+            "{text} has bits set beyond its length: it is taken as {net}"
+        ));
+    }
     Ok(Written {
         net,
-        host_bits: net.address() != address,
+        length: number,
+        doubts,
     })
 }
 
-/// Reads an address, with the refusals of [`network`].
-pub(crate) fn plain_address(text: &str) -> Result<IpAddr, String> {
-    match text.parse() {
-        Ok(IpAddr::V6(address)) => match address.to_ipv4_mapped() {
-            None => Ok(IpAddr::V6(address)),
-            Some(inner) => Err(format!(
-                "{text:?} is an IPv4 address written as IPv6, which is ambiguous: write {inner}"
-            )),
-        },
-        Ok(address) => Ok(address),
-        Err(_) if has_leading_zeros(text) => Err(format!(
-            "{text:?} has leading zeros, which some read as octal numbers"
-        )),
-        Err(_) => Err(format!("{text:?} is not an IP address")),
+/// Reads an address; with it what is doubtful about it.
+pub(crate) fn address(text: &str) -> Result<(IpAddr, Option<String>), String> {
+    let written = parse(text).ok_or_else(|| not_an_address(text))?;
+    let address = match written {
+        IpAddr::V6(inside) => inside.to_ipv4_mapped().map_or(written, IpAddr::V4),
+        IpAddr::V4(_) => written,
+    };
+    let doubt = if address != written {
+        Some(format!(
+            "{text:?} is an IPv4 address written as IPv6: it is taken as {address}"
+        ))
+    } else if has_leading_zeros(text) {
+        Some(format!(
+            "{text:?} has leading zeros, which some read as octal numbers: it is taken as {address}"
+        ))
+    } else {
+        None
+    };
+    Ok((address, doubt))
+}
+
+/// Why nobody can be reached at an address, so that no pod can have it.
+pub(crate) fn unreachable(address: IpAddr) -> Option<&'static str> {
+    if address.is_unspecified() {
+        Some("the unspecified address")
+    } else if address.is_loopback() {
+        Some("a loopback address")
+    } else if address.is_multicast() {
+        Some("a multicast address")
+    } else if address == IpAddr::V4(Ipv4Addr::BROADCAST) {
+        Some("the broadcast address")
+    } else {
+        None
     }
 }
 
+fn not_an_address(text: &str) -> String {
+    format!("{text:?} is not an IP address")
+}
+
+/// An address, its numbers with as many zeros before them as anybody likes.
+fn parse(text: &str) -> Option<IpAddr> {
+    if !text.contains(':') {
+        return decimal(text).parse::<Ipv4Addr>().ok().map(IpAddr::V4);
+    }
+    let groups: Vec<String> = text
+        .split(':')
+        .map(|group| match group.contains('.') {
+            true => decimal(group),
+            false => without_zeros(group, u8::is_ascii_hexdigit).to_owned(),
+        })
+        .collect();
+    groups.join(":").parse::<Ipv6Addr>().ok().map(IpAddr::V6)
+}
+
+/// Octets with dots between, without leading zeros.
+fn decimal(text: &str) -> String {
+    let octets: Vec<&str> = text
+        .split('.')
+        .map(|octet| without_zeros(octet, u8::is_ascii_digit))
+        .collect();
+    octets.join(".")
+}
+
+/// A number without leading zeros; anything else as it is.
+fn without_zeros(text: &str, is_digit: fn(&u8) -> bool) -> &str {
+    if text.is_empty() || !text.as_bytes().iter().all(is_digit) {
+        return text;
+    }
+    match text.trim_start_matches('0') {
+        "" => "0",
+        number => number,
+    }
+}
+
+/// Of IPv4's octets; those of IPv6 are hexadecimal to everybody.
 fn has_leading_zeros(text: &str) -> bool {
-    let octets: Vec<&str> = text.split('.').collect();
-    let numeric = |octet: &&str| !octet.is_empty() && octet.bytes().all(|b| b.is_ascii_digit());
-    octets.len() == 4
-        && octets.iter().all(numeric)
-        && octets.iter().any(|o| o.len() > 1 && o.starts_with('0'))
+    let octets = text.rsplit(':').next().unwrap_or_default();
+    octets.contains('.') && octets.split('.').any(|o| o.len() > 1 && o.starts_with('0'))
 }
 
 #[cfg(test)]
@@ -65,20 +157,43 @@ mod tests {
 
     #[test]
     fn networks() {
-        for (text, net, host_bits) in [
-            ("10.0.0.0/8", "10.0.0.0/8", false),
-            ("10.1.2.3/8", "10.0.0.0/8", true),
-            ("0.0.0.0/0", "0.0.0.0/0", false),
-            ("fd00::1/64", "fd00::/64", true),
-            ("FD00:0:0::/48", "fd00::/48", false),
-            ("::/0", "::/0", false),
+        for (text, net, doubts) in [
+            ("10.0.0.0/8", "10.0.0.0/8", ""),
+            ("10.1.2.3/8", "10.0.0.0/8", "bits"),
+            ("0.0.0.0/0", "0.0.0.0/0", ""),
+            ("fd00::1/64", "fd00::/64", "bits"),
+            ("FD00:0:0::/48", "fd00::/48", ""),
+            ("::/0", "::/0", ""),
+            // As Go read them before 1.17, and the API server does to this day.
+            ("010.0.0.0/8", "10.0.0.0/8", "zeros"),
+            ("10.0.0.010/32", "10.0.0.10/32", "zeros"),
+            ("10.00.0.0/08", "10.0.0.0/8", "zeros"),
+            ("10.0.0.0/08", "10.0.0.0/8", "zeros"),
+            ("10.0.0.0/000000024", "10.0.0.0/24", "zeros"),
+            ("fd00::/064", "fd00::/64", "zeros"),
+            ("000fd00:0000000::/64", "fd00::/64", ""),
+            ("010.1.0.0/8", "10.0.0.0/8", "zeros bits"),
+            ("::ffff:10.0.0.0/104", "10.0.0.0/8", "IPv6"),
+            ("::ffff:a00:0/104", "10.0.0.0/8", "IPv6"),
+            ("::ffff:10.1.2.3/104", "10.0.0.0/8", "IPv6 bits"),
+            ("::ffff:010.0.0.0/104", "10.0.0.0/8", "zeros IPv6"),
+            ("::ffff:10.0.0.1/128", "10.0.0.1/32", "IPv6"),
+            ("::ffff:0:0/96", "0.0.0.0/0", "IPv6"),
+            // Shorter than the part that says that it is IPv4: a network of IPv6.
+            ("::ffff:0:0/90", "::ffc0:0:0/90", "bits"),
+            ("::ffff:0:0/0", "::/0", "bits"),
         ] {
-            let expected = Written {
-                net: net.parse().unwrap(),
-                host_bits,
-            };
-            assert_eq!(network(text), Ok(expected), "{text}");
+            let written = network(text).unwrap();
+            assert_eq!(written.net, net.parse().unwrap(), "{text}");
+            let doubts: Vec<&str> = doubts.split_whitespace().collect();
+            assert_eq!(written.doubts.len(), doubts.len(), "{text}: {written:?}");
+            for (written, doubt) in written.doubts.iter().zip(doubts) {
+                assert!(written.contains(doubt), "{text}: {written}");
+                assert!(written.ends_with(&format!("taken as {net}")), "{written}");
+            }
         }
+        let length =
+            "the part after the slash is not a prefix length (0-32 for IPv4, 0-128 for IPv6)";
         for (text, reason) in [
             ("", "\"\" is not a CIDR (address/length)"),
             (
@@ -86,28 +201,61 @@ mod tests {
                 "\"10.0.0.1\" is not a CIDR: write one address as 10.0.0.1/32",
             ),
             ("10.0.0/8", "\"10.0.0\" is not an IP address"),
-            (
-                "010.0.0.0/8",
-                "\"010.0.0.0\" has leading zeros, which some read as octal numbers",
-            ),
-            (
-                "::ffff:10.0.0.0/104",
-                "\"::ffff:10.0.0.0\" is an IPv4 address written as IPv6, which is ambiguous: write \
-                 10.0.0.0",
-            ),
-            (
-                "10.0.0.0/33",
-                "\"10.0.0.0/33\" is not a CIDR: the part after the slash is not a prefix length \
-                 (0-32 for IPv4, 0-128 for IPv6)",
-            ),
-            (
-                "10.0.0.0/8/8",
-                "\"10.0.0.0/8/8\" is not a CIDR: the part after the slash is not a prefix length \
-                 (0-32 for IPv4, 0-128 for IPv6)",
-            ),
+            ("10.0.0.256/8", "\"10.0.0.256\" is not an IP address"),
+            ("10..0.0/8", "\"10..0.0\" is not an IP address"),
+            ("0x10.0.0.0/8", "\"0x10.0.0.0\" is not an IP address"),
+            ("+10.0.0.0/8", "\"+10.0.0.0\" is not an IP address"),
+            (" 10.0.0.0/8", "\" 10.0.0.0\" is not an IP address"),
+            ("/8", "\"\" is not an IP address"),
+            ("fd000::/8", "\"fd000::\" is not an IP address"),
             ("fe80::1%eth0/64", "\"fe80::1%eth0\" is not an IP address"),
         ] {
             assert_eq!(network(text), Err(reason.to_owned()), "{text}");
+        }
+        for text in [
+            "10.0.0.0/33",
+            "10.0.0.0/",
+            "10.0.0.0/+8",
+            "10.0.0.0/-0",
+            "10.0.0.0/8 ",
+            "10.0.0.0/8/8",
+            "10.0.0.0/256",
+            "10.0.0.0/99999999999999999999",
+            "fd00::/129",
+        ] {
+            let reason = format!("{text:?} is not a CIDR: {length}");
+            assert_eq!(network(text), Err(reason), "{text}");
+        }
+    }
+
+    #[test]
+    fn addresses() {
+        for (text, expected, doubt) in [
+            ("10.0.0.1", "10.0.0.1", ""),
+            ("010.0.0.08", "10.0.0.8", "zeros"),
+            ("::ffff:10.0.0.1", "10.0.0.1", "IPv6"),
+            ("fd00::0001", "fd00::1", ""),
+        ] {
+            let (address, written) = address(text).unwrap();
+            assert_eq!(address, expected.parse::<IpAddr>().unwrap(), "{text}");
+            let written = written.unwrap_or_default();
+            assert_eq!(written.is_empty(), doubt.is_empty(), "{text}");
+            assert!(written.contains(doubt), "{text}: {written}");
+        }
+        assert!(address("10.0.0.1/32").is_err());
+        for (text, is) in [
+            ("0.0.0.0", true),
+            ("::", true),
+            ("127.1.2.3", true),
+            ("::1", true),
+            ("224.0.0.5", true),
+            ("ff02::1", true),
+            ("255.255.255.255", true),
+            ("10.0.0.1", false),
+            ("169.254.1.1", false),
+            ("fe80::1", false),
+        ] {
+            assert_eq!(unreachable(text.parse().unwrap()).is_some(), is, "{text}");
         }
     }
 }

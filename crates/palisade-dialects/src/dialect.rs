@@ -2,6 +2,8 @@
 
 use crate::kubernetes::Kubernetes;
 use crate::pending::Pending;
+use crate::quota::More;
+use crate::unknown;
 use palisade_manifest::{Location, Problem, RawObject};
 use palisade_model::{Endpoint, Object, ObjectId, Policy};
 
@@ -29,10 +31,12 @@ pub struct Lowered {
     /// What it says. Empty if there are errors, for kinds no dialect reads, and for objects that
     /// say nothing about policy (a pod on its node's network).
     pub objects: Vec<Object>,
-    /// Why it cannot be taken: every reason, in the order of reading.
+    /// Why it cannot be taken: the first hundred reasons, in the order of reading.
     pub errors: Vec<Problem>,
-    /// What is taken, but is likely not meant.
+    /// What is taken, but is likely not meant; the first hundred.
     pub warnings: Vec<Problem>,
+    /// How many more of both there are.
+    pub more: Vec<More>,
     /// Its kind (`v1 ConfigMap`, `networking.k8s.io/v1 Ingress`), if that is none of policy's.
     pub ignored: Option<String>,
     /// Whether it is a pod that ran to its end, and so has an endpoint that holds no address.
@@ -51,6 +55,7 @@ impl Lowered {
             objects: Vec::new(),
             errors: Vec::new(),
             warnings: Vec::new(),
+            more: Vec::new(),
             ignored: None,
             completed: false,
             on_host_network: None,
@@ -64,13 +69,14 @@ pub fn read(object: &RawObject) -> Lowered {
     DIALECTS
         .iter()
         .find_map(|dialect| dialect.read(object))
-        .unwrap_or_else(|| ignore(object))
+        .unwrap_or_else(|| unknown::read(object))
 }
 
 /// The policy to enforce in the place of an object that [`read`] refuses and that was never valid,
 /// if its kind isolates, its namespace is sound and its subject can be read.
 ///
-/// A Kubernetes NetworkPolicy isolates the pods its podSelector selects. A podSelector with anything
+/// A Kubernetes NetworkPolicy, also one whose kind or version is mistyped, isolates the pods its
+/// podSelector selects. A podSelector with anything
 /// wrong in it is not read; one that is missing beside a field that may be its misspelling is not
 /// either; one that is missing otherwise selects every pod of the namespace, as in a valid policy.
 /// The directions are those of policyTypes; where these hold anything unreadable, or a field of the
@@ -94,22 +100,4 @@ pub(crate) fn written_id(object: &RawObject) -> ObjectId {
 /// `apiVersion Kind`, as it stands in the file.
 pub(crate) fn full_kind(object: &RawObject) -> String {
     format!("{} {}", object.api_version, object.kind)
-}
-
-fn ignore(object: &RawObject) -> Lowered {
-    let mut lowered = Lowered::empty(written_id(object), object);
-    lowered.ignored = Some(full_kind(object));
-    if object.kind.ends_with("NetworkPolicy") {
-        lowered.warnings.push(Problem {
-            location: object.location.clone(),
-            object: Some(lowered.id.to_string()),
-            field: "apiVersion".to_owned(),
-            reason: format!(
-                "`{}` in API group `{}` is no kind that Palisade reads: it has no effect",
-                object.kind,
-                object.group()
-            ),
-        });
-    }
-    lowered
 }

@@ -6,24 +6,22 @@
 use crate::lower::{Lowering, Status};
 use palisade_manifest::{FieldPath, Location, Node, Problem, RawObject};
 use palisade_model::{
-    Direction, Endpoint, LabelKey, LabelLookup, Namespace, Object, Policy, PortSpec, Protocol,
-    Rule, Scope, Selector, State, Str, Traffic,
+    Direction, Endpoint, LabelKey, LabelLookup, Namespace, Object, Peer, Policy, PortSpec,
+    Protocol, Rule, Scope, Selector, State, Str, Traffic, Values, reserved,
 };
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 /// Policies that say something which, with the pods and namespaces of this very input, comes to
 /// nothing: a port name that none of the pods concerned has, a namespaceSelector that matches none
-/// of the namespaces. Where the input has no pods or no namespaces to tell by, nothing is said.
+/// of the namespaces. And pods with an address that another one holds. Where the input has no pods or no namespaces to tell by, nothing is said.
 ///
 /// `lowering` is what [`lower`](crate::lower) made of `objects`.
 #[must_use]
 pub fn doubts(objects: &[RawObject], lowering: &Lowering) -> Vec<Problem> {
     let state = lowering.state();
-    let input = Input {
-        pods: Pods::new(state.endpoints.values()),
-        namespaces: namespaces(&state),
-        state: &state,
-    };
+    let input = Doubts::new(&state);
     let by_place: BTreeMap<&Location, &RawObject> = objects
         .iter()
         .map(|object| (&object.location, object))
@@ -36,26 +34,65 @@ pub fn doubts(objects: &[RawObject], lowering: &Lowering) -> Vec<Problem> {
         };
         for object in &entry.objects {
             if let Object::Policy(policy) = object {
-                input.policy(policy, raw, &mut doubts);
+                doubts.extend(input.of(policy, raw));
             }
         }
     }
+    let accepted = lowering
+        .entries
+        .iter()
+        .filter(|entry| entry.status == Status::Accepted);
+    doubts.extend(claimed_twice(accepted.flat_map(|entry| {
+        entry.objects.iter().filter_map(|object| match object {
+            Object::Endpoint(pod) => Some((pod, &entry.location)),
+            _ => None,
+        })
+    })));
     doubts.sort();
     doubts
 }
 
+/// Pods with an address that another of them has too: the younger holds it, then the one whose
+/// namespace and name come last.
+pub fn claimed_twice<'a>(
+    pods: impl IntoIterator<Item = (&'a Endpoint, &'a Location)>,
+) -> Vec<Problem> {
+    let mut claims: Vec<(IpAddr, &Endpoint, &Location)> = Vec::new();
+    for (pod, location) in pods {
+        claims.extend(
+            pod.addresses
+                .iter()
+                .map(|address| (*address, pod, location)),
+        );
+    }
+    claims.sort_by_key(|(address, pod, _)| (*address, pod.created, &pod.id));
+    let mut problems = Vec::new();
+    for same in claims.chunk_by(|(a, ..), (b, ..)| a == b) {
+        let Some(((address, holder, _), others)) = same.split_last() else {
+            continue;
+        };
+        problems.extend(others.iter().map(|(_, pod, location)| Problem {
+            location: (*location).clone(),
+            object: Some(pod.id.to_string()),
+            field: "status".to_owned(),
+            reason: format!("{address} is {}'s as well, which holds it", holder.id),
+        }));
+    }
+    problems
+}
+
 /// A policy that selects pods which use their node's network has no effect on those: once for each
 /// policy.
-pub(crate) fn host_network_selected(
-    policies: &[(Policy, &RawObject)],
+pub fn host_network_selected<'a>(
+    policies: impl IntoIterator<Item = (&'a Policy, &'a RawObject)>,
     pods: &[Endpoint],
 ) -> Vec<Problem> {
     let pods = Pods::new(pods);
-    let doubt = |(policy, object): &(Policy, &RawObject)| {
+    let doubt = |(policy, object): (&Policy, &RawObject)| {
         let of_namespace = pods.of(policy).flat_map(|(_, pods)| pods).copied();
         host_network_doubt(policy, &SubjectPlace::of(object), of_namespace)
     };
-    policies.iter().filter_map(doubt).collect()
+    policies.into_iter().filter_map(doubt).collect()
 }
 
 /// Where an object says which pods it is about.
@@ -119,8 +156,20 @@ impl<'a> Pods<'a> {
         Pods { by_namespace }
     }
 
-    fn all(&self) -> impl Iterator<Item = &'a Endpoint> + '_ {
-        self.by_namespace.values().flatten().copied()
+    /// Those in the namespaces that a peer names, or all.
+    fn near<'s>(&'s self, rule: &'s Rule) -> impl Iterator<Item = &'a Endpoint> + 's {
+        fn named(peer: &Peer) -> Option<&Values> {
+            peer.selector.as_ref().and_then(namespaces_of)
+        }
+        let named: Option<Vec<&Values>> = rule.peers.iter().map(named).collect();
+        let is_near = move |namespace: Option<&Str>| {
+            named.as_ref().is_none_or(|named| {
+                namespace.is_some_and(|name| named.iter().any(|values| values.contains(name)))
+            })
+        };
+        let near = self.by_namespace.iter();
+        near.filter(move |(namespace, _)| is_near(**namespace))
+            .flat_map(|(_, pods)| pods.iter().copied())
     }
 
     /// The pods a policy can be about, by namespace.
@@ -145,6 +194,34 @@ impl<'a> Pods<'a> {
     }
 }
 
+/// The namespaces that a selector names, if it matches in no others.
+fn namespaces_of(selector: &Selector) -> Option<&Values> {
+    match selector {
+        Selector::In(key, values)
+            if key.scope == Scope::Reserved && *key.name == *reserved::NAMESPACE =>
+        {
+            Some(values)
+        }
+        Selector::And(parts) => parts.iter().find_map(namespaces_of),
+        _ => None,
+    }
+}
+
+/// Of pods that differ in nothing that a rule of any dialect tests, one.
+fn distinct(state: &State) -> Vec<&Endpoint> {
+    let mut seen = BTreeSet::new();
+    let mut pods: Vec<&Endpoint> = state.endpoints.values().collect();
+    pods.retain(|pod| {
+        seen.insert((
+            &pod.id.namespace,
+            &pod.labels,
+            &pod.service_account,
+            &pod.ports,
+        ))
+    });
+    pods
+}
+
 /// The namespaces that are described, and those that only occur. None if none is described.
 fn namespaces(state: &State) -> Vec<Namespace> {
     if state.namespaces.is_empty() {
@@ -167,23 +244,41 @@ impl LabelLookup for OfNamespace<'_> {
     }
 }
 
-struct Input<'a> {
+/// What policies say that comes to nothing, with the pods and namespaces of one state.
+pub struct Doubts<'a> {
     state: &'a State,
     pods: Pods<'a>,
     namespaces: Vec<Namespace>,
+    /// Whether these tests match any namespace.
+    known: RefCell<BTreeMap<Selector, bool>>,
 }
 
-impl Input<'_> {
-    fn policy(&self, policy: &Policy, raw: &RawObject, doubts: &mut Vec<Problem>) {
+impl<'a> Doubts<'a> {
+    /// Of this state.
+    #[must_use]
+    pub fn new(state: &'a State) -> Self {
+        Doubts {
+            pods: Pods::new(distinct(state)),
+            namespaces: namespaces(state),
+            state,
+            known: RefCell::default(),
+        }
+    }
+
+    /// Those about one policy.
+    #[must_use]
+    pub fn of(&self, policy: &Policy, raw: &RawObject) -> Vec<Problem> {
+        let mut doubts = Vec::new();
         for direction in Direction::BOTH {
             let Some(rules) = policy.rules(direction) else {
                 continue;
             };
             for rule in &rules.rules {
-                self.namespaces(policy, rule, direction, raw, doubts);
-                self.port_names(policy, rule, direction, raw, doubts);
+                self.namespaces(policy, rule, direction, raw, &mut doubts);
+                self.port_names(policy, rule, direction, raw, &mut doubts);
             }
         }
+        doubts
     }
 
     fn namespaces(
@@ -201,11 +296,7 @@ impl Input<'_> {
             let Some(tests) = peer.selector.as_ref().map(of_namespace) else {
                 continue;
             };
-            if self
-                .namespaces
-                .iter()
-                .any(|n| tests.matches(&OfNamespace(n)))
-            {
+            if self.match_any(&tests) {
                 continue;
             }
             let list = match direction {
@@ -239,17 +330,25 @@ impl Input<'_> {
             let Some((name, protocol)) = named(traffic) else {
                 continue;
             };
-            let receivers: Vec<&Endpoint> = match direction {
-                Direction::Ingress => self.pods.selected_by(policy, self.state).collect(),
-                Direction::Egress => self.pods.all().filter(|p| self.is_peer(p, rule)).collect(),
+            let mut receivers: Box<dyn Iterator<Item = &Endpoint>> = match direction {
+                Direction::Ingress => Box::new(self.pods.selected_by(policy, self.state)),
+                Direction::Egress => {
+                    Box::new(self.pods.near(rule).filter(|p| self.is_peer(p, rule)))
+                }
             };
-            let has = |protocol| move |pod: &&Endpoint| pod.named_port(name, protocol).is_some();
-            if receivers.is_empty() || receivers.iter().any(has(protocol)) {
+            let (mut any, mut elsewhere) = (false, [false; 3]);
+            let has = receivers.any(|pod| {
+                any = true;
+                for (has, other) in elsewhere.iter_mut().zip(Protocol::WITH_PORTS) {
+                    *has |= pod.named_port(name, other).is_some();
+                }
+                pod.named_port(name, protocol).is_some()
+            });
+            if has || !any {
                 continue;
             }
-            let elsewhere = Protocol::WITH_PORTS
-                .into_iter()
-                .find(|other| receivers.iter().any(has(*other)));
+            let mut others = Protocol::WITH_PORTS.into_iter().zip(elsewhere);
+            let elsewhere = others.find_map(|(other, has)| has.then_some(other));
             let elsewhere = elsewhere.map_or(String::new(), |other| {
                 format!(" (there is one for {other})")
             });
@@ -265,6 +364,16 @@ impl Input<'_> {
                 reason,
             ));
         }
+    }
+
+    fn match_any(&self, tests: &Selector) -> bool {
+        if let Some(known) = self.known.borrow().get(tests) {
+            return *known;
+        }
+        let mut all = self.namespaces.iter();
+        let any = all.any(|namespace| tests.matches(&OfNamespace(namespace)));
+        self.known.borrow_mut().insert(tests.clone(), any);
+        any
     }
 
     fn is_peer(&self, pod: &Endpoint, rule: &Rule) -> bool {

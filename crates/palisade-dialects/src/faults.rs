@@ -51,11 +51,15 @@ pub enum Fault {
     OnlyFirstPortRead,
     /// A policy whose podSelector is empty is about no pod.
     EmptyPodSelectorSelectsNothing,
+    /// Of a selector's matchLabels only the first is read.
+    OnlyFirstLabelRead,
+    /// A pod on the host's network holds its node's address.
+    HostNetworkPodHoldsAddress,
 }
 
 impl Fault {
     /// Every fault.
-    pub const ALL: [Fault; 22] = [
+    pub const ALL: [Fault; 24] = [
         Fault::ExceptIgnored,
         Fault::EndPortIgnored,
         Fault::NamespaceScopeLost,
@@ -78,6 +82,8 @@ impl Fault {
         Fault::OnlyFirstPeerRead,
         Fault::OnlyFirstPortRead,
         Fault::EmptyPodSelectorSelectsNothing,
+        Fault::OnlyFirstLabelRead,
+        Fault::HostNetworkPodHoldsAddress,
     ];
 }
 

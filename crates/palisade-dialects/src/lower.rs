@@ -1,21 +1,26 @@
-//! A whole input: every object read, what is defined twice, and what stays in force.
+//! A whole input: every object read, what is defined twice, and what stays in force. Problems are
+//! told within the quotas of a file and of an input, and counted beyond.
 
-use crate::dialect::{Lowered, isolate, read};
+use crate::dialect::{isolate, read};
 use crate::doubts::host_network_selected;
 use crate::hash::ContentHash;
+use crate::quota::{Ledger, More, OF_INPUT, OF_OBJECT, Quota, Untold};
 use palisade_manifest::{Location, Problem, RawObject};
 use palisade_model::{Object, ObjectId, Policy, State, Update};
 use std::collections::BTreeMap;
+use std::mem::take;
 
 /// A whole input, lowered.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Lowering {
     /// Every object that a dialect knows, in the order of the input.
     pub entries: Vec<Entry>,
-    /// Every reason why an object was not taken, by place.
+    /// Why objects were not taken, by place.
     pub errors: Vec<Problem>,
-    /// Everything that was taken but is likely not meant, by place.
+    /// What was taken but is likely not meant, by place.
     pub warnings: Vec<Problem>,
+    /// How many more of both there are.
+    pub more: Vec<More>,
     /// How many objects there were of each kind that is none of policy's, by kind
     /// (`networking.k8s.io/v1 Ingress`).
     pub ignored: BTreeMap<String, usize>,
@@ -104,17 +109,27 @@ pub fn lower(objects: &[RawObject]) -> Lowering {
     let mut first: BTreeMap<ObjectId, Location> = BTreeMap::new();
     let mut on_host_network = Vec::new();
     let mut policies = Vec::new();
+    let mut ledger = Ledger::new(Quota::of(OF_INPUT));
+    let mut twice: BTreeMap<ObjectId, Quota> = BTreeMap::new();
     for object in objects {
         let mut lowered = read(object);
-        lowering.warnings.append(&mut lowered.warnings);
+        ledger.add_all(false, take(&mut lowered.warnings));
         if let Some(kind) = lowered.ignored {
-            *lowering.ignored.entry(kind).or_default() += 1;
+            take(&mut lowered.more)
+                .into_iter()
+                .for_each(|more| ledger.add_more(more));
+            count_ignored(&mut lowering.ignored, kind);
             continue;
         }
         let duplicate_of = first.get(&lowered.id).cloned();
         let (status, isolation) = match &duplicate_of {
             Some(first) => {
-                lowering.errors.push(defined_twice(&lowered, first));
+                let quota = twice.entry(lowered.id.clone());
+                let quota = quota.or_insert_with(|| Quota::of(OF_OBJECT));
+                if quota.admit(true) {
+                    let problem = defined_twice(&lowered.id, &lowered.location, first);
+                    ledger.add(true, problem);
+                }
                 let first = first.clone();
                 (Status::Duplicate { first }, None)
             }
@@ -132,7 +147,10 @@ pub fn lower(objects: &[RawObject]) -> Lowering {
             });
             policies.extend(of_object.map(|policy| (policy, object)));
         }
-        lowering.errors.append(&mut lowered.errors);
+        ledger.add_all(true, take(&mut lowered.errors));
+        take(&mut lowered.more)
+            .into_iter()
+            .for_each(|more| ledger.add_more(more));
         lowering.entries.push(Entry {
             id: lowered.id,
             location: lowered.location,
@@ -143,18 +161,58 @@ pub fn lower(objects: &[RawObject]) -> Lowering {
             completed: lowered.completed,
         });
     }
-    let selected = host_network_selected(&policies, &on_host_network);
-    lowering.warnings.extend(selected);
+    for (id, quota) in twice {
+        let more = first
+            .get(&id)
+            .map(|at| more_definitions(&id, at, quota.untold()));
+        more.into_iter()
+            .flatten()
+            .for_each(|more| ledger.add_more(more));
+    }
+    let selected = host_network_selected(
+        policies.iter().map(|(policy, object)| (policy, *object)),
+        &on_host_network,
+    );
+    ledger.add_all(false, selected);
+    (lowering.errors, lowering.warnings, lowering.more) = ledger.end();
     lowering.errors.sort();
     lowering.warnings.sort();
     lowering
 }
 
-fn defined_twice(lowered: &Lowered, first: &Location) -> Problem {
+/// How many kinds that are none of policy's are told apart.
+const KINDS: usize = 100;
+/// What the others are counted as.
+const OTHER_KINDS: &str = "other kinds";
+
+/// The problem of another definition of an object.
+#[must_use]
+pub fn defined_twice(id: &ObjectId, here: &Location, first: &Location) -> Problem {
     Problem {
-        location: lowered.location.clone(),
-        object: Some(lowered.id.to_string()),
+        location: here.clone(),
+        object: Some(id.to_string()),
         field: String::new(),
-        reason: format!("{} is defined twice: here and at {first}", lowered.id),
+        reason: format!("{id} is defined twice: here and at {first}"),
     }
+}
+
+/// Definitions of an object, first at `first`, that are not told of.
+#[must_use]
+pub fn more_definitions(id: &ObjectId, first: &Location, untold: Untold) -> Vec<More> {
+    untold.more(
+        first,
+        Some(&id.to_string()),
+        "this object: it is defined there again",
+    )
+}
+
+/// Counts an object that is none of policy's. Kinds beyond a hundred count as one.
+pub fn count_ignored(ignored: &mut BTreeMap<String, usize>, kind: String) {
+    let is_full = ignored.len() >= KINDS && !ignored.contains_key(&kind);
+    let kind = if is_full {
+        OTHER_KINDS.to_owned()
+    } else {
+        kind
+    };
+    *ignored.entry(kind).or_default() += 1;
 }

@@ -3,19 +3,24 @@
 //! Each check gives the reasons against a text, none if it is sound. The rules are those of the API
 //! server, so that what passes here would be accepted there.
 
+use palisade_manifest::quote_up_to;
+use std::fmt;
+
 const LABEL_LENGTH: usize = 63;
+/// Of names, and of the prefix of a label key.
 const SUBDOMAIN_LENGTH: usize = 253;
 const PORT_NAME_LENGTH: usize = 15;
 
 /// Reasons against a name in the form of a DNS label, as namespaces have it.
 pub(crate) fn dns_label(text: &str) -> Vec<String> {
+    let shown = Shown(text);
     let mut reasons = too_long(text, LABEL_LENGTH);
     if !is_dns_label(text) {
         reasons.push(if is_dns_subdomain(text) {
-            format!("{text:?} must not contain dots")
+            format!("{shown} must not contain dots")
         } else {
             format!(
-                "{text:?} is not a DNS label: lower case letters, digits and '-', with a letter or \
+                "{shown} is not a DNS label: lower case letters, digits and '-', with a letter or \
                  digit first and last"
             )
         });
@@ -25,10 +30,11 @@ pub(crate) fn dns_label(text: &str) -> Vec<String> {
 
 /// Reasons against a name in the form of a DNS subdomain, as most objects have it.
 pub(crate) fn dns_subdomain(text: &str) -> Vec<String> {
+    let shown = Shown(text);
     let mut reasons = too_long(text, SUBDOMAIN_LENGTH);
     if !is_dns_subdomain(text) {
         reasons.push(format!(
-            "{text:?} is not a DNS subdomain: lower case letters, digits, '-' and '.', with a letter \
+            "{shown} is not a DNS subdomain: lower case letters, digits, '-' and '.', with a letter \
              or digit first and last in every part"
         ));
     }
@@ -37,11 +43,12 @@ pub(crate) fn dns_subdomain(text: &str) -> Vec<String> {
 
 /// Reasons against a label key: a name, or a DNS subdomain, a slash and a name.
 pub(crate) fn label_key(text: &str) -> Vec<String> {
+    let shown = Shown(text);
     let (prefix, name) = match text.split_once('/') {
         None => (None, text),
         Some((_, name)) if name.contains('/') => {
             return vec![format!(
-                "{text:?} is not a label key: it has more than one slash"
+                "{shown} is not a label key: it has more than one slash"
             )];
         }
         Some((prefix, name)) => (Some(prefix), name),
@@ -49,7 +56,7 @@ pub(crate) fn label_key(text: &str) -> Vec<String> {
     let mut reasons = Vec::new();
     match prefix {
         Some("") => reasons.push(format!(
-            "{text:?} is not a label key: there is nothing before the slash"
+            "{shown} is not a label key: there is nothing before the slash"
         )),
         Some(prefix) => reasons.extend(
             dns_subdomain(prefix)
@@ -59,13 +66,13 @@ pub(crate) fn label_key(text: &str) -> Vec<String> {
         None => {}
     }
     if name.is_empty() {
-        reasons.push(format!("{text:?} is not a label key: its name is empty"));
+        reasons.push(format!("{shown} is not a label key: its name is empty"));
         return reasons;
     }
     reasons.extend(too_long(name, LABEL_LENGTH));
     if !is_label_text(name) {
         reasons.push(format!(
-            "{text:?} is not a label key: letters, digits, '-', '_' and '.', with a letter or digit \
+            "{shown} is not a label key: letters, digits, '-', '_' and '.', with a letter or digit \
              first and last"
         ));
     }
@@ -74,10 +81,11 @@ pub(crate) fn label_key(text: &str) -> Vec<String> {
 
 /// Reasons against a label value.
 pub(crate) fn label_value(text: &str) -> Vec<String> {
+    let shown = Shown(text);
     let mut reasons = too_long(text, LABEL_LENGTH);
     if !text.is_empty() && !is_label_text(text) {
         reasons.push(format!(
-            "{text:?} is not a label value: letters, digits, '-', '_' and '.', with a letter or \
+            "{shown} is not a label value: letters, digits, '-', '_' and '.', with a letter or \
              digit first and last, or nothing"
         ));
     }
@@ -86,13 +94,14 @@ pub(crate) fn label_value(text: &str) -> Vec<String> {
 
 /// Reasons against a port name: what IANA takes for a service name, in lower case.
 pub(crate) fn port_name(text: &str) -> Vec<String> {
+    let shown = Shown(text);
     if text.is_empty() {
         return vec!["a port name must not be empty".to_owned()];
     }
     let mut reasons = too_long(text, PORT_NAME_LENGTH);
     if text.bytes().all(|b| b.is_ascii_digit()) {
         reasons.push(format!(
-            "{text:?} is text of digits only: a port name has a letter, and a port number is \
+            "{shown} is text of digits only: a port name has a letter, and a port number is \
              written without quotes"
         ));
         return reasons;
@@ -100,22 +109,32 @@ pub(crate) fn port_name(text: &str) -> Vec<String> {
     let of_names = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
     if !text.bytes().all(of_names) {
         reasons.push(format!(
-            "{text:?} is not a port name: only lower case letters, digits and '-'"
+            "{shown} is not a port name: only lower case letters, digits and '-'"
         ));
     } else if !text.bytes().any(|b| b.is_ascii_lowercase()) {
         reasons.push(format!(
-            "{text:?} is not a port name: it needs at least one letter"
+            "{shown} is not a port name: it needs at least one letter"
         ));
     }
     if text.contains("--") {
-        reasons.push(format!("{text:?} is not a port name: two hyphens in a row"));
+        reasons.push(format!("{shown} is not a port name: two hyphens in a row"));
     }
     if text.starts_with('-') || text.ends_with('-') {
         reasons.push(format!(
-            "{text:?} is not a port name: a hyphen first or last"
+            "{shown} is not a port name: a hyphen first or last"
         ));
     }
     reasons
+}
+
+/// A text in quotes, cut where no name goes on.
+#[derive(Clone, Copy)]
+struct Shown<'a>(&'a str);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&quote_up_to(self.0, SUBDOMAIN_LENGTH))
+    }
 }
 
 fn too_long(text: &str, most: usize) -> Vec<String> {

@@ -3,6 +3,7 @@
 //! To leave one out without a word would leave open what its author closed, so each is an error.
 
 use crate::dialect::{Dialect, Lowered, full_kind, written_id};
+use crate::unknown::Known;
 use palisade_manifest::{Problem, RawObject};
 use palisade_model::Policy;
 
@@ -56,6 +57,18 @@ const GROUPS: [Group; 4] = [
         ],
     },
 ];
+
+/// The kinds that are recognised.
+pub(crate) fn kinds() -> impl Iterator<Item = Known> {
+    GROUPS.iter().flat_map(|group| {
+        let kinds = group.namespaced.iter().chain(group.cluster);
+        kinds.map(|kind| Known {
+            group: group.group,
+            version: None,
+            kind,
+        })
+    })
+}
 
 impl Dialect for Pending {
     fn read(&self, object: &RawObject) -> Option<Lowered> {

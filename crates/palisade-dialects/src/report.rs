@@ -1,8 +1,13 @@
-//! Collects everything that is wrong or doubtful in one object while it is read.
+//! Collects everything that is wrong or doubtful in one object while it is read: the first hundred
+//! errors and warnings are told, the others counted.
 
+use crate::cidr;
+use crate::quota::{More, OF_OBJECT, Quota};
 use crate::suggest::nearest;
-use palisade_manifest::{Field, FieldError, Problem};
+use palisade_manifest::{Field, FieldError, Location, Problem, shorten};
 use palisade_model::SourceLine;
+use std::collections::VecDeque;
+use std::net::IpAddr;
 
 /// The problems of one object.
 #[derive(Debug)]
@@ -12,7 +17,15 @@ pub(crate) struct Report {
     pub(crate) errors: Vec<Problem>,
     /// What is taken, but is likely not meant.
     pub(crate) warnings: Vec<Problem>,
+    quota: Quota,
+    /// The last place of anything that is wrong or doubtful.
+    last: Option<Location>,
+    /// The last values of the wrong kind.
+    mismatched: VecDeque<Problem>,
 }
+
+/// How many values of the wrong kind are remembered.
+const MISMATCHED: usize = 8;
 
 impl Report {
     /// A report about the object of this name.
@@ -21,13 +34,40 @@ impl Report {
             object: object.into(),
             errors: Vec::new(),
             warnings: Vec::new(),
+            quota: Quota::of(OF_OBJECT),
+            last: None,
+            mismatched: VecDeque::new(),
+        }
+    }
+
+    /// What stands for the problems that are not told.
+    pub(crate) fn more(&self) -> Vec<More> {
+        let untold = self.quota.untold();
+        let at = self.last.iter();
+        at.flat_map(|at| untold.more(at, Some(&self.object), "this object"))
+            .collect()
+    }
+
+    fn take(&mut self, is_error: bool, at: &Location, problem: impl FnOnce(String) -> Problem) {
+        if self.last.as_ref().is_none_or(|last| last < at) {
+            self.last = Some(at.clone());
+        }
+        if !self.quota.admit(is_error) {
+            return;
+        }
+        let problem = problem(self.object.clone()).bounded();
+        if is_error {
+            self.errors.push(problem);
+        } else {
+            self.warnings.push(problem);
         }
     }
 
     /// Refuses the object for what this field holds.
     pub(crate) fn error(&mut self, at: &Field<'_>, reason: impl Into<String>) {
-        self.errors
-            .push(at.problem(Some(self.object.clone()), reason));
+        self.take(true, at.location(), |object| {
+            at.problem(Some(object), reason)
+        });
     }
 
     /// Refuses the object for each of these reasons.
@@ -41,19 +81,37 @@ impl Report {
     pub(crate) fn key_errors(&mut self, of: &Field<'_>, key: &str, reasons: Vec<String>) {
         let entry = of.as_map().ok().and_then(|map| map.entry(key));
         let location = entry.map_or(of.location(), |entry| &entry.location);
-        self.errors
-            .extend(reasons.into_iter().map(|reason| Problem {
+        for reason in reasons {
+            self.take(true, location, |object| Problem {
                 location: location.clone(),
-                object: Some(self.object.clone()),
+                object: Some(object),
                 field: of.path.key(key).to_string(),
                 reason,
-            }));
+            });
+        }
     }
 
     /// Notes a doubt about what this field holds.
     pub(crate) fn warn(&mut self, at: &Field<'_>, reason: impl Into<String>) {
-        self.warnings
-            .push(at.problem(Some(self.object.clone()), reason));
+        self.take(false, at.location(), |object| {
+            at.problem(Some(object), reason)
+        });
+    }
+
+    /// An address, or its error noted; what is doubtful about it is noted too.
+    pub(crate) fn address(&mut self, at: &Field<'_>, text: &str) -> Option<IpAddr> {
+        match cidr::address(text) {
+            Ok((address, doubt)) => {
+                if let Some(doubt) = doubt {
+                    self.warn(at, doubt);
+                }
+                Some(address)
+            }
+            Err(reason) => {
+                self.error(at, reason);
+                None
+            }
+        }
     }
 
     /// The value, or its error noted.
@@ -61,10 +119,15 @@ impl Report {
         match result {
             Ok(value) => Some(value),
             Err(error) => {
-                let problem = error.into_problem(Some(self.object.clone()));
+                let problem = error.into_problem(Some(self.object.clone())).bounded();
                 // A value of the wrong kind is asked for each of its fields, but told once.
-                if !self.errors.iter().rev().take(8).any(|p| *p == problem) {
-                    self.errors.push(problem);
+                if !self.mismatched.contains(&problem) {
+                    if self.mismatched.len() >= MISMATCHED {
+                        self.mismatched.pop_front();
+                    }
+                    self.mismatched.push_back(problem.clone());
+                    let location = problem.location.clone();
+                    self.take(true, &location, |_| problem);
                 }
                 None
             }
@@ -113,17 +176,19 @@ impl Report {
         let Ok(map) = of.as_map() else { return };
         for entry in map.iter().filter(|entry| !known.contains(&&*entry.key)) {
             let key = &*entry.key;
-            let stray = strays.iter().find(|(stray, _)| *stray == key);
-            let hint = match (stray, nearest(key, known)) {
-                (Some((_, hint)), _) => format!("; {hint}"),
-                (None, Some(meant)) => format!("; did you mean `{meant}`?"),
-                (None, None) => format!("; known here: {}", known.join(", ")),
-            };
-            self.errors.push(Problem {
-                location: entry.location.clone(),
-                object: Some(self.object.clone()),
-                field: of.path.key(entry.key.clone()).to_string(),
-                reason: format!("unknown field `{key}`{hint}"),
+            self.take(true, &entry.location, |object| {
+                let stray = strays.iter().find(|(stray, _)| *stray == key);
+                let hint = match (stray, nearest(key, known)) {
+                    (Some((_, hint)), _) => format!("; {hint}"),
+                    (None, Some(meant)) => format!("; did you mean `{meant}`?"),
+                    (None, None) => format!("; known here: {}", known.join(", ")),
+                };
+                Problem {
+                    location: entry.location.clone(),
+                    object: Some(object),
+                    field: of.path.key(entry.key.clone()).to_string(),
+                    reason: format!("unknown field `{}`{hint}", shorten(key)),
+                }
             });
         }
     }

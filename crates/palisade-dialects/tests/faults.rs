@@ -31,7 +31,7 @@ apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
 metadata: {name: egress-by-default}
 spec:
-  podSelector: {matchLabels: {app: web}}
+  podSelector: {matchLabels: {app: web, tier: front}}
   egress: [{}]
 ---
 apiVersion: v1
@@ -41,6 +41,12 @@ spec:
   initContainers: [{name: i, ports: [{name: setup, containerPort: 1}]}]
   containers: [{name: c, ports: [{name: http, containerPort: 80}]}]
 status: {phase: Succeeded, podIP: 10.0.0.1}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: on-the-node}
+spec: {hostNetwork: true}
+status: {phase: Running, podIP: 10.0.0.2}
 "#;
 
 #[test]

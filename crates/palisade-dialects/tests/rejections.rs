@@ -182,13 +182,12 @@ fn ip_blocks() {
              length (0-32 for IPv4, 0-128 for IPv6)",
         ),
         (
-            "{cidr: 10.0.0.01/32}",
-            "ipBlock.cidr: \"10.0.0.01\" has leading zeros, which some read as octal numbers",
+            "{cidr: '::ffff:10.0.0.0/104', except: [10.1.0.0/16]}",
+            "ipBlock.except[0]: 10.1.0.0/16 and cidr 10.0.0.0/8 must both be written as IPv4",
         ),
         (
-            "{cidr: '::ffff:10.0.0.0/104'}",
-            "ipBlock.cidr: \"::ffff:10.0.0.0\" is an IPv4 address written as IPv6, which is \
-             ambiguous: write 10.0.0.0",
+            "{cidr: '::ffff:0:0/90', except: [10.1.0.0/16]}",
+            "ipBlock.except[0]: 10.1.0.0/16 is IPv4, but cidr ::ffc0:0:0/90 is IPv6",
         ),
         (
             "{cidr: 10.0.0.0/8, except: [10.0.0.0/8]}",

@@ -7,7 +7,7 @@
 use crate::policies::{Policies, PolicyNumber};
 use crate::pool::HashMap;
 use crate::selectors::Selectors;
-use crate::traffic::named_ports;
+use crate::traffic::{condensed, named_ports};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -44,6 +44,7 @@ pub(crate) struct Body {
     pub(crate) peers: Vec<PeerTest>,
     /// Its place among the rules of its side that test the own address, if it is one.
     pub(crate) own: Option<u32>,
+    /// What it matches of traffic, in as few terms as say the same.
     pub(crate) traffic: Vec<Traffic>,
     /// Whether it asks for a named port at the other end.
     pub(crate) asks_ports: bool,
@@ -351,7 +352,7 @@ fn body(
         origin: without_line(&rule.origin),
         peers,
         own,
-        traffic: rule.traffic.clone(),
+        traffic: condensed(&rule.traffic),
         asks_ports,
     }
 }

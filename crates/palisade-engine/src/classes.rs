@@ -8,11 +8,19 @@ use hashbrown::HashTable;
 use palisade_model::{Direction, RuleOrigin};
 use palisade_tables::{ClassId, Credit, Program, RuleId};
 
+#[derive(Debug)]
+struct Numbered {
+    program: Arc<Program>,
+    /// See [`Program::elements`].
+    elements: usize,
+    uses: usize,
+}
+
 /// Programs by number, while anything uses them.
 #[derive(Debug, Default)]
 pub(crate) struct Programs {
     numbers: HashTable<(u64, ClassId)>,
-    programs: HashMap<ClassId, (Arc<Program>, usize)>,
+    programs: HashMap<ClassId, Numbered>,
     next: u32,
     begun: Vec<ClassId>,
     /// What may have lost its last use, repeats included.
@@ -40,36 +48,51 @@ impl Programs {
     }
 
     pub(crate) fn get(&self, class: ClassId) -> Option<&Arc<Program>> {
-        self.programs.get(&class).map(|(program, _)| program)
+        self.programs.get(&class).map(|known| &known.program)
     }
 
-    /// The class of a program, which may be new. It is not used yet: see [`Programs::take`].
-    pub(crate) fn number(&mut self, program: Program) -> ClassId {
+    /// How many elements a program has; 0 for one that is not there.
+    pub(crate) fn elements(&self, class: ClassId) -> usize {
+        self.programs.get(&class).map_or(0, |known| known.elements)
+    }
+
+    /// The class of a program, which may be new. It is not used yet: see [`Programs::take`]. `None`
+    /// where it has more elements than `most`.
+    pub(crate) fn number(&mut self, program: Program, most: usize) -> Option<ClassId> {
+        let elements = program.elements();
+        if elements > most {
+            return None;
+        }
         let key = hash(&program);
         if let Some(class) = self.find_by(key, &program) {
-            return class;
+            return Some(class);
         }
         let class = self.fresh();
         self.numbers
             .insert_unique(key, (key, class), |(key, _)| *key);
-        self.programs.insert(class, (Arc::new(program), 0));
+        let numbered = Numbered {
+            program: Arc::new(program),
+            elements,
+            uses: 0,
+        };
+        self.programs.insert(class, numbered);
         self.begun.push(class);
         self.idle.push(class);
-        class
+        Some(class)
     }
 
     /// Counts one use more.
     pub(crate) fn take(&mut self, class: ClassId) {
-        if let Some((_, uses)) = self.programs.get_mut(&class) {
-            *uses += 1;
+        if let Some(known) = self.programs.get_mut(&class) {
+            known.uses += 1;
         }
     }
 
     /// Counts one use less.
     pub(crate) fn give(&mut self, class: ClassId) {
-        if let Some((_, uses)) = self.programs.get_mut(&class) {
-            *uses -= 1;
-            if *uses == 0 {
+        if let Some(known) = self.programs.get_mut(&class) {
+            known.uses -= 1;
+            if known.uses == 0 {
                 self.idle.push(class);
             }
         }
@@ -84,8 +107,9 @@ impl Programs {
     pub(crate) fn sweep(&mut self) -> Vec<(ClassId, Arc<Program>)> {
         let mut gone = Vec::new();
         for class in core::mem::take(&mut self.idle) {
-            let idle = self.programs.get(&class).is_some_and(|(_, n)| *n == 0);
-            if idle && let Some((program, _)) = self.programs.remove(&class) {
+            let known = self.programs.get(&class);
+            let idle = known.is_some_and(|known| known.uses == 0);
+            if idle && let Some(Numbered { program, .. }) = self.programs.remove(&class) {
                 let key = hash(&*program);
                 if let Ok(entry) = self.numbers.find_entry(key, |(_, of)| *of == class) {
                     entry.remove();

@@ -48,10 +48,11 @@ pub enum Fault {
     IntersectionSkipped,
     RevokeForgotten,
     LogNotReported,
+    BudgetIgnored,
 }
 
 impl Fault {
-    /// Every fault.
+    /// Every fault that verdicts show. That a budget is ignored shows in what policy takes.
     #[cfg(feature = "faults")]
     pub const ALL: [Fault; 34] = [
         Fault::PassAsAllow,

@@ -7,6 +7,7 @@
 
 use crate::activity::{Activity, is_builtin, is_local};
 use crate::bodies::Active;
+use crate::budget::{Budget, Usage};
 use crate::classes::{Credits, Programs};
 use crate::columns::{Before, Slot};
 use crate::facts::Addresses;
@@ -28,6 +29,7 @@ use palisade_model::{
 };
 use palisade_tables::{IdentityId, SetId, Tables};
 
+mod budget;
 mod writing;
 
 /// What updates touched since the last flush.
@@ -64,6 +66,9 @@ pub(crate) struct Graph {
     /// The networks of the network sets that match an active selector.
     set_nets: BTreeMap<Slot, Vec<Prefix>>,
     touched: Touched,
+    /// How much policy sets may take, and what they do.
+    pub(crate) budget: Budget,
+    usage: Usage,
     /// The sets in which each identity has an entry, in order.
     pub(crate) entries: HashMap<IdentityId, Vec<SetId>>,
     /// The tables that the objects ask for.
@@ -393,7 +398,13 @@ impl Graph {
                     self.active.begin_profile(profile, &mut self.selectors);
                     locals.extend(self.activity.judged_by(name).cloned());
                 }
-                None => self.active.end_profile(name, &mut self.selectors),
+                None => {
+                    // Endpoints may still name it: what it asked of their own end counts no more.
+                    if self.active.profile(name).is_some() {
+                        locals.extend(self.activity.judged_by(name).cloned());
+                    }
+                    self.active.end_profile(name, &mut self.selectors);
+                }
             }
             self.sets.edited(&source);
         }

@@ -12,9 +12,11 @@ extern crate alloc;
 
 mod activity;
 mod bodies;
+mod budget;
 mod classes;
 mod column;
 mod columns;
+mod cost;
 mod described;
 mod facts;
 #[cfg(feature = "faults")]
@@ -41,8 +43,11 @@ mod sets;
 mod status;
 mod traffic;
 
+pub use budget::{Bound, Budget, OverBudget, RuleCost};
+pub use cost::{Cost, RuleShare, cost};
 pub use status::{AppliedPolicy, Conflict, Counts, IdentityView, MissingReferences};
 
+use alloc::vec::Vec;
 use graph::Graph;
 use palisade_model::{Endpoint, EndpointId, Policy, PolicyId, Profile, State, Update};
 use palisade_tables::{Change, Delta, IdentityId, Tables};
@@ -52,6 +57,8 @@ use palisade_tables::{Change, Delta, IdentityId, Tables};
 pub struct Options {
     /// Whether packets that this host's own stack makes are judged on their way into its endpoints.
     pub judge_host_traffic: bool,
+    /// How much of a dataplane policy may take.
+    pub budget: Budget,
 }
 
 /// The graph: every object that sources have said, and the tables they ask for.
@@ -69,6 +76,7 @@ impl Engine {
     pub fn new(options: Options) -> Self {
         let mut graph = Graph::default();
         graph.wanted.judge_host_traffic = options.judge_host_traffic;
+        graph.budget = options.budget;
         Engine {
             written: graph.wanted.clone(),
             graph,
@@ -90,6 +98,7 @@ impl Engine {
             sets,
             programs,
             entries,
+            budget,
             ..
         } = &mut self.graph;
         flushed.differences.settle(&self.written, wanted);
@@ -101,6 +110,7 @@ impl Engine {
             &mut || IdentityId(identities.fresh()),
             &mut || sets.fresh(),
             programs,
+            budget.host.max(Budget::default().host),
             flushed.handed,
         );
         let delta = Delta {
@@ -113,6 +123,19 @@ impl Engine {
             }
         }
         delta
+    }
+
+    /// From the next batch on, policy may take this much.
+    pub fn set_budget(&mut self, budget: Budget) {
+        if self.graph.budget != budget {
+            self.graph.budget = budget;
+            self.graph.sets.all_edited();
+        }
+    }
+
+    /// The policy sets that deny everything because they would take more than the budget allows.
+    pub fn over_budget(&self) -> Vec<OverBudget> {
+        self.graph.over_budget()
     }
 
     /// The tables that the objects ask for: what is in force once the last delta is written.

@@ -35,6 +35,8 @@ pub(crate) struct Makers<'a> {
     pub(crate) policies: &'a Policies,
     pub(crate) credits: &'a mut Credits,
     pub(crate) programs: &'a mut Programs,
+    /// How many elements a program may have.
+    pub(crate) most: usize,
 }
 
 /// The sources that say one thing, from some place on.
@@ -44,28 +46,34 @@ struct Cursor<'a> {
 }
 
 impl Set {
-    /// The class of an identity. It is not used yet.
+    /// The class of an identity. It is not used yet. `None` where its program has more elements than
+    /// it may.
     pub(crate) fn class(
         &self,
         who: &IdentityKey,
         makers: &mut Makers<'_>,
         known: &mut Known,
-    ) -> ClassId {
+    ) -> Option<ClassId> {
+        let met = self.met(who);
+        if let Some(class) = known.get(&met) {
+            return Some(*class);
+        }
+        let program = self.compile(&met, makers)?;
+        let class = makers.programs.number(program, makers.most)?;
+        known.insert(met, class);
+        Some(class)
+    }
+
+    /// What decides the class of an identity.
+    pub(crate) fn met(&self, who: &IdentityKey) -> Met {
         let ports = match self.index.asks_ports() {
             true => who.ports.clone(),
             false => Vec::new(),
         };
-        let met = (self.meets(who), ports);
-        if let Some(class) = known.get(&met) {
-            return *class;
-        }
-        let program = self.compile(&met, makers);
-        let class = makers.programs.number(program);
-        known.insert(met, class);
-        class
+        (self.meets(who), ports)
     }
 
-    fn body(&self, (kind, rule): Place) -> Option<&Body> {
+    pub(crate) fn body(&self, (kind, rule): Place) -> Option<&Body> {
         self.kind(kind)?.1.rules.get(rule as usize)
     }
 
@@ -139,7 +147,7 @@ impl Set {
         })
     }
 
-    fn compile(&self, met: &Met, makers: &mut Makers<'_>) -> palisade_tables::Program {
+    fn compile(&self, met: &Met, makers: &mut Makers<'_>) -> Option<palisade_tables::Program> {
         let key = &self.key;
         let own_end = match key.direction {
             Direction::Ingress => End::Destination,
@@ -182,7 +190,7 @@ impl Set {
             direction: key.direction,
             steps: met.0.iter().filter_map(step).collect(),
         };
-        compile(&sequence, named)
+        compile(&sequence, named, makers.most)
     }
 
     /// The number of what a rule of the source at a place is credited as.

@@ -44,6 +44,8 @@ pub struct Counts {
     /// Entries of the class table.
     pub class_entries: usize,
     pub classes: usize,
+    /// What policy sets take of a dataplane: entries of the class table, and elements of programs.
+    pub elements: usize,
     /// Selectors that active rules ask for.
     pub selectors: usize,
     /// Kinds of labels that active selectors can tell apart.
@@ -136,6 +138,7 @@ impl Engine {
             policy_sets: self.graph.wanted.sets.len(),
             class_entries: self.graph.wanted.classes.len(),
             classes: self.graph.wanted.programs.len(),
+            elements: self.graph.elements(),
             selectors: self.graph.selectors.iter().count(),
             signatures: self.graph.holders.signatures(),
             holders: self.graph.holders.columns.len(),
@@ -248,6 +251,18 @@ impl Engine {
             }
         }
         points
+    }
+
+    /// The policies of an endpoint's policy set of a direction, where that is closed because it would
+    /// take too much.
+    pub fn closed_policies(
+        &self,
+        endpoint: &EndpointId,
+        direction: Direction,
+    ) -> Option<Vec<PolicyId>> {
+        let points = self.points_of(endpoint).into_iter();
+        let mut sets = points.filter(|(point, _)| point.direction == direction);
+        sets.find_map(|(_, set)| self.graph.closed_policies(set))
     }
 
     /// Every identity with its members and what sets it apart, by number.

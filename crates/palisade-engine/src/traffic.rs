@@ -4,9 +4,10 @@
 //! [`Region`] it covers for one protocol. Exact, negations included; it knows no rule and no peer.
 
 use crate::faults::{Fault, on};
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use palisade_model::{IcmpMatch, PortMatch, PortRange, PortSpec, Protocol, Str, Traffic};
-use palisade_tables::icmp_key;
+use palisade_model::{Family, IcmpMatch, PortMatch, PortRange, PortSpec, Protocol, Str, Traffic};
+use palisade_tables::{SHORT_RANGE, icmp_key};
 
 /// Sorted, disjoint ranges of 16-bit numbers.
 pub(crate) type Ranges = Vec<PortRange>;
@@ -35,10 +36,6 @@ impl Region {
             source: all(),
         }
     }
-
-    pub(crate) fn contains(&self, key: u16, source: u16) -> bool {
-        contains(&self.key, key) && contains(&self.source, source)
-    }
 }
 
 pub(crate) fn all() -> Ranges {
@@ -50,6 +47,24 @@ pub(crate) fn contains(ranges: &Ranges, number: u16) -> bool {
     after
         .checked_sub(1)
         .is_some_and(|i| ranges[i].contains(number))
+}
+
+/// The same regions with those of the same source ports put together.
+pub(crate) fn merged(mut regions: Vec<Region>) -> Vec<Region> {
+    if regions.len() < 2 {
+        return regions;
+    }
+    regions.sort_unstable_by(|a, b| a.source.cmp(&b.source));
+    let alike = regions.chunk_by(|a, b| a.source == b.source);
+    alike
+        .filter_map(|alike| {
+            let key = alike.iter().flat_map(|region| &region.key).copied();
+            Some(Region {
+                key: union(key.collect()),
+                source: alike.first()?.source.clone(),
+            })
+        })
+        .collect()
 }
 
 fn union(mut ranges: Ranges) -> Ranges {
@@ -125,6 +140,76 @@ pub(crate) fn protocols_of(term: &Traffic, out: &mut Vec<Protocol>) {
             out.extend([Protocol::ICMP, Protocol::ICMPV6]);
         }
     }
+}
+
+/// The same terms with the port lists of those put together that differ in nothing else, and adjacent
+/// ports of a list made one range: a list of ports is often written as one term for each.
+pub(crate) fn condensed(terms: &[Traffic]) -> Vec<Traffic> {
+    let mut lists: BTreeMap<(Option<Family>, Option<Protocol>), Ranges> = BTreeMap::new();
+    let mut out: Vec<Traffic> = Vec::new();
+    for term in terms {
+        match listed(term) {
+            Some(ranges) => {
+                let list = lists.entry((term.family, term.protocol)).or_default();
+                list.extend(ranges);
+            }
+            None => out.push(term.clone()),
+        }
+    }
+    for ((family, protocol), ranges) in lists {
+        let ranges = union(ranges).into_iter().map(PortSpec::Range);
+        out.push(Traffic {
+            family,
+            protocol,
+            destination: PortMatch::of(ranges),
+            ..Traffic::any()
+        });
+    }
+    out
+}
+
+/// The destination ports of a term that asks for nothing else but protocol and family.
+fn listed(term: &Traffic) -> Option<Ranges> {
+    let plain = term.not_protocol.is_none()
+        && term.source.is_any()
+        && term.icmp.is_none()
+        && term.not_icmp.is_none()
+        && term.destination.not.is_empty();
+    let specs = term.destination.is.as_ref().filter(|_| plain)?;
+    let range = |spec: &PortSpec| match spec {
+        PortSpec::Range(range) => Some(*range),
+        PortSpec::Named(_) => None,
+    };
+    specs.iter().map(range).collect()
+}
+
+/// About how many elements terms need, whatever else matches as well.
+pub(crate) fn weight(terms: &[Traffic]) -> usize {
+    let list = |test: &PortMatch| {
+        let size = |spec: &PortSpec| match spec {
+            PortSpec::Range(range) => match range.last - range.first {
+                more if more < SHORT_RANGE => usize::from(more) + 1,
+                _ => 1,
+            },
+            PortSpec::Named(_) => 1,
+        };
+        let specs = test.is.iter().flatten().chain(&test.not);
+        specs.map(size).sum::<usize>().max(1)
+    };
+    let of = |term: &Traffic| {
+        let protocols = match term.protocol {
+            None if !term.destination.is_any() || !term.source.is_any() => {
+                Protocol::WITH_PORTS.len()
+            }
+            _ => 1,
+        };
+        let sources = match term.source.is_any() {
+            true => 1,
+            false => 2 * list(&term.source) + 1,
+        };
+        protocols * list(&term.destination) * sources
+    };
+    terms.iter().map(of).sum()
 }
 
 /// Calls `each` with every (name, protocol) that a port test of a term can ask for.
@@ -253,6 +338,7 @@ mod tests {
             Some(Region::whole())
         );
         let icmp = region(&term, Some(Protocol::ICMP), &none).unwrap();
-        assert!(!icmp.contains(icmp_key(8, 3), 0) && icmp.contains(icmp_key(9, 0), 0));
+        let holds = |kind, code| contains(&icmp.key, icmp_key(kind, code));
+        assert!(!holds(8, 3) && holds(9, 0));
     }
 }

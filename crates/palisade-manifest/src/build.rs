@@ -20,6 +20,7 @@ use std::sync::Arc;
 pub(crate) struct Budget {
     nodes: usize,
     alias_nodes: usize,
+    alias_bytes: usize,
 }
 
 impl Budget {
@@ -27,7 +28,18 @@ impl Budget {
         Self {
             nodes: limits.nodes,
             alias_nodes: limits.alias_nodes,
+            alias_bytes: limits.alias_bytes,
         }
+    }
+}
+
+impl Budget {
+    fn charge_alias(&mut self, size: Size, limits: &Limits) -> Result<(), Fault> {
+        let nodes = self.alias_nodes.checked_sub(size.nodes);
+        self.alias_nodes = nodes.ok_or(Fault::TooManyAliasNodes(limits.alias_nodes))?;
+        let bytes = self.alias_bytes.checked_sub(size.bytes);
+        self.alias_bytes = bytes.ok_or(Fault::TooManyAliasBytes(limits.alias_bytes))?;
+        Ok(())
     }
 }
 
@@ -74,11 +86,26 @@ enum Pending {
     Merge,
 }
 
-/// How much a value is: its nodes, keys included, and the levels it nests.
+/// How much a value is: its nodes, keys included, the levels it nests, and the bytes of its texts.
 #[derive(Clone, Copy)]
 struct Size {
     nodes: usize,
     height: usize,
+    bytes: usize,
+}
+
+impl Size {
+    fn scalar(node: &Node) -> Self {
+        let text = match &node.value {
+            Value::String(text) => Some(text),
+            _ => node.source_text.as_ref(),
+        };
+        Size {
+            nodes: 1,
+            height: 0,
+            bytes: text.map_or(0, |text| text.len()),
+        }
+    }
 }
 
 enum Anchor {
@@ -128,16 +155,18 @@ impl<'a> Builder<'a> {
             let key = key_text(found.scalar).map_err(|fault| self.broken(at, fault))?;
             if anchor != 0 {
                 let node = self.node(at, anchored, found.source)?;
-                self.anchors.insert(anchor, Anchor::Done(node, SCALAR_SIZE));
+                let size = Size::scalar(&node);
+                self.anchors.insert(anchor, Anchor::Done(node, size));
             }
             return self.key(at, key);
         }
         let node = self.node(at, found.scalar, found.source)?;
+        let size = Size::scalar(&node);
         if anchor != 0 {
-            let done = Anchor::Done(node.clone(), SCALAR_SIZE);
+            let done = Anchor::Done(node.clone(), size);
             self.anchors.insert(anchor, done);
         }
-        self.place(at, node, SCALAR_SIZE)
+        self.place(at, node, size)
     }
 
     pub(crate) fn open_list(&mut self, at: Position, anchor: usize) -> Result<(), Broken> {
@@ -178,6 +207,7 @@ impl<'a> Builder<'a> {
         let size = Size {
             nodes: frame.size.nodes,
             height: frame.size.height + 1,
+            bytes: frame.size.bytes,
         };
         if frame.anchor != 0 {
             self.charge_alias(at, size)?;
@@ -199,16 +229,15 @@ impl<'a> Builder<'a> {
             };
             let key = Arc::clone(text);
             self.charge(at)?;
+            self.charge_alias(at, size)?;
             return self.key(at, key);
         }
         if self.frames.len() + size.height > self.limits.effective_depth() {
             return Err(self.too_deep(at));
         }
         // Charged before the copy is made: that is what keeps the memory bounded.
-        if size.nodes > self.budget.alias_nodes {
-            return Err(self.too_many_aliases(at));
-        }
-        self.budget.alias_nodes -= size.nodes;
+        let charged = self.budget.charge_alias(size, self.limits);
+        charged.map_err(|fault| self.broken(at, fault))?;
         let copy = node.clone();
         self.place(at, copy, size)
     }
@@ -236,6 +265,7 @@ impl<'a> Builder<'a> {
             size: Size {
                 nodes: 1,
                 height: 0,
+                bytes: 0,
             },
             content,
         });
@@ -249,11 +279,13 @@ impl<'a> Builder<'a> {
         };
         frame.size.nodes += size.nodes;
         frame.size.height = frame.size.height.max(size.height);
+        frame.size.bytes += size.bytes;
         match &mut frame.content {
             Content::List(items) => items.push(node),
             Content::Map { map, key, merge } => match std::mem::replace(key, Pending::None) {
                 Pending::Key(key, location) => {
                     frame.size.nodes += 1;
+                    frame.size.bytes += key.len();
                     let entry = Entry {
                         key,
                         location,
@@ -369,17 +401,8 @@ impl<'a> Builder<'a> {
     }
 
     fn charge_alias(&mut self, at: Position, size: Size) -> Result<(), Broken> {
-        match self.budget.alias_nodes.checked_sub(size.nodes) {
-            Some(left) => {
-                self.budget.alias_nodes = left;
-                Ok(())
-            }
-            None => Err(self.too_many_aliases(at)),
-        }
-    }
-
-    fn too_many_aliases(&self, at: Position) -> Broken {
-        self.broken(at, Fault::TooManyAliasNodes(self.limits.alias_nodes))
+        let charged = self.budget.charge_alias(size, self.limits);
+        charged.map_err(|fault| self.broken(at, fault))
     }
 
     fn too_deep(&self, at: Position) -> Broken {
@@ -435,11 +458,6 @@ impl<'a> Builder<'a> {
         }
     }
 }
-
-const SCALAR_SIZE: Size = Size {
-    nodes: 1,
-    height: 0,
-};
 
 /// The objects that the value of a merge key names, in the order of their precedence.
 fn merge_sources(own: &Map, line: u32, node: Node) -> Result<Vec<Map>, Fault> {

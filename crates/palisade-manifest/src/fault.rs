@@ -1,5 +1,6 @@
 //! Why a document could not be read, and where the reading stopped.
 
+use crate::describe::cut_middle;
 use crate::location::{Position, Problem};
 use crate::path::FieldPath;
 use std::sync::Arc;
@@ -28,7 +29,7 @@ impl Broken {
             location: self.at.in_file(file),
             object: self.object,
             field: self.path.to_string(),
-            reason: self.fault.to_string(),
+            reason: cut_middle(self.fault.to_string()),
         }
     }
 }
@@ -87,6 +88,10 @@ pub(crate) enum Fault {
     TooDeep(usize),
     #[error("the file has more than {0} bytes; nothing of it is read")]
     TooManyBytes(usize),
+    #[error(
+        "this document, or this item of a list, has more than {0} bytes; from here on nothing is read"
+    )]
+    PieceTooLong(usize),
     #[error("the file has more than {0} documents; the rest is not read")]
     TooManyDocuments(usize),
     #[error("the file has more than {0} problems; the rest of it is not read")]
@@ -98,6 +103,11 @@ pub(crate) enum Fault {
          read"
     )]
     TooManyAliasNodes(usize),
+    #[error(
+        "anchors and aliases of this file expand to more than {0} bytes of text; the rest of it is \
+         not read"
+    )]
+    TooManyAliasBytes(usize),
 }
 
 impl Fault {
@@ -106,10 +116,12 @@ impl Fault {
         matches!(
             self,
             Self::TooManyBytes(_)
+                | Self::PieceTooLong(_)
                 | Self::TooManyDocuments(_)
                 | Self::TooManyNodes(_)
                 | Self::TooManyProblems(_)
                 | Self::TooManyAliasNodes(_)
+                | Self::TooManyAliasBytes(_)
                 | Self::Utf16
         )
     }

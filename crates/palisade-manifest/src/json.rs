@@ -24,14 +24,21 @@ pub(crate) fn scan(
     builder: &mut Builder<'_>,
     documents: &mut Vec<Node>,
 ) -> Result<(), Broken> {
+    scan_from(text, Position::line(first_line), builder, documents)
+}
+
+/// The same for a text that begins at `position`.
+pub(crate) fn scan_from(
+    text: &str,
+    position: Position,
+    builder: &mut Builder<'_>,
+    documents: &mut Vec<Node>,
+) -> Result<(), Broken> {
     let mut scanner = Scanner {
         text,
         at: 0,
         marked: 0,
-        position: Position {
-            line: first_line,
-            column: 1,
-        },
+        position,
         levels: Vec::new(),
         builder,
     };
@@ -329,15 +336,8 @@ impl<'t> Scanner<'t, '_, '_> {
     /// The place of the byte that is read next. Counted on from the last one asked for, so that a
     /// file in one long line costs no more than any other.
     fn mark(&mut self) -> Position {
-        // A fault may be found in the middle of a character's escape, never of a character.
-        for character in self.text[self.marked..self.at].chars() {
-            if character == '\n' {
-                self.position.line = self.position.line.saturating_add(1);
-                self.position.column = 1;
-            } else {
-                self.position.column = self.position.column.saturating_add(1);
-            }
-        }
+        let passed = &self.text.as_bytes()[self.marked..self.at];
+        self.position.pass(passed);
         self.marked = self.at;
         self.position
     }

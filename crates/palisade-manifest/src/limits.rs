@@ -15,6 +15,8 @@ pub struct Limits {
     pub nodes: usize,
     /// Values that come to be by copying what an anchor stands for, over all documents.
     pub alias_nodes: usize,
+    /// Bytes of text in these values, each copy counted: whoever takes a text out copies it.
+    pub alias_bytes: usize,
     /// Objects of one file, the items of its lists included, whether sound or not.
     pub objects: usize,
     /// Problems that are told of one file; one more says that there are others.
@@ -29,8 +31,9 @@ impl Default for Limits {
             depth: 128,
             nodes: 3_000_000,
             alias_nodes: 200_000,
+            alias_bytes: 16 << 20,
             objects: 500_000,
-            problems: 10_000,
+            problems: 1_000,
         }
     }
 }

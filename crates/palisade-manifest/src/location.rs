@@ -1,5 +1,6 @@
 //! Where a value stands, and what is wrong with it there.
 
+use crate::describe::cut_middle;
 use std::fmt;
 use std::sync::Arc;
 
@@ -36,6 +37,19 @@ pub struct Problem {
     pub reason: String,
 }
 
+impl Problem {
+    /// The problem with no part longer than a message carries: about 1 KiB each.
+    #[must_use]
+    pub fn bounded(self) -> Self {
+        Problem {
+            location: self.location,
+            object: self.object.map(cut_middle),
+            field: cut_middle(self.field),
+            reason: cut_middle(self.reason),
+        }
+    }
+}
+
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.location)?;
@@ -54,6 +68,25 @@ pub(crate) struct Position {
 }
 
 impl Position {
+    /// The beginning of a line.
+    pub(crate) fn line(line: u32) -> Self {
+        Position { line, column: 1 }
+    }
+
+    /// Goes over UTF-8, whose lines end in LF.
+    pub(crate) fn pass(&mut self, bytes: &[u8]) {
+        let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        let mut last = bytes;
+        if let Some(at) = bytes.iter().rposition(|byte| *byte == b'\n') {
+            let feeds = bytes[..=at].iter().filter(|byte| **byte == b'\n').count();
+            self.line = self.line.saturating_add(number(feeds));
+            self.column = 1;
+            last = &bytes[at + 1..];
+        }
+        let characters = last.iter().filter(|byte| **byte & 0xc0 != 0x80).count();
+        self.column = self.column.saturating_add(number(characters));
+    }
+
     pub(crate) fn in_file(self, file: &Arc<str>) -> Location {
         Location {
             file: Arc::clone(file),

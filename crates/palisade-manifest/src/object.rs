@@ -1,6 +1,6 @@
 //! Documents to Kubernetes objects: lists unfolded, each object with its name.
 
-use crate::describe::describe;
+use crate::describe::{bounded_name, describe};
 use crate::field::{Field, FieldError};
 use crate::limits::Limits;
 use crate::location::{Location, Problem};
@@ -12,7 +12,8 @@ use std::fmt;
 /// How deep lists may stand in lists.
 const LIST_DEPTH: usize = 4;
 
-/// An object as it was written, with what tells it apart from others.
+/// An object as it was written, with what tells it apart from others. Texts that tell it apart are
+/// as [`bounded_name`] has them; the object itself is as it was written.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RawObject {
     /// `apiVersion`; that of the list, if the object is an item of a typed list and has none.
@@ -86,10 +87,11 @@ impl fmt::Display for RawObject {
 
 /// `Kind namespace/name`, as much of it as is known.
 pub(crate) fn reference(kind: &str, namespace: Option<&str>, name: Option<&str>) -> String {
-    match (namespace, name) {
+    let kind = bounded_name(kind);
+    match (namespace.map(bounded_name), name.map(bounded_name)) {
         (Some(namespace), Some(name)) => format!("{kind} {namespace}/{name}"),
         (None, Some(name)) => format!("{kind} {name}"),
-        (_, None) => kind.to_owned(),
+        (_, None) => kind,
     }
 }
 
@@ -100,50 +102,120 @@ pub(crate) fn reference(kind: &str, namespace: Option<&str>, name: Option<&str>)
 /// it.
 #[must_use]
 pub fn objects(reading: Reading, limits: &Limits) -> Objects {
-    let mut unfolding = Unfolding {
-        out: Objects {
-            objects: Vec::new(),
-            problems: reading.problems,
-        },
-        limits,
-        seen: 0,
-        full: false,
+    let mut out = Objects {
+        objects: Vec::new(),
+        problems: Vec::new(),
     };
-    for document in reading.documents {
-        let origin = Origin {
-            path: FieldPath::root(),
-            inherited: None,
-            lists: 0,
-        };
-        unfolding.object(document.root, &origin);
+    let mut unfolding = Unfolding::new(limits);
+    for problem in reading.problems {
+        unfolding.problem(problem, &mut out);
     }
-    unfolding.out
+    for document in reading.documents {
+        unfolding.object(document.root, &Origin::document(), &mut out);
+    }
+    out
+}
+
+/// Takes what is read of a file, object by object.
+pub trait Sink {
+    /// An object that was read.
+    fn object(&mut self, object: RawObject);
+    /// Something that could not be read, or not whole.
+    fn problem(&mut self, problem: Problem);
+    /// A document begins: from here on [`undo`](Self::undo) takes back.
+    fn begin(&mut self);
+    /// The document turned out to be broken, or no list: everything since it began is taken back.
+    fn undo(&mut self);
+}
+
+impl Sink for Objects {
+    fn object(&mut self, object: RawObject) {
+        self.objects.push(object);
+    }
+
+    fn problem(&mut self, problem: Problem) {
+        self.problems.push(problem);
+    }
+
+    fn begin(&mut self) {}
+
+    fn undo(&mut self) {}
 }
 
 /// Where an object comes from, if from a list.
-struct Origin {
+pub(crate) struct Origin {
     path: FieldPath,
     /// `apiVersion` and `kind` that a typed list gives to its items.
     inherited: Option<(String, String)>,
     lists: usize,
 }
 
-struct Unfolding<'l> {
-    out: Objects,
+impl Origin {
+    /// A document's.
+    pub(crate) fn document() -> Self {
+        Origin {
+            path: FieldPath::root(),
+            inherited: None,
+            lists: 0,
+        }
+    }
+
+    /// That of the items of a document that is a list of this `apiVersion` and `kind`.
+    pub(crate) fn items(api_version: Option<&str>, kind: Option<&str>) -> Self {
+        Origin {
+            path: FieldPath::root(),
+            inherited: inherited(api_version, kind),
+            lists: 1,
+        }
+    }
+
+    /// The kind that an item has that says none.
+    pub(crate) fn kind(&self) -> Option<&str> {
+        self.inherited.as_ref().map(|(_, kind)| &**kind)
+    }
+
+    /// The same of the item `index`.
+    pub(crate) fn item(&self, index: usize) -> Self {
+        Origin {
+            path: FieldPath::root().key("items").index(index),
+            inherited: self.inherited.clone(),
+            lists: self.lists,
+        }
+    }
+}
+
+/// What a typed list gives to its items.
+fn inherited(api_version: Option<&str>, kind: Option<&str>) -> Option<(String, String)> {
+    let kind = kind?.strip_suffix("List").filter(|kind| !kind.is_empty())?;
+    Some((api_version?.to_owned(), kind.to_owned()))
+}
+
+pub(crate) struct Unfolding<'l> {
     limits: &'l Limits,
     /// Objects so far, sound or not.
     seen: usize,
+    /// Problems so far.
+    problems: usize,
     full: bool,
 }
 
-impl Unfolding<'_> {
-    fn object(&mut self, mut root: Node, origin: &Origin) {
+impl<'l> Unfolding<'l> {
+    pub(crate) fn new(limits: &'l Limits) -> Self {
+        Unfolding {
+            limits,
+            seen: 0,
+            problems: 0,
+            full: false,
+        }
+    }
+
+    pub(crate) fn object(&mut self, mut root: Node, origin: &Origin, out: &mut dyn Sink) {
         if self.full {
             return;
         }
         let bound = if self.seen >= self.limits.objects {
             Some((self.limits.objects, "objects"))
-        } else if self.out.problems.len() >= self.limits.problems {
+        } else if self.problems >= self.limits.problems {
             Some((self.limits.problems, "problems"))
         } else {
             None
@@ -151,37 +223,40 @@ impl Unfolding<'_> {
         if let Some((limit, what)) = bound {
             self.full = true;
             let reason = format!("the file has more than {limit} {what}; the rest is left out");
-            return self.problem(&root.location, None, origin.path.to_string(), reason);
+            return self.tell(&root.location, None, origin.path.to_string(), reason, out);
         }
         let Value::Map(map) = &mut root.value else {
             let found = describe(&root);
             let reason = format!("expected an object with apiVersion and kind, found {found}");
-            return self.problem(&root.location, None, origin.path.to_string(), reason);
+            return self.tell(&root.location, None, origin.path.to_string(), reason, out);
         };
         if let Some((api_version, kind)) = list_of(map) {
             let items = map.take("items");
-            return self.list(&root.location, api_version, &kind, items, origin);
+            return self.list((&root.location, api_version, &kind), items, origin, out);
         }
         self.seen += 1;
         match identify(root, origin) {
-            Ok(object) => self.out.objects.push(*object),
-            Err(problems) => self.out.problems.extend(problems),
+            Ok(object) => out.object(*object),
+            Err(problems) => {
+                for problem in problems {
+                    self.problem(problem, out);
+                }
+            }
         }
     }
 
     fn list(
         &mut self,
-        location: &Location,
-        api_version: Option<String>,
-        kind: &str,
+        (location, api_version, kind): (&Location, Option<String>, &str),
         items: Option<Node>,
         origin: &Origin,
+        out: &mut dyn Sink,
     ) {
         let path = origin.path.key("items");
         if origin.lists >= LIST_DEPTH {
             let reason = format!("lists stand in lists more than {LIST_DEPTH} deep");
             let object = Some(kind.to_owned());
-            return self.problem(location, object, origin.path.to_string(), reason);
+            return self.tell(location, object, origin.path.to_string(), reason, out);
         }
         let items = match items {
             None => return,
@@ -192,44 +267,47 @@ impl Unfolding<'_> {
         let Value::List(nodes) = items.value else {
             let reason = format!("expected a list, found {found}");
             let object = Some(kind.to_owned());
-            return self.problem(&items.location, object, path.to_string(), reason);
+            return self.tell(&items.location, object, path.to_string(), reason, out);
         };
-        let item_kind = kind.strip_suffix("List").filter(|kind| !kind.is_empty());
-        let inherited = api_version
-            .zip(item_kind)
-            .map(|(api_version, kind)| (api_version, kind.to_owned()));
         let mut inside = Origin {
             path: FieldPath::root(),
-            inherited,
+            inherited: inherited(api_version.as_deref(), Some(kind)),
             lists: origin.lists + 1,
         };
         for (index, node) in nodes.into_iter().enumerate() {
             inside.path = path.index(index);
-            self.object(node, &inside);
+            self.object(node, &inside, out);
         }
     }
 
-    fn problem(
+    fn tell(
         &mut self,
         location: &Location,
         object: Option<String>,
         field: String,
         reason: String,
+        out: &mut dyn Sink,
     ) {
-        self.out.problems.push(Problem {
+        let problem = Problem {
             location: location.clone(),
             object,
             field,
             reason,
-        });
+        };
+        self.problem(problem, out);
+    }
+
+    pub(crate) fn problem(&mut self, problem: Problem, out: &mut dyn Sink) {
+        self.problems += 1;
+        out.problem(problem);
     }
 }
 
 /// `apiVersion` and `kind` of a list. A kind that only ends in `List` is one if it has items and
 /// no spec, or nothing that names it: `AllowList` may be somebody's own kind.
-fn list_of(map: &Map) -> Option<(Option<String>, String)> {
+pub(crate) fn list_of(map: &Map) -> Option<(Option<String>, String)> {
     let kind = map.get("kind")?.as_str()?;
-    let text = |node: &Node| node.as_str().map(str::to_owned);
+    let text = |node: &Node| node.as_str().map(bounded_name);
     let named = || {
         map.get("metadata")
             .and_then(|node| node.get("name"))
@@ -239,7 +317,7 @@ fn list_of(map: &Map) -> Option<(Option<String>, String)> {
         "" => true,
         _ => map.get("spec").is_none() && (map.get("items").is_some() || !named()),
     };
-    is_list.then(|| (map.get("apiVersion").and_then(text), kind.to_owned()))
+    is_list.then(|| (map.get("apiVersion").and_then(text), bounded_name(kind)))
 }
 
 fn identify(root: Node, origin: &Origin) -> Result<Box<RawObject>, Vec<Problem>> {
@@ -249,7 +327,7 @@ fn identify(root: Node, origin: &Origin) -> Result<Box<RawObject>, Vec<Problem>>
     };
     let mut errors = Vec::new();
     let mut keep = |result: Result<&str, FieldError>| match result {
-        Ok(text) => Some(text.to_owned()),
+        Ok(text) => Some(bounded_name(text)),
         Err(error) => {
             errors.push(error);
             None
@@ -298,9 +376,9 @@ fn identify(root: Node, origin: &Origin) -> Result<Box<RawObject>, Vec<Problem>>
         return Ok(Box::new(RawObject {
             api_version: api_version.clone(),
             kind: kind.clone(),
-            namespace: namespace.map(str::to_owned),
+            namespace: namespace.map(bounded_name),
             name: name.clone(),
-            uid: uid.map(str::to_owned),
+            uid: uid.map(bounded_name),
             location: root.location.clone(),
             root,
         }));

@@ -1,7 +1,11 @@
 //! The path of a field inside its object.
 
+use crate::describe::{cut_middle, shorten_to};
 use std::fmt;
 use std::sync::Arc;
+
+/// How many characters of a key are shown: as many as the longest label key has.
+const KEY_SHOWN: usize = 317;
 
 /// The way from an object's root to one of its values, shown as `spec.ingress[0].from[1]`.
 ///
@@ -46,6 +50,32 @@ impl FieldPath {
         self.0.is_none()
     }
 
+    /// The same path, where its root is at `outer`.
+    pub(crate) fn within(&self, outer: &FieldPath) -> Self {
+        let Some(step) = &self.0 else {
+            return outer.clone();
+        };
+        let parent = step.parent.within(outer);
+        match &step.to {
+            Segment::Key(key) => parent.key(Arc::clone(key)),
+            Segment::Index(index) => parent.index(*index),
+        }
+    }
+
+    /// The path without its first step.
+    pub(crate) fn after_first(&self) -> Self {
+        let Some(step) = &self.0 else {
+            return Self::root();
+        };
+        if step.parent.is_root() {
+            return Self::root();
+        }
+        step.parent.after_first().to(match &step.to {
+            Segment::Key(key) => Segment::Key(Arc::clone(key)),
+            Segment::Index(index) => Segment::Index(*index),
+        })
+    }
+
     fn to(&self, to: Segment) -> Self {
         Self(Some(Arc::new(Step {
             parent: self.clone(),
@@ -56,6 +86,15 @@ impl FieldPath {
 
 impl fmt::Display for FieldPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = String::new();
+        self.write(&mut shown)?;
+        f.write_str(&cut_middle(shown))
+    }
+}
+
+impl FieldPath {
+    /// The whole path, long keys cut.
+    fn write(&self, f: &mut impl fmt::Write) -> fmt::Result {
         let mut steps = Vec::new();
         let mut here = self;
         while let Some(step) = &here.0 {
@@ -65,7 +104,9 @@ impl fmt::Display for FieldPath {
         for (position, segment) in steps.iter().rev().enumerate() {
             match segment {
                 Segment::Index(index) => write!(f, "[{index}]")?,
-                Segment::Key(key) if !is_plain(key) => write!(f, "[{}]", key.escape_debug())?,
+                Segment::Key(key) if !is_plain(key) || key.len() > KEY_SHOWN => {
+                    write!(f, "[{}]", shorten_to(key, KEY_SHOWN))?;
+                }
                 Segment::Key(key) if position == 0 => f.write_str(key)?,
                 Segment::Key(key) => write!(f, ".{key}")?,
             }

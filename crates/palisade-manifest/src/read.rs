@@ -9,6 +9,9 @@ use crate::split::{Chunk, position_of, split};
 use crate::{json, yaml};
 use std::sync::Arc;
 
+/// What some editors write before a file, and so before a document where files are put together.
+const BYTE_ORDER_MARK: char = '\u{feff}';
+
 /// One document that holds something.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Document {
@@ -77,7 +80,7 @@ pub fn read(file: &str, bytes: &[u8], limits: &Limits) -> Reading {
     reading
 }
 
-fn read_chunk(
+pub(crate) fn read_chunk(
     file: &Arc<str>,
     chunk: &Chunk<'_>,
     limits: &Limits,
@@ -100,9 +103,15 @@ fn read_chunk(
         };
         return Err(Broken::new(at, Fault::ContentAfterSeparator));
     }
+    let text = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
     let (body, first_line) = without_separator(text, chunk.first_line);
+    let (text, text_line) = match body.strip_prefix(BYTE_ORDER_MARK) {
+        Some(body) => (body, first_line),
+        None => (text, chunk.first_line),
+    };
+    let body = body.strip_prefix(BYTE_ORDER_MARK).unwrap_or(body);
     if !json::looks_like_json(body) {
-        return read_yaml(file, text, chunk.first_line, limits, budget, roots);
+        return read_yaml(file, text, text_line, limits, budget, roots);
     }
     let before = budget.clone();
     let mut builder = Builder::new(file, limits, budget);
@@ -116,7 +125,7 @@ fn read_chunk(
     // It may be YAML in flow style, which kubectl tries next. If it is neither, the reader that
     // came further has the better explanation.
     *budget = before;
-    let broken_yaml = match read_yaml(file, text, chunk.first_line, limits, budget, roots) {
+    let broken_yaml = match read_yaml(file, text, text_line, limits, budget, roots) {
         Ok(()) => return Ok(()),
         Err(broken) => broken,
     };
@@ -128,7 +137,7 @@ fn read_chunk(
     Err(broken_json)
 }
 
-fn read_yaml(
+pub(crate) fn read_yaml(
     file: &Arc<str>,
     text: &str,
     first_line: u32,
@@ -143,7 +152,7 @@ fn read_yaml(
 }
 
 /// The text after its `---` line, which JSON does not know, and the line that it begins at.
-fn without_separator(text: &str, first_line: u32) -> (&str, u32) {
+pub(crate) fn without_separator(text: &str, first_line: u32) -> (&str, u32) {
     if !text.starts_with("---") {
         return (text, first_line);
     }
@@ -154,7 +163,7 @@ fn without_separator(text: &str, first_line: u32) -> (&str, u32) {
 }
 
 /// By its byte order mark, or by the zero bytes that its first two ASCII characters have there.
-fn is_utf16(bytes: &[u8]) -> bool {
+pub(crate) fn is_utf16(bytes: &[u8]) -> bool {
     match bytes {
         [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => true,
         [a, b, c, d, ..] => {

@@ -5,6 +5,9 @@
 
 use crate::location::Position;
 
+/// U+FEFF in UTF-8.
+pub(crate) const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
 /// The text of one document, its `---` line included.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Chunk<'a> {
@@ -70,7 +73,7 @@ pub(crate) fn position_of(before: &[u8], first_line: u32) -> Position {
 }
 
 /// Where the first line that is a separator begins, other than the very first line.
-fn next_separator(bytes: &[u8]) -> usize {
+pub(crate) fn next_separator(bytes: &[u8]) -> usize {
     let mut from = 0;
     while let Some(at) = bytes[from..].iter().position(|b| *b == b'\n') {
         from += at + 1;
@@ -81,7 +84,9 @@ fn next_separator(bytes: &[u8]) -> usize {
     bytes.len()
 }
 
-fn is_separator(bytes: &[u8]) -> bool {
+/// A file that begins with a byte order mark may stand behind another one.
+pub(crate) fn is_separator(bytes: &[u8]) -> bool {
+    let bytes = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
     match bytes.strip_prefix(b"---") {
         Some([]) => true,
         Some([next, ..]) => matches!(next, b' ' | b'\t' | b'\r' | b'\n'),
@@ -89,10 +94,11 @@ fn is_separator(bytes: &[u8]) -> bool {
     }
 }
 
-fn content_after_separator(bytes: &[u8]) -> Option<u32> {
+pub(crate) fn content_after_separator(bytes: &[u8]) -> Option<u32> {
     if !is_separator(bytes) {
         return None;
     }
+    let bytes = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
     let line = bytes.split(|b| matches!(b, b'\n' | b'\r')).next()?;
     let at = 3 + line[3..].iter().position(|b| !b.is_ascii_whitespace())?;
     let column = || u32::try_from(at).unwrap_or(u32::MAX).saturating_add(1);
@@ -100,7 +106,7 @@ fn content_after_separator(bytes: &[u8]) -> Option<u32> {
 }
 
 /// Whether there is nothing but directives, comments and empty lines, and at least one directive.
-fn is_directives(bytes: &[u8]) -> bool {
+pub(crate) fn is_directives(bytes: &[u8]) -> bool {
     let mut lines = bytes.split(|b| *b == b'\n');
     let blank = |line: &[u8]| {
         let line = line.trim_ascii_start();
@@ -111,7 +117,7 @@ fn is_directives(bytes: &[u8]) -> bool {
 }
 
 /// Line breaks as YAML counts them: CR, LF, and CR LF as one.
-fn line_breaks(bytes: &[u8]) -> u32 {
+pub(crate) fn line_breaks(bytes: &[u8]) -> u32 {
     let feeds = bytes.iter().filter(|b| **b == b'\n').count();
     let lone = bytes
         .iter()

@@ -434,3 +434,33 @@ fn places_of_keys_and_values() {
     let item = json.get("x").unwrap().index(0).unwrap();
     assert_eq!(item.location.to_string(), "dir/f.yaml:9:4");
 }
+
+#[test]
+fn a_byte_order_mark_may_stand_before_any_document() {
+    for text in [
+        "\u{feff}a: 1\n---\n\u{feff}b: 2\n",
+        "\u{feff}a: 1\n\u{feff}---\nb: 2\n",
+        "a: 1\n\u{feff}---\n\u{feff}b: 2\n",
+        "a: 1\r\n---\r\n\u{feff}b: 2\r\n",
+        "{\"a\": 1}\n---\n\u{feff}{\"b\": 2}\n",
+        "{\"a\": 1}\n\u{feff}---\n{\"b\": 2}\n",
+        "---\na: 1\n--- # next\n\u{feff}# first\nb: 2\n",
+    ] {
+        let reading = palisade_manifest::read("f", text.as_bytes(), &Default::default());
+        assert_eq!(reading.problems, [], "{text:?}");
+        let keys: Vec<(String, u32)> = reading
+            .documents
+            .iter()
+            .flat_map(|document| document.root.as_map().into_iter().flatten())
+            .map(|entry| (entry.key.to_string(), entry.location.line))
+            .collect();
+        let line = |key: &str| {
+            let at = text.lines().position(|line| {
+                line.contains(&format!("{key}\":")) || line.contains(&format!("{key}: "))
+            });
+            u32::try_from(at.unwrap() + 1).unwrap()
+        };
+        let expected = [("a".to_owned(), line("a")), ("b".to_owned(), line("b"))];
+        assert_eq!(keys, expected, "{text:?}");
+    }
+}

@@ -12,6 +12,7 @@ fn small() -> Limits {
         depth: 10,
         nodes: 200,
         alias_nodes: 100,
+        alias_bytes: 1_000,
         objects: 4,
         problems: 6,
     }

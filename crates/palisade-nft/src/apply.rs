@@ -72,12 +72,13 @@ pub fn apply(kernel: &mut Option<Ruleset>, table: &Str, ops: &[Op]) -> Result<()
 }
 
 fn apply_op(kernel: &mut Option<Ruleset>, table: &Str, op: &Op) -> Result<(), ApplyError> {
-    if let Op::AddTable { comment } = op {
+    if let Op::AddTable { comment, flags } = op {
         if kernel.is_some() {
             return Err(ApplyError::Table);
         }
         let mut ruleset = Ruleset::empty(table.clone());
         ruleset.comment.clone_from(comment);
+        ruleset.flags = *flags;
         *kernel = Some(ruleset);
         return Ok(());
     }

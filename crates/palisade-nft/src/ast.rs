@@ -11,6 +11,16 @@ use alloc::vec::Vec;
 use palisade_model::Str;
 use palisade_tables::{Phase, RuleId};
 
+/// Flags of a table (`NFT_TABLE_F_…`).
+pub mod table_flag {
+    /// Only the netlink socket that made the table, or took it over, may change it.
+    pub const OWNER: u32 = 2;
+    /// The table stays when its owner's socket is closed, and can be taken over then.
+    pub const PERSIST: u32 = 4;
+    /// A table that is protected while its agent runs and stays when it ends.
+    pub const OWNED: u32 = OWNER | PERSIST;
+}
+
 /// The content of one table of family `inet`: desired, or observed in the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ruleset {
@@ -18,7 +28,7 @@ pub struct Ruleset {
     pub table: Str,
     /// The comment in the table's user data: it names the layout's schema.
     pub comment: Option<Str>,
-    /// `NFTA_TABLE_FLAGS`; Palisade writes 0. A dormant table enforces nothing.
+    /// `NFTA_TABLE_FLAGS`: what [`table_flag`] has, or 0. A dormant table enforces nothing.
     pub flags: u32,
     /// Chains by name.
     pub chains: BTreeMap<Str, Chain>,
@@ -521,6 +531,8 @@ pub enum Op {
     AddTable {
         /// The comment in its user data.
         comment: Option<Str>,
+        /// `NFTA_TABLE_FLAGS`.
+        flags: u32,
     },
     /// Removes the table and everything in it.
     DeleteTable,

@@ -18,6 +18,9 @@ pub struct Config {
     /// Whether the kernel tracks SCTP by port. Where it does not, all SCTP between two addresses is
     /// one connection, and none is ever accepted without being judged.
     pub sctp_tracked: bool,
+    /// Whether the table belongs to the socket that writes it, so that no other program can change or
+    /// flush it while the agent runs.
+    pub owned: bool,
     /// Where packets that were denied, or that a Log rule asked for, are reported; `None`: nowhere.
     pub log: Option<LogConfig>,
     /// A range of at most this many ports is written as single ones, which are cheaper to change.
@@ -32,8 +35,9 @@ impl Default for Config {
             ct_mark_mask: 0xffff_ff00,
             judge_host_traffic: false,
             sctp_tracked: true,
+            owned: false,
             log: Some(LogConfig::default()),
-            expand_ports: 16,
+            expand_ports: palisade_tables::SHORT_RANGE,
         }
     }
 }
@@ -60,6 +64,14 @@ impl Default for LogConfig {
 }
 
 impl Config {
+    /// The flags of the table.
+    pub fn table_flags(&self) -> u32 {
+        match self.owned {
+            true => crate::table_flag::OWNED,
+            false => 0,
+        }
+    }
+
     /// The bit of the connection mark that says that a TCP flow was first seen in its middle: which
     /// end began it is not known. The highest of the mask.
     pub fn older_bit(&self) -> u32 {

@@ -79,7 +79,7 @@ pub(crate) fn decode(config: &Config, ruleset: &Ruleset) -> Result<Observed, Dam
     let generation = generation(config, ruleset).ok_or(Damage("no generation"))?;
     let fixed = skeleton(config, generation);
     let same = ruleset.comment == fixed.comment
-        && ruleset.flags == 0
+        && ruleset.flags == fixed.flags
         && ruleset.foreign.is_empty()
         && ruleset.sets.keys().eq(fixed.sets.keys())
         && fixed

@@ -211,8 +211,11 @@ mod tests {
 
     #[test]
     fn changes_lead_where_a_recomputation_does() {
-        for (family, base) in [(Family::V4, 0u128), (Family::V6, u128::MAX - 255)] {
-            let mut rng = SmallRng::seed_from_u64(7);
+        let families = [(Family::V4, 0u128), (Family::V6, u128::MAX - 255)];
+        for (seed, (family, base)) in (palisade_generators::seeds(7).into_iter())
+            .flat_map(|seed| families.map(|family| (seed, family)))
+        {
+            let mut rng = SmallRng::seed_from_u64(seed);
             let mut nets = BTreeMap::new();
             let mut flat = Flat::default();
             let mut kernel: BTreeMap<u128, Run> = BTreeMap::new();

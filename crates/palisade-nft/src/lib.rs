@@ -9,9 +9,11 @@
 extern crate alloc;
 
 mod adopt;
+mod align;
 mod apply;
 pub mod ast;
 mod batch;
+mod coloring;
 mod config;
 mod content;
 mod credits;

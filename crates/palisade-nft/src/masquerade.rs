@@ -44,10 +44,11 @@ impl Masquerade {
         format!("{}_nat", self.table).as_str().into()
     }
 
-    /// The whole table.
-    pub fn ruleset(&self) -> Ruleset {
+    /// The whole table, with these flags of a table.
+    pub fn ruleset(&self, flags: u32) -> Ruleset {
         let mut ruleset = Ruleset::empty(self.table_name());
         ruleset.comment = Some(SCHEMA.into());
+        ruleset.flags = flags;
         for family in Family::BOTH {
             let field = match family {
                 Family::V4 => Field::Ipv4,
@@ -103,9 +104,9 @@ impl Masquerade {
     }
 
     /// What makes this table of what the kernel holds: the elements that differ, or the whole where
-    /// anything else does. Empty if nothing does.
-    pub fn plan(&self, observed: Option<&Ruleset>) -> Transaction {
-        let wanted = self.ruleset();
+    /// anything else does, its flags included. Empty if nothing does.
+    pub fn plan(&self, observed: Option<&Ruleset>, flags: u32) -> Transaction {
+        let wanted = self.ruleset(flags);
         let mut ops = Vec::new();
         match observed {
             Some(observed) if is_fixed_part_of(observed, &wanted) => {
@@ -126,6 +127,7 @@ impl Masquerade {
                 ops.extend(observed.map(|_| Op::DeleteTable));
                 ops.push(Op::AddTable {
                     comment: wanted.comment.clone(),
+                    flags,
                 });
                 for (name, set) in &wanted.sets {
                     ops.push(Op::AddSet {
@@ -264,7 +266,7 @@ mod tests {
 
     /// Carries a plan out on what the kernel would hold.
     fn carried_out(of: &Masquerade, mut held: Option<Ruleset>) -> Option<Ruleset> {
-        let plan = of.plan(held.as_ref());
+        let plan = of.plan(held.as_ref(), 0);
         let of_table = |name: &str| {
             let held = held.as_ref()?;
             held.sets.get(name).map(|set| set.decl.clone())
@@ -279,7 +281,7 @@ mod tests {
     #[test]
     fn the_table_is_sound_and_reads_as_it_is_meant() {
         let of = masquerade(&["10.245.0.2", "fd50::2"]);
-        let ruleset = of.ruleset();
+        let ruleset = of.ruleset(0);
         assert_eq!(lint(&ruleset), []);
         let text = print_ruleset(&ruleset);
         let wanted = include_str!("masquerade.txt");
@@ -293,11 +295,11 @@ mod tests {
             masquerade(&["10.245.0.3", "fd50::3"]),
         );
         let held = carried_out(&one, None);
-        assert_eq!(held, Some(one.ruleset()));
-        assert!(one.plan(held.as_ref()).is_empty());
-        assert_eq!(other.plan(held.as_ref()).steps[0].ops.len(), 3);
+        assert_eq!(held, Some(one.ruleset(0)));
+        assert!(one.plan(held.as_ref(), 0).is_empty());
+        assert_eq!(other.plan(held.as_ref(), 0).steps[0].ops.len(), 3);
         let held = carried_out(&other, held);
-        assert_eq!(held, Some(other.ruleset()));
+        assert_eq!(held, Some(other.ruleset(0)));
         let found = masqueraded(&held.unwrap());
         assert_eq!(found, other.addresses);
     }
@@ -305,12 +307,12 @@ mod tests {
     #[test]
     fn what_somebody_changed_is_made_anew() {
         let of = masquerade(&["10.245.0.2"]);
-        let mut damaged = of.ruleset();
+        let mut damaged = of.ruleset(0);
         damaged.chains.values_mut().for_each(|c| c.rules.clear());
-        assert_eq!(carried_out(&of, Some(damaged)), Some(of.ruleset()));
-        let mut damaged = of.ruleset();
+        assert_eq!(carried_out(&of, Some(damaged)), Some(of.ruleset(0)));
+        let mut damaged = of.ruleset(0);
         damaged.sets.remove("p_near4");
-        assert_eq!(carried_out(&of, Some(damaged)), Some(of.ruleset()));
+        assert_eq!(carried_out(&of, Some(damaged)), Some(of.ruleset(0)));
     }
 
     #[test]

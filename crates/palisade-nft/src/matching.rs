@@ -1,12 +1,14 @@
 //! Which of the things in the kernel are those that are wanted, by content alone.
 //!
-//! Classes are matched by their elements and whom they count for, identities by their addresses,
-//! policy sets by their points and rows. Whatever is matched keeps the kernel's number; everything
-//! else that is wanted gets a new one. Nothing here says what changes, or when.
+//! [`crate::align`] pairs them: classes by their elements and whom they count for, identities by their
+//! addresses, policy sets by their points and rows. Whatever is paired keeps the kernel's number;
+//! everything else that is wanted gets a new one. Nothing here says what changes, or when.
 
+use crate::align::{Side, align};
 use crate::content::{class_content, fingerprint};
 use crate::decode::Observed;
 use crate::flat::{Flat, prefixes};
+use crate::names::LAST_VERDICT;
 use crate::planner::Planner;
 use crate::{Config, names};
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -15,13 +17,10 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 use palisade_model::{Family, Prefix};
-use palisade_tables::{ClassId, IdentityId, Point, PolicySet, Program, SetId, Tables};
+use palisade_tables::{ClassId, IdentityId, PolicySet, Program, SetId, Tables};
 
 /// The addresses that share an identity: single ones, and ranges by family.
 pub(crate) type Members = (Vec<IpAddr>, Vec<(Family, u128, u128)>);
-
-/// A policy set's points, default and rows (by the kernel's numbers): what it is matched by.
-type SetContent = (Vec<Point>, u32, BTreeMap<u32, u32>);
 
 /// What is there, what is wanted, and which of them is the same.
 pub(crate) struct Diff<'a> {
@@ -64,14 +63,6 @@ fn members(
     out
 }
 
-fn points_of(tables: &Tables) -> BTreeMap<SetId, Vec<Point>> {
-    let mut out: BTreeMap<SetId, Vec<Point>> = BTreeMap::new();
-    for (point, set) in &tables.points {
-        out.entry(*set).or_default().push(point.clone());
-    }
-    out
-}
-
 impl<'a> Diff<'a> {
     pub(crate) fn new(config: &'a Config, observed: Observed, desired: &'a Tables) -> Self {
         let mut loaded = Planner::new(config.clone(), observed.generation);
@@ -100,40 +91,32 @@ impl<'a> Diff<'a> {
             programs: Vec::new(),
             observed,
         };
-        diff.match_classes();
-        diff.match_identities_and_sets();
+        diff.number();
         diff
     }
 
-    fn match_classes(&mut self) {
-        let mut by_print: BTreeMap<String, Vec<u32>> = BTreeMap::new();
-        for (number, content) in &self.observed.classes {
-            let key = names::marks(&[*number]);
-            let any = content.elements.get(&(names::ANY, key));
-            let print = any.and_then(|element| element.comment.as_deref());
-            let print = print.unwrap_or("").into();
-            by_print.entry(print).or_default().push(*number);
-        }
+    /// Takes the kernel's numbers for what is there already, and new ones for the rest.
+    fn number(&mut self) {
+        let there = members(&self.observed.tables.addresses, &self.observed.flat);
+        let wanted = members(&self.desired.addresses, &self.desired_flat);
+        let [held_programs, wanted_programs] = self.equal_programs();
+        let aligned = align(
+            &Side {
+                tables: &self.observed.tables,
+                members: &there,
+                programs: &held_programs,
+            },
+            &Side {
+                tables: self.desired,
+                members: &wanted,
+                programs: &wanted_programs,
+            },
+        );
         for (class, program) in &self.desired.programs {
-            let print = fingerprint(self.desired, program);
-            let candidates = by_print.entry(print.clone()).or_default();
-            let found = candidates.iter().position(|number| {
-                let codes = self.observed.residues.get(number);
-                let mut codes = codes.into_iter().flatten().copied();
-                let mut content = class_content(self.config, *number, program, &print, &mut || {
-                    codes.next().unwrap_or_default()
-                });
-                content.chains.sort_by(|a, b| a.0.cmp(&b.0));
-                let there = &self.observed.classes[number];
-                let mut chains = there.chains.clone();
-                chains.sort_by(|a, b| a.0.cmp(&b.0));
-                content.elements == there.elements && content.chains == chains
-            });
-            let number = match found {
-                Some(at) => {
-                    let number = candidates.remove(at);
-                    self.kept_classes.insert(number);
-                    number
+            let number = match aligned.classes.get(class) {
+                Some(held) => {
+                    self.kept_classes.insert(held.0);
+                    held.0
                 }
                 None => {
                     let number = take(&mut self.next_class);
@@ -143,96 +126,81 @@ impl<'a> Diff<'a> {
             };
             self.classes.insert(*class, number);
         }
-    }
-
-    fn match_identities_and_sets(&mut self) {
-        let there = members(&self.observed.tables.addresses, &self.observed.flat);
-        let wanted = members(&self.desired.addresses, &self.desired_flat);
-        let mut by_members: BTreeMap<&Members, IdentityId> =
-            there.iter().map(|(id, members)| (members, *id)).collect();
-        self.identities.insert(IdentityId::NOBODY, 0);
-        for (id, members) in &wanted {
-            if *id == IdentityId::NOBODY {
-                continue;
-            }
-            let found = by_members
-                .remove(members)
-                .filter(|number| *number != IdentityId::NOBODY);
-            let number = match found {
-                Some(number) => number.0,
-                None => take(&mut self.next_identity),
-            };
-            self.identities.insert(*id, number);
-        }
-        // Identities without an address cannot be told apart by members, and no packet has one: sets
-        // are matched without them, and they by their rows in the sets then matched.
-        let observed = &self.observed.tables;
-        let mut rows: BTreeMap<SetId, BTreeMap<u32, u32>> = BTreeMap::new();
-        for ((set, id), class) in &observed.classes {
-            if there.contains_key(id) {
-                rows.entry(*set).or_default().insert(id.0, class.0);
-            }
-        }
-        let points = points_of(observed);
-        let mut by_content: BTreeMap<SetContent, Vec<u32>> = BTreeMap::new();
-        for (set, PolicySet { default }) in &observed.sets {
-            let points = points.get(set).cloned().unwrap_or_default();
-            let rows = rows.remove(set).unwrap_or_default();
-            let content = (points, default.0, rows);
-            by_content.entry(content).or_default().push(set.0);
-        }
-        let points = points_of(self.desired);
-        let mut rows: BTreeMap<SetId, BTreeMap<u32, u32>> = BTreeMap::new();
-        for ((set, id), class) in &self.desired.classes {
-            if wanted.contains_key(id) {
-                let row = (self.identities[id], self.class_number(*class));
-                rows.entry(*set).or_default().insert(row.0, row.1);
-            }
-        }
-        for (set, PolicySet { default }) in &self.desired.sets {
-            let points = points.get(set).cloned().unwrap_or_default();
-            let rows = rows.remove(set).unwrap_or_default();
-            let content = (points, self.class_number(*default), rows);
-            let number = match by_content.get_mut(&content).and_then(Vec::pop) {
-                Some(number) => {
-                    self.kept_sets.insert(number);
-                    number
+        for set in self.desired.sets.keys() {
+            let number = match aligned.sets.get(set) {
+                Some(held) => {
+                    self.kept_sets.insert(held.0);
+                    held.0
                 }
                 None => take(&mut self.next_set),
             };
             self.sets.insert(*set, number);
         }
-        self.match_empty(&there, &wanted);
+        self.identities.insert(IdentityId::NOBODY, 0);
+        let in_rows = self.desired.classes.keys().map(|(_, id)| id);
+        for id in wanted.keys().chain(in_rows) {
+            if !self.identities.contains_key(id) {
+                let held = aligned.identities.get(id).map(|held| held.0);
+                let number = held.unwrap_or_else(|| take(&mut self.next_identity));
+                self.identities.insert(*id, number);
+            }
+        }
     }
 
-    /// Matches identities without addresses by their rows.
-    fn match_empty(
-        &mut self,
-        there: &BTreeMap<IdentityId, Members>,
-        wanted: &BTreeMap<IdentityId, Members>,
-    ) {
-        let mut found: BTreeMap<u32, BTreeMap<u32, u32>> = BTreeMap::new();
-        for ((set, id), class) in &self.observed.tables.classes {
-            if !there.contains_key(id) {
-                found.entry(id.0).or_default().insert(set.0, class.0);
+    /// Numbers for the classes that are there and for those that are wanted, equal where they have
+    /// equal elements and chains and count for the same rules.
+    fn equal_programs(&self) -> [BTreeMap<ClassId, u32>; 2] {
+        let mut wanted = BTreeMap::new();
+        // One class of each content, by fingerprint: two may differ in what they report.
+        let mut known: BTreeMap<String, Vec<(u32, &Program)>> = BTreeMap::new();
+        let mut next = 0;
+        let plain = |program: &Program, print: &str| {
+            let mut code = LAST_VERDICT;
+            class_content(self.config, 1, program, print, &mut || {
+                code += 1;
+                code
+            })
+        };
+        for (class, program) in &self.desired.programs {
+            let print = fingerprint(self.desired, program);
+            let same = known.entry(print.clone()).or_default();
+            let equal = |other: &Program| {
+                let (a, b) = (plain(program, &print), plain(other, &print));
+                a.elements == b.elements && a.chains == b.chains
+            };
+            let found = same.iter().find(|(_, other)| equal(other));
+            let number = match found {
+                Some((number, _)) => *number,
+                None => {
+                    let number = take(&mut next);
+                    same.push((number, program));
+                    number
+                }
+            };
+            wanted.insert(*class, number);
+        }
+        let mut held = BTreeMap::new();
+        for (number, there) in &self.observed.classes {
+            let any = there.elements.get(&(names::ANY, names::marks(&[*number])));
+            let print = any.and_then(|element| element.comment.as_deref());
+            let print = print.unwrap_or("");
+            let codes = self.observed.residues.get(number);
+            let equal = |program: &Program| {
+                let mut codes = codes.into_iter().flatten().copied();
+                let mut content = class_content(self.config, *number, program, print, &mut || {
+                    codes.next().unwrap_or_default()
+                });
+                content.chains.sort_by(|a, b| a.0.cmp(&b.0));
+                let mut chains = there.chains.clone();
+                chains.sort_by(|a, b| a.0.cmp(&b.0));
+                content.elements == there.elements && content.chains == chains
+            };
+            let mut known = known.get(print).into_iter().flatten();
+            if let Some((program, _)) = known.find(|(_, program)| equal(program)) {
+                held.insert(ClassId(*number), *program);
             }
         }
-        let mut by_rows: BTreeMap<BTreeMap<u32, u32>, Vec<u32>> = BTreeMap::new();
-        for (id, rows) in found {
-            by_rows.entry(rows).or_default().push(id);
-        }
-        let mut empty: BTreeMap<IdentityId, BTreeMap<u32, u32>> = BTreeMap::new();
-        for ((set, id), class) in &self.desired.classes {
-            if !wanted.contains_key(id) && *id != IdentityId::NOBODY {
-                let row = (self.sets[set], self.class_number(*class));
-                empty.entry(*id).or_default().insert(row.0, row.1);
-            }
-        }
-        for (id, rows) in empty {
-            let matched = by_rows.get_mut(&rows).and_then(Vec::pop);
-            let number = matched.unwrap_or_else(|| take(&mut self.next_identity));
-            self.identities.insert(id, number);
-        }
+        [held, wanted]
     }
 
     /// The number of a wanted class; 0, which no class has, if it has no program.

@@ -186,7 +186,8 @@ impl Planner {
             ops.push(Op::DeleteTable);
         }
         let comment = ruleset.comment.clone();
-        ops.push(Op::AddTable { comment });
+        let flags = ruleset.flags;
+        ops.push(Op::AddTable { comment, flags });
         let mut elements = Vec::new();
         for (name, set) in ruleset.sets {
             let decl = set.decl;

@@ -85,8 +85,14 @@ pub fn print_transaction(
 
 fn op_text(table: &str, op: &Op, decl: impl Fn(&Str) -> Option<SetDecl>) -> String {
     match op {
-        Op::AddTable { comment: text } => {
+        Op::AddTable {
+            comment: text,
+            flags,
+        } => {
             let mut out = format!("create table inet {table}");
+            if *flags == crate::table_flag::OWNED {
+                out.push_str(" flags owner,persist");
+            }
             comment(&mut out, text.as_ref());
             out
         }

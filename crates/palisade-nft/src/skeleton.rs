@@ -71,6 +71,7 @@ impl Orientation {
 pub fn skeleton(config: &Config, generation: u32) -> Ruleset {
     let mut ruleset = Ruleset::empty(config.table.clone());
     ruleset.comment = Some(SCHEMA.into());
+    ruleset.flags = config.table_flags();
     for (name, decl) in names::declarations() {
         let elements = BTreeMap::new();
         ruleset.sets.insert(name.into(), Set { decl, elements });

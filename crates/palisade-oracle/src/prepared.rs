@@ -24,13 +24,17 @@ pub struct OrderedTier<'a> {
     pub policies: Vec<&'a Policy>,
 }
 
+/// Endpoints times policies of a state for which it is kept who selects whom.
+const KEPT: usize = 1 << 20;
+
 /// A state made ready for questions.
 #[derive(Clone, Debug)]
 pub struct Prepared<'a> {
     pub(crate) state: &'a State,
     pub(crate) tiers: Vec<OrderedTier<'a>>,
     claims: BTreeMap<IpAddr, &'a Endpoint>,
-    /// For each endpoint whether each policy selects it, in the shape of `tiers`.
+    /// For each endpoint whether each policy selects it, in the shape of `tiers`. Empty where that is
+    /// too much to keep; it is then found out when it is asked for.
     selected: BTreeMap<&'a EndpointId, Vec<Vec<bool>>>,
 }
 
@@ -43,7 +47,8 @@ impl<'a> Prepared<'a> {
             let in_tier = |tier: &OrderedTier<'_>| tier.policies.iter().map(selects).collect();
             tiers.iter().map(in_tier).collect()
         };
-        let endpoints = state.endpoints.values();
+        let pairs = state.endpoints.len().saturating_mul(state.policies.len());
+        let endpoints = state.endpoints.values().filter(|_| pairs <= KEPT);
         Prepared {
             selected: endpoints.map(|e| (&e.id, selected(e))).collect(),
             claims: settled_claims(state),
@@ -100,12 +105,18 @@ impl<'a> Prepared<'a> {
         direction: Direction,
     ) -> Vec<bool> {
         let selected = self.selected.get(&endpoint.id).and_then(|s| s.get(tier));
-        let (Some(selected), Some(tier)) = (selected, self.tiers.get(tier)) else {
+        let Some(tier) = self.tiers.get(tier) else {
             return Vec::new();
         };
-        let policies = tier.policies.iter().zip(selected);
+        let policies = tier.policies.iter().enumerate();
         policies
-            .map(|(policy, selected)| *selected && policy.rules(direction).is_some())
+            .map(|(at, policy)| {
+                policy.rules(direction).is_some()
+                    && match selected {
+                        Some(selected) => selected.get(at) == Some(&true),
+                        None => self.selects(policy, endpoint),
+                    }
+            })
             .collect()
     }
 

@@ -1,12 +1,14 @@
 //! Which version of one object is in force.
 //!
-//! A valid object is in force. An invalid one leaves its last valid version in force, or, if there
+//! A valid object is in force. An invalid one, or one that takes more than it may, leaves its last valid version in force, or, if there
 //! never was one, isolates what it selects. Of an object defined twice, the version in force stays.
 //! Nothing here remembers anything.
 
+use crate::budget::isolating;
 use crate::memory::{InForce, Version};
 use crate::piece::Piece;
 use palisade_model::Object;
+use palisade_sys::fault;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -29,19 +31,21 @@ pub(crate) struct Definition<'a> {
 }
 
 /// Decides between the definitions of one object, in the order of the files, and what was in force
-/// before. `now` is in seconds since 1970.
+/// before; `is_over_budget` says which take more than they may. `now` is in seconds since 1970.
 pub(crate) fn choose(
     before: Option<&InForce>,
     definitions: &[Definition<'_>],
+    is_over_budget: impl Fn(&Piece) -> bool,
     now: u64,
 ) -> Option<Choice> {
+    let is_taken = |piece: &Piece| !piece.rejected && !is_over_budget(piece);
     let valid_before = before.filter(|before| before.version.is_some());
-    let twice = definitions.len() > 1;
+    let twice = definitions.len() > 1 && !fault::is_on("first-definition-wins");
     if let (true, Some(before)) = (twice, valid_before) {
         let same = || {
             definitions
                 .iter()
-                .filter(|definition| !definition.piece.rejected && is(before, definition.piece))
+                .filter(|definition| is_taken(definition.piece) && is(before, definition.piece))
         };
         let unmoved = same().find(|definition| *definition.file == before.file);
         let object = match unmoved.or(same().next()) {
@@ -51,7 +55,7 @@ pub(crate) fn choose(
         return Some(Choice { object, kept: true });
     }
     let first = *definitions.first()?;
-    if !first.piece.rejected {
+    if is_taken(first.piece) {
         let object = in_force(first, valid_before, now);
         return Some(Choice {
             object,
@@ -59,15 +63,20 @@ pub(crate) fn choose(
         });
     }
     let file = Arc::clone(first.file);
-    let object = match valid_before {
+    let object = match valid_before.filter(|_| !fault::is_on("last-valid-dropped")) {
         Some(before) => InForce {
             file,
             ..before.clone()
         },
+        None if fault::is_on("never-valid-passes") => return None,
         None => InForce {
             version: None,
             file,
-            objects: Arc::new(vec![Object::Policy(*first.piece.isolation.clone()?)]),
+            objects: Arc::new(match &first.piece.isolation {
+                Some(isolation) => vec![Object::Policy(*isolation.clone())],
+                None if first.piece.rejected => return None,
+                None => isolating(&first.piece.objects),
+            }),
         },
     };
     Some(Choice { object, kept: true })

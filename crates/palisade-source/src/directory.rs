@@ -6,13 +6,14 @@
 //! after a look at the whole tree during which nothing happened. It promises that neither a truncated
 //! file, nor a rename, nor a checkout, nor a broken edit takes a policy out of force.
 
+use crate::budget::BudgetHandle;
 use crate::glance::Glance;
 use crate::keeper::Keeper;
 use crate::memory::{Memory, MemoryError};
 use crate::piece::Piece;
 use crate::scan::{Activity, File, FileId, Tree, problem};
 use crate::watching::Watching;
-use crate::{Batch, Flaw, Report, Source, SourceError};
+use crate::{Batch, Budget, Flaw, Report, Source, SourceError};
 use palisade_manifest::Problem;
 use palisade_sys::watch::{Change, DirWatch, InotifyWatch, Stopper, Wake, WatchEvent};
 use std::collections::BTreeSet;
@@ -30,6 +31,10 @@ const RESTLESS: u32 = 20;
 /// not every way to change a file makes an event (one is to write it by another name elsewhere).
 const AT_LENGTH: u32 = 20;
 
+/// How long after a look folders that could not be watched are tried again, with another look at
+/// everything: at first, and at most. No event says that there is room for them.
+const UNWATCHED: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+
 /// What a directory source needs to know.
 #[derive(Clone, Debug)]
 pub struct DirectoryOptions {
@@ -39,12 +44,15 @@ pub struct DirectoryOptions {
     pub settle: Duration,
     /// Where last valid versions are kept.
     pub state_dir: PathBuf,
+    /// How much policies may take of the kernel.
+    pub budget: Budget,
 }
 
 /// A directory of manifests. See the module's description.
 pub struct Directory<W = InotifyWatch> {
     options: DirectoryOptions,
     settle: SettleHandle,
+    budget: BudgetHandle,
     watch: W,
     watching: Watching,
     activity: Activity,
@@ -56,6 +64,8 @@ pub struct Directory<W = InotifyWatch> {
     at_large: bool,
     /// Only single files were looked at since the whole tree was.
     glanced: bool,
+    /// How long after a look what could not be watched is tried again.
+    retry: Option<Duration>,
     /// The folder that the last manifests were found in.
     root: Option<FileId>,
     /// Why memory could not be saved.
@@ -107,6 +117,14 @@ fn failed<E: std::error::Error + Send + Sync + 'static>(
     }
 }
 
+/// Refuses a tree that is not there.
+fn present(options: &DirectoryOptions) -> Result<(), SourceError> {
+    let doing = format!("opening the policy directory {}", options.path.display());
+    std::fs::metadata(&options.path)
+        .map(drop)
+        .map_err(failed(doing))
+}
+
 impl Directory {
     /// A source over a tree, with what was in force when the last one ended.
     ///
@@ -141,6 +159,8 @@ impl<W: DirWatch> Directory<W> {
     /// # Errors
     /// If the tree is not there, or the state directory cannot be read.
     pub fn with_watch(options: DirectoryOptions, watch: W) -> Result<Self, SourceError> {
+        // Before anything is made in the state directory.
+        present(&options)?;
         let memory = Memory::open(&options.state_dir);
         Directory::remembering(options, watch, memory)
     }
@@ -151,7 +171,7 @@ impl<W: DirWatch> Directory<W> {
         memory: Result<Memory, MemoryError>,
     ) -> Result<Self, SourceError> {
         let doing = || format!("opening the policy directory {}", options.path.display());
-        std::fs::metadata(&options.path).map_err(failed(doing()))?;
+        present(&options)?;
         // Not resolved further: the path itself may be a link that is turned later.
         let path = std::path::absolute(&options.path).map_err(failed(doing()))?;
         let options = DirectoryOptions { path, ..options };
@@ -162,7 +182,8 @@ impl<W: DirWatch> Directory<W> {
         settle.set(options.settle);
         Ok(Directory {
             settle,
-            keeper: Keeper::remembering(memory),
+            budget: BudgetHandle::new(options.budget, watch.waker()),
+            keeper: Keeper::remembering(memory, options.budget),
             tree: Tree::new(vec![options.path.clone()], Piece::all_of),
             options,
             watch,
@@ -171,6 +192,7 @@ impl<W: DirWatch> Directory<W> {
             pending: false,
             at_large: true,
             glanced: false,
+            retry: None,
             root: None,
             unsaved: None,
             told: None,
@@ -180,6 +202,11 @@ impl<W: DirWatch> Directory<W> {
     /// Changes how long the tree must be quiet, while the source runs.
     pub fn settle_handle(&self) -> SettleHandle {
         self.settle.clone()
+    }
+
+    /// Changes how much policies may take of the kernel, while the source runs.
+    pub fn budget_handle(&self) -> BudgetHandle {
+        self.budget.clone()
     }
 
     /// Waits for events; none if there are none in time, `None` when told to stop.
@@ -272,6 +299,8 @@ impl<W: DirWatch> Directory<W> {
                 (false, true) => Some(settle * AT_LENGTH),
                 (false, false) => None,
             };
+            let retry = self.retry.filter(|_| !pending);
+            let left = left.into_iter().chain(retry).min();
             let left = left.map(|left| left.saturating_sub(monotonic() - quiet_since));
             let Some(events) = self.events(left)? else {
                 return Ok(None);
@@ -280,8 +309,10 @@ impl<W: DirWatch> Directory<W> {
                 if pending {
                     return Ok(Some(true));
                 }
-                if self.glanced {
+                let allowed = self.budget.get() != self.keeper.budget();
+                if self.glanced || retry.is_some() || allowed {
                     self.at_large = true;
+                    self.retry = retry.map(|delay| (delay * 2).min(UNWATCHED.1));
                     return Ok(Some(true));
                 }
                 continue;
@@ -368,6 +399,7 @@ impl<W: DirWatch> Directory<W> {
             // What was not watched yet may have changed unseen.
             self.at_large = true;
         }
+        self.retry = (self.watching.incomplete).then(|| self.retry.unwrap_or(UNWATCHED.0));
         self.guard_root();
         self.pending = disturbed;
         Ok(Some(Look {
@@ -382,7 +414,11 @@ impl<W: DirWatch> Directory<W> {
         let root = self.tree.folders.get(&self.options.path).copied();
         if !self.tree.files.is_empty() {
             self.root = root;
-        } else if self.tree.whole && self.root.is_some() && root != self.root {
+        } else if self.tree.whole
+            && self.root.is_some()
+            && root != self.root
+            && !palisade_sys::fault::is_on("empty-root-drops")
+        {
             self.tree.whole = false;
             let reason = "the folder was replaced by one without manifests; what was in force stays \
                           until it holds one, or until the next start";
@@ -399,7 +435,10 @@ impl<W: DirWatch> Directory<W> {
     ) -> ControlFlow<()> {
         let now = since_1970().as_secs();
         let only = look.only.as_ref();
-        let mut batch = self.keeper.take(&self.tree, only, look.undisturbed, now);
+        let budget = self.budget.get();
+        let mut batch = self
+            .keeper
+            .take(&self.tree, only, look.undisturbed, budget, now);
         batch
             .report
             .problems
@@ -408,6 +447,9 @@ impl<W: DirWatch> Directory<W> {
         if news {
             self.told = Some(batch.report.clone());
             sink(batch)?;
+        }
+        if palisade_sys::fault::is_on("versions-not-saved") {
+            return ControlFlow::Continue(());
         }
         let unsaved = self.keeper.memory().save().err().map(|error| {
             let cause = std::error::Error::source(&error).map(ToString::to_string);

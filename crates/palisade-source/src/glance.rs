@@ -54,7 +54,7 @@ impl<T> Tree<T> {
     /// These files as they are, as a tree of their own, and those nobody is writing.
     fn look_at(&self, paths: &BTreeSet<PathBuf>, activity: &Activity) -> Option<Seen<T>> {
         let limits = palisade_manifest::Limits::default();
-        let mut walk = Walk::beside(self, &limits, activity);
+        let mut walk = Walk::beside(self, self.told, &limits, activity);
         for path in paths {
             let in_tree = |folder: &Path| self.folders.contains_key(folder);
             if !path.parent().is_some_and(in_tree) || !crate::scan::is_manifest(path) {

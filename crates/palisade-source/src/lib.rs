@@ -5,25 +5,33 @@
 //! what it said is always what is in force. Sources never judge policy and never touch the kernel.
 
 mod bounds;
+mod budget;
 mod choose;
+mod collect;
 mod directory;
 mod glance;
 mod host_network;
 mod keeper;
 mod load;
 mod memory;
+mod named;
 mod one_file;
 mod piece;
 mod places;
+mod roots;
 mod scan;
 mod strings;
+mod unrendered;
 mod watching;
 
+pub use budget::{BudgetHandle, DearRule, OverBudget};
 pub use directory::{Directory, DirectoryOptions, SettleHandle, StopHandle};
-pub use load::{Loaded, load};
+pub use load::{Loaded, Progress, load, load_with};
 pub use memory::MemoryError;
 pub use one_file::FileWatch;
+pub use palisade_engine::{Bound, Budget};
 
+use palisade_dialects::More;
 use palisade_manifest::Problem;
 use palisade_model::Update;
 use std::ops::ControlFlow;
@@ -50,6 +58,8 @@ pub struct Report {
     pub problems: Vec<Flaw>,
     /// Objects of which an earlier version, or an isolating stand-in, is in force.
     pub kept: Vec<Kept>,
+    /// Policies that take more of the kernel than they may: what was valid last stays in force.
+    pub over_budget: Vec<OverBudget>,
     /// Objects that are none of our business, by `apiVersion kind`.
     pub ignored: std::collections::BTreeMap<String, usize>,
     /// Pods that ran to their end: they hold no address, whoever still has it.
@@ -57,38 +67,77 @@ pub struct Report {
 }
 
 /// A problem and how bad it is.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flaw {
     /// Where and why.
     pub problem: Problem,
     /// Whether it keeps something from being in force (an error) or not (a warning).
     pub error: bool,
+    /// If it stands for problems that are not told one by one: how many these are. Otherwise 0.
+    pub more: usize,
+}
+
+impl Ord for Flaw {
+    /// By place; errors before warnings.
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        let key = |flaw: &Flaw| (!flaw.error, flaw.more);
+        (self.problem.cmp(&other.problem)).then_with(|| key(self).cmp(&key(other)))
+    }
+}
+
+impl PartialOrd for Flaw {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
 }
 
 impl Flaw {
     pub(crate) fn error(problem: Problem) -> Self {
         Flaw {
-            problem,
+            problem: problem.bounded(),
             error: true,
+            more: 0,
         }
     }
 
     pub(crate) fn warning(problem: Problem) -> Self {
         Flaw {
-            problem,
+            problem: problem.bounded(),
             error: false,
+            more: 0,
         }
     }
 
-    pub(crate) fn all(errors: Vec<Problem>, warnings: Vec<Problem>) -> Vec<Flaw> {
+    pub(crate) fn all(errors: Vec<Problem>, warnings: Vec<Problem>, more: Vec<More>) -> Vec<Flaw> {
         let errors = errors.into_iter().map(Flaw::error);
         let warnings = warnings.into_iter().map(Flaw::warning);
-        errors.chain(warnings).collect()
+        let more = more.into_iter().map(Flaw::more);
+        errors.chain(warnings).chain(more).collect()
+    }
+
+    pub(crate) fn more(more: More) -> Self {
+        Flaw {
+            problem: more.problem.bounded(),
+            error: more.is_error,
+            more: more.count,
+        }
+    }
+
+    /// How many problems it is.
+    pub fn count(&self) -> usize {
+        self.more.max(1)
+    }
+
+    /// How many errors, and how many warnings, these are, with those that are not told one by one.
+    pub fn totals(flaws: &[Flaw]) -> (usize, usize) {
+        let of = |error| flaws.iter().filter(move |flaw| flaw.error == error);
+        let total = |error| of(error).map(Flaw::count).sum();
+        (total(true), total(false))
     }
 
     /// By place; each once.
     pub(crate) fn sort(flaws: &mut Vec<Flaw>) {
-        flaws.sort_by(|a, b| (&a.problem, !a.error).cmp(&(&b.problem, !b.error)));
+        flaws.sort();
         flaws.dedup();
     }
 }

@@ -1,12 +1,18 @@
-//! Reading manifests once, for commands that need no agent.
+//! Reading manifests and dumps once, for commands that need no agent.
+//!
+//! Files of any size: they are read object by object, and of each only what it says of policy is kept.
 
 use crate::Flaw;
-use crate::scan::{Activity, File, Tree, parse_text, problem};
-use palisade_dialects::{Entry, Lowering, Status, doubts, lower};
-use palisade_manifest::{Limits, RawObject};
+use crate::collect::{Collected, Collection};
+use crate::roots::{Refusal, Roots};
+use crate::scan::{Activity, Made, Tree, problem, shown};
+use palisade_dialects::{Quota, fields_of_kind};
+use palisade_manifest::{Limits, RawObject, Sink, stream};
 use palisade_model::State;
+use palisade_sys::writers::{Writers, writers};
 use std::collections::BTreeMap;
-use std::io::Read;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 /// The path that stands for the standard input.
@@ -17,7 +23,7 @@ const STANDARD_INPUT: &str = "-";
 pub struct Loaded {
     /// The valid objects, and the isolation in the place of invalid policies.
     pub state: State,
-    /// Everything that is wrong or doubtful, by place.
+    /// What is wrong or doubtful, by place; what is not told is counted.
     pub flaws: Vec<Flaw>,
     /// How many files were read.
     pub files: usize,
@@ -34,29 +40,80 @@ impl Loaded {
     }
 }
 
+/// How far the reading of a file is.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress<'p> {
+    /// Which file.
+    pub file: &'p Path,
+    /// Bytes read of it.
+    pub read: u64,
+    /// Bytes that it has, where that is known.
+    pub size: Option<u64>,
+}
+
 /// Reads files and folders as one input, each file once. A path that cannot be read, or a file that
 /// somebody is writing, is a flaw like any other; `-` is the standard input, and pipes are read to
 /// their end. Names in messages are the paths as given, with what was found below them.
+///
+/// A file may have any size; one document of it, or one item of a list, is bounded.
 pub fn load(paths: &[impl AsRef<Path>]) -> Loaded {
+    load_with(paths, &mut |_| {})
+}
+
+/// The same, and tells now and then how far it is.
+pub fn load_with(paths: &[impl AsRef<Path>], tell: &mut dyn FnMut(Progress<'_>)) -> Loaded {
     let (streams, roots): (Vec<PathBuf>, Vec<PathBuf>) = paths
         .iter()
         .map(|path| path.as_ref().to_path_buf())
         .partition(|path| is_stream(path));
-    let nothing = Tree::new(roots, |objects: Vec<RawObject>| objects);
-    let mut tree = Tree::scan(&nothing, &mut Activity::default());
-    for path in streams {
-        match read_stream(&path) {
-            Ok(bytes) => {
-                let file = parse_text(&path, &bytes, |objects| objects);
-                tree.files.insert(path, file);
+    let mut nothing: Tree<()> = Tree::new(roots, nothing_of);
+    nothing.found = Some(Vec::new());
+    let tree = Tree::scan(&nothing, &mut Activity::default());
+    let mut roots = Roots::of(&nothing.roots);
+    let mut collection = Collection::default();
+    for problem in tree.problems {
+        collection.refuse(problem);
+    }
+    collection.leave_out(tree.more_problems);
+    let mut paths = tree.found.unwrap_or_default();
+    paths.extend(streams.iter().cloned());
+    paths.sort();
+    paths.dedup();
+    let mut files = 0;
+    for path in paths {
+        collection.begin();
+        // Of what was found in a folder only regular files are opened, whatever took their place.
+        let source = match streams.contains(&path) {
+            true => stream_of(&path),
+            false => file_of(&path, &mut roots),
+        };
+        match source.and_then(|source| read(&path, source, &mut collection, tell)) {
+            Ok(Outcome::Read) => files += 1,
+            Ok(Outcome::Gone) => {}
+            Ok(Outcome::BeingWritten) => {
+                let reason = "somebody is writing it: it is not read".to_owned();
+                collection.refuse(problem(&path, reason));
             }
             Err(error) => {
+                files += 1;
                 let reason = format!("it cannot be read: {error}");
-                tree.problems.push(problem(&path, reason));
+                collection.refuse(problem(&path, reason));
             }
         }
     }
-    of_tree(tree)
+    let Collected {
+        state,
+        flaws,
+        objects,
+        ignored,
+    } = collection.end();
+    Loaded {
+        state,
+        flaws,
+        files,
+        objects,
+        ignored,
+    }
 }
 
 /// Whether a path that was given is no file that has an end: the standard input, a pipe (as
@@ -66,60 +123,108 @@ fn is_stream(path: &Path) -> bool {
         || std::fs::metadata(path).is_ok_and(|meta| !meta.is_file() && !meta.is_dir())
 }
 
-fn read_stream(path: &Path) -> std::io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    // One byte more than is read of any file, so that its reader says that it is too long.
-    let most = Limits::default().file_bytes as u64 + 1;
-    if path == Path::new(STANDARD_INPUT) {
-        std::io::stdin().lock().take(most).read_to_end(&mut bytes)?;
-    } else {
-        std::fs::File::open(path)?
-            .take(most)
-            .read_to_end(&mut bytes)?;
-    }
-    Ok(bytes)
-}
-
-fn of_tree(tree: Tree<RawObject>) -> Loaded {
-    let mut raw: Vec<RawObject> = Vec::new();
-    let mut errors = tree.problems;
-    for path in &tree.being_written {
-        let reason = "somebody is writing it: it is not read".to_owned();
-        errors.push(problem(path, reason));
-    }
-    let files = tree.files.len();
-    for File {
-        objects, problems, ..
-    } in tree.files.into_values()
-    {
-        raw.extend(std::sync::Arc::unwrap_or_clone(objects));
-        errors.extend(problems.iter().cloned());
-    }
-    let mut lowering = lower(&raw);
-    errors.append(&mut lowering.errors);
-    let mut warnings = doubts(&raw, &lowering);
-    warnings.append(&mut lowering.warnings);
-    let mut flaws = Flaw::all(errors, warnings);
-    Flaw::sort(&mut flaws);
-    let accepted = |entry: &&palisade_dialects::Entry| entry.status == Status::Accepted;
-    Loaded {
-        state: standing(&lowering),
-        flaws,
-        files,
-        objects: lowering.entries.iter().filter(accepted).count(),
-        ignored: lowering.ignored,
+/// Files are only looked for here.
+fn nothing_of(_: Vec<RawObject>, quota: Quota) -> Made<()> {
+    Made {
+        objects: Vec::new(),
+        quota,
     }
 }
 
-/// The state without pods that ran to their end: they hold no address, and whoever answers from
-/// files would take an endpoint without addresses for one whose addresses are unknown.
-fn standing(lowering: &Lowering) -> State {
-    let mut state = lowering.state();
-    let accepted = |entry: &&Entry| entry.status == Status::Accepted && entry.completed;
-    for entry in lowering.entries.iter().filter(accepted) {
-        state.endpoints.remove(&entry.id);
+enum Outcome {
+    Read,
+    BeingWritten,
+    Gone,
+}
+
+/// What is to be read: a reader, and how many bytes it has, where that is known.
+enum Source {
+    Reader(Box<dyn Read>, Option<u64>),
+    None(Outcome),
+}
+
+fn stream_of(path: &Path) -> io::Result<Source> {
+    let reader: Box<dyn Read> = match path == Path::new(STANDARD_INPUT) {
+        true => Box::new(io::stdin().lock()),
+        false => Box::new(File::open(path)?),
+    };
+    Ok(Source::Reader(reader, None))
+}
+
+fn file_of(path: &Path, roots: &mut Roots) -> io::Result<Source> {
+    let file = match roots.open(path) {
+        Ok(opened) => opened.read()?,
+        Err(Refusal::Io(error)) if error.kind() == io::ErrorKind::NotFound => {
+            return Ok(Source::None(Outcome::Gone));
+        }
+        Err(Refusal::Io(error)) => return Err(error),
+        Err(Refusal::Outside(reason)) => return Err(io::Error::other(reason)),
+    };
+    if writers(&file) == Writers::Some {
+        return Ok(Source::None(Outcome::BeingWritten));
     }
-    state
+    let size = file.metadata()?.len();
+    Ok(Source::Reader(Box::new(file), Some(size)))
+}
+
+fn read(
+    path: &Path,
+    source: Source,
+    collection: &mut Collection,
+    tell: &mut dyn FnMut(Progress<'_>),
+) -> io::Result<Outcome> {
+    let (mut reader, size) = match source {
+        Source::Reader(reader, size) => (reader, size),
+        Source::None(outcome) => return Ok(outcome),
+    };
+    let mut told = Told {
+        reader: &mut *reader,
+        head: Vec::new(),
+        progress: Progress {
+            file: path,
+            read: 0,
+            size,
+        },
+        tell,
+    };
+    let limits = Limits {
+        objects: usize::MAX,
+        ..Limits::default()
+    };
+    stream(
+        &shown(path),
+        &mut told,
+        &limits,
+        None,
+        fields_of_kind,
+        collection,
+    )?;
+    let head = std::mem::take(&mut told.head);
+    collection.end_file(path, &head);
+    Ok(Outcome::Read)
+}
+
+/// How much of a file tells what it is, in bytes.
+const HEAD: usize = 64 << 10;
+
+/// A reader that tells how far it is, and remembers how it began.
+struct Told<'r> {
+    reader: &'r mut dyn Read,
+    /// How it begins.
+    head: Vec<u8>,
+    progress: Progress<'r>,
+    tell: &'r mut dyn FnMut(Progress<'_>),
+}
+
+impl Read for Told<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.reader.read(buffer)?;
+        self.progress.read += count as u64;
+        let left = HEAD.saturating_sub(self.head.len()).min(count);
+        self.head.extend(buffer.iter().take(left));
+        (self.tell)(self.progress);
+        Ok(count)
+    }
 }
 
 #[cfg(test)]

@@ -2,8 +2,10 @@
 //! so that an edit costs no more than the file it is in.
 
 use crate::Flaw;
+use crate::budget::ObjectCost;
+use crate::scan::Made;
 use crate::strings::Strings;
-use palisade_dialects::{ContentHash, SubjectPlace, isolate, read};
+use palisade_dialects::{ContentHash, Quota, SubjectPlace, isolate, read};
 use palisade_manifest::{Location, RawObject};
 use palisade_model::{Endpoint, Object, ObjectId, Policy};
 use std::sync::Arc;
@@ -34,16 +36,34 @@ pub(crate) struct Piece {
     pub(crate) isolation: Option<Box<Policy>>,
     /// The endpoint it would be if it did not use its node's network.
     pub(crate) on_host_network: Option<Box<Endpoint>>,
+    /// What it takes of the kernel, if it is a policy.
+    pub(crate) cost: Option<Box<ObjectCost>>,
     /// Where it says whom it is about, if it is a policy.
     pub(crate) subject: Option<Box<SubjectPlace>>,
 }
 
 impl Piece {
     /// Reads the objects of a file.
-    pub(crate) fn all_of(raw: Vec<RawObject>) -> Vec<Self> {
+    pub(crate) fn all_of(raw: Vec<RawObject>, mut quota: Quota) -> Made<Self> {
         let mut strings = Strings::default();
-        let pieces = raw.into_iter().map(|raw| Piece::of(&raw, &mut strings));
-        pieces.collect()
+        let pieces = raw.into_iter().map(|raw| {
+            let mut piece = Piece::of(&raw, &mut strings);
+            piece.flaws.retain(|flaw| {
+                let told = quota.has_room(flaw.error);
+                if told {
+                    quota.admit(flaw.error);
+                } else {
+                    quota.leave_out(flaw.error, flaw.count());
+                }
+                told
+            });
+            piece.flaws.shrink_to_fit();
+            piece
+        });
+        Made {
+            objects: pieces.collect(),
+            quota,
+        }
     }
 
     fn of(raw: &RawObject, strings: &mut Strings) -> Self {
@@ -57,11 +77,12 @@ impl Piece {
         let is_policy = |object: &Object| matches!(object, Object::Policy(_));
         let subject = lowered.objects.iter().any(is_policy);
         let rejected = !lowered.errors.is_empty();
-        let flaws = Flaw::all(lowered.errors, lowered.warnings);
+        let flaws = Flaw::all(lowered.errors, lowered.warnings, lowered.more);
         Piece {
             id: Arc::new(lowered.id),
             location: lowered.location,
             hash: ContentHash::of(&raw.root),
+            cost: ObjectCost::of(&lowered.objects).map(Box::new),
             objects: Arc::new(lowered.objects),
             rejected,
             completed: lowered.completed,

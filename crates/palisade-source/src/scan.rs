@@ -2,13 +2,19 @@
 //!
 //! [`Tree`] remembers what each file held, so that a scan reads only files that changed, and never
 //! one that somebody is still writing. Names that begin with a dot are skipped (version control,
-//! editors' swap files, the hidden folders behind a mounted ConfigMap); links are followed; each
+//! editors' swap files, the hidden folders behind a mounted ConfigMap); links are followed within the
+//! roots, and one that leads out of them is a problem; each
 //! folder and each file counts once, under the first of its names. Only regular files are opened. It
 //! never decides what is in force.
 
 use crate::bounds::Bounds;
+use crate::named::Named;
+use crate::roots::{Refusal, Roots};
+use crate::unrendered::{self, Contents};
+use palisade_dialects::{OF_FILE, OF_INPUT, Quota, Untold};
 use palisade_manifest::{Limits, Location, Problem, RawObject, objects, read};
-use palisade_sys::writers::{Writers, open_regular, writers};
+use palisade_sys::writers::{Writers, writers};
+use palisade_text::printable;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
@@ -40,8 +46,46 @@ pub(crate) struct File<T> {
     /// Whether there is nothing in it at all.
     pub(crate) empty: bool,
     /// The text of one that is incomplete, as far as there is any.
-    text: Option<Arc<[u8]>>,
+    text: Option<Named>,
+    /// How many problems of it are told.
+    told: Told,
+    /// How many are only counted.
+    pub(crate) untold: Untold,
+    /// How many of the tree's problems could be told when it was read.
+    room: Told,
 }
+
+/// A number of errors and of warnings that are told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Told {
+    pub(crate) errors: usize,
+    pub(crate) warnings: usize,
+}
+
+impl Told {
+    fn plus(self, other: Told) -> Told {
+        Told {
+            errors: self.errors + other.errors,
+            warnings: self.warnings + other.warnings,
+        }
+    }
+
+    fn minus(self, other: Told) -> Told {
+        Told {
+            errors: self.errors.saturating_sub(other.errors),
+            warnings: self.warnings.saturating_sub(other.warnings),
+        }
+    }
+}
+
+/// What is made of the objects of a file, and what is left of the quota of its problems.
+pub(crate) struct Made<T> {
+    pub(crate) objects: Vec<T>,
+    pub(crate) quota: Quota,
+}
+
+/// Makes something of the objects of a file; their problems are told within a quota.
+pub(crate) type Make<T> = fn(Vec<RawObject>, Quota) -> Made<T>;
 
 impl<T> Clone for File<T> {
     fn clone(&self) -> Self {
@@ -52,6 +96,9 @@ impl<T> Clone for File<T> {
             incomplete: self.incomplete,
             empty: self.empty,
             text: self.text.clone(),
+            told: self.told,
+            untold: self.untold,
+            room: self.room,
         }
     }
 }
@@ -59,8 +106,24 @@ impl<T> Clone for File<T> {
 impl<T> File<T> {
     /// Whether it may hold an object of this name that could not be read.
     pub(crate) fn may_hold(&self, name: &str) -> bool {
-        let text = self.text.as_deref();
-        self.incomplete && text.is_some_and(|text| says_name(text, name.as_bytes()))
+        self.broken_text().is_some_and(|text| text.says(name))
+    }
+
+    /// Its text, if it may hold objects that could not be read.
+    pub(crate) fn broken_text(&self) -> Option<&Named> {
+        self.text.as_ref().filter(|_| self.incomplete)
+    }
+
+    /// Whether any of its problems is told.
+    pub(crate) fn tells(&self) -> bool {
+        self.told != Told::default()
+    }
+
+    /// Whether problems that had no room when it was read would have some now.
+    fn may_tell_more(&self, room: Told) -> bool {
+        let more = |untold: usize, then: usize, now: usize| untold > 0 && then < now.min(OF_FILE);
+        more(self.untold.errors, self.room.errors, room.errors)
+            || more(self.untold.warnings, self.room.warnings, room.warnings)
     }
 }
 
@@ -86,13 +149,17 @@ impl Activity {
 /// A tree of manifests, or several, or single files.
 #[derive(Debug)]
 pub(crate) struct Tree<T> {
-    roots: Vec<PathBuf>,
-    make: fn(Vec<RawObject>) -> Vec<T>,
+    pub(crate) roots: Vec<PathBuf>,
+    make: Make<T>,
     pub(crate) bounds: Bounds,
+    /// Where files are only listed, and not read: those found, in order.
+    pub(crate) found: Option<Vec<PathBuf>>,
     /// By path as found.
     pub(crate) files: BTreeMap<PathBuf, File<T>>,
     /// What could not be looked into, with why.
     pub(crate) problems: Vec<Problem>,
+    /// How many more there are of these.
+    pub(crate) more_problems: usize,
     /// The folders found.
     pub(crate) folders: BTreeMap<PathBuf, FileId>,
     /// What in it is a link: where it leads has to be watched too.
@@ -109,17 +176,21 @@ pub(crate) struct Tree<T> {
     pub(crate) newest: (i64, i64),
     /// How many objects the files hold.
     pub(crate) objects: usize,
+    /// How many problems of the files are told.
+    pub(crate) told: Told,
 }
 
 impl<T> Tree<T> {
     /// The tree below these paths; nothing is read yet.
-    pub(crate) fn new(roots: Vec<PathBuf>, make: fn(Vec<RawObject>) -> Vec<T>) -> Self {
+    pub(crate) fn new(roots: Vec<PathBuf>, make: Make<T>) -> Self {
         Tree {
             roots,
             make,
             bounds: Bounds::default(),
+            found: None,
             files: BTreeMap::new(),
             problems: Vec::new(),
+            more_problems: 0,
             folders: BTreeMap::new(),
             links: BTreeSet::new(),
             read_anew: BTreeMap::new(),
@@ -128,6 +199,7 @@ impl<T> Tree<T> {
             moved: false,
             newest: (0, 0),
             objects: 0,
+            told: Told::default(),
         }
     }
 
@@ -136,7 +208,7 @@ impl<T> Tree<T> {
     pub(crate) fn scan(before: &Tree<T>, activity: &mut Activity) -> Self {
         let limits = Limits::default();
         activity.busy.retain(|path| identity(path).is_some());
-        let mut walk = Walk::beside(before, &limits, activity);
+        let mut walk = Walk::beside(before, Told::default(), &limits, activity);
         for root in &before.roots {
             walk.enter(root, 0, false);
         }
@@ -148,12 +220,15 @@ impl<T> Tree<T> {
     /// Puts a file in the place of one, or takes it out; gives what was there.
     pub(crate) fn put(&mut self, path: &Path, file: Option<File<T>>) -> Option<File<T>> {
         let is = file.as_ref().map_or(0, |file| file.objects.len());
+        let told = file.as_ref().map_or(Told::default(), |file| file.told);
         let was = match file {
             Some(file) => self.files.insert(path.to_path_buf(), file),
             None => self.files.remove(path),
         };
         let less = was.as_ref().map_or(0, |was| was.objects.len());
         self.objects = (self.objects + is).saturating_sub(less);
+        let no_more = was.as_ref().map_or(Told::default(), |was| was.told);
+        self.told = self.told.plus(told).minus(no_more);
         was
     }
 
@@ -184,12 +259,20 @@ pub(crate) struct Walk<'a, T> {
     free: BTreeSet<FileId>,
     entered: BTreeSet<FileId>,
     full: bool,
+    roots: Roots,
+    /// How many problems of files that are not looked at are told.
+    told_elsewhere: Told,
     tree: Tree<T>,
 }
 
 impl<'a, T> Walk<'a, T> {
     /// One that has seen nothing yet, beside the last one's tree.
-    pub(crate) fn beside(before: &'a Tree<T>, limits: &'a Limits, activity: &Activity) -> Self {
+    pub(crate) fn beside(
+        before: &'a Tree<T>,
+        told_elsewhere: Told,
+        limits: &'a Limits,
+        activity: &Activity,
+    ) -> Self {
         let ids = |paths: &BTreeSet<PathBuf>| paths.iter().filter_map(|p| identity(p)).collect();
         Walk {
             limits,
@@ -199,8 +282,11 @@ impl<'a, T> Walk<'a, T> {
             free: BTreeSet::new(),
             entered: BTreeSet::new(),
             full: false,
+            roots: Roots::of(&before.roots),
+            told_elsewhere,
             tree: Tree {
                 bounds: before.bounds,
+                found: before.found.as_ref().map(|_| Vec::new()),
                 whole: true,
                 ..Tree::new(before.roots.clone(), before.make)
             },
@@ -216,7 +302,7 @@ impl<'a, T> Walk<'a, T> {
     pub(crate) fn found(&mut self, path: &Path, meta: &std::fs::Metadata) {
         let changed = (meta.ctime(), meta.ctime_nsec());
         self.tree.newest = self.tree.newest.max(changed);
-        self.file(path, meta);
+        self.file(path, meta, false);
     }
 
     fn enter(&mut self, path: &Path, depth: usize, is_link: bool) {
@@ -234,27 +320,44 @@ impl<'a, T> Walk<'a, T> {
             Err(error) => return self.blind(path, &format!("it cannot be looked at: {error}")),
         };
         if meta.is_dir() {
+            self.folder(path, depth);
+        } else if meta.is_file() && named {
             let changed = (meta.ctime(), meta.ctime_nsec());
             self.tree.newest = self.tree.newest.max(changed);
-            self.folder(path, &meta, depth);
-        } else if meta.is_file() && named {
-            self.found(path, &meta);
+            self.file(path, &meta, is_link);
+        } else if is_link && named {
+            self.leads_out(path);
         } else if root {
             self.blind(path, "it is neither a file nor a folder");
         }
     }
 
-    fn folder(&mut self, path: &Path, meta: &std::fs::Metadata, depth: usize) {
+    fn folder(&mut self, path: &Path, depth: usize) {
         let most = self.tree.bounds.depth;
         if depth > most {
             return self.blind(path, &format!("folders nest more than {most} deep here"));
         }
+        let opened = match self.roots.open(path) {
+            Ok(opened) => opened,
+            // Gone since it was looked at.
+            Err(Refusal::Io(error)) if error.kind() == io::ErrorKind::NotFound => {
+                self.tree.moved = true;
+                return;
+            }
+            Err(Refusal::Io(error)) => {
+                return self.blind(path, &format!("it cannot be looked at: {error}"));
+            }
+            Err(Refusal::Outside(reason)) => return self.blind(path, &reason),
+        };
+        let meta = opened.meta();
+        let changed = (meta.ctime(), meta.ctime_nsec());
+        self.tree.newest = self.tree.newest.max(changed);
         let id = (meta.dev(), meta.ino());
         if !self.entered.insert(id) {
             return;
         }
         self.tree.folders.insert(path.to_path_buf(), id);
-        let entries = match std::fs::read_dir(path) {
+        let entries = match opened.entries() {
             Ok(entries) => entries,
             Err(error) => return self.blind(path, &format!("it cannot be listed: {error}")),
         };
@@ -276,7 +379,22 @@ impl<'a, T> Walk<'a, T> {
         }
     }
 
-    fn file(&mut self, path: &Path, meta: &std::fs::Metadata) {
+    /// Whether a link that has a manifest's name leads out of the roots; it is then a file that may
+    /// hold anything.
+    fn leads_out(&mut self, path: &Path) -> bool {
+        let Err(Refusal::Outside(reason)) = self.roots.open(path) else {
+            return false;
+        };
+        if self.tree.found.is_some() {
+            self.blind(path, &reason);
+        } else {
+            let file = broken(path, reason, self.room());
+            drop(self.tree.put(path, Some(file)));
+        }
+        true
+    }
+
+    fn file(&mut self, path: &Path, meta: &std::fs::Metadata, is_link: bool) {
         if self.full {
             return;
         }
@@ -285,6 +403,9 @@ impl<'a, T> Walk<'a, T> {
             self.full = true;
             let reason = format!("there are more than {most} files; from this one on none is read");
             return self.blind(path, &reason);
+        }
+        if is_link && self.leads_out(path) {
+            return;
         }
         let stamp = Stamp {
             id: (meta.dev(), meta.ino()),
@@ -295,10 +416,17 @@ impl<'a, T> Walk<'a, T> {
         if !self.entered.insert(stamp.id) {
             return;
         }
+        if let Some(found) = &mut self.tree.found {
+            return found.push(path.to_path_buf());
+        }
         let before = self.before.get(path);
         let busy = self.busy.contains(&stamp.id);
         let touched = busy || self.touched.contains(&stamp.id);
-        let known = before.filter(|before| before.stamp == Some(stamp) && !touched);
+        let room = self.room();
+        let is_known = |before: &&File<T>| {
+            before.stamp == Some(stamp) && !touched && !before.may_tell_more(room)
+        };
+        let known = before.filter(is_known);
         let file = match known {
             Some(known) => Some(known.clone()),
             None => self.read(path, stamp, busy, before),
@@ -328,16 +456,22 @@ impl<'a, T> Walk<'a, T> {
             let reason = format!("it is larger than {limit} MiB and is not read");
             return Some(File {
                 stamp: Some(stamp),
-                ..broken(path, reason)
+                ..broken(path, reason, self.room())
             });
         }
         let mut bytes = Vec::new();
-        let opened = open_regular(path).and_then(|mut file| {
+        let opened = match self.roots.open(path) {
+            Ok(opened) => opened.read(),
+            Err(Refusal::Io(error)) => Err(error),
+            Err(Refusal::Outside(reason)) => return Some(broken(path, reason, self.room())),
+        };
+        let opened = opened.and_then(|mut file| {
             let writing = match writers(&file) {
                 Writers::Some => true,
                 Writers::None => false,
                 Writers::Unknown => busy,
             };
+            let writing = writing && !palisade_sys::fault::is_on("half-written-read");
             if !writing {
                 // One that grows meanwhile is read again: its writer closes it later.
                 let most = self.limits.file_bytes as u64 + 1;
@@ -355,68 +489,99 @@ impl<'a, T> Walk<'a, T> {
                 self.tree.moved = true;
                 return before.cloned();
             }
-            Err(error) => return Some(broken(path, format!("it cannot be read: {error}"))),
+            Err(error) => {
+                let reason = format!("it cannot be read: {error}");
+                return Some(broken(path, reason, self.room()));
+            }
         }
         self.tree.read_anew.insert(stamp.id, path.to_path_buf());
-        Some(parse(
-            path,
-            Some(stamp),
-            &bytes,
-            self.limits,
-            self.tree.make,
-        ))
+        let room = self.room();
+        let file = parse(path, &bytes, self.limits, self.tree.make, room);
+        Some(File {
+            stamp: Some(stamp),
+            ..file
+        })
+    }
+
+    /// How many more problems can be told.
+    fn room(&self) -> Told {
+        let most = Told {
+            errors: OF_INPUT,
+            warnings: OF_INPUT,
+        };
+        most.minus(self.tree.told).minus(self.told_elsewhere)
     }
 
     /// Something could not be looked into, so nothing can be said to be gone.
     fn blind(&mut self, path: &Path, reason: &str) {
         self.tree.whole = false;
-        self.tree.problems.push(problem(path, reason.to_owned()));
+        if self.tree.problems.len() >= OF_FILE {
+            self.tree.more_problems += 1;
+        } else {
+            self.tree.problems.push(problem(path, reason.to_owned()));
+        }
     }
 }
 
-/// The objects of a text.
-pub(crate) fn parse_text<T>(
-    name: &Path,
-    bytes: &[u8],
-    make: fn(Vec<RawObject>) -> Vec<T>,
-) -> File<T> {
-    parse(name, None, bytes, &Limits::default(), make)
-}
-
-fn parse<T>(
-    path: &Path,
-    stamp: Option<Stamp>,
-    bytes: &[u8],
-    limits: &Limits,
-    make: fn(Vec<RawObject>) -> Vec<T>,
-) -> File<T> {
-    let found = objects(read(&path.display().to_string(), bytes, limits), limits);
-    let incomplete = !found.problems.is_empty();
+fn parse<T>(path: &Path, bytes: &[u8], limits: &Limits, make: Make<T>, room: Told) -> File<T> {
+    let mut found = objects(read(&shown(path), bytes, limits), limits);
+    let mut seen = Contents::default();
+    found.objects.retain(|object| seen.add(object));
+    unrendered::explain(path, bytes, seen, &mut found.problems);
+    // An object of a kind that nobody knows may be one that was in force.
+    let known = found.objects.iter().all(palisade_dialects::is_known);
+    let incomplete = !found.problems.is_empty() || !known;
+    let most = Told {
+        errors: room.errors.min(OF_FILE),
+        warnings: room.warnings.min(OF_FILE),
+    };
+    let mut quota = Quota::left(most.errors, most.warnings);
+    let mut problems = found.problems;
+    problems.retain(|_| quota.admit(true));
+    let made = make(found.objects, quota);
+    let (errors, warnings) = made.quota.room();
     File {
-        stamp,
+        stamp: None,
         incomplete,
         empty: bytes.iter().all(u8::is_ascii_whitespace),
-        text: incomplete.then(|| bytes.into()),
-        objects: Arc::new(make(found.objects)),
-        problems: Arc::new(found.problems),
+        text: incomplete.then(|| Named::of(bytes)),
+        objects: Arc::new(made.objects),
+        problems: Arc::new(problems),
+        told: most.minus(Told { errors, warnings }),
+        untold: made.quota.untold(),
+        room,
     }
 }
 
-fn broken<T>(path: &Path, reason: String) -> File<T> {
+fn broken<T>(path: &Path, reason: String, room: Told) -> File<T> {
+    let mut quota = Quota::left(room.errors, room.warnings);
+    let told = quota.admit(true);
+    let problem = told.then(|| problem(path, reason));
     File {
         stamp: None,
         objects: Arc::new(Vec::new()),
-        problems: Arc::new(vec![problem(path, reason)]),
+        problems: Arc::new(problem.into_iter().collect()),
         incomplete: true,
         empty: false,
         text: None,
+        told: Told {
+            errors: usize::from(told),
+            warnings: 0,
+        },
+        untold: quota.untold(),
+        room,
     }
+}
+
+/// A path as it is printed.
+pub(crate) fn shown(path: &Path) -> String {
+    printable(&path.display().to_string()).into_owned()
 }
 
 /// A problem with a file or folder as a whole.
 pub(crate) fn problem(path: &Path, reason: String) -> Problem {
     let location = Location {
-        file: path.display().to_string().into(),
+        file: shown(path).into(),
         line: 1,
         column: 1,
     };
@@ -443,62 +608,9 @@ pub(crate) fn is_manifest(path: &Path) -> bool {
     !hidden && matches!(extension, Some("yaml" | "yml" | "json"))
 }
 
-/// Whether a text that cannot be parsed gives something this name: `name: web`, `"name": "web"`.
-fn says_name(text: &[u8], name: &[u8]) -> bool {
-    let key = b"name";
-    let is_quote = |byte: &u8| matches!(byte, b'"' | b'\'');
-    let mut from = 0;
-    while let Some(at) = text[from..].windows(key.len()).position(|w| w == key) {
-        from += at + key.len();
-        let mut rest = &text[from..];
-        rest = rest
-            .strip_prefix(b"\"")
-            .or(rest.strip_prefix(b"'"))
-            .unwrap_or(rest);
-        let Some(value) = rest.trim_ascii_start().strip_prefix(b":") else {
-            continue;
-        };
-        let value = value.trim_ascii_start();
-        let value = value
-            .strip_prefix(b"\"")
-            .or(value.strip_prefix(b"'"))
-            .unwrap_or(value);
-        let after = value.strip_prefix(name);
-        let ends = |next: &u8| {
-            next.is_ascii_whitespace() || is_quote(next) || matches!(next, b',' | b'}' | b'#')
-        };
-        if after.is_some_and(|after| after.first().is_none_or(ends)) {
-            return true;
-        }
-    }
-    false
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_name_is_found_in_broken_text() {
-        let cases = [
-            ("metadata:\n  name: web\nspec: {", "web", true),
-            ("{\"metadata\": {\"name\" : \"web\"}", "web", true),
-            ("metadata: {name: 'web', x", "web", true),
-            ("  name:   web", "web", true),
-            ("  name: web-2\n", "web", false),
-            ("  name: my-web\n", "web", false),
-            ("  namespace: web\n", "web", false),
-            ("# web\nkind: web\n", "web", false),
-            ("", "web", false),
-        ];
-        for (text, name, expected) in cases {
-            assert_eq!(
-                says_name(text.as_bytes(), name.as_bytes()),
-                expected,
-                "{text}"
-            );
-        }
-    }
 
     #[test]
     #[allow(clippy::disallowed_methods, reason = "tests write files")]
@@ -513,7 +625,8 @@ mod tests {
             .unwrap();
         }
         let look = |files, objects| {
-            let mut tree = Tree::new(vec![dir.path().to_path_buf()], |raw| raw);
+            let make: Make<RawObject> = |objects, quota| Made { objects, quota };
+            let mut tree = Tree::new(vec![dir.path().to_path_buf()], make);
             tree.bounds = Bounds {
                 files,
                 objects,

@@ -55,6 +55,9 @@ impl Strings {
     }
 
     fn word(&mut self, word: &mut Str) {
+        if !word.is_heap_allocated() {
+            return;
+        }
         match self.0.get(word) {
             Some(known) => *word = Str::clone(known),
             None => drop(self.0.insert(Str::clone(word))),

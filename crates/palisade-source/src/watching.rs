@@ -20,7 +20,12 @@ pub(crate) struct Watching {
     in_tree: BTreeSet<PathBuf>,
     /// Entries elsewhere that the tree hangs on.
     entries: BTreeSet<Entry>,
+    /// Whether a folder could not be watched, the last time it was tried.
+    pub(crate) incomplete: bool,
 }
+
+/// How many folders that cannot be watched are told of.
+const TOLD: usize = 100;
 
 /// What an event is about.
 #[derive(Debug, PartialEq, Eq)]
@@ -64,6 +69,8 @@ impl Watching {
         }
         let mut fresh = false;
         let mut problems = Vec::new();
+        let mut more = 0;
+        self.incomplete = false;
         for (path, id) in wanted {
             if self.folders.contains_key(&path) {
                 continue;
@@ -78,12 +85,20 @@ impl Watching {
                     self.folders.insert(path, (number, id));
                 }
                 // Gone since it was found: the folder above says so too.
-                Err(WatchError::Add { source, .. }) if is_gone(&source) => {}
+                Err(WatchError::Add { source, .. }) if is_gone(&source) => self.incomplete = true,
                 Err(error) => {
-                    let reason = format!("changes in it will not be seen: {error}");
-                    problems.push(problem(&path, reason));
+                    self.incomplete = true;
+                    if problems.len() < TOLD {
+                        problems.push(problem(&path, unwatched(&error)));
+                    } else {
+                        more += 1;
+                    }
                 }
             }
+        }
+        if more > 0 {
+            let reason = format!("and {more} more folders cannot be watched");
+            problems.push(problem(root, reason));
         }
         (fresh, problems)
     }
@@ -133,6 +148,19 @@ impl Watching {
         };
         folders.filter_map(subject).collect()
     }
+}
+
+fn unwatched(error: &WatchError) -> String {
+    let hint = match error {
+        WatchError::Add { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
+            "; raise fs.inotify.max_user_watches"
+        }
+        _ => "",
+    };
+    format!(
+        "changes in it are seen late, because it cannot be watched; it is tried again, after a minute \
+         at the latest: {error}{hint}"
+    )
 }
 
 fn is_gone(error: &io::Error) -> bool {

@@ -65,13 +65,17 @@ fn new_text(tree: &mut Tree, file: &'static str, dice: &mut Dice) -> Vec<&'stati
 }
 
 #[test]
+fn bursts_of_edits() {
+    for seed in palisade_generators::seeds(1) {
+        burst_after_burst(seed);
+    }
+}
+
 #[allow(
     clippy::disallowed_methods,
     reason = "tests write files as editors and tools do"
 )]
-fn bursts_of_edits() {
-    let seed = std::env::var("SEED").ok().filter(|seed| !seed.is_empty());
-    let seed = seed.map_or(1, |seed| seed.parse().unwrap());
+fn burst_after_burst(seed: u64) {
     let mut dice = Dice(0x9e37_79b9_7f4a_7c15 ^ seed);
     let mut scene = Scene::new();
     fs::create_dir_all(scene.at("deep/er")).unwrap();

@@ -96,6 +96,7 @@ fn an_edit_costs_what_is_edited() {
         path: root.clone(),
         settle: Duration::from_millis(50),
         state_dir: dir.path().join("state"),
+        budget: palisade_source::Budget::default(),
     };
     let fake = FakeDirWatch::default();
     let start = Instant::now();

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{IDLE, SETTLE, Scene, has, manifest};
+use common::{IDLE, SETTLE, Scene, manifest};
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::symlink;
@@ -39,23 +39,21 @@ fn vim_within_the_settle_time_never_drops_anything() {
         scene.remove("foo.yaml~");
         scene.expect("written", &format!("db:90 web:{port}"));
     }
-    if has("vim") {
-        let backup = "set nocompatible writebackup backupcopy=no";
-        let arguments = [
-            "-Nu",
-            "NONE",
-            "-es",
-            "-c",
-            backup,
-            "-c",
-            "%s/84/99/",
-            "-c",
-            "wq",
-            "foo.yaml",
-        ];
-        scene.run("vim", &arguments);
-        scene.expect("real vim", "db:90 web:99");
-    }
+    let backup = "set nocompatible writebackup backupcopy=no";
+    let arguments = [
+        "-Nu",
+        "NONE",
+        "-es",
+        "-c",
+        backup,
+        "-c",
+        "%s/84/99/",
+        "-c",
+        "wq",
+        "foo.yaml",
+    ];
+    scene.run("vim.tiny", &arguments);
+    scene.expect("real vim", "db:90 web:99");
 }
 
 #[test]
@@ -225,9 +223,6 @@ fn moved_into_a_file_that_is_broken() {
 
 #[test]
 fn git_changes_many_files() {
-    if !has("git") {
-        return;
-    }
     let mut scene = Scene::new();
     let git = |scene: &Scene, arguments: &[&str]| {
         let identity = [

@@ -111,9 +111,53 @@ fn pipes_and_devices() {
     let (names, flaws, _) = said(&[Path::new("/dev/zero")]);
     assert_eq!(names.len(), 0);
     assert!(
-        flaws.len() == 1 && flaws[0].starts_with("! /dev/zero:1:1: the file has more than"),
+        flaws.len() == 1
+            && flaws[0]
+                .contains("! /dev/zero:1:1: this document, or this item of a list, has more than"),
         "{flaws:?}"
     );
+}
+
+/// A dump is longer than what a file of the agent's folder may have; every item is told of by its
+/// index.
+#[test]
+fn a_dump_of_any_size_is_read_item_by_item() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("pods.json");
+    let managed = "x".repeat(2_000);
+    let pod = |n: usize, port: &str| {
+        format!(
+            "{{\"apiVersion\": \"v1\", \"kind\": \"Pod\", \"metadata\": {{\"name\": \"p{n}\", \
+             \"managedFields\": [\"{managed}\"]}}, \"spec\": {{\"containers\": [{{\"ports\": \
+             [{{\"name\": \"a\", \"containerPort\": {port}}}]}}]}}}}"
+        )
+    };
+    let mut pods: Vec<String> = (0..17_000).map(|n| pod(n, "80")).collect();
+    pods[12_345] = pod(12_345, "99999");
+    let text = format!(
+        "{{\"items\": [\n{}\n], \"kind\": \"List\"}}\n",
+        pods.join(",\n")
+    );
+    assert!(text.len() > 33 << 20);
+    fs::write(&path, &text).unwrap();
+    let loaded = load(&[&path]);
+    let shown: Vec<String> = loaded.flaws.iter().map(|f| f.problem.to_string()).collect();
+    assert_eq!(
+        (loaded.state.endpoints.len(), shown.len()),
+        (16_999, 1),
+        "{shown:?}"
+    );
+    let place = format!("{}:12347:", path.display());
+    assert!(
+        shown[0].starts_with(&place) && shown[0].contains("99999"),
+        "{shown:?}"
+    );
+    // Cut anywhere, nothing of it counts.
+    fs::write(&path, &text[..text.len() / 2]).unwrap();
+    let loaded = load(&[&path]);
+    assert_eq!((loaded.state.endpoints.len(), loaded.flaws.len()), (0, 1));
+    let field = &loaded.flaws[0].problem.field;
+    assert!(field.starts_with("items["), "{field}");
 }
 
 #[test]

@@ -5,7 +5,8 @@
 
 mod common;
 
-use common::{IDLE, SETTLE, Scene, has, manifest};
+use common::{IDLE, SETTLE, Scene, manifest};
+use nix::unistd::{Uid, geteuid, setfsuid};
 use palisade_source::{Directory, Source};
 use palisade_sys::watch::{
     Change, DirWatch, FakeDirWatch, InotifyWatch, Wake, WatchError, WatchEvent, WatchId,
@@ -60,9 +61,9 @@ fn a_mounted_config_map() {
 }
 
 #[test]
-fn links_to_files_and_folders_elsewhere() {
+fn links_to_files_and_folders_within_the_tree() {
     let mut scene = Scene::new();
-    let outside = scene.top.join("outside");
+    let outside = scene.at(".outside");
     fs::create_dir_all(outside.join("v1")).unwrap();
     fs::create_dir_all(outside.join("v2")).unwrap();
     write(&outside.join("file.txt"), "web:80");
@@ -70,7 +71,7 @@ fn links_to_files_and_folders_elsewhere() {
     write(&outside.join("v2/db.yaml"), "db:91");
     symlink("v1", outside.join("current")).unwrap();
     symlink(outside.join("file.txt"), scene.at("web.yaml")).unwrap();
-    symlink("../outside/current", scene.at("folder")).unwrap();
+    symlink(".outside/current", scene.at("folder")).unwrap();
     symlink("nowhere", scene.at("dangling.yaml")).unwrap();
     scene.start();
     scene.expect("start", "db:90 web:80");
@@ -93,14 +94,163 @@ fn links_to_files_and_folders_elsewhere() {
 }
 
 #[test]
+fn a_link_out_of_the_tree_is_an_error_and_takes_nothing_away() {
+    let mut scene = Scene::with(&[("web.yaml", "web:80"), ("sub/db.yaml", "db:90")]);
+    let outside = scene.top.join("outside");
+    fs::create_dir(&outside).unwrap();
+    write(&outside.join("web.yaml"), "web:99 stranger:1");
+    write(&outside.join("db.yaml"), "db:99");
+    scene.expect("start", "db:90 web:80");
+    // By a chain of links, the last of which leads out.
+    symlink("../outside/web.yaml", scene.at(".chain")).unwrap();
+    symlink(".chain", scene.at("link")).unwrap();
+    scene.rename("link", "web.yaml");
+    let file = "db:90 web:80
+        ! web.yaml:1 : it is a link to .chain, which leads out of the f
+        kept NetworkPolicy default/web";
+    scene.expect("a file", file);
+    scene.restart();
+    scene.expect("after a restart", file);
+    scene.put("web.new", "web:81");
+    scene.rename("web.new", "web.yaml");
+    scene.expect("a file again", "db:90 web:81");
+    scene.run("mv", &["sub", "../aside"]);
+    symlink(scene.top.join("aside"), scene.at("sub")).unwrap();
+    scene.quiet();
+    let shown = scene.shown();
+    assert!(
+        shown.starts_with("db:90 web:81\n! sub:1 : it is a link to /"),
+        "{shown}"
+    );
+    assert!(shown.ends_with("kept NetworkPolicy default/db"), "{shown}");
+    scene.remove("sub");
+    scene.run("mv", &["../aside", "sub"]);
+    scene.expect("a folder again", "db:90 web:81");
+    for (name, target) in [
+        ("secret.yaml", "/etc/shadow"),
+        ("memory.yaml", "/proc/self/mem"),
+        ("zero.yaml", "/dev/zero"),
+        ("parent", ".."),
+        ("all", "/"),
+    ] {
+        symlink(target, scene.at(name)).unwrap();
+        scene.quiet();
+        let shown = scene.shown();
+        let expected = format!(
+            "db:90 web:81\n! {name}:1 : {}",
+            format!("it is a link to {target}, which leads out of the folder")
+                .chars()
+                .take(48)
+                .collect::<String>()
+                .trim()
+        );
+        assert!(shown.starts_with(&expected), "{shown}");
+        scene.remove(name);
+        scene.expect("removed", "db:90 web:81");
+    }
+}
+
+#[test]
+fn a_link_may_lead_to_another_root() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    for (folder, policies) in [("a", "web:80"), ("b", "db:90")] {
+        fs::create_dir(at(folder)).unwrap();
+        write(&at(folder).join("all.yaml"), policies);
+    }
+    symlink("../b/all.yaml", at("a/db.yaml")).unwrap();
+    let both = palisade_source::load(&[at("a"), at("b")]);
+    assert_eq!(both.flaws, []);
+    assert_eq!(common::policies(&both.state).len(), 2);
+    let one = palisade_source::load(&[at("a")]);
+    let reasons: Vec<&str> = one.flaws.iter().map(|f| &*f.problem.reason).collect();
+    assert!(reasons[0].starts_with("it is a link to ../b/all.yaml, which leads out"));
+    assert_eq!((reasons.len(), one.has_errors()), (1, true));
+    // What was given may itself be a link, to a folder or to a file.
+    symlink("a", at("c")).unwrap();
+    symlink("b/all.yaml", at("d.yaml")).unwrap();
+    let through = palisade_source::load(&[at("c"), at("d.yaml")]);
+    assert_eq!(common::policies(&through.state).len(), 2);
+    assert_eq!(through.flaws, []);
+}
+
+/// A watch that has no room for one folder for some time.
+struct Full {
+    fake: FakeDirWatch,
+    refusals: usize,
+    waits: Arc<Mutex<Vec<Option<Duration>>>>,
+}
+
+impl DirWatch for Full {
+    fn add(&mut self, directory: &Path) -> Result<WatchId, WatchError> {
+        if directory.ends_with("sub") && self.refusals > 0 {
+            self.refusals -= 1;
+            let source = std::io::Error::from(std::io::ErrorKind::StorageFull);
+            let path = directory.to_owned();
+            return Err(WatchError::Add { path, source });
+        }
+        self.fake.add(directory)
+    }
+
+    fn remove(&mut self, watch: WatchId) {
+        self.fake.remove(watch);
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) -> Result<Wake, WatchError> {
+        if timeout == Some(Duration::ZERO) {
+            return Ok(Wake::TimedOut);
+        }
+        self.waits.lock().unwrap().push(timeout);
+        Ok(match timeout {
+            None => Wake::Stopped,
+            Some(_) => Wake::TimedOut,
+        })
+    }
+}
+
+#[test]
+fn a_folder_that_cannot_be_watched_is_tried_again_until_it_can() {
+    let scene = Scene::new();
+    scene.put("sub/web.yaml", "web:80");
+    let waits = Arc::default();
+    let watch = Full {
+        fake: FakeDirWatch::default(),
+        refusals: 9,
+        waits: Arc::clone(&waits),
+    };
+    let mut source = Directory::with_watch(scene.options(), watch).unwrap();
+    let mut told = Vec::new();
+    source
+        .run(&mut |batch| {
+            told.push(batch.report.problems);
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+    let reasons: Vec<String> = (told.iter())
+        .map(|flaws| flaws.iter().map(|f| f.problem.reason.clone()).collect())
+        .collect();
+    assert!(
+        reasons[0]
+            .starts_with("changes in it are seen late, because it cannot be watched; it is tried"),
+        "{reasons:?}"
+    );
+    assert!(reasons[0].ends_with("raise fs.inotify.max_user_watches"));
+    assert_eq!(reasons.last().unwrap(), "", "{reasons:?}");
+    // Whole seconds: a wait is what is left of the delay, and the first may be for the files to age.
+    let seconds = |wait: &Option<Duration>| wait.map(|wait| wait.as_secs_f64().round() as u64);
+    let waits: Vec<_> = waits.lock().unwrap().iter().map(seconds).collect();
+    let delays: Vec<u64> = waits.iter().flatten().copied().filter(|s| *s > 0).collect();
+    assert!(delays.ends_with(&[1, 2, 4, 8, 16, 32, 60]), "{delays:?}");
+    assert_eq!(waits.last(), Some(&None), "then nothing is waited for");
+}
+
+#[test]
 fn circles_pipes_devices_and_names_that_are_no_manifests() {
     let mut scene = Scene::new();
     scene.put("a/web.yaml", "web:80");
     symlink(".", scene.at("a/circle")).unwrap();
     symlink("..", scene.at("a/up")).unwrap();
     symlink("self", scene.at("self")).unwrap();
-    symlink("/dev/zero", scene.at("device.yaml")).unwrap();
-    symlink("/dev/tty", scene.at("tty.yaml")).unwrap();
     let _socket = std::os::unix::net::UnixListener::bind(scene.at("socket.yaml")).unwrap();
     scene.run("mkfifo", &["pipe.yaml"]);
     scene.put("notes.txt", "notes:1");
@@ -219,13 +369,15 @@ fn a_single_file() {
 fn what_cannot_be_read_takes_nothing_away() {
     let mut scene = Scene::with(&[("web.yaml", "web:80"), ("db.yaml", "db:90")]);
     scene.expect("start", "db:90 web:80");
-    // Write-only for everyone, root included: the kernel has no read for it.
+    // Out of the tree, and write-only for everyone, root included.
     symlink("/proc/self/clear_refs", scene.at("link")).unwrap();
     scene.rename("link", "web.yaml");
     scene.quiet();
     let shown = scene.shown();
     assert!(
-        shown.starts_with("db:90 web:80\n! web.yaml:1 : it cannot be read: "),
+        shown.starts_with(
+            "db:90 web:80\n! web.yaml:1 : it is a link to /proc/self/clear_refs, which"
+        ),
         "{shown}"
     );
     assert!(shown.ends_with("kept NetworkPolicy default/web"), "{shown}");
@@ -253,13 +405,30 @@ fn what_cannot_be_read_takes_nothing_away() {
     scene.expect("small again", "db:92 web:81");
 }
 
+/// Files are opened as another user while it lives: root reads files of any mode. It counts for this
+/// thread and those that it starts.
+struct OtherUser(Uid);
+
+impl OtherUser {
+    fn enter() -> Self {
+        OtherUser(setfsuid(Uid::from_raw(65_534)))
+    }
+}
+
+impl Drop for OtherUser {
+    fn drop(&mut self) {
+        setfsuid(self.0);
+    }
+}
+
 #[test]
 fn modes_that_forbid_reading() {
-    if nix_is_root() {
-        eprintln!("SKIPPED: root reads files of any mode; run as another user");
-        return;
-    }
-    let mut scene = Scene::with(&[("web.yaml", "web:80"), ("sub/db.yaml", "db:90")]);
+    let mut scene = Scene::new();
+    scene.run("chmod", &["777", "..", "."]);
+    let user = geteuid().is_root().then(OtherUser::enter);
+    scene.write("web.yaml", &manifest("web:80"));
+    scene.write("sub/db.yaml", &manifest("db:90"));
+    scene.start();
     scene.expect("start", "db:90 web:80");
     for (name, mode) in [("web.yaml", "000"), ("sub", "000")] {
         scene.run("chmod", &[mode, name]);
@@ -272,14 +441,9 @@ fn modes_that_forbid_reading() {
         scene.run("chmod", &["755", name]);
         scene.expect("readable again", "db:90 web:80");
     }
-}
-
-fn nix_is_root() -> bool {
-    has("id")
-        && fs::metadata("/proc/self").is_ok_and(|meta| {
-            use std::os::unix::fs::MetadataExt;
-            meta.uid() == 0
-        })
+    // What it started ends as this user, what it left goes as the first.
+    scene.stop();
+    drop(user);
 }
 
 #[test]

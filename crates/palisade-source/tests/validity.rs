@@ -354,3 +354,73 @@ fn pods_on_the_host_network_are_doubted_as_both_change() {
     scene.quiet();
     assert_eq!(scene.shown(), "db:90 web:81");
 }
+
+#[test]
+fn a_mistyped_kind_takes_nothing_out_of_force() {
+    let right = "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\n";
+    for (wrong, reason) in [
+        (
+            "apiVersion: networking.k8s.io/v1\nkind: Networkpolicy\n",
+            ":3 kind: \"Networkpolicy\" is no kind of the API group \"ne",
+        ),
+        (
+            "apiVersion: networking.k8s.io/v1\nkind: \"NetworkPolicy \"\n",
+            ":3 kind: \"NetworkPolicy \" is no kind of the API group \"n",
+        ),
+        (
+            "apiVersion: networking.k8s.io/v1\nkind: NetworkPolcy\n",
+            ":3 kind: \"NetworkPolcy\" is no kind of the API group \"net",
+        ),
+        (
+            "apiVersion: networking.k8s.io\nkind: NetworkPolicy\n",
+            ":2 apiVersion: \"networking.k8s.io NetworkPolicy\" is nothing tha",
+        ),
+        (
+            "apiVersion: example.com/v1\nkind: NetworkPolicies\n",
+            ":2 apiVersion: \"example.com/v1 NetworkPolicies\" is nothing that",
+        ),
+    ] {
+        let mut scene = Scene::with(&[("all.yaml", "web:80"), ("db.yaml", "db:90")]);
+        scene.expect("start", "db:90 web:80");
+        let text = manifest("web:81");
+        assert!(text.contains(right));
+        scene.write("all.yaml", &text.replace(right, wrong));
+        scene.quiet();
+        let shown = scene.shown();
+        assert!(shown.starts_with("db:90 web:80\n! all.yaml"), "{shown}");
+        assert!(shown.contains(reason.split_at(30).0), "{shown}");
+        assert!(
+            shown.ends_with("\nkept NetworkPolicy default/web"),
+            "{shown}"
+        );
+        scene.restart();
+        scene.expect("after a restart", &shown);
+        scene.put("all.yaml", "web:82");
+        scene.expect("mended", "db:90 web:82");
+    }
+}
+
+#[test]
+fn a_kind_that_nobody_knows_makes_its_file_incomplete() {
+    let mut scene = Scene::with(&[("all.yaml", "web:80 db:90")]);
+    scene.expect("start", "db:90 web:80");
+    // The policy became something else: whatever that is, the policy stays.
+    let strange = "---\napiVersion: networking.k8s.io/v1\nkind: Firewall\nmetadata: {name: x}\n";
+    scene.write("all.yaml", &format!("{strange}{}", manifest("db:91")));
+    scene.quiet();
+    let shown = scene.shown();
+    assert!(
+        shown.starts_with("db:91 web:80\n! all.yaml:3 kind: \"Firewall\""),
+        "{shown}"
+    );
+    assert!(
+        shown.ends_with("\nkept NetworkPolicy default/web"),
+        "{shown}"
+    );
+    scene.restart();
+    scene.expect("after a restart", &shown);
+    // Of a kind that is somebody else's own, the file is whole, and what it does not hold is gone.
+    let own = strange.replace("networking.k8s.io", "example.com");
+    scene.write("all.yaml", &format!("{own}{}", manifest("db:92")));
+    scene.expect("of no concern", "db:92");
+}

@@ -5,7 +5,22 @@
 //! called has ended: a packet that began its lookups before a change has a
 //! verdict.
 //!
+//! The kernel offers no system call for just that. Two contain
+//! `synchronize_rcu()`:
+//!
+//! - `membarrier(MEMBARRIER_CMD_GLOBAL)`, which is it by another name. It is
+//!   refused on a kernel that runs with `nohz_full`, since it also promises a
+//!   barrier to user code, which such a CPU does not give; and with one CPU
+//!   online it returns at once, though a preempted reader may be left.
+//! - replacing the inner map of a BPF map of maps, which returns when no
+//!   program can still see the old one (`maybe_wait_bpf_programs()` in the
+//!   kernel, since Linux 5.0). Programs run in RCU read sections, as packets do.
+//!
+//! The first is taken where it holds, the second elsewhere.
+//!
 //! Promises: never returns early. Never: waits for a packet that came later.
+
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use nix::errno::Errno;
 use thiserror::Error;
@@ -13,13 +28,27 @@ use thiserror::Error;
 const MEMBARRIER_CMD_QUERY: libc::c_int = 0;
 const MEMBARRIER_CMD_GLOBAL: libc::c_int = 1;
 
+const BPF_MAP_CREATE: libc::c_int = 0;
+const BPF_MAP_UPDATE_ELEM: libc::c_int = 2;
+const BPF_MAP_TYPE_ARRAY: u32 = 2;
+const BPF_MAP_TYPE_ARRAY_OF_MAPS: u32 = 12;
+
 /// The kernel gives no grace period.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum GraceError {
-    /// The kernel lacks it, or it runs with `nohz_full`, where it is refused.
-    #[error("the kernel offers no global memory barrier (membarrier: {0})")]
-    Unsupported(Errno),
-    /// The barrier failed.
+    /// Neither way is open.
+    #[error(
+        "the kernel offers no grace period: membarrier(GLOBAL) says {membarrier} (it is refused with \
+         nohz_full, and waits for nobody with one CPU), a BPF map of maps says {maps} (it needs \
+         CONFIG_BPF_SYSCALL, CAP_SYS_ADMIN or CAP_BPF, and a sandbox that lets bpf(2) through)"
+    )]
+    Unsupported {
+        /// What the barrier said.
+        membarrier: Errno,
+        /// What the map said.
+        maps: Errno,
+    },
+    /// The wait failed.
     #[error("waiting for a grace period: {0}")]
     Failed(Errno),
 }
@@ -33,37 +62,202 @@ pub trait GracePeriod {
     fn wait(&mut self) -> Result<(), GraceError>;
 }
 
-/// The kernel's grace periods, by `membarrier(MEMBARRIER_CMD_GLOBAL)`, which is
-/// `synchronize_rcu()` by another name.
-#[derive(Clone, Copy, Debug)]
-pub struct KernelGracePeriod(());
+/// What of the kernel the choice rests on.
+trait Calls {
+    /// The map of maps.
+    type Maps;
+
+    fn membarrier(&self, command: libc::c_int) -> Result<libc::c_int, Errno>;
+    fn cpus(&self) -> usize;
+    fn make_maps(&self) -> Result<Self::Maps, Errno>;
+    fn replace_inner(&self, maps: &Self::Maps) -> Result<(), Errno>;
+}
+
+/// Either way, whichever holds at the moment.
+#[derive(Debug)]
+struct Waiter<C: Calls> {
+    calls: C,
+    /// What membarrier said, where it is no way.
+    refused: Option<Errno>,
+    /// Made when they are needed first.
+    maps: Option<C::Maps>,
+}
+
+impl<C: Calls> Waiter<C> {
+    fn new(calls: C) -> Result<Self, GraceError> {
+        let offered = calls.membarrier(MEMBARRIER_CMD_QUERY);
+        let refused = match offered {
+            // What is offered may still be refused, by a sandbox for one.
+            Ok(offered) if offered & MEMBARRIER_CMD_GLOBAL != 0 => {
+                calls.membarrier(MEMBARRIER_CMD_GLOBAL).err()
+            }
+            Ok(_) => Some(Errno::EINVAL),
+            Err(errno) => Some(errno),
+        };
+        let mut waiter = Waiter {
+            calls,
+            refused,
+            maps: None,
+        };
+        if !waiter.membarrier_holds() {
+            waiter.maps()?;
+        }
+        Ok(waiter)
+    }
+
+    fn membarrier_holds(&self) -> bool {
+        // CPUs come and go.
+        self.refused.is_none() && self.calls.cpus() > 1
+    }
+
+    fn maps(&mut self) -> Result<&C::Maps, GraceError> {
+        let unsupported = |maps| GraceError::Unsupported {
+            membarrier: self.refused.unwrap_or(Errno::UnknownErrno),
+            maps,
+        };
+        match &mut self.maps {
+            Some(maps) => Ok(maps),
+            maps @ None => Ok(maps.insert(self.calls.make_maps().map_err(unsupported)?)),
+        }
+    }
+}
+
+impl<C: Calls> GracePeriod for Waiter<C> {
+    fn wait(&mut self) -> Result<(), GraceError> {
+        if self.membarrier_holds() {
+            let done = self.calls.membarrier(MEMBARRIER_CMD_GLOBAL);
+            return done.map(drop).map_err(GraceError::Failed);
+        }
+        self.maps()?;
+        match &self.maps {
+            Some(maps) => self.calls.replace_inner(maps).map_err(GraceError::Failed),
+            None => Err(GraceError::Failed(Errno::EBADF)),
+        }
+    }
+}
+
+/// The kernel's grace periods.
+#[derive(Debug)]
+pub struct KernelGracePeriod(Waiter<Kernel>);
 
 impl KernelGracePeriod {
-    /// Checks that the kernel offers it.
+    /// Finds out which way the kernel offers.
     ///
     /// # Errors
     /// [`GraceError::Unsupported`].
     pub fn new() -> Result<Self, GraceError> {
-        let offered = membarrier(MEMBARRIER_CMD_QUERY).map_err(GraceError::Unsupported)?;
-        if offered & MEMBARRIER_CMD_GLOBAL == 0 {
-            return Err(GraceError::Unsupported(Errno::EINVAL));
+        Waiter::new(Kernel).map(Self)
+    }
+
+    /// How it waits, for people.
+    #[must_use]
+    pub fn method(&self) -> &'static str {
+        match self.0.membarrier_holds() {
+            true => "membarrier",
+            false => "BPF map of maps",
         }
-        Ok(Self(()))
     }
 }
 
 impl GracePeriod for KernelGracePeriod {
     fn wait(&mut self) -> Result<(), GraceError> {
-        membarrier(MEMBARRIER_CMD_GLOBAL)
-            .map(drop)
-            .map_err(GraceError::Failed)
+        self.0.wait()
     }
 }
 
-fn membarrier(command: libc::c_int) -> Result<libc::c_int, Errno> {
-    // SAFETY: both commands used take no pointer and change no memory.
-    let result = unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) };
-    Errno::result(result).map(|bits| bits as libc::c_int)
+/// The running kernel.
+#[derive(Clone, Copy, Debug)]
+struct Kernel;
+
+/// A map of maps and the map in it.
+#[derive(Debug)]
+struct Maps {
+    outer: OwnedFd,
+    inner: OwnedFd,
+}
+
+/// What the kernel takes of `union bpf_attr` to make a map.
+#[repr(C)]
+struct MapCreate {
+    map_type: u32,
+    key_size: u32,
+    value_size: u32,
+    max_entries: u32,
+    map_flags: u32,
+    inner_map_fd: u32,
+}
+
+/// What it takes to change an element.
+#[repr(C)]
+struct MapUpdate {
+    map_fd: u64,
+    key: u64,
+    value: u64,
+    flags: u64,
+}
+
+impl Calls for Kernel {
+    type Maps = Maps;
+
+    fn membarrier(&self, command: libc::c_int) -> Result<libc::c_int, Errno> {
+        // SAFETY: both commands used take no pointer and change no memory.
+        let result = unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) };
+        Errno::result(result).map(|bits| bits as libc::c_int)
+    }
+
+    fn cpus(&self) -> usize {
+        // SAFETY: takes a number, touches no memory of ours.
+        let online = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
+        usize::try_from(online).unwrap_or_default()
+    }
+
+    fn make_maps(&self) -> Result<Maps, Errno> {
+        let make = |map_type, inner_map_fd| {
+            let attr = MapCreate {
+                map_type,
+                key_size: 4,
+                value_size: 4,
+                max_entries: 1,
+                map_flags: 0,
+                inner_map_fd,
+            };
+            let fd = bpf(BPF_MAP_CREATE, &attr)?;
+            // SAFETY: the kernel has just made this descriptor for us alone.
+            Ok::<OwnedFd, Errno>(unsafe { OwnedFd::from_raw_fd(fd) })
+        };
+        let inner = make(BPF_MAP_TYPE_ARRAY, 0)?;
+        let outer = make(BPF_MAP_TYPE_ARRAY_OF_MAPS, number(&inner))?;
+        Ok(Maps { outer, inner })
+    }
+
+    fn replace_inner(&self, maps: &Maps) -> Result<(), Errno> {
+        let (key, value) = (0_u32, number(&maps.inner));
+        let attr = MapUpdate {
+            map_fd: number(&maps.outer).into(),
+            key: std::ptr::from_ref(&key).addr() as u64,
+            value: std::ptr::from_ref(&value).addr() as u64,
+            flags: 0,
+        };
+        bpf(BPF_MAP_UPDATE_ELEM, &attr).map(drop)
+    }
+}
+
+fn number(fd: &OwnedFd) -> u32 {
+    fd.as_raw_fd().cast_unsigned()
+}
+
+fn bpf<T>(command: libc::c_int, attr: &T) -> Result<libc::c_int, Errno> {
+    // SAFETY: `attr` is laid out as the command wants it, and the kernel is told its size; it only
+    // reads it, and the key and value that it points to live in the caller.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            command,
+            std::ptr::from_ref(attr),
+            size_of::<T>(),
+        )
+    };
+    Errno::result(result).map(|fd| fd as libc::c_int)
 }
 
 /// Counts the waits asked for.
@@ -83,6 +277,95 @@ impl GracePeriod for FakeGracePeriod {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::{Cell, RefCell};
+
+    /// A kernel that offers some of it, and records what it is asked.
+    struct Fake {
+        offers: bool,
+        refuses: Option<Errno>,
+        cpus: Cell<usize>,
+        maps: Result<(), Errno>,
+        asked: RefCell<Vec<&'static str>>,
+    }
+
+    impl Calls for &Fake {
+        type Maps = ();
+
+        fn membarrier(&self, command: libc::c_int) -> Result<libc::c_int, Errno> {
+            if command == MEMBARRIER_CMD_QUERY {
+                return Ok(if self.offers { 0x1ff } else { 0x1fe });
+            }
+            self.asked.borrow_mut().push("barrier");
+            self.refuses.map_or(Ok(0), Err)
+        }
+
+        fn cpus(&self) -> usize {
+            self.cpus.get()
+        }
+
+        fn make_maps(&self) -> Result<(), Errno> {
+            self.asked.borrow_mut().push("make");
+            self.maps
+        }
+
+        fn replace_inner(&self, (): &()) -> Result<(), Errno> {
+            self.asked.borrow_mut().push("replace");
+            Ok(())
+        }
+    }
+
+    fn fake(offers: bool, refuses: Option<Errno>, cpus: usize, maps: Result<(), Errno>) -> Fake {
+        Fake {
+            offers,
+            refuses,
+            cpus: Cell::new(cpus),
+            maps,
+            asked: RefCell::default(),
+        }
+    }
+
+    #[test]
+    fn the_way_that_holds_is_taken() {
+        for (kernel, asked) in [
+            (fake(true, None, 2, Ok(())), "barrier barrier"),
+            // nohz_full.
+            (fake(false, Some(Errno::EINVAL), 2, Ok(())), "make replace"),
+            // A sandbox.
+            (
+                fake(true, Some(Errno::EPERM), 2, Ok(())),
+                "barrier make replace",
+            ),
+            (fake(true, None, 1, Ok(())), "barrier make replace"),
+            (fake(true, None, 2, Err(Errno::ENOSYS)), "barrier barrier"),
+        ] {
+            Waiter::new(&kernel).unwrap().wait().unwrap();
+            assert_eq!(kernel.asked.take().join(" "), asked);
+        }
+        for kernel in [
+            fake(false, None, 2, Err(Errno::EPERM)),
+            fake(true, None, 1, Err(Errno::EPERM)),
+        ] {
+            let error = Waiter::new(&kernel).err().unwrap().to_string();
+            assert!(
+                error.contains("nohz_full") && error.contains("EPERM"),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_cpu_that_goes_changes_the_way() {
+        let kernel = fake(true, None, 2, Ok(()));
+        let mut waiter = Waiter::new(&kernel).unwrap();
+        kernel.cpus.set(1);
+        waiter.wait().unwrap();
+        kernel.cpus.set(2);
+        waiter.wait().unwrap();
+        assert_eq!(
+            kernel.asked.take(),
+            ["barrier", "make", "replace", "barrier"]
+        );
+    }
 
     #[test]
     fn this_kernel_has_it() {

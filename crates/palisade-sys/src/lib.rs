@@ -11,6 +11,7 @@
 
 pub mod atomic_file;
 pub mod conntrack;
+pub mod fault;
 pub mod grace;
 pub mod heap;
 pub mod link;
@@ -20,6 +21,7 @@ pub mod netns;
 pub mod nflog;
 pub mod nfnetlink;
 pub mod notify;
+pub mod opened;
 pub mod packet;
 pub mod peer;
 pub mod sysctl;

@@ -33,7 +33,8 @@ pub enum LockError {
 /// A lock that is held until this is dropped.
 #[derive(Debug)]
 pub struct InstanceLock {
-    _file: File,
+    file: File,
+    path: PathBuf,
 }
 
 impl InstanceLock {
@@ -42,15 +43,24 @@ impl InstanceLock {
     /// # Errors
     /// [`LockError::Held`] if somebody else holds it.
     pub fn take(path: &Path) -> Result<Self, LockError> {
-        let mut file = Self::locked(path)?;
+        let mut lock = Self::take_quietly(path)?;
+        lock.sign()?;
+        Ok(lock)
+    }
+
+    /// Writes this process's number into the file.
+    ///
+    /// # Errors
+    /// [`LockError::Io`].
+    pub fn sign(&mut self) -> Result<(), LockError> {
+        let file = &mut self.file;
         file.set_len(0)
             .and_then(|()| file.rewind())
             .and_then(|()| writeln!(file, "{}", std::process::id()))
             .map_err(|source| LockError::Io {
-                path: path.to_owned(),
+                path: self.path.clone(),
                 source,
-            })?;
-        Ok(Self { _file: file })
+            })
     }
 
     /// Takes the lock on `path` at once or not at all, and leaves what the file says.
@@ -59,7 +69,8 @@ impl InstanceLock {
     /// As [`InstanceLock::take`].
     pub fn take_quietly(path: &Path) -> Result<Self, LockError> {
         Ok(Self {
-            _file: Self::locked(path)?,
+            file: Self::locked(path)?,
+            path: path.to_owned(),
         })
     }
 

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,6 +19,10 @@ use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, setns, unshare};
 use thiserror::Error;
+
+mod open;
+
+pub use open::Opener;
 
 /// Where `ip netns` and this crate keep named namespaces.
 pub const NETNS_DIR: &str = "/run/netns";
@@ -95,6 +99,15 @@ pub enum NetNsError {
         /// Path of the file.
         path: String,
     },
+    /// The file system of the path does not answer.
+    #[error(
+        "opening network namespace {name}: its file system does not answer; mend that mount, or \
+         give the namespace by another path"
+    )]
+    NoAnswer {
+        /// Name or path as given.
+        name: String,
+    },
     /// A system call failed.
     #[error("{action} network namespace {name}: {source}")]
     Io {
@@ -151,21 +164,7 @@ impl NetNs {
     }
 
     fn open_path(path: &Path, label: &str) -> Result<Self, NetNsError> {
-        let file = File::options()
-            .read(true)
-            .custom_flags(libc::O_CLOEXEC | libc::O_NONBLOCK)
-            .open(path)
-            .map_err(|source| match source.kind() {
-                io::ErrorKind::NotFound => NetNsError::Missing {
-                    name: label.to_owned(),
-                },
-                _ => failed("opening", label)(source),
-            })?;
-        if namespace_type(&file) != Ok(libc::CLONE_NEWNET) {
-            return Err(NetNsError::NotANetNs {
-                path: path.display().to_string(),
-            });
-        }
+        let file = open::open_namespace(path, label)?;
         Self::from_file(file, label)
     }
 
@@ -203,14 +202,15 @@ impl NetNs {
     pub fn id(&self) -> NetNsId {
         self.id
     }
-}
 
-fn namespace_type(file: &File) -> Result<i32, Errno> {
-    const NS_GET_NSTYPE: libc::c_ulong = 0xb703;
-    // SAFETY: NS_GET_NSTYPE takes no argument and only returns a number; the
-    // descriptor is open for the length of the borrow.
-    let kind = unsafe { libc::ioctl(file.as_raw_fd(), NS_GET_NSTYPE as _) };
-    Errno::result(kind)
+    /// The user who made the user namespace that this belongs to, and so may do everything in it;
+    /// 0 for one that root made.
+    ///
+    /// # Errors
+    /// If that user namespace is not this process's own nor below it.
+    pub fn owner(&self) -> Result<u32, NetNsError> {
+        open::owner(&self.file).map_err(failed_errno("asking for the owner of", self.label()))
+    }
 }
 
 fn named_path(name: &str) -> Result<PathBuf, NetNsError> {

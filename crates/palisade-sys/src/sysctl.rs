@@ -6,12 +6,15 @@
 //! Never: invents a parameter's meaning; values are the kernel's text.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::io;
+use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use thiserror::Error;
 
+use crate::link::name_bytes;
 use crate::netns::{NetNs, NetNsError, run_in};
 
 /// What went wrong with a parameter.
@@ -61,7 +64,7 @@ pub enum SysctlError {
 /// Kernel parameters of one network namespace.
 ///
 /// Names have `/` between their parts (`net/ipv4/conf/eth0.7/proxy_arp`), since
-/// interface names may hold dots.
+/// interface names may hold dots; those are in the text of [`crate::link::name_text`].
 pub trait Sysctl {
     /// The value, without its line end.
     ///
@@ -151,15 +154,16 @@ impl Sysctl for KernelSysctl {
 }
 
 fn path_of(key: &str) -> Result<PathBuf, SysctlError> {
-    let bad = key
-        .split('/')
-        .any(|part| matches!(part, "" | "." | "..") || part.contains('\0'));
+    let name = name_bytes(key);
+    let bad = name
+        .split(|byte| *byte == b'/')
+        .any(|part| matches!(part, b"" | b"." | b"..") || part.contains(&0));
     if bad {
         return Err(SysctlError::BadName {
             key: key.to_owned(),
         });
     }
-    Ok(PathBuf::from("/proc/sys").join(key))
+    Ok(PathBuf::from("/proc/sys").join(OsString::from_vec(name)))
 }
 
 /// Parameters in memory; clones share them.
@@ -230,7 +234,14 @@ mod tests {
 
     #[test]
     fn names_stay_below_proc_sys() {
-        for bad in ["", "/etc/passwd", "net/../../etc", "net//ipv4", "net/."] {
+        for bad in [
+            "",
+            "/etc/passwd",
+            "net/../../etc",
+            "net//ipv4",
+            "net/.",
+            r"a/\x2e\x2e",
+        ] {
             assert!(
                 matches!(path_of(bad), Err(SysctlError::BadName { .. })),
                 "{bad:?}"

@@ -80,7 +80,7 @@ pub enum WatchEvent {
 pub enum Wake {
     /// These events happened, in order; at least one.
     Events(Vec<WatchEvent>),
-    /// Nothing happened for the time given.
+    /// Nothing happened for the time given, or a [`Waker`] said that there is something else to do.
     TimedOut,
     /// A [`Stopper`] said stop; every later wait says it too.
     Stopped,
@@ -121,6 +121,23 @@ pub trait DirWatch {
     /// # Errors
     /// [`WatchError::Read`].
     fn wait(&mut self, timeout: Option<Duration>) -> Result<Wake, WatchError>;
+
+    /// What ends one wait from another thread, where something can.
+    fn waker(&self) -> Option<Waker> {
+        None
+    }
+}
+
+/// Ends one wait of an [`InotifyWatch`] from another thread, as if its time were over.
+#[derive(Clone, Debug)]
+pub struct Waker(Arc<EventFd>);
+
+impl Waker {
+    /// Ends the wait of now, or else the next one.
+    pub fn wake(&self) {
+        // Fails only when the counter is full, and then it was said before.
+        let _ = self.0.write(1);
+    }
 }
 
 /// Ends the waiting of an [`InotifyWatch`] from another thread; clones do the same.
@@ -141,6 +158,7 @@ pub struct InotifyWatch {
     inotify: Inotify,
     watches: BTreeMap<WatchId, WatchDescriptor>,
     stopper: Stopper,
+    waker: Waker,
 }
 
 impl AsFd for InotifyWatch {
@@ -162,6 +180,7 @@ impl InotifyWatch {
                 .map_err(start)?,
             watches: BTreeMap::new(),
             stopper: Stopper(Arc::new(EventFd::from_flags(flags).map_err(start)?)),
+            waker: Waker(Arc::new(EventFd::from_flags(flags).map_err(start)?)),
         })
     }
 
@@ -220,6 +239,10 @@ impl DirWatch for InotifyWatch {
         Ok(id)
     }
 
+    fn waker(&self) -> Option<Waker> {
+        Some(self.waker.clone())
+    }
+
     fn remove(&mut self, watch: WatchId) {
         if let Some(descriptor) = self.watches.remove(&watch) {
             // Fails only if the directory is gone, and the watch with it.
@@ -232,6 +255,7 @@ impl DirWatch for InotifyWatch {
             let mut fds = [
                 PollFd::new(self.stopper.0.as_fd(), PollFlags::POLLIN),
                 PollFd::new(self.inotify.as_fd(), PollFlags::POLLIN),
+                PollFd::new(self.waker.0.as_fd(), PollFlags::POLLIN),
             ];
             let ready = match poll(&mut fds, poll_timeout(timeout)) {
                 Ok(ready) => ready,
@@ -242,11 +266,16 @@ impl DirWatch for InotifyWatch {
             if fds[0].any() == Some(true) {
                 return Ok(Wake::Stopped);
             }
+            let woken = fds[2].any() == Some(true);
+            if woken {
+                // Fails only if it was not woken after all.
+                let _ = self.waker.0.read();
+            }
             let events = self.read()?;
             if !events.is_empty() {
                 return Ok(Wake::Events(events));
             }
-            if ready == 0 {
+            if ready == 0 || woken {
                 return Ok(Wake::TimedOut);
             }
         }
@@ -400,6 +429,20 @@ mod tests {
         let thread = std::thread::spawn(move || watch.wait(None).unwrap());
         stopper.stop();
         assert_eq!(thread.join().unwrap(), Wake::Stopped);
+    }
+
+    #[test]
+    fn waking_ends_one_wait() {
+        let mut watch = InotifyWatch::new().unwrap();
+        let waker = watch.waker().unwrap();
+        let thread = std::thread::spawn(move || (watch.wait(None).unwrap(), watch));
+        waker.wake();
+        let (woken, mut watch) = thread.join().unwrap();
+        assert_eq!(woken, Wake::TimedOut);
+        let stopper = watch.stopper();
+        let thread = std::thread::spawn(move || watch.wait(None).unwrap());
+        stopper.stop();
+        assert_eq!(thread.join().unwrap(), Wake::Stopped, "not woken once more");
     }
 
     #[test]

@@ -49,7 +49,7 @@ pub(crate) fn headers<'a>(programs: impl Iterator<Item = &'a Arc<Program>>) -> V
 }
 
 /// The first number of each run in which all functions are constant.
-fn firsts<T: Clone + Eq>(maps: &[&PortMap<T>]) -> BTreeSet<u16> {
+fn firsts<T: Clone + Ord>(maps: &[&PortMap<T>]) -> BTreeSet<u16> {
     let mut firsts = BTreeSet::from([0]);
     for (range, _) in maps.iter().flat_map(|map| map.entries()) {
         firsts.insert(range.first);

@@ -25,10 +25,10 @@ mod program;
 mod tables;
 
 pub use canonical::{Canonical, CanonicalSet};
-pub use checker::{Checked, Violation, Wrong, check};
+pub use checker::{Checked, Violation, Wrong, check, check_between};
 pub use delta::{Change, Delta, Phase, Step};
 pub use judge::{Judged, Packet, Seen};
 pub use past::{Past, Undo};
 pub use port_map::PortMap;
-pub use program::{Cell, Program, Values, Verdict, icmp_key};
+pub use program::{Cell, Program, SHORT_RANGE, Values, Verdict, icmp_key};
 pub use tables::{ClassId, Credit, IdentityId, Point, PolicySet, RuleId, SetId, Tables};

@@ -1,7 +1,11 @@
 //! Total functions from a 16-bit number (a port, or an ICMP type and code) to a value.
 
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use palisade_model::PortRange;
+
+/// Up to so many values are told apart by comparing each with each.
+const FEW: usize = 8;
 
 /// A total function over 0–65535, in canonical form: `entries` are sorted, disjoint, not mergeable
 /// and differ from `default`; `default` is the value of most numbers (of several, the one that
@@ -12,7 +16,7 @@ pub struct PortMap<T> {
     default: T,
 }
 
-impl<T: Clone + Eq> PortMap<T> {
+impl<T: Clone + Ord> PortMap<T> {
     /// The same value everywhere.
     pub fn constant(value: T) -> Self {
         PortMap {
@@ -56,21 +60,27 @@ impl<T: Clone + Eq> PortMap<T> {
     }
 
     fn most(segments: &[(PortRange, T)]) -> Option<T> {
-        let mut totals: Vec<(&T, u32)> = Vec::new();
-        for (range, value) in segments {
+        // By value: how many numbers have it, and where the first run of it stands.
+        let mut few: Vec<(&T, (u32, usize))> = Vec::new();
+        let mut many: BTreeMap<&T, (u32, usize)> = BTreeMap::new();
+        for (at, (range, value)) in segments.iter().enumerate() {
             let size = u32::from(range.last) - u32::from(range.first) + 1;
-            match totals.iter_mut().find(|(seen, _)| *seen == value) {
-                Some((_, total)) => *total += size,
-                None => totals.push((value, size)),
+            if many.is_empty() {
+                if let Some((_, (total, _))) = few.iter_mut().find(|(seen, _)| *seen == value) {
+                    *total += size;
+                    continue;
+                }
+                if few.len() < FEW {
+                    few.push((value, (size, at)));
+                    continue;
+                }
+                many.extend(few.drain(..));
             }
+            many.entry(value).or_insert((0, at)).0 += size;
         }
-        let mut best: Option<(&T, u32)> = None;
-        for (value, total) in totals {
-            if best.is_none_or(|(_, most)| total > most) {
-                best = Some((value, total));
-            }
-        }
-        best.map(|(value, _)| value.clone())
+        let totals = few.into_iter().chain(many);
+        let most = totals.max_by_key(|(_, (total, first))| (*total, core::cmp::Reverse(*first)))?;
+        Some(most.0.clone())
     }
 
     /// The value at a number.
@@ -119,7 +129,7 @@ impl<T: Clone + Eq> PortMap<T> {
     }
 
     /// Whether something holds for the values of both at each number.
-    pub fn all_with<U: Clone + Eq>(
+    pub fn all_with<U: Clone + Ord>(
         &self,
         other: &PortMap<U>,
         mut holds: impl FnMut(&T, &U) -> bool,
@@ -146,7 +156,7 @@ impl<T: Clone + Eq> PortMap<T> {
     }
 
     /// The function that applies `f` to this one's value.
-    pub fn map<U: Clone + Eq>(&self, mut f: impl FnMut(&T) -> U) -> PortMap<U> {
+    pub fn map<U: Clone + Ord>(&self, mut f: impl FnMut(&T) -> U) -> PortMap<U> {
         let segments = self.segments();
         let mapped = segments
             .into_iter()
@@ -155,7 +165,7 @@ impl<T: Clone + Eq> PortMap<T> {
     }
 
     /// The function that applies `f` to the values of both at each number.
-    pub fn zip<U: Clone + Eq, V: Clone + Eq>(
+    pub fn zip<U: Clone + Ord, V: Clone + Ord>(
         &self,
         other: &PortMap<U>,
         mut f: impl FnMut(&T, &U) -> V,

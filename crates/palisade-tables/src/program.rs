@@ -29,6 +29,10 @@ pub struct Cell {
 /// tests source ports.
 pub type Values = PortMap<Cell>;
 
+/// A range of at most this many ports is written as single ones by a dataplane whose ranges are
+/// dearer than single ports, and counts as so many elements.
+pub const SHORT_RANGE: u16 = 16;
+
 /// A total function from what a transport header says to a [`Cell`].
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Program {
@@ -148,6 +152,41 @@ impl Program {
             }
         }
         Program::new(protocols, default)
+    }
+
+    /// How many elements a dataplane needs for it at most: one for each port, short range of ports
+    /// ([`SHORT_RANGE`]) counted port by port, long range, test of a source port, protocol that
+    /// differs from the default, and one for the default.
+    pub fn elements(&self) -> usize {
+        let mut elements = 1;
+        self.for_each_element(|_, many| elements += many);
+        elements
+    }
+
+    /// Calls `each` with the cells other than the program's default, each with how many of
+    /// [`Program::elements`] say it.
+    pub fn for_each_element<'a>(&'a self, mut each: impl FnMut(&'a Cell, usize)) {
+        let mut values = |values: &'a Values, many: usize| {
+            // A test of source ports is written for either direction of the flow.
+            let tests = values.entries().iter();
+            tests.for_each(|(_, cell)| each(cell, 2 * many));
+            each(
+                values.default(),
+                many * (1 + 2 * values.entries().len().min(1)),
+            );
+        };
+        for (protocol, map) in &self.protocols {
+            for (range, of) in map.entries() {
+                let size = u32::from(range.last) - u32::from(range.first) + 1;
+                let many = match () {
+                    () if protocol.is_icmp() => 3,
+                    () if size <= u32::from(SHORT_RANGE) => size as usize,
+                    () => 1,
+                };
+                values(of, many);
+            }
+            values(map.default(), 1);
+        }
     }
 
     /// Calls `each` with every cell, the default first.

@@ -4,7 +4,9 @@ use crate::exit::Exit;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches, Parser, Subcommand, ValueEnum};
 use palisade_agent::config::{Kind, PARAMETERS};
+use palisade_text::printable_lines;
 use std::collections::BTreeMap;
+use std::io::{self, Write};
 use std::path::PathBuf;
 
 const EXIT_CODES: &str = "Exit codes: 0 answered, no problem, no difference; 1 problems or differences \
@@ -102,10 +104,11 @@ pub(crate) enum Command {
     /// List every allowed connection, as sets.
     ///
     /// Between workloads, and between them and the outside: every address that no workload holds.
-    /// The text is for people: the outside in few networks, which leave out what workloads hold.
-    /// With -o json it is exact to the address. Ends with 1 if the manifests have errors, which are
+    /// Workloads that no policy tells apart are one line with how many they are; of networks outside
+    /// the addresses that workloads hold are left out. With -o json the same, but for 64 pods and
+    /// fewer each pair and each prefix by itself. Ends with 1 if the manifests have errors, which are
     /// told on standard error.
-    Connections(Files),
+    Connections(ConnectionsArgs),
     /// Show what a change of the manifests would open and close.
     ///
     /// As exact as connections. Ends with 1 if there is a difference, or if the manifests have
@@ -119,6 +122,31 @@ pub(crate) enum Command {
     Cleanup(CleanupArgs),
     /// Watch policy being enforced: a small shop of network namespaces with real packets.
     Demo(DemoArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ConnectionsArgs {
+    #[command(flatten)]
+    pub(crate) files: Files,
+    #[command(flatten)]
+    pub(crate) scope: ScopeArgs,
+}
+
+/// Which connections are shown.
+#[derive(Debug, Args)]
+pub(crate) struct ScopeArgs {
+    /// Only what this workload or pod, as namespace/name, opens.
+    #[arg(long, value_name = "X")]
+    pub(crate) from: Option<String>,
+    /// Only what is opened to this one.
+    #[arg(long, value_name = "Y")]
+    pub(crate) to: Option<String>,
+    /// Only what goes from or to workloads of this namespace.
+    #[arg(short, long, value_name = "NAMESPACE")]
+    pub(crate) namespace: Option<String>,
+    /// List the workloads of every group.
+    #[arg(long)]
+    pub(crate) members: bool,
 }
 
 /// Manifests to read.
@@ -310,6 +338,9 @@ pub(crate) struct ExplainArgs {
     /// The source port; 49152 where it is not said.
     #[arg(long, value_name = "PORT", requires = "port")]
     pub(crate) source_port: Option<u16>,
+    /// Also list every policy that does not apply, with the reason.
+    #[arg(long)]
+    pub(crate) all: bool,
     /// End with exit code 1 if the connection is denied.
     #[arg(long)]
     pub(crate) exit_code: bool,
@@ -361,6 +392,8 @@ pub(crate) struct DiffArgs {
         value_name = "PATH"
     )]
     pub(crate) files: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) scope: ScopeArgs,
 }
 
 #[derive(Debug, Args)]
@@ -392,10 +425,13 @@ pub(crate) struct DemoArgs {
 pub(crate) fn parse() -> Result<Cli, Exit> {
     Cli::try_parse().map_err(|error| {
         // Nothing is left to do if the terminal is gone.
-        let _ = error.print();
         if error.use_stderr() {
+            // It repeats what was typed, so it comes without colours, which are control characters.
+            let text = error.render().to_string();
+            let _ = io::stderr().write_all(printable_lines(&text).as_bytes());
             Exit::Usage
         } else {
+            let _ = error.print();
             Exit::Fine
         }
     })

@@ -1,5 +1,6 @@
 //! Exit codes, and the errors that lead to them.
 
+use palisade_text::{printable, printable_lines};
 use std::fmt;
 use std::process::ExitCode;
 
@@ -63,9 +64,9 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "palisade: {}", self.message)?;
+        write!(f, "palisade: {}", printable_lines(&self.message))?;
         match &self.hint {
-            Some(hint) => write!(f, "\n  try: {hint}"),
+            Some(hint) => write!(f, "\n  try: {}", printable(hint)),
             None => Ok(()),
         }
     }

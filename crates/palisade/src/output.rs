@@ -1,8 +1,11 @@
-//! Printing: tables for people, JSON for programs.
+//! Printing: tables for people, JSON for programs. Nothing that is printed here carries a control
+//! character but line feeds, and no cell one of those.
 
 use crate::cli::Format;
 use crate::exit::Failure;
+use palisade_text::{printable, printable_json, printable_lines};
 use serde::Serialize;
+use std::borrow::Cow;
 use std::io::{self, Write};
 
 /// Prints an answer: as JSON, or as `text` makes it.
@@ -12,9 +15,12 @@ pub(crate) fn answer<T: Serialize>(
     text: impl FnOnce(&T) -> String,
 ) -> Result<(), Failure> {
     let mut printed = match format {
-        Format::Json => serde_json::to_string_pretty(value)
-            .map_err(|error| Failure::found(format!("writing the answer as JSON: {error}")))?,
-        Format::Text => text(value),
+        Format::Json => {
+            let json = serde_json::to_string_pretty(value)
+                .map_err(|error| Failure::found(format!("writing the answer as JSON: {error}")))?;
+            shown(json, printable_json)
+        }
+        Format::Text => shown(text(value), printable_lines),
     };
     if !printed.ends_with('\n') && !printed.is_empty() {
         printed.push('\n');
@@ -25,6 +31,14 @@ pub(crate) fn answer<T: Serialize>(
             Err(Failure::found(format!("printing: {error}")))
         }
         _ => Ok(()),
+    }
+}
+
+/// A whole page made fit to be printed; copied only if it is not.
+fn shown(page: String, made_fit: fn(&str) -> Cow<'_, str>) -> String {
+    match made_fit(&page) {
+        Cow::Owned(fit) => fit,
+        Cow::Borrowed(_) => page,
     }
 }
 
@@ -43,7 +57,8 @@ impl Table {
 
     /// Adds a row.
     pub(crate) fn row<S: Into<String>>(&mut self, cells: impl IntoIterator<Item = S>) {
-        self.rows.push(cells.into_iter().map(Into::into).collect());
+        let cell = |cell: S| printable(&cell.into()).into_owned();
+        self.rows.push(cells.into_iter().map(cell).collect());
     }
 }
 

@@ -9,8 +9,8 @@
 
 mod agent;
 
-use agent::nft;
 use agent::shop::{ADDRESSES, FROM_WEB_8080, Shop, address, policy};
+use agent::{Agent, nft};
 use palisade_testkit::lab::{Flow, L4, LongFlow, OUTSIDE_ADDRESSES, TcpEcho};
 use palisade_testkit::need_root;
 use std::net::SocketAddr;
@@ -206,7 +206,7 @@ fn what_others_change_is_repaired_and_what_is_theirs_is_left() {
     if !need_root() {
         return;
     }
-    let shop = Shop::open("tamper");
+    let shop = Shop::under(Agent::changeable(), "tamper");
     shop.agent
         .apply("api.yaml", &policy("api", "api", FROM_WEB_8080));
     nft(

@@ -19,7 +19,7 @@ use plugin::{addresses, pod, program};
 use serde_json::{Value, json};
 use std::net::IpAddr;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A lab, an agent in it, and a network of a runtime.
 struct World {
@@ -328,7 +328,15 @@ fn a_chain_of_upstream_plugins_with_ours() {
         }
     }
     assert_eq!((world.endpoints(), world.host()), (vec![], before));
-    let ruleset = nft(&world.lab, "list ruleset");
+    // The interface goes after our part of DEL, and is closed until the agent has noticed that.
+    let began = Instant::now();
+    let ruleset = loop {
+        let ruleset = nft(&world.lab, "list ruleset");
+        if !ruleset.contains(&interface) || began.elapsed() > Duration::from_secs(20) {
+            break ruleset;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
     assert!(
         !ruleset.contains(&interface) && !ruleset.contains("8081"),
         "{ruleset}"

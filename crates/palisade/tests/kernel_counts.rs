@@ -91,7 +91,7 @@ fn every_packet_is_counted_once_through_edits_kills_and_repairs() {
     if !need_root() {
         return;
     }
-    let mut shop = Shop::open("counts");
+    let mut shop = Shop::under(Agent::changeable(), "counts");
     shop.agent.apply("api.yaml", &text(0, 0));
     let (allowed, denied, stop) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
     let mut at = 0;

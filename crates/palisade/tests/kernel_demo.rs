@@ -19,10 +19,18 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
+/// The folder of the programs: `PALISADE_PROGRAMS`, as the package's ring sets it for programs of the
+/// release profile, else those of this build.
+fn programs() -> PathBuf {
+    let folder = std::env::var_os("PALISADE_PROGRAMS").map(PathBuf::from);
+    folder.unwrap_or_else(|| plugin::program().parent().unwrap().to_owned())
+}
+
 fn demo() -> Child {
     // It looks for the plugin beside itself.
-    assert!(plugin::program().exists());
-    Command::new(env!("CARGO_BIN_EXE_palisade"))
+    let folder = programs();
+    assert!(folder.join("palisade-cni").exists(), "{}", folder.display());
+    Command::new(folder.join("palisade"))
         .arg("demo")
         .env("LC_ALL", "C")
         .stdout(Stdio::piped())
@@ -102,7 +110,7 @@ fn the_page_about_chained_plugins_is_true() {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/demo-chained");
     let output = Command::new(script)
         .arg("--programs")
-        .arg(plugin::program().parent().unwrap())
+        .arg(programs())
         .env("CARGO_TARGET_DIR", target)
         .stdin(Stdio::null())
         .output()

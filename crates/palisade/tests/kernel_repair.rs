@@ -10,7 +10,7 @@
 mod agent;
 
 use agent::shop::{ADDRESSES, FROM_WEB_8080, Shop, policy};
-use agent::{ip, nft};
+use agent::{Agent, ip, nft};
 use std::collections::BTreeMap;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ use palisade_testkit::need_root;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 fn open(name: &str) -> Shop {
-    let shop = Shop::open(name);
+    let shop = Shop::under(Agent::changeable(), name);
     let more = "  - from: [{ipBlock: {cidr: 10.88.0.0/16, except: [10.88.3.0/24]}}, {ipBlock: {cidr: 'fd88::/64'}}]\n    \
                 ports: [{port: 1000, endPort: 2000}]\n";
     let spec = format!("{FROM_WEB_8080}{more}");

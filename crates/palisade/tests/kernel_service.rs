@@ -50,7 +50,10 @@ fn the_units_capabilities_are_enough() {
     if !need_root() {
         return;
     }
-    let shop = Shop::under(bound_to(&capabilities()), "svc-caps");
+    let shop = Shop::under(
+        bound_to(&capabilities()).with(&["--own-table=false"]),
+        "svc-caps",
+    );
     let status = std::fs::read_to_string(format!("/proc/{}/status", shop.agent.pid())).unwrap();
     let bounding = status
         .lines()

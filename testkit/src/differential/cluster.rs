@@ -1,10 +1,10 @@
 //! Kubernetes worlds: from the written manifests to the oracle, against the naive reading.
 
-use super::{Failure, LISTED, Outcome, sets, tables};
-use crate::generate::manifest::{self, File};
-use crate::generate::{Dice, kubernetes::World};
-use crate::naive;
+use super::{Failure, LISTED, Outcome, Sought, sets, tables};
 use palisade_dialects::Lowering;
+use palisade_generators::manifest::{self, File};
+use palisade_generators::naive;
+use palisade_generators::{Dice, kubernetes::World};
 use palisade_manifest::{Limits, objects, read};
 use palisade_model::{Flow, L4, Origin, Protocol, State};
 use palisade_oracle::{Options, Prepared, Question};
@@ -22,16 +22,22 @@ pub(crate) fn files(world: &World, seed: u64, case: u64, plain: bool) -> Vec<Fil
 }
 
 /// Judges every flow of a world by every reading.
-pub(crate) fn check(world: &World, files: &[File], seed: u64, case: u64) -> Outcome {
+pub(crate) fn check(
+    world: &World,
+    files: &[File],
+    seed: u64,
+    case: u64,
+    sought: Sought,
+) -> Outcome {
     let mut state = lower(files)?;
-    let verdicts = by_oracle(world, &state)?;
+    let verdicts = sought.take(by_oracle(world, &state))?;
     let flows: Vec<Flow> = world.trials.iter().map(|trial| flow(&trial.flow)).collect();
     let mut dice = Dice::new(seed ^ 0x7461_626c_6573, case);
     if dice.chance(LISTED) {
-        sets::check(&mut dice, &state, &flows)?;
+        sought.take(sets::check(&mut dice, &state, &flows))?;
     }
     attach(&mut dice, &mut state);
-    tables::check(&mut dice, &state, &flows)?;
+    tables::check(&mut dice, &state, &flows, sought)?;
     Ok(verdicts)
 }
 

@@ -4,16 +4,19 @@
 //! world's local endpoints hold, and the outside everything else. The dataplane is started on the
 //! tables as they are half-way through the updates and follows the rest delta by delta, so both ways
 //! of writing are tried. A case is one packet that was sent; a flow between two ends that are not
-//! local passes no interface of ours and is not sent.
+//! local passes no interface of ours and is not sent. Besides what a world draws, its pods and their node
+//! send to each other, where the node's own packets are judged and where they are not. Packets are
+//! sent between deltas too, each judged by the oracle in the state of that moment; of a datagram that
+//! arrived, an answer must arrive; and of Kubernetes objects the naive reading is asked as well.
 
 use super::report::{self, Left};
 use super::{Failure, Half, cluster, flows_of, tables};
-use crate::generate::{Dice, kubernetes, lowered};
 use crate::lab::{self, Lab, NodeId, PodSpec, probe};
 use palisade_dataplane::{Dataplane, NftConfig, NftDataplane};
 use palisade_engine::Engine;
-use palisade_model::{Flow, L4, Origin, State};
-use palisade_oracle::{Options, Prepared, Question};
+use palisade_generators::{Dice, kubernetes, lowered, naive};
+use palisade_model::{Flow, L4, Origin, Protocol, State};
+use palisade_oracle::{HostToEndpoint, Options, Prepared, Question};
 use palisade_sys::netns::NetNs;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -25,7 +28,16 @@ const DRAWN: usize = 14;
 /// Pods in the lab: as many as a world can have local endpoints, by the number in their interface.
 const PODS: usize = 8;
 
+/// Packets sent after one delta of several.
+const BETWEEN: usize = 2;
+
+/// After how many deltas in a hundred packets are sent.
+const SENDING: u32 = 30;
+
 const STAGE: &str = "oracle and kernel";
+const STAGE_BETWEEN: &str = "oracle and kernel between deltas";
+const STAGE_REPLY: &str = "replies in the kernel";
+const STAGE_NAIVE: &str = "naive reading and kernel";
 
 /// What a run with real packets came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,6 +48,12 @@ pub struct KernelReport {
     pub failed: u64,
     /// Of the packets that agreed, how many arrived.
     pub arrived: u64,
+    /// Packets sent between two deltas, which agreed.
+    pub between: u64,
+    /// Answers to what arrived, which arrived.
+    pub replies: u64,
+    /// Packets between a pod and its node, which agreed.
+    pub with_node: u64,
 }
 
 /// Judges this many cases with real packets; needs root.
@@ -48,7 +66,7 @@ pub fn run_kernel(
     only: Option<Half>,
     say: &mut dyn FnMut(&str),
 ) -> Result<KernelReport, String> {
-    let mut place = Place::new()?;
+    let mut places = [Place::new(false)?, Place::new(true)?];
     let mut report = KernelReport::default();
     // A world may have nothing to send; so many in a row have not.
     for world in 0..cases * 4 {
@@ -61,7 +79,9 @@ pub fn run_kernel(
             None => Half::Lowered,
         };
         let drawn = Drawn::make(half, seed, world)?;
-        match place.judge(&drawn, seed, world)? {
+        // Both halves in both modes.
+        let place = &mut places[(world / 2 % 2) as usize];
+        match place.judge(&drawn, seed, world, &mut report)? {
             Ok(arrivals) => {
                 let before = report.passed;
                 report.passed += arrivals.len() as u64;
@@ -83,7 +103,47 @@ pub fn run_kernel(
     if report.failed == 0 && report.passed < cases {
         return Err(format!("only {} packets to send", report.passed));
     }
+    // Fewer than there are in a tenth of the cases, but for a run too short to have any.
+    let parts = [report.between, report.replies, report.with_node];
+    if report.failed == 0 && cases >= 100 && parts.iter().any(|part| part * 20 < cases) {
+        return Err(format!(
+            "too few between deltas, replies or with the node: {parts:?}"
+        ));
+    }
     Ok(report)
+}
+
+/// The addresses of the node that every pod runs on.
+fn node_addresses() -> impl Iterator<Item = IpAddr> {
+    let parsed = kubernetes::NODE.into_iter().map(str::parse);
+    parsed.filter_map(Result::ok)
+}
+
+fn is_node(address: IpAddr) -> bool {
+    node_addresses().any(|own| own == address)
+}
+
+/// The flows of a world, and of some the same with the node at one end; what the node sends is its own
+/// stack's.
+fn with_node(dice: &mut Dice, flows: Vec<Flow>) -> Vec<Flow> {
+    let mut all = Vec::new();
+    for flow in flows {
+        let node = node_addresses().find(|node| node.is_ipv4() == flow.source.is_ipv4());
+        if let (true, Some(node)) = (dice.chance(20), node) {
+            let mut twin = flow;
+            if dice.chance(50) {
+                twin.source = node;
+            } else {
+                twin.destination = node;
+            }
+            all.push(twin);
+        }
+        all.push(flow);
+    }
+    for flow in all.iter_mut().filter(|flow| is_node(flow.source)) {
+        flow.origin = Origin::HostStack;
+    }
+    all
 }
 
 /// A world that was drawn, some of its endpoints local.
@@ -105,15 +165,16 @@ impl Drawn {
                     cluster::lower(&files).map_err(|f| format!("{}: {}", f.stage, f.detail))?;
                 cluster::attach(&mut Dice::new(seed, case), &mut state);
                 let trials = world.trials.iter();
+                let flows = trials.map(|trial| cluster::flow(&trial.flow)).collect();
                 Ok(Drawn {
                     state,
-                    flows: trials.map(|trial| cluster::flow(&trial.flow)).collect(),
+                    flows: with_node(&mut Dice::new(seed ^ 0x6e6f_6465, case), flows),
                     left: Left::Cluster(world, files),
                 })
             }
             Half::Lowered => {
                 let world = lowered::World::generate(seed, case, DRAWN);
-                let flows = flows_of(&world);
+                let flows = with_node(&mut Dice::new(seed ^ 0x6e6f_6465, case), flows_of(&world));
                 Ok(Drawn {
                     state: world.state.clone(),
                     flows: flows.clone(),
@@ -129,14 +190,17 @@ struct Place {
     lab: Lab,
     pods: Vec<NodeId>,
     dataplane: NftDataplane,
+    /// Whether the node's own packets are judged.
+    judge_host_traffic: bool,
     /// The addresses that the worlds so far have given out, and to whom.
     given: BTreeMap<IpAddr, NodeId>,
 }
 
 impl Place {
-    fn new() -> Result<Place, String> {
+    fn new(judge_host_traffic: bool) -> Result<Place, String> {
         let told = |error: lab::LabError| error.to_string();
-        let mut lab = Lab::new("diff").map_err(told)?;
+        let name = if judge_host_traffic { "diffh" } else { "diff" };
+        let mut lab = Lab::new(name).map_err(told)?;
         let mut pods = Vec::new();
         for n in 0..PODS {
             // Addresses that no world knows, so that the pod has routes for both families.
@@ -151,7 +215,8 @@ impl Place {
             table: "palisade".to_owned(),
             interface_prefix: "pal".to_owned(),
             mark_mask: 0xffff_ff00,
-            judge_host_traffic: false,
+            judge_host_traffic,
+            own_table: false,
             log_group: Some(20545),
         };
         let dataplane = NftDataplane::new_in(config, &netns).map_err(|e| e.to_string())?;
@@ -159,6 +224,7 @@ impl Place {
             lab,
             pods,
             dataplane,
+            judge_host_traffic,
             given: BTreeMap::new(),
         })
     }
@@ -169,6 +235,7 @@ impl Place {
         drawn: &Drawn,
         seed: u64,
         case: u64,
+        report: &mut KernelReport,
     ) -> Result<Result<Vec<bool>, Failure>, String> {
         let prepared = Prepared::new(&drawn.state);
         let sent: Vec<&Flow> = drawn
@@ -181,30 +248,90 @@ impl Place {
             return Ok(Ok(Vec::new()));
         }
         self.hand_out(&prepared, &sent)?;
-        if let Err(failure) = self.enforce(&drawn.state, seed, case) {
-            return Ok(Err(failure));
+        match self.enforce(drawn, &sent, seed, case)? {
+            Ok(between) => report.between += between,
+            Err(failure) => return Ok(Err(failure)),
         }
         let mut arrivals = Vec::new();
         for flow in sent {
-            self.lab.forget_flows().map_err(|e| e.to_string())?;
-            let packet = self.packet(flow);
-            let arrived = probe(&self.lab, &[packet]).map_err(|e| e.to_string())?;
-            let arrived = arrived.first().copied().unwrap_or_default();
-            let wanted = wanted(&prepared, flow);
+            let index = drawn.flows.iter().position(|f| f == flow).unwrap_or(0);
+            let arrived = self.send(flow)?;
+            let wanted = self.wanted(&prepared, flow);
             if arrived != wanted {
-                let index = drawn.flows.iter().position(|f| f == flow).unwrap_or(0);
-                let says = |passes| if passes { "passes" } else { "is dropped" };
-                let judged = tables::packet(&prepared, flow);
-                let detail = format!(
-                    "by the oracle it {}, in the kernel it {}: {flow} ({judged:?})",
-                    says(wanted),
-                    says(arrived)
-                );
+                let detail = disagreement("oracle", wanted, arrived, &prepared, flow);
                 return Ok(Err(Failure::at(STAGE, index, detail)));
             }
+            if let Some(wanted) = self.by_naive_reading(drawn, &prepared, flow)
+                && arrived != wanted
+            {
+                let detail = disagreement("naive reading", wanted, arrived, &prepared, flow);
+                return Ok(Err(Failure::at(STAGE_NAIVE, index, detail)));
+            }
+            if arrived && flow.protocol == Protocol::UDP {
+                if !self.answer(flow)? {
+                    let detail = format!("the answer to {flow} does not arrive");
+                    return Ok(Err(Failure::at(STAGE_REPLY, index, detail)));
+                }
+                report.replies += 1;
+            }
+            report.with_node += u64::from(is_node(flow.source) || is_node(flow.destination));
             arrivals.push(arrived);
         }
         Ok(Ok(arrivals))
+    }
+
+    /// Whether the first packet of a flow that nobody knows arrives.
+    fn send(&self, flow: &Flow) -> Result<bool, String> {
+        self.lab.forget_flows().map_err(|e| e.to_string())?;
+        let arrived = probe(&self.lab, &[self.packet(flow)]).map_err(|e| e.to_string())?;
+        Ok(arrived.first().copied().unwrap_or_default())
+    }
+
+    /// Whether an answer to what has just arrived arrives.
+    fn answer(&self, flow: &Flow) -> Result<bool, String> {
+        let answer = Flow {
+            source: flow.destination,
+            destination: flow.source,
+            l4: swapped(flow.l4),
+            ..*flow
+        };
+        let arrived = probe(&self.lab, &[self.packet(&answer)]).map_err(|e| e.to_string())?;
+        Ok(arrived.first().copied().unwrap_or_default())
+    }
+
+    fn options(&self) -> Options {
+        Options {
+            host_to_endpoint: match self.judge_host_traffic {
+                true => HostToEndpoint::Policy,
+                false => HostToEndpoint::Allow,
+            },
+        }
+    }
+
+    /// What the oracle says, at the ends that are local.
+    fn wanted(&self, prepared: &Prepared<'_>, flow: &Flow) -> bool {
+        let (egress, ingress) = prepared.verdict(&Question::from(*flow), &self.options());
+        (egress || local(prepared, flow.source).is_none())
+            && (ingress || local(prepared, flow.destination).is_none())
+    }
+
+    /// What the naive reading of the same objects says, at the ends that are local; of lowered policies
+    /// there is none.
+    fn by_naive_reading(
+        &self,
+        drawn: &Drawn,
+        prepared: &Prepared<'_>,
+        flow: &Flow,
+    ) -> Option<bool> {
+        let Left::Cluster(world, _) = &drawn.left else {
+            return None;
+        };
+        let (egress, ingress) = naive::allowed(&world.objects(), &report::naive_flow(flow));
+        let from_node = flow.origin == Origin::HostStack && !self.judge_host_traffic;
+        Some(
+            (egress || local(prepared, flow.source).is_none())
+                && (ingress || from_node || local(prepared, flow.destination).is_none()),
+        )
     }
 
     /// Gives every end of a flow to the pod of the local endpoint that holds it, or to the outside.
@@ -216,7 +343,11 @@ impl Place {
             .flat_map(|flow| [flow.source, flow.destination])
         {
             let local = local(prepared, address).and_then(|n| self.pods.get(n).copied());
-            wanted.insert(address, local.unwrap_or(self.lab.outside()));
+            let elsewhere = match is_node(address) {
+                true => self.lab.host(),
+                false => self.lab.outside(),
+            };
+            wanted.insert(address, local.unwrap_or(elsewhere));
         }
         let given = std::mem::take(&mut self.given);
         for (address, node) in given {
@@ -236,13 +367,25 @@ impl Place {
         Ok(())
     }
 
-    /// Brings the kernel to a state: the first half of the updates at once, the rest one by one.
-    fn enforce(&mut self, state: &State, seed: u64, case: u64) -> Result<(), Failure> {
+    /// Brings the kernel to a state: the first half of the updates at once, the rest one by one, with
+    /// packets between. How many of these were sent.
+    fn enforce(
+        &mut self,
+        drawn: &Drawn,
+        flows: &[&Flow],
+        seed: u64,
+        case: u64,
+    ) -> Result<Result<u64, Failure>, String> {
+        let state = &drawn.state;
+        let prepared = Prepared::new(state);
         let mut dice = Dice::new(seed ^ 0x7570_6461_7465, case);
         let detour = lowered::World::generate(seed, case + 1, 0).state;
         let batches = lowered::batches(&mut dice, &detour, state);
         let half = dice.below(batches.len());
-        let mut engine = Engine::new(palisade_engine::Options::default());
+        let mut engine = Engine::new(palisade_engine::Options {
+            judge_host_traffic: self.judge_host_traffic,
+            ..palisade_engine::Options::default()
+        });
         let mut rest = batches.into_iter();
         for batch in rest.by_ref().take(half) {
             engine.apply(batch);
@@ -250,20 +393,42 @@ impl Place {
         let failed = |error: palisade_dataplane::Error| {
             Failure::of("kernel refuses", format!("{error}: {error:?}"))
         };
-        self.dataplane.start(engine.tables()).map_err(failed)?;
+        if let Err(error) = self.dataplane.start(engine.tables()) {
+            return Ok(Err(failed(error)));
+        }
+        let mut between = 0;
         for batch in rest {
             let delta = engine.apply(batch);
-            self.dataplane
-                .apply(&delta, engine.tables())
-                .map_err(failed)?;
+            if let Err(error) = self.dataplane.apply(&delta, engine.tables()) {
+                return Ok(Err(failed(error)));
+            }
+            if !dice.chance(SENDING) {
+                continue;
+            }
+            let state = engine.state();
+            let now = Prepared::new(&state);
+            // The lab's pods have the addresses of the state that is on its way.
+            let in_place = |flow: &&&Flow| {
+                let same = |address| local(&now, address) == local(&prepared, address);
+                same(flow.source) && same(flow.destination) && can_be_sent(&now, flow)
+            };
+            for flow in flows.iter().filter(in_place).take(BETWEEN) {
+                let (wanted, arrived) = (self.wanted(&now, flow), self.send(flow)?);
+                if wanted != arrived {
+                    let index = drawn.flows.iter().position(|f| f == *flow).unwrap_or(0);
+                    let detail = disagreement("oracle", wanted, arrived, &now, flow);
+                    return Ok(Err(Failure::at(STAGE_BETWEEN, index, detail)));
+                }
+                between += 1;
+            }
         }
-        let outcome = self.dataplane.verify(engine.tables()).map_err(failed)?;
-        match outcome.writes {
-            0 => Ok(()),
-            writes => Err(Failure::of(
+        match self.dataplane.verify(engine.tables()) {
+            Ok(outcome) if outcome.writes == 0 => Ok(Ok(between)),
+            Ok(outcome) => Ok(Err(Failure::of(
                 "read back",
-                format!("{writes} writes to repair what was just written"),
-            )),
+                format!("{} writes to repair what was just written", outcome.writes),
+            ))),
+            Err(error) => Ok(Err(failed(error))),
         }
     }
 
@@ -295,6 +460,37 @@ impl Place {
     }
 }
 
+/// The ports of an answer.
+fn swapped(l4: L4) -> L4 {
+    match l4 {
+        L4::Ports {
+            source,
+            destination,
+        } => L4::Ports {
+            source: destination,
+            destination: source,
+        },
+        other => other,
+    }
+}
+
+/// How two say differently of one packet.
+fn disagreement(
+    reading: &str,
+    wanted: bool,
+    arrived: bool,
+    prepared: &Prepared<'_>,
+    flow: &Flow,
+) -> String {
+    let verb = |passes| if passes { "passes" } else { "is dropped" };
+    let packet = tables::packet(prepared, flow);
+    format!(
+        "by the {reading} it {}, in the kernel it {}: {flow} ({packet:?})",
+        verb(wanted),
+        verb(arrived)
+    )
+}
+
 /// The number of the local endpoint that holds an address.
 fn local(prepared: &Prepared<'_>, address: IpAddr) -> Option<usize> {
     let interface = prepared.claimant(address)?.interface.clone()?;
@@ -310,12 +506,7 @@ fn can_be_sent(prepared: &Prepared<'_>, flow: &Flow) -> bool {
     );
     let ours = [from, to].into_iter().flatten().any(|n| n < PODS);
     let extension = flow.source.is_ipv6() && [50, 4].contains(&flow.protocol.0);
-    flow.origin == Origin::Network && ours && from != to && !extension
-}
-
-/// What the oracle says, at the ends that are local.
-fn wanted(prepared: &Prepared<'_>, flow: &Flow) -> bool {
-    let (egress, ingress) = prepared.verdict(&Question::from(*flow), &Options::default());
-    (egress || local(prepared, flow.source).is_none())
-        && (ingress || local(prepared, flow.destination).is_none())
+    // The node's own stack sends from its own addresses, and nothing else does.
+    let own = is_node(flow.source) == (flow.origin == Origin::HostStack);
+    own && ours && from != to && !extension
 }

@@ -25,9 +25,9 @@ mod tables;
 mod tally;
 
 pub use kernel::{KernelReport, run_kernel};
-pub use outcome::{Failure, Outcome};
+pub use outcome::{Failure, Outcome, Sought};
 use run::flows_of;
-pub use run::{Half, Options, Report, first_failure, replay, run};
+pub use run::{Half, Options, Report, check_world, first_failure, replay, run};
 pub use tally::Tally;
 
 /// Flows judged in one world, before the next is made.

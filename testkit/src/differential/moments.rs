@@ -5,7 +5,7 @@
 //! for a grace period after it, so a packet sees at most one step happen, between any two of its
 //! lookups. Whatever it sees, what it gets must be what it gets before the flush or after it.
 
-use super::{FLOWS, Failure, tables};
+use super::{FLOWS, Failure, Sought, tables};
 use palisade_model::{Direction, Flow, Origin, State, Str};
 use palisade_oracle::Prepared;
 use palisade_tables::{
@@ -24,6 +24,7 @@ pub(crate) fn check(
     delta: &Delta,
     new: &Tables,
     flows: &[Flow],
+    sought: Sought,
 ) -> Result<(), Failure> {
     let (was, is) = (Prepared::new(before), Prepared::new(after));
     let mut packets: Vec<Packet> = Vec::new();
@@ -53,7 +54,7 @@ pub(crate) fn check(
         .iter()
         .map(|packet| [old.judge(packet), new.judge(packet)])
         .collect();
-    revoked(&was, &is, delta, &packets, &ends)?;
+    sought.take(revoked(&was, &is, delta, &packets, &ends))?;
     let mut now = old.clone();
     for (number, step) in delta.steps.iter().enumerate() {
         let mut next = now.clone();
@@ -62,8 +63,9 @@ pub(crate) fn check(
         }
         for (packet, ends) in packets.iter().zip(&ends) {
             let here = || format!("step {number} ({:?}) of {delta:?}: {packet:?}", step.phase);
-            promised(step.phase, now.judge(packet), next.judge(packet))
-                .map_err(|what| Failure::of("phase", format!("{what} in {}", here())))?;
+            let promised = promised(step.phase, now.judge(packet), next.judge(packet))
+                .map_err(|what| Failure::of("phase", format!("{what} in {}", here())));
+            sought.take(promised)?;
             if seen(&now, packet) == seen(&next, packet) {
                 continue;
             }
@@ -76,13 +78,13 @@ pub(crate) fn check(
                         ends[1],
                         here()
                     );
-                    return Err(Failure::of("intermediate state", detail));
+                    sought.pass(Failure::of("intermediate state", detail))?;
                 }
             }
         }
         now = next;
     }
-    phases_in_order(delta)
+    sought.take(phases_in_order(delta))
 }
 
 fn phases_in_order(delta: &Delta) -> Result<(), Failure> {

@@ -5,7 +5,7 @@
 //! must be, and only then.
 
 use super::{FLOWS, Failure, tables};
-use crate::generate::Dice;
+use palisade_generators::Dice;
 use palisade_model::{Direction, Flow, L4, Protocol};
 use palisade_nft::{
     Config, Ct, Frame, Machine, Outcome, Planner, Report, Ruleset, adopt, apply, ct_state, tcp_flag,

@@ -1,9 +1,9 @@
 //! Leaves a failing case behind as files, and reads them again.
 
 use super::{Failure, cluster};
-use crate::generate::kubernetes::{Features, Made, Trial, World};
-use crate::generate::manifest::{self, File};
-use crate::naive;
+use palisade_generators::kubernetes::{Features, Made, Trial, World};
+use palisade_generators::manifest::{self, File};
+use palisade_generators::naive;
 use palisade_manifest::{Limits, objects, read, to_json};
 use palisade_model::{Flow, L4, Object, State, Update};
 use serde_json::{Value, json};
@@ -173,7 +173,7 @@ fn manifests(root: &Path, directory: &Path, into: &mut Vec<File>) -> io::Result<
     Ok(())
 }
 
-fn naive_flow(flow: &Flow) -> naive::Flow {
+pub(crate) fn naive_flow(flow: &Flow) -> naive::Flow {
     let (ports, icmp) = match flow.l4 {
         L4::Ports {
             source,

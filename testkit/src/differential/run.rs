@@ -1,8 +1,8 @@
 //! Runs cases, counts, and stops at what failed.
 
 use super::report::{self, Left};
-use super::{EXTRA, FLOWS, Failure, Outcome, Tally, cluster, lowered, shrink};
-use crate::generate::{kubernetes, lowered as lower};
+use super::{EXTRA, FLOWS, Failure, Outcome, Sought, Tally, cluster, lowered, shrink};
+use palisade_generators::{kubernetes, lowered as lower};
 use palisade_model::{Flow, State};
 use std::any::Any;
 use std::io;
@@ -56,7 +56,7 @@ pub fn run(options: &Options, say: &mut dyn FnMut(&str)) -> Report {
     for world in 0..worlds {
         let half = half_of(options.only, world);
         let case = Case::make(half, options.seed, world);
-        match case.check() {
+        match case.check(Sought::ANY) {
             Ok(verdicts) => {
                 passed += FLOWS as u64;
                 let tally = &mut tallies[usize::from(half == Half::Lowered)];
@@ -90,15 +90,25 @@ pub fn run(options: &Options, say: &mut dyn FnMut(&str)) -> Report {
 }
 
 /// The number of cases until the first failing one, itself included, and how it failed; nothing
-/// where all of them pass. Nothing is shrunk or counted.
+/// where all of them pass, or fail by a stage that is not sought. Nothing is shrunk or counted.
 #[must_use]
-pub fn first_failure(options: &Options) -> Option<(u64, Failure)> {
+pub fn first_failure(options: &Options, sought: Sought) -> Option<(u64, Failure)> {
     (0..options.cases.div_ceil(FLOWS as u64)).find_map(|world| {
         let half = half_of(options.only, world);
-        let failure = Case::make(half, options.seed, world).check().err()?;
+        let case = Case::make(half, options.seed, world);
+        let failure = sought.take(case.check(sought)).err()?;
         let flow = failure.flow.unwrap_or(0).min(FLOWS - 1) as u64;
         Some((world * FLOWS as u64 + flow + 1, failure))
     })
+}
+
+/// Judges one world by its number, which is that of the case that a run tells; nothing is shrunk.
+///
+/// # Errors
+/// What does not agree.
+pub fn check_world(seed: u64, world: u64) -> Result<(), Failure> {
+    let half = half_of(None, world);
+    Case::make(half, seed, world).check(Sought::ANY).map(drop)
 }
 
 /// Judges a case that was left behind once more.
@@ -108,8 +118,8 @@ pub fn first_failure(options: &Options) -> Option<(u64, Failure)> {
 pub fn replay(directory: &Path) -> io::Result<Result<(), Failure>> {
     let (left, seed, case) = report::take(directory)?;
     let outcome = guarded(|| match &left {
-        Left::Cluster(world, files) => cluster::check(world, files, seed, case),
-        Left::State(state, flows) => lowered::check(state, flows, seed, case),
+        Left::Cluster(world, files) => cluster::check(world, files, seed, case, Sought::ANY),
+        Left::State(state, flows) => lowered::check(state, flows, seed, case, Sought::ANY),
     });
     Ok(outcome.map(drop))
 }
@@ -143,11 +153,15 @@ impl Case {
         }
     }
 
-    fn check(&self) -> Outcome {
+    fn check(&self, sought: Sought) -> Outcome {
         match self {
-            Case::Kubernetes(world, seed, case) => cluster_outcome(world, *seed, *case, false),
+            Case::Kubernetes(world, seed, case) => {
+                let files = cluster::files(world, *seed, *case, false);
+                guarded(|| cluster::check(world, &files, *seed, *case, sought))
+            }
             Case::Lowered(world, seed, case) => {
-                state_outcome(&world.state, &flows_of(world), *seed, *case)
+                let flows = flows_of(world);
+                guarded(|| lowered::check(&world.state, &flows, *seed, *case, sought))
             }
         }
     }
@@ -157,7 +171,7 @@ impl Case {
             let tried = match self {
                 Case::Kubernetes(world, ..) => {
                     let trial = &world.trials[index];
-                    let reading = crate::naive::read(&world.objects(), &trial.flow);
+                    let reading = palisade_generators::naive::read(&world.objects(), &trial.flow);
                     world.tried(trial, &reading)
                 }
                 Case::Lowered(world, ..) => world.tried(&world.trials[index]),
@@ -205,11 +219,11 @@ pub(crate) fn flows_of(world: &lower::World) -> Vec<Flow> {
 
 fn cluster_outcome(world: &kubernetes::World, seed: u64, case: u64, plain: bool) -> Outcome {
     let files = cluster::files(world, seed, case, plain);
-    guarded(|| cluster::check(world, &files, seed, case))
+    guarded(|| cluster::check(world, &files, seed, case, Sought::ANY))
 }
 
 fn state_outcome(state: &State, flows: &[Flow], seed: u64, case: u64) -> Outcome {
-    guarded(|| lowered::check(state, flows, seed, case))
+    guarded(|| lowered::check(state, flows, seed, case, Sought::ANY))
 }
 
 /// A panic is a failure like any other.

@@ -5,8 +5,8 @@
 //! with some policies less.
 
 use super::Failure;
-use crate::generate::Dice;
 use palisade_analysis::{Connection, Party, Workload, connections, diff};
+use palisade_generators::Dice;
 use palisade_model::{Flow, L4, Origin, State};
 use palisade_oracle::{Options, Prepared, Question};
 use std::net::IpAddr;
@@ -120,6 +120,8 @@ fn covers(party: &Party, names: &[Workload], address: IpAddr) -> bool {
     match party {
         Party::Workload(workload) => names.contains(workload),
         Party::Outside(prefix) => names.is_empty() && prefix.contains(address),
+        Party::Group(group) => group.members.iter().any(|member| names.contains(member)),
+        Party::Networks(networks) => names.is_empty() && networks.contain(address),
     }
 }
 
@@ -139,7 +141,7 @@ fn edges(
         let connection = dice.pick(list);
         let mut end = |party: &Party| match party {
             Party::Outside(prefix) => *dice.pick(&[prefix.address(), prefix.last()]),
-            Party::Workload(_) => *dice.pick(&held),
+            Party::Workload(_) | Party::Group(_) | Party::Networks(_) => *dice.pick(&held),
         };
         let (source, destination) = (end(&connection.src), end(&connection.dst));
         let like = dice.pick(flows);

@@ -1,7 +1,7 @@
 //! Makes a failing world smaller while it still fails in the same way.
 
 use super::Failure;
-use crate::generate::kubernetes::World;
+use palisade_generators::kubernetes::World;
 use palisade_model::{Direction, Flow, Object, Peer, Policy, Selector, State, Traffic, Update};
 use serde_json::Value;
 

@@ -4,9 +4,9 @@
 
 use super::nft::frame;
 use super::tables;
-use crate::generate::Dice;
-use crate::generate::lowered::{World, batches};
 use palisade_engine::{Engine, Options};
+use palisade_generators::Dice;
+use palisade_generators::lowered::{World, batches};
 use palisade_model::{State, Str};
 use palisade_nft::{Config, Ct, Frame, Machine, Planner, Ruleset, Transaction, adopt, apply};
 use palisade_oracle::Prepared;
@@ -113,10 +113,10 @@ fn stopped_after_each_step_the_next_one_ends_right() {
     let (mut stops, mut judged, mut damaged) = (0, 0, 0);
     let mut tally: BTreeMap<&str, usize> = BTreeMap::new();
     let config = Config::default();
-    for case in 0..24 {
-        let world = World::generate(SEED, case, 12);
-        let detour = World::generate(SEED ^ 1, case, 0);
-        let mut dice = Dice::new(SEED, case);
+    for (seed, case) in palisade_generators::seeded_cases(SEED, 24) {
+        let world = World::generate(seed, case, 12);
+        let detour = World::generate(seed ^ 1, case, 0);
+        let mut dice = Dice::new(seed, case);
         let mut engine = Engine::new(Options::default());
         let (mut planner, first) = adopt(&config, None, engine.tables(), 9);
         let mut kernel = None;
@@ -142,9 +142,9 @@ fn stopped_after_each_step_the_next_one_ends_right() {
             let frames = frames(&world, (&old, &before), (new, &after));
             let mut way = vec![before];
             way.extend(states.iter().cloned());
-            judged += judge_way(&way, &frames, &format!("case {case}"));
+            judged += judge_way(&way, &frames, &format!("seed {seed} case {case}"));
             for (stop, found) in states.iter().enumerate() {
-                let what = format!("case {case}, stopped after step {stop}");
+                let what = format!("seed {seed} case {case}, stopped after step {stop}");
                 let end = |found: &Ruleset| -> (Planner, Vec<Ruleset>) {
                     let mut kernel = Some(found.clone());
                     let (planner, rest) = adopt(&config, Some(found), new, 77);
@@ -175,7 +175,7 @@ fn stopped_after_each_step_the_next_one_ends_right() {
                 }
             }
         }
-        assert_eq!(objects, world.state, "case {case}");
+        assert_eq!(objects, world.state, "seed {seed} case {case}");
     }
     println!(
         "account: in the model {stops} stops of the executor, {damaged} of them with damage; {judged} verdicts between two states; flushes: {tally:?}"

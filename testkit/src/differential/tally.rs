@@ -1,6 +1,6 @@
 //! Counts what a run tried, and says whether that was enough.
 
-use crate::generate::kubernetes::Features;
+use palisade_generators::kubernetes::Features;
 use std::collections::BTreeMap;
 use std::fmt;
 

@@ -12,6 +12,7 @@
 //! after a panic too, and [`leaks`] finds what a killed test left. Nothing here touches the
 //! namespace the test runs in.
 
+mod advertise;
 pub mod craft;
 mod ip;
 mod leaks;
@@ -27,6 +28,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+pub use advertise::advertise;
 pub use leaks::{Leak, leaks, our_leaks};
 pub use packet::{Flow, L4};
 pub use probe::{ProbeError, exchange, kernel_drops, probe};
@@ -308,11 +310,16 @@ impl Lab {
         Ok(())
     }
 
-    /// Gives a node one more address, routed from the host.
+    /// Gives a node one more address, routed from the host; the host itself has it on its loopback.
     ///
     /// # Errors
     /// If the node has no veth or the kernel refuses.
     pub fn add_address(&mut self, node: NodeId, address: IpAddr) -> Result<(), LabError> {
+        if node == HOST {
+            ip::run(self.namespace_name(HOST), &[address_add(address, "lo")])?;
+            self.nodes[node.0].addresses.push(address);
+            return Ok(());
+        }
         let interface = self.interface(node)?;
         ip::run(
             self.namespace_name(node),
@@ -329,8 +336,14 @@ impl Lab {
     /// # Errors
     /// If the node does not hold it or the kernel refuses.
     pub fn remove_address(&mut self, node: NodeId, address: IpAddr) -> Result<(), LabError> {
-        let interface = self.interface(node)?;
         let host = self.namespace_name(HOST);
+        if node == HOST {
+            let width = width(address);
+            ip::run(host, &[format!("address del {address}/{width} dev lo")])?;
+            self.nodes[node.0].addresses.retain(|held| *held != address);
+            return Ok(());
+        }
+        let interface = self.interface(node)?;
         ip::run(host, &[format!("route del {address} dev {interface}")])?;
         let width = width(address);
         ip::run(

@@ -8,6 +8,7 @@ mod containerd;
 mod network;
 mod pods;
 
+use crate::ring::skipped;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -112,13 +113,6 @@ impl Runtimes {
     fn root(&self) -> PathBuf {
         self.folder.join("root")
     }
-}
-
-/// Says, in the form that `scripts/test` counts, that the calling test does not run.
-pub fn skipped(reason: &str) {
-    let thread = std::thread::current();
-    let test = thread.name().unwrap_or("a kernel test").to_owned();
-    eprintln!("SKIPPED {test}: {reason}");
 }
 
 /// Writes a file of a folder that nobody reads yet.

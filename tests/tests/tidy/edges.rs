@@ -15,14 +15,18 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("palisade-tables", &["model"]),
     ("palisade-engine", &["model", "tables"]),
     ("palisade-nft", &["model", "tables"]),
+    ("palisade-text", &[]),
     ("palisade-manifest", &[]),
     ("palisade-dialects", &["model", "manifest"]),
     ("palisade-analysis", &["model", "oracle"]),
-    ("palisade-source", &["model", "manifest", "dialects", "sys"]),
+    (
+        "palisade-source",
+        &["model", "manifest", "dialects", "engine", "sys", "text"],
+    ),
     ("palisade-sys", &[]),
     ("palisade-dataplane", &["model", "tables", "nft", "sys"]),
     ("palisade-api", &[]),
-    ("palisade-cni", &["api"]),
+    ("palisade-cni", &["api", "text"]),
     (
         "palisade-agent",
         &[
@@ -38,6 +42,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "sys",
             "dataplane",
             "api",
+            "text",
         ],
     ),
     (
@@ -55,15 +60,16 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "sys",
             "dataplane",
             "api",
+            "text",
             "agent",
         ],
     ),
 ];
 
 /// Crates for tests: they may use anything, and only tests may use them.
-const FOR_TESTS: [&str; 2] = ["palisade-testkit", "palisade-tests"];
+const FOR_TESTS: [&str; 3] = ["palisade-testkit", "palisade-generators", "palisade-tests"];
 
-const PURE: [&str; 5] = ["model", "oracle", "tables", "engine", "nft"];
+const PURE: [&str; 6] = ["model", "oracle", "tables", "engine", "nft", "text"];
 
 /// Crates without IO, clocks or threads, which pure crates may use.
 const PURE_DEPENDENCIES: [&str; 9] = [

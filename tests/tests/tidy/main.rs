@@ -140,6 +140,11 @@ fn the_inner_crates_know_no_dialect() {
 }
 
 #[test]
+fn tests_skip_in_one_form() {
+    over_files(|source| files::skips_in_other_words(&source.path, &source.text));
+}
+
+#[test]
 fn tests_that_need_root_are_named_so() {
     over_files(|source| files::kernel_names(&source.path, &source.text));
 }

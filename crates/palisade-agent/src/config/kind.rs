@@ -52,6 +52,8 @@ pub enum Kind {
     },
     /// Networks and ranges of addresses, with commas between them.
     Ranges,
+    /// Kubernetes namespaces, with commas between them.
+    Namespaces,
     /// An address and a port, or nothing.
     Address,
 }
@@ -69,6 +71,8 @@ pub enum Parsed {
     Networks(Option<Vec<Prefix>>),
     /// Ranges of addresses.
     Ranges(Vec<AddressRange>),
+    /// Names.
+    Names(Vec<String>),
     /// An address and a port.
     Address(Option<SocketAddr>),
 }
@@ -115,7 +119,10 @@ impl std::fmt::Display for AddressRange {
 impl Kind {
     /// Whether several values may be said, with commas or by repeating the flag.
     pub fn is_list(self) -> bool {
-        matches!(self, Kind::Networks { .. } | Kind::Ranges)
+        matches!(
+            self,
+            Kind::Networks { .. } | Kind::Ranges | Kind::Namespaces
+        )
     }
 
     /// What is taken, in words, for the documentation.
@@ -135,6 +142,7 @@ impl Kind {
             Kind::Networks { none: true } => "networks, or none".to_owned(),
             Kind::Networks { none: false } => "networks".to_owned(),
             Kind::Ranges => "networks and ranges".to_owned(),
+            Kind::Namespaces => "namespaces".to_owned(),
             Kind::Address => "address and port, or empty".to_owned(),
         }
     }
@@ -163,6 +171,7 @@ impl Kind {
             Kind::Network(family) => pool(text, family),
             Kind::Networks { none } => networks(text, none),
             Kind::Ranges => ranges(text).map(Parsed::Ranges),
+            Kind::Namespaces => namespaces(text).map(Parsed::Names),
             Kind::Address => address(text).map(Parsed::Address),
         }
     }
@@ -282,6 +291,17 @@ fn ranges(text: &str) -> Result<Vec<AddressRange>, String> {
     items(text).map(range).collect()
 }
 
+fn namespaces(text: &str) -> Result<Vec<String>, String> {
+    let letter = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    let name = |item: &str| {
+        let inside = !item.starts_with('-') && !item.ends_with('-');
+        let fits = inside && (1..=63).contains(&item.len()) && item.bytes().all(letter);
+        fits.then(|| item.to_owned())
+            .ok_or_else(|| format!("holds {item:?}, which is no name of a namespace"))
+    };
+    items(text).map(name).collect()
+}
+
 fn range(item: &str) -> Result<AddressRange, String> {
     let Some((first, last)) = item.split_once('-') else {
         let network: Prefix = match item.parse::<IpAddr>() {
@@ -381,6 +401,17 @@ mod tests {
         assert!(error(Kind::Ranges, "10.0.0.6-10.0.0.4").contains("before it begins"));
         assert!(error(Kind::Ranges, "10.0.0.6-fd00::1").contains("two families"));
         assert!(error(Kind::Ranges, "10.0.0.6-x").contains("\"x\" is no address"));
+    }
+
+    #[test]
+    fn namespaces_are_names() {
+        let names = |text: &str| Kind::Namespaces.parse(text);
+        let two = vec!["shop".to_owned(), "team-a".to_owned()];
+        assert_eq!(names("shop, team-a"), Ok(Parsed::Names(two)));
+        assert_eq!(names(""), Ok(Parsed::Names(Vec::new())));
+        for wrong in ["Shop", "-a", "a-", "a b", "a,,b", "a.b", &"x".repeat(64)] {
+            assert!(error(Kind::Namespaces, wrong).contains("no name of a namespace"));
+        }
     }
 
     #[test]

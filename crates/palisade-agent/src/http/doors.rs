@@ -38,11 +38,12 @@ pub enum DoorError {
 }
 
 /// What the configuration says of the doors.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Doors {
     socket: PathBuf,
     group: Option<String>,
     address: Option<SocketAddr>,
+    listener: Option<std::net::TcpListener>,
     allowance: Allowance,
 }
 
@@ -64,6 +65,7 @@ impl Doors {
             socket: config.socket.clone(),
             group: config.api_group.clone(),
             address: config.health_address,
+            listener: None,
             allowance: allowance(config),
         }
     }
@@ -122,20 +124,36 @@ impl Doors {
         }
     }
 
-    /// Opens the address of figures and probes, if there is one.
+    /// Takes the address of figures and probes, if there is one. Nobody is answered there yet.
     ///
     /// # Errors
     /// See [`DoorError`].
-    pub async fn address(&self) -> Result<Option<TcpListener>, DoorError> {
+    pub fn open_address(&mut self) -> Result<(), DoorError> {
         let Some(address) = self.address else {
-            return Ok(None);
+            return Ok(());
         };
+        let error = |source| DoorError::Address { address, source };
+        let listener = std::net::TcpListener::bind(address).map_err(error)?;
+        listener.set_nonblocking(true).map_err(error)?;
         if !address.ip().is_loopback() {
             tracing::warn!(%address, "whoever reaches health-address reads figures");
         }
-        let listener = TcpListener::bind(address)
-            .await
-            .map_err(|source| DoorError::Address { address, source })?;
-        Ok(Some(listener))
+        self.listener = Some(listener);
+        Ok(())
+    }
+
+    /// What listens at the address that was taken; once, inside the runtime.
+    ///
+    /// # Errors
+    /// See [`DoorError`].
+    pub fn address(&mut self) -> Result<Option<TcpListener>, DoorError> {
+        let (Some(address), Some(listener)) = (self.address, self.listener.take()) else {
+            return Ok(None);
+        };
+        let listener = TcpListener::from_std(listener);
+        Ok(Some(listener.map_err(|source| DoorError::Address {
+            address,
+            source,
+        })?))
     }
 }

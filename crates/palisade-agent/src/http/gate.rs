@@ -3,12 +3,14 @@
 //! Who asks is what the kernel said of the socket's other end when it was connected
 //! ([`palisade_sys::peer`]), supplementary groups included, so there is no race with a process that
 //! ends or changes its groups meanwhile. Reads are for anyone who could open the socket; its mode
-//! (0660, root and the API's group) decides that. A request without a known peer changes nothing.
+//! (0660, root and the API's group) decides that. A request without a known peer changes nothing. What
+//! of an operation a caller may ask for is [`crate::rights`]'s: the handler is told who asks.
 
 use super::limiter::{Limiter, Rate};
-use super::server::NOBODY;
+use super::server::{NOBODY, Spare, too_many_connections};
 use super::{Lane, Operation, refuse};
 use crate::clock::Clock;
+use crate::rights::{Caller, may_call};
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::header::{CONTENT_LENGTH, RETRY_AFTER};
@@ -20,7 +22,7 @@ use palisade_api::ApiError;
 use palisade_sys::peer::Peer;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a body may take to arrive.
 const BODY_TIME: Duration = Duration::from_secs(10);
@@ -43,10 +45,19 @@ pub struct Permit {
 }
 
 impl Permit {
-    /// Whether this peer may.
-    pub fn may_change(&self, peer: &Peer) -> bool {
+    /// Who this peer is.
+    pub fn caller(&self, peer: Option<&Peer>) -> Caller {
+        let Some(peer) = peer else {
+            return Caller::Other(None);
+        };
         let member = |group| peer.gid == group || peer.groups.contains(&group);
-        peer.uid == 0 || peer.uid == self.own || self.group.is_some_and(member)
+        if peer.uid == 0 || peer.uid == self.own {
+            Caller::Root
+        } else if self.group.is_some_and(member) {
+            Caller::Member(peer.uid)
+        } else {
+            Caller::Other(Some(peer.uid))
+        }
     }
 }
 
@@ -113,30 +124,40 @@ impl Guard {
             .clone()
     }
 
-    fn allows(&self, operation: &Operation, peer: Option<&Peer>) -> Result<(), Box<Response>> {
-        if operation.lane != Lane::Read && !peer.is_some_and(|peer| self.permit.may_change(peer)) {
-            let who = peer.map_or("an unknown user".to_owned(), |peer| {
-                format!("user {}", peer.uid)
-            });
-            tracing::warn!(operation = operation.id, %who, "refused: not permitted");
-            let error = ApiError::new(format!("{who} may not change anything"));
-            let hint = match self.permit.group {
-                Some(_) => format!(
-                    "sudo, or become a member of group {}",
-                    self.permit.group_name
+    /// What time it is.
+    pub fn now(&self) -> Instant {
+        self.clock.monotonic()
+    }
+
+    fn allows(&self, operation: &Operation, peer: Option<&Peer>) -> Result<Caller, Box<Response>> {
+        let caller = self.permit.caller(peer);
+        if operation.lane == Lane::Probe {
+            return Ok(caller);
+        }
+        if !may_call(caller, operation.lane) {
+            tracing::warn!(operation = operation.id, who = %caller, "refused: not permitted");
+            let (what, hint) = match (operation.lane, self.permit.group) {
+                (Lane::Change, Some(_)) => (
+                    "change anything",
+                    format!(
+                        "sudo, or become a member of group {}",
+                        self.permit.group_name
+                    ),
                 ),
-                None => "sudo".to_owned(),
+                (Lane::Runtime, _) => ("act as a container runtime", "sudo".to_owned()),
+                _ => ("change anything", "sudo".to_owned()),
             };
+            let error = ApiError::new(format!("{caller} may not {what}"));
             return Err(Box::new(refuse(StatusCode::FORBIDDEN, error.hint(hint))));
         }
         let rate = match operation.lane {
             Lane::Runtime => RUNTIME,
-            Lane::Read | Lane::Change => self.locked().rate,
+            Lane::Probe | Lane::Read | Lane::Change => self.locked().rate,
         };
         let uid = peer.map_or(NOBODY, |peer| peer.uid);
         let mut limiter = self.limiter.lock().unwrap_or_else(PoisonError::into_inner);
         let taken = limiter.take(operation.lane, uid, rate, self.clock.monotonic());
-        taken.map_err(|wait| {
+        taken.map(|()| caller).map_err(|wait| {
             let seconds = wait.as_secs_f64().ceil().max(1.0) as u64;
             let error = ApiError::new(format!(
                 "user {uid} asks too often: more than {} requests a second",
@@ -197,12 +218,19 @@ impl Gate {
     }
 
     async fn through(&self, request: Request, next: Next) -> Response {
-        let peer = request.extensions().get::<Peer>();
-        if let Err(refused) = self.guard.allows(&self.operation, peer) {
-            return *refused;
+        if self.operation.lane != Lane::Probe && request.extensions().get::<Spare>().is_some() {
+            return too_many_connections();
         }
+        let peer = request.extensions().get::<Peer>();
+        let caller = match self.guard.allows(&self.operation, peer) {
+            Ok(caller) => caller,
+            Err(refused) => return *refused,
+        };
         match self.guard.whole(request).await {
-            Ok(request) => next.run(request).await,
+            Ok(mut request) => {
+                request.extensions_mut().insert(caller);
+                next.run(request).await
+            }
             Err(refused) => refused,
         }
     }
@@ -229,7 +257,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn root_the_own_user_and_the_group_may_change_things() {
+    fn root_the_own_user_and_the_group_are_told_apart() {
         let permit = Permit {
             own: 5,
             group: Some(900),
@@ -241,16 +269,22 @@ mod tests {
             gid,
             groups: groups.to_vec(),
         };
-        assert!(permit.may_change(&peer(0, 0, &[])));
-        assert!(permit.may_change(&peer(5, 5, &[])));
-        assert!(permit.may_change(&peer(1000, 900, &[])));
-        assert!(permit.may_change(&peer(1000, 1000, &[27, 900])));
-        assert!(!permit.may_change(&peer(1000, 1000, &[27])));
+        for (peer, caller) in [
+            (peer(0, 0, &[]), Caller::Root),
+            (peer(5, 5, &[]), Caller::Root),
+            (peer(1000, 900, &[]), Caller::Member(1000)),
+            (peer(1000, 1000, &[27, 900]), Caller::Member(1000)),
+            (peer(1000, 1000, &[27]), Caller::Other(Some(1000))),
+        ] {
+            assert_eq!(permit.caller(Some(&peer)), caller, "{peer:?}");
+        }
+        assert_eq!(permit.caller(None), Caller::Other(None));
         let nobody = Permit {
             group: None,
             ..permit
         };
-        assert!(!nobody.may_change(&peer(1000, 900, &[900])));
+        let without = nobody.caller(Some(&peer(1000, 900, &[900])));
+        assert_eq!(without, Caller::Other(Some(1000)));
     }
 
     #[test]

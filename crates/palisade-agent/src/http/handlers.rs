@@ -1,17 +1,20 @@
 //! What answers each operation: every handler asks the core and renders its answer.
 
 use super::gate::Guard;
-use super::refuse;
+use super::{Lane, json, refuse};
+use crate::attaching::{Opened, PATIENCE};
 use crate::core::{Core, Handle, chain};
 use crate::metrics::exposition;
+use crate::queue::{Pulse, Unanswered};
 use crate::record::pod_id;
+use crate::rights::{Caller, Grants, Refusal, Wish, allow};
 use crate::workloads::WorkloadError;
 use axum::Extension;
 use axum::body::{Body, Bytes};
 use axum::extract::{Path, Query, State};
-use axum::http::header::CONTENT_TYPE;
-use axum::http::{StatusCode, Uri};
-use axum::response::{IntoResponse, Json, Response};
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
+use axum::http::{HeaderValue, StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
 use palisade_api::{
     ApiError, CniAdd, CniAdded, CniAttachment, CniCheck, CniGc, ExplainQuery, MonitorQuery, Probe,
     WorkloadAdd, WorkloadRemove,
@@ -21,13 +24,27 @@ use serde::de::DeserializeOwned;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long an ADD waits for the Pod of its name before it answers that it is closed.
 const POD_WAIT: Duration = Duration::from_secs(3);
 
-/// How long a probe waits for the core.
+/// How long the core may be at one thing before probes fail.
 const PROBE_TIME: Duration = Duration::from_secs(5);
+
+/// The refusal of a core that does not answer.
+fn unanswered(why: Unanswered) -> Response {
+    match why {
+        Unanswered::Stopped => stopping(),
+        Unanswered::Busy => {
+            let error = ApiError::new("the agent is busy: too many requests wait for it");
+            let mut response = refuse(StatusCode::SERVICE_UNAVAILABLE, error.hint("again in 1 s"));
+            let headers = response.headers_mut();
+            headers.insert(RETRY_AFTER, HeaderValue::from(1));
+            response
+        }
+    }
+}
 
 /// The refusal of a core that has ended.
 fn stopping() -> Response {
@@ -60,20 +77,35 @@ async fn answer<T: Serialize + Send + 'static>(
     core: &Handle,
     question: impl FnOnce(&mut Core) -> Result<T, (StatusCode, ApiError)> + Send + 'static,
 ) -> Response {
-    respond(core.ask(question).await)
+    respond(core.ask_for(Lane::Read, question).await)
 }
 
-/// What the core answered, if it has not stopped.
-fn respond<T: Serialize>(answer: Option<Result<T, (StatusCode, ApiError)>>) -> Response {
+/// The same for what changes something.
+async fn change<T: Serialize + Send + 'static>(
+    core: &Handle,
+    lane: Lane,
+    question: impl FnOnce(&mut Core) -> Result<T, WorkloadError> + Send + 'static,
+) -> Response {
+    let question = move |core: &mut Core| question(core).map_err(|error| workload_error(&error));
+    respond(core.ask_for(lane, question).await)
+}
+
+/// What the core answered, if it did.
+fn respond<T: Serialize>(
+    answer: Result<Result<T, (StatusCode, ApiError)>, Unanswered>,
+) -> Response {
     match answer {
-        Some(Ok(value)) => Json(value).into_response(),
-        Some(Err((status, error))) => refuse(status, error),
-        None => stopping(),
+        Ok(Ok(value)) => json(&value),
+        Ok(Err((status, error))) => refuse(status, error),
+        Err(why) => unanswered(why),
     }
 }
 
 pub(super) async fn status(State(core): State<Handle>) -> Response {
-    answer(&core, |core| Ok(core.status())).await
+    match core.status().await {
+        Ok(status) => json(&*status),
+        Err(why) => unanswered(why),
+    }
 }
 
 pub(super) async fn endpoints(State(core): State<Handle>) -> Response {
@@ -144,12 +176,13 @@ pub(super) async fn monitor(State(core): State<Handle>, uri: Uri) -> Response {
         Ok(query) => query,
         Err(refused) => return *refused,
     };
-    match core.ask(move |core| core.listen(query)).await {
-        Some(lines) => {
+    let listen = move |core: &mut Core| core.listen(query);
+    match core.ask_for(Lane::Read, listen).await {
+        Ok(lines) => {
             let kind = [(CONTENT_TYPE, "application/x-ndjson")];
             (kind, Body::from_stream(Lines(lines))).into_response()
         }
-        None => stopping(),
+        Err(why) => unanswered(why),
     }
 }
 
@@ -182,26 +215,48 @@ pub(super) async fn config(State(core): State<Handle>) -> Response {
     answer(&core, |core| Ok(core.config.report())).await
 }
 
-pub(super) async fn add(State(core): State<Handle>, bytes: Bytes) -> Response {
+/// Opens a namespace, on no thread that anybody else waits for.
+async fn open_netns(core: &Handle, lane: Lane, path: &str) -> Opened {
+    let opener = core.ask_for(lane, |core| core.opener()).await.ok()??;
+    let path = path.to_owned();
+    tokio::task::spawn_blocking(move || opener.open(&path, PATIENCE))
+        .await
+        .ok()
+}
+
+pub(super) async fn add(
+    State(core): State<Handle>,
+    Extension(caller): Extension<Caller>,
+    bytes: Bytes,
+) -> Response {
     let request: WorkloadAdd = match body(&bytes) {
         Ok(request) => request,
         Err(refused) => return *refused,
     };
-    answer(&core, move |core| {
-        core.add_workload(&request)
-            .map_err(|error| workload_error(&error))
+    // Before anything looks at it.
+    let path = Wish::NetnsPath(&request.netns);
+    if let Err(refusal) = allow(caller, &path, &Grants::default()) {
+        let (status, error) = not_permitted(&refusal);
+        return refuse(status, error);
+    }
+    let netns = open_netns(&core, Lane::Change, &request.netns).await;
+    change(&core, Lane::Change, move |core| {
+        core.add_workload_for(&request, caller, netns)
     })
     .await
 }
 
-pub(super) async fn remove(State(core): State<Handle>, bytes: Bytes) -> Response {
+pub(super) async fn remove(
+    State(core): State<Handle>,
+    Extension(caller): Extension<Caller>,
+    bytes: Bytes,
+) -> Response {
     let request: WorkloadRemove = match body(&bytes) {
         Ok(request) => request,
         Err(refused) => return *refused,
     };
-    answer(&core, move |core| {
-        core.remove_workload(&request)
-            .map_err(|error| workload_error(&error))
+    change(&core, Lane::Change, move |core| {
+        core.remove_workload_for(&request, caller)
     })
     .await
 }
@@ -211,21 +266,30 @@ pub(super) async fn cni_add(State(core): State<Handle>, bytes: Bytes) -> Respons
         Ok(request) => request,
         Err(refused) => return *refused,
     };
-    let add = |request: CniAdd| {
-        move |core: &mut Core| core.cni_add(&request).map_err(|e| workload_error(&e))
+    let add = |request: CniAdd, netns: Opened| {
+        move |core: &mut Core| {
+            let added = core.cni_add_in(&request, netns);
+            added.map_err(|e| workload_error(&e))
+        }
     };
-    let mut added = core.ask(add(request.clone())).await;
+    let netns = open_netns(&core, Lane::Runtime, &request.netns).await;
+    let mut added = core
+        .ask_for(Lane::Runtime, add(request.clone(), netns))
+        .await;
     // Most often its Pod is only a moment away; a runtime that is told to try again takes longer.
-    if let Some(Ok(CniAdded {
+    if let Ok(Ok(CniAdded {
         closed: Some(_), ..
     })) = added
     {
         let id = pod_id(&request.namespace, &request.name);
         let (opened, wait) = tokio::sync::oneshot::channel();
-        core.ask(move |core| core.when_open(id, opened)).await;
+        let when_open = move |core: &mut Core| core.when_open(id, opened);
+        if let Err(why) = core.ask_for(Lane::Runtime, when_open).await {
+            return unanswered(why);
+        }
         // Whichever it was, the answer says how it is.
         let _ = tokio::time::timeout(POD_WAIT, wait).await;
-        added = core.ask(add(request)).await;
+        added = core.ask_for(Lane::Runtime, add(request, None)).await;
     }
     respond(added)
 }
@@ -235,11 +299,7 @@ pub(super) async fn cni_del(State(core): State<Handle>, bytes: Bytes) -> Respons
         Ok(request) => request,
         Err(refused) => return *refused,
     };
-    answer(&core, move |core| {
-        core.cni_del(&request)
-            .map_err(|error| workload_error(&error))
-    })
-    .await
+    change(&core, Lane::Runtime, move |core| core.cni_del(&request)).await
 }
 
 pub(super) async fn cni_check(State(core): State<Handle>, bytes: Bytes) -> Response {
@@ -247,11 +307,7 @@ pub(super) async fn cni_check(State(core): State<Handle>, bytes: Bytes) -> Respo
         Ok(request) => request,
         Err(refused) => return *refused,
     };
-    answer(&core, move |core| {
-        core.cni_check(&request)
-            .map_err(|error| workload_error(&error))
-    })
-    .await
+    change(&core, Lane::Runtime, move |core| core.cni_check(&request)).await
 }
 
 pub(super) async fn cni_gc(State(core): State<Handle>, bytes: Bytes) -> Response {
@@ -259,47 +315,56 @@ pub(super) async fn cni_gc(State(core): State<Handle>, bytes: Bytes) -> Response
         Ok(request) => request,
         Err(refused) => return *refused,
     };
-    answer(&core, move |core| {
-        core.cni_gc(&request)
-            .map_err(|error| workload_error(&error))
-    })
-    .await
+    change(&core, Lane::Runtime, move |core| core.cni_gc(&request)).await
 }
 
 pub(super) async fn metrics(
     State(core): State<Handle>,
     Extension(guard): Extension<Arc<Guard>>,
 ) -> Response {
-    match core.ask(Core::figures).await {
-        Some(mut figures) => {
+    match core.figures().await {
+        Ok(figures) => {
+            let mut figures = (*figures).clone();
             figures.requests(&guard.requests());
             ([(CONTENT_TYPE, exposition::CONTENT_TYPE)], figures.text()).into_response()
         }
-        None => stopping(),
+        Err(why) => unanswered(why),
     }
 }
 
-pub(super) async fn healthz(State(core): State<Handle>) -> Response {
-    probe(&core, |_| Vec::new()).await
-}
-
-pub(super) async fn readyz(State(core): State<Handle>) -> Response {
-    probe(&core, |core| core.unready()).await
-}
-
-/// Answers a probe, also where the core does not.
-async fn probe(
-    core: &Handle,
-    question: impl FnOnce(&mut Core) -> Vec<String> + Send + 'static,
+pub(super) async fn healthz(
+    State(core): State<Handle>,
+    Extension(guard): Extension<Arc<Guard>>,
 ) -> Response {
-    let reasons = match tokio::time::timeout(PROBE_TIME, core.ask(question)).await {
-        Ok(Some(reasons)) => reasons,
-        Ok(None) => vec!["the agent is stopping".to_owned()],
-        Err(_) => vec![format!(
-            "the core has not answered for {} s",
-            PROBE_TIME.as_secs()
+    probe(stuck(&core.pulse(), guard.now()))
+}
+
+pub(super) async fn readyz(
+    State(core): State<Handle>,
+    Extension(guard): Extension<Arc<Guard>>,
+) -> Response {
+    let pulse = core.pulse();
+    let mut reasons = stuck(&pulse, guard.now());
+    reasons.extend(pulse.unready);
+    probe(reasons)
+}
+
+/// Why the core cannot be said to work.
+fn stuck(pulse: &Pulse, now: Instant) -> Vec<String> {
+    let busy = pulse.busy_since;
+    let busy = busy.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+    match (pulse.stopped, busy > PROBE_TIME) {
+        (true, _) => vec!["the agent is stopping".to_owned()],
+        (false, true) => vec![format!(
+            "the core has been at one thing for {} s",
+            busy.as_secs()
         )],
-    };
+        (false, false) => Vec::new(),
+    }
+}
+
+/// Answers a probe.
+fn probe(reasons: Vec<String>) -> Response {
     let (ok, status) = match reasons.is_empty() {
         true => (true, StatusCode::OK),
         false => (false, StatusCode::SERVICE_UNAVAILABLE),
@@ -309,15 +374,22 @@ async fn probe(
         ok,
         reasons,
     };
-    (status, Json(probe)).into_response()
+    (status, json(&probe)).into_response()
 }
 
 pub(super) async fn openapi() -> Response {
     ([(CONTENT_TYPE, "application/json")], super::OPENAPI).into_response()
 }
 
+fn not_permitted(refusal: &Refusal) -> (StatusCode, ApiError) {
+    tracing::warn!(reason = %refusal, "refused: not permitted");
+    let error = ApiError::new(refusal.to_string()).hint(refusal.hint());
+    (StatusCode::FORBIDDEN, error)
+}
+
 fn workload_error(error: &WorkloadError) -> (StatusCode, ApiError) {
     let status = match error {
+        WorkloadError::NotPermitted(refusal) => return not_permitted(refusal),
         WorkloadError::Invalid { .. } => StatusCode::UNPROCESSABLE_ENTITY,
         WorkloadError::Exists { .. }
         | WorkloadError::Address { .. }

@@ -14,12 +14,15 @@ pub mod server;
 use crate::core::Handle;
 use axum::extract::DefaultBodyLimit;
 use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
 use axum::middleware::from_fn_with_state;
-use axum::response::{IntoResponse, Json, Response};
+use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, delete, get, post};
 use axum::{Extension, Router};
 use gate::{Gate, Guard};
 use palisade_api::{ApiError, ErrorCode, path};
+use palisade_text::printable_json;
+use serde::Serialize;
 use std::sync::Arc;
 
 /// The OpenAPI document of this API, as it is checked in.
@@ -28,12 +31,16 @@ pub const OPENAPI: &str = include_str!("../../../../docs/openapi.json");
 /// What kind of call an operation is: who may make it, and which allowance it is taken from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Lane {
+    /// It asks how the agent is: anyone who can open the socket, however much others ask. It waits
+    /// for no other request, and costs the core nothing.
+    Probe,
     /// It changes nothing: anyone who can open the socket.
     Read,
     /// It changes something: root, the agent's own user, the members of the API's group.
     Change,
-    /// The same, for container runtimes: with an allowance of its own, since a node that starts
-    /// makes many of them at once, and a script that asks too often must not hold pods up.
+    /// It attaches or detaches containers: root and the agent's own user. With an allowance of its own,
+    /// since a node that starts makes many of them at once, and a script that asks too often must not
+    /// hold pods up.
     Runtime,
 }
 
@@ -91,6 +98,13 @@ fn reads(path: &'static str, id: &'static str, summary: &'static str, gives: Giv
         lane: Lane::Read,
         takes: Takes::Nothing,
         gives,
+    }
+}
+
+fn probes(path: &'static str, id: &'static str, summary: &'static str) -> Operation {
+    Operation {
+        lane: Lane::Probe,
+        ..reads(path, id, summary, Gives::Json("Probe"))
     }
 }
 
@@ -310,20 +324,18 @@ fn routes() -> Vec<(Operation, MethodRouter<Handle>)> {
             get(handlers::metrics),
         ),
         (
-            reads(
+            probes(
                 path::HEALTHZ,
                 "getHealth",
                 "Whether the agent's core answers.",
-                Json("Probe"),
             ),
             get(handlers::healthz),
         ),
         (
-            reads(
+            probes(
                 path::READYZ,
                 "getReadiness",
                 "Whether the kernel holds what the source says; 503 where it does not.",
-                Json("Probe"),
             ),
             get(handlers::readyz),
         ),
@@ -401,5 +413,16 @@ fn refuse(status: StatusCode, mut error: ApiError) -> Response {
         StatusCode::SERVICE_UNAVAILABLE => ErrorCode::Unavailable,
         _ => ErrorCode::Failed,
     };
-    (status, Json(error)).into_response()
+    (status, json(&error)).into_response()
+}
+
+/// A value as a body, fit for a terminal that shows it as it is.
+fn json<T: Serialize>(value: &T) -> Response {
+    match serde_json::to_string(value) {
+        Ok(text) => {
+            let kind = [(CONTENT_TYPE, "application/json")];
+            (kind, printable_json(&text).into_owned()).into_response()
+        }
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
 }

@@ -3,15 +3,21 @@
 //! A connection that sends its request's head too slowly, sends none for a while, or does not read
 //! its answer, is closed. Each user has at most [`Room::each`] connections, and all users but root
 //! together at most [`Room::others`], so nobody can keep the runtime out by holding connections.
-//! It knows nothing of what is asked.
+//! Who comes when there is no more room gets a spare connection, on which only a probe is answered; of
+//! these the oldest is closed when there are too many, so none can be held. It knows nothing else of
+//! what is asked.
 
+use super::refuse;
 use axum::Router;
+use axum::http::header::RETRY_AFTER;
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::Response;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use palisade_api::{ApiError, ErrorCode};
+use palisade_api::ApiError;
 use palisade_sys::peer::{Peer, peer_of};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,7 +26,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Sleep;
 
 /// The largest head of a request, in bytes.
@@ -29,6 +35,10 @@ pub const HEAD_LIMIT: usize = 16 << 10;
 const HEADERS: usize = 64;
 /// How long a connection may wait for a next request, and how long its head may take.
 const HEAD_TIME: Duration = Duration::from_secs(10);
+/// How long the head may take on a spare connection.
+const SPARE_TIME: Duration = Duration::from_secs(2);
+/// How many spare connections there are.
+const SPARES: usize = 64;
 /// How long a reader may not read.
 const WRITE_TIME: Duration = Duration::from_secs(30);
 /// How long requests under way have when the server ends.
@@ -38,6 +48,10 @@ const BREATH: Duration = Duration::from_millis(100);
 
 /// The user of connections that have none.
 pub const NOBODY: u32 = u32::MAX;
+
+/// Marks a request on a spare connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spare;
 
 /// How many connections there may be.
 #[derive(Clone, Copy, Debug)]
@@ -102,10 +116,11 @@ pub async fn serve(
         by_user: Mutex::default(),
     });
     let mut connections = JoinSet::new();
+    let mut spares: VecDeque<AbortHandle> = VecDeque::new();
     let ended = loop {
         // Those that ended make room.
         while connections.try_join_next().is_some() {}
-        let (mut stream, peer) = tokio::select! {
+        let (stream, peer) = tokio::select! {
             accepted = door.accept() => match accepted {
                 Ok(accepted) => accepted,
                 Err(error) if is_transient(&error) => {
@@ -122,11 +137,23 @@ pub async fn serve(
             Some(place) => {
                 let (router, stop) = (router.clone(), stop.clone());
                 connections.spawn(async move {
-                    converse(stream, peer, router, stop).await;
+                    converse(stream, peer, router, false, stop).await;
                     drop(place);
                 });
             }
-            None => turn_away(&mut *stream, uid),
+            None => {
+                tracing::warn!(uid, "too many connections: only probes are answered");
+                spares.retain(|spare| !spare.is_finished());
+                if spares.len() >= SPARES
+                    && let Some(oldest) = spares.pop_front()
+                {
+                    oldest.abort();
+                }
+                let talk = converse(stream, peer, router.clone(), true, stop.clone());
+                spares.push_back(connections.spawn(talk));
+                // A probe that has come whole is answered before others can take its place.
+                tokio::task::yield_now().await;
+            }
         }
     };
     drop(door);
@@ -152,18 +179,23 @@ async fn converse(
     stream: Box<dyn Stream>,
     peer: Option<Peer>,
     router: Router,
+    spare: bool,
     mut stop: watch::Receiver<bool>,
 ) {
     let service = hyper::service::service_fn(move |mut request: hyper::Request<_>| {
         if let Some(peer) = &peer {
             request.extensions_mut().insert(peer.clone());
         }
+        if spare {
+            request.extensions_mut().insert(Spare);
+        }
         hyper::service::Service::call(&TowerToHyperService::new(router.clone()), request)
     });
     let mut protocol = http1::Builder::new();
     protocol
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIME)
+        .header_read_timeout(if spare { SPARE_TIME } else { HEAD_TIME })
+        .keep_alive(!spare)
         .max_buf_size(HEAD_LIMIT)
         .max_headers(HEADERS);
     let patient = Patient::new(stream, WRITE_TIME);
@@ -181,20 +213,15 @@ async fn converse(
     }
 }
 
-/// Tells a peer that there is no room for it.
-fn turn_away(stream: &mut dyn Stream, uid: u32) {
-    tracing::warn!(uid, "refused: too many connections");
-    let mut error = ApiError::new("too many connections");
-    error.code = ErrorCode::Unavailable;
-    let body = serde_json::to_string(&error).unwrap_or_default();
-    let answer = format!(
-        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\n\
-         connection: close\r\ncontent-length: {}\r\n\r\n{body}",
-        body.len()
+/// The refusal of what is no probe on a spare connection.
+pub(crate) fn too_many_connections() -> Response {
+    let mut response = refuse(
+        StatusCode::SERVICE_UNAVAILABLE,
+        ApiError::new("too many connections"),
     );
-    // A new socket has room for it; who does not read it is not missed.
-    let mut context = Context::from_waker(std::task::Waker::noop());
-    let _ = Pin::new(stream).poll_write(&mut context, answer.as_bytes());
+    let headers = response.headers_mut();
+    headers.insert(RETRY_AFTER, HeaderValue::from(1));
+    response
 }
 
 struct Held {

@@ -1,6 +1,8 @@
-//! One line of the log: its fields collected, and written as text or as JSON.
+//! One line of the log: its fields collected, and written as text or as JSON. Whoever can choose a
+//! word of it cannot begin a line with that, nor colour a terminal.
 
 use crate::clock::rfc3339_micros;
+use palisade_text::{is_hidden, printable, printable_json};
 use serde_json::{Map, Value};
 use std::fmt::{Debug, Write};
 use std::time::Duration;
@@ -85,12 +87,12 @@ impl Line<'_> {
     pub(super) fn text(&self) -> String {
         let time = rfc3339_micros(self.time);
         let mut text = format!("{time} {} {}: ", self.level, self.component);
-        escape(&mut text, &self.fields.message);
+        text.push_str(&printable(&self.fields.message));
         for (name, value) in &self.fields.fields {
             // Writing to a string cannot fail.
             let _ = match value {
                 Value::String(plain) if is_plain(plain) => write!(text, " {name}={plain}"),
-                other => write!(text, " {name}={other}"),
+                other => write!(text, " {name}={}", printable_json(&other.to_string())),
             };
         }
         text.push('\n');
@@ -106,22 +108,13 @@ impl Line<'_> {
         object.insert("component".to_owned(), self.component.into());
         object.insert("message".to_owned(), self.fields.message.clone().into());
         object.insert("fields".to_owned(), self.fields.fields.clone().into());
-        format!("{}\n", Value::Object(object))
+        let json = Value::Object(object).to_string();
+        format!("{}\n", printable_json(&json))
     }
 }
 
 /// Whether a value needs no quotes to be read back.
 fn is_plain(value: &str) -> bool {
-    let special = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '"' | '=');
+    let special = |c: char| c.is_whitespace() || is_hidden(c) || matches!(c, '"' | '=');
     !value.is_empty() && !value.contains(special)
-}
-
-/// Whoever can choose a word of a message cannot begin a line with it, nor colour a terminal.
-fn escape(text: &mut String, message: &str) {
-    for c in message.chars() {
-        match c.is_control() {
-            true => text.extend(c.escape_default()),
-            false => text.push(c),
-        }
-    }
 }

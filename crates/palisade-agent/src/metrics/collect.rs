@@ -5,7 +5,7 @@ use super::table::*;
 use super::{Histogram, process};
 use crate::core::Core;
 use crate::http::gate::Requests;
-use palisade_api::EndpointState;
+use palisade_api::{EndpointState, Enforced};
 use palisade_dataplane::Count;
 use palisade_tables::Credit;
 use std::collections::BTreeMap;
@@ -28,6 +28,7 @@ impl Core {
         out.set(&REVISION_ACCEPTED, &[], self.engine.revision() as f64);
         out.set(&REVISION_REALISED, &[], self.realised as f64);
         self.source_figures(&mut out);
+        self.budget_figures(&mut out);
         let tally = &self.tally;
         out.set(&SOURCE_BATCHES, &[], tally.batches as f64);
         out.histogram(&FLUSH_SECONDS, &[], &tally.flush);
@@ -78,13 +79,7 @@ impl Core {
         out.set(&SOURCE_IN_SYNC, &[], f64::from(u8::from(followed)));
         out.set(&SOURCE_FILES, &[], self.report.files as f64);
         out.set(&SOURCE_OBJECTS, &[], self.report.objects as f64);
-        let errors = self
-            .report
-            .problems
-            .iter()
-            .filter(|flaw| flaw.error)
-            .count();
-        let warnings = self.report.problems.len() - errors;
+        let (errors, warnings) = palisade_source::Flaw::totals(&self.report.problems);
         out.set(&SOURCE_PROBLEMS, &["error"], errors as f64);
         out.set(&SOURCE_PROBLEMS, &["warning"], warnings as f64);
         let valid = |kept: &&palisade_source::Kept| kept.since.is_some();
@@ -94,14 +89,28 @@ impl Core {
         out.set(&SOURCE_KEPT, &["isolating"], isolating as f64);
     }
 
+    fn budget_figures(&self, out: &mut Exposition) {
+        let taken = self.engine.counts().elements;
+        out.set(&POLICY_ELEMENTS, &[], taken as f64);
+        let budget = self.config.budget;
+        for (of, most) in [("policy-set", budget.set), ("host", budget.host)] {
+            out.set(&POLICY_ELEMENTS_MAX, &[of], most as f64);
+        }
+        let over = self.over_budget();
+        for (name, enforced) in [
+            ("last-valid", Enforced::LastValid),
+            ("isolating", Enforced::Isolating),
+            ("closed", Enforced::Closed),
+        ] {
+            let many = over.iter().filter(|over| over.enforced == enforced).count();
+            out.set(&POLICIES_OVER_BUDGET, &[name], many as f64);
+        }
+    }
+
     /// Packets that no rule dropped, by why they were.
     fn drops(&mut self, out: &mut Exposition) {
-        let counters = match self.dataplane.counters() {
-            Ok(counters) => counters,
-            Err(error) => {
-                tracing::warn!(%error, "reading counters");
-                return;
-            }
+        let Some(counters) = self.recent_counts() else {
+            return;
         };
         let mut drops = BTreeMap::from([("default-deny", Count::default())]);
         for (reason, count) in &counters.reasons {

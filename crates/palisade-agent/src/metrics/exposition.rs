@@ -2,6 +2,7 @@
 
 use super::histogram::Histogram;
 use super::table::{METRICS, Metric};
+use palisade_text::printable_lines;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -70,7 +71,7 @@ fn braces(metric: &Metric, labels: &[&str], bound: Option<&str>) -> String {
 }
 
 fn escaped(value: &str) -> String {
-    value
+    printable_lines(value)
         .replace('\\', "\\\\")
         .replace('"', "\\\"")
         .replace('\n', "\\n")

@@ -69,6 +69,9 @@ metrics! {
     SOURCE_OBJECTS Gauge "palisade_source_objects" [] "Objects in force.";
     SOURCE_PROBLEMS Gauge "palisade_source_problems" ["severity"] "What is wrong or doubtful with the input.";
     SOURCE_KEPT Gauge "palisade_source_kept_objects" ["state"] "Objects whose text is invalid: last-valid keeps a former version, isolating never had one.";
+    POLICY_ELEMENTS Gauge "palisade_policy_elements" [] "Kernel elements that policy takes: entries of classes and elements of programs.";
+    POLICY_ELEMENTS_MAX Gauge "palisade_policy_elements_max" ["of"] "How many it may take: policy-set is one policy set, host all of them.";
+    POLICIES_OVER_BUDGET Gauge "palisade_policies_over_budget" ["enforced"] "What would take more than that: policies of which the last valid version stays (last-valid) or that isolate (isolating), and policy sets that deny everything (closed).";
     SOURCE_BATCHES Counter "palisade_source_batches_total" [] "Changes that the source handed in.";
     FLUSH_SECONDS Histogram "palisade_flush_duration_seconds" [] "From a change to its last acknowledgement by the kernel.";
     PHASE_SECONDS Histogram "palisade_flush_phase_duration_seconds" ["phase"] "Each step of a flush or repair, the wait for packets under way included.";

@@ -114,8 +114,9 @@ impl Reader {
 
 fn bytes(line: &MonitorLine) -> Bytes {
     // These types have no map with keys that are no text, so writing them cannot fail.
-    let mut text = serde_json::to_vec(line).unwrap_or_default();
-    text.push(b'\n');
+    let json = serde_json::to_string(line).unwrap_or_default();
+    let mut text = palisade_text::printable_json(&json).into_owned();
+    text.push('\n');
     text.into()
 }
 

@@ -105,7 +105,7 @@ pub(crate) fn document() -> Value {
 fn entry(operation: &Operation, given: &mut SchemaGenerator, taken: &mut SchemaGenerator) -> Value {
     let mut entry = json!({"operationId": operation.id, "summary": operation.summary});
     entry["description"] = json!(match operation.lane {
-        Lane::Read => "Anyone who can open the socket.",
+        Lane::Probe | Lane::Read => "Anyone who can open the socket.",
         Lane::Change => "Root, the agent's own user, and the members of the API's group.",
         Lane::Runtime =>
             "Root, the agent's own user, and the members of the API's group; with an allowance of its own.",

@@ -5,8 +5,10 @@
 mod bodies;
 mod document;
 mod figures;
+mod floods;
 mod grows;
 mod refusals;
+mod rights;
 mod schema;
 mod signs;
 mod site;

@@ -171,7 +171,8 @@ async fn connections_are_bounded_and_end_with_the_server() {
         stream.read_exact(&mut first).await.unwrap();
         held.push(stream);
     }
-    let text = answer(&served.socket, "").await;
+    let request = "GET /v1/config HTTP/1.1\r\nhost: x\r\n\r\n";
+    let text = answer(&served.socket, request).await;
     assert!(text.starts_with("HTTP/1.1 503 "), "{text}");
     assert!(text.contains(r#""code":"unavailable""#), "{text}");
     held.pop();

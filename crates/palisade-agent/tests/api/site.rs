@@ -7,26 +7,36 @@ use http_body_util::BodyExt;
 use hyper::service::Service;
 use hyper::{Request, StatusCode};
 use hyper_util::service::TowerToHyperService;
-use palisade_agent::attach::{Attach, AttachError, Found, Inside};
-use palisade_agent::clock::SystemClock;
+use palisade_agent::attach::{AddressUse, Attach, AttachError, Found, Inside, Tenancy};
+use palisade_agent::clock::{Clock, SystemClock};
 use palisade_agent::config::Config;
 use palisade_agent::core::{Core, Event, Handle, Parts};
 use palisade_agent::http::gate::{Allowance, Guard, Permit};
 use palisade_agent::http::limiter::Rate;
 use palisade_agent::http::router;
 use palisade_agent::record::Record;
+use palisade_agent::settings::SettingsFile;
 use palisade_dataplane::FakeDataplane;
 use palisade_model::Update;
 use palisade_source::Batch;
 use palisade_sys::link::{MacAddr, Prefix};
+use palisade_sys::netns::{NetNs, Opener};
 use palisade_sys::peer::Peer;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// A host on which everything works.
-struct Host;
+#[derive(Clone, Default)]
+pub(crate) struct Host(pub(crate) Arc<Mutex<HostState>>);
+
+/// What a host says of namespaces and addresses.
+#[derive(Default)]
+pub(crate) struct HostState {
+    pub(crate) tenancy: Tenancy,
+    pub(crate) used: BTreeMap<IpAddr, AddressUse>,
+}
 
 impl Attach for Host {
     fn join(&mut self, _: &Record) -> Result<(), AttachError> {
@@ -37,8 +47,31 @@ impl Attach for Host {
         Ok(())
     }
 
-    fn has_link(&mut self, _: &str) -> Result<bool, AttachError> {
-        Ok(false)
+    fn opener(&self) -> Option<Opener> {
+        None
+    }
+
+    fn hold(&mut self, _: Option<NetNs>) {}
+
+    fn tenancy(&mut self, _: &Record) -> Result<Tenancy, AttachError> {
+        Ok(self.0.lock().unwrap().tenancy)
+    }
+
+    fn address_use(
+        &mut self,
+        address: IpAddr,
+        _: Option<palisade_model::Prefix>,
+        _: bool,
+    ) -> Result<Option<AddressUse>, AttachError> {
+        Ok(self.0.lock().unwrap().used.get(&address).cloned())
+    }
+
+    fn index_of(&mut self, _: &str) -> Result<Option<u32>, AttachError> {
+        Ok(None)
+    }
+
+    fn name_of(&mut self, _: u32) -> Result<Option<String>, AttachError> {
+        Ok(None)
     }
 
     fn inside(&mut self, record: &Record) -> Result<Inside, AttachError> {
@@ -74,7 +107,7 @@ impl Attach for Host {
         Ok(())
     }
 
-    fn keep_forwarding(&mut self) -> Result<Vec<&'static str>, AttachError> {
+    fn keep_forwarding(&mut self, _: &str, _: &SettingsFile) -> Result<Vec<String>, AttachError> {
         Ok(Vec::new())
     }
 
@@ -114,6 +147,7 @@ pub(crate) struct Site {
     pub(crate) core: Handle,
     pub(crate) router: Router,
     pub(crate) guard: Arc<Guard>,
+    pub(crate) dataplane: FakeDataplane,
     _dir: tempfile::TempDir,
 }
 
@@ -128,13 +162,30 @@ impl Site {
 
     /// One that takes so many requests of each user.
     pub(crate) fn with_rate(rate: Rate) -> Self {
+        Site::made(rate, SystemClock, &Host::default(), &[])
+    }
+
+    /// The same, with a clock of its own at its gate.
+    pub(crate) fn with(rate: Rate, clock: impl Clock + 'static) -> Self {
+        Site::made(rate, clock, &Host::default(), &[])
+    }
+
+    /// One on this host, with these parameters.
+    pub(crate) fn on(rate: Rate, host: &Host, said: &[(&str, &str)]) -> Self {
+        Site::made(rate, SystemClock, host, said)
+    }
+
+    fn made(rate: Rate, clock: impl Clock + 'static, host: &Host, said: &[(&str, &str)]) -> Self {
+        host.0.lock().unwrap().tenancy.named = true;
         let dir = tempfile::tempdir().unwrap();
         let state = dir.path().display().to_string();
-        let flags = BTreeMap::from([("state-dir".to_owned(), state)]);
+        let said = said.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned()));
+        let flags = said.chain([("state-dir".to_owned(), state)]).collect();
+        let dataplane = FakeDataplane::new();
         let core = Core::new(Parts {
             config: Config::resolve(&flags, |_| None, None).unwrap(),
-            dataplane: Box::new(FakeDataplane::new()),
-            attach: Box::new(Host),
+            dataplane: Box::new(dataplane.clone()),
+            attach: Box::new(host.clone()),
             clock: Box::new(SystemClock),
             source: ("directory".to_owned(), "/x".to_owned()),
         });
@@ -149,14 +200,18 @@ impl Site {
             rate,
             body_limit: 1_024,
         };
-        let guard = Arc::new(Guard::new(permit, allowance, Arc::new(SystemClock)));
+        let guard = Arc::new(Guard::new(permit, allowance, Arc::new(clock)));
         let site = Site {
             router: router(handle.clone(), Arc::clone(&guard)),
             guard,
             core: handle,
+            dataplane,
             _dir: dir,
         };
         site.says(Vec::new());
+        while !site.core.pulse().unready.is_empty() {
+            std::thread::yield_now();
+        }
         site
     }
 

@@ -21,6 +21,28 @@ pub struct Explanation {
     pub notes: Vec<String>,
 }
 
+impl Explanation {
+    /// The same without the policies that do not apply: they are counted.
+    #[must_use]
+    pub fn brief(mut self) -> Self {
+        for case in std::iter::once(&mut self.case).chain(&mut self.others) {
+            for side in [&mut case.egress, &mut case.ingress] {
+                let before = side.steps.len();
+                let applies =
+                    |step: &StepReport| !matches!(step, StepReport::Policy { judges: false, .. });
+                side.steps.retain(applies);
+                side.not_applying += before - side.steps.len();
+            }
+        }
+        self
+    }
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
+fn is_zero(number: &usize) -> bool {
+    *number == 0
+}
+
 /// A verdict as a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -128,6 +150,9 @@ pub struct Side {
     pub decided_by: Decision,
     /// What was considered, in order, up to the decision.
     pub steps: Vec<StepReport>,
+    /// How many policies that do not apply are left out of the steps.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub not_applying: usize,
     /// For a default deny, the allowing rule that came nearest to matching.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nearest_miss: Option<NearestMiss>,

@@ -137,7 +137,14 @@ fn tell_side(name: &str, side: &Side, f: &mut Formatter<'_>) -> fmt::Result {
     for step in &side.steps {
         tell_step(step, f)?;
     }
-    Ok(())
+    match side.not_applying {
+        0 => Ok(()),
+        1 => writeln!(f, "    1 other policy does not apply (--all shows why)"),
+        more => writeln!(
+            f,
+            "    {more} other policies do not apply (--all shows why)"
+        ),
+    }
 }
 
 fn tell_decision(side: &Side, f: &mut Formatter<'_>) -> fmt::Result {

@@ -125,6 +125,7 @@ impl Teller<'_> {
                 .iter()
                 .map(|step| self.step(step, judgement))
                 .collect(),
+            not_applying: 0,
             nearest_miss,
         }
     }

@@ -123,8 +123,8 @@ impl Encoder<'_> {
         let whole = vec![(0, index)];
         let create = NLM_F_CREATE | NLM_F_EXCL;
         match op {
-            Op::AddTable { comment } => self.message(whole, NFT_MSG_NEWTABLE, create, |w| {
-                object::write_table(w, table, comment.as_deref());
+            Op::AddTable { comment, flags } => self.message(whole, NFT_MSG_NEWTABLE, create, |w| {
+                object::write_table(w, table, comment.as_deref(), *flags);
             }),
             Op::DeleteTable => self.message(whole, NFT_MSG_DELTABLE, 0, |w| {
                 w.text(NFTA_TABLE_NAME, table);
@@ -217,7 +217,7 @@ impl Encoder<'_> {
 fn check(op: &Op) -> Result<(), EncodeError> {
     let unwritable = |what: String| Err(EncodeError::Unwritable(what));
     let comment = match op {
-        Op::AddTable { comment } => comment,
+        Op::AddTable { comment, .. } => comment,
         Op::AddRule { rule, .. } => &rule.comment,
         Op::AddElement { element, .. } => &element.comment,
         _ => &None,

@@ -12,6 +12,7 @@ use std::time::Instant;
 use palisade_model::Str;
 use palisade_nft::{Count, Element, Expr, Harvest, Key, Op, Place, Ruleset, SetDecl, Transaction};
 use palisade_sys::Errno;
+use palisade_sys::fault;
 use palisade_sys::grace::{GraceError, GracePeriod};
 use palisade_sys::netlink::KernelError;
 use palisade_sys::nfnetlink::{Batch, BatchError, Nfnetlink};
@@ -149,6 +150,11 @@ impl<N: Nfnetlink, G: GracePeriod> Executor<N, G> {
         &self.nfnetlink
     }
 
+    /// The socket, for what is not about a table's content.
+    pub(crate) fn nfnetlink_mut(&mut self) -> &mut N {
+        &mut self.nfnetlink
+    }
+
     /// The waits for packets under way.
     pub fn grace(&self) -> &G {
         &self.grace
@@ -218,15 +224,19 @@ impl<N: Nfnetlink, G: GracePeriod> Executor<N, G> {
                 .counts(&of.harvest)
                 .map_err(|error| ExecuteError::Harvest { step, phase, error })?;
             let counts: Vec<(&Harvest, Count)> = of.harvest.iter().zip(counts).collect();
-            if !counts.is_empty() {
+            let late = fault::is_on("ledger-after-delete");
+            if !counts.is_empty() && !late {
                 harvest.going(&counts);
             }
             self.commit(step, phase, &of.ops)?;
             if !counts.is_empty() {
+                if late {
+                    harvest.going(&counts);
+                }
                 harvest.gone(&counts);
             }
             let written = now();
-            if of.waits {
+            if of.waits && !fault::is_on("grace-skipped") {
                 let waited = self.grace.wait();
                 waited.map_err(|error| ExecuteError::Grace { step, phase, error })?;
             }

@@ -10,12 +10,14 @@ mod describe;
 mod execute;
 mod expr;
 mod object;
+pub(crate) mod owner;
 mod read;
 mod set;
 mod userdata;
 
 pub use batch::EncodeError;
 pub use execute::{ExecuteError, Executor, Harvests};
+pub use owner::OwnerError;
 pub use read::ReadError;
 
 /// The rules of one chain with their counts, in order; none if it is not there.

@@ -22,8 +22,8 @@ const HOOKS: [Hook; 5] = [
     Hook::Postrouting,
 ];
 
-pub(super) fn write_table(w: &mut AttrWriter<'_>, table: &str, comment: Option<&str>) {
-    w.text(NFTA_TABLE_NAME, table).be32(NFTA_TABLE_FLAGS, 0);
+pub(super) fn write_table(w: &mut AttrWriter<'_>, table: &str, comment: Option<&str>, flags: u32) {
+    w.text(NFTA_TABLE_NAME, table).be32(NFTA_TABLE_FLAGS, flags);
     if let Some(comment) = comment {
         w.bytes(NFTA_TABLE_USERDATA, &userdata::comment(comment));
     }

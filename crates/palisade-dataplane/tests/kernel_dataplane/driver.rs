@@ -79,6 +79,7 @@ impl Place {
             interface_prefix: "pal".into(),
             mark_mask: 0xffff_ff00,
             judge_host_traffic: false,
+            own_table: false,
             log_group: Some(20545),
         };
         NftDataplane::new_in(config, &self.host.netns).unwrap()
@@ -413,6 +414,6 @@ fn drops_without_a_rule_are_told_by_reason() {
         packets: 1,
         bytes: 29,
     };
-    assert_eq!(reasons["spoofed"], spoofed);
+    assert_eq!(reasons.get("spoofed"), Some(&spoofed));
     assert_eq!(reasons.len(), 4, "{reasons:?}");
 }

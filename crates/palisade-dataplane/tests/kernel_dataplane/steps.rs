@@ -1,7 +1,7 @@
 //! Steps are whole, refusals are named, counts are handed over.
 
 use crate::need_root;
-use palisade_dataplane::netlink::ExecuteError;
+use palisade_dataplane::netlink::{ExecuteError, Harvests};
 use palisade_nft::{
     Chain, Count, Data, Datum, Element, Expr, Field, Harvest, Key, Op, Place, Rule, Ruleset, Set,
     Transaction, TxStep, Verdict,
@@ -87,7 +87,10 @@ fn a_refused_step_changes_nothing_and_names_the_operation() {
             Errno::EBUSY,
         ),
         (
-            vec![Op::AddTable { comment: None }],
+            vec![Op::AddTable {
+                comment: None,
+                flags: 0,
+            }],
             "making the table",
             Errno::EEXIST,
         ),
@@ -342,4 +345,80 @@ fn counts_are_handed_over_before_they_go() {
         assert_eq!((outcome.len(), outcome[0].ops), (1, 1));
     }
     assert_eq!(kernel.0.grace().waits, 3);
+}
+
+/// What is told of a count while it goes: whether its element is there.
+struct Witness<'a> {
+    test: &'a TestNetNs,
+    seen: Vec<(&'static str, bool)>,
+}
+
+impl Witness<'_> {
+    fn look(&mut self, when: &'static str) {
+        let kernel = self.test.kernel().read().unwrap();
+        let there = kernel
+            .sets
+            .get("s")
+            .is_some_and(|set| !set.elements.is_empty());
+        self.seen.push((when, there));
+    }
+}
+
+impl Harvests for Witness<'_> {
+    fn going(&mut self, _: &[(&Harvest, Count)]) {
+        self.look("going");
+    }
+
+    fn gone(&mut self, _: &[(&Harvest, Count)]) {
+        self.look("gone");
+    }
+}
+
+/// Or a process that dies between the two would lose what was counted.
+#[test]
+fn what_goes_is_told_while_it_is_still_there() {
+    if !need_root() {
+        return;
+    }
+    let test = TestNetNs::new("witness");
+    let mut kernel = test.kernel();
+    let key = Key::Exact(concat(&[&mark(1), &[6], &[0, 80]]));
+    let counted = Element {
+        counter: Some(Count {
+            packets: 3,
+            bytes: 300,
+        }),
+        ..element(value(1), true)
+    };
+    let fields = [Field::Mark, Field::Proto, Field::Port];
+    let data = Some(Data::Value(Field::Mark));
+    let mut ruleset = Ruleset::empty("t".into());
+    let set = Set {
+        decl: decl(&fields, data, false, true),
+        elements: [(key.clone(), counted)].into(),
+    };
+    ruleset.sets = [("s".into(), set)].into();
+    kernel.step(making(&ruleset)).unwrap();
+    let place = Place::Element {
+        set: "s".into(),
+        key: key.clone(),
+    };
+    let transaction = Transaction {
+        table: "t".into(),
+        steps: vec![TxStep {
+            phase: Phase::Delete,
+            harvest: vec![Harvest {
+                place,
+                rules: vec![RuleId(1)],
+            }],
+            ops: vec![delete("s", &key)],
+            waits: true,
+        }],
+    };
+    let mut witness = Witness {
+        test: &test,
+        seen: Vec::new(),
+    };
+    kernel.0.execute(&transaction, &mut witness).unwrap();
+    assert_eq!(witness.seen, [("going", true), ("gone", false)]);
 }

@@ -87,6 +87,7 @@ impl Kernel {
 pub(crate) fn making(ruleset: &Ruleset) -> Vec<Op> {
     let mut ops = vec![Op::AddTable {
         comment: ruleset.comment.clone(),
+        flags: ruleset.flags,
     }];
     for (chain, of) in &ruleset.chains {
         ops.push(Op::AddChain {

@@ -77,6 +77,7 @@ impl Place {
             interface_prefix: "pal".into(),
             mark_mask,
             judge_host_traffic: false,
+            own_table: false,
             log_group: None,
         };
         NftDataplane::new_in(config, &self.netns()).unwrap()

@@ -1,7 +1,6 @@
 //! Namespaces, nodes and service accounts.
 
 use super::{Parts, Source, metadata};
-use crate::cidr;
 use crate::report::Report;
 use palisade_model::{Namespace, Node, Object, ServiceAccount};
 
@@ -35,11 +34,8 @@ pub(super) fn node(source: &Source<'_>, report: &mut Report) -> Option<Parts> {
             let Some((text, field)) = report.text(&entry, "address") else {
                 continue;
             };
-            match cidr::plain_address(text) {
-                Ok(address) if !addresses.contains(&address) => addresses.push(address),
-                Ok(_) => {}
-                Err(reason) => report.error(&field, reason),
-            }
+            let address = report.address(&field, text);
+            addresses.extend(address.filter(|address| !addresses.contains(address)));
         }
     }
     let node = Node {

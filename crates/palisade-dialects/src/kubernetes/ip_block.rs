@@ -4,7 +4,7 @@ use crate::cidr::{self, Written};
 use crate::faults::{self, Fault};
 use crate::report::Report;
 use palisade_manifest::Field;
-use palisade_model::{Family, Peer, Prefix};
+use palisade_model::{Family, Peer};
 
 const KNOWN: &[&str] = &["cidr", "except"];
 
@@ -24,26 +24,13 @@ pub(super) fn read(field: &Field<'_>, report: &mut Report) -> Option<Peer> {
         let Some(inner) = network(&at, report) else {
             continue;
         };
-        if let Some(net) = net {
-            if net.covers(inner) && net != inner {
-                except.push(inner);
-            } else {
-                let reason = if net.family() != inner.family() {
-                    format!(
-                        "{inner} is {}, but cidr {net} is {}",
-                        inner.family(),
-                        net.family()
-                    )
-                } else if net == inner {
-                    format!("{inner} is the whole of cidr {net}: it must be strictly inside")
-                } else {
-                    format!("{inner} is not strictly inside cidr {net}")
-                };
-                report.error(&at, reason);
-            }
+        match &net {
+            Some(net) if !is_inside(&inner, net) => report.error(&at, not_inside(&inner, net)),
+            Some(_) => except.push(inner.net),
+            None => {}
         }
     }
-    let net = net?;
+    let net = net?.net;
     if faults::on(Fault::ExceptIgnored) {
         except.clear();
     }
@@ -53,21 +40,41 @@ pub(super) fn read(field: &Field<'_>, report: &mut Report) -> Option<Peer> {
     Some(Peer::net(net, except))
 }
 
-fn network(field: &Field<'_>, report: &mut Report) -> Option<Prefix> {
+/// As the API server has it: it looks at the first address, and compares the lengths as written.
+fn is_inside(inner: &Written, net: &Written) -> bool {
+    net.net.contains(inner.net.address()) && net.length < inner.length
+}
+
+fn not_inside(inner: &Written, net: &Written) -> String {
+    let mixed = (net.net.family() == Family::V4) && (net.length > 32) != (inner.length > 32);
+    let (inner, net) = (inner.net, net.net);
+    if net.family() != inner.family() {
+        format!(
+            "{inner} is {}, but cidr {net} is {}",
+            inner.family(),
+            net.family()
+        )
+    } else if net == inner {
+        format!("{inner} is the whole of cidr {net}: it must be strictly inside")
+    } else if mixed {
+        format!("{inner} and cidr {net} must both be written as IPv4")
+    } else {
+        format!("{inner} is not strictly inside cidr {net}")
+    }
+}
+
+fn network(field: &Field<'_>, report: &mut Report) -> Option<Written> {
     let text = if field.node.is_null() {
         ""
     } else {
         report.keep(field.as_str())?
     };
     match cidr::network(text) {
-        Ok(Written { net, host_bits }) => {
-            if host_bits {
-                report.warn(
-                    field,
-                    format!("{text} has bits set beyond its length: it is taken as {net}"),
-                );
+        Ok(mut written) => {
+            for doubt in written.doubts.drain(..) {
+                report.warn(field, doubt);
             }
-            Some(net)
+            Some(written)
         }
         Err(reason) => {
             report.error(field, reason);

@@ -3,7 +3,7 @@
 use crate::names;
 use crate::report::Report;
 use crate::timestamp;
-use palisade_manifest::Field;
+use palisade_manifest::{Field, quote};
 use palisade_model::{Labels, Owner, Str};
 
 /// The fields the API server knows under `metadata`, and one that older servers wrote.
@@ -83,7 +83,7 @@ pub(super) fn created(root: &Field<'_>, report: &mut Report) -> u64 {
         return 0;
     };
     timestamp::seconds(text).unwrap_or_else(|| {
-        report.warn(&field, format!("{text:?} is not a time (RFC 3339)"));
+        report.warn(&field, format!("{} is not a time (RFC 3339)", quote(text)));
         0
     })
 }

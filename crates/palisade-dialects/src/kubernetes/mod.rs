@@ -15,14 +15,17 @@ mod selector;
 mod service;
 mod workload;
 
-use crate::dialect::{Dialect, Lowered, full_kind, written_id};
+use crate::dialect::{Dialect, Lowered, written_id};
 use crate::names;
 use crate::report::Report;
+use crate::unknown::{self, Known};
 use palisade_manifest::{Field, Problem, RawObject};
 use palisade_model::{Endpoint, Object, ObjectId, Policy, Str};
 
 /// The namespace of an object of a namespaced kind that names none.
 pub(crate) const DEFAULT_NAMESPACE: &str = "default";
+
+const EMPTY_NAMESPACE: &str = "it is empty, which is as good as missing";
 
 /// The dialect.
 pub(crate) struct Kubernetes;
@@ -175,12 +178,20 @@ impl Dialect for Kubernetes {
     }
 
     fn isolate(&self, object: &RawObject) -> Option<Policy> {
-        let kind = kind_of(object).ok()?;
+        let kind = match kind_of(object) {
+            Ok(kind) | Err(Some(kind)) => kind,
+            Err(None) if unknown::is_known(object) => return None,
+            Err(None) => unknown::meant(object).and_then(kind_as)?,
+        };
         if kind.kind != "NetworkPolicy" {
             return None;
         }
         let source = Source {
-            id: identity(object, kind),
+            id: ObjectId {
+                group: kind.group.into(),
+                kind: kind.kind.into(),
+                ..identity(object, kind)
+            },
             root: object.field(),
         };
         let sound = names::dns_label(&source.namespace()).is_empty();
@@ -188,11 +199,41 @@ impl Dialect for Kubernetes {
     }
 }
 
+/// The kinds that are read.
+pub(crate) fn kinds() -> impl Iterator<Item = Known> {
+    KINDS.iter().map(|kind| Known {
+        group: kind.group,
+        version: Some(kind.version),
+        kind: kind.kind,
+    })
+}
+
+/// Whether an object is of a group under which Kubernetes served its kind before.
+pub(crate) fn served_before(object: &RawObject) -> bool {
+    FORMER
+        .iter()
+        .any(|(group, kinds)| *group == object.group() && kinds.contains(&object.kind.as_str()))
+}
+
+/// The name of an object, read as one of this kind.
+pub(crate) fn identity_as(object: &RawObject, known: Known) -> Option<ObjectId> {
+    let kind = kind_as(known)?;
+    Some(ObjectId {
+        group: kind.group.into(),
+        kind: kind.kind.into(),
+        ..identity(object, kind)
+    })
+}
+
+fn kind_as(known: Known) -> Option<&'static Kind> {
+    KINDS
+        .iter()
+        .find(|kind| (kind.group, kind.kind) == (known.group, known.kind))
+}
+
 /// The reader of an object; else the kind as it is read, if the object is of another version.
 fn kind_of(object: &RawObject) -> Result<&'static Kind, Option<&'static Kind>> {
-    let former = FORMER
-        .iter()
-        .any(|(group, kinds)| *group == object.group() && kinds.contains(&object.kind.as_str()));
+    let former = served_before(object);
     let served = KINDS
         .iter()
         .find(|k| k.kind == object.kind && (k.group == object.group() || former));
@@ -209,6 +250,7 @@ fn read(object: &RawObject, kind: &Kind) -> Lowered {
     let parts = parts.unwrap_or_default();
     Lowered {
         objects: parts.objects,
+        more: report.more(),
         errors: report.errors,
         warnings: report.warnings,
         completed: parts.completed,
@@ -217,10 +259,12 @@ fn read(object: &RawObject, kind: &Kind) -> Lowered {
     }
 }
 
-/// An object of a version that is not read: an error for a policy, a doubt for anything else.
+/// An object of a version that is not read: an error, as it is to the API server.
 fn other_version(object: &RawObject, served: &Kind) -> Lowered {
-    let id = identity(object, served);
-    let written = full_kind(object);
+    let id = ObjectId {
+        group: served.group.into(),
+        ..identity(object, served)
+    };
     let mut lowered = Lowered::empty(id, object);
     let served_as = match served.group {
         "" => served.version.to_owned(),
@@ -238,12 +282,7 @@ fn other_version(object: &RawObject, served: &Kind) -> Lowered {
     if let Ok(Some(field)) = object.field().get("apiVersion") {
         problem.location = field.location().clone();
     }
-    if served.kind == "NetworkPolicy" {
-        lowered.errors.push(problem);
-    } else {
-        lowered.warnings.push(problem);
-        lowered.ignored = Some(written);
-    }
+    lowered.errors.push(problem);
     lowered
 }
 
@@ -273,6 +312,7 @@ fn source<'a>(object: &'a RawObject, kind: &Kind, report: &mut Report) -> Source
         }
         if let Some((namespace, field)) = report.text(&metadata, "namespace") {
             match kind.naming {
+                _ if namespace.is_empty() => report.warn(&field, EMPTY_NAMESPACE),
                 Naming::Namespaced => report.errors(&field, names::dns_label(namespace)),
                 Naming::Cluster | Naming::ClusterLabel => report.warn(
                     &field,

@@ -6,7 +6,7 @@
 use super::{Parts, Source, metadata, rule, selector};
 use crate::faults::{self, Fault};
 use crate::report::{Report, line_of};
-use palisade_manifest::Field;
+use palisade_manifest::{Field, quote};
 use palisade_model::{
     Direction, DirectionRules, LabelKey, Object, Order, Policy, PolicyId, Precedence, Rule,
     Selector, reserved, tier_name,
@@ -99,7 +99,7 @@ pub(super) fn types(spec: &Field<'_>, report: &mut Report) -> Vec<Direction> {
             Some("Egress") => directions.push(Direction::Egress),
             Some(other) => report.error(
                 &item,
-                format!("{other:?} is not a policy type: Ingress or Egress"),
+                format!("{} is not a policy type: Ingress or Egress", quote(other)),
             ),
             None => {}
         }

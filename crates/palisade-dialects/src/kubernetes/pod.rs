@@ -59,7 +59,7 @@ pub(super) fn endpoint(source: &Source<'_>, pod: &Field<'_>, report: &mut Report
 
 /// The endpoint as an object, or apart where the pod uses its node's network.
 pub(super) fn of(endpoint: Endpoint, pod: &Field<'_>, report: &mut Report) -> Parts {
-    if uses_host_network(pod, report) {
+    if uses_host_network(pod, report) && !faults::on(Fault::HostNetworkPodHoldsAddress) {
         return Parts {
             on_host_network: Some(endpoint),
             ..Parts::default()
@@ -87,10 +87,18 @@ fn addresses(status: &Field<'_>, report: &mut Report) -> Vec<IpAddr> {
         if text.is_empty() {
             continue;
         }
-        match cidr::plain_address(text) {
-            Ok(address) if !addresses.contains(&address) => addresses.push(address),
-            Ok(_) => {}
-            Err(reason) => report.error(&field, reason),
+        let Some(address) = report.address(&field, text) else {
+            continue;
+        };
+        if addresses.contains(&address) {
+            continue;
+        }
+        match cidr::unreachable(address) {
+            None => addresses.push(address),
+            Some(what) => report.warn(
+                &field,
+                format!("{address} is {what}, which no pod can have: it is ignored"),
+            ),
         }
     }
     addresses
@@ -135,7 +143,7 @@ fn named_port(field: &Field<'_>, report: &mut Report) -> Option<NamedPort> {
     let number = report.keep(field.require("containerPort"))?;
     let value = report.keep(number.as_i64())?;
     let port = rule::number(&number, value, report);
-    let protocol = rule::protocol(field, Protocol::TCP, report);
+    let protocol = rule::protocol_or_empty(field, report);
     Some(NamedPort {
         name: name.into(),
         protocol: protocol?,

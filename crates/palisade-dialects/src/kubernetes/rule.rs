@@ -6,7 +6,7 @@ use crate::faults::{self, Fault};
 use crate::hash::ContentHash;
 use crate::names;
 use crate::report::{Report, line_of};
-use palisade_manifest::{Field, IntOrString};
+use palisade_manifest::{Field, IntOrString, quote};
 use palisade_model::{
     Action, Direction, LabelKey, Peer, PortMatch, PortRange, PortSpec, Protocol, Rule, RuleOrigin,
     Selector, Traffic,
@@ -255,7 +255,10 @@ fn read_port(field: &Field<'_>, report: &mut Report) -> Option<Traffic> {
             if let Some(end) = end {
                 report.error(
                     &end,
-                    format!("endPort needs a numeric port beside it: port is the name {name:?}"),
+                    format!(
+                        "endPort needs a numeric port beside it: port is the name {}",
+                        quote(name)
+                    ),
                 );
             }
             report.errors(&port, names::port_name(name));
@@ -296,6 +299,15 @@ pub(super) fn number(field: &Field<'_>, value: i64, report: &mut Report) -> Opti
     }
 }
 
+/// The field `protocol` of a pod or Service, where an empty one is as good as missing.
+pub(super) fn protocol_or_empty(of: &Field<'_>, report: &mut Report) -> Option<Protocol> {
+    let written = of.get("protocol").ok().flatten();
+    match written.is_some_and(|field| field.node.as_str() == Some("")) {
+        true => Some(Protocol::TCP),
+        false => protocol(of, Protocol::TCP, report),
+    }
+}
+
 /// The field `protocol`, or the default where it is missing.
 pub(super) fn protocol(of: &Field<'_>, default: Protocol, report: &mut Report) -> Option<Protocol> {
     let Some(field) = report.child(of, "protocol") else {
@@ -308,7 +320,10 @@ pub(super) fn protocol(of: &Field<'_>, default: Protocol, report: &mut Report) -
         other => {
             report.error(
                 &field,
-                format!("{other:?} is not a protocol of ports: TCP, UDP or SCTP"),
+                format!(
+                    "{} is not a protocol of ports: TCP, UDP or SCTP",
+                    quote(other)
+                ),
             );
             None
         }

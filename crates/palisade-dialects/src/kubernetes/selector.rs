@@ -4,7 +4,7 @@ use super::metadata;
 use crate::faults::{self, Fault};
 use crate::names;
 use crate::report::Report;
-use palisade_manifest::Field;
+use palisade_manifest::{Field, quote};
 use palisade_model::{LabelKey, Selector, Str};
 
 const KNOWN: &[&str] = &["matchLabels", "matchExpressions"];
@@ -22,7 +22,9 @@ pub(super) fn read(field: &Field<'_>, key_of: KeyOf, report: &mut Report) -> Sel
     report.only(field, KNOWN, &[]);
     let mut parts = Vec::new();
     for (name, value) in metadata::labels(field, "matchLabels", report) {
-        parts.push(Selector::equals(key_of(name), value));
+        if parts.is_empty() || !faults::on(Fault::OnlyFirstLabelRead) {
+            parts.push(Selector::equals(key_of(name), value));
+        }
     }
     for expression in report.items(field, "matchExpressions") {
         let part = requirement(&expression, key_of, report);
@@ -89,7 +91,8 @@ fn requirement(field: &Field<'_>, key_of: KeyOf, report: &mut Report) -> Option<
             report.error(
                 &operator,
                 format!(
-                    "{text:?} is not an operator of selectors: In, NotIn, Exists or DoesNotExist"
+                    "{} is not an operator of selectors: In, NotIn, Exists or DoesNotExist",
+                    quote(text)
                 ),
             );
             return None;

@@ -1,11 +1,10 @@
 //! Services: which pods stand behind which addresses and ports.
 
 use super::{Parts, Source, metadata, rule};
-use crate::cidr;
 use crate::names;
 use crate::report::Report;
 use palisade_manifest::{Field, IntOrString};
-use palisade_model::{Labels, Object, PortRange, PortSpec, Protocol, Service, ServicePort};
+use palisade_model::{Labels, Object, PortRange, PortSpec, Service, ServicePort};
 use std::net::IpAddr;
 
 /// Reads a Service.
@@ -36,11 +35,10 @@ fn addresses(spec: &Field<'_>, report: &mut Report) -> Vec<IpAddr> {
     for field in fields {
         match report.keep(field.as_str()) {
             None | Some("" | "None") => {}
-            Some(text) => match cidr::plain_address(text) {
-                Ok(address) if !addresses.contains(&address) => addresses.push(address),
-                Ok(_) => {}
-                Err(reason) => report.error(&field, reason),
-            },
+            Some(text) => {
+                let address = report.address(&field, text);
+                addresses.extend(address.filter(|address| !addresses.contains(address)));
+            }
         }
     }
     addresses
@@ -49,7 +47,7 @@ fn addresses(spec: &Field<'_>, report: &mut Report) -> Vec<IpAddr> {
 fn port(field: &Field<'_>, report: &mut Report) -> Option<ServicePort> {
     report.keep(field.as_map())?;
     let name = report.text(field, "name").map(|(text, _)| text);
-    let protocol = rule::protocol(field, Protocol::TCP, report);
+    let protocol = rule::protocol_or_empty(field, report);
     let at = report.keep(field.require("port"))?;
     let number = report.keep(at.as_i64())?;
     let port = rule::number(&at, number, report)?;

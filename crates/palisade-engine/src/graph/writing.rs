@@ -4,7 +4,7 @@
 //! and rules of the tables follow the classes that use them.
 
 use super::Graph;
-use crate::identities::{IdentityChanges, IdentityKey};
+use crate::identities::IdentityChanges;
 use crate::meeting::{Known, Makers};
 use crate::points::PointChanges;
 use crate::sequencer::Differences;
@@ -12,7 +12,7 @@ use crate::sets::{Part, SetChanges};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use palisade_model::Prefix;
-use palisade_tables::{ClassId, IdentityId, PolicySet, Program, RuleId, SetId};
+use palisade_tables::{ClassId, IdentityId, Program, RuleId, SetId};
 
 impl Graph {
     /// Writes what changed into the tables that are wanted.
@@ -52,8 +52,10 @@ impl Graph {
         for number in &sets.stale {
             self.write_set(*number, &mut differences);
         }
+        // Sets that are to be written whole: those that are closed, and those that grow too large.
+        let mut whole: BTreeSet<SetId> = BTreeSet::new();
         for (number, part) in &sets.parts {
-            self.write_part(*number, part, &mut differences);
+            self.write_part(*number, part, &mut whole, &mut differences);
         }
         let concerned: BTreeSet<u32> = identities
             .begun
@@ -65,14 +67,21 @@ impl Graph {
                 self.write_class(number, IdentityId(*identity), None, &mut differences);
             }
         }
-        for identity in concerned {
-            for number in self.telling(identity) {
+        for identity in &concerned {
+            for number in self.telling(*identity) {
                 if !sets.stale.contains(&number) {
-                    let one = Vec::from([identity]);
-                    self.write_classes(number, one, &mut Known::default(), &mut differences);
+                    let one = Vec::from([*identity]);
+                    self.write_classes(number, one, &mut whole, &mut differences);
                 }
             }
         }
+        if !identities.ended.is_empty() || !concerned.is_empty() {
+            whole.extend(self.usage.all_closed().map(|(number, _)| number));
+        }
+        for number in whole {
+            self.write_set(number, &mut differences);
+        }
+        self.share_host(&mut differences);
         differences
     }
 
@@ -126,62 +135,39 @@ impl Graph {
         for identity in self.listed(number) {
             self.write_class(number, identity, None, differences);
         }
+        self.usage.forget(number);
     }
 
-    fn listed(&self, set: SetId) -> Vec<IdentityId> {
+    pub(super) fn listed(&self, set: SetId) -> Vec<IdentityId> {
         let range = (set, IdentityId(0))..=(set, IdentityId(u32::MAX));
         let entries = self.wanted.classes.range(range);
         entries.map(|((_, identity), _)| *identity).collect()
     }
 
-    /// Every class of a set.
-    fn write_set(&mut self, number: SetId, differences: &mut Differences) {
-        let mut known = Known::default();
-        let Some(set) = self.sets.get(number) else {
-            return;
-        };
-        let mut makers = Makers {
-            policies: &self.policies,
-            credits: &mut self.credits,
-            programs: &mut self.programs,
-        };
-        let default = set.class(&IdentityKey::default(), &mut makers, &mut known);
-        self.programs.take(default);
-        let was = self.wanted.sets.insert(number, PolicySet { default });
-        if let Some(was) = was {
-            self.programs.give(was.default);
-        }
-        if was != Some(PolicySet { default }) {
-            differences.sets.insert(number);
-        }
-        let listed = self.listed(number).into_iter().map(|identity| identity.0);
-        let mut identities: Vec<u32> = listed.collect();
-        match set.asks() {
-            Some((selectors, nets)) => {
-                identities.extend(selectors.flat_map(|s| self.identities.matching(s)));
-                identities.extend(nets.flat_map(|net| self.identities.within(net)));
-            }
-            None => identities.extend(self.identities.keys().map(|(number, _)| number)),
-        }
-        self.write_classes(number, identities, &mut known, differences);
-    }
-
     /// The classes that changed rules may change.
-    fn write_part(&mut self, number: SetId, part: &Part, differences: &mut Differences) {
+    fn write_part(
+        &mut self,
+        number: SetId,
+        part: &Part,
+        whole: &mut BTreeSet<SetId>,
+        differences: &mut Differences,
+    ) {
         let selectors = part.selectors.iter();
         let mut identities: Vec<u32> = selectors
             .flat_map(|selector| self.identities.matching(*selector))
             .collect();
         let nets = part.nets.iter();
         identities.extend(nets.flat_map(|net| self.identities.within(*net)));
-        self.write_classes(number, identities, &mut Known::default(), differences);
+        self.write_classes(number, identities, whole, differences);
     }
 
+    /// The classes of these identities in a set; `whole` takes the set in where it has to be written
+    /// whole.
     fn write_classes(
         &mut self,
         number: SetId,
         mut identities: Vec<u32>,
-        known: &mut Known,
+        whole: &mut BTreeSet<SetId>,
         differences: &mut Differences,
     ) {
         let Some(default) = self.wanted.sets.get(&number).map(|set| set.default) else {
@@ -189,23 +175,37 @@ impl Graph {
         };
         identities.sort_unstable();
         identities.dedup();
+        let mut known = Known::default();
         for identity in identities {
+            let too_large = self.usage.of(number) > self.budget.set;
+            if too_large || self.usage.closed(number).is_some() {
+                whole.insert(number);
+                return;
+            }
             let mut makers = Makers {
                 policies: &self.policies,
                 credits: &mut self.credits,
                 programs: &mut self.programs,
+                most: self.budget.set,
             };
-            let key = self.identities.key(identity);
-            let class = match (key, self.sets.get(number)) {
-                (Some(key), Some(set)) => Some(set.class(key, &mut makers, known)),
+            let entry = match (self.identities.key(identity), self.sets.get(number)) {
+                (Some(key), Some(set)) => match set.class(key, &mut makers, &mut known) {
+                    Some(class) => (class != default).then_some(class),
+                    None => {
+                        whole.insert(number);
+                        return;
+                    }
+                },
                 _ => None,
             };
-            let entry = class.filter(|class| *class != default);
             self.write_class(number, IdentityId(identity), entry, differences);
+        }
+        if self.usage.of(number) > self.budget.set {
+            whole.insert(number);
         }
     }
 
-    fn write_class(
+    pub(super) fn write_class(
         &mut self,
         number: SetId,
         identity: IdentityId,
@@ -217,10 +217,16 @@ impl Graph {
         if was == entry {
             return;
         }
-        entry
-            .into_iter()
-            .for_each(|class| self.programs.take(class));
-        was.into_iter().for_each(|class| self.programs.give(class));
+        if let Some(class) = entry {
+            self.programs.take(class);
+            self.usage
+                .take(number, class, self.programs.elements(class));
+        }
+        if let Some(class) = was {
+            self.usage
+                .give(number, class, self.programs.elements(class));
+            self.programs.give(class);
+        }
         set(&mut self.wanted.classes, key, entry);
         let sets = self.entries.entry(identity).or_default();
         match (entry, sets.binary_search(&number)) {

@@ -5,7 +5,8 @@ use crate::faults::{Fault, on};
 use crate::pool::HashMap;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
-use palisade_tables::{ClassId, Program, Tables};
+use alloc::vec::Vec;
+use palisade_tables::{Cell, ClassId, Program, Tables, Verdict};
 
 /// What a change from one class to another does to verdicts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,10 +44,17 @@ pub(super) struct Classes<'a> {
     pub(super) between: BTreeMap<ClassId, Arc<Program>>,
     made: HashMap<Arc<Program>, ClassId>,
     known: HashMap<(ClassId, ClassId), Relation>,
+    /// How many elements may still be made for the time between.
+    room: usize,
 }
 
 impl<'a> Classes<'a> {
-    pub(super) fn new(old: &'a Tables, new: &'a Tables, programs: &'a mut Programs) -> Self {
+    pub(super) fn new(
+        old: &'a Tables,
+        new: &'a Tables,
+        programs: &'a mut Programs,
+        room: usize,
+    ) -> Self {
         Classes {
             old,
             new,
@@ -54,6 +62,7 @@ impl<'a> Classes<'a> {
             made: HashMap::default(),
             between: BTreeMap::new(),
             known: HashMap::default(),
+            room,
         }
     }
 
@@ -86,7 +95,7 @@ impl<'a> Classes<'a> {
         relation
     }
 
-    /// The class that allows what both allow.
+    /// The class that allows what both allow; nothing where there is no room for more such classes.
     pub(super) fn meet(&mut self, from: ClassId, to: ClassId) -> ClassId {
         let relation = self.relation(from, to);
         if !relation.tightens {
@@ -98,11 +107,19 @@ impl<'a> Classes<'a> {
         let (Some(a), Some(b)) = (self.program(from), self.program(to)) else {
             return to;
         };
-        let both = a.intersect(b);
+        let both = match self.room {
+            0 => Program::constant(Cell {
+                verdict: Verdict::Deny,
+                hits: Vec::new(),
+                log: None,
+            }),
+            _ => a.intersect(b),
+        };
         let known = self.programs.find(&both);
         if let Some(class) = known.or_else(|| self.made.get(&both).copied()) {
             return class;
         }
+        self.room = self.room.saturating_sub(both.elements());
         let class = self.programs.fresh();
         let both = Arc::new(both);
         self.made.insert(both.clone(), class);

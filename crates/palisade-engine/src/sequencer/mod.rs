@@ -125,7 +125,8 @@ fn class(tables: &Tables, set: SetId, identity: IdentityId) -> ClassId {
 }
 
 /// The steps that lead from `old` to `new`, in which `entries` lists the sets where each identity has
-/// an entry. `handed` says that an address changed hands.
+/// an entry. What is made for the time between takes about `room` elements at most. `handed` says that
+/// an address changed hands.
 #[allow(
     clippy::too_many_arguments,
     reason = "each is another room's, and they are lent apart"
@@ -138,6 +139,7 @@ pub(crate) fn steps(
     identities: &mut impl FnMut() -> IdentityId,
     sets: &mut impl FnMut() -> SetId,
     programs: &mut Programs,
+    room: usize,
     handed: bool,
 ) -> Vec<Step> {
     let mut case = Case {
@@ -156,7 +158,7 @@ pub(crate) fn steps(
     let changed = differences.classes.iter();
     let kept = changed.filter(|(set, _)| case.survives(*set));
     case.unstable = kept.map(|(_, identity)| *identity).collect();
-    let mut classes = Classes::new(old, new, programs);
+    let mut classes = Classes::new(old, new, programs, room);
     let mut script = Script::default();
     let moves = points::moves(&case);
     let carriers = Carriers::assign(&case, &mut classes, &moves, identities);

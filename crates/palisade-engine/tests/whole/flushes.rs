@@ -3,14 +3,14 @@
 
 use crate::from_scratch;
 use crate::kinds::Kinds;
-use crate::support::{SEED, cases, difference};
+use crate::support::{SEED, difference};
 use palisade_engine::{Counts, Engine, Options};
+use palisade_generators::lowered::{World, batches};
+use palisade_generators::{Dice, cases, seeded_cases};
 use palisade_model::{State, Update};
 use palisade_oracle::Prepared;
 use palisade_tables::{Delta, Tables, check};
-use palisade_testkit::generate::Dice;
-use palisade_testkit::generate::lowered::{World, batches};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// How many different pairs of histories are judged in one flush: far above what any has.
 const BOUND: usize = 1_000_000;
@@ -34,15 +34,15 @@ fn told(delta: &Delta) -> String {
 
 #[test]
 fn every_intermediate_state_is_right() {
-    let (wanted, next) = (cases(CASES), AtomicU64::new(0));
+    let (wanted, next) = (seeded_cases(SEED, cases(CASES)), AtomicUsize::new(0));
     let work = || {
         let mut kinds = Kinds::default();
         loop {
-            let case = next.fetch_add(1, Ordering::Relaxed);
-            if case >= wanted {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some((seed, case)) = wanted.get(at) else {
                 return kinds;
-            }
-            roundabout(case, &mut kinds);
+            };
+            roundabout(*seed, *case, &mut kinds);
         }
     };
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get().min(8));
@@ -65,7 +65,7 @@ fn every_intermediate_state_is_right() {
         "flushes too large to be judged whole"
     );
     assert!(
-        wanted < CASES || kinds.flushes >= FLUSHES,
+        cases(CASES) < CASES || kinds.flushes >= FLUSHES,
         "{}",
         kinds.told()
     );
@@ -83,10 +83,10 @@ fn flush(engine: &mut Engine, state: &State, batch: Vec<Update>, kinds: &mut Kin
 }
 
 /// One world, reached by detours, and left again.
-fn roundabout(case: u64, kinds: &mut Kinds) {
-    let world = World::generate(SEED, case, 20);
-    let detour = World::generate(SEED ^ 1, case, 0);
-    let mut dice = Dice::new(SEED, case);
+fn roundabout(seed: u64, case: u64, kinds: &mut Kinds) {
+    let world = World::generate(seed, case, 20);
+    let detour = World::generate(seed ^ 1, case, 0);
+    let mut dice = Dice::new(seed, case);
     let mut engine = Engine::new(Options::default());
     let mut now = State::default();
     let ways = batches(&mut dice, &detour.state, &world.state);
@@ -95,38 +95,38 @@ fn roundabout(case: u64, kinds: &mut Kinds) {
         for update in &batch {
             now.apply(update.clone());
         }
-        let what = format!("case {case} batch {at}");
+        let what = format!("seed {seed} case {case} batch {at}");
         flush(&mut engine, &before, batch, kinds, &what);
     }
-    assert_eq!(now, world.state, "case {case}");
+    assert_eq!(now, world.state, "seed {seed} case {case}");
     assert_eq!(
         engine.state(),
         now,
-        "case {case}: objects come back as given"
+        "seed {seed} case {case}: objects come back as given"
     );
     let straight = from_scratch(&world.state);
     assert_eq!(
         engine.tables().canonical(),
         straight.tables().canonical(),
-        "case {case}"
+        "seed {seed} case {case}"
     );
     let oracle = Prepared::new(&world.state);
     for trial in &world.trials {
         let difference = difference(&engine, &oracle, &trial.flow);
-        assert_eq!(difference, None, "case {case}");
+        assert_eq!(difference, None, "seed {seed} case {case}");
     }
     let rest = world.state.objects();
     let rest = rest.map(|object| Update::Delete(object.key())).collect();
-    let what = format!("case {case}: all goes");
+    let what = format!("seed {seed} case {case}: all goes");
     flush(&mut engine, &now, rest, kinds, &what);
     assert_eq!(
         *engine.tables(),
         Tables::default(),
-        "case {case}: all is gone"
+        "seed {seed} case {case}: all is gone"
     );
     assert_eq!(
         engine.counts(),
         Counts::default(),
-        "case {case}: something is left"
+        "seed {seed} case {case}: something is left"
     );
 }

@@ -11,6 +11,7 @@ mod common;
 mod edits;
 mod flushes;
 mod kinds;
+mod profiles;
 mod verdicts;
 
 use palisade_engine::{Engine, Options};

@@ -5,14 +5,7 @@ use palisade_model::{Action, Direction, Endpoint, Flow, Origin};
 use palisade_oracle::{HostToEndpoint, Options, Prepared, Question, RuleOutcome, Step};
 use palisade_tables::{Judged, Packet, Verdict};
 
-/// The number of cases to run: `CASES` in the environment of the build, else `usual`.
-pub(crate) fn cases(usual: u64) -> u64 {
-    option_env!("PALISADE_CASES")
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(usual)
-}
-
-/// The seed of all random cases.
+/// The fixed seed of all random cases.
 pub(crate) const SEED: u64 = 0x0070_616c_6973;
 
 fn local(endpoint: Option<&Endpoint>) -> Option<&Endpoint> {

@@ -1,19 +1,20 @@
 //! Every verdict of the tables is the oracle's.
 
 use crate::from_scratch;
-use crate::support::{SEED, cases, difference};
+use crate::support::{SEED, difference};
+use palisade_generators::lowered::World;
+use palisade_generators::{cases, seeded_cases};
 use palisade_oracle::Prepared;
-use palisade_testkit::generate::lowered::World;
 
 #[test]
 fn tables_say_what_the_oracle_says() {
-    for case in 0..cases(400) {
-        let world = World::generate(SEED, case, 60);
+    for (seed, case) in seeded_cases(SEED, cases(400)) {
+        let world = World::generate(seed, case, 60);
         let engine = from_scratch(&world.state);
         let oracle = Prepared::new(&world.state);
         for trial in &world.trials {
             let difference = difference(&engine, &oracle, &trial.flow);
-            assert_eq!(difference, None, "case {case} of seed {SEED}");
+            assert_eq!(difference, None, "case {case} of seed {seed}");
         }
     }
 }

@@ -17,7 +17,9 @@
 )]
 
 use palisade_model::{Object, PortRange, PortSpec, State};
-use palisade_source::{Batch, Directory, DirectoryOptions, Source, StopHandle};
+use palisade_source::{
+    Batch, Budget, BudgetHandle, Directory, DirectoryOptions, Report, Source, StopHandle,
+};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write;
@@ -76,6 +78,10 @@ pub(crate) struct Scene {
     pub(crate) top: PathBuf,
     pub(crate) root: PathBuf,
     state_dir: PathBuf,
+    /// How much policies may take.
+    pub(crate) budget: Budget,
+    /// Changes it while the source runs.
+    pub(crate) allow: Option<BudgetHandle>,
     running: Option<(StopHandle, JoinHandle<()>)>,
     batches: Option<Receiver<Batch>>,
     state: State,
@@ -100,6 +106,8 @@ impl Scene {
             state_dir: top.join("state"),
             top,
             root,
+            budget: Budget::default(),
+            allow: None,
             _dir: dir,
             running: None,
             batches: None,
@@ -124,6 +132,7 @@ impl Scene {
             path: self.root.clone(),
             settle: SETTLE,
             state_dir: self.state_dir.clone(),
+            budget: self.budget,
         }
     }
 
@@ -131,6 +140,7 @@ impl Scene {
     pub(crate) fn start(&mut self) {
         let mut source = Directory::open(self.options()).unwrap();
         let stop = source.stop_handle();
+        self.allow = Some(source.budget_handle());
         let (send, batches) = channel();
         let thread = std::thread::spawn(move || {
             source
@@ -312,19 +322,20 @@ impl Scene {
         while self.receive(IDLE) {}
     }
 
+    /// Waits until something holds and nothing happens any more.
+    pub(crate) fn until(&mut self, what: &str, holds: impl Fn(&Scene) -> bool) {
+        let start = Instant::now();
+        while self.receive(IDLE) || !holds(self) {
+            assert!(start.elapsed() < PATIENCE, "{what}: {}", self.shown());
+        }
+    }
+
+    /// What the source reported last; nothing before its first word.
+    pub(crate) fn report(&self) -> Option<&Report> {
+        self.last.as_ref().map(|batch| &batch.report)
+    }
+
     pub(crate) fn objects(&self) -> Vec<Object> {
         self.state.objects().collect()
     }
-}
-
-/// Whether a program is there; says loudly if a test has to do without.
-pub(crate) fn has(program: &str) -> bool {
-    let there = Command::new("sh")
-        .args(["-c", &format!("command -v {program} >/dev/null")])
-        .status()
-        .is_ok_and(|status| status.success());
-    if !there {
-        eprintln!("SKIPPED: {program} is not installed");
-    }
-    there
 }

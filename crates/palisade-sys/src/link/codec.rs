@@ -3,11 +3,13 @@
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd};
 
+use super::name::{name_bytes, name_text};
 use super::types::{
     Address, Link, LinkChange, MAIN_TABLE, MacAddr, Neighbour, Prefix, Route, RouteKind,
     RouteScope, VethEnd,
 };
 use crate::netlink::{AttrWriter, Attrs, WireError};
+use crate::netns::NetNs;
 
 const IFINFO_LEN: usize = 16;
 const IFADDR_LEN: usize = 8;
@@ -16,6 +18,10 @@ const NDMSG_LEN: usize = 12;
 const VETH_INFO_PEER: u16 = 1;
 const RTNH_F_ONLINK: u32 = 4;
 const RTM_F_CLONED: u32 = 0x200;
+const RTM_F_FIB_MATCH: u32 = 0x2000;
+const RTGENMSG_LEN: usize = 4;
+const NETNSA_NSID: u16 = 1;
+const NETNSA_FD: u16 = 3;
 const NUD_PERMANENT: u16 = 0x80;
 const NTF_PROXY: u8 = 8;
 
@@ -66,8 +72,15 @@ pub(super) fn veth(out: &mut Vec<u8>, end: &VethEnd, peer: &VethEnd) -> Result<(
     w.finish()
 }
 
+/// A link's name, ended by a zero byte.
+fn write_name(w: &mut AttrWriter<'_>, name: &str) {
+    let mut bytes = name_bytes(name);
+    bytes.push(0);
+    w.bytes(libc::IFLA_IFNAME, &bytes);
+}
+
 fn veth_end(w: &mut AttrWriter<'_>, end: &VethEnd) {
-    w.text(libc::IFLA_IFNAME, &end.name);
+    write_name(w, &end.name);
     if let Some(mac) = end.mac {
         w.bytes(libc::IFLA_ADDRESS, &mac.0);
     }
@@ -83,8 +96,27 @@ fn veth_end(w: &mut AttrWriter<'_>, end: &VethEnd) {
 pub(super) fn link_by_name(out: &mut Vec<u8>, name: &str) -> Result<(), WireError> {
     out.extend_from_slice(&ifinfo(0, 0, 0));
     let mut w = AttrWriter::new(out);
-    w.text(libc::IFLA_IFNAME, name);
+    write_name(&mut w, name);
     w.finish()
+}
+
+pub(super) fn link_by_index(out: &mut Vec<u8>, index: u32) {
+    out.extend_from_slice(&ifinfo(index, 0, 0));
+}
+
+pub(super) fn namespace_id(out: &mut Vec<u8>, netns: &NetNs) -> Result<(), WireError> {
+    out.extend_from_slice(&[0; RTGENMSG_LEN]);
+    let fd = netns.as_fd().as_raw_fd();
+    let mut w = AttrWriter::new(out);
+    w.bytes(NETNSA_FD, &fd.to_ne_bytes());
+    w.finish()
+}
+
+/// The number that one namespace has for another; `None` where it has none.
+pub(super) fn read_namespace_id(payload: &[u8]) -> Result<Option<i32>, WireError> {
+    let attrs = Attrs::after(payload, RTGENMSG_LEN, "namespace id")?;
+    let id = attrs.need(NETNSA_NSID, "namespace id")?;
+    Ok(Some(id.u32()?.cast_signed()).filter(|id| *id >= 0))
 }
 
 pub(super) fn all_links(out: &mut Vec<u8>) {
@@ -112,9 +144,7 @@ pub(super) fn link_change(
         LinkChange::Mac(mac) => {
             w.bytes(libc::IFLA_ADDRESS, &mac.0);
         }
-        LinkChange::Rename(name) => {
-            w.text(libc::IFLA_IFNAME, name);
-        }
+        LinkChange::Rename(name) => write_name(&mut w, name),
     }
     w.finish()
 }
@@ -134,7 +164,7 @@ pub(super) fn read_link(payload: &[u8]) -> Result<Link, WireError> {
     for attr in Attrs::after(payload, IFINFO_LEN, "link")? {
         let attr = attr?;
         match attr.kind {
-            libc::IFLA_IFNAME => link.name = attr.text()?.to_owned(),
+            libc::IFLA_IFNAME => link.name = name_text(attr.until_zero()),
             libc::IFLA_ADDRESS => link.mac = mac(attr.payload),
             libc::IFLA_MTU => link.mtu = attr.u32()?,
             libc::IFLA_LINK => link.peer_index = Some(attr.u32()?),
@@ -248,6 +278,18 @@ pub(super) fn route(out: &mut Vec<u8>, route: &Route, index: Option<u32>) -> Res
     if let Some(source) = route.source {
         w.ip(libc::RTA_PREFSRC, source);
     }
+    w.finish()
+}
+
+/// Asks for the route itself that packets to an address take, not for where it leads.
+pub(super) fn route_to(out: &mut Vec<u8>, address: IpAddr) -> Result<(), WireError> {
+    let mut head = [0; RTMSG_LEN];
+    head[0] = family(address);
+    head[1] = Prefix::host(address).len;
+    head[8..].copy_from_slice(&RTM_F_FIB_MATCH.to_ne_bytes());
+    out.extend_from_slice(&head);
+    let mut w = AttrWriter::new(out);
+    w.ip(libc::RTA_DST, address);
     w.finish()
 }
 

@@ -2,6 +2,7 @@
 //! and failures on request.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::types::{
@@ -280,6 +281,17 @@ impl Links for FakeLinks {
         Ok(self.look(|space| space.by_name(link).ok().map(|e| e.link.clone())))
     }
 
+    fn link_at(&mut self, index: u32) -> Result<Option<Link>, LinkError> {
+        Ok(self.look(|space| space.links.get(&index).map(|e| e.link.clone())))
+    }
+
+    fn namespace_id(&mut self, other: &NetNs) -> Result<Option<i32>, LinkError> {
+        let there = other.id();
+        let leads = |entry: &FakeLink| entry.peer.is_some_and(|(netns, _)| netns == there);
+        let is_other = there != self.netns.id();
+        Ok(self.look(|space| (is_other && space.links.values().any(leads)).then_some(0)))
+    }
+
     fn add_address(&mut self, link: &str, address: Prefix) -> Result<(), LinkError> {
         self.act(
             LinkAction::AddAddress(link.to_owned(), address),
@@ -366,6 +378,15 @@ impl Links for FakeLinks {
         Ok(self.look(|space| space.routes.clone()))
     }
 
+    fn route_to(&mut self, address: IpAddr) -> Result<Option<Route>, LinkError> {
+        let leads = |route: &&Route| covers(route.destination, address);
+        let longest = |route: &&Route| route.destination.len;
+        Ok(self.look(|space| {
+            let routes = space.routes.iter().filter(leads);
+            routes.max_by_key(longest).cloned()
+        }))
+    }
+
     fn set_neighbour(&mut self, neighbour: &Neighbour) -> Result<(), LinkError> {
         self.act(
             LinkAction::SetNeighbour(neighbour.clone()),
@@ -397,6 +418,20 @@ impl Links for FakeLinks {
 
     fn neighbours(&mut self) -> Result<Vec<Neighbour>, LinkError> {
         Ok(self.look(|space| space.neighbours.clone()))
+    }
+}
+
+fn covers(prefix: Prefix, address: IpAddr) -> bool {
+    match (prefix.address, address) {
+        (IpAddr::V4(net), IpAddr::V4(one)) => {
+            let shift = 32 - u32::from(prefix.len);
+            u32::from(net).checked_shr(shift) == u32::from(one).checked_shr(shift)
+        }
+        (IpAddr::V6(net), IpAddr::V6(one)) => {
+            let shift = 128 - u32::from(prefix.len);
+            u128::from(net).checked_shr(shift) == u128::from(one).checked_shr(shift)
+        }
+        _ => false,
     }
 }
 

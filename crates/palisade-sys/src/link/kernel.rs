@@ -1,6 +1,7 @@
 //! Links over rtnetlink.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use super::types::{Address, Link, LinkAction, LinkChange, Neighbour, Prefix, Route, VethEnd};
 use super::{LinkError, LinkOpener, Links, codec};
@@ -10,6 +11,14 @@ use crate::netns::NetNs;
 
 const NLM_F_CREATE: u16 = libc::NLM_F_CREATE as u16;
 const NLM_F_EXCL: u16 = libc::NLM_F_EXCL as u16;
+const RTM_GETNSID: u16 = 90;
+/// None at all, or one that is unreachable, a blackhole, or prohibited.
+const NO_ROUTE: [Errno; 4] = [
+    Errno::ENETUNREACH,
+    Errno::EHOSTUNREACH,
+    Errno::EINVAL,
+    Errno::EACCES,
+];
 const NLM_F_REPLACE: u16 = libc::NLM_F_REPLACE as u16;
 
 /// Opens [`KernelLinks`].
@@ -72,6 +81,18 @@ impl KernelLinks {
         let answer = self
             .socket
             .get(libc::RTM_GETLINK, |out| out.extend_from_slice(&payload));
+        match answer {
+            Ok(Some(message)) => Ok(Some(codec::read_link(&message.payload)?)),
+            Ok(None) => Ok(None),
+            Err(error) if error.errno == Errno::ENODEV => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn find_at(&mut self, index: u32) -> Result<Option<Link>, KernelError> {
+        let answer = self.socket.get(libc::RTM_GETLINK, |out| {
+            codec::link_by_index(out, index);
+        });
         match answer {
             Ok(Some(message)) => Ok(Some(codec::read_link(&message.payload)?)),
             Ok(None) => Ok(None),
@@ -153,6 +174,27 @@ impl Links for KernelLinks {
         )
     }
 
+    fn link_at(&mut self, index: u32) -> Result<Option<Link>, LinkError> {
+        self.doing(|| LinkAction::GetLinkAt(index), |this| this.find_at(index))
+    }
+
+    fn namespace_id(&mut self, other: &NetNs) -> Result<Option<i32>, LinkError> {
+        self.doing(
+            || LinkAction::GetNamespaceId(other.label().to_owned()),
+            |this| {
+                let mut payload = Vec::with_capacity(16);
+                codec::namespace_id(&mut payload, other)?;
+                let answer = this
+                    .socket
+                    .get(RTM_GETNSID, |out| out.extend_from_slice(&payload))?;
+                match answer {
+                    Some(message) => Ok(codec::read_namespace_id(&message.payload)?),
+                    None => Ok(None),
+                }
+            },
+        )
+    }
+
     fn add_address(&mut self, link: &str, address: Prefix) -> Result<(), LinkError> {
         self.doing(
             || LinkAction::AddAddress(link.to_owned(), address),
@@ -227,6 +269,33 @@ impl Links for KernelLinks {
                         ..read.route
                     })
                     .collect())
+            },
+        )
+    }
+
+    fn route_to(&mut self, address: IpAddr) -> Result<Option<Route>, LinkError> {
+        self.doing(
+            || LinkAction::GetRoute(address),
+            |this| {
+                let mut payload = Vec::with_capacity(64);
+                codec::route_to(&mut payload, address)?;
+                let answer = this
+                    .socket
+                    .get(libc::RTM_GETROUTE, |out| out.extend_from_slice(&payload));
+                let message = match answer {
+                    Ok(Some(message)) => message,
+                    Ok(None) => return Ok(None),
+                    Err(error) if NO_ROUTE.contains(&error.errno) => return Ok(None),
+                    Err(error) => return Err(error),
+                };
+                let Some(read) = codec::read_route(&message.payload)? else {
+                    return Ok(None);
+                };
+                let link = match read.link_index {
+                    Some(index) => this.find_at(index)?.map(|link| link.name),
+                    None => None,
+                };
+                Ok(Some(Route { link, ..read.route }))
             },
         )
     }

@@ -2,7 +2,8 @@
 //!
 //! Promises: every failure says which action failed on which object in which
 //! namespace, with the kernel's own words where it gave some; links are named,
-//! never numbered, by callers, since a name is what they own.
+//! never numbered, by callers, since a name is what they own; a name of any
+//! bytes is shown as text that leads back to it ([`name_text`]).
 //!
 //! Never: caches what the kernel holds, retries, or undoes.
 
@@ -10,13 +11,16 @@ mod codec;
 mod event;
 mod fake;
 mod kernel;
+mod name;
 mod types;
 
+use std::net::IpAddr;
 use thiserror::Error;
 
 pub use event::{FakeLinkEvents, KernelLinkEvents, LinkEvent, LinkEvents};
 pub use fake::{FakeLinks, FakeNet};
 pub use kernel::{KernelLinkOpener, KernelLinks};
+pub use name::{name_bytes, name_text};
 pub use types::{
     Address, BadMac, Link, LinkAction, LinkChange, MAIN_TABLE, MacAddr, Neighbour, Prefix, Route,
     RouteKind, RouteScope, VethEnd,
@@ -103,6 +107,19 @@ pub trait Links {
     /// What the kernel answered.
     fn link(&mut self, link: &str) -> Result<Option<Link>, LinkError>;
 
+    /// One link by its number; `None` if it is not there.
+    ///
+    /// # Errors
+    /// What the kernel answered.
+    fn link_at(&mut self, index: u32) -> Result<Option<Link>, LinkError>;
+
+    /// The number that this namespace has for another, as [`Link::peer_netnsid`] says it; `None`
+    /// where it has none, which no link then leads to.
+    ///
+    /// # Errors
+    /// What the kernel answered.
+    fn namespace_id(&mut self, other: &NetNs) -> Result<Option<i32>, LinkError>;
+
     /// Adds an address. Duplicate address detection is skipped: the caller owns the address.
     ///
     /// # Errors
@@ -145,6 +162,13 @@ pub trait Links {
     /// # Errors
     /// What the kernel answered.
     fn routes(&mut self) -> Result<Vec<Route>, LinkError>;
+
+    /// The route that packets to an address take, of whichever table; `None` where there is none, or
+    /// one that refuses them.
+    ///
+    /// # Errors
+    /// What the kernel answered.
+    fn route_to(&mut self, address: IpAddr) -> Result<Option<Route>, LinkError>;
 
     /// Sets a permanent neighbour entry, replacing one for the same address.
     ///

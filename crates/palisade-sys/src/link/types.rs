@@ -336,6 +336,12 @@ pub enum LinkAction {
     ChangeLink(String, LinkChange),
     /// Looking at a link.
     GetLink(String),
+    /// Looking at the link of a number.
+    GetLinkAt(u32),
+    /// Asking for the number of another namespace.
+    GetNamespaceId(String),
+    /// Asking for the route to an address.
+    GetRoute(IpAddr),
     /// Listing things of the kind named.
     List(&'static str),
     /// Adding an address to a link.
@@ -369,6 +375,9 @@ impl fmt::Display for LinkAction {
             Self::DeleteLink(link) => write!(f, "deleting link {link}"),
             Self::ChangeLink(link, change) => write!(f, "setting link {link} to {change}"),
             Self::GetLink(link) => write!(f, "looking at link {link}"),
+            Self::GetLinkAt(index) => write!(f, "looking at link number {index}"),
+            Self::GetNamespaceId(netns) => write!(f, "looking for network namespace {netns}"),
+            Self::GetRoute(address) => write!(f, "looking for the route to {address}"),
             Self::List(what) => write!(f, "listing {what}"),
             Self::AddAddress(link, prefix) => write!(f, "adding address {prefix} to {link}"),
             Self::DeleteAddress(link, prefix) => {

@@ -268,13 +268,14 @@ impl<'a> Attr<'a> {
     /// # Errors
     /// If it is not UTF-8.
     pub fn text(&self) -> Result<&'a str, WireError> {
-        let end = self
-            .payload
-            .iter()
-            .position(|&b| b == 0)
-            .unwrap_or(self.payload.len());
-        std::str::from_utf8(&self.payload[..end])
-            .map_err(|_| WireError::NotText { attr: self.kind })
+        std::str::from_utf8(self.until_zero()).map_err(|_| WireError::NotText { attr: self.kind })
+    }
+
+    /// The bytes up to the first zero byte: a name that others gave, which need not be text.
+    #[must_use]
+    pub fn until_zero(&self) -> &'a [u8] {
+        let end = self.payload.iter().position(|&b| b == 0);
+        &self.payload[..end.unwrap_or(self.payload.len())]
     }
 
     /// An address, its family told by its length.

@@ -61,7 +61,8 @@ pub(super) fn read(attrs: &Attrs<'_>) -> Result<(NflogPacket, Option<u32>), Wire
     };
     let packet = NflogPacket {
         prefix: match attrs.find(NFULA_PREFIX)? {
-            Some(prefix) => prefix.text()?.to_owned(),
+            // Other programs' rules may report to the same group, in any bytes.
+            Some(prefix) => String::from_utf8_lossy(prefix.until_zero()).into_owned(),
             None => String::new(),
         },
         hook: header.payload.get(2).copied().unwrap_or(u8::MAX),

@@ -220,3 +220,51 @@ fn changes_are_told() {
         None
     );
 }
+
+#[test]
+fn both_ends_of_a_pair_name_each_other() {
+    if !need_root() {
+        return;
+    }
+    let (a, b) = joined("ends");
+    let other = TestNetNs::new("ends");
+    let (mut in_a, mut in_b) = (a.links(), b.links());
+    let near = in_a.link("a0").unwrap().unwrap();
+    let far = in_b.link("b0").unwrap().unwrap();
+    assert_eq!(in_a.link_at(near.index).unwrap(), Some(near.clone()));
+    assert_eq!(in_a.link_at(9_999).unwrap(), None);
+    assert_eq!(near.peer_index, Some(far.index));
+    assert_eq!(far.peer_index, Some(near.index));
+    assert!(near.peer_netnsid.is_some() && far.peer_netnsid.is_some());
+    assert_eq!(in_a.namespace_id(&b.netns).unwrap(), near.peer_netnsid);
+    assert_eq!(in_b.namespace_id(&a.netns).unwrap(), far.peer_netnsid);
+    assert_eq!(in_a.namespace_id(&other.netns).unwrap(), None);
+}
+
+#[test]
+fn the_route_to_an_address_is_the_most_special_one() {
+    if !need_root() {
+        return;
+    }
+    let (a, _b) = joined("way");
+    let mut links = a.links();
+    let mut way = |address: &str| {
+        let route = links.route_to(address.parse().unwrap()).unwrap();
+        route.map(|r| (r.destination.to_string(), r.kind, r.link.unwrap()))
+    };
+    let of = |text: &str, kind, link: &str| Some((text.to_owned(), kind, link.to_owned()));
+    assert_eq!(way("10.9.0.1"), of("10.9.0.1/32", RouteKind::Local, "a0"));
+    assert_eq!(way("10.9.0.7"), of("10.9.0.0/24", RouteKind::Unicast, "a0"));
+    assert_eq!(way("10.8.0.7"), None);
+    assert_eq!(way("fd09::1"), of("fd09::1/128", RouteKind::Local, "a0"));
+    assert_eq!(way("fd09::7"), of("fd09::/64", RouteKind::Unicast, "a0"));
+    assert_eq!(way("fd08::7"), None);
+    for host in ["10.9.0.7", "fd09::7"] {
+        let route = Route::device(Prefix::host(host.parse().unwrap()), "a0");
+        a.links().add_route(&route).unwrap();
+    }
+    assert_eq!(way("10.9.0.7"), of("10.9.0.7/32", RouteKind::Unicast, "a0"));
+    assert_eq!(way("fd09::7"), of("fd09::7/128", RouteKind::Unicast, "a0"));
+    let broadcast = RouteKind::Other(3);
+    assert_eq!(way("10.9.0.255"), of("10.9.0.255/32", broadcast, "a0"));
+}

@@ -8,6 +8,7 @@
 )]
 
 mod conntrack;
+mod grace;
 mod links;
 mod netns;
 mod nfnetlink;

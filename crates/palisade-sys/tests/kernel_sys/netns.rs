@@ -1,6 +1,8 @@
 //! Named namespaces, parameters inside them, grace periods.
 
 use crate::need_root;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use palisade_sys::grace::{GracePeriod, KernelGracePeriod};
@@ -41,6 +43,31 @@ fn a_name_lives_from_create_to_delete() {
         Err(NetNsError::Missing { .. })
     ));
     run_in(&handle, || ()).unwrap();
+}
+
+#[test]
+fn a_namespace_tells_who_owns_it() {
+    if !need_root() {
+        return;
+    }
+    let test = TestNetNs::new("owner");
+    assert_eq!(test.netns.owner().unwrap(), 0);
+    let mut child = Command::new("setpriv")
+        .args(["--reuid=4711", "--regid=4711", "--clear-groups", "--"])
+        .args(["unshare", "--user", "--net", "sh", "-c"])
+        .arg("echo ready; exec sleep 60")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    let theirs = NetNs::open(&format!("/proc/{}/ns/net", child.id()));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(line, "ready\n");
+    assert_eq!(theirs.unwrap().owner().unwrap(), 4711);
 }
 
 #[test]

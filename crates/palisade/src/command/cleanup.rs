@@ -6,6 +6,7 @@ use crate::exit::{Exit, Failure, Outcome};
 use crate::output::answer;
 use palisade_agent::cleanup::{CleanupError, Item, Kind, look};
 use palisade_agent::core::chain;
+use palisade_text::printable;
 use serde::Serialize;
 use std::io::{self, IsTerminal, Write};
 
@@ -59,7 +60,7 @@ fn is_wanted(items: &[Item], format: Format) -> Result<bool, Failure> {
     let ask = || -> io::Result<String> {
         let mut out = io::stdout();
         for item in items {
-            writeln!(out, "{}", name(item))?;
+            writeln!(out, "{}", printable(&name(item)))?;
         }
         write!(out, "Remove all this? Enforcement ends with it. [y/N] ")?;
         out.flush()?;
@@ -72,10 +73,13 @@ fn is_wanted(items: &[Item], format: Format) -> Result<bool, Failure> {
 }
 
 fn name(item: &Item) -> String {
+    let about = item.about.as_deref().unwrap_or_default();
     let kind = match item.kind {
         Kind::CniConfiguration => "CNI configuration",
         Kind::Interface => "interface",
+        Kind::ChainedInterface => "interface of another plugin",
         Kind::Table => "table",
+        Kind::Setting => return format!("setting {} ({about})", item.name),
         Kind::Socket => "socket",
         Kind::State => "state",
     };
@@ -90,11 +94,20 @@ fn text(report: &Report) -> String {
     let line = |item: &Item| {
         let how = match (&item.error, item.removed) {
             (Some(error), _) => format!("FAILED: {error}"),
+            (None, true) if item.kind == Kind::Setting => "put back".to_owned(),
+            (None, true) if item.kind == Kind::ChainedInterface => "set down".to_owned(),
             (None, true) => "removed".to_owned(),
+            (None, false) if report.dry_run && item.kind == Kind::ChainedInterface => {
+                "would be set down".to_owned()
+            }
+            (None, false) if report.dry_run && item.kind == Kind::Setting => {
+                "would be put back".to_owned()
+            }
             (None, false) if report.dry_run => "would be removed".to_owned(),
             (None, false) => "stays: something else is in it".to_owned(),
         };
-        format!("{}: {how}\n", name(item))
+        let line = format!("{}: {how}", name(item));
+        printable(&line).into_owned() + "\n"
     };
     report.items.iter().map(line).collect()
 }

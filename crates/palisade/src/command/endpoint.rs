@@ -8,6 +8,7 @@ use crate::output::{Table, answer, or_dash};
 use palisade_api::{
     AppliedPolicy, EndpointDetail, EndpointList, EndpointState, EndpointSummary, IdentityList, path,
 };
+use palisade_text::printable;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -104,7 +105,7 @@ fn detail_text(detail: &EndpointDetail) -> String {
     let e = &detail.summary;
     // Writing to a String cannot fail.
     let mut line = |name: &str, value: String| {
-        let _ = writeln!(out, "{name:<12} {value}");
+        let _ = writeln!(out, "{name:<12} {}", printable(&value));
     };
     line("Endpoint", format!("{}/{}", e.namespace, e.name));
     line("State", state(e));

@@ -32,6 +32,10 @@ pub(crate) fn run(args: &ExplainArgs, client: &Client, format: Format) -> Outcom
                 .map_err(|error| Failure::usage(palisade_agent::core::chain(&error)))?;
         (explanation, read.exit)
     };
+    let explanation = match args.all {
+        true => explanation,
+        false => explanation.brief(),
+    };
     answer(format, &explanation, Explanation::to_string)?;
     let denied = explanation.case.verdict == Word::Deny;
     Ok(if denied && args.exit_code {

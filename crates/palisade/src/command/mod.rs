@@ -12,6 +12,7 @@ mod ipam;
 mod manifests;
 mod monitor;
 mod policy;
+mod progress;
 mod status;
 mod validate;
 mod workload;
@@ -39,7 +40,7 @@ pub(crate) fn run(cli: Cli) -> Exit {
         Command::Completion(args) => completion::run(args.shell, cli.output),
         Command::Validate(files) => validate::run(&files, cli.output),
         Command::Explain(args) => explain::run(&args, &client, cli.output),
-        Command::Connections(files) => connections::run(&files, cli.output),
+        Command::Connections(args) => connections::run(&args, cli.output),
         Command::Diff(args) => diff::run(&args, cli.output),
         Command::Cleanup(args) => cleanup::run(args, cli.output),
         Command::Demo(args) => demo::run(&args),

@@ -11,6 +11,7 @@ use palisade_api::{
     LostEvents, MonitorEnd, MonitorLine, MonitorPolicy, MonitorRule, MonitorVerdict, PacketEvent,
     path,
 };
+use palisade_text::{printable, printable_json};
 use std::io::{self, Write};
 use std::ops::ControlFlow;
 
@@ -46,10 +47,10 @@ pub(crate) fn run(args: MonitorArgs, client: &Client, format: Format) -> Outcome
 
 fn print(format: Format, line: &[u8]) -> Result<ControlFlow<()>, Failure> {
     let text = match format {
-        Format::Json => String::from_utf8_lossy(line).into_owned(),
+        Format::Json => printable_json(&String::from_utf8_lossy(line)).into_owned(),
         Format::Text => match serde_json::from_slice(line) {
-            Ok(MonitorLine::Packet(packet)) => packet_text(&packet),
-            Ok(MonitorLine::Lost(lost)) => lost_text(&lost),
+            Ok(MonitorLine::Packet(packet)) => printable(&packet_text(&packet)).into_owned(),
+            Ok(MonitorLine::Lost(lost)) => printable(&lost_text(&lost)).into_owned(),
             Err(error) => {
                 return Err(Failure::new(
                     Exit::NotReached,

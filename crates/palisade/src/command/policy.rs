@@ -5,7 +5,8 @@ use crate::cli::{Format, PolicyCommand};
 use crate::client::Client;
 use crate::exit::{Exit, Outcome};
 use crate::output::{Table, answer, or_dash};
-use palisade_api::{PolicyDetail, PolicyList, PolicySummary, path};
+use palisade_api::{Enforced, OverBudget, PolicyDetail, PolicyList, PolicySummary, path};
+use palisade_text::printable;
 use std::fmt::Write;
 
 /// Lists policies, or shows one with its counters.
@@ -14,8 +15,15 @@ pub(crate) fn run(command: &PolicyCommand, client: &Client, format: Format) -> O
         PolicyCommand::List => {
             let list: PolicyList = client.get(path::POLICIES)?;
             answer(format, &list, |list| {
-                let mut table =
-                    Table::new(&["TIER", "POLICY", "ENDPOINTS", "RULES", "SUBJECT", "FROM"]);
+                let mut table = Table::new(&[
+                    "TIER",
+                    "POLICY",
+                    "ENDPOINTS",
+                    "RULES",
+                    "SUBJECT",
+                    "FROM",
+                    "OVER BUDGET",
+                ]);
                 for p in &list.policies {
                     table.row([
                         p.tier.clone(),
@@ -24,6 +32,7 @@ pub(crate) fn run(command: &PolicyCommand, client: &Client, format: Format) -> O
                         p.rules.to_string(),
                         p.subject.clone(),
                         or_dash(p.line.clone().unwrap_or_default()),
+                        p.over_budget.as_ref().map_or("-".to_owned(), in_short),
                     ]);
                 }
                 table.to_string()
@@ -46,18 +55,44 @@ fn name(policy: &PolicySummary) -> String {
     }
 }
 
+fn in_short(over: &OverBudget) -> String {
+    format!("{} of {}", over.elements, over.budget)
+}
+
+/// What would take too much, and what is enforced instead.
+fn over_budget(over: &OverBudget) -> String {
+    let (what, instead) = match over.enforced {
+        Enforced::LastValid => ("its text", "the last valid version stays in force"),
+        Enforced::Isolating => ("its text", "what it selects is isolated"),
+        Enforced::Closed => ("its policy set", "what it selects is denied everything"),
+    };
+    format!(
+        "{what} would take about {} kernel elements, {} allows {}: {instead}",
+        over.elements, over.parameter, over.budget
+    )
+}
+
 fn detail_text(detail: &PolicyDetail) -> String {
     let mut out = String::new();
     let p = &detail.summary;
     // Writing to a String cannot fail.
     let mut line = |name: &str, value: String| {
-        let _ = writeln!(out, "{name:<10} {value}");
+        let _ = writeln!(out, "{name:<10} {}", printable(&value));
     };
     line("Policy", name(p));
     line("Tier", p.tier.clone());
     line("From", or_dash(p.line.clone().unwrap_or_default()));
     line("Subject", p.subject.clone());
     line("Selects", or_dash(detail.selects.join(", ")));
+    if let Some(over) = &p.over_budget {
+        line("Refused", over_budget(over));
+        for rule in &over.rules {
+            let at = rule.line.as_ref().map(|line| format!(" ({line})"));
+            let at = at.unwrap_or_default();
+            let (of, way, index) = (&rule.policy, &rule.direction, rule.index);
+            line("", format!("{} by {of} {way}[{index}]{at}", rule.elements));
+        }
+    }
     out.push('\n');
     let mut table = Table::new(&["DIRECTION", "RULE", "ACTION", "PACKETS", "BYTES", "FROM"]);
     for rule in &detail.rule_counters {

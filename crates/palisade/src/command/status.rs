@@ -5,6 +5,7 @@ use crate::client::Client;
 use crate::exit::{Exit, Outcome};
 use crate::output::{Table, answer, counted, or_dash};
 use palisade_api::{ConfigReport, Health, Status, path};
+use palisade_text::printable;
 use std::fmt::Write;
 
 /// Shows how the agent is; a degraded agent is a problem found.
@@ -31,7 +32,7 @@ fn config_text(report: &ConfigReport) -> String {
     if let Some(file) = &report.file {
         let absent = if file.found { "" } else { " (not there)" };
         // Writing to a String cannot fail.
-        let _ = writeln!(out, "File {}{absent}", file.path);
+        let _ = writeln!(out, "File {}{absent}", printable(&file.path));
         if let Some(error) = &file.error {
             let _ = writeln!(out, "REFUSED, and what was in force stays: {error}");
         }
@@ -79,11 +80,14 @@ pub(super) fn text(status: &Status) -> String {
     };
     // Writing to a String cannot fail.
     let mut line = |name: &str, value: String| {
-        let _ = writeln!(out, "{name:<12} {value}");
+        let _ = writeln!(out, "{name:<12} {}", printable(&value));
     };
     line("Health", health.to_owned());
     for reason in &status.reasons {
         line("", format!("- {reason}"));
+    }
+    if !status.as_of.is_empty() {
+        line("As of", status.as_of.clone());
     }
     line(
         "Agent",
@@ -113,7 +117,7 @@ pub(super) fn text(status: &Status) -> String {
             source.location,
             counted(source.files, "file"),
             counted(source.objects, "object"),
-            counted(source.problems.len(), "problem")
+            counted(source.problems.iter().map(|p| p.count()).sum(), "problem")
         ),
     );
     for problem in &source.problems {
@@ -129,6 +133,9 @@ pub(super) fn text(status: &Status) -> String {
         };
         line("", format!("- {}: {what}", kept.object));
     }
+    if let Some(more) = status.more_kept {
+        line("", format!("- and {more} more stay in force"));
+    }
     for conflict in &status.conflicts {
         line(
             "Conflict",
@@ -140,6 +147,17 @@ pub(super) fn text(status: &Status) -> String {
             ),
         );
     }
+    let budget = &status.budget;
+    line(
+        "Budget",
+        format!(
+            "{} kernel elements for policy, of {} on this host and {} for a policy set; {} over it",
+            budget.elements,
+            budget.host,
+            budget.policy_set,
+            status.over_budget.len()
+        ),
+    );
     let dataplane = &status.dataplane;
     line(
         "Dataplane",

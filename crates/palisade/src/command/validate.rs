@@ -6,7 +6,8 @@ use crate::command::status::problem_text;
 use crate::exit::{Exit, Outcome};
 use crate::output::{answer, counted};
 use palisade_api::ProblemReport;
-use palisade_source::{Loaded, load};
+use palisade_source::Loaded;
+use palisade_text::printable;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -26,7 +27,7 @@ struct Validation {
 /// Checks manifests; exit 1 if anything is wrong.
 pub(crate) fn run(files: &Files, format: Format) -> Outcome {
     manifests::exist(&files.files)?;
-    let loaded = load(&files.files);
+    let loaded = manifests::load(&files.files);
     let valid = !loaded.has_errors();
     let validation = Validation {
         api_version: palisade_api::API_VERSION,
@@ -55,12 +56,14 @@ fn text(validation: &Validation) -> String {
         .iter()
         .map(|p| problem_text(p) + "\n")
         .collect();
-    let errors = validation
-        .problems
-        .iter()
-        .filter(|p| p.severity == "error")
-        .count();
-    let warnings = validation.problems.len() - errors;
+    let total = |severity: &str| {
+        let of = validation
+            .problems
+            .iter()
+            .filter(|p| p.severity == severity);
+        of.map(ProblemReport::count).sum()
+    };
+    let (errors, warnings) = (total("error"), total("warning"));
     out.push_str(&format!(
         "{}, {}, {}, {}",
         counted(validation.files, "file"),
@@ -74,7 +77,7 @@ fn text(validation: &Validation) -> String {
         out.push_str(&format!(
             ", {} of no concern to policy ({})",
             counted(ignored, "object"),
-            kinds.join(", ")
+            printable(&kinds.join(", "))
         ));
     }
     out

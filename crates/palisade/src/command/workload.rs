@@ -16,13 +16,16 @@ pub(crate) fn run(command: WorkloadCommand, client: &Client, format: Format) -> 
             let request = request(args)?;
             let added: WorkloadAdded = client.send(Method::POST, path::WORKLOADS, &request)?;
             answer(format, &added, |added| {
+                let closed = added.closed.as_ref();
+                let closed = closed.map(|why| format!("; nothing passes yet: {why}"));
                 format!(
-                    "attached {}/{} by {} with {}; its policy is in the kernel at revision {}",
+                    "attached {}/{} by {} with {}; its policy is in the kernel at revision {}{}",
                     added.namespace,
                     added.name,
                     added.host_interface,
                     added.addresses.join(" and "),
-                    added.revision
+                    added.revision,
+                    closed.unwrap_or_default()
                 )
             })?;
         }

@@ -59,6 +59,11 @@ impl Agent {
         self.more.extend(args.iter().map(|arg| (*arg).to_owned()));
     }
 
+    /// One whose tables others can change.
+    pub(crate) fn changeable() -> Self {
+        Agent::new().with(&["--own-table=false"])
+    }
+
     /// The same with more on its command line.
     pub(crate) fn with(mut self, more: &[&str]) -> Self {
         self.more(more);

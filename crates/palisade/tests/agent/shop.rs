@@ -27,8 +27,12 @@ impl Shop {
     }
 
     /// The same under an agent that does not run yet.
-    pub(crate) fn under(mut agent: Agent, name: &str) -> Self {
-        let mut lab = Lab::new(name).unwrap();
+    pub(crate) fn under(agent: Agent, name: &str) -> Self {
+        Shop::inside(agent, Lab::new(name).unwrap())
+    }
+
+    /// The same in a lab that is there.
+    pub(crate) fn inside(mut agent: Agent, mut lab: Lab) -> Self {
         agent.start(&lab);
         let pods = [0, 1, 2].map(|i| {
             let addresses = ADDRESSES[i].iter().map(|a| a.parse().unwrap()).collect();

@@ -10,7 +10,9 @@
 
 mod configuration;
 mod connections;
+mod dump;
 mod explain;
+mod hostile;
 mod usage;
 mod validate;
 

@@ -1,12 +1,13 @@
 //! Chained after another plugin: policy on an interface that is somebody else's.
 
 use crate::World;
-use crate::agent::ip;
 use crate::agent::shop::{FROM_WEB_8080, policy};
+use crate::agent::{ip, nft};
 use crate::plugin::{Container, pod};
 use palisade_testkit::lab::{NodeId, PodSpec};
 use palisade_testkit::need_root;
 use serde_json::{Value, json};
+use std::time::{Duration, Instant};
 
 const ADDRESSES: [&str; 2] = ["10.88.0.9", "fd88::9"];
 
@@ -83,9 +84,154 @@ fn policy_is_added_to_what_another_plugin_made_and_nothing_else_changes() {
         chained.ok("DEL", Some(&container));
     }
     assert_eq!(state(&world), untouched);
-    assert!(world.tcp(from, to, 22), "nobody judges it any more");
     assert!(world.endpoint("api").is_none());
+    let closed = |world: &World| !world.tcp(from, to, 22) && !world.tcp(from, to, 8080);
+    assert!(closed(&world), "it was ours, and it is still there");
     assert_eq!(world.findings(), [""; 0]);
+    world.agent.kill();
+    world.agent.start(&world.lab);
+    assert!(closed(&world), "after a restart");
+    world.agent.kill();
+    std::fs::remove_file(world.agent.state().join("workloads.json")).unwrap();
+    world.agent.start(&world.lab);
+    // The sender is forgotten as well: the lab's outside is not.
+    let outside = world.lab.outside();
+    let all = world.lab.addresses(outside);
+    let one = |v4: bool| all.iter().find(|a| a.is_ipv4() == v4).unwrap().to_string();
+    let addresses = [one(true), one(false)];
+    let from = (outside, &addresses[..]);
+    let closed = |world: &World| !world.tcp(from, to, 22) && !world.tcp(from, to, 8080);
+    assert!(closed(&world), "after all that was remembered is lost");
+    ip(
+        &world.lab,
+        host,
+        &["link", "set", "theirs0", "name", "theirs1"],
+    );
+    until(&world, "followed", |names| {
+        names.contains("theirs1") && !names.contains("theirs0")
+    });
+    assert!(closed(&world), "under another name");
+    ip(&world.lab, host, &["link", "del", "theirs1"]);
+    until(&world, "let go", |names| !names.contains("theirs"));
+    let other = Strangers::on(&mut world, "theirs1");
+    assert!(other.reached(&world, from), "it is nobody's");
+}
+
+/// Waits until the names of the interfaces that are judged are as they should be.
+fn until(world: &World, what: &str, done: impl Fn(&str) -> bool) {
+    let began = Instant::now();
+    loop {
+        let names = nft(&world.lab, "list set inet palisade p_if_ours");
+        if done(&names) {
+            return;
+        }
+        assert!(began.elapsed() < Duration::from_secs(20), "{what}: {names}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A namespace that Palisade has nothing to do with, on an interface of this name.
+struct Strangers {
+    node: NodeId,
+    addresses: [String; 2],
+}
+
+impl Strangers {
+    fn on(world: &mut World, interface: &str) -> Self {
+        let addresses = ["10.88.0.77", "fd88::77"];
+        let spec = PodSpec::new("stranger", interface, &addresses);
+        Strangers {
+            node: world.lab.pod(spec).unwrap(),
+            addresses: addresses.map(str::to_owned),
+        }
+    }
+
+    fn reached(&self, world: &World, from: (NodeId, &[String])) -> bool {
+        world.tcp(from, (self.node, &self.addresses[..]), 22)
+    }
+}
+
+#[test]
+fn an_interface_that_goes_without_a_deletion_leaves_its_name_to_others() {
+    if !need_root() {
+        return;
+    }
+    let mut world = World::open("vanish");
+    let (web, _, web_addresses) = world.pod("web");
+    world.agent.apply("api.yaml", &pod("api", "api"));
+    let (api, container) = made_by_another(&mut world, "api", "theirs0");
+    let chained = previous(&container, "theirs0");
+    let chained = world.runtime.with("prevResult", chained);
+    chained.ok("ADD", Some(&container));
+    let own = ADDRESSES.map(str::to_owned);
+    let (from, to) = ((web, &*web_addresses), (api, &own[..]));
+    assert!(world.tcp(from, to, 22));
+    let host = world.lab.host();
+    // Under another name nothing would judge it: it gets its own again.
+    ip(
+        &world.lab,
+        host,
+        &["link", "set", "theirs0", "name", "renamed0"],
+    );
+    let names = || ip(&world.lab, host, &["-br", "link"]);
+    let began = Instant::now();
+    while !names().contains("theirs0") {
+        assert!(began.elapsed() < Duration::from_secs(20), "{}", names());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    until(&world, "judged again", |names| names.contains("theirs0"));
+    ip(&world.lab, host, &["link", "del", "theirs0"]);
+    until(&world, "let go", |names| !names.contains("theirs0"));
+    assert_eq!(world.endpoint("api").unwrap()["state"], "lost");
+    let other = Strangers::on(&mut world, "theirs0");
+    assert!(other.reached(&world, from), "it is nobody's");
+    // The runtime comes round to it in the end, and nothing of the stranger's is closed for that.
+    chained.ok("DEL", Some(&container));
+    assert!(world.endpoint("api").is_none());
+    assert!(other.reached(&world, from));
+    assert_eq!(world.findings(), [""; 0]);
+}
+
+#[test]
+fn an_interface_with_the_right_number_in_the_wrong_place_is_refused() {
+    if !need_root() {
+        return;
+    }
+    let mut world = World::open("number");
+    world.agent.apply("api.yaml", &pod("api", "api"));
+    let (_, real) = made_by_another(&mut world, "api", "theirs0");
+    let host = world.lab.host();
+    let shown = ip(&world.lab, host, &["-o", "link", "show", "theirs0"]);
+    let number = shown.split(':').next().unwrap().to_owned();
+    // A pair between two other namespaces, one end of which has the number of theirs0.
+    let liar = world.lab.namespace("liar", vec![]).unwrap();
+    let third = world.lab.namespace("third", vec![]).unwrap();
+    let third = world.lab.namespace_name(third).to_owned();
+    ip(
+        &world.lab,
+        liar,
+        &[
+            "link", "add", "name", "far0", "index", &number, "netns", &third, "type", "veth",
+            "peer", "name", "eth0",
+        ],
+    );
+    let inside = ip(&world.lab, liar, &["-o", "link", "show", "eth0"]);
+    assert!(inside.contains(&format!("@if{number}:")), "{inside}");
+    let container = Container {
+        netns: world.lab.namespace_path(liar),
+        ..real.clone()
+    };
+    let previous = previous(&container, "theirs0");
+    let chained = world.runtime.with("prevResult", previous);
+    let refused = chained.refused("ADD", Some(&container)).1;
+    assert!(
+        refused.contains("theirs0 is not the workload's"),
+        "{refused}"
+    );
+    // What is refused was never ours, and is not closed.
+    let judged = nft(&world.lab, "list set inet palisade p_if_ours");
+    assert!(!judged.contains("theirs0"), "{judged}");
+    assert!(world.endpoint("api").is_none());
 }
 
 #[test]

@@ -279,7 +279,7 @@ fn pods_leave_under_the_hosts_address_where_that_is_asked_for() {
     if !need_root() {
         return;
     }
-    let agent = Agent::new().with(&["--masquerade", "outside"]);
+    let agent = Agent::changeable().with(&["--masquerade", "outside"]);
     let mut world = World::under(agent, "masquerade");
     let (web, container, addresses) = world.pod("web");
     let plain = world.runtime.with("ipMasq", json!(false));

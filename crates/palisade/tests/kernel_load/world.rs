@@ -56,7 +56,7 @@ pub(crate) fn address(pod: usize, family: usize) -> IpAddr {
 
 impl World {
     pub(crate) fn open() -> Self {
-        let mut agent = Agent::new();
+        let mut agent = Agent::changeable();
         let shape = Shape::default();
         for (name, text) in shape.files() {
             if let Some(text) = text {

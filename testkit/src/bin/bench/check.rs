@@ -3,12 +3,12 @@
 //! The oracle reads a state of the sampled endpoints only, and of the policies that select a local
 //! one: no other object has a say in what a local endpoint decides about a sampled flow.
 
+use palisade_generators::Dice;
 use palisade_model::{
     Direction, Endpoint, Flow, L4, Origin, Policy, Prefix, Protocol, Rule, Selector, State,
 };
 use palisade_oracle::{Options, Prepared, Question};
 use palisade_tables::{Packet, Tables, Verdict};
-use palisade_testkit::generate::Dice;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

@@ -268,6 +268,7 @@ impl Demo {
             icmp_type: None,
             source_port: None,
             exit_code: false,
+            all: false,
         };
         super::explain::run(&question, &self.daemon.client, Format::Text)?;
         self.interrupt.check()

@@ -1,0 +1,430 @@
+//! This host's settings that forwarding needs: switched on, remembered, and put back.
+//!
+//! IP forwarding is switched on where it is off. The kernel takes no router advertisement on an
+//! interface with `accept_ra` 1 while it forwards, and drops the default routes it had from them; so
+//! every interface that takes them is told to take them all the same (2) first. What was before is
+//! written to the state directory before anything is changed.
+//!
+//! Never: changes an interface that took none, or puts back what somebody else has set since.
+
+use crate::core::chain;
+use palisade_sys::link::{Link, LinkError, Links};
+use palisade_sys::sysctl::{Sysctl, SysctlError};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The name of the file in the state directory.
+pub const FILE: &str = "host.json";
+
+/// The schema this build writes.
+const SCHEMA: u32 = 1;
+
+const V4_FORWARDING: &str = "net/ipv4/ip_forward";
+const V6_FORWARDING: &str = "net/ipv6/conf/all/forwarding";
+/// Its text differs after each boot, when all settings are new.
+const BOOT: &str = "/proc/sys/kernel/random/boot_id";
+
+/// The number of routes that router advertisements made.
+const RTPROT_RA: u8 = 9;
+
+/// Kinds of interfaces, beside hardware, by which routers are reached. Others lead to workloads:
+/// those must not become routers of this host because it forwards now.
+const UPLINKS: [&str; 5] = ["vlan", "bond", "team", "macvlan", "ipvlan"];
+
+/// Why a setting could not be switched on or put back.
+#[derive(Debug, thiserror::Error)]
+pub enum SettingsError {
+    /// The kernel refused.
+    #[error(transparent)]
+    Sysctl(#[from] SysctlError),
+    /// This host's interfaces cannot be looked at.
+    #[error("looking at this host's interfaces")]
+    Links(#[from] LinkError),
+    /// What was before cannot be read or written.
+    #[error("{doing} {}", path.display())]
+    File {
+        /// What was being done.
+        doing: &'static str,
+        /// To which file.
+        path: PathBuf,
+        /// What went wrong.
+        source: io::Error,
+    },
+}
+
+/// A setting that was changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Setting {
+    /// Its name, with `/` between the parts.
+    pub key: String,
+    /// Its value before.
+    pub before: String,
+    /// Its value since.
+    pub after: String,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Document {
+    schema: u32,
+    boot: String,
+    settings: Vec<Setting>,
+}
+
+/// The file that remembers what was changed.
+#[derive(Clone, Debug)]
+pub struct SettingsFile {
+    path: PathBuf,
+    boot: String,
+}
+
+impl SettingsFile {
+    /// The one of a state directory.
+    pub fn within(state_dir: &Path) -> Self {
+        SettingsFile {
+            path: state_dir.join(FILE),
+            // Without one, what is remembered counts for ever.
+            boot: std::fs::read_to_string(BOOT).unwrap_or_default(),
+        }
+    }
+
+    /// What was changed since this host was booted.
+    ///
+    /// # Errors
+    /// If the file is there but cannot be read.
+    pub fn read(&self) -> Result<Vec<Setting>, SettingsError> {
+        let failed = |source| SettingsError::File {
+            doing: "reading",
+            path: self.path.clone(),
+            source,
+        };
+        let text = match std::fs::read(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            text => text.map_err(failed)?,
+        };
+        let document: Document =
+            serde_json::from_slice(&text).map_err(|error| failed(error.into()))?;
+        match document.boot == self.boot {
+            true => Ok(document.settings),
+            false => Ok(Vec::new()),
+        }
+    }
+
+    fn write(&self, settings: Vec<Setting>) -> Result<(), SettingsError> {
+        let failed = |source| SettingsError::File {
+            doing: "writing",
+            path: self.path.clone(),
+            source,
+        };
+        let document = Document {
+            schema: SCHEMA,
+            boot: self.boot.clone(),
+            settings,
+        };
+        let text = serde_json::to_vec_pretty(&document).map_err(|error| failed(error.into()))?;
+        palisade_sys::atomic_file::write_atomically(&self.path, &text)
+            .map_err(|error| failed(io::Error::other(error)))
+    }
+}
+
+/// The value; `None` where the kernel has no such setting, or its interface is gone.
+fn value(sysctl: &impl Sysctl, key: &str) -> Result<Option<String>, SysctlError> {
+    match sysctl.get(key) {
+        Ok(value) => Ok(Some(value)),
+        Err(SysctlError::Missing { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn of_interface(family: &str, interface: &str, name: &str) -> String {
+    format!("net/{family}/conf/{interface}/{name}")
+}
+
+/// Whether routers are reached by it.
+pub(crate) fn is_uplink(link: &Link) -> bool {
+    !link.is_loopback()
+        && link
+            .kind
+            .as_deref()
+            .is_none_or(|kind| UPLINKS.contains(&kind))
+}
+
+/// Switches forwarding on where it is off, and sees to it that router advertisements are taken as
+/// before, also on interfaces that are new since. Interfaces whose names begin with `prefix` are the
+/// agent's own. Says which settings were changed.
+///
+/// # Errors
+/// If the kernel refuses, or what was before cannot be remembered; then nothing was changed.
+pub fn keep_forwarding(
+    sysctl: &mut impl Sysctl,
+    links: &mut impl Links,
+    prefix: &str,
+    file: &SettingsFile,
+) -> Result<Vec<String>, SettingsError> {
+    let remembered = file.read()?;
+    let is_ours = |key: &str| remembered.iter().any(|setting| setting.key == key);
+    let off = |key| -> Result<bool, SysctlError> {
+        // A kernel without IPv6 has no such setting, and nothing to forward.
+        Ok(value(sysctl, key)?.is_some_and(|value| value == "0"))
+    };
+    let (v4, v6) = (off(V4_FORWARDING)?, off(V6_FORWARDING)?);
+    if !v4 && !v6 && !is_ours(V6_FORWARDING) {
+        return Ok(Vec::new());
+    }
+    let others: Vec<Link> = links.links()?;
+    let others = others
+        .iter()
+        .filter(|link| !link.is_loopback() && !link.name.starts_with(prefix));
+    let others: Vec<&Link> = others.collect();
+    let mut changes = Vec::new();
+    let mut change = |key: String, before: &str, after: &str| {
+        changes.push(Setting {
+            key,
+            before: before.to_owned(),
+            after: after.to_owned(),
+        });
+    };
+    if v6 {
+        // Without a route from them, nobody misses advertisements that came by a workload's interface.
+        let routes = links.routes()?.into_iter();
+        let learned: BTreeSet<String> = routes
+            .filter(|route| route.protocol == RTPROT_RA)
+            .filter_map(|route| route.link)
+            .collect();
+        for link in &others {
+            let concerned = is_uplink(link) || learned.contains(&link.name);
+            let key = of_interface("ipv6", &link.name, "accept_ra");
+            let forwards = of_interface("ipv6", &link.name, "forwarding");
+            if concerned
+                && value(sysctl, &key)?.as_deref() == Some("1")
+                && value(sysctl, &forwards)?.as_deref() == Some("0")
+            {
+                change(key, "1", "2");
+            }
+        }
+    } else if is_ours(V6_FORWARDING) {
+        for link in others.iter().filter(|link| is_uplink(link)) {
+            let key = of_interface("ipv6", &link.name, "accept_ra");
+            if !is_ours(&key) && value(sysctl, &key)?.as_deref() == Some("1") {
+                change(key, "1", "2");
+            }
+        }
+    }
+    for (is_off, key, family) in [(v4, V4_FORWARDING, "ipv4"), (v6, V6_FORWARDING, "ipv6")] {
+        if !is_off {
+            continue;
+        }
+        change(key.to_owned(), "0", "1");
+        // Switching all of them off again would switch these off as well.
+        for link in &others {
+            let key = of_interface(family, &link.name, "forwarding");
+            if value(sysctl, &key)?.as_deref() == Some("1") {
+                change(key, "1", "1");
+            }
+        }
+    }
+    if changes.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut all = remembered.clone();
+    all.extend(changes.iter().filter(|new| !is_ours(&new.key)).cloned());
+    if all != remembered {
+        file.write(all)?;
+    }
+    let mut changed = Vec::new();
+    for Setting { key, after, .. } in changes {
+        match sysctl.set(&key, &after) {
+            Ok(true) => changed.push(key),
+            Ok(false) => {}
+            // An interface that is gone needs no setting.
+            Err(SysctlError::Missing { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(changed)
+}
+
+/// What of it is still as it was left, and so can be put back.
+///
+/// # Errors
+/// If the file or the kernel cannot be read.
+pub fn unchanged_since(
+    sysctl: &impl Sysctl,
+    file: &SettingsFile,
+) -> Result<Vec<Setting>, SettingsError> {
+    let mut found = Vec::new();
+    for setting in file.read()? {
+        if value(sysctl, &setting.key)?.as_deref() == Some(&*setting.after) {
+            found.push(setting);
+        }
+    }
+    // Forwarding first: advertisements are taken at every moment. Interfaces that forwarded before
+    // come last, since switching all off switches them off.
+    let place = |setting: &Setting| match &*setting.key {
+        V4_FORWARDING | V6_FORWARDING => 0,
+        _ if setting.before == setting.after => 2,
+        _ => 1,
+    };
+    found.sort_by_key(place);
+    Ok(found)
+}
+
+/// Puts one setting back.
+///
+/// # Errors
+/// What the kernel said.
+pub fn put_back(sysctl: &mut impl Sysctl, key: &str, before: &str) -> Result<(), String> {
+    match sysctl.set(key, before) {
+        Err(SysctlError::Missing { .. }) | Ok(_) => Ok(()),
+        Err(error) => Err(chain(&error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use palisade_sys::link::{FakeNet, LinkOpener, Prefix, Route, VethEnd};
+    use palisade_sys::netns::NetNs;
+
+    /// A host whose pair of links is `up0` and `pal0`, with these settings.
+    struct Host {
+        sysctl: palisade_sys::sysctl::FakeSysctl,
+        links: palisade_sys::link::FakeLinks,
+        dir: tempfile::TempDir,
+        boot: &'static str,
+    }
+
+    const ALL: [(&str, &str); 8] = [
+        (V4_FORWARDING, "0"),
+        (V6_FORWARDING, "0"),
+        ("net/ipv6/conf/up0/accept_ra", "1"),
+        ("net/ipv6/conf/up0/forwarding", "0"),
+        ("net/ipv4/conf/up0/forwarding", "0"),
+        ("net/ipv6/conf/pal0/accept_ra", "1"),
+        ("net/ipv6/conf/pal0/forwarding", "0"),
+        ("net/ipv4/conf/pal0/forwarding", "0"),
+    ];
+
+    impl Host {
+        fn with(settings: &[(&str, &str)]) -> Self {
+            let all = ALL.iter().chain(settings).copied();
+            let mut links = FakeNet::new()
+                .open_links(&NetNs::current().unwrap())
+                .unwrap();
+            let end = |name: &str| VethEnd {
+                name: name.to_owned(),
+                ..VethEnd::default()
+            };
+            links.create_veth(&end("up0"), &end("pal0")).unwrap();
+            let mut learned = Route::device(Prefix::new("::".parse().unwrap(), 0), "up0");
+            learned.protocol = RTPROT_RA;
+            links.add_route(&learned).unwrap();
+            Host {
+                sysctl: palisade_sys::sysctl::FakeSysctl::with(all),
+                links,
+                dir: tempfile::tempdir().unwrap(),
+                boot: "b1",
+            }
+        }
+
+        fn file(&self) -> SettingsFile {
+            SettingsFile {
+                path: self.dir.path().join(FILE),
+                boot: self.boot.to_owned(),
+            }
+        }
+
+        fn keep(&mut self) -> Vec<String> {
+            let file = self.file();
+            keep_forwarding(&mut self.sysctl, &mut self.links, "pal", &file).unwrap()
+        }
+
+        fn restore(&mut self) {
+            for setting in unchanged_since(&self.sysctl, &self.file()).unwrap() {
+                put_back(&mut self.sysctl, &setting.key, &setting.before).unwrap();
+            }
+        }
+
+        fn get(&self, key: &str) -> String {
+            self.sysctl.get(key).unwrap()
+        }
+    }
+
+    const RA: &str = "net/ipv6/conf/up0/accept_ra";
+
+    #[test]
+    fn advertisements_are_kept_before_forwarding_is_on_and_both_are_put_back() {
+        let mut host = Host::with(&[]);
+        assert_eq!(host.keep(), [RA, V4_FORWARDING, V6_FORWARDING]);
+        assert_eq!(
+            host.get("net/ipv6/conf/pal0/accept_ra"),
+            "1",
+            "ours is not asked"
+        );
+        assert!(host.keep().is_empty());
+        host.restore();
+        let put_back: Vec<String> = host.sysctl.writes()[3..]
+            .iter()
+            .map(|(key, value)| format!("{key}={value}"))
+            .collect();
+        let forwarding = [V4_FORWARDING, V6_FORWARDING].map(|key| format!("{key}=0"));
+        assert_eq!(put_back[..2], forwarding);
+        assert_eq!(put_back[2..], [format!("{RA}=1")]);
+    }
+
+    #[test]
+    fn what_was_on_or_was_set_by_others_stays() {
+        let mut host = Host::with(&[(V4_FORWARDING, "1"), (V6_FORWARDING, "1")]);
+        assert!(host.keep().is_empty());
+        assert!(host.sysctl.writes().is_empty());
+        assert!(host.file().read().unwrap().is_empty());
+        let mut host = Host::with(&[]);
+        host.keep();
+        host.sysctl.set(RA, "0").unwrap();
+        host.restore();
+        assert_eq!((&*host.get(RA), &*host.get(V6_FORWARDING)), ("0", "0"));
+    }
+
+    #[test]
+    fn an_interface_that_takes_none_is_left_alone() {
+        for (accept, forwards) in [("0", "0"), ("2", "0"), ("1", "1")] {
+            let forwarding = "net/ipv6/conf/up0/forwarding";
+            let mut host = Host::with(&[(RA, accept), (forwarding, forwards)]);
+            assert_eq!(host.keep(), [V4_FORWARDING, V6_FORWARDING]);
+            assert_eq!(host.get(RA), accept);
+            let found = unchanged_since(&host.sysctl, &host.file()).unwrap();
+            let last = found.last().unwrap();
+            assert_eq!(last.key == forwarding, forwards == "1", "{last:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_remembered_of_another_boot_does_not_count() {
+        let mut host = Host::with(&[]);
+        host.keep();
+        host.boot = "b2";
+        assert!(
+            unchanged_since(&host.sysctl, &host.file())
+                .unwrap()
+                .is_empty()
+        );
+        host.sysctl.set(V6_FORWARDING, "0").unwrap();
+        host.sysctl.set(RA, "1").unwrap();
+        assert_eq!(host.keep(), [RA, V6_FORWARDING]);
+        host.restore();
+        assert_eq!(host.get(V4_FORWARDING), "1", "this boot's was on before");
+        assert_eq!(host.get(V6_FORWARDING), "0");
+    }
+
+    #[test]
+    fn nothing_changes_where_it_cannot_be_remembered() {
+        let mut host = Host::with(&[]);
+        let file = SettingsFile::within(&host.dir.path().join("missing"));
+        let error = keep_forwarding(&mut host.sysctl, &mut host.links, "pal", &file).unwrap_err();
+        assert!(chain(&error).contains("host.json"), "{error}");
+        assert!(host.sysctl.writes().is_empty());
+    }
+}

@@ -1,0 +1,182 @@
+//! What a start makes before it is known to succeed, and takes back if it does not.
+//!
+//! Promises: a start that fails leaves the state directory, the socket's and the lock's file as it
+//! found them; another agent is told by its process. Never: removes a folder that is not empty, or a
+//! file that somebody else made.
+
+use crate::config::Config;
+use crate::run::RunError;
+use palisade_sys::lock::InstanceLock;
+use std::io;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+/// The name of the lock's file in the state directory.
+pub const LOCK: &str = "agent.lock";
+
+/// A start that has not succeeded yet.
+#[derive(Debug)]
+pub struct Startup {
+    lock: Option<InstanceLock>,
+    /// In the order in which they were made.
+    made: Vec<PathBuf>,
+}
+
+impl Startup {
+    /// Makes the directories, takes the lock, and looks whether the socket can be made.
+    ///
+    /// # Errors
+    /// If a directory or file cannot be made, or another agent runs.
+    pub fn begin(config: &Config) -> Result<Self, RunError> {
+        let mut startup = Startup {
+            lock: None,
+            made: Vec::new(),
+        };
+        startup.directory(&config.state_dir)?;
+        let path = config.state_dir.join(LOCK);
+        let is_new = !path.exists();
+        startup.lock = Some(InstanceLock::take_quietly(&path)?);
+        if is_new {
+            startup.made.push(path);
+        }
+        // The source makes it.
+        let kept = config.state_dir.join("valid");
+        if !kept.exists() {
+            startup.made.push(kept);
+        }
+        startup.directory(config.socket.parent().unwrap_or(Path::new("/")))?;
+        check_socket(&config.socket)?;
+        Ok(startup)
+    }
+
+    /// Everything could be opened: what was made stays.
+    ///
+    /// # Errors
+    /// If the lock's file cannot be written.
+    pub fn complete(mut self) -> Result<InstanceLock, RunError> {
+        let signed = self.lock.take().map(|mut lock| lock.sign().map(|()| lock));
+        match signed {
+            Some(Ok(lock)) => {
+                self.made.clear();
+                Ok(lock)
+            }
+            Some(Err(error)) => Err(error.into()),
+            None => Err(failed("locking", Path::new(LOCK))(io::Error::other(
+                "it is not held",
+            ))),
+        }
+    }
+
+    /// Makes a directory, with those above it.
+    fn directory(&mut self, path: &Path) -> Result<(), RunError> {
+        let missing = path.ancestors().take_while(|above| !above.exists());
+        let missing: Vec<PathBuf> = missing
+            .filter(|above| !above.as_os_str().is_empty())
+            .map(Path::to_path_buf)
+            .collect();
+        self.made.extend(missing.into_iter().rev());
+        std::fs::create_dir_all(path).map_err(failed("making", path))
+    }
+}
+
+impl Drop for Startup {
+    fn drop(&mut self) {
+        for path in self.made.drain(..).rev() {
+            // What is not there, or not empty any more, stays as it is.
+            let _ = match path.is_dir() {
+                true => std::fs::remove_dir(&path),
+                false => std::fs::remove_file(&path),
+            };
+        }
+    }
+}
+
+fn failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> RunError {
+    let path = path.to_path_buf();
+    move |source| RunError::File {
+        doing,
+        path,
+        source,
+    }
+}
+
+/// Whether a socket can be made here later.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "a file that is removed at once: whether the folder takes one"
+)]
+fn check_socket(path: &Path) -> Result<(), RunError> {
+    let failed = || failed("making the socket", path);
+    // Longer paths cannot be bound.
+    SocketAddr::from_pathname(path).map_err(failed())?;
+    match std::fs::symlink_metadata(path) {
+        Ok(found) if !found.file_type().is_socket() => {
+            let reason = "something else has this name";
+            return Err(failed()(io::Error::new(
+                io::ErrorKind::AlreadyExists,
+                reason,
+            )));
+        }
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed()(error)),
+        _ => {}
+    }
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    let draft = folder.join(format!(".palisade-{}", std::process::id()));
+    std::fs::File::create_new(&draft).map_err(failed())?;
+    std::fs::remove_file(&draft).map_err(failed())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    fn config(root: &Path, socket: &str) -> Config {
+        let path = |name: &str| root.join(name).display().to_string();
+        let flags = BTreeMap::from([
+            ("state-dir".to_owned(), path("lib/state")),
+            ("socket".to_owned(), path(socket)),
+        ]);
+        Config::resolve(&flags, |_| None, None).unwrap()
+    }
+
+    fn all(folder: &Path) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(folder).unwrap();
+        let mut found: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+        let below: Vec<PathBuf> = found.iter().filter(|p| p.is_dir()).cloned().collect();
+        found.extend(below.iter().flat_map(|folder| all(folder)));
+        found.sort();
+        found
+    }
+
+    #[test]
+    fn a_start_that_fails_leaves_nothing_and_one_that_succeeds_everything() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path();
+        drop(Startup::begin(&config(root, "run/p/p.sock")).unwrap());
+        assert_eq!(all(root), Vec::<PathBuf>::new());
+        let lock = Startup::begin(&config(root, "run/p/p.sock"))
+            .unwrap()
+            .complete()
+            .unwrap();
+        let held = Startup::begin(&config(root, "run/p/p.sock")).unwrap_err();
+        let pid = std::process::id().to_string();
+        assert!(held.to_string().contains(&pid), "{held}");
+        drop(lock);
+        let before = all(root);
+        assert!(before.contains(&root.join("lib/state").join(LOCK)));
+        palisade_sys::atomic_file::write_atomically(&root.join("file"), b"x").unwrap();
+        let before = [before, vec![root.join("file")]].concat();
+        let name = "n".repeat(120);
+        for socket in ["file/p.sock", "file", "lib", &name] {
+            let error = Startup::begin(&config(root, socket)).unwrap_err();
+            assert!(error.to_string().contains("making"), "{error}");
+        }
+        let mut now = all(root);
+        let mut before = before;
+        now.sort();
+        before.sort();
+        assert_eq!(now, before);
+    }
+}

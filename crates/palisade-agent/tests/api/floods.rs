@@ -1,0 +1,307 @@
+//! Floods: whatever comes, what waits for the core is bounded, probes are answered, and pages that many
+//! ask for are made seldom.
+
+use crate::site::{Site, reader, root};
+use palisade_agent::clock::{Clock, SystemClock};
+use palisade_agent::core::{Event, Handle};
+use palisade_agent::host::Changes;
+use palisade_agent::http::limiter::Rate;
+use palisade_agent::http::server::{Door, Room, serve};
+use palisade_agent::queue::WAITING;
+use palisade_agent::watchers::{watch_host, watch_tampering};
+use palisade_dataplane::{Tamper, TamperWatch};
+use palisade_source::Batch;
+use palisade_sys::link::{Link, LinkError, LinkEvent, LinkEvents};
+use palisade_sys::netlink::OpenError;
+use palisade_sys::netns::NetNsError;
+use std::collections::BTreeSet;
+use std::sync::mpsc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::watch;
+
+const FLOOD: usize = 100_000;
+
+/// So many links that come, each under a name of its own, and then the end.
+struct Flood(usize);
+
+impl LinkEvents for Flood {
+    fn next_event(&mut self, _: Option<Duration>) -> Result<Option<LinkEvent>, LinkError> {
+        self.0 += 1;
+        if self.0 > FLOOD {
+            let name = "the flood is over".to_owned();
+            return Err(OpenError::NetNs(NetNsError::Missing { name }).into());
+        }
+        Ok(Some(LinkEvent::Link(Link {
+            index: 1,
+            name: format!("eth{}", self.0),
+            kind: None,
+            mac: None,
+            mtu: 1500,
+            flags: 0,
+            peer_index: None,
+            peer_netnsid: None,
+            master: None,
+        })))
+    }
+}
+
+#[test]
+fn notices_that_wait_are_one_however_many_came() {
+    let (core, events) = Handle::channel();
+    watch_host(Flood(0), &core).unwrap_err();
+    let mut left = FLOOD;
+    let flood = move |_| {
+        left = left
+            .checked_sub(1)
+            .ok_or(palisade_dataplane::Error::Config("the flood is over"))?;
+        Ok(Some(Tamper::Unknown))
+    };
+    watch_tampering(TamperWatch::new(flood), &core).unwrap_err();
+    for _ in 0..FLOOD {
+        assert!(core.send(Event::ConfigChanged));
+    }
+    assert_eq!(core.waiting(), 3);
+    let Ok(Event::HostChanged { changes, .. }) = events.next(None) else {
+        panic!("the first that came");
+    };
+    assert_eq!(changes, Changes::everything());
+    assert!(matches!(events.next(None), Ok(Event::Tampered { .. })));
+    assert!(matches!(events.next(None), Ok(Event::ConfigChanged)));
+    assert_eq!(core.waiting(), 0);
+    // What was taken is taken: the next notice waits anew.
+    watch_host(Flood(FLOOD - 2), &core).unwrap_err();
+    let Ok(Event::HostChanged { changes, .. }) = events.next(None) else {
+        panic!("a notice");
+    };
+    assert_eq!(changes.len(), 2);
+}
+
+#[test]
+fn a_source_waits_with_its_next_batch() {
+    let (core, events) = Handle::channel();
+    assert!(core.send(Event::Source(Batch::default())));
+    let source = {
+        let core = core.clone();
+        std::thread::spawn(move || (0..10).all(|_| core.send(Event::Source(Batch::default()))))
+    };
+    for _ in 0..11 {
+        assert!(core.waiting() <= 1);
+        assert!(matches!(events.next(None), Ok(Event::Source(_))));
+    }
+    assert!(source.join().unwrap());
+    // A core that ends lets a waiting source go.
+    assert!(core.send(Event::Source(Batch::default())));
+    let source = {
+        let core = core.clone();
+        std::thread::spawn(move || core.send(Event::Source(Batch::default())))
+    };
+    drop(events);
+    assert!(!source.join().unwrap());
+    assert!(!core.send(Event::ConfigChanged));
+}
+
+const PLENTY: Rate = Rate {
+    per_second: 1_000_000,
+    burst: 1_000_000,
+};
+
+/// Has the core wait inside an event until the sender is used or gone.
+fn stall(site: &Site) -> mpsc::Sender<()> {
+    let (go_on, wait) = mpsc::channel::<()>();
+    let (began, begun) = mpsc::channel();
+    site.core.send(Event::Ask(Box::new(move |_| {
+        began.send(()).unwrap();
+        let _ = wait.recv();
+    })));
+    begun.recv().unwrap();
+    go_on
+}
+
+#[tokio::test]
+async fn ten_thousand_ask_how_it_is_and_the_core_is_asked_once() {
+    let site = std::sync::Arc::new(Site::with_rate(PLENTY));
+    let go_on = stall(&site);
+    let (reads, began) = (site.dataplane.counter_reads(), SystemClock.monotonic());
+    let mut asking = tokio::task::JoinSet::new();
+    for number in 0..10_000 {
+        let site = site.clone();
+        let path = if number % 2 == 0 {
+            "/v1/status"
+        } else {
+            "/metrics"
+        };
+        asking.spawn(async move { site.ask(reader(), "GET", path, "").await });
+    }
+    for _ in 0..1_000 {
+        tokio::task::yield_now().await;
+        assert!(site.core.waiting() <= 2, "{}", site.core.waiting());
+    }
+    go_on.send(()).unwrap();
+    let mut pages = BTreeSet::new();
+    while let Some(answered) = asking.join_next().await {
+        let (status, page) = answered.unwrap();
+        assert_eq!(status.as_u16(), 200);
+        pages.extend(page["asOf"].as_str().map(str::to_owned));
+    }
+    // One a second, however long all this took.
+    let most = (SystemClock.monotonic() - began).as_secs() as usize + 2;
+    let read = site.dataplane.counter_reads() - reads;
+    assert!(
+        pages.len() <= most && read <= most,
+        "{} pages, {read} reads",
+        pages.len()
+    );
+}
+
+#[tokio::test]
+async fn who_asks_after_a_change_sees_it() {
+    let site = Site::new();
+    for number in 0..20 {
+        let (_, before) = site.ask(reader(), "GET", "/v1/status", "").await;
+        let add = format!(r#"{{"namespace":"shop","name":"w{number}","netns":"w{number}"}}"#);
+        let (status, answer) = site.ask(root(), "POST", "/v1/workloads", &add).await;
+        assert_eq!(status.as_u16(), 200, "{answer}");
+        let (_, after) = site.ask(reader(), "GET", "/v1/status", "").await;
+        assert_eq!(
+            after["endpoints"],
+            before["endpoints"].as_u64().unwrap() + 1
+        );
+        assert_eq!(after["realised"], answer["revision"]);
+        let (_, figures) = site.ask(reader(), "GET", "/metrics", "").await;
+        let figure = format!("palisade_endpoints{{state=\"ready\"}} {}", number + 1);
+        assert!(figures.as_str().unwrap().contains(&figure), "{figures}");
+    }
+}
+
+#[tokio::test]
+async fn a_full_queue_is_told_and_holds_no_probe_up() {
+    let site = std::sync::Arc::new(Site::with_rate(PLENTY));
+    let go_on = stall(&site);
+    let mut asking = tokio::task::JoinSet::new();
+    for _ in 0..2 * WAITING {
+        let site = site.clone();
+        asking.spawn(async move { site.ask(reader(), "GET", "/v1/endpoints", "").await });
+    }
+    let mut refused = 0;
+    while refused < WAITING {
+        let (status, answer) = asking.join_next().await.unwrap().unwrap();
+        assert_eq!(status.as_u16(), 503, "{answer}");
+        assert_eq!(answer["code"], "unavailable");
+        refused += 1;
+    }
+    assert_eq!(site.core.waiting(), WAITING);
+    // Who changes something has a place of its own.
+    let change = {
+        let site = site.clone();
+        let add = r#"{"namespace":"shop","name":"web","netns":"web"}"#;
+        tokio::spawn(async move { site.ask(root(), "POST", "/v1/workloads", add).await })
+    };
+    for path in ["/healthz", "/readyz"] {
+        for _ in 0..1_000 {
+            let (status, answer) = site.ask(reader(), "GET", path, "").await;
+            assert_eq!(status.as_u16(), 200, "{path}: {answer}");
+        }
+    }
+    go_on.send(()).unwrap();
+    assert_eq!(change.await.unwrap().0.as_u16(), 200);
+    while let Some(answered) = asking.join_next().await {
+        assert_eq!(answered.unwrap().0.as_u16(), 200);
+    }
+}
+
+/// The machine's clock, some time ahead.
+struct Ahead(Duration);
+
+impl Clock for Ahead {
+    fn wall(&self) -> Duration {
+        SystemClock.wall() + self.0
+    }
+
+    fn monotonic(&self) -> std::time::Instant {
+        SystemClock.monotonic() + self.0
+    }
+}
+
+#[tokio::test]
+async fn a_core_that_is_stuck_fails_its_probes_and_one_that_works_does_not() {
+    let rate = Rate {
+        per_second: 1,
+        burst: 1,
+    };
+    let site = Site::with(rate, Ahead(Duration::from_secs(60)));
+    let probe = async |path| site.ask(reader(), "GET", path, "").await;
+    // By this clock, whatever takes a moment takes a minute.
+    while site.core.pulse().busy_since.is_some() || site.core.waiting() > 0 {
+        tokio::task::yield_now().await;
+    }
+    let (status, answer) = probe("/healthz").await;
+    assert_eq!(status.as_u16(), 200, "{answer}");
+    let go_on = stall(&site);
+    for path in ["/healthz", "/readyz"] {
+        let (status, answer) = probe(path).await;
+        assert_eq!(status.as_u16(), 503, "{answer}");
+        assert!(
+            answer["reasons"][0]
+                .as_str()
+                .unwrap()
+                .contains("at one thing for ")
+        );
+    }
+    go_on.send(()).unwrap();
+    site.core.send(Event::Stop);
+    while !site.core.pulse().stopped {
+        tokio::task::yield_now().await;
+    }
+    let (status, answer) = probe("/healthz").await;
+    assert_eq!(status.as_u16(), 503);
+    assert_eq!(answer["reasons"][0], "the agent is stopping");
+}
+
+#[tokio::test]
+async fn who_holds_all_connections_does_not_keep_probes_out() {
+    let site = Site::new();
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("socket");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let (_stop, stopped) = watch::channel(false);
+    let room = Room::default();
+    let full = room.each;
+    tokio::spawn(serve(
+        Door::Unix(listener),
+        site.router.clone(),
+        room,
+        stopped,
+    ));
+    let mut held = Vec::new();
+    for _ in 0..full {
+        let mut stream = UnixStream::connect(&socket).await.unwrap();
+        let request = b"GET /v1/config HTTP/1.1\r\nhost: x\r\n\r\n";
+        stream.write_all(request).await.unwrap();
+        let mut first = [0; 12];
+        stream.read_exact(&mut first).await.unwrap();
+        held.push(stream);
+    }
+    let ask = async |path: &str| {
+        let mut stream = UnixStream::connect(&socket).await.unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).await.unwrap();
+        text
+    };
+    // Others hold spare connections too, and say nothing on them.
+    for _ in 0..200 {
+        held.push(UnixStream::connect(&socket).await.unwrap());
+    }
+    for _ in 0..50 {
+        for path in ["/healthz", "/readyz"] {
+            let text = ask(path).await;
+            assert!(text.starts_with("HTTP/1.1 200 "), "{path}: {text}");
+        }
+    }
+    let text = ask("/v1/status").await;
+    assert!(text.starts_with("HTTP/1.1 503 "), "{text}");
+    assert!(text.contains("too many connections"), "{text}");
+}

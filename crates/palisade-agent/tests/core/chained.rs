@@ -1,0 +1,143 @@
+//! What another plugin made: judged while it is a workload's, closed while it exists, and nothing to us
+//! once it is gone.
+
+use super::{Host, core, remove, synced};
+use palisade_agent::core::{Core, Event};
+use palisade_agent::host::Changes;
+use palisade_api::{CniAdd, CniAttachment, CniChained, CniGc, EndpointState};
+use palisade_dataplane::FakeDataplane;
+use palisade_sys::link::{Link, LinkEvent};
+use std::time::Instant;
+
+fn chained(container: &str) -> CniAdd {
+    CniAdd {
+        container: container.to_owned(),
+        network: "pods".to_owned(),
+        interface: "eth0".to_owned(),
+        netns: container.to_owned(),
+        namespace: "shop".to_owned(),
+        name: container.to_owned(),
+        chained: Some(CniChained {
+            host_interface: "veth0".to_owned(),
+            addresses: vec!["10.89.0.2".to_owned(), "fd89::2".to_owned()],
+        }),
+        ..CniAdd::default()
+    }
+}
+
+fn attachment(container: &str) -> CniAttachment {
+    CniAttachment {
+        container: container.to_owned(),
+        network: "pods".to_owned(),
+        interface: "eth0".to_owned(),
+    }
+}
+
+/// What the kernel judges: interfaces, and how many points they have.
+fn judged(dataplane: &FakeDataplane) -> (Vec<String>, usize) {
+    let held = dataplane.held().unwrap();
+    let interfaces = held.interfaces.iter().map(|name| name.to_string());
+    (interfaces.collect(), held.points.len())
+}
+
+fn link(index: u32, name: &str) -> Link {
+    Link {
+        index,
+        name: name.to_owned(),
+        kind: Some("veth".to_owned()),
+        mac: None,
+        mtu: 1500,
+        flags: 0,
+        peer_index: None,
+        peer_netnsid: None,
+        master: None,
+    }
+}
+
+#[allow(
+    clippy::disallowed_methods,
+    reason = "an arbitrary point to count from"
+)]
+fn noticed(core: &mut Core, event: LinkEvent) {
+    let mut changes = Changes::default();
+    changes.add(event);
+    let seen = Instant::now();
+    core.take(Event::HostChanged { changes, seen });
+}
+
+fn closed(name: &str) -> (Vec<String>, usize) {
+    (vec![name.to_owned()], 0)
+}
+
+/// Whatever takes the workload away, what another plugin made stays closed until it goes.
+#[test]
+fn an_interface_of_another_plugin_is_closed_until_it_goes() {
+    type Take = fn(&mut Core);
+    let ways: [(&str, Take); 3] = [
+        ("DEL", |core| {
+            core.cni_del(&attachment("web")).unwrap();
+        }),
+        ("workload remove", |core| {
+            core.remove_workload(&remove("web")).unwrap();
+        }),
+        ("GC", |core| {
+            let network = "pods".to_owned();
+            let valid = Vec::new();
+            core.cni_gc(&CniGc { network, valid }).unwrap();
+        }),
+    ];
+    for (way, take) in ways {
+        let dir = tempfile::tempdir().unwrap();
+        let (host, dataplane) = (Host::with(&["web", "api"]), FakeDataplane::new());
+        host.0.lock().unwrap().others.insert("veth0".to_owned(), 7);
+        let mut before = core(dir.path(), &host, &dataplane);
+        synced(&mut before);
+        before.cni_add(&chained("web")).unwrap();
+        assert_eq!(judged(&dataplane), (vec!["veth0".to_owned()], 4), "{way}");
+        take(&mut before);
+        assert_eq!(judged(&dataplane), closed("veth0"), "{way}");
+        assert!(before.endpoint_list().endpoints.is_empty(), "{way}");
+        drop(before);
+        let mut after = core(dir.path(), &host, &dataplane);
+        after.restore().unwrap();
+        synced(&mut after);
+        assert_eq!(
+            judged(&dataplane),
+            closed("veth0"),
+            "{way}: after a restart"
+        );
+        // Another container of the same interface is judged by its own policy.
+        after.cni_add(&chained("api")).unwrap();
+        assert_eq!(judged(&dataplane), (vec!["veth0".to_owned()], 4), "{way}");
+        after.cni_del(&attachment("api")).unwrap();
+        assert_eq!(judged(&dataplane), closed("veth0"), "{way}");
+        // Under another name it is closed there.
+        let renamed = [("veth9".to_owned(), 7)].into();
+        host.0.lock().unwrap().others = renamed;
+        noticed(&mut after, LinkEvent::Link(link(7, "veth9")));
+        assert_eq!(judged(&dataplane), closed("veth9"), "{way}: renamed");
+        // Gone, and another has its name.
+        host.0.lock().unwrap().others = [("veth9".to_owned(), 8)].into();
+        noticed(&mut after, LinkEvent::Link(link(8, "veth9")));
+        assert_eq!(judged(&dataplane), (vec![], 0), "{way}: gone");
+    }
+}
+
+#[test]
+fn a_lost_interface_of_another_plugin_leaves_its_name_to_whoever_takes_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let (host, dataplane) = (Host::with(&["web"]), FakeDataplane::new());
+    host.0.lock().unwrap().others.insert("veth0".to_owned(), 7);
+    let mut core = core(dir.path(), &host, &dataplane);
+    synced(&mut core);
+    core.cni_add(&chained("web")).unwrap();
+    host.0.lock().unwrap().others.clear();
+    noticed(&mut core, LinkEvent::LinkGone(link(7, "veth0")));
+    assert_eq!(core.endpoint_list().endpoints[0].state, EndpointState::Lost);
+    assert_eq!(judged(&dataplane), (vec![], 0));
+    host.0.lock().unwrap().others.insert("veth0".to_owned(), 8);
+    noticed(&mut core, LinkEvent::Link(link(8, "veth0")));
+    assert_eq!(judged(&dataplane), (vec![], 0), "it is another's");
+    assert_eq!(core.cni_del(&attachment("web")).unwrap().removed.len(), 1);
+    assert_eq!(judged(&dataplane), (vec![], 0));
+}

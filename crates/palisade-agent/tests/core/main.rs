@@ -1,0 +1,649 @@
+//! The core with a recording dataplane and a recording host: what it asks of both, and in which
+//! order, when workloads come and go, when the kernel refuses, and when it starts again.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod chained;
+
+use palisade_agent::addresses::Survey;
+use palisade_agent::attach::{AddressUse, Attach, AttachError, Found, Inside, Tenancy};
+use palisade_agent::clock::Clock;
+use palisade_agent::config::{Config, ConfigFile};
+use palisade_agent::core::{Core, Event, Parts};
+use palisade_agent::counts::CountsFile;
+use palisade_agent::host::Changes;
+use palisade_agent::record::Record;
+use palisade_agent::settings::SettingsFile;
+use palisade_api::{CniAdd, CniAttachment, EndpointState, Health, WorkloadAdd, WorkloadRemove};
+use palisade_dataplane::{Account, Dataplane, Entry, FakeDataplane, Ledger, Masquerade};
+use palisade_source::Batch;
+use palisade_sys::link::MacAddr;
+use palisade_sys::netns::{NetNs, Opener};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// A host in memory: which interfaces there are, which are open, and every call.
+#[derive(Clone, Default)]
+struct Host(Arc<Mutex<HostState>>);
+
+#[derive(Default)]
+struct HostState {
+    joined: BTreeSet<String>,
+    open: BTreeSet<String>,
+    netns: BTreeSet<String>,
+    renamed: BTreeMap<String, String>,
+    /// Links that another plugin made, with their numbers.
+    others: BTreeMap<String, u32>,
+    refuse: Option<&'static str>,
+    calls: Vec<String>,
+}
+
+impl HostState {
+    fn index_of(&self, name: &str) -> Option<u32> {
+        let ours = self.joined.contains(name).then_some(1);
+        self.others.get(name).copied().or(ours)
+    }
+
+    fn name_of(&self, index: u32) -> Option<String> {
+        let other = self.others.iter().find(|(_, number)| **number == index);
+        other.map(|(name, _)| name.clone())
+    }
+}
+
+impl Host {
+    fn with(netns: &[&str]) -> Self {
+        let host = Host::default();
+        host.0.lock().unwrap().netns = netns.iter().map(|n| (*n).to_owned()).collect();
+        host
+    }
+
+    fn call(&self, name: &'static str, record: &Record) -> Result<(), AttachError> {
+        let mut state = self.0.lock().unwrap();
+        state.calls.push(format!("{name} {}", record.name));
+        if state.refuse == Some(name) {
+            return Err(AttachError::Gone(record.interface.to_string()));
+        }
+        Ok(())
+    }
+
+    fn calls(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().unwrap().calls)
+    }
+}
+
+impl Attach for Host {
+    fn furnish(&mut self, _: &Record) -> Result<(), AttachError> {
+        Ok(())
+    }
+
+    fn outside_mtu(&mut self) -> Result<Option<u32>, AttachError> {
+        Ok(None)
+    }
+
+    fn survey(&mut self, _: &str) -> Result<Survey, AttachError> {
+        Ok(Survey::default())
+    }
+
+    fn opener(&self) -> Option<Opener> {
+        None
+    }
+
+    fn hold(&mut self, _: Option<NetNs>) {}
+
+    fn tenancy(&mut self, _: &Record) -> Result<Tenancy, AttachError> {
+        Ok(Tenancy::default())
+    }
+
+    fn address_use(
+        &mut self,
+        _: IpAddr,
+        _: Option<palisade_model::Prefix>,
+        _: bool,
+    ) -> Result<Option<AddressUse>, AttachError> {
+        Ok(None)
+    }
+
+    fn index_of(&mut self, name: &str) -> Result<Option<u32>, AttachError> {
+        Ok(self.0.lock().unwrap().index_of(name))
+    }
+
+    fn name_of(&mut self, index: u32) -> Result<Option<String>, AttachError> {
+        Ok(self.0.lock().unwrap().name_of(index))
+    }
+
+    fn inside(&mut self, record: &Record) -> Result<Inside, AttachError> {
+        Ok(Inside {
+            mac: MacAddr([2, 0, 0, 0, 0, 1]),
+            mtu: record.mtu.unwrap_or(1500),
+            addresses: record.addresses.clone(),
+            routes: Vec::new(),
+        })
+    }
+
+    fn join(&mut self, record: &Record) -> Result<(), AttachError> {
+        self.call("join", record)?;
+        if record.chained {
+            return Ok(());
+        }
+        self.0
+            .lock()
+            .unwrap()
+            .joined
+            .insert(record.interface.to_string());
+        Ok(())
+    }
+
+    fn open(&mut self, record: &Record) -> Result<(), AttachError> {
+        self.call("open", record)?;
+        self.0
+            .lock()
+            .unwrap()
+            .open
+            .insert(record.interface.to_string());
+        Ok(())
+    }
+
+    fn part(&mut self, record: &Record) -> Result<(), AttachError> {
+        self.call("part", record)?;
+        let mut state = self.0.lock().unwrap();
+        state.joined.remove(&*record.interface);
+        state.open.remove(&*record.interface);
+        Ok(())
+    }
+
+    fn is_joined(&mut self, record: &Record) -> Result<bool, AttachError> {
+        if record.chained {
+            let index = record.index.unwrap();
+            return Ok(self.0.lock().unwrap().name_of(index).is_some());
+        }
+        Ok(self.0.lock().unwrap().joined.contains(&*record.interface))
+    }
+
+    fn look(&mut self, records: &[Record]) -> Result<Vec<Found>, AttachError> {
+        let state = self.0.lock().unwrap();
+        let look = |record: &Record| {
+            let name = record.interface.to_string();
+            if record.chained {
+                let now = state.name_of(record.index.unwrap());
+                return now.map_or(Found::Gone, |_| Found::Whole);
+            }
+            match (state.joined.contains(&name), state.open.contains(&name)) {
+                (true, true) => Found::Whole,
+                (true, false) => Found::Changed(vec!["it was set down".to_owned()]),
+                (false, _) => match state.renamed.get(&name) {
+                    Some(now) => Found::Renamed(now.clone()),
+                    None => Found::Gone,
+                },
+            }
+        };
+        Ok(records.iter().map(look).collect())
+    }
+
+    fn rename_back(&mut self, record: &Record, _now: &str) -> Result<(), AttachError> {
+        self.call("rename_back", record)?;
+        let mut state = self.0.lock().unwrap();
+        state.renamed.remove(&*record.interface);
+        state.joined.insert(record.interface.to_string());
+        Ok(())
+    }
+
+    fn keep_forwarding(&mut self, _: &str, _: &SettingsFile) -> Result<Vec<String>, AttachError> {
+        Ok(Vec::new())
+    }
+
+    fn netns_exists(&self, record: &Record) -> bool {
+        self.0.lock().unwrap().netns.contains(&record.netns)
+    }
+}
+
+/// A clock that goes a millisecond further each time it is read.
+struct Ticking(Mutex<u64>, Instant);
+
+impl Ticking {
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "an arbitrary point to count from"
+    )]
+    fn new() -> Self {
+        Ticking(Mutex::new(0), Instant::now())
+    }
+
+    fn tick(&self) -> Duration {
+        let mut now = self.0.lock().unwrap();
+        *now += 1;
+        Duration::from_millis(*now)
+    }
+}
+
+impl Clock for Ticking {
+    fn wall(&self) -> Duration {
+        Duration::from_secs(1_000) + self.tick()
+    }
+
+    fn monotonic(&self) -> Instant {
+        self.1 + self.tick()
+    }
+}
+
+fn core(state_dir: &Path, host: &Host, dataplane: &FakeDataplane) -> Core {
+    let flags = BTreeMap::from([("state-dir".to_owned(), state_dir.display().to_string())]);
+    Core::new(Parts {
+        config: Config::resolve(&flags, |_| None, None).unwrap(),
+        dataplane: Box::new(dataplane.clone()),
+        attach: Box::new(host.clone()),
+        clock: Box::new(Ticking::new()),
+        source: ("directory".to_owned(), "/x".to_owned()),
+    })
+}
+
+#[test]
+#[allow(clippy::disallowed_methods, reason = "a test writes as editors do")]
+fn a_configuration_that_is_read_again_counts_or_is_refused_and_listeners_are_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut core = core(dir.path(), &Host::default(), &FakeDataplane::new());
+    synced(&mut core);
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let to = Arc::clone(&told);
+    core.on_config(Box::new(move |config| {
+        to.lock().unwrap().push((config.settle, config.api_rate));
+    }));
+    core.reread_config();
+    assert_eq!(*told.lock().unwrap(), [], "there is no file");
+
+    let path = dir.path().join("palisade.yaml");
+    core.set_config_file(ConfigFile {
+        path: path.clone(),
+        optional: true,
+        found: false,
+    });
+    let ms = Duration::from_millis;
+    for (text, expected, health) in [
+        ("settle: 7\n", vec![(ms(7), 100)], Health::Ready),
+        ("settle: 7\n", vec![], Health::Ready),
+        ("mtu: 1400\nsettle: 7\n", vec![], Health::Ready),
+        ("settle: 8\napi-rate: x\n", vec![], Health::Degraded),
+        ("settle: 7\napi-rate: 9\n", vec![(ms(7), 9)], Health::Ready),
+    ] {
+        std::fs::write(&path, text).unwrap();
+        core.reread_config();
+        assert_eq!(
+            std::mem::take(&mut *told.lock().unwrap()),
+            expected,
+            "{text}"
+        );
+        assert_eq!(core.status().health, health, "{text}");
+    }
+    std::fs::remove_file(&path).unwrap();
+    core.reread_config();
+    assert_eq!(
+        *told.lock().unwrap(),
+        [(ms(100), 100)],
+        "nobody named it: as without one"
+    );
+}
+
+fn synced(core: &mut Core) {
+    core.take(Event::Source(Batch {
+        in_sync: true,
+        ..Batch::default()
+    }));
+}
+
+fn add(name: &str) -> WorkloadAdd {
+    WorkloadAdd {
+        netns: name.to_owned(),
+        namespace: "shop".to_owned(),
+        name: name.to_owned(),
+        ..WorkloadAdd::default()
+    }
+}
+
+fn remove(name: &str) -> WorkloadRemove {
+    WorkloadRemove {
+        namespace: "shop".to_owned(),
+        name: name.to_owned(),
+    }
+}
+
+#[test]
+fn a_workload_is_joined_then_enforced_then_opened() {
+    let dir = tempfile::tempdir().unwrap();
+    let (host, dataplane) = (Host::with(&["web"]), FakeDataplane::new());
+    let mut core = core(dir.path(), &host, &dataplane);
+    assert!(
+        core.add_workload(&add("web")).is_err(),
+        "not before the source is in sync"
+    );
+    synced(&mut core);
+    host.calls();
+    let added = core.add_workload(&add("web")).unwrap();
+    assert_eq!(added.addresses, ["10.245.0.2", "fd50:616c:6973::2"]);
+    assert_eq!(host.calls(), ["join web", "open web"]);
+    assert_eq!(
+        core.add_workload(&add("web")).unwrap(),
+        added,
+        "asking again is no error"
+    );
+    assert_eq!(host.calls(), [""; 0]);
+    assert_eq!(core.status().health, Health::Ready);
+    assert!(core.remove_workload(&remove("web")).unwrap().removed);
+    assert!(!core.remove_workload(&remove("web")).unwrap().removed);
+    assert_eq!(host.calls(), ["part web"]);
+    assert_eq!(
+        std::fs::read_to_string(dir.path().join("workloads.json"))
+            .unwrap()
+            .matches("shop")
+            .count(),
+        0
+    );
+}
+
+#[test]
+fn a_failed_attach_leaves_nothing() {
+    for step in ["join", "open"] {
+        let dir = tempfile::tempdir().unwrap();
+        let (host, dataplane) = (Host::with(&["web"]), FakeDataplane::new());
+        let mut core = core(dir.path(), &host, &dataplane);
+        synced(&mut core);
+        host.0.lock().unwrap().refuse = Some(step);
+        assert!(core.add_workload(&add("web")).is_err());
+        assert!(host.0.lock().unwrap().joined.is_empty(), "{step}");
+        assert!(core.endpoint_list().endpoints.is_empty(), "{step}");
+        let text = std::fs::read_to_string(dir.path().join("workloads.json")).unwrap();
+        assert!(!text.contains("shop"), "{step}");
+        host.0.lock().unwrap().refuse = None;
+        let added = core.add_workload(&add("web")).unwrap();
+        assert_eq!(
+            added.addresses.len(),
+            2,
+            "{step}: addresses were given back"
+        );
+    }
+}
+
+#[test]
+fn a_workload_stays_closed_while_the_kernel_refuses_its_policy() {
+    let dir = tempfile::tempdir().unwrap();
+    let (host, dataplane) = (Host::with(&["web"]), FakeDataplane::new());
+    let mut core = core(dir.path(), &host, &dataplane);
+    synced(&mut core);
+    let refuse = |times| (0..times).for_each(|_| dataplane.fail_next("no room"));
+    // The write, and the retry from what the kernel holds.
+    refuse(2);
+    let error = core.add_workload(&add("web")).unwrap_err().to_string();
+    assert!(
+        error.contains("stays closed") && error.contains("no room"),
+        "{error}"
+    );
+    assert_eq!(host.calls(), ["join web", "part web"]);
+    // Undoing it fails as well: the agent is degraded until a later try succeeds.
+    refuse(3);
+    core.add_workload(&add("web")).unwrap_err();
+    assert_eq!(core.status().health, Health::Degraded);
+    assert!(!host.calls().contains(&"open web".to_owned()));
+    core.add_workload(&add("web")).unwrap();
+    assert_eq!(core.status().health, Health::Ready);
+}
+
+#[test]
+fn a_restart_takes_over_what_is_there_and_forgets_what_is_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let (host, dataplane) = (Host::with(&["web", "api", "db"]), FakeDataplane::new());
+    let mut first = core(dir.path(), &host, &dataplane);
+    synced(&mut first);
+    let web = first.add_workload(&add("web")).unwrap();
+    let api = first.add_workload(&add("api")).unwrap();
+    first.add_workload(&add("db")).unwrap();
+    drop(first);
+    {
+        let mut state = host.0.lock().unwrap();
+        state.netns.remove("db");
+        state
+            .joined
+            .retain(|name| *name == web.host_interface || *name == api.host_interface);
+        state.joined.remove(&api.host_interface);
+    }
+    let mut second = core(dir.path(), &host, &dataplane);
+    second.restore().unwrap();
+    synced(&mut second);
+    let states: Vec<_> = second
+        .endpoint_list()
+        .endpoints
+        .into_iter()
+        .map(|e| (e.name, e.state))
+        .collect();
+    assert_eq!(
+        states,
+        [
+            ("api".to_owned(), EndpointState::Lost),
+            ("web".to_owned(), EndpointState::Ready)
+        ]
+    );
+    let next = second
+        .add_workload(&WorkloadAdd {
+            netns: "web".to_owned(),
+            ..add("other")
+        })
+        .unwrap();
+    assert!(
+        !web.addresses.contains(&next.addresses[0]) && !api.addresses.contains(&next.addresses[0])
+    );
+}
+
+#[test]
+fn given_addresses_and_labels_are_checked() {
+    let dir = tempfile::tempdir().unwrap();
+    let (host, dataplane) = (Host::with(&["web"]), FakeDataplane::new());
+    let mut core = core(dir.path(), &host, &dataplane);
+    synced(&mut core);
+    let mut refuse = |change: &dyn Fn(&mut WorkloadAdd)| {
+        let mut request = add("web");
+        change(&mut request);
+        core.add_workload(&request).unwrap_err().to_string()
+    };
+    assert!(refuse(&|r| r.name = "Web".to_owned()).starts_with("name: "));
+    assert!(refuse(&|r| r.addresses = vec!["10.0.0".to_owned()]).starts_with("addresses: "));
+    assert!(refuse(&|r| r.addresses = vec!["127.0.0.1".to_owned()]).contains("cannot be"));
+    assert!(refuse(&|r| r.ports = vec!["http=0".to_owned()]).starts_with("ports: "));
+    assert!(refuse(&|r| r.interface = Some("lo".to_owned())).starts_with("interface: "));
+    assert_eq!(host.calls(), [""; 0]);
+}
+
+#[test]
+fn one_whose_attaching_was_interrupted_is_cleared_away() {
+    let dir = tempfile::tempdir().unwrap();
+    let (host, dataplane) = (Host::with(&["web"]), FakeDataplane::new());
+    let mut first = core(dir.path(), &host, &dataplane);
+    synced(&mut first);
+    first.add_workload(&add("web")).unwrap();
+    drop(first);
+    // As the file is while the interface is being made.
+    let file = dir.path().join("workloads.json");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let pending = text.replace("\"pending\": false", "\"pending\": true");
+    assert_ne!(text, pending);
+    palisade_sys::atomic_file::write_atomically(&file, pending.as_bytes()).unwrap();
+    host.calls();
+    let mut second = core(dir.path(), &host, &dataplane);
+    second.restore().unwrap();
+    synced(&mut second);
+    assert_eq!(host.calls(), ["part web"]);
+    assert!(second.endpoint_list().endpoints.is_empty());
+    let added = second.add_workload(&add("web")).unwrap();
+    assert_eq!(
+        added.addresses[0], "10.245.0.2",
+        "nothing holds its address"
+    );
+}
+
+#[test]
+fn counts_are_kept_over_a_restart_and_never_in_the_way() {
+    let written = vec![
+        Entry::Account(0, Account::Reason("spoofed".to_owned())),
+        Entry::Add(0, 3, 30),
+    ];
+    let dir = tempfile::tempdir().unwrap();
+    let mut file = CountsFile::within(dir.path());
+    file.append(&written).unwrap();
+    let start = || {
+        let (host, kernel) = (Host::with(&["web"]), FakeDataplane::new());
+        let mut core = core(dir.path(), &host, &kernel);
+        core.restore().unwrap();
+        let found = kernel.ledger();
+        synced(&mut core);
+        assert_eq!(core.status().health, Health::Ready);
+        found
+    };
+    assert_eq!(start(), written, "there before the first start");
+    assert_eq!(start(), written, "and written again");
+    let damaged = dir.path().join("counts.log");
+    palisade_sys::atomic_file::write_atomically(&damaged, b"{\n").unwrap();
+    assert_eq!(start(), [], "counts are no reason not to enforce");
+}
+
+#[test]
+fn a_host_side_that_others_change_is_put_back_and_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let (host, kernel) = (Host::with(&["web"]), FakeDataplane::new());
+    let mut core = core(dir.path(), &host, &kernel);
+    core.restore().unwrap();
+    synced(&mut core);
+    let name = core.add_workload(&add("web")).unwrap().host_interface;
+    host.calls();
+    let mut changed = |change: &dyn Fn(&mut HostState)| {
+        change(&mut host.0.lock().unwrap());
+        core.take(Event::HostChanged {
+            changes: Changes::everything(),
+            seen: now(),
+        });
+        let (status, list) = (core.status(), core.endpoint_list());
+        (
+            host.calls(),
+            list.endpoints[0].state,
+            status.dataplane.repaired,
+        )
+    };
+    let ready = EndpointState::Ready;
+    let nothing = changed(&|_| {});
+    assert_eq!(nothing, (vec![], ready, 0), "nothing was wrong");
+    let down = changed(&|host| host.open.clear());
+    assert_eq!(down, (vec!["open web".to_owned()], ready, 1));
+    let renamed = changed(&|host| {
+        host.joined.clear();
+        host.renamed.insert(name.clone(), "mine".to_owned());
+    });
+    let calls = vec!["rename_back web".to_owned(), "open web".to_owned()];
+    assert_eq!(renamed, (calls, ready, 2));
+    let gone = changed(&|host| host.joined.clear());
+    assert_eq!(gone, (vec![], EndpointState::Lost, 2));
+    let back = changed(&|host| host.joined.extend([name.clone()]));
+    assert_eq!(back, (vec!["open web".to_owned()], ready, 2));
+    let refused = changed(&|host| {
+        host.joined.clear();
+        host.renamed.insert(name.clone(), "mine".to_owned());
+        host.refuse = Some("rename_back");
+    });
+    let calls = vec!["rename_back web".to_owned()];
+    assert_eq!(refused, (calls, EndpointState::Lost, 2));
+}
+
+/// Whoever waits for the first sync opens the socket then: not before the kernel is in line.
+#[test]
+fn who_waits_for_the_sync_is_told_when_the_kernel_is_in_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let (host, kernel) = (Host::default(), FakeDataplane::new());
+    let mut core = core(dir.path(), &host, &kernel);
+    core.restore().unwrap();
+    let (waiting, mut told) = tokio::sync::oneshot::channel();
+    core.when_in_sync(waiting);
+    assert!(
+        told.try_recv().is_err(),
+        "told before the kernel is in line"
+    );
+    assert_eq!(kernel.held(), None);
+    synced(&mut core);
+    assert_eq!(told.try_recv(), Ok(()));
+    assert!(kernel.held().is_some());
+}
+
+#[test]
+fn what_others_change_in_the_table_that_translates_is_put_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let (host, kernel) = (Host::with(&["web"]), FakeDataplane::new());
+    let flags = BTreeMap::from([
+        ("state-dir".to_owned(), dir.path().display().to_string()),
+        ("masquerade".to_owned(), "outside".to_owned()),
+    ]);
+    let mut core = Core::new(Parts {
+        config: Config::resolve(&flags, |_| None, None).unwrap(),
+        dataplane: Box::new(kernel.clone()),
+        attach: Box::new(host.clone()),
+        clock: Box::new(Ticking::new()),
+        source: ("directory".to_owned(), "/x".to_owned()),
+    });
+    core.restore().unwrap();
+    synced(&mut core);
+    core.add_workload(&add("web")).unwrap();
+    let translated = || {
+        let mut dataplane = kernel.clone();
+        Dataplane::held(&mut dataplane).unwrap().masqueraded
+    };
+    let before = translated();
+    assert!(!before.is_empty());
+    let nothing = Masquerade {
+        table: "palisade".into(),
+        interface_prefix: "pal".into(),
+        near: Vec::new(),
+        addresses: BTreeSet::new(),
+    };
+    kernel.clone().masquerade(&nothing).unwrap();
+    assert_ne!(translated(), before);
+    core.take(Event::Tampered {
+        what: "the table".to_owned(),
+        seen: now(),
+    });
+    assert_eq!(translated(), before);
+    assert_eq!(core.status().dataplane.repaired, 1);
+}
+
+#[test]
+fn a_deletion_that_waits_is_carried_out_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let (host, kernel) = (Host::with(&["web"]), FakeDataplane::new());
+    let mut core = core(dir.path(), &host, &kernel);
+    core.restore().unwrap();
+    synced(&mut core);
+    let attachment = CniAttachment {
+        container: "c1".to_owned(),
+        network: "pods".to_owned(),
+        interface: "eth0".to_owned(),
+    };
+    core.cni_add(&CniAdd {
+        container: attachment.container.clone(),
+        network: attachment.network.clone(),
+        interface: attachment.interface.clone(),
+        netns: "web".to_owned(),
+        namespace: "shop".to_owned(),
+        name: "web".to_owned(),
+        ..CniAdd::default()
+    })
+    .unwrap();
+    let folder = palisade_agent::deletions::folder(dir.path());
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = folder.join(palisade_api::cni_queue::file(&attachment));
+    let text = serde_json::to_vec(&attachment).unwrap();
+    palisade_sys::atomic_file::write_atomically(&file, &text).unwrap();
+    assert_eq!(core.endpoint_list().endpoints.len(), 1);
+    assert_eq!(core.carry_out_deletions().unwrap(), 1);
+    assert_eq!(core.endpoint_list().endpoints, []);
+    assert!(!file.exists());
+    assert_eq!(core.carry_out_deletions().unwrap(), 0);
+}
+
+#[allow(clippy::disallowed_methods, reason = "any moment will do")]
+fn now() -> Instant {
+    Instant::now()
+}

@@ -1,0 +1,370 @@
+//! What the policies of a state allow between two classes of ends in one direction.
+//!
+//! What is allowed is never worked out here: ports, types and protocols are cut wherever a rule that
+//! could match names one, and the oracle is asked once inside each piece. No rule can tell two flows
+//! of one piece apart, so the sets are exact. The oracle is asked about the two ends alone, with the
+//! policies that select them; and once for all pairs whose rules come to the same.
+
+use crate::ends::Class;
+use crate::plane::{Plane, spans_between};
+use crate::rules::{Rules, number};
+use crate::traffic::TrafficSet;
+use palisade_model::{
+    Action, Direction, Endpoint, Family, L4, Origin, PortMatch, PortSpec, Protocol, State, Traffic,
+    Update,
+};
+use palisade_oracle::{End, Options, Prepared, Question};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+/// Stands for a set of traffic in [`Sets`].
+pub(crate) type SetId = u32;
+
+/// Sets of traffic, each once.
+pub(crate) struct Sets {
+    ids: RefCell<BTreeMap<Rc<TrafficSet>, SetId>>,
+    sets: RefCell<Vec<Rc<TrafficSet>>>,
+    both: RefCell<BTreeMap<(SetId, SetId), SetId>>,
+}
+
+impl Sets {
+    /// Nothing.
+    pub(crate) const NONE: SetId = 0;
+    /// Everything.
+    pub(crate) const ALL: SetId = 1;
+
+    pub(crate) fn new() -> Self {
+        let sets = Sets {
+            ids: RefCell::default(),
+            sets: RefCell::default(),
+            both: RefCell::default(),
+        };
+        sets.id(TrafficSet::none());
+        sets.id(TrafficSet::all());
+        sets
+    }
+
+    pub(crate) fn id(&self, set: TrafficSet) -> SetId {
+        if let Some(id) = self.ids.borrow().get(&set) {
+            return *id;
+        }
+        let mut sets = self.sets.borrow_mut();
+        let id = number(sets.len());
+        let set = Rc::new(set);
+        sets.push(Rc::clone(&set));
+        self.ids.borrow_mut().insert(set, id);
+        id
+    }
+
+    pub(crate) fn get(&self, id: SetId) -> Rc<TrafficSet> {
+        let sets = self.sets.borrow();
+        sets.get(id as usize).cloned().unwrap_or_default()
+    }
+
+    /// What is in both.
+    pub(crate) fn and(&self, a: SetId, b: SetId) -> SetId {
+        match (a.min(b), a.max(b)) {
+            (Self::NONE, _) => Self::NONE,
+            (Self::ALL, other) => other,
+            (a, b) if a == b => a,
+            key => {
+                if let Some(known) = self.both.borrow().get(&key) {
+                    return *known;
+                }
+                let id = self.id(self.get(key.0).and(&self.get(key.1)));
+                self.both.borrow_mut().insert(key, id);
+                id
+            }
+        }
+    }
+
+    /// What is in the first and not in the other.
+    pub(crate) fn without(&self, a: SetId, b: SetId) -> SetId {
+        match (a, b) {
+            (a, Self::NONE) => a,
+            (_, Self::ALL) => Self::NONE,
+            (a, b) if a == b => Self::NONE,
+            _ => self.id(self.get(a).without(&self.get(b))),
+        }
+    }
+}
+
+/// Judges pairs of classes of one family.
+pub(crate) struct Judge<'j, 'a> {
+    pub(crate) family: Family,
+    pub(crate) state: &'a State,
+    pub(crate) rules: &'j Rules<'a>,
+    pub(crate) classes: &'j [Class<'a>],
+    pub(crate) sets: &'j Sets,
+    pub(crate) known: RefCell<BTreeMap<Vec<u32>, SetId>>,
+}
+
+impl Judge<'_, '_> {
+    /// What the subject allows in a direction to or from a peer, whatever the other end says; `rules`
+    /// are those of the subject that can match between the two.
+    pub(crate) fn allowed(
+        &self,
+        subject: usize,
+        peer: usize,
+        direction: Direction,
+        rules: &[u32],
+    ) -> SetId {
+        let class = &self.classes[subject];
+        if !class.signature.is_endpoint {
+            return Sets::ALL;
+        }
+        let key = self.key(subject, peer, direction, rules);
+        if let Some(known) = self.known.borrow().get(&key) {
+            return *known;
+        }
+        let set = self.sets.id(self.ask(subject, peer, direction, rules));
+        self.known.borrow_mut().insert(key, set);
+        set
+    }
+
+    /// What the rules come to: equal keys are judged alike.
+    fn key(&self, subject: usize, peer: usize, direction: Direction, rules: &[u32]) -> Vec<u32> {
+        const TIER: u32 = u32::MAX;
+        const PROFILE: u32 = u32::MAX - 1;
+        const PORTS: u32 = u32::MAX - 2;
+        let all = self.rules;
+        let signature = &self.classes[subject].signature;
+        let deeds = |range: &std::ops::Range<usize>, key: &mut Vec<u32>| {
+            let from = rules.partition_point(|rule| (*rule as usize) < range.start);
+            let to = rules.partition_point(|rule| (*rule as usize) < range.end);
+            let deeds = rules.get(from..to).unwrap_or_default().iter();
+            key.extend(deeds.map(|rule| all.all[*rule as usize].does));
+        };
+        let mut key = Vec::new();
+        for (tier, policies) in all.tiers.iter().enumerate() {
+            let begin = key.len();
+            key.extend([TIER, number(tier), 0]);
+            let mut judging = false;
+            for policy in policies {
+                if signature.policies.binary_search(policy).is_err() {
+                    continue;
+                }
+                if let Some(list) = all.policies[*policy as usize].rules(direction) {
+                    judging = true;
+                    key[begin + 2] |= u32::from(list.default_deny);
+                    deeds(&all.of_policies[*policy as usize], &mut key);
+                }
+            }
+            if !judging {
+                key.truncate(begin);
+                continue;
+            }
+            let of_tier = rules.iter().map(|rule| &all.all[*rule as usize]);
+            let mut of_tier = of_tier.filter(|placed| placed.rule.action != Action::Allow);
+            if of_tier.next().is_none() {
+                // Rules that only allow say the same in any order.
+                let mut sorted = key.split_off(begin + 3);
+                sorted.sort_unstable();
+                sorted.dedup();
+                key.extend(sorted);
+            }
+        }
+        for (place, profile) in signature.profiles.iter().enumerate() {
+            key.extend([PROFILE, number(place)]);
+            let builtin = **profile == *palisade_model::Profile::ALLOW_ALL;
+            match all.of_profiles.get(profile) {
+                Some(range) if !builtin => {
+                    key.push(1);
+                    deeds(range, &mut key);
+                }
+                _ => key.push(2 + u32::from(builtin)),
+            }
+        }
+        let names = rules.iter().map(|rule| all.all[*rule as usize].names);
+        let names = names.fold([false; 2], |a, b| [a[0] || b[0], a[1] || b[1]]);
+        let (from, to) = match direction {
+            Direction::Egress => (subject, peer),
+            Direction::Ingress => (peer, subject),
+        };
+        for (end, _) in [from, to]
+            .into_iter()
+            .zip(names)
+            .filter(|(_, named)| *named)
+        {
+            key.push(PORTS);
+            let ports = self.classes[end].signature.ports.iter();
+            key.extend(ports.flat_map(|(name, protocol, port)| {
+                [*name, u32::from(*protocol), u32::from(*port)]
+            }));
+        }
+        key.push(u32::from(names[0]) | u32::from(names[1]) << 1);
+        key
+    }
+
+    /// The two ends with the policies that select the subject.
+    fn little_state(&self, subject: usize, peer: usize) -> State {
+        let mut little = State {
+            tiers: self.state.tiers.clone(),
+            profiles: self.state.profiles.clone(),
+            ..State::default()
+        };
+        for policy in &self.classes[subject].signature.policies {
+            let policy = self.rules.policies[*policy as usize];
+            little.policies.insert(policy.id.clone(), policy.clone());
+        }
+        for class in [subject, peer] {
+            let class = &self.classes[class];
+            if let End::Address(address) = class.end {
+                let sets = self.state.network_sets.values();
+                let sets = sets.filter(|set| set.nets.iter().any(|net| net.contains(address)));
+                little
+                    .network_sets
+                    .extend(sets.map(|set| (set.id.clone(), set.clone())));
+                let nodes = self.state.nodes.values();
+                let nodes = nodes.filter(|node| node.addresses.contains(&address));
+                little
+                    .nodes
+                    .extend(nodes.map(|n| (n.name.clone(), n.clone())));
+            }
+            if let Some(endpoint) = class.endpoint {
+                let described = endpoint.id.namespace.as_ref();
+                let described =
+                    described.and_then(|name| self.state.namespaces.get_key_value(name));
+                little
+                    .namespaces
+                    .extend(described.map(|(name, n)| (name.clone(), n.clone())));
+                let account = endpoint
+                    .id
+                    .namespace
+                    .clone()
+                    .zip(endpoint.service_account.clone());
+                let account =
+                    account.and_then(|key| self.state.service_accounts.get_key_value(&key));
+                little
+                    .service_accounts
+                    .extend(account.map(|(key, a)| (key.clone(), a.clone())));
+                little.apply(Update::Upsert(palisade_model::Object::Endpoint(
+                    endpoint.clone(),
+                )));
+            }
+        }
+        for set in little.network_sets.values() {
+            let namespace = set.id.namespace.as_ref();
+            let described = namespace.and_then(|name| self.state.namespaces.get_key_value(name));
+            little
+                .namespaces
+                .extend(described.map(|(name, n)| (name.clone(), n.clone())));
+        }
+        little
+    }
+
+    /// What one direction allows, by asking the oracle.
+    fn ask(&self, subject: usize, peer: usize, direction: Direction, rules: &[u32]) -> TrafficSet {
+        let (from, to) = match direction {
+            Direction::Egress => (&self.classes[subject], &self.classes[peer]),
+            Direction::Ingress => (&self.classes[peer], &self.classes[subject]),
+        };
+        let little = self.little_state(subject, peer);
+        let prepared = Prepared::new(&little);
+        let terms: Vec<&Traffic> = rules
+            .iter()
+            .flat_map(|rule| &self.rules.all[*rule as usize].rule.traffic)
+            .collect();
+        let question = RefCell::new(Question {
+            source: from.end.clone(),
+            destination: to.end.clone(),
+            family: self.family,
+            protocol: Protocol::TCP,
+            l4: L4::None,
+            origin: Origin::Network,
+        });
+        let allows = |protocol: Protocol, l4: L4| {
+            let mut question = question.borrow_mut();
+            (question.protocol, question.l4) = (protocol, l4);
+            prepared.allows(&question, direction, &Options::default())
+        };
+        let mut named = BTreeSet::new();
+        for term in &terms {
+            named.extend(term.protocol);
+            named.extend(term.not_protocol);
+        }
+        let unnamed = (0..=u8::MAX)
+            .map(Protocol)
+            .find(|p| !p.has_ports() && !p.is_icmp() && !named.contains(p));
+        let rest = unnamed.is_some_and(|protocol| allows(protocol, L4::None));
+        TrafficSet::of_parts(
+            |protocol| {
+                let sources = port_cuts(&terms, |t| &t.source, from.endpoint, protocol);
+                let ports = port_cuts(&terms, |t| &t.destination, to.endpoint, protocol);
+                Plane::of_cells(
+                    &spans_between(&sources, u16::MAX),
+                    &spans_between(&ports, u16::MAX),
+                    |source, destination| {
+                        allows(
+                            protocol,
+                            L4::Ports {
+                                source,
+                                destination,
+                            },
+                        )
+                    },
+                )
+            },
+            |protocol| {
+                let (kinds, codes) = icmp_cuts(&terms);
+                let byte = |n: u16| u8::try_from(n).unwrap_or(u8::MAX);
+                let max = u16::from(u8::MAX);
+                Plane::of_cells(
+                    &spans_between(&kinds, max),
+                    &spans_between(&codes, max),
+                    |kind, code| {
+                        let (kind, code) = (byte(kind), byte(code));
+                        allows(protocol, L4::Icmp { kind, code })
+                    },
+                )
+            },
+            |protocol| match named.contains(&protocol) {
+                true => allows(protocol, L4::None),
+                false => rest,
+            },
+        )
+    }
+}
+
+/// Where the port tests of these terms change what they say, for one protocol at one end.
+fn port_cuts(
+    terms: &[&Traffic],
+    end: impl Fn(&Traffic) -> &PortMatch,
+    at: Option<&Endpoint>,
+    protocol: Protocol,
+) -> BTreeSet<u32> {
+    let mut cuts = BTreeSet::new();
+    for term in terms {
+        let test = end(term);
+        for spec in test.is.iter().flatten().chain(&test.not) {
+            let range = match spec {
+                PortSpec::Range(range) => Some((range.first, range.last)),
+                PortSpec::Named(name) => at
+                    .and_then(|endpoint| endpoint.named_port(name, protocol))
+                    .map(|port| (port, port)),
+            };
+            if let Some((first, last)) = range {
+                cuts.extend([u32::from(first), u32::from(last) + 1]);
+            }
+        }
+    }
+    cuts
+}
+
+/// Where the ICMP tests of these terms change what they say: types, codes.
+fn icmp_cuts(terms: &[&Traffic]) -> (BTreeSet<u32>, BTreeSet<u32>) {
+    let (mut kinds, mut codes) = (BTreeSet::new(), BTreeSet::new());
+    for message in terms
+        .iter()
+        .flat_map(|term| [term.icmp, term.not_icmp])
+        .flatten()
+    {
+        let kind = u32::from(message.kind);
+        kinds.extend([kind, kind + 1]);
+        if let Some(code) = message.code.map(u32::from) {
+            codes.extend([code, code + 1]);
+        }
+    }
+    (kinds, codes)
+}

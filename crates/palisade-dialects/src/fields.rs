@@ -1,0 +1,172 @@
+//! What the dialects read of an object, so that nothing else of a dump has to be kept.
+//!
+//! Kinds of which a cluster has many are named with every field that some reader looks at. Of any
+//! other kind all is kept but what the API server notes about who wrote which field: policies are
+//! read strictly, and a kind that is not known may be a misspelt one.
+
+use palisade_manifest::Fields;
+use palisade_manifest::Fields::{All, AllBut, Nothing, Only};
+
+const METADATA: Fields = AllBut(&[("managedFields", Nothing), ("annotations", Nothing)]);
+const PORTS: Fields = Only(&[("ports", All), ("restartPolicy", All)]);
+const POD_SPEC: Fields = Only(&[
+    ("nodeName", All),
+    ("serviceAccountName", All),
+    ("serviceAccount", All),
+    ("hostNetwork", All),
+    ("containers", PORTS),
+    ("initContainers", PORTS),
+]);
+const TEMPLATE: Fields = Only(&[("metadata", METADATA), ("spec", POD_SPEC)]);
+
+static POD: Fields = Only(&[
+    ("apiVersion", All),
+    ("kind", All),
+    ("metadata", METADATA),
+    ("spec", POD_SPEC),
+    (
+        "status",
+        Only(&[("phase", All), ("podIP", All), ("podIPs", All)]),
+    ),
+]);
+static WORKLOAD: Fields = Only(&[
+    ("apiVersion", All),
+    ("kind", All),
+    ("metadata", METADATA),
+    ("spec", Only(&[("template", TEMPLATE)])),
+]);
+static CRON_JOB: Fields = Only(&[
+    ("apiVersion", All),
+    ("kind", All),
+    ("metadata", METADATA),
+    (
+        "spec",
+        Only(&[(
+            "jobTemplate",
+            Only(&[("spec", Only(&[("template", TEMPLATE)]))]),
+        )]),
+    ),
+]);
+static NODE: Fields = Only(&[
+    ("apiVersion", All),
+    ("kind", All),
+    ("metadata", METADATA),
+    ("status", Only(&[("addresses", All)])),
+]);
+static OTHER: Fields = AllBut(&[("metadata", AllBut(&[("managedFields", Nothing)]))]);
+
+/// What is read of an object of a kind; the kind alone tells, since one of the same name in another
+/// API group is either none of policy's or not read.
+#[must_use]
+pub fn fields_of_kind(kind: Option<&str>) -> &'static Fields {
+    match kind {
+        Some("Pod") => &POD,
+        Some(
+            "Deployment"
+            | "StatefulSet"
+            | "DaemonSet"
+            | "ReplicaSet"
+            | "ReplicationController"
+            | "Job",
+        ) => &WORKLOAD,
+        Some("CronJob") => &CRON_JOB,
+        Some("Node") => &NODE,
+        _ => &OTHER,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::read;
+    use palisade_manifest::{Limits, Objects, Problem, RawObject, Sink, objects, stream};
+
+    #[derive(Default)]
+    struct Kept(Vec<RawObject>);
+
+    impl Sink for Kept {
+        fn object(&mut self, object: RawObject) {
+            self.0.push(object);
+        }
+        fn problem(&mut self, _: Problem) {}
+        fn begin(&mut self) {}
+        fn undo(&mut self) {}
+    }
+
+    const SPEC: &str = r#"{"nodeName": "n", "serviceAccountName": "s", "serviceAccount": "t",
+        "hostNetwork": false, "volumes": [{"name": "v"}],
+        "containers": [{"name": "c", "env": [], "ports": [{"name": "p", "containerPort": 1}]}],
+        "initContainers": [{"restartPolicy": "Always", "ports": [{"name": "q", "containerPort": 2}]},
+                           {"ports": [{"name": "r", "containerPort": 3}]}]}"#;
+
+    /// What is left out changes nothing that a reader says.
+    #[test]
+    fn every_field_that_is_read_is_kept() {
+        let metadata = r#"{"name": "a", "namespace": "shop", "labels": {"app": "a"}, "uid": "u",
+            "creationTimestamp": "2026-01-01T00:00:00Z", "annotations": {"x": "y"},
+            "managedFields": [{"manager": "m"}],
+            "ownerReferences": [{"kind": "ReplicaSet", "name": "o", "controller": true}]}"#;
+        let template = format!(r#"{{"metadata": {metadata}, "spec": {SPEC}}}"#);
+        let status = r#"{"phase": "Running", "podIP": "10.0.0.1", "podIPs": [{"ip": "fd00::1"}],
+            "conditions": [], "addresses": [{"type": "InternalIP", "address": "10.0.0.9"}]}"#;
+        let specs = [
+            ("v1", "Pod", SPEC.to_owned()),
+            (
+                "apps/v1",
+                "Deployment",
+                format!(r#"{{"template": {template}, "replicas": 2}}"#),
+            ),
+            (
+                "apps/v1",
+                "ReplicaSet",
+                format!(r#"{{"template": {template}}}"#),
+            ),
+            ("batch/v1", "Job", format!(r#"{{"template": {template}}}"#)),
+            (
+                "batch/v1",
+                "CronJob",
+                format!(r#"{{"jobTemplate": {{"spec": {{"template": {template}}}}}}}"#),
+            ),
+            ("v1", "Node", r#"{"podCIDR": "10.0.0.0/24"}"#.to_owned()),
+            (
+                "v1",
+                "Service",
+                r#"{"selector": {"a": "b"}, "ports": [{"port": 80}]}"#.to_owned(),
+            ),
+            (
+                "networking.k8s.io/v1",
+                "NetworkPolicy",
+                r#"{"podSelector": {}, "oops": 1}"#.to_owned(),
+            ),
+        ];
+        for (version, kind, spec) in specs {
+            let text = format!(
+                r#"{{"items": [{{"apiVersion": "{version}", "kind": "{kind}", "metadata": {metadata},
+                    "spec": {spec}, "status": {status}}}], "apiVersion": "v1", "kind": "List"}}"#
+            );
+            let limits = Limits::default();
+            let mut kept = Kept::default();
+            let step = Some(64);
+            stream(
+                "f",
+                &mut text.as_bytes(),
+                &limits,
+                step,
+                fields_of_kind,
+                &mut kept,
+            )
+            .unwrap();
+            let whole: Objects = objects(
+                palisade_manifest::read("f", text.as_bytes(), &limits),
+                &limits,
+            );
+            let [pruned, all] = [&kept.0[0], &whole.objects[0]];
+            assert_ne!(pruned.root, all.root, "{kind}");
+            assert_eq!(read(pruned), read(all), "{kind}");
+            assert!(
+                !read(all).objects.is_empty() || kind == "NetworkPolicy",
+                "{kind}"
+            );
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! What the API server takes, is taken: in its meaning, and with a warning where another reader would
+//! take it otherwise.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test's helpers"
+)]
+
+mod common;
+
+use palisade_dialects::doubts;
+use palisade_model::{Endpoint, Object, Policy};
+
+/// The one policy of a text, and what is said of it.
+fn policy(text: &str) -> (Policy, Vec<String>) {
+    let lowering = common::lowering("f", text);
+    assert_eq!(lowering.errors, [], "{text}");
+    let policy = lowering.objects().find_map(|object| match object {
+        Object::Policy(policy) => Some(policy),
+        _ => None,
+    });
+    let warnings = lowering.warnings.iter().map(ToString::to_string);
+    (policy.expect("a policy"), warnings.collect())
+}
+
+fn block(block: &str) -> String {
+    format!(
+        "{{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {{name: a}}, spec: \
+         {{podSelector: {{}}, ingress: [{{from: [{{ipBlock: {block}}}]}}]}}}}"
+    )
+}
+
+#[test]
+fn networks_in_the_meaning_of_the_api_server() {
+    for (odd, plain, warnings) in [
+        ("{cidr: 010.0.0.0/8}", "{cidr: 10.0.0.0/8}", 1),
+        ("{cidr: 10.0.0.0/08}", "{cidr: 10.0.0.0/8}", 1),
+        ("{cidr: 10.1.2.3/8}", "{cidr: 10.0.0.0/8}", 1),
+        ("{cidr: '::ffff:10.0.0.0/104'}", "{cidr: 10.0.0.0/8}", 1),
+        ("{cidr: 'fd00::1/064'}", "{cidr: 'fd00::/64'}", 2),
+        (
+            "{cidr: 10.0.0.0/8, except: [10.010.0.0/16]}",
+            "{cidr: 10.0.0.0/8, except: [10.10.0.0/16]}",
+            1,
+        ),
+        (
+            "{cidr: 10.0.0.0/8, except: ['::ffff:10.1.0.0/112']}",
+            "{cidr: 10.0.0.0/8, except: [10.1.0.0/16]}",
+            1,
+        ),
+        (
+            "{cidr: '::ffff:10.0.0.0/104', except: ['::ffff:10.1.0.0/112']}",
+            "{cidr: 10.0.0.0/8, except: [10.1.0.0/16]}",
+            2,
+        ),
+    ] {
+        let (odd_policy, said) = policy(&block(odd));
+        let (plain_policy, nothing) = policy(&block(plain));
+        let peers = |policy: &Policy| {
+            let rules = policy.ingress.as_ref().map(|ingress| &ingress.rules);
+            rules
+                .and_then(|rules| rules.first())
+                .map(|rule| rule.peers.clone())
+        };
+        assert_eq!(peers(&odd_policy), peers(&plain_policy), "{odd}");
+        assert_eq!(said.len(), warnings, "{odd}: {said:?}");
+        assert!(
+            said.iter().all(|said| said.contains("is taken as")),
+            "{said:?}"
+        );
+        assert_eq!(nothing, Vec::<String>::new());
+    }
+}
+
+#[test]
+fn an_empty_namespace_is_as_good_as_none() {
+    for kind in [
+        "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy",
+        "apiVersion: v1\nkind: Pod",
+        "apiVersion: v1\nkind: Namespace",
+    ] {
+        let lowering = common::lowering(
+            "f",
+            &format!("{kind}\nmetadata: {{name: a, namespace: ''}}\n"),
+        );
+        assert_eq!(lowering.errors, []);
+        let empty = "metadata.namespace: it is empty, which is as good as missing";
+        let said = |text: &str| {
+            lowering
+                .warnings
+                .iter()
+                .any(|p| p.to_string().ends_with(text))
+        };
+        assert!(said(empty), "{:?}", lowering.warnings);
+        let namespace = lowering.entries[0].id.namespace.as_deref();
+        let expected = (!kind.ends_with("Namespace")).then_some("default");
+        assert_eq!(namespace, expected, "{kind}");
+    }
+}
+
+/// The pods of a text, and what is doubtful about it.
+fn pods(text: &str) -> (Vec<Endpoint>, Vec<String>) {
+    let raw = common::raw("f", text);
+    let lowering = palisade_dialects::lower(&raw);
+    assert_eq!(lowering.errors, []);
+    let pods = lowering.objects().filter_map(|object| match object {
+        Object::Endpoint(pod) => Some(pod),
+        _ => None,
+    });
+    let said = lowering
+        .warnings
+        .iter()
+        .cloned()
+        .chain(doubts(&raw, &lowering));
+    (
+        pods.collect(),
+        said.map(|problem| common::problem(&problem)).collect(),
+    )
+}
+
+#[test]
+fn an_empty_protocol_of_a_port_is_tcp() {
+    let (pods, said) = pods(
+        "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: c, ports: \
+         [{name: http, containerPort: 80, protocol: ''}]}]}}",
+    );
+    assert_eq!(pods[0].ports.len(), 1);
+    assert_eq!(pods[0].ports[0].protocol, palisade_model::Protocol::TCP);
+    assert_eq!(said, Vec::<String>::new());
+}
+
+#[test]
+fn addresses_that_no_pod_can_have_and_those_of_another() {
+    let pod = |name: &str, created: &str, ips: &str| {
+        format!(
+            "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, creationTimestamp: {created:?}}}\n\
+             status: {{podIPs: [{ips}]}}\n"
+        )
+    };
+    for (address, what) in [
+        ("0.0.0.0", "the unspecified address"),
+        ("::", "the unspecified address"),
+        ("127.0.0.1", "a loopback address"),
+        ("::1", "a loopback address"),
+        ("::ffff:127.0.0.1", "a loopback address"),
+        ("224.0.0.1", "a multicast address"),
+        ("ff02::1", "a multicast address"),
+    ] {
+        let ips = format!("{{ip: 10.0.0.1}}, {{ip: '{address}'}}");
+        let (pods, said) = pods(&pod("a", "2026-01-01T00:00:00Z", &ips));
+        assert_eq!(
+            pods[0].addresses,
+            ["10.0.0.1".parse::<std::net::IpAddr>().unwrap()]
+        );
+        let said = said.last().unwrap();
+        assert!(
+            said.ends_with(&format!("is {what}, which no pod can have: it is ignored")),
+            "{said}"
+        );
+    }
+    let both = "{ip: 10.0.0.1}, {ip: 'fd00::1'}";
+    let text = [
+        pod("old", "2026-01-01T00:00:00Z", both),
+        pod("young", "2026-02-01T00:00:00Z", both),
+        pod("other", "2026-03-01T00:00:00Z", "{ip: 10.0.0.2}"),
+    ];
+    let (_, said) = pods(&text.concat());
+    assert_eq!(
+        said,
+        [
+            "Pod default/old: f:2:1: status: 10.0.0.1 is Pod default/young's as well, which holds it",
+            "Pod default/old: f:2:1: status: fd00::1 is Pod default/young's as well, which holds it",
+        ]
+    );
+}

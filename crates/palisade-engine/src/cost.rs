@@ -1,0 +1,218 @@
+//! What a policy takes of a dataplane on its own: a function of the policy alone.
+//!
+//! It is counted as if the policy stood alone in its policy set and its peers were apart: one class for
+//! whoever no rule names, and one for each group of peers that the same rules name. It knows no pod, so
+//! it is the same on every host, before and after an edit of anything else. The work is bounded: what
+//! is dear is compiled until [`COMPILED`] elements, and counted rule by rule from there on. Where peers
+//! overlap or policies share a set, what is really taken is told by [`crate::Engine::over_budget`].
+
+use crate::program::{Does, Sequence, Step, compile};
+use crate::traffic::{condensed, weight};
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+use palisade_model::{
+    Action, Direction, DirectionRules, Peer, Policy, Prefix, Rule, Selector, Traffic,
+};
+use palisade_tables::{RuleId, Verdict};
+
+/// A policy that takes no more by the cheapest count is not counted more exactly.
+const CHEAP: usize = 1 << 10;
+/// So many elements are compiled to be counted.
+const COMPILED: usize = 1 << 18;
+/// So many ranges are swept to be counted.
+const SWEPT: usize = 1 << 22;
+
+/// What a policy takes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// Elements, about; never less than one.
+    pub elements: usize,
+    /// What each rule has part in, the dearest first.
+    pub rules: Vec<RuleShare>,
+}
+
+/// A rule's part of a policy's cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RuleShare {
+    /// The rule's direction.
+    pub direction: Direction,
+    /// Its place in the policy's list of that direction.
+    pub place: usize,
+    /// The elements that say it, about.
+    pub elements: usize,
+}
+
+/// What a policy takes on its own.
+pub fn cost(policy: &Policy) -> Cost {
+    let mut cost = Cost::default();
+    for direction in Direction::BOTH {
+        if let Some(rules) = policy.rules(direction) {
+            Side::new(direction, rules).count(&mut cost);
+        }
+    }
+    let place = |rule: &RuleShare| (Reverse(rule.elements), rule.direction, rule.place);
+    cost.rules.sort_by_key(place);
+    cost
+}
+
+/// What a rule asks of the other end, one test of it.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Atom<'a> {
+    selector: Option<&'a Selector>,
+    not_selector: Option<&'a Selector>,
+    net: Option<Prefix>,
+    not_nets: &'a [Prefix],
+}
+
+/// The rules of one direction.
+struct Side<'a> {
+    direction: Direction,
+    rules: &'a [Rule],
+    traffic: Vec<Vec<Traffic>>,
+    weights: Vec<usize>,
+    /// The rules for everyone.
+    everyone: Vec<usize>,
+    /// The rules that name the same peers, and how many peers they are.
+    groups: BTreeMap<Vec<usize>, usize>,
+}
+
+impl<'a> Side<'a> {
+    fn new(direction: Direction, rules: &'a DirectionRules) -> Self {
+        let rules = &*rules.rules;
+        let traffic: Vec<Vec<Traffic>> = rules.iter().map(|r| condensed(&r.traffic)).collect();
+        let mut everyone = Vec::new();
+        let mut asked: BTreeMap<Atom<'a>, Vec<usize>> = BTreeMap::new();
+        for (place, rule) in rules.iter().enumerate() {
+            if rule.peers.iter().any(Peer::is_any) {
+                everyone.push(place);
+                continue;
+            }
+            for atom in rule.peers.iter().flat_map(atoms) {
+                let of = asked.entry(atom).or_default();
+                if of.last() != Some(&place) {
+                    of.push(place);
+                }
+            }
+        }
+        let mut groups = BTreeMap::new();
+        for of in asked.into_values() {
+            *groups.entry(of).or_default() += 1;
+        }
+        Side {
+            direction,
+            rules,
+            weights: traffic.iter().map(|terms| weight(terms)).collect(),
+            traffic,
+            everyone,
+            groups,
+        }
+    }
+
+    /// Adds what the side takes.
+    fn count(&self, cost: &mut Cost) {
+        let weight =
+            |places: &[usize]| -> usize { places.iter().map(|at| self.weights[*at]).sum() };
+        let everyone = weight(&self.everyone);
+        // Beside what rules say, a class has a default for itself and for each protocol it names.
+        let at_most = |named: usize| 4 + named + everyone;
+        let upper: usize = self
+            .groups
+            .iter()
+            .map(|(of, peers)| peers + at_most(weight(of)))
+            .sum();
+        let mut shares = alloc::vec![0_usize; self.rules.len()];
+        let mut room = if at_most(0) + upper > CHEAP {
+            COMPILED
+        } else {
+            0
+        };
+        let mut sweeps = SWEPT;
+        let nobody = (Vec::new(), 1);
+        let classes = core::iter::once((&nobody.0, &nobody.1)).chain(&self.groups);
+        // Rules for everyone have part in each class that is not compiled.
+        let mut others = 0;
+        for (of, peers) in classes {
+            let named = weight(of);
+            cost.elements += peers;
+            let ranges = named + everyone;
+            let compiled = match sweeps.checked_sub(ranges) {
+                Some(left) if room > 0 => {
+                    sweeps = left;
+                    self.compiled(of, &mut shares)
+                }
+                _ => None,
+            };
+            let elements = compiled.unwrap_or_else(|| {
+                others += 1;
+                of.iter().for_each(|at| shares[*at] += self.weights[*at]);
+                at_most(named)
+            });
+            room = room.saturating_sub(elements);
+            cost.elements += elements;
+        }
+        for at in &self.everyone {
+            shares[*at] += others * self.weights[*at];
+        }
+        let shares = shares.into_iter().enumerate();
+        cost.rules.extend(shares.map(|(place, elements)| RuleShare {
+            direction: self.direction,
+            place,
+            elements,
+        }));
+    }
+
+    /// The elements of the class of those that these rules name, and which rules they say.
+    fn compiled(&self, named: &[usize], shares: &mut [usize]) -> Option<usize> {
+        let mut places: Vec<usize> = named.iter().chain(&self.everyone).copied().collect();
+        places.sort_unstable();
+        let stop = RuleId(u32::MAX);
+        let mut steps: Vec<Step<'_>> = Vec::with_capacity(places.len() + 1);
+        for place in &places {
+            steps.push(Step {
+                id: RuleId(u32::try_from(*place).ok()?),
+                does: Does::Rule {
+                    action: match self.rules.get(*place)?.action {
+                        Action::Pass => Action::Allow,
+                        action => action,
+                    },
+                    next: places.len(),
+                    terms: self.traffic.get(*place)?.iter().collect(),
+                },
+            });
+        }
+        steps.push(Step {
+            id: stop,
+            does: Does::Stop(Verdict::Deny),
+        });
+        let sequence = Sequence {
+            direction: self.direction,
+            steps,
+        };
+        let program = compile(&sequence, |_, _, _| None, COMPILED)?;
+        program.for_each_element(|cell, many| {
+            let rule = cell
+                .hits
+                .last()
+                .and_then(|rule| usize::try_from(rule.0).ok());
+            if let Some(share) = rule.and_then(|rule| shares.get_mut(rule)) {
+                *share += many;
+            }
+        });
+        Some(program.elements())
+    }
+}
+
+fn atoms(peer: &Peer) -> impl Iterator<Item = Atom<'_>> {
+    let atom = |net| Atom {
+        selector: peer.selector.as_ref(),
+        not_selector: peer.not_selector.as_ref(),
+        net,
+        not_nets: &peer.not_nets,
+    };
+    let anywhere = peer.nets.is_none().then(|| atom(None));
+    let nets = peer.nets.iter().flatten();
+    anywhere
+        .into_iter()
+        .chain(nets.map(move |net| atom(Some(*net))))
+}

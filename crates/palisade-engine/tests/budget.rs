@@ -1,0 +1,328 @@
+//! What policy may take is bounded, and what becomes of it past the bound follows from the objects
+//! alone.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use palisade_engine::{Bound, Budget, Engine, Options, cost};
+use palisade_model::{
+    Action, Direction, DirectionRules, Endpoint, L4, LabelKey, Object, ObjectId, ObjectKey, Order,
+    Peer, Policy, PolicyId, PortMatch, PortRange, PortSpec, Precedence, Profile, Protocol, Rule,
+    RuleOrigin, Selector, Traffic, Update,
+};
+use palisade_tables::{Canonical, Verdict, check};
+
+fn id(name: &str, kind: &str) -> ObjectId {
+    ObjectId {
+        namespace: Some("shop".into()),
+        name: name.into(),
+        group: "".into(),
+        kind: kind.into(),
+    }
+}
+
+fn pod(name: &str, number: u8, interface: Option<&str>) -> Update {
+    Update::Upsert(Object::Endpoint(Endpoint {
+        id: id(name, "Pod"),
+        host: false,
+        labels: [("app".into(), name.into())].into(),
+        service_account: None,
+        node: None,
+        interface: interface.map(Into::into),
+        addresses: vec![[10, 0, 0, number].into()],
+        ports: Vec::new(),
+        profiles: vec![Profile::ALLOW_ALL.into()],
+        created: 0,
+        owner: None,
+        template: false,
+    }))
+}
+
+fn app(name: &str) -> Selector {
+    Selector::equals(LabelKey::own("app"), name)
+}
+
+/// Every second port, from this one on.
+fn ports(first: u16, many: u16) -> Vec<Traffic> {
+    let port = |n| PortSpec::Range(PortRange::single(first + 2 * n));
+    let term = |n| Traffic::to_port(Protocol::TCP, PortMatch::of([port(n)]));
+    (0..many).map(term).collect()
+}
+
+fn rule(index: u32, peer: Option<&str>, traffic: Vec<Traffic>) -> Rule {
+    Rule {
+        origin: RuleOrigin {
+            index,
+            name: None,
+            fingerprint: 0,
+            line: None,
+        },
+        action: Action::Allow,
+        peers: vec![peer.map_or_else(Peer::any, |peer| Peer::selected(app(peer)))],
+        own: None,
+        traffic,
+    }
+}
+
+fn policy(name: &str, subject: &str, rules: Vec<Rule>) -> Policy {
+    Policy {
+        id: PolicyId {
+            object: id(name, "NetworkPolicy"),
+            part: 0,
+        },
+        tier: "default".into(),
+        precedence: Precedence {
+            order: Order::At(1000.0),
+            rank: 1,
+        },
+        subject: app(subject),
+        ingress: Some(DirectionRules {
+            default_deny: true,
+            rules,
+        }),
+        egress: None,
+        line: None,
+    }
+}
+
+/// A list of ports for everyone, and peers that each have a port of their own.
+fn wide(name: &str, subject: &str, list: u16, peers: u8) -> Policy {
+    let mut rules = vec![rule(0, None, ports(1000, list))];
+    for peer in 0..peers {
+        let own = ports(2 + 2 * u16::from(peer), 1);
+        rules.push(rule(u32::from(peer) + 1, Some(&format!("p{peer}")), own));
+    }
+    policy(name, subject, rules)
+}
+
+fn upsert(policy: &Policy) -> Update {
+    Update::Upsert(Object::Policy(policy.clone()))
+}
+
+fn engine(set: usize, host: usize) -> Engine {
+    Engine::new(Options {
+        budget: Budget { set, host },
+        ..Options::default()
+    })
+}
+
+/// Everything that programs take, and entries of classes.
+fn taken(engine: &Engine) -> usize {
+    let tables = engine.tables();
+    let programs = tables.programs.values().map(|program| program.elements());
+    programs.sum::<usize>() + tables.classes.len()
+}
+
+fn allows(engine: &Engine, point: &str, from: &str, port: u16) -> bool {
+    let tables = engine.tables();
+    let of = |name: &str| engine.endpoint(&id(name, "Pod")).unwrap();
+    let points = engine.points_of(&of(point).id);
+    let (_, set) = points
+        .iter()
+        .find(|(point, _)| point.direction == Direction::Ingress)
+        .unwrap();
+    let identity = tables.identity(of(from).addresses[0]);
+    let class = tables.class(*set, identity).unwrap();
+    let l4 = L4::Ports {
+        source: 40_000,
+        destination: port,
+    };
+    let cell = tables.programs[&class].at(Protocol::TCP, l4);
+    cell.verdict == Verdict::Allow
+}
+
+/// Applies these, with every intermediate state looked at.
+fn apply(engine: &mut Engine, updates: impl IntoIterator<Item = Update>) {
+    let old = engine.tables().clone();
+    let delta = engine.apply(updates);
+    let checked = check(&old, &delta, engine.tables(), 500);
+    assert!(checked.is_ok(), "{:?}", checked.err());
+}
+
+fn peers(many: u8) -> impl Iterator<Item = Update> {
+    (0..many).map(|peer| pod(&format!("p{peer}"), 100 + peer, None))
+}
+
+#[test]
+fn what_is_counted_is_what_a_policy_alone_takes() {
+    for (list, of) in [(3000, 10), (700, 0), (2000, 1), (1, 40)] {
+        let policy = wide("wide", "web", list, of);
+        let mut engine = engine(usize::MAX, usize::MAX);
+        apply(&mut engine, peers(of));
+        apply(&mut engine, [upsert(&policy), pod("web", 1, Some("pal0"))]);
+        let told = cost(&policy);
+        // The egress of the endpoint, that no policy governs: one class of one element.
+        let taken = taken(&engine) - 1;
+        let exact = usize::from(list) * (usize::from(of) + 1) > 1024;
+        assert!(told.elements >= taken, "{} of {taken}", told.elements);
+        let spare = if exact { 2 } else { 3 * (usize::from(of) + 1) };
+        assert!(
+            told.elements <= taken + spare,
+            "{} of {taken}",
+            told.elements
+        );
+        assert_eq!(told.rules[0].place, 0, "the list is the dearest");
+        let list = usize::from(list);
+        assert_eq!(told.rules[0].elements, list * (usize::from(of) + 1));
+    }
+}
+
+#[test]
+fn counting_does_not_take_what_it_counts() {
+    // 400 peers, each with a list of its own and one for everyone: 26 million elements.
+    let mut rules = vec![rule(0, None, ports(1, 32_000))];
+    rules.extend((1..400).map(|n| rule(n, Some(&format!("p{n}")), ports(2, 32_000))));
+    let told = cost(&policy("wide", "web", rules));
+    assert!(
+        told.elements > 25_000_000 && told.elements < 30_000_000,
+        "{}",
+        told.elements
+    );
+    assert_eq!(told.rules[0].place, 0);
+    assert!(told.rules[0].elements > 12_000_000);
+}
+
+#[test]
+fn a_list_written_port_by_port_costs_its_ranges() {
+    let port = |n| PortSpec::Range(PortRange::single(n));
+    let term = |n| Traffic::to_port(Protocol::TCP, PortMatch::of([port(n)]));
+    let adjacent = (1..=30_000).map(term).collect();
+    let policy = policy("wide", "web", vec![rule(0, None, adjacent)]);
+    assert!(cost(&policy).elements < 8, "{:?}", cost(&policy));
+    let mut engine = engine(16, 16);
+    apply(
+        &mut engine,
+        [
+            upsert(&policy),
+            pod("web", 1, Some("pal0")),
+            pod("p0", 2, None),
+        ],
+    );
+    assert_eq!(engine.over_budget(), []);
+    assert!(allows(&engine, "web", "p0", 30_000) && !allows(&engine, "web", "p0", 30_001));
+}
+
+#[test]
+fn a_set_past_its_budget_is_closed_whole_and_opens_again() {
+    let mut engine = engine(2000, 1_000_000);
+    apply(&mut engine, peers(10).chain([pod("web", 1, Some("pal0"))]));
+    apply(&mut engine, [upsert(&wide("wide", "web", 100, 10))]);
+    assert!(allows(&engine, "web", "p3", 1000) && engine.over_budget().is_empty());
+    apply(&mut engine, [upsert(&wide("wide", "web", 1000, 10))]);
+    assert!(!allows(&engine, "web", "p3", 1000), "closed");
+    assert!(taken(&engine) < 10, "{}", taken(&engine));
+    let over = engine.over_budget();
+    assert_eq!(over.len(), 1);
+    let (bound, budget, elements) = (over[0].bound, over[0].budget, over[0].elements);
+    assert_eq!((bound, budget), (Bound::Set, 2000));
+    assert!((11_000..11_100).contains(&elements), "{elements}");
+    assert_eq!(
+        (over[0].rules[0].index, over[0].rules[0].elements),
+        (0, 11_000)
+    );
+    // It fits without most of its peers.
+    let gone = (1..10).map(|n| Update::Delete(ObjectKey::Endpoint(id(&format!("p{n}"), "Pod"))));
+    apply(&mut engine, gone);
+    assert!(
+        engine.over_budget().len() == 1,
+        "1000 ports for two, and for everyone else"
+    );
+    engine.set_budget(Budget {
+        set: 2100,
+        host: 1_000_000,
+    });
+    apply(&mut engine, []);
+    assert_eq!(engine.over_budget(), []);
+    assert!(allows(&engine, "web", "p0", 2998));
+    engine.set_budget(Budget {
+        set: 50,
+        host: 1_000_000,
+    });
+    apply(&mut engine, []);
+    assert!(!allows(&engine, "web", "p0", 2998));
+    apply(&mut engine, [upsert(&wide("wide", "web", 10, 1))]);
+    assert!(allows(&engine, "web", "p0", 1000) && engine.over_budget().is_empty());
+}
+
+#[test]
+fn policies_that_are_small_alone_are_bounded_together() {
+    let mut engine = engine(2000, 1_000_000);
+    apply(&mut engine, peers(20).chain([pod("web", 1, Some("pal0"))]));
+    let list = policy("list", "web", vec![rule(0, None, ports(1000, 500))]);
+    let many = policy(
+        "many",
+        "web",
+        (0..20)
+            .map(|n| rule(n, Some(&format!("p{n}")), ports(2, 1)))
+            .collect(),
+    );
+    assert!(cost(&list).elements < 2000 && cost(&many).elements < 2000);
+    apply(&mut engine, [upsert(&list), upsert(&many)]);
+    let over = engine.over_budget();
+    assert_eq!(over.len(), 1);
+    assert_eq!(over[0].policies, [list.id.clone(), many.id.clone()]);
+    assert_eq!(over[0].rules[0].policy, list.id);
+    assert!(taken(&engine) < 10);
+}
+
+/// The budget of the host goes to sets by the names of their policies, whatever the order in which
+/// everything came.
+#[test]
+fn room_on_the_host_does_not_depend_on_order() {
+    let subjects = ["a", "b", "c", "d"];
+    let lists = [900, 1200, 300, 900];
+    let mut updates: Vec<Update> = Vec::new();
+    for ((number, subject), list) in (1..).zip(subjects).zip(lists) {
+        let interface = format!("pal{subject}");
+        updates.push(pod(subject, number, Some(&interface)));
+        updates.push(upsert(&wide(subject, subject, list, 0)));
+    }
+    let mut seen: Option<(Canonical, Vec<PolicyId>)> = None;
+    for turn in 0..updates.len() {
+        for backwards in [false, true] {
+            let mut order = updates.clone();
+            order.rotate_left(turn);
+            if backwards {
+                order.reverse();
+            }
+            let mut engine = engine(1500, 1600);
+            for update in order {
+                apply(&mut engine, [update]);
+                assert!(taken(&engine) <= 1600 + 20);
+            }
+            let over = engine.over_budget();
+            assert!(
+                over.iter()
+                    .all(|over| over.bound == Bound::Host && over.budget == 1600)
+            );
+            let closed = over.into_iter().flat_map(|over| over.policies).collect();
+            let now = (engine.tables().canonical(), closed);
+            match &seen {
+                None => seen = Some(now),
+                Some(before) => assert_eq!(*before, now, "turn {turn}, backwards {backwards}"),
+            }
+        }
+    }
+    let closed: Vec<String> = seen
+        .unwrap()
+        .1
+        .iter()
+        .map(|p| p.object.name.to_string())
+        .collect();
+    assert_eq!(
+        closed,
+        ["b", "d"],
+        "first come by name, what still fits after it"
+    );
+}
+
+#[cfg(feature = "faults")]
+#[test]
+fn an_ignored_budget_shows() {
+    use palisade_engine::faults::{Fault, set};
+    set(Some(Fault::BudgetIgnored));
+    let mut engine = engine(2000, 1_000_000);
+    apply(&mut engine, peers(10).chain([pod("web", 1, Some("pal0"))]));
+    apply(&mut engine, [upsert(&wide("wide", "web", 1000, 10))]);
+    set(None);
+    assert!(taken(&engine) > 11_000, "{}", taken(&engine));
+}

@@ -1,0 +1,113 @@
+//! A profile that goes while endpoints still name it takes along what it asked of their own end: the
+//! points are grouped as from a fresh start.
+
+use crate::from_scratch;
+use palisade_engine::{Engine, Options};
+use palisade_model::{
+    Action, Direction, Endpoint, Family, NamedPort, Object, ObjectId, ObjectKey, Peer, PortMatch,
+    PortSpec, Profile, Protocol, Rule, RuleOrigin, State, Traffic, Update,
+};
+
+/// An endpoint with an address in each family, which two profiles judge.
+fn endpoint(name: &str, number: u16, port: u16) -> Update {
+    let addresses = [
+        format!("10.0.0.{number}"),
+        format!("10.0.1.{number}"),
+        format!("fd00::{number}"),
+    ];
+    Update::Upsert(Object::Endpoint(Endpoint {
+        id: ObjectId {
+            namespace: Some("shop".into()),
+            name: name.into(),
+            group: "".into(),
+            kind: "Pod".into(),
+        },
+        host: false,
+        labels: Default::default(),
+        service_account: None,
+        node: None,
+        interface: Some(format!("pal{number}").into()),
+        addresses: addresses.map(|text| text.parse().unwrap()).into(),
+        ports: vec![NamedPort {
+            name: "web".into(),
+            protocol: Protocol::TCP,
+            port,
+        }],
+        profiles: vec!["goes".into(), "stays".into()],
+        created: 0,
+        owner: None,
+        template: false,
+    }))
+}
+
+fn profile(name: &str, direction: Direction, own: Option<Peer>, traffic: Traffic) -> Update {
+    let rules = vec![Rule {
+        origin: RuleOrigin {
+            index: 0,
+            name: None,
+            fingerprint: 0,
+            line: None,
+        },
+        action: Action::Allow,
+        peers: vec![Peer::any()],
+        own,
+        traffic: vec![traffic],
+    }];
+    let (ingress, egress) = match direction {
+        Direction::Ingress => (rules, Vec::new()),
+        Direction::Egress => (Vec::new(), rules),
+    };
+    Update::Upsert(Object::Profile(Profile {
+        name: name.into(),
+        ingress,
+        egress,
+    }))
+}
+
+#[test]
+fn a_profile_that_goes_tells_points_apart_no_more() {
+    let of_family = Traffic {
+        family: Some(Family::V4),
+        ..Traffic::any()
+    };
+    let web = PortMatch::of([PortSpec::Named("web".into())]);
+    let to_named = Traffic::to_port(Protocol::TCP, web);
+    let first_net = || Some(Peer::net("10.0.0.0/24".parse().unwrap(), Vec::new()));
+    let asked = [
+        ("the family", Direction::Ingress, None, of_family.clone()),
+        ("the family, going out", Direction::Egress, None, of_family),
+        ("a named port", Direction::Ingress, None, to_named),
+        (
+            "the address",
+            Direction::Ingress,
+            first_net(),
+            Traffic::any(),
+        ),
+    ];
+    for (what, direction, own, traffic) in asked {
+        let mut state = State::default();
+        let mut engine = Engine::new(Options::default());
+        let first = [
+            endpoint("a", 1, 80),
+            endpoint("b", 2, 8080),
+            profile("stays", Direction::Ingress, None, Traffic::any()),
+            profile("goes", direction, own, traffic),
+        ];
+        let gone = Update::Delete(ObjectKey::Profile("goes".into()));
+        let mut sets = Vec::new();
+        for batch in [first.to_vec(), vec![gone]] {
+            for update in &batch {
+                state.apply(update.clone());
+            }
+            engine.apply(batch);
+            let fresh = from_scratch(&state);
+            let (now, wanted) = (engine.tables(), fresh.tables());
+            assert_eq!(now.canonical(), wanted.canonical(), "{what}");
+            sets.push(now.sets.len());
+        }
+        assert!(
+            sets[0] > sets[1] && sets[1] == 2,
+            "{what}: {sets:?} policy sets"
+        );
+    }
+}

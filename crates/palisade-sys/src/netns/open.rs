@@ -1,0 +1,242 @@
+//! Opening a namespace by a path that somebody else chose.
+//!
+//! Promises: the path is opened as a place only (`O_PATH`), so neither a fifo nor a device notices, and
+//! what is there is opened for use only when its file system is that of namespaces and it is a network
+//! namespace; an [`Opener`] returns within the time it was given, however long the file system takes.
+//!
+//! Never: enters a namespace, or decides who may.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::sys::statfs::{FsType, fstatfs};
+
+use super::{NetNs, NetNsError, failed, failed_errno};
+
+/// Threads that may be left waiting for a file system that does not answer.
+const MOST_WAITING: usize = 32;
+
+const NSFS_MAGIC: FsType = FsType(0x6e73_6673);
+const NS_GET_USERNS: libc::c_ulong = 0xb701;
+const NS_GET_NSTYPE: libc::c_ulong = 0xb703;
+const NS_GET_OWNER_UID: libc::c_ulong = 0xb704;
+
+/// The network namespace at a path, and nothing else that may be there.
+pub(super) fn open_namespace(path: &Path, label: &str) -> Result<File, NetNsError> {
+    let refused = || NetNsError::NotANetNs {
+        path: path.display().to_string(),
+    };
+    let place = File::options()
+        .read(true)
+        .custom_flags(libc::O_PATH | libc::O_CLOEXEC)
+        .open(path)
+        .map_err(|source| match source.kind() {
+            io::ErrorKind::NotFound => NetNsError::Missing {
+                name: label.to_owned(),
+            },
+            _ => failed("opening", label)(source),
+        })?;
+    let found = fstatfs(&place).map_err(failed_errno("inspecting", label))?;
+    if found.filesystem_type() != NSFS_MAGIC {
+        return Err(refused());
+    }
+    // The very place that was looked at: no path is walked again.
+    let file = File::options()
+        .read(true)
+        .custom_flags(libc::O_CLOEXEC | libc::O_NONBLOCK)
+        .open(format!("/proc/thread-self/fd/{}", place.as_raw_fd()))
+        .map_err(failed("opening", label))?;
+    match namespace_type(&file) {
+        Ok(libc::CLONE_NEWNET) => Ok(file),
+        _ => Err(refused()),
+    }
+}
+
+fn namespace_type(file: &File) -> Result<i32, Errno> {
+    // SAFETY: NS_GET_NSTYPE takes no argument and only returns a number; the
+    // descriptor is open for the length of the borrow.
+    let kind = unsafe { libc::ioctl(file.as_raw_fd(), NS_GET_NSTYPE as _) };
+    Errno::result(kind)
+}
+
+/// The user who made the user namespace that a network namespace belongs to: that user has every
+/// capability in it.
+pub(super) fn owner(netns: &File) -> Result<u32, Errno> {
+    // SAFETY: NS_GET_USERNS takes no argument and returns a new descriptor, which nobody else has.
+    let users = unsafe {
+        let users = Errno::result(libc::ioctl(netns.as_raw_fd(), NS_GET_USERNS as _))?;
+        <File as std::os::fd::FromRawFd>::from_raw_fd(users)
+    };
+    let mut uid: libc::uid_t = 0;
+    // SAFETY: NS_GET_OWNER_UID writes one uid_t to the pointer, which is valid for that.
+    Errno::result(unsafe { libc::ioctl(users.as_raw_fd(), NS_GET_OWNER_UID as _, &raw mut uid) })?;
+    Ok(uid)
+}
+
+/// Opens namespaces on threads of their own, so that a mount that does not answer holds up one thread
+/// and not the caller. Clones share what they know.
+#[derive(Clone, Debug, Default)]
+pub struct Opener {
+    pending: Arc<Mutex<Pending>>,
+}
+
+#[derive(Debug, Default)]
+struct Pending {
+    last: u64,
+    /// What has not ended yet: which path, and whether its caller has given up.
+    calls: BTreeMap<u64, (String, bool)>,
+}
+
+impl Opener {
+    /// Opens by path or name as [`NetNs::open`] does, within `bound`. A path that has not answered is
+    /// refused at once until it does.
+    ///
+    /// # Errors
+    /// [`NetNsError::NoAnswer`] if it takes longer, or what [`NetNs::open`] fails with.
+    pub fn open(&self, name_or_path: &str, bound: Duration) -> Result<NetNs, NetNsError> {
+        self.run(name_or_path, bound, NetNs::open)
+    }
+
+    fn run(
+        &self,
+        name: &str,
+        bound: Duration,
+        open: impl FnOnce(&str) -> Result<NetNs, NetNsError> + Send + 'static,
+    ) -> Result<NetNs, NetNsError> {
+        let no_answer = || NetNsError::NoAnswer {
+            name: name.to_owned(),
+        };
+        let call = self.begin(name).ok_or_else(no_answer)?;
+        let (answer, answered) = sync_channel(1);
+        let (this, path) = (self.clone(), name.to_owned());
+        let started = std::thread::Builder::new()
+            .name("netns-open".to_owned())
+            .spawn(move || {
+                let opened = open(&path);
+                this.locked().calls.remove(&call);
+                // Whoever gave up needs no answer.
+                let _ = answer.send(opened);
+            });
+        if let Err(error) = started {
+            self.locked().calls.remove(&call);
+            return Err(failed("starting a thread for", name)(error));
+        }
+        match answered.recv_timeout(bound) {
+            Ok(opened) => opened,
+            Err(RecvTimeoutError::Disconnected) => Err(NetNsError::Panicked {
+                name: name.to_owned(),
+            }),
+            Err(RecvTimeoutError::Timeout) => {
+                if let Some((_, late)) = self.locked().calls.get_mut(&call) {
+                    *late = true;
+                }
+                Err(no_answer())
+            }
+        }
+    }
+
+    /// The number of a new call; `None` where its path does not answer, or too many do not.
+    fn begin(&self, name: &str) -> Option<u64> {
+        let mut pending = self.locked();
+        let mut waiting = pending.calls.values().filter(|(_, late)| *late);
+        if waiting.clone().count() >= MOST_WAITING || waiting.any(|(path, _)| path == name) {
+            return None;
+        }
+        pending.last += 1;
+        let call = pending.last;
+        pending.calls.insert(call, (name.to_owned(), false));
+        Some(call)
+    }
+
+    fn locked(&self) -> MutexGuard<'_, Pending> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    const SOON: Duration = Duration::from_millis(20);
+    const LONG: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn only_network_namespaces_are_opened_and_nothing_else_is_touched() {
+        let dir = tempfile::tempdir().unwrap();
+        let fifo = dir.path().join("fifo");
+        nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink("/proc/self/ns/net", &link).unwrap();
+        let socket = dir.path().join("socket");
+        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        for path in [
+            fifo.as_path(),
+            &socket,
+            dir.path(),
+            Path::new("/dev/null"),
+            Path::new("/dev/tty"),
+            Path::new("/proc/self/status"),
+            Path::new("/proc/self/ns/uts"),
+            Path::new("/proc/self/ns/user"),
+        ] {
+            let refused = open_namespace(path, "x").unwrap_err();
+            assert!(
+                matches!(refused, NetNsError::NotANetNs { .. }),
+                "{}: {refused}",
+                path.display()
+            );
+        }
+        let here = NetNs::current().unwrap();
+        assert_eq!(NetNs::open(link.to_str().unwrap()).unwrap(), here);
+    }
+
+    #[test]
+    fn a_path_without_an_answer_holds_nobody_up() {
+        let opener = Opener::default();
+        let (release, released) = channel::<()>();
+        let hung = opener.run("/hung", SOON, move |_| {
+            let _ = released.recv();
+            NetNs::current()
+        });
+        assert!(matches!(hung, Err(NetNsError::NoAnswer { .. })));
+        let again = opener.run("/hung", LONG, |_| NetNs::current());
+        assert!(
+            matches!(again, Err(NetNsError::NoAnswer { .. })),
+            "at once, and not a thread more"
+        );
+        opener.run("/other", LONG, |_| NetNs::current()).unwrap();
+        drop(release);
+        while !opener.locked().calls.is_empty() {
+            std::thread::yield_now();
+        }
+        opener.run("/hung", LONG, |_| NetNs::current()).unwrap();
+    }
+
+    #[test]
+    fn so_many_without_an_answer_and_no_more() {
+        let opener = Opener::default();
+        let (release, released) = channel::<()>();
+        let released = Arc::new(Mutex::new(released));
+        for number in 0..MOST_WAITING {
+            let released = Arc::clone(&released);
+            let path = format!("/hung/{number}");
+            let hung = opener.run(&path, Duration::ZERO, move |_| {
+                let _ = released.lock().map(|released| released.recv());
+                NetNs::current()
+            });
+            assert!(matches!(hung, Err(NetNsError::NoAnswer { .. })));
+        }
+        let more = opener.run("/more", LONG, |_| NetNs::current());
+        assert!(matches!(more, Err(NetNsError::NoAnswer { .. })));
+        drop(release);
+    }
+}

@@ -1,0 +1,277 @@
+//! Bad deltas made by hand, one for every kind of violation that the checker of intermediate states
+//! knows and for every cause of a dangling reference: each is told exactly, and the good delta beside
+//! it is not.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "what a test wrote down itself is readable"
+)]
+
+use palisade_model::{Direction, L4, Prefix, Protocol};
+use palisade_tables::{
+    Cell, Change, ClassId, Credit, Delta, IdentityId, Phase, Point, PolicySet, Program, RuleId,
+    SetId, Step, Tables, Verdict, Violation, Wrong, check, check_between,
+};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+const DENIES: ClassId = ClassId(0);
+const ALLOWS: ClassId = ClassId(1);
+const SET: SetId = SetId(0);
+const PEER: IdentityId = IdentityId(1);
+
+fn peer() -> IpAddr {
+    [10, 0, 1, 1].into()
+}
+
+fn point(direction: Direction) -> Point {
+    Point {
+        interface: "pal0".into(),
+        address: [10, 0, 0, 1].into(),
+        direction,
+    }
+}
+
+fn program(verdict: Verdict, rule: u32) -> Arc<Program> {
+    Arc::new(Program::constant(Cell {
+        verdict,
+        hits: vec![RuleId(rule)],
+        log: None,
+    }))
+}
+
+/// One endpoint that is denied everything but what one peer sends.
+fn tables() -> Tables {
+    let credit = Credit::NoProfileMatch {
+        direction: Direction::Ingress,
+    };
+    Tables {
+        interfaces: ["pal0".into()].into(),
+        addresses: [(Prefix::host(peer()), PEER)].into(),
+        points: [(point(Direction::Ingress), SET)].into(),
+        sets: [(SET, PolicySet { default: DENIES })].into(),
+        classes: [((SET, PEER), ALLOWS)].into(),
+        programs: [
+            (DENIES, program(Verdict::Deny, 0)),
+            (ALLOWS, program(Verdict::Allow, 0)),
+        ]
+        .into(),
+        rules: [(RuleId(0), Arc::new(credit))].into(),
+        ..Tables::default()
+    }
+}
+
+fn delta(steps: Vec<(Phase, Vec<Change>)>) -> Delta {
+    let steps = steps.into_iter();
+    Delta {
+        revision: 1,
+        steps: steps
+            .map(|(phase, changes)| Step { phase, changes })
+            .collect(),
+    }
+}
+
+fn after(old: &Tables, delta: &Delta) -> Tables {
+    let mut new = old.clone();
+    delta.apply_to(&mut new);
+    new
+}
+
+/// What the checker says of a delta that ends where it says.
+fn told(old: &Tables, delta: &Delta) -> Option<Violation> {
+    check(old, delta, &after(old, delta), usize::MAX).err()
+}
+
+/// The same, whatever the order of the phases.
+fn told_between(old: &Tables, delta: &Delta) -> Option<Violation> {
+    check_between(old, delta, &after(old, delta), usize::MAX).err()
+}
+
+fn row(class: ClassId) -> Change {
+    Change::Class(SET, PEER, Some(class))
+}
+
+/// What the peer's packet got, gets and can get in a step. The first header that is judged is that of
+/// a protocol that no program names.
+fn wrong(step: usize, phase: Phase, old: Verdict, new: Verdict, between: Verdict) -> Box<Wrong> {
+    Box::new(Wrong {
+        step,
+        phase,
+        egress: None,
+        ingress: Some((point(Direction::Ingress), peer())),
+        protocol: Protocol(0),
+        l4: L4::None,
+        old,
+        new,
+        between,
+    })
+}
+
+use Phase::{Delete, Loosen, Merge, Revoke, Split, Tighten};
+use Verdict::{Allow, Deny};
+
+#[test]
+fn a_wrong_end() {
+    let old = tables();
+    let mut new = old.clone();
+    new.apply(&row(DENIES));
+    let nothing = Delta::default();
+    assert_eq!(check(&old, &nothing, &new, 9), Err(Violation::WrongEnd));
+    assert!(check(&old, &nothing, &old, 9).is_ok());
+}
+
+#[test]
+fn phases_out_of_order() {
+    let old = tables();
+    let unsorted = delta(vec![
+        (Loosen, vec![row(ALLOWS)]),
+        (Tighten, vec![row(DENIES)]),
+    ]);
+    let told_of = told(&old, &unsorted);
+    assert_eq!(told_of, Some(Violation::Order(vec![Loosen, Tighten])));
+    let empty = delta(vec![(Merge, Vec::new())]);
+    assert_eq!(told(&old, &empty), Some(Violation::Order(vec![Merge])));
+    let changing = delta(vec![(Revoke, vec![row(ALLOWS)])]);
+    assert_eq!(told(&old, &changing), Some(Violation::Order(vec![Revoke])));
+}
+
+#[test]
+fn each_cause_of_a_dangling_reference() {
+    let at = point(Direction::Egress);
+    let lonely = |class| Change::Set(SetId(1), Some(PolicySet { default: class }));
+    let cases: [(&str, Change, Change); 5] = [
+        (
+            "Point { interface: \"pal0\", address: 10.0.0.1, direction: Egress } has s9, which is not there",
+            Change::Point(at.clone(), Some(SetId(9))),
+            Change::Point(at, None),
+        ),
+        (
+            "s1 or c9 is not there",
+            lonely(ClassId(9)),
+            Change::Set(SetId(1), None),
+        ),
+        (
+            "s0 or c9 is not there",
+            Change::Class(SET, IdentityId(2), Some(ClassId(9))),
+            Change::Class(SET, IdentityId(2), None),
+        ),
+        (
+            "s9 or c1 is not there",
+            Change::Class(SetId(9), PEER, Some(ALLOWS)),
+            Change::Class(SetId(9), PEER, None),
+        ),
+        (
+            "c2 names r9, which is not there",
+            Change::Program(ClassId(2), Some(program(Deny, 9))),
+            Change::Program(ClassId(2), None),
+        ),
+    ];
+    let old = tables();
+    let rule = |credit| Change::Rule(RuleId(5), credit);
+    let credit = old.rules[&RuleId(0)].clone();
+    for (what, made, unmade) in cases {
+        // Something harmless first, and taken back in the end: only one moment is wrong.
+        let passing = delta(vec![
+            (Split, vec![rule(Some(credit.clone()))]),
+            (Merge, vec![made]),
+            (Delete, vec![unmade, rule(None)]),
+        ]);
+        let what = what.to_owned();
+        let violation = Violation::Dangling { step: 1, what };
+        assert_eq!(told(&old, &passing), Some(violation));
+    }
+}
+
+#[test]
+fn neither_the_old_nor_the_new() {
+    let old = tables();
+    let other = IdentityId(2);
+    let moved = Change::Address(Prefix::host(peer()), Some(other));
+    let new_row = Change::Class(SET, other, Some(ALLOWS));
+    let old_row = Change::Class(SET, PEER, None);
+    // A packet that has looked up its identity finds no row for it any more.
+    let at_once = delta(vec![(
+        Merge,
+        vec![new_row.clone(), moved.clone(), old_row.clone()],
+    )]);
+    let violation = Violation::Neither(wrong(0, Merge, Allow, Allow, Deny));
+    assert_eq!(told(&old, &at_once), Some(violation));
+    let apart = delta(vec![
+        (Split, vec![new_row]),
+        (Merge, vec![moved]),
+        (Delete, vec![old_row]),
+    ]);
+    assert_eq!(told(&old, &apart), None);
+}
+
+/// Steps between which nobody waits are one to a packet: a program that no row has yet may come
+/// unwaited for, one that a row has may not.
+#[test]
+fn what_is_not_waited_for_is_judged_as_one() {
+    let old = tables();
+    let class = ClassId(2);
+    let made = Change::Program(class, Some(program(Deny, 0)));
+    let used = delta(vec![
+        (Split, vec![made]),
+        (Tighten, vec![row(class)]),
+        (Revoke, Vec::new()),
+    ]);
+    assert!(!used.waits_after(0, &old));
+    assert_eq!(told(&old, &used), None);
+}
+
+#[test]
+fn what_a_phase_may_not_do() {
+    let allowed = tables();
+    let mut denied = tables();
+    denied.apply(&row(DENIES));
+    for phase in [Split, Loosen, Merge, Delete] {
+        let broken = delta(vec![(phase, vec![row(DENIES)])]);
+        let violation = Violation::BrokenPromise(wrong(0, phase, Allow, Deny, Deny));
+        assert_eq!(told(&allowed, &broken), Some(violation), "{phase:?}");
+    }
+    for phase in [Split, Tighten, Merge, Delete] {
+        let broken = delta(vec![(phase, vec![row(ALLOWS)])]);
+        let violation = Violation::BrokenPromise(wrong(0, phase, Deny, Allow, Allow));
+        assert_eq!(told(&denied, &broken), Some(violation), "{phase:?}");
+    }
+    let loosened = delta(vec![(Loosen, vec![row(ALLOWS)])]);
+    assert_eq!(told(&denied, &loosened), None);
+}
+
+#[test]
+fn revoked_without_judging_flows_again() {
+    let old = tables();
+    let tighten = || (Tighten, vec![row(DENIES)]);
+    let revoke = || (Revoke, Vec::new());
+    let violation = || Some(Violation::NotRevoked(wrong(0, Tighten, Allow, Deny, Deny)));
+    let forgotten = delta(vec![tighten()]);
+    assert_eq!(told(&old, &forgotten), violation());
+    assert_eq!(told_between(&old, &forgotten), violation());
+    assert_eq!(told(&old, &delta(vec![tighten(), revoke()])), None);
+    // Too early: flows that are judged again before the tables are tight go on.
+    let early = delta(vec![revoke(), tighten()]);
+    let first = wrong(0, Revoke, Allow, Deny, Deny);
+    assert_eq!(
+        told_between(&old, &early),
+        Some(Violation::NotRevoked(first))
+    );
+}
+
+/// Whatever the order, it is told by what it does to a packet.
+#[test]
+fn an_order_that_nobody_asks_for_is_seen_by_what_it_does() {
+    let old = tables();
+    let class = ClassId(2);
+    let late = delta(vec![
+        (Loosen, vec![Change::Class(SET, PEER, Some(class))]),
+        (Split, vec![Change::Program(class, Some(program(Allow, 0)))]),
+    ]);
+    assert_eq!(
+        told(&old, &late),
+        Some(Violation::Order(vec![Loosen, Split]))
+    );
+    let what = "s0 or c2 is not there".to_owned();
+    let violation = Violation::Dangling { step: 0, what };
+    assert_eq!(told_between(&old, &late), Some(violation));
+}

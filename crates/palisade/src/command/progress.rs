@@ -1,0 +1,134 @@
+//! How far the reading of files is, on a terminal.
+//!
+//! Nothing is shown within the first second, more often than ten times a second, or where standard
+//! error is no terminal.
+
+use palisade_source::Progress;
+use std::io::{IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+/// When the first line is shown, counted from the beginning of a file.
+const FIRST: Duration = Duration::from_secs(1);
+/// How long a line stands at least.
+const STEP: Duration = Duration::from_millis(100);
+
+/// What is shown of the reading of one file after another.
+pub(crate) struct Meter<W> {
+    out: Option<W>,
+    clock: fn() -> Instant,
+    began: Instant,
+    shown: Option<Instant>,
+    last: u64,
+}
+
+#[allow(clippy::disallowed_methods, reason = "the command's clock")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+impl Meter<std::io::Stderr> {
+    /// On standard error, if that is a terminal.
+    pub(crate) fn on_terminal() -> Self {
+        let stderr = std::io::stderr();
+        Meter::new(stderr.is_terminal().then_some(stderr), now)
+    }
+}
+
+impl<W: Write> Meter<W> {
+    fn new(out: Option<W>, clock: fn() -> Instant) -> Self {
+        Meter {
+            out,
+            clock,
+            began: clock(),
+            shown: None,
+            last: 0,
+        }
+    }
+
+    /// Takes in how far it is.
+    pub(crate) fn tell(&mut self, progress: Progress<'_>) {
+        let Some(out) = &mut self.out else { return };
+        let now = (self.clock)();
+        if progress.read < self.last {
+            self.began = now;
+        }
+        self.last = progress.read;
+        let since = now.duration_since(self.began);
+        let due = self
+            .shown
+            .is_none_or(|shown| now.duration_since(shown) >= STEP);
+        if since < FIRST || !due {
+            return;
+        }
+        self.shown = Some(now);
+        // Nothing is lost with a line of this.
+        let _ = write!(out, "\r\x1b[K{}", line(progress, since));
+        let _ = out.flush();
+    }
+
+    /// Takes the line away.
+    pub(crate) fn end(&mut self) {
+        if let (Some(out), Some(_)) = (&mut self.out, self.shown.take()) {
+            let _ = write!(out, "\r\x1b[K");
+            let _ = out.flush();
+        }
+    }
+}
+
+fn line(progress: Progress<'_>, since: Duration) -> String {
+    const MEGABYTE: u64 = 1_000_000;
+    let millis = u64::try_from(since.as_millis()).unwrap_or(u64::MAX).max(1);
+    let rate = progress.read.saturating_mul(1_000) / millis / MEGABYTE;
+    let read = progress.read / MEGABYTE;
+    let size = progress
+        .size
+        .map_or(String::new(), |size| format!(" of {}", size / MEGABYTE));
+    let name = progress.file.display().to_string();
+    let name: String = name.chars().filter(|c| !c.is_control()).take(60).collect();
+    format!("reading {name}: {read}{size} MB, {rate} MB/s")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+    use std::path::Path;
+
+    thread_local! {
+        static MILLIS: Cell<u64> = const { Cell::new(0) };
+        static START: Instant = now();
+    }
+
+    fn clock() -> Instant {
+        START.with(|start| *start) + Duration::from_millis(MILLIS.get())
+    }
+
+    fn shown(out: Option<Vec<u8>>) -> String {
+        MILLIS.set(0);
+        let mut meter = Meter::new(out, clock);
+        for step in 1..=30 {
+            MILLIS.set(step * 50);
+            meter.tell(Progress {
+                file: Path::new("pods\u{1b}.json"),
+                read: step * 10_000_000,
+                size: Some(500_000_000),
+            });
+        }
+        meter.end();
+        String::from_utf8(meter.out.unwrap_or_default()).unwrap()
+    }
+
+    #[test]
+    fn a_line_after_a_second_and_ten_a_second_and_none_is_left() {
+        let shown = shown(Some(Vec::new()));
+        let lines: Vec<&str> = shown.split("\r\x1b[K").collect();
+        assert_eq!(lines.len(), 8, "{lines:?}");
+        assert_eq!(lines[1], "reading pods.json: 200 of 500 MB, 200 MB/s");
+        assert_eq!(lines[7], "");
+    }
+
+    #[test]
+    fn nothing_without_a_terminal() {
+        assert_eq!(shown(None), "");
+    }
+}

@@ -1,0 +1,157 @@
+//! Random small clusters as Kubernetes objects, and flows through them.
+//!
+//! A [`World`] holds objects as a cluster would have accepted them and the flows to judge there. It
+//! says of every object which features of the API it uses, so that a run can count what it tried.
+
+mod features;
+mod flow;
+mod pod;
+mod policy;
+
+pub use super::address::NODE;
+pub use features::FEATURES;
+
+use super::{Dice, address};
+use crate::naive;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
+
+/// Names of what a world tries, as they are printed.
+pub type Features = BTreeSet<&'static str>;
+
+/// An object, with the features it uses.
+#[derive(Clone, Debug)]
+pub struct Made {
+    /// The object, as its author would write it.
+    pub object: Value,
+    /// What it tries.
+    pub features: Features,
+}
+
+/// A flow to judge, with the features it has.
+#[derive(Clone, Debug)]
+pub struct Trial {
+    /// The flow.
+    pub flow: naive::Flow,
+    /// What it tries.
+    pub features: Features,
+}
+
+/// A cluster, and flows through it.
+#[derive(Clone, Debug)]
+pub struct World {
+    /// The objects, in the order of the manifests.
+    pub made: Vec<Made>,
+    /// The flows.
+    pub trials: Vec<Trial>,
+}
+
+impl World {
+    /// The world of a case, with this many flows.
+    #[must_use]
+    pub fn generate(seed: u64, case: u64, flows: usize) -> World {
+        let mut dice = Dice::new(seed, case);
+        let mut made = namespaces(&mut dice);
+        let pods = pod::pods(&mut dice);
+        made.extend(pods.iter().cloned());
+        made.extend(pod::bystanders(&mut dice));
+        let count = dice.between(2, 7);
+        made.extend((0..count).map(|n| policy::policy(&mut dice, &pods, n)));
+        dice.shuffle(&mut made);
+        let trials = (0..flows).map(|_| flow::trial(&mut dice, &made)).collect();
+        World { made, trials }
+    }
+
+    /// What a flow tries here: what it is itself, and what is said by the pods at its ends and by
+    /// the policies that isolate them for it.
+    #[must_use]
+    pub fn tried(&self, trial: &Trial, reading: &naive::Reading) -> Features {
+        let ends = [trial.flow.source, trial.flow.destination];
+        let mut features = trial.features.clone();
+        for (index, made) in self.made.iter().enumerate() {
+            // A pod that only looks as if it held the address has a say by not having one.
+            let at_an_end = || {
+                let held = naive::addresses(&made.object);
+                made.object["kind"] == "Pod" && ends.iter().any(|end| held.contains(end))
+            };
+            if reading.used.contains(&index) || at_an_end() {
+                features.extend(&made.features);
+            }
+        }
+        features
+    }
+
+    /// The objects alone.
+    #[must_use]
+    pub fn objects(&self) -> Vec<Value> {
+        self.made.iter().map(|made| made.object.clone()).collect()
+    }
+}
+
+pub(super) const NAMESPACES: [&str; 3] = ["shop", "stock", "default"];
+
+/// Label keys with the values they take.
+pub(super) const LABELS: [(&str, &[&str]); 3] = [
+    ("app", &["web", "db", "api"]),
+    ("tier", &["front", "true", "1"]),
+    ("example.com/role", &["", "web"]),
+];
+
+pub(super) const NAMESPACE_LABELS: [(&str, &[&str]); 2] =
+    [("team", &["a", "b"]), ("env", &["prod", "no"])];
+
+fn namespaces(dice: &mut Dice) -> Vec<Made> {
+    let mut all = Vec::new();
+    for name in NAMESPACES {
+        if dice.chance(12) {
+            continue;
+        }
+        let mut labels = some_labels(dice, &NAMESPACE_LABELS, 65);
+        if dice.chance(40) {
+            labels.insert("kubernetes.io/metadata.name".into(), name.into());
+        }
+        let mut metadata = json!({ "name": name });
+        if !labels.is_empty() || dice.chance(50) {
+            metadata["labels"] = Value::Object(labels);
+        }
+        all.push(Made {
+            object: json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": metadata }),
+            features: Features::new(),
+        });
+    }
+    all
+}
+
+/// Each key with this chance, at a value of its own.
+pub(super) fn some_labels(
+    dice: &mut Dice,
+    of: &[(&str, &[&str])],
+    percent: u32,
+) -> Map<String, Value> {
+    let mut labels = Map::new();
+    for (key, values) in of {
+        if dice.chance(percent) {
+            labels.insert((*key).to_owned(), (*dice.pick(values)).into());
+        }
+    }
+    labels
+}
+
+/// The metadata of a namespaced object; what lives in `default` sometimes leaves that out.
+pub(super) fn metadata(
+    dice: &mut Dice,
+    namespace: &str,
+    name: &str,
+    features: &mut Features,
+) -> Value {
+    let mut metadata = json!({ "name": name });
+    if namespace == "default" && dice.chance(50) {
+        features.insert("namespace left out");
+    } else {
+        metadata["namespace"] = namespace.into();
+    }
+    metadata
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,326 @@
+//! A second, naive reading of Kubernetes objects: what NetworkPolicy's own documentation says, one
+//! flow at a time, straight from the objects' values.
+//!
+//! It promises to share nothing with the product: no model, no dialect, no index, only `std` and
+//! `serde_json`, so that a mistake made there is not made here as well. It never validates: it is
+//! given objects that a cluster would have accepted, and what it cannot read matches nothing.
+
+use serde_json::{Map, Value};
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+/// The first packet of a connection, after any translation of its destination.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flow {
+    /// Who sends it.
+    pub source: IpAddr,
+    /// Where it goes; of the same family.
+    pub destination: IpAddr,
+    /// The number of its IP protocol.
+    pub protocol: u8,
+    /// Source and destination port, of TCP, UDP and SCTP.
+    pub ports: Option<(u16, u16)>,
+    /// Type and code, of ICMP and ICMPv6.
+    pub icmp: Option<(u8, u8)>,
+}
+
+/// What a flow gets, and what had a say in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reading {
+    /// Whether the sender may send it.
+    pub egress: bool,
+    /// Whether the receiver may have it.
+    pub ingress: bool,
+    /// The indices of the pods at its ends and of the policies that isolate them for it.
+    pub used: BTreeSet<usize>,
+}
+
+/// Whether the sender may send this flow, and whether the receiver may have it.
+#[must_use]
+pub fn allowed(objects: &[Value], flow: &Flow) -> (bool, bool) {
+    let reading = read(objects, flow);
+    (reading.egress, reading.ingress)
+}
+
+/// The same, with what had a say in it.
+#[must_use]
+pub fn read(objects: &[Value], flow: &Flow) -> Reading {
+    let mut used = BTreeSet::new();
+    let mut side = |egress: bool| {
+        let (own, other) = if egress {
+            (flow.source, flow.destination)
+        } else {
+            (flow.destination, flow.source)
+        };
+        let Some(pod) = pod_at(objects, own) else {
+            return true;
+        };
+        used.insert(pod);
+        let mut isolated = false;
+        let mut permitted = false;
+        for (index, policy) in objects.iter().enumerate() {
+            if isolates(policy, &objects[pod], egress) {
+                used.insert(index);
+                isolated = true;
+                permitted |= rules(policy, egress)
+                    .iter()
+                    .any(|rule| rule_allows(objects, policy, rule, egress, other, flow));
+            }
+        }
+        !isolated || permitted
+    };
+    let egress = side(true);
+    let ingress = side(false);
+    Reading {
+        egress,
+        ingress,
+        used,
+    }
+}
+
+/// The index of the pod that holds an address: one that has its own network and has not run to its
+/// end; of several the youngest, then the one whose namespace and name come last.
+#[must_use]
+pub fn pod_at(objects: &[Value], address: IpAddr) -> Option<usize> {
+    let holds = |pod: &Value| {
+        is_kind(pod, "", "Pod")
+            && pod.pointer("/spec/hostNetwork") != Some(&Value::Bool(true))
+            && !matches!(text(pod, "/status/phase"), Some("Succeeded" | "Failed"))
+            && addresses(pod).contains(&address)
+    };
+    let age = |pod: &Value| {
+        (
+            text(pod, "/metadata/creationTimestamp")
+                .unwrap_or("")
+                .to_owned(),
+            namespace(pod).to_owned(),
+            text(pod, "/metadata/name").unwrap_or("").to_owned(),
+        )
+    };
+    objects
+        .iter()
+        .enumerate()
+        .filter(|(_, object)| holds(object))
+        .max_by_key(|(_, pod)| age(pod))
+        .map(|(index, _)| index)
+}
+
+/// Every address in a pod's status.
+#[must_use]
+pub fn addresses(pod: &Value) -> Vec<IpAddr> {
+    let one = text(pod, "/status/podIP").into_iter();
+    let many = list(pod.pointer("/status/podIPs"))
+        .iter()
+        .filter_map(|entry| text(entry, "/ip"));
+    one.chain(many).filter_map(|ip| ip.parse().ok()).collect()
+}
+
+fn isolates(policy: &Value, pod: &Value, egress: bool) -> bool {
+    is_kind(policy, "networking.k8s.io", "NetworkPolicy")
+        && namespace(policy) == namespace(pod)
+        && governs(policy, egress)
+        && selects(policy.pointer("/spec/podSelector"), &labels(pod))
+}
+
+fn governs(policy: &Value, egress: bool) -> bool {
+    let types = list(policy.pointer("/spec/policyTypes"));
+    if types.is_empty() {
+        return !egress || !rules(policy, true).is_empty();
+    }
+    let wanted = if egress { "Egress" } else { "Ingress" };
+    types.iter().any(|t| t == wanted)
+}
+
+fn rules(policy: &Value, egress: bool) -> &[Value] {
+    list(policy.pointer(if egress {
+        "/spec/egress"
+    } else {
+        "/spec/ingress"
+    }))
+}
+
+fn rule_allows(
+    objects: &[Value],
+    policy: &Value,
+    rule: &Value,
+    egress: bool,
+    other: IpAddr,
+    flow: &Flow,
+) -> bool {
+    let peers = list(rule.get(if egress { "to" } else { "from" }));
+    let ports = list(rule.get("ports"));
+    let peer_matches = |peer: &Value| match peer.get("ipBlock") {
+        Some(block) if !block.is_null() => in_block(block, other),
+        _ => pod_at(objects, other)
+            .is_some_and(|pod| peer_selects(objects, policy, peer, &objects[pod])),
+    };
+    (peers.is_empty() || peers.iter().any(peer_matches))
+        && (ports.is_empty() || ports.iter().any(|port| in_port(objects, port, flow)))
+}
+
+fn peer_selects(objects: &[Value], policy: &Value, peer: &Value, pod: &Value) -> bool {
+    let in_namespace = match present(peer.get("namespaceSelector")) {
+        None => namespace(policy) == namespace(pod),
+        selector => selects(selector, &namespace_labels(objects, namespace(pod))),
+    };
+    in_namespace && selects(present(peer.get("podSelector")), &labels(pod))
+}
+
+fn in_block(block: &Value, address: IpAddr) -> bool {
+    text(block, "/cidr").is_some_and(|cidr| in_cidr(cidr, address))
+        && !list(block.get("except"))
+            .iter()
+            .any(|cidr| cidr.as_str().is_some_and(|cidr| in_cidr(cidr, address)))
+}
+
+/// Whether an address lies in a network written as `address/length`.
+#[must_use]
+pub fn in_cidr(cidr: &str, address: IpAddr) -> bool {
+    let Some((network, length)) = cidr.split_once('/') else {
+        return false;
+    };
+    let (Some(network), Ok(length)) = (read_address(network), length.parse::<usize>()) else {
+        return false;
+    };
+    // To the API server `::ffff:10.0.0.0/104` is 10.0.0.0/8.
+    if let (IpAddr::V6(mapped), IpAddr::V4(address), 96..) = (network, address, length) {
+        let inside = mapped.to_ipv4_mapped();
+        return inside.is_some_and(|v4| same_bits(&v4.octets(), &address.octets(), length - 96));
+    }
+    match (network, address) {
+        (IpAddr::V4(a), IpAddr::V4(b)) => same_bits(&a.octets(), &b.octets(), length),
+        (IpAddr::V6(a), IpAddr::V6(b)) => same_bits(&a.octets(), &b.octets(), length),
+        _ => false,
+    }
+}
+
+/// An address, whose octets may begin with zeros: `010.0.0.1` is 10.0.0.1 to the API server.
+fn read_address(text: &str) -> Option<IpAddr> {
+    if text.contains(':') {
+        return text.parse().ok();
+    }
+    let octets: Option<Vec<u8>> = text.split('.').map(|octet| octet.parse().ok()).collect();
+    let octets: [u8; 4] = octets?.try_into().ok()?;
+    Some(octets.into())
+}
+
+fn same_bits(a: &[u8], b: &[u8], length: usize) -> bool {
+    let bit = |octets: &[u8], i: usize| octets[i / 8] >> (7 - i % 8) & 1;
+    (0..length).all(|i| bit(a, i) == bit(b, i))
+}
+
+fn in_port(objects: &[Value], port: &Value, flow: &Flow) -> bool {
+    let wanted = protocol(port.get("protocol"));
+    if Some(flow.protocol) != wanted {
+        return false;
+    }
+    let Some((_, number)) = flow.ports else {
+        return false;
+    };
+    match present(port.get("port")) {
+        None => true,
+        Some(Value::String(name)) => {
+            pod_at(objects, flow.destination)
+                .and_then(|pod| named_port(&objects[pod], name, flow.protocol))
+                == Some(u64::from(number))
+        }
+        Some(first) => {
+            let first = first.as_u64();
+            let last = present(port.get("endPort")).map_or(first, Value::as_u64);
+            first.is_some_and(|first| first <= u64::from(number))
+                && last.is_some_and(|last| u64::from(number) <= last)
+        }
+    }
+}
+
+fn protocol(name: Option<&Value>) -> Option<u8> {
+    match present(name).map(|name| name.as_str()) {
+        None | Some(Some("TCP")) => Some(6),
+        Some(Some("UDP")) => Some(17),
+        Some(Some("SCTP")) => Some(132),
+        Some(_) => None,
+    }
+}
+
+/// The number a pod's containers, or its sidecars, give to a port name.
+fn named_port(pod: &Value, name: &str, of: u8) -> Option<u64> {
+    let containers = list(pod.pointer("/spec/containers")).iter();
+    let sidecars = list(pod.pointer("/spec/initContainers"))
+        .iter()
+        .filter(|container| text(container, "/restartPolicy") == Some("Always"));
+    containers
+        .chain(sidecars)
+        .flat_map(|container| list(container.get("ports")))
+        .find(|port| {
+            text(port, "/name") == Some(name) && protocol(port.get("protocol")) == Some(of)
+        })
+        .and_then(|port| port.get("containerPort").and_then(Value::as_u64))
+}
+
+/// Whether a label selector selects these labels; one that is not there selects everything.
+fn selects(selector: Option<&Value>, labels: &Map<String, Value>) -> bool {
+    let Some(selector) = present(selector) else {
+        return true;
+    };
+    let equal = match selector.get("matchLabels").and_then(Value::as_object) {
+        Some(wanted) => wanted.iter().all(|(k, v)| labels.get(k) == Some(v)),
+        None => true,
+    };
+    equal
+        && list(selector.get("matchExpressions"))
+            .iter()
+            .all(|expression| {
+                let value = text(expression, "/key").and_then(|key| labels.get(key));
+                let listed = value.is_some_and(|v| list(expression.get("values")).contains(v));
+                match text(expression, "/operator") {
+                    Some("In") => listed,
+                    Some("NotIn") => !listed,
+                    Some("Exists") => value.is_some(),
+                    Some("DoesNotExist") => value.is_none(),
+                    _ => false,
+                }
+            })
+}
+
+fn labels(object: &Value) -> Map<String, Value> {
+    object
+        .pointer("/metadata/labels")
+        .and_then(Value::as_object)
+        .cloned()
+        .unwrap_or_default()
+}
+
+fn namespace_labels(objects: &[Value], name: &str) -> Map<String, Value> {
+    let mut found = objects
+        .iter()
+        .find(|o| is_kind(o, "", "Namespace") && text(o, "/metadata/name") == Some(name))
+        .map(labels)
+        .unwrap_or_default();
+    found.insert("kubernetes.io/metadata.name".into(), name.into());
+    found
+}
+
+fn namespace(object: &Value) -> &str {
+    text(object, "/metadata/namespace").unwrap_or("default")
+}
+
+fn is_kind(object: &Value, group: &str, kind: &str) -> bool {
+    let version = text(object, "/apiVersion").unwrap_or("");
+    let of = version.split_once('/').map_or("", |(group, _)| group);
+    of == group && text(object, "/kind") == Some(kind)
+}
+
+fn text<'a>(value: &'a Value, pointer: &str) -> Option<&'a str> {
+    value.pointer(pointer).and_then(Value::as_str)
+}
+
+fn list(value: Option<&Value>) -> &[Value] {
+    value.and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+fn present(value: Option<&Value>) -> Option<&Value> {
+    value.filter(|value| !value.is_null())
+}
+
+#[cfg(test)]
+mod tests;
