@@ -112,16 +112,20 @@ impl Agent {
         let mut talk = || -> io::Result<Vec<u8>> {
             stream.set_read_timeout(Some(self.wait))?;
             stream.set_write_timeout(Some(self.wait))?;
-            write!(
-                stream,
+            let head = format!(
                 "{method} {path} HTTP/1.0\r\nHost: palisade\r\nContent-Type: application/json\r\n\
                  Content-Length: {}\r\n\r\n",
                 body.len()
-            )?;
-            stream.write_all(body)?;
+            );
+            // The agent may refuse by the head alone, and close before the body is written: its answer
+            // waits to be read all the same, followed by the kernel's error.
+            let sent = stream.write_all(&[head.as_bytes(), body].concat());
             let mut answer = Vec::new();
-            (&stream).take(LONGEST).read_to_end(&mut answer)?;
-            Ok(answer)
+            let read = (&stream).take(LONGEST).read_to_end(&mut answer);
+            match answer.is_empty() {
+                true => sent.and(read).map(|_| answer),
+                false => Ok(answer),
+            }
         };
         let answer = talk().map_err(|error| match error.kind() {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
@@ -189,6 +193,32 @@ mod tests {
             parse(b"nonsense\r\n\r\n"),
             Err(Unanswered::Broken(_))
         ));
+    }
+
+    /// Who refuses by the head alone closes with the body unread.
+    #[test]
+    fn a_refusal_that_comes_before_the_body_is_read_is_understood() {
+        use std::os::unix::net::UnixListener;
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("socket");
+        let listener = UnixListener::bind(&socket).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let (mut stream, _) = listener.accept().unwrap();
+                let mut some = [0; 16];
+                stream.read_exact(&mut some).unwrap();
+                let body = r#"{"error":"user 7 may not"}"#;
+                let length = body.len();
+                let head = format!("HTTP/1.1 403 Forbidden\r\nContent-Length: {length}\r\n\r\n");
+                stream.write_all((head + body).as_bytes()).unwrap();
+            });
+            // Larger than what a socket holds, so that it is still being written.
+            let body = vec![b' '; 4 << 20];
+            let agent = Agent::new(&socket, Duration::from_secs(20));
+            let (status, answer) = agent.talk("POST", "/v1/cni/add", &body).unwrap();
+            assert_eq!(status, 403);
+            assert!(answer.ends_with(b"may not\"}"));
+        });
     }
 
     #[test]

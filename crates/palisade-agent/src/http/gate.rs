@@ -176,6 +176,15 @@ impl Guard {
         refuse(StatusCode::PAYLOAD_TOO_LARGE, error)
     }
 
+    /// Reads a body to its end and keeps nothing, as far as one would be taken.
+    async fn discard(&self, request: Request) {
+        let limit = self.locked().body_limit;
+        let mut body = Limited::new(request.into_body(), limit);
+        let arriving = async { while let Some(Ok(_)) = body.frame().await {} };
+        // What comes too slowly is not waited for: the answer is a refusal either way.
+        let _ = tokio::time::timeout(BODY_TIME, arriving).await;
+    }
+
     /// The request with its whole body in memory.
     async fn whole(&self, request: Request) -> Result<Request, Response> {
         let limit = self.locked().body_limit;
@@ -224,7 +233,11 @@ impl Gate {
         let peer = request.extensions().get::<Peer>();
         let caller = match self.guard.allows(&self.operation, peer) {
             Ok(caller) => caller,
-            Err(refused) => return *refused,
+            Err(refused) => {
+                // A client that still writes when the connection closes may never read the answer.
+                self.guard.discard(request).await;
+                return *refused;
+            }
         };
         match self.guard.whole(request).await {
             Ok(mut request) => {

@@ -1,11 +1,21 @@
 //! Whom the API refuses: who may not change anything, asks too often, sends too much, or dawdles.
 
 use crate::site::{GROUP, Site, reader, root};
+use axum::body::{Body, Bytes, HttpBody};
+use hyper::Request;
+use hyper::body::Frame;
+use hyper::service::Service;
+use hyper_util::service::TowerToHyperService;
 use palisade_agent::http::limiter::Rate;
 use palisade_agent::http::server::{Door, HEAD_LIMIT, Room, serve};
 use palisade_sys::peer::Peer;
 use serde_json::Value;
+use std::convert::Infallible;
 use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::task::{Context, Poll};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
@@ -50,6 +60,43 @@ async fn only_root_and_the_group_change_anything() {
     let requests = site.guard.requests();
     assert_eq!(requests.get(&("POST", "/v1/workloads", 403)), Some(&1));
     assert_eq!(requests.get(&("POST", "/v1/workloads", 200)), Some(&1));
+}
+
+/// A body in pieces that counts how many of them are still to be read.
+struct Pieces(Arc<AtomicUsize>);
+
+impl HttpBody for Pieces {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let took = self
+            .0
+            .fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1));
+        Poll::Ready(
+            took.ok()
+                .map(|_| Ok(Frame::data(Bytes::from_static(b"{}")))),
+        )
+    }
+}
+
+/// A client that writes while the connection closes under it loses the answer.
+#[tokio::test]
+async fn a_refusal_waits_until_the_body_was_sent() {
+    let site = Site::new();
+    let left = Arc::new(AtomicUsize::new(7));
+    let request = Request::builder()
+        .method("POST")
+        .uri("/v1/workloads")
+        .extension(reader())
+        .body(Body::new(Pieces(left.clone())))
+        .unwrap();
+    let service = TowerToHyperService::new(site.router.clone());
+    let response = service.call(request).await.unwrap();
+    assert_eq!((response.status().as_u16(), left.load(SeqCst)), (403, 0));
 }
 
 #[tokio::test]
