@@ -89,7 +89,8 @@ impl Diff<'_> {
             let from = self.observed.tables.identity(address);
             let to = self.desired.identity(address);
             let id = self.moving(from, to);
-            if id != from {
+            // One that had no entry needs it even if it stays what it was: the range around it may move.
+            if id != from || !self.observed.tables.addresses.contains_key(&host) {
                 out.push(Change::Address(host, Some(id)));
             }
         }

@@ -554,6 +554,31 @@ fn midway(config: &Config, frame: &Frame) -> bool {
         && frame.tcp_flags & tcp_flag::SYN == 0
 }
 
+/// Whether a flow of unknown direction has been allowed in one direction and is now in the other: on the
+/// way, where only what both allow passes, it may be denied.
+pub(crate) fn changes_direction(
+    config: &Config,
+    old: &Tables,
+    new: &Tables,
+    frame: &Frame,
+) -> bool {
+    let older = frame.protocol == Protocol::TCP && frame.ct.mark & config.older_bit() != 0;
+    if !older && !midway(config, frame) {
+        return false;
+    }
+    let known = frame.ct.reply && frame.ct.state == ct_state::ESTABLISHED;
+    let allows = |tables: &Tables, reply| {
+        let packet = first_if(frame, reply);
+        match reply == known {
+            true => tables.judge(&packet) == Verdict::Allow,
+            false => judge_plainly(tables, &packet),
+        }
+    };
+    [false, true]
+        .iter()
+        .all(|reply| !(allows(old, *reply) && allows(new, *reply)))
+}
+
 /// Whether this answers the host's own flow, which is not judged.
 fn answers_host(config: &Config, frame: &Frame) -> bool {
     !config.judge_host_traffic
