@@ -18,7 +18,8 @@ use rand::rngs::SmallRng;
 use rand::seq::IteratorRandom;
 use rand::{Rng, SeedableRng};
 use std::sync::Arc;
-use support::{changes_direction, expected, frame, renumbered, tables};
+use support::expected::{changes_direction, expected};
+use support::{frame, renumbered, tables};
 
 fn config(rng: &mut SmallRng) -> Config {
     Config {

@@ -9,7 +9,8 @@ use palisade_nft::{Config, Fault, Machine, Planner, adopt};
 use palisade_tables::{Delta, Phase, Step};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use support::{expected, frame, reports, tables};
+use support::expected::{expected, reports};
+use support::{frame, tables};
 
 /// Cases until a packet gets something else than the tables say, at most 2,000.
 fn first_difference() -> Option<usize> {

@@ -13,7 +13,8 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::net::IpAddr;
 use std::sync::Arc;
-use support::{expected, frame, reports, tables};
+use support::expected::{expected, reports};
+use support::{frame, tables};
 
 pub(crate) fn config(rng: &mut SmallRng) -> Config {
     Config {

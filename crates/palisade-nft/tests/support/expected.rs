@@ -1,0 +1,296 @@
+//! What a packet of the random world must get, by the decision tables alone: whether it passes, the mark
+//! its connection has afterwards, and how it is reported.
+
+use super::answer;
+use palisade_model::{Direction, L4, Protocol, Str};
+use palisade_nft::{Config, Frame, Report, ct_state, tcp_flag};
+use palisade_tables::{Judged, Packet, Point, Tables, Verdict};
+
+/// The first packet of the flow that a packet belongs to.
+fn first_packet(frame: &Frame) -> Packet {
+    first_if(
+        frame,
+        frame.ct.reply && frame.ct.state == ct_state::ESTABLISHED,
+    )
+}
+
+/// The first packet of the flow, if this one is a reply, or is none.
+fn first_if(frame: &Frame, reply: bool) -> Packet {
+    let mut packet = Packet {
+        from: frame.iif.clone(),
+        to: frame.oif.clone(),
+        source: frame.source,
+        destination: frame.destination,
+        protocol: frame.protocol,
+        l4: frame.l4,
+    };
+    if reply {
+        core::mem::swap(&mut packet.from, &mut packet.to);
+        core::mem::swap(&mut packet.source, &mut packet.destination);
+        match &mut packet.l4 {
+            L4::Ports {
+                source,
+                destination,
+            } => core::mem::swap(source, destination),
+            L4::Icmp { kind, .. } => {
+                let request = (0..=255).find(|r| answer(frame.protocol, *r) == Some(*kind));
+                *kind = request.unwrap();
+            }
+            L4::None => {}
+        }
+    }
+    packet
+}
+
+/// Whether a packet must pass, and the mark its connection must have afterwards.
+pub(crate) fn expected(
+    tables: &Tables,
+    config: &Config,
+    generation: u32,
+    frame: &Frame,
+) -> (bool, u32) {
+    let mark = frame.ct.mark;
+    let kept = |passes| (passes, mark);
+    let ours = |name: &Option<Str>| name.as_ref().is_some_and(|n| tables.interfaces.contains(n));
+    let unknown = |name: &Option<Str>| {
+        !ours(name)
+            && name
+                .as_ref()
+                .is_some_and(|n| n.starts_with(&*config.interface_prefix))
+    };
+    if unknown(&frame.iif) {
+        return kept(false);
+    }
+    if let Some(iif) = frame.iif.as_ref().filter(|_| ours(&frame.iif)) {
+        let point = Point {
+            interface: iif.clone(),
+            address: frame.source,
+            direction: Direction::Egress,
+        };
+        if !tables.points.contains_key(&point) {
+            return kept(false);
+        }
+    }
+    let tracked = frame.ct.state & (ct_state::NEW | ct_state::ESTABLISHED) != 0;
+    let live = mark & config.generation_mask() == config.mark(generation);
+    let older = mark & config.older_bit() != 0;
+    if tracked && live && !older {
+        return kept(true);
+    }
+    let opens = frame.tcp_flags & (tcp_flag::SYN | tcp_flag::ACK) == tcp_flag::SYN;
+    let older = older && frame.protocol == Protocol::TCP;
+    if tracked && live && older && !opens {
+        return kept(true);
+    }
+    let from_host = frame.iif.is_none();
+    let icmp = frame.protocol.is_icmp();
+    let invalid = frame.ct.state == ct_state::INVALID;
+    let related = frame.ct.state == ct_state::RELATED;
+    if icmp && related && live {
+        return kept(true);
+    }
+    let answers = frame.ct.reply && frame.ct.state == ct_state::ESTABLISHED;
+    if unknown(&frame.oif) {
+        let from_host =
+            from_host && !config.judge_host_traffic && (!answers || midway(config, frame) || older);
+        if from_host && tracked {
+            let mut new = (mark & !config.generation_mask()) | config.mark(generation);
+            if midway(config, frame) {
+                new |= config.older_bit();
+            }
+            let never = frame.protocol == Protocol::SCTP && !config.sctp_tracked;
+            return (true, if never { mark } else { new });
+        }
+        return kept(from_host);
+    }
+    if !ours(&frame.iif) && !ours(&frame.oif) {
+        return kept(true);
+    }
+    let marked = |passes| {
+        let new = (mark & !config.generation_mask()) | config.mark(generation);
+        let never = frame.protocol == Protocol::SCTP && !config.sctp_tracked;
+        (
+            passes,
+            if passes && !never && frame.ct.state != ct_state::UNTRACKED {
+                new
+            } else {
+                mark
+            },
+        )
+    };
+    if !config.judge_host_traffic {
+        // The host's own errors and untracked packets, and errors about its own flows.
+        if from_host && !tracked || (frame.oif.is_none() && related && frame.ct.reply) {
+            return kept(true);
+        }
+    }
+    if invalid && !icmp {
+        return kept(false);
+    }
+    let judge = |packet: &Packet| tables.judge(packet) == Verdict::Allow;
+    let passes = judge(&first_packet(frame));
+    // A TCP flow that was under way before anything judged it passes in either direction.
+    let either = || passes || judge_plainly(tables, &first_if(frame, !frame.ct.reply));
+    if tracked && older {
+        // Packets of the host's own are not judged, and so do not tell.
+        let judged = !from_host || config.judge_host_traffic;
+        if opens && judged && !answers_host(config, frame) {
+            let passes = !frame.ct.reply && judge(&first_if(frame, false));
+            let (passes, mark) = marked(passes);
+            return (passes, mark & !config.older_bit());
+        }
+        return marked(either());
+    }
+    if midway(config, frame) && !answers_host(config, frame) {
+        let (passes, mark) = marked(either());
+        return (passes, mark | config.older_bit());
+    }
+    if icmp && (related || invalid) {
+        return kept(passes);
+    }
+    marked(passes)
+}
+
+/// How a packet must be reported, in order; and whether as a reply.
+pub(crate) fn reports(
+    tables: &Tables,
+    config: &Config,
+    generation: u32,
+    frame: &Frame,
+) -> Vec<Report> {
+    let ours = |name: &Option<Str>| name.as_ref().is_some_and(|n| tables.interfaces.contains(n));
+    let closed = |name: &Option<Str>| {
+        let prefix = &*config.interface_prefix;
+        !ours(name) && name.as_ref().is_some_and(|n| n.starts_with(prefix))
+    };
+    if closed(&frame.iif) {
+        return vec![Report::UnknownInterface];
+    }
+    if let Some(iif) = frame.iif.as_ref().filter(|_| ours(&frame.iif)) {
+        let point = Point {
+            interface: iif.clone(),
+            address: frame.source,
+            direction: Direction::Egress,
+        };
+        if !tables.points.contains_key(&point) {
+            return vec![Report::Spoofed];
+        }
+    }
+    let ct = frame.ct;
+    let tracked = ct.state & (ct_state::NEW | ct_state::ESTABLISHED) != 0;
+    let live = ct.mark & config.generation_mask() == config.mark(generation);
+    let older = frame.protocol == Protocol::TCP && tracked && ct.mark & config.older_bit() != 0;
+    let opens = frame.tcp_flags & (tcp_flag::SYN | tcp_flag::ACK) == tcp_flag::SYN;
+    let unknown_way = older && !opens || midway(config, frame);
+    let is_marked = ct.mark & config.older_bit() != 0;
+    let icmp = frame.protocol.is_icmp();
+    let related = ct.state == ct_state::RELATED;
+    let is_ours = [&frame.iif, &frame.oif].map(|name| ours(name) || closed(name));
+    if is_ours == [false, false] || live && (tracked && !is_marked || icmp && related) {
+        return Vec::new();
+    }
+    let answers = ct.reply && ct.state == ct_state::ESTABLISHED;
+    if !config.judge_host_traffic {
+        if unknown_way && (frame.iif.is_none() || frame.oif.is_none()) {
+            return Vec::new();
+        }
+        let unjudged_out = frame.iif.is_none() && (!answers || older);
+        let unjudged_in = frame.oif.is_none() && (answers || related && ct.reply);
+        if unjudged_out || unjudged_in {
+            return Vec::new();
+        }
+    }
+    if ct.state == ct_state::INVALID && !icmp {
+        return vec![Report::Invalid];
+    }
+    let mut packet = first_packet(frame);
+    if older && opens {
+        if ct.reply {
+            return vec![Report::Invalid];
+        }
+        packet = first_if(frame, false);
+    }
+    let tried = || judge_plainly(tables, &first_if(frame, !ct.reply));
+    let closed_end = closed(&frame.oif);
+    if unknown_way && (older && live || !closed_end && tried()) {
+        return Vec::new();
+    }
+    let mut out = Vec::new();
+    for (direction, own) in [
+        (Direction::Egress, &packet.from),
+        (Direction::Ingress, &packet.to),
+    ] {
+        match tables.judge_direction(&packet, direction) {
+            Judged::NotOurs if closed(own) => out.push(Report::NoPoint),
+            Judged::NotOurs | Judged::HostOrigin => continue,
+            Judged::NoPoint => out.push(Report::NoPoint),
+            Judged::By(seen) => match (seen.cell.verdict, seen.cell.log) {
+                (Verdict::Deny, _) => out.push(Report::Denied),
+                (Verdict::Allow, log) => {
+                    out.extend(log.map(Report::Logged));
+                    continue;
+                }
+            },
+        }
+        break;
+    }
+    out
+}
+
+/// Whether this is a TCP packet from the middle of a flow that nothing has judged.
+fn midway(config: &Config, frame: &Frame) -> bool {
+    frame.protocol == Protocol::TCP
+        && frame.ct.state & (ct_state::NEW | ct_state::ESTABLISHED) != 0
+        && frame.ct.mark & config.ct_mark_mask == 0
+        && frame.tcp_flags & tcp_flag::SYN == 0
+}
+
+/// Whether a flow of unknown direction has been allowed in one direction and is now in the other: on the
+/// way, where only what both allow passes, it may be denied.
+pub(crate) fn changes_direction(
+    config: &Config,
+    old: &Tables,
+    new: &Tables,
+    frame: &Frame,
+) -> bool {
+    let older = frame.protocol == Protocol::TCP && frame.ct.mark & config.older_bit() != 0;
+    if !older && !midway(config, frame) {
+        return false;
+    }
+    let known = frame.ct.reply && frame.ct.state == ct_state::ESTABLISHED;
+    let allows = |tables: &Tables, reply| {
+        let packet = first_if(frame, reply);
+        match reply == known {
+            true => tables.judge(&packet) == Verdict::Allow,
+            false => judge_plainly(tables, &packet),
+        }
+    };
+    [false, true]
+        .iter()
+        .all(|reply| !(allows(old, *reply) && allows(new, *reply)))
+}
+
+/// Whether this answers the host's own flow, which is not judged.
+fn answers_host(config: &Config, frame: &Frame) -> bool {
+    !config.judge_host_traffic
+        && frame.oif.is_none()
+        && frame.ct.reply
+        && frame.ct.state == ct_state::ESTABLISHED
+}
+
+/// Whether a packet passes, where no source port has a say.
+fn judge_plainly(tables: &Tables, packet: &Packet) -> bool {
+    let plain = |direction| match tables.judge_direction(packet, direction) {
+        Judged::By(seen) => {
+            let L4::Ports { destination, .. } = packet.l4 else {
+                return true;
+            };
+            let program = &tables.programs[&seen.class];
+            let of = program.protocol(packet.protocol);
+            of.is_none_or(|map| map.at(destination).as_constant().is_some())
+        }
+        _ => true,
+    };
+    let plain = plain(Direction::Egress) && plain(Direction::Ingress);
+    plain && tables.judge(packet) == Verdict::Allow
+}
