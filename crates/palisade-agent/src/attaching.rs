@@ -164,10 +164,7 @@ impl Core {
             Ok(()) => self.free(&record),
             Err(error) => {
                 tracing::error!(error = %chain(&error), "clearing away; it is tried again");
-                self.leftovers.push(Record {
-                    pending: true,
-                    ..record
-                });
+                self.leave(record);
             }
         }
     }
@@ -336,6 +333,7 @@ impl Core {
                 ..record
             });
         }
+        self.plan_retry();
     }
 
     /// Detaches a workload; false if there is none. Its policy leaves the kernel after its interface

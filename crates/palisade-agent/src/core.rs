@@ -115,6 +115,8 @@ pub struct Core {
     pub(crate) bootstrap: Vec<Stage>,
     /// What could not be removed when attaching it failed; remembered as pending.
     pub(crate) leftovers: Vec<Record>,
+    /// Whether a deletion that waits could not be carried out.
+    pub(crate) deletions_failed: bool,
     /// Why runtimes are not told of this agent.
     pub(crate) unannounced: Option<String>,
     /// Why the kernel does not translate what it should.
@@ -169,6 +171,7 @@ impl Core {
             failure: None,
             bootstrap: Vec::new(),
             leftovers: Vec::new(),
+            deletions_failed: false,
             unannounced: None,
             untranslated: None,
             attaching: None,
@@ -194,7 +197,7 @@ impl Core {
                 Ok(event) => self.take(event),
                 Err(RecvTimeoutError::Timeout) => {
                     events.changed();
-                    self.realise();
+                    self.try_again();
                 }
             }
         }
@@ -325,7 +328,7 @@ impl Core {
                     tracing::info!("the kernel holds the policy again");
                 }
                 self.translate();
-                if self.untranslated.is_none() {
+                if !self.has_failed() {
                     self.retry = None;
                 }
                 let first = self.start.is_none();
@@ -428,7 +431,43 @@ impl Core {
         })
     }
 
-    /// Has the kernel be brought in line again, later each time; says in how long.
+    /// Tries again what failed: the kernel's state, what could not be removed, deletions that wait. Comes
+    /// by itself, later each time, until nothing is left to try.
+    pub fn try_again(&mut self) {
+        if self.failure.is_some() || self.untranslated.is_some() {
+            self.realise();
+        }
+        if !self.leftovers.is_empty()
+            && let Err(error) = self.clear_leftovers(None)
+        {
+            tracing::warn!(error = %chain(&error), "removing what is left of failed workloads");
+        }
+        if self.deletions_failed
+            && let Err(error) = self.carry_out_deletions()
+        {
+            tracing::warn!(%error, "carrying out the deletions that wait");
+        }
+        if !self.leftovers.is_empty() || self.deletions_failed {
+            self.retry_later();
+        } else if !self.has_failed() {
+            self.retry = None;
+        }
+    }
+
+    /// Whether anything is left to be tried again.
+    fn has_failed(&self) -> bool {
+        let kernel = self.failure.is_some() || self.untranslated.is_some();
+        kernel || self.deletions_failed || !self.leftovers.is_empty()
+    }
+
+    /// Has what is left be tried again, unless that is planned already.
+    pub(crate) fn plan_retry(&mut self) {
+        if self.retry.is_none() {
+            self.retry_later();
+        }
+    }
+
+    /// Has what failed be tried again, later each time; says in how long.
     fn retry_later(&mut self) -> Duration {
         let longer = |(_, wait): (Instant, Duration)| (wait * 2).min(RETRY.1);
         let wait = self.retry.map_or(RETRY.0, longer);

@@ -2,7 +2,7 @@
 //!
 //! The agent listens first, then takes the lock, then carries out what is there, and only then
 //! answers. The plugin writes under the lock and only while nobody listens, so none is written after
-//! the agent has looked. What cannot be carried out stays, and is told.
+//! the agent has looked. What cannot be carried out stays, is told, and is tried again.
 
 use crate::core::{Core, chain};
 use palisade_api::{CniAttachment, cni_queue};
@@ -61,13 +61,18 @@ impl Core {
         if palisade_sys::fault::is_on("deletion-ignored") {
             return Ok(done);
         }
+        self.deletions_failed = false;
         for path in waiting(&folder)? {
             match self.carry_out(&path) {
                 Ok(()) => done += 1,
                 Err(error) => {
-                    tracing::error!(file = %path.display(), %error, "a deletion that waits");
+                    self.deletions_failed = true;
+                    tracing::error!(file = %path.display(), %error, "a deletion that waits; it is tried again");
                 }
             }
+        }
+        if self.deletions_failed {
+            self.plan_retry();
         }
         if done > 0 {
             tracing::info!(
