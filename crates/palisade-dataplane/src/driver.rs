@@ -219,6 +219,9 @@ pub enum Error {
     /// Which marks established flows carry could not be told.
     #[error("looking at established flows")]
     Flows(#[from] palisade_sys::conntrack::ConntrackError),
+    /// The kernel gave no random number.
+    #[error("asking the kernel for a random number")]
+    Random(#[from] palisade_sys::random::RandomError),
     /// A parameter that cannot be.
     #[error("{0}")]
     Config(&'static str),

@@ -2,7 +2,8 @@
 //!
 //! Promises: what `palisade-nft` plans is what is executed, nothing else; the
 //! kernel is adopted by content, so a start on unchanged input writes nothing;
-//! a generation is never taken up while a flow is marked with it already.
+//! a generation is never taken up while a flow is marked with it already, and
+//! the first one is random, so that it is nobody else's mark.
 //!
 //! Never: touches another table, or goes on with a plan after a failed step;
 //! then the kernel is read back and planned for anew.
@@ -25,6 +26,7 @@ use palisade_sys::nfnetlink::{
     KernelNfEvents, KernelNfnetlink, NFNLGRP_NFTABLES, NfEvent, NfEvents, Nfnetlink, Object,
     nf_tables as nft,
 };
+use palisade_sys::random;
 use palisade_tables::{Change, Credit, Delta, Phase, RuleId, Tables, Undo};
 
 use crate::book::{Book, Going};
@@ -212,7 +214,8 @@ impl NftDataplane {
         }
         let (planner, mut transaction) = adopt(&self.config, observed.as_ref(), tables, 0);
         if planner.generation() == 0 {
-            let first = self.config.next_generation(0);
+            // A start begins with a random one; what is printed must not differ each time.
+            let first = self.config.least_generation();
             transaction = adopt(&self.config, observed.as_ref(), tables, first).1;
         }
         let there = |name: &str| {
@@ -254,7 +257,7 @@ impl NftDataplane {
         if is_fresh {
             let mut conntrack = KernelConntrack::open(&self.netns)?;
             flows::before_table(&mut conntrack, &self.config, tables)?;
-            let first = self.config.next_generation(0);
+            let first = self.config.first_generation(random::number()?);
             (planner, transaction) = adopt(&self.config, observed.as_ref(), tables, first);
         }
         let live = observed.map(Live::from).unwrap_or_default();

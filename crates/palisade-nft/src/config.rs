@@ -110,12 +110,26 @@ impl Config {
         (mark & self.generation_mask()) >> self.shift()
     }
 
-    /// The generation after this one: never 0, which unmarked connections have.
+    /// The least generation: the middle of what the mask holds. Every one from here on has the
+    /// highest bit of [`Config::generation_mask`], so a mark that another program writes in low bits
+    /// is never the live one.
+    pub fn least_generation(&self) -> u32 {
+        (self.untracked_generation() >> 1) + 1
+    }
+
+    /// A generation to begin with, made of a random number: where others write high bits as well, it
+    /// is not the one they write.
+    pub fn first_generation(&self, random: u32) -> u32 {
+        let least = self.least_generation();
+        least + random % (self.last_generation() - least + 1)
+    }
+
+    /// The generation after this one: never below [`Config::least_generation`].
     pub fn next_generation(&self, generation: u32) -> u32 {
         if generation >= self.last_generation() {
-            1
+            self.least_generation()
         } else {
-            generation + 1
+            (generation + 1).max(self.least_generation())
         }
     }
 
@@ -143,14 +157,30 @@ mod tests {
             assert_eq!(config.older_bit() | config.generation_mask(), mask);
             assert_eq!(config.older_bit() & config.generation_mask(), 0);
             let last = config.last_generation();
-            assert_eq!(config.next_generation(last), 1);
+            let least = config.least_generation();
+            assert_eq!(config.next_generation(last), least);
+            assert_eq!(
+                config.next_generation(1),
+                least,
+                "as a table before left it"
+            );
+            assert_eq!(config.next_generation(least), least + 1);
+            assert_eq!(config.first_generation(0), least);
+            assert_eq!(config.first_generation(last - least), last);
+            assert_eq!(config.first_generation(last - least + 1), least);
+            let high = (config.generation_mask() >> 1) + (1 << config.shift() >> 1);
+            for random in [0, 1, 77, 0x8000_0001, u32::MAX] {
+                let mark = config.mark(config.first_generation(random));
+                assert!(mark >= high && mark & !mask == 0, "{mark:#x} of {mask:#x}");
+                assert!(config.first_generation(random) <= last);
+            }
             assert_eq!(config.generation(config.mark(last)), last);
             let before = config.untracked_generation();
             assert!(before > last && config.generation(config.mark(before)) == before);
             let (_, bits) = config.quarter(1);
             assert_eq!(bits.count_ones(), 2);
             assert_eq!(config.quarter(last), config.quarter(before));
-            assert_ne!(config.quarter(last), config.quarter(1));
+            assert_ne!(config.quarter(last), config.quarter(least));
         }
     }
 
@@ -160,12 +190,13 @@ mod tests {
             ct_mark_mask: 0xff,
             ..Config::default()
         };
-        let (mut generation, mut opened) = (1, 0);
-        for _ in 0..2 * config.last_generation() {
+        let least = config.least_generation();
+        let (mut generation, mut opened) = (least, 0);
+        for _ in 0..2 * (config.last_generation() - least + 1) {
             let next = config.next_generation(generation);
             opened += usize::from(config.quarter(next) != config.quarter(generation));
             generation = next;
         }
-        assert_eq!(opened, 8);
+        assert_eq!(opened, 4);
     }
 }

@@ -24,6 +24,7 @@ pub mod notify;
 pub mod opened;
 pub mod packet;
 pub mod peer;
+pub mod random;
 pub mod sysctl;
 pub mod watch;
 pub mod writers;

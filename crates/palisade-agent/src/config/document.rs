@@ -53,10 +53,40 @@ pub fn markdown() -> String {
                 parameter.help.replace('|', "\\|")
             );
         }
+        if section == Section::Kernel {
+            page.push_str(MARKS);
+        }
     }
     page.push_str(LOGGING);
     page
 }
+
+const MARKS: &str = "
+### Marks of other programs
+
+`mark-mask` says which bits of the *conntrack* mark are Palisade's: a run of at least eight, of which the
+highest says that a TCP flow was first seen in its middle, and the others hold a number, the generation.
+A flow that carries the live number passes without being judged again. Each start on a host without our
+table begins with a random number in the upper half of what the bits hold, and numbers stay in that half,
+so the second highest bit of the mask is set in each: a program that writes low bits alone never writes
+the live number. Two programs must still not write the same bits. One that overwrites ours costs a
+judgement each time; one that sets the highest bit of the mask has a TCP flow judged in either direction;
+and ours are in the way of whatever it keeps in its bits. *Packet* marks are another thing: Palisade
+neither reads nor writes them, so they collide only where something copies them into the conntrack mark
+(`CONNMARK --save-mark`, `ct mark set mark`).
+
+| program | packet mark | conntrack mark | beside `0xffffff00` | what to set |
+|---|---|---|---|---|
+| kube-proxy | `0x4000` (masquerade), `0x8000` (drop) | none | nothing to do | |
+| Cilium | `0x0f00` (what the packet is), `0xffff0f00` with an identity in the upper half | none by default; `0x80` on AWS (ENI) | nothing to do, unless packet marks are saved | `mark-mask: \"0x000000ff\"` where packet marks are saved and `0x80` is free |
+| Calico (Felix) | `0xffff0000` (its `IptablesMarkMask`, `NftablesMarkMask`) | none by default | nothing to do, unless packet marks are saved | `mark-mask: \"0x0000ff00\"` or give Calico a smaller mask |
+| mwan3 | `0x3f00` (its `mmx_mask`) | `0x3f00`, restored to packets | **collides**: each would overwrite the other's | `mark-mask: \"0xffff0000\"`, or mwan3's `mmx_mask` to bits outside |
+| AWS VPC CNI | `0x80` | `0x80` | nothing to do | |
+
+A smaller mask works as well and is used up sooner: after a quarter of its numbers (32 with eight bits, a
+number a revocation) conntrack is read once. What other programs of the host write, `conntrack -L` and
+`nft list ruleset` (`iptables-save`) show.
+";
 
 const LOGGING: &str = "
 ## The log

@@ -11,6 +11,7 @@
 mod place;
 
 mod errors;
+mod marks;
 mod midway;
 mod pieces;
 mod revoked;
