@@ -343,6 +343,8 @@ pub enum CtKey {
     State,
     /// The direction: one byte, 0 original, 1 reply.
     Direction,
+    /// The status: four bytes in host order, bits of [`ct_status`].
+    Status,
     /// The mark: four bytes in host order.
     Mark,
 }
@@ -353,6 +355,7 @@ impl CtKey {
         match self {
             CtKey::State => 0,
             CtKey::Direction => 1,
+            CtKey::Status => 2,
             CtKey::Mark => 3,
         }
     }
@@ -361,7 +364,7 @@ impl CtKey {
     #[allow(clippy::len_without_is_empty, reason = "nothing loaded is empty")]
     pub fn len(self) -> u32 {
         match self {
-            CtKey::State | CtKey::Mark => 4,
+            CtKey::State | CtKey::Status | CtKey::Mark => 4,
             CtKey::Direction => 1,
         }
     }
@@ -379,6 +382,12 @@ pub mod ct_state {
     pub const NEW: u32 = 8;
     /// Not tracked.
     pub const UNTRACKED: u32 = 64;
+}
+
+/// The bits of [`CtKey::Status`].
+pub mod ct_status {
+    /// An address of the flow is translated: its source, or its destination.
+    pub const TRANSLATED: u32 = 0x10 | 0x20;
 }
 
 /// Bits of the flags of a TCP header.

@@ -26,11 +26,12 @@ pub enum Fault {
     LogRuleForgotten,
     OlderJudgedOneWay,
     OlderSynAccepted,
+    TranslatedNotJudged,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 19] = [
+    pub const ALL: [Fault; 20] = [
         Fault::ReplyNotTranslated,
         Fault::ReplyPortsNotSwapped,
         Fault::ReplyEndsSwapped,
@@ -50,6 +51,7 @@ impl Fault {
         Fault::LogRuleForgotten,
         Fault::OlderJudgedOneWay,
         Fault::OlderSynAccepted,
+        Fault::TranslatedNotJudged,
     ];
 
     /// Whether it is switched on.

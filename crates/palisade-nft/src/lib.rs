@@ -34,6 +34,7 @@ mod print;
 mod report;
 mod rule;
 mod skeleton;
+mod translated;
 
 pub use adopt::adopt;
 pub use apply::{ApplyError, apply};

@@ -6,7 +6,7 @@
 
 use crate::names::ifname;
 use crate::{Chain, CmpOp, CtKey, Expr, Hook, LookupTo, MetaKey, PayloadBase, Place, Ruleset};
-use crate::{Datum, Key, Verdict, ct_state};
+use crate::{Datum, Key, Verdict, ct_state, ct_status};
 use alloc::vec;
 use alloc::vec::Vec;
 use core::net::IpAddr;
@@ -105,6 +105,8 @@ pub struct Machine<'a> {
     second: &'a Ruleset,
     /// The number of steps (of rules evaluated) after which the second ruleset counts.
     switch: usize,
+    /// Whether the flow is translated, and by which interface its packet was to leave before it was.
+    translated: Option<Option<Str>>,
 }
 
 enum Flow {
@@ -115,6 +117,7 @@ enum Flow {
 struct Run<'a> {
     machine: &'a Machine<'a>,
     frame: &'a Frame,
+    hook: Hook,
     registers: [u8; 64],
     mark: u32,
     packet_mark: u32,
@@ -131,6 +134,7 @@ impl<'a> Machine<'a> {
             first: ruleset,
             second: ruleset,
             switch: 0,
+            translated: None,
         }
     }
 
@@ -140,7 +144,17 @@ impl<'a> Machine<'a> {
             first,
             second,
             switch,
+            translated: None,
         }
+    }
+
+    /// Packets of flows whose destination is translated. One that this host's own stack makes was to
+    /// leave by `before` when its way through the output hook began: that is what rules there see,
+    /// though its addresses are the new ones. What belongs to no connection is never translated.
+    #[must_use]
+    pub fn translated(mut self, before: Option<Str>) -> Self {
+        self.translated = Some(before);
+        self
     }
 
     /// Runs a packet through all hooks that it passes.
@@ -152,6 +166,7 @@ impl<'a> Machine<'a> {
         let mut run = Run {
             machine: self,
             frame,
+            hook: Hook::Prerouting,
             registers: [0xa5; 64],
             mark: frame.ct.mark,
             packet_mark: PACKET_MARK,
@@ -168,6 +183,7 @@ impl<'a> Machine<'a> {
         };
         let mut accepted = true;
         for hook in hooks {
+            run.hook = *hook;
             let mut bases: Vec<(i32, &Str)> = Vec::new();
             for (name, chain) in &run.ruleset().chains {
                 if let Some(base) = chain.base.filter(|base| base.hook == *hook) {
@@ -314,6 +330,11 @@ impl<'a> Run<'a> {
                     CtKey::State => self.write(dreg.0, &ct.state.to_ne_bytes()),
                     CtKey::Direction => self.write(dreg.0, &[u8::from(ct.reply)]),
                     CtKey::Mark => self.write(dreg.0, &self.mark.to_ne_bytes()),
+                    CtKey::Status => {
+                        let is_translated = self.machine.translated.is_some();
+                        let status = u32::from(is_translated) * ct_status::TRANSLATED;
+                        self.write(dreg.0, &status.to_ne_bytes());
+                    }
                 }
                 Flow::Next
             }
@@ -413,7 +434,10 @@ impl<'a> Run<'a> {
         let name = |name: &Option<Str>| ifname(name.as_deref().unwrap_or("")).to_vec();
         match key {
             MetaKey::IifName => name(&self.frame.iif),
-            MetaKey::OifName => name(&self.frame.oif),
+            MetaKey::OifName => match (&self.machine.translated, self.hook) {
+                (Some(before), Hook::Output) if self.frame.ct.exists() => name(before),
+                _ => name(&self.frame.oif),
+            },
             MetaKey::L4Proto => vec![self.frame.protocol.0],
             MetaKey::Mark => self.packet_mark.to_ne_bytes().to_vec(),
             MetaKey::NfProto => match Family::of(self.frame.source) {

@@ -409,6 +409,7 @@ fn ct_name(key: CtKey) -> &'static str {
     match key {
         CtKey::State => "state",
         CtKey::Direction => "direction",
+        CtKey::Status => "status",
         CtKey::Mark => "mark",
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::names::ifname;
 use crate::{Base, Chain, CmpOp, Count, CtKey, Expr, LookupTo, MetaKey, PayloadBase, Reg};
-use crate::{Rule, Verdict};
+use crate::{Rule, Verdict, ct_status};
 use alloc::vec::Vec;
 use palisade_model::{Family, Protocol, Str};
 
@@ -108,6 +108,13 @@ impl Line {
     /// Goes on only for packets in the direction of their connection's first.
     pub(crate) fn original(self) -> Self {
         self.ct(CtKey::Direction, 0).cmp(0, CmpOp::Eq, &[0])
+    }
+
+    /// Goes on only if an address of the connection is translated.
+    pub(crate) fn translated(self) -> Self {
+        self.ct(CtKey::Status, 0)
+            .bitwise(0, &ct_status::TRANSLATED.to_ne_bytes(), &[0; 4])
+            .cmp(0, CmpOp::Neq, &[0; 4])
     }
 
     /// Goes on only if these bits of the connection's mark are (not) what is given.

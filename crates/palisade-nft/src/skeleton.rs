@@ -17,6 +17,7 @@ use crate::names::{concat, mark, marks};
 use crate::older;
 use crate::report::{self, Report, drop_counted};
 use crate::rule::{Line, chain, family_number};
+use crate::translated;
 use crate::{
     Base, Chain, ChainKind, CmpOp, Config, CtKey, Datum, Element, Fault, Hook, Key, MetaKey,
 };
@@ -30,7 +31,7 @@ use palisade_model::{Direction, Family, Protocol, Str};
 use palisade_tables::{Cell, Verdict as Judgement};
 
 /// What the comment of the table says. It changes whenever the skeleton's meaning does.
-pub const SCHEMA: &str = "palisade layout 4";
+pub const SCHEMA: &str = "palisade layout 5";
 
 /// ICMP protocol, type of a reply and of its request: the pairs that connection tracking knows.
 const REPLIES: [(u8, u8, u8); 6] = [
@@ -85,6 +86,7 @@ pub fn skeleton(config: &Config, generation: u32) -> Ruleset {
     chains.extend(flow_chains(config, generation));
     chains.extend(report::chains(config));
     chains.extend(older::chains(config));
+    chains.extend(translated::chains(config));
     for direction in Direction::BOTH {
         for orientation in Orientation::BOTH {
             for family in Family::BOTH {
@@ -251,7 +253,7 @@ fn ways() -> Vec<(&'static str, Key, Element)> {
     out
 }
 
-fn base(hook: Hook, priority: i32) -> Option<Base> {
+pub(crate) fn base(hook: Hook, priority: i32) -> Option<Base> {
     Some(Base {
         hook,
         priority,
@@ -277,17 +279,19 @@ pub(crate) fn host_judged(config: &Config) -> bool {
     config.judge_host_traffic != Fault::HostTrafficJudged.is_on()
 }
 
+/// The rule that accepts packets of flows that carry the live generation.
+pub(crate) fn fast(config: &Config) -> Rule {
+    Line::new()
+        .state(ct_state::ESTABLISHED | ct_state::NEW)
+        .ct(CtKey::Mark, 0)
+        .bitwise(0, &config.ct_mark_mask.to_ne_bytes(), &[0; 4])
+        .within(LIVE, 0)
+        .verdict(Verdict::Accept)
+}
+
 /// The chains that the kernel calls.
 fn base_chains(config: &Config) -> Vec<(Str, Chain)> {
     use MetaKey::{IifName, OifName};
-    let fast = || {
-        Line::new()
-            .state(ct_state::ESTABLISHED | ct_state::NEW)
-            .ct(CtKey::Mark, 0)
-            .bitwise(0, &config.ct_mark_mask.to_ne_bytes(), &[0; 4])
-            .within(LIVE, 0)
-            .verdict(Verdict::Accept)
-    };
     let nd = |key, types| {
         Line::new()
             .family(Family::V6)
@@ -303,18 +307,18 @@ fn base_chains(config: &Config) -> Vec<(Str, Chain)> {
     if !Fault::SpoofCheckSkipped.is_on() {
         raw.extend(go(IifName, "p_source"));
     }
-    let mut forward = vec![fast()];
+    let mut forward = vec![fast(config)];
     forward.extend(go(IifName, "p_flow"));
     forward.extend(go(OifName, "p_flow"));
-    let mut input = vec![fast(), nd(IifName, ND_IN)];
+    let mut input = vec![fast(config), nd(IifName, ND_IN)];
     input.extend(go(IifName, "p_input_ours"));
-    let mut output = vec![fast(), nd(OifName, ND_OUT)];
+    let mut output = vec![fast(config), nd(OifName, ND_OUT)];
     output.extend(go(OifName, "p_output_ours"));
 
     let reply = |state| Line::new().state(state).reply();
     let (input_ours, output_ours) = if host_judged(config) {
-        let judge = || vec![Line::new().goto("p_flow")];
-        (judge(), judge())
+        let judge = || Line::new().goto("p_flow");
+        (vec![judge()], vec![translated::later(), judge()])
     } else {
         // What this host's own stack makes is allowed, and so are the answers to it; but what it
         // answers to an endpoint goes by the endpoint's egress.

@@ -122,6 +122,57 @@ fn packets_get_what_the_tables_say() {
     );
 }
 
+/// What this host's own stack sends gets, translated, what it gets otherwise: by which interface it was
+/// to leave before has no say, and it is judged, counted and told once.
+#[test]
+fn what_is_translated_is_judged_by_where_it_goes() {
+    let (mut allowed, mut denied) = (0, 0);
+    for seed in case_seeds(0, 300) {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let config = Config {
+            judge_host_traffic: true,
+            ..config(&mut rng)
+        };
+        let tables = tables(&mut rng, &config);
+        let (planner, _) = adopt(&config, None, &tables, 3);
+        let ruleset = Planner::ruleset(&planner);
+        for _ in 0..30 {
+            let frame = Frame {
+                iif: None,
+                ..frame(&mut rng, &tables, config.mark(3))
+            };
+            // Neighbour discovery belongs to no connection.
+            if matches!(
+                (frame.protocol, frame.l4),
+                (
+                    Protocol::ICMPV6,
+                    L4::Icmp {
+                        kind: 130..=143,
+                        ..
+                    }
+                )
+            ) {
+                continue;
+            }
+            let plain = Machine::new(&ruleset).run(&frame).unwrap();
+            let mut befores = vec![None, Some("lo".into()), Some("eth0".into())];
+            befores.extend(tables.interfaces.iter().cloned().map(Some));
+            for before in befores {
+                let machine = Machine::new(&ruleset).translated(before.clone());
+                let outcome = machine.run(&frame).unwrap();
+                let outcome = palisade_nft::Outcome {
+                    cost: plain.cost,
+                    ..outcome
+                };
+                assert_eq!(outcome, plain, "seed {seed}, {before:?} before: {frame:?}");
+            }
+            allowed += usize::from(plain.accepted && plain.mark != frame.ct.mark);
+            denied += usize::from(!plain.accepted);
+        }
+    }
+    assert!(allowed > 500 && denied > 1000, "{allowed} {denied}");
+}
+
 /// What a new flow between two endpoints costs, whose last rules are about a port, and about any.
 #[test]
 fn a_new_flow_walks_no_further_than_it_must() {

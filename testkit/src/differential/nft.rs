@@ -113,6 +113,24 @@ impl Host {
                 self.midway(tables, index, &packet)?;
             }
             if packet.from.is_none() {
+                // Where only some of the host's packets are judged, translation makes no difference.
+                let is_tracked = !matches!(
+                    packet.l4,
+                    L4::Icmp {
+                        kind: 130..=143,
+                        ..
+                    }
+                );
+                if tables.judge_host_traffic && is_tracked {
+                    let befores = [None, Some("eth0".into())];
+                    let ours = tables.interfaces.first().cloned().map(Some);
+                    for before in befores.into_iter().chain(ours) {
+                        let frame = frame(&packet, Ct::NEW);
+                        self.send_by(tables, index, &packet, frame, &|machine| {
+                            machine.translated(before.clone())
+                        })?;
+                    }
+                }
                 continue;
             }
             let related = Ct {
@@ -225,8 +243,20 @@ impl Host {
         first: &Packet,
         frame: Frame,
     ) -> Result<u32, Failure> {
+        self.send_by(tables, index, first, frame, &|machine| machine)
+    }
+
+    /// The same through a machine that knows more of the packet.
+    fn send_by(
+        &self,
+        tables: &Tables,
+        index: usize,
+        first: &Packet,
+        frame: Frame,
+        told: &dyn for<'m> Fn(Machine<'m>) -> Machine<'m>,
+    ) -> Result<u32, Failure> {
         let wanted = tables.judge(first) == Verdict::Allow;
-        let outcome = self.run(index, &frame)?;
+        let outcome = self.run_by(index, &frame, told)?;
         let (accepted, mark) = (outcome.accepted, outcome.mark);
         let live = self.config.mark(self.planner.generation());
         if frame.ct.mark & self.config.ct_mark_mask != live
@@ -259,10 +289,19 @@ impl Host {
     }
 
     fn run(&self, index: usize, frame: &Frame) -> Result<Outcome, Failure> {
+        self.run_by(index, frame, &|machine| machine)
+    }
+
+    fn run_by(
+        &self,
+        index: usize,
+        frame: &Frame,
+        told: &dyn for<'m> Fn(Machine<'m>) -> Machine<'m>,
+    ) -> Result<Outcome, Failure> {
         let Some(ruleset) = &self.ruleset else {
             return Err(Failure::of(STAGE, "there is no table"));
         };
-        match Machine::new(ruleset).run(frame) {
+        match told(Machine::new(ruleset)).run(frame) {
             Ok(outcome) => Ok(outcome),
             Err(stuck) => Err(Failure::at(STAGE, index, format!("{stuck:?}: {frame:?}"))),
         }

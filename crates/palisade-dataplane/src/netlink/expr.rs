@@ -307,10 +307,9 @@ fn read_payload(data: &Attrs<'_>) -> Result<Option<Expr>, WireError> {
 }
 
 fn read_ct(data: &Attrs<'_>) -> Result<Option<Expr>, WireError> {
-    let key = number(data, NFTA_CT_KEY)?;
-    let key = [CtKey::State, CtKey::Direction, CtKey::Mark]
-        .into_iter()
-        .find(|k| Some(k.number()) == key);
+    let number_of = number(data, NFTA_CT_KEY)?;
+    let key = [CtKey::State, CtKey::Direction, CtKey::Status, CtKey::Mark];
+    let key = key.into_iter().find(|k| Some(k.number()) == number_of);
     let load = register(data, NFTA_CT_DREG)?.zip(key);
     let set = register(data, NFTA_CT_SREG)?.zip(key);
     if data.find(NFTA_CT_DIRECTION)?.is_some() {

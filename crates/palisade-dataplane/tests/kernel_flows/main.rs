@@ -16,5 +16,6 @@ mod midway;
 mod pieces;
 mod revoked;
 mod streams;
+mod translated;
 
 use palisade_testkit::need_root;

@@ -14,12 +14,14 @@ use palisade_tables::{
     Verdict,
 };
 use palisade_testkit::lab::craft::Crafted;
-use palisade_testkit::lab::{Lab, NodeId, OUTSIDE_ADDRESSES, PodSpec, exchange};
+use palisade_testkit::lab::{HOST_ADDRESSES, Lab, NodeId, OUTSIDE_ADDRESSES, PodSpec, exchange};
 
 /// The two pods, and the outside.
 pub(crate) const A: usize = 0;
 pub(crate) const B: usize = 1;
 pub(crate) const OUT: usize = 2;
+/// The host's own stack.
+pub(crate) const HOST: usize = 3;
 
 const PODS: [[&str; 2]; 2] = [["10.88.0.1", "fd88::1"], ["10.88.0.2", "fd88::2"]];
 const INTERFACES: [&str; 2] = ["pal-a", "pal-b"];
@@ -73,12 +75,17 @@ impl Place {
 
     pub(crate) fn driver_with(&self, mark_mask: u32) -> NftDataplane {
         let config = NftConfig {
-            table: "t".into(),
-            interface_prefix: "pal".into(),
             mark_mask,
-            judge_host_traffic: false,
-            own_table: false,
-            log_group: None,
+            ..config()
+        };
+        NftDataplane::new_in(config, &self.netns()).unwrap()
+    }
+
+    /// One that judges what the host's own stack sends.
+    pub(crate) fn driver_for_host(&self) -> NftDataplane {
+        let config = NftConfig {
+            judge_host_traffic: true,
+            ..config()
         };
         NftDataplane::new_in(config, &self.netns()).unwrap()
     }
@@ -91,6 +98,7 @@ impl Place {
     pub(crate) fn address(end: usize, family: usize) -> IpAddr {
         match end {
             OUT => OUTSIDE_ADDRESSES[family * 4],
+            HOST => HOST_ADDRESSES[family],
             pod => PODS[pod][family].parse().unwrap(),
         }
     }
@@ -115,6 +123,17 @@ impl Place {
     /// Sends one packet.
     pub(crate) fn arrives(&self, from: usize, to: usize, bytes: Vec<u8>) -> bool {
         self.arrive(vec![(from, to, bytes)])[0]
+    }
+}
+
+fn config() -> NftConfig {
+    NftConfig {
+        table: "t".into(),
+        interface_prefix: "pal".into(),
+        mark_mask: 0xffff_ff00,
+        judge_host_traffic: false,
+        own_table: false,
+        log_group: None,
     }
 }
 
@@ -157,7 +176,7 @@ pub(crate) fn tables(isolated: &[(usize, Direction)], allowed: &[Allowed]) -> Ta
         tables.programs.insert(class, Arc::new(program));
     }
     let identity = |end: usize| IdentityId(end as u32 + 1);
-    for end in [A, B, OUT] {
+    for end in [A, B, OUT, HOST] {
         for family in [0, 1] {
             let prefix = Prefix::host(Place::address(end, family));
             tables.addresses.insert(prefix, identity(end));
@@ -181,7 +200,7 @@ pub(crate) fn tables(isolated: &[(usize, Direction)], allowed: &[Allowed]) -> Ta
             if !is_closed {
                 continue;
             }
-            for peer in [A, B, OUT] {
+            for peer in [A, B, OUT, HOST] {
                 let mut ports: BTreeMap<u8, Vec<Option<u16>>> = BTreeMap::new();
                 for (from, to, protocol, port) in allowed {
                     let ends = match direction {

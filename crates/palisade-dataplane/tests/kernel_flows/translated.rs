@@ -1,0 +1,177 @@
+//! Local processes of the host that reach a pod through the address of a service, where the host's
+//! packets are judged: by where they really go, whatever interface the service's address belongs to.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
+use std::time::Duration;
+
+use palisade_dataplane::{Dataplane, NftDataplane};
+use palisade_model::Direction::Ingress;
+use palisade_testkit::lab::TcpEcho;
+
+use crate::need_root;
+use crate::place::{Allowed, B, HOST, OUT, Place, tables};
+
+/// How long a packet may take before it is taken for dropped.
+const PATIENCE: Duration = Duration::from_millis(300);
+/// Where the pod really serves; the services' port is 53.
+const PORT: u16 = 5353;
+/// Services by family: one that is routed to the outside, and one to the other pod.
+const SERVICES: [[&str; 2]; 2] = [
+    ["198.18.0.1:53", "198.18.1.1:53"],
+    ["[fd99::1]:53", "[fd98::1]:53"],
+];
+
+struct Scene {
+    place: Place,
+    driver: NftDataplane,
+    udp: UdpSocket,
+    _tcp: TcpEcho,
+}
+
+impl Scene {
+    fn open() -> Self {
+        let place = Place::new("translated");
+        let host = place.lab.host();
+        let mut script =
+            "add table inet nat { chain out { type nat hook output priority -100; ".to_owned();
+        for (net, family, to) in [
+            ("198.18.0.0/23", "ip", "10.88.0.2"),
+            ("fd98::/15", "ip6", "[fd88::2]"),
+        ] {
+            for protocol in ["tcp", "udp"] {
+                script += &format!(
+                    "{family} daddr {net} {protocol} dport 53 dnat {family} to {to}:{PORT}; "
+                );
+            }
+        }
+        place.nft(host, &(script + "}; }"));
+        for (family, nets) in [
+            (0, ["198.18.0.0/24", "198.18.1.0/24"]),
+            (1, ["fd99::/64", "fd98::/64"]),
+        ] {
+            let source = Place::address(HOST, family);
+            for (net, interface) in nets.iter().zip(["out0", "pal-a"]) {
+                let line = format!("route add {net} dev {interface} src {source}");
+                let status = std::process::Command::new("ip")
+                    .args(["-n", place.lab.namespace_name(host)])
+                    .args(line.split(' '))
+                    .status();
+                assert!(status.unwrap().success(), "ip {line}");
+            }
+        }
+        let pod = place.nodes[B];
+        let udp = place
+            .lab
+            .inside(pod, || UdpSocket::bind((Ipv6Addr::UNSPECIFIED, PORT)));
+        let udp = udp.unwrap().unwrap();
+        udp.set_read_timeout(Some(PATIENCE)).unwrap();
+        let tcp = TcpEcho::start(&place.lab, pod, PORT).unwrap();
+        let driver = place.driver_for_host();
+        Scene {
+            place,
+            driver,
+            udp,
+            _tcp: tcp,
+        }
+    }
+
+    /// Has the pod isolated but for this, for everybody and the host alike.
+    fn set(&mut self, allowed: &[Allowed]) {
+        let mut tables = tables(&[(B, Ingress)], allowed);
+        tables.judge_host_traffic = true;
+        self.driver.start(&tables).unwrap();
+    }
+
+    /// A socket of the host that sends to a service and nowhere else.
+    fn sender(&self, service: SocketAddr) -> UdpSocket {
+        let own = Place::at(HOST, usize::from(service.is_ipv6()), 0);
+        let host = self.place.lab.host();
+        let socket = self.place.lab.inside(host, || UdpSocket::bind(own));
+        let socket = socket.unwrap().unwrap();
+        socket.connect(service).unwrap();
+        socket
+    }
+
+    /// How many of as many packets arrive, none of which is answered.
+    fn one_way(&self, socket: &UdpSocket, count: u8) -> usize {
+        for number in 0..count {
+            // A packet that is dropped on its way out is an error of the call.
+            let _ = socket.send(&[number]);
+        }
+        let mut arrived = 0;
+        while arrived < usize::from(count) && self.udp.recv(&mut [0; 8]).is_ok() {
+            arrived += 1;
+        }
+        arrived
+    }
+
+    fn connect(&self, service: SocketAddr) -> Option<TcpStream> {
+        let host = self.place.lab.host();
+        let connect = || TcpStream::connect_timeout(&service, PATIENCE);
+        let stream = self.place.lab.inside(host, connect).unwrap().ok()?;
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        Some(stream)
+    }
+
+    /// Packets that rules counted.
+    fn counted(&mut self) -> u64 {
+        let counters = self.driver.counters().unwrap();
+        counters.by_rule.values().map(|count| count.packets).sum()
+    }
+}
+
+/// Whether what is written comes back.
+fn echoes(stream: &mut TcpStream) -> bool {
+    let mut byte = [0];
+    stream.write_all(&[7]).is_ok() && stream.read_exact(&mut byte).is_ok() && byte == [7]
+}
+
+#[test]
+fn a_local_process_is_judged_by_where_the_service_leads() {
+    if !need_root() {
+        return;
+    }
+    let mut scene = Scene::open();
+    let [tcp, udp]: [Allowed; 2] = [(HOST, B, 6, Some(PORT)), (HOST, B, 17, Some(PORT))];
+    for service in SERVICES.concat() {
+        let service: SocketAddr = service.parse().unwrap();
+        // Neither the port nor the address of the service is what policy sees.
+        for denied in [&[][..], &[(HOST, B, 6, Some(53)), (HOST, B, 17, Some(53))]] {
+            scene.set(denied);
+            let socket = scene.sender(service);
+            assert_eq!(scene.one_way(&socket, 5), 0, "{service}: denied");
+            assert!(scene.connect(service).is_none(), "{service}: denied");
+        }
+        scene.set(&[(OUT, B, 6, Some(PORT)), udp]);
+        assert!(scene.connect(service).is_none(), "{service}: UDP alone");
+
+        // Allowed, judged once, and stopped in the middle when it is revoked.
+        scene.set(&[tcp, udp]);
+        let socket = scene.sender(service);
+        let before = scene.counted();
+        assert_eq!(scene.one_way(&socket, 1), 1, "{service}: allowed");
+        assert_eq!(scene.counted(), before + 1, "{service}: counted once");
+        assert_eq!(scene.one_way(&socket, 50), 50, "{service}: allowed");
+        assert_eq!(scene.counted(), before + 1, "{service}: known by its mark");
+        let mut stream = scene.connect(service).unwrap();
+        assert!(echoes(&mut stream), "{service}");
+
+        scene.set(&[tcp]);
+        assert_eq!(scene.one_way(&socket, 50), 0, "{service}: revoked");
+        assert!(echoes(&mut stream), "{service}: still allowed");
+        scene.set(&[udp]);
+        assert!(!echoes(&mut stream), "{service}: revoked");
+        assert_eq!(scene.one_way(&socket, 50), 50, "{service}: allowed again");
+    }
+
+    // Without what this is about, all of that passes: the test sees what it must.
+    scene.set(&[]);
+    let host = scene.place.lab.host();
+    scene.place.nft(host, "flush chain inet t p_translated");
+    for family in [0, 1] {
+        let service: SocketAddr = SERVICES[family][0].parse().unwrap();
+        let socket = scene.sender(service);
+        assert_eq!(scene.one_way(&socket, 5), 5, "{service}: nobody judges");
+    }
+}
