@@ -33,7 +33,7 @@ pub use leaks::{Leak, leaks, our_leaks};
 pub use packet::{Flow, L4};
 pub use probe::{ProbeError, exchange, kernel_drops, probe};
 pub use source::{TcpSource, TcpTail};
-pub use spray::{Spray, SprayCounts, SprayKind};
+pub use spray::{Spray, SprayCounts, SprayKind, Witness};
 pub use traffic::{Counts, LongFlow, TcpEcho, UdpEcho, connect, udp_exchange};
 
 /// The link-layer address of the host's side of every veth.

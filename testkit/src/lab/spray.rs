@@ -4,6 +4,7 @@
 //! Every packet carries a number, so what is missing is known by it, and so is when it was sent. What
 //! the witness itself or a CPU's receive queue had no room for is told apart from what was lost.
 
+use std::collections::BTreeMap;
 use std::io::{self, IoSliceMut};
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd as _;
@@ -40,6 +41,10 @@ pub enum SprayKind {
     Udp,
     /// The first packet of a TCP connection.
     TcpSyn,
+    /// The first packet of an SCTP association, made by hand: there are no SCTP sockets everywhere.
+    SctpInit,
+    /// An ICMP or ICMPv6 echo request, each with an identifier of its own.
+    Echo,
 }
 
 /// What became of the packets of a spray so far.
@@ -51,51 +56,129 @@ pub struct SprayCounts {
     pub arrived: u64,
 }
 
+/// Notes what comes in at one node, of every spray that it is the witness of.
+///
+/// One for all sprays to a node: each witness sees every packet there, and has to wake for it.
+#[derive(Clone, Debug)]
+pub struct Witness {
+    node: NodeId,
+    watching: Arc<Watching>,
+}
+
+/// The thread that watches, until nobody needs it.
+#[derive(Debug)]
+struct Watching {
+    notes: Arc<Notes>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Notes {
+    stop: AtomicBool,
+    overflowed: AtomicU64,
+    seen: Mutex<BTreeMap<u32, Seen>>,
+}
+
+/// What came in of one spray: a bit for each number, and when the last one came.
+#[derive(Debug, Default)]
+struct Seen {
+    words: Vec<u64>,
+    last: Option<Instant>,
+}
+
+impl Witness {
+    /// Watches a node from now on.
+    ///
+    /// # Errors
+    /// If the namespace cannot be entered or the socket not be made.
+    pub fn open(lab: &Lab, node: NodeId) -> Result<Self, LabError> {
+        let socket = lab.inside(node, open_witness)?;
+        let socket = socket.map_err(failed(lab, node))?;
+        let notes = Arc::new(Notes::default());
+        let its = Arc::clone(&notes);
+        let thread = Some(std::thread::spawn(move || watch(&socket, &its)));
+        let watching = Arc::new(Watching { notes, thread });
+        Ok(Self { node, watching })
+    }
+
+    /// Packets that it had no room for, of whatever sender.
+    #[must_use]
+    pub fn overflowed(&self) -> u64 {
+        self.watching.notes.overflowed.load(Ordering::Acquire)
+    }
+
+    fn of<T>(&self, id: u32, look: impl FnOnce(&Seen) -> T) -> T {
+        let seen = &self.watching.notes.seen;
+        let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+        look(seen.entry(id).or_default())
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        self.notes.stop.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join(); // it has nothing to tell
+        }
+    }
+}
+
 /// A sender, until dropped.
 #[derive(Debug)]
 pub struct Spray {
     id: u32,
     stop: Arc<AtomicBool>,
     sent: Arc<AtomicU64>,
-    seen: Arc<Mutex<Vec<u64>>>,
-    overflowed: Arc<AtomicU64>,
-    threads: Vec<JoinHandle<()>>,
+    witness: Witness,
+    thread: Option<JoinHandle<()>>,
+}
+
+fn failed(lab: &Lab, node: NodeId) -> impl FnOnce(io::Error) -> LabError + use<> {
+    let namespace = lab.namespace_name(node).to_owned();
+    move |source| LabError::Namespace {
+        doing: "spraying in",
+        namespace,
+        source,
+    }
 }
 
 impl Spray {
-    /// Sends from `from` to `to` at `receiver`, a packet every `pace`, each from another port.
+    /// Sends from `from` to `to` at `receiver`, a packet every `pace`, each of a flow of its own, with a
+    /// witness of its own.
     ///
     /// # Errors
     /// If a namespace cannot be entered or a socket not be made.
     pub fn start(
         lab: &Lab,
-        (from, source): (NodeId, std::net::IpAddr),
+        from: (NodeId, std::net::IpAddr),
         (receiver, to): (NodeId, SocketAddr),
+        kind: SprayKind,
+        pace: Duration,
+    ) -> Result<Self, LabError> {
+        let witness = Witness::open(lab, receiver)?;
+        Self::before(&witness, lab, from, to, kind, pace)
+    }
+
+    /// The same to the node of a witness, which may have others.
+    ///
+    /// # Errors
+    /// If a namespace cannot be entered or a socket not be made.
+    pub fn before(
+        witness: &Witness,
+        lab: &Lab,
+        (from, source): (NodeId, std::net::IpAddr),
+        to: SocketAddr,
         kind: SprayKind,
         pace: Duration,
     ) -> Result<Self, LabError> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let id = NEXT.fetch_add(1, Ordering::Relaxed) as u32;
-        let failed = |node: NodeId| {
-            let namespace = lab.namespace_name(node).to_owned();
-            move |source| LabError::Namespace {
-                doing: "spraying in",
-                namespace,
-                source,
-            }
-        };
-        let witness = lab.inside(receiver, open_witness)?;
-        let witness = witness.map_err(failed(receiver))?;
         let sender = lab.inside(from, || open_raw(to.is_ipv4(), IPPROTO_RAW))?;
-        let sender = sender.map_err(failed(from))?;
+        let sender = sender.map_err(failed(lab, from))?;
         let stop = Arc::new(AtomicBool::new(false));
         let sent = Arc::new(AtomicU64::new(0));
-        let seen = Arc::new(Mutex::new(Vec::new()));
-        let overflowed = Arc::new(AtomicU64::new(0));
-        let (stopped, numbers, missed) = (stop.clone(), seen.clone(), overflowed.clone());
-        let watch = std::thread::spawn(move || watch(&witness, &stopped, id, &numbers, &missed));
         let (stopped, count) = (stop.clone(), sent.clone());
-        let send = std::thread::spawn(move || {
+        let thread = std::thread::spawn(move || {
             while !stopped.load(Ordering::Acquire) {
                 let number = count.load(Ordering::Relaxed);
                 let port = 2_000 + (number % PORTS) as u16;
@@ -112,19 +195,20 @@ impl Spray {
             id,
             stop,
             sent,
-            seen,
-            overflowed,
-            threads: vec![send, watch],
+            witness: witness.clone(),
+            thread: Some(thread),
         })
     }
 
     /// The counts so far; what was sent last may still be on its way.
     #[must_use]
     pub fn counts(&self) -> SprayCounts {
-        let seen = self.lock();
-        let arrived = seen.iter().map(|word| u64::from(word.count_ones())).sum();
+        let ones = |seen: &Seen| {
+            let ones = seen.words.iter().map(|word| u64::from(word.count_ones()));
+            ones.sum()
+        };
         SprayCounts {
-            arrived,
+            arrived: self.witness.of(self.id, ones),
             sent: self.sent.load(Ordering::Acquire),
         }
     }
@@ -138,30 +222,53 @@ impl Spray {
     /// How many of the packets with these numbers came in.
     #[must_use]
     pub fn arrived_of(&self, numbers: std::ops::Range<u64>) -> u64 {
-        let seen = self.lock();
-        let is_in = |number: &u64| {
-            let word = seen.get((number / 64) as usize).copied().unwrap_or(0);
-            word >> (number % 64) & 1 == 1
-        };
-        numbers.filter(is_in).count() as u64
+        self.arrivals(numbers).iter().filter(|came| **came).count() as u64
     }
 
-    /// Stops sending; what is on its way still counts.
-    pub fn stop(&mut self) {
+    /// Which of the packets with these numbers came in, in their order.
+    #[must_use]
+    pub fn arrivals(&self, numbers: std::ops::Range<u64>) -> Vec<bool> {
+        self.witness.of(self.id, |seen| {
+            let came = |number: u64| {
+                let word = seen.words.get((number / 64) as usize);
+                word.copied().unwrap_or(0) >> (number % 64) & 1 == 1
+            };
+            numbers.map(came).collect()
+        })
+    }
+
+    /// Stops sending, and waits for nothing.
+    pub fn halt(&self) {
         self.stop.store(true, Ordering::Release);
-        for thread in self.threads.drain(..) {
-            let _ = thread.join(); // it has nothing to tell
+    }
+
+    /// Stops sending, and waits until nothing has come in for a while: what was on its way counts.
+    pub fn stop(&mut self) {
+        self.halt();
+        let Some(thread) = self.thread.take() else {
+            return;
+        };
+        let _ = thread.join(); // it has nothing to tell
+        let stopped = now();
+        while {
+            let last = self.witness.of(self.id, |seen| seen.last);
+            last.unwrap_or(stopped).max(stopped).elapsed() < LINGER
+        } {
+            #[allow(clippy::disallowed_methods, reason = "for what is on its way")]
+            std::thread::sleep(LINGER / 10);
         }
     }
 
     /// Packets that the witness had no room for, of whatever sender.
     #[must_use]
     pub fn overflowed(&self) -> u64 {
-        self.overflowed.load(Ordering::Acquire)
+        self.witness.overflowed()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<u64>> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The node where its packets are looked for.
+    #[must_use]
+    pub fn receiver(&self) -> NodeId {
+        self.witness.node
     }
 
     /// The number that tells this spray's packets from others'.
@@ -173,7 +280,10 @@ impl Spray {
 
 impl Drop for Spray {
     fn drop(&mut self) {
-        self.stop();
+        self.halt();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join(); // it has nothing to tell
+        }
     }
 }
 
@@ -185,17 +295,9 @@ fn open_witness() -> io::Result<Socket> {
     Ok(witness)
 }
 
-fn watch(
-    witness: &Socket,
-    stop: &AtomicBool,
-    id: u32,
-    seen: &Mutex<Vec<u64>>,
-    overflowed: &AtomicU64,
-) {
+fn watch(witness: &Socket, notes: &Notes) {
     let mut buffer = [0; 2048];
-    let mut last = now();
-    // After the end, until none of ours has come for a while.
-    while !stop.load(Ordering::Acquire) || last.elapsed() < LINGER {
+    while !notes.stop.load(Ordering::Acquire) {
         let mut control = cmsg_space!(u32);
         let mut into = [IoSliceMut::new(&mut buffer)];
         let flags = MsgFlags::empty();
@@ -209,18 +311,19 @@ fn watch(
             .is_some_and(|from| from.pkttype() == OUTGOING);
         for told in message.cmsgs().into_iter().flatten() {
             if let ControlMessageOwned::RxqOvfl(count) = told {
-                overflowed.store(count.into(), Ordering::Release);
+                notes.overflowed.store(count.into(), Ordering::Release);
             }
         }
         let length = message.bytes;
-        if let Some(number) = number_of(&buffer[..length], id).filter(|_| !outward) {
-            last = now();
-            let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((id, number)) = number_of(&buffer[..length]).filter(|_| !outward) {
+            let mut seen = notes.seen.lock().unwrap_or_else(PoisonError::into_inner);
+            let seen = seen.entry(id).or_default();
+            seen.last = Some(now());
             let at = (number / 64) as usize;
-            if seen.len() <= at {
-                seen.resize(at + 1, 0);
+            if seen.words.len() <= at {
+                seen.words.resize(at + 1, 0);
             }
-            seen[at] |= 1 << (number % 64);
+            seen.words[at] |= 1 << (number % 64);
         }
     }
 }
@@ -233,17 +336,69 @@ fn packet(kind: SprayKind, source: SocketAddr, to: SocketAddr, id: u32, number: 
     match kind {
         SprayKind::Udp => craft::udp(source, to, number as u16, &data),
         SprayKind::TcpSyn => craft::tcp(source, to, 2, (number as u32, 0), &data),
+        SprayKind::SctpInit => {
+            // Chunk INIT and its length, tag, window, streams, first number; a parameter to be skipped.
+            let mut chunk = vec![1, 0, 0, 40];
+            chunk.extend_from_slice(&(number as u32).max(1).to_be_bytes());
+            chunk.extend_from_slice(&[0, 1, 0, 0, 0, 1, 0, 1]);
+            chunk.extend_from_slice(&(number as u32).to_be_bytes());
+            chunk.extend_from_slice(&[0xc0, 0x01, 0, 20]);
+            chunk.extend_from_slice(&data);
+            craft::sctp(source, to, 0, &chunk)
+        }
+        SprayKind::Echo => {
+            let request = if to.is_ipv4() { 8 } else { 128 };
+            let [high, low] = source.port().to_be_bytes();
+            craft::icmp(source.ip(), to.ip(), (request, 0), [high, low, 0, 1], &data)
+        }
     }
 }
 
-fn number_of(packet: &[u8], id: u32) -> Option<u64> {
-    // Not what an ICMP error quotes.
-    let protocol = match packet.first()? >> 4 {
-        4 => *packet.get(9)?,
-        _ => *packet.get(6)?,
+/// The spray and the number of a packet, if it is one of a spray.
+fn number_of(packet: &[u8]) -> Option<(u32, u64)> {
+    let (protocol, header) = match packet.first()? >> 4 {
+        4 => (*packet.get(9)?, 20),
+        _ => (*packet.get(6)?, 40),
     };
     let tail = packet.last_chunk::<16>()?;
-    let ours = tail[..4] == MAGIC && tail[4..8] == id.to_be_bytes();
-    let number = u64::from_be_bytes(tail[8..].try_into().ok()?);
-    (ours && [6, 17].contains(&protocol)).then_some(number)
+    let [id, high, low] = [4, 8, 12].map(|at| [tail[at], tail[at + 1], tail[at + 2], tail[at + 3]]);
+    let [high, low] = [high, low].map(|word| u64::from(u32::from_be_bytes(word)));
+    // Neither an answer nor what an ICMP error quotes.
+    let sent = match protocol {
+        6 | 17 | 132 => true,
+        1 => packet.get(header) == Some(&8),
+        58 => packet.get(header) == Some(&128),
+        _ => false,
+    };
+    (sent && tail[..4] == MAGIC).then(|| (u32::from_be_bytes(id), high << 32 | low))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_is_known_again_and_its_answer_is_not() {
+        let ends: [[SocketAddr; 2]; 2] = [
+            [
+                "10.0.0.1:2000".parse().unwrap(),
+                "10.0.0.2:7".parse().unwrap(),
+            ],
+            [
+                "[fd00::1]:2000".parse().unwrap(),
+                "[fd00::2]:7".parse().unwrap(),
+            ],
+        ];
+        use SprayKind::{Echo, SctpInit, TcpSyn, Udp};
+        for [source, to] in ends {
+            for kind in [Udp, TcpSyn, SctpInit, Echo] {
+                let packet = packet(kind, source, to, 5, 1 << 33);
+                assert_eq!(number_of(&packet), Some((5, 1 << 33)), "{kind:?}");
+            }
+            let mut answer = packet(Echo, source, to, 5, 6);
+            let header = if to.is_ipv4() { 20 } else { 40 };
+            answer[header] = if to.is_ipv4() { 0 } else { 129 };
+            assert_eq!(number_of(&answer), None);
+        }
+    }
 }

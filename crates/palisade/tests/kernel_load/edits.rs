@@ -2,12 +2,13 @@
 
 use crate::Random;
 use crate::agent::nft;
+use crate::gaps::Gap;
 use crate::traffic::Traffic;
 use crate::world::World;
 
 pub(crate) type Edit = fn(&mut World, &mut Traffic, &mut Random);
 
-pub(crate) const ALL: [(&str, Edit); 20] = [
+pub(crate) const ALL: [(&str, Edit); 23] = [
     ("selector that splits an identity", |w, _, _| {
         w.reshape(|s| s.split += 1);
     }),
@@ -51,6 +52,15 @@ pub(crate) const ALL: [(&str, Edit); 20] = [
     ("egress isolated and not", |w, _, _| {
         w.reshape(|s| s.egress = !s.egress);
     }),
+    ("egress rules and CIDRs", |w, _, r| {
+        let by = 1 + r.below(4);
+        w.reshape(|s| s.out += by);
+    }),
+    ("the flow's own policy edited", |w, t, _| {
+        t.gap_begins(w, Gap::OwnPolicy);
+        w.reshape(|s| s.turn += 1);
+        t.gap_ends(w);
+    }),
     ("everything at once", |w, _, r| {
         let by = 1 + r.below(5);
         w.reshape(|s| {
@@ -64,6 +74,7 @@ pub(crate) const ALL: [(&str, Edit); 20] = [
             s.joined = !s.joined;
             s.port += by;
             s.naming += by;
+            s.out += by;
         });
         w.check_verdicts();
     }),
@@ -76,7 +87,8 @@ pub(crate) const ALL: [(&str, Edit); 20] = [
         w.settled("edits one upon the other");
         w.check_verdicts();
     }),
-    ("agent killed and restarted", |w, _, _| {
+    ("agent killed and restarted", |w, t, _| {
+        t.gap_begins(w, Gap::Restart);
         w.agent.kill();
         w.agent.start(&w.lab);
         let status = w.agent.wait("in sync", |s| s["source"]["inSync"] == true);
@@ -86,6 +98,20 @@ pub(crate) const ALL: [(&str, Edit); 20] = [
             "{}",
             w.agent.log()
         );
+        t.gap_ends(w);
+    }),
+    ("table replaced by a restart", |w, t, _| {
+        for owned in ["true", "false"] {
+            t.gap_begins(w, Gap::Replaced);
+            w.agent.terminate();
+            w.agent.set("PALISADE_OWN_TABLE", owned);
+            w.agent.start(&w.lab);
+            let in_line = |s: &serde_json::Value| {
+                s["source"]["inSync"] == true && s["revision"] == s["realised"]
+            };
+            w.agent.wait("replaced", in_line);
+            t.gap_ends(w);
+        }
     }),
     ("edited while the agent is down", |w, _, _| {
         w.agent.terminate();
@@ -108,7 +134,7 @@ pub(crate) const ALL: [(&str, Edit); 20] = [
     }),
     ("repair, the rules were gone", |w, t, r| {
         let damage = ["delete table inet palisade", "flush ruleset"][r.below(2) as usize];
-        t.gap_begins(w);
+        t.gap_begins(w, Gap::RulesGone);
         repaired(w, damage);
         t.gap_ends(w);
     }),

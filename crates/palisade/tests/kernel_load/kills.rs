@@ -90,14 +90,21 @@ fn revive(world: &mut World, traffic: &mut Traffic, what: &str) {
     traffic.check(world, what);
 }
 
-/// Kills after each transaction in turn of each kind of flush, until it was done `wanted` times.
-pub(crate) fn inside_flushes(world: &mut World, traffic: &mut Traffic, wanted: u64) -> Inside {
+/// Kills after each transaction in turn of each kind of flush, until it was done `wanted` times; the
+/// hosts that do so begin with different kinds.
+pub(crate) fn inside_flushes(
+    world: &mut World,
+    traffic: &mut Traffic,
+    host: u64,
+    wanted: u64,
+) -> Inside {
     let mut inside = Inside::default();
     let mut after = [1; FLUSHES.len()];
-    let mut turn = 0;
+    let first = host * 4;
+    let mut turn = first;
     while inside.total() < wanted {
         assert!(
-            turn < 20 * wanted,
+            turn < first + 20 * wanted,
             "flushes cannot be caught: {:?}",
             inside.by_boundary
         );

@@ -2,10 +2,12 @@
 //! server that speaks first, while its directory is edited in every way, it is killed at random and
 //! between the transactions of a flush, restarted, and its table tampered with.
 //!
-//! Every edit leaves some pairs allowed and some denied throughout. Nothing of the first is lost, and
-//! nothing of the second passes, except while the rules themselves are gone: that is counted apart.
+//! Every edit leaves some pairs allowed and some denied throughout, by ingress and egress policies, in
+//! TCP, UDP, crafted SCTP and ICMP. Nothing of the first is lost, and nothing of the second passes,
+//! except in gaps that are declared, each with its bound and its reason ([`gaps`]).
 //!
-//! `LOAD_EDITS` and `LOAD_KILLS` set how much, `SEED` which.
+//! `LOAD_EDITS` and `LOAD_KILLS` set how much, `SEED` which. Each seed has two hosts, and the deaths
+//! of the agent have three, all side by side: an edit waits more than it works.
 
 #![allow(
     clippy::disallowed_methods,
@@ -18,15 +20,21 @@
 mod agent;
 
 mod edits;
+mod gaps;
 mod kills;
+mod line;
 mod traffic;
 mod world;
 
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use agent::nft;
 use palisade_testkit::need_root;
 use world::World;
+
+/// How many hosts are edited with each seed, and have their agent killed inside flushes, side by side.
+const HOSTS: u64 = 2;
 
 fn asked(name: &str, default: u64) -> u64 {
     // make hands on a variable that nobody set as an empty one.
@@ -55,68 +63,145 @@ fn nothing_is_lost_and_nothing_leaks_while_everything_changes() {
     let (edits, kills) = (asked("LOAD_EDITS", 500), asked("LOAD_KILLS", 100));
     let seeds = palisade_generators::seeds(1);
     println!("load: LOAD_EDITS={edits} LOAD_KILLS={kills} SEED={seeds:?}");
-    // One after the other in the same world: each has its share of the edits.
-    let share = edits.div_ceil(seeds.len() as u64).max(1);
-    let mut random = Random(seeds[0]);
     let began = Instant::now();
-    let mut world = World::open();
+    let hosts = seeds.len() as u64 * HOSTS;
+    let share = edits.div_ceil(hosts);
+    std::thread::scope(|scope| {
+        for (at, seed) in (0..HOSTS).flat_map(|at| seeds.iter().map(move |seed| (at, *seed))) {
+            scope.spawn(move || edited(seed, at, share));
+        }
+        for at in 0..HOSTS {
+            scope.spawn(move || killed_inside(at, (kills * 3 / 5).div_ceil(HOSTS)));
+        }
+        scope.spawn(|| killed_at_random(seeds[seeds.len() - 1], kills - kills * 3 / 5));
+    });
+    println!(
+        "account: load: {} edits with {} seeds, {kills} kills, in {} s",
+        share * hosts,
+        seeds.len(),
+        began.elapsed().as_secs()
+    );
+}
+
+/// Edits of all kinds on a host of their own, the number `at` of its seed.
+fn edited(seed: u64, at: u64, edits: u64) {
+    let began = Instant::now();
+    // The fixed seed's first host does what it always did.
+    let mut random = Random(seed.wrapping_add(at << 32));
+    let mut world = World::open("load-edits");
     let mut traffic = traffic::Traffic::start(&world);
     let mut done: BTreeMap<&'static str, u64> = BTreeMap::new();
     let kinds = edits::ALL;
     for number in 0..edits {
-        if number % share == 0 {
-            random = Random(seeds[(number / share) as usize]);
-        }
         // Each kind in turn, beginning with another one every time round.
         let round = number / kinds.len() as u64;
-        let at = (number + 7 * round) as usize % kinds.len();
+        let at = (number + 7 * round + 11 * at) as usize % kinds.len();
         let (name, edit) = kinds[at];
         edit(&mut world, &mut traffic, &mut random);
         *done.entry(name).or_default() += 1;
         traffic.check(&world, name);
-        if number % 50 == 49 {
-            let seconds = began.elapsed().as_secs();
-            println!(
-                "load: {} edits in {seconds} s; {}",
-                number + 1,
-                traffic.line()
-            );
-        }
     }
-    let inside = kills::inside_flushes(&mut world, &mut traffic, kills * 3 / 5);
-    println!(
-        "load: killed {} times inside flushes; {}",
-        inside.total(),
-        traffic.line()
-    );
-    let at_random = kills::at_random(&mut world, &mut traffic, &mut random, kills - kills * 3 / 5);
-    println!(
-        "load: killed {at_random} times at random; {}",
-        traffic.line()
-    );
-
-    println!("\nedits of each kind");
+    let mut table = format!("edits of each kind, seed {seed}\n");
     for (name, count) in &done {
-        println!("  {name:<44} {count:>6}");
+        table += &format!("  {name:<44} {count:>6}\n");
     }
-    println!("kills between two transactions of one flush, by the edit and transactions done");
-    for ((name, after), count) in &inside.by_boundary {
-        println!("  {name:<36} {after:>7} {count:>6}");
-    }
-    println!("  {:<44} {:>6}", "at random", at_random);
-    println!("account: load: {}", traffic.line());
+    println!("{table}account: load: seed {seed}: {}", traffic.line());
     traffic.finish(&world);
     println!(
-        "account: load: {} edits, {} kills inside flushes, {at_random} at random, in {} s",
-        done.values().sum::<u64>(),
-        inside.total(),
+        "load: seed {seed}, host {at}: {} s",
         began.elapsed().as_secs()
     );
-    assert!(inside.total() + at_random >= kills);
     for (name, _) in kinds.iter().take(edits as usize) {
-        assert!(
-            done.contains_key(name) || edits < 2 * kinds.len() as u64,
-            "{name}: never"
-        );
+        assert!(done.contains_key(name), "{name}: never");
+    }
+}
+
+/// Deaths of the agent between two transactions of a flush, on a host of their own, the number `at`.
+fn killed_inside(at: u64, kills: u64) {
+    let began = Instant::now();
+    let mut world = World::open("load-inside");
+    let mut traffic = traffic::Traffic::start(&world);
+    let inside = kills::inside_flushes(&mut world, &mut traffic, at, kills);
+    let mut table =
+        "kills between two transactions of one flush, by the edit and transactions done\n"
+            .to_owned();
+    for ((name, after), count) in &inside.by_boundary {
+        table += &format!("  {name:<36} {after:>7} {count:>6}\n");
+    }
+    println!("{table}account: load: kills inside: {}", traffic.line());
+    traffic.finish(&world);
+    let seconds = began.elapsed().as_secs();
+    println!(
+        "account: load: {} kills inside flushes, in {seconds} s",
+        inside.total()
+    );
+    assert!(inside.total() >= kills);
+}
+
+/// Deaths of the agent at any time, on a host of their own.
+fn killed_at_random(seed: u64, kills: u64) {
+    let began = Instant::now();
+    let mut random = Random(seed);
+    let mut world = World::open("load-random");
+    let mut traffic = traffic::Traffic::start(&world);
+    let done = kills::at_random(&mut world, &mut traffic, &mut random, kills);
+    println!("account: load: kills at random: {}", traffic.line());
+    traffic.finish(&world);
+    let seconds = began.elapsed().as_secs();
+    println!("account: load: {done} kills at random, in {seconds} s");
+}
+
+/// The account is told to be wrong where it is: what nobody declared is noticed, lost or passed.
+#[test]
+fn what_is_lost_or_passes_without_a_declared_gap_is_noticed() {
+    if !need_root() {
+        return;
+    }
+    let world = World::open("load-red");
+    let mut traffic = traffic::Traffic::start(&world);
+    let mut noticed = |what: &str, sign: &str, harm: &dyn Fn()| {
+        traffic.check(&world, "nothing yet");
+        harm();
+        let began = Instant::now();
+        let amiss = loop {
+            if let Err(amiss) = traffic.amiss() {
+                break amiss;
+            }
+            assert!(
+                began.elapsed() < Duration::from_secs(20),
+                "{what}: not noticed"
+            );
+            std::thread::sleep(Duration::from_millis(50));
+        };
+        println!("{what}: {amiss}");
+        assert!(amiss.contains(sign), "{what}: {amiss}");
+        traffic.forget();
+    };
+    let host = &world.lab;
+    noticed("the rules gone", "passed", &|| {
+        nft(host, "delete table inet palisade");
+        world.agent.wait("repaired", |s| {
+            s["dataplane"]["repaired"].as_u64() > Some(0)
+        });
+    });
+    for (what, sign, packet) in [
+        (
+            "egress dropped",
+            "egress",
+            "ip saddr 10.77.0.4 ip daddr 198.51.100.2 udp dport 7001",
+        ),
+        ("SCTP dropped", "SCTP", "meta l4proto sctp"),
+        ("echoes dropped", "echo", "icmpv6 type echo-request"),
+    ] {
+        noticed(what, sign, &|| {
+            nft(
+                host,
+                &format!(
+                    "add table inet harm {{ chain c {{ type filter hook forward priority 10; {packet} drop; }}; }}"
+                ),
+            );
+            std::thread::sleep(Duration::from_millis(300));
+            nft(host, "delete table inet harm");
+        });
     }
 }

@@ -1,47 +1,51 @@
 //! What runs all the time, and the account of it.
 
-use std::net::{IpAddr, SocketAddr};
-use std::ops::Range;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::process::Command;
 use std::time::Duration;
 
 use palisade_testkit::lab::{
-    LongFlow, NodeId, OUTSIDE_ADDRESSES, Spray, SprayKind, TcpEcho, TcpSource, TcpTail,
+    LongFlow, NodeId, OUTSIDE_ADDRESSES, Spray, SprayKind, TcpEcho, TcpSource, TcpTail, Witness,
     kernel_drops,
 };
 
+use crate::gaps::Gap;
+use crate::line::{ARRIVED, Amiss, Line};
 use crate::world::{API, DB, MOB, SPRAY, WEB, World, address};
 
 /// Each spray sends a packet so often.
-const PACE: Duration = Duration::from_millis(4);
+pub(crate) const PACE: Duration = Duration::from_millis(16);
 /// Each long connection sends so often.
-const STEADY: Duration = Duration::from_millis(5);
+const STEADY: Duration = Duration::from_millis(10);
 /// After this, what was lost on a connection has been sent again: a fifth of a second at the earliest.
 const SENT_AGAIN: Duration = Duration::from_millis(400);
-
-/// One-packet flows of one pair.
-struct Line {
-    name: String,
-    allowed: bool,
-    spray: Spray,
-    /// The numbers sent while the rules were gone.
-    gaps: Vec<Range<u64>>,
-    gap_from: Option<u64>,
-    checked: u64,
-}
 
 /// All of it.
 pub(crate) struct Traffic {
     lines: Vec<Line>,
+    witnesses: Vec<Witness>,
     long: Vec<(String, LongFlow)>,
     tails: Vec<(String, TcpTail)>,
     _servers: Vec<TcpEcho>,
     _sources: Vec<TcpSource>,
     dropped_before: u64,
-    /// Segments lost while the rules were gone.
-    lost_in_gaps: u64,
-    /// Those lost up to the gap that is open.
-    lost_before_gap: Option<u64>,
+    /// Segments lost in each gap.
+    lost_in_gaps: Vec<(Gap, u64)>,
+    /// The gap that is open, and segments lost up to it.
+    open: Option<(Gap, u64)>,
+    /// Lost packets told so far.
+    lost: u64,
+}
+
+/// What was lost or passed in gaps of one kind: of one pair in one gap at most, and all together.
+#[derive(Clone, Copy, Debug, Default)]
+struct InGaps {
+    gaps: u64,
+    most: Amiss,
+    all: Amiss,
+    segments: u64,
+    most_segments: u64,
 }
 
 fn dropped() -> u64 {
@@ -51,42 +55,30 @@ fn dropped() -> u64 {
 
 impl Traffic {
     pub(crate) fn start(world: &World) -> Self {
-        for node in world.pods {
+        for node in world.pods.into_iter().chain([world.lab.outside()]) {
             // Nobody answers what is sprayed.
             quiet(world, node);
         }
         let dropped_before = dropped();
         let lab = &world.lab;
-        let outside = |at: usize| (lab.outside(), OUTSIDE_ADDRESSES[at]);
-        let pod = |pod: usize, family: usize| (world.pods[pod], address(pod, family));
-        use SprayKind::{TcpSyn, Udp};
-        let pairs: Vec<(&str, bool, (NodeId, IpAddr), SprayKind)> = vec![
-            ("web to api, UDP", true, pod(WEB, 0), Udp),
-            ("web to api, UDP v6", true, pod(WEB, 1), Udp),
-            ("web to api, SYN", true, pod(WEB, 0), TcpSyn),
-            ("CIDR to api, UDP", true, outside(0), Udp),
-            ("CIDR to api, SYN v6", true, outside(4), TcpSyn),
-            ("remote pod to api, UDP", true, outside(2), Udp),
-            ("db to api, UDP", false, pod(DB, 0), Udp),
-            ("db to api, SYN v6", false, pod(DB, 1), TcpSyn),
-            ("mob to api, UDP v6", false, pod(MOB, 1), Udp),
-            ("mob to api, SYN", false, pod(MOB, 0), TcpSyn),
-            ("exception to api, UDP", false, outside(1), Udp),
-            ("exception to api, UDP v6", false, outside(5), Udp),
-            ("remote stranger to api, SYN", false, outside(3), TcpSyn),
+        let witness = |node| Witness::open(lab, node).unwrap();
+        let receivers = [
+            world.pods[API],
+            world.pods[MOB],
+            world.pods[WEB],
+            lab.outside(),
         ];
-        let lines = pairs.into_iter().map(|(name, allowed, from, kind)| {
-            let family = usize::from(from.1.is_ipv6());
-            let to = SocketAddr::new(address(API, family), SPRAY);
-            let spray = Spray::start(lab, from, (world.pods[API], to), kind, PACE).unwrap();
-            Line {
-                name: name.to_owned(),
-                allowed,
-                spray,
-                gaps: Vec::new(),
-                gap_from: None,
-                checked: 0,
-            }
+        let witnesses = receivers.map(witness).to_vec();
+        let lines = pairs().into_iter().map(|(name, fate, from, to, kind)| {
+            let [(sender, source), (receiver, to)] = [from, to].map(|end| match end {
+                At::Pod(pod, family) => (world.pods[pod], address(pod, family)),
+                At::Outside(at) => (lab.outside(), OUTSIDE_ADDRESSES[at]),
+            });
+            let to = SocketAddr::new(to, SPRAY);
+            let watched = receivers.iter().position(|node| *node == receiver).unwrap();
+            let witness = &witnesses[watched];
+            let spray = Spray::before(witness, lab, (sender, source), to, kind, PACE).unwrap();
+            Line::new(name, fate != Fate::Denied, fate == Fate::Turning, spray)
         });
         let lines = lines.collect();
         let echo = |pod: usize, port| TcpEcho::start(lab, world.pods[pod], port).unwrap();
@@ -106,77 +98,113 @@ impl Traffic {
         }
         Traffic {
             lines,
+            witnesses,
             long,
             tails,
             _servers: servers,
             _sources: sources,
             dropped_before,
-            lost_in_gaps: 0,
-            lost_before_gap: None,
+            lost_in_gaps: Vec::new(),
+            open: None,
+            lost: 0,
         }
     }
 
-    /// From here on until [`Traffic::gap_ends`], the rules may be gone.
-    pub(crate) fn gap_begins(&mut self, world: &World) {
-        self.lost_before_gap = Some(segments_lost(world));
+    /// From here on until [`Traffic::gap_ends`], what this kind of gap allows may happen: an edit of
+    /// their own policy to the pairs that it turns, anything else to all.
+    pub(crate) fn gap_begins(&mut self, world: &World, gap: Gap) {
+        self.open = Some((gap, segments_lost(world)));
         for line in &mut self.lines {
-            // What is on its way already may be judged only when the rules are gone.
-            line.gap_from = Some(line.spray.sent().saturating_sub(2));
+            if gap != Gap::OwnPolicy || line.turning {
+                line.gap_begins(gap);
+            }
         }
     }
 
     pub(crate) fn gap_ends(&mut self, world: &World) {
-        if let Some(before) = self.lost_before_gap.take() {
-            std::thread::sleep(SENT_AGAIN);
-            self.lost_in_gaps += segments_lost(world).saturating_sub(before);
-        }
+        let Some((gap, before)) = self.open.take() else {
+            return;
+        };
         for line in &mut self.lines {
-            if let Some(from) = line.gap_from.take() {
-                line.gaps.push(from..line.spray.sent() + 2);
+            line.gap_ends();
+        }
+        if gap.bound().segments > 0 {
+            std::thread::sleep(SENT_AGAIN);
+        }
+        let lost = segments_lost(world).saturating_sub(before);
+        self.lost_in_gaps.push((gap, lost));
+    }
+
+    /// Nothing is lost or has passed outside of gaps, and no connection has ended; or what has.
+    pub(crate) fn amiss(&mut self) -> Result<(), String> {
+        let mut lost = Vec::new();
+        for line in &mut self.lines {
+            let news = line.news();
+            if news.passed > 0 {
+                return Err(format!("{} of {} passed", news.passed, line.name));
             }
+            if news.lost > 0 {
+                self.lost += news.lost;
+                lost.push(format!("{} of {}", news.lost, line.name));
+            }
+        }
+        let room = self.no_room();
+        if self.lost > room {
+            return Err(format!("lost: {}; {room} had no room", lost.join(", ")));
+        }
+        let long = self
+            .long
+            .iter()
+            .map(|(name, flow)| (name, flow.counts().ended));
+        let tails = self.tails.iter().map(|(name, tail)| (name, tail.ended()));
+        match long.chain(tails).find(|(_, ended)| *ended) {
+            Some((name, _)) => Err(format!("{name} ended")),
+            None => Ok(()),
         }
     }
 
-    /// Nothing denied has come in outside of gaps, and no connection has ended.
-    pub(crate) fn check(&mut self, world: &World, what: &str) {
+    /// Takes what was amiss until now as told.
+    pub(crate) fn forget(&mut self) {
+        let until: Vec<u64> = self
+            .lines
+            .iter()
+            .map(|line| line.spray.sent() + ARRIVED)
+            .collect();
+        let is_over = |lines: &[Line]| {
+            lines
+                .iter()
+                .zip(&until)
+                .all(|(line, at)| line.spray.sent() > *at)
+        };
+        while !is_over(&self.lines) {
+            std::thread::sleep(PACE);
+        }
         for line in &mut self.lines {
-            if !line.allowed {
-                let (leaked, _) = line.leaked();
-                assert_eq!(
-                    leaked,
-                    0,
-                    "{what}: {} passed\n{}",
-                    line.name,
-                    world.agent.log()
-                );
-            } else {
-                // What was sent a second ago and more has come in, but for what had no room.
-                let until = line.spray.sent().saturating_sub(250);
-                if until > line.checked {
-                    let lost = line.lost(line.checked..until).0;
-                    let room = dropped() - self.dropped_before + line.spray.overflowed();
-                    assert!(
-                        lost <= room,
-                        "{what}: {lost} of {} lost, {room} had no room\n{}",
-                        line.name,
-                        world.agent.log()
-                    );
-                    line.checked = until;
-                }
-            }
+            line.news();
         }
-        for (name, flow) in &self.long {
-            assert!(!flow.counts().ended, "{what}: {name} ended");
+        self.lost = 0;
+    }
+
+    /// The same as a verdict.
+    pub(crate) fn check(&mut self, world: &World, what: &str) {
+        if let Err(amiss) = self.amiss() {
+            panic!("{what}: {amiss}\n{}", world.agent.log());
         }
-        for (name, tail) in &self.tails {
-            assert!(!tail.ended(), "{what}: {name} ended");
-        }
+    }
+
+    /// Packets that neither the kernel's receive queues nor the witnesses had room for.
+    fn no_room(&self) -> u64 {
+        let witnesses = self.witnesses.iter().map(Witness::overflowed);
+        dropped() - self.dropped_before + witnesses.sum::<u64>()
     }
 
     /// The account in a line.
     pub(crate) fn line(&self) -> String {
         let sum = |allowed: bool| {
-            let of = self.lines.iter().filter(|line| line.allowed == allowed);
+            let of = self
+                .lines
+                .iter()
+                .filter(|line| !line.turning && line.allowed() == allowed);
             let counts = of.map(|line| line.spray.counts());
             counts.fold((0, 0), |(s, a), c| (s + c.sent, a + c.arrived))
         };
@@ -191,39 +219,36 @@ impl Traffic {
         let before: Vec<u64> = self.long.iter().map(|(_, f)| f.counts().received).collect();
         let read: Vec<u64> = self.tails.iter().map(|(_, tail)| tail.received()).collect();
         std::thread::sleep(Duration::from_millis(500));
+        for line in &self.lines {
+            line.spray.halt();
+        }
         for line in &mut self.lines {
             line.spray.stop();
         }
-        let dropped = dropped() - self.dropped_before;
+        let room = self.no_room();
         println!(
-            "flows of one packet             {:>9} {:>9} {:>6} {:>7} {:>7} {:>9}",
-            "sent", "arrived", "lost", "leaked", "in gaps", "overflow"
+            "flows of one packet             {:>9} {:>9} {:>6} {:>7}",
+            "sent", "arrived", "lost", "passed"
         );
-        let (mut denied, mut failures) = (0, Vec::new());
+        let (mut denied, mut outside) = (0, Amiss::default());
         for line in &self.lines {
             let counts = line.spray.counts();
-            let (leaked, in_gaps) = line.leaked();
-            let (lost, lost_in_gaps) = line.lost(0..counts.sent);
-            let (lost, leaked, in_gaps) = match line.allowed {
-                true => (lost, 0, lost_in_gaps),
-                false => (0, leaked, in_gaps),
+            let amiss = line.outside(0..counts.sent);
+            let fate = match (line.turning, line.allowed()) {
+                (true, _) => '~',
+                (false, true) => '+',
+                (false, false) => '-',
             };
-            let overflow = line.spray.overflowed();
             println!(
-                "  {} {:<27} {:>9} {:>9} {lost:>6} {leaked:>7} {in_gaps:>7} {overflow:>9}",
-                if line.allowed { "+" } else { "-" },
-                line.name,
-                counts.sent,
-                counts.arrived
+                "  {fate} {:<30} {:>9} {:>9} {:>6} {:>7}",
+                line.name, counts.sent, counts.arrived, amiss.lost, amiss.passed
             );
-            if lost > dropped + overflow || leaked > 0 {
-                failures.push(line.name.clone());
-            }
-            if !line.allowed {
+            outside += amiss;
+            if fate == '-' {
                 denied += counts.sent;
             }
         }
-        println!("  the kernel's receive queues had no room for {dropped}");
+        println!("  no room for {room} in the kernel's queues and at the witnesses");
         println!("  denied packets sent: {denied}");
         println!("connections                              received  longest silence");
         for ((name, flow), before) in self.long.iter().zip(before) {
@@ -251,52 +276,184 @@ impl Traffic {
                 crate::world::NAMES[pod]
             );
         }
-        let (lost, in_gaps) = (segments_lost(world), self.lost_in_gaps);
+        let beyond = self.gaps(room);
+        let in_gaps: u64 = self.lost_in_gaps.iter().map(|(_, lost)| lost).sum();
+        let segments = segments_lost(world);
         println!(
-            "account: load: segments of connections lost: {lost}, of them {in_gaps} while the rules were gone"
+            "account: load: outside of gaps {} lost ({room} had no room), {} passed; \
+             segments of connections lost: {segments}, of them {in_gaps} in gaps",
+            outside.lost, outside.passed
         );
         assert!(
-            lost <= in_gaps + dropped,
-            "{lost} segments lost, {in_gaps} of them while the rules were gone, {dropped} had no room"
+            outside.lost <= room && outside.passed == 0,
+            "{outside:?}, {room} had no room"
         );
-        assert!(failures.is_empty(), "{failures:?}");
+        assert!(
+            segments <= in_gaps + room,
+            "{segments} segments lost, {in_gaps} of them in gaps, {room} had no room"
+        );
+        assert!(beyond.is_empty(), "gaps beyond their bounds: {beyond:?}");
         assert!(denied > 10_000, "{denied}");
+    }
+
+    /// Prints what happened in gaps; says which went beyond their bounds.
+    fn gaps(&self, room: u64) -> Vec<String> {
+        let mut kinds: BTreeMap<Gap, InGaps> = BTreeMap::new();
+        for (gap, segments) in &self.lost_in_gaps {
+            let kind = kinds.entry(*gap).or_default();
+            kind.gaps += 1;
+            kind.segments += segments;
+            kind.most_segments = kind.most_segments.max(*segments);
+        }
+        for (gap, amiss) in self.lines.iter().flat_map(Line::in_gaps) {
+            let kind = kinds.entry(gap).or_default();
+            kind.all += amiss;
+            kind.most.lost = kind.most.lost.max(amiss.lost);
+            kind.most.passed = kind.most.passed.max(amiss.passed);
+        }
+        let mut beyond = Vec::new();
+        for gap in Gap::ALL {
+            let Some(told) = kinds.get(&gap) else {
+                continue;
+            };
+            let bound = gap.bound();
+            println!(
+                "account: load: gap {gap:?}, {} times: of a pair at most {} passed (bound {}) and {} lost \
+                 ({}), {} segments at once ({}); {} passed, {} lost in all: {}",
+                told.gaps,
+                told.most.passed,
+                bound.passed,
+                told.most.lost,
+                bound.lost,
+                told.most_segments,
+                bound.segments,
+                told.all.passed,
+                told.all.lost,
+                bound.why
+            );
+            if told.most.passed > bound.passed
+                || told.most.lost > bound.lost + room
+                || told.most_segments > bound.segments + room
+            {
+                beyond.push(format!("{gap:?}: {told:?}"));
+            }
+        }
+        beyond
     }
 }
 
-impl Line {
-    /// What did not come in of these numbers, outside of gaps and in them: a packet that was not
-    /// tracked since nothing tracked yet, and judged since something judges, fits no connection.
-    fn lost(&self, numbers: Range<u64>) -> (u64, u64) {
-        let missing = |range: Range<u64>| {
-            let (start, end) = (range.start.max(numbers.start), range.end.min(numbers.end));
-            let count = end.saturating_sub(start);
-            count - self.spray.arrived_of(start..start + count)
-        };
-        let in_gaps: u64 = self.gaps.iter().map(|gap| missing(gap.clone())).sum();
-        (missing(numbers.clone()).saturating_sub(in_gaps), in_gaps)
-    }
+/// What becomes of a pair's packets.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Allowed,
+    Denied,
+    /// Allowed at first, then as edits say.
+    Turning,
+}
 
-    /// What came in, outside of gaps and in them.
-    fn leaked(&self) -> (u64, u64) {
-        let all = self.spray.counts().arrived;
-        let open = self.gap_from.map(|from| from..u64::MAX / 2);
-        let in_open = open.map_or(0, |open| {
-            self.spray.arrived_of(open.start..self.spray.sent() + 2)
-        });
-        let in_gaps: u64 = self
-            .gaps
-            .iter()
-            .map(|gap| self.spray.arrived_of(gap.clone()))
-            .sum();
-        (all.saturating_sub(in_gaps + in_open), in_gaps + in_open)
-    }
+/// An end of a pair: a workload's address of a family, or one of the outside's.
+#[derive(Clone, Copy)]
+enum At {
+    Pod(usize, usize),
+    Outside(usize),
+}
+
+/// Every pair: who may, or not, by which side's policy, in which family and protocol.
+fn pairs() -> Vec<(&'static str, Fate, At, At, SprayKind)> {
+    use At::{Outside, Pod};
+    use Fate::{Allowed, Denied, Turning};
+    use SprayKind::{Echo, SctpInit, TcpSyn, Udp};
+    let api = |family| Pod(API, family);
+    let mob = |family| Pod(MOB, family);
+    vec![
+        ("web to api, UDP", Allowed, Pod(WEB, 0), api(0), Udp),
+        ("web to api, UDP v6", Allowed, Pod(WEB, 1), api(1), Udp),
+        ("web to api, SYN", Allowed, Pod(WEB, 0), api(0), TcpSyn),
+        ("web to api, SCTP", Allowed, Pod(WEB, 0), api(0), SctpInit),
+        (
+            "web to api, SCTP v6",
+            Allowed,
+            Pod(WEB, 1),
+            api(1),
+            SctpInit,
+        ),
+        ("CIDR to api, UDP", Allowed, Outside(0), api(0), Udp),
+        ("CIDR to api, SYN v6", Allowed, Outside(4), api(1), TcpSyn),
+        ("remote pod to api, UDP", Allowed, Outside(2), api(0), Udp),
+        ("db to api, UDP", Denied, Pod(DB, 0), api(0), Udp),
+        ("db to api, SYN v6", Denied, Pod(DB, 1), api(1), TcpSyn),
+        ("db to api, SCTP v6", Denied, Pod(DB, 1), api(1), SctpInit),
+        ("db to api, echo", Denied, Pod(DB, 0), api(0), Echo),
+        ("mob to api, UDP v6", Denied, mob(1), api(1), Udp),
+        ("mob to api, SYN", Denied, mob(0), api(0), TcpSyn),
+        ("mob to api, SCTP", Denied, mob(0), api(0), SctpInit),
+        ("exception to api, UDP", Denied, Outside(1), api(0), Udp),
+        ("exception to api, UDP v6", Denied, Outside(5), api(1), Udp),
+        ("stranger to api, SYN", Denied, Outside(3), api(0), TcpSyn),
+        ("db to mob, echo", Allowed, Pod(DB, 0), mob(0), Echo),
+        ("db to mob, echo v6", Allowed, Pod(DB, 1), mob(1), Echo),
+        ("api to mob, echo v6", Denied, Pod(API, 1), mob(1), Echo),
+        ("api to mob, SCTP", Denied, Pod(API, 0), mob(0), SctpInit),
+        (
+            "egress mob to web, SYN",
+            Allowed,
+            mob(0),
+            Pod(WEB, 0),
+            TcpSyn,
+        ),
+        ("egress mob to CIDR, UDP", Allowed, mob(0), Outside(0), Udp),
+        (
+            "egress mob to CIDR, SCTP v6",
+            Allowed,
+            mob(1),
+            Outside(4),
+            SctpInit,
+        ),
+        (
+            "egress mob to CIDR, echo",
+            Allowed,
+            mob(0),
+            Outside(0),
+            Echo,
+        ),
+        (
+            "egress mob to exception, UDP",
+            Denied,
+            mob(0),
+            Outside(1),
+            Udp,
+        ),
+        (
+            "egress mob to exc., echo v6",
+            Denied,
+            mob(1),
+            Outside(5),
+            Echo,
+        ),
+        (
+            "egress mob to stranger, SYN",
+            Denied,
+            mob(0),
+            Outside(3),
+            TcpSyn,
+        ),
+        (
+            "egress mob to remote, SCTP v6",
+            Denied,
+            mob(1),
+            Outside(6),
+            SctpInit,
+        ),
+        ("web to mob, UDP", Turning, Pod(WEB, 0), mob(0), Udp),
+        ("web to mob, SYN v6", Turning, Pod(WEB, 1), mob(1), TcpSyn),
+    ]
 }
 
 fn quiet(world: &World, node: NodeId) {
     let script = format!(
         "add table inet quiet {{ chain c {{ type filter hook input priority -200; \
-         udp dport {SPRAY} drop; tcp dport {SPRAY} drop; }}; }}"
+         meta l4proto {{ tcp, udp, sctp }} th dport {SPRAY} drop; \
+         icmp type echo-request drop; icmpv6 type echo-request drop; }}; }}"
     );
     let name = world.lab.namespace_name(node);
     let done = Command::new("ip")

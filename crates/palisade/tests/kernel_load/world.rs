@@ -35,6 +35,10 @@ pub(crate) struct Shape {
     pub(crate) joined: bool,
     pub(crate) split: u64,
     pub(crate) egress: bool,
+    /// What mob's egress policy says beside what the traffic counts on.
+    pub(crate) out: u64,
+    /// Whether web may reach mob: every time that it is even.
+    pub(crate) turn: u64,
 }
 
 /// The agent, its host and what is written for it.
@@ -55,17 +59,25 @@ pub(crate) fn address(pod: usize, family: usize) -> IpAddr {
 }
 
 impl World {
-    pub(crate) fn open() -> Self {
-        let mut agent = Agent::changeable();
+    pub(crate) fn open(name: &str) -> Self {
+        // By the environment, so that an edit can turn it.
+        let mut agent = Agent::new();
+        agent.set("PALISADE_OWN_TABLE", "false");
         let shape = Shape::default();
         for (name, text) in shape.files() {
             if let Some(text) = text {
                 agent.write(name, &text);
             }
         }
-        let mut lab = Lab::new("load").unwrap();
+        let mut lab = Lab::new(name).unwrap();
         let host = lab.host();
-        for key in ["udp_timeout", "udp_timeout_stream", "tcp_timeout_syn_sent"] {
+        for key in [
+            "udp_timeout",
+            "udp_timeout_stream",
+            "tcp_timeout_syn_sent",
+            "icmp_timeout",
+            "icmpv6_timeout",
+        ] {
             lab.sysctl(host, &format!("net/netfilter/nf_conntrack_{key}"), "5")
                 .unwrap();
         }
@@ -173,6 +185,8 @@ impl Shape {
                 (!self.split.is_multiple_of(4)).then(|| self.splitting()),
             ),
             ("egress.yaml", self.egress.then(|| self.web_egress())),
+            ("mob.yaml", Some(self.mob())),
+            ("out.yaml", Some(self.mob_egress())),
         ]
     }
 
@@ -199,7 +213,7 @@ impl Shape {
                 "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, namespace: shop, \
                  labels: {{app: {name}, tier: {tier}, mood: m{mood}}}}}\n\
                  spec: {{containers: [{{name: c, ports: [{{name: sprayu, containerPort: {SPRAY}, protocol: UDP}}, \
-                 {{name: sprayt, containerPort: {SPRAY}}}]}}]}}\n---\n"
+                 {{name: sprayt, containerPort: {SPRAY}}}, {{name: sprays, containerPort: {SPRAY}, protocol: SCTP}}]}}]}}\n---\n"
             )
             .unwrap();
         }
@@ -232,13 +246,18 @@ impl Shape {
 
     fn api(&self) -> String {
         let spray = match self.naming % 3 {
-            0 => format!("[{{port: {SPRAY}}}, {{port: {SPRAY}, protocol: UDP}}]"),
-            1 => "[{port: sprayt}, {port: sprayu, protocol: UDP}]".to_owned(),
+            0 => format!(
+                "[{{port: {SPRAY}}}, {{port: {SPRAY}, protocol: UDP}}, {{port: {SPRAY}, protocol: SCTP}}]"
+            ),
+            1 => "[{port: sprayt}, {port: sprayu, protocol: UDP}, {port: sprays, protocol: SCTP}]"
+                .to_owned(),
             _ => format!(
-                "[{{port: {}, endPort: {}}}, {{port: {SPRAY}, endPort: {}, protocol: UDP}}]",
+                "[{{port: {}, endPort: {}}}, {{port: {SPRAY}, endPort: {}, protocol: UDP}}, \
+                 {{port: {SPRAY}, endPort: {}, protocol: SCTP}}]",
                 SPRAY - 1,
                 SPRAY + 60,
-                SPRAY + 2
+                SPRAY + 2,
+                SPRAY + 90
             ),
         };
         let except = match self.more_except {
@@ -330,7 +349,49 @@ impl Shape {
         policy(
             "web",
             "matchLabels: {app: web}",
-            "  policyTypes: [Egress]\n  egress:\n  - {to: [{podSelector: {matchExpressions: [{key: app, operator: In, values: [api, db]}]}}]}\n",
+            "  policyTypes: [Egress]\n  egress:\n  - {to: [{podSelector: {matchExpressions: [{key: app, operator: In, values: [api, db, mob]}]}}]}\n",
+        )
+    }
+
+    /// Mob answers db in every protocol, and web where this version says so.
+    fn mob(&self) -> String {
+        let port = SPRAY + if self.turn.is_multiple_of(2) { 0 } else { 5 };
+        policy(
+            "mob",
+            "matchLabels: {app: mob}",
+            &format!(
+                "  ingress:\n  - {{from: [{{podSelector: {{matchLabels: {{app: db}}}}}}]}}\n  \
+                 - {{from: [{{podSelector: {{matchLabels: {{app: web}}}}}}], \
+                 ports: [{{port: {port}, protocol: UDP}}, {{port: {port}}}]}}\n"
+            ),
+        )
+    }
+
+    /// Mob may speak to web, api and a network but for one address of it.
+    fn mob_egress(&self) -> String {
+        let ports = match self.out % 3 {
+            0 => "",
+            // What else: ICMP is none of these, so it has a rule without ports as well.
+            1 => ", ports: [{port: 1, endPort: 65535}]",
+            _ => ", ports: [{port: 53, protocol: UDP}]",
+        };
+        let mut blocks = vec![
+            "{ipBlock: {cidr: 198.51.100.0/24, except: [198.51.100.3/32]}}",
+            "{ipBlock: {cidr: '2001:db8:51::/64', except: ['2001:db8:51::3/128']}}",
+        ];
+        if self.out / 3 % 2 == 1 {
+            blocks.push("{ipBlock: {cidr: 198.51.100.0/30, except: [198.51.100.3/32]}}");
+            blocks.push("{ipBlock: {cidr: 192.0.2.128/25}}");
+        }
+        policy(
+            "out",
+            "matchLabels: {app: mob}",
+            &format!(
+                "  policyTypes: [Egress]\n  egress:\n  - {{to: [{}]}}\n  \
+                 - {{to: [{{podSelector: {{matchExpressions: [{{key: app, operator: In, values: [web, api]}}]}}}}]}}\n  \
+                 - {{to: [{{podSelector: {{matchLabels: {{app: db}}}}}}]{ports}}}\n",
+                blocks.join(", ")
+            ),
         )
     }
 }
