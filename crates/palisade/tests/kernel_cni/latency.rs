@@ -38,8 +38,10 @@ fn adding_a_pod_among_none_a_hundred_and_two_hundred() {
             })
             .collect();
         took.sort_unstable();
-        let (p50, p99) = (took[ROUNDS / 2], took[ROUNDS * 99 / 100]);
-        println!("ADD with {there} pods on the host: p50 {p50:?}, p99 {p99:?} of {ROUNDS}");
+        let (p50, p90, max) = (took[ROUNDS / 2], took[ROUNDS * 9 / 10], took[ROUNDS - 1]);
+        println!(
+            "ADD with {there} pods on the host: p50 {p50:?}, p90 {p90:?}, longest {max:?} of {ROUNDS}"
+        );
     }
     assert_eq!(world.findings(), [""; 0]);
 }

@@ -18,13 +18,16 @@ pub(crate) fn live() -> usize {
 /// The most this process ever had resident, in bytes.
 pub(crate) fn peak_resident() -> io::Result<u64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
-    let kibibytes = status
+    peak_of(&status).ok_or_else(|| io::Error::other("/proc/self/status has no VmHWM"))
+}
+
+/// What the text of a process's `status` says of the most it ever had resident, in bytes.
+pub(crate) fn peak_of(status: &str) -> Option<u64> {
+    let rest = status
         .lines()
-        .find_map(|line| line.strip_prefix("VmHWM:"))
-        .and_then(|rest| rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
-    kibibytes
-        .map(|n| n * 1024)
-        .ok_or_else(|| io::Error::other("/proc/self/status has no VmHWM"))
+        .find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kibibytes: u64 = rest.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kibibytes * 1024)
 }
 
 /// Bytes as mebibytes.

@@ -7,7 +7,9 @@ mod children;
 mod datapath;
 mod engine;
 mod heap;
+mod manifest;
 mod nft;
+mod offline;
 mod report;
 mod states;
 mod stopwatch;
@@ -24,7 +26,7 @@ use std::time::Duration;
 const HELP: &str = "\
 Measures, prints a table, and writes one JSON object a figure.
 
-  bench [engine | datapath | all]
+  bench [engine | datapath | all]    engine: what needs no root, offline/… as well
 
   --scale F      sizes of the big states, as a part of the whole (default 1)
   --limit S      seconds that one case may take, building its state included (default 120)
@@ -117,8 +119,10 @@ impl Wanted {
 
     /// One case, here.
     fn measure(&self, name: &str) -> Result<(), String> {
-        let mut cases = engine::cases().into_iter().chain(kernel_cases());
-        let case = cases.find(|case| case.name == name);
+        let rootless = engine::cases().into_iter().chain(offline::cases());
+        let case = rootless
+            .chain(kernel_cases())
+            .find(|case| case.name == name);
         let case = case.ok_or_else(|| format!("no case is called {name}"))?;
         let scale = self.bounds.scale;
         case.measure(scale, &mut |samples| {
@@ -132,7 +136,10 @@ impl Wanted {
         let mut cases = Vec::new();
         if self.engine {
             cases.extend(engine::cases());
+            cases.extend(offline::cases());
         }
+        cases.retain(|case| self.wants(&case.name));
+        let rootless = cases.len();
         if self.datapath {
             cases.extend(kernel_cases());
         }
@@ -143,7 +150,7 @@ impl Wanted {
                 self.only
             ));
         }
-        let in_kernel = cases.iter().any(|case| !case.asks_the_oracle);
+        let in_kernel = cases.len() > rootless;
         if in_kernel && !nix::unistd::geteuid().is_root() {
             return Err("NOTHING WAS MEASURED: the datapath's benches need root".to_owned());
         }

@@ -8,7 +8,7 @@ use crate::written::{
     Test, Written, WrittenNamespace, WrittenPeer, WrittenPod, WrittenPolicy, WrittenRule,
     WrittenTier,
 };
-use palisade_model::{Action, Protocol, Str, Update};
+use palisade_model::{Action, Prefix, Protocol, Str, Update};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// How many objects are parsed ahead of the engine.
@@ -219,22 +219,29 @@ pub(crate) mod tags {
 /// Many namespaces of one pod, each with a policy that isolates it.
 pub(crate) mod tenants {
     use super::{
-        Action, Families, Input, Protocol, Test, Written, WrittenNamespace, WrittenPeer,
-        WrittenPod, WrittenPolicy, WrittenRule, addresses, file, interface, is_spread_local, line,
-        scaled,
+        Action, Families, Input, Ipv4Addr, Prefix, Protocol, Test, Written, WrittenNamespace,
+        WrittenPeer, WrittenPod, WrittenPolicy, WrittenRule, addresses, file, interface,
+        is_spread_local, line, scaled,
     };
 
     const SYSTEM: &str = "kube-system";
     const DNS_PODS: usize = 2;
+    /// How many bodies policies have, where they differ.
+    pub(crate) const BODIES: usize = 1_000;
 
     /// 100,000 namespaces with one pod each (100 local) of 15 labels, five of them unique, and one
-    /// isolation policy with a DNS rule each; beside them the two DNS pods.
-    pub(crate) fn input(scale: f64, families: Families) -> Input {
+    /// isolation policy with a DNS rule each; beside them the two DNS pods. The policies have so many
+    /// different bodies: with more than one, each lets a network of its own in to a port of its own,
+    /// and another tenant's pods out to one.
+    pub(crate) fn input(scale: f64, families: Families, bodies: usize) -> Input {
         let tenants = scaled(100_000, scale);
         Input::of(vec![
             (1, Box::new(|_| Written::Namespace(system()))),
             (tenants, Box::new(|n| Written::Namespace(namespace(n)))),
-            (tenants, Box::new(|n| Written::Policy(policy(n)))),
+            (
+                tenants,
+                Box::new(move |n| Written::Policy(policy(n, bodies))),
+            ),
             (
                 DNS_PODS,
                 Box::new(move |n| Written::Pod(dns(n, tenants + n, families))),
@@ -313,13 +320,33 @@ pub(crate) mod tenants {
         }
     }
 
-    fn policy(number: usize) -> WrittenPolicy {
+    fn policy(number: usize, bodies: usize) -> WrittenPolicy {
+        // What is local lies a thousand apart, and differs as well.
+        let body = (number % 997 + number / 997) % bodies;
+        let own = |n: usize| u8::try_from(n % 250).unwrap_or(0);
+        let port = u16::try_from(1_000 + body).unwrap_or(0);
         let allow = |peer, ports: &[(Protocol, u16)]| WrittenRule {
             action: Action::Allow,
             peer,
             ports: ports.to_vec(),
         };
         let dns = vec![Test::Is("k8s-app".into(), "kube-dns".into())];
+        let mut ingress = vec![allow(WrittenPeer::SameNamespace, &[])];
+        let mut egress = vec![
+            allow(WrittenPeer::SameNamespace, &[]),
+            allow(
+                WrittenPeer::Pods(SYSTEM.into(), dns),
+                &[(Protocol::UDP, 53), (Protocol::TCP, 53)],
+            ),
+        ];
+        if bodies > 1 {
+            let net = Ipv4Addr::new(172, 16, own(body / 250), own(body));
+            let net = Prefix::new(net.into(), 32);
+            ingress.push(allow(WrittenPeer::Net(net), &[(Protocol::TCP, port)]));
+            let app = vec![Test::Is("app".into(), format!("app-{}", body % 5))];
+            let other = WrittenPeer::Pods(format!("tenant-{body}"), app);
+            egress.push(allow(other, &[(Protocol::TCP, port)]));
+        }
         WrittenPolicy {
             namespace: Some(format!("tenant-{number}")),
             name: "isolate".into(),
@@ -327,14 +354,8 @@ pub(crate) mod tenants {
             file: file(number),
             line: line(number),
             subject: Vec::new(),
-            ingress: Some(vec![allow(WrittenPeer::SameNamespace, &[])]),
-            egress: Some(vec![
-                allow(WrittenPeer::SameNamespace, &[]),
-                allow(
-                    WrittenPeer::Pods(SYSTEM.into(), dns),
-                    &[(Protocol::UDP, 53), (Protocol::TCP, 53)],
-                ),
-            ]),
+            ingress: Some(ingress),
+            egress: Some(egress),
         }
     }
 }

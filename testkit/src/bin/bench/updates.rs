@@ -159,6 +159,8 @@ impl Endpoints {
     pub(crate) const APPS: usize = 10;
     pub(crate) const TIERS: usize = 3;
     const RARE: usize = 1_000;
+    /// How many labels there are of which half of all pods have each.
+    const HALVES: usize = 4;
 
     pub(crate) fn input(self) -> Input {
         let known = (0..Self::APPS).map(|n| is("app", format!("app-{n}")));
@@ -193,7 +195,17 @@ impl Endpoints {
         if number < 10 * Self::RARE {
             labels.push((format!("rare-{}", number % Self::RARE), "yes".into()));
         }
+        let halves = (0..Self::HALVES).filter(|half| number >> half & 1 == 1);
+        labels.extend(halves.map(|half| (format!("half-{half}"), "yes".into())));
         Written::Pod(pod(number, labels, false))
+    }
+
+    /// The edited policy with a selector that half of all pods match, by a label that nothing tests
+    /// before the edit.
+    pub(crate) fn half(edit: usize) -> Written {
+        let key = Test::Has(format!("half-{}", edit % Self::HALVES));
+        let rule = allow(vec![key], &[(Protocol::TCP, 443)]);
+        Written::Policy(policy(1, "edited", vec![rule]))
     }
 
     /// The edited policy with a selector made of tests that the standing rules make already.

@@ -8,7 +8,7 @@ mod size;
 
 use crate::case::Case;
 
-pub(crate) use process::folder;
+pub(crate) use process::{folder, program};
 
 /// Every case, in order.
 pub(crate) fn cases() -> Vec<Case> {

@@ -17,6 +17,19 @@ pub(crate) fn folder(process: u32) -> PathBuf {
     std::env::temp_dir().join(format!("palisade-bench-{process}"))
 }
 
+/// The optimised program beside this one.
+pub(crate) fn program() -> Result<PathBuf, String> {
+    let own = std::env::current_exe().map_err(|error| error.to_string())?;
+    let program = own.with_file_name("palisade");
+    match program.exists() {
+        true => Ok(program),
+        false => Err(format!(
+            "{} is not there: cargo build --release -p palisade",
+            program.display()
+        )),
+    }
+}
+
 /// A folder of manifests, one of state, a socket, and the agent on them. Dropped, it is killed and
 /// the folders are removed.
 pub(super) struct Agent {
@@ -28,14 +41,7 @@ pub(super) struct Agent {
 impl Agent {
     /// Folders for an agent that does not run yet.
     pub(super) fn new() -> Result<Self, String> {
-        let own = std::env::current_exe().map_err(|error| error.to_string())?;
-        let program = own.with_file_name("palisade");
-        if !program.exists() {
-            return Err(format!(
-                "{} is not there: cargo build --release -p palisade",
-                program.display()
-            ));
-        }
+        let program = program()?;
         let folder = folder(std::process::id());
         let made = std::fs::create_dir_all(folder.join("policy"));
         made.map_err(|error| format!("making {}: {error}", folder.display()))?;

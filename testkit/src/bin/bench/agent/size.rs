@@ -22,9 +22,7 @@ pub(super) fn case() -> Case {
     Case {
         name: name.to_owned(),
         figures: vec![
-            Figure::of(name, "MiB")
-                .against("cilium", 438.0)
-                .against("aim", 64.0),
+            Figure::of(name, "MiB").against("aim", 64.0),
             Figure::of(format!("{name}/pss"), "MiB"),
             Figure::of(format!("{name}/peak"), "MiB"),
             Figure::of(format!("{name}/start"), "s"),
