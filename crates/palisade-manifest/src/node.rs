@@ -103,10 +103,14 @@ impl Node {
 
 /// The fields of an object in the order of the file, no key twice.
 #[derive(Clone, Debug, Default)]
+#[allow(
+    clippy::box_collection,
+    reason = "every value is as large as a map, and few maps have an index"
+)]
 pub struct Map {
     entries: Vec<Entry>,
     /// Built once a scan of `entries` would be slower than a lookup.
-    index: Option<BTreeMap<Arc<str>, usize>>,
+    index: Option<Box<BTreeMap<Arc<str>, usize>>>,
 }
 
 /// One field of an object.
@@ -182,7 +186,8 @@ impl Map {
         self.entries.push(entry);
         if self.index.is_none() && self.entries.len() >= INDEXED_FROM {
             let keys = self.entries.iter().enumerate();
-            self.index = Some(keys.map(|(at, e)| (Arc::clone(&e.key), at)).collect());
+            let index = keys.map(|(at, e)| (Arc::clone(&e.key), at)).collect();
+            self.index = Some(Box::new(index));
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use palisade_dialects::{
     host_network_selected, isolate, more_definitions, read,
 };
 use palisade_manifest::{Location, Problem, RawObject, Sink};
-use palisade_model::{Endpoint, Object, ObjectId, Policy, State, Update};
+use palisade_model::{Endpoint, EndpointId, Object, ObjectId, Policy, State, Update};
 use std::collections::BTreeMap;
 use std::mem::take;
 use std::path::Path;
@@ -17,6 +17,9 @@ use std::path::Path;
 #[derive(Default)]
 pub(crate) struct Collection {
     entries: Vec<Entry>,
+    /// The endpoints of all entries, in their order: there are far more than of anything else, so they
+    /// lie together, as the state is made of them.
+    endpoints: Vec<(EndpointId, Endpoint)>,
     /// Policies as they were written, each with its place in `entries`.
     written: Vec<(usize, RawObject)>,
     ledger: Ledger,
@@ -32,6 +35,7 @@ pub(crate) struct Collection {
 #[derive(Default)]
 struct Before {
     entries: usize,
+    endpoints: usize,
     written: usize,
     ledger: Mark,
     unread: usize,
@@ -49,12 +53,25 @@ struct Entry {
 enum Content {
     /// It is valid.
     Valid {
+        /// All but the endpoints.
         objects: Vec<Object>,
+        /// How many endpoints.
+        endpoints: u32,
         on_host_network: Option<Box<Endpoint>>,
         completed: bool,
     },
     /// It has errors; what isolates in its place.
     Invalid(Option<Box<Policy>>),
+}
+
+impl Entry {
+    /// How many endpoints it has.
+    fn endpoints(&self) -> usize {
+        match &self.content {
+            Content::Valid { endpoints, .. } => *endpoints as usize,
+            Content::Invalid(_) => 0,
+        }
+    }
 }
 
 /// What an input comes to.
@@ -106,6 +123,7 @@ impl Sink for Collection {
     fn begin(&mut self) {
         self.before = Before {
             entries: self.entries.len(),
+            endpoints: self.endpoints.len(),
             written: self.written.len(),
             ledger: self.ledger.mark(),
             unread: self.unread.len(),
@@ -116,6 +134,7 @@ impl Sink for Collection {
 
     fn undo(&mut self) {
         self.entries.truncate(self.before.entries);
+        self.endpoints.truncate(self.before.endpoints);
         self.written.truncate(self.before.written);
         self.ledger.back_to(self.before.ledger.clone());
         self.unread.truncate(self.before.unread);
@@ -131,12 +150,21 @@ impl Collection {
     }
 
     fn valid(&mut self, lowered: &mut Lowered) -> Content {
-        let mut objects = std::mem::take(&mut lowered.objects);
-        for object in &mut objects {
-            self.strings.share(object);
+        let mut objects = Vec::new();
+        let mut endpoints = 0;
+        for mut object in take(&mut lowered.objects) {
+            self.strings.share(&mut object);
+            match object {
+                Object::Endpoint(endpoint) => {
+                    self.endpoints.push((endpoint.id.clone(), endpoint));
+                    endpoints += 1;
+                }
+                object => objects.push(object),
+            }
         }
         Content::Valid {
             objects,
+            endpoints,
             on_host_network: lowered.on_host_network.take().map(Box::new),
             completed: lowered.completed,
         }
@@ -159,6 +187,7 @@ impl Collection {
     /// All of it, with what is doubtful about the whole.
     pub(crate) fn end(mut self) -> Collected {
         self.ledger.add_all(true, take(&mut self.unread));
+        drop(take(&mut self.strings));
         let first = self.first_definitions();
         let claimed = self.claimed_twice(&first);
         self.ledger.add_all(false, claimed);
@@ -168,7 +197,10 @@ impl Collection {
         let mut completed = Vec::new();
         let mut on_host_network = Vec::new();
         let mut state = State::default();
-        let mut endpoints = Vec::new();
+        let mut endpoints = take(&mut self.endpoints);
+        // How many endpoints the entries so far had, and which of them do not count.
+        let mut passed = 0;
+        let mut again_defined = Vec::new();
         let mut policies: Vec<Option<Policy>> = vec![None; self.written.len()];
         let mut written = self.written.iter().map(|(entry, _)| *entry).peekable();
         let mut policy = 0;
@@ -177,7 +209,10 @@ impl Collection {
                 policy += 1;
                 policy - 1
             });
+            let of_entry = entry.endpoints();
+            passed += of_entry;
             if let Some(first) = &first[at] {
+                again_defined.extend(passed - of_entry..passed);
                 let quota = again.entry(entry.id.clone());
                 let quota = quota.or_insert_with(|| Quota::of(OF_OBJECT));
                 if quota.admit(true) {
@@ -197,6 +232,7 @@ impl Collection {
                 }
                 Content::Valid {
                     objects: said,
+                    endpoints: _,
                     on_host_network: pod,
                     completed: is_completed,
                 } => {
@@ -205,7 +241,6 @@ impl Collection {
                     on_host_network.extend(pod.map(|pod| *pod));
                     for object in said {
                         match (object, of_policy) {
-                            (Object::Endpoint(e), _) => endpoints.push((e.id.clone(), e)),
                             (Object::Policy(p), Some(at)) => {
                                 policies[at] = Some(p.clone());
                                 state.apply(Update::Upsert(Object::Policy(p)));
@@ -215,6 +250,13 @@ impl Collection {
                     }
                 }
             }
+        }
+        if !again_defined.is_empty() {
+            let mut at = 0;
+            endpoints.retain(|_| {
+                at += 1;
+                again_defined.binary_search(&(at - 1)).is_err()
+            });
         }
         state.endpoints = endpoints.into_iter().collect();
         let written = self.written.iter().map(|(_, raw)| raw);
@@ -249,21 +291,15 @@ impl Collection {
     }
 
     fn claimed_twice(&self, first: &[Option<Location>]) -> Vec<Problem> {
-        let valid = self
-            .entries
-            .iter()
-            .zip(first)
-            .filter(|(_, first)| first.is_none());
-        claimed_twice(valid.flat_map(|(entry, _)| {
-            let objects = match &entry.content {
-                Content::Valid { objects, .. } => &objects[..],
-                Content::Invalid(_) => &[],
-            };
-            objects.iter().filter_map(|object| match object {
-                Object::Endpoint(pod) => Some((pod, &entry.location)),
-                _ => None,
-            })
-        }))
+        let mut endpoints = self.endpoints.iter();
+        let pods = self.entries.iter().zip(first).flat_map(|(entry, first)| {
+            let of_entry = endpoints.by_ref().take(entry.endpoints());
+            let counts = first.is_none();
+            let of_entry: Vec<&(EndpointId, Endpoint)> = of_entry.collect();
+            let pods = of_entry.into_iter().filter(move |_| counts);
+            pods.map(|(_, pod)| (pod, &entry.location))
+        });
+        claimed_twice(pods)
     }
 
     /// For each entry where the first of its name is, unless it is that.

@@ -178,3 +178,56 @@ fn a_file_that_is_open_for_writing_is_not_half_read() {
     drop(writer);
     assert_eq!(said(&[&path]).0, ["a"]);
 }
+
+/// Of endpoints too, which are kept apart from all else, the first definition counts.
+#[test]
+fn a_pod_that_is_defined_twice_is_the_first_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let pod = |name: &str, app: &str, address: &str| {
+        format!(
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, labels: {{app: {app}}}}}\n\
+             spec: {{containers: [{{name: c}}]}}\nstatus: {{podIP: {address}}}\n---\n"
+        )
+    };
+    let [a, b] = ["a.yaml", "b.yaml"].map(|name| dir.path().join(name));
+    let first =
+        pod("xa", "one", "10.0.0.1") + &policy("p") + "---\n" + &pod("ya", "one", "10.0.0.2");
+    fs::write(a, first).unwrap();
+    let second = pod("wa", "two", "10.0.0.3")
+        + &pod("xa", "two", "10.0.0.4")
+        + &pod("za", "two", "10.0.0.2");
+    fs::write(b, second).unwrap();
+    let loaded = load(&[dir.path()]);
+    let pods = loaded.state.endpoints.values();
+    let pods: Vec<String> = pods
+        .map(|pod| {
+            format!(
+                "{} {:?} {:?}",
+                pod.id.name,
+                pod.labels.get("app"),
+                pod.addresses
+            )
+        })
+        .collect();
+    assert_eq!(
+        pods,
+        [
+            "wa Some(\"two\") [10.0.0.3]",
+            "xa Some(\"one\") [10.0.0.1]",
+            "ya Some(\"one\") [10.0.0.2]",
+            "za Some(\"two\") [10.0.0.2]",
+        ]
+    );
+    let shown: Vec<String> = loaded.flaws.iter().map(|f| f.problem.to_string()).collect();
+    assert_eq!((loaded.objects, shown.len()), (5, 2), "{shown:?}");
+    assert!(
+        shown
+            .iter()
+            .any(|text| text.contains("Pod default/xa is defined twice")),
+        "{shown:?}"
+    );
+    assert!(
+        shown.iter().any(|text| text.contains("10.0.0.2")),
+        "{shown:?}"
+    );
+}
