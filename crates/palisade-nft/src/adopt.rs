@@ -18,7 +18,7 @@ use crate::{Config, Ruleset, Transaction};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use palisade_model::{Family, Prefix};
+use palisade_model::{Direction, Family, Prefix};
 use palisade_tables::{Cell, Change, ClassId, Delta, IdentityId, Phase, Point, PolicySet, Program};
 use palisade_tables::{SetId, Step, Tables};
 
@@ -281,7 +281,13 @@ impl Diff<'_> {
                 None => loosen.push(change),
             }
         }
-        let gone = |point: &&Point| !wanted.contains_key(*point) && !opens(&point.interface);
+        // But what it sends from an address that becomes another's is spoofed from then on: that must
+        // be so before it is open.
+        let lost =
+            |point: &Point| point.direction == Direction::Egress && target.owns(point.address);
+        let gone = |point: &&Point| {
+            !wanted.contains_key(*point) && (!opens(&point.interface) || lost(point))
+        };
         for point in old.keys().filter(gone) {
             tighten.push(Change::Point(point.clone(), None));
         }
@@ -364,6 +370,7 @@ impl Diff<'_> {
         let generation = self.observed.generation;
         let mut there = Planner::with_numbers(self.config.clone(), generation, numbers);
         there.load(&self.observed.tables);
+        there.own.holds(self.observed.own);
         there.pending = self.observed.pending;
         there.retire(self.observed.retired.iter().copied());
         let mut transaction = there.plan(delta);

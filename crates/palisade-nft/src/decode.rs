@@ -35,6 +35,8 @@ pub(crate) struct Observed {
     pub(crate) residues: BTreeMap<u32, Vec<u32>>,
     /// Pairs that no row has.
     pub(crate) retired: Vec<(u32, u32)>,
+    /// The addresses that endpoints here are said to have.
+    pub(crate) own: BTreeSet<IpAddr>,
     pub(crate) generation: u32,
     pub(crate) pending: bool,
 }
@@ -99,6 +101,7 @@ pub(crate) fn decode(config: &Config, ruleset: &Ruleset) -> Result<Observed, Dam
             classes: BTreeMap::new(),
             residues: BTreeMap::new(),
             retired: Vec::new(),
+            own: BTreeSet::new(),
             generation,
             pending: false,
         },
@@ -223,6 +226,10 @@ impl Reader {
             if **name == *names::hosts(family) {
                 let id = IdentityId(value(element)?);
                 tables.addresses.insert(Prefix::host(address(bytes)?), id);
+                return Some(());
+            }
+            if **name == *names::own(family) {
+                self.observed.own.insert(address(bytes)?);
                 return Some(());
             }
             for direction in Direction::BOTH {

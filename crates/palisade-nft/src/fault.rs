@@ -27,11 +27,12 @@ pub enum Fault {
     OlderJudgedOneWay,
     OlderSynAccepted,
     TranslatedNotJudged,
+    ElsewhereSpoofed,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 20] = [
+    pub const ALL: [Fault; 21] = [
         Fault::ReplyNotTranslated,
         Fault::ReplyPortsNotSwapped,
         Fault::ReplyEndsSwapped,
@@ -52,6 +53,7 @@ impl Fault {
         Fault::OlderJudgedOneWay,
         Fault::OlderSynAccepted,
         Fault::TranslatedNotJudged,
+        Fault::ElsewhereSpoofed,
     ];
 
     /// Whether it is switched on.

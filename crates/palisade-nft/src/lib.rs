@@ -29,6 +29,7 @@ mod mend;
 mod names;
 mod numbers;
 mod older;
+mod own;
 mod planner;
 mod print;
 mod report;

@@ -57,6 +57,14 @@ pub(crate) fn points(family: Family, direction: Direction) -> &'static str {
     }
 }
 
+/// The set of the addresses that endpoints here have.
+pub(crate) fn own(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "p_own4",
+        Family::V6 => "p_own6",
+    }
+}
+
 /// The map of single addresses → identity.
 pub(crate) fn hosts(family: Family) -> &'static str {
     match family {
@@ -105,6 +113,7 @@ pub(crate) fn declarations() -> Vec<(&'static str, SetDecl)> {
         for direction in Direction::BOTH {
             out.push((points(family, direction), plain(&[IfName, address], mark)));
         }
+        out.push((own(family), plain(&[address], None)));
         out.push((hosts(family), plain(&[address], mark)));
         out.push((nets(family), ranges(plain(&[address], mark))));
     }

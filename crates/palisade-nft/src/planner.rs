@@ -10,6 +10,7 @@ use crate::content::{ClassContent, class_content, fingerprint};
 use crate::flat::{Flat, Run, address_of};
 use crate::names::{self, CLASS, GENERATION, IF_OURS, LIVE, PAIR, concat, mark, marks};
 use crate::numbers::Numbers;
+use crate::own::Own;
 use crate::skeleton::{generation_of, generation_rule, pending, skeleton};
 use crate::{Config, Datum, Element, Fault, Harvest, Key, Op, Ruleset, Transaction, TxStep};
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -35,6 +36,7 @@ pub struct Planner {
     /// Pairs that no row has any more, and the step in which they lost the last: they go in a later
     /// one, since a packet may be between the two lookups.
     retired: BTreeMap<(u32, u32), usize>,
+    pub(crate) own: Own,
     /// The step being planned, from 1.
     step: usize,
     /// Whether the kernel has the mark of a revocation under way.
@@ -97,6 +99,7 @@ impl Planner {
             identity_uses: BTreeMap::new(),
             pairs: BTreeMap::new(),
             retired: BTreeMap::new(),
+            own: Own::default(),
             step: 0,
             pending: false,
         }
@@ -150,6 +153,7 @@ impl Planner {
             }
         }
         self.sweep_pairs(&mut steps);
+        self.own.plan(&self.config, delta, &mut steps);
         Transaction {
             table: self.config.table.clone(),
             steps,
@@ -229,6 +233,10 @@ impl Planner {
         let mut buckets = Buckets::default();
         for change in changes_of(tables) {
             self.change(&change, &mut buckets);
+        }
+        for (set, key) in self.own.elements() {
+            let element = Some(Element::default());
+            buckets.first.edit(set, key, None, element);
         }
         buckets.first
     }
@@ -313,6 +321,7 @@ impl Planner {
             }
             Change::Rule(..) => {}
         }
+        self.own.change(&self.tables, change);
         self.tables.apply(change);
     }
 

@@ -28,10 +28,10 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 use palisade_model::{Direction, Family, Protocol, Str};
-use palisade_tables::{Cell, Verdict as Judgement};
+use palisade_tables::{Cell, LOOPBACK, Verdict as Judgement};
 
 /// What the comment of the table says. It changes whenever the skeleton's meaning does.
-pub const SCHEMA: &str = "palisade layout 5";
+pub const SCHEMA: &str = "palisade layout 6";
 
 /// ICMP protocol, type of a reply and of its request: the pairs that connection tracking knows.
 const REPLIES: [(u8, u8, u8); 6] = [
@@ -306,6 +306,9 @@ fn base_chains(config: &Config) -> Vec<(Str, Chain)> {
     let mut raw = Vec::new();
     if !Fault::SpoofCheckSkipped.is_on() {
         raw.extend(go(IifName, "p_source"));
+        if !Fault::ElsewhereSpoofed.is_on() {
+            raw.extend(Family::BOTH.map(|family| elsewhere(config, family)));
+        }
     }
     let mut forward = vec![fast(config)];
     forward.extend(go(IifName, "p_flow"));
@@ -348,6 +351,19 @@ fn base_chains(config: &Config) -> Vec<(Str, Chain)> {
         chain("p_input_ours", None, input_ours),
         chain("p_output_ours", None, output_ours),
     ]
+}
+
+/// Anti-spoofing: what comes by an interface that is not ours has no endpoint's address. What comes by
+/// loopback this host's own stack made, a proxy that keeps its client's address, say.
+fn elsewhere(config: &Config, family: Family) -> Rule {
+    let (offset, len) = address_at(family, false);
+    let line = Line::new()
+        .family(family)
+        .payload(PayloadBase::Network, offset, len, 0)
+        .within(names::own(family), 0)
+        .meta(MetaKey::IifName, 0)
+        .cmp(0, CmpOp::Neq, &names::ifname(LOOPBACK));
+    drop_counted(config, line, Report::Spoofed)
 }
 
 /// Anti-spoofing: an endpoint sends from its own addresses, or neighbour discovery from a link-local

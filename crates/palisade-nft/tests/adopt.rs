@@ -233,7 +233,7 @@ fn a_table_of_another_layout_is_replaced_at_once() {
         let config = config(&mut rng);
         let tables = tables(&mut rng, &config);
         let mut former = installed(&config, &tables);
-        former.comment = Some("palisade layout 4".into());
+        former.comment = Some("palisade layout 5".into());
         // As far as this one can tell, its data mean the same, or not.
         if rng.random_bool(0.5) {
             damage(&mut rng, &mut former);

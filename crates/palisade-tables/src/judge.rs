@@ -4,6 +4,9 @@ use crate::{Cell, ClassId, IdentityId, Point, Program, SetId, Tables, Verdict};
 use core::net::IpAddr;
 use palisade_model::{Direction, Family, L4, Prefix, Protocol, Str};
 
+/// The interface by which this host's packets come back to it.
+pub const LOOPBACK: &str = "lo";
+
 /// The first packet of a flow, as it passes the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packet {
@@ -166,8 +169,46 @@ impl Tables {
         judge_in(self, packet, direction)
     }
 
-    /// Whether a packet passes: both of its directions must let it.
+    /// Whether an endpoint of this host has the address: there is a point for what it sends, on an
+    /// interface that is ours.
+    pub fn owns(&self, address: IpAddr) -> bool {
+        self.points.keys().any(|point| {
+            point.address == address
+                && point.direction == Direction::Egress
+                && self.interfaces.contains(&point.interface)
+        })
+    }
+
+    /// Whether a packet came by another interface than the one its source address belongs to: by one
+    /// of ours that has no point for it, or by another although an endpoint here has the address. What
+    /// this host's own stack made is never spoofed, so neither is what comes by loopback.
+    pub fn is_spoofed(&self, from: Option<&Str>, source: IpAddr) -> bool {
+        let Some(from) = from.filter(|name| ***name != *LOOPBACK) else {
+            return false;
+        };
+        if !self.interfaces.contains(from) {
+            return self.owns(source);
+        }
+        let point = Point {
+            interface: from.clone(),
+            address: source,
+            direction: Direction::Egress,
+        };
+        !self.points.contains_key(&point)
+    }
+
+    /// Whether a packet passes: its source address must be where it came from, and both of its
+    /// directions must let it.
     pub fn judge(&self, packet: &Packet) -> Verdict {
+        match self.is_spoofed(packet.from.as_ref(), packet.source) {
+            true => Verdict::Deny,
+            false => self.judge_flow(packet),
+        }
+    }
+
+    /// Whether both directions let a flow pass that begins with this packet, wherever that came from:
+    /// what a reply gets, whose own source is what counts.
+    pub fn judge_flow(&self, packet: &Packet) -> Verdict {
         let egress = self.judge_direction(packet, Direction::Egress).verdict();
         let ingress = self.judge_direction(packet, Direction::Ingress).verdict();
         egress.min(ingress)

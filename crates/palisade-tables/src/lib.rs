@@ -27,7 +27,7 @@ mod tables;
 pub use canonical::{Canonical, CanonicalSet};
 pub use checker::{Checked, Violation, Wrong, check, check_between};
 pub use delta::{Change, Delta, Phase, Step};
-pub use judge::{Judged, Packet, Seen};
+pub use judge::{Judged, LOOPBACK, Packet, Seen};
 pub use past::{Past, Undo};
 pub use port_map::PortMap;
 pub use program::{Cell, Program, SHORT_RANGE, Values, Verdict, icmp_key};

@@ -52,7 +52,8 @@ pub(crate) fn check(
     }
     let ends: Vec<[Verdict; 2]> = packets
         .iter()
-        .map(|packet| [old.judge(packet), new.judge(packet)])
+        // Whose a source address is, the steps do not say: the plan for the kernel orders that itself.
+        .map(|packet| [old.judge_flow(packet), new.judge_flow(packet)])
         .collect();
     sought.take(revoked(&was, &is, delta, &packets, &ends))?;
     let mut now = old.clone();
@@ -63,7 +64,7 @@ pub(crate) fn check(
         }
         for (packet, ends) in packets.iter().zip(&ends) {
             let here = || format!("step {number} ({:?}) of {delta:?}: {packet:?}", step.phase);
-            let promised = promised(step.phase, now.judge(packet), next.judge(packet))
+            let promised = promised(step.phase, now.judge_flow(packet), next.judge_flow(packet))
                 .map_err(|what| Failure::of("phase", format!("{what} in {}", here())));
             sought.take(promised)?;
             if seen(&now, packet) == seen(&next, packet) {

@@ -166,8 +166,7 @@ impl Host {
                 ..packet
             };
             self.send(tables, index, &spoofed, frame(&spoofed, Ct::NEW))?;
-            let from = tables.judge_direction(&spoofed, Direction::Egress);
-            if from == Judged::NoPoint {
+            if tables.is_spoofed(spoofed.from.as_ref(), spoofed.source) {
                 // Not even a connection that is allowed lends its mark to another's address.
                 let live = Ct {
                     state: ct_state::ESTABLISHED,
@@ -198,10 +197,10 @@ impl Host {
             return Ok(());
         };
         // Nobody asks who sends from an address that is not his.
-        if tables.judge_direction(packet, Direction::Egress) == Judged::NoPoint {
+        if tables.is_spoofed(packet.from.as_ref(), packet.source) {
             return Ok(());
         }
-        let allowed = |packet: &Packet| tables.judge(packet) == Verdict::Allow;
+        let allowed = |packet: &Packet| tables.judge_flow(packet) == Verdict::Allow;
         let Outcome { accepted, mark, .. } = self.run(index, &acknowledging)?;
         // Where a source port decides about the other direction, that direction does not count.
         let either = allowed(packet) || allowed(&back) && !tests_source_ports(tables, &back);
@@ -255,11 +254,13 @@ impl Host {
         frame: Frame,
         told: &dyn for<'m> Fn(Machine<'m>) -> Machine<'m>,
     ) -> Result<u32, Failure> {
-        let wanted = tables.judge(first) == Verdict::Allow;
+        let is_spoofed = tables.is_spoofed(frame.iif.as_ref(), frame.source);
+        let wanted = !is_spoofed && tables.judge_flow(first) == Verdict::Allow;
         let outcome = self.run_by(index, &frame, told)?;
         let (accepted, mark) = (outcome.accepted, outcome.mark);
         let live = self.config.mark(self.planner.generation());
         if frame.ct.mark & self.config.ct_mark_mask != live
+            && !is_spoofed
             && let Some(reports) = reports(tables, first)
         {
             let reply = frame.ct.reply && frame.ct.state == ct_state::ESTABLISHED;

@@ -15,6 +15,7 @@ mod marks;
 mod midway;
 mod pieces;
 mod revoked;
+mod spoofed;
 mod streams;
 mod translated;
 

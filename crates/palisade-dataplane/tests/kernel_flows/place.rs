@@ -24,7 +24,7 @@ pub(crate) const OUT: usize = 2;
 pub(crate) const HOST: usize = 3;
 
 const PODS: [[&str; 2]; 2] = [["10.88.0.1", "fd88::1"], ["10.88.0.2", "fd88::2"]];
-const INTERFACES: [&str; 2] = ["pal-a", "pal-b"];
+pub(crate) const INTERFACES: [&str; 2] = ["pal-a", "pal-b"];
 
 /// What may begin: from, to, protocol, and the destination port; without one, all of the protocol.
 pub(crate) type Allowed = (usize, usize, u8, Option<u16>);

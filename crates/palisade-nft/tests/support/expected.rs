@@ -58,7 +58,8 @@ pub(crate) fn expected(
                 .as_ref()
                 .is_some_and(|n| n.starts_with(&*config.interface_prefix))
     };
-    if unknown(&frame.iif) {
+    let elsewhere = !ours(&frame.iif);
+    if unknown(&frame.iif) || elsewhere && tables.is_spoofed(frame.iif.as_ref(), frame.source) {
         return kept(false);
     }
     if let Some(iif) = frame.iif.as_ref().filter(|_| ours(&frame.iif)) {
@@ -127,7 +128,7 @@ pub(crate) fn expected(
     if invalid && !icmp {
         return kept(false);
     }
-    let judge = |packet: &Packet| tables.judge(packet) == Verdict::Allow;
+    let judge = |packet: &Packet| tables.judge_flow(packet) == Verdict::Allow;
     let passes = judge(&first_packet(frame));
     // A TCP flow that was under way before anything judged it passes in either direction.
     let either = || passes || judge_plainly(tables, &first_if(frame, !frame.ct.reply));
@@ -165,6 +166,9 @@ pub(crate) fn reports(
     };
     if closed(&frame.iif) {
         return vec![Report::UnknownInterface];
+    }
+    if !ours(&frame.iif) && tables.is_spoofed(frame.iif.as_ref(), frame.source) {
+        return vec![Report::Spoofed];
     }
     if let Some(iif) = frame.iif.as_ref().filter(|_| ours(&frame.iif)) {
         let point = Point {
@@ -292,5 +296,5 @@ fn judge_plainly(tables: &Tables, packet: &Packet) -> bool {
         _ => true,
     };
     let plain = plain(Direction::Egress) && plain(Direction::Ingress);
-    plain && tables.judge(packet) == Verdict::Allow
+    plain && tables.judge_flow(packet) == Verdict::Allow
 }

@@ -200,7 +200,7 @@ pub(crate) fn frame(rng: &mut SmallRng, tables: &Tables, live: u32) -> Frame {
             Some(point) => (Some(point.interface.clone()), address(rng, family)),
             None => {
                 let names = [
-                    OURS[0], OURS[2], UNKNOWN, FOREIGN[0], FOREIGN[0], FOREIGN[1],
+                    OURS[0], OURS[2], UNKNOWN, FOREIGN[0], FOREIGN[0], FOREIGN[1], "lo",
                 ];
                 let name = names.choose(rng).map(|name| Str::from(*name));
                 (name.filter(|_| rng.random_bool(0.75)), address(rng, family))

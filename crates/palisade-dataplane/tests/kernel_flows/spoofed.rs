@@ -1,0 +1,74 @@
+//! Packets with a pod's address that come by another interface than the pod's own, with reverse-path
+//! filters off.
+
+use palisade_dataplane::{Count, Dataplane, NftDataplane};
+use palisade_model::Direction::Ingress;
+use palisade_testkit::lab::craft::udp;
+
+use crate::need_root;
+use crate::place::{A, Allowed, B, INTERFACES, OUT, Place, tables, tag};
+
+/// Whether a datagram arrives at b that is sent by `from`, as if `source` sent it.
+fn passes(place: &Place, from: usize, source: usize, family: usize) -> bool {
+    let ends = (Place::at(source, family, 3000), Place::at(B, family, 53));
+    place.arrives(from, B, udp(ends.0, ends.1, 1, &tag()))
+}
+
+fn spoofed(driver: &mut NftDataplane) -> u64 {
+    let reasons = driver.counters().unwrap().reasons;
+    reasons
+        .get("spoofed")
+        .map_or(0, |count: &Count| count.packets)
+}
+
+#[test]
+fn nobody_sends_from_a_pods_address_by_another_interface() {
+    if !need_root() {
+        return;
+    }
+    let place = Place::quiet("elsewhere");
+    let mut driver = place.driver();
+    let allowed: [Allowed; 2] = [(A, B, 17, Some(53)), (OUT, B, 17, Some(53))];
+    let both = tables(&[(B, Ingress)], &allowed);
+    driver.start(&both).unwrap();
+    for family in [0, 1] {
+        assert!(
+            passes(&place, OUT, OUT, family),
+            "{family}: its own address"
+        );
+        assert!(!passes(&place, OUT, A, family), "{family}: a new flow");
+        assert!(passes(&place, A, A, family), "{family}: the pod itself");
+        assert!(
+            !passes(&place, OUT, A, family),
+            "{family}: a flow that is allowed"
+        );
+    }
+    assert_eq!(spoofed(&mut driver), 4);
+
+    // An address that is no endpoint's any more is as any other.
+    let mut one = both.clone();
+    one.points
+        .retain(|point, _| *point.interface != *INTERFACES[A]);
+    driver.start(&one).unwrap();
+    for family in [0, 1] {
+        assert!(passes(&place, OUT, A, family), "{family}: nobody's here");
+    }
+    driver.start(&both).unwrap();
+    for family in [0, 1] {
+        assert!(!passes(&place, OUT, A, family), "{family}: the pod's again");
+    }
+    assert_eq!(spoofed(&mut driver), 6);
+
+    // Without what this is about, it passes as the pod: the test sees what it must. And it is repaired.
+    for set in ["p_own4", "p_own6"] {
+        place.nft(place.lab.host(), &format!("flush set inet t {set}"));
+    }
+    for family in [0, 1] {
+        assert!(passes(&place, OUT, A, family), "{family}: nobody looks");
+    }
+    assert!(driver.verify(&both).unwrap().writes > 0);
+    for family in [0, 1] {
+        assert!(!passes(&place, OUT, A, family), "{family}: repaired");
+    }
+    assert_eq!(spoofed(&mut driver), 8);
+}
