@@ -28,7 +28,10 @@ impl Core {
             HostToEndpoint::Allow => palisade_oracle::HostToEndpoint::Allow,
             HostToEndpoint::Policy => palisade_oracle::HostToEndpoint::Policy,
         };
-        let options = palisade_oracle::Options { host_to_endpoint };
+        let options = palisade_oracle::Options {
+            host_to_endpoint,
+            ..palisade_oracle::Options::default()
+        };
         let mut state = self.engine.state();
         let question = question(query);
         let explanation = palisade_analysis::explain(&state, &question, &options)?;

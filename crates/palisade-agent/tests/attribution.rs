@@ -10,6 +10,7 @@ use palisade_generators::seeded_cases;
 use palisade_model::{Action, Direction, Endpoint, Origin, RuleOrigin, Update};
 use palisade_oracle::{
     DecidedBy, HostToEndpoint, Judgement, Prepared, Question, RuleOutcome, RuleSource, Step,
+    ToItself,
 };
 use palisade_tables::{Credit, Packet, Past};
 
@@ -74,6 +75,7 @@ fn a_report_is_led_back_to_the_rule_that_the_oracle_credits() {
         drop(engine.apply(state.objects().map(Update::Upsert)));
         let oracle = Prepared::new(state);
         let options = palisade_oracle::Options {
+            to_itself: ToItself::Allow,
             host_to_endpoint: HostToEndpoint::Allow,
         };
         for trial in &world.trials {

@@ -13,7 +13,7 @@ use palisade_model::{
     Action, Direction, Endpoint, Family, L4, Origin, PortMatch, PortSpec, Protocol, State, Traffic,
     Update,
 };
-use palisade_oracle::{End, Options, Prepared, Question};
+use palisade_oracle::{End, Options, Prepared, Question, ToItself};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -274,10 +274,15 @@ impl Judge<'_, '_> {
             l4: L4::None,
             origin: Origin::Network,
         });
+        // One endpoint stands for its like at both ends: what it may send to another of them.
+        let options = Options {
+            to_itself: ToItself::Policy,
+            ..Options::default()
+        };
         let allows = |protocol: Protocol, l4: L4| {
             let mut question = question.borrow_mut();
             (question.protocol, question.l4) = (protocol, l4);
-            prepared.allows(&question, direction, &Options::default())
+            prepared.allows(&question, direction, &options)
         };
         let mut named = BTreeSet::new();
         for term in &terms {

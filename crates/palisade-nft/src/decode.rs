@@ -5,7 +5,9 @@
 
 use crate::content::{ClassContent, class_content, parse_residue};
 use crate::flat::{Flat, Run, prefixes};
-use crate::names::{self, ANY, CLASS, GENERATION, ICMP, ICMP_RANGE, IF_OURS, LAST_VERDICT};
+use crate::names::{
+    self, ANY, CLASS, GENERATION, ICMP, ICMP_RANGE, IF_OURS, IF_SAME, LAST_VERDICT,
+};
 use crate::names::{PAIR, PENDING, PORT, PORT_RANGE, PROTO, VERDICT, number};
 use crate::skeleton::{code_cell, code_verdict, generation_of, skeleton};
 use crate::{CmpOp, Config, Datum, Element, Expr, Key, Rule, Ruleset, Set, Verdict};
@@ -105,6 +107,7 @@ pub(crate) fn decode(config: &Config, ruleset: &Ruleset) -> Result<Observed, Dam
             generation,
             pending: false,
         },
+        same: BTreeSet::new(),
         pairs: BTreeSet::new(),
         runs: Default::default(),
     };
@@ -130,6 +133,8 @@ pub(crate) fn decode(config: &Config, ruleset: &Ruleset) -> Result<Observed, Dam
 
 struct Reader {
     observed: Observed,
+    /// The interfaces by which a packet may arrive and leave again.
+    same: BTreeSet<Str>,
     pairs: BTreeSet<(u32, u32)>,
     runs: [Vec<Run>; 2],
 }
@@ -247,6 +252,11 @@ impl Reader {
         let Key::Exact(bytes) = key else { return None };
         match &**name {
             IF_OURS => drop(tables.interfaces.insert(interface(bytes)?)),
+            IF_SAME => {
+                let (name, again) = bytes.split_at_checked(16)?;
+                (name == again).then_some(())?;
+                self.same.insert(interface(name)?);
+            }
             PENDING => {
                 (number(bytes)? == 1).then_some(())?;
                 self.observed.pending = true;
@@ -302,6 +312,9 @@ impl Reader {
                 Flat::from_runs(runs).ok_or(Damage("ranges that are not maximal"))?;
         }
         let tables = &mut self.observed.tables;
+        if self.same != tables.interfaces {
+            return Err(Damage("interfaces that are not the same twice"));
+        }
         for (class, content) in &self.observed.classes {
             let codes = self.observed.residues.get(class);
             let program = program(config, *class, content, codes.map_or(&[], |c| c))

@@ -28,11 +28,12 @@ pub enum Fault {
     OlderSynAccepted,
     TranslatedNotJudged,
     ElsewhereSpoofed,
+    ItselfJudged,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 21] = [
+    pub const ALL: [Fault; 22] = [
         Fault::ReplyNotTranslated,
         Fault::ReplyPortsNotSwapped,
         Fault::ReplyEndsSwapped,
@@ -54,6 +55,7 @@ impl Fault {
         Fault::OlderSynAccepted,
         Fault::TranslatedNotJudged,
         Fault::ElsewhereSpoofed,
+        Fault::ItselfJudged,
     ];
 
     /// Whether it is switched on.

@@ -8,6 +8,8 @@ use core::net::IpAddr;
 use palisade_model::{Direction, Family};
 
 pub(crate) const IF_OURS: &str = "p_if_ours";
+/// Each interface of ours with itself: what arrives by it and leaves by it again.
+pub(crate) const IF_SAME: &str = "p_if_same";
 pub(crate) const CLASS: &str = "p_class";
 pub(crate) const PAIR: &str = "p_pair";
 pub(crate) const PORT: &str = "p_port";
@@ -109,6 +111,7 @@ pub(crate) fn declarations() -> Vec<(&'static str, SetDecl)> {
     let mark = value(Mark);
     let mut out = Vec::new();
     out.push((IF_OURS, plain(&[IfName], None)));
+    out.push((IF_SAME, plain(&[IfName, IfName], None)));
     for (family, address) in [(Family::V4, Ipv4), (Family::V6, Ipv6)] {
         for direction in Direction::BOTH {
             out.push((points(family, direction), plain(&[IfName, address], mark)));

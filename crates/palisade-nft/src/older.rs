@@ -166,7 +166,7 @@ pub(crate) fn chains(config: &Config) -> Vec<(Str, Chain)> {
         ));
     }
     for (name, family) in [("p_open4", Family::V4), ("p_open6", Family::V6)] {
-        let end = Line::new().goto("p_opened");
+        let end = Verdict::Goto("p_opened".into());
         let rules = passing(config, Orientation::Original, family, Header::Ports, end);
         chains.push(chain(name, None, rules));
     }

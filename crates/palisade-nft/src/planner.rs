@@ -8,7 +8,7 @@
 use crate::batch::{Batch, push_chain};
 use crate::content::{ClassContent, class_content, fingerprint};
 use crate::flat::{Flat, Run, address_of};
-use crate::names::{self, CLASS, GENERATION, IF_OURS, LIVE, PAIR, concat, mark, marks};
+use crate::names::{self, CLASS, GENERATION, IF_OURS, IF_SAME, LIVE, PAIR, concat, mark, marks};
 use crate::numbers::Numbers;
 use crate::own::Own;
 use crate::skeleton::{generation_of, generation_rule, pending, skeleton};
@@ -306,8 +306,10 @@ impl Planner {
                 let key = Key::Exact(names::ifname(name));
                 let before = self.tables.interfaces.contains(name);
                 let member = |there: bool| there.then(Element::default);
+                let same = Key::Exact(concat(&[&names::ifname(name), &names::ifname(name)]));
                 let batch = &mut buckets.first;
                 batch.edit(IF_OURS, key, member(before), member(*ours));
+                batch.edit(IF_SAME, same, member(before), member(*ours));
             }
             Change::Address(prefix, id) => self.address(*prefix, *id, &mut buckets.first),
             Change::Point(point, set) => self.point(point, *set, &mut buckets.first),

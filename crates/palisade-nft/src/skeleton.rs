@@ -31,7 +31,7 @@ use palisade_model::{Direction, Family, Protocol, Str};
 use palisade_tables::{Cell, LOOPBACK, Verdict as Judgement};
 
 /// What the comment of the table says. It changes whenever the skeleton's meaning does.
-pub const SCHEMA: &str = "palisade layout 6";
+pub const SCHEMA: &str = "palisade layout 7";
 
 /// ICMP protocol, type of a reply and of its request: the pairs that connection tracking knows.
 const REPLIES: [(u8, u8, u8); 6] = [
@@ -475,13 +475,8 @@ fn flow_chains(config: &Config, generation: u32) -> Vec<(Str, Chain)> {
         for orientation in Orientation::BOTH {
             let name = |header| pass_name(orientation, family, header);
             for header in Header::ALL {
-                let rules = passing(
-                    config,
-                    orientation,
-                    family,
-                    header,
-                    Line::new().goto("p_mark"),
-                );
+                let end = Verdict::Goto("p_mark".into());
+                let rules = passing(config, orientation, family, header, end);
                 chains.push(chain(&name(header), None, rules));
             }
             let protocol = || Line::new().meta(MetaKey::L4Proto, 0);
@@ -494,8 +489,8 @@ fn flow_chains(config: &Config, generation: u32) -> Vec<(Str, Chain)> {
             let name = format!("p_{letter}{}", digit(family));
             chains.push(chain(&name, None, by_header));
         }
-        let accept = Line::new().verdict(Verdict::Accept);
-        let rules = passing(config, Orientation::Original, family, Header::Icmp, accept);
+        let (original, end) = (Orientation::Original, Verdict::Accept);
+        let rules = passing(config, original, family, Header::Icmp, end);
         chains.push(chain(&format!("p_x{}", digit(family)), None, rules));
     }
     chains
@@ -513,16 +508,33 @@ pub(crate) fn passing(
     orientation: Orientation,
     family: Family,
     header: Header,
-    end: Rule,
+    end: Verdict,
 ) -> Vec<Rule> {
     let mut rules = Vec::new();
+    if !Fault::ItselfJudged.is_on() {
+        rules.push(to_itself(family, end.clone()));
+    }
     for direction in [Direction::Egress, Direction::Ingress] {
         let judge = judge_name(direction, orientation, family, header);
         let interface = own_interface(direction, orientation);
         rules.extend(ours(config, interface, |line| line.jump(&judge)));
     }
-    rules.push(end);
+    rules.push(Line::new().verdict(end));
     rules
+}
+
+/// The rule for what an endpoint sends to itself, by a Service: it arrives and leaves by one interface, of
+/// which both addresses are. That the source is, was asked before ([`source_rules`]).
+fn to_itself(family: Family, end: Verdict) -> Rule {
+    let (offset, len) = address_at(family, true);
+    Line::new()
+        .meta(MetaKey::IifName, 0)
+        .payload(PayloadBase::Network, offset, len, 4)
+        .map(names::points(family, Direction::Egress), 0, 8)
+        .cmp(8, CmpOp::Neq, &[0; 4])
+        .meta(MetaKey::OifName, 4)
+        .within(names::IF_SAME, 0)
+        .verdict(end)
 }
 
 fn digit(family: Family) -> char {

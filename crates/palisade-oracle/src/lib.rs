@@ -26,7 +26,7 @@ pub use narrate::{
     Verdict,
 };
 pub use prepared::{OrderedTier, Prepared};
-pub use question::{End, HostToEndpoint, Options, Question};
+pub use question::{End, HostToEndpoint, Options, Question, ToItself};
 
 use palisade_model::State;
 

@@ -99,6 +99,8 @@ pub enum DecidedBy {
     },
     /// The host's own stack made the packet, and may reach its endpoints.
     HostOrigin,
+    /// Both ends are this endpoint, which cannot be cut off from itself.
+    Itself,
     /// There is no endpoint at this end.
     NotAnEndpoint,
 }

@@ -52,9 +52,22 @@ pub enum HostToEndpoint {
     Policy,
 }
 
+/// What a flow gets whose two ends are one endpoint: it asked for a Service that led back to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ToItself {
+    /// It passes. Source: Kubernetes, "Network Policies": a Pod cannot block access to itself.
+    #[default]
+    Allow,
+    /// It is judged like any flow: for whoever asks about two endpoints that no policy tells apart, and
+    /// names one of them twice.
+    Policy,
+}
+
 /// What is configured rather than written as policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// What packets of the host's own stack get at its endpoints.
     pub host_to_endpoint: HostToEndpoint,
+    /// What a flow gets whose two ends are one endpoint.
+    pub to_itself: ToItself,
 }

@@ -5,7 +5,7 @@ use crate::narrate::{Narrator, Silent};
 use crate::place::Holder;
 use crate::{
     Answer, DecidedBy, HostToEndpoint, Judgement, Options, OrderedTier, PolicyFit, Prepared,
-    Question, RuleOutcome, RuleSource, Step, TierEnd, Verdict,
+    Question, RuleOutcome, RuleSource, Step, TierEnd, ToItself, Verdict,
 };
 use alloc::vec::Vec;
 use palisade_model::{
@@ -20,6 +20,7 @@ enum Decision<'w> {
     NoProfileMatch,
     MissingProfile(&'w Str),
     HostOrigin,
+    Itself,
     NotAnEndpoint,
 }
 
@@ -42,7 +43,10 @@ impl Decision<'_> {
     fn allows(&self) -> bool {
         match self {
             Decision::Rule(_, rule) => rule.action == Action::Allow,
-            Decision::AllowAllProfile | Decision::HostOrigin | Decision::NotAnEndpoint => true,
+            Decision::AllowAllProfile
+            | Decision::HostOrigin
+            | Decision::Itself
+            | Decision::NotAnEndpoint => true,
             Decision::TierDefault(..) | Decision::NoProfileMatch | Decision::MissingProfile(_) => {
                 false
             }
@@ -67,6 +71,7 @@ impl Decision<'_> {
                 profile: name.clone(),
             },
             Decision::HostOrigin => DecidedBy::HostOrigin,
+            Decision::Itself => DecidedBy::Itself,
             Decision::NotAnEndpoint => DecidedBy::NotAnEndpoint,
         }
     }
@@ -143,8 +148,8 @@ impl<'a> Prepared<'a> {
         }
     }
 
-    /// Nothing judges an end that is no endpoint. Then the host's own packets pass, then tiers
-    /// decide, then profiles.
+    /// Nothing judges an end that is no endpoint. Then the host's own packets pass, and an endpoint's to
+    /// itself; then tiers decide, then profiles.
     fn decide<'w>(
         &'w self,
         case: &Case<'w>,
@@ -157,6 +162,9 @@ impl<'a> Prepared<'a> {
         };
         if passes_from_host(case, direction, subject, options) {
             return Decision::HostOrigin;
+        }
+        if passes_to_itself(case, options) {
+            return Decision::Itself;
         }
         for tier in 0..self.tiers.len() {
             match self.tier(case, direction, subject, tier, narrator) {
@@ -292,6 +300,14 @@ fn passes_from_host(
         && case.question.origin == Origin::HostStack
         && options.host_to_endpoint == HostToEndpoint::Allow
         && local
+}
+
+/// An endpoint's own packets reach it, by a Service that leads back to it.
+fn passes_to_itself(case: &Case<'_>, options: &Options) -> bool {
+    let ends = case.source.endpoint.zip(case.destination.endpoint);
+    options.to_itself == ToItself::Allow
+        && case.question.origin != Origin::HostStack
+        && ends.is_some_and(|(from, to)| from.id == to.id)
 }
 
 /// The first rule that matches and does more than log.

@@ -254,7 +254,9 @@ fn pairs(states: &[Tables], histories: &mut Histories) -> BTreeMap<(usize, usize
             continue;
         }
         for end in &ends {
-            if Family::of(end.address) != Family::of(point.address) {
+            // What an endpoint sends to itself passes as long as it is there, whatever the step.
+            let is_itself = end.interface == point.interface;
+            if is_itself || Family::of(end.address) != Family::of(point.address) {
                 continue;
             }
             let out = histories.of(states, point, end.address);

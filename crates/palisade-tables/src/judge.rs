@@ -47,6 +47,9 @@ pub enum Judged<'a> {
     NoPoint,
     /// This host's own stack made the packet, and its packets are not judged: allowed.
     HostOrigin,
+    /// Both ends are one endpoint, which cannot be cut off from itself: allowed. Such a packet passes a
+    /// host only where a Service was translated to the endpoint that asked for it.
+    Itself,
     /// Judged by a policy set.
     By(Seen<'a>),
 }
@@ -55,7 +58,7 @@ impl Judged<'_> {
     /// Whether this direction lets the packet pass.
     pub fn verdict(&self) -> Verdict {
         match self {
-            Judged::NotOurs | Judged::HostOrigin => Verdict::Allow,
+            Judged::NotOurs | Judged::HostOrigin | Judged::Itself => Verdict::Allow,
             Judged::NoPoint => Verdict::Deny,
             Judged::By(seen) => seen.cell.verdict,
         }
@@ -124,6 +127,22 @@ pub(crate) fn identity_in(view: &impl View, address: IpAddr) -> IdentityId {
     }
 }
 
+/// Whether both ends of a packet are one endpoint: both addresses are its own, on one interface.
+fn is_to_itself(view: &impl View, packet: &Packet) -> bool {
+    let (Some(from), Some(to)) = (&packet.from, &packet.to) else {
+        return false;
+    };
+    let is_own = |address| {
+        let point = Point {
+            interface: from.clone(),
+            address,
+            direction: Direction::Egress,
+        };
+        view.set_at(&point).is_some()
+    };
+    from == to && view.is_ours(from) && is_own(packet.source) && is_own(packet.destination)
+}
+
 /// How one direction judges a packet by what a view shows.
 pub(crate) fn judge_in<'a>(
     view: &'a impl View,
@@ -140,6 +159,9 @@ pub(crate) fn judge_in<'a>(
     let from_host = direction == Direction::Ingress && packet.from.is_none();
     if from_host && !view.judges_host_traffic() {
         return Judged::HostOrigin;
+    }
+    if is_to_itself(view, packet) {
+        return Judged::Itself;
     }
     let point = Point {
         interface: interface.clone(),
@@ -195,6 +217,11 @@ impl Tables {
             direction: Direction::Egress,
         };
         !self.points.contains_key(&point)
+    }
+
+    /// Whether both ends of a packet are one endpoint: then nothing judges it.
+    pub fn is_to_itself(&self, packet: &Packet) -> bool {
+        is_to_itself(self, packet)
     }
 
     /// Whether a packet passes: its source address must be where it came from, and both of its

@@ -46,6 +46,16 @@ pub fn allowed(objects: &[Value], flow: &Flow) -> (bool, bool) {
 #[must_use]
 pub fn read(objects: &[Value], flow: &Flow) -> Reading {
     let mut used = BTreeSet::new();
+    let sender = pod_at(objects, flow.source);
+    if let Some(pod) = sender.filter(|_| sender == pod_at(objects, flow.destination)) {
+        // A pod cannot be cut off from itself.
+        used.insert(pod);
+        return Reading {
+            egress: true,
+            ingress: true,
+            used,
+        };
+    }
     let mut side = |egress: bool| {
         let (own, other) = if egress {
             (flow.source, flow.destination)

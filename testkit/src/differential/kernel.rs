@@ -16,7 +16,7 @@ use palisade_dataplane::{Dataplane, NftConfig, NftDataplane};
 use palisade_engine::Engine;
 use palisade_generators::{Dice, kubernetes, lowered, naive};
 use palisade_model::{Flow, L4, Origin, Protocol, State};
-use palisade_oracle::{HostToEndpoint, Options, Prepared, Question};
+use palisade_oracle::{HostToEndpoint, Options, Prepared, Question, ToItself};
 use palisade_sys::netns::NetNs;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -301,6 +301,7 @@ impl Place {
 
     fn options(&self) -> Options {
         Options {
+            to_itself: ToItself::Allow,
             host_to_endpoint: match self.judge_host_traffic {
                 true => HostToEndpoint::Policy,
                 false => HostToEndpoint::Allow,

@@ -1,6 +1,6 @@
 //! Every moment between two states, as a packet would see it.
 //!
-//! A packet looks up its point, the peer's address, their class, the set's default and the program,
+//! It is first asked whether a packet goes back to the endpoint that sent it. Then it looks up its point, the peer's address, their class, the set's default and the program,
 //! for egress and then for ingress. Each step of a delta is one transaction, and the executor waits
 //! for a grace period after it, so a packet sees at most one step happen, between any two of its
 //! lookups. Whatever it sees, what it gets must be what it gets before the flush or after it.
@@ -70,7 +70,7 @@ pub(crate) fn check(
             if seen(&now, packet) == seen(&next, packet) {
                 continue;
             }
-            for cut in 0..=2 * LOOKUPS {
+            for cut in 0..=1 + 2 * LOOKUPS {
                 let got = torn(&now, &next, packet, cut);
                 if !ends.contains(&got) {
                     let detail = format!(
@@ -158,8 +158,8 @@ type Seen<'t> = Vec<(
     bool,
 )>;
 
-fn seen<'t>(tables: &'t Tables, packet: &Packet) -> Seen<'t> {
-    sides(packet)
+fn seen<'t>(tables: &'t Tables, packet: &Packet) -> (bool, Seen<'t>) {
+    let sides = sides(packet)
         .into_iter()
         .map(|(point, peer, _)| {
             let set = tables.points.get(&point).copied();
@@ -177,7 +177,8 @@ fn seen<'t>(tables: &'t Tables, packet: &Packet) -> Seen<'t> {
                 tables.interfaces.contains(&point.interface),
             )
         })
-        .collect()
+        .collect();
+    (tables.is_to_itself(packet), sides)
 }
 
 /// The points that judge a packet, with the peer's address and whether the host's stack made it.
@@ -202,9 +203,13 @@ fn sides(packet: &Packet) -> Vec<(Point, IpAddr, bool)> {
 /// What a packet gets whose first `cut` lookups see `now`, and whose others see `next`.
 fn torn(now: &Tables, next: &Tables, packet: &Packet, cut: usize) -> Verdict {
     let mut verdict = Verdict::Allow;
+    let first = if cut > 0 { now } else { next };
+    if first.is_to_itself(packet) {
+        return verdict;
+    }
     for (side, (point, peer, from_host)) in sides(packet).into_iter().enumerate() {
         let at = |lookup: usize| {
-            if side * LOOKUPS + lookup < cut {
+            if 1 + side * LOOKUPS + lookup < cut {
                 now
             } else {
                 next

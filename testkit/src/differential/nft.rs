@@ -328,7 +328,7 @@ fn reports(tables: &Tables, first: &Packet) -> Option<Vec<Report>> {
     for direction in [Direction::Egress, Direction::Ingress] {
         match tables.judge_direction(first, direction) {
             Judged::NoPoint => return None,
-            Judged::NotOurs | Judged::HostOrigin => {}
+            Judged::NotOurs | Judged::HostOrigin | Judged::Itself => {}
             Judged::By(seen) if seen.cell.verdict == Verdict::Deny => {
                 reports.push(Report::Denied);
                 break;

@@ -6,7 +6,7 @@ use palisade_generators::{Dice, lowered};
 use palisade_model::{Action, Direction, Flow, Origin, Profile, RuleOrigin, State, Str, Update};
 use palisade_oracle::{
     DecidedBy, HostToEndpoint, Judgement, Options, Prepared, Question, RuleOutcome, RuleSource,
-    Step,
+    Step, ToItself,
 };
 use palisade_tables::{Credit, Judged, Packet, Tables, Verdict, Violation, check_between};
 use std::sync::Arc;
@@ -31,6 +31,7 @@ pub(crate) fn check(
         ..palisade_engine::Options::default()
     };
     let options = Options {
+        to_itself: ToItself::Allow,
         host_to_endpoint: match judge_host_traffic {
             true => HostToEndpoint::Policy,
             false => HostToEndpoint::Allow,
@@ -250,7 +251,10 @@ fn credits(judgement: &Judgement, direction: Direction) -> Vec<Option<Arc<Credit
             profile: profile.clone(),
             direction,
         }),
-        DecidedBy::Rule { .. } | DecidedBy::HostOrigin | DecidedBy::NotAnEndpoint => None,
+        DecidedBy::Rule { .. }
+        | DecidedBy::HostOrigin
+        | DecidedBy::Itself
+        | DecidedBy::NotAnEndpoint => None,
     });
     all.into_iter()
         .map(|credit| Some(Arc::new(credit)))

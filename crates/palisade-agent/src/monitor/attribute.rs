@@ -32,7 +32,7 @@ pub fn judgement(tables: &Past<'_>, why: Why, packet: &Packet) -> Option<Judgeme
             }
             (_, Judged::By(seen)) => seen,
             (_, Judged::NoPoint) => return None,
-            (_, Judged::NotOurs | Judged::HostOrigin) => continue,
+            (_, Judged::NotOurs | Judged::HostOrigin | Judged::Itself) => continue,
         };
         let fits = match why {
             Why::Denied => seen.cell.verdict == Verdict::Deny,

@@ -168,6 +168,7 @@ fn tell_decision(side: &Side, f: &mut Formatter<'_>) -> fmt::Result {
             )
         }
         Decision::HostOrigin => writeln!(f, "  the host's own packets may reach its endpoints"),
+        Decision::Itself => writeln!(f, "  both ends are one: what it sends to itself passes"),
         Decision::NotAnEndpoint => writeln!(f, "  no pod or workload is there, so nothing judges"),
     }
 }

@@ -173,6 +173,7 @@ impl Teller<'_> {
                 profile: profile.to_string(),
             },
             DecidedBy::HostOrigin => Decision::HostOrigin,
+            DecidedBy::Itself => Decision::Itself,
             DecidedBy::NotAnEndpoint => Decision::NotAnEndpoint,
         }
     }

@@ -309,3 +309,43 @@ fn policy_sees_the_address_after_translation() {
         assert!(!place.arrives(B, OUT, answer), "{family}: revoked");
     }
 }
+
+/// Both directions of the pod are closed, and nothing may begin.
+#[test]
+fn a_pod_reaches_itself_by_a_service() {
+    if !need_root() {
+        return;
+    }
+    let place = Place::quiet("self");
+    let host = place.lab.host();
+    place.nft(
+        host,
+        "add table inet nat { chain pre { type nat hook prerouting priority -100; \
+         ip daddr 198.18.0.1 udp dport 53 dnat ip to 10.88.0.1:5353; \
+         ip6 daddr fd99::1 udp dport 53 dnat ip6 to [fd88::1]:5353; }; \
+         chain post { type nat hook postrouting priority 100; \
+         iifname \"pal-a\" oifname \"pal-a\" snat ip to 198.18.0.9; \
+         iifname \"pal-a\" oifname \"pal-a\" snat ip6 to fd99::9; }; }",
+    );
+    let mut enforced = Enforced::on(&place);
+    let closed = [(A, Egress), (A, Ingress), (B, Egress)];
+    let services = ["198.18.0.1:53", "[fd99::1]:53"].map(|s| s.parse().unwrap());
+    let translated = ["198.18.0.9:3000", "[fd99::9]:3000"].map(|s| s.parse().unwrap());
+    enforced.set(&closed, &[]);
+    for round in 0..2 {
+        for family in [0, 1] {
+            let ask = |from: usize| udp(Place::at(from, family, 3000), services[family], 1, &tag());
+            assert!(place.arrives(A, A, ask(A)), "{family}: itself, {round}");
+            assert!(
+                !place.arrives(B, A, ask(B)),
+                "{family}: another pod, {round}"
+            );
+            let own = Place::at(A, family, 5353);
+            let answer = udp(own, translated[family], 1, &tag());
+            assert!(place.arrives(A, A, answer), "{family}: the answer, {round}");
+        }
+        // Judged once more, it still passes.
+        enforced.set(&closed, &[(B, A, 17, Some(9))]);
+        enforced.set(&closed, &[]);
+    }
+}

@@ -50,6 +50,7 @@ pub(crate) fn difference(engine: &Engine, oracle: &Prepared<'_>, flow: &Flow) ->
     };
     let options = Options {
         host_to_endpoint: HostToEndpoint::Allow,
+        ..Options::default()
     };
     let question = Question::from(flow);
     let ends = [

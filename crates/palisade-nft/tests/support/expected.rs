@@ -226,7 +226,7 @@ pub(crate) fn reports(
     ] {
         match tables.judge_direction(&packet, direction) {
             Judged::NotOurs if closed(own) => out.push(Report::NoPoint),
-            Judged::NotOurs | Judged::HostOrigin => continue,
+            Judged::NotOurs | Judged::HostOrigin | Judged::Itself => continue,
             Judged::NoPoint => out.push(Report::NoPoint),
             Judged::By(seen) => match (seen.cell.verdict, seen.cell.log) {
                 (Verdict::Deny, _) => out.push(Report::Denied),

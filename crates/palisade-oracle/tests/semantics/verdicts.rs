@@ -3,7 +3,7 @@
 use crate::build::*;
 use Action::{Allow, Deny, Log, Pass};
 use palisade_model::*;
-use palisade_oracle::{HostToEndpoint, Options, verdict};
+use palisade_oracle::{HostToEndpoint, Options, ToItself, verdict};
 
 const AB: &str = "10.0.0.1>10.0.0.2 TCP:80";
 
@@ -284,6 +284,7 @@ fn the_hosts_own_packets_reach_its_endpoints() {
     let mut question = ask("192.0.2.9>10.0.0.2 TCP:80");
     let judged = Options {
         host_to_endpoint: HostToEndpoint::Policy,
+        ..Options::default()
     };
     assert_eq!(
         verdict(&state, &question, &Options::default()),
@@ -307,13 +308,27 @@ fn the_hosts_own_packets_reach_its_endpoints() {
 }
 
 #[test]
-fn a_pod_to_itself_is_judged_like_any_flow() {
+fn a_pod_is_not_cut_off_from_itself() {
     let p = policy(
         "n/p",
         "app=b",
         vec![from(Allow, Peer::selected(sel("app=a")))],
     );
-    says(&two(vec![p]), &[("10.0.0.2>10.0.0.2 TCP:80", "+-")]);
+    let state = two(vec![p]);
+    let asked = "10.0.0.2>10.0.0.2 TCP:80";
+    says(&state, &[(asked, "++")]);
+    let like_any = Options {
+        to_itself: ToItself::Policy,
+        ..Options::default()
+    };
+    assert_eq!(verdict(&state, &ask(asked), &like_any), (true, false));
+    let mut host = ask(asked);
+    host.origin = Origin::HostStack;
+    let judged = Options {
+        host_to_endpoint: HostToEndpoint::Policy,
+        ..Options::default()
+    };
+    assert_eq!(verdict(&state, &host, &judged), (true, false));
 }
 
 /// Local first, then the newest, then the greatest name; templates and those without it never.

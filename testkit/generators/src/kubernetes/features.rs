@@ -14,6 +14,7 @@ pub const FEATURES: &[&str] = &[
     "flow: UDP",
     "flow: another protocol",
     "flow: outside to pod",
+    "flow: pod to itself",
     "flow: pod to outside",
     "flow: pod to pod",
     "host-network pod at its node's address",

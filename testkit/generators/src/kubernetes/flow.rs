@@ -7,7 +7,8 @@ use crate::naive;
 use serde_json::Value;
 use std::net::IpAddr;
 
-/// A flow between two pods, or between a pod and the outside; never from a pod to itself.
+/// A flow between two pods, or between a pod and the outside; sometimes from a pod to itself, as by a
+/// Service that leads back to it.
 pub(super) fn trial(dice: &mut Dice, made: &[Made]) -> Trial {
     let mut features = Features::new();
     let (source, destination) = ends(dice, made, &mut features);
@@ -72,6 +73,23 @@ fn ends(dice: &mut Dice, made: &[Made], features: &mut Features) -> (IpAddr, IpA
         let same_pod = a == b || holders.contains(&(a, to)) || holders.contains(&(b, from));
         (from.is_ipv4() == to.is_ipv4() && !same_pod).then_some((from, to))
     });
+    if dice.chance(4) {
+        // Two addresses of one pod, which may be the same, and which no other pod claims.
+        let alone: Vec<(usize, IpAddr)> = holders
+            .iter()
+            .copied()
+            .filter(|(pod, ip)| holders.iter().all(|(other, at)| at != ip || other == pod))
+            .collect();
+        if let Some((pod, from)) = alone.get(dice.below(alone.len())).copied() {
+            let own: Vec<IpAddr> = alone
+                .iter()
+                .filter(|(other, to)| *other == pod && to.is_ipv4() == from.is_ipv4())
+                .map(|(_, to)| *to)
+                .collect();
+            features.insert("flow: pod to itself");
+            return (from, *dice.pick(&own));
+        }
+    }
     let direction = dice.below(100);
     match (pair, holders.is_empty()) {
         (Some(pair), _) if direction < 56 => {

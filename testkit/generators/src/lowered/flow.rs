@@ -9,7 +9,11 @@ use std::net::IpAddr;
 
 pub(super) fn trial(dice: &mut Dice, state: &State) -> Trial {
     let mut features = Features::new();
-    let (source, destination) = ends(dice, state);
+    let own = dice.chance(4).then(|| own_ends(dice, state)).flatten();
+    if own.is_some() {
+        features.insert("flow: endpoint to itself");
+    }
+    let (source, destination) = own.unwrap_or_else(|| ends(dice, state));
     let v6 = source.is_ipv6();
     features.insert(if v6 { "flow: IPv6" } else { "flow: IPv4" });
     let protocol = match dice.below(100) {
@@ -56,6 +60,21 @@ pub(super) fn trial(dice: &mut Dice, state: &State) -> Trial {
         },
         features,
     }
+}
+
+/// Two addresses of one family of one endpoint that no other one claims; they may be the same.
+fn own_ends(dice: &mut Dice, state: &State) -> Option<(IpAddr, IpAddr)> {
+    let all: Vec<_> = state.endpoints.values().collect();
+    let endpoint = all.get(dice.below(all.len()))?;
+    let claims = |address: &IpAddr| all.iter().filter(|e| e.addresses.contains(address)).count();
+    let alone = endpoint.addresses.iter().copied();
+    let alone: Vec<IpAddr> = alone.filter(|address| claims(address) == 1).collect();
+    let from = *alone.get(dice.below(alone.len()))?;
+    let to: Vec<IpAddr> = alone
+        .into_iter()
+        .filter(|to| to.is_ipv4() == from.is_ipv4())
+        .collect();
+    Some((from, *dice.pick(&to)))
 }
 
 /// Two ends of one family that no endpoint holds both of; at least one is an endpoint's, where
