@@ -153,7 +153,7 @@ impl Planner {
             }
         }
         self.sweep_pairs(&mut steps);
-        self.own.plan(&self.config, delta, &mut steps);
+        self.own.plan(&self.config, &self.tables, delta, &mut steps);
         Transaction {
             table: self.config.table.clone(),
             steps,

@@ -18,7 +18,7 @@ use rand::rngs::SmallRng;
 use rand::seq::IteratorRandom;
 use rand::{Rng, SeedableRng};
 use std::sync::Arc;
-use support::expected::{changes_direction, expected};
+use support::expected::{changes_direction, changes_hands, expected};
 use support::{frame, renumbered, tables};
 
 fn config(rng: &mut SmallRng) -> Config {
@@ -67,7 +67,9 @@ fn check_way(
         let from = if rng.random_bool(0.5) { old } else { new };
         let mut frame = frame(rng, from, config.mark(9));
         frame.ct.mark &= !config.ct_mark_mask;
-        let denies = changes_direction(config, old, new, &frame);
+        // Whatever its flow may: such a packet gets no further than where it came from.
+        let spoofed = new.is_spoofed(frame.iif.as_ref(), frame.source);
+        let denies = changes_direction(config, old, new, &frame) || changes_hands(old, new, &frame);
         let old = expected(old, config, 9, &frame).0;
         let new = expected(new, config, 9, &frame).0;
         for pair in states.windows(2) {
@@ -84,7 +86,7 @@ fn check_way(
                 // What carries the raised generation was judged by tables that had tightened.
                 let raised = ![0, 9].contains(&config.generation(outcome.mark));
                 assert!(
-                    !raised || !outcome.accepted || new,
+                    !raised || !outcome.accepted || new || spoofed,
                     "after {switch}: {frame:?}"
                 );
                 stamped += usize::from(raised);

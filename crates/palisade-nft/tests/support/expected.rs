@@ -249,6 +249,18 @@ fn midway(config: &Config, frame: &Frame) -> bool {
         && frame.tcp_flags & tcp_flag::SYN == 0
 }
 
+/// Whether an end of a packet is at an interface that ceases to be ours while its address goes to another
+/// endpoint: what comes from there is spoofed from then on, so its points go before it is open, and
+/// until it is, it is denied.
+pub(crate) fn changes_hands(old: &Tables, new: &Tables, frame: &Frame) -> bool {
+    let ends = [(&frame.iif, frame.source), (&frame.oif, frame.destination)];
+    ends.into_iter().any(|(interface, address)| {
+        interface.as_ref().is_some_and(|name| {
+            old.interfaces.contains(name) && !new.interfaces.contains(name) && new.owns(address)
+        })
+    })
+}
+
 /// Whether a flow of unknown direction has been allowed in one direction and is now in the other: on the
 /// way, where only what both allow passes, it may be denied.
 pub(crate) fn changes_direction(
