@@ -6,13 +6,42 @@
 //! first. Nothing here compiles anything; compiling ends where a budget does.
 
 use crate::pool::HashMap;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use palisade_model::{Direction, PolicyId, SourceLine};
-use palisade_tables::{ClassId, SetId};
+use palisade_tables::{ClassId, Program, SHARE_FROM, SetId, share};
+
+/// So many elements may be compiled for each that may be written: programs that share most of what
+/// they say are written once and held by the engine whole.
+pub(crate) const COMPILED_FOR_ONE: usize = 8;
+
+/// What of a budget something needs that is written as so many elements, of so many that were compiled.
+pub(crate) fn needs(written: usize, compiled: usize) -> usize {
+    written.max(compiled.div_ceil(COMPILED_FOR_ONE))
+}
+
+/// How many elements these programs have less where what they have in common is written once
+/// ([`palisade_tables::share`]). Small ones are written whole.
+pub(crate) fn saved(programs: &[&Program]) -> usize {
+    let is_large = |program: &&&Program| program.elements() >= SHARE_FROM;
+    let large: Vec<&Program> = programs.iter().filter(is_large).copied().collect();
+    if large.len() < 2 {
+        return 0;
+    }
+    let saved = share(&large).into_iter().map(|shared| {
+        let members = shared.members.iter().filter_map(|at| large.get(*at));
+        let each = members.map(|program| {
+            let whole = program.elements();
+            whole.saturating_sub(program.elements_beside(&shared.base))
+        });
+        each.sum::<usize>().saturating_sub(shared.base.elements())
+    });
+    saved.sum()
+}
 
 /// How many elements of a dataplane policy may take: entries of the class table, and elements of
-/// programs ([`palisade_tables::Program::elements`]).
+/// programs ([`palisade_tables::Program::elements`]), what several of a set share counted once. Eight
+/// times as many may be compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
     /// One policy set.
@@ -74,7 +103,10 @@ pub struct OverBudget {
 /// What one set takes.
 #[derive(Debug, Default)]
 struct Used {
-    elements: usize,
+    /// The elements of its entries, and of its programs, each whole.
+    compiled: usize,
+    /// How many of them sharing saves, as far as that was found.
+    saved: usize,
     /// How often each class is named.
     classes: HashMap<ClassId, usize>,
     closed: Option<Closed>,
@@ -88,23 +120,42 @@ pub(crate) struct Closed {
     pub(crate) needs: usize,
 }
 
+impl Used {
+    fn written(&self) -> usize {
+        self.compiled.saturating_sub(self.saved)
+    }
+
+    fn needs(&self) -> usize {
+        needs(self.written(), self.compiled)
+    }
+}
+
 /// What all sets take.
 #[derive(Debug, Default)]
 pub(crate) struct Usage {
     sets: BTreeMap<SetId, Used>,
+    /// What all sets need.
     total: usize,
     closed: usize,
+    /// The sets whose large programs are others than when it was found what sharing them saves.
+    stale: BTreeSet<SetId>,
 }
 
 impl Usage {
     /// A set names a class of so many elements once more.
     pub(crate) fn take(&mut self, set: SetId, class: ClassId, elements: usize) {
         let used = self.sets.entry(set).or_default();
+        self.total -= used.needs();
         let named = used.classes.entry(class).or_default();
         *named += 1;
-        let more = 1 + if *named == 1 { elements } else { 0 };
-        used.elements += more;
-        self.total += more;
+        used.compiled += 1;
+        if *named == 1 {
+            used.compiled += elements;
+            if elements >= SHARE_FROM {
+                self.stale.insert(set);
+            }
+        }
+        self.total += used.needs();
     }
 
     /// A set names a class once less.
@@ -116,19 +167,47 @@ impl Usage {
             return;
         };
         *named -= 1;
-        let mut less = 1;
-        if *named == 0 {
+        let is_last = *named == 0;
+        self.total -= used.needs();
+        used.compiled -= 1;
+        if is_last {
             used.classes.remove(&class);
-            less += elements;
+            used.compiled -= elements;
+            if elements >= SHARE_FROM {
+                // What it shared is not known to be shared any more.
+                used.saved = 0;
+                self.stale.insert(set);
+            }
         }
-        used.elements -= less;
-        self.total -= less;
+        self.total += used.needs();
+    }
+
+    /// The sets of which it is not known what sharing saves.
+    pub(crate) fn take_stale(&mut self) -> BTreeSet<SetId> {
+        core::mem::take(&mut self.stale)
+    }
+
+    /// The classes of a set.
+    pub(crate) fn classes(&self, set: SetId) -> impl Iterator<Item = ClassId> {
+        let used = self.sets.get(&set).into_iter();
+        used.flat_map(|used| used.classes.keys().copied())
+    }
+
+    /// Says what sharing saves in a set.
+    pub(crate) fn save(&mut self, set: SetId, saved: usize) {
+        self.stale.remove(&set);
+        if let Some(used) = self.sets.get_mut(&set) {
+            self.total -= used.needs();
+            used.saved = saved;
+            self.total += used.needs();
+        }
     }
 
     /// Forgets a set that takes nothing any more.
     pub(crate) fn forget(&mut self, set: SetId) {
         if let Some(gone) = self.sets.remove(&set) {
-            self.total -= gone.elements;
+            self.stale.remove(&set);
+            self.total -= gone.needs();
             self.closed -= usize::from(gone.closed.is_some());
         }
     }
@@ -141,14 +220,24 @@ impl Usage {
         used.closed = closed;
     }
 
-    /// What a set takes.
+    /// What of its budget a set needs.
     pub(crate) fn of(&self, set: SetId) -> usize {
-        self.sets.get(&set).map_or(0, |used| used.elements)
+        self.sets.get(&set).map_or(0, Used::needs)
     }
 
-    /// What all sets take.
+    /// What was compiled for a set.
+    pub(crate) fn compiled(&self, set: SetId) -> usize {
+        self.sets.get(&set).map_or(0, |used| used.compiled)
+    }
+
+    /// What of the host's budget all sets need.
     pub(crate) fn total(&self) -> usize {
         self.total
+    }
+
+    /// The elements that all sets take.
+    pub(crate) fn written(&self) -> usize {
+        self.sets.values().map(Used::written).sum()
     }
 
     /// Why a set is closed, if it is.

@@ -3,9 +3,11 @@
 //! It is counted as if the policy stood alone in its policy set and its peers were apart: one class for
 //! whoever no rule names, and one for each group of peers that the same rules name. It knows no pod, so
 //! it is the same on every host, before and after an edit of anything else. The work is bounded: what
-//! is dear is compiled until [`COMPILED`] elements, and counted rule by rule from there on. Where peers
+//! is dear is compiled until [`COMPILED`] elements, and counted rule by rule from there on. What classes
+//! share is counted once ([`palisade_tables::share`]), as far as it was compiled. Where peers
 //! overlap or policies share a set, what is really taken is told by [`crate::Engine::over_budget`].
 
+use crate::budget::needs;
 use crate::program::{Does, Sequence, Step, compile};
 use crate::traffic::{condensed, weight};
 use alloc::collections::BTreeMap;
@@ -14,12 +16,12 @@ use core::cmp::Reverse;
 use palisade_model::{
     Action, Direction, DirectionRules, Peer, Policy, Prefix, Rule, Selector, Traffic,
 };
-use palisade_tables::{RuleId, Verdict};
+use palisade_tables::{Program, RuleId, SHARE_FROM, Shared, Verdict, share};
 
 /// A policy that takes no more by the cheapest count is not counted more exactly.
 const CHEAP: usize = 1 << 10;
 /// So many elements are compiled to be counted.
-const COMPILED: usize = 1 << 18;
+const COMPILED: usize = 1 << 20;
 /// So many ranges are swept to be counted.
 const SWEPT: usize = 1 << 22;
 
@@ -28,8 +30,17 @@ const SWEPT: usize = 1 << 22;
 pub struct Cost {
     /// Elements, about; never less than one.
     pub elements: usize,
+    /// The elements of all classes, each whole, about.
+    pub compiled: usize,
     /// What each rule has part in, the dearest first.
     pub rules: Vec<RuleShare>,
+}
+
+impl Cost {
+    /// What of a budget it needs: its elements, or an eighth of what is compiled for them.
+    pub fn needs(&self) -> usize {
+        needs(self.elements, self.compiled)
+    }
 }
 
 /// A rule's part of a policy's cost.
@@ -132,6 +143,7 @@ impl<'a> Side<'a> {
         let classes = core::iter::once((&nobody.0, &nobody.1)).chain(&self.groups);
         // Rules for everyone have part in each class that is not compiled.
         let mut others = 0;
+        let mut large: Vec<Program> = Vec::new();
         for (of, peers) in classes {
             let named = weight(of);
             cost.elements += peers;
@@ -139,18 +151,29 @@ impl<'a> Side<'a> {
             let compiled = match sweeps.checked_sub(ranges) {
                 Some(left) if room > 0 => {
                     sweeps = left;
-                    self.compiled(of, &mut shares)
+                    self.compiled(of)
                 }
                 _ => None,
             };
-            let elements = compiled.unwrap_or_else(|| {
+            cost.compiled += peers;
+            let Some(program) = compiled else {
                 others += 1;
                 of.iter().for_each(|at| shares[*at] += self.weights[*at]);
-                at_most(named)
-            });
+                cost.elements += at_most(named);
+                cost.compiled += at_most(named);
+                continue;
+            };
+            let elements = program.elements();
             room = room.saturating_sub(elements);
-            cost.elements += elements;
+            cost.compiled += elements;
+            if elements >= SHARE_FROM {
+                large.push(program);
+            } else {
+                cost.elements += elements;
+                count_shares(&program, None, &mut shares);
+            }
         }
+        cost.elements += count_large(&large, &mut shares);
         for at in &self.everyone {
             shares[*at] += others * self.weights[*at];
         }
@@ -162,8 +185,8 @@ impl<'a> Side<'a> {
         }));
     }
 
-    /// The elements of the class of those that these rules name, and which rules they say.
-    fn compiled(&self, named: &[usize], shares: &mut [usize]) -> Option<usize> {
+    /// The program of those that these rules name.
+    fn compiled(&self, named: &[usize]) -> Option<Program> {
         let mut places: Vec<usize> = named.iter().chain(&self.everyone).copied().collect();
         places.sort_unstable();
         let stop = RuleId(u32::MAX);
@@ -189,18 +212,40 @@ impl<'a> Side<'a> {
             direction: self.direction,
             steps,
         };
-        let program = compile(&sequence, |_, _, _| None, COMPILED)?;
-        program.for_each_element(|cell, many| {
-            let rule = cell
-                .hits
-                .last()
-                .and_then(|rule| usize::try_from(rule.0).ok());
-            if let Some(share) = rule.and_then(|rule| shares.get_mut(rule)) {
-                *share += many;
-            }
-        });
-        Some(program.elements())
+        compile(&sequence, |_, _, _| None, COMPILED)
     }
+}
+
+/// The elements of large programs, what they share counted once.
+fn count_large(large: &[Program], shares: &mut [usize]) -> usize {
+    let programs: Vec<&Program> = large.iter().collect();
+    let mut elements = 0;
+    let mut whole = alloc::vec![true; large.len()];
+    for Shared { base, members } in share(&programs) {
+        elements += base.elements();
+        count_shares(&base, None, shares);
+        for at in members {
+            whole[at] = false;
+            elements += programs[at].elements_beside(&base);
+            count_shares(programs[at], Some(&base), shares);
+        }
+    }
+    for (program, _) in programs.iter().zip(whole).filter(|(_, whole)| *whole) {
+        elements += program.elements();
+        count_shares(program, None, shares);
+    }
+    elements
+}
+
+/// Counts the elements of a program for the rules that they say.
+fn count_shares(program: &Program, base: Option<&Program>, shares: &mut [usize]) {
+    program.for_each_element_beside(base, |cell, many| {
+        let rule = cell.hits.last().copied();
+        let place = rule.and_then(|rule| usize::try_from(rule.0).ok());
+        if let Some(share) = place.and_then(|place| shares.get_mut(place)) {
+            *share += many;
+        }
+    });
 }
 
 fn atoms(peer: &Peer) -> impl Iterator<Item = Atom<'_>> {

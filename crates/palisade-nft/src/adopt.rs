@@ -9,11 +9,13 @@
 //! are put back first, in one step; a table whose data this layout could not have written is replaced
 //! whole, in one step.
 
+use crate::bases::Bases;
 use crate::decode::{UNKNOWN_RULE, decode, generation};
 use crate::flat::{Flat, Run, prefixes};
 use crate::matching::{Diff, take};
 use crate::mend::{mend, with_our_rules};
-use crate::planner::{AllNumbers, Planner};
+use crate::names::FIRST_BASE;
+use crate::planner::{AllNumbers, Planner, Sharing};
 use crate::{Config, Ruleset, Transaction};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
@@ -60,7 +62,7 @@ fn rebuild(
     replace: bool,
 ) -> (Planner, Transaction) {
     let mut planner = Planner::new(config.clone(), generation);
-    planner.load(desired);
+    planner.load(desired, Sharing::Chosen);
     let transaction = planner.rebuild(replace);
     (planner, transaction)
 }
@@ -365,11 +367,15 @@ impl Diff<'_> {
         for (class, codes) in &self.observed.residues {
             let last = codes.last().copied().unwrap_or_default();
             numbers.next_residue = numbers.next_residue.max(last.wrapping_add(1));
-            numbers.residues.insert(ClassId(*class), codes.clone());
+            if *class < FIRST_BASE {
+                numbers.residues.insert(ClassId(*class), codes.clone());
+            }
         }
+        let held = self.credited();
+        self.held_bases(&held, &mut numbers.bases);
         let generation = self.observed.generation;
         let mut there = Planner::with_numbers(self.config.clone(), generation, numbers);
-        there.load(&self.observed.tables);
+        there.load(&held, Sharing::Known);
         there.own.holds(self.observed.own);
         there.pending = self.observed.pending;
         there.retire(self.observed.retired.iter().copied());
@@ -383,6 +389,7 @@ impl Diff<'_> {
 
         let mut numbers = AllNumbers {
             next_residue: there.numbers.next_residue,
+            bases: there.numbers.bases.renamed(&self.classes),
             ..AllNumbers::default()
         };
         for (id, number) in &self.identities {
@@ -404,8 +411,46 @@ impl Diff<'_> {
         numbers.classes.skip_to(self.next_class);
         let config = self.config.clone();
         let mut planner = Planner::with_numbers(config, there.generation, numbers);
-        planner.load(self.desired);
+        planner.load(self.desired, Sharing::Known);
         (planner, transaction)
+    }
+
+    /// The tables in the kernel; what was matched is credited as it is wanted.
+    fn credited(&self) -> Tables {
+        let mut tables = self.observed.tables.clone();
+        for (class, number) in &self.classes {
+            if self.kept_classes.contains(number)
+                && let Some(program) = self.desired.programs.get(class)
+            {
+                tables.programs.insert(ClassId(*number), program.clone());
+            }
+        }
+        tables
+    }
+
+    /// Takes over the bases in the kernel. Each is credited as a class that was matched is, if one
+    /// refers to it.
+    fn held_bases(&self, held: &Tables, bases: &mut Bases) {
+        let observed = &self.observed;
+        let mut credited: BTreeMap<u32, &Arc<Program>> = BTreeMap::new();
+        for (class, base) in &observed.based {
+            if self.kept_classes.contains(class)
+                && let Some(program) = held.programs.get(&ClassId(*class))
+            {
+                credited.entry(*base).or_insert(program);
+            }
+        }
+        for (number, shape) in &observed.base_programs {
+            let program = match credited.get(number) {
+                Some(program) => program.within(shape),
+                None => shape.clone(),
+            };
+            let residues = observed.residues.get(number).cloned();
+            bases.assign(*number, Arc::new(program), residues.unwrap_or_default());
+        }
+        for (class, base) in &observed.based {
+            bases.refer(ClassId(*class), *base);
+        }
     }
 }
 

@@ -25,6 +25,8 @@ pub struct Config {
     pub log: Option<LogConfig>,
     /// A range of at most this many ports is written as single ones, which are cheaper to change.
     pub expand_ports: u16,
+    /// A program of fewer elements is always written whole, whatever it has in common with others.
+    pub share_from: usize,
 }
 
 impl Default for Config {
@@ -38,6 +40,7 @@ impl Default for Config {
             owned: false,
             log: Some(LogConfig::default()),
             expand_ports: palisade_tables::SHORT_RANGE,
+            share_from: palisade_tables::SHARE_FROM,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::Verdict;
 use crate::ct_state;
-use crate::names::{self, ANY, ICMP, ICMP_RANGE, LAST_VERDICT, PORT, PORT_RANGE, PROTO};
+use crate::names::{self, ANY, BASE, ICMP, ICMP_RANGE, LAST_VERDICT, PORT, PORT_RANGE, PROTO};
 use crate::names::{led, mark};
 use crate::rule::Line;
 use crate::skeleton::{cell_code, code_verdict, verdict_element};
@@ -15,7 +15,19 @@ use core::hash::{Hash, Hasher};
 use palisade_model::{PortRange, Protocol, Str};
 use palisade_tables::{Cell, Credit, Program, RuleId, Tables, Values};
 
-/// Everything the kernel holds for one class.
+/// How a program is written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Form<'a> {
+    /// Whole, as a class with this fingerprint.
+    Whole(&'a str),
+    /// As a class with this fingerprint that says only what its base does not: the base's number, and
+    /// what it says.
+    Beside(&'a str, u32, &'a Program),
+    /// Whole, as what classes refer to.
+    Base,
+}
+
+/// Everything the kernel holds for one class, or base.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ClassContent {
     /// Its elements, by map and key.
@@ -35,16 +47,24 @@ struct Builder<'a> {
     next_residue: &'a mut dyn FnMut() -> u32,
 }
 
-/// The content of a class.
+/// The content of a class, or base.
 ///
 /// `next_residue` gives a number for each function of the source port that it needs.
 pub(crate) fn class_content(
     config: &Config,
     class: u32,
     program: &Program,
-    fingerprint: &str,
+    form: Form<'_>,
     next_residue: &mut dyn FnMut() -> u32,
 ) -> ClassContent {
+    let base = match form {
+        Form::Beside(_, number, base) => Some((number, base)),
+        Form::Whole(_) | Form::Base => None,
+    };
+    let comment: Option<Str> = match form {
+        Form::Whole(print) | Form::Beside(print, ..) => Some(print.into()),
+        Form::Base => None,
+    };
     let mut builder = Builder {
         config,
         class,
@@ -54,14 +74,20 @@ pub(crate) fn class_content(
     };
     for (protocol, map) in program.protocols() {
         let number = [protocol.0];
-        if protocol.has_ports() {
-            for (range, values) in map.entries() {
-                builder.ports(*protocol, *range, values);
+        let shared = base.and_then(|(_, base)| base.protocol(*protocol));
+        let entries = match shared {
+            Some(shared) => map.entries_beside(shared),
+            None => map.entries().iter().map(|(r, of)| (*r, of)).collect(),
+        };
+        for (range, values) in entries {
+            if protocol.has_ports() {
+                builder.ports(*protocol, range, values);
+            } else if protocol.is_icmp() {
+                builder.icmp(*protocol, range, values.default());
             }
-        } else if protocol.is_icmp() {
-            for (range, values) in map.entries() {
-                builder.icmp(*protocol, *range, values.default());
-            }
+        }
+        if base.is_some() {
+            continue;
         }
         let default = match protocol {
             p if p.has_ports() || p.is_icmp() => map.default(),
@@ -73,9 +99,25 @@ pub(crate) fn class_content(
         }
     }
     let key = names::marks(&[class]);
-    builder.cell(ANY, key.clone(), program.default());
-    if let Some(element) = builder.content.elements.get_mut(&(ANY, key)) {
-        element.comment = Some(fingerprint.into());
+    let end = match base {
+        Some((number, _)) => {
+            let element = Element {
+                data: Some(Datum::Value(mark(number))),
+                ..Element::default()
+            };
+            builder
+                .content
+                .elements
+                .insert((BASE, key.clone()), element);
+            BASE
+        }
+        None => {
+            builder.cell(ANY, key.clone(), program.default());
+            ANY
+        }
+    };
+    if let Some(element) = builder.content.elements.get_mut(&(end, key)) {
+        element.comment = comment;
     }
     builder.content
 }
@@ -211,6 +253,13 @@ impl<'a> Builder<'a> {
         self.content.chains.push(made(&name, original));
         code
     }
+}
+
+/// The fingerprint that a class has in the kernel; none if it has no class's elements.
+pub(crate) fn held_fingerprint(class: u32, content: &ClassContent) -> Option<&str> {
+    let key = names::marks(&[class]);
+    let of = |map| content.elements.get(&(map, key.clone()));
+    of(ANY).or_else(|| of(BASE))?.comment.as_deref()
 }
 
 /// The chain of a residue: it names its class, so that it can be read back.

@@ -3,16 +3,16 @@
 //! Anything that this layout could not have written (a rule changed, an element that fits nowhere, a
 //! reference to what is not there) is an error: then the table is rebuilt whole.
 
-use crate::content::{ClassContent, class_content, parse_residue};
+use crate::content::{ClassContent, Form, class_content, held_fingerprint, parse_residue};
 use crate::flat::{Flat, Run, prefixes};
 use crate::names::{
-    self, ANY, CLASS, GENERATION, ICMP, ICMP_RANGE, IF_OURS, IF_SAME, LAST_VERDICT,
+    self, ANY, BASE, CLASS, FIRST_BASE, GENERATION, ICMP, ICMP_RANGE, IF_OURS, IF_SAME,
+    LAST_VERDICT,
 };
 use crate::names::{PAIR, PENDING, PORT, PORT_RANGE, PROTO, VERDICT, number};
 use crate::skeleton::{code_cell, code_verdict, generation_of, skeleton};
 use crate::{CmpOp, Config, Datum, Element, Expr, Key, Rule, Ruleset, Set, Verdict};
 use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::IpAddr;
@@ -33,7 +33,13 @@ pub(crate) struct Observed {
     pub(crate) flat: [Flat; 2],
     /// What each class has, fingerprint included.
     pub(crate) classes: BTreeMap<u32, ClassContent>,
-    /// The codes of each class's residues, rising.
+    /// The bases of classes that have one.
+    pub(crate) based: BTreeMap<u32, u32>,
+    /// What each base has.
+    pub(crate) bases: BTreeMap<u32, ClassContent>,
+    /// What each base says, credited as programs are.
+    pub(crate) base_programs: BTreeMap<u32, Program>,
+    /// The codes of each class's and base's residues, rising.
     pub(crate) residues: BTreeMap<u32, Vec<u32>>,
     /// Pairs that no row has.
     pub(crate) retired: Vec<(u32, u32)>,
@@ -101,6 +107,9 @@ pub(crate) fn decode(config: &Config, ruleset: &Ruleset) -> Result<Observed, Dam
             },
             flat: Default::default(),
             classes: BTreeMap::new(),
+            based: BTreeMap::new(),
+            bases: BTreeMap::new(),
+            base_programs: BTreeMap::new(),
             residues: BTreeMap::new(),
             retired: Vec::new(),
             own: BTreeSet::new(),
@@ -261,6 +270,14 @@ impl Reader {
                 (number(bytes)? == 1).then_some(())?;
                 self.observed.pending = true;
             }
+            BASE => {
+                let (class, base) = (mark_at(bytes, 4)?, value(element)?);
+                let content = self.observed.classes.entry(class).or_default();
+                content
+                    .elements
+                    .insert((BASE, key.clone()), element.clone());
+                self.observed.based.insert(class, base);
+            }
             CLASS => {
                 let row = (SetId(mark_at(bytes, 4)?), IdentityId(mark_at(bytes, 8)?));
                 tables.classes.insert(row, ClassId(value(element)?));
@@ -311,15 +328,10 @@ impl Reader {
             self.observed.flat[family as usize] =
                 Flat::from_runs(runs).ok_or(Damage("ranges that are not maximal"))?;
         }
+        self.programs(config)?;
         let tables = &mut self.observed.tables;
         if self.same != tables.interfaces {
             return Err(Damage("interfaces that are not the same twice"));
-        }
-        for (class, content) in &self.observed.classes {
-            let codes = self.observed.residues.get(class);
-            let program = program(config, *class, content, codes.map_or(&[], |c| c))
-                .ok_or(Damage("a class that cannot be read"))?;
-            tables.programs.insert(ClassId(*class), Arc::new(program));
         }
         let mut used = BTreeSet::new();
         for ((set, _), class) in &tables.classes {
@@ -343,12 +355,51 @@ impl Reader {
         self.observed.retired = self.pairs.difference(&used).copied().collect();
         Ok(self.observed)
     }
+
+    /// Reads the programs of bases, and of the classes that refer to them or are whole.
+    fn programs(&mut self, config: &Config) -> Result<(), Damage> {
+        let observed = &mut self.observed;
+        observed.bases = observed.classes.split_off(&FIRST_BASE);
+        let used: BTreeSet<u32> = observed.based.values().copied().collect();
+        if !used.iter().eq(observed.bases.keys()) {
+            return Err(Damage("a base that is missing or that nothing refers to"));
+        }
+        let codes = |number| {
+            observed
+                .residues
+                .get(&number)
+                .map_or(&[][..], |codes| codes)
+        };
+        let mut bases: BTreeMap<u32, (Program, u32)> = BTreeMap::new();
+        for (number, content) in &observed.bases {
+            let of = program(config, *number, content, codes(*number), None);
+            bases.insert(*number, of.ok_or(Damage("a base that cannot be read"))?);
+        }
+        for (class, content) in &observed.classes {
+            let base = observed.based.get(class);
+            let base = base.and_then(|number| Some((*number, bases.get(number)?)));
+            let (program, _) = program(config, *class, content, codes(*class), base)
+                .ok_or(Damage("a class that cannot be read"))?;
+            let programs = &mut observed.tables.programs;
+            programs.insert(ClassId(*class), Arc::new(program));
+        }
+        let bases = bases.into_iter();
+        observed.base_programs = bases.map(|(number, (of, _))| (number, of)).collect();
+        Ok(())
+    }
 }
 
-/// Reads the program of a class, each cell credited to a number of its own. `None` unless writing it
-/// again gives the same elements and chains.
-fn program(config: &Config, class: u32, content: &ClassContent, codes: &[u32]) -> Option<Program> {
-    let mut next = UNKNOWN_RULE;
+/// Reads the program of a class, or of a base, each cell credited to a number of its own, and says the
+/// last of these numbers. `base` is the class's: its number, what it says, and its last. `None` unless
+/// writing it again gives the same elements and chains.
+fn program(
+    config: &Config,
+    class: u32,
+    content: &ClassContent,
+    codes: &[u32],
+    base: Option<(u32, &(Program, u32))>,
+) -> Option<(Program, u32)> {
+    let mut next = base.map_or(UNKNOWN_RULE, |(_, (_, last))| *last);
     let mut cell = |code| {
         next += 1;
         let (verdict, log) = code_cell(code)?;
@@ -373,7 +424,7 @@ fn program(config: &Config, class: u32, content: &ClassContent, codes: &[u32]) -
     let mut default = None;
     for ((map, key), element) in &content.elements {
         match (*map, key) {
-            (VERDICT, _) => {}
+            (VERDICT | BASE, _) => {}
             (ANY, Key::Exact(_)) => default = Some(values(element)?.as_constant()?.clone()),
             (PROTO, Key::Exact(bytes)) => {
                 let [protocol] = field(bytes, 8)?;
@@ -400,6 +451,27 @@ fn program(config: &Config, class: u32, content: &ClassContent, codes: &[u32]) -
             _ => return None,
         }
     }
+    if let Some((_, (base, _))) = base {
+        // The class has no defaults of its own.
+        (default.is_none() && defaults.is_empty()).then_some(())?;
+        default = Some(base.default().clone());
+        for (protocol, map) in base.protocols() {
+            let of = match protocol.has_ports() || protocol.is_icmp() {
+                true => map.default(),
+                false => map.at(0),
+            };
+            defaults.insert(*protocol, of.clone());
+            let entries = entries.entry(*protocol).or_default();
+            for (range, values) in map.entries() {
+                let clash = entries.insert(range.first, (range.last, values.clone()));
+                clash.is_none().then_some(())?;
+            }
+        }
+        for protocol in entries.keys() {
+            let rest = || PortMap::constant(base.default().clone());
+            defaults.entry(*protocol).or_insert_with(rest);
+        }
+    }
     let mut protocols = BTreeMap::new();
     for (protocol, default) in &defaults {
         let entries = entries.remove(protocol).unwrap_or_default();
@@ -417,21 +489,20 @@ fn program(config: &Config, class: u32, content: &ClassContent, codes: &[u32]) -
     }
     let program = Program::new(protocols, default?);
     let mut codes = codes.iter().copied();
-    let print: String = content
-        .elements
-        .iter()
-        .find(|((map, _), _)| *map == ANY)
-        .and_then(|(_, element)| element.comment.as_deref())
-        .unwrap_or("")
-        .into();
-    let mut again = class_content(config, class, &program, &print, &mut || {
+    let print = held_fingerprint(class, content).unwrap_or("");
+    let form = match base {
+        Some((number, (base, _))) => Form::Beside(print, number, base),
+        None if class >= FIRST_BASE => Form::Base,
+        None => Form::Whole(print),
+    };
+    let mut again = class_content(config, class, &program, form, &mut || {
         codes.next().unwrap_or_default()
     });
     again.chains.sort_by(|a, b| a.0.cmp(&b.0));
     let mut chains = content.chains.clone();
     chains.sort_by(|a, b| a.0.cmp(&b.0));
     let same = again.elements == content.elements && again.chains == chains;
-    (same && entries.is_empty()).then_some(program)
+    (same && entries.is_empty()).then_some((program, next))
 }
 
 /// Reads a function of the source port from its chain: the first rule leads to the chain for replies.

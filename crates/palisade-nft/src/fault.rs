@@ -29,11 +29,13 @@ pub enum Fault {
     TranslatedNotJudged,
     ElsewhereSpoofed,
     ItselfJudged,
+    BaseIgnored,
+    BaseDroppedEarly,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 22] = [
+    pub const ALL: [Fault; 24] = [
         Fault::ReplyNotTranslated,
         Fault::ReplyPortsNotSwapped,
         Fault::ReplyEndsSwapped,
@@ -56,6 +58,8 @@ impl Fault {
         Fault::TranslatedNotJudged,
         Fault::ElsewhereSpoofed,
         Fault::ItselfJudged,
+        Fault::BaseIgnored,
+        Fault::BaseDroppedEarly,
     ];
 
     /// Whether it is switched on.

@@ -12,6 +12,7 @@ mod adopt;
 mod align;
 mod apply;
 pub mod ast;
+mod bases;
 mod batch;
 mod coloring;
 mod config;

@@ -4,13 +4,13 @@
 //! addresses, policy sets by their points and rows. Whatever is paired keeps the kernel's number;
 //! everything else that is wanted gets a new one. Nothing here says what changes, or when.
 
+use crate::Config;
 use crate::align::{Side, align};
-use crate::content::{class_content, fingerprint};
+use crate::content::{ClassContent, Form, class_content, fingerprint, held_fingerprint};
 use crate::decode::Observed;
 use crate::flat::{Flat, prefixes};
 use crate::names::LAST_VERDICT;
-use crate::planner::Planner;
-use crate::{Config, names};
+use crate::planner::{Planner, Sharing};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -66,7 +66,7 @@ fn members(
 impl<'a> Diff<'a> {
     pub(crate) fn new(config: &'a Config, observed: Observed, desired: &'a Tables) -> Self {
         let mut loaded = Planner::new(config.clone(), observed.generation);
-        loaded.load(desired);
+        loaded.load(desired, Sharing::Known);
         let above = |last: Option<u32>| last.unwrap_or(0).wrapping_add(1);
         let tables = &observed.tables;
         let next_class = above(tables.programs.keys().map(|c| c.0).max());
@@ -156,7 +156,7 @@ impl<'a> Diff<'a> {
         let mut next = 0;
         let plain = |program: &Program, print: &str| {
             let mut code = LAST_VERDICT;
-            class_content(self.config, 1, program, print, &mut || {
+            class_content(self.config, 1, program, Form::Whole(print), &mut || {
                 code += 1;
                 code
             })
@@ -181,26 +181,42 @@ impl<'a> Diff<'a> {
         }
         let mut held = BTreeMap::new();
         for (number, there) in &self.observed.classes {
-            let any = there.elements.get(&(names::ANY, names::marks(&[*number])));
-            let print = any.and_then(|element| element.comment.as_deref());
-            let print = print.unwrap_or("");
-            let codes = self.observed.residues.get(number);
-            let equal = |program: &Program| {
-                let mut codes = codes.into_iter().flatten().copied();
-                let mut content = class_content(self.config, *number, program, print, &mut || {
-                    codes.next().unwrap_or_default()
-                });
-                content.chains.sort_by(|a, b| a.0.cmp(&b.0));
-                let mut chains = there.chains.clone();
-                chains.sort_by(|a, b| a.0.cmp(&b.0));
-                content.elements == there.elements && content.chains == chains
-            };
+            let print = held_fingerprint(*number, there).unwrap_or("");
             let mut known = known.get(print).into_iter().flatten();
+            let equal = |program: &Program| self.is_held(*number, there, program, print);
             if let Some((program, _)) = known.find(|(_, program)| equal(program)) {
                 held.insert(ClassId(*number), *program);
             }
         }
         [held, wanted]
+    }
+
+    /// Whether a class in the kernel, as it is written there, says what a program of this fingerprint
+    /// does; and so does its base.
+    fn is_held(&self, number: u32, there: &ClassContent, program: &Program, print: &str) -> bool {
+        let Some(base) = self.observed.based.get(&number) else {
+            return self.says(number, there, program, Form::Whole(print));
+        };
+        let bases = &self.observed;
+        let held = bases.bases.get(base).zip(bases.base_programs.get(base));
+        held.is_some_and(|(held, shape)| {
+            let shared = program.within(shape);
+            program.refines(&shared)
+                && self.says(*base, held, &shared, Form::Base)
+                && self.says(number, there, program, Form::Beside(print, *base, &shared))
+        })
+    }
+
+    fn says(&self, number: u32, there: &ClassContent, program: &Program, form: Form<'_>) -> bool {
+        let codes = self.observed.residues.get(&number);
+        let mut codes = codes.into_iter().flatten().copied();
+        let mut content = class_content(self.config, number, program, form, &mut || {
+            codes.next().unwrap_or_default()
+        });
+        content.chains.sort_by(|a, b| a.0.cmp(&b.0));
+        let mut chains = there.chains.clone();
+        chains.sort_by(|a, b| a.0.cmp(&b.0));
+        content.elements == there.elements && content.chains == chains
     }
 
     /// The number of a wanted class; 0, which no class has, if it has no program.

@@ -18,6 +18,10 @@ pub(crate) const ICMP: &str = "p_icmp";
 pub(crate) const ICMP_RANGE: &str = "p_icmpr";
 pub(crate) const PROTO: &str = "p_proto";
 pub(crate) const ANY: &str = "p_any";
+/// Class → the base that says what the class's own elements do not; 0 if it has none.
+pub(crate) const BASE: &str = "p_base";
+/// Bases have numbers from here on, classes smaller ones.
+pub(crate) const FIRST_BASE: u32 = 1 << 31;
 /// The verdicts of the codes that the maps of classes hold.
 pub(crate) const VERDICT: &str = "p_verdict";
 /// What a packet is to its connection, its family and protocol → the chain that goes on.
@@ -131,6 +135,7 @@ pub(crate) fn declarations() -> Vec<(&'static str, SetDecl)> {
     out.push((ICMP_RANGE, ranges(icmp)));
     out.push((PROTO, counted(plain(&[Proto, Mark, Proto], mark))));
     out.push((ANY, counted(plain(&[Proto, Mark], mark))));
+    out.push((BASE, plain(&[Proto, Mark], mark)));
     let verdicts = || plain(&[Proto, Mark], Some(Data::Verdict));
     out.push((VERDICT, verdicts()));
     let way = [CtState, CtDirection, NfProto, Proto];
@@ -202,7 +207,7 @@ pub(crate) fn led(fields: &[&[u8]]) -> Bytes {
 
 /// Whether all keys of a map begin so.
 pub(crate) fn is_led(map: &str) -> bool {
-    map == CLASS || map == PAIR || map == VERDICT || COUNTED.contains(&map)
+    [CLASS, PAIR, BASE, VERDICT].contains(&map) || COUNTED.contains(&map)
 }
 
 /// Such a key of numbers.

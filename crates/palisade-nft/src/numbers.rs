@@ -11,15 +11,19 @@ pub(crate) struct Numbers<K> {
     of: BTreeMap<K, u32>,
     back: BTreeMap<u32, K>,
     next: u32,
+    first: u32,
+    last: u32,
 }
 
 impl<K: Copy + Ord> Numbers<K> {
-    /// Nothing has a number yet; `first` is the first one free.
-    pub(crate) fn starting_at(first: u32) -> Self {
+    /// Nothing has a number yet; all will be from `first` to `last`.
+    pub(crate) fn within(first: u32, last: u32) -> Self {
         Numbers {
             of: BTreeMap::new(),
             back: BTreeMap::new(),
             next: first,
+            first,
+            last,
         }
     }
 
@@ -33,13 +37,20 @@ impl<K: Copy + Ord> Numbers<K> {
         if let Some(number) = self.get(key) {
             return number;
         }
-        while self.next == 0 || self.back.contains_key(&self.next) {
-            self.next = self.next.wrapping_add(1);
+        while !(self.first..=self.last).contains(&self.next) || self.back.contains_key(&self.next) {
+            self.next = self.after(self.next);
         }
         let number = self.next;
-        self.next = self.next.wrapping_add(1);
+        self.next = self.after(number);
         self.assign(key, number);
         number
+    }
+
+    fn after(&self, number: u32) -> u32 {
+        match number < self.last {
+            true => number + 1,
+            false => self.first,
+        }
     }
 
     /// Gives `key` this number.
@@ -47,7 +58,7 @@ impl<K: Copy + Ord> Numbers<K> {
         self.of.insert(key, number);
         self.back.insert(number, key);
         if number >= self.next {
-            self.next = number.wrapping_add(1);
+            self.next = self.after(number);
         }
     }
 

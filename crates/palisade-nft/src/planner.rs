@@ -5,19 +5,21 @@
 //! while a step is made gets what it would have got before or after it, and that no count is removed
 //! unharvested.
 
+use crate::bases::{Bases, Coming, take_code};
 use crate::batch::{Batch, push_chain};
-use crate::content::{ClassContent, class_content, fingerprint};
+use crate::content::{ClassContent, Form, class_content, fingerprint};
 use crate::flat::{Flat, Run, address_of};
 use crate::names::{self, CLASS, GENERATION, IF_OURS, IF_SAME, LIVE, PAIR, concat, mark, marks};
 use crate::numbers::Numbers;
 use crate::own::Own;
 use crate::skeleton::{generation_of, generation_rule, pending, skeleton};
-use crate::{Config, Datum, Element, Fault, Harvest, Key, Op, Ruleset, Transaction, TxStep};
+use crate::{Config, Datum, Element, Fault, Harvest, Key, Op, Place, Ruleset, Transaction, TxStep};
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use palisade_model::{Family, Prefix};
-use palisade_tables::{Change, ClassId, Delta, IdentityId, Phase, Point, Program, SetId};
-use palisade_tables::{PolicySet, Tables};
+use palisade_tables::{Change, ClassId, Defaults, Delta, IdentityId, Phase, Point, Program};
+use palisade_tables::{PolicySet, RuleId, SetId, Tables};
 
 /// Plans for one table, and what it knows of the kernel's content.
 #[derive(Clone, Debug)]
@@ -41,6 +43,10 @@ pub struct Planner {
     step: usize,
     /// Whether the kernel has the mark of a revocation under way.
     pub(crate) pending: bool,
+    /// The classes that could share a base, by what they must agree in.
+    pub(crate) large: BTreeMap<Defaults, BTreeSet<ClassId>>,
+    /// The bases of classes that the step being planned will write.
+    pub(crate) coming: Coming,
 }
 
 /// The kernel's numbers of everything.
@@ -52,16 +58,18 @@ pub(crate) struct AllNumbers {
     /// The codes of each class's residues, in the order of their making.
     pub(crate) residues: BTreeMap<ClassId, Vec<u32>>,
     pub(crate) next_residue: u32,
+    pub(crate) bases: Bases,
 }
 
 impl Default for AllNumbers {
     fn default() -> Self {
         AllNumbers {
-            identities: Numbers::starting_at(1),
-            sets: Numbers::starting_at(1),
-            classes: Numbers::starting_at(1),
+            identities: Numbers::within(1, u32::MAX),
+            sets: Numbers::within(1, u32::MAX),
+            classes: Numbers::within(1, names::FIRST_BASE - 1),
             residues: BTreeMap::new(),
             next_residue: names::LAST_VERDICT + 1,
+            bases: Bases::default(),
         }
     }
 }
@@ -76,6 +84,15 @@ struct Buckets {
     last: Batch,
     /// The sets whose default changes in this step.
     moving: BTreeSet<SetId>,
+}
+
+/// Which bases the classes of whole tables refer to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sharing {
+    /// Those that are known; what has none is written whole.
+    Known,
+    /// Those that are found for them.
+    Chosen,
 }
 
 impl Planner {
@@ -102,6 +119,8 @@ impl Planner {
             own: Own::default(),
             step: 0,
             pending: false,
+            large: BTreeMap::new(),
+            coming: Coming::new(),
         }
     }
 
@@ -139,9 +158,11 @@ impl Planner {
                 moving: self.moving_defaults(&step.changes),
                 ..Buckets::default()
             };
+            self.choose_bases(&step.changes, &mut buckets.first);
             for change in &step.changes {
                 self.change(change, &mut buckets);
             }
+            self.leave_coming(&mut buckets.first);
             for mut batch in [buckets.first, buckets.defaults, buckets.last] {
                 if revokes && !self.pending && step.phase < Phase::Revoke && !batch.is_empty() {
                     let (set, key, element) = pending();
@@ -164,7 +185,7 @@ impl Planner {
     pub fn ruleset(&self) -> Ruleset {
         let mut fresh =
             Planner::with_numbers(self.config.clone(), self.generation, self.numbers.clone());
-        let batch = fresh.load(&self.tables);
+        let batch = fresh.load(&self.tables, Sharing::Known);
         let mut ruleset = skeleton(&self.config, self.generation);
         let (elements, chains) = batch.into_elements();
         for (set, key, element) in elements {
@@ -229,9 +250,14 @@ impl Planner {
     }
 
     /// Takes in whole tables, as if each entry were new.
-    pub(crate) fn load(&mut self, tables: &Tables) -> Batch {
+    pub(crate) fn load(&mut self, tables: &Tables, sharing: Sharing) -> Batch {
         let mut buckets = Buckets::default();
-        for change in changes_of(tables) {
+        let changes = changes_of(tables);
+        match sharing {
+            Sharing::Known => self.write_known_bases(&mut buckets.first),
+            Sharing::Chosen => self.choose_bases(&changes, &mut buckets.first),
+        }
+        for change in changes {
             self.change(&change, &mut buckets);
         }
         for (set, key) in self.own.elements() {
@@ -256,9 +282,20 @@ impl Planner {
         let codes = self.numbers.residues.get(&class);
         let mut codes = codes.into_iter().flatten().copied();
         let print = fingerprint(&self.tables, program);
-        class_content(&self.config, number, program, &print, &mut || {
+        let form = self.form(class, &print);
+        class_content(&self.config, number, program, form, &mut || {
             codes.next().unwrap_or_default()
         })
+    }
+
+    /// How a class of this fingerprint is written.
+    fn form<'a>(&'a self, class: ClassId, print: &'a str) -> Form<'a> {
+        let bases = &self.numbers.bases;
+        let base = bases.of(class);
+        match base.and_then(|number| Some((number, bases.program(number)?))) {
+            Some((number, base)) => Form::Beside(print, number, base),
+            None => Form::Whole(print),
+        }
     }
 
     /// Raises the generation: established flows are judged again.
@@ -446,22 +483,22 @@ impl Planner {
         }
     }
 
-    fn add_class(&mut self, class: ClassId, program: &Program, batch: &mut Batch) {
+    fn add_class(&mut self, class: ClassId, program: &Arc<Program>, batch: &mut Batch) {
+        self.settle_base(class, program);
         let number = self.numbers.classes.number(class);
         let print = fingerprint(&self.tables, program);
         let known = self.numbers.residues.get(&class).cloned();
         let mut known = known.unwrap_or_default().into_iter();
         let mut made = Vec::new();
-        let next_residue = &mut self.numbers.next_residue;
-        let content = class_content(&self.config, number, program, &print, &mut || {
-            let code = known.next().unwrap_or_else(|| {
-                let code = *next_residue;
-                *next_residue = code.wrapping_add(1).max(names::LAST_VERDICT + 1);
-                code
-            });
+        let mut next_residue = self.numbers.next_residue;
+        let form = self.form(class, &print);
+        let content = class_content(&self.config, number, program, form, &mut || {
+            let known = known.next();
+            let code = known.unwrap_or_else(|| take_code(&mut next_residue));
             made.push(code);
             code
         });
+        self.numbers.next_residue = next_residue;
         if !made.is_empty() {
             self.numbers.residues.insert(class, made);
         }
@@ -481,11 +518,8 @@ impl Planner {
         }
         let chains = content.chains.into_iter().rev();
         batch.dead_chains.extend(chains.map(|(name, _)| name));
-        let credited = content.credits.into_iter();
-        let credited = credited.filter(|(_, rules)| !rules.is_empty());
-        batch
-            .harvest
-            .extend(credited.map(|(place, rules)| Harvest { place, rules }));
+        batch.harvest.extend(harvests(content.credits));
+        self.leave_base(class, &program, batch);
         self.numbers.residues.remove(&class);
         self.numbers.classes.free(class);
     }
@@ -530,6 +564,12 @@ impl Planner {
         let ops = fresh.into_iter().map(|(pair, _)| delete(pair));
         push_step(steps, Phase::Delete, Vec::new(), ops.collect(), true);
     }
+}
+
+/// What places count for rules.
+pub(crate) fn harvests(credits: Vec<(Place, Vec<RuleId>)>) -> impl Iterator<Item = Harvest> {
+    let credited = credits.into_iter().filter(|(_, rules)| !rules.is_empty());
+    credited.map(|(place, rules)| Harvest { place, rules })
 }
 
 /// The generation that flows are marked with after a transaction, if it changes that.

@@ -4,12 +4,15 @@
 //! Packets that neither arrive nor leave by an interface of ours pass after a lookup or two, and are
 //! never dropped. A packet of ours is judged by its egress and its ingress side. One judgement is
 //! *one rule*: peer → identity, point → policy set, class, and then the class's entries for the packet,
-//! the most special first, each with its verdict: the first that there is ends the rule. No lookup in it
+//! the most special first, each with its verdict: the first that there is ends the rule. A class whose
+//! elements end without a default names a base, whose elements follow in the same way. No lookup in it
 //! can miss once the peer is known, since each map has a catch-all element, and class 0, which is what
 //! an address without a point comes to, has no entries. So nothing is looked up twice, and a table
 //! that changes between two rules can never give a packet a mixture of old and new.
 
-use crate::names::{self, ANY, CLASS, ICMP, ICMP_RANGE, ICMP_REQUEST, L4_ICMP, L4_PORTS, LIVE};
+use crate::names::{
+    self, ANY, BASE, CLASS, ICMP, ICMP_RANGE, ICMP_REQUEST, L4_ICMP, L4_PORTS, LIVE,
+};
 use crate::names::{
     GENERATION, ND_IN, ND_OUT, PAIR, PENDING, PORT, PORT_RANGE, PROTO, VERDICT, WAY,
 };
@@ -31,7 +34,7 @@ use palisade_model::{Direction, Family, Protocol, Str};
 use palisade_tables::{Cell, LOOPBACK, Verdict as Judgement};
 
 /// What the comment of the table says. It changes whenever the skeleton's meaning does.
-pub const SCHEMA: &str = "palisade layout 7";
+pub const SCHEMA: &str = "palisade layout 8";
 
 /// ICMP protocol, type of a reply and of its request: the pairs that connection tracking knows.
 const REPLIES: [(u8, u8, u8); 6] = [
@@ -135,6 +138,7 @@ fn constants(config: &Config, generation: u32) -> Vec<(&'static str, Key, Elemen
     }
     out.push((CLASS, Key::CatchAll, value(0)));
     out.push((PAIR, Key::CatchAll, value(0)));
+    out.push((BASE, Key::CatchAll, value(0)));
     for map in names::COUNTED {
         out.push((map, Key::CatchAll, counted(0)));
     }
@@ -641,7 +645,7 @@ fn point_of(line: Line, direction: Direction, orientation: Orientation, family: 
 
 /// One judgement in one rule, with the verdicts of codes and what is neither. Registers: identity and
 /// set in 10 and 9, then class in 9, protocol in 10, ports or ICMP in 11 and 12; what a map says of the
-/// class in 15. In 8 and 14 wait the zeros that keys begin with ([`names::led`]). Only the first lookup
+/// class in 15, and its base takes the class's place in 9. In 8 and 14 wait the zeros that keys begin with ([`names::led`]). Only the first lookup
 /// may miss: the peer is not known so.
 pub(crate) fn judgement(
     (direction, orientation): (Direction, Orientation),
@@ -685,7 +689,12 @@ pub(crate) fn judgement(
         Header::Other => (line, &[PROTO, ANY]),
     };
     let say = |line: Line, map: &&str| line.map(map, KEY, CODE + 1).by(verdicts, CODE);
-    let line = line.zeros(CODE, 8);
+    let line = maps.iter().fold(line.zeros(CODE, 8), say);
+    if Fault::BaseIgnored.is_on() {
+        return line.verdict(otherwise);
+    }
+    // Only a class that has a base comes here, and what has no class: base 0 has no entries either.
+    let line = line.map(BASE, KEY, KEY + 1);
     maps.iter().fold(line, say).verdict(otherwise)
 }
 

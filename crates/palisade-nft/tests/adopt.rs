@@ -24,6 +24,7 @@ use support::{frame, renumbered, tables};
 fn config(rng: &mut SmallRng) -> Config {
     Config {
         judge_host_traffic: rng.random_bool(0.3),
+        share_from: support::share_from(rng),
         ..Config::default()
     }
 }
@@ -99,6 +100,7 @@ fn check_way(
 
 #[test]
 fn unchanged_input_writes_nothing() {
+    let mut shared = 0;
     for seed in case_seeds(0, 150) {
         let mut rng = SmallRng::seed_from_u64(seed);
         let config = config(&mut rng);
@@ -109,23 +111,28 @@ fn unchanged_input_writes_nothing() {
         assert_eq!(transaction.steps, [], "seed {seed}");
         assert_eq!(planner.ruleset(), kernel, "seed {seed}");
         assert_eq!(planner.generation(), 9);
+        shared += support::bases(&kernel);
     }
+    assert!(shared > 50, "{shared}");
 }
 
 #[test]
 fn any_state_of_ours_leads_to_the_wanted_one() {
-    let (mut judged, mut stamped, mut stopped) = (0, 0, 0);
+    let (mut judged, mut stamped, mut stopped, mut shared) = (0, 0, 0, 0);
     // 1044: a flow of unknown direction that was allowed one way and is now allowed the other.
     let named = [1044];
     for seed in case_seeds(0, 60).into_iter().chain(named) {
         let mut rng = SmallRng::seed_from_u64(seed);
-        let config = config(&mut rng);
+        let mut config = config(&mut rng);
+        if named.contains(&seed) {
+            config.share_from = palisade_tables::SHARE_FROM;
+        }
         let old = tables(&mut rng, &config);
         let new = if rng.random_bool(0.5) {
             tables(&mut rng, &config)
         } else {
             let mut new = renumbered(&mut rng, &old);
-            support::mutate(&mut rng, &mut new);
+            support::mutate(&mut rng, &config, &mut new);
             new
         };
         let start = installed(&config, &old);
@@ -133,6 +140,10 @@ fn any_state_of_ours_leads_to_the_wanted_one() {
         let (planner, transaction) = adopt(&config, kernel.as_ref(), &new, 77);
         let mut states = vec![start];
         states.extend(run(&mut kernel, &transaction));
+        shared += states
+            .iter()
+            .filter(|state| support::bases(state) > 0)
+            .count();
         assert_eq!(kernel.as_ref(), Some(&planner.ruleset()), "seed {seed}");
         let (packets, marked) = check_way(&mut rng, &config, (&old, &new), &states);
         judged += packets;
@@ -155,8 +166,8 @@ fn any_state_of_ours_leads_to_the_wanted_one() {
         }
     }
     assert!(
-        judged > 5_000 && stopped > 150 && stamped > 500,
-        "{judged} {stopped} {stamped}"
+        judged > 5_000 && stopped > 150 && stamped > 500 && shared > 50,
+        "{judged} {stopped} {stamped} {shared}"
     );
 }
 

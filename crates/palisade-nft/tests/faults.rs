@@ -6,10 +6,11 @@
 mod support;
 
 use palisade_model::L4;
-use palisade_nft::{Config, Fault, Machine, Planner, adopt};
-use palisade_tables::{Delta, Phase, Step};
+use palisade_nft::{Config, Fault, Machine, adopt, apply};
+use palisade_tables::{Change, ClassId, Delta, Phase, Step, Tables};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
+use std::collections::BTreeSet;
 use support::expected::{expected, reports};
 use support::{frame, tables};
 
@@ -20,17 +21,25 @@ fn first_difference() -> Option<usize> {
         let mut rng = SmallRng::seed_from_u64(seed);
         let config = Config {
             judge_host_traffic: rng.random_bool(0.3),
+            share_from: support::share_from(&rng),
             ..Config::default()
         };
         let tables = tables(&mut rng, &config);
         let first = config.least_generation();
-        let (mut planner, _) = adopt(&config, None, &tables, first);
-        let steps = vec![Step {
-            phase: Phase::Revoke,
-            changes: Vec::new(),
-        }];
-        planner.plan(&Delta { revision: 2, steps });
-        let ruleset = Planner::ruleset(&planner);
+        let (mut planner, made) = adopt(&config, None, &tables, first);
+        let step = |phase, changes| Step { phase, changes };
+        let steps = vec![
+            step(Phase::Revoke, Vec::new()),
+            step(Phase::Delete, unused(&tables)),
+        ];
+        let mut kernel = None;
+        let delta = planner.plan(&Delta { revision: 2, steps });
+        for step in made.steps.iter().chain(&delta.steps) {
+            if apply(&mut kernel, &config.table, &step.ops).is_err() {
+                return Some(cases);
+            }
+        }
+        let ruleset = kernel.unwrap();
         for _ in 0..20 {
             let live = first + u32::from(rng.random_bool(0.5));
             let frame = frame(&mut rng, &tables, config.mark(live));
@@ -62,6 +71,15 @@ fn first_difference() -> Option<usize> {
         }
     }
     None
+}
+
+/// The classes that nothing leads to go.
+fn unused(tables: &Tables) -> Vec<Change> {
+    let defaults = tables.sets.values().map(|set| set.default);
+    let used: BTreeSet<ClassId> = defaults.chain(tables.classes.values().copied()).collect();
+    let all = tables.programs.keys();
+    let unused = all.filter(|class| !used.contains(class));
+    unused.map(|class| Change::Program(*class, None)).collect()
 }
 
 #[test]

@@ -6,7 +6,7 @@ mod support;
 
 use palisade_generators::case_seeds;
 use palisade_model::{Direction, L4, Prefix, Protocol, Str};
-use palisade_nft::{Config, Cost, Ct, Frame, Machine, Planner, adopt, apply, ct_state};
+use palisade_nft::{Config, Cost, Ct, Frame, Machine, Place, Planner, adopt, apply, ct_state};
 use palisade_tables::{Cell, Change, ClassId, Delta, IdentityId, Phase, Point, PolicySet, PortMap};
 use palisade_tables::{Program, RuleId, SetId, Step, Tables, Verdict};
 use rand::rngs::SmallRng;
@@ -22,6 +22,7 @@ pub(crate) fn config(rng: &mut SmallRng) -> Config {
         sctp_tracked: rng.random_bool(0.7),
         log: rng.random_bool(0.8).then(Default::default),
         expand_ports: if rng.random_bool(0.8) { 16 } else { 1 },
+        share_from: support::share_from(rng),
         ..Config::default()
     }
 }
@@ -77,6 +78,7 @@ pub(crate) fn everything(tables: &Tables) -> Delta {
 #[test]
 fn packets_get_what_the_tables_say() {
     let (mut allowed, mut denied, mut marked, mut logged) = (0, 0, 0, 0);
+    let mut by_base = 0;
     for seed in case_seeds(0, 400) {
         let mut rng = SmallRng::seed_from_u64(seed);
         let config = config(&mut rng);
@@ -104,6 +106,11 @@ fn packets_get_what_the_tables_say() {
                 "seed {seed}: {:?} {told:?} {frame:?}",
                 outcome.logged
             );
+            let of_base = |place: &&Place| match place {
+                Place::Element { key, .. } => support::is_of_base(key),
+                Place::Rule { .. } => false,
+            };
+            by_base += outcome.counted.iter().filter(of_base).count();
             logged += usize::from(accepted && !told.is_empty());
             assert_eq!(outcome.accepted, accepted, "seed {seed} {frame:?}");
             if accepted {
@@ -117,8 +124,8 @@ fn packets_get_what_the_tables_say() {
         }
     }
     assert!(
-        allowed > 4000 && denied > 4000 && marked > 1000 && logged > 500,
-        "{allowed} {denied} {marked} {logged}"
+        allowed > 4000 && denied > 4000 && marked > 1000 && logged > 500 && by_base > 1000,
+        "{allowed} {denied} {marked} {logged} {by_base}"
     );
 }
 

@@ -72,8 +72,8 @@ impl ObjectCost {
 
     fn add(&mut self, policy: &Policy) {
         let cost = cost(policy);
-        self.elements += cost.elements;
-        if cost.elements > SMALL {
+        self.elements += cost.needs();
+        if cost.needs() > SMALL {
             let dear = cost.rules.iter().take(TOLD);
             let dear = dear.filter_map(|share| dear_rule(policy, *share));
             self.rules.extend(dear);

@@ -22,6 +22,7 @@ mod judge;
 mod past;
 mod port_map;
 mod program;
+mod sharing;
 mod tables;
 
 pub use canonical::{Canonical, CanonicalSet};
@@ -31,4 +32,5 @@ pub use judge::{Judged, LOOPBACK, Packet, Seen};
 pub use past::{Past, Undo};
 pub use port_map::PortMap;
 pub use program::{Cell, Program, SHORT_RANGE, Values, Verdict, icmp_key};
+pub use sharing::{Defaults, SHARE_FROM, Shared, best_base, pair_base, share};
 pub use tables::{ClassId, Credit, IdentityId, Point, PolicySet, RuleId, SetId, Tables};

@@ -109,6 +109,52 @@ impl<T: Clone + Ord> PortMap<T> {
         self.entries.is_empty().then_some(&self.default)
     }
 
+    /// Every maximal run within a range of numbers, cut to it.
+    pub fn runs_within(&self, range: PortRange) -> impl Iterator<Item = (PortRange, &T)> {
+        let mut next = Some(range.first);
+        core::iter::from_fn(move || {
+            let first = next.filter(|first| *first <= range.last)?;
+            let after = self.entries.partition_point(|(of, _)| of.first <= first);
+            let here = after.checked_sub(1).and_then(|at| self.entries.get(at));
+            let (last, value) = match here {
+                Some((of, value)) if of.last >= first => (of.last, value),
+                _ => {
+                    let end = self.entries.get(after).map(|(of, _)| of.first - 1);
+                    (end.unwrap_or(u16::MAX), &self.default)
+                }
+            };
+            let last = last.min(range.last);
+            next = last.checked_add(1);
+            Some((PortRange { first, last }, value))
+        })
+    }
+
+    /// Where the value differs from the default, without the numbers that entries of `other` cover.
+    pub fn entries_beside<U>(&self, other: &PortMap<U>) -> Vec<(PortRange, &T)> {
+        let mut out = Vec::new();
+        let mut theirs = other.entries.iter().map(|(range, _)| range).peekable();
+        for (range, value) in &self.entries {
+            let mut next = u32::from(range.first);
+            while theirs.next_if(|other| other.last < range.first).is_some() {}
+            while let Some(other) = theirs.peek().filter(|other| other.first <= range.last) {
+                if u32::from(other.first) > next {
+                    let (first, last) = (next as u16, other.first - 1);
+                    out.push((PortRange { first, last }, value));
+                }
+                next = u32::from(other.last) + 1;
+                if other.last > range.last {
+                    break;
+                }
+                theirs.next();
+            }
+            if next <= u32::from(range.last) {
+                let (first, last) = (next as u16, range.last);
+                out.push((PortRange { first, last }, value));
+            }
+        }
+        out
+    }
+
     /// Every maximal run of numbers with one value, in order, covering everything.
     pub fn runs(&self) -> impl Iterator<Item = (PortRange, &T)> {
         let mut entries = self.entries.iter().peekable();
@@ -211,6 +257,61 @@ mod tests {
         assert_eq!(map.segments().len(), 4);
         let tie = PortMap::from_ends(vec![(0x7fff, 'x'), (0xffff, 'y')]).unwrap();
         assert_eq!(*tie.default(), 'x');
+    }
+
+    #[test]
+    fn what_is_beside_another_is_what_it_does_not_cover() {
+        let a = PortMap::from_ends(vec![(9, 0), (99, 1), (199, 0), (299, 2), (0xffff, 0)]).unwrap();
+        let range = |first, last| PortRange { first, last };
+        for (cuts, beside) in [
+            (
+                vec![(0xffff, 0)],
+                vec![(range(10, 99), &1), (range(200, 299), &2)],
+            ),
+            (
+                vec![
+                    (4, 0),
+                    (19, 7),
+                    (49, 0),
+                    (59, 7),
+                    (249, 0),
+                    (250, 7),
+                    (0xffff, 0),
+                ],
+                vec![
+                    (range(20, 49), &1),
+                    (range(60, 99), &1),
+                    (range(200, 249), &2),
+                    (range(251, 299), &2),
+                ],
+            ),
+            (
+                vec![(49, 0), (219, 7), (0xffff, 0)],
+                vec![(range(10, 49), &1), (range(220, 299), &2)],
+            ),
+            (
+                vec![(9, 0), (99, 7), (0xffff, 0)],
+                vec![(range(200, 299), &2)],
+            ),
+        ] {
+            let b = PortMap::from_ends(cuts).unwrap();
+            let covered = |n| b.entries().iter().any(|(range, _)| range.contains(n));
+            assert_eq!(a.entries_beside(&b), beside);
+            for (range, value) in a.entries_beside(&b) {
+                for n in range.first..=range.last {
+                    assert!(a.at(n) == value && !covered(n));
+                }
+            }
+            let kept: u32 = a
+                .entries_beside(&b)
+                .iter()
+                .map(|(range, _)| u32::from(range.last) - u32::from(range.first) + 1)
+                .sum();
+            let plain = (0..=0xffff)
+                .filter(|n| *a.at(*n) != 0 && !covered(*n))
+                .count();
+            assert_eq!(kept as usize, plain);
+        }
     }
 
     #[test]

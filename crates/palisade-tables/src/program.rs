@@ -2,7 +2,7 @@
 
 use crate::{PortMap, RuleId};
 use alloc::vec::Vec;
-use palisade_model::{Direction, L4, Protocol};
+use palisade_model::{Direction, L4, PortRange, Protocol};
 
 /// Whether a direction is allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -165,7 +165,17 @@ impl Program {
 
     /// Calls `each` with the cells other than the program's default, each with how many of
     /// [`Program::elements`] say it.
-    pub fn for_each_element<'a>(&'a self, mut each: impl FnMut(&'a Cell, usize)) {
+    pub fn for_each_element<'a>(&'a self, each: impl FnMut(&'a Cell, usize)) {
+        self.for_each_element_beside(None, each);
+    }
+
+    /// The same of a program that is written as its difference from `base`, which it
+    /// [refines](Program::refines): the defaults are the base's.
+    pub fn for_each_element_beside<'a>(
+        &'a self,
+        base: Option<&Program>,
+        mut each: impl FnMut(&'a Cell, usize),
+    ) {
         let mut values = |values: &'a Values, many: usize| {
             // A test of source ports is written for either direction of the flow.
             let tests = values.entries().iter();
@@ -176,7 +186,12 @@ impl Program {
             );
         };
         for (protocol, map) in &self.protocols {
-            for (range, of) in map.entries() {
+            let shared = base.and_then(|base| base.protocol(*protocol));
+            let entries: Vec<(PortRange, &'a Values)> = match shared {
+                Some(shared) => map.entries_beside(shared),
+                None => map.entries().iter().map(|(r, v)| (*r, v)).collect(),
+            };
+            for (range, of) in entries {
                 let size = u32::from(range.last) - u32::from(range.first) + 1;
                 let many = match () {
                     () if protocol.is_icmp() => 3,
@@ -185,7 +200,9 @@ impl Program {
                 };
                 values(of, many);
             }
-            values(map.default(), 1);
+            if base.is_none() {
+                values(map.default(), 1);
+            }
         }
     }
 

@@ -34,6 +34,16 @@ impl Host {
             expand_ports: *dice.pick(&[16, 1]),
             ..Config::default()
         };
+        // Programs share what they have in common although they are small. No dice: cases that were
+        // found once stay what they were.
+        let share_from = match config.expand_ports {
+            1 => config.share_from,
+            _ => 1,
+        };
+        let config = Config {
+            share_from,
+            ..config
+        };
         let planner = Planner::new(config.clone(), 1);
         let skeleton = planner.rebuild(false);
         let mut host = Host {

@@ -1,10 +1,10 @@
 //! Policy sets held to their budget: compiled whole or not at all.
 
 use super::Graph;
-use crate::budget::{Bound, Closed, OverBudget, RuleCost};
+use crate::budget::{Bound, COMPILED_FOR_ONE, Closed, OverBudget, RuleCost, needs, saved};
 use crate::faults::{Fault, on};
 use crate::identities::IdentityKey;
-use crate::meeting::{Known, Makers, Meets};
+use crate::meeting::{Known, Makers, Meets, Met};
 use crate::pool::{HashMap, hash};
 use crate::sequencer::Differences;
 use crate::sets::Set;
@@ -12,7 +12,8 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 use palisade_model::{Direction, PolicyId};
-use palisade_tables::{Cell, ClassId, Credit, IdentityId, PolicySet, Program, SetId, Verdict};
+use palisade_tables::{Cell, ClassId, Credit, IdentityId, PolicySet, Program, SHARE_FROM};
+use palisade_tables::{SetId, Verdict};
 
 /// How many rules are told of a set that takes too much.
 const TOLD: usize = 5;
@@ -22,20 +23,24 @@ struct Compiled {
     default: ClassId,
     /// The class of each identity that may have another.
     classes: Vec<(u32, ClassId)>,
-    elements: usize,
+    /// How many elements sharing saves.
+    saved: usize,
+    /// What of a budget they need.
+    needs: usize,
 }
 
 impl Graph {
     /// Every class of a set, or none where they would be too many.
     pub(super) fn write_set(&mut self, number: SetId, differences: &mut Differences) {
+        self.find_savings();
         let others = self.usage.total().saturating_sub(self.usage.of(number));
         let closed = match self.compile_set(number) {
-            Some(compiled) if others + compiled.elements <= self.budget.host => {
+            Some(compiled) if others + compiled.needs <= self.budget.host => {
                 return self.open_set(number, compiled, differences);
             }
             Some(compiled) => Closed {
                 bound: Bound::Host,
-                needs: compiled.elements,
+                needs: compiled.needs,
             },
             None => Closed {
                 bound: Bound::Set,
@@ -61,6 +66,7 @@ impl Graph {
         };
         let mut known = Known::default();
         let default = set.class(&IdentityKey::default(), &mut makers, &mut known)?;
+        let most_compiled = most.saturating_mul(COMPILED_FOR_ONE);
         let mut elements = 1 + makers.programs.elements(default);
         let mut seen = BTreeSet::from([default]);
         let mut classes = Vec::new();
@@ -76,16 +82,35 @@ impl Graph {
             if seen.insert(class) {
                 elements += makers.programs.elements(class);
             }
-            if elements > most {
+            if elements > most_compiled {
                 return None;
             }
             classes.push((identity, class));
         }
-        (elements <= most).then_some(Compiled {
+        let saved = self.savings(seen.into_iter());
+        let needs = needs(elements.saturating_sub(saved), elements);
+        (needs <= most).then_some(Compiled {
             default,
             classes,
-            elements,
+            saved,
+            needs,
         })
+    }
+
+    /// How many elements sharing saves among these classes.
+    fn savings(&self, classes: impl Iterator<Item = ClassId>) -> usize {
+        let large = classes.filter(|class| self.programs.elements(*class) >= SHARE_FROM);
+        let programs = large.filter_map(|class| self.programs.get(class));
+        let programs: Vec<&Program> = programs.map(|program| &**program).collect();
+        saved(&programs)
+    }
+
+    /// Finds what sharing saves in the sets whose large programs changed.
+    pub(super) fn find_savings(&mut self) {
+        for number in self.usage.take_stale() {
+            let saved = self.savings(self.usage.classes(number));
+            self.usage.save(number, saved);
+        }
     }
 
     /// The identities that a set may tell from nobody.
@@ -115,6 +140,7 @@ impl Graph {
         for (identity, class) in entries {
             self.write_class(number, IdentityId(identity), Some(class), differences);
         }
+        self.usage.save(number, compiled.saved);
     }
 
     /// Has a set deny everything.
@@ -177,6 +203,7 @@ impl Graph {
     /// Gives the host's room to sets in the order of their policies' names. Does nothing where all
     /// have room.
     pub(super) fn share_host(&mut self, differences: &mut Differences) {
+        self.find_savings();
         let bound_by_host = |(_, closed): (SetId, Closed)| closed.bound == Bound::Host;
         if self.usage.total() <= self.budget.host && !self.usage.all_closed().any(bound_by_host) {
             return;
@@ -239,7 +266,7 @@ impl Graph {
 
     /// What all policy sets take.
     pub(crate) fn elements(&self) -> usize {
-        self.usage.total()
+        self.usage.written()
     }
 
     /// The sets that are closed because they would take too much.
@@ -280,13 +307,16 @@ impl Graph {
     }
 
     /// About how many elements a set would take, and its dearest rules, without compiling it: each
-    /// rule counted with whom it concerns.
+    /// rule counted with whom it concerns, but a long one for everyone once, since that is shared.
     fn estimate(&self, number: SetId, set: &Set) -> (usize, Vec<RuleCost>) {
         let mut seen: BTreeSet<u64> = BTreeSet::new();
         let mut weights: HashMap<(u32, u32), usize> = HashMap::default();
         let mut dear: BTreeMap<(u32, u32), (u32, usize)> = BTreeMap::new();
         let nobody = IdentityKey::default();
         let asked = self.asked_by(number);
+        let everyone: BTreeSet<(u32, u32)> = met_rules(&set.met(&nobody))
+            .map(|(_, kind, rule)| (kind, rule))
+            .collect();
         let keys = asked.into_iter().filter_map(|id| self.identities.key(id));
         let mut elements = 0_usize;
         for key in core::iter::once(&nobody).chain(keys) {
@@ -295,14 +325,15 @@ impl Graph {
             if !seen.insert(hash(&met)) {
                 continue;
             }
-            for (_, what) in met.0 {
-                let Meets::Rule(at, kind, rule) = what else {
-                    continue;
-                };
+            let is_first = seen.len() == 1;
+            for (at, kind, rule) in met_rules(&met) {
                 let weight = weights.entry((kind, rule)).or_insert_with(|| {
                     let body = set.body((kind, rule));
                     body.map_or(0, |body| crate::traffic::weight(&body.traffic))
                 });
+                if !is_first && *weight >= SHARE_FROM && everyone.contains(&(kind, rule)) {
+                    continue;
+                }
                 elements += *weight;
                 dear.entry((at, rule)).or_insert((kind, 0)).1 += *weight;
             }
@@ -337,4 +368,12 @@ impl Graph {
             elements,
         })
     }
+}
+
+/// The rules that were met: the place of the source, what it says, and the rule's place in it.
+fn met_rules(met: &Met) -> impl Iterator<Item = (u32, u32, u32)> {
+    met.0.iter().filter_map(|(_, what)| match what {
+        Meets::Rule(at, kind, rule) => Some((*at, *kind, *rule)),
+        Meets::Stop => None,
+    })
 }

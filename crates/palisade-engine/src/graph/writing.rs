@@ -4,6 +4,7 @@
 //! and rules of the tables follow the classes that use them.
 
 use super::Graph;
+use crate::budget::COMPILED_FOR_ONE;
 use crate::identities::IdentityChanges;
 use crate::meeting::{Known, Makers};
 use crate::points::PointChanges;
@@ -177,7 +178,8 @@ impl Graph {
         identities.dedup();
         let mut known = Known::default();
         for identity in identities {
-            let too_large = self.usage.of(number) > self.budget.set;
+            let compiled = self.usage.compiled(number) / COMPILED_FOR_ONE;
+            let too_large = compiled > self.budget.set;
             if too_large || self.usage.closed(number).is_some() {
                 whole.insert(number);
                 return;
@@ -199,6 +201,9 @@ impl Graph {
                 _ => None,
             };
             self.write_class(number, IdentityId(identity), entry, differences);
+        }
+        if self.usage.of(number) > self.budget.set {
+            self.find_savings();
         }
         if self.usage.of(number) > self.budget.set {
             whole.insert(number);

@@ -6,10 +6,10 @@
 pub(crate) mod expected;
 
 use palisade_model::{Direction, Family, L4, Prefix, Protocol, Str};
-use palisade_nft::{Config, Ct, Frame, ct_state, tcp_flag};
+use palisade_nft::{Config, Ct, Frame, Key, Ruleset, ct_state, tcp_flag};
 use palisade_tables::{
-    Cell, ClassId, Credit, IdentityId, Point, PolicySet, PortMap, Program, RuleId, SetId, Tables,
-    Values, Verdict,
+    Cell, ClassId, Credit, IdentityId, Point, PolicySet, PortMap, Program, RuleId, SHARE_FROM,
+    SetId, Tables, Values, Verdict,
 };
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -110,6 +110,57 @@ pub(crate) fn program(rng: &mut SmallRng) -> Program {
     Program::new(protocols, cell(rng))
 }
 
+/// From how many elements on programs share what they have in common: mostly all do, small as they are.
+/// Takes nothing from what is random otherwise.
+pub(crate) fn share_from(rng: &SmallRng) -> usize {
+    *[1, 1, 4, SHARE_FROM].choose(&mut rng.clone()).unwrap()
+}
+
+/// A program that says what another does, and mostly more where that one names no port.
+pub(crate) fn kin(rng: &mut SmallRng, program: &Program) -> Program {
+    let mut protocols: BTreeMap<Protocol, PortMap<Values>> =
+        program.protocols().iter().cloned().collect();
+    for number in [6, 17, 1] {
+        let protocol = Protocol(number);
+        if !rng.random_bool(0.5) {
+            continue;
+        }
+        let rest = PortMap::constant(PortMap::constant(program.default().clone()));
+        let map = protocols.get(&protocol).unwrap_or(&rest);
+        let ports = protocol.has_ports();
+        let more: Vec<(u16, Option<Values>)> = cuts(rng)
+            .into_iter()
+            .map(|end| (end, rng.random_bool(0.3).then(|| values(rng, ports))))
+            .collect();
+        let more = PortMap::from_ends(more).unwrap();
+        let both = map.zip(&more, |values, more| match more {
+            Some(more) if values == map.default() => more.clone(),
+            _ => values.clone(),
+        });
+        protocols.insert(protocol, both);
+    }
+    Program::new(protocols, program.default().clone())
+}
+
+/// Whether a key of a map of classes is a base's.
+pub(crate) fn is_of_base(key: &Key) -> bool {
+    match key {
+        Key::Exact(bytes) | Key::Range(bytes, _) => {
+            let number = bytes
+                .get(4..8)
+                .map(|b| u32::from_ne_bytes(b.try_into().unwrap()));
+            number.is_some_and(|number| number >= 1 << 31)
+        }
+        Key::CatchAll => false,
+    }
+}
+
+/// How many bases a table has.
+pub(crate) fn bases(ruleset: &Ruleset) -> usize {
+    let any = ruleset.sets["p_any"].elements.keys();
+    any.filter(|key| is_of_base(key)).count()
+}
+
 pub(crate) fn tables(rng: &mut SmallRng, config: &Config) -> Tables {
     let mut tables = Tables {
         judge_host_traffic: config.judge_host_traffic,
@@ -124,9 +175,13 @@ pub(crate) fn tables(rng: &mut SmallRng, config: &Config) -> Tables {
     }
     let classes = rng.random_range(2..6);
     for class in 0..classes {
-        tables
-            .programs
-            .insert(ClassId(100 + class), Arc::new(program(rng)));
+        let of = match tables.programs.values().next().cloned() {
+            Some(first) if config.share_from < SHARE_FROM && rng.random_bool(0.6) => {
+                kin(rng, &first)
+            }
+            _ => program(rng),
+        };
+        tables.programs.insert(ClassId(100 + class), Arc::new(of));
     }
     let class = |rng: &mut SmallRng| ClassId(100 + rng.random_range(0..classes));
     for set in 0..4 {
@@ -372,7 +427,7 @@ pub(crate) fn renumbered(rng: &mut SmallRng, tables: &Tables) -> Tables {
 }
 
 /// A few changes of any kind.
-pub(crate) fn mutate(rng: &mut SmallRng, tables: &mut Tables) {
+pub(crate) fn mutate(rng: &mut SmallRng, config: &Config, tables: &mut Tables) {
     use rand::seq::IteratorRandom;
     for _ in 0..rng.random_range(1..4) {
         let class = *tables.programs.keys().choose(rng).unwrap();
@@ -403,7 +458,11 @@ pub(crate) fn mutate(rng: &mut SmallRng, tables: &mut Tables) {
                 tables.classes.insert((set, id), class);
             }
             4 => {
-                let program = program(rng);
+                let program = if config.share_from < SHARE_FROM && rng.random_bool(0.5) {
+                    kin(rng, &tables.programs[&class].clone())
+                } else {
+                    program(rng)
+                };
                 let rules: Vec<RuleId> = tables.rules.keys().copied().collect();
                 let program = program.rename(|rule| rules[rule.0 as usize % rules.len()]);
                 tables.programs.insert(class, Arc::new(program));

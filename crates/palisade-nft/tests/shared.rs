@@ -1,0 +1,292 @@
+//! What large programs have in common is in the kernel once, counts once, and goes with the last class
+//! that has it; whatever else claims to be such a base is not ours.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use palisade_model::{Direction, Protocol};
+use palisade_nft::{
+    Config, Datum, Element, Key, Place, Planner, Ruleset, Transaction, adopt, apply,
+};
+use palisade_tables::{
+    Cell, Change, ClassId, Credit, Delta, IdentityId, Phase, PolicySet, PortMap, Program, RuleId,
+    SetId, Step, Tables, Verdict,
+};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// A list of ports by rule 1, and one port of its own by a rule for each.
+fn program(list: u16, own: Option<u16>) -> Program {
+    let cell = |verdict, rule| {
+        PortMap::constant(Cell {
+            verdict,
+            hits: vec![RuleId(rule)],
+            log: None,
+        })
+    };
+    let denied = cell(Verdict::Deny, 0);
+    let mut ends = Vec::new();
+    let mut port = |port: u16, rule| {
+        ends.push((port - 1, denied.clone()));
+        ends.push((port, cell(Verdict::Allow, rule)));
+    };
+    if let Some(own) = own {
+        port(2 + 2 * own, 2 + u32::from(own));
+    }
+    (0..list).for_each(|n| port(9001 + 2 * n, 1));
+    ends.push((u16::MAX, denied.clone()));
+    let map = PortMap::from_ends(ends).unwrap();
+    Program::new([(Protocol::TCP, map)], denied.default().clone())
+}
+
+/// A set that lets everyone in at the list, and so many peers at a port more.
+fn tables(list: u16, peers: u16) -> Tables {
+    let mut tables = Tables::default();
+    for rule in 0..2 + u32::from(peers) {
+        let credit = Credit::MissingProfile {
+            profile: format!("p{rule}").into(),
+            direction: Direction::Ingress,
+        };
+        tables.rules.insert(RuleId(rule), Arc::new(credit));
+    }
+    let mut class = |number: u32, own| {
+        let program = Arc::new(program(list, own));
+        tables.programs.insert(ClassId(number), program);
+        ClassId(number)
+    };
+    let default = class(0, None);
+    for peer in 0..peers {
+        let number = u32::from(peer) + 1;
+        let class = class(number, Some(peer));
+        tables.classes.insert((SetId(1), IdentityId(number)), class);
+    }
+    tables.sets.insert(SetId(1), PolicySet { default });
+    tables
+}
+
+/// The elements of programs.
+fn elements(ruleset: &Ruleset) -> usize {
+    let maps = ["p_port", "p_portr", "p_proto", "p_any", "p_base"];
+    maps.iter()
+        .map(|map| ruleset.sets[*map].elements.len() - 1)
+        .sum()
+}
+
+fn run(kernel: &mut Option<Ruleset>, transaction: &Transaction) {
+    for step in &transaction.steps {
+        apply(kernel, &transaction.table, &step.ops).unwrap();
+    }
+}
+
+/// Says only where they differ.
+fn same(kernel: &Option<Ruleset>, planner: &Planner) {
+    let (kernel, wanted) = (kernel.as_ref().unwrap(), planner.ruleset());
+    for (name, set) in &kernel.sets {
+        let differ = |(key, element): &(&Key, &Element)| {
+            wanted.sets[name].elements.get(key) != Some(*element)
+        };
+        let differ: Vec<_> = set.elements.iter().filter(differ).collect();
+        assert!(
+            differ.is_empty(),
+            "{name}: {} {:?}",
+            differ.len(),
+            differ.first()
+        );
+        assert_eq!(
+            set.elements.len(),
+            wanted.sets[name].elements.len(),
+            "{name}"
+        );
+    }
+    assert!(*kernel == wanted);
+}
+
+fn step(phase: Phase, changes: Vec<Change>) -> Delta {
+    let steps = vec![Step { phase, changes }];
+    Delta { revision: 1, steps }
+}
+
+fn unshared() -> Config {
+    Config {
+        share_from: usize::MAX,
+        ..Config::default()
+    }
+}
+
+#[test]
+fn a_list_that_every_peer_has_is_written_once() {
+    let tables = tables(8000, 10);
+    let whole = adopt(&unshared(), None, &tables, 1).0.ruleset();
+    assert_eq!(elements(&whole), 11 * (8000 + 2) + 10, "as it was before");
+    let (planner, _) = adopt(&Config::default(), None, &tables, 1);
+    let held = planner.ruleset();
+    assert_eq!(elements(&held), 8002 + 11 + 10);
+
+    // Read back by an agent that would write all of them whole: what is there stays as it is.
+    let (again, nothing) = adopt(&unshared(), Some(&held), &tables, 2);
+    assert!(nothing.is_empty());
+    assert_eq!(again.ruleset(), held);
+    let places = |planner: &Planner| -> Vec<(Place, Vec<RuleId>)> {
+        let credits = planner.credits().into_iter();
+        credits
+            .map(|harvest| (harvest.place, harvest.rules))
+            .collect()
+    };
+    assert_eq!(
+        places(&again),
+        places(&planner),
+        "and counts for the same rules"
+    );
+    let of_list = places(&planner)
+        .into_iter()
+        .filter(|(_, of)| *of == [RuleId(1)]);
+    assert_eq!(of_list.count(), 8000);
+    let distinct: BTreeSet<Place> = places(&planner).into_iter().map(|(p, _)| p).collect();
+    assert_eq!(distinct.len(), places(&planner).len());
+}
+
+/// Peers that come one by one, and go so: the base is there as long as one of its classes is, and each
+/// of its places is harvested once, for rules that live.
+#[test]
+fn a_base_lives_as_long_as_a_class_has_it() {
+    let tables = tables(200, 10);
+    let (mut planner, made) = adopt(&Config::default(), None, &Tables::default(), 1);
+    let mut kernel = None;
+    run(&mut kernel, &made);
+    for (class, program) in &tables.programs {
+        let change = Change::Program(*class, Some(program.clone()));
+        run(
+            &mut kernel,
+            &planner.plan(&step(Phase::Split, vec![change])),
+        );
+        same(&kernel, &planner);
+    }
+    // The first is whole; the base was made with the second.
+    assert_eq!(elements(kernel.as_ref().unwrap()), 2 * 202 + 10 + 10);
+    let mut harvested: Vec<Place> = Vec::new();
+    for class in tables.programs.keys().rev() {
+        let before = planner.credits();
+        let plan = planner.plan(&step(Phase::Delete, vec![Change::Program(*class, None)]));
+        for harvest in plan.steps.iter().flat_map(|step| &step.harvest) {
+            assert!(before.contains(harvest));
+            harvested.push(harvest.place.clone());
+        }
+        run(&mut kernel, &plan);
+        same(&kernel, &planner);
+        let bases = if class.0 > 1 { 202 + 202 } else { 202 };
+        let left = if class.0 == 0 { 0 } else { bases };
+        let beside = 2 * (class.0 as usize).saturating_sub(1);
+        assert_eq!(elements(kernel.as_ref().unwrap()), left + beside);
+    }
+    let distinct: BTreeSet<&Place> = harvested.iter().collect();
+    assert_eq!((harvested.len(), distinct.len()), (414, 414));
+}
+
+/// A class's program replaced in the step that took it, and taken twice in one step.
+#[test]
+fn a_class_that_is_written_twice_in_a_step_leaves_nothing() {
+    // Nothing leads to the classes.
+    let programs = Tables {
+        programs: tables(200, 3).programs,
+        ..Tables::default()
+    };
+    let (mut planner, made) = adopt(&Config::default(), None, &programs, 1);
+    let mut kernel = None;
+    run(&mut kernel, &made);
+    let new = |own| Some(Arc::new(program(200, Some(own))));
+    for changes in [
+        vec![Change::Program(ClassId(2), new(7))],
+        vec![
+            Change::Program(ClassId(9), new(8)),
+            Change::Program(ClassId(9), new(9)),
+            Change::Program(ClassId(9), None),
+        ],
+        vec![
+            Change::Program(ClassId(8), new(8)),
+            Change::Program(ClassId(8), new(10)),
+        ],
+        (0..10).map(|n| Change::Program(ClassId(n), None)).collect(),
+    ] {
+        run(&mut kernel, &planner.plan(&step(Phase::Merge, changes)));
+        same(&kernel, &planner);
+    }
+    assert_eq!(elements(kernel.as_ref().unwrap()), 0);
+}
+
+fn number(number: u32) -> Option<Datum> {
+    Some(Datum::Value(number.to_ne_bytes().into()))
+}
+
+/// Makes data of a table what this layout could not have written.
+type Spoil<'a> = &'a dyn Fn(&mut Ruleset);
+
+/// What this layout could not have written is replaced in one step.
+#[test]
+fn a_base_that_is_none_has_the_table_rebuilt() {
+    let tables = tables(200, 10);
+    let config = Config::default();
+    let live = config.least_generation();
+    let whole = adopt(&config, None, &tables, live).0.ruleset();
+    let key = |class: u32| Key::Exact([[0; 4], class.to_ne_bytes()].concat().into());
+    let first = 1 << 31;
+    let spoil: [(&str, Spoil<'_>); 6] = [
+        ("a base that nothing refers to", &|table| {
+            table
+                .sets
+                .get_mut("p_base")
+                .unwrap()
+                .elements
+                .retain(|key, _| *key == Key::CatchAll);
+        }),
+        ("a class with a base and a default", &|table| {
+            let any = table.sets["p_any"].elements[&key(first)].clone();
+            table
+                .sets
+                .get_mut("p_any")
+                .unwrap()
+                .elements
+                .insert(key(1), any);
+        }),
+        ("a base that names a base", &|table| {
+            let base = table.sets["p_base"].elements[&key(1)].clone();
+            table
+                .sets
+                .get_mut("p_base")
+                .unwrap()
+                .elements
+                .insert(key(first), base);
+        }),
+        ("a base that is not there", &|table| {
+            let base = table.sets.get_mut("p_base").unwrap();
+            base.elements.get_mut(&key(1)).unwrap().data = number(first + 1);
+        }),
+        ("a row that leads to a base", &|table| {
+            let rows = &mut table.sets.get_mut("p_class").unwrap().elements;
+            rows.values_mut().next().unwrap().data = number(first);
+        }),
+        ("a class that says what its base does", &|table| {
+            let port = |class: u32| {
+                let fields = [
+                    [0; 4],
+                    class.to_ne_bytes(),
+                    [6, 0, 0, 0],
+                    [0x23, 0x29, 0, 0],
+                ];
+                Key::Exact(fields.concat().into())
+            };
+            let ports = &mut table.sets.get_mut("p_port").unwrap().elements;
+            let said: Element = ports[&port(first)].clone();
+            ports.insert(port(1), said);
+        }),
+    ];
+    for (what, spoil) in spoil {
+        let mut kernel = whole.clone();
+        spoil(&mut kernel);
+        assert_ne!(kernel, whole, "{what}");
+        let (planner, transaction) = adopt(&Config::default(), Some(&kernel), &tables, 7);
+        assert_eq!(transaction.steps.len(), 1, "{what}");
+        let mut kernel = Some(kernel);
+        run(&mut kernel, &transaction);
+        assert_eq!(kernel, Some(planner.ruleset()), "{what}");
+        assert_eq!(planner.generation(), live + 1, "{what}");
+    }
+}

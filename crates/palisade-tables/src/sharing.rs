@@ -1,0 +1,296 @@
+//! What programs have in common, so that a dataplane can write it once.
+//!
+//! A *base* is a program that others refine: it says less than they do, and never anything else. What it
+//! says is true in each of them, rules credited included, so whatever counts in it counts for rules
+//! that live as long as any of them. Promises: [`share`] does not depend on the numbers of rules or
+//! on the order of programs. Never: changes what a program means.
+
+use crate::{Cell, PortMap, Program, Values};
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use palisade_model::{PortRange, Protocol};
+
+/// A program of fewer elements is written whole, whatever it has in common with others: sharing
+/// would save little, and costs what a port decides lookups.
+pub const SHARE_FROM: usize = 64;
+
+/// So often bases are looked for among programs with the same defaults: each time costs one sweep over
+/// them.
+const ROUNDS: usize = 8;
+
+/// What a program says where it names no port: only programs that agree in it can share a base.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Defaults {
+    default: Cell,
+    protocols: Vec<(Protocol, Values)>,
+}
+
+/// A base, and the programs that refine it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shared {
+    /// What they have in common.
+    pub base: Program,
+    /// The places of the programs, rising.
+    pub members: Vec<usize>,
+}
+
+/// What a protocol gets where no entry of its own says more: all that there is of a protocol that has
+/// neither ports nor types.
+fn default_of(protocol: Protocol, map: &PortMap<Values>) -> &Values {
+    match protocol.has_ports() || protocol.is_icmp() {
+        true => map.default(),
+        false => map.at(0),
+    }
+}
+
+impl Program {
+    /// What it says where it names no port.
+    pub fn defaults(&self) -> Defaults {
+        let protocols = self.protocols().iter();
+        let protocols = protocols.map(|(p, map)| (*p, default_of(*p, map)));
+        let differ = protocols.filter(|(_, of)| of.as_constant() != Some(self.default()));
+        Defaults {
+            default: self.default().clone(),
+            protocols: differ.map(|(p, of)| (p, of.clone())).collect(),
+        }
+    }
+
+    /// Whether everything that `base` says is said here as well: the same defaults, and the same
+    /// wherever an entry of the base is.
+    pub fn refines(&self, base: &Program) -> bool {
+        self.defaults() == base.defaults()
+            && base.protocols().iter().all(|(protocol, theirs)| {
+                let Some(mine) = self.protocol(*protocol) else {
+                    return theirs.entries().is_empty();
+                };
+                let plain = !protocol.has_ports() && !protocol.is_icmp();
+                plain || mine.all_with(theirs, |a, b| b == theirs.default() || a == b)
+            })
+    }
+
+    /// The program that both refine and that says the most: what both say. `None` where their
+    /// defaults differ.
+    pub fn common(&self, other: &Program) -> Option<Program> {
+        if self.defaults() != other.defaults() {
+            return None;
+        }
+        let mut protocols = Vec::new();
+        for (protocol, mine) in self.protocols() {
+            let default = default_of(*protocol, mine);
+            let both = match other.protocol(*protocol) {
+                Some(theirs) if protocol.has_ports() || protocol.is_icmp() => mine.zip(
+                    theirs,
+                    |a, b| if a == b { a.clone() } else { default.clone() },
+                ),
+                _ => PortMap::constant(default.clone()),
+            };
+            if both.default() != default {
+                return None;
+            }
+            protocols.push((*protocol, both));
+        }
+        Some(Program::new(protocols, self.default().clone()))
+    }
+
+    /// What this program says where `shape` has entries, and its defaults elsewhere: the base that
+    /// `shape` is the shape of, with the cells of this program.
+    pub fn within(&self, shape: &Program) -> Program {
+        let rest = PortMap::constant(PortMap::constant(self.default().clone()));
+        let protocols = shape.protocols().iter().map(|(protocol, of)| {
+            let mine = self.protocol(*protocol).unwrap_or(&rest);
+            let default = default_of(*protocol, mine);
+            let mut ends: Vec<(u16, Values)> = Vec::new();
+            for (PortRange { first, last }, _) in of.entries() {
+                if let Some(before) = first.checked_sub(1) {
+                    ends.push((before, default.clone()));
+                }
+                let inside = mine.runs_within(PortRange {
+                    first: *first,
+                    last: *last,
+                });
+                ends.extend(inside.map(|(range, values)| (range.last, values.clone())));
+            }
+            if ends.last().is_none_or(|(end, _)| *end < u16::MAX) {
+                ends.push((u16::MAX, default.clone()));
+            }
+            let whole = || PortMap::constant(default.clone());
+            (*protocol, PortMap::from_ends(ends).unwrap_or_else(whole))
+        });
+        Program::new(protocols.collect::<Vec<_>>(), self.default().clone())
+    }
+
+    /// How many elements a dataplane needs for what this program says beyond `base`, at most: one of
+    /// them names the base.
+    pub fn elements_beside(&self, base: &Program) -> usize {
+        let mut elements = 1;
+        self.for_each_element_beside(Some(base), |_, many| elements += many);
+        elements
+    }
+}
+
+/// Whether a program of so many elements is worth writing as its difference from a base of so many:
+/// whether more than half of it is saved.
+pub(crate) fn is_worth(base: usize, whole: usize) -> bool {
+    2 * base > whole
+}
+
+/// Finds bases for programs, none of which is in two. From each base, more than half of each of its
+/// members is saved.
+///
+/// Programs of one size are taken or left together, the smallest first, so that order does not
+/// matter. The work is a few sweeps over all of them.
+pub fn share(programs: &[&Program]) -> Vec<Shared> {
+    let mut alike: BTreeMap<Defaults, BTreeMap<usize, Vec<usize>>> = BTreeMap::new();
+    for (place, program) in programs.iter().enumerate() {
+        let sizes = alike.entry(program.defaults()).or_default();
+        sizes.entry(program.elements()).or_default().push(place);
+    }
+    let mut found = Vec::new();
+    for mut sizes in alike.into_values() {
+        for _ in 0..ROUNDS {
+            let mut base: Option<Program> = None;
+            let mut members: Vec<usize> = Vec::new();
+            let mut rest = BTreeMap::new();
+            for (size, places) in sizes {
+                match narrowed(base.as_ref(), programs, &places, size) {
+                    Some(less) => {
+                        base = Some(less);
+                        members.extend(places);
+                    }
+                    None => drop(rest.insert(size, places)),
+                }
+            }
+            let Some(base) = base else { break };
+            if members.len() > 1 {
+                members.sort_unstable();
+                found.push(Shared { base, members });
+            }
+            sizes = rest;
+            if sizes.is_empty() {
+                break;
+            }
+        }
+    }
+    found
+}
+
+/// What these programs, all of this size, have in common with each other and the base so far, if that
+/// is worth it.
+fn narrowed(
+    base: Option<&Program>,
+    programs: &[&Program],
+    places: &[usize],
+    size: usize,
+) -> Option<Program> {
+    let mut members = places.iter().filter_map(|place| programs.get(*place));
+    let mut common = match base {
+        Some(base) => base.clone(),
+        None => (*members.next()?).clone(),
+    };
+    for member in members {
+        common = common.common(member)?;
+        if !is_worth(common.elements(), size) {
+            return None;
+        }
+    }
+    Some(common)
+}
+
+/// The base of `bases` that saves the most of a program, if one saves more than half of it.
+pub fn best_base<'a, K>(
+    program: &Program,
+    bases: impl IntoIterator<Item = (K, &'a Program)>,
+) -> Option<K> {
+    let size = program.elements();
+    let worth = bases.into_iter().filter_map(|(key, base)| {
+        let saved = base.elements();
+        (is_worth(saved, size) && program.refines(base)).then_some((saved, key))
+    });
+    let best = worth.reduce(|best, next| if next.0 > best.0 { next } else { best });
+    best.map(|(_, key)| key)
+}
+
+/// What a program has in common with the first of `others` with which that is worth a base.
+pub fn pair_base<'a>(
+    program: &Program,
+    others: impl IntoIterator<Item = &'a Program>,
+) -> Option<Program> {
+    let size = program.elements();
+    let common = |other: &Program| program.common(other);
+    let mut common = others.into_iter().filter_map(common);
+    common.find(|common| is_worth(common.elements(), size))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{RuleId, Verdict};
+    use alloc::vec;
+
+    fn cell(verdict: Verdict, rule: u32) -> Cell {
+        Cell {
+            verdict,
+            hits: vec![RuleId(rule)],
+            log: None,
+        }
+    }
+
+    /// These TCP ports are allowed by rule 1, and those by rule 2.
+    fn program(one: &[u16], two: &[u16]) -> Program {
+        let mut ports: Vec<(u16, u32)> = one.iter().map(|p| (*p, 1)).collect();
+        ports.extend(two.iter().map(|p| (*p, 2)));
+        ports.sort_unstable();
+        let denied = PortMap::constant(cell(Verdict::Deny, 0));
+        let mut ends = Vec::new();
+        for (port, rule) in ports {
+            ends.push((port - 1, denied.clone()));
+            ends.push((port, PortMap::constant(cell(Verdict::Allow, rule))));
+        }
+        ends.push((u16::MAX, denied));
+        let map = PortMap::from_ends(ends).unwrap();
+        Program::new([(Protocol::TCP, map)], cell(Verdict::Deny, 0))
+    }
+
+    #[test]
+    fn a_base_says_what_all_say_by_the_same_rule() {
+        let (a, b) = (program(&[10, 20, 30], &[40]), program(&[10, 20], &[30, 50]));
+        let base = a.common(&b).unwrap();
+        assert_eq!(base, program(&[10, 20], &[]));
+        assert!(a.refines(&base) && b.refines(&base) && !base.refines(&a) && !a.refines(&b));
+        assert_eq!(a.within(&base), base);
+        assert_eq!(a.within(&program(&[], &[30, 40])), program(&[30], &[40]));
+        assert_eq!((a.elements_beside(&base), b.elements_beside(&base)), (3, 3));
+        assert_eq!(base.elements(), 4, "two ports and two defaults");
+        let open = Program::constant(cell(Verdict::Allow, 0));
+        assert_eq!(a.common(&open), None);
+        assert!(!a.refines(&open));
+    }
+
+    #[test]
+    fn what_everyone_has_is_found_whatever_the_order() {
+        let list: Vec<u16> = (0..100).map(|n| 1000 + 2 * n).collect();
+        let other: Vec<u16> = (0..150).map(|n| 5000 + 2 * n).collect();
+        let mut programs = vec![program(&list, &[])];
+        programs.extend((1..6).map(|n| program(&list, &[n])));
+        programs.push(program(&list, &other));
+        programs.push(program(&[7, 9], &[]));
+        let list = program(&list, &[]);
+        for turn in 0..programs.len() {
+            let all: Vec<&Program> = programs.iter().collect();
+            let shared = share(&all);
+            assert_eq!(shared.len(), 1, "turn {turn}");
+            assert_eq!(shared[0].base, list);
+            assert_eq!(shared[0].members.len(), 6);
+            programs.rotate_left(1);
+        }
+        // Six ways of a list, as one base; the larger one pairs with any of them by less than half.
+        let large = program(&[], &other).common(&programs[0]);
+        assert!(large.is_some_and(|common| common.elements() < 4));
+        let all: Vec<(usize, &Program)> = programs.iter().enumerate().collect();
+        assert!(best_base(&list, all.clone()).is_some());
+        assert_eq!(best_base(&program(&[1, 3, 5], &[]), all), None);
+        let whole = program(&[1, 3, 5, 7], &[]);
+        let pair = pair_base(&whole, [&program(&[1, 3, 5], &[11])]);
+        assert_eq!(pair, Some(program(&[1, 3, 5], &[])));
+    }
+}
