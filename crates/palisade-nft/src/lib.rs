@@ -22,6 +22,7 @@ mod decode;
 mod fault;
 mod field;
 mod flat;
+mod judgement;
 mod lint;
 mod machine;
 mod masquerade;

@@ -16,11 +16,11 @@
 //! of its own, in which denial returns, and then the direction that connection tracking tells is
 //! judged as ever. What is tried is not reported. Where source ports decide (residues), the direction tried first counts as denied.
 
+use crate::judgement::{Header, Orientation, judgement, own_interface, pass_name, passing};
 use crate::names::{self, EITHER, LIVE, marks};
 use crate::report::{Report, drop_counted};
 use crate::rule::{Line, chain};
-use crate::skeleton::{Header, Orientation, host_judged, judgement, ours, own_interface};
-use crate::skeleton::{pass_name, passing};
+use crate::skeleton::{host_judged, ours};
 use crate::{Chain, CmpOp, Config, CtKey, Datum, Element, Fault, Key, Rule, Verdict, ct_state};
 use crate::{MetaKey, tcp_flag};
 use alloc::format;
