@@ -4,6 +4,7 @@
 //! IPv4 address that is written as an IPv6 one (`::ffff:10.0.0.0`) is the IPv4 address. The API
 //! server takes both and warns, because other programs read them otherwise; so is it here.
 
+use palisade_manifest::quote;
 use palisade_model::{Family, Prefix};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -20,13 +21,14 @@ pub(crate) struct Written {
 
 /// Reads `address/length`; refused with a reason.
 pub(crate) fn network(text: &str) -> Result<Written, String> {
+    let shown = quote(text);
     let Some((address, length)) = text.split_once('/') else {
         return Err(match parse(text) {
             Some(address) => format!(
-                "{text:?} is not a CIDR: write one address as {}",
+                "{shown} is not a CIDR: write one address as {}",
                 Prefix::host(address)
             ),
-            None => format!("{text:?} is not a CIDR (address/length)"),
+            None => format!("{shown} is not a CIDR (address/length)"),
         });
     };
     let written = parse(address).ok_or_else(|| not_an_address(address))?;
@@ -35,7 +37,7 @@ pub(crate) fn network(text: &str) -> Result<Written, String> {
     let number = length.parse().ok().filter(|n| digits && *n <= bits);
     let Some(number) = number else {
         return Err(format!(
-            "{text:?} is not a CIDR: the part after the slash is not a prefix length (0-32 for IPv4, \
+            "{shown} is not a CIDR: the part after the slash is not a prefix length (0-32 for IPv4, \
              0-128 for IPv6)"
         ));
     };
@@ -50,17 +52,18 @@ pub(crate) fn network(text: &str) -> Result<Written, String> {
     let mut doubts = Vec::new();
     if has_leading_zeros(address) || length.len() > 1 && length.starts_with('0') {
         doubts.push(format!(
-            "{text:?} has leading zeros, which some read as octal numbers: it is taken as {net}"
+            "{shown} has leading zeros, which some read as octal numbers: it is taken as {net}"
         ));
     }
     if mapped {
         doubts.push(format!(
-            "{text:?} is an IPv4 network written as IPv6, which some read as IPv6: it is taken as {net}"
+            "{shown} is an IPv4 network written as IPv6, which some read as IPv6: it is taken as {net}"
         ));
     }
     if masked.address() != written {
         doubts.push(format!(
-            "{text} has bits set beyond its length: it is taken as {net}"
+            "{} has bits set beyond its length: it is taken as {net}",
+            shown.trim_matches('"')
         ));
     }
     Ok(Written {
@@ -73,17 +76,18 @@ pub(crate) fn network(text: &str) -> Result<Written, String> {
 /// Reads an address; with it what is doubtful about it.
 pub(crate) fn address(text: &str) -> Result<(IpAddr, Option<String>), String> {
     let written = parse(text).ok_or_else(|| not_an_address(text))?;
+    let shown = quote(text);
     let address = match written {
         IpAddr::V6(inside) => inside.to_ipv4_mapped().map_or(written, IpAddr::V4),
         IpAddr::V4(_) => written,
     };
     let doubt = if address != written {
         Some(format!(
-            "{text:?} is an IPv4 address written as IPv6: it is taken as {address}"
+            "{shown} is an IPv4 address written as IPv6: it is taken as {address}"
         ))
     } else if has_leading_zeros(text) {
         Some(format!(
-            "{text:?} has leading zeros, which some read as octal numbers: it is taken as {address}"
+            "{shown} has leading zeros, which some read as octal numbers: it is taken as {address}"
         ))
     } else {
         None
@@ -107,7 +111,7 @@ pub(crate) fn unreachable(address: IpAddr) -> Option<&'static str> {
 }
 
 fn not_an_address(text: &str) -> String {
-    format!("{text:?} is not an IP address")
+    format!("{} is not an IP address", quote(text))
 }
 
 /// An address, its numbers with as many zeros before them as anybody likes.
@@ -257,5 +261,26 @@ mod tests {
         ] {
             assert_eq!(unreachable(text.parse().unwrap()).is_some(), is, "{text}");
         }
+    }
+
+    /// A message never holds more of a text than a reader needs, however long it is.
+    #[test]
+    fn long_texts_are_cut_in_messages() {
+        let zeros = "0".repeat(1 << 20);
+        for text in [
+            "x".repeat(1 << 20),
+            format!("10.0.0.{zeros}/8"),
+            format!("10.0.0.0/{zeros}x"),
+        ] {
+            let told = match network(&text) {
+                Err(reason) => vec![reason],
+                Ok(written) => written.doubts,
+            };
+            assert!(!told.is_empty());
+            assert!(told.iter().all(|t| t.len() < 400), "{}", told[0].len());
+        }
+        assert!(address(&zeros).unwrap_err().len() < 400);
+        let (_, doubt) = address(&format!("10.0.0.{zeros}")).unwrap();
+        assert!(doubt.unwrap().len() < 400);
     }
 }

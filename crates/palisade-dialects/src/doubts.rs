@@ -273,9 +273,25 @@ impl<'a> Doubts<'a> {
             let Some(rules) = policy.rules(direction) else {
                 continue;
             };
+            // Those that receive by ingress are the policy's own, whatever the rule.
+            let mut selected: Option<PortNames<'_>> = None;
             for rule in &rules.rules {
                 self.namespaces(policy, rule, direction, raw, &mut doubts);
-                self.port_names(policy, rule, direction, raw, &mut doubts);
+                if rule.traffic.iter().all(|traffic| named(traffic).is_none()) {
+                    continue;
+                }
+                let of_peers;
+                let receivers = match direction {
+                    Direction::Ingress => selected.get_or_insert_with(|| {
+                        PortNames::of(self.pods.selected_by(policy, self.state))
+                    }),
+                    Direction::Egress => {
+                        let peers = self.pods.near(rule).filter(|p| self.is_peer(p, rule));
+                        of_peers = PortNames::of(peers);
+                        &of_peers
+                    }
+                };
+                port_names(policy, rule, direction, receivers, raw, &mut doubts);
             }
         }
         doubts
@@ -318,54 +334,6 @@ impl<'a> Doubts<'a> {
         }
     }
 
-    fn port_names(
-        &self,
-        policy: &Policy,
-        rule: &Rule,
-        direction: Direction,
-        raw: &RawObject,
-        doubts: &mut Vec<Problem>,
-    ) {
-        for (index, traffic) in rule.traffic.iter().enumerate() {
-            let Some((name, protocol)) = named(traffic) else {
-                continue;
-            };
-            let mut receivers: Box<dyn Iterator<Item = &Endpoint>> = match direction {
-                Direction::Ingress => Box::new(self.pods.selected_by(policy, self.state)),
-                Direction::Egress => {
-                    Box::new(self.pods.near(rule).filter(|p| self.is_peer(p, rule)))
-                }
-            };
-            let (mut any, mut elsewhere) = (false, [false; 3]);
-            let has = receivers.any(|pod| {
-                any = true;
-                for (has, other) in elsewhere.iter_mut().zip(Protocol::WITH_PORTS) {
-                    *has |= pod.named_port(name, other).is_some();
-                }
-                pod.named_port(name, protocol).is_some()
-            });
-            if has || !any {
-                continue;
-            }
-            let mut others = Protocol::WITH_PORTS.into_iter().zip(elsewhere);
-            let elsewhere = others.find_map(|(other, has)| has.then_some(other));
-            let elsewhere = elsewhere.map_or(String::new(), |other| {
-                format!(" (there is one for {other})")
-            });
-            let reason = format!(
-                "none of the pods that receive here has a {protocol} port named \
-                 `{name}`{elsewhere}, so it has no effect"
-            );
-            let steps = [Step::Key("ports"), Step::Index(index), Step::Key("port")];
-            doubts.push(at(
-                raw,
-                policy,
-                &rule_steps(rule, direction, &steps),
-                reason,
-            ));
-        }
-    }
-
     fn match_any(&self, tests: &Selector) -> bool {
         if let Some(known) = self.known.borrow().get(tests) {
             return *known;
@@ -381,6 +349,62 @@ impl<'a> Doubts<'a> {
             let labels = self.state.endpoint_labels(pod);
             peer.is_any() || peer.selector.as_ref().is_some_and(|s| s.matches(&labels))
         })
+    }
+}
+
+/// The port names of some pods.
+#[derive(Default)]
+struct PortNames<'a> {
+    /// Whether there is any pod.
+    any: bool,
+    names: BTreeSet<(&'a str, Protocol)>,
+}
+
+impl<'a> PortNames<'a> {
+    fn of(pods: impl Iterator<Item = &'a Endpoint>) -> Self {
+        let mut all = PortNames::default();
+        for pod in pods {
+            all.any = true;
+            let ports = pod.ports.iter();
+            all.names
+                .extend(ports.map(|port| (&*port.name, port.protocol)));
+        }
+        all
+    }
+}
+
+/// Port names of a rule that none of the pods that receive by it has.
+fn port_names(
+    policy: &Policy,
+    rule: &Rule,
+    direction: Direction,
+    receivers: &PortNames<'_>,
+    raw: &RawObject,
+    doubts: &mut Vec<Problem>,
+) {
+    for (index, traffic) in rule.traffic.iter().enumerate() {
+        let Some((name, protocol)) = named(traffic) else {
+            continue;
+        };
+        if !receivers.any || receivers.names.contains(&(&**name, protocol)) {
+            continue;
+        }
+        let has = |other: &Protocol| receivers.names.contains(&(&**name, *other));
+        let elsewhere = Protocol::WITH_PORTS.into_iter().find(has);
+        let elsewhere = elsewhere.map_or(String::new(), |other| {
+            format!(" (there is one for {other})")
+        });
+        let reason = format!(
+            "none of the pods that receive here has a {protocol} port named \
+             `{name}`{elsewhere}, so it has no effect"
+        );
+        let steps = [Step::Key("ports"), Step::Index(index), Step::Key("port")];
+        doubts.push(at(
+            raw,
+            policy,
+            &rule_steps(rule, direction, &steps),
+            reason,
+        ));
     }
 }
 

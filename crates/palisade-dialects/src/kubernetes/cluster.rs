@@ -3,6 +3,7 @@
 use super::{Parts, Source, metadata};
 use crate::report::Report;
 use palisade_model::{Namespace, Node, Object, ServiceAccount};
+use std::collections::BTreeSet;
 
 /// Reads a Namespace. The label that carries its name is there whatever is written.
 pub(super) fn namespace(source: &Source<'_>, report: &mut Report) -> Option<Parts> {
@@ -24,7 +25,7 @@ pub(super) fn namespace(source: &Source<'_>, report: &mut Report) -> Option<Part
 /// Reads a Node: its labels and its own addresses.
 pub(super) fn node(source: &Source<'_>, report: &mut Report) -> Option<Parts> {
     let labels = metadata::labels_of(&source.root, report);
-    let mut addresses = Vec::new();
+    let (mut addresses, mut seen) = (Vec::new(), BTreeSet::new());
     if let Some(status) = report.object(&source.root, "status") {
         for entry in report.items(&status, "addresses") {
             let kind = report.text(&entry, "type").map(|(text, _)| text);
@@ -35,7 +36,7 @@ pub(super) fn node(source: &Source<'_>, report: &mut Report) -> Option<Parts> {
                 continue;
             };
             let address = report.address(&field, text);
-            addresses.extend(address.filter(|address| !addresses.contains(address)));
+            addresses.extend(address.filter(|address| seen.insert(*address)));
         }
     }
     let node = Node {

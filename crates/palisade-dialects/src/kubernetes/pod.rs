@@ -7,6 +7,7 @@ use crate::names;
 use crate::report::Report;
 use palisade_manifest::Field;
 use palisade_model::{Endpoint, NamedPort, Object, Profile, Protocol};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 /// Reads a Pod. One that uses its node's network is the node: it is no endpoint.
@@ -82,7 +83,7 @@ fn addresses(status: &Field<'_>, report: &mut Report) -> Vec<IpAddr> {
         written.extend(report.text(&entry, "ip"));
     }
     written.extend(report.text(status, "podIP"));
-    let mut addresses = Vec::new();
+    let (mut addresses, mut seen) = (Vec::new(), BTreeSet::new());
     for (text, field) in written {
         if text.is_empty() {
             continue;
@@ -90,7 +91,7 @@ fn addresses(status: &Field<'_>, report: &mut Report) -> Vec<IpAddr> {
         let Some(address) = report.address(&field, text) else {
             continue;
         };
-        if addresses.contains(&address) {
+        if !seen.insert(address) {
             continue;
         }
         match cidr::unreachable(address) {

@@ -5,6 +5,7 @@ use crate::names;
 use crate::report::Report;
 use palisade_manifest::{Field, IntOrString};
 use palisade_model::{Labels, Object, PortRange, PortSpec, Service, ServicePort};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 /// Reads a Service.
@@ -31,13 +32,13 @@ pub(super) fn read(source: &Source<'_>, report: &mut Report) -> Option<Parts> {
 fn addresses(spec: &Field<'_>, report: &mut Report) -> Vec<IpAddr> {
     let mut fields = report.items(spec, "clusterIPs");
     fields.extend(report.child(spec, "clusterIP"));
-    let mut addresses = Vec::new();
+    let (mut addresses, mut seen) = (Vec::new(), BTreeSet::new());
     for field in fields {
         match report.keep(field.as_str()) {
             None | Some("" | "None") => {}
             Some(text) => {
                 let address = report.address(&field, text);
-                addresses.extend(address.filter(|address| !addresses.contains(address)));
+                addresses.extend(address.filter(|address| seen.insert(*address)));
             }
         }
     }
