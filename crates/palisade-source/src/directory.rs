@@ -294,6 +294,11 @@ impl<W: DirWatch> Directory<W> {
         let settle = self.settle.get();
         loop {
             let pending = self.pending;
+            // Asked each time: the wake-up may have come together with events that are no reason to look.
+            if !pending && self.budget.get() != self.keeper.budget() {
+                self.at_large = true;
+                return Ok(Some(true));
+            }
             let left = match (pending, self.glanced) {
                 (true, _) => Some(settle),
                 (false, true) => Some(settle * AT_LENGTH),
@@ -309,8 +314,7 @@ impl<W: DirWatch> Directory<W> {
                 if pending {
                     return Ok(Some(true));
                 }
-                let allowed = self.budget.get() != self.keeper.budget();
-                if self.glanced || retry.is_some() || allowed {
+                if self.glanced || retry.is_some() {
                     self.at_large = true;
                     self.retry = retry.map(|delay| (delay * 2).min(UNWATCHED.1));
                     return Ok(Some(true));

@@ -126,6 +126,37 @@ fn one_that_never_fitted_isolates_until_it_may_take_more() {
     assert!(open(&scene), "what was valid last stays");
 }
 
+/// The wake-up that comes with a new budget may be read together with events that are no reason to look:
+/// here those of files beside the tree, as when the configuration lies there.
+#[test]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "files that the source is not to look at"
+)]
+fn a_new_budget_is_taken_whatever_happens_beside_the_tree() {
+    let mut scene = scene(2000, 1_000_000);
+    scene.write("db.yaml", &manifest("db:90"));
+    scene.write("web.yaml", &wide("web", 1500, 0));
+    scene.start();
+    scene.until("start", |scene| over(scene).is_empty());
+    let allow = scene.allow.clone().unwrap();
+    for round in 0..20 {
+        let beside = |count: u32| {
+            for file in 0..count {
+                let path = scene.top.join(format!("beside-{file}"));
+                std::fs::write(&path, "x").unwrap();
+                std::fs::remove_file(path).unwrap();
+            }
+        };
+        let (set, refused) = [(1000, 1), (2000, 0)][round % 2];
+        let host = 1_000_000;
+        beside(50);
+        allow.set(Budget { set, host });
+        beside(50);
+        scene.until("the new budget", |scene| over(scene).len() == refused);
+    }
+}
+
 /// Which policies the host has no room for follows from the files alone.
 #[test]
 fn room_on_the_host_goes_by_name() {
