@@ -50,7 +50,7 @@ impl Gap {
             },
             Gap::RulesGone => Bound {
                 passed: WHILE_AN_AGENT_WORKS,
-                lost: 3,
+                lost: 6,
                 segments: 12,
                 why: "nothing judges until the rules are back; a flow that nobody tracked then is cut",
             },
