@@ -327,13 +327,18 @@ impl Place {
         let Left::Cluster(world, _) = &drawn.left else {
             return None;
         };
-        let objects = world.objects();
-        let holder = |address| naive::pod_at(&objects, address);
-        // What is sent here goes between two endpoints. Where the objects alone give both addresses to one
-        // pod, one of them is also claimed by another, which is local here and so holds it.
-        if holder(flow.source).is_some_and(|pod| holder(flow.destination) == Some(pod)) {
+        // Which of several claimants is local here, and so holds the address, the objects do not say.
+        let claims = |address: &IpAddr| {
+            let endpoints = drawn.state.endpoints.values();
+            endpoints.filter(|e| e.addresses.contains(address)).count()
+        };
+        if [flow.source, flow.destination]
+            .iter()
+            .any(|end| claims(end) > 1)
+        {
             return None;
         }
+        let objects = world.objects();
         let (egress, ingress) = naive::allowed(&objects, &report::naive_flow(flow));
         let from_node = flow.origin == Origin::HostStack && !self.judge_host_traffic;
         Some(
