@@ -112,11 +112,9 @@ impl Own {
                 }
                 false if self.there.remove(&address) => {
                     let delete = Op::DeleteElement { set, key };
-                    let passed = |name: &&Str| !name.starts_with(prefix);
-                    match leaving
-                        .get(&address)
-                        .is_some_and(|names| names.iter().any(|name| passed(&name)))
-                    {
+                    let open = |name: &Str| !name.starts_with(prefix);
+                    let left = leaving.get(&address);
+                    match left.is_some_and(|names| names.iter().any(open)) {
                         true => early.push(delete),
                         false => gone.push(delete),
                     }
