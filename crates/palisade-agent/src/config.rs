@@ -21,7 +21,7 @@ pub use reread::{Changed, ConfigFile, News, ReadError};
 
 use crate::rights::Grants;
 use palisade_engine::Budget;
-use palisade_model::{Family, Prefix};
+use palisade_model::{Encapsulation, Encapsulations, Family, Prefix};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -111,6 +111,8 @@ pub struct Config {
     pub mark_mask: u32,
     /// Whether this host's own packets are judged.
     pub host_to_endpoint: HostToEndpoint,
+    /// The encapsulations that endpoints may send where policy allows it.
+    pub allowed_encapsulation: Encapsulations,
     /// Whether no other program can change the nftables tables while the agent runs.
     pub own_table: bool,
     /// Whether the agent switches IP forwarding on.
@@ -341,6 +343,10 @@ impl Reader {
                 0 => HostToEndpoint::Allow,
                 _ => HostToEndpoint::Policy,
             },
+            allowed_encapsulation: Encapsulation::ALL
+                .into_iter()
+                .filter(|encapsulation| self.number(&encapsulation.parameter()) != 0)
+                .collect(),
             own_table: self.number("own-table") != 0,
             manage_forwarding: self.number("forwarding") == 0,
             api_group: Some(self.text("api-group").to_owned()).filter(|g| !g.is_empty()),

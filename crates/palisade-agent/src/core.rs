@@ -141,6 +141,7 @@ impl Core {
         Core {
             engine: Engine::new(palisade_engine::Options {
                 judge_host_traffic,
+                allowed_encapsulation: parts.config.allowed_encapsulation,
                 budget: parts.config.budget,
             }),
             records: match parts.config.dry_run {

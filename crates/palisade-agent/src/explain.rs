@@ -30,6 +30,7 @@ impl Core {
         };
         let options = palisade_oracle::Options {
             host_to_endpoint,
+            allowed_encapsulation: self.config.allowed_encapsulation,
             ..palisade_oracle::Options::default()
         };
         let mut state = self.engine.state();

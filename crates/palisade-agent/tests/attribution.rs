@@ -7,7 +7,7 @@ use palisade_dataplane::Why;
 use palisade_engine::{Engine, Options};
 use palisade_generators::lowered::World;
 use palisade_generators::seeded_cases;
-use palisade_model::{Action, Direction, Endpoint, Origin, RuleOrigin, Update};
+use palisade_model::{Action, Direction, Encapsulations, Endpoint, Origin, RuleOrigin, Update};
 use palisade_oracle::{
     DecidedBy, HostToEndpoint, Judgement, Prepared, Question, RuleOutcome, RuleSource, Step,
     ToItself,
@@ -50,6 +50,7 @@ fn is_decider(credit: &Credit, judgement: &Judgement) -> bool {
             profile == of
         }
         (Credit::ProfileRule { .. }, DecidedBy::AllowAllProfile) => true,
+        (credit, DecidedBy::Encapsulated { .. }) => *credit == Credit::Encapsulated,
         (Credit::Rule { origin: of, .. } | Credit::ProfileRule { origin: of, .. }, _) => {
             last.is_some_and(|(source, origin)| same(source, origin, of))
         }
@@ -76,6 +77,7 @@ fn a_report_is_led_back_to_the_rule_that_the_oracle_credits() {
         let oracle = Prepared::new(state);
         let options = palisade_oracle::Options {
             to_itself: ToItself::Allow,
+            allowed_encapsulation: Encapsulations::NONE,
             host_to_endpoint: HostToEndpoint::Allow,
         };
         for trial in &world.trials {

@@ -10,8 +10,8 @@ use crate::plane::{Plane, spans_between};
 use crate::rules::{Rules, number};
 use crate::traffic::TrafficSet;
 use palisade_model::{
-    Action, Direction, Endpoint, Family, L4, Origin, PortMatch, PortSpec, Protocol, State, Traffic,
-    Update,
+    Action, Direction, Encapsulations, Endpoint, Family, L4, Origin, PortMatch, PortSpec, Protocol,
+    State, Traffic, Update,
 };
 use palisade_oracle::{End, Options, Prepared, Question, ToItself};
 use std::cell::RefCell;
@@ -277,6 +277,8 @@ impl Judge<'_, '_> {
         // One endpoint stands for its like at both ends: what it may send to another of them.
         let options = Options {
             to_itself: ToItself::Policy,
+            // What is configured is no policy: it would cut every line in pieces.
+            allowed_encapsulation: Encapsulations::ALL,
             ..Options::default()
         };
         let allows = |protocol: Protocol, l4: L4| {

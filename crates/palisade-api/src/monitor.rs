@@ -36,7 +36,7 @@ pub struct PacketEvent {
     pub time: String,
     /// What it got in the direction that is told of.
     pub verdict: MonitorVerdict,
-    /// What decided: `rule`, `default-deny`, `profile`; or why it was dropped without a judgement:
+    /// What decided: `rule`, `default-deny`, `profile`, `encapsulated`; or why it was dropped without a judgement:
     /// `spoofed`, `unknown-interface`, `invalid`, `no-point`; or `unknown`, where the rules changed
     /// before it could be told.
     pub reason: String,

@@ -8,13 +8,15 @@
 //! overlap or policies share a set, what is really taken is told by [`crate::Engine::over_budget`].
 
 use crate::budget::needs;
+use crate::encapsulation::{MOST_DENIALS, without};
 use crate::program::{Does, Sequence, Step, compile};
 use crate::traffic::{condensed, weight};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 use palisade_model::{
-    Action, Direction, DirectionRules, Peer, Policy, Prefix, Rule, Selector, Traffic,
+    Action, Direction, DirectionRules, Encapsulations, Peer, Policy, Prefix, Rule, Selector,
+    Traffic,
 };
 use palisade_tables::{Program, RuleId, SHARE_FROM, Shared, Verdict, share};
 
@@ -125,8 +127,13 @@ impl<'a> Side<'a> {
         let weight =
             |places: &[usize]| -> usize { places.iter().map(|at| self.weights[*at]).sum() };
         let everyone = weight(&self.everyone);
-        // Beside what rules say, a class has a default for itself and for each protocol it names.
-        let at_most = |named: usize| 4 + named + everyone;
+        // Beside what rules say, a class has a default for itself and for each protocol it names, and
+        // what endpoints may not send.
+        let beside = match self.direction {
+            Direction::Ingress => 4,
+            Direction::Egress => 4 + MOST_DENIALS,
+        };
+        let at_most = |named: usize| beside + named + everyone;
         let upper: usize = self
             .groups
             .iter()
@@ -212,7 +219,12 @@ impl<'a> Side<'a> {
             direction: self.direction,
             steps,
         };
-        compile(&sequence, |_, _, _| None, COMPILED)
+        let program = compile(&sequence, |_, _, _| None, COMPILED)?;
+        // As if all were denied: the configuration is no part of the policy.
+        Some(match self.direction {
+            Direction::Ingress => program,
+            Direction::Egress => without(program, Encapsulations::ALL, || stop),
+        })
     }
 }
 

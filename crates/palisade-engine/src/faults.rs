@@ -48,13 +48,14 @@ pub enum Fault {
     IntersectionSkipped,
     RevokeForgotten,
     LogNotReported,
+    EncapsulationAllowed,
     BudgetIgnored,
 }
 
 impl Fault {
     /// Every fault that verdicts show. That a budget is ignored shows in what policy takes.
     #[cfg(feature = "faults")]
-    pub const ALL: [Fault; 34] = [
+    pub const ALL: [Fault; 35] = [
         Fault::PassAsAllow,
         Fault::PassAsDeny,
         Fault::LogDecides,
@@ -89,6 +90,7 @@ impl Fault {
         Fault::IntersectionSkipped,
         Fault::RevokeForgotten,
         Fault::LogNotReported,
+        Fault::EncapsulationAllowed,
     ];
 }
 

@@ -24,8 +24,8 @@ use crate::sets::{Rulebook, Sets, Source};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use palisade_model::{
-    Endpoint, EndpointId, Labels, NetworkSet, Node, Object, ObjectId, ObjectKey, Policy, PolicyId,
-    Prefix, State, Str, Update,
+    Encapsulations, Endpoint, EndpointId, Labels, NetworkSet, Node, Object, ObjectId, ObjectKey,
+    Policy, PolicyId, Prefix, State, Str, Update,
 };
 use palisade_tables::{IdentityId, SetId, Tables};
 
@@ -66,6 +66,8 @@ pub(crate) struct Graph {
     /// The networks of the network sets that match an active selector.
     set_nets: BTreeMap<Slot, Vec<Prefix>>,
     touched: Touched,
+    /// What endpoints may not send although rules allow it.
+    pub(crate) denied_encapsulation: Encapsulations,
     /// How much policy sets may take, and what they do.
     pub(crate) budget: Budget,
     usage: Usage,

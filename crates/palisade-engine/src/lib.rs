@@ -18,6 +18,7 @@ mod column;
 mod columns;
 mod cost;
 mod described;
+mod encapsulation;
 mod facts;
 #[cfg(feature = "faults")]
 pub mod faults;
@@ -49,7 +50,9 @@ pub use status::{AppliedPolicy, Conflict, Counts, IdentityView, MissingReference
 
 use alloc::vec::Vec;
 use graph::Graph;
-use palisade_model::{Endpoint, EndpointId, Policy, PolicyId, Profile, State, Update};
+use palisade_model::{
+    Encapsulations, Endpoint, EndpointId, Policy, PolicyId, Profile, State, Update,
+};
 use palisade_tables::{Change, Delta, IdentityId, Tables};
 
 /// What is configured rather than written as policy.
@@ -57,6 +60,8 @@ use palisade_tables::{Change, Delta, IdentityId, Tables};
 pub struct Options {
     /// Whether packets that this host's own stack makes are judged on their way into its endpoints.
     pub judge_host_traffic: bool,
+    /// The encapsulations that endpoints may send where policy allows it; the others are denied.
+    pub allowed_encapsulation: Encapsulations,
     /// How much of a dataplane policy may take.
     pub budget: Budget,
 }
@@ -77,6 +82,7 @@ impl Engine {
         let mut graph = Graph::default();
         graph.wanted.judge_host_traffic = options.judge_host_traffic;
         graph.budget = options.budget;
+        graph.denied_encapsulation = options.allowed_encapsulation.others();
         Engine {
             written: graph.wanted.clone(),
             graph,

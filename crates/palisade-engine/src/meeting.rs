@@ -2,6 +2,7 @@
 
 use crate::bodies::Body;
 use crate::classes::{Credits, Programs};
+use crate::encapsulation::without;
 use crate::faults::{Fault, on};
 use crate::identities::IdentityKey;
 use crate::index::Place;
@@ -11,7 +12,7 @@ use crate::program::{Does, Sequence, Step, compile};
 use crate::sets::{Block, Set};
 use crate::traffic::{End, is_total};
 use alloc::vec::Vec;
-use palisade_model::{Action, Direction, Protocol, Str, Traffic};
+use palisade_model::{Action, Direction, Encapsulations, Protocol, Str, Traffic};
 use palisade_tables::{ClassId, Credit, RuleId};
 
 /// One thing that an identity meets.
@@ -35,6 +36,8 @@ pub(crate) struct Makers<'a> {
     pub(crate) policies: &'a Policies,
     pub(crate) credits: &'a mut Credits,
     pub(crate) programs: &'a mut Programs,
+    /// What endpoints may not send although rules allow it.
+    pub(crate) denied_encapsulation: Encapsulations,
     /// How many elements a program may have.
     pub(crate) most: usize,
 }
@@ -190,7 +193,13 @@ impl Set {
             direction: key.direction,
             steps: met.0.iter().filter_map(step).collect(),
         };
-        compile(&sequence, named, makers.most)
+        let program = compile(&sequence, named, makers.most)?;
+        Some(match key.direction {
+            Direction::Ingress => program,
+            Direction::Egress => without(program, makers.denied_encapsulation, || {
+                makers.credits.number(Credit::Encapsulated)
+            }),
+        })
     }
 
     /// The number of what a rule of the source at a place is credited as.

@@ -9,6 +9,7 @@
 
 extern crate alloc;
 
+mod encapsulation;
 mod flow;
 mod label;
 mod net;
@@ -19,6 +20,7 @@ mod selector;
 mod state;
 mod values;
 
+pub use encapsulation::{Encapsulation, Encapsulations};
 pub use flow::{Flow, L4, Origin, Protocol};
 pub use label::{LabelKey, LabelLookup, Labels, Scope};
 pub use net::{Family, ParsePrefixError, Prefix};

@@ -4,8 +4,8 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::net::IpAddr;
 use palisade_model::{
-    Action, Direction, EndpointId, Family, IcmpMatch, ObjectId, PolicyId, PortSpec, Prefix,
-    Protocol, RuleOrigin, Selector, SourceLine, Str, TierDefault,
+    Action, Direction, Encapsulation, EndpointId, Family, IcmpMatch, ObjectId, PolicyId, PortSpec,
+    Prefix, Protocol, RuleOrigin, Selector, SourceLine, Str, TierDefault,
 };
 
 /// What becomes of a flow, or of one direction of it.
@@ -101,6 +101,11 @@ pub enum DecidedBy {
     HostOrigin,
     /// Both ends are this endpoint, which cannot be cut off from itself.
     Itself,
+    /// Rules allow it, but the endpoint may not send packets within packets of this kind.
+    Encapsulated {
+        /// The kind.
+        encapsulation: Encapsulation,
+    },
     /// There is no endpoint at this end.
     NotAnEndpoint,
 }

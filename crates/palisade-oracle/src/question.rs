@@ -1,7 +1,7 @@
 //! What can be asked: one flow between two ends, with what is known of them.
 
 use core::net::IpAddr;
-use palisade_model::{EndpointId, Family, Flow, L4, Origin, Protocol};
+use palisade_model::{Encapsulations, EndpointId, Family, Flow, L4, Origin, Protocol};
 
 /// One end of a flow.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -70,4 +70,7 @@ pub struct Options {
     pub host_to_endpoint: HostToEndpoint,
     /// What a flow gets whose two ends are one endpoint.
     pub to_itself: ToItself,
+    /// The encapsulations that endpoints may send where policy allows it; the others are denied whatever
+    /// it says, since policy does not see the packet within.
+    pub allowed_encapsulation: Encapsulations,
 }

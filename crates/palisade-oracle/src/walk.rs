@@ -9,7 +9,8 @@ use crate::{
 };
 use alloc::vec::Vec;
 use palisade_model::{
-    Action, Direction, Endpoint, Origin, Policy, PolicyId, Profile, Rule, Str, TierDefault,
+    Action, Direction, Encapsulation, Endpoint, Origin, Policy, PolicyId, Profile, Rule, Str,
+    TierDefault,
 };
 
 /// What decided, borrowed.
@@ -21,6 +22,7 @@ enum Decision<'w> {
     MissingProfile(&'w Str),
     HostOrigin,
     Itself,
+    Encapsulated(Encapsulation),
     NotAnEndpoint,
 }
 
@@ -47,9 +49,10 @@ impl Decision<'_> {
             | Decision::HostOrigin
             | Decision::Itself
             | Decision::NotAnEndpoint => true,
-            Decision::TierDefault(..) | Decision::NoProfileMatch | Decision::MissingProfile(_) => {
-                false
-            }
+            Decision::TierDefault(..)
+            | Decision::NoProfileMatch
+            | Decision::MissingProfile(_)
+            | Decision::Encapsulated(_) => false,
         }
     }
 
@@ -72,6 +75,7 @@ impl Decision<'_> {
             },
             Decision::HostOrigin => DecidedBy::HostOrigin,
             Decision::Itself => DecidedBy::Itself,
+            Decision::Encapsulated(encapsulation) => DecidedBy::Encapsulated { encapsulation },
             Decision::NotAnEndpoint => DecidedBy::NotAnEndpoint,
         }
     }
@@ -149,7 +153,7 @@ impl<'a> Prepared<'a> {
     }
 
     /// Nothing judges an end that is no endpoint. Then the host's own packets pass, and an endpoint's to
-    /// itself; then tiers decide, then profiles.
+    /// itself; then rules decide. What they allow to be sent is denied if it is a packet within a packet.
     fn decide<'w>(
         &'w self,
         case: &Case<'w>,
@@ -166,6 +170,21 @@ impl<'a> Prepared<'a> {
         if passes_to_itself(case, options) {
             return Decision::Itself;
         }
+        let decision = self.by_rules(case, direction, subject, narrator);
+        match denied_encapsulation(case, direction, options) {
+            Some(encapsulation) if decision.allows() => Decision::Encapsulated(encapsulation),
+            _ => decision,
+        }
+    }
+
+    /// Tiers decide, then profiles.
+    fn by_rules<'w>(
+        &'w self,
+        case: &Case<'w>,
+        direction: Direction,
+        subject: &'w Endpoint,
+        narrator: &mut impl Narrator,
+    ) -> Decision<'w> {
         for tier in 0..self.tiers.len() {
             match self.tier(case, direction, subject, tier, narrator) {
                 TierSaid::Decided(decision) => return decision,
@@ -308,6 +327,17 @@ fn passes_to_itself(case: &Case<'_>, options: &Options) -> bool {
     options.to_itself == ToItself::Allow
         && case.question.origin != Origin::HostStack
         && ends.is_some_and(|(from, to)| from.id == to.id)
+}
+
+/// What no endpoint may send, whatever rules say: a packet that carries another, which they do not see.
+fn denied_encapsulation(
+    case: &Case<'_>,
+    direction: Direction,
+    options: &Options,
+) -> Option<Encapsulation> {
+    let encapsulation = Encapsulation::of(case.question.protocol, case.question.l4)?;
+    let denied = !options.allowed_encapsulation.contains(encapsulation);
+    (direction == Direction::Egress && denied).then_some(encapsulation)
 }
 
 /// The first rule that matches and does more than log.

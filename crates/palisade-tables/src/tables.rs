@@ -112,6 +112,9 @@ pub enum Credit {
         /// The direction.
         direction: Direction,
     },
+    /// What an endpoint sends is a packet within a packet, which the configuration denies although rules
+    /// allow it.
+    Encapsulated,
 }
 
 impl Credit {
@@ -123,6 +126,7 @@ impl Credit {
             | Credit::TierDefault { direction, .. }
             | Credit::MissingProfile { direction, .. }
             | Credit::NoProfileMatch { direction } => *direction,
+            Credit::Encapsulated => Direction::Egress,
         }
     }
 }

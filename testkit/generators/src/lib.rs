@@ -7,6 +7,7 @@
 
 mod address;
 mod dice;
+mod encapsulation;
 pub mod kubernetes;
 pub mod lowered;
 pub mod manifest;

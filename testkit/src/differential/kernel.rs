@@ -15,7 +15,7 @@ use crate::lab::{self, Lab, NodeId, PodSpec, probe};
 use palisade_dataplane::{Dataplane, NftConfig, NftDataplane};
 use palisade_engine::Engine;
 use palisade_generators::{Dice, kubernetes, lowered, naive};
-use palisade_model::{Flow, L4, Origin, Protocol, State};
+use palisade_model::{Encapsulations, Flow, L4, Origin, Protocol, State};
 use palisade_oracle::{HostToEndpoint, Options, Prepared, Question, ToItself};
 use palisade_sys::netns::NetNs;
 use std::collections::BTreeMap;
@@ -302,6 +302,7 @@ impl Place {
     fn options(&self) -> Options {
         Options {
             to_itself: ToItself::Allow,
+            allowed_encapsulation: Encapsulations::NONE,
             host_to_endpoint: match self.judge_host_traffic {
                 true => HostToEndpoint::Policy,
                 false => HostToEndpoint::Allow,

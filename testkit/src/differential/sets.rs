@@ -7,7 +7,7 @@
 use super::Failure;
 use palisade_analysis::{Connection, Party, Workload, connections, diff};
 use palisade_generators::Dice;
-use palisade_model::{Flow, L4, Origin, State};
+use palisade_model::{Encapsulations, Flow, L4, Origin, State};
 use palisade_oracle::{Options, Prepared, Question};
 use std::net::IpAddr;
 
@@ -66,7 +66,12 @@ fn allowed(prepared: &Prepared<'_>, flow: &Flow) -> bool {
         origin: Origin::Network,
         ..*flow
     };
-    let (egress, ingress) = prepared.verdict(&Question::from(flow), &Options::default());
+    // Listings are about policy alone.
+    let options = Options {
+        allowed_encapsulation: Encapsulations::ALL,
+        ..Options::default()
+    };
+    let (egress, ingress) = prepared.verdict(&Question::from(flow), &options);
     egress && ingress
 }
 

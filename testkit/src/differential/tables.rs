@@ -3,7 +3,10 @@
 use super::{Failure, Sought, moments, nft};
 use palisade_engine::Engine;
 use palisade_generators::{Dice, lowered};
-use palisade_model::{Action, Direction, Flow, Origin, Profile, RuleOrigin, State, Str, Update};
+use palisade_model::{
+    Action, Direction, Encapsulation, Encapsulations, Flow, Origin, Profile, RuleOrigin, State,
+    Str, Update,
+};
 use palisade_oracle::{
     DecidedBy, HostToEndpoint, Judgement, Options, Prepared, Question, RuleOutcome, RuleSource,
     Step, ToItself,
@@ -26,12 +29,21 @@ pub(crate) fn check(
     sought: Sought,
 ) -> Result<(), Failure> {
     let judge_host_traffic = dice.chance(25);
+    let case = dice.below(1 << 20) as u64;
+    // Each is allowed in a quarter of the worlds.
+    let allowed_encapsulation = (0..).zip(Encapsulation::ALL);
+    let allowed_encapsulation: Encapsulations = allowed_encapsulation
+        .filter(|(place, _)| case >> (2 * place) & 3 == 0)
+        .map(|(_, encapsulation)| encapsulation)
+        .collect();
     let engine_options = palisade_engine::Options {
         judge_host_traffic,
+        allowed_encapsulation,
         ..palisade_engine::Options::default()
     };
     let options = Options {
         to_itself: ToItself::Allow,
+        allowed_encapsulation,
         host_to_endpoint: match judge_host_traffic {
             true => HostToEndpoint::Policy,
             false => HostToEndpoint::Allow,
@@ -45,7 +57,6 @@ pub(crate) fn check(
         let agreed = agreed.map_err(|detail| Failure::at("oracle and tables", index, detail));
         sought.take(agreed)?;
     }
-    let case = dice.below(1 << 20) as u64;
     let detour = lowered::World::generate(case, 0, 0).state;
     let mut engine = Engine::new(engine_options);
     let mut written = engine.tables().clone();
@@ -174,9 +185,9 @@ fn agree(
     Ok(())
 }
 
-/// Whether the oracle met a Log rule on its way.
+/// Whether the oracle met a Log rule on its way, for what it credits with rules.
 fn asked_to_log(judgement: &Judgement) -> bool {
-    judgement.steps.iter().any(|step| {
+    let logs = |step: &Step| {
         matches!(
             step,
             Step::Rule {
@@ -185,7 +196,9 @@ fn asked_to_log(judgement: &Judgement) -> bool {
                 ..
             }
         )
-    })
+    };
+    let encapsulated = matches!(judgement.decided_by, DecidedBy::Encapsulated { .. });
+    !encapsulated && judgement.steps.iter().any(logs)
 }
 
 fn credited(tables: &Tables, judged: &Judged<'_>) -> Vec<Option<Arc<Credit>>> {
@@ -217,6 +230,10 @@ fn credits(judgement: &Judgement, direction: Direction) -> Vec<Option<Arc<Credit
             origin: unplaced(origin),
         },
     };
+    if matches!(judgement.decided_by, DecidedBy::Encapsulated { .. }) {
+        // Whatever rules say of it: none of them is credited.
+        return vec![Some(Arc::new(Credit::Encapsulated))];
+    }
     let mut all: Vec<Credit> = judgement
         .steps
         .iter()
@@ -254,6 +271,7 @@ fn credits(judgement: &Judgement, direction: Direction) -> Vec<Option<Arc<Credit
         DecidedBy::Rule { .. }
         | DecidedBy::HostOrigin
         | DecidedBy::Itself
+        | DecidedBy::Encapsulated { .. }
         | DecidedBy::NotAnEndpoint => None,
     });
     all.into_iter()

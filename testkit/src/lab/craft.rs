@@ -103,6 +103,12 @@ pub fn icmp(
     packet(source, to, protocol, payload, 1)
 }
 
+/// A packet of a protocol without a header that is known here: IP in IP, say, or GRE.
+#[must_use]
+pub fn raw(source: IpAddr, to: IpAddr, protocol: u8, payload: &[u8]) -> Vec<u8> {
+    packet(source, to, protocol, payload.to_vec(), 1)
+}
+
 /// The same packet in two pieces, cut after so many bytes of its payload: a multiple of 8.
 #[must_use]
 pub fn fragments(packet: &[u8], cut: u16, id: u16) -> [Vec<u8>; 2] {

@@ -112,7 +112,8 @@ impl Core {
         let Some(counters) = self.recent_counts() else {
             return;
         };
-        let mut drops = BTreeMap::from([("default-deny", Count::default())]);
+        let always = ["default-deny", "encapsulated"];
+        let mut drops = BTreeMap::from(always.map(|reason| (reason, Count::default())));
         for (reason, count) in &counters.reasons {
             add(drops.entry(reason).or_default(), count);
         }
@@ -120,6 +121,7 @@ impl Core {
             let reason = match &**credit {
                 Credit::TierDefault { .. } => "default-deny",
                 Credit::MissingProfile { .. } | Credit::NoProfileMatch { .. } => "profile",
+                Credit::Encapsulated => "encapsulated",
                 // What it did stands with the rule: `palisade policy get`.
                 Credit::Rule { .. } | Credit::ProfileRule { .. } => continue,
             };

@@ -123,6 +123,7 @@ impl Core {
                     ..of("default-deny")
                 },
                 Credit::MissingProfile { .. } | Credit::NoProfileMatch { .. } => of("profile"),
+                Credit::Encapsulated => of("encapsulated"),
             },
             (other, _) => of(other.name()),
         }

@@ -185,6 +185,13 @@ pub enum Decision {
     HostOrigin,
     /// Both ends are this endpoint, which cannot be cut off from itself.
     Itself,
+    /// Rules allow it, but it carries packets within packets, which this endpoint may not send.
+    Encapsulated {
+        /// The encapsulation: `vxlan`, `geneve`, `ipip` or `gre`.
+        encapsulation: String,
+        /// The agent's parameter that denies it.
+        parameter: String,
+    },
     /// There is no endpoint at this end.
     NotAnEndpoint,
 }

@@ -169,6 +169,14 @@ fn tell_decision(side: &Side, f: &mut Formatter<'_>) -> fmt::Result {
         }
         Decision::HostOrigin => writeln!(f, "  the host's own packets may reach its endpoints"),
         Decision::Itself => writeln!(f, "  both ends are one: what it sends to itself passes"),
+        Decision::Encapsulated {
+            encapsulation,
+            parameter,
+        } => writeln!(
+            f,
+            "  rules allow it, but it carries packets within packets ({encapsulation}), which rules do \
+             not see; the agent drops it unless {parameter} is `policy`"
+        ),
         Decision::NotAnEndpoint => writeln!(f, "  no pod or workload is there, so nothing judges"),
     }
 }

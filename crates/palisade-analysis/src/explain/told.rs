@@ -174,6 +174,10 @@ impl Teller<'_> {
             },
             DecidedBy::HostOrigin => Decision::HostOrigin,
             DecidedBy::Itself => Decision::Itself,
+            DecidedBy::Encapsulated { encapsulation } => Decision::Encapsulated {
+                encapsulation: encapsulation.name().to_owned(),
+                parameter: encapsulation.parameter(),
+            },
             DecidedBy::NotAnEndpoint => Decision::NotAnEndpoint,
         }
     }

@@ -62,6 +62,7 @@ impl Graph {
             policies: &self.policies,
             credits: &mut self.credits,
             programs: &mut self.programs,
+            denied_encapsulation: self.denied_encapsulation,
             most,
         };
         let mut known = Known::default();

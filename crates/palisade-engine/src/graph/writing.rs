@@ -188,6 +188,7 @@ impl Graph {
                 policies: &self.policies,
                 credits: &mut self.credits,
                 programs: &mut self.programs,
+                denied_encapsulation: self.denied_encapsulation,
                 most: self.budget.set,
             };
             let entry = match (self.identities.key(identity), self.sets.get(number)) {

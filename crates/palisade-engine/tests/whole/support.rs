@@ -2,7 +2,7 @@
 
 use palisade_engine::Engine;
 use palisade_model::{Action, Direction, Endpoint, Flow, Origin};
-use palisade_oracle::{HostToEndpoint, Options, Prepared, Question, RuleOutcome, Step};
+use palisade_oracle::{DecidedBy, HostToEndpoint, Options, Prepared, Question, RuleOutcome, Step};
 use palisade_tables::{Judged, Packet, Verdict};
 
 /// The fixed seed of all random cases.
@@ -12,7 +12,7 @@ fn local(endpoint: Option<&Endpoint>) -> Option<&Endpoint> {
     endpoint.filter(|e| e.interface.is_some())
 }
 
-/// Whether the oracle meets a Log rule on its way through a direction.
+/// Whether the oracle meets a Log rule on its way through a direction, and credits it.
 fn logged(
     oracle: &Prepared<'_>,
     question: &Question,
@@ -28,7 +28,9 @@ fn logged(
         let matched = RuleOutcome::Matched;
         matches!(step, Step::Rule { action: Action::Log, outcome, .. } if *outcome == matched)
     };
-    judgement.steps.iter().any(logs)
+    // A packet within a packet is not credited to the rules that would allow it.
+    let encapsulated = matches!(judgement.decided_by, DecidedBy::Encapsulated { .. });
+    !encapsulated && judgement.steps.iter().any(logs)
 }
 
 /// Where the tables and the oracle differ about a flow, in the directions that this host judges.

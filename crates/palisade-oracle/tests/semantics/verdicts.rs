@@ -3,7 +3,7 @@
 use crate::build::*;
 use Action::{Allow, Deny, Log, Pass};
 use palisade_model::*;
-use palisade_oracle::{HostToEndpoint, Options, ToItself, verdict};
+use palisade_oracle::{DecidedBy, HostToEndpoint, Options, ToItself, judge, verdict};
 
 const AB: &str = "10.0.0.1>10.0.0.2 TCP:80";
 
@@ -305,6 +305,54 @@ fn the_hosts_own_packets_reach_its_endpoints() {
     let mut sent = ask("10.0.0.2>192.0.2.9 TCP:80");
     sent.origin = Origin::HostStack;
     assert_eq!(verdict(&state, &sent, &Options::default()), (false, true));
+}
+
+#[test]
+fn a_tunnel_of_an_endpoint_is_denied_although_rules_allow_it() {
+    let nothing_said = two(vec![]);
+    for (what, expected) in [
+        ("UDP:4789", "-+"),
+        ("UDP:8472", "-+"),
+        ("UDP:6081", "-+"),
+        ("4", "-+"),
+        ("41", "-+"),
+        ("47", "-+"),
+        ("UDP:4790", "++"),
+        ("UDP:53<4789", "++"),
+        ("TCP:4789", "++"),
+        ("SCTP:4789", "++"),
+        ("50", "++"),
+    ] {
+        let between = format!("10.0.0.1>10.0.0.2 {what}");
+        says(&nothing_said, &[(&between, expected)]);
+        // Whoever is no endpoint may send what it likes.
+        says(
+            &nothing_said,
+            &[(&format!("192.0.2.1>10.0.0.2 {what}"), "++")],
+        );
+        // To itself it passes: nothing is taken out of a tunnel on the way.
+        says(
+            &nothing_said,
+            &[(&format!("10.0.0.1>10.0.0.1 {what}"), "++")],
+        );
+    }
+    let vxlan_only = Options {
+        allowed_encapsulation: [Encapsulation::Vxlan].into_iter().collect(),
+        ..Options::default()
+    };
+    let asked = |what: &str| ask(&format!("10.0.0.1>10.0.0.2 {what}"));
+    for (what, allowed) in [("UDP:4789", true), ("UDP:8472", true), ("UDP:6081", false)] {
+        assert_eq!(verdict(&nothing_said, &asked(what), &vxlan_only).0, allowed);
+    }
+    // What rules deny is theirs.
+    let isolated = two(vec![egress(policy("n/e", "app=a", vec![]))]);
+    for (state, decided_by_rules) in [(&nothing_said, false), (&isolated, true)] {
+        let answer = judge(state, &asked("47"), &Options::default());
+        let by = DecidedBy::Encapsulated {
+            encapsulation: Encapsulation::Gre,
+        };
+        assert_eq!(answer.egress.decided_by != by, decided_by_rules);
+    }
 }
 
 #[test]

@@ -140,6 +140,7 @@ fn why(reason: &str, decided: Option<&MonitorRule>, policies: &[MonitorPolicy]) 
             format!("no rule allows it, isolated by {}", names.join(", "))
         }
         ("profile", None) => "no profile allows it".to_owned(),
+        ("encapsulated", None) => "carries packets within packets".to_owned(),
         ("spoofed", None) => "not the sender's address".to_owned(),
         ("unknown-interface", None) => "an interface that nobody announced".to_owned(),
         ("invalid", None) => "belongs to no connection".to_owned(),

@@ -13,6 +13,7 @@ pub const FEATURES: &[&str] = &[
     "flow: TCP",
     "flow: UDP",
     "flow: another protocol",
+    "flow: encapsulation",
     "flow: outside to pod",
     "flow: pod to itself",
     "flow: pod to outside",

@@ -12,6 +12,7 @@ pub use super::address::NODE;
 pub use features::FEATURES;
 
 use super::{Dice, address};
+use crate::encapsulation::Tunnels;
 use crate::naive;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
@@ -58,7 +59,17 @@ impl World {
         let count = dice.between(2, 7);
         made.extend((0..count).map(|n| policy::policy(&mut dice, &pods, n)));
         dice.shuffle(&mut made);
-        let trials = (0..flows).map(|_| flow::trial(&mut dice, &made)).collect();
+        let mut tunnels = Tunnels::new(seed, case);
+        let trials = (0..flows).map(|_| flow::trial(&mut dice, &made));
+        let trials = trials.map(|mut trial| {
+            if let Some((protocol, port)) = tunnels.draw(&mut trial.features) {
+                trial.flow.protocol = protocol;
+                trial.flow.ports = port.map(|port| (41_000, port));
+                trial.flow.icmp = None;
+            }
+            trial
+        });
+        let trials = trials.collect();
         World { made, trials }
     }
 

@@ -23,6 +23,7 @@ pub const FEATURES: &[&str] = &[
     "flow: TCP",
     "flow: UDP",
     "flow: another protocol",
+    "flow: encapsulation",
     "flow: endpoint to itself",
     "flow: made by the host's own stack",
     "host endpoint",

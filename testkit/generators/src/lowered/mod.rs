@@ -17,7 +17,10 @@ pub use updates::batches;
 
 use super::Dice;
 use super::kubernetes::Features;
-use palisade_model::{Flow, Object, ObjectId, Policy, PolicyId, Profile, State, Str, Update};
+use crate::encapsulation::Tunnels;
+use palisade_model::{
+    Flow, L4, Object, ObjectId, Policy, PolicyId, Profile, Protocol, State, Str, Update,
+};
 use std::collections::BTreeMap;
 
 /// A flow, with the features it has.
@@ -69,9 +72,19 @@ impl World {
                 world.state.apply(Update::Upsert(Object::Profile(profile)));
             }
         }
-        world.trials = (0..flows)
-            .map(|_| flow::trial(&mut dice, &world.state))
-            .collect();
+        let mut tunnels = Tunnels::new(seed, case);
+        let trials = (0..flows).map(|_| flow::trial(&mut dice, &world.state));
+        let trials = trials.map(|mut trial| {
+            if let Some((protocol, port)) = tunnels.draw(&mut trial.features) {
+                trial.flow.protocol = Protocol(protocol);
+                trial.flow.l4 = port.map_or(L4::None, |destination| L4::Ports {
+                    source: 41_000,
+                    destination,
+                });
+            }
+            trial
+        });
+        world.trials = trials.collect();
         world
     }
 

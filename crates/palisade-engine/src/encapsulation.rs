@@ -1,0 +1,57 @@
+//! What endpoints may not send although rules allow it: packets within packets.
+//!
+//! It ends in programs, like all that is decided: where a program allows what is denied here, the cell
+//! denies. What rules deny stays theirs, so whoever denies everything has nothing more to look up.
+
+use crate::faults::{Fault, on};
+use alloc::vec::Vec;
+use palisade_model::{Encapsulation, Encapsulations, Protocol};
+use palisade_tables::{Cell, PortMap, Program, RuleId, Verdict};
+
+/// How many elements of a program say what is denied, at most: three protocols, three ports, and what
+/// other ports of UDP get.
+pub(crate) const MOST_DENIALS: usize = 7;
+
+/// The program without what is denied. `credit` numbers what is credited with a denial; it is asked only
+/// where there is one.
+pub(crate) fn without(
+    program: Program,
+    denied: Encapsulations,
+    credit: impl FnOnce() -> RuleId,
+) -> Program {
+    let denies_all = program.protocols().is_empty() && program.default().verdict == Verdict::Deny;
+    if denied == Encapsulations::NONE || denies_all || on(Fault::EncapsulationAllowed) {
+        return program;
+    }
+    if program.allows_no_more_than(&denial(denied, RuleId(0))) {
+        return program;
+    }
+    denial(denied, credit()).intersect(&program)
+}
+
+/// The program that denies these and allows everything else.
+fn denial(denied: Encapsulations, credit: RuleId) -> Program {
+    let cell = |verdict| Cell {
+        verdict,
+        hits: Vec::from([credit]),
+        log: None,
+    };
+    let always = |verdict| PortMap::constant(cell(verdict));
+    let mut ports: Vec<u16> = denied
+        .iter()
+        .flat_map(Encapsulation::ports)
+        .copied()
+        .collect();
+    ports.sort_unstable();
+    let before = |port: &u16| Some((port.checked_sub(1)?, always(Verdict::Allow)));
+    let ends = ports.iter().flat_map(|port| {
+        let denial = (*port, always(Verdict::Deny));
+        before(port).into_iter().chain([denial])
+    });
+    let rest = (u16::MAX, always(Verdict::Allow));
+    let udp = PortMap::from_ends(ends.chain([rest]));
+    let whole = denied.iter().flat_map(Encapsulation::protocols);
+    let whole = whole.map(|protocol| (*protocol, PortMap::constant(always(Verdict::Deny))));
+    let protocols = udp.map(|udp| (Protocol::UDP, udp)).into_iter().chain(whole);
+    Program::new(protocols, cell(Verdict::Allow))
+}

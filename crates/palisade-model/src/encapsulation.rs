@@ -1,0 +1,178 @@
+//! Encapsulation: the protocols that carry packets within packets.
+//!
+//! What an endpoint sends in a tunnel of its own reaches whoever takes it out of it, and no policy sees
+//! the packet within. So it is denied unless the configuration leaves it to policy. This module names the
+//! protocols and says which packets are theirs; who may send them is decided elsewhere.
+
+use crate::{L4, Protocol};
+use alloc::format;
+use alloc::string::String;
+use core::fmt;
+use serde::{Deserialize, Serialize};
+
+/// A way to carry packets within packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Encapsulation {
+    /// VXLAN: UDP to port 4789 (IANA), or to 8472, the default of Linux.
+    Vxlan,
+    /// Geneve: UDP to port 6081 (RFC 8926).
+    Geneve,
+    /// IP within IP: protocol 4 (an IPv4 packet, RFC 2003) or 41 (an IPv6 packet, RFC 2473 and 4213).
+    Ipip,
+    /// GRE: protocol 47 (RFC 2784).
+    Gre,
+}
+
+impl Encapsulation {
+    /// All of them.
+    pub const ALL: [Encapsulation; 4] = [
+        Encapsulation::Vxlan,
+        Encapsulation::Geneve,
+        Encapsulation::Ipip,
+        Encapsulation::Gre,
+    ];
+
+    /// The protocols that are this one whatever their ports.
+    pub fn protocols(self) -> &'static [Protocol] {
+        match self {
+            Encapsulation::Vxlan | Encapsulation::Geneve => &[],
+            Encapsulation::Ipip => &[Protocol(4), Protocol(41)],
+            Encapsulation::Gre => &[Protocol(47)],
+        }
+    }
+
+    /// The UDP destination ports that are this one.
+    pub fn ports(self) -> &'static [u16] {
+        match self {
+            Encapsulation::Vxlan => &[4789, 8472],
+            Encapsulation::Geneve => &[6081],
+            Encapsulation::Ipip | Encapsulation::Gre => &[],
+        }
+    }
+
+    /// Which of them a flow is.
+    pub fn of(protocol: Protocol, l4: L4) -> Option<Encapsulation> {
+        let is = |encapsulation: &Encapsulation| match l4 {
+            L4::Ports { destination, .. } if protocol == Protocol::UDP => {
+                encapsulation.ports().contains(&destination)
+            }
+            _ => encapsulation.protocols().contains(&protocol),
+        };
+        Encapsulation::ALL.into_iter().find(is)
+    }
+
+    /// The agent's parameter that says whether endpoints may send it.
+    pub fn parameter(self) -> String {
+        format!("{}-from-workloads", self.name())
+    }
+
+    /// Its name in lower case, as parameters and answers use it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Encapsulation::Vxlan => "vxlan",
+            Encapsulation::Geneve => "geneve",
+            Encapsulation::Ipip => "ipip",
+            Encapsulation::Gre => "gre",
+        }
+    }
+}
+
+impl fmt::Display for Encapsulation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Encapsulation::Vxlan => "VXLAN",
+            Encapsulation::Geneve => "Geneve",
+            Encapsulation::Ipip => "IP in IP",
+            Encapsulation::Gre => "GRE",
+        })
+    }
+}
+
+/// A set of encapsulations.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Encapsulations {
+    /// By place in [`Encapsulation::ALL`].
+    has: [bool; Encapsulation::ALL.len()],
+}
+
+impl Encapsulations {
+    /// None of them.
+    pub const NONE: Encapsulations = Encapsulations { has: [false; 4] };
+    /// All of them.
+    pub const ALL: Encapsulations = Encapsulations { has: [true; 4] };
+
+    /// Whether one is among them.
+    pub fn contains(self, encapsulation: Encapsulation) -> bool {
+        self.has[encapsulation as usize]
+    }
+
+    /// Those among them.
+    pub fn iter(self) -> impl Iterator<Item = Encapsulation> {
+        let all = Encapsulation::ALL.into_iter();
+        all.filter(move |encapsulation| self.contains(*encapsulation))
+    }
+
+    /// Those that are not among them.
+    #[must_use]
+    pub fn others(self) -> Encapsulations {
+        Encapsulations {
+            has: self.has.map(|has| !has),
+        }
+    }
+}
+
+impl FromIterator<Encapsulation> for Encapsulations {
+    fn from_iter<I: IntoIterator<Item = Encapsulation>>(all: I) -> Self {
+        let mut set = Encapsulations::NONE;
+        for encapsulation in all {
+            set.has[encapsulation as usize] = true;
+        }
+        set
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flow_is_known_by_protocol_and_destination_port() {
+        let ports = |source, destination| L4::Ports {
+            source,
+            destination,
+        };
+        for (protocol, l4, is) in [
+            (17, ports(1, 4789), Some(Encapsulation::Vxlan)),
+            (17, ports(1, 8472), Some(Encapsulation::Vxlan)),
+            (17, ports(1, 6081), Some(Encapsulation::Geneve)),
+            (17, ports(4789, 53), None),
+            (6, ports(1, 4789), None),
+            (132, ports(1, 6081), None),
+            (4, L4::None, Some(Encapsulation::Ipip)),
+            (41, L4::None, Some(Encapsulation::Ipip)),
+            (47, L4::None, Some(Encapsulation::Gre)),
+            (50, L4::None, None),
+        ] {
+            assert_eq!(
+                Encapsulation::of(Protocol(protocol), l4),
+                is,
+                "{protocol} {l4:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_set_and_its_others_are_all() {
+        let some: Encapsulations = [Encapsulation::Gre, Encapsulation::Vxlan]
+            .into_iter()
+            .collect();
+        assert!(some.contains(Encapsulation::Gre) && !some.contains(Encapsulation::Ipip));
+        let others: Encapsulations = some.others().iter().collect();
+        assert_eq!(others, some.others());
+        assert_eq!(
+            some.iter().chain(others.iter()).collect::<Encapsulations>(),
+            Encapsulations::ALL
+        );
+        assert_eq!(Encapsulations::ALL.others(), Encapsulations::NONE);
+    }
+}
