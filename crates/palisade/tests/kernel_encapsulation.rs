@@ -205,7 +205,10 @@ fn an_answer_to_a_tunnels_port_is_no_tunnel() {
         };
         let asked = packet(API, WEB, (4789, 5353));
         let answered = packet(WEB, API, (5353, 4789));
-        assert_eq!(exchange(&shop.lab, &[answered.clone()]).unwrap(), [false]);
+        assert_eq!(
+            exchange(&shop.lab, std::slice::from_ref(&answered)).unwrap(),
+            [false]
+        );
         let both = exchange(&shop.lab, &[asked, answered]).unwrap();
         assert_eq!(both, [true, true], "family {family}");
     }
