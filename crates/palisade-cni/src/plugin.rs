@@ -249,3 +249,56 @@ impl Call {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Colours, C1, line ends and what turns text round.
+    const HOSTILE: &str = "\u{1b}[31m\u{9b}2J\u{85}\r\n\tforged\u{202e}\u{2028}";
+
+    fn invocation(variables: &[(&str, &str)]) -> Result<Invocation, CniError> {
+        Invocation::from_variables(|name| {
+            let found = variables.iter().find(|(known, _)| *known == name);
+            found.map(|(_, value)| (*value).to_owned())
+        })
+    }
+
+    #[test]
+    fn no_answer_carries_what_a_terminal_acts_upon() {
+        let args = format!("K8S_POD_NAME={HOSTILE};{HOSTILE}={HOSTILE}");
+        let sound = [
+            ("CNI_COMMAND", "ADD"),
+            ("CNI_CONTAINERID", "a"),
+            ("CNI_IFNAME", "eth0"),
+            ("CNI_NETNS", "/run/netns/a"),
+            ("CNI_ARGS", &*args),
+        ];
+        let config = |key: &str, value: &str| {
+            let mut config = json!({"cniVersion": "1.1.0", "name": "n", "type": "palisade-cni",
+                "socket": "/nonexistent/socket", "queue": "/nonexistent/queue", "waitSeconds": 0});
+            config[key] = json!(value);
+            config.to_string().into_bytes()
+        };
+        let mut answers = Vec::new();
+        for (at, (name, _)) in sound.iter().enumerate() {
+            let mut variables = sound;
+            variables[at] = (name, HOSTILE);
+            answers.push(run(invocation(&variables), Ok(config("name", "n"))));
+        }
+        for key in ["name", "cniVersion", "socket", "queue", "type", HOSTILE] {
+            answers.push(run(invocation(&sound), Ok(config(key, HOSTILE))));
+        }
+        answers.push(run(invocation(&sound), Ok(HOSTILE.into())));
+        answers.push(run(invocation(&sound), Err(io::Error::other(HOSTILE))));
+        let mut told = 0;
+        for (text, _) in answers {
+            let hidden = |c: &char| *c != '\n' && palisade_text::is_hidden(*c);
+            assert_eq!(text.chars().find(hidden), None, "{text:?}");
+            assert_eq!(text.lines().count(), 1, "{text:?}");
+            assert!(serde_json::from_str::<Value>(&text).is_ok(), "{text:?}");
+            told += usize::from(text.contains("forged"));
+        }
+        assert!(told >= 8, "the hostile text is told in {told} answers only");
+    }
+}

@@ -7,6 +7,7 @@ mod document;
 mod figures;
 mod floods;
 mod grows;
+mod hostile;
 mod refusals;
 mod rights;
 mod schema;

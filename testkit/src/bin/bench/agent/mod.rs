@@ -1,5 +1,6 @@
 //! What the whole agent takes: the real program, on a real folder, in a namespace of its own.
 
+mod adds;
 mod edits;
 mod manifests;
 mod prober;
@@ -12,5 +13,10 @@ pub(crate) use process::{folder, program};
 
 /// Every case, in order.
 pub(crate) fn cases() -> Vec<Case> {
-    vec![edits::case(false), edits::case(true), size::case()]
+    vec![
+        edits::case(false),
+        edits::case(true),
+        adds::case(),
+        size::case(),
+    ]
 }

@@ -59,6 +59,21 @@ impl Agent {
         write().map_err(|error| format!("writing {}: {error}", path.display()))
     }
 
+    /// Its program.
+    pub(super) fn program(&self) -> &Path {
+        &self.program
+    }
+
+    /// Its socket.
+    pub(super) fn socket(&self) -> PathBuf {
+        self.folder.join("socket")
+    }
+
+    /// Its state directory.
+    pub(super) fn state(&self) -> PathBuf {
+        self.folder.join("state")
+    }
+
     /// Starts it and waits until it is in sync; says how long that took.
     pub(super) fn start(&mut self, lab: &Lab, settle: Duration) -> Result<Duration, String> {
         let log = File::create(self.folder.join("log")).map_err(|error| error.to_string())?;
@@ -68,7 +83,7 @@ impl Agent {
             .arg("--directory")
             .arg(self.folder.join("policy"))
             .arg("--state-dir")
-            .arg(self.folder.join("state"))
+            .arg(self.state())
             .args(["--settle", &settle.as_millis().to_string()])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -78,7 +93,7 @@ impl Agent {
         let child = lab.inside(lab.host(), move || command.spawn());
         let child = child.map_err(|error| chain(&error))?;
         self.child = Some(child.map_err(|error| format!("starting the agent: {error}"))?);
-        let socket = self.folder.join("socket");
+        let socket = self.socket();
         // The socket opens after a while even if the source is not read yet.
         while !socket.exists() || self.status()?["health"] != "ready" {
             if began.elapsed() > PATIENCE {
@@ -147,7 +162,7 @@ impl Agent {
             reason = "the agent and its command line are what is measured"
         )]
         let mut command = Command::new(&self.program);
-        command.arg("--socket").arg(self.folder.join("socket"));
+        command.arg("--socket").arg(self.socket());
         command
     }
 
