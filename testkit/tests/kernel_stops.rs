@@ -228,7 +228,7 @@ fn a_stopped_executor_leaves_what_the_next_one_finishes() {
                     "seed {seed} case {case}, stopped after {:?}, step {at}",
                     step.phase
                 );
-                kernel.run(&before.rebuild(true));
+                kernel.run(&before.rebuild(Some(&kernel.read())));
                 apply(&mut model, &transaction.table, &step.ops).unwrap();
                 let ignore = &mut |_: &Harvest, _: Count| {};
                 let died = kernel.executor(at + 1).execute(&transaction, ignore);

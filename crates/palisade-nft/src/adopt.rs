@@ -36,14 +36,14 @@ pub fn adopt(
     fresh_generation: u32,
 ) -> (Planner, Transaction) {
     let Some(observed) = observed else {
-        return rebuild(config, desired, fresh_generation, false);
+        return rebuild(config, desired, fresh_generation, None);
     };
     let plain = observed.clone().without_counts();
     if let Ok(observed) = decode(config, &plain) {
         return Diff::new(config, observed, desired).plan();
     }
     let Some(last) = generation(config, &plain) else {
-        return rebuild(config, desired, fresh_generation, true);
+        return rebuild(config, desired, fresh_generation, Some(observed));
     };
     // Where only our rules were changed, they are put back first; then the data are what they were.
     let ours = with_our_rules(config, &plain, last);
@@ -52,18 +52,23 @@ pub fn adopt(
         transaction.steps.insert(0, mended);
         return (planner, transaction);
     }
-    rebuild(config, desired, config.next_generation(last), true)
+    rebuild(
+        config,
+        desired,
+        config.next_generation(last),
+        Some(observed),
+    )
 }
 
 fn rebuild(
     config: &Config,
     desired: &Tables,
     generation: u32,
-    replace: bool,
+    replaced: Option<&Ruleset>,
 ) -> (Planner, Transaction) {
     let mut planner = Planner::new(config.clone(), generation);
     planner.load(desired, Sharing::Chosen);
-    let transaction = planner.rebuild(replace);
+    let transaction = planner.rebuild(replaced);
     (planner, transaction)
 }
 

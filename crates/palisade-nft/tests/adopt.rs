@@ -6,10 +6,10 @@
 mod support;
 
 use palisade_generators::case_seeds;
-use palisade_model::{Direction, L4, Prefix, Protocol};
+use palisade_model::{Direction, L4, Prefix, Protocol, Str};
 use palisade_nft::{
-    Config, Ct, Datum, Key, Machine, Planner, Ruleset, Transaction, adopt, apply, ct_state, lint,
-    lint_transaction,
+    Config, Ct, Datum, Key, Machine, Op, Planner, Ruleset, Transaction, adopt, apply, ct_state,
+    lint, lint_transaction,
 };
 use palisade_tables::{
     Cell, ClassId, IdentityId, Phase, Point, PolicySet, Program, SetId, Tables, Verdict,
@@ -17,6 +17,7 @@ use palisade_tables::{
 use rand::rngs::SmallRng;
 use rand::seq::IteratorRandom;
 use rand::{Rng, SeedableRng};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use support::expected::{changes_direction, changes_hands, expected};
 use support::{frame, renumbered, tables};
@@ -253,6 +254,17 @@ fn a_table_of_another_layout_is_replaced_at_once() {
         }
         let known = former.chains["p_generation"].rules.len() == 1;
         let (planner, transaction) = adopt(&config, Some(&former), &tables, 77);
+        // What the kernel calls goes before all else, or its rules are asked without their elements.
+        let ops = &transaction.steps[0].ops;
+        let until = ops.iter().position(|op| *op == Op::DeleteTable).unwrap();
+        let gone = |op: &Op| match op {
+            Op::DeleteChain { chain } => Some(chain.clone()),
+            _ => None,
+        };
+        let gone: BTreeSet<Str> = ops[..until].iter().filter_map(gone).collect();
+        let called = former.chains.iter().filter(|(_, of)| of.base.is_some());
+        let called: BTreeSet<Str> = called.map(|(name, _)| name.clone()).collect();
+        assert_eq!(gone, called, "seed {seed}");
         let mut kernel = Some(former);
         assert_eq!(run(&mut kernel, &transaction).len(), 1, "seed {seed}");
         assert_eq!(kernel, Some(planner.ruleset()), "seed {seed}");

@@ -85,7 +85,7 @@ fn packets_get_what_the_tables_say() {
         let tables = tables(&mut rng, &config);
         let mut planner = Planner::new(config.clone(), 3);
         let mut kernel = None;
-        for step in planner.rebuild(false).steps {
+        for step in planner.rebuild(None).steps {
             apply(&mut kernel, &config.table, &step.ops).unwrap();
         }
         for step in planner.plan(&everything(&tables)).steps {

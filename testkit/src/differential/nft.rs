@@ -45,7 +45,7 @@ impl Host {
             ..config
         };
         let planner = Planner::new(config.clone(), 1);
-        let skeleton = planner.rebuild(false);
+        let skeleton = planner.rebuild(None);
         let mut host = Host {
             config,
             planner,

@@ -46,7 +46,8 @@ impl Gap {
                 passed: 0,
                 lost: 1,
                 segments: 6,
-                why: "a packet that is between two lookups of the old table is dropped",
+                why: "a packet that is between two lookups of the old table is dropped, and what ranges allow, \
+                      until the kernel has put them in",
             },
             Gap::RulesGone => Bound {
                 passed: WHILE_AN_AGENT_WORKS,
