@@ -8,7 +8,7 @@
 //! overlap or policies share a set, what is really taken is told by [`crate::Engine::over_budget`].
 
 use crate::budget::needs;
-use crate::encapsulation::{MOST_DENIALS, without};
+use crate::encapsulation::{MOST_DENIALS, deny_encapsulation};
 use crate::program::{Does, Sequence, Step, compile};
 use crate::traffic::{condensed, weight};
 use alloc::collections::BTreeMap;
@@ -223,7 +223,7 @@ impl<'a> Side<'a> {
         // As if all were denied: the configuration is no part of the policy.
         Some(match self.direction {
             Direction::Ingress => program,
-            Direction::Egress => without(program, Encapsulations::ALL, || stop),
+            Direction::Egress => deny_encapsulation(program, Encapsulations::ALL, || stop),
         })
     }
 }

@@ -12,9 +12,9 @@ use palisade_tables::{Cell, PortMap, Program, RuleId, Verdict};
 /// other ports of UDP get.
 pub(crate) const MOST_DENIALS: usize = 7;
 
-/// The program without what is denied. `credit` numbers what is credited with a denial; it is asked only
-/// where there is one.
-pub(crate) fn without(
+/// The program with a denial wherever it allows what endpoints may not send. `credit` numbers what is
+/// credited with a denial; it is asked only where there is one.
+pub(crate) fn deny_encapsulation(
     program: Program,
     denied: Encapsulations,
     credit: impl FnOnce() -> RuleId,
@@ -23,14 +23,14 @@ pub(crate) fn without(
     if denied == Encapsulations::NONE || denies_all || on(Fault::EncapsulationAllowed) {
         return program;
     }
-    if program.allows_no_more_than(&denial(denied, RuleId(0))) {
+    if program.allows_no_more_than(&denying_program(denied, RuleId(0))) {
         return program;
     }
-    denial(denied, credit()).intersect(&program)
+    denying_program(denied, credit()).intersect(&program)
 }
 
 /// The program that denies these and allows everything else.
-fn denial(denied: Encapsulations, credit: RuleId) -> Program {
+fn denying_program(denied: Encapsulations, credit: RuleId) -> Program {
     let cell = |verdict| Cell {
         verdict,
         hits: Vec::from([credit]),

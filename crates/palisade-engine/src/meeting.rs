@@ -2,7 +2,7 @@
 
 use crate::bodies::Body;
 use crate::classes::{Credits, Programs};
-use crate::encapsulation::without;
+use crate::encapsulation::deny_encapsulation;
 use crate::faults::{Fault, on};
 use crate::identities::IdentityKey;
 use crate::index::Place;
@@ -196,7 +196,7 @@ impl Set {
         let program = compile(&sequence, named, makers.most)?;
         Some(match key.direction {
             Direction::Ingress => program,
-            Direction::Egress => without(program, makers.denied_encapsulation, || {
+            Direction::Egress => deny_encapsulation(program, makers.denied_encapsulation, || {
                 makers.credits.number(Credit::Encapsulated)
             }),
         })
