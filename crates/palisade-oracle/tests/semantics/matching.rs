@@ -214,14 +214,14 @@ fn protocols() {
     traffic(
         Traffic::protocol(Protocol::TCP),
         &["TCP:0", "TCP:65535"],
-        &["UDP:80", "ICMP:8/0", "47"],
+        &["UDP:80", "ICMP:8/0", "50"],
     );
-    traffic(Traffic::protocol(Protocol(47)), &["47"], &["TCP:80", "48"]);
+    traffic(Traffic::protocol(Protocol(50)), &["50"], &["TCP:80", "51"]);
     let not = Traffic {
         not_protocol: Some(Protocol::TCP),
         ..Traffic::any()
     };
-    traffic(not, &["UDP:80", "SCTP:80", "ICMP:8/0", "47"], &["TCP:80"]);
+    traffic(not, &["UDP:80", "SCTP:80", "ICMP:8/0", "50"], &["TCP:80"]);
 }
 
 #[test]
@@ -235,11 +235,11 @@ fn ports() {
     traffic(
         dst(some),
         &["TCP:80", "UDP:90", "SCTP:443"],
-        &["TCP:91", "TCP:79", "ICMP:8/0", "47"],
+        &["TCP:91", "TCP:79", "ICMP:8/0", "50"],
     );
-    traffic(dst(PortMatch::of([])), &[], &["TCP:80", "47"]);
+    traffic(dst(PortMatch::of([])), &[], &["TCP:80", "50"]);
     let all = PortMatch::of([PortSpec::Range(PortRange::ALL)]);
-    traffic(dst(all), &["TCP:0", "TCP:65535"], &["ICMP:8/0", "47"]);
+    traffic(dst(all), &["TCP:0", "TCP:65535"], &["ICMP:8/0", "50"]);
     let not = PortMatch {
         is: None,
         not: vec![range(80, 90)],
@@ -247,7 +247,7 @@ fn ports() {
     traffic(
         dst(not.clone()),
         &["TCP:91", "UDP:79"],
-        &["TCP:80", "UDP:90", "ICMP:8/0", "47"],
+        &["TCP:80", "UDP:90", "ICMP:8/0", "50"],
     );
     let both = PortMatch {
         is: Some(vec![range(1, 100)]),
@@ -292,7 +292,7 @@ fn named_ports_are_those_of_the_end_and_the_protocol() {
         ("UDP:81", "++"),
         ("UDP:80", "+-"),
         ("SCTP:80", "+-"),
-        ("47", "+-"),
+        ("50", "+-"),
     ];
     for (flow, expected) in cases {
         says(
@@ -334,7 +334,7 @@ fn named_ports_are_those_of_the_end_and_the_protocol() {
         &build(not("gone")),
         &[
             ("10.1.0.1>10.0.0.2 TCP:80", "++"),
-            ("10.1.0.1>10.0.0.2 47", "+-"),
+            ("10.1.0.1>10.0.0.2 50", "+-"),
         ],
     );
 }
@@ -349,7 +349,7 @@ fn icmp() {
     traffic(
         is(message(8, None)),
         &["ICMP:8/0", "ICMP:8/7", "ICMPv6:8/0"],
-        &["ICMP:0/0", "TCP:8", "47"],
+        &["ICMP:0/0", "TCP:8", "50"],
     );
     traffic(
         is(message(3, Some(4))),
@@ -360,7 +360,7 @@ fn icmp() {
         not_icmp: message(3, Some(4)),
         ..Traffic::any()
     };
-    traffic(not, &["ICMP:3/3", "TCP:80", "47"], &["ICMP:3/4"]);
+    traffic(not, &["ICMP:3/3", "TCP:80", "50"], &["ICMP:3/4"]);
     let v6_only = Traffic {
         protocol: Some(Protocol::ICMPV6),
         ..is(message(128, None))
