@@ -74,22 +74,21 @@ fn tunnel(from: IpAddr, to: IpAddr, (protocol, port): (u8, u16), source_port: u1
     }
 }
 
+/// One packet of each of these kinds, from web to api.
+fn packets(shop: &Shop, family: usize, kinds: &[(u8, u16)]) -> Vec<Crafted> {
+    let ends = [WEB, API].map(|pod| address(ADDRESSES[pod][family]));
+    let packet = |kind: &(u8, u16)| Crafted {
+        from: shop.pods[WEB],
+        receiver: shop.pods[API],
+        bytes: tunnel(ends[0], ends[1], *kind, 41_000),
+    };
+    kinds.iter().map(packet).collect()
+}
+
 /// Whether each of these arrives, from web to api, as a flow that nobody knows.
 fn arrive(shop: &Shop, family: usize, kinds: &[(u8, u16)]) -> Vec<bool> {
     shop.lab.forget_flows().unwrap();
-    let (from, to) = (
-        address(ADDRESSES[WEB][family]),
-        address(ADDRESSES[API][family]),
-    );
-    let packets: Vec<Crafted> = kinds
-        .iter()
-        .map(|kind| Crafted {
-            from: shop.pods[WEB],
-            receiver: shop.pods[API],
-            bytes: tunnel(from, to, *kind, 41_000),
-        })
-        .collect();
-    exchange(&shop.lab, &packets).unwrap()
+    exchange(&shop.lab, &packets(shop, family, kinds)).unwrap()
 }
 
 fn restart_with(shop: &mut Shop, variable: &'static str, value: &str) {
@@ -163,23 +162,8 @@ fn packets_within_packets_are_dropped_unless_left_to_policy() {
         }
         shop.agent.delete("web.yaml");
         // What is established then ends with the next start.
-        for family in [0, 1] {
-            assert!(!arrive(&shop, family, kinds).contains(&false), "{variable}");
-        }
-        let tunnels: Vec<Crafted> = [0, 1]
-            .into_iter()
-            .flat_map(|family| kinds.iter().map(move |kind| (family, *kind)))
-            .map(|(family, kind)| Crafted {
-                from: shop.pods[WEB],
-                receiver: shop.pods[API],
-                bytes: tunnel(
-                    address(ADDRESSES[WEB][family]),
-                    address(ADDRESSES[API][family]),
-                    kind,
-                    41_000,
-                ),
-            })
-            .collect();
+        shop.lab.forget_flows().unwrap();
+        let tunnels = [0, 1].map(|family| packets(&shop, family, kinds)).concat();
         assert!(!exchange(&shop.lab, &tunnels).unwrap().contains(&false));
         restart_with(&mut shop, variable, "drop");
         assert!(
