@@ -297,11 +297,8 @@ fn a_member_attaches_pods_and_takes_over_nothing() {
             .into();
         let mut call = plugin.spawn().unwrap();
         let text = config.to_string();
-        call.stdin
-            .take()
-            .unwrap()
-            .write_all(text.as_bytes())
-            .unwrap();
+        // A plugin that is refused may end before it has read everything.
+        let _ = call.stdin.take().unwrap().write_all(text.as_bytes());
         let output = call.wait_with_output().unwrap();
         let said = String::from_utf8_lossy(&output.stdout);
         assert!(

@@ -17,7 +17,7 @@ mod usage;
 mod validate;
 
 use serde_json::Value;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard};
@@ -106,12 +106,11 @@ fn finish(mut command: Command, input: &str) -> Ran {
         let _alone = alone();
         command.spawn().unwrap()
     };
-    child
-        .stdin
-        .take()
-        .unwrap()
-        .write_all(input.as_bytes())
-        .unwrap();
+    // A command that does not read its standard input may end before it is written.
+    let written = child.stdin.take().unwrap().write_all(input.as_bytes());
+    if let Err(error) = written {
+        assert_eq!(error.kind(), ErrorKind::BrokenPipe, "{error}");
+    }
     let output = child.wait_with_output().unwrap();
     Ran {
         code: output.status.code().unwrap(),
