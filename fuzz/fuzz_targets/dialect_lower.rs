@@ -2,8 +2,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use palisade_dialects::{Status, isolate, lower};
-use palisade_manifest::{Limits, objects, read};
+use palisade_dialects::{EntryStatus, isolate, lower};
+use palisade_manifest::{Limits, extract_objects, parse};
 
 fuzz_target!(|bytes: &[u8]| {
     let limits = Limits {
@@ -11,13 +11,13 @@ fuzz_target!(|bytes: &[u8]| {
         alias_nodes: 10_000,
         ..Limits::default()
     };
-    let objects = objects(read("fuzz.yaml", bytes, &limits), &limits).objects;
+    let objects = extract_objects(parse("fuzz.yaml", bytes, &limits), &limits).objects;
     for object in &objects {
         let _ = isolate(object);
     }
     let lowering = lower(&objects);
     for entry in &lowering.entries {
-        if entry.status == Status::Rejected {
+        if entry.status == EntryStatus::Rejected {
             assert!(entry.objects.is_empty(), "{} is half taken", entry.id);
             assert!(!lowering.errors.is_empty());
         }

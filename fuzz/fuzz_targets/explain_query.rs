@@ -2,11 +2,11 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use palisade_analysis::{Query, explain};
+use palisade_analysis::{FlowQuery, explain};
 use palisade_dialects::lower;
-use palisade_manifest::{Limits, objects, read};
+use palisade_manifest::{Limits, extract_objects, parse};
 use palisade_model::{Prefix, Protocol};
-use palisade_oracle::Options;
+use palisade_oracle::OracleOptions;
 
 const WORLD: &str = "
 {apiVersion: v1, kind: Pod, metadata: {name: a, namespace: n}, status: {podIP: 10.0.0.1}}
@@ -19,10 +19,11 @@ const WORLD: &str = "
 fuzz_target!(|text: &str| {
     let limits = Limits::default();
     let state =
-        lower(&objects(read("fuzz.yaml", WORLD.as_bytes(), &limits), &limits).objects).state();
+        lower(&extract_objects(parse("fuzz.yaml", WORLD.as_bytes(), &limits), &limits).objects)
+            .state();
     let mut words = text.split('\n').map(str::to_owned);
     let mut word = || words.next().unwrap_or_default();
-    let query = Query {
+    let query = FlowQuery {
         from: word(),
         to: word(),
         port: Some(word()).filter(|word| !word.is_empty()),
@@ -30,7 +31,8 @@ fuzz_target!(|text: &str| {
         icmp_type: Some(word()).filter(|word| !word.is_empty()),
         source_port: word().parse().ok(),
     };
-    let _ = explain(&state, &query, &Options::default()).map(|explanation| explanation.to_string());
+    let _ = explain(&state, &query, &OracleOptions::default())
+        .map(|explanation| explanation.to_string());
     let _ = text.parse::<Prefix>();
     let _ = Protocol::parse(text);
 });

@@ -7,7 +7,7 @@ use std::io::{self, Write};
 
 /// How big the cluster is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Dump {
+pub struct ClusterDump {
     /// Pods; those of one workload differ in name and address alone.
     pub pods: usize,
     /// Workloads, spread over the namespaces.
@@ -18,7 +18,7 @@ pub struct Dump {
     pub policies: usize,
 }
 
-impl Dump {
+impl ClusterDump {
     /// Writes everything as one `List`.
     ///
     /// # Errors
@@ -32,13 +32,13 @@ impl Dump {
             write!(out, "{comma}{text}")
         };
         for number in 0..self.namespaces {
-            item(namespace(number), out)?;
+            item(namespace_json(number), out)?;
         }
         for number in 0..self.policies {
-            item(self.policy(number), out)?;
+            item(self.policy_json(number), out)?;
         }
         for number in 0..self.pods {
-            item(self.pod(number), out)?;
+            item(self.pod_json(number), out)?;
         }
         writeln!(
             out,
@@ -47,11 +47,11 @@ impl Dump {
         )
     }
 
-    fn namespace_of(&self, workload: usize) -> usize {
+    fn workload_namespace(&self, workload: usize) -> usize {
         workload % self.namespaces.max(1)
     }
 
-    fn policy(&self, number: usize) -> String {
+    fn policy_json(&self, number: usize) -> String {
         let workload = number % self.workloads.max(1);
         let round = number / self.workloads.max(1);
         let client = (workload * 7 + 13 + round * self.namespaces) % self.workloads.max(1);
@@ -82,18 +82,18 @@ impl Dump {
                 "policyTypes": ["Ingress"]
             }}
         }}"#,
-            namespace = self.namespace_of(workload),
-            client_namespace = self.namespace_of(client),
+            namespace = self.workload_namespace(workload),
+            client_namespace = self.workload_namespace(client),
             block = format_args!("{}.{}", number / 250 % 250, number % 250),
         )
     }
 
-    fn pod(&self, number: usize) -> String {
+    fn pod_json(&self, number: usize) -> String {
         let workload = number % self.workloads.max(1);
-        let namespace = self.namespace_of(workload);
+        let namespace = self.workload_namespace(workload);
         let hash = format!("{:010x}", workload * 7_919 + 1);
         let address = format!("10.{}.{}.{}", number >> 16, number >> 8 & 255, number & 255);
-        let managed = managed_fields();
+        let managed = managed_fields_json();
         format!(
             r#"        {{
             "apiVersion": "v1",
@@ -175,7 +175,7 @@ impl Dump {
     }
 }
 
-fn namespace(number: usize) -> String {
+fn namespace_json(number: usize) -> String {
     format!(
         r#"        {{
             "apiVersion": "v1",
@@ -188,7 +188,7 @@ fn namespace(number: usize) -> String {
     )
 }
 
-fn managed_fields() -> String {
+fn managed_fields_json() -> String {
     let entry = |manager: &str, fields: &str| {
         format!(
             r#"{{

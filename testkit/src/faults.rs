@@ -5,7 +5,7 @@
 //!
 //! Only in builds with the feature `faults`. A mistake is on for the whole process.
 
-use crate::differential::{Failure, Half, Options, Sought, first_failure};
+use crate::differential::{GeneratorKind, RunOptions, StageFailure, StageFilter, first_failure};
 
 /// Cases within which each mistake must be found.
 pub const WITHIN: u64 = 12_000;
@@ -15,22 +15,22 @@ pub const AT_LEAST: usize = 30;
 
 /// A mistake, by the crate that makes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum InjectedFault {
     /// In the reading of Kubernetes objects.
-    Dialects(palisade_dialects::faults::Fault),
+    Dialects(palisade_dialects::faults::DialectFault),
     /// In the decision tables and the steps to them.
-    Engine(palisade_engine::faults::Fault),
+    Engine(palisade_engine::faults::EngineFault),
     /// In the nftables plan.
-    Nft(palisade_nft::Fault),
+    Nft(palisade_nft::NftFault),
 }
 
-impl Fault {
+impl InjectedFault {
     /// Every mistake there is.
     #[must_use]
-    pub fn all() -> Vec<Fault> {
-        let dialects = palisade_dialects::faults::Fault::ALL.map(Fault::Dialects);
-        let engine = palisade_engine::faults::Fault::ALL.map(Fault::Engine);
-        let nft = palisade_nft::Fault::ALL.map(Fault::Nft);
+    pub fn all() -> Vec<InjectedFault> {
+        let dialects = palisade_dialects::faults::DialectFault::ALL.map(InjectedFault::Dialects);
+        let engine = palisade_engine::faults::EngineFault::ALL.map(InjectedFault::Engine);
+        let nft = palisade_nft::NftFault::ALL.map(InjectedFault::Nft);
         dialects.into_iter().chain(engine).chain(nft).collect()
     }
 
@@ -38,16 +38,16 @@ impl Fault {
     #[must_use]
     pub fn name(self) -> String {
         match self {
-            Fault::Dialects(fault) => format!("dialects:{fault:?}"),
-            Fault::Engine(fault) => format!("engine:{fault:?}"),
-            Fault::Nft(fault) => format!("nft:{fault:?}"),
+            InjectedFault::Dialects(fault) => format!("dialects:{fault:?}"),
+            InjectedFault::Engine(fault) => format!("engine:{fault:?}"),
+            InjectedFault::Nft(fault) => format!("nft:{fault:?}"),
         }
     }
 
     /// The mistake of a name; the crate may be left out where that is not ambiguous.
     #[must_use]
-    pub fn named(name: &str) -> Option<Fault> {
-        let all = Fault::all();
+    pub fn parse(name: &str) -> Option<InjectedFault> {
+        let all = InjectedFault::all();
         let whole = all.iter().find(|fault| fault.name() == name);
         let mut ends = all.iter().filter(|fault| {
             fault
@@ -62,30 +62,30 @@ impl Fault {
     }
 
     /// Switches it on, and every other off.
-    pub fn switch_on(self) {
-        switch_off();
+    pub fn inject(self) {
+        clear();
         match self {
-            Fault::Dialects(fault) => palisade_dialects::faults::set(Some(fault)),
-            Fault::Engine(fault) => palisade_engine::faults::set(Some(fault)),
-            Fault::Nft(fault) => palisade_nft::Fault::set(Some(fault)),
+            InjectedFault::Dialects(fault) => palisade_dialects::faults::set(Some(fault)),
+            InjectedFault::Engine(fault) => palisade_engine::faults::set(Some(fault)),
+            InjectedFault::Nft(fault) => palisade_nft::NftFault::set(Some(fault)),
         }
     }
 
     /// The worlds in which it can be found: nothing that is lowered already passes a dialect.
-    fn half(self) -> Option<Half> {
+    fn generator_kind(self) -> Option<GeneratorKind> {
         match self {
-            Fault::Dialects(_) => Some(Half::Kubernetes),
-            Fault::Engine(_) | Fault::Nft(_) => None,
+            InjectedFault::Dialects(_) => Some(GeneratorKind::Kubernetes),
+            InjectedFault::Engine(_) | InjectedFault::Nft(_) => None,
         }
     }
 
     /// The stage of the differential that must find it.
     #[must_use]
     pub fn stage(self) -> &'static str {
-        use palisade_engine::faults::Fault as Engine;
+        use palisade_engine::faults::EngineFault as Engine;
         match self {
-            Fault::Dialects(_) => "naive reading and oracle",
-            Fault::Engine(fault) => match fault {
+            InjectedFault::Dialects(_) => "naive reading and oracle",
+            InjectedFault::Engine(fault) => match fault {
                 // What is referred to is not there yet, or not any more.
                 Engine::SplitAfterLoosen | Engine::DeleteFirst => "checker: dangling",
                 // A packet is judged by one end as before and by the other as after.
@@ -99,59 +99,59 @@ impl Fault {
                 Engine::DeletedPolicyStays => "updates and state",
                 _ => "oracle and tables",
             },
-            Fault::Nft(_) => "tables and nftables",
+            InjectedFault::Nft(_) => "tables and nftables",
         }
     }
 
     /// Switched on, after how many cases its stage finds it, and how; switched off again afterwards.
     #[must_use]
-    pub fn hunt(self, seed: u64) -> Option<(u64, Failure)> {
-        self.switch_on();
-        let options = Options {
+    pub fn find(self, seed: u64) -> Option<(u64, StageFailure)> {
+        self.inject();
+        let options = RunOptions {
             cases: WITHIN,
             seed,
-            only: self.half(),
+            only: self.generator_kind(),
         };
-        let found = first_failure(&options, Sought::only(self.stage()));
-        switch_off();
+        let found = first_failure(&options, StageFilter::only(self.stage()));
+        clear();
         found
     }
 
     /// Switched on, what finds it first, whatever stage it is.
-    fn found_anyhow(self, seed: u64) -> Option<(u64, Failure)> {
-        self.switch_on();
-        let options = Options {
+    fn find_at_any_stage(self, seed: u64) -> Option<(u64, StageFailure)> {
+        self.inject();
+        let options = RunOptions {
             cases: WITHIN,
             seed,
-            only: self.half(),
+            only: self.generator_kind(),
         };
-        let found = first_failure(&options, Sought::ANY);
-        switch_off();
+        let found = first_failure(&options, StageFilter::ANY);
+        clear();
         found
     }
 }
 
 /// Switches every mistake off.
-pub fn switch_off() {
+pub fn clear() {
     palisade_dialects::faults::set(None);
     palisade_engine::faults::set(None);
-    palisade_nft::Fault::set(None);
+    palisade_nft::NftFault::set(None);
 }
 
 /// Hunts every mistake, says where each was found, and whether all were.
-pub fn hunt_all(seed: u64, say: &mut dyn FnMut(&str)) -> bool {
-    let all = Fault::all();
+pub fn find_all(seed: u64, say: &mut dyn FnMut(&str)) -> bool {
+    let all = InjectedFault::all();
     let mut missed = Vec::new();
     for fault in &all {
         let name = fault.name();
-        match fault.hunt(seed) {
+        match fault.find(seed) {
             Some((cases, failure)) => say(&format!(
                 "{name:<42} found at case {cases:>5} by {}",
                 failure.stage
             )),
             None => {
                 let stage = fault.stage();
-                let other = fault.found_anyhow(seed);
+                let other = fault.find_at_any_stage(seed);
                 let other = other.map(|(cases, f)| format!("; case {cases} fails by {}", f.stage));
                 let other = other.unwrap_or_default();
                 say(&format!(
@@ -161,12 +161,12 @@ pub fn hunt_all(seed: u64, say: &mut dyn FnMut(&str)) -> bool {
             }
         }
     }
-    let options = Options {
+    let options = RunOptions {
         cases: WITHIN,
         seed,
         only: None,
     };
-    let clean = first_failure(&options, Sought::ANY);
+    let clean = first_failure(&options, StageFilter::ANY);
     if let Some((cases, failure)) = &clean {
         say(&format!(
             "without any mistake, case {cases} fails as well: {}: {}",

@@ -26,13 +26,13 @@ pub fn need_root() -> bool {
     if ring == "kernel" {
         panic!("the kernel ring needs root: run it with `make test`, or with sudo -E");
     }
-    skipped("needs root (`make test` runs it)");
+    report_skip("needs root (`make test` runs it)");
     false
 }
 
 /// Says, in the one form that `scripts/test` counts, that the calling test does not run. No test says
 /// so in words of its own; the tidy test holds that.
-pub fn skipped(reason: &str) {
+pub fn report_skip(reason: &str) {
     let thread = std::thread::current();
     let test = thread.name().unwrap_or("a kernel test").to_owned();
     eprintln!("SKIPPED {test}: {reason}");

@@ -1,10 +1,10 @@
 //! A short differential on every `cargo test`; `make differential` is the long one.
 
-use palisade_testkit::differential::{Options, check_world, run};
+use palisade_testkit::differential::{RunOptions, check_world, run};
 
 #[test]
 fn every_reading_agrees() {
-    let options = Options {
+    let options = RunOptions {
         cases: 400,
         seed: 400,
         only: None,

@@ -12,8 +12,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use palisade_testkit::lab::{
-    Flow, HOST_ADDRESSES, L4, Lab, LongFlow, NodeId, OUTSIDE_ADDRESSES, PodSpec, ProbeError,
-    TcpEcho, UdpEcho, connect, our_leaks, probe, udp_exchange,
+    HOST_ADDRESSES, Lab, LongFlow, NodeId, OUTSIDE_ADDRESSES, PodSpec, ProbeError, ProbeFlow,
+    ProbeL4, TcpEcho, UdpEcho, connect, find_own_leaks, probe, udp_exchange,
 };
 use palisade_testkit::need_root;
 
@@ -23,8 +23,8 @@ const PATIENCE: Duration = Duration::from_millis(300);
 
 fn two_pods(name: &str) -> (Lab, NodeId, NodeId) {
     let mut lab = Lab::new(name).unwrap();
-    let a = lab.pod(PodSpec::new("a", "cali0a", &A)).unwrap();
-    let b = lab.pod(PodSpec::new("b", "cali0b", &B)).unwrap();
+    let a = lab.add_pod(PodSpec::new("a", "cali0a", &A)).unwrap();
+    let b = lab.add_pod(PodSpec::new("b", "cali0b", &B)).unwrap();
     (lab, a, b)
 }
 
@@ -43,15 +43,16 @@ fn nft(lab: &Lab, script: &str) {
 }
 
 /// Every protocol to an address.
-fn every_protocol(from: NodeId, to: IpAddr, receiver: NodeId) -> Vec<Flow> {
-    let icmp = |icmp_type, code| Flow::new(from, to, L4::Icmp { icmp_type, code }, receiver);
-    let other = |protocol| Flow::new(from, to, L4::Other { protocol }, receiver);
+fn every_protocol(from: NodeId, to: IpAddr, receiver: NodeId) -> Vec<ProbeFlow> {
+    let icmp =
+        |icmp_type, code| ProbeFlow::new(from, to, ProbeL4::Icmp { icmp_type, code }, receiver);
+    let other = |protocol| ProbeFlow::new(from, to, ProbeL4::Other { protocol }, receiver);
     vec![
-        Flow::tcp(from, to, 80, receiver),
-        Flow::tcp(from, to, 80, receiver).source_port(4_321),
-        Flow::udp(from, to, 53, receiver),
-        Flow::sctp(from, to, 9_899, receiver),
-        Flow::echo(from, to, receiver),
+        ProbeFlow::tcp(from, to, 80, receiver),
+        ProbeFlow::tcp(from, to, 80, receiver).with_source_port(4_321),
+        ProbeFlow::udp(from, to, 53, receiver),
+        ProbeFlow::sctp(from, to, 9_899, receiver),
+        ProbeFlow::echo(from, to, receiver),
         icmp(if to.is_ipv4() { 13 } else { 144 }, 0),
         icmp(if to.is_ipv4() { 3 } else { 1 }, 1),
         other(47),
@@ -99,10 +100,10 @@ fn a_rule_that_drops_is_seen_and_nothing_else_is_lost() {
     let mut flows = every_protocol(a, address(B[0]), b);
     flows.extend(every_protocol(a, address(B[1]), b));
     flows.extend(every_protocol(lab.outside(), address(A[0]), a));
-    flows.push(Flow::tcp(a, HOST_ADDRESSES[0], 80, lab.host()));
-    flows.push(Flow::udp(a, HOST_ADDRESSES[0], 80, lab.host()));
-    flows.push(Flow::tcp(lab.host(), address(B[0]), 80, b));
-    flows.push(Flow::udp(lab.host(), address(B[0]), 80, b));
+    flows.push(ProbeFlow::tcp(a, HOST_ADDRESSES[0], 80, lab.host()));
+    flows.push(ProbeFlow::udp(a, HOST_ADDRESSES[0], 80, lab.host()));
+    flows.push(ProbeFlow::tcp(lab.host(), address(B[0]), 80, b));
+    flows.push(ProbeFlow::udp(lab.host(), address(B[0]), 80, b));
     assert!(probe(&lab, &flows).unwrap().iter().all(|arrived| *arrived));
 
     nft(
@@ -113,8 +114,10 @@ fn a_rule_that_drops_is_seen_and_nothing_else_is_lost() {
              chain o { type filter hook output priority 0; tcp dport 80 drop; }
          }",
     );
-    let expected = |flow: &Flow| match flow.l4 {
-        L4::Tcp { .. } | L4::Sctp { .. } | L4::Other { protocol: 99 } => flow.receiver == a,
+    let expected = |flow: &ProbeFlow| match flow.l4 {
+        ProbeL4::Tcp { .. } | ProbeL4::Sctp { .. } | ProbeL4::Other { protocol: 99 } => {
+            flow.receiver == a
+        }
         _ => true,
     };
     let expected: Vec<_> = flows.iter().map(expected).collect();
@@ -136,7 +139,7 @@ fn probes_are_fast_and_exact_in_number() {
         "table inet t { chain f { type filter hook forward priority 0; udp dport 1-1000 drop; }\n}",
     );
     let flows: Vec<_> = (0..4_000)
-        .map(|n| Flow::udp(a, address(B[n % 2]), 1 + (n % 2_000) as u16, b))
+        .map(|n| ProbeFlow::udp(a, address(B[n % 2]), 1 + (n % 2_000) as u16, b))
         .collect();
     let began = Instant::now();
     let arrived = probe(&lab, &flows).unwrap();
@@ -158,23 +161,23 @@ fn sources_can_be_chosen_and_a_wrong_receiver_is_an_error() {
         &lab,
         "table inet t { chain f { type filter hook forward priority 0; ip saddr { 10.1.0.11, 10.9.9.9 } drop; }\n}",
     );
-    let flow = |source| Flow::udp(a, address(B[0]), 53, b).source(address(source));
+    let flow = |source| ProbeFlow::udp(a, address(B[0]), 53, b).with_source(address(source));
     let flows = [flow("10.1.0.1"), flow("10.1.0.11"), flow("10.9.9.9")];
     assert_eq!(probe(&lab, &flows).unwrap(), [true, false, false]);
 
-    let wrong = Flow::udp(a, address(B[0]), 53, lab.outside());
-    let both = [Flow::udp(a, address(B[0]), 53, b), wrong];
+    let wrong = ProbeFlow::udp(a, address(B[0]), 53, lab.outside());
+    let both = [ProbeFlow::udp(a, address(B[0]), 53, b), wrong];
     let error = probe(&lab, &both).unwrap_err();
     assert!(matches!(error, ProbeError::Misrouted { .. }), "{error}");
 
     lab.add_address(b, address("10.1.0.22")).unwrap();
-    let moved = [Flow::udp(a, address("10.1.0.22"), 53, b)];
+    let moved = [ProbeFlow::udp(a, address("10.1.0.22"), 53, b)];
     assert_eq!(probe(&lab, &moved).unwrap(), [true]);
     lab.remove_address(b, address("10.1.0.22")).unwrap();
-    assert_eq!(lab.holder(address("10.1.0.22")), None);
-    assert_eq!(lab.holder(address("10.1.0.2")), Some(b));
+    assert_eq!(lab.node_at(address("10.1.0.22")), None);
+    assert_eq!(lab.node_at(address("10.1.0.2")), Some(b));
     lab.remove(b).unwrap();
-    assert_eq!(lab.holder(address("10.1.0.2")), None);
+    assert_eq!(lab.node_at(address("10.1.0.2")), None);
 }
 
 #[test]
@@ -187,11 +190,11 @@ fn forgotten_flows_begin_anew() {
         &lab,
         "table inet t { chain f { type filter hook forward priority 0; ct state new udp dport 53 counter; }\n}",
     );
-    let flow = [Flow::udp(a, address(B[0]), 53, b).source_port(777)];
+    let flow = [ProbeFlow::udp(a, address(B[0]), 53, b).with_source_port(777)];
     probe(&lab, &flow).unwrap();
-    lab.forget_flows().unwrap();
+    lab.flush_conntrack().unwrap();
     let table = lab
-        .inside(lab.host(), || {
+        .run_in(lab.host(), || {
             Command::new("nft")
                 .args(["list", "table", "inet", "t"])
                 .output()
@@ -204,7 +207,7 @@ fn forgotten_flows_begin_anew() {
     );
     probe(&lab, &flow).unwrap();
     let table = lab
-        .inside(lab.host(), || {
+        .run_in(lab.host(), || {
             Command::new("nft")
                 .args(["list", "table", "inet", "t"])
                 .output()
@@ -261,13 +264,13 @@ fn a_dropped_lab_leaves_nothing_even_after_a_panic() {
     }
     let mut prefix = String::new();
     let held = |prefix: &str| {
-        let ours = format!("{:?}", our_leaks().unwrap());
+        let ours = format!("{:?}", find_own_leaks().unwrap());
         ours.contains(prefix)
     };
     let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         let (lab, a, b) = two_pods("panic");
         prefix = format!("{}-", lab.prefix());
-        probe(&lab, &[Flow::echo(a, address(B[0]), b)]).unwrap();
+        probe(&lab, &[ProbeFlow::echo(a, address(B[0]), b)]).unwrap();
         assert!(held(&prefix));
         panic!("as a failing test does");
     }));

@@ -10,10 +10,10 @@
 use std::net::IpAddr;
 use std::path::Path;
 
-use palisade_testkit::lab::{Flow, Lab, NodeId, probe};
+use palisade_testkit::lab::{Lab, NodeId, ProbeFlow, probe};
 use palisade_testkit::need_root;
-use palisade_testkit::ring::skipped;
-use palisade_testkit::runtimes::{Attachment, Containerd, Network, Runtimes};
+use palisade_testkit::ring::report_skip;
+use palisade_testkit::runtimes::{CniNetwork, CniToolAttachment, Containerd, RuntimePrograms};
 use serde_json::{Value, json};
 
 /// Upstream's point-to-point plugin, with addresses of both families kept under `state`.
@@ -53,9 +53,9 @@ fn addresses(result: &Value) -> Vec<IpAddr> {
 /// neighbour longer than a probe does, so it is sent twice.
 fn reach(lab: &Lab, nodes: [(NodeId, &[IpAddr]); 2]) -> Vec<bool> {
     let [(one, ones), (other, others)] = nodes;
-    let there = others.iter().map(|&to| Flow::tcp(one, to, 80, other));
-    let back = ones.iter().map(|&to| Flow::tcp(other, to, 80, one));
-    let flows: Vec<Flow> = there.chain(back).collect();
+    let there = others.iter().map(|&to| ProbeFlow::tcp(one, to, 80, other));
+    let back = ones.iter().map(|&to| ProbeFlow::tcp(other, to, 80, one));
+    let flows: Vec<ProbeFlow> = there.chain(back).collect();
     probe(lab, &flows).unwrap();
     std::thread::sleep(std::time::Duration::from_millis(100));
     probe(lab, &flows).unwrap()
@@ -66,16 +66,16 @@ fn cnitool_attaches_what_then_reaches_each_other() {
     if !need_root() {
         return;
     }
-    let Some(runtimes) = Runtimes::cni() else {
+    let Some(runtimes) = RuntimePrograms::cni() else {
         return;
     };
     let mut lab = Lab::new("cnitool").unwrap();
     let state = tempfile::tempdir().unwrap();
-    let network = Network::new(&runtimes, &ptp(state.path()), &[]).unwrap();
+    let network = CniNetwork::new(&runtimes, &ptp(state.path()), &[]).unwrap();
     let mut joined = Vec::new();
     for name in ["a", "b"] {
-        let node = lab.namespace(name, vec![]).unwrap();
-        let attachment = Attachment::pod(&lab.namespace_path(node), "shop", name);
+        let node = lab.add_namespace(name, vec![]).unwrap();
+        let attachment = CniToolAttachment::pod(&lab.namespace_path(node), "shop", name);
         let given = addresses(&network.add(&lab, &attachment).unwrap());
         network.call(&lab, "check", &attachment).unwrap();
         let named = lab
@@ -107,32 +107,32 @@ fn containerd_runs_real_containers() {
     if !need_root() {
         return;
     }
-    let Some(runtimes) = Runtimes::containerd() else {
+    let Some(runtimes) = RuntimePrograms::containerd() else {
         return;
     };
     let mut lab = Lab::new("containerd").unwrap();
     let group = lab.prefix().to_owned();
     let containerd = match Containerd::start(&lab, &runtimes, &[]) {
         Ok(containerd) => containerd,
-        Err(error) => return skipped(&format!("Debian's containerd does not start: {error}")),
+        Err(error) => return report_skip(&format!("Debian's containerd does not start: {error}")),
     };
-    let unready = containerd.network().unwrap().unwrap_err();
+    let unready = containerd.network_status().unwrap().unwrap_err();
     assert!(unready.contains("not initialized"), "{unready}");
     let state = tempfile::tempdir().unwrap();
     containerd.configure(&ptp(state.path())).unwrap();
     let started = (0..100).find_map(|_| {
         std::thread::sleep(std::time::Duration::from_millis(50));
-        containerd.network().unwrap().ok()
+        containerd.network_status().unwrap().ok()
     });
     assert!(started.is_some(), "{}", containerd.log());
     let mut pods = Vec::new();
     for name in ["a", "b"] {
         let pod = match containerd.run_pod("shop", name, &format!("uid-{name}")) {
             Ok(pod) => pod,
-            Err(error) => return skipped(&format!("containers cannot run here: {error}")),
+            Err(error) => return report_skip(&format!("containers cannot run here: {error}")),
         };
         let given: Vec<IpAddr> = pod.addresses.iter().map(|a| a.parse().unwrap()).collect();
-        let seen = containerd.seen_from_here(&pod.netns).unwrap();
+        let seen = containerd.host_path(&pod.netns).unwrap();
         let node = lab.adopt(name, &seen, given.clone()).unwrap();
         pods.push((pod, node, given));
     }

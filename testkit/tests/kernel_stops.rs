@@ -15,18 +15,19 @@
 use std::collections::BTreeMap;
 
 use palisade_dataplane::netlink::Executor;
-use palisade_engine::{Engine, Options};
-use palisade_generators::lowered::{World, batches};
+use palisade_engine::{Engine, EngineOptions};
+use palisade_generators::lowered::{ModelWorld, batches};
 use palisade_generators::{Dice, seeded_cases};
-use palisade_model::{Origin, Str};
+use palisade_model::{FlowOrigin, Str};
 use palisade_nft::{
-    Config, Count, Ct, Frame, Harvest, Machine, Ruleset, Transaction, adopt, apply, tcp_flag,
+    Config, ConntrackInfo, CounterValue, CreditedCounter, HookPacket, Ruleset, RulesetSimulator,
+    Transaction, adopt, apply, tcp_flag,
 };
-use palisade_oracle::Prepared;
+use palisade_oracle::PreparedState;
 use palisade_sys::grace::FakeGracePeriod;
 use palisade_sys::netns::{KernelNetNamespaces, NetNamespaces, NetNs};
 use palisade_sys::nfnetlink::{
-    Batch, BatchError, KernelNfnetlink, Nfnetlink, Object, Query, QueryError,
+    BatchError, KernelNfnetlink, NfBatch, NfMessage, NfRequest, NfRequestError, Nfnetlink,
 };
 use palisade_tables::{Phase, Tables};
 use palisade_testkit::need_root;
@@ -35,13 +36,13 @@ const SEED: u64 = 0x006d_6f72_7461_6c73;
 const CASES: u64 = 6;
 
 /// A socket that dies: of so many transactions it makes the last one without saying so.
-struct Mortal {
+struct StoppingNfnetlink {
     socket: KernelNfnetlink,
     left: usize,
 }
 
-impl Nfnetlink for Mortal {
-    fn commit(&mut self, batch: &Batch) -> Result<(), BatchError> {
+impl Nfnetlink for StoppingNfnetlink {
+    fn commit(&mut self, batch: &NfBatch) -> Result<(), BatchError> {
         assert!(self.left > 0, "it goes on after a failure");
         self.left -= 1;
         self.socket.commit(batch)?;
@@ -53,19 +54,19 @@ impl Nfnetlink for Mortal {
         }
     }
 
-    fn dump(&mut self, query: &Query) -> Result<Vec<Object>, QueryError> {
+    fn dump(&mut self, query: &NfRequest) -> Result<Vec<NfMessage>, NfRequestError> {
         self.socket.dump(query)
     }
 
-    fn get(&mut self, query: &Query) -> Result<Option<Object>, QueryError> {
+    fn get(&mut self, query: &NfRequest) -> Result<Option<NfMessage>, NfRequestError> {
         self.socket.get(query)
     }
 
-    fn change(&mut self, query: &Query, flags: u16) -> Result<(), QueryError> {
+    fn change(&mut self, query: &NfRequest, flags: u16) -> Result<(), NfRequestError> {
         self.socket.change(query, flags)
     }
 
-    fn generation(&mut self) -> Result<u32, QueryError> {
+    fn generation(&mut self) -> Result<u32, NfRequestError> {
         self.socket.generation()
     }
 
@@ -75,31 +76,31 @@ impl Nfnetlink for Mortal {
 }
 
 /// A namespace with a table, removed on drop.
-struct Kernel {
+struct KernelTable {
     name: String,
     netns: NetNs,
     table: Str,
 }
 
-impl Kernel {
+impl KernelTable {
     fn new(table: &Str) -> Self {
         let name = format!("pal-stops-{}", std::process::id());
         let netns = KernelNetNamespaces.create(&name).unwrap();
         let table = table.clone();
-        Kernel { name, netns, table }
+        KernelTable { name, netns, table }
     }
 
     /// An executor that nobody was before, which makes so many transactions.
-    fn executor(&self, left: usize) -> Executor<Mortal, FakeGracePeriod> {
+    fn executor(&self, left: usize) -> Executor<StoppingNfnetlink, FakeGracePeriod> {
         let socket = KernelNfnetlink::open(&self.netns).unwrap();
-        let mortal = Mortal { socket, left };
+        let mortal = StoppingNfnetlink { socket, left };
         Executor::new(self.table.clone(), mortal, FakeGracePeriod::default())
     }
 
     /// Makes them all, and hears so.
     fn run(&self, transaction: &Transaction) {
         let mut executor = self.executor(usize::MAX);
-        let ignore = &mut |_: &Harvest, _: Count| {};
+        let ignore = &mut |_: &CreditedCounter, _: CounterValue| {};
         executor.execute(transaction, ignore).unwrap();
     }
 
@@ -109,7 +110,7 @@ impl Kernel {
     }
 }
 
-impl Drop for Kernel {
+impl Drop for KernelTable {
     fn drop(&mut self) {
         if let Err(error) = KernelNetNamespaces.delete(&self.name) {
             eprintln!("left behind: {error}");
@@ -117,15 +118,17 @@ impl Drop for Kernel {
     }
 }
 
-fn accepts(ruleset: &Ruleset, frame: &Frame) -> bool {
-    Machine::new(ruleset).run(frame).unwrap().accepted
+fn accepts(ruleset: &Ruleset, frame: &HookPacket) -> bool {
+    RulesetSimulator::new(ruleset).run(frame).unwrap().accepted
 }
 
 /// The first packets of a world's flows, of interfaces that neither come nor go.
-fn frames(world: &World, tables: [&Tables; 2]) -> Vec<Frame> {
-    let prepared = Prepared::new(&world.state);
+fn frames(world: &ModelWorld, tables: [&Tables; 2]) -> Vec<HookPacket> {
+    let prepared = PreparedState::new(&world.state);
     let interface = |address| {
-        let local = prepared.claimant(address).and_then(|e| e.interface.clone());
+        let local = prepared
+            .address_holder(address)
+            .and_then(|e| e.interface.clone());
         local.unwrap_or_else(|| "eth0".into())
     };
     let steady = |name: &Option<Str>| {
@@ -133,15 +136,15 @@ fn frames(world: &World, tables: [&Tables; 2]) -> Vec<Frame> {
         ours[0] == ours[1]
     };
     let flows = world.trials.iter().map(|trial| &trial.flow);
-    let frames = flows.map(|flow| Frame {
-        iif: (flow.origin == Origin::Network).then(|| interface(flow.source)),
+    let frames = flows.map(|flow| HookPacket {
+        iif: (flow.origin == FlowOrigin::Network).then(|| interface(flow.source)),
         oif: Some(interface(flow.destination)),
         source: flow.source,
         destination: flow.destination,
         protocol: flow.protocol,
         l4: flow.l4,
         tcp_flags: tcp_flag::SYN,
-        ct: Ct::NEW,
+        conntrack: ConntrackInfo::NEW,
     });
     frames
         .filter(|frame| steady(&frame.iif) && steady(&frame.oif))
@@ -149,10 +152,10 @@ fn frames(world: &World, tables: [&Tables; 2]) -> Vec<Frame> {
 }
 
 /// Each packet gets what it got before or gets afterwards, in a state and between two.
-fn judge(pair: [&Ruleset; 2], ends: &[(Frame, [bool; 2])], what: &str) -> usize {
+fn judge(pair: [&Ruleset; 2], ends: &[(HookPacket, [bool; 2])], what: &str) -> usize {
     for (frame, ends) in ends {
         for switch in [0, 3, 9, 14, 19, 24, 31, 40] {
-            let accepted = Machine::between(pair[0], pair[1], switch).run(frame);
+            let accepted = RulesetSimulator::with_switch(pair[0], pair[1], switch).run(frame);
             let accepted = accepted.unwrap().accepted;
             assert!(ends.contains(&accepted), "{what}: {frame:?}");
         }
@@ -162,10 +165,10 @@ fn judge(pair: [&Ruleset; 2], ends: &[(Frame, [bool; 2])], what: &str) -> usize 
 
 /// Plans the rest from what the kernel holds, and makes it a transaction at a time.
 fn finish(
-    kernel: &Kernel,
+    kernel: &KernelTable,
     config: &Config,
     wanted: &Tables,
-    ends: &[(Frame, [bool; 2])],
+    ends: &[(HookPacket, [bool; 2])],
     what: &str,
 ) -> usize {
     let mut found = kernel.read();
@@ -193,14 +196,14 @@ fn a_stopped_executor_leaves_what_the_next_one_finishes() {
         return;
     }
     let config = Config::default();
-    let kernel = Kernel::new(&config.table);
+    let kernel = KernelTable::new(&config.table);
     let (mut stops, mut judged, mut decided) = (0, 0, 0);
     let mut after: BTreeMap<Phase, usize> = BTreeMap::new();
     for (number, (seed, case)) in seeded_cases(SEED, CASES).into_iter().enumerate() {
-        let world = World::generate(seed, case, 20);
-        let detour = World::generate(seed ^ 1, case, 0);
+        let world = ModelWorld::generate(seed, case, 20);
+        let detour = ModelWorld::generate(seed ^ 1, case, 0);
         let mut dice = Dice::new(seed, case);
-        let mut engine = Engine::new(Options::default());
+        let mut engine = Engine::new(EngineOptions::default());
         let (mut planner, first) = adopt(&config, None, engine.tables(), 9);
         if number == 0 {
             kernel.run(&first);
@@ -212,7 +215,7 @@ fn a_stopped_executor_leaves_what_the_next_one_finishes() {
             let transaction = planner.plan(&delta);
             let old_ruleset = before.ruleset();
             let fresh = adopt(&config, None, new, 9).0.ruleset();
-            let ends: Vec<(Frame, [bool; 2])> = frames(&world, [&old, new])
+            let ends: Vec<(HookPacket, [bool; 2])> = frames(&world, [&old, new])
                 .into_iter()
                 .map(|frame| {
                     let ends = [accepts(&old_ruleset, &frame), accepts(&fresh, &frame)];
@@ -230,7 +233,7 @@ fn a_stopped_executor_leaves_what_the_next_one_finishes() {
                 );
                 kernel.run(&before.rebuild(Some(&kernel.read())));
                 apply(&mut model, &transaction.table, &step.ops).unwrap();
-                let ignore = &mut |_: &Harvest, _: Count| {};
+                let ignore = &mut |_: &CreditedCounter, _: CounterValue| {};
                 let died = kernel.executor(at + 1).execute(&transaction, ignore);
                 assert!(died.is_err(), "{what}: it lives on");
                 let found = kernel.read();
@@ -238,7 +241,7 @@ fn a_stopped_executor_leaves_what_the_next_one_finishes() {
                 for was in &begun {
                     judged += judge([was, &found], &ends, &what);
                 }
-                if step.waits {
+                if step.needs_grace_period {
                     begun.clear();
                 }
                 begun.push(found);

@@ -4,66 +4,66 @@
 //! policies make too large together is closed by the engine. Both are told here.
 
 use crate::core::Core;
-use palisade_api::{Enforced, OverBudget, RuleCost};
-use palisade_engine::Bound;
+use palisade_api::{BudgetExcess, BudgetFallback, RuleCostReport};
+use palisade_engine::ExceededLimit;
 use palisade_model::{PolicyId, SourceLine};
 use std::fmt::Display;
 
 impl Core {
     /// Has the engine hold policy to the budget that is configured now.
-    pub(crate) fn hold_budget(&mut self) {
+    pub(crate) fn apply_budget(&mut self) {
         self.engine.set_budget(self.config.budget);
         self.apply(Vec::new());
     }
 
     /// Policies that are refused, then policy sets that are closed.
-    pub(crate) fn over_budget(&self) -> Vec<OverBudget> {
-        let kept = &self.report.kept;
-        let refused = self.report.over_budget.iter().map(|over| {
+    pub(crate) fn budget_excesses(&self) -> Vec<BudgetExcess> {
+        let kept = &self.source_report.retained;
+        let refused = self.source_report.over_budget.iter().map(|over| {
             let kept = kept.iter().find(|kept| kept.object == over.object);
-            let valid = kept.is_some_and(|kept| kept.since.is_some());
-            let rules = over.rules.iter().map(|rule| RuleCost {
+            let has_last_valid = kept.is_some_and(|kept| kept.since.is_some());
+            let rules = over.rules.iter().map(|rule| RuleCostReport {
                 policy: over.object.clone(),
                 direction: rule.direction.to_string(),
                 index: rule.index,
                 line: rule.line.as_ref().map(ToString::to_string),
                 elements: rule.elements,
             });
-            OverBudget {
+            BudgetExcess {
                 policies: vec![over.object.clone()],
                 direction: None,
                 line: Some(format!("{}:{}", over.location.file, over.location.line)),
-                enforced: if valid {
-                    Enforced::LastValid
+                enforced: if has_last_valid {
+                    BudgetFallback::LastValid
                 } else {
-                    Enforced::Isolating
+                    BudgetFallback::Isolating
                 },
                 elements: over.elements,
                 budget: over.budget,
-                parameter: parameter(over.bound).to_owned(),
+                parameter: budget_parameter(over.bound).to_owned(),
                 rules: rules.collect(),
             }
         });
-        refused.chain(self.closed_sets()).collect()
+        refused.chain(self.closed_policy_sets()).collect()
     }
 
     /// Policy sets that deny everything, because their policies together would take too much.
-    pub(crate) fn closed_sets(&self) -> impl Iterator<Item = OverBudget> {
+    pub(crate) fn closed_policy_sets(&self) -> impl Iterator<Item = BudgetExcess> {
         self.engine
             .over_budget()
             .into_iter()
-            .map(|over| OverBudget {
+            .map(|over| BudgetExcess {
                 policies: over.policies.iter().map(ToString::to_string).collect(),
                 direction: Some(over.direction.to_string()),
                 line: None,
-                enforced: Enforced::Closed,
+                enforced: BudgetFallback::Closed,
                 elements: over.elements,
                 budget: over.budget,
-                parameter: parameter(over.bound).to_owned(),
+                parameter: budget_parameter(over.exceeded).to_owned(),
                 rules: over
                     .rules
                     .into_iter()
-                    .map(|rule| RuleCost {
+                    .map(|rule| RuleCostReport {
                         policy: rule.policy.to_string(),
                         direction: rule.direction.to_string(),
                         index: rule.index,
@@ -75,11 +75,11 @@ impl Core {
     }
 
     /// What is over budget of one policy, if anything is.
-    pub(crate) fn over_budget_of(
+    pub(crate) fn budget_excess_of(
         &self,
-        all: &[OverBudget],
+        all: &[BudgetExcess],
         policy: &PolicyId,
-    ) -> Option<OverBudget> {
+    ) -> Option<BudgetExcess> {
         let name = policy.to_string();
         all.iter()
             .find(|over| over.policies.contains(&name))
@@ -88,15 +88,15 @@ impl Core {
 }
 
 /// The parameter of a budget.
-fn parameter(bound: Bound) -> &'static str {
+fn budget_parameter(bound: ExceededLimit) -> &'static str {
     match bound {
-        Bound::Set => "policy-set-max-elements",
-        Bound::Host => "host-max-elements",
+        ExceededLimit::Set => "policy-set-max-elements",
+        ExceededLimit::Host => "host-max-elements",
     }
 }
 
 /// A closed policy set in a sentence.
-pub(crate) fn reason(over: &OverBudget) -> String {
+pub(crate) fn closed_set_reason(over: &BudgetExcess) -> String {
     let rules = over.rules.iter().map(|rule| {
         let line = rule.line.iter().map(|line| format!(" ({line})"));
         let line: String = line.collect();
@@ -108,7 +108,7 @@ pub(crate) fn reason(over: &OverBudget) -> String {
     format!(
         "the policy set of {} denies everything ({}): it would take about {} kernel elements, and {} \
          allows {}; most by {}",
-        listed(&over.policies),
+        join_some(&over.policies),
         over.direction.as_deref().unwrap_or_default(),
         over.elements,
         over.parameter,
@@ -118,11 +118,15 @@ pub(crate) fn reason(over: &OverBudget) -> String {
 }
 
 /// The first of many names.
-fn listed(names: &[impl Display]) -> String {
-    const TOLD: usize = 5;
-    let told: Vec<String> = names.iter().take(TOLD).map(ToString::to_string).collect();
-    match names.len().checked_sub(TOLD) {
-        Some(more) if more > 0 => format!("{} and {more} more policies", told.join(", ")),
-        _ => told.join(", "),
+fn join_some(names: &[impl Display]) -> String {
+    const MAX_NAMES: usize = 5;
+    let shown: Vec<String> = names
+        .iter()
+        .take(MAX_NAMES)
+        .map(ToString::to_string)
+        .collect();
+    match names.len().checked_sub(MAX_NAMES) {
+        Some(more) if more > 0 => format!("{} and {more} more policies", shown.join(", ")),
+        _ => shown.join(", "),
     }
 }

@@ -10,11 +10,11 @@
 //! by now.
 
 use crate::config::Config;
-use crate::core::chain;
-use crate::record::{RecordError, Records};
+use crate::core::error_chain;
 use crate::run::nft_config;
 use crate::settings::{self, SettingsError, SettingsFile};
-use crate::startup::LOCK;
+use crate::startup::LOCK_FILE;
+use crate::workload_store::{WorkloadStore, WorkloadStoreError};
 use palisade_dataplane::{Dataplane, NftDataplane, OwnerError};
 use palisade_sys::link::{KernelLinks, Link, LinkChange, LinkError, Links};
 use palisade_sys::lock::{InstanceLock, LockError};
@@ -27,13 +27,13 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 /// What of a state directory is ours.
-const STATE: [&str; 6] = [
+const STATE_FILES: [&str; 6] = [
     "workloads.json",
     "counts.log",
     "valid",
     "cni-queue",
-    settings::FILE,
-    LOCK,
+    settings::SETTINGS_FILE,
+    LOCK_FILE,
 ];
 
 /// Why nothing was looked at.
@@ -41,13 +41,13 @@ const STATE: [&str; 6] = [
 pub enum CleanupError {
     /// An agent runs.
     #[error("an agent runs ({0}): stop it first")]
-    Runs(String),
+    AgentRunning(String),
     /// The lock cannot be looked at.
     #[error(transparent)]
     Lock(LockError),
     /// The remembered workloads cannot be read.
     #[error(transparent)]
-    Records(#[from] RecordError),
+    Records(#[from] WorkloadStoreError),
     /// This host's interfaces cannot be looked at.
     #[error("looking at this host's interfaces")]
     Links(#[from] LinkError),
@@ -65,7 +65,7 @@ pub enum CleanupError {
 /// What kind of thing was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Kind {
+pub enum CleanupKind {
     /// The configuration that sends runtimes here.
     CniConfiguration,
     /// A veth pair, with its routes and neighbours.
@@ -85,9 +85,9 @@ pub enum Kind {
 /// One thing that was found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Item {
+pub struct CleanupItem {
     /// What it is.
-    pub kind: Kind,
+    pub kind: CleanupKind,
     /// Which.
     pub name: String,
     /// Whose, where that is known.
@@ -100,9 +100,9 @@ pub struct Item {
     pub error: Option<String>,
 }
 
-impl Item {
-    fn new(kind: Kind, name: impl Into<String>, about: Option<String>) -> Self {
-        Item {
+impl CleanupItem {
+    fn new(kind: CleanupKind, name: impl Into<String>, about: Option<String>) -> Self {
+        CleanupItem {
             kind,
             name: name.into(),
             about,
@@ -113,14 +113,14 @@ impl Item {
 }
 
 /// What was found, and the means to remove it. No agent starts while it is held.
-pub struct Found {
+pub struct Cleanup {
     /// In the order in which it is removed.
-    pub items: Vec<Item>,
+    pub items: Vec<CleanupItem>,
     links: KernelLinks,
     dataplane: NftDataplane,
     sysctl: KernelSysctl,
     /// What each setting was before, by its name.
-    before: BTreeMap<String, String>,
+    original_settings: BTreeMap<String, String>,
     lock: Option<InstanceLock>,
 }
 
@@ -128,70 +128,87 @@ pub struct Found {
 ///
 /// # Errors
 /// If an agent runs, or something cannot be looked at.
-pub fn look(config: &Config) -> Result<Found, CleanupError> {
-    let lock_file = config.state_dir.join(LOCK);
+pub fn find(config: &Config) -> Result<Cleanup, CleanupError> {
+    let lock_file = config.state_dir.join(LOCK_FILE);
     // Without the file nobody ever ran here, and taking the lock would make it.
     let lock = lock_file
         .exists()
-        .then(|| InstanceLock::take_quietly(&lock_file));
+        .then(|| InstanceLock::acquire_without_pid(&lock_file));
     let lock = lock.transpose().map_err(|error| match error {
-        LockError::Held { holder, .. } => CleanupError::Runs(holder),
+        LockError::AlreadyLocked { holder, .. } => CleanupError::AgentRunning(holder),
         other => CleanupError::Lock(other),
     })?;
     if UnixStream::connect(&config.socket).is_ok() {
         let socket = config.socket.display();
-        return Err(CleanupError::Runs(format!("it answers at {socket}")));
+        return Err(CleanupError::AgentRunning(format!(
+            "it answers at {socket}"
+        )));
     }
     let mut items = Vec::new();
-    items.extend(cni_configuration(config));
+    items.extend(cni_configuration_item(config));
     let mut links = KernelLinks::open(&NetNs::current()?)?;
-    items.extend(interfaces(config, &mut links)?);
+    items.extend(interface_items(config, &mut links)?);
     let mut dataplane = NftDataplane::new(nft_config(config))?;
     dataplane.check_owner().map_err(|error| match error {
-        palisade_dataplane::Error::Owner(taken @ OwnerError::Taken { .. }) => {
-            CleanupError::Runs(taken.to_string())
+        palisade_dataplane::Error::Owner(taken @ OwnerError::OwnedByOther { .. }) => {
+            CleanupError::AgentRunning(taken.to_string())
         }
         other => CleanupError::Dataplane(other),
     })?;
-    let tables = dataplane.present()?.into_iter();
-    items.extend(tables.map(|table| Item::new(Kind::Table, format!("inet {table}"), None)));
+    let tables = dataplane.present_tables()?.into_iter();
+    items.extend(
+        tables.map(|table| CleanupItem::new(CleanupKind::Table, format!("inet {table}"), None)),
+    );
     let sysctl = KernelSysctl::new(&NetNs::current()?);
-    let mut before = BTreeMap::new();
+    let mut original_settings = BTreeMap::new();
     if config.manage_forwarding {
-        let file = SettingsFile::within(&config.state_dir);
-        for setting in settings::unchanged_since(&sysctl, &file)? {
+        let file = SettingsFile::in_state_dir(&config.state_dir);
+        for setting in settings::restorable_settings(&sysctl, &file)? {
             let about = format!("{}, was {}", setting.after, setting.before);
-            items.push(Item::new(Kind::Setting, &*setting.key, Some(about)));
-            before.insert(setting.key, setting.before);
+            items.push(CleanupItem::new(
+                CleanupKind::Setting,
+                &*setting.key,
+                Some(about),
+            ));
+            original_settings.insert(setting.key, setting.before);
         }
     }
     if config.socket.exists() {
         let name = config.socket.display().to_string();
-        items.push(Item::new(Kind::Socket, name, None));
+        items.push(CleanupItem::new(CleanupKind::Socket, name, None));
     }
-    items.extend(state(&config.state_dir));
-    Ok(Found {
+    items.extend(state_items(&config.state_dir));
+    Ok(Cleanup {
         items,
         links,
         dataplane,
         sysctl,
-        before,
+        original_settings,
         lock,
     })
 }
 
 /// The file that sends runtimes here, if it is ours.
-fn cni_configuration(config: &Config) -> Option<Item> {
+fn cni_configuration_item(config: &Config) -> Option<CleanupItem> {
     let path = config.cni_conf_dir.as_ref()?.join(&config.cni_conf_name);
     let text = std::fs::read(&path).ok()?;
     let list: serde_json::Value = serde_json::from_slice(&text).ok()?;
-    let ours = list.get(crate::cni_conf::MARK).is_some();
-    ours.then(|| Item::new(Kind::CniConfiguration, path.display().to_string(), None))
+    let ours = list.get(crate::cni_conf::OWNER_KEY).is_some();
+    ours.then(|| {
+        CleanupItem::new(
+            CleanupKind::CniConfiguration,
+            path.display().to_string(),
+            None,
+        )
+    })
 }
 
 /// The host sides of pairs that we made: remembered ones, and others that can only be ours.
-fn interfaces(config: &Config, links: &mut KernelLinks) -> Result<Vec<Item>, CleanupError> {
-    let remembered = Records::peek(&config.state_dir).read()?;
+fn interface_items(
+    config: &Config,
+    links: &mut KernelLinks,
+) -> Result<Vec<CleanupItem>, CleanupError> {
+    let remembered = WorkloadStore::read_only(&config.state_dir).read()?;
     let records = remembered.records;
     let mut veths = links.links()?;
     veths.retain(|link| link.kind.as_deref() == Some("veth"));
@@ -203,13 +220,17 @@ fn interfaces(config: &Config, links: &mut KernelLinks) -> Result<Vec<Item>, Cle
     let closed = closed.map(|closed| (&closed.interface, Some(closed.index), None));
     let mut chained = Vec::new();
     for (interface, index, id) in of_others.chain(closed) {
-        let is_it = |link: &&Link| match index {
+        let is_that_link = |link: &&Link| match index {
             Some(index) => link.index == index,
             None => link.name == **interface,
         };
-        if let Some(link) = veths.iter().find(is_it) {
-            let whose = id.map(|id| id.to_string());
-            chained.push(Item::new(Kind::ChainedInterface, &*link.name, whose));
+        if let Some(link) = veths.iter().find(is_that_link) {
+            let workload = id.map(|id| id.to_string());
+            chained.push(CleanupItem::new(
+                CleanupKind::ChainedInterface,
+                &*link.name,
+                workload,
+            ));
         }
     }
     let present: BTreeSet<String> = veths.into_iter().map(|link| link.name).collect();
@@ -218,22 +239,26 @@ fn interfaces(config: &Config, links: &mut KernelLinks) -> Result<Vec<Item>, Cle
     for record in &records {
         known.insert(record.interface.to_string());
         if !record.chained && present.contains(&*record.interface) {
-            let whose = format!("{}/{}", record.namespace, record.name);
-            items.push(Item::new(Kind::Interface, &*record.interface, Some(whose)));
+            let workload = format!("{}/{}", record.namespace, record.name);
+            items.push(CleanupItem::new(
+                CleanupKind::Interface,
+                &*record.interface,
+                Some(workload),
+            ));
         }
     }
     known.extend(chained.iter().map(|item| item.name.clone()));
     items.extend(chained);
     for name in present.difference(&known) {
-        if is_made_name(name, &config.interface_prefix) {
-            items.push(Item::new(Kind::Interface, name, None));
+        if is_generated_name(name, &config.interface_prefix) {
+            items.push(CleanupItem::new(CleanupKind::Interface, name, None));
         }
     }
     Ok(items)
 }
 
 /// Whether a name is made as ours are: the prefix, then hexadecimal digits up to the full length.
-fn is_made_name(name: &str, prefix: &str) -> bool {
+fn is_generated_name(name: &str, prefix: &str) -> bool {
     let digits = (15 - prefix.len().min(15)).min(11);
     name.strip_prefix(prefix).is_some_and(|rest| {
         let is_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
@@ -242,20 +267,21 @@ fn is_made_name(name: &str, prefix: &str) -> bool {
 }
 
 /// What of a state directory is ours; the lock last, and then the directory.
-fn state(state_dir: &Path) -> Vec<Item> {
-    let item = |path: PathBuf| Item::new(Kind::State, path.display().to_string(), None);
-    let files = STATE.iter().map(|name| state_dir.join(name));
+fn state_items(state_dir: &Path) -> Vec<CleanupItem> {
+    let item =
+        |path: PathBuf| CleanupItem::new(CleanupKind::State, path.display().to_string(), None);
+    let files = STATE_FILES.iter().map(|name| state_dir.join(name));
     let files = files.filter(|path| path.exists());
     let directory = state_dir.is_dir().then(|| state_dir.to_path_buf());
     files.chain(directory).map(item).collect()
 }
 
-impl Found {
+impl Cleanup {
     /// Removes everything that was found; each item says how that went.
-    pub fn remove(mut self) -> Vec<Item> {
+    pub fn remove(mut self) -> Vec<CleanupItem> {
         let mut items = std::mem::take(&mut self.items);
         for item in &mut items {
-            match self.remove_one(item) {
+            match self.remove_item(item) {
                 Ok(removed) => item.removed = removed,
                 Err(error) => item.error = Some(error),
             }
@@ -263,23 +289,28 @@ impl Found {
         items
     }
 
-    fn remove_one(&mut self, item: &Item) -> Result<bool, String> {
+    fn remove_item(&mut self, item: &CleanupItem) -> Result<bool, String> {
         match item.kind {
-            Kind::Interface => match self.links.delete_link(&item.name) {
-                Err(error) if !error.is_missing() => return Err(chain(&error)),
+            CleanupKind::Interface => match self.links.delete_link(&item.name) {
+                Err(error) if !error.is_not_found() => return Err(error_chain(&error)),
                 _ => {}
             },
-            Kind::Setting => {
-                if let Some(before) = self.before.get(&item.name) {
-                    settings::put_back(&mut self.sysctl, &item.name, before)?;
+            CleanupKind::Setting => {
+                if let Some(before) = self.original_settings.get(&item.name) {
+                    settings::restore_setting(&mut self.sysctl, &item.name, before)?;
                 }
             }
-            Kind::ChainedInterface => match self.links.change_link(&item.name, &LinkChange::Down) {
-                Err(error) if !error.is_missing() => return Err(chain(&error)),
-                _ => {}
-            },
-            Kind::Table => self.dataplane.remove().map_err(|error| chain(&error))?,
-            Kind::CniConfiguration | Kind::Socket | Kind::State => {
+            CleanupKind::ChainedInterface => {
+                match self.links.change_link(&item.name, &LinkChange::Down) {
+                    Err(error) if !error.is_not_found() => return Err(error_chain(&error)),
+                    _ => {}
+                }
+            }
+            CleanupKind::Table => self
+                .dataplane
+                .remove()
+                .map_err(|error| error_chain(&error))?,
+            CleanupKind::CniConfiguration | CleanupKind::Socket | CleanupKind::State => {
                 return remove_path(Path::new(&item.name)).map_err(|error| error.to_string());
             }
         }
@@ -289,7 +320,7 @@ impl Found {
 
 /// Removes a file, a folder of ours, or the state directory if nothing else is in it.
 fn remove_path(path: &Path) -> io::Result<bool> {
-    let is_folder_of_ours = STATE.iter().any(|name| path.ends_with(name)) && path.is_dir();
+    let is_folder_of_ours = STATE_FILES.iter().any(|name| path.ends_with(name)) && path.is_dir();
     let removed = match (path.is_dir(), is_folder_of_ours) {
         (true, true) => std::fs::remove_dir_all(path),
         (true, false) => match std::fs::remove_dir(path) {
@@ -305,7 +336,7 @@ fn remove_path(path: &Path) -> io::Result<bool> {
     }
 }
 
-impl Drop for Found {
+impl Drop for Cleanup {
     fn drop(&mut self) {
         // Held to the end, though its file is gone by then.
         drop(self.lock.take());
@@ -326,7 +357,7 @@ mod tests {
             ("veth0123456789a", "pal", false),
             ("palisade0123456", "palisade", true),
         ] {
-            assert_eq!(is_made_name(name, prefix), ours, "{name}");
+            assert_eq!(is_generated_name(name, prefix), ours, "{name}");
         }
     }
 
@@ -341,7 +372,7 @@ mod tests {
         put("valid/00.json");
         put("workloads.json");
         put("notes.txt");
-        let found = state(&state_dir);
+        let found = state_items(&state_dir);
         assert_eq!(found.len(), 3);
         let removed: Vec<bool> = found
             .iter()

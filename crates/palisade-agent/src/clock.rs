@@ -50,7 +50,7 @@ pub fn rfc3339_micros(since_1970: Duration) -> String {
 pub fn rfc3339(since_1970: Duration) -> String {
     let seconds = since_1970.as_secs();
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    let (year, month, day) = civil(days);
+    let (year, month, day) = civil_date(days);
     format!(
         "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z",
         rest / 3600,
@@ -60,7 +60,7 @@ pub fn rfc3339(since_1970: Duration) -> String {
 }
 
 /// The date of a day since 1970, counting in 400-year cycles that begin on 1 March.
-fn civil(days: u64) -> (u64, u64, u64) {
+fn civil_date(days: u64) -> (u64, u64, u64) {
     let shifted = days + 719_468;
     let (era, of_era) = (shifted / 146_097, shifted % 146_097);
     let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;

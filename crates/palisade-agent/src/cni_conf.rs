@@ -5,21 +5,21 @@
 //! of its own, and what has none is foreign.
 
 use crate::config::Config;
-use crate::core::{Core, chain};
+use crate::core::{Core, error_chain};
 use palisade_sys::atomic_file::{WriteError, write_atomically};
 use serde_json::{Value, json};
 use std::io;
 use std::path::{Path, PathBuf};
 
 /// The key whose presence says that the file is ours.
-pub(crate) const MARK: &str = "palisade.io/written-by";
+pub(crate) const OWNER_KEY: &str = "palisade.io/written-by";
 /// The newest version that every runtime of the last years knows. What knows newer ones picks of
 /// `cniVersions`.
 const VERSION: &str = "1.0.0";
 
 /// Why it was not written or removed.
 #[derive(Debug, thiserror::Error)]
-pub enum ConfError {
+pub enum CniConfError {
     /// Somebody else's.
     #[error(
         "{} is there and was not written by palisade: it stays; move it away, or configure \
@@ -46,19 +46,19 @@ pub enum ConfError {
 pub struct CniConf {
     path: PathBuf,
     content: Value,
-    keep: bool,
+    keep_on_exit: bool,
 }
 
 impl CniConf {
     /// As configured; `None` if none is to be written.
-    pub fn of(config: &Config) -> Option<Self> {
+    pub fn from_config(config: &Config) -> Option<Self> {
         let path = config.cni_conf_dir.as_ref()?.join(&config.cni_conf_name);
-        let queue = crate::deletions::folder(&config.state_dir);
+        let queue = crate::deletions::queue_dir(&config.state_dir);
         let content = json!({
             "cniVersion": VERSION,
             "cniVersions": ["0.3.1", "0.4.0", VERSION, "1.1.0"],
             "name": "palisade",
-            MARK: "palisade agent",
+            OWNER_KEY: "palisade agent",
             "plugins": [{
                 "type": "palisade-cni",
                 "socket": config.socket,
@@ -69,7 +69,7 @@ impl CniConf {
         Some(CniConf {
             path,
             content,
-            keep: config.cni_conf_keep,
+            keep_on_exit: config.cni_conf_keep,
         })
     }
 
@@ -81,14 +81,14 @@ impl CniConf {
     /// Writes it; says whether it was not there like this already.
     ///
     /// # Errors
-    /// See [`ConfError`]; then what was there still is.
-    pub fn write(&self) -> Result<bool, ConfError> {
-        let found = self.found()?;
-        if found.as_ref() == Some(&self.content) {
+    /// See [`CniConfError`]; then what was there still is.
+    pub fn write(&self) -> Result<bool, CniConfError> {
+        let existing = self.read_own()?;
+        if existing.as_ref() == Some(&self.content) {
             return Ok(false);
         }
         if let Some(directory) = self.path.parent() {
-            std::fs::create_dir_all(directory).map_err(self.failed("making the folder of"))?;
+            std::fs::create_dir_all(directory).map_err(self.io_error("making the folder of"))?;
         }
         let mut text = format!("{:#}", self.content);
         text.push('\n');
@@ -99,31 +99,31 @@ impl CniConf {
     /// Removes it, unless it is to stay.
     ///
     /// # Errors
-    /// See [`ConfError`].
-    pub fn end(&self) -> Result<(), ConfError> {
-        if self.keep || self.found()?.is_none() {
+    /// See [`CniConfError`].
+    pub fn remove_unless_kept(&self) -> Result<(), CniConfError> {
+        if self.keep_on_exit || self.read_own()?.is_none() {
             return Ok(());
         }
-        std::fs::remove_file(&self.path).map_err(self.failed("removing"))
+        std::fs::remove_file(&self.path).map_err(self.io_error("removing"))
     }
 
     /// What is there, if it is ours.
-    fn found(&self) -> Result<Option<Value>, ConfError> {
+    fn read_own(&self) -> Result<Option<Value>, CniConfError> {
         let text = match std::fs::read(&self.path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(self.failed("reading")(error)),
+            Err(error) => return Err(self.io_error("reading")(error)),
         };
         let found: Option<Value> = serde_json::from_slice(&text).ok();
-        match found.filter(|found| found.get(MARK).is_some()) {
+        match found.filter(|found| found.get(OWNER_KEY).is_some()) {
             Some(ours) => Ok(Some(ours)),
-            None => Err(ConfError::Foreign(self.path.clone())),
+            None => Err(CniConfError::Foreign(self.path.clone())),
         }
     }
 
-    fn failed(&self, doing: &'static str) -> impl Fn(io::Error) -> ConfError + use<> {
+    fn io_error(&self, doing: &'static str) -> impl Fn(io::Error) -> CniConfError + use<> {
         let path = self.path.clone();
-        move |source| ConfError::Io {
+        move |source| CniConfError::Io {
             doing,
             path: path.clone(),
             source,
@@ -133,8 +133,8 @@ impl CniConf {
 
 impl Core {
     /// Tells runtimes that this agent is ready; what that fails with is shown in status.
-    pub(crate) fn announce(&mut self) {
-        let Some(conf) = CniConf::of(&self.config) else {
+    pub(crate) fn install_cni_conf(&mut self) {
+        let Some(conf) = CniConf::from_config(&self.config) else {
             return;
         };
         let path = conf.path().display();
@@ -147,18 +147,18 @@ impl Core {
             Ok(true) => tracing::info!(file = %path, "CNI configuration written"),
             Ok(false) => {}
             Err(error) => {
-                tracing::error!(error = %chain(&error), "writing the CNI configuration");
-                self.unannounced = Some(chain(&error));
+                tracing::error!(error = %error_chain(&error), "writing the CNI configuration");
+                self.cni_conf_failure = Some(error_chain(&error));
             }
         }
     }
 
     /// Takes it back, if it is not to stay.
-    pub(crate) fn end_announcement(&mut self) {
-        if let Some(conf) = CniConf::of(&self.config)
-            && let Err(error) = conf.end()
+    pub(crate) fn uninstall_cni_conf(&mut self) {
+        if let Some(conf) = CniConf::from_config(&self.config)
+            && let Err(error) = conf.remove_unless_kept()
         {
-            tracing::warn!(error = %chain(&error), "removing the CNI configuration");
+            tracing::warn!(error = %error_chain(&error), "removing the CNI configuration");
         }
     }
 }
@@ -173,33 +173,33 @@ mod tests {
     use std::collections::BTreeMap;
 
     fn conf(dir: &Path, keep: &str) -> Option<CniConf> {
-        let said = [
+        let flags = [
             ("cni-conf-dir", dir.to_str().unwrap()),
             ("cni-conf-keep", keep),
         ];
-        let said: BTreeMap<_, _> = said
+        let flags: BTreeMap<_, _> = flags
             .iter()
             .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
             .collect();
-        CniConf::of(&Config::resolve(&said, |_| None, None).unwrap())
+        CniConf::from_config(&Config::resolve(&flags, |_| None, None).unwrap())
     }
 
     #[test]
     fn it_is_written_once_and_goes_or_stays_as_configured() {
         let dir = tempfile::tempdir().unwrap();
         let dir = dir.path().join("net.d");
-        let (stays, goes) = (conf(&dir, "true").unwrap(), conf(&dir, "false").unwrap());
-        assert!(stays.write().unwrap());
-        assert!(!stays.write().unwrap(), "nothing to do");
-        let text = std::fs::read(stays.path()).unwrap();
+        let (kept, removed) = (conf(&dir, "true").unwrap(), conf(&dir, "false").unwrap());
+        assert!(kept.write().unwrap());
+        assert!(!kept.write().unwrap(), "nothing to do");
+        let text = std::fs::read(kept.path()).unwrap();
         let read: Value = serde_json::from_slice(&text).unwrap();
         assert_eq!(read["plugins"][0]["type"], "palisade-cni");
         assert_eq!(read["plugins"][0]["queue"], "/var/lib/palisade/cni-queue");
-        stays.end().unwrap();
-        assert!(stays.path().exists());
-        goes.end().unwrap();
-        assert!(!stays.path().exists());
-        goes.end().unwrap();
+        kept.remove_unless_kept().unwrap();
+        assert!(kept.path().exists());
+        removed.remove_unless_kept().unwrap();
+        assert!(!kept.path().exists());
+        removed.remove_unless_kept().unwrap();
         let others = std::fs::read_dir(&dir).unwrap().count();
         assert_eq!(others, 0, "no draft is left");
     }
@@ -210,8 +210,11 @@ mod tests {
         let conf = conf(dir.path(), "false").unwrap();
         for text in ["{\"name\": \"mine\"}", "no JSON"] {
             std::fs::write(conf.path(), text).unwrap();
-            assert!(matches!(conf.write(), Err(ConfError::Foreign(_))));
-            assert!(matches!(conf.end(), Err(ConfError::Foreign(_))));
+            assert!(matches!(conf.write(), Err(CniConfError::Foreign(_))));
+            assert!(matches!(
+                conf.remove_unless_kept(),
+                Err(CniConfError::Foreign(_))
+            ));
             assert_eq!(std::fs::read_to_string(conf.path()).unwrap(), text);
         }
     }

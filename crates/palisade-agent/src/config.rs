@@ -8,19 +8,19 @@
 
 mod document;
 mod file;
-mod kind;
 mod parameters;
 mod reread;
 #[cfg(test)]
 mod tests;
+mod value;
 
 pub use document::{example, man, markdown};
-pub use kind::{AddressRange, Kind, Parsed};
-pub use parameters::{Change, PARAMETERS, Parameter, Section};
-pub use reread::{Changed, ConfigFile, News, ReadError};
+pub use parameters::{PARAMETERS, Parameter, ReloadMode, Section};
+pub use reread::{ConfigChanges, ConfigFile, ConfigFileStatus, ConfigReadError};
+pub use value::{AddressRange, ParameterKind, ParameterValue};
 
-use crate::rights::Grants;
-use palisade_engine::Budget;
+use crate::access::GroupGrants;
+use palisade_engine::ElementBudget;
 use palisade_model::{Encapsulation, Encapsulations, Family, Prefix};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -29,7 +29,7 @@ use std::time::Duration;
 
 /// Where a value came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub enum ParameterSource {
     /// The command line.
     Flag,
     /// The environment.
@@ -40,30 +40,30 @@ pub enum Origin {
     Default,
 }
 
-impl Origin {
-    fn text(&self) -> &'static str {
+impl ParameterSource {
+    fn name(&self) -> &'static str {
         match self {
-            Origin::Flag => "flag",
-            Origin::Environment => "environment",
-            Origin::File(_) => "file",
-            Origin::Default => "default",
+            ParameterSource::Flag => "flag",
+            ParameterSource::Environment => "environment",
+            ParameterSource::File(_) => "file",
+            ParameterSource::Default => "default",
         }
     }
 
     /// Who said it, as exactly as is known.
-    fn who(&self, parameter: &Parameter) -> String {
+    fn describe(&self, parameter: &Parameter) -> String {
         match self {
-            Origin::Flag => parameter.flag(),
-            Origin::Environment => parameter.variable(),
-            Origin::File(place) => place.clone(),
-            Origin::Default => "the default".to_owned(),
+            ParameterSource::Flag => parameter.flag(),
+            ParameterSource::Environment => parameter.env_variable(),
+            ParameterSource::File(location) => location.clone(),
+            ParameterSource::Default => "the default".to_owned(),
         }
     }
 }
 
 /// Whether this host's own packets to its endpoints are judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HostToEndpoint {
+pub enum HostToEndpointAction {
     /// They pass.
     Allow,
     /// They are judged as any others.
@@ -82,7 +82,7 @@ pub struct Config {
     /// How long the directory must be quiet.
     pub settle: Duration,
     /// How much of the kernel policy may take.
-    pub budget: Budget,
+    pub budget: ElementBudget,
     /// The address pools, of either family, in the order they are filled.
     pub pools: Vec<Prefix>,
     /// Addresses of the pools that are never given out.
@@ -110,7 +110,7 @@ pub struct Config {
     /// The bits of the conntrack mark that are ours.
     pub mark_mask: u32,
     /// Whether this host's own packets are judged.
-    pub host_to_endpoint: HostToEndpoint,
+    pub host_to_endpoint: HostToEndpointAction,
     /// The encapsulations that endpoints may send where policy allows it.
     pub allowed_encapsulation: Encapsulations,
     /// Whether no other program can change the nftables tables while the agent runs.
@@ -147,33 +147,33 @@ pub struct Config {
     pub dry_run: bool,
     /// The configuration file, where there may be one.
     pub file: Option<ConfigFile>,
-    said: Said,
-    news: News,
+    raw: RawParameters,
+    file_status: ConfigFileStatus,
 }
 
 /// What was said of each parameter, and by whom.
-type Said = BTreeMap<&'static str, (String, Origin)>;
+type RawParameters = BTreeMap<&'static str, (String, ParameterSource)>;
 
 /// One thing that is wrong with a configuration.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
-pub enum Problem {
+pub enum ConfigProblem {
     /// A value cannot be read.
-    #[error("{name}: {value:?} ({who}) {reason}")]
+    #[error("{name}: {value:?} ({given_by}) {reason}")]
     Value {
         /// The parameter.
         name: &'static str,
         /// What was said.
         value: String,
         /// By whom: a flag, a variable, or a place in the file.
-        who: String,
+        given_by: String,
         /// Why it is not one.
         reason: String,
     },
     /// The file says something that cannot be taken in.
-    #[error("{place}: {reason}")]
+    #[error("{location}: {reason}")]
     File {
         /// File, line and column.
-        place: String,
+        location: String,
         /// Why.
         reason: String,
     },
@@ -193,7 +193,7 @@ pub enum Problem {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
     /// At least one.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<ConfigProblem>,
 }
 
 impl std::fmt::Display for ConfigError {
@@ -225,21 +225,24 @@ impl Config {
         file: Option<(&str, &[u8])>,
     ) -> Result<Config, ConfigError> {
         let (mut in_file, problems) = file
-            .map(|(name, text)| file::read(name, text))
+            .map(|(name, text)| file::parse_file(name, text))
             .unwrap_or_default();
-        let mut said = Said::new();
+        let mut raw = RawParameters::new();
         for parameter in PARAMETERS {
             let flag = flags.get(parameter.name).cloned();
             let value = flag
-                .map(|text| (text, Origin::Flag))
-                .or_else(|| environment(&parameter.variable()).map(|t| (t, Origin::Environment)))
-                .or_else(|| said_in(&mut in_file, parameter))
-                .unwrap_or_else(|| (parameter.default.to_owned(), Origin::Default));
-            said.insert(parameter.name, value);
+                .map(|text| (text, ParameterSource::Flag))
+                .or_else(|| {
+                    environment(&parameter.env_variable())
+                        .map(|t| (t, ParameterSource::Environment))
+                })
+                .or_else(|| take_from_file(&mut in_file, parameter))
+                .unwrap_or_else(|| (parameter.default.to_owned(), ParameterSource::Default));
+            raw.insert(parameter.name, value);
         }
-        let mut config = Self::of(said, problems);
+        let mut config = Self::from_raw(raw, problems);
         if let (Some((name, _)), Ok(resolved)) = (file, &config)
-            && let Some(problem) = resolved.reads_itself(name)
+            && let Some(problem) = resolved.own_file_problem(name)
         {
             let problems = vec![problem];
             config = Err(ConfigError { problems });
@@ -248,8 +251,8 @@ impl Config {
     }
 
     /// What the members of the API's group may have.
-    pub fn grants(&self) -> Grants {
-        Grants {
+    pub fn grants(&self) -> GroupGrants {
+        GroupGrants {
             labels: self.group_labels,
             named_netns: self.group_named_netns,
             namespaces: self.group_namespaces.clone(),
@@ -258,13 +261,14 @@ impl Config {
     }
 
     /// The agent would take its own configuration for policy.
-    fn reads_itself(&self, file: &str) -> Option<Problem> {
-        let who = |name: &str| Some(self.said.get(name)?.1.who(Parameter::named(name)?));
+    fn own_file_problem(&self, file: &str) -> Option<ConfigProblem> {
+        let source_of =
+            |name: &str| Some(self.raw.get(name)?.1.describe(Parameter::by_name(name)?));
         Path::new(file)
             .starts_with(&self.directory)
-            .then(|| Problem::Contradiction {
+            .then(|| ConfigProblem::Contradiction {
                 one: format!("config ({file})"),
-                other: format!("directory ({})", who("directory").unwrap_or_default()),
+                other: format!("directory ({})", source_of("directory").unwrap_or_default()),
                 reason: format!(
                     "the file lies inside {}, so the agent would read it as policy; move one of them",
                     self.directory.display()
@@ -272,25 +276,28 @@ impl Config {
             })
     }
 
-    fn of(said: Said, mut problems: Vec<Problem>) -> Result<Config, ConfigError> {
+    fn from_raw(
+        raw: RawParameters,
+        mut problems: Vec<ConfigProblem>,
+    ) -> Result<Config, ConfigError> {
         let mut values = BTreeMap::new();
         for parameter in PARAMETERS {
-            let Some((text, origin)) = said.get(parameter.name) else {
+            let Some((text, origin)) = raw.get(parameter.name) else {
                 continue;
             };
             match parameter.kind.parse(text) {
                 Ok(value) => {
                     values.insert(parameter.name, value);
                 }
-                Err(reason) => problems.push(Problem::Value {
+                Err(reason) => problems.push(ConfigProblem::Value {
                     name: parameter.name,
-                    value: parameter.shown(text),
-                    who: origin.who(parameter),
+                    value: parameter.displayed(text),
+                    given_by: origin.describe(parameter),
                     reason,
                 }),
             }
         }
-        let reader = Reader { said, values };
+        let reader = ConfigBuilder { raw, values };
         problems.extend(reader.contradictions());
         match problems.is_empty() {
             true => Ok(reader.config()),
@@ -299,18 +306,21 @@ impl Config {
     }
 }
 
-fn said_in(lines: &mut file::Lines, parameter: &Parameter) -> Option<(String, Origin)> {
-    let (text, place) = lines.remove(parameter.name)?;
-    Some((text, Origin::File(place.to_string())))
+fn take_from_file(
+    lines: &mut file::FileParameters,
+    parameter: &Parameter,
+) -> Option<(String, ParameterSource)> {
+    let (text, location) = lines.remove(parameter.name)?;
+    Some((text, ParameterSource::File(location.to_string())))
 }
 
 /// What was said, and what of it could be read.
-struct Reader {
-    said: Said,
-    values: BTreeMap<&'static str, Parsed>,
+struct ConfigBuilder {
+    raw: RawParameters,
+    values: BTreeMap<&'static str, ParameterValue>,
 }
 
-impl Reader {
+impl ConfigBuilder {
     /// Called only where every value could be read; of a kind that is not the parameter's own these
     /// give nothing, which the test that sets each parameter notices.
     fn config(self) -> Config {
@@ -319,7 +329,7 @@ impl Reader {
             socket: self.path("socket"),
             state_dir: self.path("state-dir"),
             settle: Duration::from_millis(self.number("settle").into()),
-            budget: Budget {
+            budget: ElementBudget {
                 set: self.number("policy-set-max-elements") as usize,
                 host: self.number("host-max-elements") as usize,
             },
@@ -340,8 +350,8 @@ impl Reader {
             table: self.text("table").to_owned(),
             mark_mask: self.number("mark-mask"),
             host_to_endpoint: match self.number("host-to-endpoint") {
-                0 => HostToEndpoint::Allow,
-                _ => HostToEndpoint::Policy,
+                0 => HostToEndpointAction::Allow,
+                _ => HostToEndpointAction::Policy,
             },
             allowed_encapsulation: Encapsulation::ALL
                 .into_iter()
@@ -353,7 +363,7 @@ impl Reader {
             group_labels: self.number("api-group-labels") != 0,
             group_named_netns: self.number("api-group-netns") != 0,
             group_namespaces: match self.values.get("api-group-namespaces") {
-                Some(Parsed::Names(names)) => names.clone(),
+                Some(ParameterValue::Names(names)) => names.clone(),
                 _ => Vec::new(),
             },
             group_workloads: self.number("api-group-workloads"),
@@ -362,79 +372,81 @@ impl Reader {
             api_body_limit: self.number("api-body-limit") as usize,
             monitor_group: self.number("monitor-group") as u16,
             monitor_rate: self.number("monitor-rate"),
-            log_level: self.said("log-level").0.to_owned(),
+            log_level: self.raw("log-level").0.to_owned(),
             log_json: self.number("log-format") == 1,
             health_address: match self.values.get("health-address") {
-                Some(Parsed::Address(address)) => *address,
+                Some(ParameterValue::Address(address)) => *address,
                 _ => None,
             },
             dry_run: self.number("dry-run") != 0,
             file: None,
-            news: News::default(),
-            said: self.said,
+            file_status: ConfigFileStatus::default(),
+            raw: self.raw,
         }
     }
 
-    fn said(&self, name: &str) -> (&str, &Origin) {
-        self.said
+    fn raw(&self, name: &str) -> (&str, &ParameterSource) {
+        self.raw
             .get(name)
-            .map_or(("", &Origin::Default), |(text, origin)| (text, origin))
+            .map_or(("", &ParameterSource::Default), |(text, origin)| {
+                (text, origin)
+            })
     }
 
     fn path(&self, name: &str) -> PathBuf {
         match self.values.get(name) {
-            Some(Parsed::Path(path)) => path.clone(),
+            Some(ParameterValue::Path(path)) => path.clone(),
             _ => PathBuf::new(),
         }
     }
 
     fn number(&self, name: &str) -> u32 {
         match self.values.get(name) {
-            Some(Parsed::Number(number)) => *number,
+            Some(ParameterValue::Number(number)) => *number,
             _ => 0,
         }
     }
 
     fn text(&self, name: &str) -> &str {
         match self.values.get(name) {
-            Some(Parsed::Text(text)) => text,
+            Some(ParameterValue::Text(text)) => text,
             _ => "",
         }
     }
 
     fn networks(&self, name: &str) -> Option<&[Prefix]> {
         match self.values.get(name) {
-            Some(Parsed::Networks(Some(networks))) => Some(networks),
+            Some(ParameterValue::Networks(Some(networks))) => Some(networks),
             _ => None,
         }
     }
 
     fn ranges(&self, name: &str) -> &[AddressRange] {
         match self.values.get(name) {
-            Some(Parsed::Ranges(ranges)) => ranges,
+            Some(ParameterValue::Ranges(ranges)) => ranges,
             _ => &[],
         }
     }
 
     /// The pools, each with the parameter that said it.
     fn pools(&self) -> Vec<(&'static str, Prefix)> {
-        let said = |name: &'static str| {
+        let pools_of = |name: &'static str| {
             let pools = self.networks(name)?;
             Some(pools.iter().map(|pool| (name, *pool)).collect::<Vec<_>>())
         };
-        said("ipam-pool").unwrap_or_else(|| {
+        pools_of("ipam-pool").unwrap_or_else(|| {
             let each = ["pool-ipv4", "pool-ipv6"].into_iter();
-            each.filter_map(said).flatten().collect()
+            each.filter_map(pools_of).flatten().collect()
         })
     }
 
     /// What cannot hold together, of the values that could be read.
-    fn contradictions(&self) -> Vec<Problem> {
+    fn contradictions(&self) -> Vec<ConfigProblem> {
         let mut problems = Vec::new();
         let mut refuse = |one: &str, other: &str, reason: String| {
-            problems.push(Problem::Contradiction {
-                one: self.named(one),
-                other: self.named(other),
+            problems.push(ConfigProblem::Contradiction {
+                one: self.describe(one),
+                other: self.describe(other),
                 reason,
             });
         };
@@ -450,10 +462,10 @@ impl Reader {
         }
         let listed = self.networks("ipam-pool").is_some();
         for single in ["pool-ipv4", "pool-ipv6"] {
-            if listed && *self.said(single).1 != Origin::Default {
+            if listed && *self.raw(single).1 != ParameterSource::Default {
                 let reason = format!(
                     "ipam-pool says every pool; add {} there, and leave {single} out",
-                    self.said(single).0
+                    self.raw(single).0
                 );
                 refuse("ipam-pool", single, reason);
             }
@@ -462,16 +474,16 @@ impl Reader {
         let pools = if known { self.pools() } else { Vec::new() };
         let source = if listed { "ipam-pool" } else { "pool-ipv4" };
         for range in self.ranges("ipam-reserved").iter().filter(|_| known) {
-            if !pools.iter().any(|(_, pool)| range.meets(*pool)) {
+            if !pools.iter().any(|(_, pool)| range.overlaps(*pool)) {
                 let reason = format!("{range} lies in no pool, so reserving it does nothing");
                 refuse("ipam-reserved", source, reason);
             }
         }
-        let six = pools.iter().find(|(_, pool)| pool.family() == Family::V6);
+        let ipv6_pool = pools.iter().find(|(_, pool)| pool.family() == Family::V6);
         let mtu = self.number("pod-mtu");
-        if let (Some((by, pool)), 1..1280) = (six, mtu) {
+        if let (Some((parameter, pool)), 1..1280) = (ipv6_pool, mtu) {
             let reason = format!("pods get addresses of {pool}, and IPv6 needs an MTU of 1280");
-            refuse("pod-mtu", by, reason);
+            refuse("pod-mtu", parameter, reason);
         }
         if has("cni-conf-dir") && has("directory") {
             let dir = self.path("cni-conf-dir");
@@ -488,8 +500,8 @@ impl Reader {
     }
 
     /// A parameter and who said it.
-    fn named(&self, name: &str) -> String {
-        let who = Parameter::named(name).map(|parameter| self.said(name).1.who(parameter));
-        format!("{name} ({})", who.unwrap_or_default())
+    fn describe(&self, name: &str) -> String {
+        let source = Parameter::by_name(name).map(|parameter| self.raw(name).1.describe(parameter));
+        format!("{name} ({})", source.unwrap_or_default())
     }
 }

@@ -1,28 +1,28 @@
 //! The agent's core: one thread that owns the engine, the dataplane and the workloads.
 //!
-//! Everything that happens reaches it as an [`Event`] on one bounded queue ([`crate::queue`]), so there
+//! Everything that happens reaches it as an [`CoreEvent`] on one bounded queue ([`crate::core_queue`]), so there
 //! is no shared state: sources hand in batches, the API asks with closures, watchers say that the kernel
 //! changed. It takes them one after the other: a source's batch becomes one delta, which is executed
 //! before the next event is looked at. It never waits for a source or for a client.
 
-use crate::attach::Attach;
+use crate::attach_steps::StepHook;
 use crate::clock::Clock;
 use crate::config::Config;
+pub use crate::core_queue::{CoreHandle, EventReceiver};
 use crate::counts::CountsFile;
-use crate::host::Changes;
+use crate::host::HostChanges;
 use crate::ipam::Ipam;
-use crate::metrics::Tally;
+use crate::metrics::CoreMetrics;
 use crate::monitor::Monitor;
-pub use crate::queue::{Events, Handle};
-use crate::record::{Record, Records};
-use crate::registry::Registry;
+use crate::network_driver::NetworkDriver;
+use crate::registry::WorkloadRegistry;
 use crate::settings::SettingsFile;
-use crate::steps::StepHook;
-use palisade_api::{Flush, Repair, Stage};
+use crate::workload_store::{WorkloadRecord, WorkloadStore};
+use palisade_api::{BootstrapStage, FlushReport, RepairReport};
 use palisade_dataplane::{Counters, Dataplane};
 use palisade_engine::Engine;
 use palisade_model::{EndpointId, ObjectKey, Update};
-use palisade_source::{Batch, Flaw, Report};
+use palisade_source::{Diagnostic, SourceReport, UpdateBatch};
 use palisade_sys::fault;
 use palisade_tables::{Credit, Delta};
 use std::collections::{BTreeSet, VecDeque};
@@ -30,54 +30,54 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 /// How long to wait before the dataplane is tried again, first and at most.
-const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
+const RETRY_BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
 
 /// A batch of so many updates leaves enough freed memory behind to be given back to the kernel.
-const BIG: usize = 2_000;
+const LARGE_BATCH: usize = 2_000;
 /// How many new problems of one batch are logged one by one.
-const LOGGED: usize = 100;
+const MAX_LOGGED_PROBLEMS: usize = 100;
 
 /// A question for the core thread.
-pub type Question = Box<dyn FnOnce(&mut Core) + Send>;
+pub type CoreRequest = Box<dyn FnOnce(&mut Core) + Send>;
 
 /// What happens to the core.
-pub enum Event {
+pub enum CoreEvent {
     /// A source said something.
-    Source(Batch),
+    Source(UpdateBatch),
     /// A source ended; it should not.
     SourceEnded(String),
     /// Somebody asks.
-    Ask(Question),
+    Request(CoreRequest),
     /// Somebody else changed what is ours in the kernel's packet filter.
     Tampered {
         /// What, for people.
         what: String,
         /// When that was noticed.
-        seen: Instant,
+        detected_at: Instant,
     },
     /// Interfaces, routes, neighbours or settings of this host changed.
     HostChanged {
         /// Which.
-        changes: Changes,
+        changes: HostChanges,
         /// When that was noticed.
-        seen: Instant,
+        detected_at: Instant,
     },
     /// The configuration file changed.
     ConfigChanged,
     /// Packets were denied, dropped, or asked for by a Log rule.
-    Seen(crate::monitor::feed::Delivery),
+    Packets(crate::monitor::packet_queue::PacketDelivery),
     /// Stop; enforcement stays in the kernel.
     Stop,
 }
 
 /// The parts the core is made of.
-pub struct Parts {
+pub struct CoreParts {
     /// The configuration.
     pub config: Config,
     /// The kernel side.
     pub dataplane: Box<dyn Dataplane>,
     /// What joins namespaces to this host.
-    pub attach: Box<dyn Attach>,
+    pub network: Box<dyn NetworkDriver>,
     /// The clock.
     pub clock: Box<dyn Clock>,
     /// What the source is, and where.
@@ -89,278 +89,290 @@ pub struct Core {
     pub(crate) config: Config,
     pub(crate) engine: Engine,
     pub(crate) dataplane: Box<dyn Dataplane>,
-    pub(crate) attach: Box<dyn Attach>,
+    pub(crate) network: Box<dyn NetworkDriver>,
     pub(crate) clock: Box<dyn Clock>,
-    pub(crate) records: Records,
+    pub(crate) records: WorkloadStore,
     /// What was changed of this host's settings.
     pub(crate) settings: SettingsFile,
     /// Whether this host has to forward: from its first workload on.
-    pub(crate) forwards: bool,
-    pub(crate) registry: Registry,
+    pub(crate) forwarding_enabled: bool,
+    pub(crate) registry: WorkloadRegistry,
     pub(crate) ipam: Ipam,
     pub(crate) monitor: Monitor,
-    pub(crate) tally: Tally,
+    pub(crate) metrics: CoreMetrics,
     pub(crate) source: (String, String),
     pub(crate) source_ended: Option<String>,
-    pub(crate) report: Report,
+    pub(crate) source_report: SourceReport,
     pub(crate) in_sync: bool,
-    pub(crate) realised: u64,
+    pub(crate) realised_revision: u64,
     pub(crate) generation: u32,
     pub(crate) started: Duration,
-    pub(crate) start: Option<Flush>,
-    pub(crate) last: Option<Flush>,
-    pub(crate) repairs: VecDeque<Repair>,
-    pub(crate) repaired: u64,
-    pub(crate) failure: Option<String>,
-    pub(crate) bootstrap: Vec<Stage>,
+    pub(crate) initial_flush: Option<FlushReport>,
+    pub(crate) last_flush: Option<FlushReport>,
+    pub(crate) repairs: VecDeque<RepairReport>,
+    pub(crate) repair_count: u64,
+    pub(crate) kernel_failure: Option<String>,
+    pub(crate) startup_stages: Vec<BootstrapStage>,
     /// What could not be removed when attaching it failed; remembered as pending.
-    pub(crate) leftovers: Vec<Record>,
+    pub(crate) leftovers: Vec<WorkloadRecord>,
     /// Whether a deletion that waits could not be carried out.
     pub(crate) deletions_failed: bool,
     /// Why runtimes are not told of this agent.
-    pub(crate) unannounced: Option<String>,
+    pub(crate) cni_conf_failure: Option<String>,
     /// Why the kernel does not translate what it should.
-    pub(crate) untranslated: Option<String>,
+    pub(crate) masquerade_failure: Option<String>,
     /// The one that is being attached: whoever does that opens it.
-    pub(crate) attaching: Option<EndpointId>,
-    pub(crate) waiting_for_open: Vec<(EndpointId, tokio::sync::oneshot::Sender<()>)>,
-    pub(crate) on_step: Option<StepHook>,
-    pub(crate) config_listeners: Vec<crate::reload::Listener>,
+    pub(crate) attach_in_progress: Option<EndpointId>,
+    pub(crate) open_waiters: Vec<(EndpointId, tokio::sync::oneshot::Sender<()>)>,
+    pub(crate) step_hook: Option<StepHook>,
+    pub(crate) config_listeners: Vec<crate::reload::ConfigListener>,
     /// The kernel's counts, and when they were read.
-    counted: Option<(Instant, Counters)>,
-    waiting_for_sync: Vec<tokio::sync::oneshot::Sender<()>>,
+    cached_counters: Option<(Instant, Counters)>,
+    sync_waiters: Vec<tokio::sync::oneshot::Sender<()>>,
     retry: Option<(Instant, Duration)>,
 }
 
 impl Core {
     /// A core of these parts, with nothing known yet.
-    pub fn new(parts: Parts) -> Self {
+    pub fn new(parts: CoreParts) -> Self {
         let judge_host_traffic =
-            parts.config.host_to_endpoint == crate::config::HostToEndpoint::Policy;
+            parts.config.host_to_endpoint == crate::config::HostToEndpointAction::Policy;
         let started = parts.clock.wall();
         Core {
-            engine: Engine::new(palisade_engine::Options {
+            engine: Engine::new(palisade_engine::EngineOptions {
                 judge_host_traffic,
                 allowed_encapsulation: parts.config.allowed_encapsulation,
                 budget: parts.config.budget,
             }),
             records: match parts.config.dry_run {
-                true => Records::peek(&parts.config.state_dir),
-                false => Records::within(&parts.config.state_dir),
+                true => WorkloadStore::read_only(&parts.config.state_dir),
+                false => WorkloadStore::in_state_dir(&parts.config.state_dir),
             },
-            settings: SettingsFile::within(&parts.config.state_dir),
-            forwards: false,
-            registry: Registry::default(),
+            settings: SettingsFile::in_state_dir(&parts.config.state_dir),
+            forwarding_enabled: false,
+            registry: WorkloadRegistry::default(),
             ipam: Ipam::new(&parts.config.pools, &parts.config.reserved),
             monitor: Monitor::new(parts.config.monitor_rate, parts.clock.monotonic()),
-            tally: Tally::default(),
+            metrics: CoreMetrics::default(),
             config: parts.config,
             dataplane: parts.dataplane,
-            attach: parts.attach,
+            network: parts.network,
             clock: parts.clock,
             source: parts.source,
             source_ended: None,
-            report: Report::default(),
+            source_report: SourceReport::default(),
             in_sync: false,
-            realised: 0,
+            realised_revision: 0,
             generation: 0,
             started,
-            start: None,
-            last: None,
+            initial_flush: None,
+            last_flush: None,
             repairs: VecDeque::new(),
-            repaired: 0,
-            failure: None,
-            bootstrap: Vec::new(),
+            repair_count: 0,
+            kernel_failure: None,
+            startup_stages: Vec::new(),
             leftovers: Vec::new(),
             deletions_failed: false,
-            unannounced: None,
-            untranslated: None,
-            attaching: None,
-            waiting_for_open: Vec::new(),
-            on_step: None,
+            cni_conf_failure: None,
+            masquerade_failure: None,
+            attach_in_progress: None,
+            open_waiters: Vec::new(),
+            step_hook: None,
             config_listeners: Vec::new(),
-            counted: None,
-            waiting_for_sync: Vec::new(),
+            cached_counters: None,
+            sync_waiters: Vec::new(),
             retry: None,
         }
     }
 
     /// Runs until it is told to stop, or nobody is left who could tell it anything.
-    pub fn run(mut self, events: &Events) {
+    pub fn run(mut self, events: &EventReceiver) {
         loop {
-            events.done(self.unready());
+            events.mark_idle(self.unready_reasons());
             let now = self.clock.monotonic();
-            let patience = self.retry.map(|(at, _)| at.saturating_duration_since(now));
-            let event = events.next(patience);
-            events.began(self.clock.monotonic());
+            let timeout = self.retry.map(|(at, _)| at.saturating_duration_since(now));
+            let event = events.next(timeout);
+            events.mark_busy(self.clock.monotonic());
             match event {
-                Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => return,
-                Ok(event) => self.take(event),
+                Ok(CoreEvent::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+                Ok(event) => self.handle_event(event),
                 Err(RecvTimeoutError::Timeout) => {
-                    events.changed();
-                    self.try_again();
+                    events.mark_changed();
+                    self.retry_failed();
                 }
             }
         }
     }
 
     /// Takes in one event.
-    pub fn take(&mut self, event: Event) {
+    pub fn handle_event(&mut self, event: CoreEvent) {
         match event {
-            Event::Source(batch) => self.take_batch(batch),
-            Event::SourceEnded(reason) => {
+            CoreEvent::Source(batch) => self.handle_batch(batch),
+            CoreEvent::SourceEnded(reason) => {
                 tracing::error!(%reason, "the source ended; what is in force stays");
                 self.source_ended = Some(reason);
             }
-            Event::Ask(question) => question(self),
-            Event::Tampered { what, seen } => self.verify(&what, seen),
-            Event::ConfigChanged => self.reread_config(),
-            Event::HostChanged { changes, seen } => self.check_host(&changes, seen),
-            Event::Seen(mut delivery) => {
-                let seen = delivery.take();
-                self.see(seen);
+            CoreEvent::Request(request) => request(self),
+            CoreEvent::Tampered {
+                what,
+                detected_at: seen,
+            } => self.verify_kernel(&what, seen),
+            CoreEvent::ConfigChanged => self.reread_config(),
+            CoreEvent::HostChanged {
+                changes,
+                detected_at: seen,
+            } => self.repair_host(&changes, seen),
+            CoreEvent::Packets(mut delivery) => {
+                let packets = delivery.take_batch();
+                self.report_packets(packets);
             }
-            Event::Stop => {}
+            CoreEvent::Stop => {}
         }
     }
 
-    fn take_batch(&mut self, batch: Batch) {
-        self.tally.taken();
-        let known: BTreeSet<&Flaw> = self.report.problems.iter().collect();
+    fn handle_batch(&mut self, batch: UpdateBatch) {
+        self.metrics.count_batch();
+        let known: BTreeSet<&Diagnostic> = self.source_report.problems.iter().collect();
         let mut new = (batch.report.problems.iter()).filter(|flaw| !known.contains(flaw));
-        for flaw in new.by_ref().take(LOGGED) {
+        for flaw in new.by_ref().take(MAX_LOGGED_PROBLEMS) {
             tracing::warn!(object = flaw.problem.object.as_deref(), "{}", flaw.problem);
         }
-        let more: usize = new.map(Flaw::count).sum();
+        let more: usize = new.map(Diagnostic::count).sum();
         if more > 0 {
             tracing::warn!(
                 more,
                 "more problems of the source: `palisade status` shows them"
             );
         }
-        self.report = batch.report;
-        let overlaid = batch.updates.into_iter();
-        let mut updates: Vec<Update> = overlaid.map(|u| self.registry.overlay(u)).collect();
-        updates.extend(self.registry.complete(&self.report.completed));
-        let big = updates.len() >= BIG;
+        self.source_report = batch.report;
+        let source_updates = batch.updates.into_iter();
+        let mut updates: Vec<Update> = source_updates
+            .map(|u| self.registry.overlay_update(u))
+            .collect();
+        updates.extend(
+            self.registry
+                .set_completed_pods(&self.source_report.completed),
+        );
+        let big = updates.len() >= LARGE_BATCH;
         let first_sync = batch.in_sync && !self.in_sync;
         self.in_sync |= batch.in_sync;
         self.apply(updates);
         if first_sync {
-            let began = self.clock.monotonic();
-            self.realise();
-            let millis = crate::clock::millis(self.clock.monotonic() - began);
-            self.bootstrap.push(Stage {
+            let started = self.clock.monotonic();
+            self.resync();
+            let millis = crate::clock::millis(self.clock.monotonic() - started);
+            self.startup_stages.push(BootstrapStage {
                 name: "kernel in line".to_owned(),
                 millis,
             });
-            for waiting in self.waiting_for_sync.drain(..) {
+            for waiter in self.sync_waiters.drain(..) {
                 // Whoever stopped waiting needs no answer.
-                let _ = waiting.send(());
+                let _ = waiter.send(());
             }
         }
         if big {
-            palisade_sys::heap::give_back();
+            palisade_sys::heap::trim();
         }
     }
 
     /// Tells `waiting` once the source is in sync and the kernel was brought in line.
-    pub fn when_in_sync(&mut self, waiting: tokio::sync::oneshot::Sender<()>) {
-        if self.in_sync || fault::is_on("told-before-in-line") {
-            let _ = waiting.send(());
+    pub fn notify_when_in_sync(&mut self, waiter: tokio::sync::oneshot::Sender<()>) {
+        if self.in_sync || fault::is_injected("told-before-in-line") {
+            let _ = waiter.send(());
         } else {
-            self.waiting_for_sync.push(waiting);
+            self.sync_waiters.push(waiter);
         }
     }
 
     /// Lets the engine compute what these updates change, and executes it.
     pub(crate) fn apply(&mut self, updates: Vec<Update>) {
-        let began = self.clock.monotonic();
+        let started = self.clock.monotonic();
         let is_policy = |update: &Update| matches!(update, Update::Delete(ObjectKey::Policy(_)));
-        let forgets = updates.iter().any(is_policy);
-        self.retire(&updates);
+        let deletes_policy = updates.iter().any(is_policy);
+        self.record_released_addresses(&updates);
         let delta = self.engine.apply(updates);
         if !self.in_sync {
             return;
         }
-        self.execute(&delta, began);
-        if forgets {
-            self.forget_counts();
+        self.execute(&delta, started);
+        if deletes_policy {
+            self.prune_counts();
         }
     }
 
-    fn execute(&mut self, delta: &Delta, began: Instant) {
-        if self.failure.is_some() {
-            return self.realise();
+    fn execute(&mut self, delta: &Delta, started: Instant) {
+        if self.kernel_failure.is_some() {
+            return self.resync();
         }
         if delta.is_empty() {
-            let nothing = palisade_dataplane::Outcome {
+            let nothing = palisade_dataplane::ApplyOutcome {
                 generation: self.generation,
                 ..Default::default()
             };
-            return self.realised_by(nothing, began);
+            return self.record_flush(nothing, started);
         }
         let (from, undo) = (self.clock.wall(), self.dataplane.undo(delta));
         match self.dataplane.apply(delta, self.engine.tables()) {
             Ok(outcome) => {
                 let times = (from, self.clock.wall());
-                self.monitor.flushed(times, self.realised, undo);
-                self.realised_by(outcome, began);
+                self.monitor
+                    .record_flush(times, self.realised_revision, undo);
+                self.record_flush(outcome, started);
             }
             Err(error) => {
-                tracing::warn!(error = %chain(&error), "writing to the kernel failed; reading it back to try again");
-                self.tally.failed();
-                self.realise();
+                tracing::warn!(error = %error_chain(&error), "writing to the kernel failed; reading it back to try again");
+                self.metrics.count_failure();
+                self.resync();
             }
         }
     }
 
     /// Makes the kernel hold the tables, from whatever state it is in.
-    pub(crate) fn realise(&mut self) {
-        let began = self.clock.monotonic();
-        if self.failure.is_some() {
-            self.tally.retried();
+    pub(crate) fn resync(&mut self) {
+        let started = self.clock.monotonic();
+        if self.kernel_failure.is_some() {
+            self.metrics.count_retry();
         }
         // From whatever the kernel holds now: what it would have said is not known.
-        self.monitor.forget();
+        self.monitor.clear_history();
         match self.dataplane.start(self.engine.tables()) {
             Ok(outcome) => {
-                if self.failure.take().is_some() {
+                if self.kernel_failure.take().is_some() {
                     tracing::info!("the kernel holds the policy again");
                 }
-                self.translate();
-                if !self.has_failed() {
+                self.sync_masquerade();
+                if !self.needs_retry() {
                     self.retry = None;
                 }
-                let first = self.start.is_none();
-                self.realised_by(outcome, began);
+                let first = self.initial_flush.is_none();
+                self.record_flush(outcome, started);
                 if first {
-                    self.start = self.last.clone();
-                    let writes = self.last.as_ref().map_or(0, |last| last.writes);
+                    self.initial_flush = self.last_flush.clone();
+                    let writes = self.last_flush.as_ref().map_or(0, |last| last.writes);
                     tracing::info!(
                         writes,
-                        revision = self.realised,
+                        revision = self.realised_revision,
                         "in sync: {writes} kernel writes"
                     );
                 }
             }
             Err(error) => {
-                let text = chain(&error);
-                let wait = self.retry_later();
+                let text = error_chain(&error);
+                let wait = self.schedule_retry();
                 tracing::error!(error = %text, retry_ms = wait.as_millis() as u64, "the kernel refused the policy");
-                self.tally.failed();
-                self.failure = Some(text);
+                self.metrics.count_failure();
+                self.kernel_failure = Some(text);
             }
         }
     }
 
-    fn realised_by(&mut self, outcome: palisade_dataplane::Outcome, began: Instant) {
-        self.realised = self.engine.revision();
+    fn record_flush(&mut self, outcome: palisade_dataplane::ApplyOutcome, started: Instant) {
+        self.realised_revision = self.engine.revision();
         self.generation = outcome.generation;
-        let took = self.clock.monotonic() - began;
-        self.tally.flushed(&outcome, took);
-        let flush = Flush {
-            revision: self.realised,
+        let took = self.clock.monotonic() - started;
+        self.metrics.observe_flush(&outcome, took);
+        let flush = FlushReport {
+            revision: self.realised_revision,
             writes: outcome.writes,
             millis: crate::clock::millis(took),
         };
@@ -371,42 +383,42 @@ impl Core {
             steps = ?outcome.steps,
             "flushed"
         );
-        self.last = Some(flush);
-        self.open_waiting();
-        self.check_ledger();
+        self.last_flush = Some(flush);
+        self.open_pending();
+        self.log_journal_error();
     }
 
     /// Takes over the counts kept from before a restart, and keeps them from now on.
     pub(crate) fn restore_counts(&mut self) {
-        let file = CountsFile::within(&self.config.state_dir);
+        let file = CountsFile::in_state_dir(&self.config.state_dir);
         let (mut entries, error) = file.read();
-        if fault::is_on("counts-not-restored") {
+        if fault::is_injected("counts-not-restored") {
             entries.clear();
         }
         if let Some(error) = error {
-            tracing::warn!(error = %chain(&error), "counts from before the restart are lost");
+            tracing::warn!(error = %error_chain(&error), "counts from before the restart are lost");
         }
-        self.dataplane.keep_counts(Box::new(file), entries);
+        self.dataplane.set_journal(Box::new(file), entries);
     }
 
     /// The kernel's counts as of the last second: pages that many ask for have it read no oftener.
-    pub(crate) fn recent_counts(&mut self) -> Option<&Counters> {
+    pub(crate) fn recent_counters(&mut self) -> Option<&Counters> {
         let now = self.clock.monotonic();
-        let is_recent = |(at, _): &(Instant, Counters)| now - *at < crate::snapshots::LONGEST;
-        if !self.counted.as_ref().is_some_and(is_recent) {
+        let is_recent = |(at, _): &(Instant, Counters)| now - *at < crate::page_cache::MAX_PAGE_AGE;
+        if !self.cached_counters.as_ref().is_some_and(is_recent) {
             match self.dataplane.counters() {
-                Ok(counters) => self.counted = Some((now, counters)),
+                Ok(counters) => self.cached_counters = Some((now, counters)),
                 Err(error) => {
                     tracing::warn!(%error, "reading counters");
-                    self.counted = None;
+                    self.cached_counters = None;
                 }
             }
         }
-        self.counted.as_ref().map(|(_, counters)| counters)
+        self.cached_counters.as_ref().map(|(_, counters)| counters)
     }
 
     /// Forgets the counts of policies that are gone themselves, or memory and disk would only grow.
-    fn forget_counts(&mut self) {
+    fn prune_counts(&mut self) {
         let engine = &self.engine;
         self.dataplane.retain_counts(&|credit| match credit {
             Credit::Rule { policy, .. } => engine.has_policy(policy),
@@ -416,96 +428,96 @@ impl Core {
     }
 
     /// Says what went wrong with keeping counts.
-    fn check_ledger(&mut self) {
-        if let Some(error) = self.dataplane.ledger_failure() {
-            tracing::warn!(error = %chain(&error), "a restart would lose counts");
+    fn log_journal_error(&mut self) {
+        if let Some(error) = self.dataplane.take_journal_error() {
+            tracing::warn!(error = %error_chain(&error), "a restart would lose counts");
         }
     }
 
     /// Brings the table that translates in line; returns how much was written. What fails is tried
     /// again.
-    fn translate(&mut self) -> usize {
-        self.masquerade().unwrap_or_else(|error| {
-            tracing::error!(error = %chain(&error), "translating workloads' addresses");
-            self.retry_later();
+    fn sync_masquerade(&mut self) -> usize {
+        self.apply_masquerade().unwrap_or_else(|error| {
+            tracing::error!(error = %error_chain(&error), "translating workloads' addresses");
+            self.schedule_retry();
             0
         })
     }
 
     /// Tries again what failed: the kernel's state, what could not be removed, deletions that wait. Comes
     /// by itself, later each time, until nothing is left to try.
-    pub fn try_again(&mut self) {
-        if self.failure.is_some() || self.untranslated.is_some() {
-            self.realise();
+    pub fn retry_failed(&mut self) {
+        if self.kernel_failure.is_some() || self.masquerade_failure.is_some() {
+            self.resync();
         }
         if !self.leftovers.is_empty()
             && let Err(error) = self.clear_leftovers(None)
         {
-            tracing::warn!(error = %chain(&error), "removing what is left of failed workloads");
+            tracing::warn!(error = %error_chain(&error), "removing what is left of failed workloads");
         }
         if self.deletions_failed
-            && let Err(error) = self.carry_out_deletions()
+            && let Err(error) = self.run_queued_deletions()
         {
             tracing::warn!(%error, "carrying out the deletions that wait");
         }
         if !self.leftovers.is_empty() || self.deletions_failed {
-            self.retry_later();
-        } else if !self.has_failed() {
+            self.schedule_retry();
+        } else if !self.needs_retry() {
             self.retry = None;
         }
     }
 
     /// Whether anything is left to be tried again.
-    fn has_failed(&self) -> bool {
-        let kernel = self.failure.is_some() || self.untranslated.is_some();
+    fn needs_retry(&self) -> bool {
+        let kernel = self.kernel_failure.is_some() || self.masquerade_failure.is_some();
         kernel || self.deletions_failed || !self.leftovers.is_empty()
     }
 
     /// Has what is left be tried again, unless that is planned already.
-    pub(crate) fn plan_retry(&mut self) {
+    pub(crate) fn ensure_retry(&mut self) {
         if self.retry.is_none() {
-            self.retry_later();
+            self.schedule_retry();
         }
     }
 
     /// Has what failed be tried again, later each time; says in how long.
-    fn retry_later(&mut self) -> Duration {
-        let longer = |(_, wait): (Instant, Duration)| (wait * 2).min(RETRY.1);
-        let wait = self.retry.map_or(RETRY.0, longer);
+    fn schedule_retry(&mut self) -> Duration {
+        let doubled = |(_, wait): (Instant, Duration)| (wait * 2).min(RETRY_BACKOFF.1);
+        let wait = self.retry.map_or(RETRY_BACKOFF.0, doubled);
         self.retry = Some((self.clock.monotonic() + wait, wait));
         wait
     }
 
     /// Compares the kernel with what was written, and repairs it.
-    fn verify(&mut self, what: &str, seen: Instant) {
+    fn verify_kernel(&mut self, what: &str, detected_at: Instant) {
         if !self.in_sync {
             return;
         }
         match self.dataplane.verify(self.engine.tables()) {
             Ok(outcome) => {
-                let translated = match fault::is_on("masquerade-not-repaired") {
+                let translated = match fault::is_injected("masquerade-not-repaired") {
                     true => 0,
-                    false => self.translate(),
+                    false => self.sync_masquerade(),
                 };
                 let writes = outcome.writes + translated;
                 if writes > 0 {
-                    self.tally.written(&outcome);
+                    self.metrics.observe_steps(&outcome);
                     self.generation = outcome.generation;
-                    self.check_ledger();
-                    self.repaired(&[what.to_owned()], writes, seen);
+                    self.log_journal_error();
+                    self.record_repair(&[what.to_owned()], writes, detected_at);
                 }
             }
             Err(error) => {
-                tracing::warn!(error = %chain(&error), "checking the kernel failed");
-                self.tally.failed();
-                self.realise();
+                tracing::warn!(error = %error_chain(&error), "checking the kernel failed");
+                self.metrics.count_failure();
+                self.resync();
             }
         }
     }
 }
 
 /// An error with all its causes, each once.
-pub fn chain(error: &dyn std::error::Error) -> String {
+pub fn error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {

@@ -5,7 +5,7 @@
 //! power, with which the kernel's counts go anyway. The file is worth nothing for enforcement: what
 //! of it cannot be read costs counts and nothing else.
 
-use palisade_dataplane::{Entry, Ledger};
+use palisade_dataplane::{CounterJournal, JournalEntry};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{self, Write};
@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 const SCHEMA: u32 = 2;
 
 #[derive(Serialize, Deserialize)]
-struct Head {
+struct CountsHeader {
     schema: u32,
 }
 
@@ -61,7 +61,7 @@ pub struct CountsFile {
 
 impl CountsFile {
     /// The counts kept in a state directory.
-    pub fn within(state_dir: &Path) -> Self {
+    pub fn in_state_dir(state_dir: &Path) -> Self {
         CountsFile {
             path: state_dir.join("counts.log"),
             file: None,
@@ -70,7 +70,7 @@ impl CountsFile {
 
     /// Reads the entries, and what was wrong with the rest; none where there is no file yet. A last
     /// line without an end was being written when the process died: it never counted.
-    pub fn read(&self) -> (Vec<Entry>, Option<CountsError>) {
+    pub fn read(&self) -> (Vec<JournalEntry>, Option<CountsError>) {
         let path = self.path.clone();
         let text = match std::fs::read(&path) {
             Ok(text) => text,
@@ -78,14 +78,14 @@ impl CountsFile {
             Err(source) => return (Vec::new(), Some(CountsError::Io { path, source })),
         };
         let mut entries = Vec::new();
-        let whole = text
+        let complete_length = text
             .iter()
             .rposition(|b| *b == b'\n')
             .map_or(0, |at| at + 1);
-        let lines = text[..whole].split(|b| *b == b'\n');
+        let lines = text[..complete_length].split(|b| *b == b'\n');
         for (line, text) in (1..).zip(lines).filter(|(_, text)| !text.is_empty()) {
             let read = match line {
-                1 => serde_json::from_slice::<Head>(text).map(|head| head.schema),
+                1 => serde_json::from_slice::<CountsHeader>(text).map(|head| head.schema),
                 _ => serde_json::from_slice(text).map(|entry| {
                     entries.push(entry);
                     SCHEMA
@@ -102,7 +102,7 @@ impl CountsFile {
     }
 }
 
-fn lines(entries: &[Entry], text: &mut Vec<u8>) -> io::Result<()> {
+fn write_entries(entries: &[JournalEntry], text: &mut Vec<u8>) -> io::Result<()> {
     for entry in entries {
         serde_json::to_writer(&mut *text, entry)?;
         text.push(b'\n');
@@ -110,8 +110,8 @@ fn lines(entries: &[Entry], text: &mut Vec<u8>) -> io::Result<()> {
     Ok(())
 }
 
-impl Ledger for CountsFile {
-    fn append(&mut self, entries: &[Entry]) -> io::Result<()> {
+impl CounterJournal for CountsFile {
+    fn append(&mut self, entries: &[JournalEntry]) -> io::Result<()> {
         let mut text = Vec::new();
         let file = match &mut self.file {
             Some(file) => file,
@@ -120,20 +120,20 @@ impl Ledger for CountsFile {
                 let options = options.append(true).create(true).mode(0o640);
                 let file = options.open(&self.path)?;
                 if file.metadata()?.len() == 0 {
-                    serde_json::to_writer(&mut text, &Head { schema: SCHEMA })?;
+                    serde_json::to_writer(&mut text, &CountsHeader { schema: SCHEMA })?;
                     text.push(b'\n');
                 }
                 none.insert(file)
             }
         };
-        lines(entries, &mut text)?;
+        write_entries(entries, &mut text)?;
         file.write_all(&text)
     }
 
-    fn replace(&mut self, entries: &[Entry]) -> io::Result<()> {
-        let mut text = serde_json::to_vec(&Head { schema: SCHEMA })?;
+    fn replace(&mut self, entries: &[JournalEntry]) -> io::Result<()> {
+        let mut text = serde_json::to_vec(&CountsHeader { schema: SCHEMA })?;
         text.push(b'\n');
-        lines(entries, &mut text)?;
+        write_entries(entries, &mut text)?;
         self.file = None;
         palisade_sys::atomic_file::write_atomically(&self.path, &text).map_err(io::Error::other)
     }
@@ -142,14 +142,14 @@ impl Ledger for CountsFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use palisade_dataplane::Account;
+    use palisade_dataplane::JournalAccount;
     use palisade_model::{Direction, PolicyId, RuleOrigin};
     use palisade_tables::Credit;
 
-    fn entries() -> Vec<Entry> {
+    fn entries() -> Vec<JournalEntry> {
         let rule = Credit::Rule {
             policy: PolicyId {
-                object: crate::record::pod_id("shop", "web"),
+                object: crate::workload_store::pod_id("shop", "web"),
                 part: 0,
             },
             direction: Direction::Ingress,
@@ -161,32 +161,32 @@ mod tests {
             },
         };
         vec![
-            Entry::Account(0, Account::Rule(rule)),
-            Entry::Account(1, Account::Reason("spoofed".to_owned())),
-            Entry::Place("p_port 00ab".to_owned(), vec![0]),
-            Entry::Going("p_port 00ab".to_owned(), vec![0, 1], 1, u64::MAX),
-            Entry::Gone,
-            Entry::Stayed,
-            Entry::Add(0, 1, 2),
-            Entry::Told(1, 3, 4),
+            JournalEntry::Account(0, JournalAccount::Rule(rule)),
+            JournalEntry::Account(1, JournalAccount::Reason("spoofed".to_owned())),
+            JournalEntry::Place("p_port 00ab".to_owned(), vec![0]),
+            JournalEntry::Going("p_port 00ab".to_owned(), vec![0, 1], 1, u64::MAX),
+            JournalEntry::Gone,
+            JournalEntry::Stayed,
+            JournalEntry::Add(0, 1, 2),
+            JournalEntry::Told(1, 3, 4),
         ]
     }
 
     #[test]
     fn what_is_added_is_read_back_and_can_be_replaced() {
         let dir = tempfile::tempdir().unwrap();
-        let mut file = CountsFile::within(dir.path());
+        let mut file = CountsFile::in_state_dir(dir.path());
         assert!(matches!(file.read(), (none, None) if none.is_empty()));
         let mut first = entries();
         let rest = first.split_off(3);
         file.append(&first).unwrap();
         file.append(&rest).unwrap();
-        let mut next = CountsFile::within(dir.path());
+        let mut next = CountsFile::in_state_dir(dir.path());
         assert_eq!(next.read().0, entries());
         next.append(&first).unwrap();
         next.replace(&rest).unwrap();
         next.append(&first).unwrap();
-        let (found, error) = CountsFile::within(dir.path()).read();
+        let (found, error) = CountsFile::in_state_dir(dir.path()).read();
         assert_eq!(found, [rest, first].concat());
         assert!(error.is_none());
     }
@@ -197,13 +197,13 @@ mod tests {
         let path = dir.path().join("counts.log");
         let read = |text: &str| {
             palisade_sys::atomic_file::write_atomically(&path, text.as_bytes()).unwrap();
-            CountsFile::within(dir.path()).read()
+            CountsFile::in_state_dir(dir.path()).read()
         };
         let good = "{\"schema\":2}\n\"gone\"\n";
         let torn = read(&format!("{good}{{\"add\":[0,"));
-        assert!(matches!(torn, (found, None) if found == [Entry::Gone]));
+        assert!(matches!(torn, (found, None) if found == [JournalEntry::Gone]));
         let (found, error) = read(&format!("{good}{{\"add\":[0]}}\n\"gone\"\n"));
-        assert_eq!(found, [Entry::Gone]);
+        assert_eq!(found, [JournalEntry::Gone]);
         assert!(matches!(error, Some(CountsError::Damaged { line: 3, .. })));
         for text in ["x\n", "{\"schema\":1,\"counts\":[]}\n"] {
             let (found, error) = read(text);

@@ -4,14 +4,14 @@
 //! answers. The plugin writes under the lock and only while nobody listens, so none is written after
 //! the agent has looked. What cannot be carried out stays, is told, and is tried again.
 
-use crate::core::{Core, chain};
+use crate::core::{Core, error_chain};
 use palisade_api::{CniAttachment, cni_queue};
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
 /// The folder of deletions within a state directory.
-pub fn folder(state_dir: &Path) -> PathBuf {
+pub fn queue_dir(state_dir: &Path) -> PathBuf {
     state_dir.join("cni-queue")
 }
 
@@ -23,7 +23,7 @@ pub fn folder(state_dir: &Path) -> PathBuf {
     clippy::disallowed_methods,
     reason = "files of the plugin, which has no other way to be heard"
 )]
-pub fn waiting(folder: &Path) -> io::Result<Vec<PathBuf>> {
+pub fn queued_files(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         other => other?,
@@ -48,8 +48,8 @@ impl Core {
         clippy::disallowed_methods,
         reason = "files of the plugin, which has no other way to be heard"
     )]
-    pub fn carry_out_deletions(&mut self) -> io::Result<usize> {
-        let folder = folder(&self.config.state_dir);
+    pub fn run_queued_deletions(&mut self) -> io::Result<usize> {
+        let folder = queue_dir(&self.config.state_dir);
         fs::create_dir_all(&folder)?;
         let lock = File::options()
             .create(true)
@@ -58,12 +58,12 @@ impl Core {
             .open(folder.join(cni_queue::LOCK))?;
         lock.lock()?;
         let mut done = 0;
-        if palisade_sys::fault::is_on("deletion-ignored") {
+        if palisade_sys::fault::is_injected("deletion-ignored") {
             return Ok(done);
         }
         self.deletions_failed = false;
-        for path in waiting(&folder)? {
-            match self.carry_out(&path) {
+        for path in queued_files(&folder)? {
+            match self.run_queued_deletion(&path) {
                 Ok(()) => done += 1,
                 Err(error) => {
                     self.deletions_failed = true;
@@ -72,7 +72,7 @@ impl Core {
             }
         }
         if self.deletions_failed {
-            self.plan_retry();
+            self.ensure_retry();
         }
         if done > 0 {
             tracing::info!(
@@ -87,11 +87,12 @@ impl Core {
         clippy::disallowed_methods,
         reason = "files of the plugin, which has no other way to be heard"
     )]
-    fn carry_out(&mut self, path: &Path) -> Result<(), String> {
+    fn run_queued_deletion(&mut self, path: &Path) -> Result<(), String> {
         let text = fs::read(path).map_err(|error| error.to_string())?;
         let attachment: CniAttachment =
             serde_json::from_slice(&text).map_err(|error| error.to_string())?;
-        self.cni_del(&attachment).map_err(|error| chain(&error))?;
+        self.cni_del(&attachment)
+            .map_err(|error| error_chain(&error))?;
         fs::remove_file(path).map_err(|error| error.to_string())
     }
 }

@@ -1,14 +1,14 @@
 //! Explaining one flow as the running agent sees it.
 
-use crate::config::HostToEndpoint;
+use crate::config::HostToEndpointAction;
 use crate::core::Core;
-use palisade_analysis::{ExplainError, Explanation, Query};
+use palisade_analysis::{ExplainError, Explanation, FlowQuery};
 use palisade_api::ExplainQuery;
 use palisade_model::{Direction, PolicyId};
 
 /// What the API takes as what the analysis takes.
-pub fn question(query: ExplainQuery) -> Query {
-    Query {
+pub fn analysis_query(query: ExplainQuery) -> FlowQuery {
+    FlowQuery {
         from: query.from,
         to: query.to,
         port: query.port,
@@ -25,16 +25,16 @@ impl Core {
     /// If the query is not understood, or names what is not there.
     pub fn explain(&self, query: ExplainQuery) -> Result<Explanation, ExplainError> {
         let host_to_endpoint = match self.config.host_to_endpoint {
-            HostToEndpoint::Allow => palisade_oracle::HostToEndpoint::Allow,
-            HostToEndpoint::Policy => palisade_oracle::HostToEndpoint::Policy,
+            HostToEndpointAction::Allow => palisade_oracle::HostTrafficAction::Allow,
+            HostToEndpointAction::Policy => palisade_oracle::HostTrafficAction::Policy,
         };
-        let options = palisade_oracle::Options {
+        let options = palisade_oracle::OracleOptions {
             host_to_endpoint,
             allowed_encapsulation: self.config.allowed_encapsulation,
-            ..palisade_oracle::Options::default()
+            ..palisade_oracle::OracleOptions::default()
         };
         let mut state = self.engine.state();
-        let question = question(query);
+        let question = analysis_query(query);
         let explanation = palisade_analysis::explain(&state, &question, &options)?;
         let case = &explanation.case;
         let closed: Vec<(Direction, PolicyId)> = [

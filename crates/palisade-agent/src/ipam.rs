@@ -19,7 +19,7 @@ pub enum IpamError {
     #[error(
         "no {family} address is free: of {} {taken} are taken and {reserved} reserved; \
          remove workloads, or add a network to ipam-pool",
-        listed(pools)
+        join_prefixes(pools)
     )]
     Exhausted {
         /// The family.
@@ -33,10 +33,10 @@ pub enum IpamError {
     },
     /// Somebody has it.
     #[error("the address {0} is taken")]
-    Taken(IpAddr),
+    InUse(IpAddr),
 }
 
-fn listed(pools: &[Prefix]) -> String {
+fn join_prefixes(pools: &[Prefix]) -> String {
     let pools: Vec<String> = pools.iter().map(Prefix::to_string).collect();
     pools.join(" and ")
 }
@@ -44,21 +44,21 @@ fn listed(pools: &[Prefix]) -> String {
 /// The pools and what of them is taken.
 #[derive(Clone, Debug, Default)]
 pub struct Ipam {
-    pools: Vec<Pool>,
-    taken: BTreeSet<IpAddr>,
+    pools: Vec<AddressPool>,
+    allocated: BTreeSet<IpAddr>,
 }
 
 #[derive(Clone, Debug)]
-struct Pool {
+struct AddressPool {
     prefix: Prefix,
     /// What may be given, in order and apart, as numbers.
     usable: Vec<(u128, u128)>,
-    last: Option<u128>,
+    last_allocated: Option<u128>,
 }
 
 /// How much of a pool is what. The numbers of a pool that is a whole /0 end at the greatest number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Use {
+pub struct PoolUsage {
     /// The pool.
     pub pool: Prefix,
     /// Its addresses.
@@ -79,25 +79,28 @@ impl Ipam {
     pub fn new(pools: &[Prefix], reserved: &[AddressRange]) -> Self {
         let pool = |prefix: &Prefix| {
             let (first, last) = prefix.bounds();
-            let whole = (first.saturating_add(2), last.saturating_sub(1));
-            let mut usable: Vec<(u128, u128)> = vec![whole];
-            for range in reserved.iter().filter(|range| range.meets(*prefix)) {
-                let (from, to) = (number(range.first), number(range.last));
+            let all = (first.saturating_add(2), last.saturating_sub(1));
+            let mut usable: Vec<(u128, u128)> = vec![all];
+            for range in reserved.iter().filter(|range| range.overlaps(*prefix)) {
+                let (from, to) = (
+                    address_to_number(range.first),
+                    address_to_number(range.last),
+                );
                 usable = usable
                     .into_iter()
-                    .flat_map(|u| without(u, from, to))
+                    .flat_map(|u| subtract_range(u, from, to))
                     .collect();
             }
             usable.retain(|(from, to)| from <= to);
-            Pool {
+            AddressPool {
                 prefix: *prefix,
                 usable,
-                last: None,
+                last_allocated: None,
             }
         };
         Ipam {
             pools: pools.iter().map(pool).collect(),
-            taken: BTreeSet::new(),
+            allocated: BTreeSet::new(),
         }
     }
 
@@ -112,10 +115,10 @@ impl Ipam {
     /// # Errors
     /// If it is taken.
     pub fn claim(&mut self, address: IpAddr) -> Result<(), IpamError> {
-        if self.taken.insert(address) {
+        if self.allocated.insert(address) {
             Ok(())
         } else {
-            Err(IpamError::Taken(address))
+            Err(IpamError::InUse(address))
         }
     }
 
@@ -124,14 +127,14 @@ impl Ipam {
     ///
     /// # Errors
     /// If there is no pool, or nothing free in any.
-    pub fn take(&mut self, family: Family) -> Result<IpAddr, IpamError> {
+    pub fn allocate(&mut self, family: Family) -> Result<IpAddr, IpamError> {
         let mut of_family = Vec::new();
         for pool in self.pools.iter_mut() {
             if pool.prefix.family() != family {
                 continue;
             }
-            if let Some(found) = pool.next(&self.taken) {
-                self.taken.insert(found);
+            if let Some(found) = pool.next_free(&self.allocated) {
+                self.allocated.insert(found);
                 return Ok(found);
             }
             of_family.push(pool.prefix);
@@ -139,24 +142,24 @@ impl Ipam {
         if of_family.is_empty() {
             return Err(IpamError::NoPool(family));
         }
-        let uses = self.uses();
-        let uses = || uses.iter().filter(|u| of_family.contains(&u.pool));
+        let usages = self.pool_usages();
+        let usages_of_family = || usages.iter().filter(|u| of_family.contains(&u.pool));
         Err(IpamError::Exhausted {
             family,
-            taken: uses().map(|u| u.taken).sum(),
-            reserved: uses().map(|u| u.reserved).sum(),
+            taken: usages_of_family().map(|u| u.taken).sum(),
+            reserved: usages_of_family().map(|u| u.reserved).sum(),
             pools: of_family.clone(),
         })
     }
 
     /// Gives an address back.
     pub fn release(&mut self, address: IpAddr) {
-        self.taken.remove(&address);
+        self.allocated.remove(&address);
     }
 
     /// Every address that is taken, those outside of pools included.
-    pub fn taken(&self) -> &BTreeSet<IpAddr> {
-        &self.taken
+    pub fn allocated(&self) -> &BTreeSet<IpAddr> {
+        &self.allocated
     }
 
     /// The pool that an address is of.
@@ -166,9 +169,9 @@ impl Ipam {
     }
 
     /// Whether an address is one that a pool gives out: inside of one, and not reserved.
-    pub fn gives(&self, address: IpAddr) -> bool {
-        let number = number(address);
-        let usable = |pool: &Pool| {
+    pub fn can_allocate(&self, address: IpAddr) -> bool {
+        let number = address_to_number(address);
+        let usable = |pool: &AddressPool| {
             pool.prefix.contains(address)
                 && pool
                     .usable
@@ -179,19 +182,19 @@ impl Ipam {
     }
 
     /// How much of each pool is what.
-    pub fn uses(&self) -> Vec<Use> {
+    pub fn pool_usages(&self) -> Vec<PoolUsage> {
         self.pools
             .iter()
-            .map(|pool| pool.used(&self.taken))
+            .map(|pool| pool.usage(&self.allocated))
             .collect()
     }
 }
 
-impl Pool {
+impl AddressPool {
     /// The next address in turn that is not taken.
-    fn next(&mut self, taken: &BTreeSet<IpAddr>) -> Option<IpAddr> {
+    fn next_free(&mut self, taken: &BTreeSet<IpAddr>) -> Option<IpAddr> {
         let family = self.prefix.family();
-        let after = self.last.map_or(0, |last| last.saturating_add(1));
+        let after = self.last_allocated.map_or(0, |last| last.saturating_add(1));
         let later = self
             .usable
             .iter()
@@ -202,17 +205,19 @@ impl Pool {
             .filter(|(from, to)| from <= to)
             .find_map(|(from, to)| {
                 let mut numbers = from..=to;
-                let careless = palisade_sys::fault::is_on("held-address-given");
-                numbers.find(|n| careless || !taken.contains(&address(family, *n)))
+                let ignore_allocated = palisade_sys::fault::is_injected("held-address-given");
+                numbers
+                    .find(|n| ignore_allocated || !taken.contains(&number_to_address(family, *n)))
             })?;
-        self.last = Some(found);
-        Some(address(family, found))
+        self.last_allocated = Some(found);
+        Some(number_to_address(family, found))
     }
 
-    fn used(&self, taken: &BTreeSet<IpAddr>) -> Use {
+    fn usage(&self, taken: &BTreeSet<IpAddr>) -> PoolUsage {
         let (first, last) = self.prefix.bounds();
         let size = (last - first).saturating_add(1);
-        let whole = address(self.prefix.family(), first)..=address(self.prefix.family(), last);
+        let whole = number_to_address(self.prefix.family(), first)
+            ..=number_to_address(self.prefix.family(), last);
         let of_pool = || taken.range(whole.clone());
         let is_usable = |n: u128| {
             self.usable
@@ -220,8 +225,10 @@ impl Pool {
                 .any(|(from, to)| (*from..=*to).contains(&n))
         };
         let usable: u128 = self.usable.iter().map(|(from, to)| to - from + 1).sum();
-        let used = of_pool().filter(|a| is_usable(number(**a))).count() as u128;
-        Use {
+        let used = of_pool()
+            .filter(|a| is_usable(address_to_number(**a)))
+            .count() as u128;
+        PoolUsage {
             pool: self.prefix,
             size,
             taken: of_pool().count() as u128,
@@ -232,7 +239,7 @@ impl Pool {
 }
 
 /// What is left of a range without what lies from `from` to `to`.
-fn without((first, last): (u128, u128), from: u128, to: u128) -> Vec<(u128, u128)> {
+fn subtract_range((first, last): (u128, u128), from: u128, to: u128) -> Vec<(u128, u128)> {
     if to < first || last < from {
         return vec![(first, last)];
     }
@@ -246,11 +253,11 @@ fn without((first, last): (u128, u128), from: u128, to: u128) -> Vec<(u128, u128
     left
 }
 
-fn number(address: IpAddr) -> u128 {
+fn address_to_number(address: IpAddr) -> u128 {
     Prefix::host(address).bounds().0
 }
 
-fn address(family: Family, number: u128) -> IpAddr {
+fn number_to_address(family: Family, number: u128) -> IpAddr {
     match family {
         Family::V4 => IpAddr::V4(u32::try_from(number).unwrap_or(u32::MAX).into()),
         Family::V6 => IpAddr::V6(number.into()),
@@ -274,7 +281,7 @@ mod tests {
 
     fn take(ipam: &mut Ipam, family: Family, n: usize) -> Vec<String> {
         (0..n)
-            .map(|_| ipam.take(family).unwrap().to_string())
+            .map(|_| ipam.allocate(family).unwrap().to_string())
             .collect()
     }
 
@@ -286,23 +293,26 @@ mod tests {
         assert_eq!(given, ["10.0.0.2", "10.0.0.4", "10.0.0.5", "10.0.0.6"]);
         ipam.release("10.0.0.4".parse().unwrap());
         assert_eq!(take(&mut ipam, Family::V4, 1), ["10.0.0.4"]);
-        let error = ipam.take(Family::V4).unwrap_err();
+        let error = ipam.allocate(Family::V4).unwrap_err();
         assert_eq!(
             error.to_string(),
             "no IPv4 address is free: of 10.0.0.0/29 5 are taken and 3 reserved; \
              remove workloads, or add a network to ipam-pool"
         );
-        assert_eq!(ipam.take(Family::V6), Err(IpamError::NoPool(Family::V6)));
+        assert_eq!(
+            ipam.allocate(Family::V6),
+            Err(IpamError::NoPool(Family::V6))
+        );
         let taken = "10.0.0.4".parse().unwrap();
-        assert_eq!(ipam.claim(taken), Err(IpamError::Taken(taken)));
+        assert_eq!(ipam.claim(taken), Err(IpamError::InUse(taken)));
     }
 
     #[test]
     fn a_released_address_is_not_given_again_soon() {
         let mut ipam = Ipam::new(&pools(&["fd00::/64"]), &[]);
-        let first = ipam.take(Family::V6).unwrap();
+        let first = ipam.allocate(Family::V6).unwrap();
         ipam.release(first);
-        assert_ne!(ipam.take(Family::V6).unwrap(), first);
+        assert_ne!(ipam.allocate(Family::V6).unwrap(), first);
     }
 
     #[test]
@@ -320,7 +330,7 @@ mod tests {
             ["10.0.0.2", "10.0.0.5", "10.0.0.6", "10.0.1.5", "10.0.1.6"]
         );
         assert!(matches!(
-            ipam.take(Family::V4),
+            ipam.allocate(Family::V4),
             Err(IpamError::Exhausted {
                 taken: 5,
                 reserved: 11,
@@ -332,7 +342,7 @@ mod tests {
         assert_eq!(take(&mut ipam, Family::V6, 1), ["fd00::8000:0:0:0"]);
         // One that a workload brought is taken, reserved or not.
         ipam.claim("10.0.0.3".parse().unwrap()).unwrap();
-        let used = |pool: &str, taken, reserved, free| Use {
+        let used = |pool: &str, taken, reserved, free| PoolUsage {
             pool: pool.parse().unwrap(),
             size: 8,
             taken,
@@ -340,11 +350,11 @@ mod tests {
             free,
         };
         assert_eq!(
-            ipam.uses()[..2],
+            ipam.pool_usages()[..2],
             [used("10.0.0.0/29", 4, 5, 0), used("10.0.1.0/29", 2, 6, 0)]
         );
         assert_eq!(ipam.pool_of(given[4].parse().unwrap()), Some(of[1]));
-        let gives = |address: &str| ipam.gives(address.parse().unwrap());
+        let gives = |address: &str| ipam.can_allocate(address.parse().unwrap());
         for address in ["10.0.0.2", "10.0.0.6", "10.0.1.5", "fd00::8000:0:0:0"] {
             assert!(gives(address), "{address}");
         }

@@ -5,12 +5,12 @@
 //! is written twenty times in a minute and then counted, and the count is written. Level and form can change while the agent runs. It never drops an event without
 //! counting it, and never writes anywhere else.
 
-mod limit;
 mod line;
+mod rate_limit;
 
 use crate::clock::Clock;
-use limit::{Limiter, Message, Taken};
-use line::{Fields, Line};
+use line::{LogFields, LogLine};
+use rate_limit::{LogDecision, LogLimiter, LogMessage};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,14 +20,14 @@ use tracing::subscriber::{Interest, Subscriber};
 use tracing::{Event, Level, Metadata};
 
 /// Where lines go.
-pub type Sink = Box<dyn Fn(&str) + Send + Sync>;
+pub type LogSink = Box<dyn Fn(&str) + Send + Sync>;
 
 /// Why there is no log.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
     /// There is one already.
     #[error("starting the log: this process has one already")]
-    Started,
+    AlreadyStarted,
     /// The thread that tells of what was left out.
     #[error("starting the log's thread")]
     Thread(#[source] std::io::Error),
@@ -35,17 +35,17 @@ pub enum LogError {
 
 /// The running log; clones are the same one.
 #[derive(Clone)]
-pub struct Log(Arc<Shared>);
+pub struct Log(Arc<LogState>);
 
-struct Shared {
-    /// As [`rank`] has it.
+struct LogState {
+    /// As [`verbosity`] has it.
     level: AtomicU8,
     json: AtomicBool,
     clock: Box<dyn Clock>,
-    sink: Sink,
-    limiter: Mutex<Limiter>,
+    sink: LogSink,
+    limiter: Mutex<LogLimiter>,
     /// Wakes the thread that tells counts; `None` in tests, which ask for them.
-    wake: Option<Sender<()>>,
+    reporter_wake: Option<Sender<()>>,
 }
 
 impl Log {
@@ -55,49 +55,50 @@ impl Log {
     /// See [`LogError`].
     pub fn start(level: &str, json: bool, clock: impl Clock + 'static) -> Result<Log, LogError> {
         let (wake, woken) = channel();
-        let log = Log::to(level, json, clock, Box::new(standard_error), Some(wake));
-        let teller = log.clone();
+        let log = Log::with_sink(level, json, clock, Box::new(write_to_stderr), Some(wake));
+        let reporter = log.clone();
         std::thread::Builder::new()
             .name("log".to_owned())
-            .spawn(move || teller.tell_counts(&woken))
+            .spawn(move || reporter.run_reporter(&woken))
             .map_err(LogError::Thread)?;
-        tracing::subscriber::set_global_default(log.clone()).map_err(|_| LogError::Started)?;
+        tracing::subscriber::set_global_default(log.clone())
+            .map_err(|_| LogError::AlreadyStarted)?;
         Ok(log)
     }
 
-    fn to(
+    fn with_sink(
         level: &str,
         json: bool,
         clock: impl Clock + 'static,
-        sink: Sink,
+        sink: LogSink,
         wake: Option<Sender<()>>,
     ) -> Log {
-        let log = Log(Arc::new(Shared {
+        let log = Log(Arc::new(LogState {
             level: AtomicU8::new(0),
             json: AtomicBool::new(json),
             clock: Box::new(clock),
             sink,
             limiter: Mutex::default(),
-            wake,
+            reporter_wake: wake,
         }));
-        log.set(level, json);
+        log.configure(level, json);
         log
     }
 
     /// Another least level (`error` to `trace`; an unknown one is `info`) and form, from now on.
-    pub fn set(&self, level: &str, json: bool) {
+    pub fn configure(&self, level: &str, json: bool) {
         let level = level.parse().unwrap_or(LevelFilter::INFO);
-        self.0.level.store(rank(level), Ordering::Relaxed);
+        self.0.level.store(verbosity(level), Ordering::Relaxed);
         self.0.json.store(json, Ordering::Relaxed);
     }
 
     /// Writes the counts of what was left out so far, such as at the end.
     pub fn flush(&self) {
-        let counts = self.limiter(|limiter| limiter.take_all());
+        let counts = self.with_limiter(|limiter| limiter.take_all());
         self.write_counts(counts);
     }
 
-    fn limiter<T>(&self, work: impl FnOnce(&mut Limiter) -> T) -> T {
+    fn with_limiter<T>(&self, work: impl FnOnce(&mut LogLimiter) -> T) -> T {
         // What it holds is counts, each whole at any time.
         let mut limiter = self
             .0
@@ -108,43 +109,43 @@ impl Log {
     }
 
     /// Waits for windows to end in which something was left out. Ends with the process.
-    fn tell_counts(&self, woken: &Receiver<()>) {
+    fn run_reporter(&self, woken: &Receiver<()>) {
         loop {
-            let next = self.limiter(|limiter| limiter.next_end());
+            let window_end = self.with_limiter(|limiter| limiter.next_window_end());
             let now = self.0.clock.monotonic();
-            let woken = match next {
+            let woken = match window_end {
                 None => woken.recv().map_err(|_| RecvTimeoutError::Disconnected),
                 Some(end) => woken.recv_timeout(end.saturating_duration_since(now)),
             };
             match woken {
                 Ok(()) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
-                Err(RecvTimeoutError::Timeout) => self.tell_ended(),
+                Err(RecvTimeoutError::Timeout) => self.write_ended_counts(),
             }
         }
     }
 
-    fn tell_ended(&self) {
+    fn write_ended_counts(&self) {
         let now = self.0.clock.monotonic();
-        let counts = self.limiter(|limiter| limiter.take_ended(now));
+        let counts = self.with_limiter(|limiter| limiter.take_ended(now));
         self.write_counts(counts);
     }
 
-    fn write_counts(&self, counts: Vec<(Message, u64)>) {
+    fn write_counts(&self, counts: Vec<(LogMessage, u64)>) {
         for (message, count) in counts {
             self.write_count(&message, count);
         }
     }
 
     /// The message again, with how many of it were left out.
-    fn write_count(&self, message: &Message, count: u64) {
-        let mut fields = Fields::of_message(message.text.clone());
-        fields.number("suppressed", count);
+    fn write_count(&self, message: &LogMessage, count: u64) {
+        let mut fields = LogFields::with_message(message.text.clone());
+        fields.add_number("suppressed", count);
         self.write(message.level, message.component, &fields);
     }
 
-    fn write(&self, level: Level, component: &str, fields: &Fields) {
-        let line = Line {
+    fn write(&self, level: Level, component: &str, fields: &LogFields) {
+        let line = LogLine {
             time: self.0.clock.wall(),
             level,
             component,
@@ -169,13 +170,13 @@ impl Subscriber for Log {
         let most = self.0.level.load(Ordering::Relaxed);
         let most = match metadata.target().starts_with("palisade") {
             true => most,
-            false => most.min(rank(LevelFilter::WARN)),
+            false => most.min(verbosity(LevelFilter::WARN)),
         };
-        metadata.is_event() && rank(LevelFilter::from_level(*metadata.level())) <= most
+        metadata.is_event() && verbosity(LevelFilter::from_level(*metadata.level())) <= most
     }
 
     fn event(&self, event: &Event<'_>) {
-        let mut fields = Fields::default();
+        let mut fields = LogFields::default();
         event.record(&mut fields);
         let (level, component) = (
             *event.metadata().level(),
@@ -185,21 +186,23 @@ impl Subscriber for Log {
         if level > Level::INFO {
             return self.write(level, component, &fields);
         }
-        let message = Message {
+        let message = LogMessage {
             level,
             component,
             text: fields.message().to_owned(),
         };
         let now = self.0.clock.monotonic();
-        match self.limiter(|limiter| limiter.take(&message, now)) {
-            Taken::Write { left_out } => {
+        match self.with_limiter(|limiter| limiter.admit(&message, now)) {
+            LogDecision::Write {
+                suppressed: left_out,
+            } => {
                 if left_out > 0 {
                     self.write_count(&message, left_out);
                 }
                 self.write(level, component, &fields);
             }
-            Taken::LeaveOut { first } => {
-                if let (true, Some(wake)) = (first, &self.0.wake) {
+            LogDecision::Suppress { first } => {
+                if let (true, Some(wake)) = (first, &self.0.reporter_wake) {
                     // Without the thread the next event of this message tells the count.
                     let _ = wake.send(());
                 }
@@ -218,7 +221,7 @@ impl Subscriber for Log {
 }
 
 /// Greater is more talkative.
-fn rank(level: LevelFilter) -> u8 {
+fn verbosity(level: LevelFilter) -> u8 {
     match level {
         LevelFilter::OFF => 0,
         LevelFilter::ERROR => 1,
@@ -240,7 +243,7 @@ fn component(target: &'static str) -> &'static str {
     }
 }
 
-fn standard_error(line: &str) {
+fn write_to_stderr(line: &str) {
     use std::io::Write;
     // Nobody is left to be told that nobody reads the log.
     let _ = std::io::stderr().lock().write_all(line.as_bytes());
@@ -252,12 +255,12 @@ mod tests {
     use std::time::{Duration, Instant};
 
     /// A clock that is moved by hand.
-    struct Hand {
+    struct ManualClock {
         zero: Instant,
         passed: Arc<Mutex<Duration>>,
     }
 
-    impl Clock for Hand {
+    impl Clock for ManualClock {
         fn wall(&self) -> Duration {
             Duration::from_secs(1_795_246_325) + *self.passed.lock().unwrap()
         }
@@ -266,25 +269,25 @@ mod tests {
         }
     }
 
-    struct Bench {
+    struct LogFixture {
         log: Log,
         lines: Arc<Mutex<Vec<String>>>,
         passed: Arc<Mutex<Duration>>,
     }
 
-    fn bench(level: &str, json: bool) -> Bench {
+    fn log_fixture(level: &str, json: bool) -> LogFixture {
         let (lines, passed) = (Arc::new(Mutex::new(Vec::new())), Arc::default());
         let to = Arc::clone(&lines);
-        let clock = Hand {
+        let clock = ManualClock {
             zero: crate::clock::SystemClock.monotonic(),
             passed: Arc::clone(&passed),
         };
         let sink = Box::new(move |line: &str| to.lock().unwrap().push(line.to_owned()));
-        let log = Log::to(level, json, clock, sink, None);
-        Bench { log, lines, passed }
+        let log = Log::with_sink(level, json, clock, sink, None);
+        LogFixture { log, lines, passed }
     }
 
-    impl Bench {
+    impl LogFixture {
         fn lines(&self, work: impl FnOnce()) -> Vec<String> {
             tracing::subscriber::with_default(self.log.clone(), work);
             std::mem::take(&mut *self.lines.lock().unwrap())
@@ -298,7 +301,7 @@ mod tests {
             tracing::warn!(%error, retry_ms = 5_u64, again = true, object = None::<&str>, "reading {}", "x");
             tracing::info!("ready");
         };
-        let text = bench("info", false).lines(speak);
+        let text = log_fixture("info", false).lines(speak);
         assert_eq!(
             text,
             [
@@ -306,7 +309,7 @@ mod tests {
                 "2026-11-21T07:32:05.000000Z INFO log: ready\n",
             ]
         );
-        let json = bench("info", true).lines(speak);
+        let json = log_fixture("info", true).lines(speak);
         assert_eq!(
             json,
             [
@@ -323,7 +326,7 @@ mod tests {
             let object = "x\u{7f}\u{9b}31m\u{202e}";
             tracing::info!(object, "a\nb\u{1b}[0m\tc\u{85}\u{2028}");
         };
-        let lines = bench("info", false).lines(speak);
+        let lines = log_fixture("info", false).lines(speak);
         assert_eq!(
             lines,
             [
@@ -331,7 +334,7 @@ mod tests {
                  object=\"x\\u007f\\u009b31m\\u202e\"\n"
             ]
         );
-        let lines = bench("info", true).lines(speak);
+        let lines = log_fixture("info", true).lines(speak);
         assert_eq!(
             lines,
             [
@@ -344,27 +347,27 @@ mod tests {
 
     #[test]
     fn the_level_counts_and_can_change_and_strangers_only_warn() {
-        let bench = bench("info", false);
+        let bench = log_fixture("info", false);
         let speak = || {
             tracing::debug!("fine");
             tracing::info!(target: "hyper::server", "strange");
             tracing::warn!(target: "hyper::server", "warned");
         };
         assert_eq!(bench.lines(speak).len(), 1);
-        bench.log.set("debug", false);
+        bench.log.configure("debug", false);
         let lines = bench.lines(speak);
         assert!(
             lines[0].ends_with("DEBUG log: fine\n") && lines[1].ends_with("WARN hyper: warned\n")
         );
         assert_eq!(lines.len(), 2);
-        bench.log.set("error", false);
+        bench.log.configure("error", false);
         assert_eq!(bench.lines(speak).len(), 0);
     }
 
     #[test]
     fn repeats_are_counted_and_the_count_is_told() {
-        let bench = bench("debug", false);
-        let many = limit::FIRST as u64 + 5;
+        let bench = log_fixture("debug", false);
+        let many = rate_limit::MAX_PER_WINDOW as u64 + 5;
         let speak = || {
             for n in 0..many {
                 tracing::warn!(n, "again");
@@ -374,24 +377,27 @@ mod tests {
         let lines = bench.lines(speak);
         assert_eq!(
             lines.len(),
-            limit::FIRST as usize + 1,
+            rate_limit::MAX_PER_WINDOW as usize + 1,
             "others are not held up"
         );
-        bench.log.tell_ended();
+        bench.log.write_ended_counts();
         assert_eq!(
             bench.lines(|| {}),
             Vec::<String>::new(),
             "the window has not ended"
         );
-        *bench.passed.lock().unwrap() += limit::WINDOW;
-        bench.log.tell_ended();
+        *bench.passed.lock().unwrap() += rate_limit::WINDOW;
+        bench.log.write_ended_counts();
         let told = bench.lines(|| {});
         assert_eq!(
             told,
             ["2026-11-21T07:33:05.000000Z WARN log: again suppressed=5\n"]
         );
         // A new window; and what is left out at the end is told there.
-        assert_eq!(bench.lines(speak).len(), limit::FIRST as usize + 1);
+        assert_eq!(
+            bench.lines(speak).len(),
+            rate_limit::MAX_PER_WINDOW as usize + 1
+        );
         bench.log.flush();
         let told = bench.lines(|| {});
         assert!(
@@ -399,8 +405,11 @@ mod tests {
             "{told:?}"
         );
         // The next of the same message tells it too.
-        assert_eq!(bench.lines(speak).len(), limit::FIRST as usize + 1);
-        *bench.passed.lock().unwrap() += limit::WINDOW;
+        assert_eq!(
+            bench.lines(speak).len(),
+            rate_limit::MAX_PER_WINDOW as usize + 1
+        );
+        *bench.passed.lock().unwrap() += rate_limit::WINDOW;
         let told = bench.lines(|| tracing::warn!(n = 1, "again"));
         assert!(told[0].ends_with("suppressed=5\n") && told[1].ends_with("again n=1\n"));
         // Who asks for everything gets it.

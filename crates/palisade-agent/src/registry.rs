@@ -8,7 +8,7 @@
 //! endpoint without an address until it goes. Where somebody who is not root attached a name whose Pod
 //! has another address, the Pod keeps it. Pure bookkeeping: no kernel, no disk.
 
-use crate::record::{ClosedInterface, Record};
+use crate::workload_store::{ClosedInterface, WorkloadRecord};
 use palisade_api::{CniAttachment, EndpointState};
 use palisade_model::{
     Endpoint, EndpointId, Labels, Object, ObjectId, ObjectKey, Profile, Str, Update,
@@ -16,20 +16,20 @@ use palisade_model::{
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The label of an endpoint whose Pod is not known.
-pub const INIT: &str = "reserved:init";
+pub const INIT_LABEL: &str = "reserved:init";
 /// Why it is closed.
-pub const NO_POD: &str = "its Pod is not known yet";
+pub const NO_POD_REASON: &str = "its Pod is not known yet";
 
 /// Why one is closed that is not root's.
-pub const ELSEWHERE: &str = "its Pod has another address, so it runs elsewhere";
+pub const ELSEWHERE_REASON: &str = "its Pod has another address, so it runs elsewhere";
 /// The label of an interface that stays closed.
-pub const CLOSED: &str = "reserved:closed";
+pub const CLOSED_LABEL: &str = "reserved:closed";
 
 /// An attached workload.
 #[derive(Clone, Debug)]
 pub struct Workload {
     /// What is remembered of it.
-    pub record: Record,
+    pub record: WorkloadRecord,
     /// Where it stands.
     pub state: EndpointState,
     /// Why, where that is not obvious.
@@ -38,17 +38,17 @@ pub struct Workload {
 
 /// Workloads and Pods by id.
 #[derive(Debug, Default)]
-pub struct Registry {
+pub struct WorkloadRegistry {
     workloads: BTreeMap<EndpointId, Workload>,
     /// What the source says of endpoints that are attached here.
     pods: BTreeMap<EndpointId, Endpoint>,
     /// Pods that ran to their end.
-    completed: BTreeSet<EndpointId>,
+    completed_pods: BTreeSet<EndpointId>,
     /// Interfaces that were a workload's, exist without one, and stay closed, by name.
-    closed: BTreeMap<Str, ClosedInterface>,
+    closed_interfaces: BTreeMap<Str, ClosedInterface>,
 }
 
-impl Registry {
+impl WorkloadRegistry {
     /// The workload of an id.
     pub fn get(&self, id: &EndpointId) -> Option<&Workload> {
         self.workloads.get(id)
@@ -60,9 +60,9 @@ impl Registry {
     }
 
     /// The workload that a runtime calls so.
-    pub fn attached(&self, attachment: &CniAttachment) -> Option<&Workload> {
-        let is_it = |w: &&Workload| w.record.attachment().as_ref() == Some(attachment);
-        self.workloads.values().find(is_it)
+    pub fn by_attachment(&self, attachment: &CniAttachment) -> Option<&Workload> {
+        let matches = |w: &&Workload| w.record.attachment().as_ref() == Some(attachment);
+        self.workloads.values().find(matches)
     }
 
     /// Whether a workload is closed until its Pod is known.
@@ -73,18 +73,18 @@ impl Registry {
 
     /// Whether a workload's addresses are nobody's at the moment: its Pod is not known, ran to its
     /// end, or runs elsewhere, or its interface is gone with the plugin that made it.
-    pub fn holds_no_address(&self, id: &EndpointId) -> bool {
-        let is_gone = |w: &Workload| w.record.chained && w.state == EndpointState::Lost;
-        self.closed_because(id).is_some()
-            || self.completed.contains(id)
-            || self.workloads.get(id).is_some_and(is_gone)
+    pub fn has_no_address(&self, id: &EndpointId) -> bool {
+        let is_lost_chained = |w: &Workload| w.record.chained && w.state == EndpointState::Lost;
+        self.closed_reason(id).is_some()
+            || self.completed_pods.contains(id)
+            || self.workloads.get(id).is_some_and(is_lost_chained)
     }
 
     /// Why a workload must stay closed for now, whatever policies say.
-    pub fn closed_because(&self, id: &EndpointId) -> Option<&'static str> {
+    pub fn closed_reason(&self, id: &EndpointId) -> Option<&'static str> {
         match (self.awaits_pod(id), self.runs_elsewhere(id)) {
-            (true, _) => Some(NO_POD),
-            (_, true) => Some(ELSEWHERE),
+            (true, _) => Some(NO_POD_REASON),
+            (_, true) => Some(ELSEWHERE_REASON),
             _ => None,
         }
     }
@@ -94,27 +94,28 @@ impl Registry {
         let Some((workload, pod)) = self.workloads.get(id).zip(self.pods.get(id)) else {
             return false;
         };
-        workload.record.owner.is_some() && is_elsewhere(pod, &workload.record)
+        workload.record.owner.is_some() && pod_runs_elsewhere(pod, &workload.record)
     }
 
     /// Keeps an interface closed that has no workload any more; says what that makes of it.
-    pub fn close(&mut self, closed: ClosedInterface) -> Update {
-        let update = Update::Upsert(Object::Endpoint(without_workload(&closed.interface)));
-        self.closed.insert(closed.interface.clone(), closed);
+    pub fn close_interface(&mut self, closed: ClosedInterface) -> Update {
+        let update = Update::Upsert(Object::Endpoint(closed_endpoint(&closed.interface)));
+        self.closed_interfaces
+            .insert(closed.interface.clone(), closed);
         update
     }
 
     /// Lets an interface go that was kept closed, since it is gone or a workload's again.
-    pub fn let_go(&mut self, interface: &Str) -> Option<Update> {
-        let closed = self.closed.remove(interface)?;
-        Some(Update::Delete(ObjectKey::Endpoint(closed_id(
+    pub fn forget_closed_interface(&mut self, interface: &Str) -> Option<Update> {
+        let closed = self.closed_interfaces.remove(interface)?;
+        Some(Update::Delete(ObjectKey::Endpoint(closed_endpoint_id(
             &closed.interface,
         ))))
     }
 
     /// The interfaces that are kept closed, by name.
-    pub fn closed(&self) -> impl Iterator<Item = &ClosedInterface> {
-        self.closed.values()
+    pub fn closed_interfaces(&self) -> impl Iterator<Item = &ClosedInterface> {
+        self.closed_interfaces.values()
     }
 
     /// Every workload, by id.
@@ -123,7 +124,7 @@ impl Registry {
     }
 
     /// What is remembered of every workload.
-    pub fn records(&self) -> impl Iterator<Item = &Record> {
+    pub fn records(&self) -> impl Iterator<Item = &WorkloadRecord> {
         self.workloads.values().map(|workload| &workload.record)
     }
 
@@ -135,30 +136,30 @@ impl Registry {
             self.pods.insert(id.clone(), pod);
         }
         self.workloads.insert(id.clone(), workload);
-        self.update(&id)
+        self.endpoint_update(&id)
     }
 
     /// Takes in which pods ran to their end; says what that makes of the endpoints here.
-    pub fn complete(&mut self, completed: &BTreeSet<EndpointId>) -> Vec<Update> {
-        if self.completed == *completed {
+    pub fn set_completed_pods(&mut self, completed: &BTreeSet<EndpointId>) -> Vec<Update> {
+        if self.completed_pods == *completed {
             return Vec::new();
         }
-        let was = std::mem::replace(&mut self.completed, completed.clone());
-        let changed = was.symmetric_difference(completed);
+        let before = std::mem::replace(&mut self.completed_pods, completed.clone());
+        let changed = before.symmetric_difference(completed);
         let here = changed.filter(|id| self.workloads.contains_key(id));
-        here.map(|id| self.update(id)).collect()
+        here.map(|id| self.endpoint_update(id)).collect()
     }
 
     /// The endpoint that a workload and its Pod are.
-    pub fn update(&self, id: &EndpointId) -> Update {
+    pub fn endpoint_update(&self, id: &EndpointId) -> Update {
         let Some(workload) = self.workloads.get(id) else {
             return Update::Delete(ObjectKey::Endpoint(id.clone()));
         };
         if let Some(pod) = self.pods.get(id).filter(|_| self.runs_elsewhere(id)) {
             return Update::Upsert(Object::Endpoint(pod.clone()));
         }
-        let mut endpoint = merged(&workload.record, self.pods.get(id));
-        if self.completed.contains(id) {
+        let mut endpoint = merge_endpoint(&workload.record, self.pods.get(id));
+        if self.completed_pods.contains(id) {
             endpoint.addresses.clear();
         }
         if workload.record.chained && workload.state == EndpointState::Lost {
@@ -179,7 +180,7 @@ impl Registry {
     }
 
     /// What an update of the source means with the workloads laid over it.
-    pub fn overlay(&mut self, update: Update) -> Update {
+    pub fn overlay_update(&mut self, update: Update) -> Update {
         let (id, pod) = match &update {
             Update::Upsert(Object::Endpoint(endpoint)) => (endpoint.id.clone(), Some(endpoint)),
             Update::Delete(ObjectKey::Endpoint(id)) => (id.clone(), None),
@@ -192,26 +193,26 @@ impl Registry {
             Some(pod) => drop(self.pods.insert(id.clone(), pod.clone())),
             None => drop(self.pods.remove(&id)),
         }
-        let because = self.closed_because(&id);
+        let reason = self.closed_reason(&id);
         if let Some(workload) = self.workloads.get_mut(&id) {
-            if because.is_some() && workload.state == EndpointState::Ready {
+            if reason.is_some() && workload.state == EndpointState::Ready {
                 workload.state = EndpointState::Closed;
             }
             if workload.state == EndpointState::Closed {
-                workload.reason = because.map(str::to_owned);
+                workload.reason = reason.map(str::to_owned);
             }
         }
-        self.update(&id)
+        self.endpoint_update(&id)
     }
 }
 
 /// Whether a Pod, as the source has it, runs somewhere else than where this says.
-pub fn is_elsewhere(pod: &Endpoint, record: &Record) -> bool {
+pub fn pod_runs_elsewhere(pod: &Endpoint, record: &WorkloadRecord) -> bool {
     let other = |address| !record.addresses.contains(address);
     pod.host || pod.addresses.iter().any(other)
 }
 
-fn closed_id(interface: &Str) -> EndpointId {
+fn closed_endpoint_id(interface: &Str) -> EndpointId {
     ObjectId {
         namespace: None,
         name: interface.clone(),
@@ -221,11 +222,11 @@ fn closed_id(interface: &Str) -> EndpointId {
 }
 
 /// An endpoint that only announces its interface: whatever that carries is dropped.
-fn without_workload(interface: &Str) -> Endpoint {
+fn closed_endpoint(interface: &Str) -> Endpoint {
     Endpoint {
-        id: closed_id(interface),
+        id: closed_endpoint_id(interface),
         host: false,
-        labels: [(CLOSED.into(), "".into())].into(),
+        labels: [(CLOSED_LABEL.into(), "".into())].into(),
         service_account: None,
         node: None,
         interface: Some(interface.clone()),
@@ -238,11 +239,11 @@ fn without_workload(interface: &Str) -> Endpoint {
     }
 }
 
-fn merged(record: &Record, pod: Option<&Endpoint>) -> Endpoint {
+fn merge_endpoint(record: &WorkloadRecord, pod: Option<&Endpoint>) -> Endpoint {
     let awaits = pod.is_none() && record.needs_pod();
     let labels = match (&record.labels, pod) {
         (Some(given), _) => given.clone().into(),
-        (None, None) if awaits => [(INIT.into(), "".into())].into(),
+        (None, None) if awaits => [(INIT_LABEL.into(), "".into())].into(),
         (None, Some(pod)) => pod.labels.clone(),
         (None, None) => Labels::new(),
     };
@@ -272,10 +273,10 @@ fn merged(record: &Record, pod: Option<&Endpoint>) -> Endpoint {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Container, pod_id};
+    use crate::workload_store::{Container, pod_id};
 
-    fn record(owner: Option<u32>, chained: bool) -> Record {
-        Record {
+    fn record(owner: Option<u32>, chained: bool) -> WorkloadRecord {
+        WorkloadRecord {
             namespace: "shop".into(),
             name: "web".into(),
             netns: "web".to_owned(),
@@ -307,12 +308,12 @@ mod tests {
             interface: None,
             labels: [("app".into(), "web".into())].into(),
             addresses: addresses.iter().map(|a| a.parse().unwrap()).collect(),
-            ..without_workload(&"x".into())
+            ..closed_endpoint(&"x".into())
         }
     }
 
-    fn with(record: Record, pod: Option<Endpoint>) -> (Registry, Endpoint) {
-        let mut registry = Registry::default();
+    fn with(record: WorkloadRecord, pod: Option<Endpoint>) -> (WorkloadRegistry, Endpoint) {
+        let mut registry = WorkloadRegistry::default();
         let workload = Workload {
             record,
             state: EndpointState::Ready,
@@ -334,12 +335,15 @@ mod tests {
         let (mut registry, here) = with(record(Some(1000), false), Some(pod(&[])));
         assert_eq!(here.interface.as_deref(), Some("veth0"));
         let appears = Update::Upsert(Object::Endpoint(pod(&["10.9.9.9"])));
-        assert_eq!(endpoint(registry.overlay(appears)), pod(&["10.9.9.9"]));
+        assert_eq!(
+            endpoint(registry.overlay_update(appears)),
+            pod(&["10.9.9.9"])
+        );
         let id = pod_id("shop", "web");
         let workload = registry.get(&id).unwrap();
         assert_eq!(workload.state, EndpointState::Closed);
-        assert_eq!(workload.reason.as_deref(), Some(ELSEWHERE));
-        assert!(registry.holds_no_address(&id));
+        assert_eq!(workload.reason.as_deref(), Some(ELSEWHERE_REASON));
+        assert!(registry.has_no_address(&id));
         // What root attached is what runs here.
         let (_, roots) = with(record(None, false), Some(pod(&["10.9.9.9"])));
         assert_eq!(roots.addresses, record(None, false).addresses);
@@ -354,25 +358,28 @@ mod tests {
         assert_eq!(here.interface.as_deref(), Some("veth0"));
         let id = pod_id("shop", "web");
         registry.get_mut(&id).unwrap().state = EndpointState::Lost;
-        let lost = endpoint(registry.update(&id));
+        let lost = endpoint(registry.endpoint_update(&id));
         assert_eq!((lost.interface, lost.addresses), (None, Vec::new()));
         registry.get_mut(&id).unwrap().state = EndpointState::Closed;
-        assert_eq!(endpoint(registry.update(&id)), here);
+        assert_eq!(endpoint(registry.endpoint_update(&id)), here);
     }
 
     #[test]
     fn an_interface_without_a_workload_is_announced_and_holds_nothing() {
-        let mut registry = Registry::default();
+        let mut registry = WorkloadRegistry::default();
         let closed = ClosedInterface {
             interface: "veth0".into(),
             index: 7,
         };
-        let announced = endpoint(registry.close(closed.clone()));
+        let announced = endpoint(registry.close_interface(closed.clone()));
         assert_eq!(announced.interface.as_deref(), Some("veth0"));
         assert!(announced.addresses.is_empty() && announced.profiles.is_empty());
-        assert_eq!(registry.closed().collect::<Vec<_>>(), [&closed]);
+        assert_eq!(registry.closed_interfaces().collect::<Vec<_>>(), [&closed]);
         let gone = Update::Delete(ObjectKey::Endpoint(announced.id));
-        assert_eq!(registry.let_go(&"veth0".into()), Some(gone));
-        assert_eq!(registry.let_go(&"veth0".into()), None);
+        assert_eq!(
+            registry.forget_closed_interface(&"veth0".into()),
+            Some(gone)
+        );
+        assert_eq!(registry.forget_closed_interface(&"veth0".into()), None);
     }
 }

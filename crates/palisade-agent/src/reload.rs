@@ -4,17 +4,17 @@
 //! needs a restart is told once and shown by `palisade config`. What the file means is
 //! [`crate::config::Config::reread`]'s business.
 
-use crate::config::{Changed, Config, ConfigFile};
-use crate::core::{Core, Event, Handle, chain};
+use crate::config::{Config, ConfigChanges, ConfigFile};
+use crate::core::{Core, CoreEvent, CoreHandle, error_chain};
 use palisade_source::FileWatch;
 use std::path::Path;
 
 /// Told of each new configuration, in the core's thread.
-pub type Listener = Box<dyn Fn(&Config) + Send>;
+pub type ConfigListener = Box<dyn Fn(&Config) + Send>;
 
 impl Core {
     /// From now on `listener` is told of each change of the configuration.
-    pub fn on_config(&mut self, listener: Listener) {
+    pub fn add_config_listener(&mut self, listener: ConfigListener) {
         self.config_listeners.push(listener);
     }
 
@@ -31,12 +31,15 @@ impl Core {
         let name = file.path.display().to_string();
         let (config, changed) = match file.read() {
             Ok(text) => {
-                let said = text.as_deref().map(|text| (&*name, text));
-                self.config.reread(said)
+                let input = text.as_deref().map(|text| (&*name, text));
+                self.config.reread(input)
             }
-            Err(error) => (self.config.refusing(chain(&error)), Changed::new()),
+            Err(error) => (
+                self.config.with_file_error(error_chain(&error)),
+                ConfigChanges::new(),
+            ),
         };
-        self.tell_news(&config, &changed);
+        self.log_config_changes(&config, &changed);
         self.config = config;
         self.monitor.set_rate(self.config.monitor_rate);
         let budget = ["policy-set-max-elements", "host-max-elements"];
@@ -44,7 +47,7 @@ impl Core {
             .iter()
             .any(|(parameter, ..)| budget.contains(parameter))
         {
-            self.hold_budget();
+            self.apply_budget();
         }
         if !changed.is_empty() {
             for listener in &self.config_listeners {
@@ -53,9 +56,9 @@ impl Core {
         }
     }
 
-    fn tell_news(&self, next: &Config, changed: &Changed) {
-        let (before, now) = (self.config.news(), next.news());
-        match (&before.trouble, &now.trouble) {
+    fn log_config_changes(&self, next: &Config, changed: &ConfigChanges) {
+        let (before, after) = (self.config.file_status(), next.file_status());
+        match (&before.error, &after.error) {
             (before, Some(error)) if before.as_ref() != Some(error) => {
                 tracing::error!(%error, "the configuration file is refused; what was in force stays");
             }
@@ -65,9 +68,9 @@ impl Core {
         for (parameter, from, to) in changed {
             tracing::info!(parameter, from, to, "the configuration changed");
         }
-        for (parameter, value) in &now.pending {
+        for (parameter, value) in &after.pending {
             if before.pending.get(parameter) != Some(value) {
-                let (in_force, at_restart) = (self.config.shown(parameter), value);
+                let (in_force, at_restart) = (self.config.displayed_value(parameter), value);
                 tracing::warn!(
                     parameter,
                     in_force,
@@ -80,22 +83,22 @@ impl Core {
 }
 
 /// Has the file read again whenever it changes. Ends with the core, or with the process.
-pub fn follow(path: &Path, core: &Handle) {
-    let watched = FileWatch::open(path).and_then(|mut watch| {
-        while watch.changed()? {
-            if !core.send(Event::ConfigChanged) {
+pub fn watch_config_file(path: &Path, core: &CoreHandle) {
+    let result = FileWatch::open(path).and_then(|mut watch| {
+        while watch.wait_for_change()? {
+            if !core.send(CoreEvent::ConfigChanged) {
                 break;
             }
         }
         Ok(())
     });
-    if let Err(error) = watched {
-        let error = chain(&error);
+    if let Err(error) = result {
+        let error = error_chain(&error);
         tracing::warn!(%error, "changes of the configuration file are not seen; SIGHUP has it read");
     }
 }
 
 /// Has the file read again; false if the core has stopped.
-pub fn read_again(core: &Handle) -> bool {
-    core.send(Event::ConfigChanged)
+pub fn request_reload(core: &CoreHandle) -> bool {
+    core.send(CoreEvent::ConfigChanged)
 }

@@ -2,32 +2,33 @@
 
 use crate::clock::rfc3339;
 use crate::core::Core;
-use crate::record::pod_id;
 use crate::registry::Workload;
+use crate::workload_store::pod_id;
 use palisade_api::{
-    AppliedPolicy, Budget, Conflict, Count, DataplaneStatus, EndpointDetail, EndpointList,
-    EndpointState, EndpointSummary, Health, IdentityList, IdentityReport, Kept, OverBudget,
-    PolicyDetail, PolicyList, PolicySummary, ProblemReport, RuleReport, SourceStatus, Status,
+    AddressConflictReport, AppliedPolicyReport, BudgetExcess, DataplaneStatus, ElementBudgetReport,
+    EndpointDetail, EndpointList, EndpointState, EndpointSummary, Health, IdentityList,
+    IdentityReport, PacketCount, PolicyDetail, PolicyList, PolicySummary, ProblemReport,
+    RetainedObjectReport, RuleCounterReport, SourceStatus, Status,
 };
 use palisade_dataplane::Counters;
 use palisade_model::{Direction, EndpointId, NamedPort, Policy, Prefix};
-use palisade_source::Flaw;
+use palisade_source::Diagnostic;
 use palisade_tables::Credit;
 use palisade_text::printable;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Why an agent that has just started is not ready.
-pub(crate) const UNSYNCED: &str = "the source was not read whole yet";
+pub(crate) const NOT_IN_SYNC_REASON: &str = "the source was not read whole yet";
 
 /// A source's flaw as the API words it.
-pub fn problem(flaw: &Flaw) -> ProblemReport {
+pub fn problem_report(flaw: &Diagnostic) -> ProblemReport {
     let location = &flaw.problem.location;
     ProblemReport {
         file: printable(&location.file).into_owned(),
         line: location.line,
         column: location.column,
-        severity: if flaw.error { "error" } else { "warning" }.to_owned(),
+        severity: if flaw.is_error { "error" } else { "warning" }.to_owned(),
         object: flaw
             .problem
             .object
@@ -35,25 +36,25 @@ pub fn problem(flaw: &Flaw) -> ProblemReport {
             .map(|object| printable(object).into_owned()),
         field: printable(&flaw.problem.field).into_owned(),
         reason: printable(&flaw.problem.reason).into_owned(),
-        more: (flaw.more > 0).then_some(flaw.more),
+        more: (flaw.omitted > 0).then_some(flaw.omitted),
     }
 }
 
 /// How many errors of the source `status` has among its reasons, one sentence each.
-const REASONS: usize = 100;
+const MAX_SOURCE_REASONS: usize = 100;
 /// How many kept objects `status` has; the others are counted.
-const KEPT: usize = 1_000;
+const MAX_RETAINED_OBJECTS: usize = 1_000;
 
 impl Core {
     /// `GET /v1/status`.
     pub fn status(&mut self) -> Status {
-        let reasons = self.recent_counts().into_iter();
-        let reasons = reasons.flat_map(|counters| &counters.reasons);
+        let reasons = self.recent_counters().into_iter();
+        let reasons = reasons.flat_map(|counters| &counters.by_drop_reason);
         let drops = reasons
             .map(|(reason, count)| ((*reason).to_owned(), count.packets, count.bytes))
             .collect();
         let conflicts = self.conflicts();
-        let reasons = self.reasons(&conflicts);
+        let reasons = self.degraded_reasons(&conflicts);
         let counts = self.engine.counts();
         let health = match (self.in_sync, reasons.is_empty()) {
             (_, false) => Health::Degraded,
@@ -69,7 +70,7 @@ impl Core {
             pid: std::process::id(),
             started: rfc3339(self.started),
             revision: self.engine.revision(),
-            realised: self.realised,
+            realised: self.realised_revision,
             endpoints: self.registry.iter().count(),
             policies: counts.policies,
             identities: counts.identities,
@@ -77,47 +78,67 @@ impl Core {
                 kind: self.source.0.clone(),
                 location: self.source.1.clone(),
                 in_sync: self.in_sync,
-                files: self.report.files,
-                objects: self.report.objects,
-                problems: self.report.problems.iter().map(problem).collect(),
+                files: self.source_report.files,
+                objects: self.source_report.objects,
+                problems: self
+                    .source_report
+                    .problems
+                    .iter()
+                    .map(problem_report)
+                    .collect(),
             },
             dataplane: DataplaneStatus {
                 name: "nftables".to_owned(),
                 generation: self.generation,
-                start: self.start.clone(),
-                last: self.last.clone(),
+                start: self.initial_flush.clone(),
+                last: self.last_flush.clone(),
                 repairs: self.repairs.iter().cloned().collect(),
-                repaired: self.repaired,
+                repaired: self.repair_count,
                 drops,
-                error: self.failure.clone(),
+                error: self.kernel_failure.clone(),
             },
-            bootstrap: self.bootstrap.clone(),
-            kept: self.report.kept.iter().take(KEPT).map(kept).collect(),
-            more_kept: (self.report.kept.len().checked_sub(KEPT)).filter(|more| *more > 0),
+            bootstrap: self.startup_stages.clone(),
+            kept: self
+                .source_report
+                .retained
+                .iter()
+                .take(MAX_RETAINED_OBJECTS)
+                .map(retained_object_report)
+                .collect(),
+            more_kept: (self
+                .source_report
+                .retained
+                .len()
+                .checked_sub(MAX_RETAINED_OBJECTS))
+            .filter(|more| *more > 0),
             conflicts,
-            budget: Budget {
+            budget: ElementBudgetReport {
                 elements: counts.elements,
                 host: self.config.budget.host,
                 policy_set: self.config.budget.set,
             },
-            over_budget: self.over_budget(),
+            over_budget: self.budget_excesses(),
         }
     }
 
     /// How many things need a person.
-    pub(crate) fn degraded(&self) -> usize {
-        let of_source = Flaw::totals(&self.report.problems).0;
-        let told = self.source_reasons().len();
-        self.reasons(&self.conflicts()).len() - told + of_source
+    pub(crate) fn degraded_count(&self) -> usize {
+        let of_source = Diagnostic::count_by_severity(&self.source_report.problems).0;
+        let listed_reasons = self.source_reasons().len();
+        self.degraded_reasons(&self.conflicts()).len() - listed_reasons + of_source
     }
 
     /// The errors of the source, one sentence each, and one for those beyond a hundred.
     fn source_reasons(&self) -> Vec<String> {
-        let errors = self.report.problems.iter().filter(|flaw| flaw.error);
-        let told = errors.take(REASONS);
-        let counted: usize = told.clone().map(Flaw::count).sum();
-        let mut reasons: Vec<String> = told.map(|flaw| flaw.problem.to_string()).collect();
-        let more = Flaw::totals(&self.report.problems).0 - counted;
+        let errors = self
+            .source_report
+            .problems
+            .iter()
+            .filter(|flaw| flaw.is_error);
+        let listed_errors = errors.take(MAX_SOURCE_REASONS);
+        let counted: usize = listed_errors.clone().map(Diagnostic::count).sum();
+        let mut reasons: Vec<String> = listed_errors.map(|flaw| flaw.problem.to_string()).collect();
+        let more = Diagnostic::count_by_severity(&self.source_report.problems).0 - counted;
         if more > 0 {
             reasons.push(format!(
                 "{more} more errors of the source: see its problems"
@@ -127,22 +148,22 @@ impl Core {
     }
 
     /// Why the kernel does not hold what the source says; empty where it does.
-    pub fn unready(&self) -> Vec<String> {
+    pub fn unready_reasons(&self) -> Vec<String> {
         let unsynced = !self.in_sync;
-        let unsynced = unsynced.then(|| UNSYNCED.to_owned());
-        let failed = self.failure.as_ref();
+        let unsynced = unsynced.then(|| NOT_IN_SYNC_REASON.to_owned());
+        let failed = self.kernel_failure.as_ref();
         let failed = failed.map(|why| format!("the kernel does not hold the policy: {why}"));
         unsynced.into_iter().chain(failed).collect()
     }
 
     /// What needs a person, one sentence each.
-    fn reasons(&self, conflicts: &[Conflict]) -> Vec<String> {
+    fn degraded_reasons(&self, conflicts: &[AddressConflictReport]) -> Vec<String> {
         let mut reasons = Vec::new();
-        if let Some(failure) = &self.failure {
+        if let Some(failure) = &self.kernel_failure {
             reasons.push(format!("the kernel does not hold the policy: {failure}"));
         }
-        reasons.extend(self.unannounced.clone());
-        if let Some(failure) = &self.untranslated {
+        reasons.extend(self.cni_conf_failure.clone());
+        if let Some(failure) = &self.masquerade_failure {
             reasons.push(format!(
                 "workloads' addresses are not translated as they should be: {failure}"
             ));
@@ -152,11 +173,14 @@ impl Core {
                 "the source ended: {ended}; changes are not seen any more"
             ));
         }
-        if let Some(trouble) = &self.config.news().trouble {
+        if let Some(trouble) = &self.config.file_status().error {
             reasons.push(format!("{trouble}; what was in force stays"));
         }
         reasons.extend(self.source_reasons());
-        reasons.extend(self.closed_sets().map(|over| crate::budget::reason(&over)));
+        reasons.extend(
+            self.closed_policy_sets()
+                .map(|over| crate::budget::closed_set_reason(&over)),
+        );
         for (id, workload) in self
             .registry
             .iter()
@@ -167,15 +191,15 @@ impl Core {
                 "{id}: {reason}; remove it, or give its interface back"
             ));
         }
-        let missing = self.engine.missing();
+        let missing = self.engine.missing_references();
         for (tier, policies) in &missing.tiers {
-            let by = listed(policies);
+            let by = join_names(policies);
             reasons.push(format!(
                 "there is no tier {tier}, which {by} names: it applies after all others"
             ));
         }
         for (profile, endpoints) in &missing.profiles {
-            let by = listed(endpoints);
+            let by = join_names(endpoints);
             reasons.push(format!(
                 "there is no profile {profile}, which {by} names: it denies"
             ));
@@ -190,10 +214,10 @@ impl Core {
         reasons
     }
 
-    fn conflicts(&self) -> Vec<Conflict> {
-        let conflicts = self.engine.conflicts().into_iter();
+    fn conflicts(&self) -> Vec<AddressConflictReport> {
+        let conflicts = self.engine.address_conflicts().into_iter();
         conflicts
-            .map(|conflict| Conflict {
+            .map(|conflict| AddressConflictReport {
                 address: conflict.address.to_string(),
                 owner: conflict.owner.to_string(),
                 others: conflict.others.iter().map(ToString::to_string).collect(),
@@ -206,7 +230,7 @@ impl Core {
         let endpoints = self
             .registry
             .iter()
-            .map(|(id, w)| self.summary(id, w))
+            .map(|(id, w)| self.endpoint_summary(id, w))
             .collect();
         EndpointList {
             api_version: palisade_api::api_version(),
@@ -221,15 +245,15 @@ impl Core {
         let endpoint = self.engine.endpoint(&id)?;
         Some(EndpointDetail {
             api_version: palisade_api::api_version(),
-            summary: self.summary(&id, workload),
+            summary: self.endpoint_summary(&id, workload),
             netns: workload.record.netns.clone(),
-            ports: endpoint.ports.iter().map(port).collect(),
-            ingress: self.applied(&id, Direction::Ingress),
-            egress: self.applied(&id, Direction::Egress),
+            ports: endpoint.ports.iter().map(port_text).collect(),
+            ingress: self.applied_policies(&id, Direction::Ingress),
+            egress: self.applied_policies(&id, Direction::Egress),
         })
     }
 
-    fn summary(&self, id: &EndpointId, workload: &Workload) -> EndpointSummary {
+    fn endpoint_summary(&self, id: &EndpointId, workload: &Workload) -> EndpointSummary {
         let record = &workload.record;
         let endpoint = self.engine.endpoint(id);
         let policies = self.engine.policies_of(id);
@@ -258,7 +282,7 @@ impl Core {
             ingress_isolated: isolated(Direction::Ingress),
             egress_isolated: isolated(Direction::Egress),
             revision: if workload.state == EndpointState::Ready {
-                self.realised
+                self.realised_revision
             } else {
                 0
             },
@@ -297,7 +321,7 @@ impl Core {
     /// `GET /v1/policies`.
     pub fn policy_list(&self) -> PolicyList {
         let ordered = self.engine.ordered_policies().into_iter();
-        let over = self.over_budget();
+        let over = self.budget_excesses();
         let summary = |policy| self.policy_summary(&policy, &over);
         let policies = ordered.map(summary).collect();
         PolicyList {
@@ -317,24 +341,24 @@ impl Core {
             &*id.name == name && id.namespace.as_deref().unwrap_or("default") == namespace
         };
         let policy = self.engine.ordered_policies().into_iter().find(named)?;
-        let selects = self.engine.endpoints_of(&policy.id).into_iter();
+        let selects = self.engine.selected_endpoints(&policy.id).into_iter();
         Some(PolicyDetail {
             api_version: palisade_api::api_version(),
-            summary: self.policy_summary(&policy, &self.over_budget()),
+            summary: self.policy_summary(&policy, &self.budget_excesses()),
             selects: selects.map(short_name).collect(),
             rule_counters: rule_counters(&policy, &counters),
         })
     }
 
     /// The policies that judge an endpoint in a direction, in the order in which they decide.
-    fn applied(&self, id: &EndpointId, direction: Direction) -> Vec<AppliedPolicy> {
+    fn applied_policies(&self, id: &EndpointId, direction: Direction) -> Vec<AppliedPolicyReport> {
         let policies = self.engine.policies_of(id).into_iter();
         policies
             .filter(|applied| match direction {
                 Direction::Ingress => applied.ingress,
                 Direction::Egress => applied.egress,
             })
-            .map(|applied| AppliedPolicy {
+            .map(|applied| AppliedPolicyReport {
                 tier: applied.tier.to_string(),
                 kind: applied.policy.object.kind.to_string(),
                 namespace: applied
@@ -348,7 +372,7 @@ impl Core {
             .collect()
     }
 
-    fn policy_summary(&self, policy: &Policy, over: &[OverBudget]) -> PolicySummary {
+    fn policy_summary(&self, policy: &Policy, over: &[BudgetExcess]) -> PolicySummary {
         let id = &policy.id.object;
         let rules = |direction| policy.rules(direction).map_or(0, |rules| rules.rules.len());
         PolicySummary {
@@ -357,16 +381,16 @@ impl Core {
             namespace: id.namespace.as_deref().map(str::to_owned),
             name: id.name.to_string(),
             subject: policy.subject.to_string(),
-            endpoints: self.engine.endpoints_of(&policy.id).len(),
+            endpoints: self.engine.selected_endpoints(&policy.id).len(),
             rules: rules(Direction::Ingress) + rules(Direction::Egress),
             line: policy.line.as_ref().map(ToString::to_string),
-            over_budget: self.over_budget_of(over, &policy.id),
+            over_budget: self.budget_excess_of(over, &policy.id),
         }
     }
 }
 
-fn kept(kept: &palisade_source::Kept) -> Kept {
-    Kept {
+fn retained_object_report(kept: &palisade_source::RetainedObject) -> RetainedObjectReport {
+    RetainedObjectReport {
         object: printable(&kept.object).into_owned(),
         since: kept
             .since
@@ -375,11 +399,11 @@ fn kept(kept: &palisade_source::Kept) -> Kept {
     }
 }
 
-fn port(port: &NamedPort) -> String {
+fn port_text(port: &NamedPort) -> String {
     format!("{}={}/{}", port.name, port.port, port.protocol)
 }
 
-fn listed(things: &[impl ToString]) -> String {
+fn join_names(things: &[impl ToString]) -> String {
     let names: Vec<String> = things.iter().map(ToString::to_string).collect();
     names.join(", ")
 }
@@ -402,10 +426,10 @@ fn short_name(id: &EndpointId) -> String {
 
 /// Every rule of a policy with what it was credited with, then its share of default denials, then
 /// what rules counted that it does not have any more: a count never stands under another rule.
-fn rule_counters(policy: &Policy, counters: &Counters) -> Vec<RuleReport> {
-    let mut rules: BTreeMap<(Direction, usize), Count> = BTreeMap::new();
-    let mut denied: BTreeMap<Direction, Count> = BTreeMap::new();
-    let mut retired: BTreeMap<Direction, Count> = BTreeMap::new();
+fn rule_counters(policy: &Policy, counters: &Counters) -> Vec<RuleCounterReport> {
+    let mut rules: BTreeMap<(Direction, usize), PacketCount> = BTreeMap::new();
+    let mut denied: BTreeMap<Direction, PacketCount> = BTreeMap::new();
+    let mut retired: BTreeMap<Direction, PacketCount> = BTreeMap::new();
     for (credit, count) in &counters.by_rule {
         let to = match &**credit {
             Credit::Rule {
@@ -413,11 +437,11 @@ fn rule_counters(policy: &Policy, counters: &Counters) -> Vec<RuleReport> {
                 direction,
                 origin,
             } if *of == policy.id => {
-                let mut now = policy
+                let mut current_rules = policy
                     .rules(*direction)
                     .into_iter()
                     .flat_map(|of| &of.rules);
-                match now.position(|rule| rule.origin.is_same_rule(origin)) {
+                match current_rules.position(|rule| rule.origin.is_same_rule(origin)) {
                     Some(at) => rules.entry((*direction, at)).or_default(),
                     None => retired.entry(*direction).or_default(),
                 }
@@ -436,7 +460,7 @@ fn rule_counters(policy: &Policy, counters: &Counters) -> Vec<RuleReport> {
     for direction in Direction::BOTH {
         let of = policy.rules(direction);
         for (at, rule) in of.into_iter().flat_map(|of| &of.rules).enumerate() {
-            out.push(RuleReport {
+            out.push(RuleCounterReport {
                 direction: direction.to_string(),
                 index: Some(rule.origin.index),
                 action: rule.action.to_string(),
@@ -445,7 +469,7 @@ fn rule_counters(policy: &Policy, counters: &Counters) -> Vec<RuleReport> {
             });
         }
         let mut other = |action: &str, count| {
-            out.push(RuleReport {
+            out.push(RuleCounterReport {
                 direction: direction.to_string(),
                 index: None,
                 action: action.to_owned(),
@@ -469,7 +493,7 @@ mod tests {
     use super::*;
     use palisade_model::{
         Action, DirectionRules, Order, Peer, PolicyId, Precedence, Rule, RuleOrigin, Selector,
-        Traffic,
+        TrafficMatch,
     };
     use std::sync::Arc;
 
@@ -489,7 +513,7 @@ mod tests {
             action: Action::Allow,
             peers: vec![Peer::any()],
             own: None,
-            traffic: vec![Traffic::any()],
+            traffic: vec![TrafficMatch::any()],
         };
         Policy {
             id: PolicyId {
@@ -519,7 +543,7 @@ mod tests {
                 direction: Direction::Ingress,
                 origin: origin(index, fingerprint),
             };
-            let count = palisade_dataplane::Count { packets, bytes: 0 };
+            let count = palisade_dataplane::CounterValue { packets, bytes: 0 };
             (Arc::new(credit), count)
         };
         let denied = Credit::TierDefault {
@@ -536,7 +560,7 @@ mod tests {
                 counted(0, 9, 2),
                 (
                     Arc::new(denied),
-                    palisade_dataplane::Count {
+                    palisade_dataplane::CounterValue {
                         packets: 3,
                         bytes: 0,
                     },
@@ -547,7 +571,7 @@ mod tests {
         };
         let shown = |says: &[u64]| -> Vec<(Option<u32>, String, u64)> {
             let report = rule_counters(&policy(says), &counters);
-            let row = |row: RuleReport| (row.index, row.action, row.count.packets);
+            let row = |row: RuleCounterReport| (row.index, row.action, row.count.packets);
             report.into_iter().map(row).collect()
         };
         let row = |index, action: &str, packets| (index, action.to_owned(), packets);

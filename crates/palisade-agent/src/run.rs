@@ -6,20 +6,20 @@
 //! source, the kernel read back and brought in line, and only then the API's socket. Each step is
 //! timed for status. Going down stops the threads and leaves the kernel as it is: enforcement goes on.
 
-use crate::attach::{AttachError, KernelAttach};
 use crate::clock::{Clock, SystemClock, millis};
-use crate::config::{Config, HostToEndpoint};
-use crate::core::{Core, Event, Handle, Parts, chain};
-use crate::host::Changes;
-use crate::http::doors::{DoorError, Doors, allowance};
+use crate::config::{Config, HostToEndpointAction};
+use crate::core::{Core, CoreEvent, CoreHandle, CoreParts, error_chain};
+use crate::host::HostChanges;
+use crate::http::sockets::{ApiSocketError, ApiSockets, request_limits};
 use crate::log::Log;
-use crate::manager::Manager;
+use crate::network_driver::{KernelNetworkDriver, NetworkDriverError};
 use crate::service::serve;
-use crate::startup::Startup;
-use crate::supervise::Supervisor;
+use crate::service_manager::ServiceManager;
+use crate::startup::StartupGuard;
+use crate::supervisor::Supervisor;
 use crate::watchers::{follow_source, watch_host, watch_tampering};
 use crate::workloads::WorkloadError;
-use palisade_api::Stage;
+use palisade_api::BootstrapStage;
 use palisade_dataplane::{Dataplane, NftConfig, NftDataplane};
 use palisade_source::{Directory, DirectoryOptions, Source};
 use palisade_sys::link::KernelLinkEvents;
@@ -48,7 +48,7 @@ pub enum RunError {
     Lock(#[from] LockError),
     /// The host's namespace cannot be opened.
     #[error("opening this host's network namespace")]
-    Host(#[from] AttachError),
+    Host(#[from] NetworkDriverError),
     /// The dataplane cannot be used.
     #[error("opening the dataplane")]
     Dataplane(#[from] palisade_dataplane::Error),
@@ -63,17 +63,17 @@ pub enum RunError {
     Thread(&'static str, #[source] io::Error),
     /// A door of the API cannot be opened.
     #[error("opening the API")]
-    Door(#[from] DoorError),
+    ApiSocket(#[from] ApiSocketError),
     /// The socket does not take connections any more.
     #[error("serving the API")]
     Serving(#[source] io::Error),
     /// A part of the agent ended by itself: the first that did.
-    #[error("{name} ended: {why}")]
-    Part {
+    #[error("{name} ended: {reason}")]
+    ThreadEnded {
         /// Which.
         name: &'static str,
         /// Why.
-        why: String,
+        reason: String,
     },
 }
 
@@ -81,89 +81,93 @@ pub enum RunError {
 ///
 /// # Errors
 /// See [`RunError`].
-pub fn run(config: Config, log: Log, manager: &Manager) -> Result<(), RunError> {
+pub fn run(config: Config, log: Log, manager: &ServiceManager) -> Result<(), RunError> {
     let clock = SystemClock;
-    let mut stages = Stages {
+    let mut stages = StageTimer {
         clock: &clock,
         done: Vec::new(),
     };
-    let mut dataplane = stages.time("dataplane", || NftDataplane::new(nft_config(&config)))?;
+    let mut dataplane = stages.measure("dataplane", || NftDataplane::new(nft_config(&config)))?;
     let grace = dataplane.grace_method();
     tracing::debug!(grace, "how packets under way are waited for");
-    let startup = stages.time("state directory", || Startup::begin(&config))?;
+    let startup = stages.measure("state directory", || StartupGuard::begin(&config))?;
     let tamper = dataplane.tamper_watch()?;
     let packets = dataplane.packet_watch().unwrap_or_else(|error| {
-        tracing::warn!(error = %chain(&error), "`palisade monitor` shows no packets");
+        tracing::warn!(error = %error_chain(&error), "`palisade monitor` shows no packets");
         None
     });
-    let source = stages.time("source", || Directory::open(source_options(&config)))?;
-    let (handle, events) = Handle::channel();
-    let mut doors = Doors::new(&config);
-    doors.open_address()?;
-    let attach = KernelAttach::current()?;
-    let links = KernelLinkEvents::open_wide(&NetNs::current().map_err(AttachError::from)?)
-        .map_err(AttachError::from)?;
-    dataplane.claim()?;
-    if config.own_table && !dataplane.is_owner() {
+    let source = stages.measure("source", || Directory::open(source_options(&config)))?;
+    let (handle, events) = CoreHandle::channel();
+    let mut sockets = ApiSockets::new(&config);
+    sockets.bind_health_address()?;
+    let attach = KernelNetworkDriver::current()?;
+    let links =
+        KernelLinkEvents::open_routing(&NetNs::current().map_err(NetworkDriverError::from)?)
+            .map_err(NetworkDriverError::from)?;
+    dataplane.acquire_lock()?;
+    if config.own_table && !dataplane.owns_tables() {
         tracing::warn!(
             "others can change the nftables tables, and it is put back: no owned tables before Linux 6.9"
         );
     }
-    let lock = startup.complete()?;
+    let lock = startup.commit()?;
     let config_file = config.file.as_ref().map(|file| file.path.clone());
-    let guard = Arc::new(doors.guard());
+    let guard = Arc::new(sockets.admission_control());
     let mut supervisor = Supervisor::default();
-    let mut core = Core::new(Parts {
+    let mut core = Core::new(CoreParts {
         config,
         dataplane: Box::new(dataplane),
-        attach: Box::new(attach),
+        network: Box::new(attach),
         clock: Box::new(clock),
         source: source.describe(),
     });
-    stages.time("workloads restored", || core.restore())?;
-    core.bootstrap = stages.done;
+    stages.measure("workloads restored", || core.restore())?;
+    core.startup_stages = stages.done;
     let (settle, tuned) = (source.settle_handle(), Arc::clone(&guard));
     let budget = source.budget_handle();
-    core.on_config(Box::new(move |config| {
-        log.set(&config.log_level, config.log_json);
+    core.add_config_listener(Box::new(move |config| {
+        log.configure(&config.log_level, config.log_json);
         settle.set(config.settle);
         budget.set(config.budget);
-        tuned.allow(allowance(config));
+        tuned.set_limits(request_limits(config));
     }));
 
     let stop_source = source.stop_handle();
     let to_core = handle.clone();
     let started = |name| move |error| RunError::Thread(name, error);
     let source_thread = supervisor
-        .keep("source", move || follow_source(source, &to_core))
+        .spawn_supervised("source", move || follow_source(source, &to_core))
         .map_err(started("source"))?;
     // Watchers are not waited for at the end: they wait for the kernel alone.
     let to_core = handle.clone();
     supervisor
-        .keep("tamper-watch", move || watch_tampering(tamper, &to_core))
+        .spawn_supervised("tamper-watch", move || watch_tampering(tamper, &to_core))
         .map_err(started("tamper-watch"))?;
     if let Some(packets) = packets {
         let to_core = handle.clone();
-        let follow = move || crate::monitor::feed::follow(packets, &to_core);
+        let follow = move || crate::monitor::packet_queue::forward_packets(packets, &to_core);
         // Not kept: without it packets are not shown, and enforced all the same.
-        thread("packet-watch", follow)?;
+        spawn_thread("packet-watch", follow)?;
     }
     let to_core = handle.clone();
     supervisor
-        .keep("host-watch", move || watch_host(links, &to_core))
+        .spawn_supervised("host-watch", move || watch_host(links, &to_core))
         .map_err(started("host-watch"))?;
     // What happened before anybody listened.
-    let (changes, seen) = (Changes::everything(), clock.monotonic());
-    handle.send(Event::HostChanged { changes, seen });
+    let (changes, seen) = (HostChanges::all(), clock.monotonic());
+    handle.send(CoreEvent::HostChanged {
+        changes,
+        detected_at: seen,
+    });
     if let Some(path) = config_file {
         let to_core = handle.clone();
         // Not kept: without it the file is read again on SIGHUP only.
-        thread("config-watch", move || {
-            crate::reload::follow(&path, &to_core)
+        spawn_thread("config-watch", move || {
+            crate::reload::watch_config_file(&path, &to_core)
         })?;
     }
     let core_thread = supervisor
-        .keep("core", move || {
+        .spawn_supervised("core", move || {
             core.run(&events);
             Ok::<(), Infallible>(())
         })
@@ -175,16 +179,16 @@ pub fn run(config: Config, log: Log, manager: &Manager) -> Result<(), RunError> 
         .map_err(|error| RunError::Thread("the runtime", error))?;
     let served = runtime.block_on(serve(
         &handle,
-        &mut doors,
+        &mut sockets,
         &guard,
         manager,
-        supervisor.ends(),
+        supervisor.take_exits(),
     ));
     tracing::info!("stopping; the kernel keeps enforcing");
     // What feeds the core ends before it does, so nothing that was handed in is lost.
     stop_source.stop();
     let source_ended = source_thread.join();
-    handle.send(Event::Stop);
+    handle.send(CoreEvent::Stop);
     if core_thread.join().is_err() || source_ended.is_err() {
         tracing::error!("a thread panicked");
     }
@@ -198,7 +202,7 @@ pub(crate) fn nft_config(config: &Config) -> NftConfig {
         table: config.table.clone(),
         interface_prefix: config.interface_prefix.clone(),
         mark_mask: config.mark_mask,
-        judge_host_traffic: config.host_to_endpoint == HostToEndpoint::Policy,
+        judge_host_traffic: config.host_to_endpoint == HostToEndpointAction::Policy,
         own_table: config.own_table,
         log_group: Some(config.monitor_group),
     }
@@ -214,7 +218,7 @@ pub(crate) fn source_options(config: &Config) -> DirectoryOptions {
     }
 }
 
-fn thread(
+fn spawn_thread(
     name: &'static str,
     work: impl FnOnce() + Send + 'static,
 ) -> Result<std::thread::JoinHandle<()>, RunError> {
@@ -224,18 +228,18 @@ fn thread(
         .map_err(|error| RunError::Thread(name, error))
 }
 
-struct Stages<'a> {
+struct StageTimer<'a> {
     clock: &'a dyn Clock,
-    done: Vec<Stage>,
+    done: Vec<BootstrapStage>,
 }
 
-impl Stages<'_> {
-    fn time<T>(&mut self, name: &str, work: impl FnOnce() -> T) -> T {
-        let began = self.clock.monotonic();
+impl StageTimer<'_> {
+    fn measure<T>(&mut self, name: &str, work: impl FnOnce() -> T) -> T {
+        let started = self.clock.monotonic();
         let result = work();
-        self.done.push(Stage {
+        self.done.push(BootstrapStage {
             name: name.to_owned(),
-            millis: millis(self.clock.monotonic() - began),
+            millis: millis(self.clock.monotonic() - started),
         });
         result
     }

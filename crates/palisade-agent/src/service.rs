@@ -5,13 +5,13 @@
 //! too long), and the manager hears *ready* only after the first sync. Going down, the socket goes
 //! first, then requests under way end; the threads are stopped by whoever started them.
 
-use crate::core::{Core, Handle};
-use crate::http::doors::Doors;
-use crate::http::gate::Guard;
-use crate::http::server::{self, Door, Room};
-use crate::manager::Manager;
+use crate::core::{Core, CoreHandle};
+use crate::http::admission::AdmissionControl;
+use crate::http::server::{self, ApiListener, ConnectionLimits};
+use crate::http::sockets::ApiSockets;
 use crate::run::RunError;
-use crate::supervise::Ended;
+use crate::service_manager::ServiceManager;
+use crate::supervisor::ThreadExit;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -27,41 +27,44 @@ const SYNC_WAIT: Duration = Duration::from_secs(30);
 /// # Errors
 /// What ended that should not have.
 pub async fn serve(
-    handle: &Handle,
-    doors: &mut Doors,
-    guard: &Arc<Guard>,
-    manager: &Manager,
-    mut ends: UnboundedReceiver<Ended>,
+    handle: &CoreHandle,
+    sockets: &mut ApiSockets,
+    guard: &Arc<AdmissionControl>,
+    manager: &ServiceManager,
+    mut exits: UnboundedReceiver<ThreadExit>,
 ) -> Result<(), RunError> {
-    let on = |kind| signal(kind).map_err(|error| RunError::Thread("signal handling", error));
-    let (mut terminate, mut interrupt) =
-        (on(SignalKind::terminate())?, on(SignalKind::interrupt())?);
-    let hangups = on(SignalKind::hangup())?;
+    let listen_for =
+        |kind| signal(kind).map_err(|error| RunError::Thread("signal handling", error));
+    let (mut terminate, mut interrupt) = (
+        listen_for(SignalKind::terminate())?,
+        listen_for(SignalKind::interrupt())?,
+    );
+    let hangups = listen_for(SignalKind::hangup())?;
     let (stop_serving, stopped) = watch::channel(false);
-    let address = doors.address()?;
-    let doors = &*doors;
+    let address = sockets.take_health_listener()?;
+    let sockets = &*sockets;
     let health = serve_health(handle, guard, address, stopped.clone());
-    let socket = serve_socket(handle, doors, guard, manager, stopped);
+    let socket = serve_socket(handle, sockets, guard, manager, stopped);
     tokio::pin!(health, socket);
     let ended = tokio::select! {
         _ = terminate.recv() => Ok(()),
         _ = interrupt.recv() => Ok(()),
         served = &mut health => served,
         served = &mut socket => served,
-        () = manager.watch(handle) => Ok(()),
-        () = reloads(handle, manager, hangups) => Ok(()),
-        Some(Ended { name, why }) = ends.recv() => Err(RunError::Part {
+        () = manager.run_watchdog(handle) => Ok(()),
+        () = reload_on_hangup(handle, manager, hangups) => Ok(()),
+        Some(ThreadExit { name, reason: why }) = exits.recv() => Err(RunError::ThreadEnded {
             name,
-            why: why.unwrap_or_else(|| "nobody told it to".to_owned()),
+            reason: why.unwrap_or_else(|| "nobody told it to".to_owned()),
         }),
     };
     match &ended {
-        Ok(()) => manager.stopping("stopping; the kernel keeps enforcing"),
-        Err(error) => manager.stopping(&format!("{error}; the kernel keeps enforcing")),
+        Ok(()) => manager.notify_stopping("stopping; the kernel keeps enforcing"),
+        Err(error) => manager.notify_stopping(&format!("{error}; the kernel keeps enforcing")),
     }
-    handle.ask(Core::end_announcement).await;
+    handle.ask(Core::uninstall_cni_conf).await;
     // Nobody finds it any more while the requests under way end.
-    doors.close();
+    sockets.remove_socket();
     let _ = stop_serving.send(true);
     if ended.is_ok() {
         socket.await?;
@@ -70,17 +73,17 @@ pub async fn serve(
 }
 
 /// Has the configuration read again on each SIGHUP; never ends before the core does.
-async fn reloads(handle: &Handle, manager: &Manager, mut hangups: Signal) {
+async fn reload_on_hangup(handle: &CoreHandle, manager: &ServiceManager, mut hangups: Signal) {
     while hangups.recv().await.is_some() {
         tracing::info!("SIGHUP: reading the configuration again");
-        manager.reloading();
+        manager.notify_reloading();
         let in_sync = |core: &mut Core| {
             core.reread_config();
             core.in_sync
         };
         // Whoever was never ready is not ready again.
         if handle.ask(in_sync).await == Some(true) {
-            manager.ready(handle).await;
+            manager.notify_ready(handle).await;
         }
     }
     std::future::pending().await
@@ -88,8 +91,8 @@ async fn reloads(handle: &Handle, manager: &Manager, mut hangups: Signal) {
 
 /// Figures and probes by TCP, if there is an address for them.
 async fn serve_health(
-    handle: &Handle,
-    guard: &Arc<Guard>,
+    handle: &CoreHandle,
+    guard: &Arc<AdmissionControl>,
     address: Option<TcpListener>,
     stopped: watch::Receiver<bool>,
 ) -> Result<(), RunError> {
@@ -97,20 +100,28 @@ async fn serve_health(
         return std::future::pending().await;
     };
     let router = crate::http::health_router(handle.clone(), Arc::clone(guard));
-    let served = server::serve(Door::Tcp(listener), router, Room::default(), stopped).await;
+    let served = server::serve(
+        ApiListener::Tcp(listener),
+        router,
+        ConnectionLimits::default(),
+        stopped,
+    )
+    .await;
     served.map_err(RunError::Serving)
 }
 
 /// The API, once the source is in sync.
 async fn serve_socket(
-    handle: &Handle,
-    doors: &Doors,
-    guard: &Arc<Guard>,
-    manager: &Manager,
+    handle: &CoreHandle,
+    sockets: &ApiSockets,
+    guard: &Arc<AdmissionControl>,
+    manager: &ServiceManager,
     mut stopped: watch::Receiver<bool>,
 ) -> Result<(), RunError> {
-    let (told, synced) = tokio::sync::oneshot::channel();
-    handle.ask(move |core| core.when_in_sync(told)).await;
+    let (sync_notifier, synced) = tokio::sync::oneshot::channel();
+    handle
+        .ask(move |core| core.notify_when_in_sync(sync_notifier))
+        .await;
     tokio::pin!(synced);
     let in_time = tokio::select! {
         in_time = tokio::time::timeout(SYNC_WAIT, &mut synced) => in_time.is_ok(),
@@ -122,25 +133,25 @@ async fn serve_socket(
             seconds,
             "the source is not in sync; the kernel keeps what it had"
         );
-        manager.waiting();
+        manager.notify_waiting();
     }
-    let listener = doors.socket()?;
+    let listener = sockets.bind_socket()?;
     // Only now: the plugin writes deletions down for as long as nobody listens.
-    if let Some(Err(error)) = handle.ask(Core::carry_out_deletions).await {
+    if let Some(Err(error)) = handle.ask(Core::run_queued_deletions).await {
         tracing::error!(%error, "deletions that wait cannot be carried out");
     }
     let ready = async {
         // A core that ends tells nobody.
         if in_time || synced.await.is_ok() {
-            handle.ask(Core::announce).await;
-            manager.ready(handle).await;
+            handle.ask(Core::install_cni_conf).await;
+            manager.notify_ready(handle).await;
             tracing::info!("ready");
         }
         std::future::pending().await
     };
     let router = crate::http::router(handle.clone(), Arc::clone(guard));
     tokio::select! {
-        served = server::serve(Door::Unix(listener), router, Room::default(), stopped) => {
+        served = server::serve(ApiListener::Unix(listener), router, ConnectionLimits::default(), stopped) => {
             served.map_err(RunError::Serving)
         }
         () = ready => Ok(()),

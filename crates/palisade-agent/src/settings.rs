@@ -7,7 +7,7 @@
 //!
 //! Never: changes an interface that took none, or puts back what somebody else has set since.
 
-use crate::core::chain;
+use crate::core::error_chain;
 use palisade_sys::link::{Link, LinkError, Links};
 use palisade_sys::sysctl::{Sysctl, SysctlError};
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// The name of the file in the state directory.
-pub const FILE: &str = "host.json";
+pub const SETTINGS_FILE: &str = "host.json";
 
 /// The schema this build writes.
 const SCHEMA: u32 = 1;
@@ -24,7 +24,7 @@ const SCHEMA: u32 = 1;
 const V4_FORWARDING: &str = "net/ipv4/ip_forward";
 const V6_FORWARDING: &str = "net/ipv6/conf/all/forwarding";
 /// Its text differs after each boot, when all settings are new.
-const BOOT: &str = "/proc/sys/kernel/random/boot_id";
+const BOOT_ID_PATH: &str = "/proc/sys/kernel/random/boot_id";
 
 /// The number of routes that router advertisements made.
 const RTPROT_RA: u8 = 9;
@@ -57,7 +57,7 @@ pub enum SettingsError {
 /// A setting that was changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Setting {
+pub struct ChangedSetting {
     /// Its name, with `/` between the parts.
     pub key: String,
     /// Its value before.
@@ -68,26 +68,26 @@ pub struct Setting {
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Document {
+struct SettingsDocument {
     schema: u32,
     boot: String,
-    settings: Vec<Setting>,
+    settings: Vec<ChangedSetting>,
 }
 
 /// The file that remembers what was changed.
 #[derive(Clone, Debug)]
 pub struct SettingsFile {
     path: PathBuf,
-    boot: String,
+    boot_id: String,
 }
 
 impl SettingsFile {
     /// The one of a state directory.
-    pub fn within(state_dir: &Path) -> Self {
+    pub fn in_state_dir(state_dir: &Path) -> Self {
         SettingsFile {
-            path: state_dir.join(FILE),
+            path: state_dir.join(SETTINGS_FILE),
             // Without one, what is remembered counts for ever.
-            boot: std::fs::read_to_string(BOOT).unwrap_or_default(),
+            boot_id: std::fs::read_to_string(BOOT_ID_PATH).unwrap_or_default(),
         }
     }
 
@@ -95,7 +95,7 @@ impl SettingsFile {
     ///
     /// # Errors
     /// If the file is there but cannot be read.
-    pub fn read(&self) -> Result<Vec<Setting>, SettingsError> {
+    pub fn read(&self) -> Result<Vec<ChangedSetting>, SettingsError> {
         let failed = |source| SettingsError::File {
             doing: "reading",
             path: self.path.clone(),
@@ -105,23 +105,23 @@ impl SettingsFile {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             text => text.map_err(failed)?,
         };
-        let document: Document =
+        let document: SettingsDocument =
             serde_json::from_slice(&text).map_err(|error| failed(error.into()))?;
-        match document.boot == self.boot {
+        match document.boot == self.boot_id {
             true => Ok(document.settings),
             false => Ok(Vec::new()),
         }
     }
 
-    fn write(&self, settings: Vec<Setting>) -> Result<(), SettingsError> {
+    fn write(&self, settings: Vec<ChangedSetting>) -> Result<(), SettingsError> {
         let failed = |source| SettingsError::File {
             doing: "writing",
             path: self.path.clone(),
             source,
         };
-        let document = Document {
+        let document = SettingsDocument {
             schema: SCHEMA,
-            boot: self.boot.clone(),
+            boot: self.boot_id.clone(),
             settings,
         };
         let text = serde_json::to_vec_pretty(&document).map_err(|error| failed(error.into()))?;
@@ -131,7 +131,7 @@ impl SettingsFile {
 }
 
 /// The value; `None` where the kernel has no such setting, or its interface is gone.
-fn value(sysctl: &impl Sysctl, key: &str) -> Result<Option<String>, SysctlError> {
+fn read_setting(sysctl: &impl Sysctl, key: &str) -> Result<Option<String>, SysctlError> {
     match sysctl.get(key) {
         Ok(value) => Ok(Some(value)),
         Err(SysctlError::Missing { .. }) => Ok(None),
@@ -139,7 +139,7 @@ fn value(sysctl: &impl Sysctl, key: &str) -> Result<Option<String>, SysctlError>
     }
 }
 
-fn of_interface(family: &str, interface: &str, name: &str) -> String {
+fn interface_key(family: &str, interface: &str, name: &str) -> String {
     format!("net/{family}/conf/{interface}/{name}")
 }
 
@@ -158,7 +158,7 @@ pub(crate) fn is_uplink(link: &Link) -> bool {
 ///
 /// # Errors
 /// If the kernel refuses, or what was before cannot be remembered; then nothing was changed.
-pub fn keep_forwarding(
+pub fn ensure_forwarding(
     sysctl: &mut impl Sysctl,
     links: &mut impl Links,
     prefix: &str,
@@ -166,11 +166,11 @@ pub fn keep_forwarding(
 ) -> Result<Vec<String>, SettingsError> {
     let remembered = file.read()?;
     let is_ours = |key: &str| remembered.iter().any(|setting| setting.key == key);
-    let off = |key| -> Result<bool, SysctlError> {
+    let is_disabled = |key| -> Result<bool, SysctlError> {
         // A kernel without IPv6 has no such setting, and nothing to forward.
-        Ok(value(sysctl, key)?.is_some_and(|value| value == "0"))
+        Ok(read_setting(sysctl, key)?.is_some_and(|value| value == "0"))
     };
-    let (v4, v6) = (off(V4_FORWARDING)?, off(V6_FORWARDING)?);
+    let (v4, v6) = (is_disabled(V4_FORWARDING)?, is_disabled(V6_FORWARDING)?);
     if !v4 && !v6 && !is_ours(V6_FORWARDING) {
         return Ok(Vec::new());
     }
@@ -181,7 +181,7 @@ pub fn keep_forwarding(
     let others: Vec<&Link> = others.collect();
     let mut changes = Vec::new();
     let mut change = |key: String, before: &str, after: &str| {
-        changes.push(Setting {
+        changes.push(ChangedSetting {
             key,
             before: before.to_owned(),
             after: after.to_owned(),
@@ -196,19 +196,19 @@ pub fn keep_forwarding(
             .collect();
         for link in &others {
             let concerned = is_uplink(link) || learned.contains(&link.name);
-            let key = of_interface("ipv6", &link.name, "accept_ra");
-            let forwards = of_interface("ipv6", &link.name, "forwarding");
+            let key = interface_key("ipv6", &link.name, "accept_ra");
+            let forwards = interface_key("ipv6", &link.name, "forwarding");
             if concerned
-                && value(sysctl, &key)?.as_deref() == Some("1")
-                && value(sysctl, &forwards)?.as_deref() == Some("0")
+                && read_setting(sysctl, &key)?.as_deref() == Some("1")
+                && read_setting(sysctl, &forwards)?.as_deref() == Some("0")
             {
                 change(key, "1", "2");
             }
         }
     } else if is_ours(V6_FORWARDING) {
         for link in others.iter().filter(|link| is_uplink(link)) {
-            let key = of_interface("ipv6", &link.name, "accept_ra");
-            if !is_ours(&key) && value(sysctl, &key)?.as_deref() == Some("1") {
+            let key = interface_key("ipv6", &link.name, "accept_ra");
+            if !is_ours(&key) && read_setting(sysctl, &key)?.as_deref() == Some("1") {
                 change(key, "1", "2");
             }
         }
@@ -220,8 +220,8 @@ pub fn keep_forwarding(
         change(key.to_owned(), "0", "1");
         // Switching all of them off again would switch these off as well.
         for link in &others {
-            let key = of_interface(family, &link.name, "forwarding");
-            if value(sysctl, &key)?.as_deref() == Some("1") {
+            let key = interface_key(family, &link.name, "forwarding");
+            if read_setting(sysctl, &key)?.as_deref() == Some("1") {
                 change(key, "1", "1");
             }
         }
@@ -235,7 +235,7 @@ pub fn keep_forwarding(
         file.write(all)?;
     }
     let mut changed = Vec::new();
-    for Setting { key, after, .. } in changes {
+    for ChangedSetting { key, after, .. } in changes {
         match sysctl.set(&key, &after) {
             Ok(true) => changed.push(key),
             Ok(false) => {}
@@ -251,24 +251,24 @@ pub fn keep_forwarding(
 ///
 /// # Errors
 /// If the file or the kernel cannot be read.
-pub fn unchanged_since(
+pub fn restorable_settings(
     sysctl: &impl Sysctl,
     file: &SettingsFile,
-) -> Result<Vec<Setting>, SettingsError> {
+) -> Result<Vec<ChangedSetting>, SettingsError> {
     let mut found = Vec::new();
     for setting in file.read()? {
-        if value(sysctl, &setting.key)?.as_deref() == Some(&*setting.after) {
+        if read_setting(sysctl, &setting.key)?.as_deref() == Some(&*setting.after) {
             found.push(setting);
         }
     }
     // Forwarding first: advertisements are taken at every moment. Interfaces that forwarded before
     // come last, since switching all off switches them off.
-    let place = |setting: &Setting| match &*setting.key {
+    let rank = |setting: &ChangedSetting| match &*setting.key {
         V4_FORWARDING | V6_FORWARDING => 0,
         _ if setting.before == setting.after => 2,
         _ => 1,
     };
-    found.sort_by_key(place);
+    found.sort_by_key(rank);
     Ok(found)
 }
 
@@ -276,21 +276,21 @@ pub fn unchanged_since(
 ///
 /// # Errors
 /// What the kernel said.
-pub fn put_back(sysctl: &mut impl Sysctl, key: &str, before: &str) -> Result<(), String> {
+pub fn restore_setting(sysctl: &mut impl Sysctl, key: &str, before: &str) -> Result<(), String> {
     match sysctl.set(key, before) {
         Err(SysctlError::Missing { .. }) | Ok(_) => Ok(()),
-        Err(error) => Err(chain(&error)),
+        Err(error) => Err(error_chain(&error)),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use palisade_sys::link::{FakeNet, LinkOpener, Prefix, Route, VethEnd};
+    use palisade_sys::link::{FakeNet, IpNet, LinkOpener, Route, VethEnd};
     use palisade_sys::netns::NetNs;
 
     /// A host whose pair of links is `up0` and `pal0`, with these settings.
-    struct Host {
+    struct SettingsFixture {
         sysctl: palisade_sys::sysctl::FakeSysctl,
         links: palisade_sys::link::FakeLinks,
         dir: tempfile::TempDir,
@@ -308,7 +308,7 @@ mod tests {
         ("net/ipv4/conf/pal0/forwarding", "0"),
     ];
 
-    impl Host {
+    impl SettingsFixture {
         fn with(settings: &[(&str, &str)]) -> Self {
             let all = ALL.iter().chain(settings).copied();
             let mut links = FakeNet::new()
@@ -319,11 +319,11 @@ mod tests {
                 ..VethEnd::default()
             };
             links.create_veth(&end("up0"), &end("pal0")).unwrap();
-            let mut learned = Route::device(Prefix::new("::".parse().unwrap(), 0), "up0");
+            let mut learned = Route::device(IpNet::new("::".parse().unwrap(), 0), "up0");
             learned.protocol = RTPROT_RA;
             links.add_route(&learned).unwrap();
-            Host {
-                sysctl: palisade_sys::sysctl::FakeSysctl::with(all),
+            SettingsFixture {
+                sysctl: palisade_sys::sysctl::FakeSysctl::with_values(all),
                 links,
                 dir: tempfile::tempdir().unwrap(),
                 boot: "b1",
@@ -332,19 +332,19 @@ mod tests {
 
         fn file(&self) -> SettingsFile {
             SettingsFile {
-                path: self.dir.path().join(FILE),
-                boot: self.boot.to_owned(),
+                path: self.dir.path().join(SETTINGS_FILE),
+                boot_id: self.boot.to_owned(),
             }
         }
 
         fn keep(&mut self) -> Vec<String> {
             let file = self.file();
-            keep_forwarding(&mut self.sysctl, &mut self.links, "pal", &file).unwrap()
+            ensure_forwarding(&mut self.sysctl, &mut self.links, "pal", &file).unwrap()
         }
 
         fn restore(&mut self) {
-            for setting in unchanged_since(&self.sysctl, &self.file()).unwrap() {
-                put_back(&mut self.sysctl, &setting.key, &setting.before).unwrap();
+            for setting in restorable_settings(&self.sysctl, &self.file()).unwrap() {
+                restore_setting(&mut self.sysctl, &setting.key, &setting.before).unwrap();
             }
         }
 
@@ -357,7 +357,7 @@ mod tests {
 
     #[test]
     fn advertisements_are_kept_before_forwarding_is_on_and_both_are_put_back() {
-        let mut host = Host::with(&[]);
+        let mut host = SettingsFixture::with(&[]);
         assert_eq!(host.keep(), [RA, V4_FORWARDING, V6_FORWARDING]);
         assert_eq!(
             host.get("net/ipv6/conf/pal0/accept_ra"),
@@ -377,11 +377,11 @@ mod tests {
 
     #[test]
     fn what_was_on_or_was_set_by_others_stays() {
-        let mut host = Host::with(&[(V4_FORWARDING, "1"), (V6_FORWARDING, "1")]);
+        let mut host = SettingsFixture::with(&[(V4_FORWARDING, "1"), (V6_FORWARDING, "1")]);
         assert!(host.keep().is_empty());
         assert!(host.sysctl.writes().is_empty());
         assert!(host.file().read().unwrap().is_empty());
-        let mut host = Host::with(&[]);
+        let mut host = SettingsFixture::with(&[]);
         host.keep();
         host.sysctl.set(RA, "0").unwrap();
         host.restore();
@@ -392,10 +392,10 @@ mod tests {
     fn an_interface_that_takes_none_is_left_alone() {
         for (accept, forwards) in [("0", "0"), ("2", "0"), ("1", "1")] {
             let forwarding = "net/ipv6/conf/up0/forwarding";
-            let mut host = Host::with(&[(RA, accept), (forwarding, forwards)]);
+            let mut host = SettingsFixture::with(&[(RA, accept), (forwarding, forwards)]);
             assert_eq!(host.keep(), [V4_FORWARDING, V6_FORWARDING]);
             assert_eq!(host.get(RA), accept);
-            let found = unchanged_since(&host.sysctl, &host.file()).unwrap();
+            let found = restorable_settings(&host.sysctl, &host.file()).unwrap();
             let last = found.last().unwrap();
             assert_eq!(last.key == forwarding, forwards == "1", "{last:?}");
         }
@@ -403,11 +403,11 @@ mod tests {
 
     #[test]
     fn what_is_remembered_of_another_boot_does_not_count() {
-        let mut host = Host::with(&[]);
+        let mut host = SettingsFixture::with(&[]);
         host.keep();
         host.boot = "b2";
         assert!(
-            unchanged_since(&host.sysctl, &host.file())
+            restorable_settings(&host.sysctl, &host.file())
                 .unwrap()
                 .is_empty()
         );
@@ -421,10 +421,10 @@ mod tests {
 
     #[test]
     fn nothing_changes_where_it_cannot_be_remembered() {
-        let mut host = Host::with(&[]);
-        let file = SettingsFile::within(&host.dir.path().join("missing"));
-        let error = keep_forwarding(&mut host.sysctl, &mut host.links, "pal", &file).unwrap_err();
-        assert!(chain(&error).contains("host.json"), "{error}");
+        let mut host = SettingsFixture::with(&[]);
+        let file = SettingsFile::in_state_dir(&host.dir.path().join("missing"));
+        let error = ensure_forwarding(&mut host.sysctl, &mut host.links, "pal", &file).unwrap_err();
+        assert!(error_chain(&error).contains("host.json"), "{error}");
         assert!(host.sysctl.writes().is_empty());
     }
 }

@@ -13,39 +13,39 @@ use std::os::unix::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 /// The name of the lock's file in the state directory.
-pub const LOCK: &str = "agent.lock";
+pub const LOCK_FILE: &str = "agent.lock";
 
 /// A start that has not succeeded yet.
 #[derive(Debug)]
-pub struct Startup {
+pub struct StartupGuard {
     lock: Option<InstanceLock>,
     /// In the order in which they were made.
-    made: Vec<PathBuf>,
+    created_paths: Vec<PathBuf>,
 }
 
-impl Startup {
+impl StartupGuard {
     /// Makes the directories, takes the lock, and looks whether the socket can be made.
     ///
     /// # Errors
     /// If a directory or file cannot be made, or another agent runs.
     pub fn begin(config: &Config) -> Result<Self, RunError> {
-        let mut startup = Startup {
+        let mut startup = StartupGuard {
             lock: None,
-            made: Vec::new(),
+            created_paths: Vec::new(),
         };
-        startup.directory(&config.state_dir)?;
-        let path = config.state_dir.join(LOCK);
+        startup.create_directory(&config.state_dir)?;
+        let path = config.state_dir.join(LOCK_FILE);
         let is_new = !path.exists();
-        startup.lock = Some(InstanceLock::take_quietly(&path)?);
+        startup.lock = Some(InstanceLock::acquire_without_pid(&path)?);
         if is_new {
-            startup.made.push(path);
+            startup.created_paths.push(path);
         }
         // The source makes it.
-        let kept = config.state_dir.join("valid");
-        if !kept.exists() {
-            startup.made.push(kept);
+        let last_valid_dir = config.state_dir.join("valid");
+        if !last_valid_dir.exists() {
+            startup.created_paths.push(last_valid_dir);
         }
-        startup.directory(config.socket.parent().unwrap_or(Path::new("/")))?;
+        startup.create_directory(config.socket.parent().unwrap_or(Path::new("/")))?;
         check_socket(&config.socket)?;
         Ok(startup)
     }
@@ -54,35 +54,38 @@ impl Startup {
     ///
     /// # Errors
     /// If the lock's file cannot be written.
-    pub fn complete(mut self) -> Result<InstanceLock, RunError> {
-        let signed = self.lock.take().map(|mut lock| lock.sign().map(|()| lock));
-        match signed {
+    pub fn commit(mut self) -> Result<InstanceLock, RunError> {
+        let signed_lock = self
+            .lock
+            .take()
+            .map(|mut lock| lock.write_pid().map(|()| lock));
+        match signed_lock {
             Some(Ok(lock)) => {
-                self.made.clear();
+                self.created_paths.clear();
                 Ok(lock)
             }
             Some(Err(error)) => Err(error.into()),
-            None => Err(failed("locking", Path::new(LOCK))(io::Error::other(
-                "it is not held",
-            ))),
+            None => Err(file_error("locking", Path::new(LOCK_FILE))(
+                io::Error::other("it is not held"),
+            )),
         }
     }
 
     /// Makes a directory, with those above it.
-    fn directory(&mut self, path: &Path) -> Result<(), RunError> {
+    fn create_directory(&mut self, path: &Path) -> Result<(), RunError> {
         let missing = path.ancestors().take_while(|above| !above.exists());
         let missing: Vec<PathBuf> = missing
             .filter(|above| !above.as_os_str().is_empty())
             .map(Path::to_path_buf)
             .collect();
-        self.made.extend(missing.into_iter().rev());
-        std::fs::create_dir_all(path).map_err(failed("making", path))
+        self.created_paths.extend(missing.into_iter().rev());
+        std::fs::create_dir_all(path).map_err(file_error("making", path))
     }
 }
 
-impl Drop for Startup {
+impl Drop for StartupGuard {
     fn drop(&mut self) {
-        for path in self.made.drain(..).rev() {
+        for path in self.created_paths.drain(..).rev() {
             // What is not there, or not empty any more, stays as it is.
             let _ = match path.is_dir() {
                 true => std::fs::remove_dir(&path),
@@ -92,7 +95,7 @@ impl Drop for Startup {
     }
 }
 
-fn failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> RunError {
+fn file_error(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> RunError {
     let path = path.to_path_buf();
     move |source| RunError::File {
         doing,
@@ -107,7 +110,7 @@ fn failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> RunErro
     reason = "a file that is removed at once: whether the folder takes one"
 )]
 fn check_socket(path: &Path) -> Result<(), RunError> {
-    let failed = || failed("making the socket", path);
+    let failed = || file_error("making the socket", path);
     // Longer paths cannot be bound.
     SocketAddr::from_pathname(path).map_err(failed())?;
     match std::fs::symlink_metadata(path) {
@@ -122,9 +125,9 @@ fn check_socket(path: &Path) -> Result<(), RunError> {
         _ => {}
     }
     let folder = path.parent().unwrap_or(Path::new("/"));
-    let draft = folder.join(format!(".palisade-{}", std::process::id()));
-    std::fs::File::create_new(&draft).map_err(failed())?;
-    std::fs::remove_file(&draft).map_err(failed())
+    let probe_file = folder.join(format!(".palisade-{}", std::process::id()));
+    std::fs::File::create_new(&probe_file).map_err(failed())?;
+    std::fs::remove_file(&probe_file).map_err(failed())
 }
 
 #[cfg(test)]
@@ -154,23 +157,23 @@ mod tests {
     fn a_start_that_fails_leaves_nothing_and_one_that_succeeds_everything() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path();
-        drop(Startup::begin(&config(root, "run/p/p.sock")).unwrap());
+        drop(StartupGuard::begin(&config(root, "run/p/p.sock")).unwrap());
         assert_eq!(all(root), Vec::<PathBuf>::new());
-        let lock = Startup::begin(&config(root, "run/p/p.sock"))
+        let lock = StartupGuard::begin(&config(root, "run/p/p.sock"))
             .unwrap()
-            .complete()
+            .commit()
             .unwrap();
-        let held = Startup::begin(&config(root, "run/p/p.sock")).unwrap_err();
+        let held = StartupGuard::begin(&config(root, "run/p/p.sock")).unwrap_err();
         let pid = std::process::id().to_string();
         assert!(held.to_string().contains(&pid), "{held}");
         drop(lock);
         let before = all(root);
-        assert!(before.contains(&root.join("lib/state").join(LOCK)));
+        assert!(before.contains(&root.join("lib/state").join(LOCK_FILE)));
         palisade_sys::atomic_file::write_atomically(&root.join("file"), b"x").unwrap();
         let before = [before, vec![root.join("file")]].concat();
         let name = "n".repeat(120);
         for socket in ["file/p.sock", "file", "lib", &name] {
-            let error = Startup::begin(&config(root, socket)).unwrap_err();
+            let error = StartupGuard::begin(&config(root, socket)).unwrap_err();
             assert!(error.to_string().contains("making"), "{error}");
         }
         let mut now = all(root);

@@ -1,18 +1,21 @@
 //! Workloads that somebody attaches or detaches by name: what is asked, checked and answered.
 //!
-//! How it is done is in [`crate::attaching`], which containers share.
+//! How it is done is in [`crate::workload_lifecycle`], which containers share.
 
-use crate::attach::{AddressUse, AttachError};
-use crate::attaching::Opened;
+use crate::access::{AccessDenied, AccessRequest, Caller, GroupGrants, check_access};
+use crate::attach_steps::AttachStep;
 use crate::core::Core;
 use crate::ipam::IpamError;
-use crate::record::{Record, RecordError, pod_id};
-use crate::registry::is_elsewhere;
-use crate::rights::{Caller, Grants, Refusal, Wish, allow};
-use crate::steps::Step;
-use palisade_api::{EndpointState, WorkloadAdd, WorkloadAdded, WorkloadRemove, WorkloadRemoved};
+use crate::network_driver::{AddressUse, NetworkDriverError};
+use crate::registry::pod_runs_elsewhere;
+use crate::workload_lifecycle::PreopenedNetns;
+use crate::workload_store::{WorkloadRecord, WorkloadStoreError, pod_id};
+use palisade_api::{
+    EndpointState, WorkloadAddRequest, WorkloadAddResponse, WorkloadRemoveRequest,
+    WorkloadRemoveResponse,
+};
 use palisade_model::{EndpointId, NamedPort, Prefix, Protocol, Str};
-use palisade_sys::netns::Opener;
+use palisade_sys::netns::NetNsOpener;
 use std::net::IpAddr;
 
 /// Why a workload was not attached or detached.
@@ -28,7 +31,7 @@ pub enum WorkloadError {
     },
     /// Whoever asks may not have it.
     #[error(transparent)]
-    NotPermitted(#[from] Refusal),
+    NotPermitted(#[from] AccessDenied),
     /// There is one of that name, attached elsewhere.
     #[error("{id} is attached already, from {netns}; remove it first")]
     Exists {
@@ -57,11 +60,11 @@ pub enum WorkloadError {
     },
     /// Whether it is still attached cannot be told.
     #[error("looking for the interface of {id}: {source}")]
-    Look {
+    Inspect {
         /// The workload.
         id: String,
         /// Why.
-        source: Box<AttachError>,
+        source: Box<NetworkDriverError>,
     },
     /// The host refused.
     #[error("attaching {id} from {netns}: {source}")]
@@ -71,7 +74,7 @@ pub enum WorkloadError {
         /// The namespace.
         netns: String,
         /// Why.
-        source: Box<AttachError>,
+        source: Box<NetworkDriverError>,
     },
     /// The host kept the interface.
     #[error("removing the interface {interface} of {id}: {source}")]
@@ -81,11 +84,11 @@ pub enum WorkloadError {
         /// Its host-side interface.
         interface: String,
         /// Why.
-        source: Box<AttachError>,
+        source: Box<NetworkDriverError>,
     },
     /// It could not be remembered.
     #[error(transparent)]
-    Record(#[from] RecordError),
+    Record(#[from] WorkloadStoreError),
     /// The kernel does not hold its policy.
     #[error("{id} stays closed: the kernel refused its policy: {reason}")]
     NotEnforced {
@@ -96,7 +99,7 @@ pub enum WorkloadError {
     },
     /// The agent does not know the policy yet.
     #[error("the agent has not read its source yet; try again")]
-    Starting,
+    NotInSync,
     /// No container is attached so.
     #[error("network {network} has no container {container} with interface {interface}")]
     NotAttached {
@@ -109,7 +112,7 @@ pub enum WorkloadError {
     },
     /// A container is not attached as it was.
     #[error("{id} is not as it was attached: {}", differences.join("; "))]
-    Changed {
+    NotAsAttached {
         /// The workload.
         id: String,
         /// In what.
@@ -117,7 +120,7 @@ pub enum WorkloadError {
     },
     /// The kernel does not translate what it should.
     #[error("the kernel refused which addresses leave as this host's, for the sake of {id}")]
-    NotTranslated {
+    NotMasqueraded {
         /// The workload.
         id: String,
         /// Why.
@@ -127,7 +130,7 @@ pub enum WorkloadError {
     #[error("{step}: {reason}")]
     Stopped {
         /// What was not done.
-        step: Step,
+        step: AttachStep,
         /// Why.
         reason: String,
     },
@@ -135,8 +138,8 @@ pub enum WorkloadError {
 
 impl Core {
     /// What opens namespaces without the core's thread, if this host has any.
-    pub fn opener(&self) -> Option<Opener> {
-        self.attach.opener()
+    pub fn opener(&self) -> Option<NetNsOpener> {
+        self.network.opener()
     }
 
     /// Attaches a workload for root; returns when its policy is in the kernel. Asking for the very same
@@ -144,7 +147,10 @@ impl Core {
     ///
     /// # Errors
     /// See [`WorkloadError`]; then nothing of it is left.
-    pub fn add_workload(&mut self, request: &WorkloadAdd) -> Result<WorkloadAdded, WorkloadError> {
+    pub fn add_workload(
+        &mut self,
+        request: &WorkloadAddRequest,
+    ) -> Result<WorkloadAddResponse, WorkloadError> {
         self.add_workload_for(request, Caller::Root, None)
     }
 
@@ -154,31 +160,35 @@ impl Core {
     /// See [`WorkloadError`]; then nothing of it is left.
     pub fn add_workload_for(
         &mut self,
-        request: &WorkloadAdd,
+        request: &WorkloadAddRequest,
         caller: Caller,
-        netns: Opened,
-    ) -> Result<WorkloadAdded, WorkloadError> {
+        netns: PreopenedNetns,
+    ) -> Result<WorkloadAddResponse, WorkloadError> {
         if !self.in_sync {
-            return Err(WorkloadError::Starting);
+            return Err(WorkloadError::NotInSync);
         }
-        let record = Record {
+        let record = WorkloadRecord {
             owner: caller.user(),
-            ..self.record_of(request)?
+            ..self.workload_record(request)?
         };
         let id = record.id();
         let grants = self.config.grants();
         if record.labels.is_some() || !record.ports.is_empty() {
-            allow(caller, &Wish::Labels, &grants)?;
+            check_access(caller, &AccessRequest::Labels, &grants)?;
         }
-        allow(caller, &Wish::Namespace(&record.namespace), &grants)?;
+        check_access(
+            caller,
+            &AccessRequest::Namespace(&record.namespace),
+            &grants,
+        )?;
         if let Some(present) = self.registry.get(&id) {
-            let same = present.record.netns == record.netns
+            let is_same = present.record.netns == record.netns
                 && matches!(present.state, EndpointState::Ready | EndpointState::Closed)
-                && present.state == self.settled_state(&id)
+                && present.state == self.expected_state(&id)
                 && present.record.labels == record.labels;
             let owner = present.record.owner;
-            if same && allow(caller, &Wish::Workload(owner), &grants).is_ok() {
-                return Ok(self.added(&present.record));
+            if is_same && check_access(caller, &AccessRequest::Workload(owner), &grants).is_ok() {
+                return Ok(self.add_response(&present.record));
             }
             let netns = present.record.netns.clone();
             return Err(WorkloadError::Exists {
@@ -188,36 +198,36 @@ impl Core {
         }
         let netns = match caller {
             Caller::Root => netns,
-            _ => self.check_claims(&record, caller, &grants, netns)?,
+            _ => self.authorize(&record, caller, &grants, netns)?,
         };
         let record = self.attach(record, &request.families, netns)?;
         tracing::info!(workload = %id, by = %caller, netns = record.netns, "attached");
-        Ok(self.added(&record))
+        Ok(self.add_response(&record))
     }
 
     /// Where a workload stands that is attached and needs nothing more of whoever attached it.
-    fn settled_state(&self, id: &EndpointId) -> EndpointState {
-        match self.registry.closed_because(id) {
+    fn expected_state(&self, id: &EndpointId) -> EndpointState {
+        match self.registry.closed_reason(id) {
             Some(_) => EndpointState::Closed,
             None => EndpointState::Ready,
         }
     }
 
     /// Whether a caller who is not root may have what a record says; the namespace, opened.
-    fn check_claims(
+    fn authorize(
         &mut self,
-        record: &Record,
+        record: &WorkloadRecord,
         caller: Caller,
-        grants: &Grants,
-        netns: Opened,
-    ) -> Result<Opened, WorkloadError> {
+        grants: &GroupGrants,
+        netns: PreopenedNetns,
+    ) -> Result<PreopenedNetns, WorkloadError> {
         let id = record.id();
         let all = self.registry.records().chain(&self.leftovers);
         let attached = all.filter(|other| other.owner == caller.user()).count();
-        allow(caller, &Wish::OneMore(attached), grants)?;
+        check_access(caller, &AccessRequest::WorkloadCount(attached), grants)?;
         let pod = self.engine.endpoint(&id);
-        if pod.is_some_and(|pod| is_elsewhere(&pod, record)) {
-            allow(caller, &Wish::RunningPod, grants)?;
+        if pod.is_some_and(|pod| pod_runs_elsewhere(&pod, record)) {
+            check_access(caller, &AccessRequest::RunningPod, grants)?;
         }
         for address in &record.addresses {
             let pool = self.ipam.pool_of(*address);
@@ -225,25 +235,31 @@ impl Core {
                 None => None,
                 Some(pool) => self.address_use(*address, Some(pool), true)?,
             };
-            let wish = Wish::Address {
+            let request = AccessRequest::Address {
                 address: *address,
                 in_pool: pool.is_some(),
-                usable: self.ipam.gives(*address),
+                usable: self.ipam.can_allocate(*address),
                 used,
             };
-            allow(caller, &wish, grants)?;
+            check_access(caller, &request, grants)?;
         }
-        allow(caller, &Wish::NetnsPath(&record.netns), grants)?;
-        let refused = |source| WorkloadError::Attach {
+        check_access(caller, &AccessRequest::NetnsPath(&record.netns), grants)?;
+        let attach_error = |source| WorkloadError::Attach {
             id: id.to_string(),
             netns: record.netns.clone(),
             source: Box::new(source),
         };
-        let netns = self.opened(&record.netns, netns).map_err(refused)?;
-        self.attach.hold(netns.clone());
-        let tenancy = self.attach.tenancy(record);
-        self.attach.hold(None);
-        allow(caller, &Wish::Netns(tenancy.map_err(refused)?), grants)?;
+        let netns = self
+            .open_netns(&record.netns, netns)
+            .map_err(attach_error)?;
+        self.network.pin_netns(netns.clone());
+        let tenancy = self.network.netns_facts(record);
+        self.network.pin_netns(None);
+        check_access(
+            caller,
+            &AccessRequest::Netns(tenancy.map_err(attach_error)?),
+            grants,
+        )?;
         Ok(netns.map(Ok))
     }
 
@@ -254,8 +270,8 @@ impl Core {
         pool: Option<Prefix>,
         whole: bool,
     ) -> Result<Option<AddressUse>, WorkloadError> {
-        let used = self.attach.address_use(address, pool, whole);
-        used.map_err(|source| WorkloadError::Look {
+        let used = self.network.address_use(address, pool, whole);
+        used.map_err(|source| WorkloadError::Inspect {
             id: format!("address {address}"),
             source: Box::new(source),
         })
@@ -267,8 +283,8 @@ impl Core {
     /// If the interface cannot be removed; then it stays attached.
     pub fn remove_workload(
         &mut self,
-        request: &WorkloadRemove,
-    ) -> Result<WorkloadRemoved, WorkloadError> {
+        request: &WorkloadRemoveRequest,
+    ) -> Result<WorkloadRemoveResponse, WorkloadError> {
         self.remove_workload_for(request, Caller::Root)
     }
 
@@ -278,9 +294,9 @@ impl Core {
     /// If the interface cannot be removed, and if it is not the caller's; then it stays attached.
     pub fn remove_workload_for(
         &mut self,
-        request: &WorkloadRemove,
+        request: &WorkloadRemoveRequest,
         caller: Caller,
-    ) -> Result<WorkloadRemoved, WorkloadError> {
+    ) -> Result<WorkloadRemoveResponse, WorkloadError> {
         let id = pod_id(&request.namespace, &request.name);
         let owner = {
             let mut all = self.registry.records().chain(&self.leftovers);
@@ -288,40 +304,44 @@ impl Core {
             found.map(|record| record.owner)
         };
         if let Some(owner) = owner {
-            allow(caller, &Wish::Workload(owner), &self.config.grants())?;
+            check_access(
+                caller,
+                &AccessRequest::Workload(owner),
+                &self.config.grants(),
+            )?;
         }
         let removed = self.detach(&id)?;
         if removed {
             tracing::info!(workload = %id, by = %caller, "detached");
         }
-        Ok(WorkloadRemoved {
+        Ok(WorkloadRemoveResponse {
             api_version: palisade_api::api_version(),
             removed,
         })
     }
 
-    fn added(&self, record: &Record) -> WorkloadAdded {
-        WorkloadAdded {
+    fn add_response(&self, record: &WorkloadRecord) -> WorkloadAddResponse {
+        WorkloadAddResponse {
             api_version: palisade_api::api_version(),
             namespace: record.namespace.to_string(),
             name: record.name.to_string(),
             host_interface: record.interface.to_string(),
             addresses: record.addresses.iter().map(IpAddr::to_string).collect(),
-            revision: self.realised,
-            closed: self
-                .registry
-                .closed_because(&record.id())
-                .map(str::to_owned),
+            revision: self.realised_revision,
+            closed: self.registry.closed_reason(&record.id()).map(str::to_owned),
         }
     }
 
-    fn record_of(&mut self, request: &WorkloadAdd) -> Result<Record, WorkloadError> {
+    fn workload_record(
+        &mut self,
+        request: &WorkloadAddRequest,
+    ) -> Result<WorkloadRecord, WorkloadError> {
         let invalid = |field, reason: &str| WorkloadError::Invalid {
             field,
             reason: reason.to_owned(),
         };
         for (field, value) in [("namespace", &request.namespace), ("name", &request.name)] {
-            if !is_name(value) {
+            if !is_dns_subdomain(value) {
                 return Err(invalid(
                     field,
                     "must be lower-case letters, digits, - and ., a letter or digit at both ends",
@@ -329,7 +349,7 @@ impl Core {
             }
         }
         check_netns(&request.netns)?;
-        if request.addresses.len() > MOST_ADDRESSES {
+        if request.addresses.len() > MAX_ADDRESSES {
             return Err(invalid("addresses", "are more than a workload can have"));
         }
         if !matches!(*request.families, [] | [4 | 6] | [4, 6] | [6, 4]) {
@@ -343,16 +363,20 @@ impl Core {
         let ports = request
             .ports
             .iter()
-            .map(|text| port(text))
+            .map(|text| parse_port(text))
             .collect::<Result<_, _>>()?;
         let created = self.clock.wall();
-        Ok(Record {
-            interface: self.interface_name(&request.namespace, &request.name, &request.netns)?,
+        Ok(WorkloadRecord {
+            interface: self.generate_interface_name(
+                &request.namespace,
+                &request.name,
+                &request.netns,
+            )?,
             namespace: Str::from(&*request.namespace),
             name: Str::from(&*request.name),
             netns: request.netns.clone(),
             inside,
-            addresses: addresses(&request.addresses)?,
+            addresses: parse_addresses(&request.addresses)?,
             labels: request.labels.as_ref().map(|labels| {
                 labels
                     .iter()
@@ -378,7 +402,7 @@ fn invalid(field: &'static str, reason: String) -> WorkloadError {
 }
 
 /// How many addresses a workload can bring.
-const MOST_ADDRESSES: usize = 32;
+const MAX_ADDRESSES: usize = 32;
 /// The longest path that the kernel takes, in bytes.
 const PATH_MAX: usize = 4095;
 
@@ -396,12 +420,12 @@ pub(crate) fn check_netns(path: &str) -> Result<(), WorkloadError> {
 /// Refuses what is no name of an interface inside a namespace.
 pub(crate) fn check_interface(name: &str) -> Result<(), WorkloadError> {
     // A backslash escapes bytes in the text of a name, and the kernel replaces a % by a number.
-    let odd = |c: char| "/:\\%".contains(c) || c.is_whitespace() || c.is_control();
-    let fits = !name.is_empty()
+    let is_forbidden = |c: char| "/:\\%".contains(c) || c.is_whitespace() || c.is_control();
+    let is_valid = !name.is_empty()
         && name.len() <= 15
-        && !name.contains(odd)
+        && !name.contains(is_forbidden)
         && !["lo", ".", ".."].contains(&name);
-    match fits {
+    match is_valid {
         true => Ok(()),
         false => Err(invalid(
             "interface",
@@ -411,8 +435,8 @@ pub(crate) fn check_interface(name: &str) -> Result<(), WorkloadError> {
 }
 
 /// Addresses that a workload can have.
-pub(crate) fn addresses(given: &[String]) -> Result<Vec<IpAddr>, WorkloadError> {
-    let read = |text: &String| -> Result<IpAddr, WorkloadError> {
+pub(crate) fn parse_addresses(given: &[String]) -> Result<Vec<IpAddr>, WorkloadError> {
+    let parse = |text: &String| -> Result<IpAddr, WorkloadError> {
         let address: IpAddr = text
             .parse()
             .map_err(|_| invalid("addresses", format!("{text:?} is no IP address")))?;
@@ -422,11 +446,11 @@ pub(crate) fn addresses(given: &[String]) -> Result<Vec<IpAddr>, WorkloadError> 
         }
         Ok(address)
     };
-    given.iter().map(read).collect()
+    given.iter().map(parse).collect()
 }
 
 /// Whether a text is a DNS subdomain as Kubernetes wants names to be.
-pub(crate) fn is_name(text: &str) -> bool {
+pub(crate) fn is_dns_subdomain(text: &str) -> bool {
     let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'.';
     let outer = |b: Option<&u8>| b.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
     let bytes = text.as_bytes();
@@ -437,8 +461,8 @@ pub(crate) fn is_name(text: &str) -> bool {
 }
 
 /// `name=number/protocol`, the protocol TCP where it is not said.
-fn port(text: &str) -> Result<NamedPort, WorkloadError> {
-    let read = || {
+fn parse_port(text: &str) -> Result<NamedPort, WorkloadError> {
+    let parse = || {
         let (name, number) = text.split_once('=')?;
         let (number, protocol) = number.split_once('/').unwrap_or((number, "TCP"));
         let protocol = Protocol::parse(protocol).filter(|p| p.has_ports())?;
@@ -449,7 +473,7 @@ fn port(text: &str) -> Result<NamedPort, WorkloadError> {
             port,
         })
     };
-    read().ok_or_else(|| WorkloadError::Invalid {
+    parse().ok_or_else(|| WorkloadError::Invalid {
         field: "ports",
         reason: format!("{text:?} is no port such as http=8080/TCP"),
     })

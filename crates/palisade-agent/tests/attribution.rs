@@ -2,37 +2,37 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
-use palisade_agent::monitor::attribute::judgement;
-use palisade_dataplane::Why;
-use palisade_engine::{Engine, Options};
-use palisade_generators::lowered::World;
+use palisade_agent::monitor::attribution::attribute;
+use palisade_dataplane::ReportReason;
+use palisade_engine::{Engine, EngineOptions};
+use palisade_generators::lowered::ModelWorld;
 use palisade_generators::seeded_cases;
-use palisade_model::{Action, Direction, Encapsulations, Endpoint, Origin, RuleOrigin, Update};
+use palisade_model::{Action, Direction, Encapsulations, Endpoint, FlowOrigin, RuleOrigin, Update};
 use palisade_oracle::{
-    DecidedBy, HostToEndpoint, Judgement, Prepared, Question, RuleOutcome, RuleSource, Step,
-    ToItself,
+    DecisionReason, DirectionJudgement, HairpinAction, HostTrafficAction, PreparedState, Question,
+    RuleOutcome, RuleOwner, TraceStep,
 };
-use palisade_tables::{Credit, Packet, Past};
+use palisade_tables::{Credit, Packet, PastTables};
 
 const SEED: u64 = 0x0070_616c_6973;
 const CASES: u64 = 300;
 
 /// Whether a credit stands for what the oracle says decided.
-fn is_decider(credit: &Credit, judgement: &Judgement) -> bool {
+fn is_decider(credit: &Credit, judgement: &DirectionJudgement) -> bool {
     let last = judgement.steps.iter().rev().find_map(|step| match step {
-        Step::Rule {
-            source,
+        TraceStep::Rule {
+            owner: source,
             origin,
             action,
             outcome: RuleOutcome::Matched,
         } if *action != Action::Log => Some((source, origin)),
         _ => None,
     });
-    let same = |source: &RuleSource, origin: &RuleOrigin, of: &RuleOrigin| match (source, credit) {
-        (RuleSource::Policy(id), Credit::Rule { policy, .. }) => {
+    let same = |source: &RuleOwner, origin: &RuleOrigin, of: &RuleOrigin| match (source, credit) {
+        (RuleOwner::Policy(id), Credit::Rule { policy, .. }) => {
             id == policy && of.is_same_rule(origin) && of.index == origin.index
         }
-        (RuleSource::Profile(name), Credit::ProfileRule { profile, .. }) => {
+        (RuleOwner::Profile(name), Credit::ProfileRule { profile, .. }) => {
             name == profile && of.is_same_rule(origin) && of.index == origin.index
         }
         _ => false,
@@ -40,17 +40,18 @@ fn is_decider(credit: &Credit, judgement: &Judgement) -> bool {
     match (credit, &judgement.decided_by) {
         (
             Credit::TierDefault { tier, policies, .. },
-            DecidedBy::TierDefault {
+            DecisionReason::TierDefault {
                 tier: of,
                 isolating,
             },
         ) => tier == of && policies == isolating,
-        (Credit::NoProfileMatch { .. }, DecidedBy::NoProfileMatch) => true,
-        (Credit::MissingProfile { profile, .. }, DecidedBy::MissingProfile { profile: of }) => {
-            profile == of
-        }
-        (Credit::ProfileRule { .. }, DecidedBy::AllowAllProfile) => true,
-        (credit, DecidedBy::Encapsulated { .. }) => *credit == Credit::Encapsulated,
+        (Credit::NoProfileMatch { .. }, DecisionReason::NoProfileMatch) => true,
+        (
+            Credit::MissingProfile { profile, .. },
+            DecisionReason::MissingProfile { profile: of },
+        ) => profile == of,
+        (Credit::ProfileRule { .. }, DecisionReason::AllowAllProfile) => true,
+        (credit, DecisionReason::Encapsulated { .. }) => *credit == Credit::Encapsulated,
         (Credit::Rule { origin: of, .. } | Credit::ProfileRule { origin: of, .. }, _) => {
             last.is_some_and(|(source, origin)| same(source, origin, of))
         }
@@ -58,10 +59,10 @@ fn is_decider(credit: &Credit, judgement: &Judgement) -> bool {
     }
 }
 
-fn logs(judgement: &Judgement) -> bool {
-    let logged = |step: &Step| {
+fn logs(judgement: &DirectionJudgement) -> bool {
+    let logged = |step: &TraceStep| {
         let matched = RuleOutcome::Matched;
-        matches!(step, Step::Rule { action: Action::Log, outcome, .. } if *outcome == matched)
+        matches!(step, TraceStep::Rule { action: Action::Log, outcome, .. } if *outcome == matched)
     };
     judgement.steps.iter().any(logged)
 }
@@ -70,32 +71,32 @@ fn logs(judgement: &Judgement) -> bool {
 fn a_report_is_led_back_to_the_rule_that_the_oracle_credits() {
     let (mut denied, mut logged, mut refused) = (0, 0, 0);
     for (seed, case) in seeded_cases(SEED, CASES) {
-        let world = World::generate(seed, case, 40);
-        let mut engine = Engine::new(Options::default());
+        let world = ModelWorld::generate(seed, case, 40);
+        let mut engine = Engine::new(EngineOptions::default());
         let state = &world.state;
         drop(engine.apply(state.objects().map(Update::Upsert)));
-        let oracle = Prepared::new(state);
-        let options = palisade_oracle::Options {
-            to_itself: ToItself::Allow,
+        let oracle = PreparedState::new(state);
+        let options = palisade_oracle::OracleOptions {
+            hairpin: HairpinAction::Allow,
             allowed_encapsulation: Encapsulations::NONE,
-            host_to_endpoint: HostToEndpoint::Allow,
+            host_to_endpoint: HostTrafficAction::Allow,
         };
         for trial in &world.trials {
             let mut flow = trial.flow;
             let local = |e: Option<&Endpoint>| e.and_then(|e| e.interface.clone());
-            let source = local(oracle.claimant(flow.source));
-            let destination = local(oracle.claimant(flow.destination));
-            flow.origin = Origin::Network;
+            let source = local(oracle.address_holder(flow.source));
+            let destination = local(oracle.address_holder(flow.destination));
+            flow.origin = FlowOrigin::Network;
             let packet = Packet {
-                from: source.clone().or_else(|| Some("uplink".into())),
-                to: destination.clone().or_else(|| Some("uplink".into())),
+                input_interface: source.clone().or_else(|| Some("uplink".into())),
+                output_interface: destination.clone().or_else(|| Some("uplink".into())),
                 source: flow.source,
                 destination: flow.destination,
                 protocol: flow.protocol,
                 l4: flow.l4,
             };
             let answer = oracle.judge(&Question::from(flow), &options);
-            let now = Past::new(engine.tables(), []);
+            let now = PastTables::new(engine.tables(), []);
             let mut passes = true;
             for (direction, end, judged) in [
                 (Direction::Egress, &source, &answer.egress),
@@ -107,17 +108,17 @@ fn a_report_is_led_back_to_the_rule_that_the_oracle_credits() {
                 let allowed = judged.verdict.is_allow();
                 passes &= allowed;
                 let why = match (allowed, logs(judged)) {
-                    (false, _) => Why::Denied,
-                    (true, true) => Why::Logged(direction),
+                    (false, _) => ReportReason::Denied,
+                    (true, true) => ReportReason::Logged(direction),
                     (true, false) => {
                         // The kernel does not report it; were it to, no rule would be blamed.
-                        let blamed = judgement(&now, Why::Logged(direction), &packet);
+                        let blamed = attribute(&now, ReportReason::Logged(direction), &packet);
                         assert_eq!(blamed, None, "seed {seed} case {case}: {flow}");
                         refused += 1;
                         continue;
                     }
                 };
-                let found = judgement(&now, why, &packet);
+                let found = attribute(&now, why, &packet);
                 let found =
                     found.unwrap_or_else(|| panic!("seed {seed} case {case}: {flow} {why:?}"));
                 assert_eq!(
@@ -131,13 +132,13 @@ fn a_report_is_led_back_to_the_rule_that_the_oracle_credits() {
                     judged.decided_by
                 );
                 match why {
-                    Why::Denied => denied += 1,
+                    ReportReason::Denied => denied += 1,
                     _ => logged += 1,
                 }
             }
             if passes {
                 assert_eq!(
-                    judgement(&now, Why::Denied, &packet),
+                    attribute(&now, ReportReason::Denied, &packet),
                     None,
                     "seed {seed} case {case}: {flow}"
                 );

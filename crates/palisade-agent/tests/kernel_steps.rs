@@ -11,16 +11,16 @@
     reason = "a test: other programs are its witnesses, a panic its verdict"
 )]
 
-use palisade_agent::attach::KernelAttach;
+use palisade_agent::attach_steps::AttachStep;
 use palisade_agent::clock::SystemClock;
 use palisade_agent::config::Config;
-use palisade_agent::core::{Core, Event, Parts};
-use palisade_agent::record::pod_id;
-use palisade_agent::steps::Step;
-use palisade_api::{CniAdd, CniAdded, CniAttachment};
+use palisade_agent::core::{Core, CoreEvent, CoreParts};
+use palisade_agent::network_driver::KernelNetworkDriver;
+use palisade_agent::workload_store::pod_id;
+use palisade_api::{CniAddRequest, CniAddResponse, CniAttachment};
 use palisade_dataplane::{NftConfig, NftDataplane};
 use palisade_model::{Endpoint, Labels, Object, Profile, Update};
-use palisade_source::Batch;
+use palisade_source::UpdateBatch;
 use palisade_testkit::lab::{Lab, NodeId};
 use palisade_testkit::need_root;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -45,10 +45,10 @@ fn start(state: &Path) -> Core {
         own_table: false,
         log_group: None,
     });
-    let mut core = Core::new(Parts {
+    let mut core = Core::new(CoreParts {
         config,
         dataplane: Box::new(dataplane.unwrap()),
-        attach: Box::new(KernelAttach::current().unwrap()),
+        network: Box::new(KernelNetworkDriver::current().unwrap()),
         clock: Box::new(SystemClock),
         source: ("directory".to_owned(), "/x".to_owned()),
     });
@@ -67,10 +67,10 @@ fn start(state: &Path) -> Core {
         owner: None,
         template: false,
     };
-    core.take(Event::Source(Batch {
+    core.handle_event(CoreEvent::Source(UpdateBatch {
         updates: vec![Update::Upsert(Object::Endpoint(pod))],
         in_sync: true,
-        ..Batch::default()
+        ..UpdateBatch::default()
     }));
     core
 }
@@ -83,8 +83,8 @@ fn attachment() -> CniAttachment {
     }
 }
 
-fn request(netns: &Path) -> CniAdd {
-    CniAdd {
+fn request(netns: &Path) -> CniAddRequest {
+    CniAddRequest {
         container: "c1".to_owned(),
         network: "pods".to_owned(),
         interface: "eth0".to_owned(),
@@ -92,7 +92,7 @@ fn request(netns: &Path) -> CniAdd {
         namespace: "shop".to_owned(),
         name: "web".to_owned(),
         pod: true,
-        ..CniAdd::default()
+        ..CniAddRequest::default()
     }
 }
 
@@ -151,7 +151,7 @@ struct Bench<'a> {
 
 impl Bench<'_> {
     fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
-        self.lab.inside(self.lab.host(), work).unwrap()
+        self.lab.run_in(self.lab.host(), work).unwrap()
     }
 
     fn assert_nothing(&self, core: &mut Core, when: &str) {
@@ -159,7 +159,7 @@ impl Bench<'_> {
         assert_eq!(seen(self.lab, self.pod), [""; 0], "{when}");
     }
 
-    fn add(&self, core: &mut Core) -> CniAdded {
+    fn add(&self, core: &mut Core) -> CniAddResponse {
         let added = core.cni_add(&request(&self.netns)).unwrap();
         assert_eq!(added.closed, None);
         assert_eq!(added.addresses.len(), 2);
@@ -167,40 +167,40 @@ impl Bench<'_> {
     }
 
     /// Attaching fails at a step: nothing of it is left, and the next time it works.
-    fn fails_attaching(&self, at: Step) {
+    fn fails_attaching(&self, at: AttachStep) {
         let mut core = start(self.state);
-        core.on_step(Box::new(move |step| match step == at {
+        core.set_step_hook(Box::new(move |step| match step == at {
             true => Err("asked to".to_owned()),
             false => Ok(()),
         }));
         let error = core.cni_add(&request(&self.netns)).unwrap_err().to_string();
         assert_eq!(error, format!("{at}: asked to"));
         self.assert_nothing(&mut core, &format!("failed: {at}"));
-        core.on_step(Box::new(|_| Ok(())));
+        core.set_step_hook(Box::new(|_| Ok(())));
         self.add(&mut core);
         assert_eq!(core.cni_del(&attachment()).unwrap().removed.len(), 1);
         self.assert_nothing(&mut core, &format!("deleted after it failed: {at}"));
     }
 
     /// Detaching fails at a step: asked again it ends.
-    fn fails_detaching(&self, at: Step) {
+    fn fails_detaching(&self, at: AttachStep) {
         let mut core = start(self.state);
         self.add(&mut core);
-        core.on_step(Box::new(move |step| match step == at {
+        core.set_step_hook(Box::new(move |step| match step == at {
             true => Err("asked to".to_owned()),
             false => Ok(()),
         }));
         core.cni_del(&attachment()).unwrap_err();
-        core.on_step(Box::new(|_| Ok(())));
+        core.set_step_hook(Box::new(|_| Ok(())));
         core.cni_del(&attachment()).unwrap();
         self.assert_nothing(&mut core, &format!("failed: {at}"));
     }
 
     /// Death before a step: the runtime, which had no answer, deletes, and nothing is left.
-    fn dies(&self, at: Step, detaching: bool) {
+    fn dies(&self, at: AttachStep, detaching: bool) {
         let mut core = start(self.state);
         let before = detaching.then(|| self.add(&mut core));
-        core.on_step(Box::new(move |step| match step == at {
+        core.set_step_hook(Box::new(move |step| match step == at {
             true => resume_unwind(Box::new(Died)),
             false => Ok(()),
         }));
@@ -236,7 +236,7 @@ fn whatever_step_fails_or_is_the_last_nothing_is_left() {
         return;
     }
     let mut lab = Lab::new("steps").unwrap();
-    let pod = lab.namespace("web", Vec::new()).unwrap();
+    let pod = lab.add_namespace("web", Vec::new()).unwrap();
     let state = tempfile::tempdir().unwrap();
     let bench = Bench {
         netns: lab.namespace_path(pod),
@@ -244,14 +244,14 @@ fn whatever_step_fails_or_is_the_last_nothing_is_left() {
         pod,
         state: state.path(),
     };
-    for step in Step::ATTACHING {
+    for step in AttachStep::ATTACH {
         bench.inside(|| bench.fails_attaching(step));
         bench.inside(|| bench.dies(step, false));
     }
-    for step in Step::DETACHING {
+    for step in AttachStep::DETACH {
         bench.inside(|| bench.fails_detaching(step));
         bench.inside(|| bench.dies(step, true));
     }
-    let steps = Step::ATTACHING.len() + Step::DETACHING.len();
+    let steps = AttachStep::ATTACH.len() + AttachStep::DETACH.len();
     println!("steps: {steps} failed and {steps} died before, nothing left");
 }

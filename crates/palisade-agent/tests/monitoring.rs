@@ -3,23 +3,25 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
-use palisade_agent::addresses::Survey;
-use palisade_agent::attach::{AddressUse, Attach, AttachError, Found, Inside, Tenancy};
 use palisade_agent::clock::Clock;
 use palisade_agent::config::Config;
-use palisade_agent::core::{Core, Event, Parts};
-use palisade_agent::monitor::Seen;
-use palisade_agent::record::{Record, pod_id};
+use palisade_agent::core::{Core, CoreEvent, CoreParts};
+use palisade_agent::ipam_check::HostInventory;
+use palisade_agent::monitor::MonitorBatch;
+use palisade_agent::network_driver::{
+    AddressUse, HostInterfaceState, NetnsFacts, NetnsInterface, NetworkDriver, NetworkDriverError,
+};
 use palisade_agent::settings::SettingsFile;
-use palisade_api::{MonitorLine, MonitorQuery, MonitorVerdict, PacketEvent, WorkloadAdd};
-use palisade_dataplane::{FakeDataplane, Sighting, Sightings, Why};
+use palisade_agent::workload_store::{WorkloadRecord, pod_id};
+use palisade_api::{MonitorLine, MonitorQuery, MonitorVerdict, PacketEvent, WorkloadAddRequest};
+use palisade_dataplane::{FakeDataplane, PacketReport, PacketReportBatch, ReportReason};
 use palisade_model::{
     Action, Direction, DirectionRules, Endpoint, L4, Labels, Object, ObjectKey, Order, Peer,
     Policy, PolicyId, PortMatch, PortRange, PortSpec, Precedence, Profile, Protocol, Rule,
-    RuleOrigin, Selector, SourceLine, Traffic, Update,
+    RuleOrigin, Selector, SourceLine, TrafficMatch, Update,
 };
-use palisade_source::Batch;
-use palisade_sys::netns::{NetNs, Opener};
+use palisade_source::UpdateBatch;
+use palisade_sys::netns::{NetNs, NetNsOpener};
 use palisade_tables::Packet;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -30,31 +32,31 @@ use std::time::{Duration, Instant};
 /// A host on which everything works.
 struct Host;
 
-impl Attach for Host {
-    fn join(&mut self, _: &Record) -> Result<(), AttachError> {
+impl NetworkDriver for Host {
+    fn create_interfaces(&mut self, _: &WorkloadRecord) -> Result<(), NetworkDriverError> {
         Ok(())
     }
 
-    fn furnish(&mut self, _: &Record) -> Result<(), AttachError> {
+    fn configure_netns(&mut self, _: &WorkloadRecord) -> Result<(), NetworkDriverError> {
         Ok(())
     }
 
-    fn outside_mtu(&mut self) -> Result<Option<u32>, AttachError> {
+    fn default_route_mtu(&mut self) -> Result<Option<u32>, NetworkDriverError> {
         Ok(None)
     }
 
-    fn survey(&mut self, _: &str) -> Result<Survey, AttachError> {
-        Ok(Survey::default())
+    fn inventory(&mut self, _: &str) -> Result<HostInventory, NetworkDriverError> {
+        Ok(HostInventory::default())
     }
 
-    fn opener(&self) -> Option<Opener> {
+    fn opener(&self) -> Option<NetNsOpener> {
         None
     }
 
-    fn hold(&mut self, _: Option<NetNs>) {}
+    fn pin_netns(&mut self, _: Option<NetNs>) {}
 
-    fn tenancy(&mut self, _: &Record) -> Result<Tenancy, AttachError> {
-        Ok(Tenancy::default())
+    fn netns_facts(&mut self, _: &WorkloadRecord) -> Result<NetnsFacts, NetworkDriverError> {
+        Ok(NetnsFacts::default())
     }
 
     fn address_use(
@@ -62,47 +64,57 @@ impl Attach for Host {
         _: IpAddr,
         _: Option<palisade_model::Prefix>,
         _: bool,
-    ) -> Result<Option<AddressUse>, AttachError> {
+    ) -> Result<Option<AddressUse>, NetworkDriverError> {
         Ok(None)
     }
 
-    fn index_of(&mut self, _: &str) -> Result<Option<u32>, AttachError> {
+    fn link_index(&mut self, _: &str) -> Result<Option<u32>, NetworkDriverError> {
         Ok(None)
     }
 
-    fn name_of(&mut self, _: u32) -> Result<Option<String>, AttachError> {
+    fn link_name(&mut self, _: u32) -> Result<Option<String>, NetworkDriverError> {
         Ok(None)
     }
 
-    fn inside(&mut self, record: &Record) -> Result<Inside, AttachError> {
-        Err(AttachError::Gone(record.inside.clone()))
+    fn netns_interface(
+        &mut self,
+        record: &WorkloadRecord,
+    ) -> Result<NetnsInterface, NetworkDriverError> {
+        Err(NetworkDriverError::InterfaceMissing(record.inside.clone()))
     }
 
-    fn open(&mut self, _: &Record) -> Result<(), AttachError> {
+    fn bring_up(&mut self, _: &WorkloadRecord) -> Result<(), NetworkDriverError> {
         Ok(())
     }
 
-    fn part(&mut self, _: &Record) -> Result<(), AttachError> {
+    fn delete_interfaces(&mut self, _: &WorkloadRecord) -> Result<(), NetworkDriverError> {
         Ok(())
     }
 
-    fn is_joined(&mut self, _: &Record) -> Result<bool, AttachError> {
+    fn has_interface(&mut self, _: &WorkloadRecord) -> Result<bool, NetworkDriverError> {
         Ok(true)
     }
 
-    fn look(&mut self, records: &[Record]) -> Result<Vec<Found>, AttachError> {
-        Ok(records.iter().map(|_| Found::Whole).collect())
+    fn host_interface_states(
+        &mut self,
+        records: &[WorkloadRecord],
+    ) -> Result<Vec<HostInterfaceState>, NetworkDriverError> {
+        Ok(records.iter().map(|_| HostInterfaceState::Intact).collect())
     }
 
-    fn rename_back(&mut self, _: &Record, _: &str) -> Result<(), AttachError> {
+    fn restore_name(&mut self, _: &WorkloadRecord, _: &str) -> Result<(), NetworkDriverError> {
         Ok(())
     }
 
-    fn keep_forwarding(&mut self, _: &str, _: &SettingsFile) -> Result<Vec<String>, AttachError> {
+    fn ensure_forwarding(
+        &mut self,
+        _: &str,
+        _: &SettingsFile,
+    ) -> Result<Vec<String>, NetworkDriverError> {
         Ok(Vec::new())
     }
 
-    fn netns_exists(&self, _: &Record) -> bool {
+    fn netns_exists(&self, _: &WorkloadRecord) -> bool {
         true
     }
 }
@@ -174,13 +186,13 @@ fn policy(line: u32, denied: u16) -> Update {
         action,
         peers: vec![Peer::any()],
         own: None,
-        traffic: vec![Traffic {
+        traffic: vec![TrafficMatch {
             protocol: Some(Protocol::TCP),
-            destination: PortMatch::of([PortSpec::Range(PortRange {
+            destination: PortMatch::one_of([PortSpec::Range(PortRange {
                 first: port,
                 last: port,
             })]),
-            ..Traffic::any()
+            ..TrafficMatch::any()
         }],
     };
     Update::Upsert(Object::Policy(Policy {
@@ -222,24 +234,24 @@ impl Site {
             ("state-dir".to_owned(), dir.path().display().to_string()),
             ("monitor-rate".to_owned(), "3".to_owned()),
         ]);
-        let mut core = Core::new(Parts {
+        let mut core = Core::new(CoreParts {
             config: Config::resolve(&flags, |_| None, None).unwrap(),
             dataplane: Box::new(FakeDataplane::new()),
-            attach: Box::new(Host),
+            network: Box::new(Host),
             clock: Box::new(clock.clone()),
             source: ("directory".to_owned(), "/x".to_owned()),
         });
-        core.take(Event::Source(Batch {
+        core.handle_event(CoreEvent::Source(UpdateBatch {
             updates: vec![peer(&[PEER])],
             in_sync: true,
-            ..Batch::default()
+            ..UpdateBatch::default()
         }));
         let added = core
-            .add_workload(&WorkloadAdd {
+            .add_workload(&WorkloadAddRequest {
                 netns: "web".to_owned(),
                 namespace: "shop".to_owned(),
                 name: "web".to_owned(),
-                ..WorkloadAdd::default()
+                ..WorkloadAddRequest::default()
             })
             .unwrap();
         Site {
@@ -252,22 +264,22 @@ impl Site {
     }
 
     fn update(&mut self, update: Update) {
-        self.core.take(Event::Source(Batch {
+        self.core.handle_event(CoreEvent::Source(UpdateBatch {
             updates: vec![update],
             in_sync: true,
-            ..Batch::default()
+            ..UpdateBatch::default()
         }));
     }
 
     /// A packet from the peer to the workload's port.
-    fn sighting(&self, why: Why, port: u16, at: u64) -> Sighting {
-        Sighting {
+    fn sighting(&self, why: ReportReason, port: u16, at: u64) -> PacketReport {
+        PacketReport {
             time: Some(Duration::from_millis(at)),
-            why,
+            reason: why,
             reply: false,
             packet: Packet {
-                from: Some("eth0".into()),
-                to: Some(self.interface.as_str().into()),
+                input_interface: Some("eth0".into()),
+                output_interface: Some(self.interface.as_str().into()),
                 source: PEER.into(),
                 destination: self.own,
                 protocol: Protocol::TCP,
@@ -280,21 +292,21 @@ impl Site {
         }
     }
 
-    fn see(&mut self, packets: Vec<Sighting>) {
-        self.core.see(Seen {
-            sightings: Sightings {
+    fn see(&mut self, packets: Vec<PacketReport>) {
+        self.core.report_packets(MonitorBatch {
+            reports: PacketReportBatch {
                 packets,
-                ..Sightings::default()
+                ..PacketReportBatch::default()
             },
-            ..Seen::default()
+            ..MonitorBatch::default()
         });
     }
 
     /// What is told of one packet.
-    fn told(&mut self, sighting: Sighting) -> PacketEvent {
+    fn told(&mut self, sighting: PacketReport) -> PacketEvent {
         // Far enough from the last for any rate.
         self.clock.set(self.clock.now().as_millis() as u64 + 10_000);
-        let mut lines = self.core.listen(MonitorQuery::default());
+        let mut lines = self.core.subscribe(MonitorQuery::default());
         self.see(vec![sighting]);
         match serde_json::from_slice(&lines.try_recv().unwrap()).unwrap() {
             MonitorLine::Packet(packet) => *packet,
@@ -307,7 +319,7 @@ impl Site {
 fn a_packet_is_told_with_the_rule_that_decided_and_its_line() {
     let mut site = Site::open();
     site.update(policy(10, 81));
-    let denied = site.told(site.sighting(Why::Denied, 81, 100_500));
+    let denied = site.told(site.sighting(ReportReason::Denied, 81, 100_500));
     let rule = denied.rule.unwrap();
     assert_eq!((rule.index, rule.action.as_deref()), (2, Some("deny")));
     assert_eq!(rule.policy.line.as_deref(), Some("p.yaml:12"));
@@ -320,24 +332,24 @@ fn a_packet_is_told_with_the_rule_that_decided_and_its_line() {
     assert_eq!(denied.time, "1970-01-01T00:01:40.500000Z");
     assert!(denied.logged.is_empty() && !denied.stale && denied.revision.is_some());
 
-    let logged = site.told(site.sighting(Why::Logged(Direction::Ingress), 80, 100_500));
+    let logged = site.told(site.sighting(ReportReason::Logged(Direction::Ingress), 80, 100_500));
     assert_eq!(logged.verdict, MonitorVerdict::Allowed);
     assert_eq!(logged.rule.unwrap().index, 1);
     assert_eq!(logged.logged.len(), 1);
     assert_eq!(logged.logged[0].policy.line.as_deref(), Some("p.yaml:10"));
 
-    let default = site.told(site.sighting(Why::Denied, 90, 100_500));
+    let default = site.told(site.sighting(ReportReason::Denied, 90, 100_500));
     assert_eq!((&*default.reason, default.rule), ("default-deny", None));
     assert_eq!(default.policies[0].line.as_deref(), Some("p.yaml:9"));
 
     // A denial that these tables would not have made is led back to nothing.
-    let unknown = site.told(site.sighting(Why::Denied, 80, 100_500));
+    let unknown = site.told(site.sighting(ReportReason::Denied, 80, 100_500));
     assert_eq!((&*unknown.reason, unknown.revision), ("unknown", None));
 
     // An answer of the workload, judged as what it answers.
-    let mut answer = site.sighting(Why::Denied, 81, 100_500);
+    let mut answer = site.sighting(ReportReason::Denied, 81, 100_500);
     let packet = &mut answer.packet;
-    std::mem::swap(&mut packet.from, &mut packet.to);
+    std::mem::swap(&mut packet.input_interface, &mut packet.output_interface);
     std::mem::swap(&mut packet.source, &mut packet.destination);
     packet.l4 = L4::Ports {
         source: 81,
@@ -350,7 +362,7 @@ fn a_packet_is_told_with_the_rule_that_decided_and_its_line() {
 
     // Moved in its file, it is the same rule on another line.
     site.update(policy(20, 81));
-    let moved = site.told(site.sighting(Why::Denied, 81, 900_000));
+    let moved = site.told(site.sighting(ReportReason::Denied, 81, 900_000));
     assert_eq!(
         moved.rule.unwrap().policy.line.as_deref(),
         Some("p.yaml:22")
@@ -364,7 +376,7 @@ fn a_packet_that_was_judged_before_a_change_is_led_back_to_what_judged_it() {
     site.clock.set(101_000);
     site.update(policy(10, 82));
     let revision = site.core.status().revision;
-    let before = site.told(site.sighting(Why::Denied, 81, 100_900));
+    let before = site.told(site.sighting(ReportReason::Denied, 81, 100_900));
     assert_eq!((&*before.reason, before.stale), ("rule", true));
     assert_eq!(before.revision, Some(revision - 1));
     let rule = before.rule.unwrap();
@@ -373,7 +385,7 @@ fn a_packet_that_was_judged_before_a_change_is_led_back_to_what_judged_it() {
         (None, None),
         "that rule is gone"
     );
-    let after = site.told(site.sighting(Why::Denied, 81, 101_500));
+    let after = site.told(site.sighting(ReportReason::Denied, 81, 101_500));
     assert_eq!((&*after.reason, after.stale), ("default-deny", false));
     assert_eq!(after.revision, Some(revision));
 }
@@ -384,7 +396,7 @@ fn an_address_that_was_given_up_is_known_by_name() {
     site.update(policy(10, 81));
     site.clock.set(101_000);
     site.update(Update::Delete(ObjectKey::Endpoint(pod_id("far", "peer"))));
-    let event = site.told(site.sighting(Why::Denied, 81, 100_900));
+    let event = site.told(site.sighting(ReportReason::Denied, 81, 100_900));
     assert_eq!(event.source.name.as_deref(), Some("peer"));
 }
 
@@ -392,16 +404,16 @@ fn an_address_that_was_given_up_is_known_by_name() {
 fn more_of_one_rule_than_the_rate_is_counted_by_rule_and_others_are_told() {
     let mut site = Site::open();
     site.update(policy(10, 81));
-    let mut lines = site.core.listen(MonitorQuery::default());
-    let mut packets = vec![site.sighting(Why::Denied, 81, 100_500); 10];
-    packets.push(site.sighting(Why::Denied, 90, 100_500));
+    let mut lines = site.core.subscribe(MonitorQuery::default());
+    let mut packets = vec![site.sighting(ReportReason::Denied, 81, 100_500); 10];
+    packets.push(site.sighting(ReportReason::Denied, 90, 100_500));
     site.see(packets);
-    site.core.see(Seen {
-        sightings: Sightings {
-            lost: [(Why::Denied, 4)].into(),
-            ..Sightings::default()
+    site.core.report_packets(MonitorBatch {
+        reports: PacketReportBatch {
+            lost: [(ReportReason::Denied, 4)].into(),
+            ..PacketReportBatch::default()
         },
-        left_out: [(Why::Spoofed, 2)].into(),
+        dropped: [(ReportReason::Spoofed, 2)].into(),
     });
     let (mut told, mut lost) = (Vec::new(), Vec::new());
     while let Ok(line) = lines.try_recv() {

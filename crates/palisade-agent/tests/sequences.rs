@@ -6,21 +6,23 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
-use palisade_agent::addresses::Survey;
-use palisade_agent::attach::{AddressUse, Attach, AttachError, Found, Inside, Tenancy};
+use palisade_agent::attach_steps::AttachStep;
 use palisade_agent::clock::Clock;
 use palisade_agent::config::Config;
-use palisade_agent::core::{Core, Event, Parts};
-use palisade_agent::record::{Record, pod_id};
+use palisade_agent::core::{Core, CoreEvent, CoreParts};
+use palisade_agent::ipam_check::HostInventory;
+use palisade_agent::network_driver::{
+    AddressUse, HostInterfaceState, NetnsFacts, NetnsInterface, NetworkDriver, NetworkDriverError,
+};
 use palisade_agent::settings::SettingsFile;
-use palisade_agent::steps::Step;
-use palisade_api::{CniAdd, CniAttachment, CniGc};
+use palisade_agent::workload_store::{WorkloadRecord, pod_id};
+use palisade_api::{CniAddRequest, CniAttachment, CniGcRequest};
 use palisade_dataplane::FakeDataplane;
 use palisade_generators::case_seeds;
 use palisade_model::{Endpoint, Labels, Object, Profile, Update};
-use palisade_source::Batch;
+use palisade_source::UpdateBatch;
 use palisade_sys::link::MacAddr;
-use palisade_sys::netns::{NetNs, Opener};
+use palisade_sys::netns::{NetNs, NetNsOpener};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -70,12 +72,14 @@ impl Host {
     }
 
     /// A change; refused if it is its turn.
-    fn change(&self, what: &str) -> Result<std::sync::MutexGuard<'_, State>, AttachError> {
+    fn change(&self, what: &str) -> Result<std::sync::MutexGuard<'_, State>, NetworkDriverError> {
         let mut state = self.state();
         match state.refuse {
             Some(0) => {
                 state.refuse = None;
-                Err(AttachError::Gone(format!("{what} refused")))
+                Err(NetworkDriverError::InterfaceMissing(format!(
+                    "{what} refused"
+                )))
             }
             Some(n) => {
                 state.refuse = Some(n - 1);
@@ -93,12 +97,12 @@ impl Host {
     }
 }
 
-impl Attach for Host {
-    fn join(&mut self, record: &Record) -> Result<(), AttachError> {
+impl NetworkDriver for Host {
+    fn create_interfaces(&mut self, record: &WorkloadRecord) -> Result<(), NetworkDriverError> {
         let mut state = self.change("joining")?;
         let name = record.interface.to_string();
         if !state.netns.contains(&record.netns) {
-            return Err(AttachError::Gone(record.netns.clone()));
+            return Err(NetworkDriverError::InterfaceMissing(record.netns.clone()));
         }
         let inside = state.links.values().any(|link| link.netns == record.netns);
         assert!(!inside, "{} has an interface already", record.netns);
@@ -112,7 +116,7 @@ impl Attach for Host {
         Ok(())
     }
 
-    fn furnish(&mut self, record: &Record) -> Result<(), AttachError> {
+    fn configure_netns(&mut self, record: &WorkloadRecord) -> Result<(), NetworkDriverError> {
         let mut state = self.change("furnishing")?;
         let taken = |address: &IpAddr| state.links.values().any(|l| l.addresses.contains(address));
         if let Some(twice) = record.addresses.iter().find(|address| taken(address)) {
@@ -123,31 +127,32 @@ impl Attach for Host {
         Ok(())
     }
 
-    fn open(&mut self, record: &Record) -> Result<(), AttachError> {
+    fn bring_up(&mut self, record: &WorkloadRecord) -> Result<(), NetworkDriverError> {
         let mut state = self.change("opening")?;
         let link = state.links.get_mut(&*record.interface);
-        let link = link.ok_or_else(|| AttachError::Gone(record.interface.to_string()))?;
+        let link =
+            link.ok_or_else(|| NetworkDriverError::InterfaceMissing(record.interface.to_string()))?;
         link.open = true;
         Ok(())
     }
 
-    fn part(&mut self, record: &Record) -> Result<(), AttachError> {
+    fn delete_interfaces(&mut self, record: &WorkloadRecord) -> Result<(), NetworkDriverError> {
         self.change("parting")?.links.remove(&*record.interface);
         Ok(())
     }
 
-    fn is_joined(&mut self, record: &Record) -> Result<bool, AttachError> {
+    fn has_interface(&mut self, record: &WorkloadRecord) -> Result<bool, NetworkDriverError> {
         Ok(self.state().links.contains_key(&*record.interface))
     }
 
-    fn opener(&self) -> Option<Opener> {
+    fn opener(&self) -> Option<NetNsOpener> {
         None
     }
 
-    fn hold(&mut self, _: Option<NetNs>) {}
+    fn pin_netns(&mut self, _: Option<NetNs>) {}
 
-    fn tenancy(&mut self, _: &Record) -> Result<Tenancy, AttachError> {
-        Ok(Tenancy::default())
+    fn netns_facts(&mut self, _: &WorkloadRecord) -> Result<NetnsFacts, NetworkDriverError> {
+        Ok(NetnsFacts::default())
     }
 
     fn address_use(
@@ -155,23 +160,27 @@ impl Attach for Host {
         _: IpAddr,
         _: Option<palisade_model::Prefix>,
         _: bool,
-    ) -> Result<Option<AddressUse>, AttachError> {
+    ) -> Result<Option<AddressUse>, NetworkDriverError> {
         Ok(None)
     }
 
-    fn index_of(&mut self, name: &str) -> Result<Option<u32>, AttachError> {
+    fn link_index(&mut self, name: &str) -> Result<Option<u32>, NetworkDriverError> {
         Ok(self.state().links.contains_key(name).then_some(1))
     }
 
-    fn name_of(&mut self, _: u32) -> Result<Option<String>, AttachError> {
+    fn link_name(&mut self, _: u32) -> Result<Option<String>, NetworkDriverError> {
         Ok(None)
     }
 
-    fn inside(&mut self, record: &Record) -> Result<Inside, AttachError> {
+    fn netns_interface(
+        &mut self,
+        record: &WorkloadRecord,
+    ) -> Result<NetnsInterface, NetworkDriverError> {
         let state = self.state();
         let link = state.links.get(&*record.interface);
-        let link = link.ok_or_else(|| AttachError::Gone(record.inside.clone()))?;
-        Ok(Inside {
+        let link =
+            link.ok_or_else(|| NetworkDriverError::InterfaceMissing(record.inside.clone()))?;
+        Ok(NetnsInterface {
             mac: MacAddr([2, 0, 0, 0, 0, 1]),
             mtu: 1500,
             addresses: link.addresses.clone(),
@@ -179,41 +188,48 @@ impl Attach for Host {
         })
     }
 
-    fn look(&mut self, records: &[Record]) -> Result<Vec<Found>, AttachError> {
+    fn host_interface_states(
+        &mut self,
+        records: &[WorkloadRecord],
+    ) -> Result<Vec<HostInterfaceState>, NetworkDriverError> {
         let state = self.state();
-        let look = |record: &Record| match state.links.get(&*record.interface) {
-            Some(link) if link.open => Found::Whole,
-            Some(_) => Found::Changed(vec!["it is down".to_owned()]),
-            None => Found::Gone,
+        let look = |record: &WorkloadRecord| match state.links.get(&*record.interface) {
+            Some(link) if link.open => HostInterfaceState::Intact,
+            Some(_) => HostInterfaceState::Changed(vec!["it is down".to_owned()]),
+            None => HostInterfaceState::Missing,
         };
         Ok(records.iter().map(look).collect())
     }
 
-    fn survey(&mut self, _: &str) -> Result<Survey, AttachError> {
+    fn inventory(&mut self, _: &str) -> Result<HostInventory, NetworkDriverError> {
         let state = self.state();
         let open = state.links.iter().filter(|(_, link)| link.open);
         let routes =
             open.flat_map(|(name, link)| link.addresses.iter().map(|a| (*a, name.clone())));
-        Ok(Survey {
+        Ok(HostInventory {
             links: state.links.keys().cloned().collect(),
             routes: routes.collect(),
-            ..Survey::default()
+            ..HostInventory::default()
         })
     }
 
-    fn rename_back(&mut self, _: &Record, _: &str) -> Result<(), AttachError> {
+    fn restore_name(&mut self, _: &WorkloadRecord, _: &str) -> Result<(), NetworkDriverError> {
         Ok(())
     }
 
-    fn keep_forwarding(&mut self, _: &str, _: &SettingsFile) -> Result<Vec<String>, AttachError> {
+    fn ensure_forwarding(
+        &mut self,
+        _: &str,
+        _: &SettingsFile,
+    ) -> Result<Vec<String>, NetworkDriverError> {
         Ok(Vec::new())
     }
 
-    fn outside_mtu(&mut self) -> Result<Option<u32>, AttachError> {
+    fn default_route_mtu(&mut self) -> Result<Option<u32>, NetworkDriverError> {
         Ok(None)
     }
 
-    fn netns_exists(&self, record: &Record) -> bool {
+    fn netns_exists(&self, record: &WorkloadRecord) -> bool {
         self.state().netns.contains(&record.netns)
     }
 }
@@ -249,8 +265,8 @@ impl Container {
         }
     }
 
-    fn request(&self) -> CniAdd {
-        CniAdd {
+    fn request(&self) -> CniAddRequest {
+        CniAddRequest {
             container: self.id.clone(),
             network: "pods".to_owned(),
             interface: "eth0".to_owned(),
@@ -259,7 +275,7 @@ impl Container {
             name: self.pod.clone(),
             pod: true,
             masquerade: Some(self.id.ends_with('m')),
-            ..CniAdd::default()
+            ..CniAddRequest::default()
         }
     }
 }
@@ -273,8 +289,8 @@ struct World {
     /// Every container that ADD was asked for and DEL was not.
     containers: Vec<Container>,
     born: u64,
-    deaths: BTreeMap<Step, u64>,
-    failures: BTreeMap<Step, u64>,
+    deaths: BTreeMap<AttachStep, u64>,
+    failures: BTreeMap<AttachStep, u64>,
 }
 
 /// What a death is known by.
@@ -289,22 +305,22 @@ impl World {
                 ("ipam-reserved", "10.0.0.4-10.0.0.9".to_owned()),
             ];
             let flags = flags.into_iter().map(|(n, v)| (n.to_owned(), v)).collect();
-            let mut core = Core::new(Parts {
+            let mut core = Core::new(CoreParts {
                 config: Config::resolve(&flags, |_| None, None).unwrap(),
                 dataplane: Box::new(self.dataplane.clone()),
-                attach: Box::new(self.host.clone()),
+                network: Box::new(self.host.clone()),
                 clock: Box::new(self.clock.clone()),
                 source: ("directory".to_owned(), "/x".to_owned()),
             });
             core.restore().unwrap();
             // Of the pods 0 to 7 the source knows the first six.
             let updates = (0..6).map(|n| pod(&format!("p{n}"))).collect();
-            core.take(Event::Source(Batch {
+            core.handle_event(CoreEvent::Source(UpdateBatch {
                 updates,
                 in_sync: true,
-                ..Batch::default()
+                ..UpdateBatch::default()
             }));
-            core.carry_out_deletions().unwrap();
+            core.run_queued_deletions().unwrap();
             self.core = Some(core);
         }
         self.core.as_mut().unwrap()
@@ -325,22 +341,27 @@ impl World {
 
     /// Has the core die before a step, or fail it, or has the host refuse something.
     fn trouble(&mut self, random: &mut Random) {
-        let all: Vec<Step> = Step::ATTACHING.into_iter().chain(Step::DETACHING).collect();
+        let all: Vec<AttachStep> = AttachStep::ATTACH
+            .into_iter()
+            .chain(AttachStep::DETACH)
+            .collect();
         let at = all[random.below(all.len() as u64) as usize];
         match random.below(8) {
             0 | 1 => {
                 *self.deaths.entry(at).or_default() += 1;
-                self.core().on_step(Box::new(move |step| match step == at {
-                    true => resume_unwind(Box::new(Died)),
-                    false => Ok(()),
-                }));
+                self.core()
+                    .set_step_hook(Box::new(move |step| match step == at {
+                        true => resume_unwind(Box::new(Died)),
+                        false => Ok(()),
+                    }));
             }
             2 => {
                 *self.failures.entry(at).or_default() += 1;
-                self.core().on_step(Box::new(move |step| match step == at {
-                    true => Err("asked to".to_owned()),
-                    false => Ok(()),
-                }));
+                self.core()
+                    .set_step_hook(Box::new(move |step| match step == at {
+                        true => Err("asked to".to_owned()),
+                        false => Ok(()),
+                    }));
             }
             3 => self.host.state().refuse = Some(random.below(6)),
             4 => self.dataplane.fail_next("no room"),
@@ -351,7 +372,7 @@ impl World {
     fn calm(&mut self) {
         self.host.state().refuse = None;
         if let Some(core) = &mut self.core {
-            core.on_step(Box::new(|_| Ok(())));
+            core.set_step_hook(Box::new(|_| Ok(())));
         }
     }
 
@@ -389,7 +410,7 @@ impl World {
                 let folder = self.dir.join("cni-queue");
                 std::fs::create_dir_all(&folder).unwrap();
                 let attachment = container.attachment();
-                let file = folder.join(palisade_api::cni_queue::file(&attachment));
+                let file = folder.join(palisade_api::cni_queue::file_name(&attachment));
                 let text = serde_json::to_vec(&attachment).unwrap();
                 palisade_sys::atomic_file::write_atomically(&file, &text).unwrap();
                 self.host.end(&container.netns);
@@ -402,7 +423,7 @@ impl World {
                 // What the runtime has forgotten, GC ends.
                 let valid = self.containers.iter().map(Container::attachment).collect();
                 let network = "pods".to_owned();
-                let _ = self.with(|core| core.cni_gc(&CniGc { network, valid }));
+                let _ = self.with(|core| core.cni_gc(&CniGcRequest { network, valid }));
             }
         }
         self.calm();
@@ -440,7 +461,7 @@ impl World {
         }
         // What failed is tried again by itself. A dataplane that was to fail does so each time once.
         for _ in 0..=OPERATIONS {
-            self.core().try_again();
+            self.core().retry_failed();
         }
         let check = self.core().ipam_check().unwrap();
         let mut left: Vec<String> = check
@@ -536,6 +557,6 @@ fn nothing_leaks_whatever_happens() {
     println!(
         "{SEQUENCES} sequences, {born} containers; deaths asked for {deaths:?}, failures {failures:?}"
     );
-    let steps = Step::ATTACHING.len() + Step::DETACHING.len();
+    let steps = AttachStep::ATTACH.len() + AttachStep::DETACH.len();
     assert_eq!((deaths.len(), failures.len()), (steps, steps));
 }

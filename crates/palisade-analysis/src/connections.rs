@@ -1,14 +1,14 @@
 //! Every connection that a state allows.
 
-use crate::judge::{SetId, Sets};
-use crate::kinds::{Block, Kinds, Value};
-use crate::matrix::{INSIDE, OUTSIDE};
-use crate::party::{Networks, Party};
-use crate::region::Region;
-use crate::rules::number;
+use crate::address_set::AddressSet;
+use crate::connection_end::{ConnectionEnd, IpBlocks};
+use crate::equivalence::{ClassSelection, EquivalenceClasses, LayerTraffic};
+use crate::pair_evaluator::{TrafficSetId, TrafficSetInterner};
+use crate::reachability::Reachability;
+use crate::reachability_matrix::{INSIDE, OUTSIDE};
+use crate::rules::to_u32;
 use crate::traffic::TrafficSet;
-use crate::view::View;
-use crate::workload::Workload;
+use crate::workload::WorkloadRef;
 use palisade_model::{Family, State};
 use serde::Serialize;
 use serde::ser::Serializer;
@@ -19,9 +19,9 @@ use std::rc::Rc;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Connection {
     /// Who opens it.
-    pub src: Party,
+    pub src: ConnectionEnd,
     /// To whom.
-    pub dst: Party,
+    pub dst: ConnectionEnd,
     /// The family, where the two families differ. Networks have their own.
     #[serde(
         skip_serializing_if = "Option::is_none",
@@ -41,7 +41,7 @@ fn family_name<S: Serializer>(family: &Option<Family>, serializer: S) -> Result<
 
 /// Which connections are wanted; all, by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Scope {
+pub struct ConnectionFilter {
     /// Only from this workload or pod, as `namespace/name`.
     pub from: Option<String>,
     /// Only to this one.
@@ -50,9 +50,9 @@ pub struct Scope {
     pub namespace: Option<String>,
 }
 
-/// Nothing goes by a name that a [`Scope`] asks for.
+/// Nothing goes by a name that a [`ConnectionFilter`] asks for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ScopeError {
+pub enum ConnectionFilterError {
     /// No workload.
     #[error("there is no pod or workload {0}")]
     NoWorkload(String),
@@ -62,22 +62,22 @@ pub enum ScopeError {
 }
 
 /// Addresses of one family, from the first to the last of each range.
-type Ranges = Vec<(u128, u128)>;
+type AddressRanges = Vec<(u128, u128)>;
 
 /// Rows that stand for more pairs of kinds than this are not taken apart.
-const PAIRS: usize = 16;
+const MAX_EXPANDED_PAIRS: usize = 16;
 
 /// Every connection that a state allows between workloads and to and from the outside, exactly. Each
 /// is one of a source, a destination and a family; ordered by these.
 pub fn connections(state: &State) -> Vec<Connection> {
-    let sets = Rc::new(Sets::new());
-    let view = View::new(state, &sets);
+    let sets = Rc::new(TrafficSetInterner::new());
+    let view = Reachability::new(state, &sets);
     let views = [&view];
-    let units = [view.units(&view.differing())];
-    let kinds = Kinds::new(&views, &units, &sets);
-    let rows = Rows::of(&kinds, &|value| allowed(value));
-    let held = view.held.clone();
-    rows.one_by_one(&held, &|value, pair| of_value(value, pair, &sets))
+    let units = [view.units(&view.find_split_workloads())];
+    let kinds = EquivalenceClasses::new(&views, &units, &sets);
+    let rows = ConnectionRows::build(&kinds, &|value| allows_anything(value));
+    let held = view.workload_addresses.clone();
+    rows.list_pairs(&held, &|value, pair| render_value(value, pair, &sets))
 }
 
 /// The same in as few rows as can be: workloads that no policy tells apart are one party, and so are
@@ -85,127 +85,147 @@ pub fn connections(state: &State) -> Vec<Connection> {
 ///
 /// # Errors
 /// If nothing goes by a name of the scope.
-pub fn grouped_connections(state: &State, scope: &Scope) -> Result<Vec<Connection>, ScopeError> {
-    let sets = Rc::new(Sets::new());
-    let view = View::new(state, &sets);
+pub fn grouped_connections(
+    state: &State,
+    scope: &ConnectionFilter,
+) -> Result<Vec<Connection>, ConnectionFilterError> {
+    let sets = Rc::new(TrafficSetInterner::new());
+    let view = Reachability::new(state, &sets);
     let views = [&view];
-    let units = [view.units(&view.differing())];
-    let wanted = Wanted::of(scope, &views)?;
-    let kinds = Kinds::new(&views, &units, &sets);
-    let rows = Rows::of(&kinds, &|value| allowed(value));
-    Ok(rows.grouped(&wanted, &|value, pair| of_value(value, pair, &sets)))
+    let units = [view.units(&view.find_split_workloads())];
+    let wanted = ResolvedFilter::resolve(scope, &views)?;
+    let kinds = EquivalenceClasses::new(&views, &units, &sets);
+    let rows = ConnectionRows::build(&kinds, &|value| allows_anything(value));
+    Ok(rows.list_groups(&wanted, &|value, pair| render_value(value, pair, &sets)))
 }
 
-fn allowed(value: &Value) -> bool {
-    value.iter().flatten().any(|set| *set != Sets::NONE)
+fn allows_anything(value: &LayerTraffic) -> bool {
+    value
+        .iter()
+        .flatten()
+        .any(|set| *set != TrafficSetInterner::NONE)
 }
 
 /// What a value says of two parties: between workloads by family, with the outside in one.
-fn of_value(value: &Value, is_pair: bool, sets: &Sets) -> Vec<(Option<Family>, Rc<TrafficSet>)> {
+fn render_value(
+    value: &LayerTraffic,
+    is_pair: bool,
+    sets: &TrafficSetInterner,
+) -> Vec<(Option<Family>, Rc<TrafficSet>)> {
     match is_pair {
-        true => by_family([value[0], value[1]], sets),
+        true => merge_families([value[0], value[1]], sets),
         false => {
             let set = value.iter().flatten().next();
-            let set = set.filter(|set| **set != Sets::NONE);
+            let set = set.filter(|set| **set != TrafficSetInterner::NONE);
             set.map(|set| (None, sets.get(*set))).into_iter().collect()
         }
     }
 }
 
 /// One row where the families that both ends have agree, otherwise one for each.
-pub(crate) fn by_family(
-    found: [Option<SetId>; 2],
-    sets: &Sets,
+pub(crate) fn merge_families(
+    found: [Option<TrafficSetId>; 2],
+    sets: &TrafficSetInterner,
 ) -> Vec<(Option<Family>, Rc<TrafficSet>)> {
     let rows = match found {
         [Some(v4), Some(v6)] if v4 == v6 => vec![(None, v4)],
         [Some(v4), Some(v6)] => vec![(Some(Family::V4), v4), (Some(Family::V6), v6)],
         [one, other] => one.or(other).map(|set| (None, set)).into_iter().collect(),
     };
-    let rows = rows.into_iter().filter(|(_, set)| *set != Sets::NONE);
+    let rows = rows
+        .into_iter()
+        .filter(|(_, set)| *set != TrafficSetInterner::NONE);
     rows.map(|(family, set)| (family, sets.get(set))).collect()
 }
 
 /// Which workloads a scope asks for.
-pub(crate) struct Wanted {
-    from: Option<BTreeSet<Workload>>,
-    to: Option<BTreeSet<Workload>>,
+pub(crate) struct ResolvedFilter {
+    from: Option<BTreeSet<WorkloadRef>>,
+    to: Option<BTreeSet<WorkloadRef>>,
     namespace: Option<String>,
 }
 
-impl Wanted {
-    pub(crate) fn of(scope: &Scope, views: &[&View]) -> Result<Self, ScopeError> {
+impl ResolvedFilter {
+    pub(crate) fn resolve(
+        scope: &ConnectionFilter,
+        views: &[&Reachability],
+    ) -> Result<Self, ConnectionFilterError> {
         let named = |name: &Option<String>| {
             let Some(text) = name else { return Ok(None) };
             let (namespace, own) = text.split_once('/').unwrap_or(("default", text));
-            let is = |w: &Workload| {
+            let is = |w: &WorkloadRef| {
                 w.namespace.as_deref().unwrap_or_default() == namespace && *w.name == *own
             };
             let mut found = BTreeSet::new();
-            views.iter().for_each(|view| view.named(&is, &mut found));
+            views
+                .iter()
+                .for_each(|view| view.collect_named(&is, &mut found));
             match found.is_empty() {
-                true => Err(ScopeError::NoWorkload(text.clone())),
+                true => Err(ConnectionFilterError::NoWorkload(text.clone())),
                 false => Ok(Some(found)),
             }
         };
-        let wanted = Wanted {
+        let wanted = ResolvedFilter {
             from: named(&scope.from)?,
             to: named(&scope.to)?,
             namespace: scope.namespace.clone(),
         };
         if let Some(namespace) = &wanted.namespace {
             let mut found = BTreeSet::new();
-            let is = |w: &Workload| w.namespace.as_deref() == Some(namespace);
-            views.iter().for_each(|view| view.named(&is, &mut found));
+            let is = |w: &WorkloadRef| w.namespace.as_deref() == Some(namespace);
+            views
+                .iter()
+                .for_each(|view| view.collect_named(&is, &mut found));
             if found.is_empty() {
-                return Err(ScopeError::NoNamespace(namespace.clone()));
+                return Err(ConnectionFilterError::NoNamespace(namespace.clone()));
             }
         }
         Ok(wanted)
     }
 
-    fn all(&self) -> bool {
+    fn is_unrestricted(&self) -> bool {
         self.from.is_none() && self.to.is_none() && self.namespace.is_none()
     }
 
     /// The wanted part of a row between these, in one or two rows. What is outside has no names.
-    fn part(
+    fn restrict_row(
         &self,
-        from: Vec<Workload>,
-        to: Vec<Workload>,
+        from: Vec<WorkloadRef>,
+        to: Vec<WorkloadRef>,
         ends: [bool; 2],
-    ) -> Vec<[Vec<Workload>; 2]> {
-        if self.all() {
+    ) -> Vec<[Vec<WorkloadRef>; 2]> {
+        if self.is_unrestricted() {
             return vec![[from, to]];
         }
-        let among = |list: Vec<Workload>, wanted: &Option<BTreeSet<Workload>>, outside: bool| {
-            match wanted {
-                None => Some(list),
-                Some(_) if outside => None,
-                Some(wanted) => {
-                    let part: Vec<Workload> = list
-                        .into_iter()
-                        .filter(|w| wanted.contains(&pod_of(w)))
-                        .collect();
-                    (!part.is_empty()).then_some(part)
+        let restrict =
+            |list: Vec<WorkloadRef>, wanted: &Option<BTreeSet<WorkloadRef>>, outside: bool| {
+                match wanted {
+                    None => Some(list),
+                    Some(_) if outside => None,
+                    Some(wanted) => {
+                        let part: Vec<WorkloadRef> = list
+                            .into_iter()
+                            .filter(|w| wanted.contains(&without_address(w)))
+                            .collect();
+                        (!part.is_empty()).then_some(part)
+                    }
                 }
-            }
-        };
-        let from = among(from, &self.from, ends[0]);
-        let to = among(to, &self.to, ends[1]);
+            };
+        let from = restrict(from, &self.from, ends[0]);
+        let to = restrict(to, &self.to, ends[1]);
         let (Some(from), Some(to)) = (from, to) else {
             return Vec::new();
         };
         let Some(namespace) = &self.namespace else {
             return vec![[from, to]];
         };
-        let is_in = |w: &Workload| w.namespace.as_deref() == Some(namespace);
+        let is_in = |w: &WorkloadRef| w.namespace.as_deref() == Some(namespace);
         let (inside, others): (Vec<_>, Vec<_>) = from.into_iter().partition(is_in);
         let mut parts = Vec::new();
         if !inside.is_empty() {
             parts.push([inside, to.clone()]);
         }
-        let to: Vec<Workload> = to.into_iter().filter(is_in).collect();
+        let to: Vec<WorkloadRef> = to.into_iter().filter(is_in).collect();
         if !to.is_empty() && (!others.is_empty() || ends[0]) {
             parts.push([others, to]);
         }
@@ -214,47 +234,51 @@ impl Wanted {
 }
 
 /// A workload, whichever of its addresses is meant.
-fn pod_of(workload: &Workload) -> Workload {
-    Workload {
+fn without_address(workload: &WorkloadRef) -> WorkloadRef {
+    WorkloadRef {
         address: None,
         ..workload.clone()
     }
 }
 
 /// What a value says, between workloads or with the outside.
-pub(crate) type Said<'s> = dyn Fn(&Value, bool) -> Vec<(Option<Family>, Rc<TrafficSet>)> + 's;
+pub(crate) type ValueRenderer<'s> =
+    dyn Fn(&LayerTraffic, bool) -> Vec<(Option<Family>, Rc<TrafficSet>)> + 's;
 
 /// Everything that matters between kinds.
-pub(crate) struct Rows<'k> {
-    kinds: &'k Kinds<'k>,
+pub(crate) struct ConnectionRows<'k> {
+    kinds: &'k EquivalenceClasses<'k>,
     /// Sources that get one thing, with the workloads they get it from.
-    between: BTreeMap<(Block, Value), Vec<u32>>,
+    workload_rows: BTreeMap<(ClassSelection, LayerTraffic), Vec<u32>>,
     /// Parts of the outside that workloads reach, with those workloads.
-    outward: BTreeMap<(Block, Value), Vec<u32>>,
+    egress_rows: BTreeMap<(ClassSelection, LayerTraffic), Vec<u32>>,
     /// Parts of the outside that reach workloads.
-    inward: BTreeMap<(Block, Value), Vec<u32>>,
+    ingress_rows: BTreeMap<(ClassSelection, LayerTraffic), Vec<u32>>,
 }
 
-impl<'k> Rows<'k> {
-    pub(crate) fn of(kinds: &'k Kinds<'k>, matters: &dyn Fn(&Value) -> bool) -> Self {
-        let mut rows = Rows {
+impl<'k> ConnectionRows<'k> {
+    pub(crate) fn build(
+        kinds: &'k EquivalenceClasses<'k>,
+        is_relevant: &dyn Fn(&LayerTraffic) -> bool,
+    ) -> Self {
+        let mut rows = ConnectionRows {
             kinds,
-            between: BTreeMap::new(),
-            outward: BTreeMap::new(),
-            inward: BTreeMap::new(),
+            workload_rows: BTreeMap::new(),
+            egress_rows: BTreeMap::new(),
+            ingress_rows: BTreeMap::new(),
         };
-        for (id, kind) in kinds.kinds.iter().enumerate() {
+        for (id, kind) in kinds.classes.iter().enumerate() {
             if kind.region.is_some() {
                 continue;
             }
-            let id = number(id);
+            let id = to_u32(id);
             let lists = [
-                (&mut rows.between, true, INSIDE),
-                (&mut rows.outward, false, OUTSIDE),
-                (&mut rows.inward, true, OUTSIDE),
+                (&mut rows.workload_rows, true, INSIDE),
+                (&mut rows.egress_rows, false, OUTSIDE),
+                (&mut rows.ingress_rows, true, OUTSIDE),
             ];
             for (list, taking, zone) in lists {
-                for (value, block) in kinds.others(id, taking, zone, matters) {
+                for (value, block) in kinds.peers_by_traffic(id, taking, zone, is_relevant) {
                     list.entry((block, value)).or_default().push(id);
                 }
             }
@@ -262,47 +286,54 @@ impl<'k> Rows<'k> {
         rows
     }
 
-    fn names(&self, kinds: &[u32]) -> Vec<Workload> {
+    fn workloads(&self, kinds: &[u32]) -> Vec<WorkloadRef> {
         let names = kinds
             .iter()
-            .flat_map(|kind| &self.kinds.kinds[*kind as usize].names);
+            .flat_map(|kind| &self.kinds.classes[*kind as usize].names);
         names.cloned().collect()
     }
 
     /// Whether packets of one to the other never leave a pod.
-    fn same_pod(&self, a: u32, b: u32) -> bool {
-        let [a, b] = [a, b].map(|kind| self.kinds.kinds[kind as usize].part_of.as_ref());
+    fn is_same_pod(&self, a: u32, b: u32) -> bool {
+        let [a, b] = [a, b].map(|kind| self.kinds.classes[kind as usize].pod.as_ref());
         a.is_some() && a == b
     }
 
-    fn regions(&self, block: &Block) -> [Region; 2] {
+    fn block_address_sets(&self, block: &ClassSelection) -> [AddressSet; 2] {
         let mut ranges = [Vec::new(), Vec::new()];
-        for kind in self.kinds.of_block(block) {
-            if let Some((family, region)) = &self.kinds.kinds[kind as usize].region {
+        for kind in self.kinds.expand(block) {
+            if let Some((family, region)) = &self.kinds.classes[kind as usize].region {
                 ranges[*family as usize].extend(region.ranges());
             }
         }
         let [v4, v6] = ranges;
         [
-            Region::of_ranges(Family::V4, v4),
-            Region::of_ranges(Family::V6, v6),
+            AddressSet::from_ranges(Family::V4, v4),
+            AddressSet::from_ranges(Family::V6, v6),
         ]
     }
 
     /// Every pair of workloads, and of a workload and a prefix outside, by itself.
-    pub(crate) fn one_by_one(&self, held: &[Region; 2], said: &Said<'_>) -> Vec<Connection> {
+    pub(crate) fn list_pairs(
+        &self,
+        workload_addresses: &[AddressSet; 2],
+        render: &ValueRenderer<'_>,
+    ) -> Vec<Connection> {
         let mut found = Vec::new();
-        for ((block, value), destinations) in &self.between {
-            let said = said(value, true);
-            for from in self.kinds.of_block(block) {
-                for to in destinations.iter().filter(|to| !self.same_pod(from, **to)) {
-                    let (from, to) = (self.names(&[from]), self.names(&[*to]));
+        for ((block, value), destinations) in &self.workload_rows {
+            let said = render(value, true);
+            for from in self.kinds.expand(block) {
+                for to in destinations
+                    .iter()
+                    .filter(|to| !self.is_same_pod(from, **to))
+                {
+                    let (from, to) = (self.workloads(&[from]), self.workloads(&[*to]));
                     for src in &from {
                         for dst in to.iter().filter(|dst| *dst != src) {
-                            push(
+                            push_connections(
                                 &said,
-                                Party::Workload(src.clone()),
-                                Party::Workload(dst.clone()),
+                                ConnectionEnd::Workload(src.clone()),
+                                ConnectionEnd::Workload(dst.clone()),
                                 &mut found,
                             );
                         }
@@ -310,12 +341,12 @@ impl<'k> Rows<'k> {
                 }
             }
         }
-        let mut parts: BTreeMap<_, [Ranges; 2]> = BTreeMap::new();
-        for (out, list) in [(true, &self.outward), (false, &self.inward)] {
+        let mut parts: BTreeMap<_, [AddressRanges; 2]> = BTreeMap::new();
+        for (out, list) in [(true, &self.egress_rows), (false, &self.ingress_rows)] {
             for ((block, value), kinds) in list {
-                let regions = self.regions(block);
-                for (_, set) in said(value, false) {
-                    for name in self.names(kinds) {
+                let regions = self.block_address_sets(block);
+                for (_, set) in render(value, false) {
+                    for name in self.workloads(kinds) {
                         let ranges = parts.entry((out, name, set.clone())).or_default();
                         for (ranges, region) in ranges.iter_mut().zip(&regions) {
                             ranges.extend(region.ranges());
@@ -326,11 +357,15 @@ impl<'k> Rows<'k> {
         }
         for ((out, name, set), ranges) in parts {
             for (family, ranges) in Family::BOTH.into_iter().zip(ranges) {
-                let region = Region::of_ranges(family, ranges).without(&held[family as usize]);
+                let region = AddressSet::from_ranges(family, ranges)
+                    .subtract(&workload_addresses[family as usize]);
                 for prefix in region.prefixes() {
-                    let ends = (Party::Workload(name.clone()), Party::Outside(prefix));
+                    let ends = (
+                        ConnectionEnd::Workload(name.clone()),
+                        ConnectionEnd::Outside(prefix),
+                    );
                     let (src, dst) = if out { ends } else { (ends.1, ends.0) };
-                    push(&[(None, set.clone())], src, dst, &mut found);
+                    push_connections(&[(None, set.clone())], src, dst, &mut found);
                 }
             }
         }
@@ -339,37 +374,45 @@ impl<'k> Rows<'k> {
     }
 
     /// In as few rows as can be, workloads first, then the outside.
-    pub(crate) fn grouped(&self, wanted: &Wanted, said: &Said<'_>) -> Vec<Connection> {
+    pub(crate) fn list_groups(
+        &self,
+        filter: &ResolvedFilter,
+        render: &ValueRenderer<'_>,
+    ) -> Vec<Connection> {
         let mut found = Vec::new();
-        for ((block, value), destinations) in &self.between {
-            let said = said(value, true);
-            let sources = self.kinds.of_block(block);
-            let has_parts = |kinds: &[u32]| {
+        for ((block, value), destinations) in &self.workload_rows {
+            let said = render(value, true);
+            let sources = self.kinds.expand(block);
+            let has_split_pods = |kinds: &[u32]| {
                 let mut kinds = kinds.iter();
-                kinds.any(|kind| self.kinds.kinds[*kind as usize].part_of.is_some())
+                kinds.any(|kind| self.kinds.classes[*kind as usize].pod.is_some())
             };
-            let few = sources.len() * destinations.len() <= PAIRS;
-            let parts = has_parts(&sources) && has_parts(destinations);
-            if !(few || parts) {
-                self.row(&said, &sources, destinations, wanted, &mut found);
+            let few = sources.len() * destinations.len() <= MAX_EXPANDED_PAIRS;
+            let has_split_pods_at_both_ends =
+                has_split_pods(&sources) && has_split_pods(destinations);
+            if !(few || has_split_pods_at_both_ends) {
+                self.push_row(&said, &sources, destinations, filter, &mut found);
                 continue;
             }
             for from in &sources {
-                for to in destinations.iter().filter(|to| !self.same_pod(*from, **to)) {
-                    self.row(&said, &[*from], &[*to], wanted, &mut found);
+                for to in destinations
+                    .iter()
+                    .filter(|to| !self.is_same_pod(*from, **to))
+                {
+                    self.push_row(&said, &[*from], &[*to], filter, &mut found);
                 }
             }
         }
         let order = |c: &Connection| (c.src.clone(), c.dst.clone(), c.family);
         found.sort_by_cached_key(order);
-        let free = self.free();
-        let mut known: BTreeMap<[Region; 2], Party> = BTreeMap::new();
-        for (out, list) in [(true, &self.outward), (false, &self.inward)] {
+        let free = self.workload_only_addresses();
+        let mut known: BTreeMap<[AddressSet; 2], ConnectionEnd> = BTreeMap::new();
+        for (out, list) in [(true, &self.egress_rows), (false, &self.ingress_rows)] {
             // Both families together, where they get the same.
-            let mut by_kind: BTreeMap<u32, BTreeMap<_, [Ranges; 2]>> = BTreeMap::new();
+            let mut by_kind: BTreeMap<u32, BTreeMap<_, [AddressRanges; 2]>> = BTreeMap::new();
             for ((block, value), kinds) in list {
-                let regions = self.regions(block);
-                for (_, set) in said(value, false) {
+                let regions = self.block_address_sets(block);
+                for (_, set) in render(value, false) {
                     for kind in kinds {
                         let ranges = by_kind
                             .entry(*kind)
@@ -382,43 +425,45 @@ impl<'k> Rows<'k> {
                     }
                 }
             }
-            let mut rows: BTreeMap<([Region; 2], Rc<TrafficSet>), Vec<u32>> = BTreeMap::new();
+            let mut rows: BTreeMap<([AddressSet; 2], Rc<TrafficSet>), Vec<u32>> = BTreeMap::new();
             for (kind, of_kind) in by_kind {
                 for (set, ranges) in of_kind {
                     let [v4, v6] = ranges;
                     let regions = [
-                        Region::of_ranges(Family::V4, v4),
-                        Region::of_ranges(Family::V6, v6),
+                        AddressSet::from_ranges(Family::V4, v4),
+                        AddressSet::from_ranges(Family::V6, v6),
                     ];
                     rows.entry((regions, set)).or_default().push(kind);
                 }
             }
             let mut outside_rows = Vec::new();
             for ((regions, set), kinds) in rows {
-                let outside = known
-                    .entry(regions.clone())
-                    .or_insert_with(|| Party::Networks(Networks::of(&regions, &free)));
-                let parts: Vec<Vec<u32>> = match kinds.len() <= PAIRS {
+                let outside = known.entry(regions.clone()).or_insert_with(|| {
+                    ConnectionEnd::Networks(IpBlocks::from_address_sets(&regions, &free))
+                });
+                let parts: Vec<Vec<u32>> = match kinds.len() <= MAX_EXPANDED_PAIRS {
                     true => kinds.iter().map(|kind| vec![*kind]).collect(),
                     false => vec![kinds],
                 };
                 for kinds in parts {
-                    let ends = [self.names(&kinds), Vec::new()];
+                    let ends = [self.workloads(&kinds), Vec::new()];
                     let [from, to] = if out {
                         ends
                     } else {
                         let [a, b] = ends;
                         [b, a]
                     };
-                    for [from, to] in wanted.part(from, to, [!out, out]) {
-                        let Some(party) = Party::of(if out { from } else { to }) else {
+                    for [from, to] in filter.restrict_row(from, to, [!out, out]) {
+                        let Some(party) =
+                            ConnectionEnd::from_workloads(if out { from } else { to })
+                        else {
                             continue;
                         };
                         let (src, dst) = match out {
                             true => (party, outside.clone()),
                             false => (outside.clone(), party),
                         };
-                        push(&[(None, set.clone())], src, dst, &mut outside_rows);
+                        push_connections(&[(None, set.clone())], src, dst, &mut outside_rows);
                     }
                 }
             }
@@ -432,11 +477,11 @@ impl<'k> Rows<'k> {
     }
 
     /// What is neither wanted nor unwanted of the outside: what only workloads hold.
-    fn free(&self) -> [Region; 2] {
+    fn workload_only_addresses(&self) -> [AddressSet; 2] {
         Family::BOTH.map(|family| {
             let all = self
                 .kinds
-                .kinds
+                .classes
                 .iter()
                 .filter_map(|kind| kind.region.as_ref());
             let all = all.filter(|(of, _)| *of == family);
@@ -444,38 +489,42 @@ impl<'k> Rows<'k> {
                 .flat_map(|(_, region)| region.ranges().to_vec())
                 .collect();
             let (first, last) = palisade_model::Prefix::all(family).bounds();
-            Region::of_ranges(family, vec![(first, last)])
-                .without(&Region::of_ranges(family, ranges))
+            AddressSet::from_ranges(family, vec![(first, last)])
+                .subtract(&AddressSet::from_ranges(family, ranges))
         })
     }
 
-    fn row(
+    fn push_row(
         &self,
-        said: &[(Option<Family>, Rc<TrafficSet>)],
+        traffic: &[(Option<Family>, Rc<TrafficSet>)],
         from: &[u32],
         to: &[u32],
-        wanted: &Wanted,
+        filter: &ResolvedFilter,
         found: &mut Vec<Connection>,
     ) {
-        for [from, to] in wanted.part(self.names(from), self.names(to), [false; 2]) {
+        for [from, to] in filter.restrict_row(self.workloads(from), self.workloads(to), [false; 2])
+        {
             let alone = from.len() == 1 && from == to;
-            let (Some(src), Some(dst)) = (Party::of(from), Party::of(to)) else {
+            let (Some(src), Some(dst)) = (
+                ConnectionEnd::from_workloads(from),
+                ConnectionEnd::from_workloads(to),
+            ) else {
                 continue;
             };
             if !alone {
-                push(said, src, dst, found);
+                push_connections(traffic, src, dst, found);
             }
         }
     }
 }
 
-fn push(
-    said: &[(Option<Family>, Rc<TrafficSet>)],
-    src: Party,
-    dst: Party,
+fn push_connections(
+    traffic: &[(Option<Family>, Rc<TrafficSet>)],
+    src: ConnectionEnd,
+    dst: ConnectionEnd,
     found: &mut Vec<Connection>,
 ) {
-    for (family, set) in said {
+    for (family, set) in traffic {
         found.push(Connection {
             src: src.clone(),
             dst: dst.clone(),

@@ -7,32 +7,34 @@
 //! [`grouped_diff`] say the same in few rows: their work follows what differs, not the pairs. It reads
 //! no files and touches no kernel.
 
+mod address_set;
+mod connection_end;
 mod connections;
 mod diff;
-mod ends;
+mod end_classes;
+mod equivalence;
 pub mod explain;
-mod index;
-mod judge;
-mod kinds;
-mod matrix;
-mod networks;
-mod party;
-mod plane;
-mod region;
+mod ip_blocks;
+mod label_value_index;
+mod pair_evaluator;
+mod pair_set;
+mod reachability;
+mod reachability_matrix;
 mod rules;
 mod traffic;
-mod view;
 mod workload;
 
-pub use connections::{Connection, Scope, ScopeError, connections, grouped_connections};
-pub use diff::{Diff, diff, grouped_diff};
-pub use explain::{ExplainError, Explanation, Query, explain};
-pub use networks::Network;
-pub use party::{Group, Networks, Party};
-pub use plane::{Plane, Span, Spans};
-pub use region::Region;
+pub use address_set::AddressSet;
+pub use connection_end::{ConnectionEnd, IpBlocks, WorkloadGroup};
+pub use connections::{
+    Connection, ConnectionFilter, ConnectionFilterError, connections, grouped_connections,
+};
+pub use diff::{ConnectionDiff, diff, grouped_diff};
+pub use explain::{ExplainError, Explanation, FlowQuery, explain};
+pub use ip_blocks::IpBlock;
+pub use pair_set::{NumberRange, NumberRanges, PairSet};
 pub use traffic::{ProtocolEntry, ProtocolName, TrafficSet};
-pub use workload::Workload;
+pub use workload::WorkloadRef;
 
 /// The version of the JSON shapes that this crate gives.
 pub const API_VERSION: &str = "palisade.io/v1";

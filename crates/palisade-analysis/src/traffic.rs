@@ -3,7 +3,7 @@
 //! A [`TrafficSet`] is canonical: equal sets are equal values. Both families share one space:
 //! protocol 58 exists in IPv4 packets too.
 
-use crate::plane::{Plane, Spans};
+use crate::pair_set::{NumberRanges, PairSet};
 use palisade_model::{L4, Protocol};
 use serde::ser::{Serialize, Serializer};
 use std::fmt;
@@ -16,9 +16,9 @@ const ICMP: [Protocol; 2] = [Protocol::ICMP, Protocol::ICMPV6];
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TrafficSet {
     /// (source port, destination port) for each of [`Protocol::WITH_PORTS`].
-    ported: [Plane; 3],
+    port_pairs: [PairSet; 3],
     /// (type, code) of ICMP and ICMPv6.
-    icmp: [Plane; 2],
+    icmp: [PairSet; 2],
     /// One bit for each other protocol.
     others: [u64; 4],
 }
@@ -48,17 +48,17 @@ impl TrafficSet {
     /// Everything.
     pub fn all() -> Self {
         TrafficSet {
-            ported: [(); 3].map(|()| Plane::full(PORT_MAX, PORT_MAX)),
-            icmp: [(); 2].map(|()| Plane::full(ICMP_MAX, ICMP_MAX)),
+            port_pairs: [(); 3].map(|()| PairSet::full(PORT_MAX, PORT_MAX)),
+            icmp: [(); 2].map(|()| PairSet::full(ICMP_MAX, ICMP_MAX)),
             others: all_others(),
         }
     }
 
     /// The set made of a plane for each protocol that has one, and of whether each other protocol
     /// is inside.
-    pub(crate) fn of_parts(
-        mut ported: impl FnMut(Protocol) -> Plane,
-        mut icmp: impl FnMut(Protocol) -> Plane,
+    pub(crate) fn from_parts(
+        mut ported: impl FnMut(Protocol) -> PairSet,
+        mut icmp: impl FnMut(Protocol) -> PairSet,
         mut other: impl FnMut(Protocol) -> bool,
     ) -> Self {
         let mut others = [0; 4];
@@ -68,7 +68,7 @@ impl TrafficSet {
             }
         }
         TrafficSet {
-            ported: Protocol::WITH_PORTS.map(&mut ported),
+            port_pairs: Protocol::WITH_PORTS.map(&mut ported),
             icmp: ICMP.map(&mut icmp),
             others,
         }
@@ -92,7 +92,7 @@ impl TrafficSet {
                 source,
                 destination,
             } => position(&Protocol::WITH_PORTS)
-                .is_some_and(|i| self.ported[i].contains(source, destination)),
+                .is_some_and(|i| self.port_pairs[i].contains(source, destination)),
             L4::Icmp { kind, code } => {
                 position(&ICMP).is_some_and(|i| self.icmp[i].contains(kind.into(), code.into()))
             }
@@ -105,23 +105,23 @@ impl TrafficSet {
     }
 
     /// What is in both.
-    pub fn and(&self, other: &TrafficSet) -> TrafficSet {
-        self.paired(other, Plane::and, |a, b| a & b)
+    pub fn intersect(&self, other: &TrafficSet) -> TrafficSet {
+        self.combine(other, PairSet::intersect, |a, b| a & b)
     }
 
     /// What is in this and not in the other.
-    pub fn without(&self, other: &TrafficSet) -> TrafficSet {
-        self.paired(other, Plane::without, |a, b| a & !b)
+    pub fn subtract(&self, other: &TrafficSet) -> TrafficSet {
+        self.combine(other, PairSet::subtract, |a, b| a & !b)
     }
 
-    fn paired(
+    fn combine(
         &self,
         other: &TrafficSet,
-        planes: impl Fn(&Plane, &Plane) -> Plane,
+        planes: impl Fn(&PairSet, &PairSet) -> PairSet,
         bits: impl Fn(u64, u64) -> u64,
     ) -> TrafficSet {
         TrafficSet {
-            ported: std::array::from_fn(|i| planes(&self.ported[i], &other.ported[i])),
+            port_pairs: std::array::from_fn(|i| planes(&self.port_pairs[i], &other.port_pairs[i])),
             icmp: std::array::from_fn(|i| planes(&self.icmp[i], &other.icmp[i])),
             others: std::array::from_fn(|i| bits(self.others[i], other.others[i])),
         }
@@ -134,39 +134,39 @@ impl TrafficSet {
     pub fn entries(&self) -> Vec<ProtocolEntry> {
         let every_other = self.others == all_others();
         let mut entries = Vec::new();
-        for (protocol, plane) in Protocol::WITH_PORTS.into_iter().zip(&self.ported) {
-            let entry = |sources: Spans, ports: Spans| ProtocolEntry {
+        for (protocol, plane) in Protocol::WITH_PORTS.into_iter().zip(&self.port_pairs) {
+            let entry = |sources: NumberRanges, ports: NumberRanges| ProtocolEntry {
                 ports: Some(ports),
-                source_ports: unless_full(sources, PORT_MAX),
-                ..ProtocolEntry::bare(ProtocolName::of(protocol))
+                source_ports: omit_if_full(sources, PORT_MAX),
+                ..ProtocolEntry::from_name(ProtocolName::of(protocol))
             };
-            list_groups(plane, every_other, entry, &mut entries);
+            push_entries(plane, every_other, entry, &mut entries);
         }
         for (protocol, plane) in ICMP.into_iter().zip(&self.icmp) {
-            let entry = |types: Spans, codes: Spans| ProtocolEntry {
+            let entry = |types: NumberRanges, codes: NumberRanges| ProtocolEntry {
                 types: Some(types),
-                codes: unless_full(codes, ICMP_MAX),
-                ..ProtocolEntry::bare(ProtocolName::of(protocol))
+                codes: omit_if_full(codes, ICMP_MAX),
+                ..ProtocolEntry::from_name(ProtocolName::of(protocol))
             };
-            list_groups(plane, every_other, entry, &mut entries);
+            push_entries(plane, every_other, entry, &mut entries);
         }
         if every_other {
-            entries.push(ProtocolEntry::bare(ProtocolName::Other));
+            entries.push(ProtocolEntry::from_name(ProtocolName::Other));
         } else {
             let numbers = (0..=u8::MAX).map(Protocol).filter(|p| self.has_other(*p));
-            entries.extend(numbers.map(|p| ProtocolEntry::bare(ProtocolName::of(p))));
+            entries.extend(numbers.map(|p| ProtocolEntry::from_name(ProtocolName::of(p))));
         }
         entries
     }
 }
 
-fn list_groups(
-    plane: &Plane,
-    even_empty: bool,
-    entry: impl Fn(Spans, Spans) -> ProtocolEntry,
+fn push_entries(
+    plane: &PairSet,
+    list_empty: bool,
+    entry: impl Fn(NumberRanges, NumberRanges) -> ProtocolEntry,
     entries: &mut Vec<ProtocolEntry>,
 ) {
-    if plane.is_empty() && even_empty {
+    if plane.is_empty() && list_empty {
         let mut nothing = entry(Vec::new(), Vec::new());
         (nothing.source_ports, nothing.codes) = (None, None);
         entries.push(nothing);
@@ -175,7 +175,7 @@ fn list_groups(
     entries.extend(groups.map(|(xs, ys)| entry(xs, ys)));
 }
 
-fn unless_full(spans: Spans, max: u16) -> Option<Spans> {
+fn omit_if_full(spans: NumberRanges, max: u16) -> Option<NumberRanges> {
     let full = spans.len() == 1 && spans[0].first == 0 && spans[0].last == max;
     (!full).then_some(spans)
 }
@@ -221,17 +221,17 @@ pub struct ProtocolEntry {
     /// The protocol.
     pub protocol: ProtocolName,
     /// Destination ports; always there for TCP, UDP and SCTP.
-    pub ports: Option<Spans>,
+    pub ports: Option<NumberRanges>,
     /// Source ports, where not every one will do.
-    pub source_ports: Option<Spans>,
+    pub source_ports: Option<NumberRanges>,
     /// ICMP types; always there for ICMP and ICMPv6.
-    pub types: Option<Spans>,
+    pub types: Option<NumberRanges>,
     /// ICMP codes, where not every one will do.
-    pub codes: Option<Spans>,
+    pub codes: Option<NumberRanges>,
 }
 
 impl ProtocolEntry {
-    fn bare(protocol: ProtocolName) -> Self {
+    fn from_name(protocol: ProtocolName) -> Self {
         ProtocolEntry {
             protocol,
             ports: None,
@@ -304,24 +304,24 @@ impl fmt::Display for ProtocolEntry {
                     Some(_) => (ICMP_MAX, " type"),
                     None => (PORT_MAX, ""),
                 };
-                if unless_full(spans.clone(), max).is_some() {
-                    write!(f, "{word} {}", list(spans))?;
+                if omit_if_full(spans.clone(), max).is_some() {
+                    write!(f, "{word} {}", format_ranges(spans))?;
                 }
             }
             None => {}
         }
         if let Some(codes) = &self.codes {
-            write!(f, " code {}", list(codes))?;
+            write!(f, " code {}", format_ranges(codes))?;
         }
         if let Some(sources) = &self.source_ports {
-            write!(f, " from port {}", list(sources))?;
+            write!(f, " from port {}", format_ranges(sources))?;
         }
         Ok(())
     }
 }
 
-fn list(spans: &Spans) -> String {
-    let one = |span: &crate::plane::Span| match (span.first, span.last) {
+fn format_ranges(spans: &NumberRanges) -> String {
+    let one = |span: &crate::pair_set::NumberRange| match (span.first, span.last) {
         (first, last) if first == last => first.to_string(),
         (first, last) => format!("{first}-{last}"),
     };

@@ -10,7 +10,7 @@ use std::net::IpAddr;
 ///
 /// Ordered by namespace, name, kind, address.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Workload {
+pub struct WorkloadRef {
     /// Its namespace, where it has one.
     pub namespace: Option<Str>,
     /// Its name.
@@ -21,10 +21,10 @@ pub struct Workload {
     pub address: Option<IpAddr>,
 }
 
-impl Workload {
+impl WorkloadRef {
     /// An endpoint under its own name.
-    pub fn endpoint(endpoint: &Endpoint) -> Self {
-        Workload {
+    pub fn from_endpoint(endpoint: &Endpoint) -> Self {
+        WorkloadRef {
             namespace: endpoint.id.namespace.clone(),
             name: endpoint.id.name.clone(),
             kind: endpoint.id.kind.clone(),
@@ -32,8 +32,8 @@ impl Workload {
         }
     }
 
-    fn owner(namespace: Option<Str>, owner: &Owner) -> Self {
-        Workload {
+    fn from_owner(namespace: Option<Str>, owner: &Owner) -> Self {
+        WorkloadRef {
             namespace,
             name: owner.name.clone(),
             kind: owner.kind.clone(),
@@ -42,7 +42,7 @@ impl Workload {
     }
 }
 
-impl Serialize for Workload {
+impl Serialize for WorkloadRef {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         if let Some(namespace) = &self.namespace {
@@ -57,7 +57,7 @@ impl Serialize for Workload {
     }
 }
 
-impl fmt::Display for Workload {
+impl fmt::Display for WorkloadRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(namespace) = &self.namespace {
             write!(f, "{namespace}/")?;
@@ -71,14 +71,14 @@ impl fmt::Display for Workload {
 }
 
 /// The endpoints to list, by the name they share.
-pub(crate) fn groups(state: &State) -> BTreeMap<Workload, Vec<&Endpoint>> {
-    let templates = Templates::of(state);
-    let mut groups: BTreeMap<Workload, Vec<&Endpoint>> = BTreeMap::new();
+pub(crate) fn group_endpoints(state: &State) -> BTreeMap<WorkloadRef, Vec<&Endpoint>> {
+    let templates = TemplateIndex::new(state);
+    let mut groups: BTreeMap<WorkloadRef, Vec<&Endpoint>> = BTreeMap::new();
     for endpoint in state.endpoints.values().filter(|e| !e.host) {
         let name = match endpoint.template {
             true if templates.is_listed_otherwise(endpoint) => continue,
-            true => Workload::endpoint(endpoint),
-            false => Templates::name_of_pod(endpoint),
+            true => WorkloadRef::from_endpoint(endpoint),
+            false => TemplateIndex::pod_workload(endpoint),
         };
         groups.entry(name).or_default().push(endpoint);
     }
@@ -86,32 +86,34 @@ pub(crate) fn groups(state: &State) -> BTreeMap<Workload, Vec<&Endpoint>> {
 }
 
 /// The templates of a state and the pods made of them.
-struct Templates<'a> {
-    by_name: BTreeMap<Workload, &'a Endpoint>,
+struct TemplateIndex<'a> {
+    by_name: BTreeMap<WorkloadRef, &'a Endpoint>,
     /// Those that pods of the state come from.
-    with_pods: Vec<Workload>,
+    with_pods: Vec<WorkloadRef>,
 }
 
-impl<'a> Templates<'a> {
-    fn of(state: &'a State) -> Self {
+impl<'a> TemplateIndex<'a> {
+    fn new(state: &'a State) -> Self {
         let endpoints = state.endpoints.values();
         let (templates, pods): (Vec<&Endpoint>, Vec<&Endpoint>) =
             endpoints.filter(|e| !e.host).partition(|e| e.template);
-        let named = templates.into_iter().map(|t| (Workload::endpoint(t), t));
-        let mut templates = Templates {
+        let named = templates
+            .into_iter()
+            .map(|t| (WorkloadRef::from_endpoint(t), t));
+        let mut templates = TemplateIndex {
             by_name: named.collect(),
             with_pods: Vec::new(),
         };
-        let makers = pods.iter().flat_map(|pod| {
+        let owners = pods.iter().flat_map(|pod| {
             let mut chain = templates.chain(pod);
             let last = chain.last().cloned();
             chain.extend(
                 last.iter()
-                    .flat_map(|owner| templates.guessed_owners(pod, owner)),
+                    .flat_map(|owner| templates.guess_owners(pod, owner)),
             );
             chain
         });
-        let mut with_pods: Vec<Workload> = makers.collect();
+        let mut with_pods: Vec<WorkloadRef> = owners.collect();
         with_pods.sort();
         with_pods.dedup();
         templates.with_pods = with_pods;
@@ -119,11 +121,11 @@ impl<'a> Templates<'a> {
     }
 
     /// Its owner, that one's owner if it is in the state, and so on.
-    fn chain(&self, endpoint: &Endpoint) -> Vec<Workload> {
-        let mut chain: Vec<Workload> = Vec::new();
+    fn chain(&self, endpoint: &Endpoint) -> Vec<WorkloadRef> {
+        let mut chain: Vec<WorkloadRef> = Vec::new();
         let mut next = endpoint.owner.as_ref();
         while let Some(owner) = next {
-            let owner = Workload::owner(endpoint.id.namespace.clone(), owner);
+            let owner = WorkloadRef::from_owner(endpoint.id.namespace.clone(), owner);
             if chain.contains(&owner) {
                 break;
             }
@@ -134,9 +136,9 @@ impl<'a> Templates<'a> {
     }
 
     /// Templates that make owners of this name, where the owner itself is not in the state.
-    fn guessed_owners(&self, pod: &Endpoint, owner: &Workload) -> Vec<Workload> {
+    fn guess_owners(&self, pod: &Endpoint, owner: &WorkloadRef) -> Vec<WorkloadRef> {
         let hash = pod.labels.get("pod-template-hash").map(|hash| &**hash);
-        let made_by = |maker: &&Workload| {
+        let is_owner = |maker: &&WorkloadRef| {
             let suffix = owner.name.strip_prefix(&*maker.name);
             let suffix = suffix.and_then(|rest| rest.strip_prefix('-'));
             maker.namespace == owner.namespace
@@ -146,21 +148,22 @@ impl<'a> Templates<'a> {
                     _ => false,
                 })
         };
-        self.by_name.keys().filter(made_by).cloned().collect()
+        self.by_name.keys().filter(is_owner).cloned().collect()
     }
 
     /// A pod goes under the name of its controlling owner, unless that is its node.
-    fn name_of_pod(pod: &Endpoint) -> Workload {
+    fn pod_workload(pod: &Endpoint) -> WorkloadRef {
         match pod.owner.as_ref().filter(|owner| &*owner.kind != "Node") {
-            Some(owner) => Workload::owner(pod.id.namespace.clone(), owner),
-            None => Workload::endpoint(pod),
+            Some(owner) => WorkloadRef::from_owner(pod.id.namespace.clone(), owner),
+            None => WorkloadRef::from_endpoint(pod),
         }
     }
 
     /// Whether its pods, or the template that makes it, are in the state.
     fn is_listed_otherwise(&self, template: &Endpoint) -> bool {
         let made = self.chain(template);
-        self.with_pods.contains(&Workload::endpoint(template))
+        self.with_pods
+            .contains(&WorkloadRef::from_endpoint(template))
             || made.iter().any(|owner| self.by_name.contains_key(owner))
     }
 }

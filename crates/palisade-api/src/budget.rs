@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
-pub struct Budget {
+pub struct ElementBudgetReport {
     /// What all policy sets of this host take.
     pub elements: usize,
     /// What they may take: `host-max-elements`.
@@ -19,7 +19,7 @@ pub struct Budget {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
-pub enum Enforced {
+pub enum BudgetFallback {
     /// The policy's last valid version.
     LastValid,
     /// The policy without its rules: what it selects is isolated. It was never valid.
@@ -32,7 +32,7 @@ pub enum Enforced {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
-pub struct OverBudget {
+pub struct BudgetExcess {
     /// The policies, as `Kind namespace/name`.
     pub policies: Vec<String>,
     /// The direction, where it is one of a policy set: `ingress` or `egress`.
@@ -42,7 +42,7 @@ pub struct OverBudget {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<String>,
     /// What is enforced instead.
-    pub enforced: Enforced,
+    pub enforced: BudgetFallback,
     /// The kernel elements it would take, about.
     pub elements: usize,
     /// How many it may.
@@ -50,14 +50,14 @@ pub struct OverBudget {
     /// The parameter that says so.
     pub parameter: String,
     /// The rules that take the most, the dearest first.
-    pub rules: Vec<RuleCost>,
+    pub rules: Vec<RuleCostReport>,
 }
 
 /// A rule and what it takes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
-pub struct RuleCost {
+pub struct RuleCostReport {
     /// Its policy, as `Kind namespace/name`.
     pub policy: String,
     /// `ingress` or `egress`.

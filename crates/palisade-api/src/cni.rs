@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct CniAdd {
+pub struct CniAddRequest {
     /// The runtime's id of the container.
     pub container: String,
     /// The name of the network it joins.
@@ -41,14 +41,14 @@ pub struct CniAdd {
     pub masquerade: Option<bool>,
     /// Another plugin made the interface: only policy is added.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub chained: Option<CniChained>,
+    pub chained: Option<CniPrevResult>,
 }
 
 /// What another plugin made before this one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct CniChained {
+pub struct CniPrevResult {
     /// The host-side interface.
     pub host_interface: String,
     /// The addresses inside the namespace.
@@ -59,7 +59,7 @@ pub struct CniChained {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
-pub struct CniAdded {
+pub struct CniAddResponse {
     /// [`crate::API_VERSION`].
     pub api_version: String,
     /// The host-side interface.
@@ -120,7 +120,7 @@ pub struct CniAttachment {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct CniCheck {
+pub struct CniCheckRequest {
     /// The attachment.
     pub attachment: CniAttachment,
     /// The namespace's path.
@@ -133,7 +133,7 @@ pub struct CniCheck {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct CniGc {
+pub struct CniGcRequest {
     /// The name of the network.
     pub network: String,
     /// What stays.
@@ -144,7 +144,7 @@ pub struct CniGc {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
-pub struct CniDone {
+pub struct CniResponse {
     /// [`crate::API_VERSION`].
     pub api_version: String,
     /// What was detached; empty where nothing was there.
@@ -152,7 +152,7 @@ pub struct CniDone {
 }
 
 /// The folder in which deletions wait while the agent is down.
-pub mod queue {
+pub mod deletion_queue {
     use super::CniAttachment;
 
     /// The file that is locked by whoever writes or carries out deletions.
@@ -160,7 +160,7 @@ pub mod queue {
 
     /// The file of a deletion. Names of networks and containers hold no comma, and nothing of an
     /// attachment holds a slash.
-    pub fn file(attachment: &CniAttachment) -> String {
+    pub fn file_name(attachment: &CniAttachment) -> String {
         let CniAttachment {
             container,
             network,

@@ -70,16 +70,16 @@ pub struct EndpointDetail {
     /// Named ports.
     pub ports: Vec<String>,
     /// The policies that apply to what it receives, in the order they are judged.
-    pub ingress: Vec<AppliedPolicy>,
+    pub ingress: Vec<AppliedPolicyReport>,
     /// The policies that apply to what it sends.
-    pub egress: Vec<AppliedPolicy>,
+    pub egress: Vec<AppliedPolicyReport>,
 }
 
 /// A policy that applies to an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
-pub struct AppliedPolicy {
+pub struct AppliedPolicyReport {
     /// Its tier.
     pub tier: String,
     /// Its kind.

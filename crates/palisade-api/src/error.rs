@@ -61,7 +61,7 @@ impl ApiError {
     }
 
     /// The same with a next step.
-    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+    pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }

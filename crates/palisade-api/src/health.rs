@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
-pub struct Probe {
+pub struct ProbeResult {
     /// [`crate::API_VERSION`].
     pub api_version: String,
     /// Whether all is well; the HTTP status says the same.

@@ -64,7 +64,7 @@ pub struct AddressReport {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
-pub struct IpamCheck {
+pub struct IpamCheckReport {
     /// [`crate::API_VERSION`].
     pub api_version: String,
     /// How many workloads were looked at.

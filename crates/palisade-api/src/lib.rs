@@ -17,28 +17,33 @@ mod policy;
 mod status;
 mod workload;
 
-pub use budget::{Budget, Enforced, OverBudget, RuleCost};
-pub use cni::queue as cni_queue;
+pub use budget::{BudgetExcess, BudgetFallback, ElementBudgetReport, RuleCostReport};
+pub use cni::deletion_queue as cni_queue;
 pub use cni::{
-    CniAdd, CniAdded, CniAddress, CniAttachment, CniChained, CniCheck, CniDone, CniGc, CniRoute,
+    CniAddRequest, CniAddResponse, CniAddress, CniAttachment, CniCheckRequest, CniGcRequest,
+    CniPrevResult, CniResponse, CniRoute,
 };
 pub use config::{ConfigFileReport, ConfigReport, ParameterReport};
-pub use endpoint::{AppliedPolicy, EndpointDetail, EndpointList, EndpointState, EndpointSummary};
+pub use endpoint::{
+    AppliedPolicyReport, EndpointDetail, EndpointList, EndpointState, EndpointSummary,
+};
 pub use error::{ApiError, ErrorCode};
 pub use explain::ExplainQuery;
-pub use health::Probe;
+pub use health::ProbeResult;
 pub use identity::{IdentityList, IdentityReport};
-pub use ipam::{AddressReport, IpamCheck, IpamFinding, IpamReport, PoolReport};
+pub use ipam::{AddressReport, IpamCheckReport, IpamFinding, IpamReport, PoolReport};
 pub use monitor::{
-    LostEvents, MonitorEnd, MonitorLine, MonitorPolicy, MonitorQuery, MonitorRule, MonitorVerdict,
-    PacketEvent,
+    LostEvents, MonitorEndpoint, MonitorLine, MonitorPolicy, MonitorQuery, MonitorRule,
+    MonitorVerdict, PacketEvent,
 };
-pub use policy::{Count, PolicyDetail, PolicyList, PolicySummary, RuleReport};
+pub use policy::{PacketCount, PolicyDetail, PolicyList, PolicySummary, RuleCounterReport};
 pub use status::{
-    Conflict, DataplaneStatus, Flush, Health, Kept, ProblemReport, Repair, SourceStatus, Stage,
-    Status,
+    AddressConflictReport, BootstrapStage, DataplaneStatus, FlushReport, Health, ProblemReport,
+    RepairReport, RetainedObjectReport, SourceStatus, Status,
 };
-pub use workload::{WorkloadAdd, WorkloadAdded, WorkloadRemove, WorkloadRemoved};
+pub use workload::{
+    WorkloadAddRequest, WorkloadAddResponse, WorkloadRemoveRequest, WorkloadRemoveResponse,
+};
 
 /// The version every answer carries as `apiVersion`.
 pub const API_VERSION: &str = "palisade.io/v1";
@@ -62,27 +67,27 @@ pub mod path {
     /// `GET`: a stream of [`crate::MonitorLine`], one a line; query parameters as
     /// [`crate::MonitorQuery`].
     pub const MONITOR: &str = "/v1/monitor";
-    /// `POST`: [`crate::WorkloadAdd`] in, [`crate::WorkloadAdded`] out; `DELETE`:
-    /// [`crate::WorkloadRemove`] in, [`crate::WorkloadRemoved`] out.
+    /// `POST`: [`crate::WorkloadAddRequest`] in, [`crate::WorkloadAddResponse`] out; `DELETE`:
+    /// [`crate::WorkloadRemoveRequest`] in, [`crate::WorkloadRemoveResponse`] out.
     pub const WORKLOADS: &str = "/v1/workloads";
-    /// `POST`: [`crate::CniAdd`] in, [`crate::CniAdded`] out; `DELETE`: [`crate::CniAttachment`] in,
-    /// [`crate::CniDone`] out.
+    /// `POST`: [`crate::CniAddRequest`] in, [`crate::CniAddResponse`] out; `DELETE`: [`crate::CniAttachment`] in,
+    /// [`crate::CniResponse`] out.
     pub const CNI: &str = "/v1/cni";
-    /// `POST`: [`crate::CniCheck`] in, [`crate::CniDone`] out.
+    /// `POST`: [`crate::CniCheckRequest`] in, [`crate::CniResponse`] out.
     pub const CNI_CHECK: &str = "/v1/cni/check";
-    /// `POST`: [`crate::CniGc`] in, [`crate::CniDone`] out.
+    /// `POST`: [`crate::CniGcRequest`] in, [`crate::CniResponse`] out.
     pub const CNI_GC: &str = "/v1/cni/gc";
     /// `GET`: [`crate::IpamReport`].
     pub const IPAM: &str = "/v1/ipam";
-    /// `GET`: [`crate::IpamCheck`].
+    /// `GET`: [`crate::IpamCheckReport`].
     pub const IPAM_CHECK: &str = "/v1/ipam/check";
     /// `GET`: [`crate::ConfigReport`].
     pub const CONFIG: &str = "/v1/config";
     /// `GET`: figures in Prometheus' text format.
     pub const METRICS: &str = "/metrics";
-    /// `GET`: [`crate::Probe`]: whether the agent's core answers.
+    /// `GET`: [`crate::ProbeResult`]: whether the agent's core answers.
     pub const HEALTHZ: &str = "/healthz";
-    /// `GET`: [`crate::Probe`]: whether the kernel holds what the source says; 503 where it does not.
+    /// `GET`: [`crate::ProbeResult`]: whether the kernel holds what the source says; 503 where it does not.
     pub const READYZ: &str = "/readyz";
     /// `GET`: the OpenAPI document of all this.
     pub const OPENAPI: &str = "/v1/openapi.json";

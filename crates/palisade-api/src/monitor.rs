@@ -47,9 +47,9 @@ pub struct PacketEvent {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<String>,
     /// Where it came from.
-    pub source: MonitorEnd,
+    pub source: MonitorEndpoint,
     /// Where it went.
-    pub destination: MonitorEnd,
+    pub destination: MonitorEndpoint,
     /// Its protocol, by name where it has one.
     pub protocol: String,
     /// The ICMP type.
@@ -86,7 +86,7 @@ pub struct PacketEvent {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
-pub struct MonitorEnd {
+pub struct MonitorEndpoint {
     /// Its address.
     pub address: String,
     /// Its port, where the protocol has ports.
@@ -206,7 +206,7 @@ mod tests {
             rule_name: None,
             action: Some("log".to_owned()),
         };
-        let end = |address: &str, name: Option<&str>| MonitorEnd {
+        let end = |address: &str, name: Option<&str>| MonitorEndpoint {
             address: address.to_owned(),
             port: Some(80),
             namespace: name.map(|_| "shop".to_owned()),

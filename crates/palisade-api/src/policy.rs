@@ -1,6 +1,6 @@
 //! Policies in force, and their counters.
 
-use crate::OverBudget;
+use crate::BudgetExcess;
 use serde::{Deserialize, Serialize};
 
 /// Every policy known to the agent.
@@ -40,14 +40,14 @@ pub struct PolicySummary {
     /// What it, or a policy set that it is part of, would take of the kernel, where that is more than
     /// it may.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub over_budget: Option<OverBudget>,
+    pub over_budget: Option<BudgetExcess>,
 }
 
 /// Packets and bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
-pub struct Count {
+pub struct PacketCount {
     /// Packets that were judged; established flows are judged once.
     pub packets: u64,
     /// Their bytes.
@@ -67,14 +67,14 @@ pub struct PolicyDetail {
     /// The endpoints of this host that it selects, as `namespace/name`.
     pub selects: Vec<String>,
     /// Its rules in order, then what its isolation denied by default.
-    pub rule_counters: Vec<RuleReport>,
+    pub rule_counters: Vec<RuleCounterReport>,
 }
 
 /// One rule of a policy and what it was credited with.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
-pub struct RuleReport {
+pub struct RuleCounterReport {
     /// `ingress` or `egress`.
     pub direction: String,
     /// Its index in the object's list; absent for what is not one rule.
@@ -87,5 +87,5 @@ pub struct RuleReport {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<String>,
     /// What it was credited with.
-    pub count: Count,
+    pub count: PacketCount,
 }

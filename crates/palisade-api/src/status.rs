@@ -1,6 +1,6 @@
 //! The agent's state in one page.
 
-use crate::{Budget, OverBudget};
+use crate::{BudgetExcess, ElementBudgetReport};
 use serde::{Deserialize, Serialize};
 
 /// How the agent is.
@@ -51,20 +51,20 @@ pub struct Status {
     /// The kernel side.
     pub dataplane: DataplaneStatus,
     /// The steps of the start, in order.
-    pub bootstrap: Vec<Stage>,
+    pub bootstrap: Vec<BootstrapStage>,
     /// Objects whose last valid version stays in force.
-    pub kept: Vec<Kept>,
+    pub kept: Vec<RetainedObjectReport>,
     /// How many more of these there are than the thousand that are listed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub more_kept: Option<usize>,
     /// Addresses that several live objects claim.
-    pub conflicts: Vec<Conflict>,
+    pub conflicts: Vec<AddressConflictReport>,
     /// How much of the kernel policy takes and may take.
     #[serde(default)]
-    pub budget: Budget,
+    pub budget: ElementBudgetReport,
     /// What would take more than that, and what is enforced instead.
     #[serde(default)]
-    pub over_budget: Vec<OverBudget>,
+    pub over_budget: Vec<BudgetExcess>,
 }
 
 /// The source of objects.
@@ -122,7 +122,7 @@ impl ProblemReport {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
-pub struct Flush {
+pub struct FlushReport {
     /// The revision it made real.
     pub revision: u64,
     /// Kernel objects and elements written.
@@ -135,7 +135,7 @@ pub struct Flush {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
-pub struct Repair {
+pub struct RepairReport {
     /// When it was done, RFC 3339.
     pub at: String,
     /// What was changed, for people.
@@ -157,12 +157,12 @@ pub struct DataplaneStatus {
     pub generation: u32,
     /// What the start wrote: 0 on unchanged input.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub start: Option<Flush>,
+    pub start: Option<FlushReport>,
     /// The last flush.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last: Option<Flush>,
+    pub last: Option<FlushReport>,
     /// The last repairs, newest last.
-    pub repairs: Vec<Repair>,
+    pub repairs: Vec<RepairReport>,
     /// How many there were since the start.
     pub repaired: u64,
     /// Drops that no rule decided: reason, packets, bytes.
@@ -176,7 +176,7 @@ pub struct DataplaneStatus {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
-pub struct Stage {
+pub struct BootstrapStage {
     /// What it did.
     pub name: String,
     /// How long it took, in milliseconds.
@@ -187,7 +187,7 @@ pub struct Stage {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
-pub struct Kept {
+pub struct RetainedObjectReport {
     /// The object.
     pub object: String,
     /// When the version in force was read, RFC 3339; absent if there never was a valid one and the
@@ -203,7 +203,7 @@ pub struct Kept {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
-pub struct Conflict {
+pub struct AddressConflictReport {
     /// The address.
     pub address: String,
     /// Who has it.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct WorkloadAdd {
+pub struct WorkloadAddRequest {
     /// The namespace's name under `/run/netns`, or a path.
     pub netns: String,
     /// The Kubernetes namespace it belongs to.
@@ -36,7 +36,7 @@ pub struct WorkloadAdd {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
-pub struct WorkloadAdded {
+pub struct WorkloadAddResponse {
     /// [`crate::API_VERSION`].
     pub api_version: String,
     /// Its Kubernetes namespace.
@@ -58,7 +58,7 @@ pub struct WorkloadAdded {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct WorkloadRemove {
+pub struct WorkloadRemoveRequest {
     /// Its Kubernetes namespace.
     pub namespace: String,
     /// Its name.
@@ -69,7 +69,7 @@ pub struct WorkloadRemove {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
-pub struct WorkloadRemoved {
+pub struct WorkloadRemoveResponse {
     /// [`crate::API_VERSION`].
     pub api_version: String,
     /// Whether there was one; removing what is not there is no error.

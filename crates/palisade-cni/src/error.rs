@@ -45,7 +45,7 @@ pub enum CniError {
     },
     /// Code 11: the same may succeed later.
     #[error("{0}")]
-    Later(String),
+    TryAgainLater(String),
     /// Code 50, of STATUS: the plugin cannot serve ADD now.
     #[error("{0}")]
     NotAvailable(String),
@@ -62,7 +62,7 @@ pub enum CniError {
 /// The wire form of a failure.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Failure<'a> {
+pub(crate) struct CniErrorResult<'a> {
     cni_version: &'a str,
     code: u32,
     msg: String,
@@ -80,22 +80,22 @@ impl CniError {
             CniError::Io { .. } => 5,
             CniError::Decode(_) => 6,
             CniError::Configuration { .. } => 7,
-            CniError::Later(_) => 11,
+            CniError::TryAgainLater(_) => 11,
             CniError::NotAvailable(_) => 50,
             CniError::Refused { .. } => 100,
         }
     }
 
     /// The wire form, for a configuration of this version.
-    pub(crate) fn wire<'a>(&self, version: &'a str) -> Failure<'a> {
+    pub(crate) fn to_error_result<'a>(&self, version: &'a str) -> CniErrorResult<'a> {
         let details = match self {
             CniError::Refused { hint, .. } => hint.clone(),
-            CniError::Later(_) | CniError::NotAvailable(_) => {
+            CniError::TryAgainLater(_) | CniError::NotAvailable(_) => {
                 Some("start the agent, or wait until `palisade status` is healthy".to_owned())
             }
             _ => None,
         };
-        Failure {
+        CniErrorResult {
             cni_version: version,
             code: self.code(),
             msg: self.to_string(),

@@ -6,7 +6,7 @@ use crate::error::CniError;
 
 /// The operations of CNI 1.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Command {
+pub enum CniCommand {
     /// Attach a container, or confirm that it is.
     Add,
     /// Detach a container, or confirm that it is not attached.
@@ -25,7 +25,7 @@ pub enum Command {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Invocation {
     /// What is asked for.
-    pub command: Command,
+    pub command: CniCommand,
     /// `CNI_CONTAINERID`; empty for what concerns no container.
     pub container: String,
     /// `CNI_IFNAME`; empty for what concerns no container.
@@ -37,7 +37,7 @@ pub struct Invocation {
 }
 
 /// Longest name of an interface, in bytes.
-const INTERFACE_LEN: usize = 15;
+const MAX_INTERFACE_NAME_LEN: usize = 15;
 
 impl Invocation {
     /// Reads the variables through `variable`.
@@ -46,22 +46,23 @@ impl Invocation {
     /// [`CniError::Environment`] naming the variable that is missing or wrong.
     pub fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Result<Self, CniError> {
         let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
-        let need = |name: &'static str| {
+        let required = |name: &'static str| {
             variable(name).ok_or(CniError::Environment {
                 name,
                 reason: "must be set".to_owned(),
             })
         };
-        let wrong = |name: &'static str, reason: String| CniError::Environment { name, reason };
-        let command = match need("CNI_COMMAND")?.as_str() {
-            "ADD" => Command::Add,
-            "DEL" => Command::Del,
-            "CHECK" => Command::Check,
-            "GC" => Command::Gc,
-            "STATUS" => Command::Status,
-            "VERSION" => Command::Version,
+        let environment_error =
+            |name: &'static str, reason: String| CniError::Environment { name, reason };
+        let command = match required("CNI_COMMAND")?.as_str() {
+            "ADD" => CniCommand::Add,
+            "DEL" => CniCommand::Del,
+            "CHECK" => CniCommand::Check,
+            "GC" => CniCommand::Gc,
+            "STATUS" => CniCommand::Status,
+            "VERSION" => CniCommand::Version,
             other => {
-                return Err(wrong(
+                return Err(environment_error(
                     "CNI_COMMAND",
                     format!("{other:?} is none of ADD, DEL, CHECK, GC, STATUS, VERSION"),
                 ));
@@ -74,12 +75,15 @@ impl Invocation {
             netns: None,
             arguments: Vec::new(),
         };
-        if matches!(command, Command::Gc | Command::Status | Command::Version) {
+        if matches!(
+            command,
+            CniCommand::Gc | CniCommand::Status | CniCommand::Version
+        ) {
             return Ok(invocation);
         }
-        invocation.container = need("CNI_CONTAINERID")?;
-        if !is_container(&invocation.container) {
-            return Err(wrong(
+        invocation.container = required("CNI_CONTAINERID")?;
+        if !is_valid_identifier(&invocation.container) {
+            return Err(environment_error(
                 "CNI_CONTAINERID",
                 format!(
                     "{:?} must begin with a letter or digit and hold only those, _, . and -",
@@ -87,19 +91,19 @@ impl Invocation {
                 ),
             ));
         }
-        invocation.interface = need("CNI_IFNAME")?;
-        if !is_interface(&invocation.interface) {
-            return Err(wrong(
+        invocation.interface = required("CNI_IFNAME")?;
+        if !is_valid_interface_name(&invocation.interface) {
+            return Err(environment_error(
                 "CNI_IFNAME",
                 format!(
-                    "{:?} is no interface name of at most {INTERFACE_LEN} bytes",
+                    "{:?} is no interface name of at most {MAX_INTERFACE_NAME_LEN} bytes",
                     invocation.interface
                 ),
             ));
         }
         invocation.netns = match command {
-            Command::Del => variable("CNI_NETNS"),
-            _ => Some(need("CNI_NETNS")?),
+            CniCommand::Del => variable("CNI_NETNS"),
+            _ => Some(required("CNI_NETNS")?),
         };
         for pair in variable("CNI_ARGS").iter().flat_map(|args| args.split(';')) {
             match pair.split_once('=') {
@@ -109,7 +113,12 @@ impl Invocation {
                         .push((name.to_owned(), value.to_owned()));
                 }
                 None if pair.is_empty() => {}
-                None => return Err(wrong("CNI_ARGS", format!("{pair:?} is no NAME=VALUE"))),
+                None => {
+                    return Err(environment_error(
+                        "CNI_ARGS",
+                        format!("{pair:?} is no NAME=VALUE"),
+                    ));
+                }
             }
         }
         Ok(invocation)
@@ -123,15 +132,15 @@ impl Invocation {
 }
 
 /// The specification's form of container ids and network names.
-pub(crate) fn is_container(text: &str) -> bool {
+pub(crate) fn is_valid_identifier(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_alphanumeric())
         && text
             .chars()
             .all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-'))
 }
 
-fn is_interface(text: &str) -> bool {
-    text.len() <= INTERFACE_LEN
+fn is_valid_interface_name(text: &str) -> bool {
+    text.len() <= MAX_INTERFACE_NAME_LEN
         && !matches!(text, "." | "..")
         && !text.contains(|c: char| matches!(c, '/' | ':') || c.is_whitespace() || c.is_control())
 }
@@ -161,7 +170,7 @@ mod tests {
             ),
         ])
         .unwrap();
-        assert_eq!(add.command, Command::Add);
+        assert_eq!(add.command, CniCommand::Add);
         assert_eq!(add.container, "abc_1.2-3");
         assert_eq!(add.interface, "eth0");
         assert_eq!(add.netns.as_deref(), Some("/run/netns/a"));
@@ -172,9 +181,9 @@ mod tests {
     #[test]
     fn what_concerns_no_container_needs_no_more() {
         for (text, command) in [
-            ("GC", Command::Gc),
-            ("STATUS", Command::Status),
-            ("VERSION", Command::Version),
+            ("GC", CniCommand::Gc),
+            ("STATUS", CniCommand::Status),
+            ("VERSION", CniCommand::Version),
         ] {
             assert_eq!(of(&[("CNI_COMMAND", text)]).unwrap().command, command);
         }

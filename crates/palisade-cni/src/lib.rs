@@ -7,16 +7,16 @@
 //! Never: touches an interface, an address or a policy itself; keeps state apart from the deletions
 //! that wait; starts an async runtime.
 
-mod agent;
-mod answer;
+mod agent_client;
+mod deletion_queue;
 mod error;
 mod invocation;
-mod network;
+mod netconf;
 mod plugin;
-mod queue;
+mod result;
 
-pub use answer::{Version, answer};
 pub use error::CniError;
-pub use invocation::{Command, Invocation};
-pub use network::Network;
+pub use invocation::{CniCommand, Invocation};
+pub use netconf::NetConf;
 pub use plugin::run;
+pub use result::{CniVersion, add_result};

@@ -1,12 +1,15 @@
 //! The operations, one function each.
 
-use crate::agent::{Agent, Unanswered};
-use crate::answer::{Version, answer};
+use crate::agent_client::{AgentCallError, AgentClient};
+use crate::deletion_queue::DeletionQueue;
 use crate::error::CniError;
-use crate::invocation::{Command, Invocation};
-use crate::network::{self, Network};
-use crate::queue::Queue;
-use palisade_api::{CniAdd, CniAdded, CniAttachment, CniChained, CniCheck, CniDone, CniGc, path};
+use crate::invocation::{CniCommand, Invocation};
+use crate::netconf::{self, NetConf};
+use crate::result::{CniVersion, add_result};
+use palisade_api::{
+    CniAddRequest, CniAddResponse, CniAttachment, CniCheckRequest, CniGcRequest, CniPrevResult,
+    CniResponse, path,
+};
 use palisade_text::printable_json;
 use serde_json::{Value, json};
 use std::io;
@@ -14,7 +17,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 /// How often an agent that ends in the middle is asked again.
-const TRIES: usize = 5;
+const MAX_ATTEMPTS: usize = 5;
 
 /// Runs one call. Returns what belongs on standard output, and the exit code.
 ///
@@ -23,31 +26,31 @@ pub fn run(
     invocation: Result<Invocation, CniError>,
     input: io::Result<Vec<u8>>,
 ) -> (String, ExitCode) {
-    let mut version = Version::V1_1_0.name().to_owned();
+    let mut version = CniVersion::V1_1_0.name().to_owned();
     let operate = || -> Result<Option<Value>, CniError> {
         let invocation = invocation?;
         let input = input.map_err(|source| CniError::Io {
             doing: "reading the network configuration".to_owned(),
             source,
         })?;
-        if invocation.command == Command::Version {
-            return Ok(Some(versions(&input)));
+        if invocation.command == CniCommand::Version {
+            return Ok(Some(version_result(&input)));
         }
-        let network = Network::read(&input)?;
-        let known = network.version()?;
-        known.name().clone_into(&mut version);
-        let call = Call {
-            agent: Agent::new(&network.socket, Duration::from_secs(network.wait_seconds)),
+        let network = NetConf::parse(&input)?;
+        let cni_version = network.version()?;
+        cni_version.name().clone_into(&mut version);
+        let call = PluginCall {
+            agent: AgentClient::new(&network.socket, Duration::from_secs(network.wait_seconds)),
             invocation,
             network,
-            version: known,
+            version: cni_version,
         };
         match call.invocation.command {
-            Command::Add => call.add().map(Some),
-            Command::Del => call.del().map(|()| None),
-            Command::Check => call.check().map(|()| None),
-            Command::Gc => call.gc().map(|()| None),
-            Command::Status | Command::Version => call.status().map(|()| None),
+            CniCommand::Add => call.add().map(Some),
+            CniCommand::Del => call.del().map(|()| None),
+            CniCommand::Check => call.check().map(|()| None),
+            CniCommand::Gc => call.gc().map(|()| None),
+            CniCommand::Status | CniCommand::Version => call.status().map(|()| None),
         }
     };
     match operate() {
@@ -57,7 +60,7 @@ pub fn run(
         }
         Ok(None) => (String::new(), ExitCode::SUCCESS),
         Err(error) => {
-            let failure = error.wire(&version);
+            let failure = error.to_error_result(&version);
             let text = serde_json::to_string(&failure).unwrap_or_else(|_| error.to_string());
             (format!("{}\n", printable_json(&text)), ExitCode::FAILURE)
         }
@@ -65,23 +68,25 @@ pub fn run(
 }
 
 /// VERSION answers also where the configuration cannot be read.
-fn versions(input: &[u8]) -> Value {
-    let asked = Network::read(input).ok().map(|network| network.cni_version);
-    let version = asked.filter(|name| Version::of(name).is_some());
+fn version_result(input: &[u8]) -> Value {
+    let asked = NetConf::parse(input)
+        .ok()
+        .map(|network| network.cni_version);
+    let version = asked.filter(|name| CniVersion::parse(name).is_some());
     json!({
-        "cniVersion": version.unwrap_or_else(|| Version::V1_1_0.name().to_owned()),
-        "supportedVersions": Version::ALL.map(Version::name),
+        "cniVersion": version.unwrap_or_else(|| CniVersion::V1_1_0.name().to_owned()),
+        "supportedVersions": CniVersion::ALL.map(CniVersion::name),
     })
 }
 
-struct Call {
+struct PluginCall {
     invocation: Invocation,
-    network: Network,
-    version: Version,
-    agent: Agent,
+    network: NetConf,
+    version: CniVersion,
+    agent: AgentClient,
 }
 
-impl Call {
+impl PluginCall {
     fn attachment(&self) -> CniAttachment {
         CniAttachment {
             container: self.invocation.container.clone(),
@@ -90,8 +95,8 @@ impl Call {
         }
     }
 
-    fn refused(&self, unanswered: Unanswered) -> CniError {
-        unanswered.error(&self.network.socket)
+    fn cni_error(&self, unanswered: AgentCallError) -> CniError {
+        unanswered.into_cni_error(&self.network.socket)
     }
 
     fn netns(&self) -> &str {
@@ -101,14 +106,14 @@ impl Call {
     fn add(&self) -> Result<Value, CniError> {
         let pod = self.invocation.argument("K8S_POD_NAME");
         let namespace = self.invocation.argument("K8S_POD_NAMESPACE");
-        let mut addresses = self.network.addresses()?;
+        let mut addresses = self.network.requested_addresses()?;
         if let Some(text) = self.invocation.argument("IP") {
             addresses = text
                 .split(',')
-                .map(network::address)
+                .map(netconf::parse_address)
                 .collect::<Result<_, _>>()?;
         }
-        let request = CniAdd {
+        let request = CniAddRequest {
             container: self.invocation.container.clone(),
             network: self.network.name.clone(),
             interface: self.invocation.interface.clone(),
@@ -121,16 +126,16 @@ impl Call {
             families: self.network.families.clone(),
             mtu: self.network.mtu,
             masquerade: self.network.ip_masq,
-            chained: self.chained()?,
+            chained: self.prev_result()?,
         };
-        let added: CniAdded = self
+        let added: CniAddResponse = self
             .agent
             .send("POST", path::CNI, &request)
-            .map_err(|unanswered| self.refused(unanswered))?;
+            .map_err(|unanswered| self.cni_error(unanswered))?;
         // Chained, the answer is what the plugins before made.
         Ok(match &self.network.prev_result {
             Some(previous) => previous.clone(),
-            None => answer(
+            None => add_result(
                 self.version,
                 &self.invocation.interface,
                 self.netns(),
@@ -140,7 +145,7 @@ impl Call {
     }
 
     /// What the plugins before this one made, if there were any.
-    fn chained(&self) -> Result<Option<CniChained>, CniError> {
+    fn prev_result(&self) -> Result<Option<CniPrevResult>, CniError> {
         let Some(previous) = &self.network.prev_result else {
             return Ok(None);
         };
@@ -163,13 +168,13 @@ impl Call {
             .iter()
             .map(|ip| {
                 let text = ip["address"].as_str().unwrap_or_default();
-                Ok(network::address(text)?.to_string())
+                Ok(netconf::parse_address(text)?.to_string())
             })
             .collect::<Result<Vec<_>, CniError>>()?;
         if addresses.is_empty() {
             return Err(wrong("names no addresses".to_owned()));
         }
-        Ok(Some(CniChained {
+        Ok(Some(CniPrevResult {
             host_interface: host.to_owned(),
             addresses,
         }))
@@ -177,28 +182,31 @@ impl Call {
 
     fn del(&self) -> Result<(), CniError> {
         let attachment = self.attachment();
-        for _ in 0..TRIES {
-            match self.agent.send::<CniDone>("DELETE", path::CNI, &attachment) {
+        for _ in 0..MAX_ATTEMPTS {
+            match self
+                .agent
+                .send::<CniResponse>("DELETE", path::CNI, &attachment)
+            {
                 // Not asked, or it died before it answered.
-                Err(Unanswered::Down(_) | Unanswered::Cut(_)) => {}
-                other => return self.ended(other),
+                Err(AgentCallError::NotListening(_) | AgentCallError::ConnectionClosed(_)) => {}
+                other => return self.discard_response(other),
             }
-            let queue = Queue::lock(&self.network.queue)?;
+            let queue = DeletionQueue::lock(&self.network.queue)?;
             // An agent listens before it takes this lock: one that does will look at the queue, or
             // has. It is not asked while the lock is held, since it might be waiting for it.
-            if !self.agent.listens() {
+            if !self.agent.is_listening() {
                 return queue.push(&attachment);
             }
         }
-        Err(CniError::Later(format!(
-            "the agent at {} ended {TRIES} times before it answered",
+        Err(CniError::TryAgainLater(format!(
+            "the agent at {} ended {MAX_ATTEMPTS} times before it answered",
             self.network.socket.display()
         )))
     }
 
-    fn ended(&self, done: Result<CniDone, Unanswered>) -> Result<(), CniError> {
+    fn discard_response(&self, done: Result<CniResponse, AgentCallError>) -> Result<(), CniError> {
         done.map(|_| ())
-            .map_err(|unanswered| self.refused(unanswered))
+            .map_err(|unanswered| self.cni_error(unanswered))
     }
 
     fn check(&self) -> Result<(), CniError> {
@@ -213,22 +221,22 @@ impl Call {
             .unwrap_or_default()
             .iter()
             .filter_map(|ip| ip["address"].as_str())
-            .map(|text| Ok(network::address(text)?.to_string()))
+            .map(|text| Ok(netconf::parse_address(text)?.to_string()))
             .collect::<Result<Vec<_>, CniError>>()?;
-        let request = CniCheck {
+        let request = CniCheckRequest {
             attachment: self.attachment(),
             netns: self.netns().to_owned(),
             addresses,
         };
-        self.ended(self.agent.send("POST", path::CNI_CHECK, &request))
+        self.discard_response(self.agent.send("POST", path::CNI_CHECK, &request))
     }
 
     fn gc(&self) -> Result<(), CniError> {
-        let request = CniGc {
+        let request = CniGcRequest {
             network: self.network.name.clone(),
             valid: self
                 .network
-                .valid()
+                .valid_attachments()
                 .iter()
                 .map(|attachment| CniAttachment {
                     container: attachment.container.clone(),
@@ -237,15 +245,15 @@ impl Call {
                 })
                 .collect(),
         };
-        self.ended(self.agent.send("POST", path::CNI_GC, &request))
+        self.discard_response(self.agent.send("POST", path::CNI_GC, &request))
     }
 
     fn status(&self) -> Result<(), CniError> {
-        let unavailable = |why: String| Err(CniError::NotAvailable(why));
-        match self.agent.ready() {
+        let not_available = |why: String| Err(CniError::NotAvailable(why));
+        match self.agent.readiness() {
             Ok(probe) if probe.ok => Ok(()),
-            Ok(probe) => unavailable(probe.reasons.join("; ")),
-            Err(unanswered) => unavailable(self.refused(unanswered).to_string()),
+            Ok(probe) => not_available(probe.reasons.join("; ")),
+            Err(unanswered) => not_available(self.cni_error(unanswered).to_string()),
         }
     }
 }
@@ -293,7 +301,7 @@ mod tests {
         answers.push(run(invocation(&sound), Err(io::Error::other(HOSTILE))));
         let mut told = 0;
         for (text, _) in answers {
-            let hidden = |c: &char| *c != '\n' && palisade_text::is_hidden(*c);
+            let hidden = |c: &char| *c != '\n' && palisade_text::is_unprintable(*c);
             assert_eq!(text.chars().find(hidden), None, "{text:?}");
             assert_eq!(text.lines().count(), 1, "{text:?}");
             assert!(serde_json::from_str::<Value>(&text).is_ok(), "{text:?}");

@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 use palisade_model::Str;
 use palisade_nft::{
-    Chain, Count, Element, Expr, Harvest, Key, Op, Place, Rule, Ruleset, Transaction, TxStep,
-    Verdict,
+    Chain, CounterLocation, CounterValue, CreditedCounter, Element, ElementKey, Expr, NftRule,
+    NftVerdict, Op, Ruleset, Transaction, TxStep,
 };
 use palisade_tables::{Credit, RuleId};
 
 /// Comment of a counted drop in the skeleton, and the reason it is told as.
-const REASONS: [(&str, &str); 4] = [
+const DROP_REASONS: [(&str, &str); 4] = [
     ("spoofed source", "spoofed"),
     ("unknown interface", "unknown-interface"),
     ("invalid", "invalid"),
@@ -23,7 +23,7 @@ const REASONS: [(&str, &str); 4] = [
 
 /// What a count is for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Who {
+pub(crate) enum CountAccount {
     /// A rule, or what stands for one.
     Rule(Arc<Credit>),
     /// A drop that no rule decided.
@@ -31,49 +31,53 @@ pub(crate) enum Who {
 }
 
 /// Whom each place counts for.
-pub(crate) type Credits = BTreeMap<Place, Vec<Who>>;
+pub(crate) type CounterAccounts = BTreeMap<CounterLocation, Vec<CountAccount>>;
 
 /// What was read that can hold counts.
 #[derive(Debug, Default)]
-pub(crate) struct Live {
-    pub(crate) elements: BTreeMap<Str, BTreeMap<Key, Element>>,
+pub(crate) struct CounterSnapshot {
+    pub(crate) elements: BTreeMap<Str, BTreeMap<ElementKey, Element>>,
     pub(crate) chains: BTreeMap<Str, Chain>,
 }
 
-impl Live {
+impl CounterSnapshot {
     /// The count of a place; `None` where nothing counts for these any more.
-    pub(crate) fn at(&self, place: &Place, to: &[Who]) -> Option<Count> {
+    pub(crate) fn value_at(
+        &self,
+        place: &CounterLocation,
+        accounts: &[CountAccount],
+    ) -> Option<CounterValue> {
         match place {
-            Place::Element { set, key } => self.elements.get(set)?.get(key)?.counter,
-            Place::Rule { chain, index } => {
+            CounterLocation::Element { set, key } => self.elements.get(set)?.get(key)?.counter,
+            CounterLocation::Rule { chain, index } => {
                 let rule = self.chains.get(chain)?.rules.get(*index)?;
                 // A rule that was deleted leaves its index to the next one.
-                let same = match to {
-                    [Who::Reason(reason)] => dropped(rule) == Some(reason),
+                let same = match accounts {
+                    [CountAccount::Reason(reason)] => drop_reason(rule) == Some(reason),
                     _ => true,
                 };
-                same.then(|| rule.exprs.iter().find_map(counter))?
+                same.then(|| rule.exprs.iter().find_map(counter_value))?
             }
         }
     }
 
     /// The places of drops that no rule decides.
-    pub(crate) fn reasons(&self) -> Credits {
-        reasons(&self.chains)
+    pub(crate) fn drop_counters(&self) -> CounterAccounts {
+        drop_counters(&self.chains)
     }
 }
 
-impl From<Ruleset> for Live {
+impl From<Ruleset> for CounterSnapshot {
     fn from(ruleset: Ruleset) -> Self {
         let sets = ruleset.sets.into_iter();
-        Live {
+        CounterSnapshot {
             elements: sets.map(|(name, set)| (name, set.elements)).collect(),
             chains: ruleset.chains,
         }
     }
 }
 
-fn counter(expr: &Expr) -> Option<Count> {
+fn counter_value(expr: &Expr) -> Option<CounterValue> {
     match expr {
         Expr::Counter(count) => Some(*count),
         _ => None,
@@ -81,89 +85,116 @@ fn counter(expr: &Expr) -> Option<Count> {
 }
 
 /// The reason that a text stands for.
-pub(crate) fn reason(text: &str) -> Option<&'static str> {
-    let mut known = REASONS.into_iter().map(|(_, reason)| reason);
+pub(crate) fn parse_drop_reason(text: &str) -> Option<&'static str> {
+    let mut known = DROP_REASONS.into_iter().map(|(_, reason)| reason);
     known.find(|reason| *reason == text)
 }
 
 /// The reason that a rule drops for without a word of policy.
-fn dropped(rule: &Rule) -> Option<&'static str> {
+fn drop_reason(rule: &NftRule) -> Option<&'static str> {
     let comment = rule.comment.as_deref()?;
-    let known = REASONS.into_iter().find(|(text, _)| *text == comment);
+    let known = DROP_REASONS.into_iter().find(|(text, _)| *text == comment);
     let drops = matches!(
         rule.exprs.last(),
-        Some(Expr::Verdict(Verdict::Drop | Verdict::Goto(_)))
+        Some(Expr::Verdict(NftVerdict::Drop | NftVerdict::Goto(_)))
     );
     known.filter(|_| drops).map(|(_, reason)| reason)
 }
 
 /// The places of drops that no rule decides.
-pub(crate) fn reasons(chains: &BTreeMap<Str, Chain>) -> Credits {
-    let mut out = Credits::new();
+pub(crate) fn drop_counters(chains: &BTreeMap<Str, Chain>) -> CounterAccounts {
+    let mut out = CounterAccounts::new();
     for (chain, content) in chains {
         for (index, rule) in content.rules.iter().enumerate() {
-            if let (Some(reason), Some(_)) = (dropped(rule), rule.exprs.iter().find_map(counter)) {
+            if let (Some(reason), Some(_)) =
+                (drop_reason(rule), rule.exprs.iter().find_map(counter_value))
+            {
                 let chain = chain.clone();
-                out.insert(Place::Rule { chain, index }, vec![Who::Reason(reason)]);
+                out.insert(
+                    CounterLocation::Rule { chain, index },
+                    vec![CountAccount::Reason(reason)],
+                );
             }
         }
     }
     out
 }
 
-pub(crate) fn add(to: &mut Count, count: Count) {
-    to.packets = to.packets.saturating_add(count.packets);
-    to.bytes = to.bytes.saturating_add(count.bytes);
+pub(crate) fn add(total: &mut CounterValue, count: CounterValue) {
+    total.packets = total.packets.saturating_add(count.packets);
+    total.bytes = total.bytes.saturating_add(count.bytes);
 }
 
 /// The accounts of rules; what stands for nothing is left out.
-pub(crate) fn accounts(of: &[RuleId], rules: &BTreeMap<RuleId, Arc<Credit>>) -> Vec<Who> {
+pub(crate) fn rule_accounts(
+    of: &[RuleId],
+    rules: &BTreeMap<RuleId, Arc<Credit>>,
+) -> Vec<CountAccount> {
     let known = of.iter().filter_map(|rule| rules.get(rule));
-    known.cloned().map(Who::Rule).collect()
+    known.cloned().map(CountAccount::Rule).collect()
 }
 
 /// Who a place's rules stand for.
-pub(crate) fn credits(places: Vec<Harvest>, rules: &BTreeMap<RuleId, Arc<Credit>>) -> Credits {
+pub(crate) fn counter_accounts(
+    places: Vec<CreditedCounter>,
+    rules: &BTreeMap<RuleId, Arc<Credit>>,
+) -> CounterAccounts {
     places
         .into_iter()
-        .map(|Harvest { place, rules: of }| (place, accounts(&of, rules)))
+        .map(
+            |CreditedCounter {
+                 location: place,
+                 rules: of,
+             }| (place, rule_accounts(&of, rules)),
+        )
         .collect()
 }
 
 /// Has every step harvest all the places of `among` that it removes, and that are there.
-pub(crate) fn harvest_all(transaction: &mut Transaction, among: &Credits, live: &Live) {
+pub(crate) fn add_retiring_counters(
+    transaction: &mut Transaction,
+    known_counters: &CounterAccounts,
+    snapshot: &CounterSnapshot,
+) {
     for step in &mut transaction.steps {
-        let known: BTreeSet<Place> = step.harvest.iter().map(|h| h.place.clone()).collect();
-        let there = |place: &&Place| live.at(place, &among[*place]).is_some();
-        let places: BTreeSet<&Place> = removed(step, among);
+        let known: BTreeSet<CounterLocation> = step
+            .retiring_counters
+            .iter()
+            .map(|h| h.location.clone())
+            .collect();
+        let there =
+            |place: &&CounterLocation| snapshot.value_at(place, &known_counters[*place]).is_some();
+        let places: BTreeSet<&CounterLocation> = removed_counters(step, known_counters);
         let more = places.into_iter().filter(|place| !known.contains(*place));
-        step.harvest.extend(more.filter(there).map(|place| Harvest {
-            place: place.clone(),
-            rules: Vec::new(),
-        }));
+        step.retiring_counters
+            .extend(more.filter(there).map(|place| CreditedCounter {
+                location: place.clone(),
+                rules: Vec::new(),
+            }));
     }
 }
 
 /// The places of `among` that a step removes.
-fn removed<'a>(step: &TxStep, among: &'a Credits) -> BTreeSet<&'a Place> {
+fn removed_counters<'a>(
+    step: &TxStep,
+    known_counters: &'a CounterAccounts,
+) -> BTreeSet<&'a CounterLocation> {
     let mut removed = BTreeSet::new();
     for op in &step.ops {
         match op {
-            Op::DeleteTable => removed.extend(among.keys()),
+            Op::DeleteTable => removed.extend(known_counters.keys()),
             Op::DeleteElement { set, key } => {
                 let (set, key) = (set.clone(), key.clone());
-                let known = among.get_key_value(&Place::Element { set, key });
+                let known = known_counters.get_key_value(&CounterLocation::Element { set, key });
                 removed.extend(known.map(|(place, _)| place));
             }
             Op::DeleteChain { chain: gone } | Op::FlushChain { chain: gone } => {
-                let within =
-                    |place: &&Place| matches!(place, Place::Rule { chain, .. } if chain == gone);
-                removed.extend(among.keys().filter(within));
+                let within = |place: &&CounterLocation| matches!(place, CounterLocation::Rule { chain, .. } if chain == gone);
+                removed.extend(known_counters.keys().filter(within));
             }
             Op::DeleteSet { set: gone } => {
-                let within =
-                    |place: &&Place| matches!(place, Place::Element { set, .. } if set == gone);
-                removed.extend(among.keys().filter(within));
+                let within = |place: &&CounterLocation| matches!(place, CounterLocation::Element { set, .. } if set == gone);
+                removed.extend(known_counters.keys().filter(within));
             }
             _ => {}
         }
@@ -177,91 +208,94 @@ pub(crate) mod tests {
     use palisade_model::Direction;
     use palisade_tables::Phase;
 
-    pub(crate) fn who(name: &str) -> Who {
-        Who::Rule(Arc::new(Credit::MissingProfile {
+    pub(crate) fn account(name: &str) -> CountAccount {
+        CountAccount::Rule(Arc::new(Credit::MissingProfile {
             profile: name.into(),
             direction: Direction::Egress,
         }))
     }
 
-    pub(crate) fn element(number: u8) -> Place {
-        Place::Element {
+    pub(crate) fn element(number: u8) -> CounterLocation {
+        CounterLocation::Element {
             set: "s".into(),
-            key: Key::Exact([number].into()),
+            key: ElementKey::Exact([number].into()),
         }
     }
 
-    fn in_chain(index: usize) -> Place {
-        Place::Rule {
+    fn in_chain(index: usize) -> CounterLocation {
+        CounterLocation::Rule {
             chain: "c".into(),
             index,
         }
     }
 
-    pub(crate) fn count(packets: u64) -> Count {
-        Count {
+    pub(crate) fn counter_value_of(packets: u64) -> CounterValue {
+        CounterValue {
             packets,
             bytes: packets * 10,
         }
     }
 
     /// Elements that counted so much.
-    pub(crate) fn live(counts: &[(u8, u64)]) -> Live {
+    pub(crate) fn snapshot(counts: &[(u8, u64)]) -> CounterSnapshot {
         let counted = |(number, packets): &(u8, u64)| {
             let element = Element {
-                counter: Some(count(*packets)),
+                counter: Some(counter_value_of(*packets)),
                 ..Element::default()
             };
-            (Key::Exact([*number].into()), element)
+            (ElementKey::Exact([*number].into()), element)
         };
-        Live {
+        CounterSnapshot {
             elements: [("s".into(), counts.iter().map(counted).collect())].into(),
-            ..Live::default()
+            ..CounterSnapshot::default()
         }
     }
 
     #[test]
     fn a_step_harvests_what_it_removes_and_only_what_is_there() {
-        let rule = |comment: &str, verdict| Rule {
-            exprs: vec![Expr::Counter(count(7)), Expr::Verdict(verdict)],
+        let rule = |comment: &str, verdict| NftRule {
+            exprs: vec![Expr::Counter(counter_value_of(7)), Expr::Verdict(verdict)],
             comment: Some(comment.into()),
         };
-        let mut live = live(&[(1, 1), (2, 2), (3, 3)]);
+        let mut live = snapshot(&[(1, 1), (2, 2), (3, 3)]);
         let chain = Chain {
-            base: None,
+            base_chain: None,
             rules: vec![
-                rule("spoofed source", Verdict::Drop),
-                rule("invalid", Verdict::Accept),
-                rule("unknown interface", Verdict::Drop),
+                rule("spoofed source", NftVerdict::Drop),
+                rule("invalid", NftVerdict::Accept),
+                rule("unknown interface", NftVerdict::Drop),
             ],
         };
         live.chains = [("c".into(), chain)].into();
-        let reasons = live.reasons();
+        let reasons = live.drop_counters();
         assert_eq!(
             reasons,
             [
-                (in_chain(0), vec![Who::Reason("spoofed")]),
-                (in_chain(2), vec![Who::Reason("unknown-interface")]),
+                (in_chain(0), vec![CountAccount::Reason("spoofed")]),
+                (in_chain(2), vec![CountAccount::Reason("unknown-interface")]),
             ]
             .into()
         );
-        let mut among: Credits = [
-            (element(1), vec![who("a")]),
-            (element(2), vec![who("a"), who("b")]),
-            (element(9), vec![who("b")]),
+        let mut among: CounterAccounts = [
+            (element(1), vec![account("a")]),
+            (element(2), vec![account("a"), account("b")]),
+            (element(9), vec![account("b")]),
         ]
         .into();
         among.extend(reasons);
         let delete = |number: u8| Op::DeleteElement {
             set: "s".into(),
-            key: Key::Exact([number].into()),
+            key: ElementKey::Exact([number].into()),
         };
-        let harvest = |place, rules| Harvest { place, rules };
+        let harvest = |place, rules| CreditedCounter {
+            location: place,
+            rules,
+        };
         let step = |ops, harvest| TxStep {
             phase: Phase::Delete,
-            harvest,
+            retiring_counters: harvest,
             ops,
-            waits: true,
+            needs_grace_period: true,
         };
         let known = vec![harvest(element(1), vec![RuleId(1)])];
         let mut transaction = Transaction {
@@ -272,11 +306,16 @@ pub(crate) mod tests {
                 step(vec![Op::DeleteTable], Vec::new()),
             ],
         };
-        harvest_all(&mut transaction, &among, &live);
-        let places: Vec<Vec<Place>> = transaction
+        add_retiring_counters(&mut transaction, &among, &live);
+        let places: Vec<Vec<CounterLocation>> = transaction
             .steps
             .iter()
-            .map(|step| step.harvest.iter().map(|h| h.place.clone()).collect())
+            .map(|step| {
+                step.retiring_counters
+                    .iter()
+                    .map(|h| h.location.clone())
+                    .collect()
+            })
             .collect();
         assert_eq!(
             places,
@@ -290,6 +329,9 @@ pub(crate) mod tests {
         live.chains.values_mut().for_each(|chain| {
             chain.rules.remove(0);
         });
-        assert_eq!(live.at(&in_chain(0), &[Who::Reason("spoofed")]), None);
+        assert_eq!(
+            live.value_at(&in_chain(0), &[CountAccount::Reason("spoofed")]),
+            None
+        );
     }
 }

@@ -11,13 +11,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use palisade_model::Str;
-pub use palisade_nft::{Count, Masquerade};
-use palisade_tables::{Credit, Delta, Phase, Tables, Undo};
+pub use palisade_nft::{CounterValue, Masquerade};
+use palisade_tables::{Credit, Delta, Phase, Tables, UndoRecord};
 use thiserror::Error;
 
-use crate::ledger::{Entry, Ledger};
-use crate::netlink::{ExecuteError, OwnerError, ReadError};
-use crate::sighting::PacketWatch;
+use crate::counter_journal::{CounterJournal, JournalEntry};
+use crate::netlink::{ExecuteError, OwnerError, TableReadError};
+use crate::packet_report::PacketWatch;
 
 /// One dataplane. Everything is synchronous; one thread owns it.
 pub trait Dataplane: Send {
@@ -26,21 +26,21 @@ pub trait Dataplane: Send {
     ///
     /// # Errors
     /// What could not be read or written.
-    fn start(&mut self, tables: &Tables) -> Result<Outcome, Error>;
+    fn start(&mut self, tables: &Tables) -> Result<ApplyOutcome, Error>;
 
     /// Executes one delta; `tables` is the state after it. After an error [`Dataplane::start`] is
     /// called before anything else.
     ///
     /// # Errors
     /// What could not be written; steps before it stay done.
-    fn apply(&mut self, delta: &Delta, tables: &Tables) -> Result<Outcome, Error>;
+    fn apply(&mut self, delta: &Delta, tables: &Tables) -> Result<ApplyOutcome, Error>;
 
     /// Compares the kernel with what was last written, and repairs it in safe order.
-    /// [`Outcome::writes`] is 0 if nothing was wrong.
+    /// [`ApplyOutcome::writes`] is 0 if nothing was wrong.
     ///
     /// # Errors
     /// What could not be read or written.
-    fn verify(&mut self, tables: &Tables) -> Result<Outcome, Error>;
+    fn verify(&mut self, tables: &Tables) -> Result<ApplyOutcome, Error>;
 
     /// Packets and bytes so far.
     ///
@@ -59,7 +59,7 @@ pub trait Dataplane: Send {
     ///
     /// # Errors
     /// What could not be read.
-    fn held(&mut self) -> Result<Held, Error>;
+    fn installed_workloads(&mut self) -> Result<InstalledWorkloads, Error>;
 
     /// Removes everything of ours from the kernel.
     ///
@@ -82,33 +82,33 @@ pub trait Dataplane: Send {
 
     /// What a delta that has not been applied would replace of what the kernel holds; `None` if that
     /// is not known.
-    fn undo(&self, delta: &Delta) -> Option<Undo>;
+    fn undo(&self, delta: &Delta) -> Option<UndoRecord>;
 
     /// Keeps counts in a ledger from now on, and takes over the entries that an earlier process
     /// wrote there; before the first start.
-    fn keep_counts(&mut self, ledger: Box<dyn Ledger>, entries: Vec<Entry>);
+    fn set_journal(&mut self, journal: Box<dyn CounterJournal>, entries: Vec<JournalEntry>);
 
     /// Forgets the counts of rules that nobody will ask for again.
     fn retain_counts(&mut self, keep: &dyn Fn(&Credit) -> bool);
 
     /// What went wrong with the ledger since this was asked last.
-    fn ledger_failure(&mut self) -> Option<std::io::Error>;
+    fn take_journal_error(&mut self) -> Option<std::io::Error>;
 }
 
 /// What of workloads a kernel holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Held {
+pub struct InstalledWorkloads {
     /// The interfaces that are judged.
     pub interfaces: BTreeSet<Str>,
     /// The interfaces and addresses that have policy.
     pub points: BTreeSet<(Str, IpAddr)>,
     /// The addresses that are translated.
-    pub masqueraded: BTreeSet<IpAddr>,
+    pub masqueraded_addresses: BTreeSet<IpAddr>,
 }
 
 /// What was done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Outcome {
+pub struct ApplyOutcome {
     /// Kernel objects and elements written or deleted.
     pub writes: usize,
     /// The steps, in order.
@@ -117,7 +117,7 @@ pub struct Outcome {
     pub generation: u32,
 }
 
-/// One step of an [`Outcome`].
+/// One step of an [`ApplyOutcome`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StepOutcome {
     /// What it was for.
@@ -125,43 +125,43 @@ pub struct StepOutcome {
     /// Kernel objects and elements written or deleted.
     pub ops: usize,
     /// Time it took, the wait for packets under way included.
-    pub took: Duration,
+    pub duration: Duration,
     /// How much of it was waiting for packets under way.
-    pub waited: Duration,
+    pub grace_duration: Duration,
 }
 
 /// Packets and bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// By what they are credited to.
-    pub by_rule: BTreeMap<Arc<Credit>, Count>,
+    pub by_rule: BTreeMap<Arc<Credit>, CounterValue>,
     /// Dropped without a rule's word, by reason.
-    pub reasons: BTreeMap<&'static str, Count>,
+    pub by_drop_reason: BTreeMap<&'static str, CounterValue>,
 }
 
 /// Something of ours was changed by someone else.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Tamper {
+pub enum TamperEvent {
     /// An object was made, changed or deleted.
     Changed {
         /// Which, for people.
-        what: String,
+        description: String,
     },
     /// Notifications were lost, so something may have been.
-    Unknown,
+    EventsLost,
 }
 
 /// Tells of changes by others.
 pub struct TamperWatch {
-    next: Box<NextTamper>,
+    next: Box<TamperReceiver>,
 }
 
-type NextTamper = dyn FnMut(Duration) -> Result<Option<Tamper>, Error> + Send;
+type TamperReceiver = dyn FnMut(Duration) -> Result<Option<TamperEvent>, Error> + Send;
 
 impl TamperWatch {
     /// From a function that waits for the next change, at most the time given.
     pub fn new(
-        next: impl FnMut(Duration) -> Result<Option<Tamper>, Error> + Send + 'static,
+        next: impl FnMut(Duration) -> Result<Option<TamperEvent>, Error> + Send + 'static,
     ) -> Self {
         Self {
             next: Box::new(next),
@@ -172,7 +172,7 @@ impl TamperWatch {
     ///
     /// # Errors
     /// If the notifications end.
-    pub fn wait(&mut self, timeout: Duration) -> Result<Option<Tamper>, Error> {
+    pub fn wait(&mut self, timeout: Duration) -> Result<Option<TamperEvent>, Error> {
         (self.next)(timeout)
     }
 }
@@ -200,7 +200,7 @@ pub enum Error {
     Grace(#[from] palisade_sys::grace::GraceError),
     /// The kernel could not be read.
     #[error("reading the kernel back")]
-    Read(#[from] ReadError),
+    Read(#[from] TableReadError),
     /// The table is another agent's, or cannot be taken over.
     #[error("making sure that no other agent has the table")]
     Owner(#[from] OwnerError),
@@ -209,7 +209,7 @@ pub enum Error {
     Execute(#[from] ExecuteError),
     /// The kernel's notifications ended.
     #[error("listening for changes by others")]
-    Watch(#[from] palisade_sys::nfnetlink::QueryError),
+    Watch(#[from] palisade_sys::nfnetlink::NfRequestError),
     /// The kernel's reports of packets cannot be had.
     #[error("listening to the kernel's reports of packets")]
     Reports(#[from] palisade_sys::nflog::NflogError),
@@ -227,5 +227,5 @@ pub enum Error {
     Config(&'static str),
     /// A failure that a test asked for.
     #[error("failed on request: {0}")]
-    Asked(String),
+    Injected(String),
 }

@@ -8,17 +8,18 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use palisade_tables::{Credit, Delta, Phase, Tables, Undo};
+use palisade_tables::{Credit, Delta, Phase, Tables, UndoRecord};
 
+use crate::counter_journal::{CounterJournal, JournalEntry};
 use crate::driver::{
-    Counters, Dataplane, Error, Held, Masquerade, Outcome, StepOutcome, Tamper, TamperWatch,
+    ApplyOutcome, Counters, Dataplane, Error, InstalledWorkloads, Masquerade, StepOutcome,
+    TamperEvent, TamperWatch,
 };
-use crate::ledger::{Entry, Ledger};
-use crate::sighting::{PacketWatch, Sightings};
+use crate::packet_report::{PacketReportBatch, PacketWatch};
 
 /// One call a [`FakeDataplane`] got.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Call {
+pub enum DataplaneCall {
     /// [`Dataplane::start`] with these tables.
     Start(Tables),
     /// [`Dataplane::apply`] of this delta.
@@ -32,21 +33,21 @@ pub enum Call {
 /// A recording dataplane; clones share what it holds.
 #[derive(Clone, Debug, Default)]
 pub struct FakeDataplane {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<FakeDataplaneState>>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    calls: Vec<Call>,
-    held: Option<Tables>,
+struct FakeDataplaneState {
+    calls: Vec<DataplaneCall>,
+    tables: Option<Tables>,
     failures: Vec<String>,
     counters: Counters,
     counter_reads: usize,
-    ledger: Vec<Entry>,
-    ledger_failure: Option<std::io::Error>,
+    journal: Vec<JournalEntry>,
+    journal_error: Option<std::io::Error>,
     generation: u32,
-    tampers: Vec<Tamper>,
-    sightings: VecDeque<Sightings>,
+    tampers: Vec<TamperEvent>,
+    packet_reports: VecDeque<PacketReportBatch>,
     masqueraded: BTreeSet<IpAddr>,
 }
 
@@ -59,22 +60,22 @@ impl FakeDataplane {
 
     /// The calls so far, in order, failed ones included.
     #[must_use]
-    pub fn calls(&self) -> Vec<Call> {
+    pub fn calls(&self) -> Vec<DataplaneCall> {
         self.lock().calls.clone()
     }
 
     /// What it holds; `None` before the first start and after a removal.
     #[must_use]
-    pub fn held(&self) -> Option<Tables> {
-        self.lock().held.clone()
+    pub fn tables(&self) -> Option<Tables> {
+        self.lock().tables.clone()
     }
 
     /// Replaces what it holds, as someone else would.
     pub fn tamper(&self, held: Option<Tables>) {
         let mut state = self.lock();
-        state.held = held;
-        state.tampers.push(Tamper::Changed {
-            what: "the tables".to_owned(),
+        state.tables = held;
+        state.tampers.push(TamperEvent::Changed {
+            description: "the tables".to_owned(),
         });
     }
 
@@ -94,44 +95,44 @@ impl FakeDataplane {
     }
 
     /// Puts packets in front of the watch.
-    pub fn sight(&self, seen: Sightings) {
-        self.lock().sightings.push_back(seen);
+    pub fn push_packets(&self, seen: PacketReportBatch) {
+        self.lock().packet_reports.push_back(seen);
     }
 
     /// The entries it was given with its ledger.
     #[must_use]
-    pub fn ledger(&self) -> Vec<Entry> {
-        self.lock().ledger.clone()
+    pub fn journal(&self) -> Vec<JournalEntry> {
+        self.lock().journal.clone()
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, FakeDataplaneState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
-    fn call(&mut self, call: Call) -> Result<(), Error> {
+impl FakeDataplaneState {
+    fn record_call(&mut self, call: DataplaneCall) -> Result<(), Error> {
         self.calls.push(call);
         if self.failures.is_empty() {
             return Ok(());
         }
-        Err(Error::Asked(self.failures.remove(0)))
+        Err(Error::Injected(self.failures.remove(0)))
     }
 
     /// Takes `tables` over, as one write of everything if they differ.
-    fn put(&mut self, tables: &Tables) -> Outcome {
-        let same = self.held.as_ref() == Some(tables);
-        self.held = Some(tables.clone());
+    fn replace_tables(&mut self, tables: &Tables) -> ApplyOutcome {
+        let same = self.tables.as_ref() == Some(tables);
+        self.tables = Some(tables.clone());
         if self.generation == 0 {
             self.generation = 1;
         }
         let steps = (!same).then_some(StepOutcome {
             phase: Phase::Split,
             ops: 1,
-            took: Duration::ZERO,
-            waited: Duration::ZERO,
+            duration: Duration::ZERO,
+            grace_duration: Duration::ZERO,
         });
-        Outcome {
+        ApplyOutcome {
             writes: usize::from(!same),
             steps: steps.into_iter().collect(),
             generation: self.generation,
@@ -140,25 +141,25 @@ impl State {
 }
 
 impl Dataplane for FakeDataplane {
-    fn start(&mut self, tables: &Tables) -> Result<Outcome, Error> {
+    fn start(&mut self, tables: &Tables) -> Result<ApplyOutcome, Error> {
         let mut state = self.lock();
-        state.call(Call::Start(tables.clone()))?;
-        Ok(state.put(tables))
+        state.record_call(DataplaneCall::Start(tables.clone()))?;
+        Ok(state.replace_tables(tables))
     }
 
-    fn apply(&mut self, delta: &Delta, tables: &Tables) -> Result<Outcome, Error> {
+    fn apply(&mut self, delta: &Delta, tables: &Tables) -> Result<ApplyOutcome, Error> {
         let mut state = self.lock();
-        state.call(Call::Apply(delta.clone()))?;
-        let mut held = state.held.clone().unwrap_or_default();
+        state.record_call(DataplaneCall::Apply(delta.clone()))?;
+        let mut held = state.tables.clone().unwrap_or_default();
         held.judge_host_traffic = tables.judge_host_traffic;
         delta.apply_to(&mut held);
         if held != *tables {
-            return Err(Error::Asked(
+            return Err(Error::Injected(
                 "the delta does not lead to the tables that came with it".to_owned(),
             ));
         }
-        state.held = Some(held);
-        let mut outcome = Outcome::default();
+        state.tables = Some(held);
+        let mut outcome = ApplyOutcome::default();
         for step in &delta.steps {
             if step.phase == Phase::Revoke {
                 state.generation += 1;
@@ -167,18 +168,18 @@ impl Dataplane for FakeDataplane {
             outcome.steps.push(StepOutcome {
                 phase: step.phase,
                 ops: step.changes.len(),
-                took: Duration::ZERO,
-                waited: Duration::ZERO,
+                duration: Duration::ZERO,
+                grace_duration: Duration::ZERO,
             });
         }
         outcome.generation = state.generation;
         Ok(outcome)
     }
 
-    fn verify(&mut self, tables: &Tables) -> Result<Outcome, Error> {
+    fn verify(&mut self, tables: &Tables) -> Result<ApplyOutcome, Error> {
         let mut state = self.lock();
-        state.call(Call::Verify)?;
-        Ok(state.put(tables))
+        state.record_call(DataplaneCall::Verify)?;
+        Ok(state.replace_tables(tables))
     }
 
     fn counters(&mut self) -> Result<Counters, Error> {
@@ -190,31 +191,31 @@ impl Dataplane for FakeDataplane {
     fn masquerade(&mut self, wanted: &Masquerade) -> Result<usize, Error> {
         let mut state = self.lock();
         if !state.failures.is_empty() {
-            return Err(Error::Asked(state.failures.remove(0)));
+            return Err(Error::Injected(state.failures.remove(0)));
         }
         let writes = usize::from(state.masqueraded != wanted.addresses);
         state.masqueraded.clone_from(&wanted.addresses);
         Ok(writes)
     }
 
-    fn held(&mut self) -> Result<Held, Error> {
+    fn installed_workloads(&mut self) -> Result<InstalledWorkloads, Error> {
         let state = self.lock();
-        let points = state.held.iter().flat_map(|tables| tables.points.keys());
+        let points = state.tables.iter().flat_map(|tables| tables.points.keys());
         let points: BTreeSet<_> = points.map(|p| (p.interface.clone(), p.address)).collect();
-        Ok(Held {
+        Ok(InstalledWorkloads {
             interfaces: points
                 .iter()
                 .map(|(interface, _)| interface.clone())
                 .collect(),
             points,
-            masqueraded: state.masqueraded.clone(),
+            masqueraded_addresses: state.masqueraded.clone(),
         })
     }
 
     fn remove(&mut self) -> Result<(), Error> {
         let mut state = self.lock();
-        state.call(Call::Remove)?;
-        state.held = None;
+        state.record_call(DataplaneCall::Remove)?;
+        state.tables = None;
         Ok(())
     }
 
@@ -226,19 +227,22 @@ impl Dataplane for FakeDataplane {
     fn packet_watch(&self) -> Result<Option<PacketWatch>, Error> {
         let this = self.clone();
         Ok(Some(PacketWatch::new(move |_| {
-            Ok(this.lock().sightings.pop_front())
+            Ok(this.lock().packet_reports.pop_front())
         })))
     }
 
-    fn undo(&self, delta: &Delta) -> Option<Undo> {
+    fn undo(&self, delta: &Delta) -> Option<UndoRecord> {
         let state = self.lock();
-        state.held.as_ref().map(|held| Undo::new(delta, held))
+        state
+            .tables
+            .as_ref()
+            .map(|held| UndoRecord::new(delta, held))
     }
 
-    fn keep_counts(&mut self, mut ledger: Box<dyn Ledger>, entries: Vec<Entry>) {
+    fn set_journal(&mut self, mut ledger: Box<dyn CounterJournal>, entries: Vec<JournalEntry>) {
         let mut state = self.lock();
-        state.ledger_failure = ledger.replace(&entries).err();
-        state.ledger = entries;
+        state.journal_error = ledger.replace(&entries).err();
+        state.journal = entries;
     }
 
     fn retain_counts(&mut self, keep: &dyn Fn(&Credit) -> bool) {
@@ -246,15 +250,15 @@ impl Dataplane for FakeDataplane {
         counters.by_rule.retain(|credit, _| keep(credit));
     }
 
-    fn ledger_failure(&mut self) -> Option<std::io::Error> {
-        self.lock().ledger_failure.take()
+    fn take_journal_error(&mut self) -> Option<std::io::Error> {
+        self.lock().journal_error.take()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use palisade_tables::{Change, Step};
+    use palisade_tables::{DeltaStep, TableChange};
 
     #[test]
     fn it_holds_what_it_was_given_and_notices_tampering() {
@@ -266,11 +270,11 @@ mod tests {
         let delta = Delta {
             revision: 1,
             steps: vec![
-                Step {
+                DeltaStep {
                     phase: Phase::Split,
-                    changes: vec![Change::Interface("pal1".into(), true)],
+                    changes: vec![TableChange::Interface("pal1".into(), true)],
                 },
-                Step {
+                DeltaStep {
                     phase: Phase::Revoke,
                     changes: Vec::new(),
                 },
@@ -280,7 +284,7 @@ mod tests {
         delta.apply_to(&mut tables);
         let outcome = driver.apply(&delta, &tables).unwrap();
         assert_eq!((outcome.writes, outcome.generation), (1, 2));
-        assert_eq!(fake.held(), Some(tables.clone()));
+        assert_eq!(fake.tables(), Some(tables.clone()));
 
         let mut watch = driver.tamper_watch().unwrap();
         assert_eq!(watch.wait(Duration::ZERO).unwrap(), None);

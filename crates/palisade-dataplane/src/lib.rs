@@ -11,25 +11,26 @@
 //! Never: decides what a packet gets, or in which order things change; both
 //! come as values from `palisade-tables` and `palisade-nft`.
 
-mod book;
+mod conntrack_marks;
+mod counter_journal;
+mod counter_ledger;
 mod counts;
 pub mod driver;
 pub mod fake;
-mod flows;
-mod header;
-mod ledger;
 mod nat;
 pub mod netlink;
 mod nft;
-mod reports;
-mod sighting;
+mod packet_header;
+mod packet_report;
+mod report_reader;
 
+pub use counter_journal::{CounterJournal, JournalAccount, JournalEntry};
 pub use driver::{
-    Counters, Dataplane, Error, Held, Masquerade, Outcome, StepOutcome, Tamper, TamperWatch,
+    ApplyOutcome, Counters, Dataplane, Error, InstalledWorkloads, Masquerade, StepOutcome,
+    TamperEvent, TamperWatch,
 };
 pub use fake::FakeDataplane;
-pub use ledger::{Account, Entry, Ledger};
 pub use netlink::OwnerError;
-pub use nft::{NftConfig, NftDataplane, Preview};
-pub use palisade_nft::Count;
-pub use sighting::{PacketWatch, Sighting, Sightings, Why};
+pub use nft::{NftConfig, NftDataplane, PlanPreview};
+pub use packet_report::{PacketReport, PacketReportBatch, PacketWatch, ReportReason};
+pub use palisade_nft::CounterValue;

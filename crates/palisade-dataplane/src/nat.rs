@@ -3,50 +3,53 @@
 //! Promises: only what `palisade_nft::Masquerade` plans is executed; a table that nobody needs is
 //! removed. Never: judges, or touches the table that does.
 
-use palisade_nft::{Config, Count, Harvest, Masquerade, Ruleset, masqueraded, points};
+use palisade_nft::{
+    Config, CounterValue, CreditedCounter, Masquerade, Ruleset, installed_points,
+    masqueraded_addresses,
+};
 use palisade_sys::grace::GracePeriod;
 use palisade_sys::nfnetlink::Nfnetlink;
 
-use crate::driver::{Error, Held};
+use crate::driver::{Error, InstalledWorkloads};
 use crate::netlink::Executor;
 
 /// The table beside the one that judges.
-pub(crate) fn table_of(config: &Config) -> palisade_model::Str {
-    nobody(config).table_name()
+pub(crate) fn table_name(config: &Config) -> palisade_model::Str {
+    empty_masquerade(config).table_name()
 }
 
-fn nobody(config: &Config) -> Masquerade {
+fn empty_masquerade(config: &Config) -> Masquerade {
     Masquerade {
         table: config.table.clone(),
         interface_prefix: config.interface_prefix.clone(),
-        near: Vec::new(),
+        exempt_prefixes: Vec::new(),
         addresses: Default::default(),
     }
 }
 
 /// Writes what differs from `held`, which is read where it is not known, in a table with these flags. Returns what the kernel
 /// holds then, and how much was written.
-pub(crate) fn bring_in_line<N: Nfnetlink, G: GracePeriod>(
+pub(crate) fn sync<N: Nfnetlink, G: GracePeriod>(
     executor: &mut Executor<N, G>,
     wanted: &Masquerade,
-    held: Option<Option<Ruleset>>,
+    observed: Option<Option<Ruleset>>,
     flags: u32,
 ) -> Result<(Option<Ruleset>, usize), Error> {
-    let sets = held.iter().flatten().flat_map(|known| &known.sets);
+    let sets = observed.iter().flatten().flat_map(|known| &known.sets);
     let sets = sets.map(|(name, set)| (name.clone(), set.decl.clone()));
-    executor.on_table(wanted.table_name(), sets.collect(), |executor| {
-        let held = match held {
+    executor.with_table(wanted.table_name(), sets.collect(), |executor| {
+        let held = match observed {
             Some(known) => known,
             None => executor.read_back()?,
         };
         let needed = !wanted.addresses.is_empty();
         let plan = match (&held, needed) {
             (None, false) => return Ok((None, 0)),
-            (Some(_), false) => wanted.removal(),
+            (Some(_), false) => wanted.plan_removal(),
             (held, true) => wanted.plan(held.as_ref(), flags),
         };
         let writes = plan.steps.iter().map(|step| step.ops.len()).sum();
-        executor.execute(&plan, &mut |_: &Harvest, _: Count| {})?;
+        executor.execute(&plan, &mut |_: &CreditedCounter, _: CounterValue| {})?;
         Ok((needed.then(|| wanted.ruleset(flags)), writes))
     })
 }
@@ -56,16 +59,25 @@ pub(crate) fn remove<N: Nfnetlink, G: GracePeriod>(
     executor: &mut Executor<N, G>,
     config: &Config,
 ) -> Result<(), Error> {
-    bring_in_line(executor, &nobody(config), None, config.table_flags()).map(drop)
+    sync(
+        executor,
+        &empty_masquerade(config),
+        None,
+        config.table_flags(),
+    )
+    .map(drop)
 }
 
 /// What of workloads these tables hold.
-pub(crate) fn held(judging: Option<&Ruleset>, translating: Option<&Option<Ruleset>>) -> Held {
-    let (interfaces, points) = judging.map(points).unwrap_or_default();
-    let translating = translating.and_then(Option::as_ref);
-    Held {
+pub(crate) fn installed_workloads(
+    policy_table: Option<&Ruleset>,
+    masquerade_table: Option<&Option<Ruleset>>,
+) -> InstalledWorkloads {
+    let (interfaces, points) = policy_table.map(installed_points).unwrap_or_default();
+    let translating = masquerade_table.and_then(Option::as_ref);
+    InstalledWorkloads {
         interfaces,
         points,
-        masqueraded: translating.map(masqueraded).unwrap_or_default(),
+        masqueraded_addresses: translating.map(masqueraded_addresses).unwrap_or_default(),
     }
 }

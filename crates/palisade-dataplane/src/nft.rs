@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 use palisade_model::Str;
 use palisade_nft::{
-    Config, Count, Harvest, LogConfig, Op, Planner, Ruleset, Transaction, TxStep, adopt,
-    print_transaction, raised_generation, skeleton, table_flag,
+    Config, CounterValue, CreditedCounter, NflogConfig, Op, Planner, Ruleset, Transaction, TxStep,
+    adopt, print_transaction, raised_generation, skeleton, table_flag,
 };
 use palisade_sys::conntrack::{Conntrack, KernelConntrack, tracks_sctp};
 use palisade_sys::fault;
@@ -23,23 +23,24 @@ use palisade_sys::link::KernelLinks;
 use palisade_sys::netns::NetNs;
 use palisade_sys::nflog::KernelNflog;
 use palisade_sys::nfnetlink::{
-    KernelNfEvents, KernelNfnetlink, NFNLGRP_NFTABLES, NfEvent, NfEvents, Nfnetlink, Object,
+    KernelNfEvents, KernelNfnetlink, NFNLGRP_NFTABLES, NfEvent, NfEvents, NfMessage, Nfnetlink,
     nf_tables as nft,
 };
 use palisade_sys::random;
-use palisade_tables::{Change, Credit, Delta, Phase, RuleId, Tables, Undo};
+use palisade_tables::{Credit, Delta, Phase, RuleId, TableChange, Tables, UndoRecord};
 
-use crate::book::{Book, Going};
-use crate::counts::{self, Credits, Live};
+use crate::conntrack_marks;
+use crate::counter_journal::{CounterJournal, JournalEntry};
+use crate::counter_ledger::{CounterLedger, RetiringCounter};
+use crate::counts::{self, CounterAccounts, CounterSnapshot};
 use crate::driver::{
-    Counters, Dataplane, Error, Held, Masquerade, Outcome, StepOutcome, Tamper, TamperWatch,
+    ApplyOutcome, Counters, Dataplane, Error, InstalledWorkloads, Masquerade, StepOutcome,
+    TamperEvent, TamperWatch,
 };
-use crate::flows;
-use crate::ledger::{Entry, Ledger};
 use crate::nat;
-use crate::netlink::{Executor, Harvests, owner};
-use crate::reports::{self, KernelOf, Reports};
-use crate::sighting::PacketWatch;
+use crate::netlink::{CounterObserver, Executor, owner};
+use crate::packet_report::PacketWatch;
+use crate::report_reader::{self, KernelReportLookup, ReportReader};
 
 /// The parameters of an [`NftDataplane`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,17 +71,17 @@ pub struct NftDataplane {
     /// What the numbers of rules stand for, as of the last success.
     rules: BTreeMap<RuleId, Arc<Credit>>,
     /// Whom the kernel's counts are for, while there is no planner to tell.
-    found_credits: Credits,
+    recovered_accounts: CounterAccounts,
     /// Where the skeleton counts drops that no rule decides.
-    reasons: Credits,
-    book: Book,
+    drop_counters: CounterAccounts,
+    ledger: CounterLedger,
     /// What the kernel translates; `None` where that is not known.
-    translated: Option<Option<Ruleset>>,
+    masquerade_table: Option<Option<Ruleset>>,
 }
 
 /// A plan that is not carried out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Preview {
+pub struct PlanPreview {
     /// Kernel objects and elements that it would write or delete.
     pub writes: usize,
     /// Its steps, each one transaction, in the words of `nft`.
@@ -113,7 +114,7 @@ impl NftDataplane {
             owned: config.own_table,
             ..Config::default()
         };
-        check(&config)?;
+        validate_config(&config)?;
         let mut nfnetlink = KernelNfnetlink::open(netns)?;
         config.owned = config.owned && owner::is_supported(&mut nfnetlink, &config.table)?;
         let executor = Executor::new(config.table.clone(), nfnetlink, KernelGracePeriod::new()?);
@@ -123,10 +124,10 @@ impl NftDataplane {
             executor,
             planner: None,
             rules: BTreeMap::new(),
-            found_credits: Credits::new(),
-            reasons: Credits::new(),
-            book: Book::default(),
-            translated: None,
+            recovered_accounts: CounterAccounts::new(),
+            drop_counters: CounterAccounts::new(),
+            ledger: CounterLedger::default(),
+            masquerade_table: None,
         })
     }
 
@@ -135,9 +136,9 @@ impl NftDataplane {
     ///
     /// # Errors
     /// If another one has them.
-    pub fn claim(&mut self) -> Result<(), Error> {
+    pub fn acquire_lock(&mut self) -> Result<(), Error> {
         self.check_owner()?;
-        Ok(owner::lock(
+        Ok(owner::acquire_lock(
             self.executor.nfnetlink_mut(),
             &self.config.table,
         )?)
@@ -148,21 +149,21 @@ impl NftDataplane {
     /// # Errors
     /// If another one has them, or it cannot be told.
     pub fn check_owner(&mut self) -> Result<(), Error> {
-        Ok(owner::check(
+        Ok(owner::check_owner(
             self.executor.nfnetlink_mut(),
             &self.config.table,
         )?)
     }
 
     /// Whether others cannot change the tables.
-    pub fn is_owner(&self) -> bool {
+    pub fn owns_tables(&self) -> bool {
         self.config.owned
     }
 
     /// Takes over what outlived an agent before.
-    fn take_over(&mut self) -> Result<(), Error> {
-        for table in [self.config.table.clone(), nat::table_of(&self.config)] {
-            owner::claim(self.executor.nfnetlink_mut(), &table, self.config.owned)?;
+    fn adopt_orphaned_tables(&mut self) -> Result<(), Error> {
+        for table in [self.config.table.clone(), nat::table_name(&self.config)] {
+            owner::take_ownership(self.executor.nfnetlink_mut(), &table, self.config.owned)?;
         }
         Ok(())
     }
@@ -184,15 +185,15 @@ impl NftDataplane {
     ///
     /// # Errors
     /// What could not be read.
-    pub fn present(&mut self) -> Result<Vec<String>, Error> {
+    pub fn present_tables(&mut self) -> Result<Vec<String>, Error> {
         let mut present = Vec::new();
         if self.executor.read_back()?.is_some() {
             present.push(self.config.table.to_string());
         }
-        let translating = nat::table_of(&self.config);
+        let translating = nat::table_name(&self.config);
         let found = self
             .executor
-            .on_table(translating.clone(), BTreeMap::new(), |of| of.read_back());
+            .with_table(translating.clone(), BTreeMap::new(), |of| of.read_back());
         if found?.is_some() {
             present.push(translating.to_string());
         }
@@ -203,7 +204,7 @@ impl NftDataplane {
     ///
     /// # Errors
     /// What could not be read.
-    pub fn preview(&mut self, tables: &Tables) -> Result<Preview, Error> {
+    pub fn preview(&mut self, tables: &Tables) -> Result<PlanPreview, Error> {
         let mut observed = self.executor.read_back()?;
         // Taking it over is no change of what it holds.
         if let Some(observed) = &mut observed
@@ -222,80 +223,80 @@ impl NftDataplane {
             let set = observed.as_ref()?.sets.get(name)?;
             Some(set.decl.clone())
         };
-        Ok(Preview {
+        Ok(PlanPreview {
             writes: transaction.steps.iter().map(|step| step.ops.len()).sum(),
             text: print_transaction(&transaction, there),
         })
     }
 
     /// Forgets the plan but not whom the counts are for, what was planned to go included.
-    fn fail(&mut self, transaction: Transaction) {
+    fn discard_plan(&mut self, transaction: Transaction) {
         let steps = transaction.steps.into_iter();
-        let going = steps.flat_map(|step| step.harvest).collect();
-        let mut credits = counts::credits(going, &self.rules);
+        let going = steps.flat_map(|step| step.retiring_counters).collect();
+        let mut credits = counts::counter_accounts(going, &self.rules);
         credits.retain(|_, to| !to.is_empty());
-        credits.extend(self.credits());
-        self.found_credits = credits;
+        credits.extend(self.counter_accounts());
+        self.recovered_accounts = credits;
         self.planner = None;
     }
 
     /// Whom the kernel's counts are for.
-    fn credits(&self) -> Credits {
+    fn counter_accounts(&self) -> CounterAccounts {
         let mut credits = match &self.planner {
-            Some(planner) => counts::credits(planner.credits(), &self.rules),
-            None => self.found_credits.clone(),
+            Some(planner) => counts::counter_accounts(planner.credited_counters(), &self.rules),
+            None => self.recovered_accounts.clone(),
         };
-        let reasons = self.reasons.iter();
+        let reasons = self.drop_counters.iter();
         credits.extend(reasons.map(|(place, to)| (place.clone(), to.clone())));
         credits
     }
 
     /// From whatever the kernel holds to `tables`.
-    fn adopt(&mut self, observed: Option<Ruleset>, tables: &Tables) -> Result<Outcome, Error> {
+    fn adopt(&mut self, observed: Option<Ruleset>, tables: &Tables) -> Result<ApplyOutcome, Error> {
         let (mut planner, mut transaction) = adopt(&self.config, observed.as_ref(), tables, 0);
         let is_fresh = planner.generation() == 0;
         if is_fresh {
             let mut conntrack = KernelConntrack::open(&self.netns)?;
-            flows::before_table(&mut conntrack, &self.config, tables)?;
-            let first = self.config.first_generation(random::number()?);
+            conntrack_marks::mark_existing_flows(&mut conntrack, &self.config, tables)?;
+            let first = self.config.first_generation(random::random_u32()?);
             (planner, transaction) = adopt(&self.config, observed.as_ref(), tables, first);
         }
-        let live = observed.map(Live::from).unwrap_or_default();
-        let old = self.take_stock(&live);
-        let reasons = counts::reasons(&skeleton(&self.config, planner.generation()).chains);
-        let all = || {
-            let mut all = counts::credits(planner.credits(), &tables.rules);
+        let snapshot = observed.map(CounterSnapshot::from).unwrap_or_default();
+        let accounts = self.reconcile_counters(&snapshot);
+        let reasons = counts::drop_counters(&skeleton(&self.config, planner.generation()).chains);
+        let all_accounts = || {
+            let mut all = counts::counter_accounts(planner.credited_counters(), &tables.rules);
             all.extend(reasons.clone());
-            all.extend(old.clone());
+            all.extend(accounts.clone());
             all
         };
-        self.book.snapshot(true, &all);
-        let steps = self.execute(&mut transaction, &old, &live, &tables.rules);
+        self.ledger.compact(true, &all_accounts);
+        let steps = self.execute(&mut transaction, &accounts, &snapshot, &tables.rules);
         let steps = match steps {
             Ok(steps) => steps,
             Err(error) => {
-                self.found_credits = all();
+                self.recovered_accounts = all_accounts();
                 self.planner = None;
                 return Err(error);
             }
         };
         self.rules.clone_from(&tables.rules);
-        self.found_credits.clear();
-        self.reasons = reasons;
+        self.recovered_accounts.clear();
+        self.drop_counters = reasons;
         let generation = planner.generation();
         self.planner = Some(planner);
         if is_fresh {
             let mut conntrack = KernelConntrack::open(&self.netns)?;
-            flows::after_table(&mut conntrack, &self.config, generation)?;
+            conntrack_marks::reset_stale_marks(&mut conntrack, &self.config, generation)?;
         }
-        Ok(outcome(steps, generation))
+        Ok(apply_outcome(steps, generation))
     }
 
     /// Takes over what is not in the kernel any more; says whom the rest is for.
-    fn take_stock(&mut self, live: &Live) -> Credits {
-        let mut credits = self.credits();
-        credits.extend(live.reasons());
-        self.book.reconcile(&credits, live);
+    fn reconcile_counters(&mut self, snapshot: &CounterSnapshot) -> CounterAccounts {
+        let mut credits = self.counter_accounts();
+        credits.extend(snapshot.drop_counters());
+        self.ledger.reconcile(&credits, snapshot);
         credits
     }
 
@@ -304,73 +305,79 @@ impl NftDataplane {
     fn execute(
         &mut self,
         transaction: &mut Transaction,
-        old: &Credits,
-        live: &Live,
+        accounts: &CounterAccounts,
+        snapshot: &CounterSnapshot,
         rules: &BTreeMap<RuleId, Arc<Credit>>,
     ) -> Result<Vec<StepOutcome>, Error> {
-        self.clear_the_way(transaction)?;
-        if fault::is_on("spoofed-source-passes") {
+        self.clear_reused_marks(transaction)?;
+        if fault::is_injected("spoofed-source-passes") {
             let checks = |op: &Op| matches!(op, Op::AddRule { rule, .. } if rule.comment.as_deref() == Some("spoofed source"));
             for step in &mut transaction.steps {
                 step.ops.retain(|op| !checks(op));
             }
         }
-        counts::harvest_all(transaction, old, live);
-        let book = &mut self.book;
-        let mut taking = Taking { book, old, rules };
-        Ok(self.executor.execute(transaction, &mut taking)?)
+        counts::add_retiring_counters(transaction, accounts, snapshot);
+        let book = &mut self.ledger;
+        let mut observer = LedgerObserver {
+            ledger: book,
+            accounts,
+            rules,
+        };
+        Ok(self.executor.execute(transaction, &mut observer)?)
     }
 
     /// Puts back what somebody changed, where that can be done in place.
-    fn mend(&mut self, observed: &Ruleset) -> Option<Outcome> {
+    fn repair(&mut self, observed: &Ruleset) -> Option<ApplyOutcome> {
         let plain = observed.clone().without_counts();
         let mut planner = self.planner.clone()?;
-        let mut transaction = planner.mend(&plain)?;
-        if fault::is_on("repair-keeps-generation") {
+        let mut transaction = planner.repair(&plain)?;
+        if fault::is_injected("repair-keeps-generation") {
             transaction.steps.retain(|step| step.phase != Phase::Revoke);
         }
         let generation = planner.generation();
         if transaction.is_empty() {
-            return Some(outcome(Vec::new(), generation));
+            return Some(apply_outcome(Vec::new(), generation));
         }
-        let live = Live::from(observed.clone());
-        let old = self.take_stock(&live);
+        let snapshot = CounterSnapshot::from(observed.clone());
+        let accounts = self.reconcile_counters(&snapshot);
         let rules = std::mem::take(&mut self.rules);
-        let steps = self.execute(&mut transaction, &old, &live, &rules);
+        let steps = self.execute(&mut transaction, &accounts, &snapshot, &rules);
         self.rules = rules;
         // Otherwise the kernel is read back, and the table made anew.
         let steps = steps.ok()?;
         self.planner = Some(planner);
-        Some(outcome(steps, generation))
+        Some(apply_outcome(steps, generation))
     }
 
     /// Before a transaction that raises the generation: no flow may be marked with what comes.
-    fn clear_the_way(&self, transaction: &Transaction) -> Result<(), Error> {
+    fn clear_reused_marks(&self, transaction: &Transaction) -> Result<(), Error> {
         let raised = raised_generation(&self.config, transaction);
-        if let Some(next) = raised.filter(|next| flows::opens_quarter(&self.config, *next)) {
+        if let Some(next) =
+            raised.filter(|next| conntrack_marks::enters_quarter(&self.config, *next))
+        {
             let mut conntrack = KernelConntrack::open(&self.netns)?;
-            flows::before_quarter(&mut conntrack, &self.config, next)?;
+            conntrack_marks::reset_quarter_marks(&mut conntrack, &self.config, next)?;
         }
         Ok(())
     }
 }
 
 impl Dataplane for NftDataplane {
-    fn start(&mut self, tables: &Tables) -> Result<Outcome, Error> {
-        self.translated = None;
-        self.take_over()?;
+    fn start(&mut self, tables: &Tables) -> Result<ApplyOutcome, Error> {
+        self.masquerade_table = None;
+        self.adopt_orphaned_tables()?;
         let observed = self.executor.read_back()?;
         self.adopt(observed, tables)
     }
 
-    fn apply(&mut self, delta: &Delta, tables: &Tables) -> Result<Outcome, Error> {
+    fn apply(&mut self, delta: &Delta, tables: &Tables) -> Result<ApplyOutcome, Error> {
         let Some(planner) = &mut self.planner else {
             return self.start(tables);
         };
         let transaction = planner.plan(delta);
         let generation = planner.generation();
-        if let Err(error) = self.clear_the_way(&transaction) {
-            self.fail(transaction);
+        if let Err(error) = self.clear_reused_marks(&transaction) {
+            self.discard_plan(transaction);
             return Err(error);
         }
         let Some(planner) = &self.planner else {
@@ -379,49 +386,59 @@ impl Dataplane for NftDataplane {
         let changes = || delta.steps.iter().flat_map(|step| &step.changes);
         // What goes with this delta is still credited while it is executed.
         for change in changes() {
-            if let Change::Rule(rule, Some(credit)) = change {
+            if let TableChange::Rule(rule, Some(credit)) = change {
                 self.rules.insert(*rule, credit.clone());
             }
         }
-        if self.book.is_kept() {
+        if self.ledger.has_journal() {
             let new = changes().filter_map(|change| match change {
-                Change::Program(class, Some(_)) => Some(*class),
+                TableChange::Program(class, Some(_)) => Some(*class),
                 _ => None,
             });
-            let places = new.flat_map(|class| planner.credits_of(class)).collect();
-            self.book.expect(&counts::credits(places, &self.rules));
+            let places = new
+                .flat_map(|class| planner.class_counters(class))
+                .collect();
+            self.ledger
+                .record_accounts(&counts::counter_accounts(places, &self.rules));
         }
-        let (old, rules, book) = (&Credits::new(), &self.rules, &mut self.book);
-        let mut taking = Taking { book, old, rules };
-        let steps = match self.executor.execute(&transaction, &mut taking) {
+        let (old, rules, book) = (&CounterAccounts::new(), &self.rules, &mut self.ledger);
+        let mut observer = LedgerObserver {
+            ledger: book,
+            accounts: old,
+            rules,
+        };
+        let steps = match self.executor.execute(&transaction, &mut observer) {
             Ok(steps) => steps,
             Err(error) => {
-                self.fail(transaction);
+                self.discard_plan(transaction);
                 return Err(error.into());
             }
         };
         for change in changes() {
-            if let Change::Rule(rule, None) = change {
+            if let TableChange::Rule(rule, None) = change {
                 self.rules.remove(rule);
             }
         }
-        if self.book.is_kept() {
-            let (planner, rules, reasons) = (&self.planner, &self.rules, &self.reasons);
+        if self.ledger.has_journal() {
+            let (planner, rules, reasons) = (&self.planner, &self.rules, &self.drop_counters);
             let all = || {
-                let places = planner.as_ref().map(Planner::credits).unwrap_or_default();
-                let mut all = counts::credits(places, rules);
+                let places = planner
+                    .as_ref()
+                    .map(Planner::credited_counters)
+                    .unwrap_or_default();
+                let mut all = counts::counter_accounts(places, rules);
                 all.extend(reasons.clone());
                 all
             };
-            self.book.snapshot(false, &all);
+            self.ledger.compact(false, &all);
         }
-        Ok(outcome(steps, generation))
+        Ok(apply_outcome(steps, generation))
     }
 
-    fn verify(&mut self, tables: &Tables) -> Result<Outcome, Error> {
-        self.translated = None;
+    fn verify(&mut self, tables: &Tables) -> Result<ApplyOutcome, Error> {
+        self.masquerade_table = None;
         let observed = self.executor.read_back()?;
-        if let Some(outcome) = observed.as_ref().and_then(|observed| self.mend(observed)) {
+        if let Some(outcome) = observed.as_ref().and_then(|observed| self.repair(observed)) {
             return Ok(outcome);
         }
         // A step of mending may have been done.
@@ -430,53 +447,56 @@ impl Dataplane for NftDataplane {
     }
 
     fn counters(&mut self) -> Result<Counters, Error> {
-        let credits = self.credits();
-        let mut live = Live {
+        let credits = self.counter_accounts();
+        let mut snapshot = CounterSnapshot {
             chains: self.executor.chains()?,
-            ..Live::default()
+            ..CounterSnapshot::default()
         };
         for place in credits.keys() {
-            if let palisade_nft::Place::Element { set, .. } = place
-                && !live.elements.contains_key(set)
+            if let palisade_nft::CounterLocation::Element { set, .. } = place
+                && !snapshot.elements.contains_key(set)
             {
                 let elements = self.executor.elements(set)?.unwrap_or_default();
-                live.elements.insert(set.clone(), elements);
+                snapshot.elements.insert(set.clone(), elements);
             }
         }
-        Ok(self.book.tell(&credits, &live))
+        Ok(self.ledger.update_totals(&credits, &snapshot))
     }
 
     fn masquerade(&mut self, wanted: &Masquerade) -> Result<usize, Error> {
-        let translated = self.translated.take();
+        let translated = self.masquerade_table.take();
         let flags = self.config.table_flags();
-        let (held, writes) = nat::bring_in_line(&mut self.executor, wanted, translated, flags)?;
-        self.translated = Some(held);
+        let (content, writes) = nat::sync(&mut self.executor, wanted, translated, flags)?;
+        self.masquerade_table = Some(content);
         Ok(writes)
     }
 
-    fn held(&mut self) -> Result<Held, Error> {
+    fn installed_workloads(&mut self) -> Result<InstalledWorkloads, Error> {
         let judged = self.executor.read_back()?;
-        Ok(nat::held(judged.as_ref(), self.translated.as_ref()))
+        Ok(nat::installed_workloads(
+            judged.as_ref(),
+            self.masquerade_table.as_ref(),
+        ))
     }
 
     fn remove(&mut self) -> Result<(), Error> {
         self.planner = None;
-        self.found_credits.clear();
-        self.translated = None;
+        self.recovered_accounts.clear();
+        self.masquerade_table = None;
         nat::remove(&mut self.executor, &self.config)?;
         if self.executor.read_back()?.is_some() {
             let step = TxStep {
                 phase: Phase::Delete,
-                harvest: Vec::new(),
+                retiring_counters: Vec::new(),
                 ops: vec![Op::DeleteTable],
-                waits: true,
+                needs_grace_period: true,
             };
             let transaction = Transaction {
                 table: self.config.table.clone(),
                 steps: vec![step],
             };
             self.executor
-                .execute(&transaction, &mut |_: &Harvest, _: Count| {})?;
+                .execute(&transaction, &mut |_: &CreditedCounter, _: CounterValue| {})?;
         }
         Ok(())
     }
@@ -485,16 +505,17 @@ impl Dataplane for NftDataplane {
         let port = self.executor.nfnetlink().portid();
         let mut events = KernelNfEvents::open(&self.netns, &[NFNLGRP_NFTABLES], Some(port))?;
         let table = self.config.table.clone();
-        let nat = nat::table_of(&self.config);
+        let nat = nat::table_name(&self.config);
         Ok(TamperWatch::new(move |timeout| {
             loop {
                 match events.next_event(Some(timeout))? {
                     None => return Ok(None),
-                    Some(NfEvent::Lost) => return Ok(Some(Tamper::Unknown)),
+                    Some(NfEvent::Overrun) => return Ok(Some(TamperEvent::EventsLost)),
                     Some(NfEvent::Changed { object, .. }) => {
-                        let found = tampered(&object, &table).or_else(|| tampered(&object, &nat));
+                        let found = describe_tampering(&object, &table)
+                            .or_else(|| describe_tampering(&object, &nat));
                         if let Some(what) = found {
-                            return Ok(Some(Tamper::Changed { what }));
+                            return Ok(Some(TamperEvent::Changed { description: what }));
                         }
                     }
                 }
@@ -506,75 +527,75 @@ impl Dataplane for NftDataplane {
         let Some(log) = self.config.log else {
             return Ok(None);
         };
-        let kernel = KernelOf {
+        let kernel = KernelReportLookup {
             table: self.config.table.clone(),
             nfnetlink: KernelNfnetlink::open(&self.netns)?,
             links: KernelLinks::open(&self.netns)?,
         };
-        let nflog = KernelNflog::open(&self.netns, log.group, reports::COPY)?;
-        let mut reports = Reports::new(nflog, kernel)?;
+        let nflog = KernelNflog::open(&self.netns, log.group, report_reader::SNAP_LEN)?;
+        let mut reports = ReportReader::new(nflog, kernel)?;
         Ok(Some(PacketWatch::new(move |timeout| reports.next(timeout))))
     }
 
-    fn undo(&self, delta: &Delta) -> Option<Undo> {
+    fn undo(&self, delta: &Delta) -> Option<UndoRecord> {
         let planner = self.planner.as_ref()?;
-        Some(Undo::new(delta, planner.tables()))
+        Some(UndoRecord::new(delta, planner.tables()))
     }
 
-    fn keep_counts(&mut self, ledger: Box<dyn Ledger>, entries: Vec<Entry>) {
-        let found = self.book.restore(ledger, entries);
-        self.found_credits.extend(found);
+    fn set_journal(&mut self, ledger: Box<dyn CounterJournal>, entries: Vec<JournalEntry>) {
+        let found = self.ledger.restore(ledger, entries);
+        self.recovered_accounts.extend(found);
     }
 
     fn retain_counts(&mut self, keep: &dyn Fn(&Credit) -> bool) {
-        self.book.retain(keep);
+        self.ledger.retain(keep);
     }
 
-    fn ledger_failure(&mut self) -> Option<std::io::Error> {
-        self.book.failure()
+    fn take_journal_error(&mut self) -> Option<std::io::Error> {
+        self.ledger.take_error()
     }
 }
 
 /// Takes counts over as they go.
-struct Taking<'a> {
-    book: &'a mut Book,
-    old: &'a Credits,
+struct LedgerObserver<'a> {
+    ledger: &'a mut CounterLedger,
+    accounts: &'a CounterAccounts,
     rules: &'a BTreeMap<RuleId, Arc<Credit>>,
 }
 
-impl Harvests for Taking<'_> {
-    fn going(&mut self, counts: &[(&Harvest, Count)]) {
-        let going = counts.iter().map(|(harvest, count)| Going {
-            place: harvest.place.clone(),
-            to: match self.old.get(&harvest.place) {
+impl CounterObserver for LedgerObserver<'_> {
+    fn before_delete(&mut self, counts: &[(&CreditedCounter, CounterValue)]) {
+        let going = counts.iter().map(|(harvest, count)| RetiringCounter {
+            location: harvest.location.clone(),
+            accounts: match self.accounts.get(&harvest.location) {
                 Some(to) => to.clone(),
-                None => counts::accounts(&harvest.rules, self.rules),
+                None => counts::rule_accounts(&harvest.rules, self.rules),
             },
             count: *count,
         });
-        self.book.going(going.collect());
+        self.ledger.begin_retirement(going.collect());
     }
 
-    fn gone(&mut self, _: &[(&Harvest, Count)]) {
-        self.book.gone();
+    fn after_delete(&mut self, _: &[(&CreditedCounter, CounterValue)]) {
+        self.ledger.finish_retirement();
     }
 }
 
 /// How packets are reported in this kernel. One without nflog would refuse the whole table.
-fn log_config(group: Option<u16>, netns: &NetNs) -> Result<Option<LogConfig>, Error> {
+fn log_config(group: Option<u16>, netns: &NetNs) -> Result<Option<NflogConfig>, Error> {
     let Some(group) = group else {
         return Ok(None);
     };
-    match KernelNflog::open(netns, group, reports::COPY) {
+    match KernelNflog::open(netns, group, report_reader::SNAP_LEN) {
         Err(error) if error.is_unsupported() => return Ok(None),
-        Err(error) if !error.is_taken() => return Err(error.into()),
+        Err(error) if !error.is_in_use() => return Err(error.into()),
         Ok(_) | Err(_) => {}
     }
-    let rest = LogConfig::default();
-    Ok(Some(LogConfig { group, ..rest }))
+    let rest = NflogConfig::default();
+    Ok(Some(NflogConfig { group, ..rest }))
 }
 
-fn check(config: &Config) -> Result<(), Error> {
+fn validate_config(config: &Config) -> Result<(), Error> {
     let mask = config.ct_mark_mask;
     let run = mask >> mask.trailing_zeros().min(31);
     if mask.count_ones() < 8 || run & run.wrapping_add(1) != 0 {
@@ -590,8 +611,8 @@ fn check(config: &Config) -> Result<(), Error> {
     Ok(())
 }
 
-fn outcome(steps: Vec<StepOutcome>, generation: u32) -> Outcome {
-    Outcome {
+fn apply_outcome(steps: Vec<StepOutcome>, generation: u32) -> ApplyOutcome {
+    ApplyOutcome {
         writes: steps.iter().map(|step| step.ops).sum(),
         steps,
         generation,
@@ -599,7 +620,7 @@ fn outcome(steps: Vec<StepOutcome>, generation: u32) -> Outcome {
 }
 
 /// What happened, if it happened to `table`.
-fn tampered(object: &Object, table: &Str) -> Option<String> {
+fn describe_tampering(object: &NfMessage, table: &Str) -> Option<String> {
     const INET: u8 = 1;
     // The table's name has the same number in every kind of object.
     let of = object.attrs().find(nft::NFTA_TABLE_NAME).ok()??;

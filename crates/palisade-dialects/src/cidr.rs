@@ -10,20 +10,20 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// A network as it was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Written {
+pub(crate) struct CidrLiteral {
     /// The network, masked.
     pub(crate) net: Prefix,
     /// The length as it was written: that of an IPv4 network written as IPv6 counts from there.
-    pub(crate) length: u8,
+    pub(crate) written_length: u8,
     /// What is doubtful about it.
-    pub(crate) doubts: Vec<String>,
+    pub(crate) warnings: Vec<String>,
 }
 
 /// Reads `address/length`; refused with a reason.
-pub(crate) fn network(text: &str) -> Result<Written, String> {
+pub(crate) fn parse_network(text: &str) -> Result<CidrLiteral, String> {
     let shown = quote(text);
     let Some((address, length)) = text.split_once('/') else {
-        return Err(match parse(text) {
+        return Err(match parse_ip(text) {
             Some(address) => format!(
                 "{shown} is not a CIDR: write one address as {}",
                 Prefix::host(address)
@@ -31,7 +31,7 @@ pub(crate) fn network(text: &str) -> Result<Written, String> {
             None => format!("{shown} is not a CIDR (address/length)"),
         });
     };
-    let written = parse(address).ok_or_else(|| not_an_address(address))?;
+    let written = parse_ip(address).ok_or_else(|| not_an_address(address))?;
     let bits = Family::of(written).bits();
     let digits = !length.is_empty() && length.bytes().all(|b| b.is_ascii_digit());
     let number = length.parse().ok().filter(|n| digits && *n <= bits);
@@ -49,39 +49,39 @@ pub(crate) fn network(text: &str) -> Result<Written, String> {
         },
         _ => (masked, false),
     };
-    let mut doubts = Vec::new();
+    let mut warnings = Vec::new();
     if has_leading_zeros(address) || length.len() > 1 && length.starts_with('0') {
-        doubts.push(format!(
+        warnings.push(format!(
             "{shown} has leading zeros, which some read as octal numbers: it is taken as {net}"
         ));
     }
     if mapped {
-        doubts.push(format!(
+        warnings.push(format!(
             "{shown} is an IPv4 network written as IPv6, which some read as IPv6: it is taken as {net}"
         ));
     }
     if masked.address() != written {
-        doubts.push(format!(
+        warnings.push(format!(
             "{} has bits set beyond its length: it is taken as {net}",
             shown.trim_matches('"')
         ));
     }
-    Ok(Written {
+    Ok(CidrLiteral {
         net,
-        length: number,
-        doubts,
+        written_length: number,
+        warnings,
     })
 }
 
 /// Reads an address; with it what is doubtful about it.
-pub(crate) fn address(text: &str) -> Result<(IpAddr, Option<String>), String> {
-    let written = parse(text).ok_or_else(|| not_an_address(text))?;
+pub(crate) fn parse_address(text: &str) -> Result<(IpAddr, Option<String>), String> {
+    let written = parse_ip(text).ok_or_else(|| not_an_address(text))?;
     let shown = quote(text);
     let address = match written {
         IpAddr::V6(inside) => inside.to_ipv4_mapped().map_or(written, IpAddr::V4),
         IpAddr::V4(_) => written,
     };
-    let doubt = if address != written {
+    let warning = if address != written {
         Some(format!(
             "{shown} is an IPv4 address written as IPv6: it is taken as {address}"
         ))
@@ -92,11 +92,11 @@ pub(crate) fn address(text: &str) -> Result<(IpAddr, Option<String>), String> {
     } else {
         None
     };
-    Ok((address, doubt))
+    Ok((address, warning))
 }
 
 /// Why nobody can be reached at an address, so that no pod can have it.
-pub(crate) fn unreachable(address: IpAddr) -> Option<&'static str> {
+pub(crate) fn unusable_reason(address: IpAddr) -> Option<&'static str> {
     if address.is_unspecified() {
         Some("the unspecified address")
     } else if address.is_loopback() {
@@ -115,14 +115,17 @@ fn not_an_address(text: &str) -> String {
 }
 
 /// An address, its numbers with as many zeros before them as anybody likes.
-fn parse(text: &str) -> Option<IpAddr> {
+fn parse_ip(text: &str) -> Option<IpAddr> {
     if !text.contains(':') {
-        return decimal(text).parse::<Ipv4Addr>().ok().map(IpAddr::V4);
+        return decimal_octets(text)
+            .parse::<Ipv4Addr>()
+            .ok()
+            .map(IpAddr::V4);
     }
     let groups: Vec<String> = text
         .split(':')
         .map(|group| match group.contains('.') {
-            true => decimal(group),
+            true => decimal_octets(group),
             false => without_zeros(group, u8::is_ascii_hexdigit).to_owned(),
         })
         .collect();
@@ -130,7 +133,7 @@ fn parse(text: &str) -> Option<IpAddr> {
 }
 
 /// Octets with dots between, without leading zeros.
-fn decimal(text: &str) -> String {
+fn decimal_octets(text: &str) -> String {
     let octets: Vec<&str> = text
         .split('.')
         .map(|octet| without_zeros(octet, u8::is_ascii_digit))
@@ -187,11 +190,11 @@ mod tests {
             ("::ffff:0:0/90", "::ffc0:0:0/90", "bits"),
             ("::ffff:0:0/0", "::/0", "bits"),
         ] {
-            let written = network(text).unwrap();
+            let written = parse_network(text).unwrap();
             assert_eq!(written.net, net.parse().unwrap(), "{text}");
             let doubts: Vec<&str> = doubts.split_whitespace().collect();
-            assert_eq!(written.doubts.len(), doubts.len(), "{text}: {written:?}");
-            for (written, doubt) in written.doubts.iter().zip(doubts) {
+            assert_eq!(written.warnings.len(), doubts.len(), "{text}: {written:?}");
+            for (written, doubt) in written.warnings.iter().zip(doubts) {
                 assert!(written.contains(doubt), "{text}: {written}");
                 assert!(written.ends_with(&format!("taken as {net}")), "{written}");
             }
@@ -214,7 +217,7 @@ mod tests {
             ("fd000::/8", "\"fd000::\" is not an IP address"),
             ("fe80::1%eth0/64", "\"fe80::1%eth0\" is not an IP address"),
         ] {
-            assert_eq!(network(text), Err(reason.to_owned()), "{text}");
+            assert_eq!(parse_network(text), Err(reason.to_owned()), "{text}");
         }
         for text in [
             "10.0.0.0/33",
@@ -228,7 +231,7 @@ mod tests {
             "fd00::/129",
         ] {
             let reason = format!("{text:?} is not a CIDR: {length}");
-            assert_eq!(network(text), Err(reason), "{text}");
+            assert_eq!(parse_network(text), Err(reason), "{text}");
         }
     }
 
@@ -240,13 +243,13 @@ mod tests {
             ("::ffff:10.0.0.1", "10.0.0.1", "IPv6"),
             ("fd00::0001", "fd00::1", ""),
         ] {
-            let (address, written) = address(text).unwrap();
+            let (address, written) = parse_address(text).unwrap();
             assert_eq!(address, expected.parse::<IpAddr>().unwrap(), "{text}");
             let written = written.unwrap_or_default();
             assert_eq!(written.is_empty(), doubt.is_empty(), "{text}");
             assert!(written.contains(doubt), "{text}: {written}");
         }
-        assert!(address("10.0.0.1/32").is_err());
+        assert!(parse_address("10.0.0.1/32").is_err());
         for (text, is) in [
             ("0.0.0.0", true),
             ("::", true),
@@ -259,7 +262,11 @@ mod tests {
             ("169.254.1.1", false),
             ("fe80::1", false),
         ] {
-            assert_eq!(unreachable(text.parse().unwrap()).is_some(), is, "{text}");
+            assert_eq!(
+                unusable_reason(text.parse().unwrap()).is_some(),
+                is,
+                "{text}"
+            );
         }
     }
 
@@ -272,15 +279,15 @@ mod tests {
             format!("10.0.0.{zeros}/8"),
             format!("10.0.0.0/{zeros}x"),
         ] {
-            let told = match network(&text) {
+            let told = match parse_network(&text) {
                 Err(reason) => vec![reason],
-                Ok(written) => written.doubts,
+                Ok(written) => written.warnings,
             };
             assert!(!told.is_empty());
             assert!(told.iter().all(|t| t.len() < 400), "{}", told[0].len());
         }
-        assert!(address(&zeros).unwrap_err().len() < 400);
-        let (_, doubt) = address(&format!("10.0.0.{zeros}")).unwrap();
+        assert!(parse_address(&zeros).unwrap_err().len() < 400);
+        let (_, doubt) = parse_address(&format!("10.0.0.{zeros}")).unwrap();
         assert!(doubt.unwrap().len() < 400);
     }
 }

@@ -1,29 +1,29 @@
 //! What every dialect does, and which one an object belongs to.
 
-use crate::kubernetes::Kubernetes;
-use crate::pending::Pending;
-use crate::quota::More;
+use crate::kubernetes::KubernetesDialect;
+use crate::quota::OmittedProblems;
 use crate::unknown;
+use crate::unsupported::UnsupportedDialects;
 use palisade_manifest::{Location, Problem, RawObject};
 use palisade_model::{Endpoint, Object, ObjectId, Policy};
 
 /// One language of policy objects.
 pub(crate) trait Dialect: Sync {
     /// Reads an object, or leaves it to the next dialect. Decided by API group, version and kind.
-    fn read(&self, object: &RawObject) -> Option<Lowered>;
+    fn lower(&self, object: &RawObject) -> Option<LoweredObject>;
 
-    /// What to enforce in the place of an object that [`read`] refuses and that was never valid: a
+    /// What to enforce in the place of an object that [`lower_object`] refuses and that was never valid: a
     /// policy that isolates what the object is about, in the directions it names. `None` for kinds
     /// that do not isolate, and where the subject cannot be read.
     fn isolate(&self, object: &RawObject) -> Option<Policy>;
 }
 
 /// Every dialect this build knows.
-const DIALECTS: [&dyn Dialect; 2] = [&Kubernetes, &Pending];
+const DIALECTS: [&dyn Dialect; 2] = [&KubernetesDialect, &UnsupportedDialects];
 
 /// One object, read.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Lowered {
+pub struct LoweredObject {
     /// The object's name, with the namespace it has by default.
     pub id: ObjectId,
     /// Where it begins.
@@ -36,7 +36,7 @@ pub struct Lowered {
     /// What is taken, but is likely not meant; the first hundred.
     pub warnings: Vec<Problem>,
     /// How many more of both there are.
-    pub more: Vec<More>,
+    pub omitted: Vec<OmittedProblems>,
     /// Its kind (`v1 ConfigMap`, `networking.k8s.io/v1 Ingress`), if that is none of policy's.
     pub ignored: Option<String>,
     /// Whether it is a pod that ran to its end, and so has an endpoint that holds no address.
@@ -46,16 +46,16 @@ pub struct Lowered {
     pub on_host_network: Option<Endpoint>,
 }
 
-impl Lowered {
+impl LoweredObject {
     /// An object that says nothing (yet).
     pub(crate) fn empty(id: ObjectId, object: &RawObject) -> Self {
-        Lowered {
+        LoweredObject {
             id,
             location: object.location.clone(),
             objects: Vec::new(),
             errors: Vec::new(),
             warnings: Vec::new(),
-            more: Vec::new(),
+            omitted: Vec::new(),
             ignored: None,
             completed: false,
             on_host_network: None,
@@ -65,14 +65,14 @@ impl Lowered {
 
 /// Reads one object by the dialect it is written in.
 #[must_use]
-pub fn read(object: &RawObject) -> Lowered {
+pub fn lower_object(object: &RawObject) -> LoweredObject {
     DIALECTS
         .iter()
-        .find_map(|dialect| dialect.read(object))
-        .unwrap_or_else(|| unknown::read(object))
+        .find_map(|dialect| dialect.lower(object))
+        .unwrap_or_else(|| unknown::lower_unknown(object))
 }
 
-/// The policy to enforce in the place of an object that [`read`] refuses and that was never valid,
+/// The policy to enforce in the place of an object that [`lower_object`] refuses and that was never valid,
 /// if its kind isolates, its namespace is sound and its subject can be read.
 ///
 /// A Kubernetes NetworkPolicy, also one whose kind or version is mistyped, isolates the pods its
@@ -88,7 +88,7 @@ pub fn isolate(object: &RawObject) -> Option<Policy> {
 }
 
 /// The name of an object as it stands there; nothing is known of its kind.
-pub(crate) fn written_id(object: &RawObject) -> ObjectId {
+pub(crate) fn literal_id(object: &RawObject) -> ObjectId {
     ObjectId {
         namespace: object.namespace.as_deref().map(Into::into),
         name: object.name.as_str().into(),
@@ -98,6 +98,6 @@ pub(crate) fn written_id(object: &RawObject) -> ObjectId {
 }
 
 /// `apiVersion Kind`, as it stands in the file.
-pub(crate) fn full_kind(object: &RawObject) -> String {
+pub(crate) fn qualified_kind(object: &RawObject) -> String {
     format!("{} {}", object.api_version, object.kind)
 }

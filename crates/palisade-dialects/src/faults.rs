@@ -6,7 +6,7 @@
 /// A mistake in the reading of Kubernetes objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
-pub enum Fault {
+pub enum DialectFault {
     /// An ipBlock's `except` is read as if it were not there.
     ExceptIgnored = 1,
     /// A range of ports is its first port only.
@@ -57,33 +57,33 @@ pub enum Fault {
     HostNetworkPodHoldsAddress,
 }
 
-impl Fault {
+impl DialectFault {
     /// Every fault.
-    pub const ALL: [Fault; 24] = [
-        Fault::ExceptIgnored,
-        Fault::EndPortIgnored,
-        Fault::NamespaceScopeLost,
-        Fault::PolicyTypesEgressDefaultLost,
-        Fault::PolicyTypesIngressDefaultLost,
-        Fault::EmptyFromMatchesNothing,
-        Fault::EmptyPortsMeansNothing,
-        Fault::ProtocolDefaultUdp,
-        Fault::UdpOpensTcp,
-        Fault::NotInAbsentFalse,
-        Fault::ExistsAsAlways,
-        Fault::MatchExpressionsIgnored,
-        Fault::PodAndNamespaceSelectorOred,
-        Fault::PeersAnded,
-        Fault::EgressRulesReadAsIngress,
-        Fault::NamedPortProtocolIgnored,
-        Fault::InitContainerPortsCounted,
-        Fault::CompletedPodHoldsAddress,
-        Fault::Ipv6BlocksIgnored,
-        Fault::OnlyFirstPeerRead,
-        Fault::OnlyFirstPortRead,
-        Fault::EmptyPodSelectorSelectsNothing,
-        Fault::OnlyFirstLabelRead,
-        Fault::HostNetworkPodHoldsAddress,
+    pub const ALL: [DialectFault; 24] = [
+        DialectFault::ExceptIgnored,
+        DialectFault::EndPortIgnored,
+        DialectFault::NamespaceScopeLost,
+        DialectFault::PolicyTypesEgressDefaultLost,
+        DialectFault::PolicyTypesIngressDefaultLost,
+        DialectFault::EmptyFromMatchesNothing,
+        DialectFault::EmptyPortsMeansNothing,
+        DialectFault::ProtocolDefaultUdp,
+        DialectFault::UdpOpensTcp,
+        DialectFault::NotInAbsentFalse,
+        DialectFault::ExistsAsAlways,
+        DialectFault::MatchExpressionsIgnored,
+        DialectFault::PodAndNamespaceSelectorOred,
+        DialectFault::PeersAnded,
+        DialectFault::EgressRulesReadAsIngress,
+        DialectFault::NamedPortProtocolIgnored,
+        DialectFault::InitContainerPortsCounted,
+        DialectFault::CompletedPodHoldsAddress,
+        DialectFault::Ipv6BlocksIgnored,
+        DialectFault::OnlyFirstPeerRead,
+        DialectFault::OnlyFirstPortRead,
+        DialectFault::EmptyPodSelectorSelectsNothing,
+        DialectFault::OnlyFirstLabelRead,
+        DialectFault::HostNetworkPodHoldsAddress,
     ];
 }
 
@@ -92,19 +92,19 @@ static ACTIVE: std::sync::atomic::AtomicU8 = std::sync::atomic::AtomicU8::new(0)
 
 /// Switches one fault on, or all off.
 #[cfg(feature = "faults")]
-pub fn set(fault: Option<Fault>) {
+pub fn set(fault: Option<DialectFault>) {
     let number = fault.map_or(0, |fault| fault as u8);
     ACTIVE.store(number, std::sync::atomic::Ordering::SeqCst);
 }
 
 /// Whether this fault is on.
 #[cfg(feature = "faults")]
-pub(crate) fn on(fault: Fault) -> bool {
+pub(crate) fn is_injected(fault: DialectFault) -> bool {
     ACTIVE.load(std::sync::atomic::Ordering::SeqCst) == fault as u8
 }
 
 /// Whether this fault is on: never, in a build without the feature.
 #[cfg(not(feature = "faults"))]
-pub(crate) const fn on(_: Fault) -> bool {
+pub(crate) const fn is_injected(_: DialectFault) -> bool {
     false
 }

@@ -1,6 +1,6 @@
 //! A number that tells contents apart.
 
-use palisade_manifest::{Node, Value};
+use palisade_manifest::{ManifestNode, ManifestValue};
 use std::fmt;
 
 /// Tells the contents of two objects apart: equal for the same values, whatever file, line, order
@@ -12,9 +12,9 @@ pub struct ContentHash(pub u128);
 impl ContentHash {
     /// The hash of a value.
     #[must_use]
-    pub fn of(node: &Node) -> Self {
+    pub fn of(node: &ManifestNode) -> Self {
         // Source: FNV-1a of 128 bits, its offset basis.
-        let mut hash = Fnv(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d);
+        let mut hash = ContentHasher(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d);
         hash.node(node);
         ContentHash(hash.0)
     }
@@ -26,9 +26,9 @@ impl fmt::Display for ContentHash {
     }
 }
 
-struct Fnv(u128);
+struct ContentHasher(u128);
 
-impl Fnv {
+impl ContentHasher {
     fn bytes(&mut self, bytes: &[u8]) {
         for byte in bytes {
             // Source: FNV-1a of 128 bits, its prime.
@@ -38,39 +38,39 @@ impl Fnv {
 
     /// What kind of value comes, and how long it is: without both, `["a", "b"]` and `["ab"]` would
     /// be one.
-    fn begin(&mut self, tag: u8, length: usize) {
+    fn value_header(&mut self, tag: u8, length: usize) {
         self.bytes(&[tag]);
         self.bytes(&(length as u64).to_le_bytes());
     }
 
     fn text(&mut self, text: &str) {
-        self.begin(b's', text.len());
+        self.value_header(b's', text.len());
         self.bytes(text.as_bytes());
     }
 
-    fn node(&mut self, node: &Node) {
+    fn node(&mut self, node: &ManifestNode) {
         match &node.value {
-            Value::Null => self.begin(b'n', 0),
-            Value::Bool(value) => self.begin(b'b', usize::from(*value)),
-            Value::Int(value) => {
-                self.begin(b'i', 0);
+            ManifestValue::Null => self.value_header(b'n', 0),
+            ManifestValue::Bool(value) => self.value_header(b'b', usize::from(*value)),
+            ManifestValue::Int(value) => {
+                self.value_header(b'i', 0);
                 self.bytes(&value.to_le_bytes());
             }
-            Value::Float(value) => {
-                self.begin(b'f', 0);
+            ManifestValue::Float(value) => {
+                self.value_header(b'f', 0);
                 self.bytes(&value.to_bits().to_le_bytes());
             }
-            Value::String(text) => self.text(text),
-            Value::List(items) => {
-                self.begin(b'l', items.len());
+            ManifestValue::String(text) => self.text(text),
+            ManifestValue::List(items) => {
+                self.value_header(b'l', items.len());
                 for item in items {
                     self.node(item);
                 }
             }
-            Value::Map(map) => {
+            ManifestValue::Map(map) => {
                 let mut entries: Vec<_> = map.iter().collect();
                 entries.sort_by(|a, b| a.key.cmp(&b.key));
-                self.begin(b'm', entries.len());
+                self.value_header(b'm', entries.len());
                 for entry in entries {
                     self.text(&entry.key);
                     self.node(&entry.value);
@@ -83,10 +83,10 @@ impl Fnv {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use palisade_manifest::{Limits, read};
+    use palisade_manifest::{Limits, parse};
 
     fn hash(text: &str) -> ContentHash {
-        let reading = read("x.yaml", text.as_bytes(), &Limits::default());
+        let reading = parse("x.yaml", text.as_bytes(), &Limits::default());
         ContentHash::of(&reading.documents[0].root)
     }
 

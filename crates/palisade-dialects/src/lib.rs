@@ -16,28 +16,35 @@
 
 mod cidr;
 mod dialect;
-mod doubts;
 pub mod faults;
-mod fields;
+mod field_filters;
 mod hash;
-mod kinds;
+mod ignored_kinds;
 mod kubernetes;
+mod lint;
 mod lower;
 mod names;
-mod pending;
 mod quota;
 mod report;
 mod suggest;
 mod timestamp;
 mod unknown;
+mod unsupported;
 
-pub use dialect::{Lowered, isolate, read};
-pub use doubts::{
-    Doubts, SubjectPlace, claimed_twice, doubts, host_network_doubt, host_network_selected,
-};
-pub use fields::fields_of_kind;
+pub use dialect::{LoweredObject, isolate, lower_object};
+pub use field_filters::field_filter_of_kind;
 pub use hash::ContentHash;
-pub use lower::{Entry, Lowering, Status, count_ignored, defined_twice, lower, more_definitions};
-pub use quota::{Ledger, Mark, More, OF_FILE, OF_INPUT, OF_OBJECT, Quota, Untold};
+pub use lint::{
+    PolicyLinter, SubjectLocation, duplicate_addresses, host_network_warning,
+    host_network_warnings, lint,
+};
+pub use lower::{
+    EntryStatus, Lowering, LoweringEntry, count_ignored, duplicate_definition, lower,
+    omitted_definitions,
+};
+pub use quota::{
+    CollectorCheckpoint, MAX_PROBLEMS_PER_FILE, MAX_PROBLEMS_PER_INPUT, MAX_PROBLEMS_PER_OBJECT,
+    OmittedCounts, OmittedProblems, ProblemCollector, ProblemQuota,
+};
 pub use suggest::nearest;
 pub use unknown::is_known;

@@ -1,10 +1,13 @@
 //! A whole input: every object read, what is defined twice, and what stays in force. Problems are
 //! told within the quotas of a file and of an input, and counted beyond.
 
-use crate::dialect::{isolate, read};
-use crate::doubts::host_network_selected;
+use crate::dialect::{isolate, lower_object};
 use crate::hash::ContentHash;
-use crate::quota::{Ledger, More, OF_INPUT, OF_OBJECT, Quota, Untold};
+use crate::lint::host_network_warnings;
+use crate::quota::{
+    MAX_PROBLEMS_PER_INPUT, MAX_PROBLEMS_PER_OBJECT, OmittedCounts, OmittedProblems,
+    ProblemCollector, ProblemQuota,
+};
 use palisade_manifest::{Location, Problem, RawObject};
 use palisade_model::{Object, ObjectId, Policy, State, Update};
 use std::collections::BTreeMap;
@@ -14,13 +17,13 @@ use std::mem::take;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Lowering {
     /// Every object that a dialect knows, in the order of the input.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<LoweringEntry>,
     /// Why objects were not taken, by place.
     pub errors: Vec<Problem>,
     /// What was taken but is likely not meant, by place.
     pub warnings: Vec<Problem>,
     /// How many more of both there are.
-    pub more: Vec<More>,
+    pub omitted: Vec<OmittedProblems>,
     /// How many objects there were of each kind that is none of policy's, by kind
     /// (`networking.k8s.io/v1 Ingress`).
     pub ignored: BTreeMap<String, usize>,
@@ -28,7 +31,7 @@ pub struct Lowering {
 
 /// One object of the input.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Entry {
+pub struct LoweringEntry {
     /// Its name.
     pub id: ObjectId,
     /// Where it begins.
@@ -36,7 +39,7 @@ pub struct Entry {
     /// Tells its contents apart from others of that name.
     pub hash: ContentHash,
     /// Whether it counts.
-    pub status: Status,
+    pub status: EntryStatus,
     /// What it says; nothing if it was rejected.
     pub objects: Vec<Object>,
     /// For a rejected object: what to enforce if no version of it was ever valid. See
@@ -48,13 +51,13 @@ pub struct Entry {
 
 /// Whether an object counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Status {
+pub enum EntryStatus {
     /// It is valid and the first of its name.
     Accepted,
     /// It has errors.
     Rejected,
     /// An object of this name stands before it, there. Neither counts more than the other: it is an
-    /// error, and a source that enforces one of them already (see [`Entry::hash`]) goes on with
+    /// error, and a source that enforces one of them already (see [`LoweringEntry::hash`]) goes on with
     /// that. Where none is in force, the first is taken, so that two readings of one input agree.
     Duplicate {
         /// Where the first is.
@@ -68,12 +71,12 @@ impl Lowering {
     pub fn objects(&self) -> impl Iterator<Item = Object> + '_ {
         self.entries.iter().flat_map(|entry| {
             let accepted = match entry.status {
-                Status::Accepted => entry.objects.clone(),
-                Status::Rejected | Status::Duplicate { .. } => Vec::new(),
+                EntryStatus::Accepted => entry.objects.clone(),
+                EntryStatus::Rejected | EntryStatus::Duplicate { .. } => Vec::new(),
             };
             let isolation = match entry.status {
-                Status::Rejected => entry.isolation.clone().map(Object::Policy),
-                Status::Accepted | Status::Duplicate { .. } => None,
+                EntryStatus::Rejected => entry.isolation.clone().map(Object::Policy),
+                EntryStatus::Accepted | EntryStatus::Duplicate { .. } => None,
             };
             accepted.into_iter().chain(isolation)
         })
@@ -95,7 +98,7 @@ impl Lowering {
     /// [`objects`](Self::objects) as a state.
     #[must_use]
     pub fn state(&self) -> State {
-        State::of(self.updates())
+        State::from_updates(self.updates())
     }
 }
 
@@ -109,49 +112,49 @@ pub fn lower(objects: &[RawObject]) -> Lowering {
     let mut first: BTreeMap<ObjectId, Location> = BTreeMap::new();
     let mut on_host_network = Vec::new();
     let mut policies = Vec::new();
-    let mut ledger = Ledger::new(Quota::of(OF_INPUT));
-    let mut twice: BTreeMap<ObjectId, Quota> = BTreeMap::new();
+    let mut problems = ProblemCollector::new(ProblemQuota::uniform(MAX_PROBLEMS_PER_INPUT));
+    let mut duplicate_quotas: BTreeMap<ObjectId, ProblemQuota> = BTreeMap::new();
     for object in objects {
-        let mut lowered = read(object);
-        ledger.add_all(false, take(&mut lowered.warnings));
+        let mut lowered = lower_object(object);
+        problems.add_all(false, take(&mut lowered.warnings));
         if let Some(kind) = lowered.ignored {
-            take(&mut lowered.more)
+            take(&mut lowered.omitted)
                 .into_iter()
-                .for_each(|more| ledger.add_more(more));
+                .for_each(|more| problems.add_omitted(more));
             count_ignored(&mut lowering.ignored, kind);
             continue;
         }
         let duplicate_of = first.get(&lowered.id).cloned();
         let (status, isolation) = match &duplicate_of {
             Some(first) => {
-                let quota = twice.entry(lowered.id.clone());
-                let quota = quota.or_insert_with(|| Quota::of(OF_OBJECT));
+                let quota = duplicate_quotas.entry(lowered.id.clone());
+                let quota = quota.or_insert_with(|| ProblemQuota::uniform(MAX_PROBLEMS_PER_OBJECT));
                 if quota.admit(true) {
-                    let problem = defined_twice(&lowered.id, &lowered.location, first);
-                    ledger.add(true, problem);
+                    let problem = duplicate_definition(&lowered.id, &lowered.location, first);
+                    problems.add(true, problem);
                 }
                 let first = first.clone();
-                (Status::Duplicate { first }, None)
+                (EntryStatus::Duplicate { first }, None)
             }
-            None if lowered.errors.is_empty() => (Status::Accepted, None),
-            None => (Status::Rejected, isolate(object)),
+            None if lowered.errors.is_empty() => (EntryStatus::Accepted, None),
+            None => (EntryStatus::Rejected, isolate(object)),
         };
         if duplicate_of.is_none() {
             first.insert(lowered.id.clone(), lowered.location.clone());
             on_host_network.extend(lowered.on_host_network);
         }
-        if status == Status::Accepted {
+        if status == EntryStatus::Accepted {
             let of_object = lowered.objects.iter().filter_map(|object| match object {
                 Object::Policy(policy) => Some(policy.clone()),
                 _ => None,
             });
             policies.extend(of_object.map(|policy| (policy, object)));
         }
-        ledger.add_all(true, take(&mut lowered.errors));
-        take(&mut lowered.more)
+        problems.add_all(true, take(&mut lowered.errors));
+        take(&mut lowered.omitted)
             .into_iter()
-            .for_each(|more| ledger.add_more(more));
-        lowering.entries.push(Entry {
+            .for_each(|more| problems.add_omitted(more));
+        lowering.entries.push(LoweringEntry {
             id: lowered.id,
             location: lowered.location,
             hash: ContentHash::of(&object.root),
@@ -161,33 +164,33 @@ pub fn lower(objects: &[RawObject]) -> Lowering {
             completed: lowered.completed,
         });
     }
-    for (id, quota) in twice {
+    for (id, quota) in duplicate_quotas {
         let more = first
             .get(&id)
-            .map(|at| more_definitions(&id, at, quota.untold()));
+            .map(|at| omitted_definitions(&id, at, quota.omitted()));
         more.into_iter()
             .flatten()
-            .for_each(|more| ledger.add_more(more));
+            .for_each(|more| problems.add_omitted(more));
     }
-    let selected = host_network_selected(
+    let selected = host_network_warnings(
         policies.iter().map(|(policy, object)| (policy, *object)),
         &on_host_network,
     );
-    ledger.add_all(false, selected);
-    (lowering.errors, lowering.warnings, lowering.more) = ledger.end();
+    problems.add_all(false, selected);
+    (lowering.errors, lowering.warnings, lowering.omitted) = problems.finish();
     lowering.errors.sort();
     lowering.warnings.sort();
     lowering
 }
 
 /// How many kinds that are none of policy's are told apart.
-const KINDS: usize = 100;
+const MAX_IGNORED_KINDS: usize = 100;
 /// What the others are counted as.
 const OTHER_KINDS: &str = "other kinds";
 
 /// The problem of another definition of an object.
 #[must_use]
-pub fn defined_twice(id: &ObjectId, here: &Location, first: &Location) -> Problem {
+pub fn duplicate_definition(id: &ObjectId, here: &Location, first: &Location) -> Problem {
     Problem {
         location: here.clone(),
         object: Some(id.to_string()),
@@ -198,8 +201,12 @@ pub fn defined_twice(id: &ObjectId, here: &Location, first: &Location) -> Proble
 
 /// Definitions of an object, first at `first`, that are not told of.
 #[must_use]
-pub fn more_definitions(id: &ObjectId, first: &Location, untold: Untold) -> Vec<More> {
-    untold.more(
+pub fn omitted_definitions(
+    id: &ObjectId,
+    first: &Location,
+    omitted: OmittedCounts,
+) -> Vec<OmittedProblems> {
+    omitted.summaries(
         first,
         Some(&id.to_string()),
         "this object: it is defined there again",
@@ -208,7 +215,7 @@ pub fn more_definitions(id: &ObjectId, first: &Location, untold: Untold) -> Vec<
 
 /// Counts an object that is none of policy's. Kinds beyond a hundred count as one.
 pub fn count_ignored(ignored: &mut BTreeMap<String, usize>, kind: String) {
-    let is_full = ignored.len() >= KINDS && !ignored.contains_key(&kind);
+    let is_full = ignored.len() >= MAX_IGNORED_KINDS && !ignored.contains_key(&kind);
     let kind = if is_full {
         OTHER_KINDS.to_owned()
     } else {

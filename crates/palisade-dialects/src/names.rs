@@ -12,9 +12,9 @@ const SUBDOMAIN_LENGTH: usize = 253;
 const PORT_NAME_LENGTH: usize = 15;
 
 /// Reasons against a name in the form of a DNS label, as namespaces have it.
-pub(crate) fn dns_label(text: &str) -> Vec<String> {
-    let shown = Shown(text);
-    let mut reasons = too_long(text, LABEL_LENGTH);
+pub(crate) fn dns_label_errors(text: &str) -> Vec<String> {
+    let shown = QuotedName(text);
+    let mut reasons = length_errors(text, LABEL_LENGTH);
     if !is_dns_label(text) {
         reasons.push(if is_dns_subdomain(text) {
             format!("{shown} must not contain dots")
@@ -29,9 +29,9 @@ pub(crate) fn dns_label(text: &str) -> Vec<String> {
 }
 
 /// Reasons against a name in the form of a DNS subdomain, as most objects have it.
-pub(crate) fn dns_subdomain(text: &str) -> Vec<String> {
-    let shown = Shown(text);
-    let mut reasons = too_long(text, SUBDOMAIN_LENGTH);
+pub(crate) fn dns_subdomain_errors(text: &str) -> Vec<String> {
+    let shown = QuotedName(text);
+    let mut reasons = length_errors(text, SUBDOMAIN_LENGTH);
     if !is_dns_subdomain(text) {
         reasons.push(format!(
             "{shown} is not a DNS subdomain: lower case letters, digits, '-' and '.', with a letter \
@@ -42,8 +42,8 @@ pub(crate) fn dns_subdomain(text: &str) -> Vec<String> {
 }
 
 /// Reasons against a label key: a name, or a DNS subdomain, a slash and a name.
-pub(crate) fn label_key(text: &str) -> Vec<String> {
-    let shown = Shown(text);
+pub(crate) fn label_key_errors(text: &str) -> Vec<String> {
+    let shown = QuotedName(text);
     let (prefix, name) = match text.split_once('/') {
         None => (None, text),
         Some((_, name)) if name.contains('/') => {
@@ -59,7 +59,7 @@ pub(crate) fn label_key(text: &str) -> Vec<String> {
             "{shown} is not a label key: there is nothing before the slash"
         )),
         Some(prefix) => reasons.extend(
-            dns_subdomain(prefix)
+            dns_subdomain_errors(prefix)
                 .into_iter()
                 .map(|reason| format!("the label key's prefix {reason}")),
         ),
@@ -69,7 +69,7 @@ pub(crate) fn label_key(text: &str) -> Vec<String> {
         reasons.push(format!("{shown} is not a label key: its name is empty"));
         return reasons;
     }
-    reasons.extend(too_long(name, LABEL_LENGTH));
+    reasons.extend(length_errors(name, LABEL_LENGTH));
     if !is_label_text(name) {
         reasons.push(format!(
             "{shown} is not a label key: letters, digits, '-', '_' and '.', with a letter or digit \
@@ -80,9 +80,9 @@ pub(crate) fn label_key(text: &str) -> Vec<String> {
 }
 
 /// Reasons against a label value.
-pub(crate) fn label_value(text: &str) -> Vec<String> {
-    let shown = Shown(text);
-    let mut reasons = too_long(text, LABEL_LENGTH);
+pub(crate) fn label_value_errors(text: &str) -> Vec<String> {
+    let shown = QuotedName(text);
+    let mut reasons = length_errors(text, LABEL_LENGTH);
     if !text.is_empty() && !is_label_text(text) {
         reasons.push(format!(
             "{shown} is not a label value: letters, digits, '-', '_' and '.', with a letter or \
@@ -93,12 +93,12 @@ pub(crate) fn label_value(text: &str) -> Vec<String> {
 }
 
 /// Reasons against a port name: what IANA takes for a service name, in lower case.
-pub(crate) fn port_name(text: &str) -> Vec<String> {
-    let shown = Shown(text);
+pub(crate) fn port_name_errors(text: &str) -> Vec<String> {
+    let shown = QuotedName(text);
     if text.is_empty() {
         return vec!["a port name must not be empty".to_owned()];
     }
-    let mut reasons = too_long(text, PORT_NAME_LENGTH);
+    let mut reasons = length_errors(text, PORT_NAME_LENGTH);
     if text.bytes().all(|b| b.is_ascii_digit()) {
         reasons.push(format!(
             "{shown} is text of digits only: a port name has a letter, and a port number is \
@@ -129,15 +129,15 @@ pub(crate) fn port_name(text: &str) -> Vec<String> {
 
 /// A text in quotes, cut where no name goes on.
 #[derive(Clone, Copy)]
-struct Shown<'a>(&'a str);
+struct QuotedName<'a>(&'a str);
 
-impl fmt::Display for Shown<'_> {
+impl fmt::Display for QuotedName<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&quote_up_to(self.0, SUBDOMAIN_LENGTH))
     }
 }
 
-fn too_long(text: &str, most: usize) -> Vec<String> {
+fn length_errors(text: &str, most: usize) -> Vec<String> {
     if text.len() <= most {
         return Vec::new();
     }
@@ -174,27 +174,27 @@ mod tests {
         let longer = "a".repeat(254);
         let cases: [(Check, &[&str], &[&str]); 5] = [
             (
-                dns_label,
+                dns_label_errors,
                 &["a", "a-1", "0"],
                 &["", "A", "-a", "a-", "a.b", "a_b", &long],
             ),
             (
-                dns_subdomain,
+                dns_subdomain_errors,
                 &["a", "a.b-c.0", &long],
                 &["", "a..b", ".a", "a.", "A", &longer],
             ),
             (
-                label_key,
+                label_key_errors,
                 &["a", "A_b.c-D", "x.io/A", "0"],
                 &["", "/a", "a/", "a/b/c", "X/a", "-a", "a b", &long],
             ),
             (
-                label_value,
+                label_value_errors,
                 &["", "a", "A_b.c-D"],
                 &["-a", "a b", "é", &long],
             ),
             (
-                port_name,
+                port_name_errors,
                 &["http", "a1-b", "1a"],
                 &[
                     "",

@@ -7,26 +7,26 @@
 use palisade_manifest::{Location, Problem};
 
 /// Errors, and warnings, that are told of one object.
-pub const OF_OBJECT: usize = 100;
+pub const MAX_PROBLEMS_PER_OBJECT: usize = 100;
 /// Errors, and warnings, that are told of one file.
-pub const OF_FILE: usize = 1_000;
+pub const MAX_PROBLEMS_PER_FILE: usize = 1_000;
 /// Errors, and warnings, that are told of a whole input.
-pub const OF_INPUT: usize = 10_000;
+pub const MAX_PROBLEMS_PER_INPUT: usize = 10_000;
 
 /// Problems that are counted and not told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Untold {
+pub struct OmittedCounts {
     /// How many errors.
     pub errors: usize,
     /// How many warnings.
     pub warnings: usize,
 }
 
-impl Untold {
+impl OmittedCounts {
     /// Whether everything is told.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        *self == Untold::default()
+        *self == OmittedCounts::default()
     }
 
     /// Counts `count` more.
@@ -41,21 +41,26 @@ impl Untold {
 
     /// What stands in the place of those that are not told of `what` ("this object"), after the
     /// place `at`: one for the errors, one for the warnings.
-    pub fn more(self, at: &Location, object: Option<&str>, what: &str) -> Vec<More> {
+    pub fn summaries(
+        self,
+        at: &Location,
+        object: Option<&str>,
+        owner: &str,
+    ) -> Vec<OmittedProblems> {
         let kinds = [
             (true, self.errors, "problem"),
             (false, self.warnings, "warning"),
         ];
         let counted = kinds.into_iter().filter(|(_, count, _)| *count > 0);
         counted
-            .map(|(is_error, count, noun)| More {
+            .map(|(is_error, count, noun)| OmittedProblems {
                 problem: Problem {
                     location: at.clone(),
                     object: object.map(str::to_owned),
                     field: String::new(),
                     reason: format!(
-                        "and {} more {noun}{} of {what}",
-                        grouped(count),
+                        "and {} more {noun}{} of {owner}",
+                        with_thousands_separators(count),
                         if count == 1 { "" } else { "s" }
                     ),
                 },
@@ -68,7 +73,7 @@ impl Untold {
 
 /// Stands for problems that are not told.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct More {
+pub struct OmittedProblems {
     /// Where they are, and how many.
     pub problem: Problem,
     /// Whether they are errors.
@@ -79,26 +84,26 @@ pub struct More {
 
 /// How many more problems may be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Quota {
+pub struct ProblemQuota {
     errors: usize,
     warnings: usize,
-    untold: Untold,
+    omitted: OmittedCounts,
 }
 
-impl Quota {
+impl ProblemQuota {
     /// Room for this many errors and as many warnings.
     #[must_use]
-    pub fn of(most: usize) -> Self {
-        Quota::left(most, most)
+    pub fn uniform(limit: usize) -> Self {
+        ProblemQuota::new(limit, limit)
     }
 
     /// Room for these.
     #[must_use]
-    pub fn left(errors: usize, warnings: usize) -> Self {
-        Quota {
+    pub fn new(errors: usize, warnings: usize) -> Self {
+        ProblemQuota {
             errors,
             warnings,
-            untold: Untold::default(),
+            omitted: OmittedCounts::default(),
         }
     }
 
@@ -110,7 +115,7 @@ impl Quota {
             &mut self.warnings
         };
         let Some(less) = left.checked_sub(1) else {
-            self.untold.add(is_error, 1);
+            self.omitted.add(is_error, 1);
             return false;
         };
         *left = less;
@@ -125,66 +130,66 @@ impl Quota {
 
     /// How many errors, and how many warnings, may still be told.
     #[must_use]
-    pub fn room(&self) -> (usize, usize) {
+    pub fn remaining(&self) -> (usize, usize) {
         (self.errors, self.warnings)
     }
 
     /// Counts what was not admitted.
-    pub fn leave_out(&mut self, is_error: bool, count: usize) {
-        self.untold.add(is_error, count);
+    pub fn omit(&mut self, is_error: bool, count: usize) {
+        self.omitted.add(is_error, count);
     }
 
     /// What it did not admit.
     #[must_use]
-    pub fn untold(&self) -> Untold {
-        self.untold
+    pub fn omitted(&self) -> OmittedCounts {
+        self.omitted
     }
 }
 
 /// Problems of one file after the other, as far as the quotas of a file and of the input allow.
 #[derive(Clone, Debug)]
-pub struct Ledger {
-    input: Quota,
-    file: Quota,
+pub struct ProblemCollector {
+    input: ProblemQuota,
+    file: ProblemQuota,
     /// The last place of the file.
     last: Option<Location>,
     errors: Vec<Problem>,
     warnings: Vec<Problem>,
-    more: Vec<More>,
+    omitted: Vec<OmittedProblems>,
 }
 
-/// What a [`Ledger`] held at some time.
+/// What a [`ProblemCollector`] held at some time.
 #[derive(Clone, Debug)]
-pub struct Mark {
-    input: Quota,
-    file: Quota,
+pub struct CollectorCheckpoint {
+    input: ProblemQuota,
+    file: ProblemQuota,
     last: Option<Location>,
     lengths: [usize; 3],
 }
 
-impl Default for Mark {
+impl Default for CollectorCheckpoint {
     fn default() -> Self {
-        Ledger::default().mark()
+        ProblemCollector::default().checkpoint()
     }
 }
 
-impl Default for Ledger {
+impl Default for ProblemCollector {
     fn default() -> Self {
-        Ledger::new(Quota::of(OF_INPUT))
+        ProblemCollector::new(ProblemQuota::uniform(MAX_PROBLEMS_PER_INPUT))
     }
 }
 
-impl Ledger {
+impl ProblemCollector {
     /// An empty one, with this quota for the whole input.
     #[must_use]
-    pub fn new(input: Quota) -> Self {
-        Ledger {
+    pub fn new(input: ProblemQuota) -> Self {
+        ProblemCollector {
             input,
-            file: Quota::of(OF_FILE),
+            file: ProblemQuota::uniform(MAX_PROBLEMS_PER_FILE),
             last: None,
             errors: Vec::new(),
             warnings: Vec::new(),
-            more: Vec::new(),
+            omitted: Vec::new(),
         }
     }
 
@@ -198,7 +203,7 @@ impl Ledger {
         } else {
             &mut self.warnings
         };
-        of.push(problem.bounded());
+        of.push(problem.truncated());
     }
 
     /// Takes in problems.
@@ -209,40 +214,40 @@ impl Ledger {
     }
 
     /// Takes in what stands for several, as one.
-    pub fn add_more(&mut self, more: More) {
+    pub fn add_omitted(&mut self, more: OmittedProblems) {
         if self.admit(more.is_error, &more.problem.location, more.count) {
-            self.more.push(more);
+            self.omitted.push(more);
         }
     }
 
     /// Takes in several of these.
-    pub fn add_more_all(&mut self, more: Vec<More>) {
-        more.into_iter().for_each(|more| self.add_more(more));
+    pub fn add_all_omitted(&mut self, more: Vec<OmittedProblems>) {
+        more.into_iter().for_each(|more| self.add_omitted(more));
     }
 
     /// Counts problems of the input that have no place of their own.
-    pub fn leave_out(&mut self, is_error: bool, count: usize) {
-        self.input.leave_out(is_error, count);
+    pub fn omit(&mut self, is_error: bool, count: usize) {
+        self.input.omit(is_error, count);
     }
 
     /// What there is now, to come back to.
     #[must_use]
-    pub fn mark(&self) -> Mark {
-        Mark {
+    pub fn checkpoint(&self) -> CollectorCheckpoint {
+        CollectorCheckpoint {
             input: self.input,
             file: self.file,
             last: self.last.clone(),
-            lengths: [self.errors.len(), self.warnings.len(), self.more.len()],
+            lengths: [self.errors.len(), self.warnings.len(), self.omitted.len()],
         }
     }
 
     /// Takes back what was taken in since.
-    pub fn back_to(&mut self, mark: Mark) {
-        let [errors, warnings, more] = mark.lengths;
+    pub fn rollback(&mut self, checkpoint: CollectorCheckpoint) {
+        let [errors, warnings, more] = checkpoint.lengths;
         self.errors.truncate(errors);
         self.warnings.truncate(warnings);
-        self.more.truncate(more);
-        (self.input, self.file, self.last) = (mark.input, mark.file, mark.last);
+        self.omitted.truncate(more);
+        (self.input, self.file, self.last) = (checkpoint.input, checkpoint.file, checkpoint.last);
     }
 
     /// Whether something that stands for `count` problems may be told; if not, they are counted.
@@ -254,39 +259,42 @@ impl Ledger {
             self.last = Some(at.clone());
         }
         if !self.file.has_room(is_error) {
-            self.file.leave_out(is_error, count);
+            self.file.omit(is_error, count);
             return false;
         }
         if !self.input.has_room(is_error) {
-            self.input.leave_out(is_error, count);
+            self.input.omit(is_error, count);
             return false;
         }
         self.file.admit(is_error) && self.input.admit(is_error)
     }
 
     fn end_file(&mut self) {
-        let file = std::mem::replace(&mut self.file, Quota::of(OF_FILE));
+        let file = std::mem::replace(&mut self.file, ProblemQuota::uniform(MAX_PROBLEMS_PER_FILE));
         if let Some(last) = self.last.take() {
-            self.more
-                .extend(file.untold().more(&last, None, "this file"));
+            self.omitted
+                .extend(file.omitted().summaries(&last, None, "this file"));
         }
     }
 
     /// The errors, the warnings, and what stands for those that are not told.
     #[must_use]
-    pub fn end(mut self) -> (Vec<Problem>, Vec<Problem>, Vec<More>) {
+    pub fn finish(mut self) -> (Vec<Problem>, Vec<Problem>, Vec<OmittedProblems>) {
         let last = self.last.clone();
         self.end_file();
         if let Some(last) = last {
-            let more = self.input.untold().more(&last, None, "the whole input");
-            self.more.extend(more);
+            let more = self
+                .input
+                .omitted()
+                .summaries(&last, None, "the whole input");
+            self.omitted.extend(more);
         }
-        (self.errors, self.warnings, self.more)
+        (self.errors, self.warnings, self.omitted)
     }
 }
 
 /// A number with a comma between thousands.
-fn grouped(count: usize) -> String {
+fn with_thousands_separators(count: usize) -> String {
     let digits = count.to_string();
     let mut shown = String::new();
     for (at, digit) in digits.chars().enumerate() {
@@ -304,7 +312,7 @@ mod tests {
 
     #[test]
     fn what_is_not_admitted_is_counted() {
-        let mut quota = Quota::left(1, 0);
+        let mut quota = ProblemQuota::new(1, 0);
         let admitted = [true, true, false, true].map(|is_error| quota.admit(is_error));
         assert_eq!(admitted, [true, false, false, false]);
         let at = Location {
@@ -312,7 +320,9 @@ mod tests {
             line: 1,
             column: 1,
         };
-        let more = quota.untold().more(&at, Some("Pod a/b"), "this object");
+        let more = quota
+            .omitted()
+            .summaries(&at, Some("Pod a/b"), "this object");
         let shown: Vec<(&str, bool, usize)> = more
             .iter()
             .map(|more| (&*more.problem.reason, more.is_error, more.count))
@@ -325,7 +335,7 @@ mod tests {
             ]
         );
         assert_eq!(
-            [7, 999, 1_000, 9_900, 1_234_567].map(grouped),
+            [7, 999, 1_000, 9_900, 1_234_567].map(with_thousands_separators),
             ["7", "999", "1,000", "9,900", "1,234,567"]
         );
     }

@@ -2,7 +2,7 @@
 //! errors and warnings are told, the others counted.
 
 use crate::cidr;
-use crate::quota::{More, OF_OBJECT, Quota};
+use crate::quota::{MAX_PROBLEMS_PER_OBJECT, OmittedProblems, ProblemQuota};
 use crate::suggest::nearest;
 use palisade_manifest::{Field, FieldError, Location, Problem, shorten};
 use palisade_model::SourceLine;
@@ -11,51 +11,51 @@ use std::net::IpAddr;
 
 /// The problems of one object.
 #[derive(Debug)]
-pub(crate) struct Report {
+pub(crate) struct ObjectReport {
     object: String,
     /// Why the object cannot be taken.
     pub(crate) errors: Vec<Problem>,
     /// What is taken, but is likely not meant.
     pub(crate) warnings: Vec<Problem>,
-    quota: Quota,
+    quota: ProblemQuota,
     /// The last place of anything that is wrong or doubtful.
     last: Option<Location>,
     /// The last values of the wrong kind.
-    mismatched: VecDeque<Problem>,
+    mismatches: VecDeque<Problem>,
 }
 
 /// How many values of the wrong kind are remembered.
-const MISMATCHED: usize = 8;
+const MAX_MISMATCHES: usize = 8;
 
-impl Report {
+impl ObjectReport {
     /// A report about the object of this name.
     pub(crate) fn new(object: impl Into<String>) -> Self {
-        Report {
+        ObjectReport {
             object: object.into(),
             errors: Vec::new(),
             warnings: Vec::new(),
-            quota: Quota::of(OF_OBJECT),
+            quota: ProblemQuota::uniform(MAX_PROBLEMS_PER_OBJECT),
             last: None,
-            mismatched: VecDeque::new(),
+            mismatches: VecDeque::new(),
         }
     }
 
     /// What stands for the problems that are not told.
-    pub(crate) fn more(&self) -> Vec<More> {
-        let untold = self.quota.untold();
+    pub(crate) fn omitted(&self) -> Vec<OmittedProblems> {
+        let untold = self.quota.omitted();
         let at = self.last.iter();
-        at.flat_map(|at| untold.more(at, Some(&self.object), "this object"))
+        at.flat_map(|at| untold.summaries(at, Some(&self.object), "this object"))
             .collect()
     }
 
-    fn take(&mut self, is_error: bool, at: &Location, problem: impl FnOnce(String) -> Problem) {
+    fn record(&mut self, is_error: bool, at: &Location, problem: impl FnOnce(String) -> Problem) {
         if self.last.as_ref().is_none_or(|last| last < at) {
             self.last = Some(at.clone());
         }
         if !self.quota.admit(is_error) {
             return;
         }
-        let problem = problem(self.object.clone()).bounded();
+        let problem = problem(self.object.clone()).truncated();
         if is_error {
             self.errors.push(problem);
         } else {
@@ -65,7 +65,7 @@ impl Report {
 
     /// Refuses the object for what this field holds.
     pub(crate) fn error(&mut self, at: &Field<'_>, reason: impl Into<String>) {
-        self.take(true, at.location(), |object| {
+        self.record(true, at.location(), |object| {
             at.problem(Some(object), reason)
         });
     }
@@ -82,7 +82,7 @@ impl Report {
         let entry = of.as_map().ok().and_then(|map| map.entry(key));
         let location = entry.map_or(of.location(), |entry| &entry.location);
         for reason in reasons {
-            self.take(true, location, |object| Problem {
+            self.record(true, location, |object| Problem {
                 location: location.clone(),
                 object: Some(object),
                 field: of.path.key(key).to_string(),
@@ -93,14 +93,14 @@ impl Report {
 
     /// Notes a doubt about what this field holds.
     pub(crate) fn warn(&mut self, at: &Field<'_>, reason: impl Into<String>) {
-        self.take(false, at.location(), |object| {
+        self.record(false, at.location(), |object| {
             at.problem(Some(object), reason)
         });
     }
 
     /// An address, or its error noted; what is doubtful about it is noted too.
     pub(crate) fn address(&mut self, at: &Field<'_>, text: &str) -> Option<IpAddr> {
-        match cidr::address(text) {
+        match cidr::parse_address(text) {
             Ok((address, doubt)) => {
                 if let Some(doubt) = doubt {
                     self.warn(at, doubt);
@@ -115,19 +115,19 @@ impl Report {
     }
 
     /// The value, or its error noted.
-    pub(crate) fn keep<T>(&mut self, result: Result<T, FieldError>) -> Option<T> {
+    pub(crate) fn ok<T>(&mut self, result: Result<T, FieldError>) -> Option<T> {
         match result {
             Ok(value) => Some(value),
             Err(error) => {
-                let problem = error.into_problem(Some(self.object.clone())).bounded();
+                let problem = error.into_problem(Some(self.object.clone())).truncated();
                 // A value of the wrong kind is asked for each of its fields, but told once.
-                if !self.mismatched.contains(&problem) {
-                    if self.mismatched.len() >= MISMATCHED {
-                        self.mismatched.pop_front();
+                if !self.mismatches.contains(&problem) {
+                    if self.mismatches.len() >= MAX_MISMATCHES {
+                        self.mismatches.pop_front();
                     }
-                    self.mismatched.push_back(problem.clone());
+                    self.mismatches.push_back(problem.clone());
                     let location = problem.location.clone();
-                    self.take(true, &location, |_| problem);
+                    self.record(true, &location, |_| problem);
                 }
                 None
             }
@@ -137,7 +137,7 @@ impl Report {
     /// Whether the field holds an object; `null` counts as an empty one, as it does in a list that
     /// the API server reads. Anything else is an error.
     pub(crate) fn is_object(&mut self, field: &Field<'_>) -> bool {
-        field.node.is_null() || self.keep(field.as_map()).is_some()
+        field.node.is_null() || self.ok(field.as_map()).is_some()
     }
 
     /// A field of an object; nothing where the object is `null`.
@@ -145,13 +145,13 @@ impl Report {
         if of.node.is_null() {
             return None;
         }
-        self.keep(of.get(key)).flatten()
+        self.ok(of.get(key)).flatten()
     }
 
     /// A field that holds an object.
     pub(crate) fn object<'a>(&mut self, of: &Field<'a>, key: &str) -> Option<Field<'a>> {
         let field = self.child(of, key)?;
-        self.keep(field.as_map())?;
+        self.ok(field.as_map())?;
         Some(field)
     }
 
@@ -160,27 +160,32 @@ impl Report {
         let Some(field) = self.child(of, key) else {
             return Vec::new();
         };
-        self.keep(field.items()).unwrap_or_default()
+        self.ok(field.items()).unwrap_or_default()
     }
 
     /// A field that holds text, with the field.
     pub(crate) fn text<'a>(&mut self, of: &Field<'a>, key: &str) -> Option<(&'a str, Field<'a>)> {
         let field = self.child(of, key)?;
-        let text = self.keep(field.as_str())?;
+        let text = self.ok(field.as_str())?;
         Some((text, field))
     }
 
     /// Refuses every field of an object that is not among the known ones. `strays` are fields that
     /// are known elsewhere, with what to say of them here.
-    pub(crate) fn only(&mut self, of: &Field<'_>, known: &[&str], strays: &[(&str, &str)]) {
+    pub(crate) fn reject_unknown_fields(
+        &mut self,
+        of: &Field<'_>,
+        known: &[&str],
+        misplaced: &[(&str, &str)],
+    ) {
         let Ok(map) = of.as_map() else { return };
         for entry in map.iter().filter(|entry| !known.contains(&&*entry.key)) {
             let key = &*entry.key;
-            self.take(true, &entry.location, |object| {
-                let stray = strays.iter().find(|(stray, _)| *stray == key);
+            self.record(true, &entry.location, |object| {
+                let stray = misplaced.iter().find(|(stray, _)| *stray == key);
                 let hint = match (stray, nearest(key, known)) {
                     (Some((_, hint)), _) => format!("; {hint}"),
-                    (None, Some(meant)) => format!("; did you mean `{meant}`?"),
+                    (None, Some(suggestion)) => format!("; did you mean `{suggestion}`?"),
                     (None, None) => format!("; known here: {}", known.join(", ")),
                 };
                 Problem {

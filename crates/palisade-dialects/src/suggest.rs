@@ -9,7 +9,7 @@ pub fn nearest<'a>(text: &str, known: &[&'a str]) -> Option<&'a str> {
     let near_enough = (text.chars().count() / 3).clamp(1, 4);
     known
         .iter()
-        .map(|word| (distance(text, word), *word))
+        .map(|word| (edit_distance(text, word), *word))
         .filter(|(distance, _)| *distance <= near_enough)
         .min()
         .map(|(_, word)| word)
@@ -17,7 +17,7 @@ pub fn nearest<'a>(text: &str, known: &[&'a str]) -> Option<&'a str> {
 
 /// How many letters have to be put in, left out, replaced or swapped with their neighbour, case
 /// apart, to turn one word into the other.
-pub(crate) fn distance(a: &str, b: &str) -> usize {
+pub(crate) fn edit_distance(a: &str, b: &str) -> usize {
     let a: Vec<char> = a.to_lowercase().chars().collect();
     let b: Vec<char> = b.to_lowercase().chars().collect();
     let mut before: Vec<usize> = Vec::new();

@@ -2,7 +2,7 @@
 
 /// Seconds since 1970-01-01T00:00:00Z; 0 for anything earlier. `None` for what is not RFC 3339.
 /// A leap second counts as the second after it.
-pub(crate) fn seconds(text: &str) -> Option<u64> {
+pub(crate) fn parse_rfc3339(text: &str) -> Option<u64> {
     let text = text.as_bytes();
     let number = |from: usize, to: usize| -> Option<i64> {
         let digits = text.get(from..to)?;
@@ -19,7 +19,7 @@ pub(crate) fn seconds(text: &str) -> Option<u64> {
     if !separated || !is(13, b':') || !is(16, b':') {
         return None;
     }
-    if !(1..=12).contains(&month) || day < 1 || day > days_in(year, month) {
+    if !(1..=12).contains(&month) || day < 1 || day > days_in_month(year, month) {
         return None;
     }
     if hour > 23 || minute > 59 || second > 60 {
@@ -58,7 +58,7 @@ fn is_leap(year: i64) -> bool {
     year % 4 == 0 && (year % 100 != 0 || year % 400 == 0)
 }
 
-fn days_in(year: i64, month: i64) -> i64 {
+fn days_in_month(year: i64, month: i64) -> i64 {
     match month {
         2 if is_leap(year) => 29,
         2 => 28,
@@ -73,7 +73,7 @@ fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
         0 => 0,
         _ => 365 * year + (year - 1) / 4 - (year - 1) / 100 + (year - 1) / 400 + 1,
     };
-    let in_year: i64 = (1..month).map(|month| days_in(year, month)).sum();
+    let in_year: i64 = (1..month).map(|month| days_in_month(year, month)).sum();
     before(year) - before(1970) + in_year + day - 1
 }
 
@@ -101,7 +101,7 @@ mod tests {
             ("yesterday", None),
             ("", None),
         ] {
-            assert_eq!(seconds(text), expected, "{text}");
+            assert_eq!(parse_rfc3339(text), expected, "{text}");
         }
     }
 }

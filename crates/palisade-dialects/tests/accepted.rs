@@ -10,7 +10,7 @@
 
 mod common;
 
-use palisade_dialects::doubts;
+use palisade_dialects::lint;
 use palisade_model::{Endpoint, Object, Policy};
 
 /// The one policy of a text, and what is said of it.
@@ -113,7 +113,7 @@ fn pods(text: &str) -> (Vec<Endpoint>, Vec<String>) {
         .warnings
         .iter()
         .cloned()
-        .chain(doubts(&raw, &lowering));
+        .chain(lint(&raw, &lowering));
     (
         pods.collect(),
         said.map(|problem| common::problem(&problem)).collect(),

@@ -2,8 +2,8 @@
 
 mod common;
 
-use palisade_dialects::{Lowering, Status, isolate, lower, read};
-use palisade_manifest::{Limits, objects, read as read_file};
+use palisade_dialects::{EntryStatus, Lowering, isolate, lower, lower_object};
+use palisade_manifest::{Limits, extract_objects, parse as read_file};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 
@@ -177,12 +177,12 @@ fn check(lowering: &Lowering) {
     let mut rejected = 0;
     for entry in &lowering.entries {
         match entry.status {
-            Status::Accepted => assert!(entry.isolation.is_none()),
-            Status::Rejected => {
+            EntryStatus::Accepted => assert!(entry.isolation.is_none()),
+            EntryStatus::Rejected => {
                 rejected += 1;
                 assert!(entry.objects.is_empty(), "{} is half taken", entry.id);
             }
-            Status::Duplicate { .. } => {
+            EntryStatus::Duplicate { .. } => {
                 rejected += 1;
                 assert!(entry.isolation.is_none());
             }
@@ -206,9 +206,9 @@ fn check(lowering: &Lowering) {
 
 fn lowered(text: &str) -> Lowering {
     let limits = Limits::default();
-    let read_in = objects(read_file("x", text.as_bytes(), &limits), &limits);
+    let read_in = extract_objects(read_file("x", text.as_bytes(), &limits), &limits);
     for object in &read_in.objects {
-        assert!(read(object).errors.is_empty() || read(object).objects.is_empty());
+        assert!(lower_object(object).errors.is_empty() || lower_object(object).objects.is_empty());
         let _ = isolate(object);
     }
     let lowering = lower(&read_in.objects);
@@ -254,7 +254,7 @@ fn the_generator_reaches_both_outcomes() {
         let text = object().new_tree(&mut runner).unwrap().current();
         for entry in lowered(&text).entries {
             match entry.status {
-                Status::Accepted => counts.0 += 1,
+                EntryStatus::Accepted => counts.0 += 1,
                 _ => counts.1 += 1,
             }
             counts.2 += usize::from(entry.isolation.is_some());

@@ -2,7 +2,7 @@
 
 mod common;
 
-use palisade_dialects::Status;
+use palisade_dialects::EntryStatus;
 
 /// What becomes of an object: `read`, `ignored`, or the error.
 fn outcome(version: &str, kind: &str) -> String {
@@ -18,7 +18,7 @@ fn outcome(version: &str, kind: &str) -> String {
     let lowering = common::lowering("f", &text);
     match (&*lowering.entries, &*lowering.errors) {
         ([], []) => "ignored".to_owned(),
-        ([entry], []) if entry.status == Status::Accepted => "read".to_owned(),
+        ([entry], []) if entry.status == EntryStatus::Accepted => "read".to_owned(),
         ([_], [error]) => format!("{}: {}", error.field, error.reason),
         other => format!("{other:?}"),
     }

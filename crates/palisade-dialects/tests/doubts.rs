@@ -2,16 +2,13 @@
 
 mod common;
 
-use palisade_dialects::{doubts, lower};
+use palisade_dialects::{lint, lower};
 
 fn of(text: &str) -> Vec<String> {
     let raw = common::raw("f", text);
     let lowering = lower(&raw);
     assert!(lowering.errors.is_empty(), "{:?}", lowering.errors);
-    doubts(&raw, &lowering)
-        .iter()
-        .map(common::problem)
-        .collect()
+    lint(&raw, &lowering).iter().map(common::problem).collect()
 }
 
 const POLICIES: &str = r#"

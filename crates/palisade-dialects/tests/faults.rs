@@ -3,7 +3,7 @@
 
 mod common;
 
-use palisade_dialects::faults::{Fault, set};
+use palisade_dialects::faults::{DialectFault, set};
 
 const INPUT: &str = r#"
 apiVersion: networking.k8s.io/v1
@@ -55,7 +55,7 @@ fn each_fault_changes_the_lowering() {
     let right = common::lowering("f", INPUT);
     assert!(right.errors.is_empty(), "{:?}", right.errors);
     let mut seen = std::collections::BTreeMap::new();
-    for fault in Fault::ALL {
+    for fault in DialectFault::ALL {
         set(Some(fault));
         let wrong = common::lowering("f", INPUT);
         assert!(wrong.errors.is_empty(), "{fault:?}: {:?}", wrong.errors);

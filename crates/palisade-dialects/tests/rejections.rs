@@ -2,7 +2,7 @@
 
 mod common;
 
-use palisade_dialects::Status;
+use palisade_dialects::EntryStatus;
 
 /// The errors of a policy whose spec is this text, in flow style. The spec's first character is at
 /// line 4, column 8.
@@ -15,7 +15,7 @@ fn errors(spec: &str) -> Vec<String> {
 fn of(text: &str) -> Vec<String> {
     let lowering = common::lowering("f", text);
     for entry in &lowering.entries {
-        assert_eq!(entry.status, Status::Rejected);
+        assert_eq!(entry.status, EntryStatus::Rejected);
         assert!(entry.objects.is_empty());
     }
     let shown = |p: &palisade_manifest::Problem| {

@@ -2,7 +2,7 @@
 
 mod common;
 
-use palisade_dialects::Status;
+use palisade_dialects::EntryStatus;
 use palisade_model::{Object, ObjectKey};
 
 const INPUT: &str = r#"
@@ -77,7 +77,7 @@ fn each_object_has_its_place_status_and_content() {
             "f:6:1 NetworkPolicy default/lost Rejected false".to_owned(),
             format!(
                 "f:8:1 NetworkPolicy default/sound {:?} false",
-                Status::Duplicate { first }
+                EntryStatus::Duplicate { first }
             ),
             "f:10:1 Pod default/done Accepted false".to_owned(),
             "f:12:1 Pod default/host Accepted false".to_owned(),

@@ -9,50 +9,51 @@ use crate::pool::HashMap;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use palisade_model::{Direction, PolicyId, SourceLine};
-use palisade_tables::{ClassId, Program, SHARE_FROM, SetId, share};
+use palisade_tables::{ClassId, PolicySetId, Program, SHARE_MIN_ELEMENTS, find_shared_bases};
 
 /// So many elements may be compiled for each that may be written: programs that share most of what
 /// they say are written once and held by the engine whole.
-pub(crate) const COMPILED_FOR_ONE: usize = 8;
+pub(crate) const COMPILED_PER_WRITTEN: usize = 8;
 
 /// What of a budget something needs that is written as so many elements, of so many that were compiled.
-pub(crate) fn needs(written: usize, compiled: usize) -> usize {
-    written.max(compiled.div_ceil(COMPILED_FOR_ONE))
+pub(crate) fn required_elements(written: usize, compiled: usize) -> usize {
+    written.max(compiled.div_ceil(COMPILED_PER_WRITTEN))
 }
 
 /// How many elements these programs have less where what they have in common is written once
-/// ([`palisade_tables::share`]). Small ones are written whole.
-pub(crate) fn saved(programs: &[&Program]) -> usize {
-    let is_large = |program: &&&Program| program.elements() >= SHARE_FROM;
+/// ([`palisade_tables::find_shared_bases`]). Small ones are written whole.
+pub(crate) fn sharing_savings(programs: &[&Program]) -> usize {
+    let is_large = |program: &&&Program| program.element_count() >= SHARE_MIN_ELEMENTS;
     let large: Vec<&Program> = programs.iter().filter(is_large).copied().collect();
     if large.len() < 2 {
         return 0;
     }
-    let saved = share(&large).into_iter().map(|shared| {
+    let saved = find_shared_bases(&large).into_iter().map(|shared| {
         let members = shared.members.iter().filter_map(|at| large.get(*at));
         let each = members.map(|program| {
-            let whole = program.elements();
-            whole.saturating_sub(program.elements_beside(&shared.base))
+            let whole = program.element_count();
+            whole.saturating_sub(program.element_count_over(&shared.base))
         });
-        each.sum::<usize>().saturating_sub(shared.base.elements())
+        each.sum::<usize>()
+            .saturating_sub(shared.base.element_count())
     });
     saved.sum()
 }
 
 /// How many elements of a dataplane policy may take: entries of the class table, and elements of
-/// programs ([`palisade_tables::Program::elements`]), what several of a set share counted once. Eight
+/// programs ([`palisade_tables::Program::element_count`]), what several of a set share counted once. Eight
 /// times as many may be compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Budget {
+pub struct ElementBudget {
     /// One policy set.
     pub set: usize,
     /// All policy sets of this host.
     pub host: usize,
 }
 
-impl Default for Budget {
+impl Default for ElementBudget {
     fn default() -> Self {
-        Budget {
+        ElementBudget {
             set: 1 << 17,
             host: 1 << 20,
         }
@@ -61,7 +62,7 @@ impl Default for Budget {
 
 /// Which budget was not enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Bound {
+pub enum ExceededLimit {
     /// That of one policy set.
     Set,
     /// That of the host.
@@ -85,13 +86,13 @@ pub struct RuleCost {
 
 /// A policy set that is closed because it would take too much.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OverBudget {
+pub struct ClosedPolicySet {
     /// The policies of the set, in the order in which they decide.
     pub policies: Vec<PolicyId>,
     /// The direction it judges.
     pub direction: Direction,
     /// Which budget was not enough.
-    pub bound: Bound,
+    pub exceeded: ExceededLimit,
     /// The elements it would take, about.
     pub elements: usize,
     /// The budget.
@@ -102,64 +103,64 @@ pub struct OverBudget {
 
 /// What one set takes.
 #[derive(Debug, Default)]
-struct Used {
+struct SetUsage {
     /// The elements of its entries, and of its programs, each whole.
     compiled: usize,
     /// How many of them sharing saves, as far as that was found.
     saved: usize,
     /// How often each class is named.
     classes: HashMap<ClassId, usize>,
-    closed: Option<Closed>,
+    closed: Option<CloseReason>,
 }
 
 /// Why a set is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Closed {
-    pub(crate) bound: Bound,
+pub(crate) struct CloseReason {
+    pub(crate) exceeded: ExceededLimit,
     /// What it would take, where that is known.
-    pub(crate) needs: usize,
+    pub(crate) required_elements: usize,
 }
 
-impl Used {
+impl SetUsage {
     fn written(&self) -> usize {
         self.compiled.saturating_sub(self.saved)
     }
 
-    fn needs(&self) -> usize {
-        needs(self.written(), self.compiled)
+    fn required_elements(&self) -> usize {
+        required_elements(self.written(), self.compiled)
     }
 }
 
 /// What all sets take.
 #[derive(Debug, Default)]
-pub(crate) struct Usage {
-    sets: BTreeMap<SetId, Used>,
+pub(crate) struct BudgetUsage {
+    sets: BTreeMap<PolicySetId, SetUsage>,
     /// What all sets need.
     total: usize,
     closed: usize,
     /// The sets whose large programs are others than when it was found what sharing them saves.
-    stale: BTreeSet<SetId>,
+    stale: BTreeSet<PolicySetId>,
 }
 
-impl Usage {
+impl BudgetUsage {
     /// A set names a class of so many elements once more.
-    pub(crate) fn take(&mut self, set: SetId, class: ClassId, elements: usize) {
+    pub(crate) fn add_class(&mut self, set: PolicySetId, class: ClassId, elements: usize) {
         let used = self.sets.entry(set).or_default();
-        self.total -= used.needs();
+        self.total -= used.required_elements();
         let named = used.classes.entry(class).or_default();
         *named += 1;
         used.compiled += 1;
         if *named == 1 {
             used.compiled += elements;
-            if elements >= SHARE_FROM {
+            if elements >= SHARE_MIN_ELEMENTS {
                 self.stale.insert(set);
             }
         }
-        self.total += used.needs();
+        self.total += used.required_elements();
     }
 
     /// A set names a class once less.
-    pub(crate) fn give(&mut self, set: SetId, class: ClassId, elements: usize) {
+    pub(crate) fn remove_class(&mut self, set: PolicySetId, class: ClassId, elements: usize) {
         let Some(used) = self.sets.get_mut(&set) else {
             return;
         };
@@ -168,52 +169,52 @@ impl Usage {
         };
         *named -= 1;
         let is_last = *named == 0;
-        self.total -= used.needs();
+        self.total -= used.required_elements();
         used.compiled -= 1;
         if is_last {
             used.classes.remove(&class);
             used.compiled -= elements;
-            if elements >= SHARE_FROM {
+            if elements >= SHARE_MIN_ELEMENTS {
                 // What it shared is not known to be shared any more.
                 used.saved = 0;
                 self.stale.insert(set);
             }
         }
-        self.total += used.needs();
+        self.total += used.required_elements();
     }
 
     /// The sets of which it is not known what sharing saves.
-    pub(crate) fn take_stale(&mut self) -> BTreeSet<SetId> {
+    pub(crate) fn take_stale(&mut self) -> BTreeSet<PolicySetId> {
         core::mem::take(&mut self.stale)
     }
 
     /// The classes of a set.
-    pub(crate) fn classes(&self, set: SetId) -> impl Iterator<Item = ClassId> {
+    pub(crate) fn classes(&self, set: PolicySetId) -> impl Iterator<Item = ClassId> {
         let used = self.sets.get(&set).into_iter();
         used.flat_map(|used| used.classes.keys().copied())
     }
 
     /// Says what sharing saves in a set.
-    pub(crate) fn save(&mut self, set: SetId, saved: usize) {
+    pub(crate) fn set_savings(&mut self, set: PolicySetId, saved: usize) {
         self.stale.remove(&set);
         if let Some(used) = self.sets.get_mut(&set) {
-            self.total -= used.needs();
+            self.total -= used.required_elements();
             used.saved = saved;
-            self.total += used.needs();
+            self.total += used.required_elements();
         }
     }
 
     /// Forgets a set that takes nothing any more.
-    pub(crate) fn forget(&mut self, set: SetId) {
+    pub(crate) fn remove(&mut self, set: PolicySetId) {
         if let Some(gone) = self.sets.remove(&set) {
             self.stale.remove(&set);
-            self.total -= gone.needs();
+            self.total -= gone.required_elements();
             self.closed -= usize::from(gone.closed.is_some());
         }
     }
 
     /// Says that a set is closed, or open.
-    pub(crate) fn mark(&mut self, set: SetId, closed: Option<Closed>) {
+    pub(crate) fn set_closed(&mut self, set: PolicySetId, closed: Option<CloseReason>) {
         let used = self.sets.entry(set).or_default();
         self.closed -= usize::from(used.closed.is_some());
         self.closed += usize::from(closed.is_some());
@@ -221,12 +222,12 @@ impl Usage {
     }
 
     /// What of its budget a set needs.
-    pub(crate) fn of(&self, set: SetId) -> usize {
-        self.sets.get(&set).map_or(0, Used::needs)
+    pub(crate) fn required(&self, set: PolicySetId) -> usize {
+        self.sets.get(&set).map_or(0, SetUsage::required_elements)
     }
 
     /// What was compiled for a set.
-    pub(crate) fn compiled(&self, set: SetId) -> usize {
+    pub(crate) fn compiled_elements(&self, set: PolicySetId) -> usize {
         self.sets.get(&set).map_or(0, |used| used.compiled)
     }
 
@@ -236,24 +237,24 @@ impl Usage {
     }
 
     /// The elements that all sets take.
-    pub(crate) fn written(&self) -> usize {
-        self.sets.values().map(Used::written).sum()
+    pub(crate) fn written_elements(&self) -> usize {
+        self.sets.values().map(SetUsage::written).sum()
     }
 
     /// Why a set is closed, if it is.
-    pub(crate) fn closed(&self, set: SetId) -> Option<Closed> {
+    pub(crate) fn close_reason(&self, set: PolicySetId) -> Option<CloseReason> {
         self.sets.get(&set)?.closed
     }
 
     /// Every closed set. Nearly always there is none.
-    pub(crate) fn all_closed(&self) -> impl Iterator<Item = (SetId, Closed)> {
+    pub(crate) fn closed_sets(&self) -> impl Iterator<Item = (PolicySetId, CloseReason)> {
         let sets = (self.closed > 0).then_some(&self.sets);
         let sets = sets.into_iter().flatten();
         sets.filter_map(|(set, used)| Some((*set, used.closed?)))
     }
 
     /// Every set.
-    pub(crate) fn sets(&self) -> impl Iterator<Item = SetId> {
+    pub(crate) fn sets(&self) -> impl Iterator<Item = PolicySetId> {
         self.sets.keys().copied()
     }
 }

@@ -3,33 +3,35 @@
 //! It is counted as if the policy stood alone in its policy set and its peers were apart: one class for
 //! whoever no rule names, and one for each group of peers that the same rules name. It knows no pod, so
 //! it is the same on every host, before and after an edit of anything else. The work is bounded: what
-//! is dear is compiled until [`COMPILED`] elements, and counted rule by rule from there on. What classes
-//! share is counted once ([`palisade_tables::share`]), as far as it was compiled. Where peers
+//! is dear is compiled until [`MAX_COMPILED_ELEMENTS`] elements, and counted rule by rule from there on. What classes
+//! share is counted once ([`palisade_tables::find_shared_bases`]), as far as it was compiled. Where peers
 //! overlap or policies share a set, what is really taken is told by [`crate::Engine::over_budget`].
 
-use crate::budget::needs;
-use crate::encapsulation::{MOST_DENIALS, deny_encapsulation};
-use crate::program::{Does, Sequence, Step, compile};
-use crate::traffic::{condensed, weight};
+use crate::budget::required_elements;
+use crate::compiler::{RuleSequence, SequenceStep, StepOperation, compile};
+use crate::encapsulation::{MAX_DENIAL_ELEMENTS, deny_encapsulation};
+use crate::traffic::{element_weight, merge_port_lists};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 use palisade_model::{
     Action, Direction, DirectionRules, Encapsulations, Peer, Policy, Prefix, Rule, Selector,
-    Traffic,
+    TrafficMatch,
 };
-use palisade_tables::{Program, RuleId, SHARE_FROM, Shared, Verdict, share};
+use palisade_tables::{
+    Program, RuleId, SHARE_MIN_ELEMENTS, SharedBase, Verdict, find_shared_bases,
+};
 
 /// A policy that takes no more by the cheapest count is not counted more exactly.
-const CHEAP: usize = 1 << 10;
+const ESTIMATE_UP_TO: usize = 1 << 10;
 /// So many elements are compiled to be counted.
-const COMPILED: usize = 1 << 20;
+const MAX_COMPILED_ELEMENTS: usize = 1 << 20;
 /// So many ranges are swept to be counted.
-const SWEPT: usize = 1 << 22;
+const MAX_SWEPT_RANGES: usize = 1 << 22;
 
 /// What a policy takes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Cost {
+pub struct PolicyCost {
     /// Elements, about; never less than one.
     pub elements: usize,
     /// The elements of all classes, each whole, about.
@@ -38,10 +40,10 @@ pub struct Cost {
     pub rules: Vec<RuleShare>,
 }
 
-impl Cost {
+impl PolicyCost {
     /// What of a budget it needs: its elements, or an eighth of what is compiled for them.
-    pub fn needs(&self) -> usize {
-        needs(self.elements, self.compiled)
+    pub fn required_elements(&self) -> usize {
+        required_elements(self.elements, self.compiled)
     }
 }
 
@@ -51,20 +53,20 @@ pub struct RuleShare {
     /// The rule's direction.
     pub direction: Direction,
     /// Its place in the policy's list of that direction.
-    pub place: usize,
+    pub index: usize,
     /// The elements that say it, about.
     pub elements: usize,
 }
 
 /// What a policy takes on its own.
-pub fn cost(policy: &Policy) -> Cost {
-    let mut cost = Cost::default();
+pub fn policy_cost(policy: &Policy) -> PolicyCost {
+    let mut cost = PolicyCost::default();
     for direction in Direction::BOTH {
         if let Some(rules) = policy.rules(direction) {
-            Side::new(direction, rules).count(&mut cost);
+            DirectionCost::new(direction, rules).add_to(&mut cost);
         }
     }
-    let place = |rule: &RuleShare| (Reverse(rule.elements), rule.direction, rule.place);
+    let place = |rule: &RuleShare| (Reverse(rule.elements), rule.direction, rule.index);
     cost.rules.sort_by_key(place);
     cost
 }
@@ -79,10 +81,10 @@ struct Atom<'a> {
 }
 
 /// The rules of one direction.
-struct Side<'a> {
+struct DirectionCost<'a> {
     direction: Direction,
     rules: &'a [Rule],
-    traffic: Vec<Vec<Traffic>>,
+    traffic: Vec<Vec<TrafficMatch>>,
     weights: Vec<usize>,
     /// The rules for everyone.
     everyone: Vec<usize>,
@@ -90,10 +92,11 @@ struct Side<'a> {
     groups: BTreeMap<Vec<usize>, usize>,
 }
 
-impl<'a> Side<'a> {
+impl<'a> DirectionCost<'a> {
     fn new(direction: Direction, rules: &'a DirectionRules) -> Self {
         let rules = &*rules.rules;
-        let traffic: Vec<Vec<Traffic>> = rules.iter().map(|r| condensed(&r.traffic)).collect();
+        let traffic: Vec<Vec<TrafficMatch>> =
+            rules.iter().map(|r| merge_port_lists(&r.traffic)).collect();
         let mut everyone = Vec::new();
         let mut asked: BTreeMap<Atom<'a>, Vec<usize>> = BTreeMap::new();
         for (place, rule) in rules.iter().enumerate() {
@@ -101,7 +104,7 @@ impl<'a> Side<'a> {
                 everyone.push(place);
                 continue;
             }
-            for atom in rule.peers.iter().flat_map(atoms) {
+            for atom in rule.peers.iter().flat_map(peer_atoms) {
                 let of = asked.entry(atom).or_default();
                 if of.last() != Some(&place) {
                     of.push(place);
@@ -112,10 +115,10 @@ impl<'a> Side<'a> {
         for of in asked.into_values() {
             *groups.entry(of).or_default() += 1;
         }
-        Side {
+        DirectionCost {
             direction,
             rules,
-            weights: traffic.iter().map(|terms| weight(terms)).collect(),
+            weights: traffic.iter().map(|terms| element_weight(terms)).collect(),
             traffic,
             everyone,
             groups,
@@ -123,7 +126,7 @@ impl<'a> Side<'a> {
     }
 
     /// Adds what the side takes.
-    fn count(&self, cost: &mut Cost) {
+    fn add_to(&self, cost: &mut PolicyCost) {
         let weight =
             |places: &[usize]| -> usize { places.iter().map(|at| self.weights[*at]).sum() };
         let everyone = weight(&self.everyone);
@@ -131,7 +134,7 @@ impl<'a> Side<'a> {
         // what endpoints may not send.
         let beside = match self.direction {
             Direction::Ingress => 4,
-            Direction::Egress => 4 + MOST_DENIALS,
+            Direction::Egress => 4 + MAX_DENIAL_ELEMENTS,
         };
         let at_most = |named: usize| beside + named + everyone;
         let upper: usize = self
@@ -140,12 +143,12 @@ impl<'a> Side<'a> {
             .map(|(of, peers)| peers + at_most(weight(of)))
             .sum();
         let mut shares = alloc::vec![0_usize; self.rules.len()];
-        let mut room = if at_most(0) + upper > CHEAP {
-            COMPILED
+        let mut room = if at_most(0) + upper > ESTIMATE_UP_TO {
+            MAX_COMPILED_ELEMENTS
         } else {
             0
         };
-        let mut sweeps = SWEPT;
+        let mut sweeps = MAX_SWEPT_RANGES;
         let nobody = (Vec::new(), 1);
         let classes = core::iter::once((&nobody.0, &nobody.1)).chain(&self.groups);
         // Rules for everyone have part in each class that is not compiled.
@@ -158,7 +161,7 @@ impl<'a> Side<'a> {
             let compiled = match sweeps.checked_sub(ranges) {
                 Some(left) if room > 0 => {
                     sweeps = left;
-                    self.compiled(of)
+                    self.compile_group(of)
                 }
                 _ => None,
             };
@@ -170,38 +173,38 @@ impl<'a> Side<'a> {
                 cost.compiled += at_most(named);
                 continue;
             };
-            let elements = program.elements();
+            let elements = program.element_count();
             room = room.saturating_sub(elements);
             cost.compiled += elements;
-            if elements >= SHARE_FROM {
+            if elements >= SHARE_MIN_ELEMENTS {
                 large.push(program);
             } else {
                 cost.elements += elements;
-                count_shares(&program, None, &mut shares);
+                add_rule_shares(&program, None, &mut shares);
             }
         }
-        cost.elements += count_large(&large, &mut shares);
+        cost.elements += count_large_programs(&large, &mut shares);
         for at in &self.everyone {
             shares[*at] += others * self.weights[*at];
         }
         let shares = shares.into_iter().enumerate();
         cost.rules.extend(shares.map(|(place, elements)| RuleShare {
             direction: self.direction,
-            place,
+            index: place,
             elements,
         }));
     }
 
     /// The program of those that these rules name.
-    fn compiled(&self, named: &[usize]) -> Option<Program> {
+    fn compile_group(&self, named: &[usize]) -> Option<Program> {
         let mut places: Vec<usize> = named.iter().chain(&self.everyone).copied().collect();
         places.sort_unstable();
         let stop = RuleId(u32::MAX);
-        let mut steps: Vec<Step<'_>> = Vec::with_capacity(places.len() + 1);
+        let mut steps: Vec<SequenceStep<'_>> = Vec::with_capacity(places.len() + 1);
         for place in &places {
-            steps.push(Step {
+            steps.push(SequenceStep {
                 id: RuleId(u32::try_from(*place).ok()?),
-                does: Does::Rule {
+                operation: StepOperation::Rule {
                     action: match self.rules.get(*place)?.action {
                         Action::Pass => Action::Allow,
                         action => action,
@@ -211,15 +214,15 @@ impl<'a> Side<'a> {
                 },
             });
         }
-        steps.push(Step {
+        steps.push(SequenceStep {
             id: stop,
-            does: Does::Stop(Verdict::Deny),
+            operation: StepOperation::Fallback(Verdict::Deny),
         });
-        let sequence = Sequence {
+        let sequence = RuleSequence {
             direction: self.direction,
             steps,
         };
-        let program = compile(&sequence, |_, _, _| None, COMPILED)?;
+        let program = compile(&sequence, |_, _, _| None, MAX_COMPILED_ELEMENTS)?;
         // As if all were denied: the configuration is no part of the policy.
         Some(match self.direction {
             Direction::Ingress => program,
@@ -229,29 +232,29 @@ impl<'a> Side<'a> {
 }
 
 /// The elements of large programs, what they share counted once.
-fn count_large(large: &[Program], shares: &mut [usize]) -> usize {
+fn count_large_programs(large: &[Program], shares: &mut [usize]) -> usize {
     let programs: Vec<&Program> = large.iter().collect();
     let mut elements = 0;
     let mut whole = alloc::vec![true; large.len()];
-    for Shared { base, members } in share(&programs) {
-        elements += base.elements();
-        count_shares(&base, None, shares);
+    for SharedBase { base, members } in find_shared_bases(&programs) {
+        elements += base.element_count();
+        add_rule_shares(&base, None, shares);
         for at in members {
             whole[at] = false;
-            elements += programs[at].elements_beside(&base);
-            count_shares(programs[at], Some(&base), shares);
+            elements += programs[at].element_count_over(&base);
+            add_rule_shares(programs[at], Some(&base), shares);
         }
     }
     for (program, _) in programs.iter().zip(whole).filter(|(_, whole)| *whole) {
-        elements += program.elements();
-        count_shares(program, None, shares);
+        elements += program.element_count();
+        add_rule_shares(program, None, shares);
     }
     elements
 }
 
 /// Counts the elements of a program for the rules that they say.
-fn count_shares(program: &Program, base: Option<&Program>, shares: &mut [usize]) {
-    program.for_each_element_beside(base, |cell, many| {
+fn add_rule_shares(program: &Program, base: Option<&Program>, shares: &mut [usize]) {
+    program.for_each_element_over(base, |cell, many| {
         let rule = cell.hits.last().copied();
         let place = rule.and_then(|rule| usize::try_from(rule.0).ok());
         if let Some(share) = place.and_then(|place| shares.get_mut(place)) {
@@ -260,7 +263,7 @@ fn count_shares(program: &Program, base: Option<&Program>, shares: &mut [usize])
     });
 }
 
-fn atoms(peer: &Peer) -> impl Iterator<Item = Atom<'_>> {
+fn peer_atoms(peer: &Peer) -> impl Iterator<Item = Atom<'_>> {
     let atom = |net| Atom {
         selector: peer.selector.as_ref(),
         not_selector: peer.not_selector.as_ref(),

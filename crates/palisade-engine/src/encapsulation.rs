@@ -3,14 +3,14 @@
 //! It ends in programs, like all that is decided: where a program allows what is denied here, the cell
 //! denies. What rules deny stays theirs, so whoever denies everything has nothing more to look up.
 
-use crate::faults::{Fault, on};
+use crate::faults::{EngineFault, on};
 use alloc::vec::Vec;
 use palisade_model::{Encapsulation, Encapsulations, Protocol};
 use palisade_tables::{Cell, PortMap, Program, RuleId, Verdict};
 
 /// How many elements of a program say what is denied, at most: three protocols, three ports, and what
 /// other ports of UDP get.
-pub(crate) const MOST_DENIALS: usize = 7;
+pub(crate) const MAX_DENIAL_ELEMENTS: usize = 7;
 
 /// The program with a denial wherever it allows what endpoints may not send. `credit` numbers what is
 /// credited with a denial; it is asked only where there is one.
@@ -20,17 +20,17 @@ pub(crate) fn deny_encapsulation(
     credit: impl FnOnce() -> RuleId,
 ) -> Program {
     let denies_all = program.protocols().is_empty() && program.default().verdict == Verdict::Deny;
-    if denied == Encapsulations::NONE || denies_all || on(Fault::EncapsulationAllowed) {
+    if denied == Encapsulations::NONE || denies_all || on(EngineFault::EncapsulationAllowed) {
         return program;
     }
-    if program.allows_no_more_than(&denying_program(denied, RuleId(0))) {
+    if program.is_subset_of(&denial_program(denied, RuleId(0))) {
         return program;
     }
-    denying_program(denied, credit()).intersect(&program)
+    denial_program(denied, credit()).intersect(&program)
 }
 
 /// The program that denies these and allows everything else.
-fn denying_program(denied: Encapsulations, credit: RuleId) -> Program {
+fn denial_program(denied: Encapsulations, credit: RuleId) -> Program {
     let cell = |verdict| Cell {
         verdict,
         hits: Vec::from([credit]),
@@ -49,7 +49,7 @@ fn denying_program(denied: Encapsulations, credit: RuleId) -> Program {
         before(port).into_iter().chain([denial])
     });
     let rest = (u16::MAX, always(Verdict::Allow));
-    let udp = PortMap::from_ends(ends.chain([rest]));
+    let udp = PortMap::from_segments(ends.chain([rest]));
     let whole = denied.iter().flat_map(Encapsulation::protocols);
     let whole = whole.map(|protocol| (*protocol, PortMap::constant(always(Verdict::Deny))));
     let protocols = udp.map(|udp| (Protocol::UDP, udp)).into_iter().chain(whole);

@@ -13,7 +13,7 @@
     )
 )]
 #[allow(missing_docs, reason = "each variant is named after its mistake")]
-pub enum Fault {
+pub enum EngineFault {
     PassAsAllow,
     PassAsDeny,
     LogDecides,
@@ -52,74 +52,74 @@ pub enum Fault {
     BudgetIgnored,
 }
 
-impl Fault {
+impl EngineFault {
     /// Every fault that verdicts show. That a budget is ignored shows in what policy takes.
     #[cfg(feature = "faults")]
-    pub const ALL: [Fault; 35] = [
-        Fault::PassAsAllow,
-        Fault::PassAsDeny,
-        Fault::LogDecides,
-        Fault::TierOrderReversed,
-        Fault::TierDefaultPassLost,
-        Fault::DefaultDenyIgnored,
-        Fault::PolicyOrderIgnored,
-        Fault::ProfileAllowAlways,
-        Fault::MissingProfileAllows,
-        Fault::PassInProfileAllows,
-        Fault::NotNetsIgnored,
-        Fault::NotSelectorIgnored,
-        Fault::NotPortsIgnored,
-        Fault::NotProtocolIgnored,
-        Fault::FamiliesMixed,
-        Fault::EndsSwapped,
-        Fault::SourcePortsIgnored,
-        Fault::IcmpCodeIgnored,
-        Fault::NamedPortAnyProtocol,
-        Fault::OwnAddressIgnored,
-        Fault::SecondAddressIgnored,
-        Fault::OldestClaimWins,
-        Fault::NetworkSetIgnored,
-        Fault::NodeIgnored,
-        Fault::LongestPrefixLost,
-        Fault::NamespaceLabelsStale,
-        Fault::DeletedPolicyStays,
-        Fault::SplitAfterLoosen,
-        Fault::TightenAfterLoosen,
-        Fault::MergeBeforeLoosen,
-        Fault::DeleteFirst,
-        Fault::IntersectionSkipped,
-        Fault::RevokeForgotten,
-        Fault::LogNotReported,
-        Fault::EncapsulationAllowed,
+    pub const ALL: [EngineFault; 35] = [
+        EngineFault::PassAsAllow,
+        EngineFault::PassAsDeny,
+        EngineFault::LogDecides,
+        EngineFault::TierOrderReversed,
+        EngineFault::TierDefaultPassLost,
+        EngineFault::DefaultDenyIgnored,
+        EngineFault::PolicyOrderIgnored,
+        EngineFault::ProfileAllowAlways,
+        EngineFault::MissingProfileAllows,
+        EngineFault::PassInProfileAllows,
+        EngineFault::NotNetsIgnored,
+        EngineFault::NotSelectorIgnored,
+        EngineFault::NotPortsIgnored,
+        EngineFault::NotProtocolIgnored,
+        EngineFault::FamiliesMixed,
+        EngineFault::EndsSwapped,
+        EngineFault::SourcePortsIgnored,
+        EngineFault::IcmpCodeIgnored,
+        EngineFault::NamedPortAnyProtocol,
+        EngineFault::OwnAddressIgnored,
+        EngineFault::SecondAddressIgnored,
+        EngineFault::OldestClaimWins,
+        EngineFault::NetworkSetIgnored,
+        EngineFault::NodeIgnored,
+        EngineFault::LongestPrefixLost,
+        EngineFault::NamespaceLabelsStale,
+        EngineFault::DeletedPolicyStays,
+        EngineFault::SplitAfterLoosen,
+        EngineFault::TightenAfterLoosen,
+        EngineFault::MergeBeforeLoosen,
+        EngineFault::DeleteFirst,
+        EngineFault::IntersectionSkipped,
+        EngineFault::RevokeForgotten,
+        EngineFault::LogNotReported,
+        EngineFault::EncapsulationAllowed,
     ];
 }
 
 #[cfg(feature = "faults")]
 mod switch {
-    use super::Fault;
+    use super::EngineFault;
     use core::sync::atomic::{AtomicU8, Ordering};
 
     /// The fault that is on, plus one; 0 where none is.
     static ON: AtomicU8 = AtomicU8::new(0);
 
     /// Switches one fault on, or all off, for the whole process.
-    pub fn set(fault: Option<Fault>) {
+    pub fn set(fault: Option<EngineFault>) {
         ON.store(fault.map_or(0, |f| f as u8 + 1), Ordering::SeqCst);
     }
 
     /// Whether a fault is on.
-    pub fn on(fault: Fault) -> bool {
+    pub fn on(fault: EngineFault) -> bool {
         ON.load(Ordering::Relaxed) == fault as u8 + 1
     }
 }
 
 #[cfg(not(feature = "faults"))]
 mod switch {
-    use super::Fault;
+    use super::EngineFault;
 
     /// Whether a fault is on: never in this build.
     #[inline(always)]
-    pub(crate) const fn on(_: Fault) -> bool {
+    pub(crate) const fn on(_: EngineFault) -> bool {
         false
     }
 }

@@ -5,45 +5,45 @@
 //! selectors, signatures, identities, points, policy sets, classes. Each looks again at what was
 //! touched before it and at nothing else.
 
-use crate::activity::{Activity, is_builtin, is_local};
-use crate::bodies::Active;
-use crate::budget::{Budget, Usage};
-use crate::classes::{Credits, Programs};
-use crate::columns::{Before, Slot};
-use crate::facts::Addresses;
-use crate::faults::{Fault, on};
-use crate::holders::{Given, View, What};
-use crate::identities::{Identities, Sight};
-use crate::labels::{HolderId, Holders};
-use crate::points::{Ground, Points};
-use crate::policies::{Edit, Policies, PolicyNumber};
+use crate::active_policies::{ActivePolicies, is_builtin, is_local};
+use crate::active_rules::ActiveRules;
+use crate::budget::{BudgetUsage, ElementBudget};
+use crate::encoding::HolderAddresses;
+use crate::faults::{EngineFault, on};
+use crate::holder_store::{HolderSlot, ReplacedHolder};
+use crate::holders::{HolderKind, HolderObject, HolderView};
+use crate::identities::{Identities, IdentityInputs};
+use crate::label_index::{HolderId, LabelIndex};
+use crate::points::{JudgementPoints, PointInputs};
+use crate::policies::{Policies, PolicyEdit, PolicyNumber};
 use crate::pool::HashMap;
-use crate::selectors::Selectors;
-use crate::sequencer::Differences;
-use crate::sets::{Rulebook, Sets, Source};
+use crate::program_pool::{CreditPool, ProgramPool};
+use crate::selectors::ActiveSelectors;
+use crate::sequencer::TableDifferences;
+use crate::sets::{PolicyOrProfile, PolicySetInputs, PolicySets};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use palisade_model::{
     Encapsulations, Endpoint, EndpointId, Labels, NetworkSet, Node, Object, ObjectId, ObjectKey,
     Policy, PolicyId, Prefix, State, Str, Update,
 };
-use palisade_tables::{IdentityId, SetId, Tables};
+use palisade_tables::{IdentityId, PolicySetId, Tables};
 
-mod budget;
-mod writing;
+mod desired_tables;
+mod policy_set_budget;
 
 /// What updates touched since the last flush.
 #[derive(Debug, Default)]
-struct Touched {
-    holders: Vec<Slot>,
+struct PendingChanges {
+    holders: Vec<HolderSlot>,
     locals: BTreeSet<EndpointId>,
-    policies: BTreeMap<PolicyNumber, Edit>,
+    policies: BTreeMap<PolicyNumber, PolicyEdit>,
     profiles: BTreeSet<Str>,
     /// A tier changed: every order may be another.
     tiers: bool,
     /// An address changed hands, or the interface of its holder.
-    handed: bool,
-    sets: BTreeSet<Slot>,
+    address_moved: bool,
+    network_sets: BTreeSet<HolderSlot>,
 }
 
 /// Every object, and everything computed from them.
@@ -52,138 +52,153 @@ pub(crate) struct Graph {
     /// Every object but policies, namespaces, service accounts, and the endpoints of other hosts.
     pub(crate) state: State,
     pub(crate) policies: Policies,
-    pub(crate) selectors: Selectors,
-    pub(crate) holders: Holders,
-    pub(crate) activity: Activity,
-    active: Active,
+    pub(crate) selectors: ActiveSelectors,
+    pub(crate) label_index: LabelIndex,
+    pub(crate) active_policies: ActivePolicies,
+    active_rules: ActiveRules,
     pub(crate) identities: Identities,
-    points: Points,
-    pub(crate) sets: Sets,
-    pub(crate) programs: Programs,
-    pub(crate) credits: Credits,
+    points: JudgementPoints,
+    pub(crate) sets: PolicySets,
+    pub(crate) programs: ProgramPool,
+    pub(crate) credits: CreditPool,
     /// Endpoints by the names of their named ports.
-    by_port: BTreeMap<Str, BTreeSet<Slot>>,
+    slots_by_named_port: BTreeMap<Str, BTreeSet<HolderSlot>>,
     /// The networks of the network sets that match an active selector.
-    set_nets: BTreeMap<Slot, Vec<Prefix>>,
-    touched: Touched,
+    network_set_nets: BTreeMap<HolderSlot, Vec<Prefix>>,
+    pending: PendingChanges,
     /// What endpoints may not send although rules allow it.
     pub(crate) denied_encapsulation: Encapsulations,
     /// How much policy sets may take, and what they do.
-    pub(crate) budget: Budget,
-    usage: Usage,
+    pub(crate) budget: ElementBudget,
+    usage: BudgetUsage,
     /// The sets in which each identity has an entry, in order.
-    pub(crate) entries: HashMap<IdentityId, Vec<SetId>>,
+    pub(crate) sets_by_identity: HashMap<IdentityId, Vec<PolicySetId>>,
     /// The tables that the objects ask for.
-    pub(crate) wanted: Tables,
+    pub(crate) desired: Tables,
 }
 
 /// What a flush changed in the tables.
-pub(crate) struct Flushed {
-    pub(crate) differences: Differences,
-    pub(crate) handed: bool,
+pub(crate) struct FlushResult {
+    pub(crate) differences: TableDifferences,
+    pub(crate) address_moved: bool,
 }
 
 impl Graph {
     /// Takes in one update, and notes what it touches.
-    pub(crate) fn take(&mut self, update: Update) {
+    pub(crate) fn apply(&mut self, update: Update) {
         match update {
-            Update::Upsert(Object::Endpoint(endpoint)) => self.endpoint(endpoint),
-            Update::Delete(ObjectKey::Endpoint(id)) => self.endpoint_gone(&id),
+            Update::Upsert(Object::Endpoint(endpoint)) => self.upsert_endpoint(endpoint),
+            Update::Delete(ObjectKey::Endpoint(id)) => self.remove_endpoint(&id),
             Update::Upsert(Object::Node(node)) => {
                 let name = node.name.clone();
-                self.node(&name, Some(node));
+                self.update_node(&name, Some(node));
             }
-            Update::Delete(ObjectKey::Node(name)) => self.node(&name, None),
+            Update::Delete(ObjectKey::Node(name)) => self.update_node(&name, None),
             Update::Upsert(Object::NetworkSet(set)) => {
                 let id = set.id.clone();
-                self.network_set(&id, Some(set));
+                self.update_network_set(&id, Some(set));
             }
-            Update::Delete(ObjectKey::NetworkSet(id)) => self.network_set(&id, None),
-            Update::Upsert(Object::Policy(policy)) => self.policy(policy),
-            Update::Delete(ObjectKey::Policy(id)) => self.policy_gone(&id),
-            Update::Upsert(Object::Namespace(n)) => self.described(&n.name, None, Some(&n.labels)),
-            Update::Delete(ObjectKey::Namespace(name)) => self.described(&name, None, None),
+            Update::Delete(ObjectKey::NetworkSet(id)) => self.update_network_set(&id, None),
+            Update::Upsert(Object::Policy(policy)) => self.upsert_policy(policy),
+            Update::Delete(ObjectKey::Policy(id)) => self.remove_policy(&id),
+            Update::Upsert(Object::Namespace(n)) => {
+                self.set_inherited_labels(&n.name, None, Some(&n.labels))
+            }
+            Update::Delete(ObjectKey::Namespace(name)) => {
+                self.set_inherited_labels(&name, None, None)
+            }
             Update::Upsert(Object::ServiceAccount(a)) => {
-                self.described(&a.namespace, Some(&a.name), Some(&a.labels));
+                self.set_inherited_labels(&a.namespace, Some(&a.name), Some(&a.labels));
             }
             Update::Delete(ObjectKey::ServiceAccount { namespace, name }) => {
-                self.described(&namespace, Some(&name), None);
+                self.set_inherited_labels(&namespace, Some(&name), None);
             }
-            other => self.plain(other),
+            other => self.apply_referenced(other),
         }
     }
 
-    fn policy(&mut self, policy: Policy) {
-        if let Some((number, edit)) = self.policies.put(policy) {
-            let known = self.touched.policies.entry(number).or_default();
-            *known = known.and(edit);
+    fn upsert_policy(&mut self, policy: Policy) {
+        if let Some((number, edit)) = self.policies.upsert(policy) {
+            let known = self.pending.policies.entry(number).or_default();
+            *known = known.union(edit);
         }
     }
 
-    fn policy_gone(&mut self, id: &PolicyId) {
-        if on(Fault::DeletedPolicyStays) {
+    fn remove_policy(&mut self, id: &PolicyId) {
+        if on(EngineFault::DeletedPolicyStays) {
             return;
         }
         if let Some((number, edit)) = self.policies.remove(id) {
-            self.touched.policies.insert(number, edit);
+            self.pending.policies.insert(number, edit);
         }
     }
 
     /// Labels of a namespace, or of a service account in it.
-    fn described(&mut self, namespace: &Str, account: Option<&Str>, labels: Option<&Labels>) {
-        let changed = self.holders.columns.describe(namespace, account, labels);
-        if changed && !(account.is_none() && on(Fault::NamespaceLabelsStale)) {
-            self.relabelled(namespace, account);
+    fn set_inherited_labels(
+        &mut self,
+        namespace: &Str,
+        account: Option<&Str>,
+        labels: Option<&Labels>,
+    ) {
+        let changed = self
+            .label_index
+            .store
+            .set_inherited_labels(namespace, account, labels);
+        if changed && !(account.is_none() && on(EngineFault::NamespaceLabelsStale)) {
+            self.mark_namespace_members(namespace, account);
         }
     }
 
     /// Objects that are only looked up by others.
-    fn plain(&mut self, update: Update) {
+    fn apply_referenced(&mut self, update: Update) {
         let key = match &update {
             Update::Upsert(object) => object.key(),
             Update::Delete(key) => key.clone(),
         };
         match &key {
-            ObjectKey::Profile(name) => drop(self.touched.profiles.insert(name.clone())),
-            ObjectKey::Tier(_) => self.touched.tiers = true,
+            ObjectKey::Profile(name) => drop(self.pending.profiles.insert(name.clone())),
+            ObjectKey::Tier(_) => self.pending.tiers = true,
             _ => {}
         }
         self.state.apply(update);
     }
 
     /// The labels of a namespace changed, or of one service account in it.
-    fn relabelled(&mut self, namespace: &Str, account: Option<&Str>) {
-        let columns = &self.holders.columns;
-        let Some(number) = columns.names.find::<str>(namespace) else {
+    fn mark_namespace_members(&mut self, namespace: &Str, account: Option<&Str>) {
+        let store = &self.label_index.store;
+        let Some(number) = store.names.find::<str>(namespace) else {
             return;
         };
-        for slot in columns.in_namespace(number) {
-            let Some(view) = columns.view(slot) else {
+        for slot in store.in_namespace(number) {
+            let Some(view) = store.view(slot) else {
                 continue;
             };
-            let own = view.common().and_then(|common| common.account.as_ref());
-            if account.is_some() && view.what() == What::Endpoint && own != account {
+            let own = view.shared().and_then(|common| common.account.as_ref());
+            if account.is_some() && view.kind() == HolderKind::Endpoint && own != account {
                 continue;
             }
             if is_local_view(&view) {
-                self.touched.locals.extend(columns.endpoint_id(slot));
+                self.pending.locals.extend(store.endpoint_id(slot));
             }
-            self.touched.holders.push(slot);
+            self.pending.holders.push(slot);
         }
     }
 
-    fn endpoint(&mut self, endpoint: Endpoint) {
-        let put = self.holders.columns.put(Given::Endpoint(&endpoint));
+    fn upsert_endpoint(&mut self, endpoint: Endpoint) {
+        let put = self
+            .label_index
+            .store
+            .upsert(HolderObject::Endpoint(&endpoint));
         let Some((slot, before)) = put else {
             return;
         };
-        self.exchanged(slot, before.as_ref(), true);
+        self.mark_endpoint_change(slot, before.as_ref(), true);
         let was_local = before.as_ref().is_some_and(|before| {
-            let was = self.holders.columns.was(before);
+            let was = self.label_index.store.view_replaced(before);
             is_local_view(&was)
         });
         if let Some(before) = before {
-            self.holders.columns.forget(before);
+            self.label_index.store.release_replaced(before);
         }
         if is_local(&endpoint) {
             self.state.endpoints.insert(endpoint.id.clone(), endpoint);
@@ -192,54 +207,61 @@ impl Graph {
         }
     }
 
-    fn endpoint_gone(&mut self, id: &EndpointId) {
-        let Some(slot) = self.holders.columns.find_endpoint(id) else {
+    fn remove_endpoint(&mut self, id: &EndpointId) {
+        let Some(slot) = self.label_index.store.find_endpoint(id) else {
             return;
         };
-        self.exchanged(slot, None, false);
-        self.holders.columns.remove(slot);
+        self.mark_endpoint_change(slot, None, false);
+        self.label_index.store.remove(slot);
         self.state.endpoints.remove(id);
     }
 
     /// Notes what another endpoint in a slot touches: instead of what was there before, or nothing
     /// (`there` is false) instead of what is there now.
-    fn exchanged(&mut self, slot: Slot, before: Option<&Before>, there: bool) {
+    fn mark_endpoint_change(
+        &mut self,
+        slot: HolderSlot,
+        before: Option<&ReplacedHolder>,
+        present: bool,
+    ) {
         let Graph {
-            holders,
+            label_index: holders,
             identities,
-            by_port,
-            touched,
+            slots_by_named_port: by_port,
+            pending: touched,
             ..
         } = self;
-        let columns = &holders.columns;
-        let now = columns.view(slot);
-        let (old, new) = match there {
-            true => (before.map(|before| columns.was(before)), now),
+        let store = &holders.store;
+        let now = store.view(slot);
+        let (old, new) = match present {
+            true => (before.map(|before| store.view_replaced(before)), now),
             false => (now, None),
         };
-        let local = |view: &Option<View<'_>>| view.as_ref().is_some_and(is_local_view);
+        let local = |view: &Option<HolderView<'_>>| view.as_ref().is_some_and(is_local_view);
         if local(&old) || local(&new) {
-            touched.locals.extend(columns.endpoint_id(slot));
+            touched.locals.extend(store.endpoint_id(slot));
         }
-        for address in held(&old) {
-            if !held(&new).any(|other| other == address) {
-                identities.claim(address, slot, false);
+        for address in claimed_addresses(&old) {
+            if !claimed_addresses(&new).any(|other| other == address) {
+                identities.set_claim(address, slot, false);
             }
         }
         let weighs = match (&old, &new) {
-            (Some(old), Some(new)) => !old.weighs_like(new),
+            (Some(old), Some(new)) => !old.has_same_claim(new),
             _ => true,
         };
-        for address in held(&new) {
-            if !held(&old).any(|other| other == address) {
-                identities.claim(address, slot, true);
+        for address in claimed_addresses(&new) {
+            if !claimed_addresses(&old).any(|other| other == address) {
+                identities.set_claim(address, slot, true);
             } else if weighs {
-                identities.touch(address);
+                identities.mark_dirty(address);
             }
         }
         for (view, there) in [(&old, false), (&new, true)] {
-            let living = view.as_ref().filter(|view| !view.own().is_template());
-            let common = living.and_then(|view| view.common());
+            let living = view
+                .as_ref()
+                .filter(|view| !view.attributes().is_template());
+            let common = living.and_then(|view| view.shared());
             for port in common.into_iter().flat_map(|common| &common.ports) {
                 let of = by_port.entry(port.name.clone()).or_default();
                 match there {
@@ -253,9 +275,9 @@ impl Graph {
         }
         let relabelled = match (&old, &new) {
             (Some(old), Some(new)) => {
-                let holds = new.own().addresses.next().is_some();
-                touched.handed |= !old.is_attached_like(new) && holds;
-                !old.looks_like(new)
+                let holds = new.attributes().addresses.next().is_some();
+                touched.address_moved |= !old.has_same_interface(new) && holds;
+                !old.has_same_labels(new)
             }
             _ => true,
         };
@@ -264,227 +286,243 @@ impl Graph {
         }
     }
 
-    fn node(&mut self, name: &Str, new: Option<Node>) {
+    fn update_node(&mut self, name: &Str, new: Option<Node>) {
         let old = self.state.nodes.remove(name);
-        let columns = &mut self.holders.columns;
-        let put = new.as_ref().and_then(|node| columns.put(Given::Node(node)));
+        let store = &mut self.label_index.store;
+        let put = new
+            .as_ref()
+            .and_then(|node| store.upsert(HolderObject::Node(node)));
         let slot = match put {
             Some((slot, before)) => {
-                before.into_iter().for_each(|before| columns.forget(before));
+                before
+                    .into_iter()
+                    .for_each(|before| store.release_replaced(before));
                 Some(slot)
             }
-            None => columns.find(&HolderId::Node(name.clone())),
+            None => store.find(&HolderId::Node(name.clone())),
         };
         let Some(slot) = slot else {
             return;
         };
         if new.is_none() {
-            columns.remove(slot);
+            store.remove(slot);
         }
         for (node, there) in [(&old, false), (&new, true)] {
             for address in node.iter().flat_map(|node| &node.addresses) {
-                self.identities.node(*address, slot, there);
+                self.identities.set_node(*address, slot, there);
             }
         }
-        self.touched.holders.push(slot);
+        self.pending.holders.push(slot);
         self.state.nodes.extend(new.map(|n| (name.clone(), n)));
     }
 
-    fn network_set(&mut self, id: &ObjectId, new: Option<NetworkSet>) {
+    fn update_network_set(&mut self, id: &ObjectId, new: Option<NetworkSet>) {
         self.state.network_sets.remove(id);
-        let columns = &mut self.holders.columns;
+        let store = &mut self.label_index.store;
         let put = new
             .as_ref()
-            .and_then(|set| columns.put(Given::NetworkSet(set)));
+            .and_then(|set| store.upsert(HolderObject::NetworkSet(set)));
         let slot = match put {
             Some((slot, before)) => {
-                before.into_iter().for_each(|before| columns.forget(before));
+                before
+                    .into_iter()
+                    .for_each(|before| store.release_replaced(before));
                 Some(slot)
             }
-            None => columns.find(&HolderId::NetworkSet(id.clone())),
+            None => store.find(&HolderId::NetworkSet(id.clone())),
         };
         let Some(slot) = slot else {
             return;
         };
         if new.is_none() {
-            columns.remove(slot);
+            store.remove(slot);
         }
-        self.touched.sets.insert(slot);
-        self.touched.holders.push(slot);
+        self.pending.network_sets.insert(slot);
+        self.pending.holders.push(slot);
         self.state.network_sets.extend(new.map(|s| (id.clone(), s)));
     }
 
     /// Goes through the rooms, and says what changed in the tables that are wanted.
-    pub(crate) fn flush(&mut self) -> Flushed {
-        let mut touched = core::mem::take(&mut self.touched);
-        touched.holders.sort_unstable();
-        touched.holders.dedup();
-        let holding = !touched.holders.is_empty() || self.identities.is_touched();
-        let mut locals = self.activate(&touched);
-        self.look(&touched);
+    pub(crate) fn flush(&mut self) -> FlushResult {
+        let mut pending = core::mem::take(&mut self.pending);
+        pending.holders.sort_unstable();
+        pending.holders.dedup();
+        let holding = !pending.holders.is_empty() || self.identities.has_dirty_addresses();
+        let mut locals = self.recompute_active_rules(&pending);
+        self.recompute_selectors(&pending);
         if holding {
-            locals.extend(self.points.testers.iter().cloned());
+            locals.extend(self.points.own_address_tested.iter().cloned());
         }
-        let (identities, handed) = self.identities.settle(Sight {
+        let (identities, address_moved) = self.identities.recompute(IdentityInputs {
             state: &self.state,
-            holders: &self.holders,
-            active: &self.active,
+            label_index: &self.label_index,
+            active_rules: &self.active_rules,
         });
-        let points = self.points.settle(
-            Ground {
-                sight: Sight {
+        let points = self.points.recompute(
+            PointInputs {
+                identity_inputs: IdentityInputs {
                     state: &self.state,
-                    holders: &self.holders,
-                    active: &self.active,
+                    label_index: &self.label_index,
+                    active_rules: &self.active_rules,
                 },
                 policies: &self.policies,
-                activity: &self.activity,
-                active: &self.active,
+                active_policies: &self.active_policies,
+                active_rules: &self.active_rules,
                 identities: &self.identities,
             },
             &locals,
             &mut self.sets,
         );
-        let book = Rulebook {
+        let inputs = PolicySetInputs {
             state: &self.state,
             policies: &self.policies,
-            active: &self.active,
+            active_rules: &self.active_rules,
         };
-        let sets = self.sets.settle(book, &mut self.credits);
+        let sets = self.sets.recompute(inputs, &mut self.credits);
         let mut differences = self.write(&identities, &points, &sets);
         self.sweep(&mut differences);
-        self.policies.settle();
-        self.holders.columns.release(&touched.holders);
-        Flushed {
+        self.policies.release_deleted();
+        self.label_index.store.free_removed(&pending.holders);
+        FlushResult {
             differences,
-            handed: handed || touched.handed,
+            address_moved: address_moved || pending.address_moved,
         }
     }
 
     /// Activity and rules. Returns the local endpoints whose points are to be looked at again.
-    fn activate(&mut self, touched: &Touched) -> BTreeSet<EndpointId> {
-        let edits = &touched.policies;
-        let changes = self.activity.settle(
+    fn recompute_active_rules(&mut self, pending: &PendingChanges) -> BTreeSet<EndpointId> {
+        let edits = &pending.policies;
+        let changes = self.active_policies.recompute(
             &self.state,
-            &self.holders.columns,
+            &self.label_index.store,
             &self.policies,
             edits,
-            &touched.locals,
+            &pending.locals,
         );
         let mut locals = changes.locals;
         for number in changes.policies {
-            let active = self.activity.is_active(number);
-            let known = self.active.policy(number).is_some();
+            let active = self.active_policies.is_active(number);
+            let known = self.active_rules.policy(number).is_some();
             let edit = edits.get(&number).copied().unwrap_or_default();
-            if active && (!known || edit.rules || edit.place) {
+            if active && (!known || edit.rules || edit.order) {
                 let (policies, selectors) = (&self.policies, &mut self.selectors);
-                let others = self.active.begin_policy(policies, number, selectors);
-                if others || edit.place {
-                    locals.extend(self.activity.selected_by(number).cloned());
+                let others = self
+                    .active_rules
+                    .activate_policy(policies, number, selectors);
+                if others || edit.order {
+                    locals.extend(self.active_policies.endpoints_selected_by(number).cloned());
                 }
             } else if known && !active {
-                self.active.end_policy(number, &mut self.selectors);
+                self.active_rules
+                    .deactivate_policy(number, &mut self.selectors);
             }
-            self.sets.edited(&Source::Policy(number));
+            self.sets.mark_edited(&PolicyOrProfile::Policy(number));
         }
-        for name in changes.profiles.union(&touched.profiles) {
-            let source = Source::Profile(name.clone());
+        for name in changes.profiles.union(&pending.profiles) {
+            let source = PolicyOrProfile::Profile(name.clone());
             let profile = self.state.profiles.get(name);
-            let judging = self.activity.is_judging(name) && !is_builtin(name);
+            let judging = self.active_policies.is_profile_active(name) && !is_builtin(name);
             match profile.filter(|_| judging) {
                 Some(profile) => {
-                    let known = self.active.profile(name).is_some();
-                    if known && !touched.profiles.contains(name) {
+                    let known = self.active_rules.profile(name).is_some();
+                    if known && !pending.profiles.contains(name) {
                         continue;
                     }
-                    self.active.begin_profile(profile, &mut self.selectors);
-                    locals.extend(self.activity.judged_by(name).cloned());
+                    self.active_rules
+                        .activate_profile(profile, &mut self.selectors);
+                    locals.extend(self.active_policies.endpoints_with_profile(name).cloned());
                 }
                 None => {
                     // Endpoints may still name it: what it asked of their own end counts no more.
-                    if self.active.profile(name).is_some() {
-                        locals.extend(self.activity.judged_by(name).cloned());
+                    if self.active_rules.profile(name).is_some() {
+                        locals.extend(self.active_policies.endpoints_with_profile(name).cloned());
                     }
-                    self.active.end_profile(name, &mut self.selectors);
+                    self.active_rules
+                        .deactivate_profile(name, &mut self.selectors);
                 }
             }
-            self.sets.edited(&source);
+            self.sets.mark_edited(&source);
         }
-        if touched.tiers {
-            locals.extend(self.activity.locals().cloned());
-            self.sets.all_edited();
+        if pending.tiers {
+            locals.extend(self.active_policies.local_endpoints().cloned());
+            self.sets.mark_all_stale();
         }
         locals
     }
 
     /// Selectors and signatures, and what they touch of addresses.
-    fn look(&mut self, touched: &Touched) {
-        let changes = self.selectors.settle(&mut self.holders.columns.names);
-        let moved = self.holders.settle(
+    fn recompute_selectors(&mut self, pending: &PendingChanges) {
+        let changes = self
+            .selectors
+            .take_changes(&mut self.label_index.store.names);
+        let moved = self.label_index.recompute(
             &self.selectors,
-            &touched.holders,
+            &pending.holders,
             &changes.keys,
-            &changes.begun,
-            &changes.ended,
+            &changes.added,
+            &changes.removed,
         );
-        let mut sets = touched.sets.clone();
+        let mut sets = pending.network_sets.clone();
         for slot in moved {
-            let columns = &self.holders.columns;
-            let Some(view) = columns.view(slot) else {
+            let store = &self.label_index.store;
+            let Some(view) = store.view(slot) else {
                 continue;
             };
-            match view.what() {
-                What::Endpoint => {
-                    for address in known(view.own().addresses) {
-                        self.identities.touch(address);
+            match view.kind() {
+                HolderKind::Endpoint => {
+                    for address in effective_addresses(view.attributes().addresses) {
+                        self.identities.mark_dirty(address);
                     }
                 }
-                What::Node => {
+                HolderKind::Node => {
                     let node = self.state.nodes.get(view.name());
                     for address in node.into_iter().flat_map(|n| &n.addresses) {
-                        self.identities.touch(*address);
+                        self.identities.mark_dirty(*address);
                     }
                 }
-                What::NetworkSet => drop(sets.insert(slot)),
+                HolderKind::NetworkSet => drop(sets.insert(slot)),
             }
         }
         for slot in sets {
-            if let Some(HolderId::NetworkSet(id)) = self.holders.columns.id(slot) {
-                self.set_moved(&id, slot);
+            if let Some(HolderId::NetworkSet(id)) = self.label_index.store.id(slot) {
+                self.update_network_set_nets(&id, slot);
             }
         }
-        for net in self.active.take_net_changes() {
-            let asked = self.active.asks_net(net);
-            self.identities.asked(net, asked);
+        for net in self.active_rules.take_net_changes() {
+            let asked = self.active_rules.references_net(net);
+            self.identities.set_referenced(net, asked);
         }
-        for (name, _) in self.active.take_port_changes() {
-            for slot in self.by_port.get(&name).into_iter().flatten() {
-                let view = self.holders.columns.view(*slot);
-                for address in view.into_iter().flat_map(|v| known(v.own().addresses)) {
-                    self.identities.touch(address);
+        for (name, _) in self.active_rules.take_port_changes() {
+            for slot in self.slots_by_named_port.get(&name).into_iter().flatten() {
+                let view = self.label_index.store.view(*slot);
+                for address in view
+                    .into_iter()
+                    .flat_map(|v| effective_addresses(v.attributes().addresses))
+                {
+                    self.identities.mark_dirty(address);
                 }
             }
         }
     }
 
     /// A network set holds other networks, or matches other selectors.
-    fn set_moved(&mut self, id: &ObjectId, slot: Slot) {
-        for net in self.set_nets.remove(&slot).unwrap_or_default() {
-            self.identities.set(net, slot, false);
+    fn update_network_set_nets(&mut self, id: &ObjectId, slot: HolderSlot) {
+        for net in self.network_set_nets.remove(&slot).unwrap_or_default() {
+            self.identities.set_network_set(net, slot, false);
         }
         let set = self.state.network_sets.get(id);
-        if let Some(set) = set.filter(|_| !self.holders.matched(slot).is_empty()) {
+        if let Some(set) = set.filter(|_| !self.label_index.matched_selectors(slot).is_empty()) {
             for net in &set.nets {
-                self.identities.set(*net, slot, true);
+                self.identities.set_network_set(*net, slot, true);
             }
-            self.set_nets.insert(slot, set.nets.clone());
+            self.network_set_nets.insert(slot, set.nets.clone());
         }
     }
 }
 
 /// The addresses of an endpoint that count.
-fn known(addresses: Addresses<'_>) -> impl Iterator<Item = core::net::IpAddr> {
-    let known = match on(Fault::SecondAddressIgnored) {
+fn effective_addresses(addresses: HolderAddresses<'_>) -> impl Iterator<Item = core::net::IpAddr> {
+    let known = match on(EngineFault::SecondAddressIgnored) {
         true => 1,
         false => usize::MAX,
     };
@@ -492,14 +530,16 @@ fn known(addresses: Addresses<'_>) -> impl Iterator<Item = core::net::IpAddr> {
 }
 
 /// The addresses that an endpoint claims.
-fn held<'a>(view: &Option<View<'a>>) -> impl Iterator<Item = core::net::IpAddr> + use<'a> {
-    known(match view {
-        Some(view) if !view.own().is_template() => view.own().addresses,
-        _ => Addresses::NONE,
+fn claimed_addresses<'a>(
+    view: &Option<HolderView<'a>>,
+) -> impl Iterator<Item = core::net::IpAddr> + use<'a> {
+    effective_addresses(match view {
+        Some(view) if !view.attributes().is_template() => view.attributes().addresses,
+        _ => HolderAddresses::NONE,
     })
 }
 
-fn is_local_view(view: &View<'_>) -> bool {
-    let own = view.own();
-    view.what() == What::Endpoint && own.is_attached() && !own.is_template()
+fn is_local_view(view: &HolderView<'_>) -> bool {
+    let own = view.attributes();
+    view.kind() == HolderKind::Endpoint && own.is_attached() && !own.is_template()
 }

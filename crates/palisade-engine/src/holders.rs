@@ -2,8 +2,8 @@
 //!
 //! A view reads a holder out of the columns without copying it. Nothing here changes anything.
 
-use crate::columns::{Columns, NONE};
-use crate::facts::{Addresses, Reader};
+use crate::encoding::{ByteReader, HolderAddresses};
+use crate::holder_store::{HolderStore, NONE};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::borrow::Borrow;
@@ -12,7 +12,7 @@ use palisade_model::{Endpoint, Labels, NamedPort, NetworkSet, Node, ObjectId, St
 
 /// What a holder is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum What {
+pub(crate) enum HolderKind {
     Endpoint,
     NetworkSet,
     Node,
@@ -20,8 +20,8 @@ pub(crate) enum What {
 
 /// What many holders have in common.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Common {
-    pub(crate) what: What,
+pub(crate) struct SharedAttributes {
+    pub(crate) holder_kind: HolderKind,
     pub(crate) group: Str,
     pub(crate) kind: Str,
     pub(crate) host: bool,
@@ -32,7 +32,7 @@ pub(crate) struct Common {
 
 /// A sorted list of label keys, by the numbers of their names.
 #[derive(Debug, Default)]
-pub(crate) struct KeySet {
+pub(crate) struct LabelKeySet {
     pub(crate) keys: Box<[u32]>,
     /// Which of them selectors test: the place in the list and the key's number. True as of an epoch
     /// of the tested keys.
@@ -40,38 +40,38 @@ pub(crate) struct KeySet {
     pub(crate) epoch: u64,
 }
 
-impl Borrow<[u32]> for KeySet {
+impl Borrow<[u32]> for LabelKeySet {
     fn borrow(&self) -> &[u32] {
         &self.keys
     }
 }
 
-impl Hash for KeySet {
+impl Hash for LabelKeySet {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.keys.hash(state);
     }
 }
 
-impl PartialEq for KeySet {
+impl PartialEq for LabelKeySet {
     fn eq(&self, other: &Self) -> bool {
         self.keys == other.keys
     }
 }
 
-impl Eq for KeySet {}
+impl Eq for LabelKeySet {}
 
 /// What is a holder's own, read from its bytes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Own<'a> {
+pub(crate) struct HolderAttributes<'a> {
     flags: u8,
     pub(crate) name: &'a [u8],
-    pub(crate) addresses: Addresses<'a>,
+    pub(crate) addresses: HolderAddresses<'a>,
     pub(crate) node: u32,
     pub(crate) interface: Option<&'a [u8]>,
     pub(crate) created: u64,
     pub(crate) owner: Option<(u32, u32)>,
     /// The values of its labels, in the order of their keys.
-    pub(crate) values: Reader<'a>,
+    pub(crate) values: ByteReader<'a>,
 }
 
 pub(crate) mod flag {
@@ -86,14 +86,14 @@ pub(crate) mod flag {
     pub(crate) const NODE: u8 = 32;
 }
 
-impl<'a> Own<'a> {
+impl<'a> HolderAttributes<'a> {
     pub(crate) fn read(facts: &'a [u8]) -> Self {
-        let mut reader = Reader(facts);
+        let mut reader = ByteReader(facts);
         let flags = reader.byte();
         let name = reader.text_bytes();
         let addresses = reader.addresses();
         let has = |bit: u8| flags & bit != 0;
-        Own {
+        HolderAttributes {
             flags,
             name,
             addresses,
@@ -125,73 +125,74 @@ impl<'a> Own<'a> {
 
 /// A holder as it is, or as it was before an update.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct View<'a> {
-    pub(crate) columns: &'a Columns,
-    pub(crate) facts: &'a [u8],
+pub(crate) struct HolderView<'a> {
+    pub(crate) store: &'a HolderStore,
+    pub(crate) encoded: &'a [u8],
     pub(crate) namespace: u32,
     pub(crate) keys: u32,
-    pub(crate) common: u32,
+    pub(crate) shared: u32,
 }
 
-impl<'a> View<'a> {
-    pub(crate) fn own(&self) -> Own<'a> {
-        Own::read(self.facts)
+impl<'a> HolderView<'a> {
+    pub(crate) fn attributes(&self) -> HolderAttributes<'a> {
+        HolderAttributes::read(self.encoded)
     }
 
-    pub(crate) fn common(&self) -> Option<&'a Common> {
-        self.columns.common(self.common)
+    pub(crate) fn shared(&self) -> Option<&'a SharedAttributes> {
+        self.store.shared(self.shared)
     }
 
-    pub(crate) fn what(&self) -> What {
-        self.common().map_or(What::Endpoint, |common| common.what)
+    pub(crate) fn kind(&self) -> HolderKind {
+        self.shared()
+            .map_or(HolderKind::Endpoint, |common| common.holder_kind)
     }
 
     /// The numbers of its label keys, in order.
     pub(crate) fn keys(&self) -> &'a [u32] {
-        let keys = self.columns.key_sets.get(self.keys);
+        let keys = self.store.key_sets.get(self.keys);
         keys.map_or(&[], |set| &set.keys)
     }
 
     /// The value under one of its own label keys.
     pub(crate) fn value(&self, key: &str) -> Option<&'a str> {
-        let key = self.columns.names.find(key)?;
+        let key = self.store.names.find(key)?;
         let at = self.keys().iter().position(|k| *k == key)?;
-        let mut values = self.own().values;
+        let mut values = self.attributes().values;
         values.skip_texts(at);
         Some(values.text())
     }
 
     /// The text of its name.
     pub(crate) fn name(&self) -> &'a str {
-        text(self.own().name)
+        text(self.attributes().name)
     }
 
     /// Whether selectors see the same in both, but for namespace and account labels.
-    pub(crate) fn looks_like(&self, other: &View<'_>) -> bool {
-        let (a, b) = (self.own(), other.own());
+    pub(crate) fn has_same_labels(&self, other: &HolderView<'_>) -> bool {
+        let (a, b) = (self.attributes(), other.attributes());
         self.keys == other.keys
             && a.values.0 == b.values.0
             && a.is_template() == b.is_template()
-            && match (self.common(), other.common()) {
+            && match (self.shared(), other.shared()) {
                 (Some(a), Some(b)) => a.host == b.host && a.account == b.account,
                 _ => false,
             }
     }
 
     /// Whether both are as strong a claimant of an address, with the same named ports.
-    pub(crate) fn weighs_like(&self, other: &View<'_>) -> bool {
-        let (a, b) = (self.own(), other.own());
+    pub(crate) fn has_same_claim(&self, other: &HolderView<'_>) -> bool {
+        let (a, b) = (self.attributes(), other.attributes());
         a.created == b.created
             && a.is_attached() == b.is_attached()
-            && match (self.common(), other.common()) {
+            && match (self.shared(), other.shared()) {
                 (Some(a), Some(b)) => a.ports == b.ports,
                 _ => false,
             }
     }
 
     /// Whether its interface is the same.
-    pub(crate) fn is_attached_like(&self, other: &View<'_>) -> bool {
-        self.own().interface == other.own().interface
+    pub(crate) fn has_same_interface(&self, other: &HolderView<'_>) -> bool {
+        self.attributes().interface == other.attributes().interface
     }
 }
 
@@ -201,51 +202,51 @@ pub(crate) fn text(bytes: &[u8]) -> &str {
 
 /// A holder, as an update says it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Given<'a> {
+pub(crate) enum HolderObject<'a> {
     Endpoint(&'a Endpoint),
     NetworkSet(&'a NetworkSet),
     Node(&'a Node),
 }
 
-impl<'a> Given<'a> {
-    pub(crate) fn what(&self) -> What {
+impl<'a> HolderObject<'a> {
+    pub(crate) fn kind(&self) -> HolderKind {
         match self {
-            Given::Endpoint(_) => What::Endpoint,
-            Given::NetworkSet(_) => What::NetworkSet,
-            Given::Node(_) => What::Node,
+            HolderObject::Endpoint(_) => HolderKind::Endpoint,
+            HolderObject::NetworkSet(_) => HolderKind::NetworkSet,
+            HolderObject::Node(_) => HolderKind::Node,
         }
     }
 
     pub(crate) fn id(&self) -> Option<&'a ObjectId> {
         match self {
-            Given::Endpoint(e) => Some(&e.id),
-            Given::NetworkSet(s) => Some(&s.id),
-            Given::Node(_) => None,
+            HolderObject::Endpoint(e) => Some(&e.id),
+            HolderObject::NetworkSet(s) => Some(&s.id),
+            HolderObject::Node(_) => None,
         }
     }
 
     pub(crate) fn name(&self) -> &'a str {
         match self {
-            Given::Node(n) => &n.name,
+            HolderObject::Node(n) => &n.name,
             _ => self.id().map_or("", |id| &id.name),
         }
     }
 
     pub(crate) fn labels(&self) -> &'a Labels {
         match self {
-            Given::Endpoint(e) => &e.labels,
-            Given::NetworkSet(s) => &s.labels,
-            Given::Node(n) => &n.labels,
+            HolderObject::Endpoint(e) => &e.labels,
+            HolderObject::NetworkSet(s) => &s.labels,
+            HolderObject::Node(n) => &n.labels,
         }
     }
 
-    pub(crate) fn has(&self, common: &Common) -> bool {
+    pub(crate) fn has_shared(&self, common: &SharedAttributes) -> bool {
         let id = self.id();
-        common.what == self.what()
+        common.holder_kind == self.kind()
             && *common.group == *id.map_or("", |id| &*id.group)
             && *common.kind == *id.map_or("", |id| &*id.kind)
             && match self {
-                Given::Endpoint(e) => {
+                HolderObject::Endpoint(e) => {
                     common.host == e.host
                         && common.account == e.service_account
                         && common.profiles == e.profiles
@@ -255,14 +256,14 @@ impl<'a> Given<'a> {
             }
     }
 
-    pub(crate) fn common(&self) -> Common {
+    pub(crate) fn shared_attributes(&self) -> SharedAttributes {
         let id = self.id();
         let endpoint = match self {
-            Given::Endpoint(endpoint) => Some(endpoint),
+            HolderObject::Endpoint(endpoint) => Some(endpoint),
             _ => None,
         };
-        Common {
-            what: self.what(),
+        SharedAttributes {
+            holder_kind: self.kind(),
             group: id.map_or_else(|| "".into(), |id| id.group.clone()),
             kind: id.map_or_else(|| "".into(), |id| id.kind.clone()),
             host: endpoint.is_some_and(|e| e.host),

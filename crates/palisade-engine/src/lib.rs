@@ -10,60 +10,60 @@
 
 extern crate alloc;
 
-mod activity;
-mod bodies;
+mod active_policies;
+mod active_rules;
 mod budget;
-mod classes;
-mod column;
-mod columns;
+mod chunked_vec;
+mod compiler;
 mod cost;
-mod described;
 mod encapsulation;
-mod facts;
+mod encoding;
 #[cfg(feature = "faults")]
 pub mod faults;
 #[cfg(not(feature = "faults"))]
 mod faults;
-mod filing;
 mod graph;
+mod holder_store;
 mod holders;
-mod hosts;
 mod identities;
-mod index;
-mod labels;
-mod meeting;
+mod inherited_labels;
+mod label_index;
+mod matching;
+mod peer_rule_index;
 mod points;
 mod policies;
 mod pool;
-mod program;
-mod regions;
+mod program_pool;
 mod relative;
+mod selector_index;
 mod selectors;
 mod sequencer;
 mod sets;
 mod status;
+mod tracked_addresses;
+mod tracked_networks;
 mod traffic;
 
-pub use budget::{Bound, Budget, OverBudget, RuleCost};
-pub use cost::{Cost, RuleShare, cost};
-pub use status::{AppliedPolicy, Conflict, Counts, IdentityView, MissingReferences};
+pub use budget::{ClosedPolicySet, ElementBudget, ExceededLimit, RuleCost};
+pub use cost::{PolicyCost, RuleShare, policy_cost};
+pub use status::{AddressConflict, AppliedPolicy, EngineCounts, IdentityView, MissingReferences};
 
 use alloc::vec::Vec;
 use graph::Graph;
 use palisade_model::{
     Encapsulations, Endpoint, EndpointId, Policy, PolicyId, Profile, State, Update,
 };
-use palisade_tables::{Change, Delta, IdentityId, Tables};
+use palisade_tables::{Delta, IdentityId, TableChange, Tables};
 
 /// What is configured rather than written as policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Options {
+pub struct EngineOptions {
     /// Whether packets that this host's own stack makes are judged on their way into its endpoints.
     pub judge_host_traffic: bool,
     /// The encapsulations that endpoints may send where policy allows it; the others are denied.
     pub allowed_encapsulation: Encapsulations,
     /// How much of a dataplane policy may take.
-    pub budget: Budget,
+    pub budget: ElementBudget,
 }
 
 /// The graph: every object that sources have said, and the tables they ask for.
@@ -78,13 +78,13 @@ pub struct Engine {
 
 impl Engine {
     /// An engine without objects, at revision 0.
-    pub fn new(options: Options) -> Self {
+    pub fn new(options: EngineOptions) -> Self {
         let mut graph = Graph::default();
-        graph.wanted.judge_host_traffic = options.judge_host_traffic;
+        graph.desired.judge_host_traffic = options.judge_host_traffic;
         graph.budget = options.budget;
-        graph.denied_encapsulation = options.allowed_encapsulation.others();
+        graph.denied_encapsulation = options.allowed_encapsulation.complement();
         Engine {
-            written: graph.wanted.clone(),
+            written: graph.desired.clone(),
             graph,
             revision: 0,
         }
@@ -94,37 +94,37 @@ impl Engine {
     /// were to [`Engine::tables`] as they are now.
     pub fn apply(&mut self, updates: impl IntoIterator<Item = Update>) -> Delta {
         for update in updates {
-            self.graph.take(update);
+            self.graph.apply(update);
         }
         self.revision += 1;
         let mut flushed = self.graph.flush();
         let Graph {
-            wanted,
+            desired: wanted,
             identities,
             sets,
             programs,
-            entries,
+            sets_by_identity: entries,
             budget,
             ..
         } = &mut self.graph;
-        flushed.differences.settle(&self.written, wanted);
-        let steps = sequencer::steps(
+        flushed.differences.retain_changed(&self.written, wanted);
+        let steps = sequencer::plan_steps(
             &self.written,
             wanted,
             &flushed.differences,
             entries,
-            &mut || IdentityId(identities.fresh()),
-            &mut || sets.fresh(),
+            &mut || IdentityId(identities.allocate_id()),
+            &mut || sets.allocate_id(),
             programs,
-            budget.host.max(Budget::default().host),
-            flushed.handed,
+            budget.host.max(ElementBudget::default().host),
+            flushed.address_moved,
         );
         let delta = Delta {
             revision: self.revision,
             steps,
         };
         for change in delta.steps.iter().flat_map(|step| &step.changes) {
-            if !matches!(change, Change::Address(..)) {
+            if !matches!(change, TableChange::Address(..)) {
                 self.written.apply(change);
             }
         }
@@ -132,21 +132,21 @@ impl Engine {
     }
 
     /// From the next batch on, policy may take this much.
-    pub fn set_budget(&mut self, budget: Budget) {
+    pub fn set_budget(&mut self, budget: ElementBudget) {
         if self.graph.budget != budget {
             self.graph.budget = budget;
-            self.graph.sets.all_edited();
+            self.graph.sets.mark_all_stale();
         }
     }
 
     /// The policy sets that deny everything because they would take more than the budget allows.
-    pub fn over_budget(&self) -> Vec<OverBudget> {
-        self.graph.over_budget()
+    pub fn over_budget(&self) -> Vec<ClosedPolicySet> {
+        self.graph.closed_policy_sets()
     }
 
     /// The tables that the objects ask for: what is in force once the last delta is written.
     pub fn tables(&self) -> &Tables {
-        &self.graph.wanted
+        &self.graph.desired
     }
 
     /// The number of batches taken in.
@@ -157,11 +157,9 @@ impl Engine {
     /// Every object taken in, put together anew: for looking at single objects there are
     /// [`Engine::endpoint`] and [`Engine::policy`].
     pub fn state(&self) -> State {
-        let columns = &self.graph.holders.columns;
-        let (namespaces, service_accounts) = columns.all_described();
-        let endpoints = columns
-            .endpoints()
-            .filter_map(|slot| columns.endpoint(slot));
+        let store = &self.graph.label_index.store;
+        let (namespaces, service_accounts) = store.namespaces_and_accounts();
+        let endpoints = store.endpoints().filter_map(|slot| store.endpoint(slot));
         State {
             endpoints: endpoints.map(|e| (e.id.clone(), e)).collect(),
             policies: self.graph.policies.all(),
@@ -173,13 +171,13 @@ impl Engine {
 
     /// An endpoint as it was taken in.
     pub fn endpoint(&self, id: &EndpointId) -> Option<Endpoint> {
-        let columns = &self.graph.holders.columns;
-        columns.endpoint(columns.find_endpoint(id)?)
+        let store = &self.graph.label_index.store;
+        store.endpoint(store.find_endpoint(id)?)
     }
 
     /// A policy as it was taken in.
     pub fn policy(&self, id: &PolicyId) -> Option<Policy> {
-        self.graph.policies.get(self.graph.policies.number(id)?)
+        self.graph.policies.get(self.graph.policies.find(id)?)
     }
 
     /// A profile as it was taken in.
@@ -189,6 +187,6 @@ impl Engine {
 
     /// Whether a policy of this name was taken in.
     pub fn has_policy(&self, id: &PolicyId) -> bool {
-        self.graph.policies.number(id).is_some()
+        self.graph.policies.find(id).is_some()
     }
 }

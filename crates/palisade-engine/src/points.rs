@@ -3,14 +3,14 @@
 //! Here the endpoint's own end is resolved: which policies apply and in which order, its own named
 //! ports, its own address where a rule tests it, its family where a rule asks for it.
 
-use crate::activity::{Activity, is_local};
-use crate::bodies::{Active, Bodies, OwnEnd};
-use crate::columns::Slot;
-use crate::faults::{Fault, on};
-use crate::identities::{Identities, Sight};
-use crate::labels::HolderId;
+use crate::active_policies::{ActivePolicies, is_local};
+use crate::active_rules::{ActiveRules, OwnEndReferences, ResolvedRules};
+use crate::faults::{EngineFault, on};
+use crate::holder_store::HolderSlot;
+use crate::identities::{Identities, IdentityInputs};
+use crate::label_index::HolderId;
 use crate::policies::{Policies, PolicyNumber};
-use crate::sets::{SetKey, Sets};
+use crate::sets::{PolicySetKey, PolicySets};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -20,26 +20,26 @@ use palisade_model::{
     Direction, Endpoint, EndpointId, Family, ObjectId, Order, Peer, Precedence, Prefix, Protocol,
     Selector, State, Str,
 };
-use palisade_tables::{Point, SetId};
+use palisade_tables::{Point, PolicySetId};
 
 /// Where a tier stands: those that do not exist come last, by name.
-fn tier_place(state: &State, name: &Str) -> (bool, Order) {
+fn tier_rank(state: &State, name: &Str) -> (bool, Order) {
     match state.tier(name) {
-        Some(tier) if on(Fault::TierOrderReversed) => (true, negative(tier.order)),
+        Some(tier) if on(EngineFault::TierOrderReversed) => (true, negate_order(tier.order)),
         Some(tier) => (false, tier.order),
         None => (true, Order::Last),
     }
 }
 
-fn negative(order: Order) -> Order {
+fn negate_order(order: Order) -> Order {
     match order {
-        Order::At(number) => Order::at(-number),
-        Order::Last => Order::at(f64::NEG_INFINITY),
+        Order::At(number) => Order::from_number(-number),
+        Order::Last => Order::from_number(f64::NEG_INFINITY),
     }
 }
 
 /// These policies in the order in which they decide: by tier, place in the tier, and name.
-pub(crate) fn ordered(
+pub(crate) fn sort_policies(
     state: &State,
     policies: &Policies,
     numbers: impl Iterator<Item = PolicyNumber>,
@@ -47,20 +47,20 @@ pub(crate) fn ordered(
     let mut tiers: Vec<(&Str, (bool, Order))> = Vec::new();
     let mut placed: Vec<(usize, Precedence, PolicyNumber)> = Vec::new();
     for number in numbers {
-        let Some(said) = policies.said(number) else {
+        let Some(body) = policies.body(number) else {
             continue;
         };
-        let known = tiers.iter().position(|(name, _)| **name == said.tier);
+        let known = tiers.iter().position(|(name, _)| **name == body.tier);
         let tier = known.unwrap_or_else(|| {
-            tiers.push((&said.tier, tier_place(state, &said.tier)));
+            tiers.push((&body.tier, tier_rank(state, &body.tier)));
             tiers.len() - 1
         });
-        let precedence = match on(Fault::PolicyOrderIgnored) {
+        let precedence = match on(EngineFault::PolicyOrderIgnored) {
             true => Precedence {
                 order: Order::Last,
-                rank: u8::MAX - said.precedence.rank,
+                rank: u8::MAX - body.precedence.rank,
             },
-            false => said.precedence,
+            false => body.precedence,
         };
         placed.push((tier, precedence, number));
     }
@@ -70,7 +70,7 @@ pub(crate) fn ordered(
             true => Ordering::Equal,
             false => place(*tier).cmp(&place(*other)),
         };
-        let here = || policies.compare(*number, *policy);
+        let here = || policies.compare_names(*number, *policy);
         tiers.then(precedence.cmp(than)).then_with(here)
     });
     placed.into_iter().map(|(_, _, number)| number).collect()
@@ -78,60 +78,62 @@ pub(crate) fn ordered(
 
 /// All points.
 #[derive(Debug, Default)]
-pub(crate) struct Points {
+pub(crate) struct JudgementPoints {
     /// What each endpoint's point asks for. Two endpoints may have one point: the one that holds the
     /// address judges, else the first by name.
-    claims: BTreeMap<Point, BTreeMap<EndpointId, Arc<SetKey>>>,
-    of: BTreeMap<EndpointId, (Str, Vec<Point>)>,
-    chosen: BTreeMap<Point, SetId>,
+    claims: BTreeMap<Point, BTreeMap<EndpointId, Arc<PolicySetKey>>>,
+    by_endpoint: BTreeMap<EndpointId, (Str, Vec<Point>)>,
+    assigned: BTreeMap<Point, PolicySetId>,
     contested: BTreeSet<Point>,
     interfaces: BTreeMap<Str, usize>,
     /// Endpoints with a rule that tests the own address.
-    pub(crate) testers: BTreeSet<EndpointId>,
+    pub(crate) own_address_tested: BTreeSet<EndpointId>,
 }
 
 /// What a settling touched.
 #[derive(Debug, Default)]
 pub(crate) struct PointChanges {
-    pub(crate) points: BTreeMap<Point, Option<SetId>>,
+    pub(crate) points: BTreeMap<Point, Option<PolicySetId>>,
     pub(crate) interfaces: BTreeMap<Str, bool>,
 }
 
 /// What points are computed from.
 #[derive(Clone, Copy)]
-pub(crate) struct Ground<'a> {
-    pub(crate) sight: Sight<'a>,
+pub(crate) struct PointInputs<'a> {
+    pub(crate) identity_inputs: IdentityInputs<'a>,
     pub(crate) policies: &'a Policies,
-    pub(crate) activity: &'a Activity,
-    pub(crate) active: &'a Active,
+    pub(crate) active_policies: &'a ActivePolicies,
+    pub(crate) active_rules: &'a ActiveRules,
     pub(crate) identities: &'a Identities,
 }
 
-impl Points {
+impl JudgementPoints {
     /// Looks again at these endpoints.
-    pub(crate) fn settle(
+    pub(crate) fn recompute(
         &mut self,
-        ground: Ground<'_>,
+        inputs: PointInputs<'_>,
         endpoints: &BTreeSet<EndpointId>,
-        sets: &mut Sets,
+        sets: &mut PolicySets,
     ) -> PointChanges {
         let mut changes = PointChanges::default();
         let mut touched = self.contested.clone();
-        let mut orders = Orders::new();
+        let mut orders = PolicyOrderCache::new();
         for id in endpoints {
-            self.forget(id, &mut touched, &mut changes);
-            let endpoint = ground.sight.state.endpoints.get(id);
+            self.remove_endpoint(id, &mut touched, &mut changes);
+            let endpoint = inputs.identity_inputs.state.endpoints.get(id);
             if let Some(endpoint) = endpoint.filter(|e| is_local(e)) {
-                self.remember(ground, endpoint, &mut orders, &mut touched, &mut changes);
+                self.add_endpoint(inputs, endpoint, &mut orders, &mut touched, &mut changes);
             }
         }
         for point in touched {
-            let set = self.choose(ground, &point).map(|key| sets.take(&key));
+            let set = self
+                .select_key(inputs, &point)
+                .map(|key| sets.acquire(&key));
             let was = match set {
-                Some(set) => self.chosen.insert(point.clone(), set),
-                None => self.chosen.remove(&point),
+                Some(set) => self.assigned.insert(point.clone(), set),
+                None => self.assigned.remove(&point),
             };
-            was.into_iter().for_each(|set| sets.give(set));
+            was.into_iter().for_each(|set| sets.release(set));
             changes.points.insert(point, set);
         }
         for (name, ours) in &mut changes.interfaces {
@@ -140,14 +142,14 @@ impl Points {
         changes
     }
 
-    fn forget(
+    fn remove_endpoint(
         &mut self,
         id: &EndpointId,
         touched: &mut BTreeSet<Point>,
         changes: &mut PointChanges,
     ) {
-        self.testers.remove(id);
-        let Some((interface, points)) = self.of.remove(id) else {
+        self.own_address_tested.remove(id);
+        let Some((interface, points)) = self.by_endpoint.remove(id) else {
             return;
         };
         for point in points {
@@ -171,11 +173,11 @@ impl Points {
         changes.interfaces.insert(interface, false);
     }
 
-    fn remember(
+    fn add_endpoint(
         &mut self,
-        ground: Ground<'_>,
+        inputs: PointInputs<'_>,
         endpoint: &Endpoint,
-        orders: &mut Orders,
+        orders: &mut PolicyOrderCache,
         touched: &mut BTreeSet<Point>,
         changes: &mut PointChanges,
     ) {
@@ -184,17 +186,20 @@ impl Points {
         };
         *self.interfaces.entry(interface.clone()).or_default() += 1;
         changes.interfaces.insert(interface.clone(), true);
-        let selecting = ground.activity.policies_of(&endpoint.id);
+        let selecting = inputs.active_policies.policies_of(&endpoint.id);
         let selecting: Vec<PolicyNumber> = selecting.into_iter().flatten().copied().collect();
         let policies = orders.entry(selecting).or_insert_with_key(|selecting| {
             let numbers = selecting.iter().copied();
-            ordered(ground.sight.state, ground.policies, numbers)
+            sort_policies(inputs.identity_inputs.state, inputs.policies, numbers)
         });
         let mut points = Vec::new();
         for direction in Direction::BOTH {
-            let judging = Judging::new(ground, endpoint, policies, direction);
-            if judging.own().any(|own| !own.tests.is_empty()) {
-                self.testers.insert(endpoint.id.clone());
+            let judging = ApplicableRules::new(inputs, endpoint, policies, direction);
+            if judging
+                .own_end_references()
+                .any(|own| !own.tests.is_empty())
+            {
+                self.own_address_tested.insert(endpoint.id.clone());
             }
             for address in &endpoint.addresses {
                 let point = Point {
@@ -202,7 +207,7 @@ impl Points {
                     address: *address,
                     direction,
                 };
-                let key = Arc::new(judging.key(ground, *address));
+                let key = Arc::new(judging.set_key(inputs, *address));
                 let claims = self.claims.entry(point.clone()).or_default();
                 claims.insert(endpoint.id.clone(), key);
                 if claims.len() > 1 {
@@ -212,51 +217,53 @@ impl Points {
                 points.push(point);
             }
         }
-        self.of.insert(endpoint.id.clone(), (interface, points));
+        self.by_endpoint
+            .insert(endpoint.id.clone(), (interface, points));
     }
 
-    fn choose(&self, ground: Ground<'_>, point: &Point) -> Option<Arc<SetKey>> {
+    fn select_key(&self, inputs: PointInputs<'_>, point: &Point) -> Option<Arc<PolicySetKey>> {
         let claims = self.claims.get(point)?;
         let owner = match claims.len() {
             1 => None,
-            _ => ground.identities.owner(point.address),
+            _ => inputs.identities.owner(point.address),
         };
         let first = || claims.values().next();
-        let owner = owner.and_then(|slot| ground.sight.holders.columns.endpoint_id(slot));
+        let owner =
+            owner.and_then(|slot| inputs.identity_inputs.label_index.store.endpoint_id(slot));
         let key = owner.and_then(|owner| claims.get(&owner)).or_else(first)?;
         Some(key.clone())
     }
 }
 
 /// Policies in order, by those that are to be ordered.
-type Orders = BTreeMap<Vec<PolicyNumber>, Vec<PolicyNumber>>;
+type PolicyOrderCache = BTreeMap<Vec<PolicyNumber>, Vec<PolicyNumber>>;
 
 /// What judges one endpoint in one direction.
-struct Judging<'a> {
+struct ApplicableRules<'a> {
     endpoint: &'a Endpoint,
     direction: Direction,
     policies: Vec<PolicyNumber>,
-    sources: Vec<&'a Bodies>,
+    sources: Vec<&'a ResolvedRules>,
 }
 
-impl<'a> Judging<'a> {
+impl<'a> ApplicableRules<'a> {
     fn new(
-        ground: Ground<'a>,
+        inputs: PointInputs<'a>,
         endpoint: &'a Endpoint,
         policies: &[PolicyNumber],
         direction: Direction,
     ) -> Self {
-        let said = |number: &PolicyNumber| ground.policies.said(*number);
+        let body = |number: &PolicyNumber| inputs.policies.body(*number);
         let governs =
-            |number: &&PolicyNumber| said(number).is_some_and(|s| s.rules(direction).is_some());
+            |number: &&PolicyNumber| body(number).is_some_and(|s| s.rules(direction).is_some());
         let policies: Vec<PolicyNumber> = policies.iter().filter(governs).copied().collect();
-        let active = ground.active;
+        let active = inputs.active_rules;
         let of_policies = policies.iter().filter_map(|number| active.policy(*number));
         let of_profiles = endpoint
             .profiles
             .iter()
             .filter_map(|name| active.profile(name));
-        Judging {
+        ApplicableRules {
             sources: of_policies
                 .chain(of_profiles)
                 .map(|bodies| &**bodies)
@@ -268,37 +275,45 @@ impl<'a> Judging<'a> {
     }
 
     /// What each source asks of the own end.
-    fn own(&self) -> impl Iterator<Item = &'a OwnEnd> {
+    fn own_end_references(&self) -> impl Iterator<Item = &'a OwnEndReferences> {
         let sides = self
             .sources
             .iter()
-            .filter_map(|bodies| bodies.of(self.direction));
-        sides.map(|side| &side.own)
+            .filter_map(|bodies| bodies.direction(self.direction));
+        sides.map(|side| &side.own_end)
     }
 
-    fn key(&self, ground: Ground<'_>, address: IpAddr) -> SetKey {
-        let asked: BTreeSet<&(Str, Protocol)> = self.own().flat_map(|own| &own.ports).collect();
+    fn set_key(&self, inputs: PointInputs<'_>, address: IpAddr) -> PolicySetKey {
+        let asked: BTreeSet<&(Str, Protocol)> = self
+            .own_end_references()
+            .flat_map(|own| &own.ports)
+            .collect();
         let number = |(name, protocol): &(Str, Protocol)| {
             let port = self.endpoint.named_port(name, *protocol)?;
             Some((name.clone(), *protocol, port))
         };
         let ports: BTreeSet<(Str, Protocol, u16)> = asked.into_iter().filter_map(number).collect();
-        let family = self.own().any(|own| own.family);
+        let family = self.own_end_references().any(|own| own.family);
         let family = family.then(|| Family::of(address));
-        let tests: Vec<&Peer> = self.own().flat_map(|own| &own.tests).collect();
+        let tests: Vec<&Peer> = self
+            .own_end_references()
+            .flat_map(|own| &own.tests)
+            .collect();
         let own = match tests.is_empty() {
             true => Vec::new(),
             false => {
-                let holders = holders(ground, address);
-                let holds = |own: &&Peer| own_matches(ground.sight, own, address, &holders);
+                let holders = address_holders(inputs, address);
+                let holds = |own: &&Peer| {
+                    own_address_matches(inputs.identity_inputs, own, address, &holders)
+                };
                 tests.iter().map(holds).collect()
             }
         };
-        SetKey {
+        PolicySetKey {
             direction: self.direction,
             policies: self.policies.clone(),
             profiles: self.endpoint.profiles.clone(),
-            own,
+            own_tests: own,
             ports: ports.into_iter().collect(),
             family,
         }
@@ -306,14 +321,14 @@ impl<'a> Judging<'a> {
 }
 
 /// Everything that holds an address.
-fn holders(ground: Ground<'_>, address: IpAddr) -> Vec<Slot> {
-    let sight = ground.sight;
-    let owner = ground.identities.owner(address);
-    let nodes = ground.identities.nodes_at(address).iter();
-    let sets = sight.state.network_sets.values();
+fn address_holders(inputs: PointInputs<'_>, address: IpAddr) -> Vec<HolderSlot> {
+    let identity_inputs = inputs.identity_inputs;
+    let owner = inputs.identities.owner(address);
+    let nodes = inputs.identities.nodes_at(address).iter();
+    let sets = identity_inputs.state.network_sets.values();
     let slot = |id: &ObjectId| {
         let id = HolderId::NetworkSet(id.clone());
-        sight.holders.columns.find(&id)
+        identity_inputs.label_index.store.find(&id)
     };
     owner
         .into_iter()
@@ -325,13 +340,18 @@ fn holders(ground: Ground<'_>, address: IpAddr) -> Vec<Slot> {
         .collect()
 }
 
-fn own_matches(sight: Sight<'_>, own: &Peer, address: IpAddr, holders: &[Slot]) -> bool {
+fn own_address_matches(
+    inputs: IdentityInputs<'_>,
+    own: &Peer,
+    address: IpAddr,
+    holders: &[HolderSlot],
+) -> bool {
     let any = |selector: &Selector| {
         let mut holders = holders.iter();
-        holders.any(|slot| sight.holders.matches(*slot, selector))
+        holders.any(|slot| inputs.label_index.matches(*slot, selector))
     };
     let within = |nets: &[Prefix]| nets.iter().any(|net| net.contains(address));
-    on(Fault::OwnAddressIgnored)
+    on(EngineFault::OwnAddressIgnored)
         || own.selector.as_ref().is_none_or(any)
             && !own.not_selector.as_ref().is_some_and(any)
             && own.nets.as_ref().is_none_or(|nets| within(nets))

@@ -4,8 +4,8 @@
 //! exactly as they were given. A policy that is deleted keeps its number until the flush has dealt
 //! with it. Nothing here knows whom a policy selects.
 
-use crate::pool::{HashMap, Pool};
-use crate::relative::{self, HERE, Seen};
+use crate::pool::{HashMap, InternPool};
+use crate::relative::{self, PLACEHOLDER, RelativeLabels};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
@@ -23,19 +23,19 @@ const NONE: u32 = u32::MAX;
 
 /// What a policy says.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Shape {
+pub(crate) struct PolicyBody {
     pub(crate) tier: Str,
     pub(crate) precedence: Precedence,
     subject: u32,
     ingress: Option<DirectionRules>,
     egress: Option<DirectionRules>,
     /// Whether the policy's own namespace is left open.
-    relative: bool,
+    namespace_relative: bool,
     /// Whether lines are counted from the policy's own.
-    lined: bool,
+    line_relative: bool,
 }
 
-impl Hash for Shape {
+impl Hash for PolicyBody {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.tier.hash(state);
         self.precedence.rank.hash(state);
@@ -46,11 +46,11 @@ impl Hash for Shape {
         self.subject.hash(state);
         self.ingress.hash(state);
         self.egress.hash(state);
-        (self.relative, self.lined).hash(state);
+        (self.namespace_relative, self.line_relative).hash(state);
     }
 }
 
-impl Shape {
+impl PolicyBody {
     /// The rules of one direction, relative to the policy; `None` where it does not govern it.
     pub(crate) fn rules(&self, direction: Direction) -> Option<&DirectionRules> {
         match direction {
@@ -61,11 +61,11 @@ impl Shape {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Record {
+struct PolicyRecord {
     /// Its name: namespace, name, and the rest.
     name: (u32, u32, u32),
     /// `NONE` once it is deleted.
-    shape: u32,
+    body: u32,
     /// Where it was written: a file and a line; no file where that is not known.
     file: u32,
     line: u32,
@@ -73,77 +73,77 @@ struct Record {
 
 /// What an update changed about a policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Edit {
+pub(crate) struct PolicyEdit {
     /// Whom it is about.
     pub(crate) subject: bool,
     /// Where it stands among others.
-    pub(crate) place: bool,
+    pub(crate) order: bool,
     /// What its rules say.
     pub(crate) rules: bool,
 }
 
-impl Edit {
-    const ALL: Edit = Edit {
+impl PolicyEdit {
+    const ALL: PolicyEdit = PolicyEdit {
         subject: true,
-        place: true,
+        order: true,
         rules: true,
     };
 
     /// Both changes.
-    pub(crate) fn and(self, other: Edit) -> Edit {
-        Edit {
+    pub(crate) fn union(self, other: PolicyEdit) -> PolicyEdit {
+        PolicyEdit {
             subject: self.subject || other.subject,
-            place: self.place || other.place,
+            order: self.order || other.order,
             rules: self.rules || other.rules,
         }
     }
 }
 
 /// Group, kind and part of a policy's name.
-type Kind = (Str, Str, u8);
+type PolicyKind = (Str, Str, u8);
 
 /// Every policy.
 #[derive(Debug, Default)]
 pub(crate) struct Policies {
-    records: Vec<Option<Record>>,
+    records: Vec<Option<PolicyRecord>>,
     free: Vec<u32>,
     numbers: HashMap<(u32, u32, u32), u32>,
     /// How many are not deleted.
-    alive: usize,
-    names: Pool<Str>,
-    kinds: Pool<Kind>,
-    subjects: Pool<Selector>,
-    shapes: Pool<Shape>,
+    live_count: usize,
+    names: InternPool<Str>,
+    kinds: InternPool<PolicyKind>,
+    subjects: InternPool<Selector>,
+    bodies: InternPool<PolicyBody>,
     /// Shapes that policies had, kept until the flush is over, and numbers that may be free then.
-    retired: Vec<u32>,
+    retired_bodies: Vec<u32>,
     deleted: Vec<u32>,
-    here: Option<Str>,
+    placeholder: Option<Str>,
 }
 
 impl Policies {
     /// How many policies there are.
     pub(crate) fn len(&self) -> usize {
-        self.alive
+        self.live_count
     }
 
     /// How many values are kept: names, kinds, subjects, shapes.
-    pub(crate) fn kept(&self) -> [usize; 4] {
+    pub(crate) fn pool_sizes(&self) -> [usize; 4] {
         [
             self.names.len(),
             self.kinds.len(),
             self.subjects.len(),
-            self.shapes.len(),
+            self.bodies.len(),
         ]
     }
 
     /// Takes in a policy, and says what that changed; nothing where it says what is known.
-    pub(crate) fn put(&mut self, policy: Policy) -> Option<(PolicyNumber, Edit)> {
-        let number = self.number_of(&policy.id);
+    pub(crate) fn upsert(&mut self, policy: Policy) -> Option<(PolicyNumber, PolicyEdit)> {
+        let number = self.intern_name(&policy.id);
         let line = policy.line.clone();
-        let shape = self.shape(policy);
+        let shape = self.intern_body(policy);
         let (file, line) = match line {
             Some(SourceLine { file, line }) => {
-                let name = self.names.take_as::<str>(&file, || file.clone());
+                let name = self.names.acquire_with::<str>(&file, || file.clone());
                 (name, line)
             }
             None => (NONE, 0),
@@ -152,55 +152,55 @@ impl Policies {
         let was = core::mem::replace(&mut record.file, file);
         record.line = line;
         if was != NONE {
-            self.names.give(was);
+            self.names.release(was);
         }
-        let old = core::mem::replace(&mut record.shape, shape);
+        let old = core::mem::replace(&mut record.body, shape);
         if old == shape {
-            self.shapes.give(old);
+            self.bodies.release(old);
             return None;
         }
         if old == NONE {
-            self.alive += 1;
-            return Some((number, Edit::ALL));
+            self.live_count += 1;
+            return Some((number, PolicyEdit::ALL));
         }
-        self.retired.push(old);
-        let (old, new) = (self.shapes.get(old)?, self.shapes.get(shape)?);
-        let edit = Edit {
-            subject: old.subject != new.subject || old.relative != new.relative,
-            place: old.tier != new.tier || old.precedence != new.precedence,
+        self.retired_bodies.push(old);
+        let (old, new) = (self.bodies.get(old)?, self.bodies.get(shape)?);
+        let edit = PolicyEdit {
+            subject: old.subject != new.subject || old.namespace_relative != new.namespace_relative,
+            order: old.tier != new.tier || old.precedence != new.precedence,
             rules: true,
         };
         Some((number, edit))
     }
 
-    /// Deletes a policy. Returns its number, which stays its own until [`Policies::settle`].
-    pub(crate) fn remove(&mut self, id: &PolicyId) -> Option<(PolicyNumber, Edit)> {
-        let number = self.number(id)?;
+    /// Deletes a policy. Returns its number, which stays its own until [`Policies::release_deleted`].
+    pub(crate) fn remove(&mut self, id: &PolicyId) -> Option<(PolicyNumber, PolicyEdit)> {
+        let number = self.find(id)?;
         let record = self.records[number as usize].as_mut()?;
-        let shape = core::mem::replace(&mut record.shape, NONE);
-        self.retired.push(shape);
+        let shape = core::mem::replace(&mut record.body, NONE);
+        self.retired_bodies.push(shape);
         self.deleted.push(number);
-        self.alive -= 1;
-        Some((number, Edit::ALL))
+        self.live_count -= 1;
+        Some((number, PolicyEdit::ALL))
     }
 
     /// Forgets what no policy says any more.
-    pub(crate) fn settle(&mut self) {
-        for shape in core::mem::take(&mut self.retired) {
-            self.drop_shape(shape);
+    pub(crate) fn release_deleted(&mut self) {
+        for shape in core::mem::take(&mut self.retired_bodies) {
+            self.release_body(shape);
         }
         for number in core::mem::take(&mut self.deleted) {
             let place = self.records.get_mut(number as usize);
-            let gone = place.and_then(|place| place.take_if(|record| record.shape == NONE));
+            let gone = place.and_then(|place| place.take_if(|record| record.body == NONE));
             let Some(record) = gone else { continue };
             self.numbers.remove(&record.name);
             let (namespace, name, kind) = record.name;
             for name in [namespace, name, record.file] {
                 if name != NONE {
-                    self.names.give(name);
+                    self.names.release(name);
                 }
             }
-            self.kinds.give(kind);
+            self.kinds.release(kind);
             self.free.push(number);
         }
         if self.free.len() == self.records.len() {
@@ -208,37 +208,37 @@ impl Policies {
         }
     }
 
-    fn drop_shape(&mut self, shape: u32) {
-        if let Some(gone) = self.shapes.give(shape) {
-            self.subjects.give(gone.subject);
+    fn release_body(&mut self, shape: u32) {
+        if let Some(gone) = self.bodies.release(shape) {
+            self.subjects.release(gone.subject);
         }
     }
 
     /// The number of a name, a new one if it has none.
-    fn number_of(&mut self, id: &PolicyId) -> PolicyNumber {
+    fn intern_name(&mut self, id: &PolicyId) -> PolicyNumber {
         let ObjectId {
             namespace,
             name,
             group,
             kind,
         } = &id.object;
-        let mut name_of = |name: &Str| self.names.take_as::<str>(name, || name.clone());
+        let mut name_of = |name: &Str| self.names.acquire_with::<str>(name, || name.clone());
         let namespace = namespace.as_ref().map_or(NONE, &mut name_of);
         let name = name_of(name);
-        let kind = self.kinds.take((group.clone(), kind.clone(), id.part));
+        let kind = self.kinds.acquire((group.clone(), kind.clone(), id.part));
         let key = (namespace, name, kind);
         if let Some(number) = self.numbers.get(&key) {
             for name in [namespace, name] {
                 if name != NONE {
-                    self.names.give(name);
+                    self.names.release(name);
                 }
             }
-            self.kinds.give(kind);
+            self.kinds.release(kind);
             return *number;
         }
-        let record = Some(Record {
+        let record = Some(PolicyRecord {
             name: key,
-            shape: NONE,
+            body: NONE,
             file: NONE,
             line: 0,
         });
@@ -257,7 +257,7 @@ impl Policies {
     }
 
     /// What a policy says, as a shape with one use more.
-    fn shape(&mut self, policy: Policy) -> u32 {
+    fn intern_body(&mut self, policy: Policy) -> u32 {
         let Policy {
             id,
             tier,
@@ -267,26 +267,31 @@ impl Policies {
             mut egress,
             line,
         } = policy;
-        let here = self.here.get_or_insert_with(|| HERE.into()).clone();
-        let namespace = id.object.namespace.filter(|own| **own != *HERE);
+        let here = self
+            .placeholder
+            .get_or_insert_with(|| PLACEHOLDER.into())
+            .clone();
+        let namespace = id.object.namespace.filter(|own| **own != *PLACEHOLDER);
         let both = || ingress.iter().chain(&egress);
         let relative = namespace.as_ref().is_some_and(|own| {
             let selectors = both().flat_map(relative::selectors);
-            relative::can_be(&subject, own)
-                && selectors.into_iter().all(|s| relative::can_be(s, own))
+            relative::can_be_relative(&subject, own)
+                && selectors
+                    .into_iter()
+                    .all(|s| relative::can_be_relative(s, own))
         });
         let lined = line.as_ref().is_some_and(|own| {
             let mut lines = both().flat_map(relative::lines);
             lines.all(|line| line.file == own.file)
         });
         if let Some(own) = namespace.filter(|_| relative) {
-            relative::rename(&mut subject, &own, &here);
+            relative::replace_namespace(&mut subject, &own, &here);
             for selector in ingress
                 .iter_mut()
                 .chain(&mut egress)
                 .flat_map(relative::selectors_mut)
             {
-                relative::rename(selector, &own, &here);
+                relative::replace_namespace(selector, &own, &here);
             }
         }
         if let Some(own) = line.filter(|_| lined) {
@@ -299,30 +304,30 @@ impl Policies {
                 line.file = here.clone();
             }
         }
-        let subject = self.subjects.take(subject);
-        let before = self.shapes.len();
-        let shape = self.shapes.take(Shape {
+        let subject = self.subjects.acquire(subject);
+        let before = self.bodies.len();
+        let shape = self.bodies.acquire(PolicyBody {
             tier,
             precedence,
             subject,
             ingress,
             egress,
-            relative,
-            lined,
+            namespace_relative: relative,
+            line_relative: lined,
         });
-        if self.shapes.len() == before {
+        if self.bodies.len() == before {
             // The shape that is there counts its subject already.
-            self.subjects.give(subject);
+            self.subjects.release(subject);
         }
         shape
     }
 
-    fn record(&self, number: PolicyNumber) -> Option<&Record> {
+    fn record(&self, number: PolicyNumber) -> Option<&PolicyRecord> {
         self.records.get(number as usize)?.as_ref()
     }
 
     /// The number of a policy that is there.
-    pub(crate) fn number(&self, id: &PolicyId) -> Option<PolicyNumber> {
+    pub(crate) fn find(&self, id: &PolicyId) -> Option<PolicyNumber> {
         let object = &id.object;
         let namespace = match &object.namespace {
             Some(name) => self.names.find::<str>(name)?,
@@ -333,7 +338,7 @@ impl Policies {
         let kind = self.kinds.find(&kind)?;
         let number = *self.numbers.get(&(namespace, name, kind))?;
         let record = self.record(number)?;
-        (record.shape != NONE).then_some(number)
+        (record.body != NONE).then_some(number)
     }
 
     /// The name of a policy.
@@ -352,7 +357,7 @@ impl Policies {
     }
 
     /// How the names of two policies compare.
-    pub(crate) fn compare(&self, a: PolicyNumber, b: PolicyNumber) -> Ordering {
+    pub(crate) fn compare_names(&self, a: PolicyNumber, b: PolicyNumber) -> Ordering {
         let name = |number| {
             let (namespace, name, kind) = self.record(number)?.name;
             let namespace = self.names.get(namespace);
@@ -365,21 +370,25 @@ impl Policies {
     }
 
     /// What a policy says; nothing for one that is deleted.
-    pub(crate) fn said(&self, number: PolicyNumber) -> Option<&Shape> {
-        self.shapes.get(self.record(number)?.shape)
+    pub(crate) fn body(&self, number: PolicyNumber) -> Option<&PolicyBody> {
+        self.bodies.get(self.record(number)?.body)
     }
 
     /// What tells apart what policies say: the shape, and the namespace it is relative to.
-    pub(crate) fn saying(&self, number: PolicyNumber) -> Option<(u32, u32)> {
+    pub(crate) fn body_key(&self, number: PolicyNumber) -> Option<(u32, u32)> {
         let record = self.record(number)?;
-        let shape = self.shapes.get(record.shape)?;
-        let own = if shape.relative { record.name.0 } else { NONE };
-        Some((record.shape, own))
+        let shape = self.bodies.get(record.body)?;
+        let own = if shape.namespace_relative {
+            record.name.0
+        } else {
+            NONE
+        };
+        Some((record.body, own))
     }
 
     /// The namespace that a policy's rules and subject are relative to.
-    pub(crate) fn own(&self, number: PolicyNumber) -> Option<&Str> {
-        let (_, own) = self.saying(number)?;
+    pub(crate) fn base_namespace(&self, number: PolicyNumber) -> Option<&Str> {
+        let (_, own) = self.body_key(number)?;
         self.names.get(own)
     }
 
@@ -390,13 +399,13 @@ impl Policies {
     }
 
     /// The number of a name that some policy or its namespace has.
-    pub(crate) fn name(&self, name: &str) -> Option<u32> {
+    pub(crate) fn find_name(&self, name: &str) -> Option<u32> {
         self.names.find(name)
     }
 
-    /// The subject of a policy by number, as it is written relative to [`Policies::own`].
+    /// The subject of a policy by number, as it is written relative to [`Policies::base_namespace`].
     pub(crate) fn subject(&self, number: PolicyNumber) -> Option<(u32, &Selector)> {
-        let subject = self.said(number)?.subject;
+        let subject = self.body(number)?.subject;
         Some((subject, self.subjects.get(subject)?))
     }
 
@@ -405,24 +414,27 @@ impl Policies {
         let Some((_, subject)) = self.subject(number) else {
             return false;
         };
-        match self.own(number) {
-            Some(own) => subject.matches(&Seen { labels, own }),
+        match self.base_namespace(number) {
+            Some(own) => subject.matches(&RelativeLabels {
+                labels,
+                namespace: own,
+            }),
             None => subject.matches(labels),
         }
     }
 
     /// A selector of a policy as it is meant.
-    pub(crate) fn meant(&self, number: PolicyNumber, selector: &Selector) -> Selector {
-        let mut meant = selector.clone();
-        if let Some(own) = self.own(number) {
-            relative::rename(&mut meant, HERE, own);
+    pub(crate) fn absolute_selector(&self, number: PolicyNumber, selector: &Selector) -> Selector {
+        let mut absolute = selector.clone();
+        if let Some(own) = self.base_namespace(number) {
+            relative::replace_namespace(&mut absolute, PLACEHOLDER, own);
         }
-        meant
+        absolute
     }
 
     /// A policy as it was given.
     pub(crate) fn get(&self, number: PolicyNumber) -> Option<Policy> {
-        let shape = self.said(number)?;
+        let shape = self.body(number)?;
         let record = self.record(number)?;
         let line = self.names.get(record.file).map(|file| SourceLine {
             file: file.clone(),
@@ -430,12 +442,12 @@ impl Policies {
         });
         let rules = |rules: &Option<DirectionRules>| {
             let mut rules = rules.clone()?;
-            if let Some(own) = self.own(number) {
+            if let Some(own) = self.base_namespace(number) {
                 for selector in relative::selectors_mut(&mut rules) {
-                    relative::rename(selector, HERE, own);
+                    relative::replace_namespace(selector, PLACEHOLDER, own);
                 }
             }
-            if let Some(own) = line.as_ref().filter(|_| shape.lined) {
+            if let Some(own) = line.as_ref().filter(|_| shape.line_relative) {
                 for line in relative::lines_mut(&mut rules) {
                     line.file = own.file.clone();
                     line.line = line.line.wrapping_add(own.line);
@@ -447,7 +459,7 @@ impl Policies {
             id: self.id(number)?,
             tier: shape.tier.clone(),
             precedence: shape.precedence,
-            subject: self.meant(number, self.subject(number)?.1),
+            subject: self.absolute_selector(number, self.subject(number)?.1),
             ingress: rules(&shape.ingress),
             egress: rules(&shape.egress),
             line,
@@ -457,7 +469,7 @@ impl Policies {
     /// The numbers of all policies.
     pub(crate) fn numbers(&self) -> impl Iterator<Item = PolicyNumber> + '_ {
         let all = 0..u32::try_from(self.records.len()).unwrap_or(NONE);
-        all.filter(|number| self.said(*number).is_some())
+        all.filter(|number| self.body(*number).is_some())
     }
 
     /// Every policy as it was given, by name.
@@ -471,7 +483,9 @@ impl Policies {
 mod tests {
     use super::*;
     use alloc::vec;
-    use palisade_model::{Action, LabelKey, Namespace, Peer, Rule, RuleOrigin, Traffic, reserved};
+    use palisade_model::{
+        Action, LabelKey, Namespace, Peer, Rule, RuleOrigin, TrafficMatch, reserved,
+    };
 
     fn named(namespace: &str, key: LabelKey) -> Selector {
         Selector::equals(key, namespace)
@@ -492,9 +506,9 @@ mod tests {
                 line: at(line + 7),
             },
             action: Action::Allow,
-            peers: vec![Peer::selected(peer)],
+            peers: vec![Peer::from_selector(peer)],
             own: None,
-            traffic: vec![Traffic::any()],
+            traffic: vec![TrafficMatch::any()],
         };
         Policy {
             id: PolicyId {
@@ -508,7 +522,7 @@ mod tests {
             },
             tier: "default".into(),
             precedence: Precedence {
-                order: Order::at(1000.0),
+                order: Order::from_number(1000.0),
                 rank: 1,
             },
             subject: named(namespace, LabelKey::reserved(reserved::NAMESPACE)),
@@ -535,18 +549,18 @@ mod tests {
             })
             .collect();
         for policy in &given {
-            assert!(policies.put(policy.clone()).is_some());
-            assert_eq!(policies.put(policy.clone()), None, "said again");
+            assert!(policies.upsert(policy.clone()).is_some());
+            assert_eq!(policies.upsert(policy.clone()), None, "said again");
         }
-        assert_eq!(policies.kept(), [7, 1, 1, 1]);
+        assert_eq!(policies.pool_sizes(), [7, 1, 1, 1]);
         let back: Vec<Policy> = policies.all().into_values().collect();
         assert_eq!(back, given);
         for policy in &given {
             assert!(policies.remove(&policy.id).is_some());
             assert_eq!(policies.remove(&policy.id), None);
         }
-        policies.settle();
-        assert_eq!((policies.len(), policies.kept()), (0, [0; 4]));
+        policies.release_deleted();
+        assert_eq!((policies.len(), policies.pool_sizes()), (0, [0; 4]));
     }
 
     #[test]
@@ -555,19 +569,19 @@ mod tests {
         let peers = [
             Selector::StartsWith(key.clone(), "tenant-0".into()),
             Selector::is_in(key.clone(), ["tenant-0".into(), "b".into()]),
-            Selector::equals(key.clone(), HERE),
+            Selector::equals(key.clone(), PLACEHOLDER),
             Selector::negate(own("tenant-0")),
             Selector::equals(LabelKey::own("app"), "tenant-0"),
         ];
         for peer in peers {
             let mut policies = Policies::default();
             let mut given = policy("tenant-0", peer, 3);
-            policies.put(given.clone());
-            let number = policies.number(&given.id).unwrap();
+            policies.upsert(given.clone());
+            let number = policies.find(&given.id).unwrap();
             assert_eq!(policies.get(number), Some(given.clone()));
             given.line = None;
-            let edit = policies.put(given.clone()).unwrap().1;
-            assert!(!edit.subject && !edit.place && edit.rules);
+            let edit = policies.upsert(given.clone()).unwrap().1;
+            assert!(!edit.subject && !edit.order && edit.rules);
             assert_eq!(policies.get(number), Some(given));
         }
     }
@@ -576,15 +590,18 @@ mod tests {
     fn a_policy_that_returns_before_the_flush_keeps_its_number() {
         let mut policies = Policies::default();
         let given = policy("a", own("a"), 1);
-        let (number, edit) = policies.put(given.clone()).unwrap();
-        assert_eq!(edit, Edit::ALL);
+        let (number, edit) = policies.upsert(given.clone()).unwrap();
+        assert_eq!(edit, PolicyEdit::ALL);
         policies.remove(&given.id);
-        assert_eq!(policies.number(&given.id), None);
-        assert_eq!(policies.put(given.clone()), Some((number, Edit::ALL)));
-        policies.settle();
+        assert_eq!(policies.find(&given.id), None);
+        assert_eq!(
+            policies.upsert(given.clone()),
+            Some((number, PolicyEdit::ALL))
+        );
+        policies.release_deleted();
         assert_eq!(policies.get(number), Some(given.clone()));
         policies.remove(&given.id);
-        policies.settle();
+        policies.release_deleted();
         assert_eq!(policies.get(number), None);
     }
 }

@@ -21,33 +21,33 @@ pub(crate) fn hash(value: &(impl Hash + ?Sized)) -> u64 {
 }
 
 #[derive(Debug)]
-struct Place<T> {
+struct PoolSlot<T> {
     value: Option<T>,
     uses: u32,
 }
 
 /// Values by number.
 #[derive(Debug)]
-pub(crate) struct Pool<T> {
-    places: Vec<Place<T>>,
+pub(crate) struct InternPool<T> {
+    slots: Vec<PoolSlot<T>>,
     free: Vec<u32>,
     index: HashTable<u32>,
 }
 
-impl<T> Default for Pool<T> {
+impl<T> Default for InternPool<T> {
     fn default() -> Self {
-        Pool {
-            places: Vec::new(),
+        InternPool {
+            slots: Vec::new(),
             free: Vec::new(),
             index: HashTable::new(),
         }
     }
 }
 
-impl<T: Hash + Eq> Pool<T> {
+impl<T: Hash + Eq> InternPool<T> {
     /// How many values there are.
     pub(crate) fn len(&self) -> usize {
-        self.places.len() - self.free.len()
+        self.slots.len() - self.free.len()
     }
 
     /// The number of a value, if there is one.
@@ -60,20 +60,20 @@ impl<T: Hash + Eq> Pool<T> {
     }
 
     /// The number of a value, with one use more.
-    pub(crate) fn take(&mut self, value: T) -> u32 {
+    pub(crate) fn acquire(&mut self, value: T) -> u32 {
         if let Some(number) = self.find::<T>(&value) {
             self.retain(number);
             return number;
         }
-        let place = Place {
+        let place = PoolSlot {
             value: Some(value),
             uses: 1,
         };
-        self.begin(place)
+        self.insert(place)
     }
 
     /// The same, for a value that is only made where it is new.
-    pub(crate) fn take_as<Q: Hash + Eq + ?Sized>(
+    pub(crate) fn acquire_with<Q: Hash + Eq + ?Sized>(
         &mut self,
         value: &Q,
         make: impl FnOnce() -> T,
@@ -85,28 +85,28 @@ impl<T: Hash + Eq> Pool<T> {
             self.retain(number);
             return number;
         }
-        let place = Place {
+        let place = PoolSlot {
             value: Some(make()),
             uses: 1,
         };
-        self.begin(place)
+        self.insert(place)
     }
 
-    fn begin(&mut self, place: Place<T>) -> u32 {
+    fn insert(&mut self, place: PoolSlot<T>) -> u32 {
         let Some(key) = place.value.as_ref().map(hash) else {
             return u32::MAX;
         };
         let number = match self.free.pop() {
             Some(number) => {
-                self.places[number as usize] = place;
+                self.slots[number as usize] = place;
                 number
             }
             None => {
-                self.places.push(place);
-                u32::try_from(self.places.len() - 1).unwrap_or(u32::MAX)
+                self.slots.push(place);
+                u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
             }
         };
-        let places = &self.places;
+        let places = &self.slots;
         let again = |number: &u32| places[*number as usize].value.as_ref().map_or(0, hash);
         self.index.insert_unique(key, number, again);
         number
@@ -114,30 +114,30 @@ impl<T: Hash + Eq> Pool<T> {
 
     /// The value of a number.
     pub(crate) fn get(&self, number: u32) -> Option<&T> {
-        self.places.get(number as usize)?.value.as_ref()
+        self.slots.get(number as usize)?.value.as_ref()
     }
 
     /// Every value with its number.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
-        let places = (0..).zip(&self.places);
+        let places = (0..).zip(&self.slots);
         places.filter_map(|(number, place)| Some((number, place.value.as_ref()?)))
     }
 
     /// The same, to change what does not tell it from others.
     pub(crate) fn get_mut(&mut self, number: u32) -> Option<&mut T> {
-        self.places.get_mut(number as usize)?.value.as_mut()
+        self.slots.get_mut(number as usize)?.value.as_mut()
     }
 
     /// Counts one use more.
     pub(crate) fn retain(&mut self, number: u32) {
-        if let Some(place) = self.places.get_mut(number as usize) {
+        if let Some(place) = self.slots.get_mut(number as usize) {
             place.uses += 1;
         }
     }
 
     /// Counts one use less; the last one frees the value, which is then returned.
-    pub(crate) fn give(&mut self, number: u32) -> Option<T> {
-        let place = self.places.get_mut(number as usize)?;
+    pub(crate) fn release(&mut self, number: u32) -> Option<T> {
+        let place = self.slots.get_mut(number as usize)?;
         place.uses = place.uses.saturating_sub(1);
         if place.uses > 0 {
             return None;
@@ -149,7 +149,7 @@ impl<T: Hash + Eq> Pool<T> {
         }
         self.free.push(number);
         if self.len() == 0 {
-            *self = Pool::default();
+            *self = InternPool::default();
         }
         Some(value)
     }
@@ -162,18 +162,18 @@ mod tests {
 
     #[test]
     fn equal_values_are_kept_once_while_used() {
-        let mut pool: Pool<Str> = Pool::default();
-        let a = pool.take("a".into());
-        let b = pool.take_as("b", || "b".into());
-        assert_eq!(pool.take("a".into()), a);
+        let mut pool: InternPool<Str> = InternPool::default();
+        let a = pool.acquire("a".into());
+        let b = pool.acquire_with("b", || "b".into());
+        assert_eq!(pool.acquire("a".into()), a);
         assert_eq!((pool.find("a"), pool.find("b")), (Some(a), Some(b)));
-        pool.give(a);
+        pool.release(a);
         assert_eq!(pool.get(a).map(|name| &**name), Some("a"));
-        pool.give(a);
+        pool.release(a);
         assert_eq!((pool.find("a"), pool.len()), (None, 1));
-        assert_eq!(pool.take("c".into()), a, "a free number is used again");
-        pool.give(a);
-        pool.give(b);
+        assert_eq!(pool.acquire("c".into()), a, "a free number is used again");
+        pool.release(a);
+        pool.release(b);
         assert_eq!(pool.len(), 0);
     }
 }

@@ -4,52 +4,57 @@
 //! exactly as it was; a policy for which that would not be sure is kept as it is written.
 
 use palisade_model::{
-    DirectionRules, LabelKey, LabelLookup, Namespace, Scope, Selector, SourceLine, Str, Values,
-    reserved,
+    DirectionRules, LabelKey, LabelLookup, LabelScope, LabelValues, Namespace, Selector,
+    SourceLine, Str, reserved,
 };
 
 /// What stands for the namespace or the file of the policy itself.
-pub(crate) const HERE: &str = "\0";
+pub(crate) const PLACEHOLDER: &str = "\0";
 
-/// The name of a namespace that happens to be [`HERE`].
-const NOT_HERE: &str = "\0\0";
+/// The name of a namespace that happens to be [`PLACEHOLDER`].
+const ESCAPED_PLACEHOLDER: &str = "\0\0";
 
 /// Whether the values of a key are names of namespaces.
-fn names_namespaces(key: &LabelKey) -> bool {
+fn is_namespace_name_key(key: &LabelKey) -> bool {
     match key.scope {
-        Scope::Reserved => &*key.name == reserved::NAMESPACE,
-        Scope::Namespace => &*key.name == Namespace::NAME_LABEL,
-        Scope::Own | Scope::ServiceAccount => false,
+        LabelScope::Reserved => &*key.name == reserved::NAMESPACE,
+        LabelScope::Namespace => &*key.name == Namespace::NAME_LABEL,
+        LabelScope::Own | LabelScope::ServiceAccount => false,
     }
 }
 
 /// Whether a selector means the same with `own` left open.
-pub(crate) fn can_be(selector: &Selector, own: &str) -> bool {
+pub(crate) fn can_be_relative(selector: &Selector, namespace: &str) -> bool {
     match selector {
         Selector::In(key, values) => {
-            !names_namespaces(key)
-                || !values.contains(HERE) && (values.len() == 1 || !values.contains(own))
+            !is_namespace_name_key(key)
+                || !values.contains(PLACEHOLDER)
+                    && (values.len() == 1 || !values.contains(namespace))
         }
         Selector::Has(_) => true,
         Selector::Contains(key, _) | Selector::StartsWith(key, _) | Selector::EndsWith(key, _) => {
-            !names_namespaces(key)
+            !is_namespace_name_key(key)
         }
-        Selector::Not(inner) => can_be(inner, own),
-        Selector::And(parts) | Selector::Or(parts) => parts.iter().all(|part| can_be(part, own)),
+        Selector::Not(inner) => can_be_relative(inner, namespace),
+        Selector::And(parts) | Selector::Or(parts) => {
+            parts.iter().all(|part| can_be_relative(part, namespace))
+        }
     }
 }
 
 /// Replaces the name of a namespace.
-pub(crate) fn rename(selector: &mut Selector, from: &str, to: &Str) {
+pub(crate) fn replace_namespace(selector: &mut Selector, from: &str, to: &Str) {
     match selector {
         Selector::In(key, values)
-            if values.len() == 1 && values.contains(from) && names_namespaces(key) =>
+            if values.len() == 1 && values.contains(from) && is_namespace_name_key(key) =>
         {
-            *values = Values::one(to.clone());
+            *values = LabelValues::single(to.clone());
         }
-        Selector::Not(inner) => rename(inner, from, to),
+        Selector::Not(inner) => replace_namespace(inner, from, to),
         Selector::And(parts) | Selector::Or(parts) => {
-            parts.iter_mut().for_each(|part| rename(part, from, to));
+            parts
+                .iter_mut()
+                .for_each(|part| replace_namespace(part, from, to));
         }
         _ => {}
     }
@@ -86,20 +91,20 @@ pub(crate) fn lines_mut(rules: &mut DirectionRules) -> impl Iterator<Item = &mut
 }
 
 /// Labels as a selector that is relative to a namespace sees them.
-pub(crate) struct Seen<'a, L> {
+pub(crate) struct RelativeLabels<'a, L> {
     pub(crate) labels: &'a L,
-    pub(crate) own: &'a str,
+    pub(crate) namespace: &'a str,
 }
 
-impl<L: LabelLookup> LabelLookup for Seen<'_, L> {
+impl<L: LabelLookup> LabelLookup for RelativeLabels<'_, L> {
     fn label(&self, key: &LabelKey) -> Option<&str> {
         let value = self.labels.label(key)?;
-        if !names_namespaces(key) {
+        if !is_namespace_name_key(key) {
             return Some(value);
         }
         Some(match value {
-            _ if value == self.own => HERE,
-            HERE => NOT_HERE,
+            _ if value == self.namespace => PLACEHOLDER,
+            PLACEHOLDER => ESCAPED_PLACEHOLDER,
             _ => value,
         })
     }

@@ -3,40 +3,40 @@
 //! A selector is active while a rule of an active policy or of a local endpoint's profile uses it at
 //! the other end. Nothing here knows what a selector matches.
 
-use crate::filing::Files;
-use crate::pool::{HashMap, Pool};
+use crate::pool::{HashMap, InternPool};
+use crate::selector_index::ActiveSelectorIndex;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use palisade_model::{LabelKey, Scope, Selector, Str, Values};
+use palisade_model::{LabelKey, LabelScope, LabelValues, Selector, Str};
 
 /// A label key by number: its scope and the number of its name.
 pub(crate) type KeyNumber = u32;
 
 /// The number of a key whose name has this number.
-pub(crate) fn key_number(scope: Scope, name: u32) -> KeyNumber {
-    name << 2 | place(scope)
+pub(crate) fn key_number(scope: LabelScope, name: u32) -> KeyNumber {
+    name << 2 | scope_index(scope)
 }
 
 /// The scope and the number of the name of a key.
-pub(crate) fn key_parts(key: KeyNumber) -> (Scope, u32) {
+pub(crate) fn key_parts(key: KeyNumber) -> (LabelScope, u32) {
     let scope = match key & 3 {
-        0 => Scope::Own,
-        1 => Scope::Namespace,
-        2 => Scope::ServiceAccount,
-        _ => Scope::Reserved,
+        0 => LabelScope::Own,
+        1 => LabelScope::Namespace,
+        2 => LabelScope::ServiceAccount,
+        _ => LabelScope::Reserved,
     };
     (scope, key >> 2)
 }
 
 /// The number of a key, if anything knows its name.
-pub(crate) fn find_key(names: &Pool<Str>, key: &LabelKey) -> Option<KeyNumber> {
+pub(crate) fn find_key(names: &InternPool<Str>, key: &LabelKey) -> Option<KeyNumber> {
     Some(key_number(key.scope, names.find::<str>(&key.name)?))
 }
 
 /// A key, or a value of a key, that no active selector tested before.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct KeyChange {
+pub(crate) struct TestedKeyChange {
     pub(crate) key: KeyNumber,
     /// The number of the value; `None` where any value matters.
     pub(crate) value: Option<u32>,
@@ -44,39 +44,39 @@ pub(crate) struct KeyChange {
 
 /// How active selectors test a key.
 #[derive(Debug, Default)]
-pub(crate) struct KeyUse {
+pub(crate) struct KeyUsage {
     /// Tests of any kind.
     tests: usize,
     /// Tests of a part of the value: they tell all values apart.
-    pub(crate) parts: usize,
-    named: BTreeMap<u32, usize>,
+    pub(crate) substring_tests: usize,
+    named_values: BTreeMap<u32, usize>,
 }
 
-impl KeyUse {
+impl KeyUsage {
     /// Whether a value is named.
-    pub(crate) fn names(&self, value: u32) -> bool {
-        self.named.contains_key(&value)
+    pub(crate) fn names_value(&self, value: u32) -> bool {
+        self.named_values.contains_key(&value)
     }
 
     /// Whether values matter, and not only that there is one.
-    pub(crate) fn looks_at_values(&self) -> bool {
-        self.parts > 0 || !self.named.is_empty()
+    pub(crate) fn depends_on_value(&self) -> bool {
+        self.substring_tests > 0 || !self.named_values.is_empty()
     }
 }
 
 /// The keys that active selectors test.
 #[derive(Debug)]
-pub(crate) struct Keys {
-    uses: HashMap<KeyNumber, KeyUse>,
+pub(crate) struct TestedKeys {
+    uses: HashMap<KeyNumber, KeyUsage>,
     /// The numbers of their names, by scope.
     scopes: [BTreeSet<u32>; 4],
     /// Grows when the set of tested keys changes.
     pub(crate) epoch: u64,
 }
 
-impl Default for Keys {
+impl Default for TestedKeys {
     fn default() -> Self {
-        Keys {
+        TestedKeys {
             uses: HashMap::default(),
             scopes: Default::default(),
             epoch: 1,
@@ -84,67 +84,67 @@ impl Default for Keys {
     }
 }
 
-impl Keys {
+impl TestedKeys {
     /// How a key is tested; `None` where it is not.
-    pub(crate) fn get(&self, key: KeyNumber) -> Option<&KeyUse> {
+    pub(crate) fn get(&self, key: KeyNumber) -> Option<&KeyUsage> {
         self.uses.get(&key)
     }
 
     /// The numbers of the names of the tested keys of a scope.
-    pub(crate) fn of(&self, scope: Scope) -> impl Iterator<Item = u32> {
-        self.scopes[place(scope) as usize].iter().copied()
+    pub(crate) fn names_in_scope(&self, scope: LabelScope) -> impl Iterator<Item = u32> {
+        self.scopes[scope_index(scope) as usize].iter().copied()
     }
 
-    fn begin(&mut self, key: KeyNumber) -> &mut KeyUse {
+    fn add(&mut self, key: KeyNumber) -> &mut KeyUsage {
         self.uses.entry(key).or_insert_with(|| {
             let (scope, name) = key_parts(key);
-            self.scopes[place(scope) as usize].insert(name);
+            self.scopes[scope_index(scope) as usize].insert(name);
             self.epoch += 1;
-            KeyUse::default()
+            KeyUsage::default()
         })
     }
 
-    fn end(&mut self, key: KeyNumber) {
+    fn remove(&mut self, key: KeyNumber) {
         let (scope, name) = key_parts(key);
         self.uses.remove(&key);
-        self.scopes[place(scope) as usize].remove(&name);
+        self.scopes[scope_index(scope) as usize].remove(&name);
         self.epoch += 1;
     }
 }
 
-fn place(scope: Scope) -> u32 {
+fn scope_index(scope: LabelScope) -> u32 {
     match scope {
-        Scope::Own => 0,
-        Scope::Namespace => 1,
-        Scope::ServiceAccount => 2,
-        Scope::Reserved => 3,
+        LabelScope::Own => 0,
+        LabelScope::Namespace => 1,
+        LabelScope::ServiceAccount => 2,
+        LabelScope::Reserved => 3,
     }
 }
 
 /// The active selectors.
 #[derive(Debug, Default)]
-pub(crate) struct Selectors {
+pub(crate) struct ActiveSelectors {
     numbers: BTreeMap<Arc<Selector>, u32>,
     selectors: BTreeMap<u32, (Arc<Selector>, usize)>,
     next: u32,
-    keys: Keys,
-    pub(crate) files: Files,
+    keys: TestedKeys,
+    pub(crate) index: ActiveSelectorIndex,
     /// Selectors that became active, and those that may have ended, since the last settling.
-    begun: BTreeSet<u32>,
-    ended: BTreeSet<u32>,
+    added: BTreeSet<u32>,
+    removed: BTreeSet<u32>,
 }
 
 /// What changed between two settlings.
 #[derive(Debug, Default)]
 pub(crate) struct SelectorChanges {
-    pub(crate) keys: Vec<KeyChange>,
-    pub(crate) begun: BTreeSet<u32>,
-    pub(crate) ended: BTreeMap<u32, Arc<Selector>>,
+    pub(crate) keys: Vec<TestedKeyChange>,
+    pub(crate) added: BTreeSet<u32>,
+    pub(crate) removed: BTreeMap<u32, Arc<Selector>>,
 }
 
-impl Selectors {
+impl ActiveSelectors {
     /// Counts one use more and returns the selector's number.
-    pub(crate) fn take(&mut self, selector: &Selector) -> u32 {
+    pub(crate) fn acquire(&mut self, selector: &Selector) -> u32 {
         if let Some(number) = self.numbers.get(selector) {
             let number = *number;
             if let Some((_, uses)) = self.selectors.get_mut(&number) {
@@ -157,47 +157,47 @@ impl Selectors {
         let shared = Arc::new(selector.clone());
         self.numbers.insert(shared.clone(), number);
         self.selectors.insert(number, (shared, 1));
-        self.begun.insert(number);
+        self.added.insert(number);
         number
     }
 
     /// Counts one use less.
-    pub(crate) fn give(&mut self, number: u32) {
+    pub(crate) fn release(&mut self, number: u32) {
         if let Some((_, uses)) = self.selectors.get_mut(&number) {
             *uses = uses.saturating_sub(1);
             if *uses == 0 {
-                self.ended.insert(number);
+                self.removed.insert(number);
             }
         }
     }
 
     /// What began and what ended since the last call; ended selectors are forgotten.
-    pub(crate) fn settle(&mut self, names: &mut Pool<Str>) -> SelectorChanges {
+    pub(crate) fn take_changes(&mut self, names: &mut InternPool<Str>) -> SelectorChanges {
         let mut changes = SelectorChanges {
-            begun: core::mem::take(&mut self.begun),
+            added: core::mem::take(&mut self.added),
             ..SelectorChanges::default()
         };
-        for number in core::mem::take(&mut self.ended) {
+        for number in core::mem::take(&mut self.removed) {
             let unused = self.selectors.get(&number).is_some_and(|(_, n)| *n == 0);
             if !unused {
                 continue;
             }
             if let Some((selector, _)) = self.selectors.remove(&number) {
                 self.numbers.remove(&selector);
-                if !changes.begun.remove(&number) {
-                    self.files.unfile(number);
-                    self.untest(&selector, names);
-                    changes.ended.insert(number, selector);
+                if !changes.added.remove(&number) {
+                    self.index.remove(number);
+                    self.remove_tests(&selector, names);
+                    changes.removed.insert(number, selector);
                 }
             }
         }
-        for number in &changes.begun {
+        for number in &changes.added {
             let Some((selector, _)) = self.selectors.get(number) else {
                 continue;
             };
             let selector = selector.clone();
-            self.test(&selector, names, &mut changes.keys);
-            self.files.file(*number, &selector, names);
+            self.add_tests(&selector, names, &mut changes.keys);
+            self.index.insert(*number, &selector, names);
         }
         changes
     }
@@ -215,43 +215,48 @@ impl Selectors {
     }
 
     /// The keys that are tested.
-    pub(crate) fn keys(&self) -> &Keys {
+    pub(crate) fn keys(&self) -> &TestedKeys {
         &self.keys
     }
 
-    fn test(&mut self, selector: &Selector, names: &mut Pool<Str>, new: &mut Vec<KeyChange>) {
+    fn add_tests(
+        &mut self,
+        selector: &Selector,
+        names: &mut InternPool<Str>,
+        new: &mut Vec<TestedKeyChange>,
+    ) {
         each_test(selector, &mut |key, test| {
-            let name = names.take_as::<str>(&key.name, || key.name.clone());
+            let name = names.acquire_with::<str>(&key.name, || key.name.clone());
             let key = key_number(key.scope, name);
-            let used = self.keys.begin(key);
+            let used = self.keys.add(key);
             let first = used.tests == 0;
             used.tests += 1;
             let mut all = first;
             match test {
-                Test::Present => {}
-                Test::Part => {
-                    all |= used.parts == 0;
-                    used.parts += 1;
+                LabelKeyTest::Present => {}
+                LabelKeyTest::Part => {
+                    all |= used.substring_tests == 0;
+                    used.substring_tests += 1;
                 }
-                Test::Values(values) => {
+                LabelKeyTest::Values(values) => {
                     for value in values {
-                        let value = names.take_as::<str>(value, || value.clone());
-                        let uses = used.named.entry(value).or_default();
+                        let value = names.acquire_with::<str>(value, || value.clone());
+                        let uses = used.named_values.entry(value).or_default();
                         *uses += 1;
                         if *uses == 1 && !first {
                             let value = Some(value);
-                            new.push(KeyChange { key, value });
+                            new.push(TestedKeyChange { key, value });
                         }
                     }
                 }
             }
             if all {
-                new.push(KeyChange { key, value: None });
+                new.push(TestedKeyChange { key, value: None });
             }
         });
     }
 
-    fn untest(&mut self, selector: &Selector, names: &mut Pool<Str>) {
+    fn remove_tests(&mut self, selector: &Selector, names: &mut InternPool<Str>) {
         each_test(selector, &mut |key, test| {
             let Some(key) = find_key(names, key) else {
                 return;
@@ -261,44 +266,44 @@ impl Selectors {
             };
             used.tests -= 1;
             match test {
-                Test::Present => {}
-                Test::Part => used.parts -= 1,
-                Test::Values(values) => {
+                LabelKeyTest::Present => {}
+                LabelKeyTest::Part => used.substring_tests -= 1,
+                LabelKeyTest::Values(values) => {
                     for value in values {
                         let Some(value) = names.find::<str>(value) else {
                             continue;
                         };
-                        if let Some(uses) = used.named.get_mut(&value) {
+                        if let Some(uses) = used.named_values.get_mut(&value) {
                             *uses -= 1;
                             if *uses == 0 {
-                                used.named.remove(&value);
+                                used.named_values.remove(&value);
                             }
                         }
-                        names.give(value);
+                        names.release(value);
                     }
                 }
             }
             if used.tests == 0 {
-                self.keys.end(key);
+                self.keys.remove(key);
             }
-            names.give(key_parts(key).1);
+            names.release(key_parts(key).1);
         });
     }
 }
 
 /// What a selector asks of one key.
-enum Test<'a> {
+enum LabelKeyTest<'a> {
     Present,
     Part,
-    Values(&'a Values),
+    Values(&'a LabelValues),
 }
 
-fn each_test<'a>(selector: &'a Selector, each: &mut impl FnMut(&'a LabelKey, Test<'a>)) {
+fn each_test<'a>(selector: &'a Selector, each: &mut impl FnMut(&'a LabelKey, LabelKeyTest<'a>)) {
     match selector {
-        Selector::In(key, values) => each(key, Test::Values(values)),
-        Selector::Has(key) => each(key, Test::Present),
+        Selector::In(key, values) => each(key, LabelKeyTest::Values(values)),
+        Selector::Has(key) => each(key, LabelKeyTest::Present),
         Selector::Contains(key, _) | Selector::StartsWith(key, _) | Selector::EndsWith(key, _) => {
-            each(key, Test::Part);
+            each(key, LabelKeyTest::Part);
         }
         Selector::Not(inner) => each_test(inner, each),
         Selector::And(parts) | Selector::Or(parts) => {

@@ -6,27 +6,27 @@
 //! differ ask for. Every identity has a class, compiled from the rules it meets until one decides
 //! everything.
 
-use crate::activity::is_builtin;
-use crate::bodies::{Active, Bodies, Body, Side};
-use crate::classes::Credits;
-use crate::faults::{Fault, on};
+use crate::active_policies::is_builtin;
+use crate::active_rules::{ActiveRules, ResolvedDirectionRules, ResolvedRule, ResolvedRules};
+use crate::faults::{EngineFault, on};
 use crate::identities::IdentityKey;
-use crate::index::{Index, Lengths};
+use crate::peer_rule_index::{PeerRuleIndex, PrefixLengths};
 use crate::policies::{Policies, PolicyNumber};
+use crate::program_pool::CreditPool;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use palisade_model::{Direction, Family, Prefix, Protocol, RuleOrigin, State, Str, TierDefault};
-use palisade_tables::{Credit, RuleId, SetId, Verdict};
+use palisade_tables::{Credit, PolicySetId, RuleId, Verdict};
 
 /// What makes a policy set.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct SetKey {
+pub(crate) struct PolicySetKey {
     pub(crate) direction: Direction,
     pub(crate) policies: Vec<PolicyNumber>,
     pub(crate) profiles: Vec<Str>,
     /// For each rule that tests the own address, whether the test holds.
-    pub(crate) own: Vec<bool>,
+    pub(crate) own_tests: Vec<bool>,
     /// The numbers behind the own named ports that a rule asks for.
     pub(crate) ports: Vec<(Str, Protocol, u16)>,
     /// The family, where a rule asks for it.
@@ -35,111 +35,111 @@ pub(crate) struct SetKey {
 
 /// Where rules come from.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Source {
+pub(crate) enum PolicyOrProfile {
     Policy(PolicyNumber),
     Profile(Str),
 }
 
 /// What sets are built from.
 #[derive(Clone, Copy)]
-pub(crate) struct Rulebook<'a> {
+pub(crate) struct PolicySetInputs<'a> {
     pub(crate) state: &'a State,
     pub(crate) policies: &'a Policies,
-    pub(crate) active: &'a Active,
+    pub(crate) active_rules: &'a ActiveRules,
 }
 
 /// What one source says, and where in the set it is said.
 #[derive(Debug)]
-pub(super) struct Kind {
-    bodies: Arc<Bodies>,
+pub(super) struct RuleGroup {
+    rules: Arc<ResolvedRules>,
     /// The places of its sources, in order.
-    pub(super) at: Vec<u32>,
+    pub(super) positions: Vec<u32>,
 }
 
 /// One source in a set.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Segment {
+pub(super) struct SourceSegment {
     /// What it says; none where it says nothing.
-    kind: Option<u32>,
-    /// Its first place in [`SetKey::own`].
-    pub(super) own: u32,
+    group: Option<u32>,
+    /// Its first place in [`PolicySetKey::own_tests`].
+    pub(super) first_own_test: u32,
 }
 
 /// Sources that are decided together: those of a tier, or a profile; then what stops what none of
 /// them decided.
 #[derive(Debug)]
-pub(super) struct Block {
+pub(super) struct DecisionBlock {
     /// The place after its last source.
     pub(super) end: u32,
-    pub(super) stop: Option<(RuleId, Verdict)>,
-    /// The place of the profile in [`SetKey::profiles`], if it is one.
+    pub(super) fallback: Option<(RuleId, Verdict)>,
+    /// The place of the profile in [`PolicySetKey::profiles`], if it is one.
     pub(super) profile: Option<usize>,
 }
 
 #[derive(Debug)]
-pub(crate) struct Set {
-    pub(super) key: Arc<SetKey>,
+pub(crate) struct PolicySetRules {
+    pub(super) key: Arc<PolicySetKey>,
     points: usize,
-    pub(super) segments: Vec<Segment>,
-    pub(super) blocks: Vec<Block>,
+    pub(super) segments: Vec<SourceSegment>,
+    pub(super) blocks: Vec<DecisionBlock>,
     /// By number; none where a number is free.
-    kinds: Vec<Option<Kind>>,
-    pub(super) index: Index,
+    groups: Vec<Option<RuleGroup>>,
+    pub(super) index: PeerRuleIndex,
 }
 
 /// Which sets may tell which identities apart.
 #[derive(Debug, Default)]
-struct Files {
-    selectors: BTreeSet<(u32, SetId)>,
-    nets: BTreeSet<(Prefix, SetId)>,
-    lengths: Lengths,
-    loose: BTreeSet<SetId>,
+struct PolicySetIndex {
+    selectors: BTreeSet<(u32, PolicySetId)>,
+    nets: BTreeSet<(Prefix, PolicySetId)>,
+    lengths: PrefixLengths,
+    all_identities: BTreeSet<PolicySetId>,
 }
 
 /// All policy sets.
 #[derive(Debug, Default)]
-pub(crate) struct Sets {
-    numbers: BTreeMap<Arc<SetKey>, SetId>,
-    sets: BTreeMap<SetId, Set>,
-    by_policy: BTreeSet<(PolicyNumber, SetId)>,
-    by_profile: BTreeSet<(Str, SetId)>,
-    files: Files,
+pub(crate) struct PolicySets {
+    numbers: BTreeMap<Arc<PolicySetKey>, PolicySetId>,
+    sets: BTreeMap<PolicySetId, PolicySetRules>,
+    by_policy: BTreeSet<(PolicyNumber, PolicySetId)>,
+    by_profile: BTreeSet<(Str, PolicySetId)>,
+    index: PolicySetIndex,
     next: u32,
     /// Sets that are to be built (again).
-    stale: BTreeSet<SetId>,
+    stale: BTreeSet<PolicySetId>,
     /// Sets of which some policies changed what they say.
-    edited: BTreeSet<(SetId, PolicyNumber)>,
-    idle: BTreeSet<SetId>,
+    edited: BTreeSet<(PolicySetId, PolicyNumber)>,
+    unused: BTreeSet<PolicySetId>,
 }
 
 /// What the rules that changed in a set ask for.
 #[derive(Debug, Default)]
-pub(crate) struct Part {
+pub(crate) struct ChangedPeers {
     pub(crate) selectors: BTreeSet<u32>,
     pub(crate) nets: BTreeSet<Prefix>,
 }
 
 /// What a settling changed.
 #[derive(Debug, Default)]
-pub(crate) struct SetChanges {
+pub(crate) struct PolicySetChanges {
     /// Sets whose classes are all to be looked at again.
-    pub(crate) stale: BTreeSet<SetId>,
+    pub(crate) stale: BTreeSet<PolicySetId>,
     /// Sets in which only identities that match some of this are to be looked at again.
-    pub(crate) parts: BTreeMap<SetId, Part>,
+    pub(crate) changed_peers: BTreeMap<PolicySetId, ChangedPeers>,
     /// Sets that ended.
-    pub(crate) ended: BTreeSet<SetId>,
+    pub(crate) removed: BTreeSet<PolicySetId>,
 }
 
-impl Sets {
+impl PolicySets {
     /// A number that stands for no set yet.
-    pub(crate) fn fresh(&mut self) -> SetId {
-        let set = SetId(self.next);
+    pub(crate) fn allocate_id(&mut self) -> PolicySetId {
+        let set = PolicySetId(self.next);
         self.next = self.next.wrapping_add(1);
         set
     }
 
     /// The number of a set, with one point more.
-    pub(crate) fn take(&mut self, key: &Arc<SetKey>) -> SetId {
+    pub(crate) fn acquire(&mut self, key: &Arc<PolicySetKey>) -> PolicySetId {
         if let Some(number) = self.numbers.get(key) {
             let number = *number;
             if let Some(set) = self.sets.get_mut(&number) {
@@ -147,7 +147,7 @@ impl Sets {
             }
             return number;
         }
-        let number = self.fresh();
+        let number = self.allocate_id();
         self.numbers.insert(key.clone(), number);
         for policy in &key.policies {
             self.by_policy.insert((*policy, number));
@@ -155,13 +155,13 @@ impl Sets {
         for profile in &key.profiles {
             self.by_profile.insert((profile.clone(), number));
         }
-        let set = Set {
+        let set = PolicySetRules {
             key: key.clone(),
             points: 1,
             segments: Vec::new(),
             blocks: Vec::new(),
-            kinds: Vec::new(),
-            index: Index::default(),
+            groups: Vec::new(),
+            index: PeerRuleIndex::default(),
         };
         self.sets.insert(number, set);
         self.stale.insert(number);
@@ -169,28 +169,28 @@ impl Sets {
     }
 
     /// One point less.
-    pub(crate) fn give(&mut self, number: SetId) {
+    pub(crate) fn release(&mut self, number: PolicySetId) {
         if let Some(set) = self.sets.get_mut(&number) {
             set.points -= 1;
             if set.points == 0 {
-                self.idle.insert(number);
+                self.unused.insert(number);
             }
         }
     }
 
     /// The rules of a source changed.
-    pub(crate) fn edited(&mut self, source: &Source) {
+    pub(crate) fn mark_edited(&mut self, source: &PolicyOrProfile) {
         match source {
-            Source::Policy(number) => {
-                let of = (*number, SetId(0))..=(*number, SetId(u32::MAX));
+            PolicyOrProfile::Policy(number) => {
+                let of = (*number, PolicySetId(0))..=(*number, PolicySetId(u32::MAX));
                 let sets = self
                     .by_policy
                     .range(of)
                     .map(|(policy, set)| (*set, *policy));
                 self.edited.extend(sets);
             }
-            Source::Profile(name) => {
-                let of = (name.clone(), SetId(0))..=(name.clone(), SetId(u32::MAX));
+            PolicyOrProfile::Profile(name) => {
+                let of = (name.clone(), PolicySetId(0))..=(name.clone(), PolicySetId(u32::MAX));
                 self.stale
                     .extend(self.by_profile.range(of).map(|(_, set)| *set));
             }
@@ -198,44 +198,48 @@ impl Sets {
     }
 
     /// Something that all sets may depend on changed.
-    pub(crate) fn all_edited(&mut self) {
+    pub(crate) fn mark_all_stale(&mut self) {
         self.stale.extend(self.sets.keys());
     }
 
     /// The sets in which an identity may have another class than nobody has.
-    pub(crate) fn telling(&self, who: &IdentityKey) -> BTreeSet<SetId> {
-        let mut sets = self.files.loose.clone();
-        for selector in &who.selectors {
-            let under = (*selector, SetId(0))..=(*selector, SetId(u32::MAX));
-            sets.extend(self.files.selectors.range(under).map(|(_, set)| *set));
+    pub(crate) fn distinguishing_sets(&self, identity: &IdentityKey) -> BTreeSet<PolicySetId> {
+        let mut sets = self.index.all_identities.clone();
+        for selector in &identity.selectors {
+            let under = (*selector, PolicySetId(0))..=(*selector, PolicySetId(u32::MAX));
+            sets.extend(self.index.selectors.range(under).map(|(_, set)| *set));
         }
-        for net in who
+        for net in identity
             .net
             .iter()
-            .flat_map(|net| self.files.lengths.covering(*net))
+            .flat_map(|net| self.index.lengths.covering(*net))
         {
-            let under = (net, SetId(0))..=(net, SetId(u32::MAX));
-            sets.extend(self.files.nets.range(under).map(|(_, set)| *set));
+            let under = (net, PolicySetId(0))..=(net, PolicySetId(u32::MAX));
+            sets.extend(self.index.nets.range(under).map(|(_, set)| *set));
         }
         sets
     }
 
     /// A set, if it has been built.
-    pub(crate) fn get(&self, number: SetId) -> Option<&Set> {
+    pub(crate) fn get(&self, number: PolicySetId) -> Option<&PolicySetRules> {
         self.sets.get(&number)
     }
 
     /// Forgets sets without points, and builds those that changed.
-    pub(crate) fn settle(&mut self, book: Rulebook<'_>, credits: &mut Credits) -> SetChanges {
-        let mut changes = SetChanges::default();
-        for number in core::mem::take(&mut self.idle) {
+    pub(crate) fn recompute(
+        &mut self,
+        inputs: PolicySetInputs<'_>,
+        credits: &mut CreditPool,
+    ) -> PolicySetChanges {
+        let mut changes = PolicySetChanges::default();
+        for number in core::mem::take(&mut self.unused) {
             if self.sets.get(&number).is_none_or(|set| set.points > 0) {
                 continue;
             }
             let Some(gone) = self.sets.remove(&number) else {
                 continue;
             };
-            self.files.unfile(number, &gone.index);
+            self.index.remove(number, &gone.index);
             self.numbers.remove(&gone.key);
             for policy in &gone.key.policies {
                 self.by_policy.remove(&(*policy, number));
@@ -244,7 +248,7 @@ impl Sets {
                 self.by_profile.remove(&(profile.clone(), number));
             }
             gone.release(credits);
-            changes.ended.insert(number);
+            changes.removed.insert(number);
         }
         let edited = core::mem::take(&mut self.edited);
         let mut stale = core::mem::take(&mut self.stale);
@@ -255,8 +259,8 @@ impl Sets {
             if stale.contains(&number) {
                 continue;
             }
-            let part = changes.parts.entry(number).or_default();
-            if !set.exchange(book, policy, number, &mut self.files, part) {
+            let part = changes.changed_peers.entry(number).or_default();
+            if !set.replace_rules(inputs, policy, number, &mut self.index, part) {
                 stale.insert(number);
             }
         }
@@ -264,71 +268,71 @@ impl Sets {
             let Some(set) = self.sets.get_mut(&number) else {
                 continue;
             };
-            let built = Builder::new(book, credits, &set.key).build(set.points);
+            let built = PolicySetBuilder::new(inputs, credits, &set.key).build(set.points);
             let old = core::mem::replace(set, built);
-            self.files.unfile(number, &old.index);
-            self.files.file(number, &set.index);
+            self.index.remove(number, &old.index);
+            self.index.insert(number, &set.index);
             old.release(credits);
-            changes.parts.remove(&number);
+            changes.changed_peers.remove(&number);
             changes.stale.insert(number);
         }
         changes
     }
 }
 
-impl Files {
-    fn file(&mut self, number: SetId, index: &Index) {
+impl PolicySetIndex {
+    fn insert(&mut self, number: PolicySetId, index: &PeerRuleIndex) {
         let selectors = index.selectors.keys().map(|selector| (*selector, number));
         self.selectors.extend(selectors);
         for net in index.nets.keys() {
-            self.net(number, *net, true);
+            self.update_net(number, *net, true);
         }
-        if index.is_loose() {
-            self.loose.insert(number);
+        if index.needs_all_identities() {
+            self.all_identities.insert(number);
         }
     }
 
-    fn unfile(&mut self, number: SetId, index: &Index) {
+    fn remove(&mut self, number: PolicySetId, index: &PeerRuleIndex) {
         for selector in index.selectors.keys() {
             self.selectors.remove(&(*selector, number));
         }
         for net in index.nets.keys() {
-            self.net(number, *net, false);
+            self.update_net(number, *net, false);
         }
-        self.loose.remove(&number);
+        self.all_identities.remove(&number);
     }
 
-    fn net(&mut self, number: SetId, net: Prefix, there: bool) {
-        let changed = match there {
+    fn update_net(&mut self, number: PolicySetId, net: Prefix, present: bool) {
+        let changed = match present {
             true => self.nets.insert((net, number)),
             false => self.nets.remove(&(net, number)),
         };
         if changed {
-            self.lengths.count(net, there);
+            self.lengths.count(net, present);
         }
     }
 
     /// Brings the files in line with what a set asks of these.
-    fn refile(&mut self, number: SetId, index: &Index, part: &Part) {
-        for selector in &part.selectors {
+    fn update(&mut self, number: PolicySetId, index: &PeerRuleIndex, changed_peers: &ChangedPeers) {
+        for selector in &changed_peers.selectors {
             match index.selectors.contains_key(selector) {
                 true => self.selectors.insert((*selector, number)),
                 false => self.selectors.remove(&(*selector, number)),
             };
         }
-        for net in &part.nets {
-            self.net(number, *net, index.nets.contains_key(net));
+        for net in &changed_peers.nets {
+            self.update_net(number, *net, index.nets.contains_key(net));
         }
-        match index.is_loose() {
-            true => self.loose.insert(number),
-            false => self.loose.remove(&number),
+        match index.needs_all_identities() {
+            true => self.all_identities.insert(number),
+            false => self.all_identities.remove(&number),
         };
     }
 }
 
-impl Part {
+impl ChangedPeers {
     /// Notes whom a rule may match. Returns whether that can be said at all.
-    fn note(&mut self, body: &Body) -> bool {
+    fn add_rule_peers(&mut self, body: &ResolvedRule) -> bool {
         for peer in &body.peers {
             match (&peer.selector, &peer.nets) {
                 (Some(selector), _) => drop(self.selectors.insert(*selector)),
@@ -340,199 +344,212 @@ impl Part {
     }
 }
 
-impl Set {
+impl PolicySetRules {
     /// The selectors and networks by which alone the set tells identities apart; `None` where it
     /// looks at more.
-    pub(crate) fn asks(&self) -> Option<(impl Iterator<Item = u32>, impl Iterator<Item = Prefix>)> {
+    pub(crate) fn peer_references(
+        &self,
+    ) -> Option<(impl Iterator<Item = u32>, impl Iterator<Item = Prefix>)> {
         let index = &self.index;
         let asked = (index.selectors.keys().copied(), index.nets.keys().copied());
-        (!index.is_loose()).then_some(asked)
+        (!index.needs_all_identities()).then_some(asked)
     }
 
     /// What a kind says.
-    pub(super) fn kind(&self, number: u32) -> Option<(&Kind, &Side)> {
-        let kind = self.kinds.get(number as usize)?.as_ref()?;
-        Some((kind, kind.bodies.of(self.key.direction)?))
+    pub(super) fn group(&self, number: u32) -> Option<(&RuleGroup, &ResolvedDirectionRules)> {
+        let kind = self.groups.get(number as usize)?.as_ref()?;
+        Some((kind, kind.rules.direction(self.key.direction)?))
     }
 
-    fn release(self, credits: &mut Credits) {
-        let stops = self.blocks.into_iter().filter_map(|block| block.stop);
-        stops.for_each(|(rule, _)| credits.give(rule));
+    fn release(self, credits: &mut CreditPool) {
+        let stops = self.blocks.into_iter().filter_map(|block| block.fallback);
+        stops.for_each(|(rule, _)| credits.release_from_set(rule));
     }
 
     /// The number of what these bodies say, filed.
-    fn number(&mut self, bodies: &Arc<Bodies>) -> Option<u32> {
-        let same = |kind: &Option<Kind>| {
+    fn intern_rules(&mut self, bodies: &Arc<ResolvedRules>) -> Option<u32> {
+        let same = |kind: &Option<RuleGroup>| {
             kind.as_ref()
-                .is_some_and(|kind| Arc::ptr_eq(&kind.bodies, bodies))
+                .is_some_and(|kind| Arc::ptr_eq(&kind.rules, bodies))
         };
-        let side = bodies.of(self.key.direction)?;
-        if let Some(known) = self.kinds.iter().position(same) {
+        let side = bodies.direction(self.key.direction)?;
+        if let Some(known) = self.groups.iter().position(same) {
             return u32::try_from(known).ok();
         }
-        let kind = Kind {
-            bodies: bodies.clone(),
-            at: Vec::new(),
+        let kind = RuleGroup {
+            rules: bodies.clone(),
+            positions: Vec::new(),
         };
-        let number = match self.kinds.iter().position(Option::is_none) {
+        let number = match self.groups.iter().position(Option::is_none) {
             Some(free) => {
-                self.kinds[free] = Some(kind);
+                self.groups[free] = Some(kind);
                 free
             }
             None => {
-                self.kinds.push(Some(kind));
-                self.kinds.len() - 1
+                self.groups.push(Some(kind));
+                self.groups.len() - 1
             }
         };
         let number = u32::try_from(number).ok()?;
-        self.index.file(number, side);
+        self.index.insert(number, side);
         Some(number)
     }
 
     /// Puts what a policy says now in place of what it said. Returns whether it could: not where the
     /// policy stops other things than before, or may concern any identity.
-    fn exchange(
+    fn replace_rules(
         &mut self,
-        book: Rulebook<'_>,
+        inputs: PolicySetInputs<'_>,
         policy: PolicyNumber,
-        number: SetId,
-        files: &mut Files,
-        part: &mut Part,
+        number: PolicySetId,
+        index: &mut PolicySetIndex,
+        changed_peers: &mut ChangedPeers,
     ) -> bool {
         let direction = self.key.direction;
         let Some(at) = self.key.policies.iter().position(|p| *p == policy) else {
             return false;
         };
-        let Some(new) = book.active.policy(policy).cloned() else {
+        let Some(new) = inputs.active_rules.policy(policy).cloned() else {
             return false;
         };
-        let Some(Segment {
-            kind: Some(was), ..
+        let Some(SourceSegment {
+            group: Some(old_group),
+            ..
         }) = self.segments.get(at).copied()
         else {
             return false;
         };
-        let Some(old) = self.kind(was).map(|(kind, _)| kind.bodies.clone()) else {
+        let Some(old) = self.group(old_group).map(|(kind, _)| kind.rules.clone()) else {
             return false;
         };
         if Arc::ptr_eq(&old, &new) {
             return true;
         }
-        let (Some(a), Some(b)) = (old.of(direction), new.of(direction)) else {
+        let (Some(a), Some(b)) = (old.direction(direction), new.direction(direction)) else {
             return false;
         };
-        if a.default_deny != b.default_deny || a.own.tests.len() != b.own.tests.len() {
+        if a.default_deny != b.default_deny || a.own_end.tests.len() != b.own_end.tests.len() {
             return false;
         }
         let longest = a.rules.len().max(b.rules.len());
         for place in 0..longest {
             let (a, b) = (a.rules.get(place), b.rules.get(place));
-            if a != b && !a.into_iter().chain(b).all(|body| part.note(body)) {
+            if a != b
+                && !a
+                    .into_iter()
+                    .chain(b)
+                    .all(|body| changed_peers.add_rule_peers(body))
+            {
                 return false;
             }
         }
         let place = u32::try_from(at).unwrap_or(u32::MAX);
-        let Some(is) = self.number(&new) else {
+        let Some(new_group) = self.intern_rules(&new) else {
             return false;
         };
-        if let Some(Some(kind)) = self.kinds.get_mut(is as usize) {
-            let after = kind.at.partition_point(|other| *other < place);
-            kind.at.insert(after, place);
+        if let Some(Some(kind)) = self.groups.get_mut(new_group as usize) {
+            let after = kind.positions.partition_point(|other| *other < place);
+            kind.positions.insert(after, place);
         }
-        let slot = &mut self.kinds[was as usize];
+        let slot = &mut self.groups[old_group as usize];
         if let Some(kind) = slot {
-            kind.at.retain(|other| *other != place);
-            if kind.at.is_empty() {
+            kind.positions.retain(|other| *other != place);
+            if kind.positions.is_empty() {
                 *slot = None;
-                self.index.unfile(was, a);
+                self.index.remove(old_group, a);
             }
         }
-        self.segments[at].kind = Some(is);
-        files.refile(number, &self.index, part);
+        self.segments[at].group = Some(new_group);
+        index.update(number, &self.index, changed_peers);
         true
     }
 }
 
 /// Builds a set.
-struct Builder<'a> {
-    book: Rulebook<'a>,
-    credits: &'a mut Credits,
-    own: u32,
-    set: Set,
+struct PolicySetBuilder<'a> {
+    inputs: PolicySetInputs<'a>,
+    credits: &'a mut CreditPool,
+    next_own_test: u32,
+    set: PolicySetRules,
 }
 
-impl<'a> Builder<'a> {
-    fn new(book: Rulebook<'a>, credits: &'a mut Credits, key: &Arc<SetKey>) -> Self {
-        Builder {
-            book,
+impl<'a> PolicySetBuilder<'a> {
+    fn new(
+        inputs: PolicySetInputs<'a>,
+        credits: &'a mut CreditPool,
+        key: &Arc<PolicySetKey>,
+    ) -> Self {
+        PolicySetBuilder {
+            inputs,
             credits,
-            own: 0,
-            set: Set {
+            next_own_test: 0,
+            set: PolicySetRules {
                 key: key.clone(),
                 points: 0,
                 segments: Vec::with_capacity(key.policies.len()),
                 blocks: Vec::new(),
-                kinds: Vec::new(),
-                index: Index::default(),
+                groups: Vec::new(),
+                index: PeerRuleIndex::default(),
             },
         }
     }
 
-    fn build(mut self, points: usize) -> Set {
+    fn build(mut self, points: usize) -> PolicySetRules {
         let key = self.set.key.clone();
-        let tier = |policy: &PolicyNumber| self.book.policies.said(*policy).map(|said| &said.tier);
+        let tier =
+            |policy: &PolicyNumber| self.inputs.policies.body(*policy).map(|body| &body.tier);
         let tiers = key.policies.chunk_by(|a, b| tier(a) == tier(b));
         for policies in tiers {
-            self.tier(policies);
+            self.add_tier(policies);
         }
         for (place, name) in key.profiles.iter().enumerate() {
-            self.profile(place, name);
+            self.add_profile(place, name);
         }
         let direction = key.direction;
-        self.stop(Credit::NoProfileMatch { direction }, Verdict::Deny);
+        self.add_fallback(Credit::NoProfileMatch { direction }, Verdict::Deny);
         self.set.points = points;
         self.set
     }
 
-    fn tier(&mut self, policies: &[PolicyNumber]) {
+    fn add_tier(&mut self, policies: &[PolicyNumber]) {
         let direction = self.set.key.direction;
         let mut isolating = Vec::new();
         for policy in policies {
-            let bodies = self.book.active.policy(*policy);
-            let side = bodies.and_then(|bodies| bodies.of(direction));
+            let bodies = self.inputs.active_rules.policy(*policy);
+            let side = bodies.and_then(|bodies| bodies.direction(direction));
             if side.is_some_and(|side| side.default_deny) {
                 isolating.push(*policy);
             }
-            self.segment(bodies);
+            self.add_source(bodies);
         }
         let first = policies.first();
-        let Some(said) = first.and_then(|policy| self.book.policies.said(*policy)) else {
+        let Some(body) = first.and_then(|policy| self.inputs.policies.body(*policy)) else {
             return;
         };
-        let default = match self.book.state.tier(&said.tier).map(|tier| tier.default) {
-            Some(TierDefault::Pass) if !on(Fault::TierDefaultPassLost) => TierDefault::Pass,
+        let default = match self.inputs.state.tier(&body.tier).map(|tier| tier.default) {
+            Some(TierDefault::Pass) if !on(EngineFault::TierDefaultPassLost) => TierDefault::Pass,
             _ => TierDefault::Deny,
         };
         let denies = default == TierDefault::Deny && !isolating.is_empty();
-        if denies && !on(Fault::DefaultDenyIgnored) {
-            let policies = self.book.policies;
+        if denies && !on(EngineFault::DefaultDenyIgnored) {
+            let policies = self.inputs.policies;
             let credit = Credit::TierDefault {
-                tier: said.tier.clone(),
+                tier: body.tier.clone(),
                 direction,
                 policies: isolating
                     .into_iter()
                     .filter_map(|policy| policies.id(policy))
                     .collect(),
             };
-            self.stop(credit, Verdict::Deny);
+            self.add_fallback(credit, Verdict::Deny);
         } else {
-            self.block(None, None);
+            self.add_block(None, None);
         }
     }
 
-    fn profile(&mut self, place: usize, name: &Str) {
+    fn add_profile(&mut self, place: usize, name: &Str) {
         let direction = self.set.key.direction;
-        if is_builtin(name) || on(Fault::ProfileAllowAlways) {
+        if is_builtin(name) || on(EngineFault::ProfileAllowAlways) {
             let credit = Credit::ProfileRule {
                 profile: name.clone(),
                 direction,
@@ -543,50 +560,50 @@ impl<'a> Builder<'a> {
                     line: None,
                 },
             };
-            return self.stop(credit, Verdict::Allow);
+            return self.add_fallback(credit, Verdict::Allow);
         }
-        if let Some(bodies) = self.book.active.profile(name) {
-            self.segment(Some(bodies));
-            return self.block(None, Some(place));
+        if let Some(bodies) = self.inputs.active_rules.profile(name) {
+            self.add_source(Some(bodies));
+            return self.add_block(None, Some(place));
         }
         let credit = Credit::MissingProfile {
             profile: name.clone(),
             direction,
         };
-        let verdict = match on(Fault::MissingProfileAllows) {
+        let verdict = match on(EngineFault::MissingProfileAllows) {
             true => Verdict::Allow,
             false => Verdict::Deny,
         };
-        self.stop(credit, verdict);
+        self.add_fallback(credit, verdict);
     }
 
     /// A source, with what it says.
-    fn segment(&mut self, bodies: Option<&Arc<Bodies>>) {
+    fn add_source(&mut self, bodies: Option<&Arc<ResolvedRules>>) {
         let at = u32::try_from(self.set.segments.len()).unwrap_or(u32::MAX);
-        let kind = bodies.and_then(|bodies| self.set.number(bodies));
-        self.set.segments.push(Segment {
-            kind,
-            own: self.own,
+        let kind = bodies.and_then(|bodies| self.set.intern_rules(bodies));
+        self.set.segments.push(SourceSegment {
+            group: kind,
+            first_own_test: self.next_own_test,
         });
         let Some(number) = kind else { return };
-        if let Some(Some(kind)) = self.set.kinds.get_mut(number as usize) {
-            kind.at.push(at);
+        if let Some(Some(kind)) = self.set.groups.get_mut(number as usize) {
+            kind.positions.push(at);
         }
-        if let Some((_, side)) = self.set.kind(number) {
-            self.own += u32::try_from(side.own.tests.len()).unwrap_or(0);
+        if let Some((_, side)) = self.set.group(number) {
+            self.next_own_test += u32::try_from(side.own_end.tests.len()).unwrap_or(0);
         }
     }
 
-    fn stop(&mut self, credit: Credit, verdict: Verdict) {
-        let id = self.credits.number(credit);
-        self.credits.hold(id);
-        self.block(Some((id, verdict)), None);
+    fn add_fallback(&mut self, credit: Credit, verdict: Verdict) {
+        let id = self.credits.intern(credit);
+        self.credits.acquire_for_set(id);
+        self.add_block(Some((id, verdict)), None);
     }
 
-    fn block(&mut self, stop: Option<(RuleId, Verdict)>, profile: Option<usize>) {
-        self.set.blocks.push(Block {
+    fn add_block(&mut self, stop: Option<(RuleId, Verdict)>, profile: Option<usize>) {
+        self.set.blocks.push(DecisionBlock {
             end: u32::try_from(self.set.segments.len()).unwrap_or(u32::MAX),
-            stop,
+            fallback: stop,
             profile,
         });
     }

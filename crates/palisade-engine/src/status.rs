@@ -3,10 +3,10 @@
 //! Everything here is read from the objects and the tables when it is asked for; nothing is kept.
 
 use crate::Engine;
-use crate::holders::What;
+use crate::holders::HolderKind;
 use crate::identities::IdentityKey;
-use crate::labels::Seen;
-use crate::points::ordered;
+use crate::label_index::HolderLabels;
+use crate::points::sort_policies;
 use crate::policies::PolicyNumber;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -14,11 +14,11 @@ use core::net::IpAddr;
 use palisade_model::{
     Direction, Endpoint, EndpointId, Policy, PolicyId, Prefix, Profile, Protocol, Selector, Str,
 };
-use palisade_tables::{IdentityId, Point, SetId};
+use palisade_tables::{IdentityId, Point, PolicySetId};
 
 /// An address that several live endpoints claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Conflict {
+pub struct AddressConflict {
     /// The address.
     pub address: IpAddr,
     /// Who holds it.
@@ -30,7 +30,7 @@ pub struct Conflict {
 /// How much there is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs, reason = "each field counts the things of its name")]
-pub struct Counts {
+pub struct EngineCounts {
     pub endpoints: usize,
     pub local_endpoints: usize,
     pub policies: usize,
@@ -58,7 +58,7 @@ pub struct Counts {
     pub rules: usize,
     /// What policies say, apart from their names, namespaces and lines: those that say the same are
     /// kept once.
-    pub policy_forms: usize,
+    pub policy_bodies: usize,
     /// Names and subjects of policies, each kept once.
     pub policy_texts: usize,
 }
@@ -102,9 +102,9 @@ pub struct IdentityView {
 
 impl Engine {
     /// Addresses that several live endpoints claim, in order.
-    pub fn conflicts(&self) -> Vec<Conflict> {
+    pub fn address_conflicts(&self) -> Vec<AddressConflict> {
         let graph = &self.graph;
-        let name = |slot: &u32| graph.holders.columns.endpoint_id(*slot);
+        let name = |slot: &u32| graph.label_index.store.endpoint_id(*slot);
         let contested = graph.identities.contested();
         contested
             .filter_map(|(address, claimants)| {
@@ -112,7 +112,7 @@ impl Engine {
                 let mut others: Vec<EndpointId> = claimants.iter().filter_map(name).collect();
                 others.retain(|id| *id != owner);
                 others.sort();
-                Some(Conflict {
+                Some(AddressConflict {
                     address,
                     owner,
                     others,
@@ -122,39 +122,39 @@ impl Engine {
     }
 
     /// How much there is.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> EngineCounts {
         let local = self.local_endpoints();
-        let [names, kinds, subjects, policy_forms] = self.graph.policies.kept();
+        let [names, kinds, subjects, policy_bodies] = self.graph.policies.pool_sizes();
         let identities: BTreeSet<IdentityId> =
-            self.graph.wanted.addresses.values().copied().collect();
-        Counts {
-            endpoints: self.graph.holders.columns.count(What::Endpoint),
+            self.graph.desired.addresses.values().copied().collect();
+        EngineCounts {
+            endpoints: self.graph.label_index.store.count(HolderKind::Endpoint),
             local_endpoints: local.count(),
             policies: self.graph.policies.len(),
-            active_policies: self.graph.activity.active(),
+            active_policies: self.graph.active_policies.active_count(),
             identities: identities.len(),
-            addresses: self.graph.wanted.addresses.len(),
-            points: self.graph.wanted.points.len(),
-            policy_sets: self.graph.wanted.sets.len(),
-            class_entries: self.graph.wanted.classes.len(),
-            classes: self.graph.wanted.programs.len(),
+            addresses: self.graph.desired.addresses.len(),
+            points: self.graph.desired.points.len(),
+            policy_sets: self.graph.desired.sets.len(),
+            class_entries: self.graph.desired.classes.len(),
+            classes: self.graph.desired.programs.len(),
             elements: self.graph.elements(),
             selectors: self.graph.selectors.iter().count(),
-            signatures: self.graph.holders.signatures(),
-            holders: self.graph.holders.columns.len(),
-            holder_parts: self.graph.holders.columns.kept().iter().sum(),
+            signatures: self.graph.label_index.signatures(),
+            holders: self.graph.label_index.store.len(),
+            holder_parts: self.graph.label_index.store.pool_sizes().iter().sum(),
             rules: self.graph.credits.len(),
-            policy_forms,
+            policy_bodies,
             policy_texts: names + kinds + subjects,
         }
     }
 
     /// References of policies to tiers, and of local endpoints to profiles, that are not there.
-    pub fn missing(&self) -> MissingReferences {
+    pub fn missing_references(&self) -> MissingReferences {
         let mut missing = MissingReferences::default();
         let policies = &self.graph.policies;
         for number in policies.numbers() {
-            let tier = policies.said(number).map(|said| &said.tier);
+            let tier = policies.body(number).map(|body| &body.tier);
             if let Some(tier) = tier.filter(|tier| self.graph.state.tier(tier).is_none())
                 && let Some(id) = policies.id(number)
             {
@@ -183,38 +183,38 @@ impl Engine {
     /// that is not there.
     pub fn policies_of(&self, endpoint: &EndpointId) -> Vec<AppliedPolicy> {
         let state = &self.graph.state;
-        let columns = &self.graph.holders.columns;
-        let Some(labels) = Seen::endpoint(columns, endpoint) else {
+        let store = &self.graph.label_index.store;
+        let Some(labels) = HolderLabels::endpoint(store, endpoint) else {
             return Vec::new();
         };
         let policies = &self.graph.policies;
         let selecting = policies.numbers();
         let selecting = selecting.filter(|number| policies.selects(*number, &labels));
-        ordered(state, policies, selecting)
+        sort_policies(state, policies, selecting)
             .into_iter()
             .filter_map(|number| {
-                let said = policies.said(number)?;
+                let body = policies.body(number)?;
                 Some(AppliedPolicy {
-                    tier: said.tier.clone(),
+                    tier: body.tier.clone(),
                     policy: policies.id(number)?,
-                    ingress: said.rules(Direction::Ingress).is_some(),
-                    egress: said.rules(Direction::Egress).is_some(),
+                    ingress: body.rules(Direction::Ingress).is_some(),
+                    egress: body.rules(Direction::Egress).is_some(),
                 })
             })
             .collect()
     }
 
     /// The local endpoints that a policy selects, by name.
-    pub fn endpoints_of(&self, policy: &PolicyId) -> Vec<&EndpointId> {
-        let number = self.graph.policies.number(policy);
+    pub fn selected_endpoints(&self, policy: &PolicyId) -> Vec<&EndpointId> {
+        let number = self.graph.policies.find(policy);
         let of = number.into_iter();
-        of.flat_map(|number| self.graph.activity.selected_by(number))
+        of.flat_map(|number| self.graph.active_policies.endpoints_selected_by(number))
             .collect()
     }
 
     /// The policies that select a local endpoint, in the order in which they decide.
     pub fn active_policies(&self) -> Vec<Policy> {
-        self.ordered(|number| self.graph.activity.is_active(number))
+        self.ordered(|number| self.graph.active_policies.is_active(number))
     }
 
     /// Every policy, in the order in which they decide.
@@ -225,12 +225,12 @@ impl Engine {
     fn ordered(&self, keep: impl Fn(PolicyNumber) -> bool) -> Vec<Policy> {
         let policies = &self.graph.policies;
         let kept = policies.numbers().filter(|number| keep(*number));
-        let numbers = ordered(&self.graph.state, policies, kept).into_iter();
+        let numbers = sort_policies(&self.graph.state, policies, kept).into_iter();
         numbers.filter_map(|number| policies.get(number)).collect()
     }
 
     /// The policy set that judges each of an endpoint's addresses in each direction.
-    pub fn points_of(&self, endpoint: &EndpointId) -> Vec<(Point, SetId)> {
+    pub fn points_of(&self, endpoint: &EndpointId) -> Vec<(Point, PolicySetId)> {
         let Some(endpoint) = self.graph.state.endpoints.get(endpoint) else {
             return Vec::new();
         };
@@ -245,7 +245,7 @@ impl Engine {
                     address: *address,
                     direction,
                 };
-                if let Some(set) = self.graph.wanted.points.get(&point) {
+                if let Some(set) = self.graph.desired.points.get(&point) {
                     points.push((point, *set));
                 }
             }
@@ -268,7 +268,7 @@ impl Engine {
     /// Every identity with its members and what sets it apart, by number.
     pub fn identities(&self) -> Vec<IdentityView> {
         let mut members: BTreeMap<u32, Vec<Prefix>> = BTreeMap::new();
-        for (prefix, identity) in &self.graph.wanted.addresses {
+        for (prefix, identity) in &self.graph.desired.addresses {
             members.entry(identity.0).or_default().push(*prefix);
         }
         let graph = &self.graph;
@@ -288,8 +288,8 @@ impl Engine {
     }
 
     /// Who holds an address among endpoints.
-    pub fn owner(&self, address: IpAddr) -> Option<EndpointId> {
+    pub fn address_owner(&self, address: IpAddr) -> Option<EndpointId> {
         let slot = self.graph.identities.owner(address)?;
-        self.graph.holders.columns.endpoint_id(slot)
+        self.graph.label_index.store.endpoint_id(slot)
     }
 }

@@ -1,20 +1,22 @@
 //! Traffic terms as regions: which protocols, destination and source ports or ICMP messages.
 //!
-//! Resolves named ports through a lookup it is given and turns one [`Traffic`] term into the
-//! [`Region`] it covers for one protocol. Exact, negations included; it knows no rule and no peer.
+//! Resolves named ports through a lookup it is given and turns one [`TrafficMatch`] term into the
+//! [`TrafficRegion`] it covers for one protocol. Exact, negations included; it knows no rule and no peer.
 
-use crate::faults::{Fault, on};
+use crate::faults::{EngineFault, on};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use palisade_model::{Family, IcmpMatch, PortMatch, PortRange, PortSpec, Protocol, Str, Traffic};
+use palisade_model::{
+    Family, IcmpMatch, PortMatch, PortRange, PortSpec, Protocol, Str, TrafficMatch,
+};
 use palisade_tables::{SHORT_RANGE, icmp_key};
 
 /// Sorted, disjoint ranges of 16-bit numbers.
-pub(crate) type Ranges = Vec<PortRange>;
+pub(crate) type PortRanges = Vec<PortRange>;
 
 /// Which end of a flow a named port belongs to.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum PortEnd {
     /// Where the first packet comes from.
     Source,
     /// Where the first packet goes.
@@ -23,26 +25,26 @@ pub(crate) enum End {
 
 /// What a term covers of one protocol: the number programs are keyed by, and the source port.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Region {
-    pub(crate) key: Ranges,
-    pub(crate) source: Ranges,
+pub(crate) struct TrafficRegion {
+    pub(crate) key: PortRanges,
+    pub(crate) source: PortRanges,
 }
 
-impl Region {
+impl TrafficRegion {
     /// Everything of the protocol.
     fn whole() -> Self {
-        Region {
-            key: all(),
-            source: all(),
+        TrafficRegion {
+            key: all_ports(),
+            source: all_ports(),
         }
     }
 }
 
-pub(crate) fn all() -> Ranges {
+pub(crate) fn all_ports() -> PortRanges {
     alloc::vec![PortRange::ALL]
 }
 
-pub(crate) fn contains(ranges: &Ranges, number: u16) -> bool {
+pub(crate) fn contains(ranges: &PortRanges, number: u16) -> bool {
     let after = ranges.partition_point(|r| r.first <= number);
     after
         .checked_sub(1)
@@ -50,7 +52,7 @@ pub(crate) fn contains(ranges: &Ranges, number: u16) -> bool {
 }
 
 /// The same regions with those of the same source ports put together.
-pub(crate) fn merged(mut regions: Vec<Region>) -> Vec<Region> {
+pub(crate) fn merge_regions(mut regions: Vec<TrafficRegion>) -> Vec<TrafficRegion> {
     if regions.len() < 2 {
         return regions;
     }
@@ -59,7 +61,7 @@ pub(crate) fn merged(mut regions: Vec<Region>) -> Vec<Region> {
     alike
         .filter_map(|alike| {
             let key = alike.iter().flat_map(|region| &region.key).copied();
-            Some(Region {
+            Some(TrafficRegion {
                 key: union(key.collect()),
                 source: alike.first()?.source.clone(),
             })
@@ -67,9 +69,9 @@ pub(crate) fn merged(mut regions: Vec<Region>) -> Vec<Region> {
         .collect()
 }
 
-fn union(mut ranges: Ranges) -> Ranges {
+fn union(mut ranges: PortRanges) -> PortRanges {
     ranges.sort();
-    let mut out: Ranges = Vec::with_capacity(ranges.len());
+    let mut out: PortRanges = Vec::with_capacity(ranges.len());
     for range in ranges {
         match out.last_mut() {
             Some(last) if u32::from(range.first) <= u32::from(last.last) + 1 => {
@@ -82,7 +84,7 @@ fn union(mut ranges: Ranges) -> Ranges {
 }
 
 /// What is in `from` and not in `without`; both sorted and disjoint.
-fn subtract(from: &Ranges, without: &Ranges) -> Ranges {
+fn subtract(from: &PortRanges, without: &PortRanges) -> PortRanges {
     let mut out = Vec::new();
     for range in from {
         let mut first = u32::from(range.first);
@@ -110,7 +112,9 @@ fn subtract(from: &Ranges, without: &Ranges) -> Ranges {
 
 fn icmp_range(test: IcmpMatch) -> PortRange {
     match test.code {
-        Some(code) if !on(Fault::IcmpCodeIgnored) => PortRange::single(icmp_key(test.kind, code)),
+        Some(code) if !on(EngineFault::IcmpCodeIgnored) => {
+            PortRange::single(icmp_key(test.kind, code))
+        }
         _ => PortRange {
             first: icmp_key(test.kind, 0),
             last: icmp_key(test.kind, u8::MAX),
@@ -119,7 +123,7 @@ fn icmp_range(test: IcmpMatch) -> PortRange {
 }
 
 /// Whether a term covers everything of its family.
-pub(crate) fn is_total(term: &Traffic) -> bool {
+pub(crate) fn is_total(term: &TrafficMatch) -> bool {
     term.protocol.is_none()
         && term.not_protocol.is_none()
         && term.destination.is_any()
@@ -129,7 +133,7 @@ pub(crate) fn is_total(term: &Traffic) -> bool {
 }
 
 /// The protocols that a term treats apart from the rest.
-pub(crate) fn protocols_of(term: &Traffic, out: &mut Vec<Protocol>) {
+pub(crate) fn collect_protocols(term: &TrafficMatch, out: &mut Vec<Protocol>) {
     out.extend(term.protocol);
     out.extend(term.not_protocol);
     if term.protocol.is_none() {
@@ -144,11 +148,11 @@ pub(crate) fn protocols_of(term: &Traffic, out: &mut Vec<Protocol>) {
 
 /// The same terms with the port lists of those put together that differ in nothing else, and adjacent
 /// ports of a list made one range: a list of ports is often written as one term for each.
-pub(crate) fn condensed(terms: &[Traffic]) -> Vec<Traffic> {
-    let mut lists: BTreeMap<(Option<Family>, Option<Protocol>), Ranges> = BTreeMap::new();
-    let mut out: Vec<Traffic> = Vec::new();
+pub(crate) fn merge_port_lists(terms: &[TrafficMatch]) -> Vec<TrafficMatch> {
+    let mut lists: BTreeMap<(Option<Family>, Option<Protocol>), PortRanges> = BTreeMap::new();
+    let mut out: Vec<TrafficMatch> = Vec::new();
     for term in terms {
-        match listed(term) {
+        match destination_ports(term) {
             Some(ranges) => {
                 let list = lists.entry((term.family, term.protocol)).or_default();
                 list.extend(ranges);
@@ -158,18 +162,18 @@ pub(crate) fn condensed(terms: &[Traffic]) -> Vec<Traffic> {
     }
     for ((family, protocol), ranges) in lists {
         let ranges = union(ranges).into_iter().map(PortSpec::Range);
-        out.push(Traffic {
+        out.push(TrafficMatch {
             family,
             protocol,
-            destination: PortMatch::of(ranges),
-            ..Traffic::any()
+            destination: PortMatch::one_of(ranges),
+            ..TrafficMatch::any()
         });
     }
     out
 }
 
 /// The destination ports of a term that asks for nothing else but protocol and family.
-fn listed(term: &Traffic) -> Option<Ranges> {
+fn destination_ports(term: &TrafficMatch) -> Option<PortRanges> {
     let plain = term.not_protocol.is_none()
         && term.source.is_any()
         && term.icmp.is_none()
@@ -184,7 +188,7 @@ fn listed(term: &Traffic) -> Option<Ranges> {
 }
 
 /// About how many elements terms need, whatever else matches as well.
-pub(crate) fn weight(terms: &[Traffic]) -> usize {
+pub(crate) fn element_weight(terms: &[TrafficMatch]) -> usize {
     let list = |test: &PortMatch| {
         let size = |spec: &PortSpec| match spec {
             PortSpec::Range(range) => match range.last - range.first {
@@ -196,7 +200,7 @@ pub(crate) fn weight(terms: &[Traffic]) -> usize {
         let specs = test.is.iter().flatten().chain(&test.not);
         specs.map(size).sum::<usize>().max(1)
     };
-    let of = |term: &Traffic| {
+    let of = |term: &TrafficMatch| {
         let protocols = match term.protocol {
             None if !term.destination.is_any() || !term.source.is_any() => {
                 Protocol::WITH_PORTS.len()
@@ -213,8 +217,8 @@ pub(crate) fn weight(terms: &[Traffic]) -> usize {
 }
 
 /// Calls `each` with every (name, protocol) that a port test of a term can ask for.
-pub(crate) fn named_ports<'a>(
-    term: &'a Traffic,
+pub(crate) fn for_each_named_port<'a>(
+    term: &'a TrafficMatch,
     test: &'a PortMatch,
     each: &mut impl FnMut(&'a Str, Protocol),
 ) {
@@ -232,25 +236,30 @@ pub(crate) fn named_ports<'a>(
     }
 }
 
-fn ports(
+fn resolve_ports(
     test: &PortMatch,
-    end: End,
+    end: PortEnd,
     protocol: Protocol,
-    named: &impl Fn(End, &Str, Protocol) -> Option<u16>,
-) -> Ranges {
+    resolve_port: &impl Fn(PortEnd, &Str, Protocol) -> Option<u16>,
+) -> PortRanges {
     let resolve = |specs: &[PortSpec]| {
         union(
             specs
                 .iter()
                 .filter_map(|spec| match spec {
                     PortSpec::Range(range) => Some(*range),
-                    PortSpec::Named(name) => named(end, name, protocol).map(PortRange::single),
+                    PortSpec::Named(name) => {
+                        resolve_port(end, name, protocol).map(PortRange::single)
+                    }
                 })
                 .collect(),
         )
     };
-    let inside = test.is.as_ref().map_or_else(all, |specs| resolve(specs));
-    if on(Fault::NotPortsIgnored) {
+    let inside = test
+        .is
+        .as_ref()
+        .map_or_else(all_ports, |specs| resolve(specs));
+    if on(EngineFault::NotPortsIgnored) {
         return inside;
     }
     subtract(&inside, &resolve(&test.not))
@@ -258,31 +267,31 @@ fn ports(
 
 /// What a term covers of a protocol; `None` for the protocol stands for every one that no term of
 /// the policy set treats apart. Returns `None` where it covers nothing.
-pub(crate) fn region(
-    term: &Traffic,
+pub(crate) fn traffic_region(
+    term: &TrafficMatch,
     protocol: Option<Protocol>,
-    named: &impl Fn(End, &Str, Protocol) -> Option<u16>,
-) -> Option<Region> {
+    resolve_port: &impl Fn(PortEnd, &Str, Protocol) -> Option<u16>,
+) -> Option<TrafficRegion> {
     if term.protocol.is_some() && term.protocol != protocol {
         return None;
     }
     if term.not_protocol.is_some()
         && term.not_protocol == protocol
-        && !on(Fault::NotProtocolIgnored)
+        && !on(EngineFault::NotProtocolIgnored)
     {
         return None;
     }
-    let mut region = Region::whole();
+    let mut region = TrafficRegion::whole();
     if !term.destination.is_any() || !term.source.is_any() {
         let protocol = protocol.filter(|p| p.has_ports())?;
-        let (destination, source) = if on(Fault::EndsSwapped) {
+        let (destination, source) = if on(EngineFault::EndsSwapped) {
             (&term.source, &term.destination)
         } else {
             (&term.destination, &term.source)
         };
-        region.key = ports(destination, End::Destination, protocol, named);
-        if !on(Fault::SourcePortsIgnored) {
-            region.source = ports(source, End::Source, protocol, named);
+        region.key = resolve_ports(destination, PortEnd::Destination, protocol, resolve_port);
+        if !on(EngineFault::SourcePortsIgnored) {
+            region.source = resolve_ports(source, PortEnd::Source, protocol, resolve_port);
         }
     }
     let is_icmp = protocol.is_some_and(Protocol::is_icmp);
@@ -315,29 +324,29 @@ mod tests {
             [r(1, 9), r(20, 30)]
         );
         assert_eq!(
-            subtract(&all(), &alloc::vec![r(0, 9), r(20, 65535)]),
+            subtract(&all_ports(), &alloc::vec![r(0, 9), r(20, 65535)]),
             [r(10, 19)]
         );
-        assert_eq!(subtract(&alloc::vec![r(5, 9)], &all()), []);
+        assert_eq!(subtract(&alloc::vec![r(5, 9)], &all_ports()), []);
         assert!(contains(&alloc::vec![r(1, 2), r(7, 7)], 7));
         assert!(!contains(&alloc::vec![r(1, 2), r(7, 7)], 6));
     }
 
     #[test]
     fn negated_icmp_holds_for_other_protocols() {
-        let term = Traffic {
+        let term = TrafficMatch {
             not_icmp: Some(IcmpMatch {
                 kind: 8,
                 code: None,
             }),
-            ..Traffic::any()
+            ..TrafficMatch::any()
         };
-        let none = |_: End, _: &Str, _: Protocol| None;
+        let none = |_: PortEnd, _: &Str, _: Protocol| None;
         assert_eq!(
-            region(&term, Some(Protocol::TCP), &none),
-            Some(Region::whole())
+            traffic_region(&term, Some(Protocol::TCP), &none),
+            Some(TrafficRegion::whole())
         );
-        let icmp = region(&term, Some(Protocol::ICMP), &none).unwrap();
+        let icmp = traffic_region(&term, Some(Protocol::ICMP), &none).unwrap();
         let holds = |kind, code| contains(&icmp.key, icmp_key(kind, code));
         assert!(!holds(8, 3) && holds(9, 0));
     }

@@ -3,13 +3,15 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use palisade_engine::{Bound, Budget, Engine, Options, cost};
+use palisade_engine::{ElementBudget, Engine, EngineOptions, ExceededLimit, policy_cost};
 use palisade_model::{
     Action, Direction, DirectionRules, Endpoint, L4, LabelKey, Object, ObjectId, ObjectKey, Order,
     Peer, Policy, PolicyId, PortMatch, PortRange, PortSpec, Precedence, Profile, Protocol, Rule,
-    RuleOrigin, Selector, Traffic, Update,
+    RuleOrigin, Selector, TrafficMatch, Update,
 };
-use palisade_tables::{Canonical, Program, SHARE_FROM, Verdict, check, share};
+use palisade_tables::{
+    CanonicalTables, Program, SHARE_MIN_ELEMENTS, Verdict, check, find_shared_bases,
+};
 
 fn id(name: &str, kind: &str) -> ObjectId {
     ObjectId {
@@ -42,13 +44,13 @@ fn app(name: &str) -> Selector {
 }
 
 /// Every second port, from this one on.
-fn ports(first: u16, many: u16) -> Vec<Traffic> {
+fn ports(first: u16, many: u16) -> Vec<TrafficMatch> {
     let port = |n| PortSpec::Range(PortRange::single(first + 2 * n));
-    let term = |n| Traffic::to_port(Protocol::TCP, PortMatch::of([port(n)]));
+    let term = |n| TrafficMatch::to_port(Protocol::TCP, PortMatch::one_of([port(n)]));
     (0..many).map(term).collect()
 }
 
-fn rule(index: u32, peer: Option<&str>, traffic: Vec<Traffic>) -> Rule {
+fn rule(index: u32, peer: Option<&str>, traffic: Vec<TrafficMatch>) -> Rule {
     Rule {
         origin: RuleOrigin {
             index,
@@ -57,7 +59,7 @@ fn rule(index: u32, peer: Option<&str>, traffic: Vec<Traffic>) -> Rule {
             line: None,
         },
         action: Action::Allow,
-        peers: vec![peer.map_or_else(Peer::any, |peer| Peer::selected(app(peer)))],
+        peers: vec![peer.map_or_else(Peer::any, |peer| Peer::from_selector(app(peer)))],
         own: None,
         traffic,
     }
@@ -99,30 +101,33 @@ fn upsert(policy: &Policy) -> Update {
 }
 
 fn engine(set: usize, host: usize) -> Engine {
-    Engine::new(Options {
-        budget: Budget { set, host },
-        ..Options::default()
+    Engine::new(EngineOptions {
+        budget: ElementBudget { set, host },
+        ..EngineOptions::default()
     })
 }
 
 /// Everything that programs take, each whole, and entries of classes.
 fn compiled(engine: &Engine) -> usize {
     let tables = engine.tables();
-    let programs = tables.programs.values().map(|program| program.elements());
+    let programs = tables
+        .programs
+        .values()
+        .map(|program| program.element_count());
     programs.sum::<usize>() + tables.classes.len()
 }
 
 /// The same where what large programs share is written once.
 fn taken(engine: &Engine) -> usize {
     let programs = engine.tables().programs.values();
-    let large = programs.filter(|program| program.elements() >= SHARE_FROM);
+    let large = programs.filter(|program| program.element_count() >= SHARE_MIN_ELEMENTS);
     let large: Vec<&Program> = large.map(|program| &**program).collect();
     let mut taken = compiled(engine);
-    for shared in share(&large) {
-        taken += shared.base.elements();
+    for shared in find_shared_bases(&large) {
+        taken += shared.base.element_count();
         for member in shared.members {
-            taken -= large[member].elements();
-            taken += large[member].elements_beside(&shared.base);
+            taken -= large[member].element_count();
+            taken += large[member].element_count_over(&shared.base);
         }
     }
     taken
@@ -142,7 +147,7 @@ fn allows(engine: &Engine, point: &str, from: &str, port: u16) -> bool {
         source: 40_000,
         destination: port,
     };
-    let cell = tables.programs[&class].at(Protocol::TCP, l4);
+    let cell = tables.programs[&class].cell(Protocol::TCP, l4);
     cell.verdict == Verdict::Allow
 }
 
@@ -169,7 +174,7 @@ fn what_is_denied_of_what_rules_allow_is_counted() {
         rule(
             u32::from(peer),
             Some(&format!("p{peer}")),
-            vec![Traffic::default()],
+            vec![TrafficMatch::default()],
         )
     };
     let mut policy = policy("open", "web", (0..40).map(each).collect());
@@ -179,7 +184,7 @@ fn what_is_denied_of_what_rules_allow_is_counted() {
     apply(&mut engine, [upsert(&policy), pod("web", 1, Some("pal0"))]);
     let taken = taken(&engine) - 1;
     assert!(taken > 40 * 8, "{taken}");
-    let told = cost(&policy).elements;
+    let told = policy_cost(&policy).elements;
     assert!((taken..taken + 41 * 5).contains(&told), "{told} of {taken}");
 }
 
@@ -190,7 +195,7 @@ fn what_is_counted_is_what_a_policy_alone_takes() {
         let mut engine = engine(usize::MAX, usize::MAX);
         apply(&mut engine, peers(of));
         apply(&mut engine, [upsert(&policy), pod("web", 1, Some("pal0"))]);
-        let told = cost(&policy);
+        let told = policy_cost(&policy);
         let taken = taken(&engine) - UNGOVERNED;
         let exact = usize::from(list) * (usize::from(of) + 1) > 1024;
         assert!(told.elements >= taken, "{} of {taken}", told.elements);
@@ -200,7 +205,7 @@ fn what_is_counted_is_what_a_policy_alone_takes() {
             "{} of {taken}",
             told.elements
         );
-        assert_eq!(told.rules[0].place, 0, "the list is the dearest");
+        assert_eq!(told.rules[0].index, 0, "the list is the dearest");
         let list = usize::from(list);
         let times = if exact { 1 } else { usize::from(of) + 1 };
         assert_eq!(told.rules[0].elements, list * times);
@@ -213,7 +218,10 @@ fn what_is_counted_is_what_a_policy_alone_takes() {
             (taken..taken + 7).contains(&(counted - UNGOVERNED)),
             "{counted} of {taken}"
         );
-        assert_eq!(told.needs(), told.elements.max(told.compiled.div_ceil(8)));
+        assert_eq!(
+            told.required_elements(),
+            told.elements.max(told.compiled.div_ceil(8))
+        );
     }
 }
 
@@ -222,12 +230,12 @@ fn what_is_counted_is_what_a_policy_alone_takes() {
 #[test]
 fn a_list_that_every_peer_shares_counts_once() {
     let wide = wide("wide", "web", 1000, 20);
-    let told = cost(&wide);
+    let told = policy_cost(&wide);
     assert!(told.elements < 1200 && told.compiled > 21_000, "{told:?}");
     let pods = || peers(20).chain([pod("web", 1, Some("pal0"))]);
     for (most, is_open) in [
-        (told.needs(), true),
-        (told.needs() - 100, false),
+        (told.required_elements(), true),
+        (told.required_elements() - 100, false),
         (1500, false),
     ] {
         let mut engine = engine(most, 1_000_000);
@@ -257,24 +265,28 @@ fn counting_does_not_take_what_it_counts() {
     // are compiled what all share is counted once.
     let mut rules = vec![rule(0, None, ports(1, 32_000))];
     rules.extend((1..400).map(|n| rule(n, Some(&format!("p{n}")), ports(2, 32_000))));
-    let told = cost(&policy("wide", "web", rules));
+    let told = policy_cost(&policy("wide", "web", rules));
     assert!(
         told.compiled > 20_000_000 && told.compiled < 30_000_000,
         "{}",
         told.compiled
     );
-    assert!(told.needs() > 15_000_000);
-    assert_eq!(told.rules[0].place, 0);
+    assert!(told.required_elements() > 15_000_000);
+    assert_eq!(told.rules[0].index, 0);
     assert!(told.rules[0].elements > 11_000_000);
 }
 
 #[test]
 fn a_list_written_port_by_port_costs_its_ranges() {
     let port = |n| PortSpec::Range(PortRange::single(n));
-    let term = |n| Traffic::to_port(Protocol::TCP, PortMatch::of([port(n)]));
+    let term = |n| TrafficMatch::to_port(Protocol::TCP, PortMatch::one_of([port(n)]));
     let adjacent = (1..=30_000).map(term).collect();
     let policy = policy("wide", "web", vec![rule(0, None, adjacent)]);
-    assert!(cost(&policy).elements < 8, "{:?}", cost(&policy));
+    assert!(
+        policy_cost(&policy).elements < 8,
+        "{:?}",
+        policy_cost(&policy)
+    );
     let mut engine = engine(16, 16);
     apply(
         &mut engine,
@@ -299,8 +311,8 @@ fn a_set_past_its_budget_is_closed_whole_and_opens_again() {
     assert!(taken(&engine) < 10, "{}", taken(&engine));
     let over = engine.over_budget();
     assert_eq!(over.len(), 1);
-    let (bound, budget, elements) = (over[0].bound, over[0].budget, over[0].elements);
-    assert_eq!((bound, budget), (Bound::Set, 2000));
+    let (bound, budget, elements) = (over[0].exceeded, over[0].budget, over[0].elements);
+    assert_eq!((bound, budget), (ExceededLimit::Set, 2000));
     assert!((2500..2600).contains(&elements), "{elements}");
     assert_eq!(
         (over[0].rules[0].index, over[0].rules[0].elements),
@@ -313,14 +325,14 @@ fn a_set_past_its_budget_is_closed_whole_and_opens_again() {
         engine.over_budget().len() == 1,
         "2500 ports, whoever is there"
     );
-    engine.set_budget(Budget {
+    engine.set_budget(ElementBudget {
         set: 2600,
         host: 1_000_000,
     });
     apply(&mut engine, []);
     assert_eq!(engine.over_budget(), []);
     assert!(allows(&engine, "web", "p0", 5998));
-    engine.set_budget(Budget {
+    engine.set_budget(ElementBudget {
         set: 50,
         host: 1_000_000,
     });
@@ -342,7 +354,7 @@ fn policies_that_are_small_alone_are_bounded_together() {
             .map(|n| rule(n, Some(&format!("p{n}")), ports(2, 1)))
             .collect(),
     );
-    assert!(cost(&list).elements < 2000 && cost(&many).elements < 2000);
+    assert!(policy_cost(&list).elements < 2000 && policy_cost(&many).elements < 2000);
     apply(&mut engine, [upsert(&list), upsert(&many)]);
     let over = engine.over_budget();
     assert_eq!(over.len(), 1);
@@ -363,7 +375,7 @@ fn room_on_the_host_does_not_depend_on_order() {
         updates.push(pod(subject, number, Some(&interface)));
         updates.push(upsert(&wide(subject, subject, list, 0)));
     }
-    let mut seen: Option<(Canonical, Vec<PolicyId>)> = None;
+    let mut seen: Option<(CanonicalTables, Vec<PolicyId>)> = None;
     for turn in 0..updates.len() {
         for backwards in [false, true] {
             let mut order = updates.clone();
@@ -379,7 +391,7 @@ fn room_on_the_host_does_not_depend_on_order() {
             let over = engine.over_budget();
             assert!(
                 over.iter()
-                    .all(|over| over.bound == Bound::Host && over.budget == 1600)
+                    .all(|over| over.exceeded == ExceededLimit::Host && over.budget == 1600)
             );
             let closed = over.into_iter().flat_map(|over| over.policies).collect();
             let now = (engine.tables().canonical(), closed);
@@ -405,8 +417,8 @@ fn room_on_the_host_does_not_depend_on_order() {
 #[cfg(feature = "faults")]
 #[test]
 fn an_ignored_budget_shows() {
-    use palisade_engine::faults::{Fault, set};
-    set(Some(Fault::BudgetIgnored));
+    use palisade_engine::faults::{EngineFault, set};
+    set(Some(EngineFault::BudgetIgnored));
     let mut engine = engine(2000, 1_000_000);
     apply(&mut engine, peers(10).chain([pod("web", 1, Some("pal0"))]));
     apply(&mut engine, [upsert(&wide("wide", "web", 2500, 10))]);

@@ -6,40 +6,41 @@
 #[path = "whole/support.rs"]
 mod support;
 
-use palisade_engine::faults::{Fault, set};
-use palisade_engine::{Engine, Options};
-use palisade_generators::lowered::{World, batches};
+use palisade_engine::faults::{EngineFault, set};
+use palisade_engine::{Engine, EngineOptions};
+use palisade_generators::lowered::{ModelWorld, batches};
 use palisade_generators::{Dice, cases};
-use palisade_oracle::Prepared;
-use palisade_tables::check_between;
+use palisade_oracle::PreparedState;
+use palisade_tables::check_any_order;
 use support::{SEED, difference};
 
 /// The mistakes that are made on the way only, not in what the tables come to.
-const IN_STEPS: [Fault; 6] = [
-    Fault::SplitAfterLoosen,
-    Fault::TightenAfterLoosen,
-    Fault::MergeBeforeLoosen,
-    Fault::DeleteFirst,
-    Fault::IntersectionSkipped,
-    Fault::RevokeForgotten,
+const IN_STEPS: [EngineFault; 6] = [
+    EngineFault::SplitAfterLoosen,
+    EngineFault::TightenAfterLoosen,
+    EngineFault::MergeBeforeLoosen,
+    EngineFault::DeleteFirst,
+    EngineFault::IntersectionSkipped,
+    EngineFault::RevokeForgotten,
 ];
 
 /// The first thing that the checker or the oracle sees, within so many cases.
 fn found(cases: u64, by_checker: bool) -> Option<(u64, String)> {
     for case in 0..cases {
-        let world = World::generate(SEED, case, 40);
-        let detour = World::generate(SEED ^ 1, case, 0);
+        let world = ModelWorld::generate(SEED, case, 40);
+        let detour = ModelWorld::generate(SEED ^ 1, case, 0);
         let mut dice = Dice::new(SEED, case);
-        let mut engine = Engine::new(Options::default());
+        let mut engine = Engine::new(EngineOptions::default());
         for batch in batches(&mut dice, &detour.state, &world.state) {
             let old = engine.tables().clone();
             let delta = engine.apply(batch);
-            if by_checker && let Err(violation) = check_between(&old, &delta, engine.tables(), 500)
+            if by_checker
+                && let Err(violation) = check_any_order(&old, &delta, engine.tables(), 500)
             {
                 return Some((case, violation.to_string()));
             }
         }
-        let oracle = Prepared::new(&world.state);
+        let oracle = PreparedState::new(&world.state);
         let mut flows = world.trials.iter().map(|trial| &trial.flow);
         if !by_checker
             && let Some(difference) = flows.find_map(|flow| difference(&engine, &oracle, flow))
@@ -54,7 +55,7 @@ fn found(cases: u64, by_checker: bool) -> Option<(u64, String)> {
 fn every_fault_is_found_where_it_must_be() {
     let most = cases(2_000);
     let mut missed = Vec::new();
-    for fault in Fault::ALL {
+    for fault in EngineFault::ALL {
         set(Some(fault));
         match found(most, IN_STEPS.contains(&fault)) {
             Some((case, what)) => println!("{fault:?}: case {case}: {what:.100}"),

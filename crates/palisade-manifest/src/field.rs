@@ -2,7 +2,7 @@
 
 use crate::describe::describe;
 use crate::location::{Location, Problem};
-use crate::node::{Map, Node, Value};
+use crate::node::{ManifestMap, ManifestNode, ManifestValue};
 use crate::path::FieldPath;
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub struct Field<'a> {
     /// The value.
-    pub node: &'a Node,
+    pub node: &'a ManifestNode,
     /// The path from the object's root.
     pub path: FieldPath,
 }
@@ -86,7 +86,7 @@ impl FieldError {
 impl<'a> Field<'a> {
     /// The root of an object.
     #[must_use]
-    pub fn root(node: &'a Node) -> Self {
+    pub fn root(node: &'a ManifestNode) -> Self {
         Self {
             node,
             path: FieldPath::root(),
@@ -185,7 +185,10 @@ impl<'a> Field<'a> {
     ///
     /// # Errors
     /// If this is not an object.
-    pub fn unknown(&self, known: &[&str]) -> Result<Vec<(FieldPath, &'a Location)>, FieldError> {
+    pub fn unknown_fields(
+        &self,
+        known: &[&str],
+    ) -> Result<Vec<(FieldPath, &'a Location)>, FieldError> {
         let entries = self.as_map()?.iter();
         Ok(entries
             .filter(|entry| !known.contains(&&*entry.key))
@@ -216,16 +219,18 @@ impl<'a> Field<'a> {
     ///
     /// # Errors
     /// If this is not an object.
-    pub fn as_map(&self) -> Result<&'a Map, FieldError> {
-        self.node.as_map().ok_or_else(|| self.expected("an object"))
+    pub fn as_map(&self) -> Result<&'a ManifestMap, FieldError> {
+        self.node
+            .as_map()
+            .ok_or_else(|| self.type_error("an object"))
     }
 
     /// The list.
     ///
     /// # Errors
     /// If this is not a list.
-    pub fn as_list(&self) -> Result<&'a [Node], FieldError> {
-        self.node.as_list().ok_or_else(|| self.expected("a list"))
+    pub fn as_list(&self) -> Result<&'a [ManifestNode], FieldError> {
+        self.node.as_list().ok_or_else(|| self.type_error("a list"))
     }
 
     /// The text.
@@ -233,7 +238,7 @@ impl<'a> Field<'a> {
     /// # Errors
     /// If this is not text.
     pub fn as_str(&self) -> Result<&'a str, FieldError> {
-        self.node.as_str().ok_or_else(|| self.expected("text"))
+        self.node.as_str().ok_or_else(|| self.type_error("text"))
     }
 
     /// The boolean.
@@ -243,7 +248,7 @@ impl<'a> Field<'a> {
     pub fn as_bool(&self) -> Result<bool, FieldError> {
         self.node
             .as_bool()
-            .ok_or_else(|| self.expected("true or false"))
+            .ok_or_else(|| self.type_error("true or false"))
     }
 
     /// The whole number.
@@ -253,7 +258,7 @@ impl<'a> Field<'a> {
     pub fn as_i64(&self) -> Result<i64, FieldError> {
         self.node
             .as_i64()
-            .ok_or_else(|| self.expected("a whole number"))
+            .ok_or_else(|| self.type_error("a whole number"))
     }
 
     /// The number, whole or not.
@@ -262,10 +267,10 @@ impl<'a> Field<'a> {
     /// If this is not a number.
     pub fn as_f64(&self) -> Result<f64, FieldError> {
         match self.node.value {
-            Value::Float(value) => Ok(value),
+            ManifestValue::Float(value) => Ok(value),
             #[allow(clippy::cast_precision_loss)]
-            Value::Int(value) => Ok(value as f64),
-            _ => Err(self.expected("a number")),
+            ManifestValue::Int(value) => Ok(value as f64),
+            _ => Err(self.type_error("a number")),
         }
     }
 
@@ -294,7 +299,7 @@ impl<'a> Field<'a> {
     /// # Errors
     /// If this is not such a number.
     pub fn as_i32(&self) -> Result<i32, FieldError> {
-        self.as_narrow(i32::MIN.into(), i32::MAX.into())
+        self.as_bounded(i32::MIN.into(), i32::MAX.into())
     }
 
     /// The whole number of 32 bits without sign.
@@ -302,7 +307,7 @@ impl<'a> Field<'a> {
     /// # Errors
     /// If this is not such a number.
     pub fn as_u32(&self) -> Result<u32, FieldError> {
-        self.as_narrow(0, u32::MAX.into())
+        self.as_bounded(0, u32::MAX.into())
     }
 
     /// The whole number of 16 bits without sign, as ports are.
@@ -310,7 +315,7 @@ impl<'a> Field<'a> {
     /// # Errors
     /// If this is not such a number.
     pub fn as_u16(&self) -> Result<u16, FieldError> {
-        self.as_narrow(0, u16::MAX.into())
+        self.as_bounded(0, u16::MAX.into())
     }
 
     /// The whole number of 8 bits without sign.
@@ -318,7 +323,7 @@ impl<'a> Field<'a> {
     /// # Errors
     /// If this is not such a number.
     pub fn as_u8(&self) -> Result<u8, FieldError> {
-        self.as_narrow(0, u8::MAX.into())
+        self.as_bounded(0, u8::MAX.into())
     }
 
     /// The number or text.
@@ -327,9 +332,9 @@ impl<'a> Field<'a> {
     /// If this is neither a whole number nor text.
     pub fn as_int_or_string(&self) -> Result<IntOrString<'a>, FieldError> {
         match &self.node.value {
-            Value::Int(value) => Ok(IntOrString::Int(*value)),
-            Value::String(text) => Ok(IntOrString::String(text)),
-            _ => Err(self.expected("a whole number or text")),
+            ManifestValue::Int(value) => Ok(IntOrString::Int(*value)),
+            ManifestValue::String(text) => Ok(IntOrString::String(text)),
+            _ => Err(self.type_error("a whole number or text")),
         }
     }
 
@@ -350,12 +355,12 @@ impl<'a> Field<'a> {
         }
     }
 
-    fn as_narrow<T: TryFrom<i64>>(&self, least: i64, greatest: i64) -> Result<T, FieldError> {
+    fn as_bounded<T: TryFrom<i64>>(&self, least: i64, greatest: i64) -> Result<T, FieldError> {
         let value = self.as_int_within(least, greatest)?;
-        T::try_from(value).map_err(|_| self.expected("a whole number"))
+        T::try_from(value).map_err(|_| self.type_error("a whole number"))
     }
 
-    fn expected(&self, expected: &'static str) -> FieldError {
+    fn type_error(&self, expected: &'static str) -> FieldError {
         FieldError {
             location: self.node.location.clone(),
             path: self.path.clone(),

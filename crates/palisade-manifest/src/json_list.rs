@@ -1,155 +1,163 @@
 //! A JSON object too long to be read in one piece: its fields one by one, and of its `items` each.
 
-use crate::fault::{Broken, Fault};
-use crate::list::{ITEMS, OpenList};
+use crate::document_error::{DocumentError, DocumentErrorKind};
+use crate::filtered_json::{FilteredJsonReader, ScanError};
+use crate::list::{ITEMS, ListBuilder};
 use crate::path::FieldPath;
-use crate::pruned::{Pruned, Stop};
-use crate::stream::Stream;
+use crate::stream::StreamReader;
 use std::io;
 
 /// What a document's reading gives, and the reader's own failures.
-type Outcome<T> = io::Result<Result<T, Broken>>;
+type ReadResult<T> = io::Result<Result<T, DocumentError>>;
 
 /// Reads the object that begins at the window's first byte.
-pub(crate) fn read(stream: &mut Stream<'_>) -> Outcome<()> {
+pub(crate) fn read_list(stream: &mut StreamReader<'_>) -> ReadResult<()> {
     let location = stream.window.position().in_file(&stream.file);
-    let mut list = OpenList::new(location);
-    let outcome = fields(&mut list, stream)?;
+    let mut list = ListBuilder::new(location);
+    let outcome = read_fields(&mut list, stream)?;
     Ok(match outcome {
         Ok(()) => {
-            list.end(stream);
+            list.finish(stream);
             Ok(())
         }
-        Err((broken, path)) => Err(list.broken(broken, &path)),
+        Err((broken, path)) => Err(list.with_context(broken, &path)),
     })
 }
 
 /// A fault with the path of the value that it was met in.
-type At<T> = Result<T, (Broken, FieldPath)>;
+type PathResult<T> = Result<T, (DocumentError, FieldPath)>;
 
-fn fields(list: &mut OpenList, stream: &mut Stream<'_>) -> io::Result<At<()>> {
+fn read_fields(
+    list: &mut ListBuilder,
+    stream: &mut StreamReader<'_>,
+) -> io::Result<PathResult<()>> {
     let root = FieldPath::root();
-    stream.window.pass(1);
-    if next(stream)? == Some(b'}') {
-        stream.window.pass(1);
+    stream.window.advance(1);
+    if next_byte(stream)? == Some(b'}') {
+        stream.window.advance(1);
         return Ok(Ok(()));
     }
     loop {
-        if next(stream)? != Some(b'"') {
-            let broken = expected("a field name in double quotes", stream);
-            return Ok(Err((broken, root)));
+        if next_byte(stream)? != Some(b'"') {
+            let error = expected_error("a field name in double quotes", stream);
+            return Ok(Err((error, root)));
         }
         let at = stream.window.position();
-        let key = match piece(stream, |reader| reader.text().map(String::from))? {
+        let key = match read_in_window(stream, |reader| reader.read_string().map(String::from))? {
             Ok(key) => key,
-            Err(broken) => return Ok(Err((broken, root))),
+            Err(error) => return Ok(Err((error, root))),
         };
-        if let Err(broken) = list.key(&key, at) {
-            return Ok(Err((broken, root)));
+        if let Err(error) = list.check_key(&key, at) {
+            return Ok(Err((error, root)));
         }
         let path = root.key(&*key);
-        if next(stream)? != Some(b':') {
-            return Ok(Err((expected("`:`", stream), path)));
+        if next_byte(stream)? != Some(b':') {
+            return Ok(Err((expected_error("`:`", stream), path)));
         }
-        stream.window.pass(1);
+        stream.window.advance(1);
         let location = at.in_file(&stream.file);
-        let value = next(stream)?;
+        let value = next_byte(stream)?;
         if key == ITEMS && value == Some(b'[') {
-            if let Err(fault) = items(list, location, stream)? {
-                return Ok(Err(fault));
+            if let Err(located_error) = read_items(list, location, stream)? {
+                return Ok(Err(located_error));
             }
         } else {
-            match piece(stream, |reader| reader.whole())? {
-                Ok(value) => list.field(&key, location, value),
-                Err(broken) => return Ok(Err((broken, path))),
+            match read_in_window(stream, |reader| reader.read_value())? {
+                Ok(value) => list.add_field(&key, location, value),
+                Err(error) => return Ok(Err((error, path))),
             }
         }
-        match next(stream)? {
-            Some(b',') => stream.window.pass(1),
+        match next_byte(stream)? {
+            Some(b',') => stream.window.advance(1),
             Some(b'}') => {
-                stream.window.pass(1);
+                stream.window.advance(1);
                 return Ok(Ok(()));
             }
-            _ => return Ok(Err((expected("`,` or `}`", stream), root))),
+            _ => return Ok(Err((expected_error("`,` or `}`", stream), root))),
         }
     }
 }
 
-fn items(
-    list: &mut OpenList,
+fn read_items(
+    list: &mut ListBuilder,
     location: crate::location::Location,
-    stream: &mut Stream<'_>,
-) -> io::Result<At<()>> {
-    let origin = list.items(location);
-    let keep = stream.keep;
+    stream: &mut StreamReader<'_>,
+) -> io::Result<PathResult<()>> {
+    let origin = list.begin_items(location);
+    let filter = stream.filter;
     let path = FieldPath::root().key(ITEMS);
-    stream.window.pass(1);
-    if next(stream)? == Some(b']') {
-        stream.window.pass(1);
+    stream.window.advance(1);
+    if next_byte(stream)? == Some(b']') {
+        stream.window.advance(1);
         return Ok(Ok(()));
     }
     loop {
-        next(stream)?;
-        match piece(stream, |reader| reader.object(keep, origin.kind()))? {
-            Ok(item) => list.item(item, &origin, stream),
-            Err(broken) => return Ok(Err((broken, path.index(list.count())))),
+        next_byte(stream)?;
+        match read_in_window(stream, |reader| {
+            reader.read_object(filter, origin.item_kind())
+        })? {
+            Ok(item) => list.add_item(item, &origin, stream),
+            Err(error) => return Ok(Err((error, path.index(list.item_count())))),
         }
-        match next(stream)? {
-            Some(b',') => stream.window.pass(1),
+        match next_byte(stream)? {
+            Some(b',') => stream.window.advance(1),
             Some(b']') => {
-                stream.window.pass(1);
+                stream.window.advance(1);
                 return Ok(Ok(()));
             }
             _ => {
-                let path = path.index(list.count());
-                return Ok(Err((expected("`,` or `]`", stream), path)));
+                let path = path.index(list.item_count());
+                return Ok(Err((expected_error("`,` or `]`", stream), path)));
             }
         }
     }
 }
 
 /// The next byte that is not blank.
-fn next(stream: &mut Stream<'_>) -> io::Result<Option<u8>> {
+fn next_byte(stream: &mut StreamReader<'_>) -> io::Result<Option<u8>> {
     stream.skip_blanks()?;
-    Ok(stream.window.sound().first().copied())
+    Ok(stream.window.valid_utf8().first().copied())
 }
 
 /// Reads what begins at the window's first byte; the window grows until all of it is there.
-fn piece<T>(
-    stream: &mut Stream<'_>,
-    mut read: impl FnMut(&mut Pruned<'_>) -> Result<T, Stop>,
-) -> Outcome<T> {
+fn read_in_window<T>(
+    stream: &mut StreamReader<'_>,
+    mut read: impl FnMut(&mut FilteredJsonReader<'_>) -> Result<T, ScanError>,
+) -> ReadResult<T> {
     loop {
-        let mut reader = stream.pruned();
+        let mut reader = stream.json_reader();
         let outcome = read(&mut reader);
-        let end = reader.end();
+        let end = reader.offset();
         match outcome {
             Ok(value) => {
-                stream.window.pass(end);
+                stream.window.advance(end);
                 return Ok(Ok(value));
             }
-            Err(Stop::More) if !stream.ended() => {
+            Err(ScanError::Incomplete) if !stream.is_text_exhausted() => {
                 let most = stream.limits.file_bytes;
-                if stream.window.all().len() > most {
+                if stream.window.buffered().len() > most {
                     let at = stream.window.position();
-                    return Ok(Err(Broken::new(at, Fault::PieceTooLong(most))));
+                    return Ok(Err(DocumentError::new(
+                        at,
+                        DocumentErrorKind::ItemTooLong(most),
+                    )));
                 }
-                stream.window.more()?;
+                stream.window.read_more()?;
             }
-            Err(_) => return Ok(Err(stream.fault())),
+            Err(_) => return Ok(Err(stream.json_error())),
         }
     }
 }
 
 /// Something else stands at the window's first byte, or nothing.
-fn expected(what: &str, stream: &mut Stream<'_>) -> Broken {
+fn expected_error(what: &str, stream: &mut StreamReader<'_>) -> DocumentError {
     let at = stream.window.position();
-    let text = std::str::from_utf8(stream.window.sound()).unwrap_or_default();
-    let found = match (text.chars().next(), stream.window.broken()) {
+    let text = std::str::from_utf8(stream.window.valid_utf8()).unwrap_or_default();
+    let found = match (text.chars().next(), stream.window.invalid_byte()) {
         (Some(character), _) => format!("`{}`", character.escape_debug()),
-        (None, Some(byte)) => return Broken::new(at, Fault::NotUtf8(byte)),
+        (None, Some(byte)) => return DocumentError::new(at, DocumentErrorKind::NotUtf8(byte)),
         (None, None) => "the end of the text".to_owned(),
     };
-    let fault = Fault::JsonSyntax(format!("expected {what}, found {found}"));
-    Broken::new(at, fault)
+    let kind = DocumentErrorKind::JsonSyntax(format!("expected {what}, found {found}"));
+    DocumentError::new(at, kind)
 }

@@ -15,11 +15,12 @@
 //!
 //! Never: opens a file, guesses between two readings of one text, or knows what a policy is.
 
-mod build;
+mod builder;
 mod describe;
-mod fault;
+mod document_error;
 mod field;
-mod fields;
+mod field_filter;
+mod filtered_json;
 mod json;
 mod json_list;
 mod limits;
@@ -27,9 +28,8 @@ mod list;
 mod location;
 mod node;
 mod object;
+mod parse;
 mod path;
-mod pruned;
-mod read;
 mod scalar;
 mod split;
 mod stream;
@@ -40,12 +40,12 @@ mod yaml_list;
 
 pub use describe::{bounded_name, quote, quote_up_to, shorten};
 pub use field::{Field, FieldError, IntOrString, Mismatch};
-pub use fields::{Fields, FieldsOfKind};
+pub use field_filter::{FieldFilter, FieldFilterOfKind};
 pub use limits::Limits;
 pub use location::{Location, Problem};
-pub use node::{Entry, Map, Node, Value};
-pub use object::{Objects, RawObject, Sink, objects};
+pub use node::{ManifestMap, ManifestNode, ManifestValue, MapEntry};
+pub use object::{ObjectSink, ParsedObjects, RawObject, extract_objects};
+pub use parse::{Document, ParsedFile, parse};
 pub use path::FieldPath;
-pub use read::{Document, Reading, read};
-pub use stream::stream;
+pub use stream::read_stream;
 pub use to_json::to_json;

@@ -1,6 +1,6 @@
 //! The bounds that keep any input from taking more than its share.
 
-/// What one [`read`](crate::read) may consume. Going over one ends the reading of that file with
+/// What one [`parse`](crate::parse()) may consume. Going over one ends the reading of that file with
 /// a [`Problem`](crate::Problem) that names the bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -39,9 +39,9 @@ impl Default for Limits {
 }
 
 impl Limits {
-    pub(crate) const DEEPEST: usize = 512;
+    pub(crate) const MAX_DEPTH: usize = 512;
 
     pub(crate) fn effective_depth(&self) -> usize {
-        self.depth.min(Self::DEEPEST)
+        self.depth.min(Self::MAX_DEPTH)
     }
 }

@@ -1,58 +1,58 @@
 //! A document that may be a list, while it is read field by field and item by item.
 
 use crate::describe::quote;
-use crate::fault::{Broken, Fault};
+use crate::document_error::{DocumentError, DocumentErrorKind};
 use crate::location::{Location, Position};
-use crate::node::{Entry, Map, Node, Value};
-use crate::object::{Origin, list_of, reference};
+use crate::node::{ManifestMap, ManifestNode, ManifestValue, MapEntry};
+use crate::object::{ListContext, list_kind, reference};
 use crate::path::FieldPath;
-use crate::stream::Stream;
+use crate::stream::StreamReader;
 
 /// The field that holds a list's items.
 pub(crate) const ITEMS: &str = "items";
 
 /// What is known of the document so far.
-pub(crate) struct OpenList {
+pub(crate) struct ListBuilder {
     location: Location,
     /// Its fields; of items that were read one by one the key alone.
-    map: Map,
+    map: ManifestMap,
     /// Whether its items are read one by one.
-    itemised: bool,
+    is_streamed: bool,
     /// Items whose kind the list gives, which has not said its own yet.
-    waiting: Vec<(usize, Node)>,
+    untyped_items: Vec<(usize, ManifestNode)>,
     /// How many items there were.
     count: usize,
 }
 
-impl OpenList {
+impl ListBuilder {
     /// One that begins there.
     pub(crate) fn new(location: Location) -> Self {
-        OpenList {
+        ListBuilder {
             location,
-            map: Map::new(),
-            itemised: false,
-            waiting: Vec::new(),
+            map: ManifestMap::new(),
+            is_streamed: false,
+            untyped_items: Vec::new(),
             count: 0,
         }
     }
 
     /// Makes sure that it has no field of this name yet.
-    pub(crate) fn key(&self, key: &str, at: Position) -> Result<(), Broken> {
+    pub(crate) fn check_key(&self, key: &str, at: Position) -> Result<(), DocumentError> {
         let Some(first) = self.map.entry(key) else {
             return Ok(());
         };
-        let fault = Fault::DuplicateKey {
+        let kind = DocumentErrorKind::DuplicateKey {
             key: quote(key),
             first: first.location.line,
             second: at.line,
         };
-        Err(self.broken(Broken::new(at, fault), &FieldPath::root().key(key)))
+        Err(self.with_context(DocumentError::new(at, kind), &FieldPath::root().key(key)))
     }
 
     /// Takes a field in.
-    pub(crate) fn field(&mut self, key: &str, location: Location, value: Node) {
+    pub(crate) fn add_field(&mut self, key: &str, location: Location, value: ManifestNode) {
         // `key` has made sure that there is none of this name.
-        let _ = self.map.insert(Entry {
+        let _ = self.map.insert(MapEntry {
             key: key.into(),
             location,
             value,
@@ -60,74 +60,83 @@ impl OpenList {
     }
 
     /// Its items follow, one by one; where from is what they are read as.
-    pub(crate) fn items(&mut self, location: Location) -> Origin {
-        let value = Node {
+    pub(crate) fn begin_items(&mut self, location: Location) -> ListContext {
+        let value = ManifestNode {
             location: location.clone(),
-            value: Value::Null,
+            value: ManifestValue::Null,
             source_text: None,
         };
-        self.field(ITEMS, location, value);
-        self.itemised = true;
-        Origin::items(self.text("apiVersion"), self.text("kind"))
+        self.add_field(ITEMS, location, value);
+        self.is_streamed = true;
+        ListContext::items(self.text("apiVersion"), self.text("kind"))
     }
 
     /// How many items were taken in.
-    pub(crate) fn count(&self) -> usize {
+    pub(crate) fn item_count(&self) -> usize {
         self.count
     }
 
     /// Takes an item in.
-    pub(crate) fn item(&mut self, item: Node, origin: &Origin, stream: &mut Stream<'_>) {
+    pub(crate) fn add_item(
+        &mut self,
+        item: ManifestNode,
+        origin: &ListContext,
+        stream: &mut StreamReader<'_>,
+    ) {
         let index = self.count;
         self.count += 1;
         let kind = self.text("kind");
-        let says = |key: &str| item.get(key).is_some_and(|value| !value.is_null());
-        if kind.is_none() && !(says("kind") && says("apiVersion")) {
-            self.waiting.push((index, item));
+        let has_value = |key: &str| item.get(key).is_some_and(|value| !value.is_null());
+        if kind.is_none() && !(has_value("kind") && has_value("apiVersion")) {
+            self.untyped_items.push((index, item));
         } else if kind.is_none_or(|kind| kind.ends_with("List")) {
             let origin = origin.item(index);
-            stream.unfolding.object(item, &origin, stream.sink);
+            stream.flattener.flatten(item, &origin, stream.sink);
         }
     }
 
     /// The document is at its end.
-    pub(crate) fn end(self, stream: &mut Stream<'_>) {
-        let list = list_of(&self.map).filter(|_| self.itemised);
+    pub(crate) fn finish(self, stream: &mut StreamReader<'_>) {
+        let list = list_kind(&self.map).filter(|_| self.is_streamed);
         let Some((api_version, kind)) = list else {
-            stream.sink.undo();
-            let root = Node {
+            stream.sink.rollback_document();
+            let root = ManifestNode {
                 location: self.location,
-                value: Value::Map(self.map),
+                value: ManifestValue::Map(self.map),
                 source_text: None,
             };
             return stream
-                .unfolding
-                .object(root, &Origin::document(), stream.sink);
+                .flattener
+                .flatten(root, &ListContext::document(), stream.sink);
         };
-        let origin = Origin::items(api_version.as_deref(), Some(&kind));
-        for (index, item) in self.waiting {
+        let origin = ListContext::items(api_version.as_deref(), Some(&kind));
+        for (index, item) in self.untyped_items {
             stream
-                .unfolding
-                .object(item, &origin.item(index), stream.sink);
+                .flattener
+                .flatten(item, &origin.item(index), stream.sink);
         }
     }
 
     /// What went wrong inside of the value at `path`, as seen from the document.
-    pub(crate) fn broken(&self, broken: Broken, path: &FieldPath) -> Broken {
+    pub(crate) fn with_context(&self, broken: DocumentError, path: &FieldPath) -> DocumentError {
         let object = || {
             let metadata = self.map.get("metadata");
-            let text = |key| metadata.and_then(|map| map.get(key)).and_then(Node::as_str);
+            let text = |key| {
+                metadata
+                    .and_then(|map| map.get(key))
+                    .and_then(ManifestNode::as_str)
+            };
             let kind = self.text("kind")?;
             Some(reference(kind, text("namespace"), text("name")))
         };
-        Broken {
-            path: broken.path.within(path),
+        DocumentError {
+            path: broken.path.prefixed_with(path),
             object: broken.object.or_else(object),
             ..broken
         }
     }
 
     fn text(&self, key: &str) -> Option<&str> {
-        self.map.get(key).and_then(Node::as_str)
+        self.map.get(key).and_then(ManifestNode::as_str)
     }
 }

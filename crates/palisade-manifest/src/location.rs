@@ -40,7 +40,7 @@ pub struct Problem {
 impl Problem {
     /// The problem with no part longer than a message carries: about 1 KiB each.
     #[must_use]
-    pub fn bounded(self) -> Self {
+    pub fn truncated(self) -> Self {
         Problem {
             location: self.location,
             object: self.object.map(cut_middle),
@@ -69,12 +69,12 @@ pub(crate) struct Position {
 
 impl Position {
     /// The beginning of a line.
-    pub(crate) fn line(line: u32) -> Self {
+    pub(crate) fn line_start(line: u32) -> Self {
         Position { line, column: 1 }
     }
 
     /// Goes over UTF-8, whose lines end in LF.
-    pub(crate) fn pass(&mut self, bytes: &[u8]) {
+    pub(crate) fn advance(&mut self, bytes: &[u8]) {
         let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         let mut last = bytes;
         if let Some(at) = bytes.iter().rposition(|byte| *byte == b'\n') {

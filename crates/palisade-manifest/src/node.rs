@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 /// A value and its place.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Node {
+pub struct ManifestNode {
     /// Where the value begins. What an alias brought in keeps the place of its anchor.
     pub location: Location,
     /// The value.
-    pub value: Value,
+    pub value: ManifestValue,
     /// What the file says, for a scalar that was read as something other than text (the number
     /// 64 may be written `0x40`, the boolean `true` may be written `on`).
     pub source_text: Option<Arc<str>>,
@@ -18,7 +18,7 @@ pub struct Node {
 
 /// What a value is, as JSON knows it.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Value {
+pub enum ManifestValue {
     /// `null`, or nothing written at all.
     Null,
     /// A boolean.
@@ -31,21 +31,21 @@ pub enum Value {
     /// Text.
     String(Arc<str>),
     /// A list.
-    List(Vec<Node>),
+    List(Vec<ManifestNode>),
     /// An object.
-    Map(Map),
+    Map(ManifestMap),
 }
 
-impl Node {
+impl ManifestNode {
     /// The field `key`, if this is an object that has it.
     #[must_use]
-    pub fn get(&self, key: &str) -> Option<&Node> {
+    pub fn get(&self, key: &str) -> Option<&ManifestNode> {
         self.as_map()?.get(key)
     }
 
     /// The item `index`, if this is a list that is long enough.
     #[must_use]
-    pub fn index(&self, index: usize) -> Option<&Node> {
+    pub fn index(&self, index: usize) -> Option<&ManifestNode> {
         self.as_list()?.get(index)
     }
 
@@ -53,7 +53,7 @@ impl Node {
     #[must_use]
     pub fn as_str(&self) -> Option<&str> {
         match &self.value {
-            Value::String(text) => Some(text),
+            ManifestValue::String(text) => Some(text),
             _ => None,
         }
     }
@@ -62,7 +62,7 @@ impl Node {
     #[must_use]
     pub fn as_bool(&self) -> Option<bool> {
         match self.value {
-            Value::Bool(value) => Some(value),
+            ManifestValue::Bool(value) => Some(value),
             _ => None,
         }
     }
@@ -71,25 +71,25 @@ impl Node {
     #[must_use]
     pub fn as_i64(&self) -> Option<i64> {
         match self.value {
-            Value::Int(value) => Some(value),
+            ManifestValue::Int(value) => Some(value),
             _ => None,
         }
     }
 
     /// The items, if it is a list.
     #[must_use]
-    pub fn as_list(&self) -> Option<&[Node]> {
+    pub fn as_list(&self) -> Option<&[ManifestNode]> {
         match &self.value {
-            Value::List(items) => Some(items),
+            ManifestValue::List(items) => Some(items),
             _ => None,
         }
     }
 
     /// The object, if it is one.
     #[must_use]
-    pub fn as_map(&self) -> Option<&Map> {
+    pub fn as_map(&self) -> Option<&ManifestMap> {
         match &self.value {
-            Value::Map(map) => Some(map),
+            ManifestValue::Map(map) => Some(map),
             _ => None,
         }
     }
@@ -97,7 +97,7 @@ impl Node {
     /// Whether it is `null`.
     #[must_use]
     pub fn is_null(&self) -> bool {
-        matches!(self.value, Value::Null)
+        matches!(self.value, ManifestValue::Null)
     }
 }
 
@@ -107,33 +107,33 @@ impl Node {
     clippy::box_collection,
     reason = "every value is as large as a map, and few maps have an index"
 )]
-pub struct Map {
-    entries: Vec<Entry>,
+pub struct ManifestMap {
+    entries: Vec<MapEntry>,
     /// Built once a scan of `entries` would be slower than a lookup.
     index: Option<Box<BTreeMap<Arc<str>, usize>>>,
 }
 
 /// One field of an object.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Entry {
+pub struct MapEntry {
     /// The key as text; what was written as a number or boolean is here as JSON would have it.
     pub key: Arc<str>,
     /// Where the key begins.
     pub location: Location,
     /// The value.
-    pub value: Node,
+    pub value: ManifestNode,
 }
 
-impl PartialEq for Map {
+impl PartialEq for ManifestMap {
     fn eq(&self, other: &Self) -> bool {
         self.entries == other.entries
     }
 }
 
 /// From how many fields on a map keeps an index.
-const INDEXED_FROM: usize = 24;
+const INDEX_THRESHOLD: usize = 24;
 
-impl Map {
+impl ManifestMap {
     /// An object without fields.
     #[must_use]
     pub fn new() -> Self {
@@ -142,13 +142,13 @@ impl Map {
 
     /// The value of the field `key`.
     #[must_use]
-    pub fn get(&self, key: &str) -> Option<&Node> {
+    pub fn get(&self, key: &str) -> Option<&ManifestNode> {
         self.entry(key).map(|entry| &entry.value)
     }
 
     /// The field `key` with the place of its key.
     #[must_use]
-    pub fn entry(&self, key: &str) -> Option<&Entry> {
+    pub fn entry(&self, key: &str) -> Option<&MapEntry> {
         match &self.index {
             Some(index) => index.get(key).and_then(|at| self.entries.get(*at)),
             None => self.entries.iter().find(|entry| &*entry.key == key),
@@ -156,7 +156,7 @@ impl Map {
     }
 
     /// The fields in the order of the file; those of a merge key come last.
-    pub fn iter(&self) -> std::slice::Iter<'_, Entry> {
+    pub fn iter(&self) -> std::slice::Iter<'_, MapEntry> {
         self.entries.iter()
     }
 
@@ -176,7 +176,7 @@ impl Map {
     ///
     /// # Errors
     /// Gives the entry back if its key is there already; the map is then as before.
-    pub fn insert(&mut self, entry: Entry) -> Result<(), Box<Entry>> {
+    pub fn insert(&mut self, entry: MapEntry) -> Result<(), Box<MapEntry>> {
         if self.entry(&entry.key).is_some() {
             return Err(Box::new(entry));
         }
@@ -184,7 +184,7 @@ impl Map {
             index.insert(Arc::clone(&entry.key), self.entries.len());
         }
         self.entries.push(entry);
-        if self.index.is_none() && self.entries.len() >= INDEXED_FROM {
+        if self.index.is_none() && self.entries.len() >= INDEX_THRESHOLD {
             let keys = self.entries.iter().enumerate();
             let index = keys.map(|(at, e)| (Arc::clone(&e.key), at)).collect();
             self.index = Some(Box::new(index));
@@ -193,25 +193,25 @@ impl Map {
     }
 
     /// Takes the value of `key` out, leaving the other fields in their order.
-    pub(crate) fn take(&mut self, key: &str) -> Option<Node> {
+    pub(crate) fn take(&mut self, key: &str) -> Option<ManifestNode> {
         let at = self.entries.iter().position(|entry| &*entry.key == key)?;
         self.index = None;
         Some(self.entries.remove(at).value)
     }
 }
 
-impl IntoIterator for Map {
-    type Item = Entry;
-    type IntoIter = std::vec::IntoIter<Entry>;
+impl IntoIterator for ManifestMap {
+    type Item = MapEntry;
+    type IntoIter = std::vec::IntoIter<MapEntry>;
 
     fn into_iter(self) -> Self::IntoIter {
         self.entries.into_iter()
     }
 }
 
-impl<'a> IntoIterator for &'a Map {
-    type Item = &'a Entry;
-    type IntoIter = std::slice::Iter<'a, Entry>;
+impl<'a> IntoIterator for &'a ManifestMap {
+    type Item = &'a MapEntry;
+    type IntoIter = std::slice::Iter<'a, MapEntry>;
 
     fn into_iter(self) -> Self::IntoIter {
         self.iter()

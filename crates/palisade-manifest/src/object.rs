@@ -4,13 +4,13 @@ use crate::describe::{bounded_name, describe};
 use crate::field::{Field, FieldError};
 use crate::limits::Limits;
 use crate::location::{Location, Problem};
-use crate::node::{Map, Node, Value};
+use crate::node::{ManifestMap, ManifestNode, ManifestValue};
+use crate::parse::ParsedFile;
 use crate::path::FieldPath;
-use crate::read::Reading;
 use std::fmt;
 
 /// How deep lists may stand in lists.
-const LIST_DEPTH: usize = 4;
+const MAX_LIST_DEPTH: usize = 4;
 
 /// An object as it was written, with what tells it apart from others. Texts that tell it apart are
 /// as [`bounded_name`] has them; the object itself is as it was written.
@@ -28,14 +28,14 @@ pub struct RawObject {
     /// `metadata.uid`, if there is one.
     pub uid: Option<String>,
     /// The object.
-    pub root: Node,
+    pub root: ManifestNode,
     /// Where it begins.
     pub location: Location,
 }
 
 /// The objects of one reading, and everything that was wrong with it.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Objects {
+pub struct ParsedObjects {
     /// The objects in the order of the file.
     pub objects: Vec<RawObject>,
     /// The problems of the reading, then those of its objects.
@@ -101,162 +101,167 @@ pub(crate) fn reference(kind: &str, namespace: Option<&str>, name: Option<&str>)
 /// object with `apiVersion`, `kind` and `metadata.name` is a problem, and takes nothing else with
 /// it.
 #[must_use]
-pub fn objects(reading: Reading, limits: &Limits) -> Objects {
-    let mut out = Objects {
+pub fn extract_objects(reading: ParsedFile, limits: &Limits) -> ParsedObjects {
+    let mut out = ParsedObjects {
         objects: Vec::new(),
         problems: Vec::new(),
     };
-    let mut unfolding = Unfolding::new(limits);
+    let mut unfolding = ListFlattener::new(limits);
     for problem in reading.problems {
-        unfolding.problem(problem, &mut out);
+        unfolding.report(problem, &mut out);
     }
     for document in reading.documents {
-        unfolding.object(document.root, &Origin::document(), &mut out);
+        unfolding.flatten(document.root, &ListContext::document(), &mut out);
     }
     out
 }
 
 /// Takes what is read of a file, object by object.
-pub trait Sink {
+pub trait ObjectSink {
     /// An object that was read.
-    fn object(&mut self, object: RawObject);
+    fn push_object(&mut self, object: RawObject);
     /// Something that could not be read, or not whole.
-    fn problem(&mut self, problem: Problem);
-    /// A document begins: from here on [`undo`](Self::undo) takes back.
-    fn begin(&mut self);
+    fn push_problem(&mut self, problem: Problem);
+    /// A document begins: from here on [`undo`](Self::rollback_document) takes back.
+    fn begin_document(&mut self);
     /// The document turned out to be broken, or no list: everything since it began is taken back.
-    fn undo(&mut self);
+    fn rollback_document(&mut self);
 }
 
-impl Sink for Objects {
-    fn object(&mut self, object: RawObject) {
+impl ObjectSink for ParsedObjects {
+    fn push_object(&mut self, object: RawObject) {
         self.objects.push(object);
     }
 
-    fn problem(&mut self, problem: Problem) {
+    fn push_problem(&mut self, problem: Problem) {
         self.problems.push(problem);
     }
 
-    fn begin(&mut self) {}
+    fn begin_document(&mut self) {}
 
-    fn undo(&mut self) {}
+    fn rollback_document(&mut self) {}
 }
 
 /// Where an object comes from, if from a list.
-pub(crate) struct Origin {
+pub(crate) struct ListContext {
     path: FieldPath,
     /// `apiVersion` and `kind` that a typed list gives to its items.
-    inherited: Option<(String, String)>,
-    lists: usize,
+    item_type: Option<(String, String)>,
+    list_depth: usize,
 }
 
-impl Origin {
+impl ListContext {
     /// A document's.
     pub(crate) fn document() -> Self {
-        Origin {
+        ListContext {
             path: FieldPath::root(),
-            inherited: None,
-            lists: 0,
+            item_type: None,
+            list_depth: 0,
         }
     }
 
     /// That of the items of a document that is a list of this `apiVersion` and `kind`.
     pub(crate) fn items(api_version: Option<&str>, kind: Option<&str>) -> Self {
-        Origin {
+        ListContext {
             path: FieldPath::root(),
-            inherited: inherited(api_version, kind),
-            lists: 1,
+            item_type: item_type_of_list(api_version, kind),
+            list_depth: 1,
         }
     }
 
     /// The kind that an item has that says none.
-    pub(crate) fn kind(&self) -> Option<&str> {
-        self.inherited.as_ref().map(|(_, kind)| &**kind)
+    pub(crate) fn item_kind(&self) -> Option<&str> {
+        self.item_type.as_ref().map(|(_, kind)| &**kind)
     }
 
     /// The same of the item `index`.
     pub(crate) fn item(&self, index: usize) -> Self {
-        Origin {
+        ListContext {
             path: FieldPath::root().key("items").index(index),
-            inherited: self.inherited.clone(),
-            lists: self.lists,
+            item_type: self.item_type.clone(),
+            list_depth: self.list_depth,
         }
     }
 }
 
 /// What a typed list gives to its items.
-fn inherited(api_version: Option<&str>, kind: Option<&str>) -> Option<(String, String)> {
+fn item_type_of_list(api_version: Option<&str>, kind: Option<&str>) -> Option<(String, String)> {
     let kind = kind?.strip_suffix("List").filter(|kind| !kind.is_empty())?;
     Some((api_version?.to_owned(), kind.to_owned()))
 }
 
-pub(crate) struct Unfolding<'l> {
+pub(crate) struct ListFlattener<'l> {
     limits: &'l Limits,
     /// Objects so far, sound or not.
-    seen: usize,
+    object_count: usize,
     /// Problems so far.
-    problems: usize,
-    full: bool,
+    problem_count: usize,
+    is_full: bool,
 }
 
-impl<'l> Unfolding<'l> {
+impl<'l> ListFlattener<'l> {
     pub(crate) fn new(limits: &'l Limits) -> Self {
-        Unfolding {
+        ListFlattener {
             limits,
-            seen: 0,
-            problems: 0,
-            full: false,
+            object_count: 0,
+            problem_count: 0,
+            is_full: false,
         }
     }
 
-    pub(crate) fn object(&mut self, mut root: Node, origin: &Origin, out: &mut dyn Sink) {
-        if self.full {
+    pub(crate) fn flatten(
+        &mut self,
+        mut root: ManifestNode,
+        context: &ListContext,
+        out: &mut dyn ObjectSink,
+    ) {
+        if self.is_full {
             return;
         }
-        let bound = if self.seen >= self.limits.objects {
+        let bound = if self.object_count >= self.limits.objects {
             Some((self.limits.objects, "objects"))
-        } else if self.problems >= self.limits.problems {
+        } else if self.problem_count >= self.limits.problems {
             Some((self.limits.problems, "problems"))
         } else {
             None
         };
         if let Some((limit, what)) = bound {
-            self.full = true;
+            self.is_full = true;
             let reason = format!("the file has more than {limit} {what}; the rest is left out");
-            return self.tell(&root.location, None, origin.path.to_string(), reason, out);
+            return self.report_at(&root.location, None, context.path.to_string(), reason, out);
         }
-        let Value::Map(map) = &mut root.value else {
+        let ManifestValue::Map(map) = &mut root.value else {
             let found = describe(&root);
             let reason = format!("expected an object with apiVersion and kind, found {found}");
-            return self.tell(&root.location, None, origin.path.to_string(), reason, out);
+            return self.report_at(&root.location, None, context.path.to_string(), reason, out);
         };
-        if let Some((api_version, kind)) = list_of(map) {
+        if let Some((api_version, kind)) = list_kind(map) {
             let items = map.take("items");
-            return self.list((&root.location, api_version, &kind), items, origin, out);
+            return self.flatten_list((&root.location, api_version, &kind), items, context, out);
         }
-        self.seen += 1;
-        match identify(root, origin) {
-            Ok(object) => out.object(*object),
+        self.object_count += 1;
+        match identify(root, context) {
+            Ok(object) => out.push_object(*object),
             Err(problems) => {
                 for problem in problems {
-                    self.problem(problem, out);
+                    self.report(problem, out);
                 }
             }
         }
     }
 
-    fn list(
+    fn flatten_list(
         &mut self,
         (location, api_version, kind): (&Location, Option<String>, &str),
-        items: Option<Node>,
-        origin: &Origin,
-        out: &mut dyn Sink,
+        items: Option<ManifestNode>,
+        context: &ListContext,
+        out: &mut dyn ObjectSink,
     ) {
-        let path = origin.path.key("items");
-        if origin.lists >= LIST_DEPTH {
-            let reason = format!("lists stand in lists more than {LIST_DEPTH} deep");
+        let path = context.path.key("items");
+        if context.list_depth >= MAX_LIST_DEPTH {
+            let reason = format!("lists stand in lists more than {MAX_LIST_DEPTH} deep");
             let object = Some(kind.to_owned());
-            return self.tell(location, object, origin.path.to_string(), reason, out);
+            return self.report_at(location, object, context.path.to_string(), reason, out);
         }
         let items = match items {
             None => return,
@@ -264,29 +269,29 @@ impl<'l> Unfolding<'l> {
             Some(node) => node,
         };
         let found = describe(&items);
-        let Value::List(nodes) = items.value else {
+        let ManifestValue::List(nodes) = items.value else {
             let reason = format!("expected a list, found {found}");
             let object = Some(kind.to_owned());
-            return self.tell(&items.location, object, path.to_string(), reason, out);
+            return self.report_at(&items.location, object, path.to_string(), reason, out);
         };
-        let mut inside = Origin {
+        let mut inside = ListContext {
             path: FieldPath::root(),
-            inherited: inherited(api_version.as_deref(), Some(kind)),
-            lists: origin.lists + 1,
+            item_type: item_type_of_list(api_version.as_deref(), Some(kind)),
+            list_depth: context.list_depth + 1,
         };
         for (index, node) in nodes.into_iter().enumerate() {
             inside.path = path.index(index);
-            self.object(node, &inside, out);
+            self.flatten(node, &inside, out);
         }
     }
 
-    fn tell(
+    fn report_at(
         &mut self,
         location: &Location,
         object: Option<String>,
         field: String,
         reason: String,
-        out: &mut dyn Sink,
+        out: &mut dyn ObjectSink,
     ) {
         let problem = Problem {
             location: location.clone(),
@@ -294,20 +299,20 @@ impl<'l> Unfolding<'l> {
             field,
             reason,
         };
-        self.problem(problem, out);
+        self.report(problem, out);
     }
 
-    pub(crate) fn problem(&mut self, problem: Problem, out: &mut dyn Sink) {
-        self.problems += 1;
-        out.problem(problem);
+    pub(crate) fn report(&mut self, problem: Problem, out: &mut dyn ObjectSink) {
+        self.problem_count += 1;
+        out.push_problem(problem);
     }
 }
 
 /// `apiVersion` and `kind` of a list. A kind that only ends in `List` is one if it has items and
 /// no spec, or nothing that names it: `AllowList` may be somebody's own kind.
-pub(crate) fn list_of(map: &Map) -> Option<(Option<String>, String)> {
+pub(crate) fn list_kind(map: &ManifestMap) -> Option<(Option<String>, String)> {
     let kind = map.get("kind")?.as_str()?;
-    let text = |node: &Node| node.as_str().map(bounded_name);
+    let text = |node: &ManifestNode| node.as_str().map(bounded_name);
     let named = || {
         map.get("metadata")
             .and_then(|node| node.get("name"))
@@ -320,38 +325,39 @@ pub(crate) fn list_of(map: &Map) -> Option<(Option<String>, String)> {
     is_list.then(|| (map.get("apiVersion").and_then(text), bounded_name(kind)))
 }
 
-fn identify(root: Node, origin: &Origin) -> Result<Box<RawObject>, Vec<Problem>> {
+fn identify(root: ManifestNode, context: &ListContext) -> Result<Box<RawObject>, Vec<Problem>> {
     let field = Field {
         node: &root,
-        path: origin.path.clone(),
+        path: context.path.clone(),
     };
     let mut errors = Vec::new();
-    let mut keep = |result: Result<&str, FieldError>| match result {
+    let mut collect = |result: Result<&str, FieldError>| match result {
         Ok(text) => Some(bounded_name(text)),
         Err(error) => {
             errors.push(error);
             None
         }
     };
-    let text = |key: &str| field.require(key).and_then(|field| filled(&field));
-    let (api_version, kind) = match &origin.inherited {
+    let text = |key: &str| field.require(key).and_then(|field| non_empty_text(&field));
+    let (api_version, kind) = match &context.item_type {
         Some((api_version, kind)) => {
             let own_kind = root.get("kind").is_some_and(|node| !node.is_null());
             let own_version = root.get("apiVersion").is_some_and(|node| !node.is_null());
-            let same_kind = !own_kind || root.get("kind").and_then(Node::as_str) == Some(kind);
+            let same_kind =
+                !own_kind || root.get("kind").and_then(ManifestNode::as_str) == Some(kind);
             (
-                keep(if own_version || !same_kind {
+                collect(if own_version || !same_kind {
                     text("apiVersion")
                 } else {
                     Ok(api_version)
                 }),
-                keep(if own_kind { text("kind") } else { Ok(kind) }),
+                collect(if own_kind { text("kind") } else { Ok(kind) }),
             )
         }
-        None => (keep(text("apiVersion")), keep(text("kind"))),
+        None => (collect(text("apiVersion")), collect(text("kind"))),
     };
     let metadata = field.require("metadata");
-    let within = |key: &str| metadata.clone().and_then(|metadata| metadata.require(key));
+    let metadata_field = |key: &str| metadata.clone().and_then(|metadata| metadata.require(key));
     let optional = |key: &str| match metadata.clone().and_then(|metadata| metadata.get(key)) {
         // An empty one is none, as it is to Kubernetes.
         Ok(Some(field)) => field
@@ -360,16 +366,16 @@ fn identify(root: Node, origin: &Origin) -> Result<Box<RawObject>, Vec<Problem>>
         // Whatever is wrong with `metadata` is told once, by the name.
         Ok(None) | Err(_) => Ok(None),
     };
-    let name = keep(within("name").and_then(|name| filled(&name)));
+    let name = collect(metadata_field("name").and_then(|name| non_empty_text(&name)));
     let namespace = optional("namespace").unwrap_or_else(|error| {
-        keep(Err(error));
+        collect(Err(error));
         None
     });
     let uid = optional("uid").unwrap_or_else(|error| {
-        keep(Err(error));
+        collect(Err(error));
         None
     });
-    let generated = name.is_none() && within("generateName").is_ok();
+    let generated = name.is_none() && metadata_field("generateName").is_ok();
     if let (Some(api_version), Some(kind), Some(name), true) =
         (&api_version, &kind, &name, errors.is_empty())
     {
@@ -397,7 +403,7 @@ fn identify(root: Node, origin: &Origin) -> Result<Box<RawObject>, Vec<Problem>>
 }
 
 /// Text that says something; an empty one is as good as missing.
-fn filled<'a>(field: &Field<'a>) -> Result<&'a str, FieldError> {
+fn non_empty_text<'a>(field: &Field<'a>) -> Result<&'a str, FieldError> {
     let text = field.as_str()?;
     if text.is_empty() {
         return Err(FieldError {

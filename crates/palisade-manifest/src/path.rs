@@ -5,22 +5,22 @@ use std::fmt;
 use std::sync::Arc;
 
 /// How many characters of a key are shown: as many as the longest label key has.
-const KEY_SHOWN: usize = 317;
+const MAX_KEY_CHARS: usize = 317;
 
 /// The way from an object's root to one of its values, shown as `spec.ingress[0].from[1]`.
 ///
 /// Steps are shared, so going one further copies nothing of the way so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FieldPath(Option<Arc<Step>>);
+pub struct FieldPath(Option<Arc<PathLink>>);
 
 #[derive(Debug, PartialEq, Eq)]
-struct Step {
+struct PathLink {
     parent: FieldPath,
-    to: Segment,
+    segment: PathSegment,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Segment {
+enum PathSegment {
     Key(Arc<str>),
     Index(usize),
 }
@@ -35,13 +35,13 @@ impl FieldPath {
     /// The path of the field `key` of this object.
     #[must_use]
     pub fn key(&self, key: impl Into<Arc<str>>) -> Self {
-        self.to(Segment::Key(key.into()))
+        self.child(PathSegment::Key(key.into()))
     }
 
     /// The path of the item `index` of this list, counted from 0.
     #[must_use]
     pub fn index(&self, index: usize) -> Self {
-        self.to(Segment::Index(index))
+        self.child(PathSegment::Index(index))
     }
 
     /// Whether this is the root's path.
@@ -51,35 +51,35 @@ impl FieldPath {
     }
 
     /// The same path, where its root is at `outer`.
-    pub(crate) fn within(&self, outer: &FieldPath) -> Self {
+    pub(crate) fn prefixed_with(&self, outer: &FieldPath) -> Self {
         let Some(step) = &self.0 else {
             return outer.clone();
         };
-        let parent = step.parent.within(outer);
-        match &step.to {
-            Segment::Key(key) => parent.key(Arc::clone(key)),
-            Segment::Index(index) => parent.index(*index),
+        let parent = step.parent.prefixed_with(outer);
+        match &step.segment {
+            PathSegment::Key(key) => parent.key(Arc::clone(key)),
+            PathSegment::Index(index) => parent.index(*index),
         }
     }
 
     /// The path without its first step.
-    pub(crate) fn after_first(&self) -> Self {
+    pub(crate) fn without_first(&self) -> Self {
         let Some(step) = &self.0 else {
             return Self::root();
         };
         if step.parent.is_root() {
             return Self::root();
         }
-        step.parent.after_first().to(match &step.to {
-            Segment::Key(key) => Segment::Key(Arc::clone(key)),
-            Segment::Index(index) => Segment::Index(*index),
+        step.parent.without_first().child(match &step.segment {
+            PathSegment::Key(key) => PathSegment::Key(Arc::clone(key)),
+            PathSegment::Index(index) => PathSegment::Index(*index),
         })
     }
 
-    fn to(&self, to: Segment) -> Self {
-        Self(Some(Arc::new(Step {
+    fn child(&self, to: PathSegment) -> Self {
+        Self(Some(Arc::new(PathLink {
             parent: self.clone(),
-            to,
+            segment: to,
         })))
     }
 }
@@ -96,19 +96,19 @@ impl FieldPath {
     /// The whole path, long keys cut.
     fn write(&self, f: &mut impl fmt::Write) -> fmt::Result {
         let mut steps = Vec::new();
-        let mut here = self;
-        while let Some(step) = &here.0 {
-            steps.push(&step.to);
-            here = &step.parent;
+        let mut current = self;
+        while let Some(step) = &current.0 {
+            steps.push(&step.segment);
+            current = &step.parent;
         }
         for (position, segment) in steps.iter().rev().enumerate() {
             match segment {
-                Segment::Index(index) => write!(f, "[{index}]")?,
-                Segment::Key(key) if !is_plain(key) || key.len() > KEY_SHOWN => {
-                    write!(f, "[{}]", shorten_to(key, KEY_SHOWN))?;
+                PathSegment::Index(index) => write!(f, "[{index}]")?,
+                PathSegment::Key(key) if !is_plain(key) || key.len() > MAX_KEY_CHARS => {
+                    write!(f, "[{}]", shorten_to(key, MAX_KEY_CHARS))?;
                 }
-                Segment::Key(key) if position == 0 => f.write_str(key)?,
-                Segment::Key(key) => write!(f, ".{key}")?,
+                PathSegment::Key(key) if position == 0 => f.write_str(key)?,
+                PathSegment::Key(key) => write!(f, ".{key}")?,
             }
         }
         Ok(())

@@ -3,7 +3,7 @@
 //! That reading is YAML 1.1's with Go's number syntax: `on` is a boolean, `010` is eight,
 //! `0o10` and `0b1000` too, `08` is a float (and so eight), and a timestamp stays text.
 
-use crate::fault::Fault;
+use crate::document_error::DocumentErrorKind;
 use std::sync::Arc;
 
 /// A scalar after its resolution, still with what its becoming a key depends on.
@@ -26,13 +26,13 @@ pub(crate) const MERGE_TAG: &str = "tag:yaml.org,2002:merge";
 
 /// A plain scalar without a tag.
 pub(crate) fn resolve_plain(text: &str) -> Scalar {
-    resolve_lexically(text).unwrap_or_else(|| Scalar::Text(text.into()))
+    resolve_non_text(text).unwrap_or_else(|| Scalar::Text(text.into()))
 }
 
 /// A scalar with an explicit tag. A tag outside of YAML's own leaves the text as it is, as does
 /// `!!timestamp`, because kubectl hands both on as text.
-pub(crate) fn resolve_tagged(tag: &str, text: &str) -> Result<Scalar, Fault> {
-    let bad_tag = || Fault::BadTag {
+pub(crate) fn resolve_tagged(tag: &str, text: &str) -> Result<Scalar, DocumentErrorKind> {
+    let bad_tag = || DocumentErrorKind::BadTag {
         text: crate::describe::quote(text),
         tag: match tag.strip_prefix(TAG_PREFIX) {
             Some(short) => format!("!!{short}"),
@@ -61,7 +61,7 @@ pub(crate) fn resolve_tagged(tag: &str, text: &str) -> Result<Scalar, Fault> {
         },
         Some("binary") => {
             let bytes = decode_base64(text).ok_or_else(bad_tag)?;
-            let decoded = String::from_utf8(bytes).map_err(|_| Fault::NotInJson {
+            let decoded = String::from_utf8(bytes).map_err(|_| DocumentErrorKind::NotInJson {
                 text: crate::describe::quote(text),
                 what: "binary data that is not UTF-8",
             })?;
@@ -72,14 +72,14 @@ pub(crate) fn resolve_tagged(tag: &str, text: &str) -> Result<Scalar, Fault> {
 }
 
 /// The key that JSON has for a scalar, as sigs.k8s.io/yaml writes it.
-pub(crate) fn key_text(scalar: Scalar) -> Result<Arc<str>, Fault> {
+pub(crate) fn key_text(scalar: Scalar) -> Result<Arc<str>, DocumentErrorKind> {
     match scalar {
         Scalar::Text(text) => Ok(text),
         Scalar::Bool(value) => Ok(if value { "true" } else { "false" }.into()),
         Scalar::Int(value) => Ok(value.to_string().into()),
         Scalar::Float(value) => Ok(float_key(value).into()),
-        Scalar::Null => Err(Fault::KeyNotText("null".to_owned())),
-        Scalar::Uint(value) => Err(Fault::KeyNotText(format!("the number {value}"))),
+        Scalar::Null => Err(DocumentErrorKind::KeyNotText("null".to_owned())),
+        Scalar::Uint(value) => Err(DocumentErrorKind::KeyNotText(format!("the number {value}"))),
     }
 }
 
@@ -93,7 +93,7 @@ pub(crate) fn float_as_int(value: f64) -> Option<i64> {
     value.to_string().parse().ok()
 }
 
-fn resolve_lexically(text: &str) -> Option<Scalar> {
+fn resolve_non_text(text: &str) -> Option<Scalar> {
     let scalar = match text {
         "" | "~" | "null" | "Null" | "NULL" => Scalar::Null,
         "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => {

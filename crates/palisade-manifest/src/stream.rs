@@ -1,6 +1,6 @@
 //! A file of any size, object by object.
 //!
-//! For: dumps of whole clusters. What [`read`](crate::read()) and [`objects`](crate::objects()) say of
+//! For: dumps of whole clusters. What [`parse`](crate::parse()) and [`extract_objects`](crate::extract_objects()) say of
 //! a file, this says of it without ever holding more than one document of it, or, of a list, more
 //! than one item. [`Limits::file_bytes`] bounds such a piece; the file as a whole has no bound.
 //!
@@ -9,27 +9,27 @@
 //! YAML list cannot stand for what another item marks, which is a problem like any other. A list that
 //! is broken anywhere gives none of its items.
 
-use crate::build::{Budget, Builder};
-use crate::fault::{Broken, Fault};
-use crate::fields::FieldsOfKind;
+use crate::builder::{DocumentBuilder, RemainingLimits};
+use crate::document_error::{DocumentError, DocumentErrorKind};
+use crate::field_filter::FieldFilterOfKind;
+use crate::filtered_json::{FilteredJsonReader, ScanError};
 use crate::json;
 use crate::json_list;
 use crate::limits::Limits;
 use crate::location::Position;
-use crate::node::Node;
-use crate::object::{Origin, Sink, Unfolding};
-use crate::pruned::{Pruned, Stop};
-use crate::read::{is_utf16, read_chunk};
+use crate::node::ManifestNode;
+use crate::object::{ListContext, ListFlattener, ObjectSink};
+use crate::parse::{is_utf16, parse_chunk};
 use crate::split::{
     BYTE_ORDER_MARK, Chunk, content_after_separator, is_directives, is_separator, next_separator,
 };
-use crate::window::Window;
+use crate::window::ReadWindow;
 use crate::yaml_list;
 use std::io::{self, Read};
 use std::sync::Arc;
 
 /// How far a file was read.
-pub(crate) enum Next {
+pub(crate) enum StreamControl {
     /// What comes next is read.
     Continue,
     /// The rest of the document cannot be read.
@@ -45,44 +45,47 @@ pub(crate) enum Next {
 ///
 /// # Errors
 /// If the reader fails. What came before was handed over, but for the document that was being read.
-pub fn stream(
+pub fn read_stream(
     file: &str,
     reader: &mut dyn Read,
     limits: &Limits,
-    step: Option<usize>,
-    keep: FieldsOfKind,
-    sink: &mut dyn Sink,
+    chunk_size: Option<usize>,
+    filter: FieldFilterOfKind,
+    sink: &mut dyn ObjectSink,
 ) -> io::Result<()> {
-    let mut stream = Stream {
+    let mut stream = StreamReader {
         file: file.into(),
         limits,
-        keep,
-        window: Window::new(reader, step.unwrap_or(usize::MAX)),
-        unfolding: Unfolding::new(limits),
+        filter,
+        window: ReadWindow::new(reader, chunk_size.unwrap_or(usize::MAX)),
+        flattener: ListFlattener::new(limits),
         sink,
     };
-    stream.window.at_least(4)?;
-    if is_utf16(stream.window.all()) {
-        stream.tell(Broken::new(Position::line(1), Fault::Utf16));
+    stream.window.fill_to(4)?;
+    if is_utf16(stream.window.buffered()) {
+        stream.report(DocumentError::new(
+            Position::line_start(1),
+            DocumentErrorKind::Utf16,
+        ));
         return Ok(());
     }
-    if stream.window.all().starts_with(b"\xef\xbb\xbf") {
-        stream.window.pass(3);
-        stream.window.restart();
+    if stream.window.buffered().starts_with(b"\xef\xbb\xbf") {
+        stream.window.advance(3);
+        stream.window.reset_position();
     }
     let mut first = true;
     loop {
         stream.window.fill()?;
-        if stream.window.all().is_empty() {
+        if stream.window.buffered().is_empty() {
             return Ok(());
         }
-        stream.sink.begin();
-        match stream.document(first) {
-            Ok(Next::Stop) => return Ok(()),
-            Ok(Next::Continue) => {}
-            Ok(Next::Skip) => stream.skip_to_separator()?,
+        stream.sink.begin_document();
+        match stream.read_document(first) {
+            Ok(StreamControl::Stop) => return Ok(()),
+            Ok(StreamControl::Continue) => {}
+            Ok(StreamControl::Skip) => stream.skip_to_separator()?,
             Err(error) => {
-                stream.sink.undo();
+                stream.sink.rollback_document();
                 return Err(error);
             }
         }
@@ -91,73 +94,73 @@ pub fn stream(
 }
 
 /// How many bytes tell whether a line separates documents: a byte order mark, `---` and what follows.
-const SEPARATOR: usize = 7;
+const SEPARATOR_BYTES: usize = 7;
 
 /// A file that is being read.
-pub(crate) struct Stream<'s> {
+pub(crate) struct StreamReader<'s> {
     pub(crate) file: Arc<str>,
     pub(crate) limits: &'s Limits,
-    pub(crate) keep: FieldsOfKind,
-    pub(crate) window: Window<'s>,
-    pub(crate) unfolding: Unfolding<'s>,
-    pub(crate) sink: &'s mut dyn Sink,
+    pub(crate) filter: FieldFilterOfKind,
+    pub(crate) window: ReadWindow<'s>,
+    pub(crate) flattener: ListFlattener<'s>,
+    pub(crate) sink: &'s mut dyn ObjectSink,
 }
 
-impl Stream<'_> {
+impl StreamReader<'_> {
     /// All up to the next line that separates documents; the window stands at its beginning.
-    fn document(&mut self, first: bool) -> io::Result<Next> {
-        if let Some(end) = self.separator(first) {
-            return Ok(self.in_one_piece(end));
+    fn read_document(&mut self, first: bool) -> io::Result<StreamControl> {
+        if let Some(end) = self.document_end(first) {
+            return Ok(self.read_whole_document(end));
         }
-        let bytes = self.window.all();
+        let bytes = self.window.buffered();
         let at = self.window.position();
         if let Some(column) = content_after_separator(bytes) {
             let line = at.line;
-            self.tell(Broken::new(
+            self.report(DocumentError::new(
                 Position { line, column },
-                Fault::ContentAfterSeparator,
+                DocumentErrorKind::ContentAfterSeparator,
             ));
-            return Ok(Next::Skip);
+            return Ok(StreamControl::Skip);
         }
         let blank = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\r' | b'\n');
-        let own_line = match is_separator(bytes) {
+        let body_start = match is_separator(bytes) {
             true => bytes
                 .iter()
                 .position(|byte| *byte == b'\n')
                 .map(|at| at + 1),
             false => Some(0),
         };
-        let own_line = own_line.map(|at| match bytes.get(at..) {
+        let own_line = body_start.map(|at| match bytes.get(at..) {
             Some(body) if body.starts_with(BYTE_ORDER_MARK) => at + BYTE_ORDER_MARK.len(),
             _ => at,
         });
         let body = own_line.and_then(|at| bytes.get(at..)).unwrap_or_default();
         match body.iter().find(|byte| !blank(byte)) {
             Some(b'{') => {
-                self.window.pass(own_line.unwrap_or(0));
-                self.json(first)
+                self.window.advance(own_line.unwrap_or(0));
+                self.read_json_values(first)
             }
-            _ => yaml_list::read(self, own_line.unwrap_or(0), first),
+            _ => yaml_list::read_list(self, own_line.unwrap_or(0), first),
         }
     }
 
     /// Where the document ends, if all of it is there.
-    pub(crate) fn separator(&self, first: bool) -> Option<usize> {
-        let bytes = self.window.all();
+    pub(crate) fn document_end(&self, first: bool) -> Option<usize> {
+        let bytes = self.window.buffered();
         let mut end = next_separator(bytes);
         if first && end < bytes.len() && is_directives(&bytes[..end]) {
             end += next_separator(&bytes[end..]);
         }
         // At the very end it may be the beginning of another word.
-        let whole = self.window.ended() || end.saturating_add(SEPARATOR) <= bytes.len();
+        let whole = self.window.at_eof() || end.saturating_add(SEPARATOR_BYTES) <= bytes.len();
         whole.then_some(end)
     }
 
     /// Reads a document that is there as a whole.
-    pub(crate) fn in_one_piece(&mut self, end: usize) -> Next {
-        let bytes = self.window.all().get(..end).unwrap_or_default();
+    pub(crate) fn read_whole_document(&mut self, end: usize) -> StreamControl {
+        let bytes = self.window.buffered().get(..end).unwrap_or_default();
         if end > self.limits.file_bytes {
-            return self.too_long();
+            return self.reject_oversized();
         }
         let chunk = Chunk {
             bytes,
@@ -165,71 +168,73 @@ impl Stream<'_> {
             content_after_separator: content_after_separator(bytes),
         };
         let mut roots = Vec::new();
-        let mut budget = Budget::new(self.limits);
-        let outcome = read_chunk(&self.file, &chunk, self.limits, &mut budget, &mut roots);
-        self.window.pass(end);
+        let mut budget = RemainingLimits::new(self.limits);
+        let outcome = parse_chunk(&self.file, &chunk, self.limits, &mut budget, &mut roots);
+        self.window.advance(end);
         for root in roots.into_iter().filter(|root| !root.is_null()) {
-            self.unfolding.object(root, &Origin::document(), self.sink);
+            self.flattener
+                .flatten(root, &ListContext::document(), self.sink);
         }
-        if let Err(broken) = outcome {
-            self.tell(broken);
+        if let Err(error) = outcome {
+            self.report(error);
         }
-        Next::Continue
+        StreamControl::Continue
     }
 
     /// Reads on until the document ends, as far as it may be that long; whether it does.
-    pub(crate) fn find_end(&mut self, first: bool) -> io::Result<Option<usize>> {
-        while !self.window.ended() && self.window.all().len() <= self.limits.file_bytes {
-            if let Some(end) = self.separator(first) {
+    pub(crate) fn read_to_document_end(&mut self, first: bool) -> io::Result<Option<usize>> {
+        while !self.window.at_eof() && self.window.buffered().len() <= self.limits.file_bytes {
+            if let Some(end) = self.document_end(first) {
                 return Ok(Some(end));
             }
-            self.window.more()?;
+            self.window.read_more()?;
         }
-        Ok(self.separator(first))
+        Ok(self.document_end(first))
     }
 
     /// JSON values one after the other, until a line that separates documents.
-    fn json(&mut self, first: bool) -> io::Result<Next> {
-        let mut alone = true;
+    fn read_json_values(&mut self, first: bool) -> io::Result<StreamControl> {
+        let mut is_first = true;
         loop {
-            if !alone {
+            if !is_first {
                 self.skip_blanks()?;
-                self.window.at_least(SEPARATOR)?;
+                self.window.fill_to(SEPARATOR_BYTES)?;
             }
-            let bytes = self.window.all();
+            let bytes = self.window.buffered();
             let at = self.window.position();
-            if bytes.is_empty() || (!alone && at.column == 1 && is_separator(bytes)) {
-                return Ok(Next::Continue);
+            if bytes.is_empty() || (!is_first && at.column == 1 && is_separator(bytes)) {
+                return Ok(StreamControl::Continue);
             }
-            self.sink.begin();
-            let mut reader = self.pruned();
-            let next = reader.next();
-            let outcome = next.and_then(|_| reader.object(self.keep, None));
-            let end = reader.end();
+            self.sink.begin_document();
+            let mut reader = self.json_reader();
+            let next = reader.peek_non_blank();
+            let outcome = next.and_then(|_| reader.read_object(self.filter, None));
+            let end = reader.offset();
             match outcome {
                 Ok(root) => {
-                    self.window.pass(end);
-                    self.unfolding.object(root, &Origin::document(), self.sink);
+                    self.window.advance(end);
+                    self.flattener
+                        .flatten(root, &ListContext::document(), self.sink);
                 }
-                Err(Stop::More) if next == Ok(b'{') && !self.ended() => {
+                Err(ScanError::Incomplete) if next == Ok(b'{') && !self.is_text_exhausted() => {
                     self.skip_blanks()?;
-                    if let Err(broken) = json_list::read(self)? {
-                        return Ok(self.broken(broken));
+                    if let Err(error) = json_list::read_list(self)? {
+                        return Ok(self.reject(error));
                     }
                 }
                 Err(_) => {
                     // It may be YAML in flow style.
-                    if alone
-                        && let Some(end) = self.find_end(first)?
+                    if is_first
+                        && let Some(end) = self.read_to_document_end(first)?
                         && end <= self.limits.file_bytes
                     {
-                        return Ok(self.in_one_piece(end));
+                        return Ok(self.read_whole_document(end));
                     }
-                    let broken = self.fault();
-                    return Ok(self.broken(broken));
+                    let error = self.json_error();
+                    return Ok(self.reject(error));
                 }
             }
-            alone = false;
+            is_first = false;
             self.window.fill()?;
         }
     }
@@ -238,26 +243,26 @@ impl Stream<'_> {
     pub(crate) fn skip_blanks(&mut self) -> io::Result<()> {
         loop {
             let blank = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\r' | b'\n');
-            let bytes = self.window.all();
+            let bytes = self.window.buffered();
             let count = bytes.iter().take_while(|byte| blank(byte)).count();
             let all = count == bytes.len();
-            self.window.pass(count);
-            if !all || self.window.ended() {
+            self.window.advance(count);
+            if !all || self.window.at_eof() {
                 return Ok(());
             }
-            self.window.more()?;
+            self.window.read_more()?;
         }
     }
 
     /// Whether no more text can come: at the file's end, or before what is no text.
-    pub(crate) fn ended(&self) -> bool {
-        self.window.ended() || self.window.broken().is_some()
+    pub(crate) fn is_text_exhausted(&self) -> bool {
+        self.window.at_eof() || self.window.invalid_byte().is_some()
     }
 
     /// A reader of the JSON value at the window's beginning.
-    pub(crate) fn pruned(&self) -> Pruned<'_> {
-        Pruned::new(
-            self.window.sound(),
+    pub(crate) fn json_reader(&self) -> FilteredJsonReader<'_> {
+        FilteredJsonReader::new(
+            self.window.valid_utf8(),
             self.window.position(),
             &self.file,
             self.limits.effective_depth(),
@@ -265,75 +270,77 @@ impl Stream<'_> {
     }
 
     /// What is wrong with the JSON value at the window's beginning, which could not be read.
-    pub(crate) fn fault(&mut self) -> Broken {
+    pub(crate) fn json_error(&mut self) -> DocumentError {
         let at = self.window.position();
-        let text = std::str::from_utf8(self.window.sound()).unwrap_or_default();
-        let mut budget = Budget::new(self.limits);
-        let mut builder = Builder::new(&self.file, self.limits, &mut budget);
-        let mut values: Vec<Node> = Vec::new();
+        let text = std::str::from_utf8(self.window.valid_utf8()).unwrap_or_default();
+        let mut budget = RemainingLimits::new(self.limits);
+        let mut builder = DocumentBuilder::new(&self.file, self.limits, &mut budget);
+        let mut values: Vec<ManifestNode> = Vec::new();
         let outcome = json::scan_from(text, at, &mut builder, &mut values);
         let mut end = at;
-        end.pass(text.as_bytes());
-        match (outcome, self.window.broken()) {
-            (Err(broken), Some(byte)) if broken.at == end => Broken::new(end, Fault::NotUtf8(byte)),
-            (Err(broken), _) => broken,
-            (Ok(()), Some(byte)) => Broken::new(end, Fault::NotUtf8(byte)),
+        end.advance(text.as_bytes());
+        match (outcome, self.window.invalid_byte()) {
+            (Err(error), Some(byte)) if error.position == end => {
+                DocumentError::new(end, DocumentErrorKind::NotUtf8(byte))
+            }
+            (Err(error), _) => error,
+            (Ok(()), Some(byte)) => DocumentError::new(end, DocumentErrorKind::NotUtf8(byte)),
             (Ok(()), None) => {
                 let what = "expected a value, found the end of the text";
-                Broken::new(at, Fault::JsonSyntax(what.to_owned()))
+                DocumentError::new(at, DocumentErrorKind::JsonSyntax(what.to_owned()))
             }
         }
     }
 
     /// A piece has more bytes than one may have.
-    pub(crate) fn too_long(&mut self) -> Next {
-        let broken = Broken::new(
+    pub(crate) fn reject_oversized(&mut self) -> StreamControl {
+        let error = DocumentError::new(
             self.window.position(),
-            Fault::PieceTooLong(self.limits.file_bytes),
+            DocumentErrorKind::ItemTooLong(self.limits.file_bytes),
         );
-        self.broken(broken)
+        self.reject(error)
     }
 
     /// Takes back a document and tells why.
-    pub(crate) fn broken(&mut self, broken: Broken) -> Next {
-        self.sink.undo();
-        let ends = broken.fault.ends_file();
-        self.tell(broken);
+    pub(crate) fn reject(&mut self, broken: DocumentError) -> StreamControl {
+        self.sink.rollback_document();
+        let ends = broken.kind.is_fatal_for_file();
+        self.report(broken);
         match ends {
-            true => Next::Stop,
-            false => Next::Skip,
+            true => StreamControl::Stop,
+            false => StreamControl::Skip,
         }
     }
 
-    fn tell(&mut self, broken: Broken) {
-        let problem = broken.into_problem(&self.file);
-        self.unfolding.problem(problem, self.sink);
+    fn report(&mut self, error: DocumentError) {
+        let problem = error.into_problem(&self.file);
+        self.flattener.report(problem, self.sink);
     }
 
     /// Goes to the next line that separates documents, or to the end.
     fn skip_to_separator(&mut self) -> io::Result<()> {
         loop {
-            let length = self.window.all().len();
-            if let Some(end) = self.separator(false) {
-                self.window.pass(end);
+            let length = self.window.buffered().len();
+            if let Some(end) = self.document_end(false) {
+                self.window.advance(end);
                 return Ok(());
             }
             // A separator may have begun.
-            self.window.pass(length.saturating_sub(8));
-            self.window.more()?;
+            self.window.advance(length.saturating_sub(8));
+            self.window.read_more()?;
         }
     }
 
     /// The text before `end`.
-    pub(crate) fn text(&self, end: usize) -> Result<&str, Broken> {
-        let bytes = self.window.all().get(..end).unwrap_or_default();
+    pub(crate) fn text_before(&self, end: usize) -> Result<&str, DocumentError> {
+        let bytes = self.window.buffered().get(..end).unwrap_or_default();
         std::str::from_utf8(bytes).map_err(|error| {
             let (sound, rest) = bytes.split_at(error.valid_up_to());
             let mut at = self.window.position();
-            at.pass(sound);
-            Broken::new(
+            at.advance(sound);
+            DocumentError::new(
                 at,
-                Fault::NotUtf8(rest.first().copied().unwrap_or_default()),
+                DocumentErrorKind::NotUtf8(rest.first().copied().unwrap_or_default()),
             )
         })
     }

@@ -4,57 +4,59 @@ use crate::location::Position;
 use std::io::{self, Read};
 
 /// Bytes that are asked of the reader at a time.
-const STEP: usize = 1 << 20;
+const CHUNK_BYTES: usize = 1 << 20;
 
 /// Bytes of a file from `position` on, as far as they have been read.
-pub(crate) struct Window<'r> {
+pub(crate) struct ReadWindow<'r> {
     reader: &'r mut dyn Read,
     bytes: Vec<u8>,
     /// What is before is done with.
-    from: usize,
+    start: usize,
     /// What is before is UTF-8; never less than `from`.
-    sound: usize,
+    valid_end: usize,
     /// Whether the reader has no more.
-    ended: bool,
+    at_eof: bool,
     /// What stands at `sound`, if it can stand in no UTF-8.
-    broken: Option<u8>,
+    invalid_byte: Option<u8>,
     position: Position,
-    step: usize,
+    chunk_size: usize,
 }
 
-impl<'r> Window<'r> {
+impl<'r> ReadWindow<'r> {
     /// At the beginning of what `reader` gives; `step` bytes are looked at together, at most.
-    pub(crate) fn new(reader: &'r mut dyn Read, step: usize) -> Self {
-        Window {
+    pub(crate) fn new(reader: &'r mut dyn Read, chunk_size: usize) -> Self {
+        ReadWindow {
             reader,
             bytes: Vec::new(),
-            from: 0,
-            sound: 0,
-            ended: false,
-            broken: None,
-            position: Position::line(1),
-            step: step.clamp(1, STEP),
+            start: 0,
+            valid_end: 0,
+            at_eof: false,
+            invalid_byte: None,
+            position: Position::line_start(1),
+            chunk_size: chunk_size.clamp(1, CHUNK_BYTES),
         }
     }
 
     /// All bytes that are there.
-    pub(crate) fn all(&self) -> &[u8] {
-        self.bytes.get(self.from..).unwrap_or_default()
+    pub(crate) fn buffered(&self) -> &[u8] {
+        self.bytes.get(self.start..).unwrap_or_default()
     }
 
     /// Those before the first that is not UTF-8.
-    pub(crate) fn sound(&self) -> &[u8] {
-        self.bytes.get(self.from..self.sound).unwrap_or_default()
+    pub(crate) fn valid_utf8(&self) -> &[u8] {
+        self.bytes
+            .get(self.start..self.valid_end)
+            .unwrap_or_default()
     }
 
     /// What ends the sound bytes, if it is not UTF-8.
-    pub(crate) fn broken(&self) -> Option<u8> {
-        self.broken
+    pub(crate) fn invalid_byte(&self) -> Option<u8> {
+        self.invalid_byte
     }
 
     /// Whether all of the rest is there.
-    pub(crate) fn ended(&self) -> bool {
-        self.ended
+    pub(crate) fn at_eof(&self) -> bool {
+        self.at_eof
     }
 
     /// Where the first byte stands.
@@ -63,61 +65,61 @@ impl<'r> Window<'r> {
     }
 
     /// Takes the first byte for the first of the file.
-    pub(crate) fn restart(&mut self) {
-        self.position = Position::line(1);
+    pub(crate) fn reset_position(&mut self) {
+        self.position = Position::line_start(1);
     }
 
     /// Goes on by so many bytes.
-    pub(crate) fn pass(&mut self, count: usize) {
-        let to = self.from.saturating_add(count).min(self.bytes.len());
-        self.position.pass(&self.bytes[self.from..to]);
-        self.from = to;
-        if self.from > self.sound {
-            self.sound = self.from;
-            self.check();
+    pub(crate) fn advance(&mut self, count: usize) {
+        let to = self.start.saturating_add(count).min(self.bytes.len());
+        self.position.advance(&self.bytes[self.start..to]);
+        self.start = to;
+        if self.start > self.valid_end {
+            self.valid_end = self.start;
+            self.validate_utf8();
         }
     }
 
     /// Reads on until a step is there, or the end.
     pub(crate) fn fill(&mut self) -> io::Result<()> {
-        self.at_least(self.step)
+        self.fill_to(self.chunk_size)
     }
 
     /// Reads on until so many bytes are there, or the end.
-    pub(crate) fn at_least(&mut self, count: usize) -> io::Result<()> {
-        while self.all().len() < count && !self.ended {
-            self.more()?;
+    pub(crate) fn fill_to(&mut self, count: usize) -> io::Result<()> {
+        while self.buffered().len() < count && !self.at_eof {
+            self.read_more()?;
         }
         Ok(())
     }
 
     /// Reads on by one step.
-    pub(crate) fn more(&mut self) -> io::Result<()> {
-        if self.ended {
+    pub(crate) fn read_more(&mut self) -> io::Result<()> {
+        if self.at_eof {
             return Ok(());
         }
-        self.bytes.drain(..self.from);
-        self.sound -= self.from;
-        self.from = 0;
+        self.bytes.drain(..self.start);
+        self.valid_end -= self.start;
+        self.start = 0;
         let before = self.bytes.len();
-        let most = self.step as u64;
+        let most = self.chunk_size as u64;
         let read = self.reader.take(most).read_to_end(&mut self.bytes)?;
-        self.ended = read < self.step;
+        self.at_eof = read < self.chunk_size;
         debug_assert_eq!(before + read, self.bytes.len());
-        self.check();
+        self.validate_utf8();
         Ok(())
     }
 
-    fn check(&mut self) {
-        self.broken = None;
-        let rest = self.bytes.get(self.sound..).unwrap_or_default();
+    fn validate_utf8(&mut self) {
+        self.invalid_byte = None;
+        let rest = self.bytes.get(self.valid_end..).unwrap_or_default();
         let Err(error) = std::str::from_utf8(rest) else {
-            self.sound = self.bytes.len();
+            self.valid_end = self.bytes.len();
             return;
         };
-        self.sound += error.valid_up_to();
-        if error.error_len().is_some() || self.ended {
-            self.broken = self.bytes.get(self.sound).copied();
+        self.valid_end += error.valid_up_to();
+        if error.error_len().is_some() || self.at_eof {
+            self.invalid_byte = self.bytes.get(self.valid_end).copied();
         }
     }
 }

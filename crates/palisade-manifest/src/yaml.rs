@@ -1,10 +1,10 @@
-//! Scans one YAML document into a [`Builder`].
+//! Scans one YAML document into a [`DocumentBuilder`].
 //!
 //! The syntax is `saphyr-parser`'s, through its event interface, which does not recurse; what
 //! scalars, anchors and merge keys mean is decided here and in [`crate::scalar`].
 
-use crate::build::{Builder, Found};
-use crate::fault::{Broken, Fault};
+use crate::builder::{DocumentBuilder, ScannedScalar};
+use crate::document_error::{DocumentError, DocumentErrorKind};
 use crate::location::Position;
 use crate::scalar::{MERGE_TAG, Scalar, resolve_plain, resolve_tagged};
 use crate::split::position_of;
@@ -14,7 +14,11 @@ use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Reads the one document of `text`, whose first line is the file's line `first_line`.
-pub(crate) fn scan(text: &str, first_line: u32, builder: &mut Builder<'_>) -> Result<(), Broken> {
+pub(crate) fn scan(
+    text: &str,
+    first_line: u32,
+    builder: &mut DocumentBuilder<'_>,
+) -> Result<(), DocumentError> {
     check_characters(text, first_line)?;
     let mut last = Position {
         line: first_line,
@@ -22,43 +26,43 @@ pub(crate) fn scan(text: &str, first_line: u32, builder: &mut Builder<'_>) -> Re
     };
     // The parser is other people's code and reads other people's files. Should it ever panic, one
     // document is lost, with a problem that says so, and not the agent.
-    let prepared = PlainColons::hide(text);
+    let prepared = MaskedColons::mask(text);
     let outcome = catch_unwind(AssertUnwindSafe(|| {
-        feed(&prepared, first_line, builder, &mut last)
+        build_from_events(&prepared, first_line, builder, &mut last)
     }));
-    outcome.unwrap_or_else(|_| Err(Broken::new(last, Fault::ParserFailed)))
+    outcome.unwrap_or_else(|_| Err(DocumentError::new(last, DocumentErrorKind::ParserFailed)))
 }
 
-fn feed(
-    prepared: &PlainColons<'_>,
+fn build_from_events(
+    masked: &MaskedColons<'_>,
     first_line: u32,
-    builder: &mut Builder<'_>,
-    last: &mut Position,
-) -> Result<(), Broken> {
-    let places = Places::new(&prepared.text, first_line);
-    let mut seen = 0;
-    for event in Parser::new_from_str(&prepared.text) {
+    builder: &mut DocumentBuilder<'_>,
+    last_position: &mut Position,
+) -> Result<(), DocumentError> {
+    let places = MarkerPositions::new(&masked.text, first_line);
+    let mut document_count = 0;
+    for event in Parser::new_from_str(&masked.text) {
         let (event, span) = event.map_err(|error| {
-            let at = places.of(error.marker());
-            let fault = Fault::YamlSyntax(error.info().to_owned());
-            builder.broken(at, fault)
+            let at = places.position(error.marker());
+            let kind = DocumentErrorKind::YamlSyntax(error.info().to_owned());
+            builder.error_at(at, kind)
         })?;
-        let at = places.of(&span.start);
-        *last = at;
+        let at = places.position(&span.start);
+        *last_position = at;
         match event {
             Event::Nothing | Event::StreamStart | Event::DocumentEnd => {}
             Event::StreamEnd => break,
             Event::DocumentStart(_) => {
-                seen += 1;
-                if seen > 1 {
-                    return Err(Broken::new(at, Fault::SecondDocument));
+                document_count += 1;
+                if document_count > 1 {
+                    return Err(DocumentError::new(at, DocumentErrorKind::SecondDocument));
                 }
             }
             Event::Alias(anchor) => builder.alias(at, anchor)?,
             Event::Scalar(text, style, anchor, tag) => {
-                let text = prepared.show(text);
-                let found = resolve(&text, style, tag.as_deref())
-                    .map_err(|fault| builder.broken(at, fault))?;
+                let text = masked.unmask(text);
+                let found = resolve_scalar(&text, style, tag.as_deref())
+                    .map_err(|kind| builder.error_at(at, kind))?;
                 builder.scalar(at, anchor, found)?;
             }
             Event::SequenceStart(anchor, _) => builder.open_list(at, anchor)?,
@@ -69,11 +73,15 @@ fn feed(
     Ok(())
 }
 
-fn resolve(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Result<Found, Fault> {
+fn resolve_scalar(
+    text: &str,
+    style: ScalarStyle,
+    tag: Option<&Tag>,
+) -> Result<ScannedScalar, DocumentErrorKind> {
     let plain = style == ScalarStyle::Plain;
     if plain && text.starts_with('?') {
         // In flow style go-yaml takes the `?` for the mark of a key.
-        return Err(Fault::LeadingQuestionMark);
+        return Err(DocumentErrorKind::LeadingQuestionMark);
     }
     let (scalar, merge) = match tag {
         Some(tag) => {
@@ -88,21 +96,21 @@ fn resolve(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Result<Found, F
         Scalar::Text(_) => None,
         _ => Some(text.into()),
     };
-    Ok(Found {
+    Ok(ScannedScalar {
         scalar,
-        source,
-        merge,
+        source_text: source,
+        is_merge_key: merge,
     })
 }
 
 /// The parser's marks as places in the file.
-struct Places {
+struct MarkerPositions {
     first_line: u32,
     /// At the end of a text the parser counts one line more than there is.
     end: Position,
 }
 
-impl Places {
+impl MarkerPositions {
     fn new(text: &str, first_line: u32) -> Self {
         Self {
             first_line,
@@ -110,7 +118,7 @@ impl Places {
         }
     }
 
-    fn of(&self, marker: &Marker) -> Position {
+    fn position(&self, marker: &Marker) -> Position {
         let lines = u32::try_from(marker.line().saturating_sub(1)).unwrap_or(u32::MAX);
         let line = self.first_line.saturating_add(lines);
         if line > self.end.line {
@@ -130,13 +138,13 @@ impl Places {
 /// text. To YAML 1.2 it also does so before `,`, `[`, `]`, `{` and `}`, and that list holds an
 /// object. Such colons are put out of the parser's sight: another character, which the text does
 /// not have, stands for them, one for one, so that no column moves.
-struct PlainColons<'t> {
+struct MaskedColons<'t> {
     text: Cow<'t, str>,
-    stand_in: Option<char>,
+    placeholder: Option<char>,
 }
 
-impl<'t> PlainColons<'t> {
-    fn hide(text: &'t str) -> Self {
+impl<'t> MaskedColons<'t> {
+    fn mask(text: &'t str) -> Self {
         let hidden = |at: usize| {
             let bytes = text.as_bytes();
             let follows = matches!(bytes.get(at + 1), Some(b',' | b'[' | b']' | b'{' | b'}'));
@@ -154,7 +162,7 @@ impl<'t> PlainColons<'t> {
         let mut colons = text.match_indices(':').map(|(at, _)| at);
         let unchanged = Self {
             text: Cow::Borrowed(text),
-            stand_in: None,
+            placeholder: None,
         };
         if !colons.any(hidden) {
             return unchanged;
@@ -162,16 +170,16 @@ impl<'t> PlainColons<'t> {
         let Some(stand_in) = unused_character(text) else {
             return unchanged;
         };
-        let shown = |(at, c)| if c == ':' && hidden(at) { stand_in } else { c };
+        let masked_char = |(at, c)| if c == ':' && hidden(at) { stand_in } else { c };
         Self {
-            text: Cow::Owned(text.char_indices().map(shown).collect()),
-            stand_in: Some(stand_in),
+            text: Cow::Owned(text.char_indices().map(masked_char).collect()),
+            placeholder: Some(stand_in),
         }
     }
 
     /// The scalar as the file has it.
-    fn show<'a>(&self, scalar: Cow<'a, str>) -> Cow<'a, str> {
-        match self.stand_in {
+    fn unmask<'a>(&self, scalar: Cow<'a, str>) -> Cow<'a, str> {
+        match self.placeholder {
             Some(stand_in) if scalar.contains(stand_in) => {
                 Cow::Owned(scalar.replace(stand_in, ":"))
             }
@@ -190,7 +198,7 @@ fn unused_character(text: &str) -> Option<char> {
 
 /// Refuses what go-yaml refuses, and what it takes for a line break while the parser here does
 /// not: a text that two readers split differently must not decide about packets.
-fn check_characters(text: &str, first_line: u32) -> Result<(), Broken> {
+fn check_characters(text: &str, first_line: u32) -> Result<(), DocumentError> {
     let suspect = |c: char| {
         !matches!(c, '\t' | '\n' | '\r' | ' '..='~' | '\u{a0}'..='\u{2027}'
             | '\u{202a}'..='\u{fefe}' | '\u{ff00}'..='\u{fffd}' | '\u{10000}'..)
@@ -198,10 +206,10 @@ fn check_characters(text: &str, first_line: u32) -> Result<(), Broken> {
     let Some((at, character)) = text.char_indices().find(|(_, c)| suspect(*c)) else {
         return Ok(());
     };
-    let fault = match character {
-        '\u{85}' | '\u{2028}' | '\u{2029}' => Fault::ForeignLineBreak(character),
-        _ => Fault::ControlCharacter(character),
+    let kind = match character {
+        '\u{85}' | '\u{2028}' | '\u{2029}' => DocumentErrorKind::ForeignLineBreak(character),
+        _ => DocumentErrorKind::ControlCharacter(character),
     };
     let at = position_of(&text.as_bytes()[..at], first_line);
-    Err(Broken::new(at, fault))
+    Err(DocumentError::new(at, kind))
 }

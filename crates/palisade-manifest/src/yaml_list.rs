@@ -4,54 +4,58 @@
 //! item begins such a line: neither text in blocks nor a value that goes on, which both are indented
 //! deeper. Where a text breaks that rule the item is not YAML, and the document is refused.
 
-use crate::build::Budget;
-use crate::fault::{Broken, Fault};
-use crate::list::{ITEMS, OpenList};
+use crate::builder::RemainingLimits;
+use crate::document_error::{DocumentError, DocumentErrorKind};
+use crate::list::{ITEMS, ListBuilder};
 use crate::location::Position;
-use crate::node::{Map, Node, Value};
+use crate::node::{ManifestMap, ManifestNode, ManifestValue};
+use crate::parse::parse_yaml;
 use crate::path::FieldPath;
-use crate::read::read_yaml;
-use crate::stream::{Next, Stream};
+use crate::stream::{StreamControl, StreamReader};
 use std::io;
 
 /// Where the items of a list are, in bytes from the document's beginning.
-struct Header {
+struct YamlListLayout {
     /// The line that says `items:`.
-    key: usize,
+    items_offset: usize,
     /// The line of the first dash.
-    first: usize,
+    first_item_offset: usize,
     /// How far dashes are indented.
     indent: usize,
 }
 
 /// Reads the document at the window's beginning; `body` is where its first line begins, behind the
 /// one that separates it from the one before.
-pub(crate) fn read(stream: &mut Stream<'_>, body: usize, first: bool) -> io::Result<Next> {
-    let bytes = stream.window.all().get(body..).unwrap_or_default();
-    let Some(header) = header(bytes) else {
-        return match stream.find_end(first)? {
-            Some(end) => Ok(stream.in_one_piece(end)),
-            None => Ok(stream.too_long()),
+pub(crate) fn read_list(
+    stream: &mut StreamReader<'_>,
+    body: usize,
+    first: bool,
+) -> io::Result<StreamControl> {
+    let bytes = stream.window.buffered().get(body..).unwrap_or_default();
+    let Some(header) = find_layout(bytes) else {
+        return match stream.read_to_document_end(first)? {
+            Some(end) => Ok(stream.read_whole_document(end)),
+            None => Ok(stream.reject_oversized()),
         };
     };
-    stream.window.pass(body);
+    stream.window.advance(body);
     let at = stream.window.position();
-    let mut list = OpenList::new(at.in_file(&stream.file));
-    let outcome = match fields(&mut list, stream, header.key) {
-        Ok(()) => items(&mut list, stream, &header)?,
-        Err(broken) => Err(broken),
+    let mut list = ListBuilder::new(at.in_file(&stream.file));
+    let outcome = match read_fields(&mut list, stream, header.items_offset) {
+        Ok(()) => read_items(&mut list, stream, &header)?,
+        Err(error) => Err(error),
     };
     Ok(match outcome {
         Ok(()) => {
-            list.end(stream);
-            Next::Continue
+            list.finish(stream);
+            StreamControl::Continue
         }
-        Err(broken) => stream.broken(broken),
+        Err(error) => stream.reject(error),
     })
 }
 
 /// Finds the items of a list, if the document is one.
-fn header(bytes: &[u8]) -> Option<Header> {
+fn find_layout(bytes: &[u8]) -> Option<YamlListLayout> {
     let mut key = None;
     let mut at = 0;
     loop {
@@ -63,14 +67,14 @@ fn header(bytes: &[u8]) -> Option<Header> {
         match (words.first(), key) {
             (None | Some(b'#'), _) => {}
             (Some(b'-'), Some(key)) if matches!(words.get(1), None | Some(b' ')) => {
-                return Some(Header {
-                    key,
-                    first: at,
+                return Some(YamlListLayout {
+                    items_offset: key,
+                    first_item_offset: at,
                     indent: spaces,
                 });
             }
             (_, Some(_)) => return None,
-            (Some(_), None) if spaces == 0 && is_items(words) => key = Some(at),
+            (Some(_), None) if spaces == 0 && is_items_key(words) => key = Some(at),
             (Some(byte), None) if spaces > 0 || byte.is_ascii_alphabetic() => {}
             _ => return None,
         }
@@ -78,24 +82,30 @@ fn header(bytes: &[u8]) -> Option<Header> {
     }
 }
 
-fn is_items(words: &[u8]) -> bool {
+fn is_items_key(words: &[u8]) -> bool {
     let rest = words.strip_prefix(b"items:").map(<[u8]>::trim_ascii);
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"#"))
 }
 
 /// Takes in the fields that the text before `end` says, and goes on behind it.
-fn fields(list: &mut OpenList, stream: &mut Stream<'_>, end: usize) -> Result<(), Broken> {
-    let root = value(stream, end);
-    let root = root.map_err(|broken| list.broken(broken, &FieldPath::root()))?;
+fn read_fields(
+    list: &mut ListBuilder,
+    stream: &mut StreamReader<'_>,
+    end: usize,
+) -> Result<(), DocumentError> {
+    let root = parse_value(stream, end);
+    let root = root.map_err(|error| list.with_context(error, &FieldPath::root()))?;
     let map = match root {
-        None => Map::new(),
-        Some(Node {
-            value: Value::Map(map),
+        None => ManifestMap::new(),
+        Some(ManifestNode {
+            value: ManifestValue::Map(map),
             ..
         }) => map,
         Some(_) => {
-            let fault = Fault::YamlSyntax("expected a field beside the list's items".to_owned());
-            return Err(Broken::new(stream.window.position(), fault));
+            let kind = DocumentErrorKind::YamlSyntax(
+                "expected a field beside the list's items".to_owned(),
+            );
+            return Err(DocumentError::new(stream.window.position(), kind));
         }
     };
     for entry in map {
@@ -103,20 +113,23 @@ fn fields(list: &mut OpenList, stream: &mut Stream<'_>, end: usize) -> Result<()
             line: entry.location.line,
             column: entry.location.column,
         };
-        list.key(&entry.key, at)?;
-        list.field(&entry.key, entry.location, entry.value);
+        list.check_key(&entry.key, at)?;
+        list.add_field(&entry.key, entry.location, entry.value);
     }
-    stream.window.pass(end);
+    stream.window.advance(end);
     Ok(())
 }
 
 /// What the text before `end` says.
-fn value(stream: &Stream<'_>, end: usize) -> Result<Option<Node>, Broken> {
-    let text = stream.text(end)?;
-    let mut budget = Budget::new(stream.limits);
+fn parse_value(
+    stream: &StreamReader<'_>,
+    end: usize,
+) -> Result<Option<ManifestNode>, DocumentError> {
+    let text = stream.text_before(end)?;
+    let mut budget = RemainingLimits::new(stream.limits);
     let mut roots = Vec::new();
     let line = stream.window.position().line;
-    read_yaml(
+    parse_yaml(
         &stream.file,
         text,
         line,
@@ -127,54 +140,56 @@ fn value(stream: &Stream<'_>, end: usize) -> Result<Option<Node>, Broken> {
     Ok(roots.pop().filter(|root| !root.is_null()))
 }
 
-fn items(
-    list: &mut OpenList,
-    stream: &mut Stream<'_>,
-    header: &Header,
-) -> io::Result<Result<(), Broken>> {
+fn read_items(
+    list: &mut ListBuilder,
+    stream: &mut StreamReader<'_>,
+    header: &YamlListLayout,
+) -> io::Result<Result<(), DocumentError>> {
     let key = stream.window.position();
-    let origin = list.items(key.in_file(&stream.file));
-    stream.window.pass(header.first - header.key);
+    let origin = list.begin_items(key.in_file(&stream.file));
+    stream
+        .window
+        .advance(header.first_item_offset - header.items_offset);
     while begins_item(stream, header.indent)? {
         let path = FieldPath::root().key(ITEMS);
-        let Some(end) = end_of_item(stream, header.indent)? else {
-            let fault = Fault::PieceTooLong(stream.limits.file_bytes);
-            let broken = Broken::new(stream.window.position(), fault);
-            return Ok(Err(list.broken(broken, &path.index(list.count()))));
+        let Some(end) = item_end(stream, header.indent)? else {
+            let kind = DocumentErrorKind::ItemTooLong(stream.limits.file_bytes);
+            let error = DocumentError::new(stream.window.position(), kind);
+            return Ok(Err(list.with_context(error, &path.index(list.item_count()))));
         };
-        let item = match value(stream, end) {
+        let item = match parse_value(stream, end) {
             Ok(item) => item,
-            Err(mut broken) => {
-                broken.path = broken.path.after_first();
-                return Ok(Err(list.broken(broken, &path.index(list.count()))));
+            Err(mut error) => {
+                error.path = error.path.without_first();
+                return Ok(Err(list.with_context(error, &path.index(list.item_count()))));
             }
         };
-        let one = item.and_then(|node| match node.value {
-            Value::List(items) if items.len() == 1 => items.into_iter().next(),
+        let single_item = item.and_then(|node| match node.value {
+            ManifestValue::List(items) if items.len() == 1 => items.into_iter().next(),
             _ => None,
         });
-        let Some(item) = one else {
-            let fault = Fault::YamlSyntax("expected one item of a list".to_owned());
-            let broken = Broken::new(stream.window.position(), fault);
-            return Ok(Err(list.broken(broken, &path.index(list.count()))));
+        let Some(item) = single_item else {
+            let kind = DocumentErrorKind::YamlSyntax("expected one item of a list".to_owned());
+            let error = DocumentError::new(stream.window.position(), kind);
+            return Ok(Err(list.with_context(error, &path.index(list.item_count()))));
         };
-        stream.window.pass(end);
-        list.item(item, &origin, stream);
+        stream.window.advance(end);
+        list.add_item(item, &origin, stream);
     }
-    if crate::split::is_separator(stream.window.all()) {
+    if crate::split::is_separator(stream.window.buffered()) {
         return Ok(Ok(()));
     }
-    let Some(end) = stream.find_end(false)? else {
-        let fault = Fault::PieceTooLong(stream.limits.file_bytes);
-        return Ok(Err(Broken::new(stream.window.position(), fault)));
+    let Some(end) = stream.read_to_document_end(false)? else {
+        let kind = DocumentErrorKind::ItemTooLong(stream.limits.file_bytes);
+        return Ok(Err(DocumentError::new(stream.window.position(), kind)));
     };
-    Ok(fields(list, stream, end))
+    Ok(read_fields(list, stream, end))
 }
 
 /// Whether the window begins with a dash of this indentation.
-fn begins_item(stream: &mut Stream<'_>, indent: usize) -> io::Result<bool> {
-    stream.window.at_least(indent + 4)?;
-    let bytes = stream.window.all();
+fn begins_item(stream: &mut StreamReader<'_>, indent: usize) -> io::Result<bool> {
+    stream.window.fill_to(indent + 4)?;
+    let bytes = stream.window.buffered();
     let spaces = bytes.iter().take_while(|byte| **byte == b' ').count();
     let rest = bytes.get(spaces..).unwrap_or_default();
     let dash = matches!(rest, [b'-'] | [b'-', b' ' | b'\n' | b'\r', ..]);
@@ -182,10 +197,10 @@ fn begins_item(stream: &mut Stream<'_>, indent: usize) -> io::Result<bool> {
 }
 
 /// Where the item at the window's beginning ends; `None` if that is too far away.
-fn end_of_item(stream: &mut Stream<'_>, indent: usize) -> io::Result<Option<usize>> {
+fn item_end(stream: &mut StreamReader<'_>, indent: usize) -> io::Result<Option<usize>> {
     let mut line = 0;
     loop {
-        let bytes = stream.window.all();
+        let bytes = stream.window.buffered();
         let rest = bytes.get(line..).unwrap_or_default();
         let next = rest.iter().position(|byte| *byte == b'\n');
         let next = next.map(|at| line + at + 1);
@@ -199,9 +214,9 @@ fn end_of_item(stream: &mut Stream<'_>, indent: usize) -> io::Result<Option<usiz
         match begins {
             Some((end, true)) => return Ok(Some(end)),
             Some((next, false)) => line = next,
-            None if stream.window.ended() => return Ok(Some(bytes.len())),
+            None if stream.window.at_eof() => return Ok(Some(bytes.len())),
             None if bytes.len() > stream.limits.file_bytes => return Ok(None),
-            None => stream.window.more()?,
+            None => stream.window.read_more()?,
         }
     }
 }

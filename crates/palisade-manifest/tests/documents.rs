@@ -1,14 +1,14 @@
 //! Documents of a file: where they begin and end, and what a broken one takes with it.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use palisade_manifest::{Limits, Reading, read, to_json};
+use palisade_manifest::{Limits, ParsedFile, parse, to_json};
 use serde_json::{Value as Json, json};
 
 fn parts(text: impl AsRef<[u8]>, limits: &Limits) -> (Vec<Json>, Vec<String>) {
-    let Reading {
+    let ParsedFile {
         documents,
         problems,
-    } = read("f", text.as_ref(), limits);
+    } = parse("f", text.as_ref(), limits);
     (
         documents.iter().map(|d| to_json(&d.root)).collect(),
         problems.iter().map(ToString::to_string).collect(),
@@ -187,7 +187,7 @@ fn a_broken_document_takes_no_other_with_it() {
 fn a_problem_names_the_object_it_is_in() {
     let text = "kind: NetworkPolicy\nmetadata: {name: web, namespace: shop}\nspec:\n  ingress:\n  \
                 - from:\n    - ipBlock: {cidr: a, cidr: b}\n";
-    let reading = read("f", text.as_bytes(), &Limits::default());
+    let reading = parse("f", text.as_bytes(), &Limits::default());
     let [problem] = reading.problems.as_slice() else {
         panic!("{reading:?}");
     };
@@ -198,7 +198,7 @@ fn a_problem_names_the_object_it_is_in() {
          object, in line 6 and in line 6"
     );
     let text = "kind: Pod\nmetadata:\n  name: x\n  labels: {a: 1, a: 2}\n";
-    let reading = read("f", text.as_bytes(), &Limits::default());
+    let reading = parse("f", text.as_bytes(), &Limits::default());
     assert_eq!(reading.problems[0].object.as_deref(), Some("Pod x"));
 }
 
@@ -412,7 +412,7 @@ fn whatever_the_depth_it_is_bounded() {
 #[test]
 fn places_of_keys_and_values() {
     let text = "\u{feff}# c\nmetadata:\n  name: wéb\n  list:\n  - a\n  - {k: é, l: 2}\n---\n{\"x\":\n  [1]}";
-    let reading = read("dir/f.yaml", text.as_bytes(), &Limits::default());
+    let reading = parse("dir/f.yaml", text.as_bytes(), &Limits::default());
     assert_eq!(reading.problems, []);
     let metadata = reading.documents[0].root.get("metadata").unwrap();
     let entry = metadata.as_map().unwrap().entry("name").unwrap();
@@ -446,7 +446,7 @@ fn a_byte_order_mark_may_stand_before_any_document() {
         "{\"a\": 1}\n\u{feff}---\n{\"b\": 2}\n",
         "---\na: 1\n--- # next\n\u{feff}# first\nb: 2\n",
     ] {
-        let reading = palisade_manifest::read("f", text.as_bytes(), &Default::default());
+        let reading = palisade_manifest::parse("f", text.as_bytes(), &Default::default());
         assert_eq!(reading.problems, [], "{text:?}");
         let keys: Vec<(String, u32)> = reading
             .documents

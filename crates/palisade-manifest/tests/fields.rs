@@ -1,10 +1,10 @@
 //! The cursor: its paths, its types and what it says when they do not fit.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use palisade_manifest::{Field, FieldPath, IntOrString, Limits, Node, read};
+use palisade_manifest::{Field, FieldPath, IntOrString, Limits, ManifestNode, parse};
 
-fn root(text: &str) -> Node {
-    let reading = read("f", text.as_bytes(), &Limits::default());
+fn root(text: &str) -> ManifestNode {
+    let reading = parse("f", text.as_bytes(), &Limits::default());
     assert_eq!(reading.problems, []);
     reading.documents[0].root.clone()
 }
@@ -73,7 +73,7 @@ fn values() {
     assert!(spec.get("nothing").unwrap().is_none());
     assert_eq!(spec.items_of("nothing").unwrap().len(), 0);
     let unknown = spec
-        .unknown(&["port", "name", "true", "half", "list"])
+        .unknown_fields(&["port", "name", "true", "half", "list"])
         .unwrap();
     let unknown: Vec<String> = unknown
         .iter()

@@ -1,12 +1,12 @@
 //! JSON text: one value after the other, in JSON's own rules.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use palisade_manifest::{Limits, read, to_json};
+use palisade_manifest::{Limits, parse, to_json};
 use serde_json::{Value as Json, json};
 
 #[track_caller]
 fn check(text: &str, documents: &[Json], problems: &[&str]) {
-    let reading = read("f", text.as_bytes(), &Limits::default());
+    let reading = parse("f", text.as_bytes(), &Limits::default());
     let found: Vec<Json> = reading.documents.iter().map(|d| to_json(&d.root)).collect();
     let wrong: Vec<String> = reading.problems.iter().map(ToString::to_string).collect();
     assert_eq!(found, documents, "{text:?}: {wrong:?}");

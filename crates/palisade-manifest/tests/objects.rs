@@ -1,10 +1,10 @@
 //! Documents to objects: names, lists, and what is refused.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use palisade_manifest::{Limits, Objects, objects, read};
+use palisade_manifest::{Limits, ParsedObjects, extract_objects, parse};
 
-fn all(text: &str, limits: &Limits) -> Objects {
-    objects(read("f", text.as_bytes(), limits), limits)
+fn all(text: &str, limits: &Limits) -> ParsedObjects {
+    extract_objects(parse("f", text.as_bytes(), limits), limits)
 }
 
 /// Each object as `location group/version reference uid`.

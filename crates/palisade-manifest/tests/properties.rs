@@ -1,7 +1,7 @@
 //! What holds for every text: no panic, the bounds kept, JSON read back as it was.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use palisade_manifest::{Limits, Node, Value, objects, read, to_json};
+use palisade_manifest::{Limits, ManifestNode, ManifestValue, extract_objects, parse, to_json};
 use proptest::prelude::*;
 use serde_json::Value as Json;
 
@@ -19,15 +19,15 @@ fn small() -> Limits {
 }
 
 /// Values in a tree, keys included, and its levels.
-fn measure(node: &Node) -> (usize, usize) {
+fn measure(node: &ManifestNode) -> (usize, usize) {
     let sum = |parts: Vec<(usize, usize)>, own: usize| {
         let nodes = parts.iter().map(|part| part.0).sum::<usize>() + own;
         let height = parts.iter().map(|part| part.1).max().unwrap_or(0) + 1;
         (nodes, height)
     };
     match &node.value {
-        Value::List(items) => sum(items.iter().map(measure).collect(), 1),
-        Value::Map(map) => sum(
+        ManifestValue::List(items) => sum(items.iter().map(measure).collect(), 1),
+        ManifestValue::Map(map) => sum(
             map.iter().map(|e| measure(&e.value)).collect(),
             1 + map.len(),
         ),
@@ -42,7 +42,7 @@ fn lines_of(text: &[u8]) -> u32 {
 
 fn reads_within_bounds(text: &[u8]) {
     let limits = small();
-    let reading = read("f", text, &limits);
+    let reading = parse("f", text, &limits);
     let mut nodes = 0;
     for document in &reading.documents {
         let (size, height) = measure(&document.root);
@@ -60,7 +60,7 @@ fn reads_within_bounds(text: &[u8]) {
         assert!(!problem.reason.is_empty());
         assert!(!problem.reason.contains("parser failed"), "{problem}");
     }
-    let found = objects(reading, &limits);
+    let found = extract_objects(reading, &limits);
     assert!(found.objects.len() <= limits.objects);
 }
 
@@ -228,7 +228,7 @@ proptest! {
     fn json_is_read_back(value in json_value(), pretty in any::<bool>()) {
         let wrapped = Json::Array(vec![value]);
         let text = if pretty { format!("{wrapped:#}") } else { wrapped.to_string() };
-        let reading = read("f", text.as_bytes(), &Limits::default());
+        let reading = parse("f", text.as_bytes(), &Limits::default());
         prop_assert_eq!(&reading.problems, &vec![]);
         prop_assert_eq!(to_json(&reading.documents[0].root), settled(wrapped));
     }
@@ -237,7 +237,7 @@ proptest! {
     fn yaml_is_read_back(value in json_value()) {
         let mut text = "k:".to_owned();
         block_style(&value, 1, &mut text);
-        let reading = read("f", text.as_bytes(), &Limits::default());
+        let reading = parse("f", text.as_bytes(), &Limits::default());
         if let Some(problem) = reading.problems.first() {
             // A key of more than 1024 characters, which YAML does not allow.
             prop_assert!(text.lines().any(|line| line.len() > 1024), "{}\n{}", problem, text);

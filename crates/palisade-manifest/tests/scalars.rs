@@ -1,11 +1,11 @@
 //! What a YAML scalar is read as, case by case, checked against sigs.k8s.io/yaml.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use palisade_manifest::{Limits, Node, Value, read, to_json};
+use palisade_manifest::{Limits, ManifestNode, ManifestValue, parse, to_json};
 use serde_json::{Value as Json, json};
 
-fn value(text: &str) -> Result<Node, String> {
-    let reading = read("t", text.as_bytes(), &Limits::default());
+fn value(text: &str) -> Result<ManifestNode, String> {
+    let reading = parse("t", text.as_bytes(), &Limits::default());
     match (reading.documents.as_slice(), reading.problems.as_slice()) {
         ([document], []) => Ok(document.root.clone()),
         (_, [problem]) => Err(problem.to_string()),
@@ -224,12 +224,12 @@ fn refused() {
 #[test]
 fn source_text_is_kept_where_the_value_differs_from_it() {
     let cases = [
-        ("080", Value::Int(80), Some("080")),
-        ("0x40", Value::Int(64), Some("0x40")),
-        ("on", Value::Bool(true), Some("on")),
-        ("~", Value::Null, Some("~")),
-        ("1e3", Value::Int(1000), Some("1e3")),
-        ("text", Value::String("text".into()), None),
+        ("080", ManifestValue::Int(80), Some("080")),
+        ("0x40", ManifestValue::Int(64), Some("0x40")),
+        ("on", ManifestValue::Bool(true), Some("on")),
+        ("~", ManifestValue::Null, Some("~")),
+        ("1e3", ManifestValue::Int(1000), Some("1e3")),
+        ("text", ManifestValue::String("text".into()), None),
     ];
     for (text, expected, source) in cases {
         let root = value(&format!("a: {text}")).unwrap();

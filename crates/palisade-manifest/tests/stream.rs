@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test's helpers fail with it")]
 
-use palisade_manifest::{Fields, Limits, Objects, RawObject, Sink, objects, read, stream};
+use palisade_manifest::{
+    FieldFilter, Limits, ObjectSink, ParsedObjects, RawObject, extract_objects, parse, read_stream,
+};
 use palisade_manifest::{Problem, to_json};
 use proptest::prelude::*;
 
@@ -14,47 +16,47 @@ struct Told {
     marked: (usize, usize),
 }
 
-impl Sink for Told {
-    fn object(&mut self, object: RawObject) {
+impl ObjectSink for Told {
+    fn push_object(&mut self, object: RawObject) {
         self.objects.push(object);
     }
 
-    fn problem(&mut self, problem: Problem) {
+    fn push_problem(&mut self, problem: Problem) {
         self.problems.push(problem);
     }
 
-    fn begin(&mut self) {
+    fn begin_document(&mut self) {
         self.marked = (self.objects.len(), self.problems.len());
     }
 
-    fn undo(&mut self) {
+    fn rollback_document(&mut self) {
         self.objects.truncate(self.marked.0);
         self.problems.truncate(self.marked.1);
     }
 }
 
-fn in_pieces(text: &[u8], step: usize, limits: &Limits) -> Objects {
+fn in_pieces(text: &[u8], step: usize, limits: &Limits) -> ParsedObjects {
     let mut told = Told::default();
     let mut reader = text;
-    let keep = |_: Option<&str>| -> &'static Fields { &Fields::All };
-    stream("f", &mut reader, limits, Some(step), keep, &mut told).unwrap();
+    let keep = |_: Option<&str>| -> &'static FieldFilter { &FieldFilter::All };
+    read_stream("f", &mut reader, limits, Some(step), keep, &mut told).unwrap();
     told.objects.sort_by(|a, b| a.location.cmp(&b.location));
     told.problems.sort();
-    Objects {
+    ParsedObjects {
         objects: told.objects,
         problems: told.problems,
     }
 }
 
-fn in_one_piece(text: &[u8], limits: &Limits) -> Objects {
-    let mut whole = objects(read("f", text, limits), limits);
+fn in_one_piece(text: &[u8], limits: &Limits) -> ParsedObjects {
+    let mut whole = extract_objects(parse("f", text, limits), limits);
     whole.objects.sort_by(|a, b| a.location.cmp(&b.location));
     whole.problems.sort();
     whole
 }
 
 /// The objects; of `items` of an object that is no list only that they are there.
-fn brief(objects: &Objects) -> Vec<String> {
+fn brief(objects: &ParsedObjects) -> Vec<String> {
     let brief = |object: &RawObject| {
         let mut root = to_json(&object.root);
         if let Some(items) = root.get_mut("items") {
@@ -212,25 +214,25 @@ proptest! {
 
 #[test]
 fn what_is_left_out_is_checked() {
-    static META: Fields = Fields::Only(&[
-        ("apiVersion", Fields::All),
-        ("kind", Fields::All),
-        ("metadata", Fields::Only(&[("name", Fields::All)])),
+    static META: FieldFilter = FieldFilter::Only(&[
+        ("apiVersion", FieldFilter::All),
+        ("kind", FieldFilter::All),
+        ("metadata", FieldFilter::Only(&[("name", FieldFilter::All)])),
         (
             "spec",
-            Fields::Only(&[("list", Fields::Only(&[("kept", Fields::All)]))]),
+            FieldFilter::Only(&[("list", FieldFilter::Only(&[("kept", FieldFilter::All)]))]),
         ),
     ]);
-    let keep = |kind: Option<&str>| -> &'static Fields {
+    let keep = |kind: Option<&str>| -> &'static FieldFilter {
         match kind {
             Some("Pod") => &META,
-            _ => &Fields::All,
+            _ => &FieldFilter::All,
         }
     };
     let told = |text: &str| {
         let mut told = Told::default();
         let mut reader = text.as_bytes();
-        stream(
+        read_stream(
             "f",
             &mut reader,
             &Limits::default(),

@@ -51,14 +51,14 @@ impl Encapsulation {
     }
 
     /// Which of them a flow is.
-    pub fn of(protocol: Protocol, l4: L4) -> Option<Encapsulation> {
-        let is = |encapsulation: &Encapsulation| match l4 {
+    pub fn detect(protocol: Protocol, l4: L4) -> Option<Encapsulation> {
+        let is_match = |encapsulation: &Encapsulation| match l4 {
             L4::Ports { destination, .. } if protocol == Protocol::UDP => {
                 encapsulation.ports().contains(&destination)
             }
             _ => encapsulation.protocols().contains(&protocol),
         };
-        Encapsulation::ALL.into_iter().find(is)
+        Encapsulation::ALL.into_iter().find(is_match)
     }
 
     /// The agent's parameter that says whether endpoints may send it.
@@ -92,18 +92,20 @@ impl fmt::Display for Encapsulation {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Encapsulations {
     /// By place in [`Encapsulation::ALL`].
-    has: [bool; Encapsulation::ALL.len()],
+    present: [bool; Encapsulation::ALL.len()],
 }
 
 impl Encapsulations {
     /// None of them.
-    pub const NONE: Encapsulations = Encapsulations { has: [false; 4] };
+    pub const NONE: Encapsulations = Encapsulations {
+        present: [false; 4],
+    };
     /// All of them.
-    pub const ALL: Encapsulations = Encapsulations { has: [true; 4] };
+    pub const ALL: Encapsulations = Encapsulations { present: [true; 4] };
 
     /// Whether one is among them.
     pub fn contains(self, encapsulation: Encapsulation) -> bool {
-        self.has[encapsulation as usize]
+        self.present[encapsulation as usize]
     }
 
     /// Those among them.
@@ -114,9 +116,9 @@ impl Encapsulations {
 
     /// Those that are not among them.
     #[must_use]
-    pub fn others(self) -> Encapsulations {
+    pub fn complement(self) -> Encapsulations {
         Encapsulations {
-            has: self.has.map(|has| !has),
+            present: self.present.map(|has| !has),
         }
     }
 }
@@ -125,7 +127,7 @@ impl FromIterator<Encapsulation> for Encapsulations {
     fn from_iter<I: IntoIterator<Item = Encapsulation>>(all: I) -> Self {
         let mut set = Encapsulations::NONE;
         for encapsulation in all {
-            set.has[encapsulation as usize] = true;
+            set.present[encapsulation as usize] = true;
         }
         set
     }
@@ -154,7 +156,7 @@ mod tests {
             (50, L4::None, None),
         ] {
             assert_eq!(
-                Encapsulation::of(Protocol(protocol), l4),
+                Encapsulation::detect(Protocol(protocol), l4),
                 is,
                 "{protocol} {l4:?}"
             );
@@ -167,12 +169,12 @@ mod tests {
             .into_iter()
             .collect();
         assert!(some.contains(Encapsulation::Gre) && !some.contains(Encapsulation::Ipip));
-        let others: Encapsulations = some.others().iter().collect();
-        assert_eq!(others, some.others());
+        let others: Encapsulations = some.complement().iter().collect();
+        assert_eq!(others, some.complement());
         assert_eq!(
             some.iter().chain(others.iter()).collect::<Encapsulations>(),
             Encapsulations::ALL
         );
-        assert_eq!(Encapsulations::ALL.others(), Encapsulations::NONE);
+        assert_eq!(Encapsulations::ALL.complement(), Encapsulations::NONE);
     }
 }

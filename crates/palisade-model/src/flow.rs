@@ -92,7 +92,7 @@ pub enum L4 {
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
-pub enum Origin {
+pub enum FlowOrigin {
     /// It came from an endpoint or from the network (forwarded packets are always this).
     #[default]
     Network,
@@ -112,7 +112,7 @@ pub struct Flow {
     /// Ports, or ICMP type and code.
     pub l4: L4,
     /// Who put it on its way.
-    pub origin: Origin,
+    pub origin: FlowOrigin,
 }
 
 impl Flow {

@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Whose label it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Scope {
+pub enum LabelScope {
     /// The object's own labels.
     Own,
     /// The labels of the namespace it lives in. An object without a namespace has none.
@@ -27,7 +27,7 @@ pub enum Scope {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct LabelKey {
     /// Whose label.
-    pub scope: Scope,
+    pub scope: LabelScope,
     /// The key as written.
     pub name: Str,
 }
@@ -36,7 +36,7 @@ impl LabelKey {
     /// A key of the object's own labels.
     pub fn own(name: impl Into<Str>) -> Self {
         LabelKey {
-            scope: Scope::Own,
+            scope: LabelScope::Own,
             name: name.into(),
         }
     }
@@ -44,7 +44,7 @@ impl LabelKey {
     /// A key of the labels of the object's namespace.
     pub fn namespace(name: impl Into<Str>) -> Self {
         LabelKey {
-            scope: Scope::Namespace,
+            scope: LabelScope::Namespace,
             name: name.into(),
         }
     }
@@ -52,7 +52,7 @@ impl LabelKey {
     /// A key of the labels of the object's service account.
     pub fn service_account(name: impl Into<Str>) -> Self {
         LabelKey {
-            scope: Scope::ServiceAccount,
+            scope: LabelScope::ServiceAccount,
             name: name.into(),
         }
     }
@@ -60,7 +60,7 @@ impl LabelKey {
     /// A fact that Palisade knows; see [`crate::reserved`].
     pub fn reserved(name: impl Into<Str>) -> Self {
         LabelKey {
-            scope: Scope::Reserved,
+            scope: LabelScope::Reserved,
             name: name.into(),
         }
     }
@@ -69,10 +69,10 @@ impl LabelKey {
 impl fmt::Display for LabelKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.scope {
-            Scope::Own => "",
-            Scope::Namespace => "namespace:",
-            Scope::ServiceAccount => "serviceaccount:",
-            Scope::Reserved => "reserved:",
+            LabelScope::Own => "",
+            LabelScope::Namespace => "namespace:",
+            LabelScope::ServiceAccount => "serviceaccount:",
+            LabelScope::Reserved => "reserved:",
         })?;
         f.write_str(&self.name)
     }
@@ -105,13 +105,13 @@ impl Labels {
 
     /// The value under a key.
     pub fn get(&self, key: &str) -> Option<&Str> {
-        let at = self.place(key).ok()?;
-        self.pairs.get(at).map(|(_, value)| value)
+        let index = self.find_key(key).ok()?;
+        self.pairs.get(index).map(|(_, value)| value)
     }
 
     /// Puts a value under a key. Returns the one that was there.
     pub fn insert(&mut self, key: Str, value: Str) -> Option<Str> {
-        match self.place(&key) {
+        match self.find_key(&key) {
             Ok(at) => Some(core::mem::replace(&mut self.pairs[at].1, value)),
             Err(at) => {
                 self.pairs.insert(at, (key, value));
@@ -135,14 +135,14 @@ impl Labels {
         self.pairs.iter().map(|(key, value)| (key, value))
     }
 
-    fn place(&self, key: &str) -> Result<usize, usize> {
+    fn find_key(&self, key: &str) -> Result<usize, usize> {
         self.pairs.binary_search_by(|(other, _)| (**other).cmp(key))
     }
 
     /// Labels of any pairs; of several with one key the last.
-    fn of(mut pairs: Vec<(Str, Str)>) -> Self {
-        let rises = |pair: &[(Str, Str)]| *pair[0].0 < *pair[1].0;
-        if !pairs.windows(2).all(rises) {
+    fn from_pairs(mut pairs: Vec<(Str, Str)>) -> Self {
+        let is_ascending = |pair: &[(Str, Str)]| *pair[0].0 < *pair[1].0;
+        if !pairs.windows(2).all(is_ascending) {
             pairs.sort_by(|(a, _), (b, _)| a.cmp(b));
             pairs.dedup_by(|later, kept| {
                 let same = later.0 == kept.0;
@@ -164,7 +164,7 @@ impl fmt::Debug for Labels {
 
 impl FromIterator<(Str, Str)> for Labels {
     fn from_iter<T: IntoIterator<Item = (Str, Str)>>(pairs: T) -> Self {
-        Labels::of(pairs.into_iter().collect())
+        Labels::from_pairs(pairs.into_iter().collect())
     }
 }
 
@@ -172,13 +172,13 @@ impl Extend<(Str, Str)> for Labels {
     fn extend<T: IntoIterator<Item = (Str, Str)>>(&mut self, pairs: T) {
         let mut all = core::mem::take(&mut self.pairs);
         all.extend(pairs);
-        *self = Labels::of(all);
+        *self = Labels::from_pairs(all);
     }
 }
 
 impl<const N: usize> From<[(Str, Str); N]> for Labels {
     fn from(pairs: [(Str, Str); N]) -> Self {
-        Labels::of(pairs.into())
+        Labels::from_pairs(pairs.into())
     }
 }
 

@@ -12,17 +12,18 @@ extern crate alloc;
 mod encapsulation;
 mod flow;
 mod label;
+mod label_values;
 mod net;
 mod object;
 mod policy;
 mod ports;
 mod selector;
 mod state;
-mod values;
 
 pub use encapsulation::{Encapsulation, Encapsulations};
-pub use flow::{Flow, L4, Origin, Protocol};
-pub use label::{LabelKey, LabelLookup, Labels, Scope};
+pub use flow::{Flow, FlowOrigin, L4, Protocol};
+pub use label::{LabelKey, LabelLookup, LabelScope, Labels};
+pub use label_values::LabelValues;
 pub use net::{Family, ParsePrefixError, Prefix};
 pub use object::{
     Endpoint, EndpointId, NamedPort, Namespace, NetworkSet, Node, Object, ObjectId, ObjectKey,
@@ -30,12 +31,11 @@ pub use object::{
 };
 pub use policy::{
     Action, Direction, DirectionRules, IcmpMatch, Order, Peer, Policy, PolicyId, Precedence, Rule,
-    RuleOrigin, SourceLine, Tier, TierDefault, Traffic, builtin_tiers, tier_name,
+    RuleOrigin, SourceLine, Tier, TierDefault, TrafficMatch, builtin_tiers, tier_name,
 };
 pub use ports::{PortMatch, PortRange, PortSpec};
 pub use selector::Selector;
 pub use state::{EndpointLabels, NetworkSetLabels, NodeLabels, State};
-pub use values::Values;
 
 /// Immutable text: names, label keys and values. Up to 23 bytes it is held in place, else it is shared.
 pub type Str = smol_str::SmolStr;

@@ -1,12 +1,12 @@
 //! What sources say: objects, their names, and the updates that carry them.
 
-use crate::{LabelKey, Labels, Policy, PolicyId, Prefix, Protocol, Rule, Scope, Str, Tier};
+use crate::{LabelKey, LabelScope, Labels, Policy, PolicyId, Prefix, Protocol, Rule, Str, Tier};
 use alloc::vec::Vec;
 use core::fmt;
 use core::net::IpAddr;
 use serde::{Deserialize, Serialize};
 
-/// Names of the labels in [`Scope::Reserved`], and the values of [`reserved::KIND`].
+/// Names of the labels in [`LabelScope::Reserved`], and the values of [`reserved::KIND`].
 pub mod reserved {
     /// What the object is: one of the `KIND_…` values.
     pub const KIND: &str = "kind";
@@ -190,7 +190,7 @@ impl Namespace {
     pub const NAME_LABEL: &'static str = "kubernetes.io/metadata.name";
 
     /// A namespace of which only the name is known.
-    pub fn bare(name: Str) -> Self {
+    pub fn from_name(name: Str) -> Self {
         let labels = Labels::from([(Self::NAME_LABEL.into(), name.clone())]);
         Namespace { name, labels }
     }
@@ -330,8 +330,8 @@ pub(crate) fn own_or_reserved<'a>(
     reserved: impl FnOnce(&str) -> Option<&'a str>,
 ) -> Option<&'a str> {
     match key.scope {
-        Scope::Own => labels.get(&key.name).map(|v| &**v),
-        Scope::Reserved => reserved(&key.name),
-        Scope::Namespace | Scope::ServiceAccount => None,
+        LabelScope::Own => labels.get(&key.name).map(|v| &**v),
+        LabelScope::Reserved => reserved(&key.name),
+        LabelScope::Namespace | LabelScope::ServiceAccount => None,
     }
 }

@@ -40,7 +40,7 @@ impl fmt::Display for Direction {
 /// A place in an order: numbers ascending, then everything that gave none.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub enum Order {
-    /// An explicit number; lower comes first. Never NaN: [`Order::at`] refuses it.
+    /// An explicit number; lower comes first. Never NaN: [`Order::from_number`] refuses it.
     At(f64),
     /// No number given: after all that have one.
     Last,
@@ -48,7 +48,7 @@ pub enum Order {
 
 impl Order {
     /// The place of a number; NaN is taken as "no number".
-    pub fn at(number: f64) -> Self {
+    pub fn from_number(number: f64) -> Self {
         if number.is_nan() {
             Order::Last
         } else {
@@ -230,7 +230,7 @@ pub struct Rule {
     /// A test of the endpoint's own address, the one this flow uses.
     pub own: Option<Peer>,
     /// Protocols and ports; one must match, so an empty list matches nothing.
-    pub traffic: Vec<Traffic>,
+    pub traffic: Vec<TrafficMatch>,
 }
 
 /// Where a rule was written, inside its policy or profile.
@@ -296,7 +296,7 @@ impl Peer {
     }
 
     /// Whatever this selector matches.
-    pub fn selected(selector: Selector) -> Self {
+    pub fn from_selector(selector: Selector) -> Self {
         Peer {
             selector: Some(selector),
             ..Peer::default()
@@ -332,7 +332,7 @@ pub struct IcmpMatch {
 /// `source` and `destination` are the ends of the flow, not of the rule: destination is where the
 /// first packet goes, in both directions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Traffic {
+pub struct TrafficMatch {
     /// Only this family.
     pub family: Option<Family>,
     /// Only this protocol.
@@ -349,26 +349,26 @@ pub struct Traffic {
     pub not_icmp: Option<IcmpMatch>,
 }
 
-impl Traffic {
+impl TrafficMatch {
     /// Everything.
     pub fn any() -> Self {
-        Traffic::default()
+        TrafficMatch::default()
     }
 
     /// Everything of one protocol.
     pub fn protocol(protocol: Protocol) -> Self {
-        Traffic {
+        TrafficMatch {
             protocol: Some(protocol),
-            ..Traffic::default()
+            ..TrafficMatch::default()
         }
     }
 
     /// One protocol to these destination ports.
     pub fn to_port(protocol: Protocol, destination: PortMatch) -> Self {
-        Traffic {
+        TrafficMatch {
             protocol: Some(protocol),
             destination,
-            ..Traffic::default()
+            ..TrafficMatch::default()
         }
     }
 }
@@ -381,22 +381,22 @@ mod tests {
     fn orders_sort_numbers_first() {
         let mut orders = [
             Order::Last,
-            Order::at(2.0),
-            Order::at(-1.5),
-            Order::at(f64::NAN),
-            Order::at(f64::INFINITY),
+            Order::from_number(2.0),
+            Order::from_number(-1.5),
+            Order::from_number(f64::NAN),
+            Order::from_number(f64::INFINITY),
         ];
         orders.sort();
         assert_eq!(
             orders,
             [
-                Order::at(-1.5),
-                Order::at(2.0),
-                Order::at(f64::INFINITY),
+                Order::from_number(-1.5),
+                Order::from_number(2.0),
+                Order::from_number(f64::INFINITY),
                 Order::Last,
                 Order::Last
             ]
         );
-        assert_eq!(Order::at(-0.0), Order::at(0.0));
+        assert_eq!(Order::from_number(-0.0), Order::from_number(0.0));
     }
 }

@@ -86,7 +86,7 @@ impl PortMatch {
     }
 
     /// One of these.
-    pub fn of(specs: impl IntoIterator<Item = PortSpec>) -> Self {
+    pub fn one_of(specs: impl IntoIterator<Item = PortSpec>) -> Self {
         PortMatch {
             is: Some(specs.into_iter().collect()),
             not: Vec::new(),

@@ -4,7 +4,7 @@
 //! disjunctions are flat, sorted and without repeats, double negation is gone, and constants are
 //! folded. Equal expressions are then equal values, so they can be interned.
 
-use crate::{LabelKey, LabelLookup, Str, Values};
+use crate::{LabelKey, LabelLookup, LabelValues, Str};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Selector {
     /// The key is present and its value is one of these (an empty set matches nothing).
-    In(LabelKey, Values),
+    In(LabelKey, LabelValues),
     /// The key is present.
     Has(LabelKey),
     /// The key is present and its value contains this text.
@@ -44,12 +44,12 @@ impl Selector {
 
     /// `key == value`.
     pub fn equals(key: LabelKey, value: impl Into<Str>) -> Self {
-        Selector::In(key, Values::one(value.into()))
+        Selector::In(key, LabelValues::single(value.into()))
     }
 
     /// `key in {values}`.
     pub fn is_in(key: LabelKey, values: impl IntoIterator<Item = Str>) -> Self {
-        let values: Values = values.into_iter().collect();
+        let values: LabelValues = values.into_iter().collect();
         if values.is_empty() {
             Selector::none()
         } else {
@@ -89,7 +89,7 @@ impl Selector {
         if flat.contains(&Selector::none()) {
             return Selector::none();
         }
-        Self::one_or(flat, Selector::And)
+        Self::normalize(flat, Selector::And)
     }
 
     /// At least one of them holds.
@@ -104,17 +104,17 @@ impl Selector {
         if flat.contains(&Selector::all()) {
             return Selector::all();
         }
-        Self::one_or(flat, Selector::Or)
+        Self::normalize(flat, Selector::Or)
     }
 
-    fn one_or(mut flat: Vec<Selector>, many: fn(Vec<Selector>) -> Selector) -> Self {
+    fn normalize(mut flat: Vec<Selector>, combine: fn(Vec<Selector>) -> Selector) -> Self {
         flat.sort_unstable();
         flat.dedup();
         match (flat.pop(), flat.is_empty()) {
             (Some(one), true) => one,
             (last, _) => {
                 flat.extend(last);
-                many(flat)
+                combine(flat)
             }
         }
     }
@@ -206,8 +206,8 @@ mod tests {
     use alloc::string::ToString;
     use alloc::vec;
 
-    struct Own(Labels);
-    impl LabelLookup for Own {
+    struct ObjectLabels(Labels);
+    impl LabelLookup for ObjectLabels {
         fn label(&self, key: &LabelKey) -> Option<&str> {
             self.0.get(&key.name).map(|v| &**v)
         }
@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn negative_tests_hold_for_absent_keys() {
-        let labels = Own(Labels::from([("app".into(), "web".into())]));
+        let labels = ObjectLabels(Labels::from([("app".into(), "web".into())]));
         assert!(Selector::negate(eq("tier", "db")).matches(&labels));
         assert!(Selector::not_in(LabelKey::own("tier"), ["db".into()]).matches(&labels));
         assert!(!Selector::negate(eq("app", "web")).matches(&labels));

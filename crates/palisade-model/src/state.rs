@@ -6,8 +6,8 @@
 
 use crate::object::own_or_reserved;
 use crate::{
-    Endpoint, EndpointId, LabelKey, LabelLookup, Namespace, NetworkSet, Node, Object, ObjectId,
-    ObjectKey, Policy, PolicyId, Profile, Scope, Service, ServiceAccount, Str, Tier, Update,
+    Endpoint, EndpointId, LabelKey, LabelLookup, LabelScope, Namespace, NetworkSet, Node, Object,
+    ObjectId, ObjectKey, Policy, PolicyId, Profile, Service, ServiceAccount, Str, Tier, Update,
     builtin_tiers,
 };
 use alloc::collections::BTreeMap;
@@ -33,7 +33,7 @@ pub struct State {
 
 impl State {
     /// A state of these updates, applied in order.
-    pub fn of(updates: impl IntoIterator<Item = Update>) -> Self {
+    pub fn from_updates(updates: impl IntoIterator<Item = Update>) -> Self {
         let mut state = State::default();
         for update in updates {
             state.apply(update);
@@ -166,15 +166,15 @@ impl LabelLookup for EndpointLabels<'_> {
     fn label(&self, key: &LabelKey) -> Option<&str> {
         let endpoint = self.endpoint;
         match key.scope {
-            Scope::Namespace => self
+            LabelScope::Namespace => self
                 .state
                 .namespace_label(endpoint.id.namespace.as_ref(), &key.name),
-            Scope::ServiceAccount => {
-                let of = (
+            LabelScope::ServiceAccount => {
+                let account_key = (
                     endpoint.id.namespace.clone()?,
                     endpoint.service_account.clone()?,
                 );
-                let account = self.state.service_accounts.get(&of)?;
+                let account = self.state.service_accounts.get(&account_key)?;
                 account.labels.get(&key.name).map(|v| &**v)
             }
             _ => own_or_reserved(key, &endpoint.labels, |name| endpoint.reserved_label(name)),
@@ -192,7 +192,7 @@ pub struct NetworkSetLabels<'a> {
 impl LabelLookup for NetworkSetLabels<'_> {
     fn label(&self, key: &LabelKey) -> Option<&str> {
         match key.scope {
-            Scope::Namespace => self
+            LabelScope::Namespace => self
                 .state
                 .namespace_label(self.set.id.namespace.as_ref(), &key.name),
             _ => own_or_reserved(key, &self.set.labels, |name| self.set.reserved_label(name)),

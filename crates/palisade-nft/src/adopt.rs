@@ -9,20 +9,22 @@
 //! are put back first, in one step; a table whose data this layout could not have written is replaced
 //! whole, in one step.
 
-use crate::bases::Bases;
-use crate::decode::{UNKNOWN_RULE, decode, generation};
-use crate::flat::{Flat, Run, prefixes};
-use crate::matching::{Diff, take};
-use crate::mend::{mend, with_our_rules};
+use crate::bases::BasePrograms;
+use crate::decode::{UNKNOWN_RULE, decode, live_generation};
+use crate::identity_ranges::{IdentityRange, IdentityRanges, range_to_prefixes};
 use crate::names::FIRST_BASE;
-use crate::planner::{AllNumbers, Planner, Sharing};
+use crate::planner::{BaseSelection, KernelNumbers, Planner};
+use crate::repair::{repair_step, restore_rules};
+use crate::table_match::{TableMatch, allocate_number};
 use crate::{Config, Ruleset, Transaction};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use palisade_model::{Direction, Family, Prefix};
-use palisade_tables::{Cell, Change, ClassId, Delta, IdentityId, Phase, Point, PolicySet, Program};
-use palisade_tables::{SetId, Step, Tables};
+use palisade_tables::{
+    Cell, ClassId, Delta, IdentityId, Phase, Point, PolicySet, Program, TableChange,
+};
+use palisade_tables::{DeltaStep, PolicySetId, Tables};
 
 /// Plans the way from what the kernel holds (`None`: no table of ours) to `desired`.
 ///
@@ -40,15 +42,15 @@ pub fn adopt(
     };
     let plain = observed.clone().without_counts();
     if let Ok(observed) = decode(config, &plain) {
-        return Diff::new(config, observed, desired).plan();
+        return TableMatch::new(config, observed, desired).plan();
     }
-    let Some(last) = generation(config, &plain) else {
+    let Some(last) = live_generation(config, &plain) else {
         return rebuild(config, desired, fresh_generation, Some(observed));
     };
     // Where only our rules were changed, they are put back first; then the data are what they were.
-    let ours = with_our_rules(config, &plain, last);
-    if let (Some(mended), Ok(observed)) = (mend(&plain, &ours), decode(config, &ours)) {
-        let (planner, mut transaction) = Diff::new(config, observed, desired).plan();
+    let ours = restore_rules(config, &plain, last);
+    if let (Some(mended), Ok(observed)) = (repair_step(&plain, &ours), decode(config, &ours)) {
+        let (planner, mut transaction) = TableMatch::new(config, observed, desired).plan();
         transaction.steps.insert(0, mended);
         return (planner, transaction);
     }
@@ -67,24 +69,27 @@ fn rebuild(
     replaced: Option<&Ruleset>,
 ) -> (Planner, Transaction) {
     let mut planner = Planner::new(config.clone(), generation);
-    planner.load(desired, Sharing::Chosen);
+    planner.load(desired, BaseSelection::Search);
     let transaction = planner.rebuild(replaced);
     (planner, transaction)
 }
 
-impl Diff<'_> {
+impl TableMatch<'_> {
     /// The number of an address under way from one identity to another.
-    fn moving(&mut self, from: IdentityId, to: IdentityId) -> IdentityId {
+    fn transition_identity(&mut self, from: IdentityId, to: IdentityId) -> IdentityId {
         if from.0 == self.identity_number(to) {
             return from;
         }
         let next = &mut self.next_identity;
-        let number = self.moving.entry((from, to)).or_insert_with(|| take(next));
+        let number = self
+            .transition_identities
+            .entry((from, to))
+            .or_insert_with(|| allocate_number(next));
         IdentityId(*number)
     }
 
     /// The changes of the first phase that give every address that moves an identity of its own.
-    fn split_addresses(&mut self) -> Vec<Change> {
+    fn split_addresses(&mut self) -> Vec<TableChange> {
         let mut hosts: BTreeSet<Prefix> = BTreeSet::new();
         let both = [&self.observed.tables.addresses, &self.desired.addresses];
         for addresses in both {
@@ -95,21 +100,21 @@ impl Diff<'_> {
             let address = host.address();
             let from = self.observed.tables.identity(address);
             let to = self.desired.identity(address);
-            let id = self.moving(from, to);
+            let id = self.transition_identity(from, to);
             // One that had no entry needs it even if it stays what it was: the range around it may move.
             if id != from || !self.observed.tables.addresses.contains_key(&host) {
-                out.push(Change::Address(host, Some(id)));
+                out.push(TableChange::Address(host, Some(id)));
             }
         }
         for family in Family::BOTH {
             let at = family as usize;
-            let old = &self.observed.flat[at];
-            let pieces = overlay(family, old, &self.desired_flat[at]);
+            let old = &self.observed.identity_ranges[at];
+            let pieces = overlay_ranges(family, old, &self.desired_ranges[at]);
             for (first, last, from, to) in pieces {
-                let id = self.moving(from, to);
+                let id = self.transition_identity(from, to);
                 if id != from {
-                    for prefix in prefixes(family, first, last) {
-                        out.push(Change::Address(prefix, Some(id)));
+                    for prefix in range_to_prefixes(family, first, last) {
+                        out.push(TableChange::Address(prefix, Some(id)));
                     }
                 }
             }
@@ -118,76 +123,76 @@ impl Diff<'_> {
     }
 
     /// A class that allows what a class in the kernel and a wanted one both allow.
-    fn meet(&mut self, old: ClassId, new: ClassId) -> ClassId {
+    fn intersect_classes(&mut self, old: ClassId, new: ClassId) -> ClassId {
         let number = self.class_number(new);
         if old.0 == number {
             return old;
         }
-        if let Some(number) = self.meets.get(&(old.0, new)) {
+        if let Some(number) = self.intersections.get(&(old.0, new)) {
             return ClassId(*number);
         }
         let programs = &self.observed.tables.programs;
         let both = programs.get(&old).zip(self.desired.programs.get(&new));
-        let met = both.map(|(old, new)| {
-            let old = without_credit(old);
+        let intersection = both.map(|(old, new)| {
+            let old = strip_credits(old);
             let meet = old.intersect(new);
-            (old.allows_no_more_than(new), meet == **new, meet)
+            (old.is_subset_of(new), meet == **new, meet)
         });
-        let class = match met {
+        let class = match intersection {
             None => ClassId(number),
             Some((_, true, _)) => ClassId(number),
             Some((true, ..)) => old,
             Some((.., meet)) => {
-                let known = self.programs.iter().find(|(_, p)| **p == meet);
+                let known = self.new_programs.iter().find(|(_, p)| **p == meet);
                 match known.map(|(number, _)| *number) {
                     Some(number) => ClassId(number),
                     None => {
-                        let number = take(&mut self.next_class);
-                        self.programs.push((number, Arc::new(meet)));
+                        let number = allocate_number(&mut self.next_class);
+                        self.new_programs.push((number, Arc::new(meet)));
                         ClassId(number)
                     }
                 }
             }
         };
-        self.meets.insert((old.0, new), class.0);
+        self.intersections.insert((old.0, new), class.0);
         class
     }
 
     fn plan(mut self) -> (Planner, Transaction) {
-        let target = self.target();
+        let target = self.target_tables();
         let addresses = self.split_addresses();
         // Every identity that a packet can have until addresses move on, with what it was and is.
-        let mut universe: Vec<(IdentityId, IdentityId, IdentityId)> = Vec::new();
+        let mut identity_moves: Vec<(IdentityId, IdentityId, IdentityId)> = Vec::new();
         for (id, number) in &self.identities {
-            universe.push((IdentityId(*number), IdentityId(*number), *id));
+            identity_moves.push((IdentityId(*number), IdentityId(*number), *id));
         }
-        for ((from, to), number) in &self.moving {
-            universe.push((IdentityId(*number), *from, *to));
+        for ((from, to), number) in &self.transition_identities {
+            identity_moves.push((IdentityId(*number), *from, *to));
         }
-        let mut rows: Vec<Change> = Vec::new();
-        let mut sets: Vec<Change> = Vec::new();
-        self.rows_for_moving(&universe, &target, &mut sets, &mut rows);
-        let (tighten, loosen) = self.points(&universe, &target, &mut sets, &mut rows);
+        let mut rows: Vec<TableChange> = Vec::new();
+        let mut sets: Vec<TableChange> = Vec::new();
+        self.transition_rows(&identity_moves, &target, &mut sets, &mut rows);
+        let (tighten, loosen) = self.point_changes(&identity_moves, &target, &mut sets, &mut rows);
 
-        let mut split: Vec<Change> = Vec::new();
+        let mut split: Vec<TableChange> = Vec::new();
         let rules = self.desired.rules.iter();
-        split.extend(rules.map(|(id, credit)| Change::Rule(*id, Some(credit.clone()))));
-        let programs = self.programs.iter();
-        split.extend(programs.map(|(c, p)| Change::Program(ClassId(*c), Some(p.clone()))));
+        split.extend(rules.map(|(id, credit)| TableChange::Rule(*id, Some(credit.clone()))));
+        let programs = self.new_programs.iter();
+        split.extend(programs.map(|(c, p)| TableChange::Program(ClassId(*c), Some(p.clone()))));
         split.extend(sets);
         split.extend(rows);
-        let revoke = self.observed.pending
+        let revoke = self.observed.revocation_pending
             || !(tighten.is_empty() && loosen.is_empty() && addresses.is_empty());
         split.extend(addresses);
 
         let mut steps = Vec::new();
         let mut state = self.observed.tables.clone();
-        let mut step = |state: &mut Tables, phase, changes: Vec<Change>| {
+        let mut step = |state: &mut Tables, phase, changes: Vec<TableChange>| {
             for change in &changes {
                 state.apply(change);
             }
             if !changes.is_empty() || phase == Phase::Revoke {
-                steps.push(Step { phase, changes });
+                steps.push(DeltaStep { phase, changes });
             }
         };
         step(&mut state, Phase::Split, split);
@@ -200,35 +205,35 @@ impl Diff<'_> {
         step(&mut state, Phase::Merge, merge);
         let delete = self.deletions(&state, &target);
         step(&mut state, Phase::Delete, delete);
-        self.finish(&Delta { revision: 0, steps })
+        self.into_transaction(&Delta { revision: 0, steps })
     }
 
     /// Gives identities under way the class they had in every set that stays in use, and writes the
     /// rows of wanted sets that are new.
-    fn rows_for_moving(
+    fn transition_rows(
         &mut self,
-        universe: &[(IdentityId, IdentityId, IdentityId)],
+        identity_moves: &[(IdentityId, IdentityId, IdentityId)],
         target: &Tables,
-        sets: &mut Vec<Change>,
-        rows: &mut Vec<Change>,
+        sets: &mut Vec<TableChange>,
+        rows: &mut Vec<TableChange>,
     ) {
         let observed = &self.observed.tables;
-        let used: BTreeSet<SetId> = observed.points.values().copied().collect();
+        let used: BTreeSet<PolicySetId> = observed.points.values().copied().collect();
         for set in used {
-            for ((from, _), number) in &self.moving {
+            for ((from, _), number) in &self.transition_identities {
                 if let Some(class) = observed.classes.get(&(set, *from)) {
-                    rows.push(Change::Class(set, IdentityId(*number), Some(*class)));
+                    rows.push(TableChange::Class(set, IdentityId(*number), Some(*class)));
                 }
             }
         }
         for (set, number) in &self.sets {
-            let id = SetId(*number);
-            if !self.kept_sets.contains(number) {
-                sets.push(Change::Set(id, target.sets.get(&id).copied()));
-                for (number, _, to) in universe {
+            let id = PolicySetId(*number);
+            if !self.matched_sets.contains(number) {
+                sets.push(TableChange::Set(id, target.sets.get(&id).copied()));
+                for (number, _, to) in identity_moves {
                     if let Some(class) = self.desired.classes.get(&(*set, *to)) {
                         let class = ClassId(self.class_number(*class));
-                        rows.push(Change::Class(id, *number, Some(class)));
+                        rows.push(TableChange::Class(id, *number, Some(class)));
                     }
                 }
             }
@@ -236,20 +241,20 @@ impl Diff<'_> {
         // Rows of matched sets that differ are those of identities that no packet has.
         for ((set, id), class) in &target.classes {
             let known = observed.classes.get(&(*set, *id)) == Some(class);
-            if self.kept_sets.contains(&set.0) && !known {
-                rows.push(Change::Class(*set, *id, Some(*class)));
+            if self.matched_sets.contains(&set.0) && !known {
+                rows.push(TableChange::Class(*set, *id, Some(*class)));
             }
         }
     }
 
     /// The changes of points and interfaces that only tighten, and those that only loosen.
-    fn points(
+    fn point_changes(
         &mut self,
-        universe: &[(IdentityId, IdentityId, IdentityId)],
+        identity_moves: &[(IdentityId, IdentityId, IdentityId)],
         target: &Tables,
-        sets: &mut Vec<Change>,
-        rows: &mut Vec<Change>,
-    ) -> (Vec<Change>, Vec<Change>) {
+        sets: &mut Vec<TableChange>,
+        rows: &mut Vec<TableChange>,
+    ) -> (Vec<TableChange>, Vec<TableChange>) {
         let (mut tighten, mut loosen) = (Vec::new(), Vec::new());
         let there = self.observed.tables.interfaces.clone();
         // One that does not begin with our prefix was open: to make it ours tightens, points included.
@@ -258,7 +263,7 @@ impl Diff<'_> {
         // And the reverse: its points go only after it is open.
         let opens = |name: &str| !target.interfaces.contains(name) && !name.starts_with(&*prefix);
         for name in target.interfaces.difference(&there) {
-            let change = Change::Interface(name.clone(), true);
+            let change = TableChange::Interface(name.clone(), true);
             match was_open(name) {
                 true => tighten.push(change),
                 false => loosen.push(change),
@@ -266,22 +271,23 @@ impl Diff<'_> {
         }
         let wanted = self.desired.points.clone();
         let old = self.observed.tables.points.clone();
-        let mut met: BTreeMap<(SetId, SetId), SetId> = BTreeMap::new();
+        let mut intersected_sets: BTreeMap<(PolicySetId, PolicySetId), PolicySetId> =
+            BTreeMap::new();
         for (point, set) in &wanted {
-            let to = SetId(self.sets[set]);
-            let change = Change::Point(point.clone(), Some(to));
+            let to = PolicySetId(self.sets[set]);
+            let change = TableChange::Point(point.clone(), Some(to));
             match old.get(point) {
                 Some(from) if *from == to => {}
                 Some(from) => {
-                    let between = match met.get(&(*from, *set)) {
+                    let between = match intersected_sets.get(&(*from, *set)) {
                         Some(set) => *set,
                         None => {
-                            let meet = self.meet_sets(*from, *set, universe, sets, rows);
-                            met.insert((*from, *set), meet);
+                            let meet = self.intersect_sets(*from, *set, identity_moves, sets, rows);
+                            intersected_sets.insert((*from, *set), meet);
                             meet
                         }
                     };
-                    tighten.push(Change::Point(point.clone(), Some(between)));
+                    tighten.push(TableChange::Point(point.clone(), Some(between)));
                     loosen.push(change);
                 }
                 None if was_open(&point.interface) => tighten.push(change),
@@ -290,115 +296,126 @@ impl Diff<'_> {
         }
         // But what it sends from an address that becomes another's is spoofed from then on: that must
         // be so before it is open.
-        let lost =
-            |point: &Point| point.direction == Direction::Egress && target.owns(point.address);
+        let lost = |point: &Point| {
+            point.direction == Direction::Egress && target.is_local_address(point.address)
+        };
         let gone = |point: &&Point| {
             !wanted.contains_key(*point) && (!opens(&point.interface) || lost(point))
         };
         for point in old.keys().filter(gone) {
-            tighten.push(Change::Point(point.clone(), None));
+            tighten.push(TableChange::Point(point.clone(), None));
         }
         for name in there.difference(&target.interfaces) {
-            loosen.push(Change::Interface(name.clone(), false));
+            loosen.push(TableChange::Interface(name.clone(), false));
         }
         (tighten, loosen)
     }
 
     /// A policy set that allows what an old and a wanted one both allow.
-    fn meet_sets(
+    fn intersect_sets(
         &mut self,
-        from: SetId,
-        to: SetId,
-        universe: &[(IdentityId, IdentityId, IdentityId)],
-        sets: &mut Vec<Change>,
-        rows: &mut Vec<Change>,
-    ) -> SetId {
-        let id = SetId(take(&mut self.next_set));
+        from: PolicySetId,
+        to: PolicySetId,
+        identity_moves: &[(IdentityId, IdentityId, IdentityId)],
+        sets: &mut Vec<TableChange>,
+        rows: &mut Vec<TableChange>,
+    ) -> PolicySetId {
+        let id = PolicySetId(allocate_number(&mut self.next_set));
         let class = |diff: &mut Self, was, is| {
             let old = diff.observed.tables.class(from, was);
             let new = diff.desired.class(to, is);
-            old.zip(new).map(|(old, new)| diff.meet(old, new))
+            old.zip(new)
+                .map(|(old, new)| diff.intersect_classes(old, new))
         };
         let default = class(self, IdentityId(u32::MAX), IdentityId(u32::MAX));
         let Some(default) = default else { return id };
-        sets.push(Change::Set(id, Some(PolicySet { default })));
-        for (number, was, is) in universe {
-            if *number == IdentityId::NOBODY {
+        sets.push(TableChange::Set(id, Some(PolicySet { default })));
+        for (number, was, is) in identity_moves {
+            if *number == IdentityId::UNKNOWN {
                 continue;
             }
             if let Some(class) = class(self, *was, *is).filter(|class| *class != default) {
-                rows.push(Change::Class(id, *number, Some(class)));
+                rows.push(TableChange::Class(id, *number, Some(class)));
             }
         }
         id
     }
 
     /// What is in the tables and not wanted, in an order in which it can go.
-    fn deletions(&self, state: &Tables, target: &Tables) -> Vec<Change> {
+    fn deletions(&self, state: &Tables, target: &Tables) -> Vec<TableChange> {
         let mut out = Vec::new();
         for point in state.points.keys() {
             if !target.points.contains_key(point) {
-                out.push(Change::Point(point.clone(), None));
+                out.push(TableChange::Point(point.clone(), None));
             }
         }
         for (set, id) in state.classes.keys() {
             if !target.classes.contains_key(&(*set, *id)) {
-                out.push(Change::Class(*set, *id, None));
+                out.push(TableChange::Class(*set, *id, None));
             }
         }
         for set in state.sets.keys().filter(|s| !target.sets.contains_key(s)) {
-            out.push(Change::Set(*set, None));
+            out.push(TableChange::Set(*set, None));
         }
         for class in state.programs.keys() {
             if !target.programs.contains_key(class) {
-                out.push(Change::Program(*class, None));
+                out.push(TableChange::Program(*class, None));
             }
         }
         out
     }
 
     /// Turns the delta into a transaction, and the numbers into those of the engine.
-    fn finish(self, delta: &Delta) -> (Planner, Transaction) {
-        let mut numbers = AllNumbers::default();
+    fn into_transaction(self, delta: &Delta) -> (Planner, Transaction) {
+        let mut numbers = KernelNumbers::default();
         for number in 1..self.next_identity {
             numbers.identities.assign(IdentityId(number), number);
         }
         for number in 1..self.next_set {
-            numbers.sets.assign(SetId(number), number);
+            numbers.sets.assign(PolicySetId(number), number);
         }
         for number in 1..self.next_class {
             numbers.classes.assign(ClassId(number), number);
         }
-        for (class, codes) in &self.observed.residues {
+        for (class, codes) in &self.observed.source_port_codes {
             let last = codes.last().copied().unwrap_or_default();
-            numbers.next_residue = numbers.next_residue.max(last.wrapping_add(1));
+            numbers.next_code = numbers.next_code.max(last.wrapping_add(1));
             if *class < FIRST_BASE {
-                numbers.residues.insert(ClassId(*class), codes.clone());
+                numbers
+                    .source_port_codes
+                    .insert(ClassId(*class), codes.clone());
             }
         }
-        let held = self.credited();
-        self.held_bases(&held, &mut numbers.bases);
+        let kernel_tables = self.credited_tables();
+        self.adopt_bases(&kernel_tables, &mut numbers.bases);
         let generation = self.observed.generation;
-        let mut there = Planner::with_numbers(self.config.clone(), generation, numbers);
-        there.load(&held, Sharing::Known);
-        there.own.holds(self.observed.own);
-        there.pending = self.observed.pending;
-        there.retire(self.observed.retired.iter().copied());
-        let mut transaction = there.plan(delta);
-        for harvest in transaction.steps.iter_mut().flat_map(|s| &mut s.harvest) {
+        let mut kernel_planner = Planner::with_numbers(self.config.clone(), generation, numbers);
+        kernel_planner.load(&kernel_tables, BaseSelection::Existing);
+        kernel_planner
+            .own_addresses
+            .set_installed(self.observed.own_addresses);
+        kernel_planner.revocation_pending = self.observed.revocation_pending;
+        kernel_planner.add_unused_pairs(self.observed.unused_pairs.iter().copied());
+        let mut transaction = kernel_planner.plan(delta);
+        for harvest in transaction
+            .steps
+            .iter_mut()
+            .flat_map(|s| &mut s.retiring_counters)
+        {
             harvest.rules.retain(|rule| rule.0 < UNKNOWN_RULE);
         }
         for step in &mut transaction.steps {
-            step.harvest.retain(|harvest| !harvest.rules.is_empty());
+            step.retiring_counters
+                .retain(|harvest| !harvest.rules.is_empty());
         }
 
-        let mut numbers = AllNumbers {
-            next_residue: there.numbers.next_residue,
-            bases: there.numbers.bases.renamed(&self.classes),
-            ..AllNumbers::default()
+        let mut numbers = KernelNumbers {
+            next_code: kernel_planner.numbers.next_code,
+            bases: kernel_planner.numbers.bases.with_class_ids(&self.classes),
+            ..KernelNumbers::default()
         };
         for (id, number) in &self.identities {
-            if *id != IdentityId::NOBODY {
+            if *id != IdentityId::UNKNOWN {
                 numbers.identities.assign(*id, *number);
             }
         }
@@ -407,24 +424,28 @@ impl Diff<'_> {
         }
         for (class, number) in &self.classes {
             numbers.classes.assign(*class, *number);
-            if let Some(codes) = there.numbers.residues.get(&ClassId(*number)) {
-                numbers.residues.insert(*class, codes.clone());
+            if let Some(codes) = kernel_planner
+                .numbers
+                .source_port_codes
+                .get(&ClassId(*number))
+            {
+                numbers.source_port_codes.insert(*class, codes.clone());
             }
         }
         numbers.identities.skip_to(self.next_identity);
         numbers.sets.skip_to(self.next_set);
         numbers.classes.skip_to(self.next_class);
         let config = self.config.clone();
-        let mut planner = Planner::with_numbers(config, there.generation, numbers);
-        planner.load(self.desired, Sharing::Known);
+        let mut planner = Planner::with_numbers(config, kernel_planner.generation, numbers);
+        planner.load(self.desired, BaseSelection::Existing);
         (planner, transaction)
     }
 
     /// The tables in the kernel; what was matched is credited as it is wanted.
-    fn credited(&self) -> Tables {
+    fn credited_tables(&self) -> Tables {
         let mut tables = self.observed.tables.clone();
         for (class, number) in &self.classes {
-            if self.kept_classes.contains(number)
+            if self.matched_classes.contains(number)
                 && let Some(program) = self.desired.programs.get(class)
             {
                 tables.programs.insert(ClassId(*number), program.clone());
@@ -435,11 +456,11 @@ impl Diff<'_> {
 
     /// Takes over the bases in the kernel. Each is credited as a class that was matched is, if one
     /// refers to it.
-    fn held_bases(&self, held: &Tables, bases: &mut Bases) {
+    fn adopt_bases(&self, held: &Tables, bases: &mut BasePrograms) {
         let observed = &self.observed;
         let mut credited: BTreeMap<u32, &Arc<Program>> = BTreeMap::new();
-        for (class, base) in &observed.based {
-            if self.kept_classes.contains(class)
+        for (class, base) in &observed.base_of_class {
+            if self.matched_classes.contains(class)
                 && let Some(program) = held.programs.get(&ClassId(*class))
             {
                 credited.entry(*base).or_insert(program);
@@ -447,20 +468,20 @@ impl Diff<'_> {
         }
         for (number, shape) in &observed.base_programs {
             let program = match credited.get(number) {
-                Some(program) => program.within(shape),
+                Some(program) => program.restrict_to(shape),
                 None => shape.clone(),
             };
-            let residues = observed.residues.get(number).cloned();
+            let residues = observed.source_port_codes.get(number).cloned();
             bases.assign(*number, Arc::new(program), residues.unwrap_or_default());
         }
-        for (class, base) in &observed.based {
-            bases.refer(ClassId(*class), *base);
+        for (class, base) in &observed.base_of_class {
+            bases.add_reference(ClassId(*class), *base);
         }
     }
 }
 
 /// The program with no rule credited.
-fn without_credit(program: &Program) -> Program {
+fn strip_credits(program: &Program) -> Program {
     let cell = |cell: &Cell| Cell {
         verdict: cell.verdict,
         hits: Vec::new(),
@@ -472,28 +493,33 @@ fn without_credit(program: &Program) -> Program {
 }
 
 /// Where two states' ranges agree with themselves: every piece that somebody holds in one of them.
-fn overlay(family: Family, old: &Flat, new: &Flat) -> Vec<(u128, u128, IdentityId, IdentityId)> {
+fn overlay_ranges(
+    family: Family,
+    old: &IdentityRanges,
+    new: &IdentityRanges,
+) -> Vec<(u128, u128, IdentityId, IdentityId)> {
     let top = Prefix::all(family).bounds().1;
     let mut cuts: BTreeSet<u128> = BTreeSet::new();
-    for (first, last, _) in old.runs().chain(new.runs()) {
+    for (first, last, _) in old.ranges().chain(new.ranges()) {
         cuts.insert(first);
         if last < top {
             cuts.insert(last + 1);
         }
     }
-    let (old, new): (Vec<Run>, Vec<Run>) = (old.runs().collect(), new.runs().collect());
-    let holder = |runs: &[Run], at: u128| {
+    let (old, new): (Vec<IdentityRange>, Vec<IdentityRange>) =
+        (old.ranges().collect(), new.ranges().collect());
+    let holder = |runs: &[IdentityRange], at: u128| {
         let after = runs.partition_point(|(first, ..)| *first <= at);
         let run = after.checked_sub(1).map(|i| runs[i]);
         run.filter(|(_, last, _)| at <= *last)
-            .map_or(IdentityId::NOBODY, |(.., id)| id)
+            .map_or(IdentityId::UNKNOWN, |(.., id)| id)
     };
     let cuts: Vec<u128> = cuts.into_iter().collect();
     let mut out = Vec::new();
     for (i, first) in cuts.iter().enumerate() {
         let last = cuts.get(i + 1).map_or(top, |next| next - 1);
         let (from, to) = (holder(&old, *first), holder(&new, *first));
-        if from != IdentityId::NOBODY || to != IdentityId::NOBODY {
+        if from != IdentityId::UNKNOWN || to != IdentityId::UNKNOWN {
             out.push((*first, last, from, to));
         }
     }
@@ -501,16 +527,16 @@ fn overlay(family: Family, old: &Flat, new: &Flat) -> Vec<(u128, u128, IdentityI
 }
 
 /// The changes from one state's addresses to another's.
-fn address_changes(state: &Tables, target: &Tables) -> Vec<Change> {
+fn address_changes(state: &Tables, target: &Tables) -> Vec<TableChange> {
     let mut out = Vec::new();
     for (prefix, id) in &target.addresses {
         if state.addresses.get(prefix) != Some(id) {
-            out.push(Change::Address(*prefix, Some(*id)));
+            out.push(TableChange::Address(*prefix, Some(*id)));
         }
     }
     for prefix in state.addresses.keys() {
         if !target.addresses.contains_key(prefix) {
-            out.push(Change::Address(*prefix, None));
+            out.push(TableChange::Address(*prefix, None));
         }
     }
     out

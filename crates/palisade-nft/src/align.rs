@@ -23,20 +23,20 @@
 //!    isomorphic to a part of the other side and the whole has an isomorphism, then it has one with this
 //!    pair of parts too: exchange the two images. So parts do not multiply the tries.
 //!
-//! What is fixed costs one pass over the tables. The search is bounded by [`EFFORT`], which only tables
+//! What is fixed costs one pass over the tables. The search is bounded by [`SEARCH_LIMIT`], which only tables
 //! that are made to be hard can reach. Past it, and where there is no isomorphism, what is left is
 //! paired by content in order: then more may be written than need be, and never anything wrong.
 
 use crate::coloring::Coloring;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
-use palisade_tables::{ClassId, IdentityId, Point, SetId, Tables};
+use palisade_tables::{ClassId, IdentityId, Point, PolicySetId, Tables};
 
 /// How many entries a search may look at before it gives up.
-const EFFORT: u64 = 1 << 23;
+const SEARCH_LIMIT: u64 = 1 << 23;
 
 /// Tables, and what their numbers stand for.
-pub(crate) struct Side<'a, M> {
+pub(crate) struct AlignmentSide<'a, M> {
     pub(crate) tables: &'a Tables,
     /// The addresses of each identity that some packet can have. Nobody's are not asked for.
     pub(crate) members: &'a BTreeMap<IdentityId, M>,
@@ -51,139 +51,150 @@ pub(crate) struct Side<'a, M> {
 #[derive(Debug, Default)]
 pub(crate) struct Alignment {
     pub(crate) identities: BTreeMap<IdentityId, IdentityId>,
-    pub(crate) sets: BTreeMap<SetId, SetId>,
+    pub(crate) sets: BTreeMap<PolicySetId, PolicySetId>,
     pub(crate) classes: BTreeMap<ClassId, ClassId>,
 }
 
 /// Pairs what is wanted with what is held.
-pub(crate) fn align<M: Ord>(held: &Side<'_, M>, wanted: &Side<'_, M>) -> Alignment {
-    let mut pairing = Pairing {
+pub(crate) fn align<M: Ord>(
+    held: &AlignmentSide<'_, M>,
+    wanted: &AlignmentSide<'_, M>,
+) -> Alignment {
+    let mut builder = AlignmentBuilder {
         held,
         wanted,
-        points: (points_of(held.tables), points_of(wanted.tables)),
-        out: Alignment::default(),
-        taken: BTreeSet::new(),
+        points: (points_by_set(held.tables), points_by_set(wanted.tables)),
+        alignment: Alignment::default(),
+        paired_classes: BTreeSet::new(),
     };
-    pairing.identities();
-    pairing.sets();
-    pairing.classes_in_place();
-    pairing.classes_alone();
-    if !pairing.rest_by_colour() {
-        pairing.rest_by_content();
+    builder.pair_identities();
+    builder.pair_sets();
+    builder.pair_classes_by_row();
+    builder.pair_unique_classes();
+    if !builder.pair_rest_by_colour() {
+        builder.pair_rest_by_content();
     }
-    pairing.keep_equal_sets();
-    pairing.out
+    builder.unpair_unequal_sets();
+    builder.alignment
 }
 
-type PointsOf<'a> = BTreeMap<SetId, Vec<&'a Point>>;
+type PointsBySet<'a> = BTreeMap<PolicySetId, Vec<&'a Point>>;
 
-fn points_of(tables: &Tables) -> PointsOf<'_> {
-    let mut out = PointsOf::new();
+fn points_by_set(tables: &Tables) -> PointsBySet<'_> {
+    let mut out = PointsBySet::new();
     for (point, set) in &tables.points {
         out.entry(*set).or_default().push(point);
     }
     out
 }
 
-impl<M> Side<'_, M> {
+impl<M> AlignmentSide<'_, M> {
     /// Whether some packet can have the identity.
-    fn is_met(&self, id: IdentityId) -> bool {
-        id == IdentityId::NOBODY || self.members.contains_key(&id)
+    fn is_reachable(&self, id: IdentityId) -> bool {
+        id == IdentityId::UNKNOWN || self.members.contains_key(&id)
     }
 
     /// The identities that stand in rows and hold no address.
-    fn empty(&self) -> BTreeSet<IdentityId> {
+    fn addressless_identities(&self) -> BTreeSet<IdentityId> {
         let ids = self.tables.classes.keys().map(|(_, id)| *id);
-        ids.filter(|id| !self.is_met(*id)).collect()
+        ids.filter(|id| !self.is_reachable(*id)).collect()
     }
 }
 
-struct Pairing<'a, M> {
-    held: &'a Side<'a, M>,
-    wanted: &'a Side<'a, M>,
-    points: (PointsOf<'a>, PointsOf<'a>),
-    out: Alignment,
+struct AlignmentBuilder<'a, M> {
+    held: &'a AlignmentSide<'a, M>,
+    wanted: &'a AlignmentSide<'a, M>,
+    points: (PointsBySet<'a>, PointsBySet<'a>),
+    alignment: Alignment,
     /// The held classes that are paired.
-    taken: BTreeSet<ClassId>,
+    paired_classes: BTreeSet<ClassId>,
 }
 
-impl<M: Ord> Pairing<'_, M> {
-    fn identities(&mut self) {
-        let nobody = IdentityId::NOBODY;
+impl<M: Ord> AlignmentBuilder<'_, M> {
+    fn pair_identities(&mut self) {
+        let nobody = IdentityId::UNKNOWN;
         let held = self.held.members.iter();
         let held = held.filter(|(id, _)| **id != nobody);
         let held: BTreeMap<&M, IdentityId> = held.map(|(id, members)| (members, *id)).collect();
-        self.out.identities.insert(nobody, nobody);
+        self.alignment.identities.insert(nobody, nobody);
         for (id, members) in self.wanted.members {
             if let Some(same) = held.get(members).filter(|_| *id != nobody) {
-                self.out.identities.insert(*id, *same);
+                self.alignment.identities.insert(*id, *same);
             }
         }
     }
 
-    fn sets(&mut self) {
+    fn pair_sets(&mut self) {
         let (held, wanted) = &self.points;
         for (set, points) in wanted {
             let first = points.first();
             let same = first.and_then(|point| self.held.tables.points.get(*point));
             if let Some(same) = same.filter(|same| held.get(same) == Some(points)) {
-                self.out.sets.insert(*set, *same);
+                self.alignment.sets.insert(*set, *same);
             }
         }
     }
 
-    fn class(&mut self, wanted: ClassId, held: ClassId) {
+    fn pair_class(&mut self, wanted: ClassId, held: ClassId) {
         let program = self.wanted.programs.get(&wanted);
         let equal = program.is_some() && program == self.held.programs.get(&held);
-        if equal && !self.out.classes.contains_key(&wanted) && self.taken.insert(held) {
-            self.out.classes.insert(wanted, held);
+        if equal
+            && !self.alignment.classes.contains_key(&wanted)
+            && self.paired_classes.insert(held)
+        {
+            self.alignment.classes.insert(wanted, held);
         }
     }
 
-    fn classes_in_place(&mut self) {
+    fn pair_classes_by_row(&mut self) {
         let (held, wanted) = (self.held.tables, self.wanted.tables);
-        let sets: Vec<(SetId, SetId)> = self.out.sets.iter().map(|(w, h)| (*w, *h)).collect();
+        let sets: Vec<(PolicySetId, PolicySetId)> =
+            self.alignment.sets.iter().map(|(w, h)| (*w, *h)).collect();
         for (set, same) in sets {
             if let (Some(is), Some(was)) = (wanted.sets.get(&set), held.sets.get(&same)) {
-                self.class(is.default, was.default);
+                self.pair_class(is.default, was.default);
             }
         }
         for ((set, id), class) in &wanted.classes {
-            let place = self.out.sets.get(set).zip(self.out.identities.get(id));
+            let place = self
+                .alignment
+                .sets
+                .get(set)
+                .zip(self.alignment.identities.get(id));
             let place = place.map(|(set, id)| (*set, *id));
             if let Some(was) = place.and_then(|place| held.classes.get(&place)) {
-                self.class(*class, *was);
+                self.pair_class(*class, *was);
             }
         }
     }
 
     /// The classes that are left, by program: held, wanted.
-    fn classes_left(&self) -> BTreeMap<u32, [Vec<ClassId>; 2]> {
+    fn unpaired_classes(&self) -> BTreeMap<u32, [Vec<ClassId>; 2]> {
         let mut out: BTreeMap<u32, [Vec<ClassId>; 2]> = BTreeMap::new();
         for (class, program) in self.held.programs {
-            if !self.taken.contains(class) {
+            if !self.paired_classes.contains(class) {
                 out.entry(*program).or_default()[0].push(*class);
             }
         }
         for (class, program) in self.wanted.programs {
-            if !self.out.classes.contains_key(class) {
+            if !self.alignment.classes.contains_key(class) {
                 out.entry(*program).or_default()[1].push(*class);
             }
         }
         out
     }
 
-    fn classes_alone(&mut self) {
-        for [held, wanted] in self.classes_left().into_values() {
+    fn pair_unique_classes(&mut self) {
+        for [held, wanted] in self.unpaired_classes().into_values() {
             if let ([held], [wanted]) = (held.as_slice(), wanted.as_slice()) {
-                self.class(*wanted, *held);
+                self.pair_class(*wanted, *held);
             }
         }
     }
 
     /// The sets without points: held, wanted.
-    fn sets_left(&self) -> [Vec<SetId>; 2] {
-        let left = |tables: &Tables, points: &PointsOf<'_>| {
+    fn unpaired_sets(&self) -> [Vec<PolicySetId>; 2] {
+        let left = |tables: &Tables, points: &PointsBySet<'_>| {
             let sets = tables.sets.keys().copied();
             sets.filter(|set| !points.contains_key(set)).collect()
         };
@@ -194,61 +205,64 @@ impl<M: Ord> Pairing<'_, M> {
     }
 
     /// Pairs everything that is left. Returns whether that could be done.
-    fn rest_by_colour(&mut self) -> bool {
-        let sets = self.sets_left();
-        let identities = [self.held.empty(), self.wanted.empty()];
-        let classes = self.classes_left();
+    fn pair_rest_by_colour(&mut self) -> bool {
+        let sets = self.unpaired_sets();
+        let identities = [
+            self.held.addressless_identities(),
+            self.wanted.addressless_identities(),
+        ];
+        let classes = self.unpaired_classes();
         if sets.iter().all(Vec::is_empty)
             && identities.iter().all(BTreeSet::is_empty)
             && classes.is_empty()
         {
             return true;
         }
-        let mut coloring = Coloring::new(EFFORT);
-        for (wanted, held) in &self.out.sets {
+        let mut coloring = Coloring::new(SEARCH_LIMIT);
+        for (wanted, held) in &self.alignment.sets {
             coloring.pair_sets(*held, *wanted);
         }
-        for (wanted, held) in &self.out.identities {
+        for (wanted, held) in &self.alignment.identities {
             coloring.pair_identities(*held, *wanted);
         }
-        for (wanted, held) in &self.out.classes {
+        for (wanted, held) in &self.alignment.classes {
             coloring.pair_classes(*held, *wanted);
         }
-        coloring.loosen_sets(sets);
-        coloring.loosen_identities(identities);
+        coloring.add_unpaired_sets(sets);
+        coloring.add_unpaired_identities(identities);
         for classes in classes.into_values() {
-            coloring.loosen_classes(classes);
+            coloring.add_unpaired_classes(classes);
         }
-        coloring.rows([self.held.tables, self.wanted.tables]);
+        coloring.add_rows([self.held.tables, self.wanted.tables]);
         let Some(found) = coloring.solve() else {
             return false;
         };
-        self.out.sets.extend(found.sets);
-        self.out.identities.extend(found.identities);
-        self.out.classes.extend(found.classes);
+        self.alignment.sets.extend(found.sets);
+        self.alignment.identities.extend(found.identities);
+        self.alignment.classes.extend(found.classes);
         true
     }
 
     /// Pairs what is left of equal content, each with the first.
-    fn rest_by_content(&mut self) {
-        for [held, wanted] in self.classes_left().into_values() {
+    fn pair_rest_by_content(&mut self) {
+        for [held, wanted] in self.unpaired_classes().into_values() {
             for (held, wanted) in held.into_iter().zip(wanted) {
-                self.class(wanted, held);
+                self.pair_class(wanted, held);
             }
         }
         let (held, wanted) = (self.held, self.wanted);
-        let [old, new] = self.sets_left();
-        let mut rows = rows_of(held, Some, Some);
-        let mut known: BTreeMap<(ClassId, BTreeMap<IdentityId, ClassId>), Vec<SetId>> =
+        let [old, new] = self.unpaired_sets();
+        let mut rows = translated_rows(held, Some, Some);
+        let mut known: BTreeMap<(ClassId, BTreeMap<IdentityId, ClassId>), Vec<PolicySetId>> =
             BTreeMap::new();
         for set in old {
             let rows = rows.remove(&set).flatten().unwrap_or_default();
             let default = held.tables.sets[&set].default;
             known.entry((default, rows)).or_default().push(set);
         }
-        let (identities, classes) = (&self.out.identities, &self.out.classes);
+        let (identities, classes) = (&self.alignment.identities, &self.alignment.classes);
         let class = |class: ClassId| classes.get(&class).copied();
-        let mut rows = rows_of(wanted, |id| identities.get(&id).copied(), class);
+        let mut rows = translated_rows(wanted, |id| identities.get(&id).copied(), class);
         let mut sets = Vec::new();
         for set in new {
             let rows = match rows.remove(&set) {
@@ -259,26 +273,31 @@ impl<M: Ord> Pairing<'_, M> {
             let found = content.and_then(|content| known.get_mut(&content)?.pop());
             sets.extend(found.map(|found| (set, found)));
         }
-        self.out.sets.extend(sets);
-        self.empty_by_rows();
+        self.alignment.sets.extend(sets);
+        self.pair_addressless_identities();
     }
 
     /// Pairs identities without addresses that have equal rows.
-    fn empty_by_rows(&mut self) {
-        let mut known: BTreeMap<BTreeMap<SetId, ClassId>, Vec<IdentityId>> = BTreeMap::new();
-        let mut rows: BTreeMap<IdentityId, BTreeMap<SetId, ClassId>> = BTreeMap::new();
+    fn pair_addressless_identities(&mut self) {
+        let mut known: BTreeMap<BTreeMap<PolicySetId, ClassId>, Vec<IdentityId>> = BTreeMap::new();
+        let mut rows: BTreeMap<IdentityId, BTreeMap<PolicySetId, ClassId>> = BTreeMap::new();
         for ((set, id), class) in &self.held.tables.classes {
-            if !self.held.is_met(*id) {
+            if !self.held.is_reachable(*id) {
                 rows.entry(*id).or_default().insert(*set, *class);
             }
         }
         for (id, rows) in rows {
             known.entry(rows).or_default().push(id);
         }
-        let mut rows: BTreeMap<IdentityId, Option<BTreeMap<SetId, ClassId>>> = BTreeMap::new();
+        let mut rows: BTreeMap<IdentityId, Option<BTreeMap<PolicySetId, ClassId>>> =
+            BTreeMap::new();
         for ((set, id), class) in &self.wanted.tables.classes {
-            if !self.wanted.is_met(*id) {
-                let row = self.out.sets.get(set).zip(self.out.classes.get(class));
+            if !self.wanted.is_reachable(*id) {
+                let row = self
+                    .alignment
+                    .sets
+                    .get(set)
+                    .zip(self.alignment.classes.get(class));
                 let rows = rows.entry(*id).or_insert_with(|| Some(BTreeMap::new()));
                 match (rows.as_mut(), row) {
                     (Some(rows), Some((set, class))) => drop(rows.insert(*set, *class)),
@@ -289,20 +308,20 @@ impl<M: Ord> Pairing<'_, M> {
         for (id, rows) in rows {
             let found = rows.and_then(|rows| known.get_mut(&rows)?.pop());
             if let Some(found) = found {
-                self.out.identities.insert(id, found);
+                self.alignment.identities.insert(id, found);
             }
         }
     }
 
     /// Takes the pairs of sets back that say different things.
-    fn keep_equal_sets(&mut self) {
+    fn unpair_unequal_sets(&mut self) {
         let (held, wanted) = (self.held, self.wanted);
-        let mut rows: BTreeMap<SetId, usize> = BTreeMap::new();
+        let mut rows: BTreeMap<PolicySetId, usize> = BTreeMap::new();
         for (set, _) in held
             .tables
             .classes
             .keys()
-            .filter(|(_, id)| held.is_met(*id))
+            .filter(|(_, id)| held.is_reachable(*id))
         {
             *rows.entry(*set).or_default() += 1;
         }
@@ -310,11 +329,11 @@ impl<M: Ord> Pairing<'_, M> {
             identities,
             sets,
             classes,
-        } = &mut self.out;
+        } = &mut self.alignment;
         let same = |is: &ClassId, was: &ClassId| classes.get(is) == Some(was);
-        let mut different: BTreeSet<SetId> = BTreeSet::new();
+        let mut different: BTreeSet<PolicySetId> = BTreeSet::new();
         for ((set, id), class) in &wanted.tables.classes {
-            let Some(held_set) = sets.get(set).filter(|_| wanted.is_met(*id)) else {
+            let Some(held_set) = sets.get(set).filter(|_| wanted.is_reachable(*id)) else {
                 continue;
             };
             let place = identities.get(id).map(|id| (*held_set, *id));
@@ -325,7 +344,8 @@ impl<M: Ord> Pairing<'_, M> {
             }
         }
         sets.retain(|set, held_set| {
-            let default = |side: &Side<'_, M>, set| side.tables.sets.get(set).map(|s| s.default);
+            let default =
+                |side: &AlignmentSide<'_, M>, set| side.tables.sets.get(set).map(|s| s.default);
             let defaults = default(wanted, set).zip(default(held, held_set));
             let defaults = defaults.is_some_and(|(is, was)| same(&is, &was));
             let more = rows.get(held_set).is_some_and(|left| *left > 0);
@@ -336,18 +356,18 @@ impl<M: Ord> Pairing<'_, M> {
 
 /// The rows of each set that some packet can meet, in other numbers; `None` for a set with a row
 /// that has none.
-fn rows_of<M>(
-    side: &Side<'_, M>,
+fn translated_rows<M>(
+    side: &AlignmentSide<'_, M>,
     id: impl Fn(IdentityId) -> Option<IdentityId>,
     class: impl Fn(ClassId) -> Option<ClassId>,
-) -> BTreeMap<SetId, Option<BTreeMap<IdentityId, ClassId>>> {
-    let mut out: BTreeMap<SetId, Option<BTreeMap<IdentityId, ClassId>>> = BTreeMap::new();
-    for ((set, who), of) in &side.tables.classes {
-        if !side.is_met(*who) {
+) -> BTreeMap<PolicySetId, Option<BTreeMap<IdentityId, ClassId>>> {
+    let mut out: BTreeMap<PolicySetId, Option<BTreeMap<IdentityId, ClassId>>> = BTreeMap::new();
+    for ((set, identity), row_class) in &side.tables.classes {
+        if !side.is_reachable(*identity) {
             continue;
         }
         let rows = out.entry(*set).or_insert_with(|| Some(BTreeMap::new()));
-        match (rows.as_mut(), id(*who).zip(class(*of))) {
+        match (rows.as_mut(), id(*identity).zip(class(*row_class))) {
             (Some(rows), Some((id, class))) => drop(rows.insert(id, class)),
             _ => *rows = None,
         }

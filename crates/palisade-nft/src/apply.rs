@@ -3,7 +3,7 @@
 //! It refuses what the kernel refuses (a missing or doubled object, an element twice, overlapping
 //! ranges, removing what is in use) and then leaves the ruleset as it was, as the kernel does.
 
-use crate::{Chain, Element, Expr, Key, Op, Rule, Ruleset, Set, Verdict};
+use crate::{Chain, Element, ElementKey, Expr, NftRule, NftSet, NftVerdict, Op, Ruleset};
 use alloc::collections::BTreeMap;
 use core::fmt;
 use palisade_model::Str;
@@ -26,9 +26,9 @@ pub enum ApplyError {
     /// The set is still looked up.
     SetInUse(Str),
     /// No such element.
-    NoElement(Str, Key),
+    NoElement(Str, ElementKey),
     /// The element is there already, or overlaps one.
-    ElementExists(Str, Key),
+    ElementExists(Str, ElementKey),
 }
 
 impl fmt::Display for ApplyError {
@@ -87,23 +87,24 @@ fn apply_op(kernel: &mut Option<Ruleset>, table: &Str, op: &Op) -> Result<(), Ap
     };
     match op {
         Op::DeleteTable => *kernel = None,
-        other => ruleset.change(other)?,
+        other => ruleset.apply_to_content(other)?,
     }
     Ok(())
 }
 
 impl Ruleset {
-    fn change(&mut self, op: &Op) -> Result<(), ApplyError> {
-        let chain_of = |chains: &mut BTreeMap<Str, Chain>, name: &Str| -> Result<(), ApplyError> {
-            match chains.contains_key(name) {
-                true => Ok(()),
-                false => Err(ApplyError::NoChain(name.clone())),
-            }
-        };
+    fn apply_to_content(&mut self, op: &Op) -> Result<(), ApplyError> {
+        let require_chain =
+            |chains: &mut BTreeMap<Str, Chain>, name: &Str| -> Result<(), ApplyError> {
+                match chains.contains_key(name) {
+                    true => Ok(()),
+                    false => Err(ApplyError::NoChain(name.clone())),
+                }
+            };
         match op {
             Op::AddTable { .. } | Op::DeleteTable => {}
             Op::AddSet { set, decl } => {
-                let new = Set {
+                let new = NftSet {
                     decl: decl.clone(),
                     elements: BTreeMap::new(),
                 };
@@ -116,9 +117,12 @@ impl Ruleset {
                     return Err(ApplyError::NoSet(set.clone()));
                 }
             }
-            Op::AddChain { chain, base } => {
+            Op::AddChain {
+                chain,
+                base_chain: base,
+            } => {
                 let new = Chain {
-                    base: *base,
+                    base_chain: *base,
                     rules: [].into(),
                 };
                 if self.chains.insert(chain.clone(), new).is_some() {
@@ -134,18 +138,18 @@ impl Ruleset {
                 }
             }
             Op::AddRule { chain, rule } => {
-                chain_of(&mut self.chains, chain)?;
+                require_chain(&mut self.chains, chain)?;
                 if let Some(chain) = self.chains.get_mut(chain) {
                     chain.rules.push(rule.clone());
                 }
             }
             Op::FlushChain { chain } => {
-                chain_of(&mut self.chains, chain)?;
+                require_chain(&mut self.chains, chain)?;
                 if let Some(chain) = self.chains.get_mut(chain) {
                     chain.rules.clear();
                 }
             }
-            Op::AddElement { set, key, element } => self.add(set, key, element)?,
+            Op::AddElement { set, key, element } => self.add_element(set, key, element)?,
             Op::DeleteElement { set, key } => {
                 let of = self.sets.get_mut(set);
                 let of = of.ok_or_else(|| ApplyError::NoSet(set.clone()))?;
@@ -157,7 +161,12 @@ impl Ruleset {
         Ok(())
     }
 
-    fn add(&mut self, name: &Str, key: &Key, element: &Element) -> Result<(), ApplyError> {
+    fn add_element(
+        &mut self,
+        name: &Str,
+        key: &ElementKey,
+        element: &Element,
+    ) -> Result<(), ApplyError> {
         let set = self.sets.get_mut(name);
         let set = set.ok_or_else(|| ApplyError::NoSet(name.clone()))?;
         if set.elements.contains_key(key) || set.overlaps(key) {
@@ -169,18 +178,18 @@ impl Ruleset {
 
     /// Whether a rule or an element goes to the chain.
     fn refers_to_chain(&self, chain: &Str) -> bool {
-        let to = |verdict: &Verdict| verdict.chain() == Some(chain);
+        let to = |verdict: &NftVerdict| verdict.chain() == Some(chain);
         let rules = self.chains.values().flat_map(|c| &c.rules);
-        let mut exprs = rules.flat_map(|rule: &Rule| &rule.exprs);
+        let mut exprs = rules.flat_map(|rule: &NftRule| &rule.exprs);
         let mut elements = self.sets.values().flat_map(|s| s.elements.values());
         exprs.any(|expr| matches!(expr, Expr::Verdict(v) if to(v)))
-            || elements.any(|e| matches!(&e.data, Some(crate::Datum::Verdict(v)) if to(v)))
+            || elements.any(|e| matches!(&e.data, Some(crate::MapValue::Verdict(v)) if to(v)))
     }
 }
 
 /// After a batch every object that is referred to must be there.
 fn check_references(ruleset: &Ruleset) -> Result<(), ApplyError> {
-    let verdict = |verdict: &Verdict| match verdict.chain() {
+    let verdict = |verdict: &NftVerdict| match verdict.chain() {
         Some(chain) if !ruleset.chains.contains_key(chain) => {
             Err(ApplyError::ChainInUse(chain.clone()))
         }
@@ -203,21 +212,24 @@ fn check_references(ruleset: &Ruleset) -> Result<(), ApplyError> {
     Ok(())
 }
 
-impl Set {
+impl NftSet {
     /// Whether a range overlaps one that is there (in every field, where there are several).
-    pub(crate) fn overlaps(&self, key: &Key) -> bool {
-        let Key::Range(first, last) = key else {
+    pub(crate) fn overlaps(&self, key: &ElementKey) -> bool {
+        let ElementKey::Range(first, last) = key else {
             return false;
         };
         if let [_] = self.decl.key.as_slice() {
             // Sorted by the first value, so only the neighbours can overlap.
             let before = self.elements.range(..key).next_back();
             let after = self.elements.range(key..).next();
-            return before.is_some_and(|(k, _)| matches!(k, Key::Range(_, end) if end >= first))
-                || after.is_some_and(|(k, _)| matches!(k, Key::Range(start, _) if start <= last));
+            return before
+                .is_some_and(|(k, _)| matches!(k, ElementKey::Range(_, end) if end >= first))
+                || after.is_some_and(
+                    |(k, _)| matches!(k, ElementKey::Range(start, _) if start <= last),
+                );
         }
         self.elements.keys().any(|other| match other {
-            Key::Range(a, b) => self.decl.fields().all(|(at, len)| {
+            ElementKey::Range(a, b) => self.decl.fields().all(|(at, len)| {
                 a[at..at + len] <= last[at..at + len] && first[at..at + len] <= b[at..at + len]
             }),
             _ => false,
@@ -225,13 +237,13 @@ impl Set {
     }
 
     /// The element that a key finds.
-    pub fn find(&self, key: &[u8]) -> Option<(&Key, &Element)> {
+    pub fn find(&self, key: &[u8]) -> Option<(&ElementKey, &Element)> {
         if !self.decl.interval {
-            let key = Key::Exact(key.into());
+            let key = ElementKey::Exact(key.into());
             return self
                 .elements
                 .get_key_value(&key)
-                .or_else(|| self.elements.get_key_value(&Key::CatchAll));
+                .or_else(|| self.elements.get_key_value(&ElementKey::CatchAll));
         }
         let inside = |(a, b): (&[u8], &[u8])| {
             self.decl.fields().all(|(at, len)| {
@@ -240,17 +252,17 @@ impl Set {
             })
         };
         let hit = if let [_] = self.decl.key.as_slice() {
-            let top = Key::Range(key.into(), [0xff; 16].into());
+            let top = ElementKey::Range(key.into(), [0xff; 16].into());
             self.elements.range(..=top).next_back()
         } else {
             None
         };
-        let holds = |k: &Key| matches!(k, Key::Range(a, b) if inside((a, b)));
+        let holds = |k: &ElementKey| matches!(k, ElementKey::Range(a, b) if inside((a, b)));
         match self.decl.key.as_slice() {
             [_] => hit.filter(|(k, _)| holds(k)),
             _ => self.elements.iter().find(|(k, _)| holds(k)),
         }
-        .or_else(|| self.elements.get_key_value(&Key::CatchAll))
+        .or_else(|| self.elements.get_key_value(&ElementKey::CatchAll))
     }
 }
 

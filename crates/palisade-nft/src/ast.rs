@@ -4,7 +4,7 @@
 //! read compares equal to what was written (but for counts, see [`Ruleset::without_counts`]). What
 //! Palisade never writes is kept only as far as needed to see that it is there.
 
-use crate::Field;
+use crate::FieldType;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -34,7 +34,7 @@ pub struct Ruleset {
     pub chains: BTreeMap<Str, Chain>,
     /// Sets and maps by name. Anonymous sets are never made; an observed one stands here under the
     /// name the kernel gave it.
-    pub sets: BTreeMap<Str, Set>,
+    pub sets: BTreeMap<Str, NftSet>,
     /// Observed objects of kinds that are never made here (flowtables, stateful objects): a
     /// description of each.
     pub foreign: Vec<Str>,
@@ -63,13 +63,13 @@ impl Ruleset {
             .flat_map(|rule| &mut rule.exprs);
         for expr in exprs {
             if let Expr::Counter(count) = expr {
-                *count = Count::default();
+                *count = CounterValue::default();
             }
         }
         let elements = self.sets.values_mut().flat_map(|s| s.elements.values_mut());
         for element in elements {
             if let Some(count) = &mut element.counter {
-                *count = Count::default();
+                *count = CounterValue::default();
             }
         }
         self
@@ -80,28 +80,28 @@ impl Ruleset {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chain {
     /// Where the kernel calls it; `None` for one that is only jumped to.
-    pub base: Option<Base>,
+    pub base_chain: Option<BaseChain>,
     /// Its rules, in order.
-    pub rules: Vec<Rule>,
+    pub rules: Vec<NftRule>,
 }
 
 /// Where the kernel calls a base chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Base {
+pub struct BaseChain {
     /// The hook.
     pub hook: Hook,
     /// Its place among the chains of the hook; lower comes first.
     pub priority: i32,
     /// What a packet gets that comes to the end.
-    pub policy: Policy,
+    pub policy: ChainPolicy,
     /// Its type.
-    pub kind: ChainKind,
+    pub chain_type: ChainType,
 }
 
 /// The type of a base chain; `Other` is one that is never made here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the kernel's own names")]
-pub enum ChainKind {
+pub enum ChainType {
     Filter,
     Nat,
     Other,
@@ -134,14 +134,14 @@ impl Hook {
 /// What a packet gets that comes to the end of a base chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the kernel's own names")]
-pub enum Policy {
+pub enum ChainPolicy {
     Accept,
     Drop,
 }
 
 /// A rule: expressions evaluated in order until one breaks or gives a verdict.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rule {
+pub struct NftRule {
     /// The expressions.
     pub exprs: Vec<Expr>,
     /// The comment in its user data, at most 128 bytes.
@@ -230,7 +230,7 @@ pub enum Expr {
         /// Where the key begins.
         sreg: Reg,
         /// What is done with the element.
-        to: LookupTo,
+        mode: LookupMode,
     },
     /// `immediate` into a register.
     Immediate {
@@ -240,7 +240,7 @@ pub enum Expr {
         value: Bytes,
     },
     /// `counter`.
-    Counter(Count),
+    Counter(CounterValue),
     /// `limit`, of packets a second: breaks once there are more.
     Limit {
         /// Packets a second.
@@ -258,7 +258,7 @@ pub enum Expr {
     /// `masq`: the packet leaves under this host's address. Ends the rule; in `nat` chains only.
     Masquerade,
     /// `immediate` into the verdict register: ends the rule.
-    Verdict(Verdict),
+    Verdict(NftVerdict),
     /// An observed expression that is never written here: its name.
     Unknown(Str),
 }
@@ -268,7 +268,7 @@ pub type Bytes = Box<[u8]>;
 
 /// What a lookup does with the element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LookupTo {
+pub enum LookupMode {
     /// Goes on if it is there.
     Member,
     /// Goes on if it is not there.
@@ -427,7 +427,7 @@ impl CmpOp {
 /// A count of packets and bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[allow(missing_docs, reason = "the names say it")]
-pub struct Count {
+pub struct CounterValue {
     pub packets: u64,
     pub bytes: u64,
 }
@@ -435,7 +435,7 @@ pub struct Count {
 /// A verdict.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[allow(missing_docs, reason = "the kernel's own names")]
-pub enum Verdict {
+pub enum NftVerdict {
     Accept,
     Drop,
     Return,
@@ -444,11 +444,11 @@ pub enum Verdict {
     Goto(Str),
 }
 
-impl Verdict {
+impl NftVerdict {
     /// The chain it goes to.
     pub fn chain(&self) -> Option<&Str> {
         match self {
-            Verdict::Jump(chain) | Verdict::Goto(chain) => Some(chain),
+            NftVerdict::Jump(chain) | NftVerdict::Goto(chain) => Some(chain),
             _ => None,
         }
     }
@@ -456,22 +456,22 @@ impl Verdict {
 
 /// A set or map with its elements.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Set {
+pub struct NftSet {
     /// What it holds.
     pub decl: SetDecl,
     /// Its elements.
-    pub elements: BTreeMap<Key, Element>,
+    pub elements: BTreeMap<ElementKey, Element>,
 }
 
 /// The declaration of a set or map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetDecl {
     /// The fields of a key, in order; each is padded to four bytes in a key of several.
-    pub key: Vec<Field>,
+    pub key: Vec<FieldType>,
     /// What an element maps to; `None` for a plain set.
-    pub data: Option<Data>,
+    pub value_type: Option<MapValueType>,
     /// Whether elements are ranges: of one field (rbtree), or of several (pipapo; the kernel's
-    /// `NFT_SET_CONCAT`). Keys are then [`Key::Range`] throughout.
+    /// `NFT_SET_CONCAT`). Keys are then [`ElementKey::Range`] throughout.
     pub interval: bool,
     /// Whether every element counts packets and bytes.
     pub counter: bool,
@@ -493,16 +493,16 @@ impl SetDecl {
 
 /// What a map's elements map to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Data {
+pub enum MapValueType {
     /// A value that is loaded into a register.
-    Value(Field),
+    Value(FieldType),
     /// A verdict.
     Verdict,
 }
 
 /// The key of an element.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Key {
+pub enum ElementKey {
     /// One value: the bytes of its fields, each padded to four if there are several.
     Exact(Bytes),
     /// A range, both ends inside; of several fields, a range in each. For one field the kernel keeps
@@ -517,20 +517,20 @@ pub enum Key {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Element {
     /// What it maps to; `None` in a plain set.
-    pub data: Option<Datum>,
+    pub data: Option<MapValue>,
     /// Its count; `Some` exactly in sets that count.
-    pub counter: Option<Count>,
+    pub counter: Option<CounterValue>,
     /// The comment in its user data, at most 128 bytes.
     pub comment: Option<Str>,
 }
 
 /// What an element maps to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Datum {
+pub enum MapValue {
     /// A value of the map's type.
     Value(Bytes),
     /// A verdict.
-    Verdict(Verdict),
+    Verdict(NftVerdict),
 }
 
 /// One operation on the table. Names and keys are the object's own; nothing needs a kernel handle.
@@ -562,7 +562,7 @@ pub enum Op {
         /// Its name.
         chain: Str,
         /// Where the kernel calls it.
-        base: Option<Base>,
+        base_chain: Option<BaseChain>,
     },
     /// Removes a chain and its rules.
     DeleteChain {
@@ -574,7 +574,7 @@ pub enum Op {
         /// The chain.
         chain: Str,
         /// The rule.
-        rule: Rule,
+        rule: NftRule,
     },
     /// Removes all rules of a chain.
     FlushChain {
@@ -587,7 +587,7 @@ pub enum Op {
         /// The set.
         set: Str,
         /// Its key.
-        key: Key,
+        key: ElementKey,
         /// Its content.
         element: Element,
     },
@@ -596,7 +596,7 @@ pub enum Op {
         /// The set.
         set: Str,
         /// Its key.
-        key: Key,
+        key: ElementKey,
     },
 }
 
@@ -617,31 +617,31 @@ pub struct TxStep {
     pub phase: Phase,
     /// Counts to read before the operations, since these remove what counted. Nothing refers to
     /// these places any more once the grace period of the step before is over, so the counts stand.
-    pub harvest: Vec<Harvest>,
+    pub retiring_counters: Vec<CreditedCounter>,
     /// The operations, in an order in which the kernel takes them.
     pub ops: Vec<Op>,
     /// Whether a grace period must pass before the next step.
-    pub waits: bool,
+    pub needs_grace_period: bool,
 }
 
 /// A count that is about to go, and the rules that are credited with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Harvest {
+pub struct CreditedCounter {
     /// Where the count is.
-    pub place: Place,
+    pub location: CounterLocation,
     /// Each of these rules has met every counted packet.
     pub rules: Vec<RuleId>,
 }
 
 /// Where a count is kept.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
+pub enum CounterLocation {
     /// In an element.
     Element {
         /// The set.
         set: Str,
         /// Its key.
-        key: Key,
+        key: ElementKey,
     },
     /// In the counter of a rule.
     Rule {

@@ -7,131 +7,140 @@
 //! live, and the kernel never holds more than without bases, but for one element a class. Never:
 //! decides what a packet gets.
 
-use crate::batch::Batch;
-use crate::content::{ClassContent, Form, class_content};
+use crate::content::{ClassContent, ClassForm, class_content};
+use crate::edit_batch::EditBatch;
 use crate::names::{self, FIRST_BASE};
-use crate::planner::{Planner, harvests};
-use crate::{Config, Fault};
+use crate::planner::{Planner, to_credited_counters};
+use crate::{Config, NftFault};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use palisade_tables::{Change, ClassId, Defaults, Program, best_base, pair_base, share};
+use palisade_tables::{
+    ClassId, Program, ProgramDefaults, TableChange, best_base, find_shared_bases, pair_base,
+};
 
 /// So many bases, and so many programs without one, are looked at for a program that is new: those with
 /// the highest numbers.
-const LOOKED_AT: usize = 16;
+const CANDIDATE_LIMIT: usize = 16;
 
 /// One base.
 #[derive(Clone, Debug)]
-struct Base {
+struct BaseProgram {
     program: Arc<Program>,
     /// How many classes refer to it.
-    users: usize,
+    references: usize,
     /// The codes of its residues, in the order of their making.
-    residues: Vec<u32>,
+    source_port_codes: Vec<u32>,
 }
 
 /// All bases, and the classes that refer to them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Bases {
-    of: BTreeMap<ClassId, u32>,
-    there: BTreeMap<u32, Base>,
-    alike: BTreeMap<Defaults, BTreeSet<u32>>,
-    next: u32,
+pub(crate) struct BasePrograms {
+    by_class: BTreeMap<ClassId, u32>,
+    by_number: BTreeMap<u32, BaseProgram>,
+    by_defaults: BTreeMap<ProgramDefaults, BTreeSet<u32>>,
+    next_number: u32,
 }
 
-impl Bases {
+impl BasePrograms {
     /// The base of a class, if it has one.
-    pub(crate) fn of(&self, class: ClassId) -> Option<u32> {
-        self.of.get(&class).copied()
+    pub(crate) fn base_of(&self, class: ClassId) -> Option<u32> {
+        self.by_class.get(&class).copied()
     }
 
     /// What a base says.
     pub(crate) fn program(&self, number: u32) -> Option<&Arc<Program>> {
-        self.there.get(&number).map(|base| &base.program)
+        self.by_number.get(&number).map(|base| &base.program)
     }
 
     /// A base that is there already.
-    pub(crate) fn assign(&mut self, number: u32, program: Arc<Program>, residues: Vec<u32>) {
-        let alike = self.alike.entry(program.defaults()).or_default();
+    pub(crate) fn assign(
+        &mut self,
+        number: u32,
+        program: Arc<Program>,
+        source_port_codes: Vec<u32>,
+    ) {
+        let alike = self.by_defaults.entry(program.defaults()).or_default();
         alike.insert(number);
         self.skip_to(number.wrapping_add(1));
-        let base = Base {
+        let base = BaseProgram {
             program,
-            users: 0,
-            residues,
+            references: 0,
+            source_port_codes,
         };
-        self.there.insert(number, base);
+        self.by_number.insert(number, base);
     }
 
     /// No number below this one is given out until all others were.
     pub(crate) fn skip_to(&mut self, next: u32) {
-        self.next = self.next.max(next).max(FIRST_BASE);
+        self.next_number = self.next_number.max(next).max(FIRST_BASE);
     }
 
     /// A class refers to a base from now on.
-    pub(crate) fn refer(&mut self, class: ClassId, number: u32) {
-        if let Some(base) = self.there.get_mut(&number) {
-            base.users += 1;
-            self.of.insert(class, number);
+    pub(crate) fn add_reference(&mut self, class: ClassId, number: u32) {
+        if let Some(base) = self.by_number.get_mut(&number) {
+            base.references += 1;
+            self.by_class.insert(class, number);
         }
     }
 
     /// What these classes, under other names, have here.
-    pub(crate) fn renamed(&self, classes: &BTreeMap<ClassId, u32>) -> Bases {
-        let mut bases = Bases::default();
+    pub(crate) fn with_class_ids(&self, classes: &BTreeMap<ClassId, u32>) -> BasePrograms {
+        let mut bases = BasePrograms::default();
         for (class, number) in classes {
-            let Some(base) = self.of(ClassId(*number)) else {
+            let Some(base) = self.base_of(ClassId(*number)) else {
                 continue;
             };
-            if !bases.there.contains_key(&base)
-                && let Some(Base {
-                    program, residues, ..
-                }) = self.there.get(&base)
+            if !bases.by_number.contains_key(&base)
+                && let Some(BaseProgram {
+                    program,
+                    source_port_codes: residues,
+                    ..
+                }) = self.by_number.get(&base)
             {
                 bases.assign(base, program.clone(), residues.clone());
             }
-            bases.refer(*class, base);
+            bases.add_reference(*class, base);
         }
-        bases.skip_to(self.next);
+        bases.skip_to(self.next_number);
         bases
     }
 
-    fn fresh(&mut self) -> u32 {
+    fn allocate(&mut self) -> u32 {
         loop {
-            let number = self.next.max(FIRST_BASE);
-            self.next = number.wrapping_add(1);
-            if !self.there.contains_key(&number) {
+            let number = self.next_number.max(FIRST_BASE);
+            self.next_number = number.wrapping_add(1);
+            if !self.by_number.contains_key(&number) {
                 return number;
             }
         }
     }
 
-    fn remove(&mut self, number: u32) -> Option<Base> {
-        let base = self.there.remove(&number)?;
+    fn remove(&mut self, number: u32) -> Option<BaseProgram> {
+        let base = self.by_number.remove(&number)?;
         let defaults = base.program.defaults();
-        if let Some(alike) = self.alike.get_mut(&defaults) {
+        if let Some(alike) = self.by_defaults.get_mut(&defaults) {
             alike.remove(&number);
             if alike.is_empty() {
-                self.alike.remove(&defaults);
+                self.by_defaults.remove(&defaults);
             }
         }
         Some(base)
     }
 
     fn content(&self, config: &Config, number: u32) -> ClassContent {
-        let Some(base) = self.there.get(&number) else {
+        let Some(base) = self.by_number.get(&number) else {
             return ClassContent::default();
         };
-        let mut codes = base.residues.iter().copied();
-        class_content(config, number, &base.program, Form::Base, &mut || {
+        let mut codes = base.source_port_codes.iter().copied();
+        class_content(config, number, &base.program, ClassForm::Base, &mut || {
             codes.next().unwrap_or_default()
         })
     }
 }
 
 /// Classes that are about to be written, and what for.
-pub(crate) type Coming = BTreeMap<ClassId, (Arc<Program>, u32)>;
+pub(crate) type PendingClasses = BTreeMap<ClassId, (Arc<Program>, u32)>;
 
 impl Planner {
     /// What a base has in the kernel.
@@ -141,61 +150,61 @@ impl Planner {
 
     /// What all bases have in the kernel, each once.
     pub(crate) fn base_contents(&self) -> impl Iterator<Item = ClassContent> {
-        let numbers = self.numbers.bases.there.keys();
+        let numbers = self.numbers.bases.by_number.keys();
         numbers.map(|number| self.base_content(*number))
     }
 
     /// Writes the bases that are known, as if each were new.
-    pub(crate) fn write_known_bases(&mut self, batch: &mut Batch) {
+    pub(crate) fn write_known_bases(&mut self, batch: &mut EditBatch) {
         for content in self.base_contents().collect::<Vec<_>>() {
-            write(content, batch);
+            write_content(content, batch);
         }
     }
 
     /// Finds bases for the classes that these changes make, and writes those that are new.
-    pub(crate) fn choose_bases(&mut self, changes: &[Change], batch: &mut Batch) {
+    pub(crate) fn assign_bases(&mut self, changes: &[TableChange], batch: &mut EditBatch) {
         let mut added: BTreeMap<ClassId, &Arc<Program>> = BTreeMap::new();
         for change in changes {
-            if let Change::Program(class, Some(program)) = change {
+            if let TableChange::Program(class, Some(program)) = change {
                 added.insert(*class, program);
             }
         }
-        added.retain(|_, program| program.elements() >= self.config.share_from);
+        added.retain(|_, program| program.element_count() >= self.config.min_shared_elements);
         let mut left = Vec::new();
         for (class, program) in added {
-            match self.known_base(program) {
-                Some(base) => self.come(class, program, base),
+            match self.find_base(program) {
+                Some(base) => self.reserve_base(class, program, base),
                 None => left.push((class, program)),
             }
         }
         let programs: Vec<&Program> = left.iter().map(|(_, program)| &***program).collect();
         let mut alone: BTreeSet<usize> = (0..left.len()).collect();
-        for shared in share(&programs) {
+        for shared in find_shared_bases(&programs) {
             let base = self.make_base(shared.base, batch);
             for member in shared.members {
                 alone.remove(&member);
                 if let Some((class, program)) = left.get(member) {
-                    self.come(*class, program, base);
+                    self.reserve_base(*class, program, base);
                 }
             }
         }
         for (class, program) in alone.into_iter().filter_map(|at| left.get(at)) {
-            let known = self.known_base(program);
+            let known = self.find_base(program);
             let base = known.or_else(|| {
-                let common = self.common_with_others(*class, program)?;
+                let common = self.common_base(*class, program)?;
                 Some(self.make_base(common, batch))
             });
             if let Some(base) = base {
-                self.come(*class, program, base);
+                self.reserve_base(*class, program, base);
             }
         }
     }
 
     /// The base that is there and saves the most of a program.
-    fn known_base(&self, program: &Program) -> Option<u32> {
+    fn find_base(&self, program: &Program) -> Option<u32> {
         let bases = &self.numbers.bases;
-        let alike = bases.alike.get(&program.defaults())?.iter().rev();
-        let known = alike.take(LOOKED_AT).filter_map(|number| {
+        let alike = bases.by_defaults.get(&program.defaults())?.iter().rev();
+        let known = alike.take(CANDIDATE_LIMIT).filter_map(|number| {
             let base = bases.program(*number)?;
             Some((*number, &**base))
         });
@@ -203,77 +212,77 @@ impl Planner {
     }
 
     /// What a program has in common with another large one that is there.
-    fn common_with_others(&self, class: ClassId, program: &Program) -> Option<Program> {
-        let alike = self.large.get(&program.defaults())?.iter().rev();
-        let others = alike.filter(|other| **other != class).take(LOOKED_AT);
+    fn common_base(&self, class: ClassId, program: &Program) -> Option<Program> {
+        let alike = self.large_classes.get(&program.defaults())?.iter().rev();
+        let others = alike.filter(|other| **other != class).take(CANDIDATE_LIMIT);
         let others = others.filter_map(|other| self.tables.programs.get(other));
         pair_base(program, others.map(|program| &**program))
     }
 
-    fn come(&mut self, class: ClassId, program: &Arc<Program>, base: u32) {
-        if let Some(base) = self.numbers.bases.there.get_mut(&base) {
-            base.users += 1;
+    fn reserve_base(&mut self, class: ClassId, program: &Arc<Program>, base: u32) {
+        if let Some(base) = self.numbers.bases.by_number.get_mut(&base) {
+            base.references += 1;
         }
-        self.coming.insert(class, (program.clone(), base));
+        self.pending_classes.insert(class, (program.clone(), base));
     }
 
     /// Makes a base, and writes it.
-    fn make_base(&mut self, program: Program, batch: &mut Batch) -> u32 {
-        let number = self.numbers.bases.fresh();
-        let next_residue = &mut self.numbers.next_residue;
+    fn make_base(&mut self, program: Program, batch: &mut EditBatch) -> u32 {
+        let number = self.numbers.bases.allocate();
+        let next_residue = &mut self.numbers.next_code;
         let mut residues = Vec::new();
-        let content = class_content(&self.config, number, &program, Form::Base, &mut || {
-            let code = take_code(next_residue);
+        let content = class_content(&self.config, number, &program, ClassForm::Base, &mut || {
+            let code = allocate_code(next_residue);
             residues.push(code);
             code
         });
-        write(content, batch);
+        write_content(content, batch);
         let bases = &mut self.numbers.bases;
         bases.assign(number, Arc::new(program), residues);
         number
     }
 
     /// The class of a program is written now: it refers to the base that was found for it, if one was.
-    pub(crate) fn settle_base(&mut self, class: ClassId, program: &Arc<Program>) {
-        let coming = self.coming.get(&class);
+    pub(crate) fn bind_base(&mut self, class: ClassId, program: &Arc<Program>) {
+        let coming = self.pending_classes.get(&class);
         if coming.is_some_and(|(of, _)| Arc::ptr_eq(of, program))
-            && let Some((_, base)) = self.coming.remove(&class)
+            && let Some((_, base)) = self.pending_classes.remove(&class)
         {
-            self.numbers.bases.of.insert(class, base);
+            self.numbers.bases.by_class.insert(class, base);
         }
-        if program.elements() >= self.config.share_from {
-            let alike = self.large.entry(program.defaults()).or_default();
+        if program.element_count() >= self.config.min_shared_elements {
+            let alike = self.large_classes.entry(program.defaults()).or_default();
             alike.insert(class);
         }
     }
 
     /// The class of a program goes, and its base with the last class that refers to it.
-    pub(crate) fn leave_base(&mut self, class: ClassId, program: &Program, batch: &mut Batch) {
-        if let Some(alike) = self.large.get_mut(&program.defaults()) {
+    pub(crate) fn unbind_base(&mut self, class: ClassId, program: &Program, batch: &mut EditBatch) {
+        if let Some(alike) = self.large_classes.get_mut(&program.defaults()) {
             alike.remove(&class);
             if alike.is_empty() {
-                self.large.remove(&program.defaults());
+                self.large_classes.remove(&program.defaults());
             }
         }
-        if let Some(base) = self.numbers.bases.of.remove(&class) {
-            self.release(base, batch);
+        if let Some(base) = self.numbers.bases.by_class.remove(&class) {
+            self.release_base(base, batch);
         }
     }
 
     /// Releases the bases of classes that were not written after all.
-    pub(crate) fn leave_coming(&mut self, batch: &mut Batch) {
-        for (_, base) in core::mem::take(&mut self.coming).into_values() {
-            self.release(base, batch);
+    pub(crate) fn release_unused_bases(&mut self, batch: &mut EditBatch) {
+        for (_, base) in core::mem::take(&mut self.pending_classes).into_values() {
+            self.release_base(base, batch);
         }
     }
 
-    fn release(&mut self, number: u32, batch: &mut Batch) {
-        let Some(base) = self.numbers.bases.there.get_mut(&number) else {
+    fn release_base(&mut self, number: u32, batch: &mut EditBatch) {
+        let Some(base) = self.numbers.bases.by_number.get_mut(&number) else {
             return;
         };
-        base.users -= 1;
-        let last = base.users == 0;
-        if !last && !Fault::BaseDroppedEarly.is_on() {
+        base.references -= 1;
+        let last = base.references == 0;
+        if !last && !NftFault::BaseDroppedEarly.is_on() {
             return;
         }
         let content = self.base_content(number);
@@ -284,19 +293,21 @@ impl Planner {
             batch.edit(set, key, Some(element), None);
         }
         let chains = content.chains.into_iter().rev();
-        batch.dead_chains.extend(chains.map(|(name, _)| name));
-        batch.harvest.extend(harvests(content.credits));
+        batch.deleted_chains.extend(chains.map(|(name, _)| name));
+        batch
+            .retiring_counters
+            .extend(to_credited_counters(content.counters));
     }
 }
 
 /// A code that no residue has.
-pub(crate) fn take_code(next: &mut u32) -> u32 {
+pub(crate) fn allocate_code(next: &mut u32) -> u32 {
     let code = *next;
     *next = code.wrapping_add(1).max(names::LAST_VERDICT + 1);
     code
 }
 
-fn write(content: ClassContent, batch: &mut Batch) {
+fn write_content(content: ClassContent, batch: &mut EditBatch) {
     for ((set, key), element) in content.elements {
         batch.edit(set, key, None, Some(element));
     }

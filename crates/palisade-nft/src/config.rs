@@ -22,11 +22,11 @@ pub struct Config {
     /// flush it while the agent runs.
     pub owned: bool,
     /// Where packets that were denied, or that a Log rule asked for, are reported; `None`: nowhere.
-    pub log: Option<LogConfig>,
+    pub log: Option<NflogConfig>,
     /// A range of at most this many ports is written as single ones, which are cheaper to change.
-    pub expand_ports: u16,
+    pub max_expanded_ports: u16,
     /// A program of fewer elements is always written whole, whatever it has in common with others.
-    pub share_from: usize,
+    pub min_shared_elements: usize,
 }
 
 impl Default for Config {
@@ -38,16 +38,16 @@ impl Default for Config {
             judge_host_traffic: false,
             sctp_tracked: true,
             owned: false,
-            log: Some(LogConfig::default()),
-            expand_ports: palisade_tables::SHORT_RANGE,
-            share_from: palisade_tables::SHARE_FROM,
+            log: Some(NflogConfig::default()),
+            max_expanded_ports: palisade_tables::SHORT_RANGE,
+            min_shared_elements: palisade_tables::SHARE_MIN_ELEMENTS,
         }
     }
 }
 
 /// How packets are reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LogConfig {
+pub struct NflogConfig {
     /// The nflog group.
     pub group: u16,
     /// How many packets a second each kind of report hands out at most; more are only counted.
@@ -56,9 +56,9 @@ pub struct LogConfig {
     pub burst: u32,
 }
 
-impl Default for LogConfig {
+impl Default for NflogConfig {
     fn default() -> Self {
-        LogConfig {
+        NflogConfig {
             group: 20545,
             rate: 1000,
             burst: 1000,
@@ -77,14 +77,14 @@ impl Config {
 
     /// The bit of the connection mark that says that a TCP flow was first seen in its middle: which
     /// end began it is not known. The highest of the mask.
-    pub fn older_bit(&self) -> u32 {
+    pub fn midstream_bit(&self) -> u32 {
         1 << self.ct_mark_mask.checked_ilog2().unwrap_or(0)
     }
 
     /// The bits of the connection mark that hold the generation: the mask without
-    /// [`Config::older_bit`].
+    /// [`Config::midstream_bit`].
     pub fn generation_mask(&self) -> u32 {
-        self.ct_mark_mask & !self.older_bit()
+        self.ct_mark_mask & !self.midstream_bit()
     }
 
     fn shift(&self) -> u32 {
@@ -93,13 +93,13 @@ impl Config {
 
     /// The greatest generation.
     pub fn last_generation(&self) -> u32 {
-        self.untracked_generation() - 1
+        self.stale_generation() - 1
     }
 
     /// What stands in place of a generation in the mark of a flow that was tracked before there was
     /// a table: never live, so the flow is judged; and not 0, so the direction that connection
     /// tracking tells is believed.
-    pub fn untracked_generation(&self) -> u32 {
+    pub fn stale_generation(&self) -> u32 {
         self.generation_mask() >> self.shift()
     }
 
@@ -117,7 +117,7 @@ impl Config {
     /// highest bit of [`Config::generation_mask`], so a mark that another program writes in low bits
     /// is never the live one.
     pub fn least_generation(&self) -> u32 {
-        (self.untracked_generation() >> 1) + 1
+        (self.stale_generation() >> 1) + 1
     }
 
     /// A generation to begin with, made of a random number: where others write high bits as well, it
@@ -139,7 +139,7 @@ impl Config {
     /// The quarter of all generations that this one lies in, as `(value, mask)` of a connection
     /// mark: before the generation moves on to another quarter, no flow may be marked with one of
     /// it, or a mark from the last time round would come to life.
-    pub fn quarter(&self, generation: u32) -> (u32, u32) {
+    pub fn generation_quarter(&self, generation: u32) -> (u32, u32) {
         let mask = self.generation_mask();
         let top = mask & !(mask >> 2);
         (self.mark(generation) & top, top)
@@ -157,8 +157,8 @@ mod tests {
                 ct_mark_mask: mask,
                 ..Config::default()
             };
-            assert_eq!(config.older_bit() | config.generation_mask(), mask);
-            assert_eq!(config.older_bit() & config.generation_mask(), 0);
+            assert_eq!(config.midstream_bit() | config.generation_mask(), mask);
+            assert_eq!(config.midstream_bit() & config.generation_mask(), 0);
             let last = config.last_generation();
             let least = config.least_generation();
             assert_eq!(config.next_generation(last), least);
@@ -178,12 +178,18 @@ mod tests {
                 assert!(config.first_generation(random) <= last);
             }
             assert_eq!(config.generation(config.mark(last)), last);
-            let before = config.untracked_generation();
+            let before = config.stale_generation();
             assert!(before > last && config.generation(config.mark(before)) == before);
-            let (_, bits) = config.quarter(1);
+            let (_, bits) = config.generation_quarter(1);
             assert_eq!(bits.count_ones(), 2);
-            assert_eq!(config.quarter(last), config.quarter(before));
-            assert_ne!(config.quarter(last), config.quarter(least));
+            assert_eq!(
+                config.generation_quarter(last),
+                config.generation_quarter(before)
+            );
+            assert_ne!(
+                config.generation_quarter(last),
+                config.generation_quarter(least)
+            );
         }
     }
 
@@ -197,7 +203,9 @@ mod tests {
         let (mut generation, mut opened) = (least, 0);
         for _ in 0..2 * (config.last_generation() - least + 1) {
             let next = config.next_generation(generation);
-            opened += usize::from(config.quarter(next) != config.quarter(generation));
+            opened += usize::from(
+                config.generation_quarter(next) != config.generation_quarter(generation),
+            );
             generation = next;
         }
         assert_eq!(opened, 4);

@@ -1,28 +1,33 @@
 //! What a class looks like in the maps: its elements, and the chains that test source ports.
 
-use crate::Verdict;
+use crate::NftVerdict;
 use crate::ct_state;
-use crate::names::{self, ANY, BASE, ICMP, ICMP_RANGE, LAST_VERDICT, PORT, PORT_RANGE, PROTO};
-use crate::names::{led, mark};
-use crate::rule::Line;
+use crate::names::{
+    self, CLASS_BASE, CLASS_DEFAULT, ICMP, ICMP_RANGE, LAST_VERDICT, PORT, PORT_RANGE, PROTO,
+};
+use crate::names::{mark_bytes, zero_prefixed};
+use crate::rule::RuleBuilder;
 use crate::skeleton::{cell_code, code_verdict, verdict_element};
-use crate::{Chain, CmpOp, Config, Count, Datum, Element, Fault, Key, PayloadBase, Place, Rule};
+use crate::{
+    Chain, CmpOp, Config, CounterLocation, CounterValue, Element, ElementKey, MapValue, NftFault,
+    NftRule, PayloadBase,
+};
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::hash::{Hash, Hasher};
 use palisade_model::{PortRange, Protocol, Str};
-use palisade_tables::{Cell, Credit, Program, RuleId, Tables, Values};
+use palisade_tables::{Cell, Credit, Program, RuleId, SourcePortMap, Tables};
 
 /// How a program is written.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Form<'a> {
+pub(crate) enum ClassForm<'a> {
     /// Whole, as a class with this fingerprint.
     Whole(&'a str),
     /// As a class with this fingerprint that says only what its base does not: the base's number, and
     /// what it says.
-    Beside(&'a str, u32, &'a Program),
+    Refining(&'a str, u32, &'a Program),
     /// Whole, as what classes refer to.
     Base,
 }
@@ -31,20 +36,20 @@ pub(crate) enum Form<'a> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ClassContent {
     /// Its elements, by map and key.
-    pub(crate) elements: BTreeMap<(&'static str, Key), Element>,
+    pub(crate) elements: BTreeMap<(&'static str, ElementKey), Element>,
     /// Its residue chains, in the order in which they can be made.
     pub(crate) chains: Vec<(Str, Chain)>,
     /// Whom each count is credited to.
-    pub(crate) credits: Vec<(Place, Vec<RuleId>)>,
+    pub(crate) counters: Vec<(CounterLocation, Vec<RuleId>)>,
 }
 
-struct Builder<'a> {
+struct ClassContentBuilder<'a> {
     config: &'a Config,
     class: u32,
     content: ClassContent,
     /// The chains made so far: the function of the source port, and the chain's code.
-    residues: Vec<(&'a Values, u32)>,
-    next_residue: &'a mut dyn FnMut() -> u32,
+    source_port_chains: Vec<(&'a SourcePortMap, u32)>,
+    next_code: &'a mut dyn FnMut() -> u32,
 }
 
 /// The content of a class, or base.
@@ -54,36 +59,36 @@ pub(crate) fn class_content(
     config: &Config,
     class: u32,
     program: &Program,
-    form: Form<'_>,
-    next_residue: &mut dyn FnMut() -> u32,
+    form: ClassForm<'_>,
+    next_code: &mut dyn FnMut() -> u32,
 ) -> ClassContent {
     let base = match form {
-        Form::Beside(_, number, base) => Some((number, base)),
-        Form::Whole(_) | Form::Base => None,
+        ClassForm::Refining(_, number, base) => Some((number, base)),
+        ClassForm::Whole(_) | ClassForm::Base => None,
     };
     let comment: Option<Str> = match form {
-        Form::Whole(print) | Form::Beside(print, ..) => Some(print.into()),
-        Form::Base => None,
+        ClassForm::Whole(print) | ClassForm::Refining(print, ..) => Some(print.into()),
+        ClassForm::Base => None,
     };
-    let mut builder = Builder {
+    let mut builder = ClassContentBuilder {
         config,
         class,
         content: ClassContent::default(),
-        residues: Vec::new(),
-        next_residue,
+        source_port_chains: Vec::new(),
+        next_code,
     };
     for (protocol, map) in program.protocols() {
         let number = [protocol.0];
         let shared = base.and_then(|(_, base)| base.protocol(*protocol));
         let entries = match shared {
-            Some(shared) => map.entries_beside(shared),
+            Some(shared) => map.entries_outside(shared),
             None => map.entries().iter().map(|(r, of)| (*r, of)).collect(),
         };
         for (range, values) in entries {
             if protocol.has_ports() {
-                builder.ports(*protocol, range, values);
+                builder.add_ports(*protocol, range, values);
             } else if protocol.is_icmp() {
-                builder.icmp(*protocol, range, values.default());
+                builder.add_icmp(*protocol, range, values.default());
             }
         }
         if base.is_some() {
@@ -91,29 +96,29 @@ pub(crate) fn class_content(
         }
         let default = match protocol {
             p if p.has_ports() || p.is_icmp() => map.default(),
-            _ => map.at(0),
+            _ => map.get(0),
         };
-        let key = Key::Exact(led(&[&mark(class), &number]));
-        if !Fault::ProtoDefaultLost.is_on() || map.entries().is_empty() {
-            builder.values(PROTO, key, default);
+        let key = ElementKey::Exact(zero_prefixed(&[&mark_bytes(class), &number]));
+        if !NftFault::ProtoDefaultLost.is_on() || map.entries().is_empty() {
+            builder.add_values(PROTO, key, default);
         }
     }
-    let key = names::marks(&[class]);
+    let key = names::zero_prefixed_marks(&[class]);
     let end = match base {
         Some((number, _)) => {
             let element = Element {
-                data: Some(Datum::Value(mark(number))),
+                data: Some(MapValue::Value(mark_bytes(number))),
                 ..Element::default()
             };
             builder
                 .content
                 .elements
-                .insert((BASE, key.clone()), element);
-            BASE
+                .insert((CLASS_BASE, key.clone()), element);
+            CLASS_BASE
         }
         None => {
-            builder.cell(ANY, key.clone(), program.default());
-            ANY
+            builder.add_cell(CLASS_DEFAULT, key.clone(), program.default());
+            CLASS_DEFAULT
         }
     };
     if let Some(element) = builder.content.elements.get_mut(&(end, key)) {
@@ -122,27 +127,27 @@ pub(crate) fn class_content(
     builder.content
 }
 
-impl<'a> Builder<'a> {
-    fn ports(&mut self, protocol: Protocol, range: PortRange, values: &'a Values) {
-        let class = mark(self.class);
-        let key = |port: u16| led(&[&class, &[protocol.0], &port.to_be_bytes()]);
+impl<'a> ClassContentBuilder<'a> {
+    fn add_ports(&mut self, protocol: Protocol, range: PortRange, values: &'a SourcePortMap) {
+        let class = mark_bytes(self.class);
+        let key = |port: u16| zero_prefixed(&[&class, &[protocol.0], &port.to_be_bytes()]);
         let PortRange { first, mut last } = range;
-        if Fault::IntervalEndOffByOne.is_on() && first < last {
+        if NftFault::IntervalEndOffByOne.is_on() && first < last {
             last -= 1;
         }
-        if u32::from(last) - u32::from(first) < u32::from(self.config.expand_ports.max(1)) {
-            let short = Fault::RangeExpandedShort.is_on() && first < last;
+        if u32::from(last) - u32::from(first) < u32::from(self.config.max_expanded_ports.max(1)) {
+            let short = NftFault::RangeExpandedShort.is_on() && first < last;
             for port in first..=last - u16::from(short) {
-                self.values(PORT, Key::Exact(key(port)), values);
+                self.add_values(PORT, ElementKey::Exact(key(port)), values);
             }
         } else {
-            let range = Key::Range(key(first), key(last));
-            self.values(PORT_RANGE, range, values);
+            let range = ElementKey::Range(key(first), key(last));
+            self.add_values(PORT_RANGE, range, values);
         }
     }
 
     /// A range of types and codes, cut where the type changes: whole types together.
-    fn icmp(&mut self, protocol: Protocol, range: PortRange, cell: &'a Cell) {
+    fn add_icmp(&mut self, protocol: Protocol, range: PortRange, cell: &'a Cell) {
         let ([first_type, first_code], [last_type, last_code]) =
             (range.first.to_be_bytes(), range.last.to_be_bytes());
         let (mut from, mut to) = (first_type, last_type);
@@ -162,80 +167,83 @@ impl<'a> Builder<'a> {
                 boxes.push([from, to, 0, 255]);
             }
         }
-        let class = mark(self.class);
-        let key = |kind: u8, code: u8| led(&[&class, &[protocol.0], &[kind], &[code]]);
+        let class = mark_bytes(self.class);
+        let key = |kind: u8, code: u8| zero_prefixed(&[&class, &[protocol.0], &[kind], &[code]]);
         for [type_first, type_last, code_first, mut code_last] in boxes {
-            if Fault::IcmpCodeLost.is_on() {
+            if NftFault::IcmpCodeLost.is_on() {
                 code_last = 255;
             }
             if (type_first, code_first) == (type_last, code_last) {
-                self.cell(ICMP, Key::Exact(key(type_first, code_first)), cell);
+                self.add_cell(ICMP, ElementKey::Exact(key(type_first, code_first)), cell);
             } else {
-                let range = Key::Range(key(type_first, code_first), key(type_last, code_last));
-                self.cell(ICMP_RANGE, range, cell);
+                let range =
+                    ElementKey::Range(key(type_first, code_first), key(type_last, code_last));
+                self.add_cell(ICMP_RANGE, range, cell);
             }
         }
     }
 
-    fn element(&mut self, map: &'static str, key: Key, code: u32) {
+    fn add_element(&mut self, map: &'static str, key: ElementKey, code: u32) {
         let element = Element {
-            data: Some(Datum::Value(mark(code))),
-            counter: Some(Count::default()),
+            data: Some(MapValue::Value(mark_bytes(code))),
+            counter: Some(CounterValue::default()),
             comment: None,
         };
         self.content.elements.insert((map, key), element);
     }
 
-    fn cell(&mut self, map: &'static str, key: Key, cell: &Cell) {
-        let place = Place::Element {
+    fn add_cell(&mut self, map: &'static str, key: ElementKey, cell: &Cell) {
+        let place = CounterLocation::Element {
             set: map.into(),
             key: key.clone(),
         };
-        self.content.credits.push((place, cell.hits.clone()));
-        self.element(map, key, cell_code(cell));
+        self.content.counters.push((place, cell.hits.clone()));
+        self.add_element(map, key, cell_code(cell));
     }
 
-    fn values(&mut self, map: &'static str, key: Key, values: &'a Values) {
+    fn add_values(&mut self, map: &'static str, key: ElementKey, values: &'a SourcePortMap) {
         if let Some(cell) = values.as_constant() {
-            return self.cell(map, key, cell);
+            return self.add_cell(map, key, cell);
         }
-        let known = self.residues.iter().find(|(v, _)| *v == values);
+        let known = self.source_port_chains.iter().find(|(v, _)| *v == values);
         let code = match known.map(|(_, code)| *code) {
             Some(code) => code,
-            None => self.residue(values),
+            None => self.add_source_port_chains(values),
         };
-        self.element(map, key, code);
+        self.add_element(map, key, code);
     }
 
     /// Makes the chains of a function of the source port: one for packets that run as the flow's
     /// first did, and one for replies, whose destination port it is.
-    fn residue(&mut self, values: &'a Values) -> u32 {
-        let code = (self.next_residue)();
-        self.residues.push((values, code));
-        let name = residue_name(self.class, code);
-        let (set, key, element) = verdict_element(code, Verdict::Goto(name.as_str().into()));
+    fn add_source_port_chains(&mut self, values: &'a SourcePortMap) -> u32 {
+        let code = (self.next_code)();
+        self.source_port_chains.push((values, code));
+        let name = source_port_chain_name(self.class, code);
+        let (set, key, element) = verdict_element(code, NftVerdict::Goto(name.as_str().into()));
         self.content.elements.insert((set, key), element);
         let reply_name = format!("{name}_r");
         let config = self.config;
         let verdict_of = |cell| code_verdict(config, cell_code(cell));
-        let rules = |offset| -> Vec<Rule> {
+        let rules = |offset| -> Vec<NftRule> {
             let tests = values.entries().iter().map(|(range, cell)| {
-                let line = Line::new()
+                let line = RuleBuilder::new()
                     .payload(PayloadBase::Transport, offset, 2, 0)
                     .cmp(0, CmpOp::Gte, &range.first.to_be_bytes())
                     .cmp(0, CmpOp::Lte, &range.last.to_be_bytes());
-                line.count().verdict(verdict_of(cell))
+                line.counter().verdict(verdict_of(cell))
             });
-            let rest = Line::new().count().verdict(verdict_of(values.default()));
-            let mut rules: Vec<Rule> = tests.chain([rest]).collect();
-            if Fault::ResidueOrderReversed.is_on() {
+            let rest = RuleBuilder::new()
+                .counter()
+                .verdict(verdict_of(values.default()));
+            let mut rules: Vec<NftRule> = tests.chain([rest]).collect();
+            if NftFault::SourcePortOrderReversed.is_on() {
                 rules.reverse();
             }
             rules
         };
         let cells = || values.entries().iter().map(|(_, cell)| cell);
         let cells: Vec<&Cell> = cells().chain([values.default()]).collect();
-        let to_reply = Line::new()
+        let to_reply = RuleBuilder::new()
             .state(ct_state::ESTABLISHED)
             .reply()
             .goto(&reply_name);
@@ -244,47 +252,58 @@ impl<'a> Builder<'a> {
         for (index, cell) in cells.into_iter().enumerate() {
             for (chain, index) in [(&name, index + 1), (&reply_name, index)] {
                 let chain = Str::from(&**chain);
-                let place = Place::Rule { chain, index };
-                self.content.credits.push((place, cell.hits.clone()));
+                let place = CounterLocation::Rule { chain, index };
+                self.content.counters.push((place, cell.hits.clone()));
             }
         }
-        let made = |name: &str, rules| (Str::from(name), Chain { base: None, rules });
-        self.content.chains.push(made(&reply_name, rules(2)));
-        self.content.chains.push(made(&name, original));
+        let named_chain = |name: &str, rules| {
+            (
+                Str::from(name),
+                Chain {
+                    base_chain: None,
+                    rules,
+                },
+            )
+        };
+        self.content.chains.push(named_chain(&reply_name, rules(2)));
+        self.content.chains.push(named_chain(&name, original));
         code
     }
 }
 
 /// The fingerprint that a class has in the kernel; none if it has no class's elements.
-pub(crate) fn held_fingerprint(class: u32, content: &ClassContent) -> Option<&str> {
-    let key = names::marks(&[class]);
+pub(crate) fn stored_fingerprint(class: u32, content: &ClassContent) -> Option<&str> {
+    let key = names::zero_prefixed_marks(&[class]);
     let of = |map| content.elements.get(&(map, key.clone()));
-    of(ANY).or_else(|| of(BASE))?.comment.as_deref()
+    of(CLASS_DEFAULT)
+        .or_else(|| of(CLASS_BASE))?
+        .comment
+        .as_deref()
 }
 
 /// The chain of a residue: it names its class, so that it can be read back.
-pub(crate) fn residue_name(class: u32, code: u32) -> alloc::string::String {
-    format!("{}{class}_{code}", names::RESIDUE)
+pub(crate) fn source_port_chain_name(class: u32, code: u32) -> alloc::string::String {
+    format!("{}{class}_{code}", names::SOURCE_PORT_PREFIX)
 }
 
 /// The class and code in the name of a residue chain, and whether it is the chain for replies.
-pub(crate) fn parse_residue(name: &str) -> Option<(u32, u32, bool)> {
-    let rest = name.strip_prefix(names::RESIDUE)?;
+pub(crate) fn parse_source_port_chain(name: &str) -> Option<(u32, u32, bool)> {
+    let rest = name.strip_prefix(names::SOURCE_PORT_PREFIX)?;
     let (rest, reply) = match rest.strip_suffix("_r") {
         Some(rest) => (rest, true),
         None => (rest, false),
     };
     let (class, code) = rest.split_once('_')?;
     let (class, code): (u32, u32) = (class.parse().ok()?, code.parse().ok()?);
-    let plain = residue_name(class, code);
+    let plain = source_port_chain_name(class, code);
     let whole = name.strip_suffix("_r").unwrap_or(name);
     (plain == whole && code > LAST_VERDICT).then_some((class, code, reply))
 }
 
 /// The 64-bit FNV-1a hash. Source: Fowler, Noll and Vo, offset basis and prime for 64 bits.
-struct Fnv(u64);
+struct FingerprintHasher(u64);
 
-impl Hasher for Fnv {
+impl Hasher for FingerprintHasher {
     fn finish(&self) -> u64 {
         self.0
     }
@@ -300,7 +319,7 @@ impl Hasher for Fnv {
 /// two classes with equal elements and equal fingerprints count for the same rules. The line that a
 /// rule was written on is no part of it.
 pub(crate) fn fingerprint(tables: &Tables, program: &Program) -> alloc::string::String {
-    let mut hash = Fnv(0xcbf2_9ce4_8422_2325);
+    let mut hash = FingerprintHasher(0xcbf2_9ce4_8422_2325);
     for (protocol, map) in program.protocols() {
         protocol.hash(&mut hash);
         for (range, values) in map.segments() {
@@ -315,7 +334,7 @@ pub(crate) fn fingerprint(tables: &Tables, program: &Program) -> alloc::string::
     format!("{:016x}", hash.finish())
 }
 
-fn hash_cell(tables: &Tables, cell: &Cell, hash: &mut Fnv) {
+fn hash_cell(tables: &Tables, cell: &Cell, hash: &mut FingerprintHasher) {
     (cell.verdict, cell.hits.len()).hash(hash);
     for rule in &cell.hits {
         match tables.rules.get(rule).map(|credit| &**credit) {

@@ -3,58 +3,64 @@
 //! Anything that this layout could not have written (a rule changed, an element that fits nowhere, a
 //! reference to what is not there) is an error: then the table is rebuilt whole.
 
-use crate::content::{ClassContent, Form, class_content, held_fingerprint, parse_residue};
-use crate::flat::{Flat, Run, prefixes};
-use crate::names::{
-    self, ANY, BASE, CLASS, FIRST_BASE, GENERATION, ICMP, ICMP_RANGE, IF_OURS, IF_SAME,
-    LAST_VERDICT,
+use crate::content::{
+    ClassContent, ClassForm, class_content, parse_source_port_chain, stored_fingerprint,
 };
-use crate::names::{PAIR, PENDING, PORT, PORT_RANGE, PROTO, VERDICT, number};
+use crate::identity_ranges::{IdentityRange, IdentityRanges, range_to_prefixes};
+use crate::names::{
+    self, CLASS_BASE, CLASS_DEFAULT, FIRST_BASE, GENERATION, ICMP, ICMP_RANGE, IDENTITY_CLASS,
+    IF_HAIRPIN, IF_OURS, LAST_VERDICT,
+};
+use crate::names::{
+    CODE_VERDICT, PENDING_REVOCATION, PORT, PORT_RANGE, PROTO, SET_CLASS, number_from_bytes,
+};
 use crate::skeleton::{code_cell, code_verdict, generation_of, skeleton};
-use crate::{CmpOp, Config, Datum, Element, Expr, Key, Rule, Ruleset, Set, Verdict};
+use crate::{
+    CmpOp, Config, Element, ElementKey, Expr, MapValue, NftRule, NftSet, NftVerdict, Ruleset,
+};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 use palisade_model::{Direction, Family, Prefix, Protocol, Str};
 use palisade_tables::{Cell, ClassId, IdentityId, Point, PolicySet, PortMap, Program, RuleId};
-use palisade_tables::{SetId, Tables, Values};
+use palisade_tables::{PolicySetId, SourcePortMap, Tables};
 
 /// Rule numbers from here on stand for rules that were in the kernel and are not known.
 pub(crate) const UNKNOWN_RULE: u32 = 1 << 31;
 
 /// What was read, in the kernel's numbers.
 #[derive(Debug)]
-pub(crate) struct Observed {
+pub(crate) struct DecodedTable {
     /// The tables. Every cell of a program is credited to a rule number of its own, which stands for
     /// nothing.
     pub(crate) tables: Tables,
     /// The ranges of each family.
-    pub(crate) flat: [Flat; 2],
+    pub(crate) identity_ranges: [IdentityRanges; 2],
     /// What each class has, fingerprint included.
     pub(crate) classes: BTreeMap<u32, ClassContent>,
     /// The bases of classes that have one.
-    pub(crate) based: BTreeMap<u32, u32>,
+    pub(crate) base_of_class: BTreeMap<u32, u32>,
     /// What each base has.
     pub(crate) bases: BTreeMap<u32, ClassContent>,
     /// What each base says, credited as programs are.
     pub(crate) base_programs: BTreeMap<u32, Program>,
     /// The codes of each class's and base's residues, rising.
-    pub(crate) residues: BTreeMap<u32, Vec<u32>>,
+    pub(crate) source_port_codes: BTreeMap<u32, Vec<u32>>,
     /// Pairs that no row has.
-    pub(crate) retired: Vec<(u32, u32)>,
+    pub(crate) unused_pairs: Vec<(u32, u32)>,
     /// The addresses that endpoints here are said to have.
-    pub(crate) own: BTreeSet<IpAddr>,
+    pub(crate) own_addresses: BTreeSet<IpAddr>,
     pub(crate) generation: u32,
-    pub(crate) pending: bool,
+    pub(crate) revocation_pending: bool,
 }
 
 /// Why the table has to be rebuilt: what is wrong in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Damage(pub(crate) &'static str);
+pub(crate) struct DecodeError(pub(crate) &'static str);
 
 /// The generation that established flows are marked with, if it can be told.
-pub(crate) fn generation(config: &Config, ruleset: &Ruleset) -> Option<u32> {
+pub(crate) fn live_generation(config: &Config, ruleset: &Ruleset) -> Option<u32> {
     match ruleset.chains.get(GENERATION)?.rules.as_slice() {
         [rule] => generation_of(config, rule),
         _ => None,
@@ -62,31 +68,33 @@ pub(crate) fn generation(config: &Config, ruleset: &Ruleset) -> Option<u32> {
 }
 
 /// The interfaces that a table in the kernel judges, and those with addresses that have policy.
-pub fn points(ruleset: &Ruleset) -> (BTreeSet<Str>, BTreeSet<(Str, IpAddr)>) {
+pub fn installed_points(ruleset: &Ruleset) -> (BTreeSet<Str>, BTreeSet<(Str, IpAddr)>) {
     let keys = |name: &str| {
         let set = ruleset.sets.get(name).into_iter();
         set.flat_map(|set| set.elements.keys())
             .filter_map(|key| match key {
-                Key::Exact(bytes) => Some(bytes),
+                ElementKey::Exact(bytes) => Some(bytes),
                 _ => None,
             })
     };
     let mut points = BTreeSet::new();
     for family in Family::BOTH {
         for direction in Direction::BOTH {
-            points.extend(keys(names::points(family, direction)).filter_map(|bytes| {
-                let (name, rest) = bytes.split_at_checked(16)?;
-                Some((interface(name)?, address(rest)?))
-            }));
+            points.extend(
+                keys(names::point_map(family, direction)).filter_map(|bytes| {
+                    let (name, rest) = bytes.split_at_checked(16)?;
+                    Some((parse_interface(name)?, parse_address(rest)?))
+                }),
+            );
         }
     }
-    let interfaces = keys(names::IF_OURS).filter_map(|bytes| interface(bytes));
+    let interfaces = keys(names::IF_OURS).filter_map(|bytes| parse_interface(bytes));
     (interfaces.collect(), points)
 }
 
 /// Reads a table back. Counts must be zero ([`Ruleset::without_counts`]).
-pub(crate) fn decode(config: &Config, ruleset: &Ruleset) -> Result<Observed, Damage> {
-    let generation = generation(config, ruleset).ok_or(Damage("no generation"))?;
+pub(crate) fn decode(config: &Config, ruleset: &Ruleset) -> Result<DecodedTable, DecodeError> {
+    let generation = live_generation(config, ruleset).ok_or(DecodeError("no generation"))?;
     let fixed = skeleton(config, generation);
     let same = ruleset.comment == fixed.comment
         && ruleset.flags == fixed.flags
@@ -97,212 +105,230 @@ pub(crate) fn decode(config: &Config, ruleset: &Ruleset) -> Result<Observed, Dam
             .iter()
             .all(|(name, chain)| ruleset.chains.get(name) == Some(chain));
     if !same || generation == 0 {
-        return Err(Damage("another skeleton"));
+        return Err(DecodeError("another skeleton"));
     }
-    let mut reader = Reader {
-        observed: Observed {
+    let mut decoder = TableDecoder {
+        observed: DecodedTable {
             tables: Tables {
                 judge_host_traffic: config.judge_host_traffic,
                 ..Tables::default()
             },
-            flat: Default::default(),
+            identity_ranges: Default::default(),
             classes: BTreeMap::new(),
-            based: BTreeMap::new(),
+            base_of_class: BTreeMap::new(),
             bases: BTreeMap::new(),
             base_programs: BTreeMap::new(),
-            residues: BTreeMap::new(),
-            retired: Vec::new(),
-            own: BTreeSet::new(),
+            source_port_codes: BTreeMap::new(),
+            unused_pairs: Vec::new(),
+            own_addresses: BTreeSet::new(),
             generation,
-            pending: false,
+            revocation_pending: false,
         },
-        same: BTreeSet::new(),
+        hairpin_interfaces: BTreeSet::new(),
         pairs: BTreeSet::new(),
-        runs: Default::default(),
+        ranges: Default::default(),
     };
     for (name, set) in &fixed.sets {
         let found = &ruleset.sets[name];
-        reader.set(name, set, found)?;
+        decoder.decode_set(name, set, found)?;
     }
     for (name, chain) in &ruleset.chains {
         if fixed.chains.contains_key(name) {
             continue;
         }
-        let (class, code, _) = parse_residue(name).ok_or(Damage("a foreign chain"))?;
-        let content = reader.observed.classes.entry(class).or_default();
+        let (class, code, _) =
+            parse_source_port_chain(name).ok_or(DecodeError("a foreign chain"))?;
+        let content = decoder.observed.classes.entry(class).or_default();
         content.chains.push((name.clone(), chain.clone()));
-        let codes = reader.observed.residues.entry(class).or_default();
+        let codes = decoder.observed.source_port_codes.entry(class).or_default();
         if !codes.contains(&code) {
             codes.push(code);
             codes.sort_unstable();
         }
     }
-    reader.finish(config)
+    decoder.finish(config)
 }
 
-struct Reader {
-    observed: Observed,
+struct TableDecoder {
+    observed: DecodedTable,
     /// The interfaces by which a packet may arrive and leave again.
-    same: BTreeSet<Str>,
+    hairpin_interfaces: BTreeSet<Str>,
     pairs: BTreeSet<(u32, u32)>,
-    runs: [Vec<Run>; 2],
+    ranges: [Vec<IdentityRange>; 2],
 }
 
 /// The map's own name, without allocation.
-fn name_of(set: &str) -> Option<&'static str> {
+fn static_map_name(set: &str) -> Option<&'static str> {
     names::COUNTED.into_iter().find(|name| *name == set)
 }
 
-fn field<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+fn read_bytes<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..at + N)?.try_into().ok()
 }
 
-fn mark_at(bytes: &[u8], at: usize) -> Option<u32> {
-    number(bytes.get(at..at + 4)?)
+fn read_mark(bytes: &[u8], at: usize) -> Option<u32> {
+    number_from_bytes(bytes.get(at..at + 4)?)
 }
 
-fn address(bytes: &[u8]) -> Option<IpAddr> {
+fn parse_address(bytes: &[u8]) -> Option<IpAddr> {
     match bytes.len() {
-        4 => Some(IpAddr::from(field::<4>(bytes, 0)?)),
-        16 => Some(IpAddr::from(field::<16>(bytes, 0)?)),
+        4 => Some(IpAddr::from(read_bytes::<4>(bytes, 0)?)),
+        16 => Some(IpAddr::from(read_bytes::<16>(bytes, 0)?)),
         _ => None,
     }
 }
 
-fn interface(bytes: &[u8]) -> Option<Str> {
+fn parse_interface(bytes: &[u8]) -> Option<Str> {
     let name = core::str::from_utf8(bytes).ok()?.trim_end_matches('\0');
     (!name.is_empty() && !name.contains('\0')).then(|| name.into())
 }
 
-fn value(element: &Element) -> Option<u32> {
+fn element_number(element: &Element) -> Option<u32> {
     match &element.data {
-        Some(Datum::Value(bytes)) => number(bytes),
+        Some(MapValue::Value(bytes)) => number_from_bytes(bytes),
         _ => None,
     }
 }
 
-impl Reader {
-    fn set(&mut self, name: &Str, fixed: &Set, found: &Set) -> Result<(), Damage> {
+impl TableDecoder {
+    fn decode_set(
+        &mut self,
+        name: &Str,
+        fixed: &NftSet,
+        found: &NftSet,
+    ) -> Result<(), DecodeError> {
         if found.decl != fixed.decl {
-            return Err(Damage("a set declared otherwise"));
+            return Err(DecodeError("a set declared otherwise"));
         }
         for (key, element) in &fixed.elements {
             if found.elements.get(key) != Some(element) {
-                return Err(Damage("a constant element is missing"));
+                return Err(DecodeError("a constant element is missing"));
             }
         }
-        let led = names::is_led(name);
+        let led = names::is_zero_prefixed(name);
         for (key, element) in &found.elements {
             let ends: [&[u8]; 2] = match key {
-                Key::Exact(bytes) => [bytes, bytes],
-                Key::Range(first, last) => [first, last],
-                Key::CatchAll => [&[], &[]],
+                ElementKey::Exact(bytes) => [bytes, bytes],
+                ElementKey::Range(first, last) => [first, last],
+                ElementKey::CatchAll => [&[], &[]],
             };
             if led
                 && ends
                     .iter()
                     .any(|end| end.get(..4).is_some_and(|lead| lead != [0; 4]))
             {
-                return Err(Damage("a key that begins otherwise"));
+                return Err(DecodeError("a key that begins otherwise"));
             }
             if !fixed.elements.contains_key(key) {
-                self.element(name, key, element)
-                    .ok_or(Damage("an element that fits nowhere"))?;
+                self.decode_element(name, key, element)
+                    .ok_or(DecodeError("an element that fits nowhere"))?;
             }
         }
         Ok(())
     }
 
-    fn element(&mut self, name: &Str, key: &Key, element: &Element) -> Option<()> {
+    fn decode_element(&mut self, name: &Str, key: &ElementKey, element: &Element) -> Option<()> {
         let tables = &mut self.observed.tables;
-        if let Some(map) = name_of(name) {
+        if let Some(map) = static_map_name(name) {
             let bytes = match key {
-                Key::Exact(bytes) | Key::Range(bytes, _) => bytes,
-                Key::CatchAll => return None,
+                ElementKey::Exact(bytes) | ElementKey::Range(bytes, _) => bytes,
+                ElementKey::CatchAll => return None,
             };
-            let class = mark_at(bytes, 4)?;
+            let class = read_mark(bytes, 4)?;
             let content = self.observed.classes.entry(class).or_default();
             content.elements.insert((map, key.clone()), element.clone());
             return Some(());
         }
         for family in Family::BOTH {
             let bytes = match key {
-                Key::Range(first, last) if **name == *names::nets(family) => {
-                    let number = |bytes: &[u8]| Some(Prefix::host(address(bytes)?).bounds().0);
-                    let id = IdentityId(value(element)?);
+                ElementKey::Range(first, last) if **name == *names::network_map(family) => {
+                    let number =
+                        |bytes: &[u8]| Some(Prefix::host(parse_address(bytes)?).bounds().0);
+                    let id = IdentityId(element_number(element)?);
                     let run = (number(first)?, number(last)?, id);
-                    self.runs[family as usize].push(run);
+                    self.ranges[family as usize].push(run);
                     return Some(());
                 }
-                Key::Exact(bytes) => bytes,
+                ElementKey::Exact(bytes) => bytes,
                 _ => continue,
             };
-            if **name == *names::hosts(family) {
-                let id = IdentityId(value(element)?);
-                tables.addresses.insert(Prefix::host(address(bytes)?), id);
+            if **name == *names::host_map(family) {
+                let id = IdentityId(element_number(element)?);
+                tables
+                    .addresses
+                    .insert(Prefix::host(parse_address(bytes)?), id);
                 return Some(());
             }
-            if **name == *names::own(family) {
-                self.observed.own.insert(address(bytes)?);
+            if **name == *names::own_addresses_set(family) {
+                self.observed.own_addresses.insert(parse_address(bytes)?);
                 return Some(());
             }
             for direction in Direction::BOTH {
-                if **name == *names::points(family, direction) {
+                if **name == *names::point_map(family, direction) {
                     let point = Point {
-                        interface: interface(bytes.get(..16)?)?,
-                        address: address(bytes.get(16..)?)?,
+                        interface: parse_interface(bytes.get(..16)?)?,
+                        address: parse_address(bytes.get(16..)?)?,
                         direction,
                     };
-                    tables.points.insert(point, SetId(value(element)?));
+                    tables
+                        .points
+                        .insert(point, PolicySetId(element_number(element)?));
                     return Some(());
                 }
             }
         }
-        let Key::Exact(bytes) = key else { return None };
+        let ElementKey::Exact(bytes) = key else {
+            return None;
+        };
         match &**name {
-            IF_OURS => drop(tables.interfaces.insert(interface(bytes)?)),
-            IF_SAME => {
+            IF_OURS => drop(tables.interfaces.insert(parse_interface(bytes)?)),
+            IF_HAIRPIN => {
                 let (name, again) = bytes.split_at_checked(16)?;
                 (name == again).then_some(())?;
-                self.same.insert(interface(name)?);
+                self.hairpin_interfaces.insert(parse_interface(name)?);
             }
-            PENDING => {
-                (number(bytes)? == 1).then_some(())?;
-                self.observed.pending = true;
+            PENDING_REVOCATION => {
+                (number_from_bytes(bytes)? == 1).then_some(())?;
+                self.observed.revocation_pending = true;
             }
-            BASE => {
-                let (class, base) = (mark_at(bytes, 4)?, value(element)?);
+            CLASS_BASE => {
+                let (class, base) = (read_mark(bytes, 4)?, element_number(element)?);
                 let content = self.observed.classes.entry(class).or_default();
                 content
                     .elements
-                    .insert((BASE, key.clone()), element.clone());
-                self.observed.based.insert(class, base);
+                    .insert((CLASS_BASE, key.clone()), element.clone());
+                self.observed.base_of_class.insert(class, base);
             }
-            CLASS => {
-                let row = (SetId(mark_at(bytes, 4)?), IdentityId(mark_at(bytes, 8)?));
-                tables.classes.insert(row, ClassId(value(element)?));
+            IDENTITY_CLASS => {
+                let row = (
+                    PolicySetId(read_mark(bytes, 4)?),
+                    IdentityId(read_mark(bytes, 8)?),
+                );
+                tables
+                    .classes
+                    .insert(row, ClassId(element_number(element)?));
             }
-            PAIR => {
-                let (set, class) = (mark_at(bytes, 4)?, mark_at(bytes, 8)?);
-                let value = value(element)?;
+            SET_CLASS => {
+                let (set, class) = (read_mark(bytes, 4)?, read_mark(bytes, 8)?);
+                let value = element_number(element)?;
                 if class == 0 {
                     let default = ClassId(value);
-                    tables.sets.insert(SetId(set), PolicySet { default });
+                    tables.sets.insert(PolicySetId(set), PolicySet { default });
                 } else {
                     (class == value).then_some(())?;
                     self.pairs.insert((set, class));
                 }
             }
-            VERDICT => {
-                let Some(Datum::Verdict(Verdict::Goto(chain))) = &element.data else {
+            CODE_VERDICT => {
+                let Some(MapValue::Verdict(NftVerdict::Goto(chain))) = &element.data else {
                     return None;
                 };
-                let (class, code, reply) = parse_residue(chain)?;
-                (mark_at(bytes, 4)? == code && !reply).then_some(())?;
+                let (class, code, reply) = parse_source_port_chain(chain)?;
+                (read_mark(bytes, 4)? == code && !reply).then_some(())?;
                 let content = self.observed.classes.entry(class).or_default();
                 content
                     .elements
-                    .insert((VERDICT, key.clone()), element.clone());
+                    .insert((CODE_VERDICT, key.clone()), element.clone());
             }
             _ => return None,
         }
@@ -310,33 +336,33 @@ impl Reader {
     }
 
     /// Checks that everything referred to is there, and reads the programs.
-    fn finish(mut self, config: &Config) -> Result<Observed, Damage> {
+    fn finish(mut self, config: &Config) -> Result<DecodedTable, DecodeError> {
         for family in Family::BOTH {
-            let runs = core::mem::take(&mut self.runs[family as usize]);
+            let runs = core::mem::take(&mut self.ranges[family as usize]);
             for (first, last, id) in &runs {
                 if last < first {
-                    return Err(Damage("an empty range"));
+                    return Err(DecodeError("an empty range"));
                 }
-                for prefix in prefixes(family, *first, *last) {
+                for prefix in range_to_prefixes(family, *first, *last) {
                     // Ranges come of prefixes of at least two addresses each.
                     if prefix.is_host() {
-                        return Err(Damage("a range that no prefixes make"));
+                        return Err(DecodeError("a range that no prefixes make"));
                     }
                     self.observed.tables.addresses.insert(prefix, *id);
                 }
             }
-            self.observed.flat[family as usize] =
-                Flat::from_runs(runs).ok_or(Damage("ranges that are not maximal"))?;
+            self.observed.identity_ranges[family as usize] = IdentityRanges::from_ranges(runs)
+                .ok_or(DecodeError("ranges that are not maximal"))?;
         }
-        self.programs(config)?;
+        self.decode_programs(config)?;
         let tables = &mut self.observed.tables;
-        if self.same != tables.interfaces {
-            return Err(Damage("interfaces that are not the same twice"));
+        if self.hairpin_interfaces != tables.interfaces {
+            return Err(DecodeError("interfaces that are not the same twice"));
         }
         let mut used = BTreeSet::new();
         for ((set, _), class) in &tables.classes {
             if !tables.sets.contains_key(set) || !tables.programs.contains_key(class) {
-                return Err(Damage("a row without set or class"));
+                return Err(DecodeError("a row without set or class"));
             }
             used.insert((set.0, class.0));
         }
@@ -350,36 +376,41 @@ impl Reader {
                 .all(|set| tables.sets.contains_key(set))
             && used.is_subset(&self.pairs);
         if !whole {
-            return Err(Damage("a reference to what is not there"));
+            return Err(DecodeError("a reference to what is not there"));
         }
-        self.observed.retired = self.pairs.difference(&used).copied().collect();
+        self.observed.unused_pairs = self.pairs.difference(&used).copied().collect();
         Ok(self.observed)
     }
 
     /// Reads the programs of bases, and of the classes that refer to them or are whole.
-    fn programs(&mut self, config: &Config) -> Result<(), Damage> {
+    fn decode_programs(&mut self, config: &Config) -> Result<(), DecodeError> {
         let observed = &mut self.observed;
         observed.bases = observed.classes.split_off(&FIRST_BASE);
-        let used: BTreeSet<u32> = observed.based.values().copied().collect();
+        let used: BTreeSet<u32> = observed.base_of_class.values().copied().collect();
         if !used.iter().eq(observed.bases.keys()) {
-            return Err(Damage("a base that is missing or that nothing refers to"));
+            return Err(DecodeError(
+                "a base that is missing or that nothing refers to",
+            ));
         }
         let codes = |number| {
             observed
-                .residues
+                .source_port_codes
                 .get(&number)
                 .map_or(&[][..], |codes| codes)
         };
         let mut bases: BTreeMap<u32, (Program, u32)> = BTreeMap::new();
         for (number, content) in &observed.bases {
-            let of = program(config, *number, content, codes(*number), None);
-            bases.insert(*number, of.ok_or(Damage("a base that cannot be read"))?);
+            let of = decode_program(config, *number, content, codes(*number), None);
+            bases.insert(
+                *number,
+                of.ok_or(DecodeError("a base that cannot be read"))?,
+            );
         }
         for (class, content) in &observed.classes {
-            let base = observed.based.get(class);
+            let base = observed.base_of_class.get(class);
             let base = base.and_then(|number| Some((*number, bases.get(number)?)));
-            let (program, _) = program(config, *class, content, codes(*class), base)
-                .ok_or(Damage("a class that cannot be read"))?;
+            let (program, _) = decode_program(config, *class, content, codes(*class), base)
+                .ok_or(DecodeError("a class that cannot be read"))?;
             let programs = &mut observed.tables.programs;
             programs.insert(ClassId(*class), Arc::new(program));
         }
@@ -392,7 +423,7 @@ impl Reader {
 /// Reads the program of a class, or of a base, each cell credited to a number of its own, and says the
 /// last of these numbers. `base` is the class's: its number, what it says, and its last. `None` unless
 /// writing it again gives the same elements and chains.
-fn program(
+fn decode_program(
     config: &Config,
     class: u32,
     content: &ClassContent,
@@ -406,40 +437,45 @@ fn program(
         let hits = [RuleId(next)].into();
         Some(Cell { verdict, hits, log })
     };
-    let mut residues: BTreeMap<u32, Values> = BTreeMap::new();
+    let mut residues: BTreeMap<u32, SourcePortMap> = BTreeMap::new();
     for (name, chain) in &content.chains {
-        let (_, code, reply) = parse_residue(name)?;
+        let (_, code, reply) = parse_source_port_chain(name)?;
         if !reply {
-            residues.insert(code, residue(config, &chain.rules, &mut cell)?);
+            residues.insert(
+                code,
+                decode_source_port_chain(config, &chain.rules, &mut cell)?,
+            );
         }
     }
-    let mut values = |element: &Element| -> Option<Values> {
-        Some(match value(element)? {
+    let mut values = |element: &Element| -> Option<SourcePortMap> {
+        Some(match element_number(element)? {
             code @ 1..=LAST_VERDICT => PortMap::constant(cell(code)?),
             code => residues.get(&code)?.clone(),
         })
     };
-    let mut defaults: BTreeMap<Protocol, Values> = BTreeMap::new();
-    let mut entries: BTreeMap<Protocol, BTreeMap<u16, (u16, Values)>> = BTreeMap::new();
+    let mut defaults: BTreeMap<Protocol, SourcePortMap> = BTreeMap::new();
+    let mut entries: BTreeMap<Protocol, BTreeMap<u16, (u16, SourcePortMap)>> = BTreeMap::new();
     let mut default = None;
     for ((map, key), element) in &content.elements {
         match (*map, key) {
-            (VERDICT | BASE, _) => {}
-            (ANY, Key::Exact(_)) => default = Some(values(element)?.as_constant()?.clone()),
-            (PROTO, Key::Exact(bytes)) => {
-                let [protocol] = field(bytes, 8)?;
+            (CODE_VERDICT | CLASS_BASE, _) => {}
+            (CLASS_DEFAULT, ElementKey::Exact(_)) => {
+                default = Some(values(element)?.as_constant()?.clone())
+            }
+            (PROTO, ElementKey::Exact(bytes)) => {
+                let [protocol] = read_bytes(bytes, 8)?;
                 defaults.insert(Protocol(protocol), values(element)?);
             }
             (PORT | PORT_RANGE | ICMP | ICMP_RANGE, key) => {
                 let (first, last) = match key {
-                    Key::Exact(bytes) => (bytes, bytes),
-                    Key::Range(first, last) => (first, last),
-                    Key::CatchAll => return None,
+                    ElementKey::Exact(bytes) => (bytes, bytes),
+                    ElementKey::Range(first, last) => (first, last),
+                    ElementKey::CatchAll => return None,
                 };
-                let [protocol] = field(first, 8)?;
+                let [protocol] = read_bytes(first, 8)?;
                 let number = |bytes: &[u8]| -> Option<u16> {
                     Some(match *map {
-                        PORT | PORT_RANGE => u16::from_be_bytes(field(bytes, 12)?),
+                        PORT | PORT_RANGE => u16::from_be_bytes(read_bytes(bytes, 12)?),
                         _ => u16::from_be_bytes([*bytes.get(12)?, *bytes.get(16)?]),
                     })
                 };
@@ -458,7 +494,7 @@ fn program(
         for (protocol, map) in base.protocols() {
             let of = match protocol.has_ports() || protocol.is_icmp() {
                 true => map.default(),
-                false => map.at(0),
+                false => map.get(0),
             };
             defaults.insert(*protocol, of.clone());
             let entries = entries.entry(*protocol).or_default();
@@ -485,15 +521,15 @@ fn program(
         if segments.last().is_none_or(|(end, _)| *end < u16::MAX) {
             segments.push((u16::MAX, default.clone()));
         }
-        protocols.insert(*protocol, PortMap::from_ends(segments)?);
+        protocols.insert(*protocol, PortMap::from_segments(segments)?);
     }
     let program = Program::new(protocols, default?);
     let mut codes = codes.iter().copied();
-    let print = held_fingerprint(class, content).unwrap_or("");
+    let digest = stored_fingerprint(class, content).unwrap_or("");
     let form = match base {
-        Some((number, (base, _))) => Form::Beside(print, number, base),
-        None if class >= FIRST_BASE => Form::Base,
-        None => Form::Whole(print),
+        Some((number, (base, _))) => ClassForm::Refining(digest, number, base),
+        None if class >= FIRST_BASE => ClassForm::Base,
+        None => ClassForm::Whole(digest),
     };
     let mut again = class_content(config, class, &program, form, &mut || {
         codes.next().unwrap_or_default()
@@ -506,15 +542,15 @@ fn program(
 }
 
 /// Reads a function of the source port from its chain: the first rule leads to the chain for replies.
-fn residue(
+fn decode_source_port_chain(
     config: &Config,
-    rules: &[Rule],
+    rules: &[NftRule],
     cell: &mut impl FnMut(u32) -> Option<Cell>,
-) -> Option<Values> {
+) -> Option<SourcePortMap> {
     let (tests, rest) = rules
         .get(1..)?
         .split_at_checked(rules.len().checked_sub(2)?)?;
-    let code = |rule: &Rule| match rule.exprs.last()? {
+    let code = |rule: &NftRule| match rule.exprs.last()? {
         Expr::Verdict(verdict) => {
             (1..=LAST_VERDICT).find(|code| code_verdict(config, *code) == *verdict)
         }
@@ -527,7 +563,7 @@ fn residue(
             rule.exprs.iter().find_map(|expr| match expr {
                 Expr::Cmp {
                     op: found, value, ..
-                } if *found == op => Some(u16::from_be_bytes(field(value, 0)?)),
+                } if *found == op => Some(u16::from_be_bytes(read_bytes(value, 0)?)),
                 _ => None,
             })
         };
@@ -540,5 +576,5 @@ fn residue(
     if segments.last().is_none_or(|(end, _)| *end < u16::MAX) {
         segments.push((u16::MAX, default));
     }
-    PortMap::from_ends(segments)
+    PortMap::from_segments(segments)
 }

@@ -6,7 +6,7 @@
 /// A deliberate mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "each name says what goes wrong")]
-pub enum Fault {
+pub enum NftFault {
     ReplyNotTranslated,
     ReplyPortsNotSwapped,
     ReplyEndsSwapped,
@@ -21,45 +21,45 @@ pub enum Fault {
     InvalidAccepted,
     SpoofCheckSkipped,
     UnknownInterfaceOpen,
-    ResidueOrderReversed,
+    SourcePortOrderReversed,
     HostTrafficJudged,
     LogRuleForgotten,
-    OlderJudgedOneWay,
-    OlderSynAccepted,
+    MidstreamJudgedOneWay,
+    MidstreamSynAccepted,
     TranslatedNotJudged,
-    ElsewhereSpoofed,
-    ItselfJudged,
+    ForeignSpoofAccepted,
+    HairpinJudged,
     BaseIgnored,
     BaseDroppedEarly,
 }
 
-impl Fault {
+impl NftFault {
     /// All of them.
-    pub const ALL: [Fault; 24] = [
-        Fault::ReplyNotTranslated,
-        Fault::ReplyPortsNotSwapped,
-        Fault::ReplyEndsSwapped,
-        Fault::IntervalEndOffByOne,
-        Fault::RangeExpandedShort,
-        Fault::IcmpCodeLost,
-        Fault::DefaultClassMissed,
-        Fault::ExactFallsToNet,
-        Fault::ProtoDefaultLost,
-        Fault::GenerationNotBumped,
-        Fault::RelatedAccepted,
-        Fault::InvalidAccepted,
-        Fault::SpoofCheckSkipped,
-        Fault::UnknownInterfaceOpen,
-        Fault::ResidueOrderReversed,
-        Fault::HostTrafficJudged,
-        Fault::LogRuleForgotten,
-        Fault::OlderJudgedOneWay,
-        Fault::OlderSynAccepted,
-        Fault::TranslatedNotJudged,
-        Fault::ElsewhereSpoofed,
-        Fault::ItselfJudged,
-        Fault::BaseIgnored,
-        Fault::BaseDroppedEarly,
+    pub const ALL: [NftFault; 24] = [
+        NftFault::ReplyNotTranslated,
+        NftFault::ReplyPortsNotSwapped,
+        NftFault::ReplyEndsSwapped,
+        NftFault::IntervalEndOffByOne,
+        NftFault::RangeExpandedShort,
+        NftFault::IcmpCodeLost,
+        NftFault::DefaultClassMissed,
+        NftFault::ExactFallsToNet,
+        NftFault::ProtoDefaultLost,
+        NftFault::GenerationNotBumped,
+        NftFault::RelatedAccepted,
+        NftFault::InvalidAccepted,
+        NftFault::SpoofCheckSkipped,
+        NftFault::UnknownInterfaceOpen,
+        NftFault::SourcePortOrderReversed,
+        NftFault::HostTrafficJudged,
+        NftFault::LogRuleForgotten,
+        NftFault::MidstreamJudgedOneWay,
+        NftFault::MidstreamSynAccepted,
+        NftFault::TranslatedNotJudged,
+        NftFault::ForeignSpoofAccepted,
+        NftFault::HairpinJudged,
+        NftFault::BaseIgnored,
+        NftFault::BaseDroppedEarly,
     ];
 
     /// Whether it is switched on.
@@ -72,16 +72,16 @@ impl Fault {
 
 #[cfg(feature = "faults")]
 mod switch {
-    use super::Fault;
+    use super::NftFault;
     use core::sync::atomic::{AtomicU8, Ordering};
 
     /// 0, or the fault's number plus one. The only state outside values in this crate, and only in
     /// test builds.
     static ON: AtomicU8 = AtomicU8::new(0);
 
-    impl Fault {
+    impl NftFault {
         /// Switches this fault on, and any other off.
-        pub fn set(fault: Option<Fault>) {
+        pub fn set(fault: Option<NftFault>) {
             let value = fault.map_or(0, |fault| fault as u8 + 1);
             ON.store(value, Ordering::SeqCst);
         }

@@ -5,13 +5,14 @@
 //! catch-all, so no rule falls through to another that would look the same fact up again.
 
 use crate::names::{
-    self, ANY, BASE, CLASS, ICMP, ICMP_RANGE, ICMP_REQUEST, PAIR, PORT, PORT_RANGE,
+    self, CLASS_BASE, CLASS_DEFAULT, ICMP, ICMP_RANGE, ICMP_REQUEST, IDENTITY_CLASS, PORT,
+    PORT_RANGE, SET_CLASS,
 };
-use crate::names::{PROTO, VERDICT};
-use crate::report::{self, Report, drop_counted};
-use crate::rule::{Line, chain};
-use crate::skeleton::ours;
-use crate::{Chain, CmpOp, Config, Fault, MetaKey, PayloadBase, Rule, Verdict};
+use crate::names::{CODE_VERDICT, PROTO};
+use crate::nflog::{self, NflogReason, counted_drop_rule};
+use crate::rule::{RuleBuilder, chain};
+use crate::skeleton::own_interface_rules;
+use crate::{Chain, CmpOp, Config, MetaKey, NftFault, NftRule, NftVerdict, PayloadBase};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec;
@@ -37,77 +38,83 @@ impl Orientation {
 }
 
 /// The name of the chain that has packets judged, and passes them if they come back.
-pub(crate) fn pass_name(orientation: Orientation, family: Family, header: Header) -> String {
-    let (orientation, digit) = (orientation.letter(), digit(family));
+pub(crate) fn pass_chain_name(
+    orientation: Orientation,
+    family: Family,
+    header: L4Fields,
+) -> String {
+    let (orientation, digit) = (orientation.letter(), family_digit(family));
     format!("p_{orientation}{digit}_{}", header.letter())
 }
 
 /// The rules that judge both sides that are ours, and end so where both allow.
-pub(crate) fn passing(
+pub(crate) fn pass_rules(
     config: &Config,
     orientation: Orientation,
     family: Family,
-    header: Header,
-    end: Verdict,
-) -> Vec<Rule> {
+    header: L4Fields,
+    allow_verdict: NftVerdict,
+) -> Vec<NftRule> {
     let mut rules = Vec::new();
-    if !Fault::ItselfJudged.is_on() {
-        rules.push(to_itself(family, end.clone()));
+    if !NftFault::HairpinJudged.is_on() {
+        rules.push(hairpin_rule(family, allow_verdict.clone()));
     }
     for direction in [Direction::Egress, Direction::Ingress] {
-        let judge = judge_name(direction, orientation, family, header);
-        let interface = own_interface(direction, orientation);
-        rules.extend(ours(config, interface, |line| line.jump(&judge)));
+        let judge = judge_chain_name(direction, orientation, family, header);
+        let interface = endpoint_interface_key(direction, orientation);
+        rules.extend(own_interface_rules(config, interface, |line| {
+            line.jump(&judge)
+        }));
     }
-    rules.push(Line::new().verdict(end));
+    rules.push(RuleBuilder::new().verdict(allow_verdict));
     rules
 }
 
 /// The rule for what an endpoint sends to itself, by a Service: it arrives and leaves by one interface, of
-/// which both addresses are. That the source is, was asked before ([`source_rules`]).
-fn to_itself(family: Family, end: Verdict) -> Rule {
-    let (offset, len) = address_at(family, true);
-    Line::new()
+/// which both addresses are. That the source is, was asked before (the skeleton's source rules).
+fn hairpin_rule(family: Family, allow_verdict: NftVerdict) -> NftRule {
+    let (offset, len) = address_field(family, true);
+    RuleBuilder::new()
         .meta(MetaKey::IifName, 0)
         .payload(PayloadBase::Network, offset, len, 4)
-        .map(names::points(family, Direction::Egress), 0, 8)
+        .map_lookup(names::point_map(family, Direction::Egress), 0, 8)
         .cmp(8, CmpOp::Neq, &[0; 4])
         .meta(MetaKey::OifName, 4)
-        .within(names::IF_SAME, 0)
-        .verdict(end)
+        .in_set(names::IF_HAIRPIN, 0)
+        .verdict(allow_verdict)
 }
 
-pub(crate) fn digit(family: Family) -> char {
+pub(crate) fn family_digit(family: Family) -> char {
     match family {
         Family::V4 => '4',
         Family::V6 => '6',
     }
 }
 
-fn judge_name(
+fn judge_chain_name(
     direction: Direction,
     orientation: Orientation,
     family: Family,
-    header: Header,
+    header: L4Fields,
 ) -> String {
     let d = match direction {
         Direction::Egress => 'e',
         Direction::Ingress => 'i',
     };
-    let (o, digit, h) = (orientation.letter(), digit(family), header.letter());
+    let (o, digit, h) = (orientation.letter(), family_digit(family), header.letter());
     format!("p_judge_{d}{o}{digit}_{h}")
 }
 
 /// Whether the judged endpoint is the packet's source.
-fn owns_source(direction: Direction, orientation: Orientation) -> bool {
-    if Fault::ReplyEndsSwapped.is_on() {
+fn endpoint_is_source(direction: Direction, orientation: Orientation) -> bool {
+    if NftFault::ReplyEndsSwapped.is_on() {
         return direction == Direction::Egress;
     }
     (direction == Direction::Egress) == (orientation == Orientation::Original)
 }
 
-pub(crate) fn own_interface(direction: Direction, orientation: Orientation) -> MetaKey {
-    if owns_source(direction, orientation) {
+pub(crate) fn endpoint_interface_key(direction: Direction, orientation: Orientation) -> MetaKey {
+    if endpoint_is_source(direction, orientation) {
         MetaKey::IifName
     } else {
         MetaKey::OifName
@@ -115,7 +122,7 @@ pub(crate) fn own_interface(direction: Direction, orientation: Orientation) -> M
 }
 
 /// Offset and length of an address in the network header.
-pub(crate) fn address_at(family: Family, destination: bool) -> (u32, u32) {
+pub(crate) fn address_field(family: Family, destination: bool) -> (u32, u32) {
     match family {
         Family::V4 => (12 + 4 * u32::from(destination), 4),
         Family::V6 => (8 + 16 * u32::from(destination), 16),
@@ -124,20 +131,20 @@ pub(crate) fn address_at(family: Family, destination: bool) -> (u32, u32) {
 
 /// What a judgement looks at beyond the protocol.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Header {
+pub(crate) enum L4Fields {
     Ports,
     Icmp,
     Other,
 }
 
-impl Header {
-    pub(crate) const ALL: [Header; 3] = [Header::Ports, Header::Icmp, Header::Other];
+impl L4Fields {
+    pub(crate) const ALL: [L4Fields; 3] = [L4Fields::Ports, L4Fields::Icmp, L4Fields::Other];
 
     pub(crate) fn letter(self) -> char {
         match self {
-            Header::Ports => 'p',
-            Header::Icmp => 't',
-            Header::Other => 'x',
+            L4Fields::Ports => 'p',
+            L4Fields::Icmp => 't',
+            L4Fields::Other => 'x',
         }
     }
 }
@@ -151,85 +158,104 @@ pub(crate) fn judge_chains(
     family: Family,
 ) -> Vec<(Str, Chain)> {
     let mut chains = Vec::new();
-    for header in Header::ALL {
-        let side = (direction, orientation);
+    for header in L4Fields::ALL {
+        let endpoint_side = (direction, orientation);
         // An address without a point comes to class 0, which has no entry: dropped and counted.
-        let ends = (VERDICT, report::end(config, Report::NoPoint));
-        let rule = |ids| judgement(side, family, header, ids, ends.clone());
+        let verdicts = (
+            CODE_VERDICT,
+            nflog::final_verdict(config, NflogReason::NoPoint),
+        );
+        let rule = |identity_map| {
+            judgement_rule(
+                endpoint_side,
+                family,
+                header,
+                identity_map,
+                verdicts.clone(),
+            )
+        };
         let mut rules = vec![
-            rule(names::hosts(family)),
-            rule(names::nets(family)),
+            rule(names::host_map(family)),
+            rule(names::network_map(family)),
             // What is too short to have the header.
-            drop_counted(config, Line::new(), Report::NoPoint),
+            counted_drop_rule(config, RuleBuilder::new(), NflogReason::NoPoint),
         ];
-        if Fault::ExactFallsToNet.is_on() {
+        if NftFault::ExactFallsToNet.is_on() {
             rules.remove(0);
         }
-        let name = judge_name(direction, orientation, family, header);
+        let name = judge_chain_name(direction, orientation, family, header);
         chains.push(chain(&name, None, rules));
     }
     chains
 }
 
 /// Loads the policy set of the judged endpoint's point into register 9; 0 if there is none.
-fn point_of(line: Line, direction: Direction, orientation: Orientation, family: Family) -> Line {
-    let (own, len) = address_at(family, !owns_source(direction, orientation));
-    line.meta(own_interface(direction, orientation), 0)
+fn load_policy_set(
+    line: RuleBuilder,
+    direction: Direction,
+    orientation: Orientation,
+    family: Family,
+) -> RuleBuilder {
+    let (own, len) = address_field(family, !endpoint_is_source(direction, orientation));
+    line.meta(endpoint_interface_key(direction, orientation), 0)
         .payload(PayloadBase::Network, own, len, 4)
-        .map(names::points(family, direction), 0, 9)
+        .map_lookup(names::point_map(family, direction), 0, 9)
 }
 
 /// One judgement in one rule, with the verdicts of codes and what is neither. Registers: identity and
 /// set in 10 and 9, then class in 9, protocol in 10, ports or ICMP in 11 and 12; what a map says of the
-/// class in 15, and its base takes the class's place in 9. In 8 and 14 wait the zeros that keys begin with ([`names::led`]). Only the first lookup
+/// class in 15, and its base takes the class's place in 9. In 8 and 14 wait the zeros that keys begin with ([`names::zero_prefixed`]). Only the first lookup
 /// may miss: the peer is not known so.
-pub(crate) fn judgement(
+pub(crate) fn judgement_rule(
     (direction, orientation): (Direction, Orientation),
     family: Family,
-    header: Header,
+    header: L4Fields,
     identities: &str,
-    (verdicts, otherwise): (&str, Verdict),
-) -> Rule {
+    (verdicts, default_verdict): (&str, NftVerdict),
+) -> NftRule {
     const KEY: u8 = 8;
     const CODE: u8 = 14;
-    let (peer, len) = address_at(family, owns_source(direction, orientation));
-    let line = Line::new()
+    let (peer, len) = address_field(family, endpoint_is_source(direction, orientation));
+    let line = RuleBuilder::new()
         .payload(PayloadBase::Network, peer, len, 0)
         // As long as what maps give in a key, so that `nft` knows its length.
         .zeros(KEY, 16)
-        .map(identities, 0, KEY + 2);
-    let line = point_of(line, direction, orientation, family)
-        .map(CLASS, KEY, KEY + 2)
-        .map(PAIR, KEY, KEY + 1)
+        .map_lookup(identities, 0, KEY + 2);
+    let line = load_policy_set(line, direction, orientation, family)
+        .map_lookup(IDENTITY_CLASS, KEY, KEY + 2)
+        .map_lookup(SET_CLASS, KEY, KEY + 1)
         .meta(MetaKey::L4Proto, KEY + 2);
     let reply = orientation == Orientation::Reply;
-    let (line, maps): (Line, &[&str]) = match header {
-        Header::Ports => {
-            let swapped = reply != Fault::ReplyPortsNotSwapped.is_on();
+    let (line, maps): (RuleBuilder, &[&str]) = match header {
+        L4Fields::Ports => {
+            let swapped = reply != NftFault::ReplyPortsNotSwapped.is_on();
             let offset = if reply && swapped { 0 } else { 2 };
             let line = line.payload(PayloadBase::Transport, offset, 2, KEY + 3);
-            (line, &[PORT, PORT_RANGE, PROTO, ANY])
+            (line, &[PORT, PORT_RANGE, PROTO, CLASS_DEFAULT])
         }
-        Header::Icmp => {
-            let byte = |line: Line, at: u8| {
+        L4Fields::Icmp => {
+            let byte = |line: RuleBuilder, at: u8| {
                 line.payload(PayloadBase::Transport, u32::from(at), 1, KEY + 3 + at)
             };
             let line = byte(byte(line, 0), 1);
             let line = if reply {
-                line.map(ICMP_REQUEST, KEY + 2, KEY + 3)
+                line.map_lookup(ICMP_REQUEST, KEY + 2, KEY + 3)
             } else {
                 line
             };
-            (line, &[ICMP, ICMP_RANGE, PROTO, ANY])
+            (line, &[ICMP, ICMP_RANGE, PROTO, CLASS_DEFAULT])
         }
-        Header::Other => (line, &[PROTO, ANY]),
+        L4Fields::Other => (line, &[PROTO, CLASS_DEFAULT]),
     };
-    let say = |line: Line, map: &&str| line.map(map, KEY, CODE + 1).by(verdicts, CODE);
-    let line = maps.iter().fold(line.zeros(CODE, 8), say);
-    if Fault::BaseIgnored.is_on() {
-        return line.verdict(otherwise);
+    let lookup_code = |line: RuleBuilder, map: &&str| {
+        line.map_lookup(map, KEY, CODE + 1)
+            .verdict_lookup(verdicts, CODE)
+    };
+    let line = maps.iter().fold(line.zeros(CODE, 8), lookup_code);
+    if NftFault::BaseIgnored.is_on() {
+        return line.verdict(default_verdict);
     }
     // Only a class that has a base comes here, and what has no class: base 0 has no entries either.
-    let line = line.map(BASE, KEY, KEY + 1);
-    maps.iter().fold(line, say).verdict(otherwise)
+    let line = line.map_lookup(CLASS_BASE, KEY, KEY + 1);
+    maps.iter().fold(line, lookup_code).verdict(default_verdict)
 }

@@ -1,8 +1,10 @@
 //! What is wrong with a ruleset or a transaction before the kernel says so, or does not say it.
 
 use crate::names;
-use crate::{CtKey, Datum, Element, Expr, Key, LookupTo, MetaKey, Op, Rule, Ruleset, Set};
-use crate::{SetDecl, Transaction, Verdict};
+use crate::{
+    CtKey, Element, ElementKey, Expr, LookupMode, MapValue, MetaKey, NftRule, NftSet, Op, Ruleset,
+};
+use crate::{NftVerdict, SetDecl, Transaction};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::fmt;
@@ -10,16 +12,16 @@ use palisade_model::Str;
 
 /// Something wrong, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
+pub struct LintFinding {
     /// The chain or set.
     pub object: Str,
     /// What.
-    pub problem: Problem,
+    pub problem: LintProblem,
 }
 
 /// What can be wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Problem {
+pub enum LintProblem {
     /// The name is empty, too long or has other characters than letters, digits and `_`.
     BadName,
     /// A chain or set that is not there.
@@ -27,90 +29,92 @@ pub enum Problem {
     /// Nothing refers to it.
     Unreferenced,
     /// An expression after one that ends the rule.
-    AfterVerdict,
+    ExprAfterVerdict,
     /// A rule after one that ends the chain for every packet.
-    AfterEnd,
+    UnreachableRule,
     /// A register that nothing in the rule has loaded.
-    NotLoaded(u8),
+    RegisterNotLoaded(u8),
     /// A value that does not fit into the registers.
-    NoRoom(u8),
+    RegisterOverflow(u8),
     /// Chains that lead back to themselves.
     Loop,
     /// A key or value of the wrong length or kind for its set.
-    BadElement(Key),
+    BadElement(ElementKey),
     /// A range that overlaps another.
-    Overlap(Key),
+    Overlap(ElementKey),
     /// A log prefix that is longer than 127 bytes.
-    BadPrefix,
+    LogPrefixTooLong,
     /// A limit that nothing passes, which the kernel refuses.
-    NoRate,
+    ZeroRate,
     /// An expression that is never written.
     Unknown(Str),
 }
 
-impl fmt::Display for Finding {
+impl fmt::Display for LintFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.object)?;
         match &self.problem {
-            Problem::BadName => f.write_str("not a legal name"),
-            Problem::Missing(name) => write!(f, "refers to {name}, which is not there"),
-            Problem::Unreferenced => f.write_str("nothing refers to it"),
-            Problem::AfterVerdict => f.write_str("an expression after the verdict"),
-            Problem::AfterEnd => f.write_str("a rule that no packet reaches"),
-            Problem::NotLoaded(reg) => write!(f, "register {reg} is read before it is loaded"),
-            Problem::NoRoom(reg) => write!(f, "too long for register {reg}"),
-            Problem::Loop => f.write_str("leads back to itself"),
-            Problem::BadElement(key) => write!(f, "element {key:?} does not fit the set"),
-            Problem::Overlap(key) => write!(f, "range {key:?} overlaps another"),
-            Problem::BadPrefix => f.write_str("a log prefix of more than 127 bytes"),
-            Problem::NoRate => f.write_str("a limit of nothing"),
-            Problem::Unknown(name) => write!(f, "expression {name} is never written"),
+            LintProblem::BadName => f.write_str("not a legal name"),
+            LintProblem::Missing(name) => write!(f, "refers to {name}, which is not there"),
+            LintProblem::Unreferenced => f.write_str("nothing refers to it"),
+            LintProblem::ExprAfterVerdict => f.write_str("an expression after the verdict"),
+            LintProblem::UnreachableRule => f.write_str("a rule that no packet reaches"),
+            LintProblem::RegisterNotLoaded(reg) => {
+                write!(f, "register {reg} is read before it is loaded")
+            }
+            LintProblem::RegisterOverflow(reg) => write!(f, "too long for register {reg}"),
+            LintProblem::Loop => f.write_str("leads back to itself"),
+            LintProblem::BadElement(key) => write!(f, "element {key:?} does not fit the set"),
+            LintProblem::Overlap(key) => write!(f, "range {key:?} overlaps another"),
+            LintProblem::LogPrefixTooLong => f.write_str("a log prefix of more than 127 bytes"),
+            LintProblem::ZeroRate => f.write_str("a limit of nothing"),
+            LintProblem::Unknown(name) => write!(f, "expression {name} is never written"),
         }
     }
 }
 
 /// Checks a whole table.
-pub fn lint(ruleset: &Ruleset) -> Vec<Finding> {
-    let mut lint = Lint::default();
+pub fn lint(ruleset: &Ruleset) -> Vec<LintFinding> {
+    let mut lint = Linter::default();
     let decls: BTreeMap<&Str, &SetDecl> = ruleset.sets.iter().map(|(n, s)| (n, &s.decl)).collect();
     let mut used: BTreeSet<&Str> = BTreeSet::new();
     for (name, chain) in &ruleset.chains {
-        lint.name(name);
+        lint.check_name(name);
         for (index, rule) in chain.rules.iter().enumerate() {
-            lint.rule(name, rule, &|set| decls.get(set).copied());
+            lint.check_rule(name, rule, &|set| decls.get(set).copied());
             used.extend(references(rule));
             let ends = matches!(rule.exprs.as_slice(), [.., Expr::Verdict(v)]
-                if is_end(v) && !rule.exprs.iter().any(can_break));
+                if ends_evaluation(v) && !rule.exprs.iter().any(can_break));
             if ends && index + 1 < chain.rules.len() {
-                lint.add(name, Problem::AfterEnd);
+                lint.add(name, LintProblem::UnreachableRule);
             }
         }
     }
     for (name, set) in &ruleset.sets {
-        lint.name(name);
+        lint.check_name(name);
         for (key, element) in &set.elements {
-            lint.element(name, &set.decl, key, element);
+            lint.check_element(name, &set.decl, key, element);
             used.extend(element_chain(element));
         }
-        lint.overlaps(name, set);
+        lint.check_overlaps(name, set);
     }
     for (name, chain) in &ruleset.chains {
-        if chain.base.is_none() && !used.contains(name) {
-            lint.add(name, Problem::Unreferenced);
+        if chain.base_chain.is_none() && !used.contains(name) {
+            lint.add(name, LintProblem::Unreferenced);
         }
     }
     for name in ruleset.sets.keys() {
         // Written and read by the agent alone.
-        if !used.contains(name) && &**name != names::PENDING {
-            lint.add(name, Problem::Unreferenced);
+        if !used.contains(name) && &**name != names::PENDING_REVOCATION {
+            lint.add(name, LintProblem::Unreferenced);
         }
     }
     for name in &used {
         if !ruleset.chains.contains_key(*name) && !ruleset.sets.contains_key(*name) {
-            lint.add(name, Problem::Missing((*name).clone()));
+            lint.add(name, LintProblem::Missing((*name).clone()));
         }
     }
-    lint.loops(ruleset);
+    lint.check_loops(ruleset);
     lint.findings
 }
 
@@ -119,12 +123,12 @@ pub fn lint(ruleset: &Ruleset) -> Vec<Finding> {
 pub fn lint_transaction(
     transaction: &Transaction,
     decl: impl Fn(&str) -> Option<SetDecl>,
-) -> Vec<Finding> {
-    let mut lint = Lint::default();
-    let mut made: BTreeMap<Str, SetDecl> = BTreeMap::new();
+) -> Vec<LintFinding> {
+    let mut lint = Linter::default();
+    let mut declarations: BTreeMap<Str, SetDecl> = BTreeMap::new();
     for op in transaction.steps.iter().flat_map(|step| &step.ops) {
         if let Op::AddSet { set, decl } = op {
-            made.insert(set.clone(), decl.clone());
+            declarations.insert(set.clone(), decl.clone());
         }
         let mut used: Vec<&Str> = Vec::new();
         match op {
@@ -133,21 +137,23 @@ pub fn lint_transaction(
             _ => {}
         }
         for set in used {
-            if !made.contains_key(set)
+            if !declarations.contains_key(set)
                 && let Some(decl) = decl(set)
             {
-                made.insert(set.clone(), decl);
+                declarations.insert(set.clone(), decl);
             }
         }
     }
     for op in transaction.steps.iter().flat_map(|step| &step.ops) {
         match op {
-            Op::AddChain { chain, .. } => lint.name(chain),
-            Op::AddSet { set, .. } => lint.name(set),
-            Op::AddRule { chain, rule } => lint.rule(chain, rule, &|set| made.get(set)),
-            Op::AddElement { set, key, element } => match made.get(set) {
-                Some(decl) => lint.element(set, decl, key, element),
-                None => lint.add(set, Problem::Missing(set.clone())),
+            Op::AddChain { chain, .. } => lint.check_name(chain),
+            Op::AddSet { set, .. } => lint.check_name(set),
+            Op::AddRule { chain, rule } => {
+                lint.check_rule(chain, rule, &|set| declarations.get(set))
+            }
+            Op::AddElement { set, key, element } => match declarations.get(set) {
+                Some(decl) => lint.check_element(set, decl, key, element),
+                None => lint.add(set, LintProblem::Missing(set.clone())),
             },
             _ => {}
         }
@@ -156,12 +162,12 @@ pub fn lint_transaction(
 }
 
 #[derive(Default)]
-struct Lint {
-    findings: Vec<Finding>,
+struct Linter {
+    findings: Vec<LintFinding>,
 }
 
-fn is_end(verdict: &Verdict) -> bool {
-    !matches!(verdict, Verdict::Jump(_) | Verdict::Continue)
+fn ends_evaluation(verdict: &NftVerdict) -> bool {
+    !matches!(verdict, NftVerdict::Jump(_) | NftVerdict::Continue)
 }
 
 /// Whether a packet may not come past the expression.
@@ -178,7 +184,7 @@ fn can_break(expr: &Expr) -> bool {
     )
 }
 
-fn references(rule: &Rule) -> impl Iterator<Item = &Str> {
+fn references(rule: &NftRule) -> impl Iterator<Item = &Str> {
     rule.exprs.iter().filter_map(|expr| match expr {
         Expr::Lookup { set, .. } => Some(set),
         Expr::Verdict(verdict) => verdict.chain(),
@@ -188,46 +194,51 @@ fn references(rule: &Rule) -> impl Iterator<Item = &Str> {
 
 fn element_chain(element: &Element) -> Option<&Str> {
     match &element.data {
-        Some(Datum::Verdict(verdict)) => verdict.chain(),
+        Some(MapValue::Verdict(verdict)) => verdict.chain(),
         _ => None,
     }
 }
 
-impl Lint {
-    fn add(&mut self, object: &Str, problem: Problem) {
+impl Linter {
+    fn add(&mut self, object: &Str, problem: LintProblem) {
         let object = object.clone();
-        self.findings.push(Finding { object, problem });
+        self.findings.push(LintFinding { object, problem });
     }
 
-    fn name(&mut self, name: &Str) {
+    fn check_name(&mut self, name: &Str) {
         // The kernel takes 255 bytes; the characters are those that nft needs no quotes for.
         let legal = (1..=255).contains(&name.len())
             && name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
             && name.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'_');
         if !legal {
-            self.add(name, Problem::BadName);
+            self.add(name, LintProblem::BadName);
         }
     }
 
-    fn rule<'a>(&mut self, chain: &Str, rule: &Rule, decl: &dyn Fn(&Str) -> Option<&'a SetDecl>) {
+    fn check_rule<'a>(
+        &mut self,
+        chain: &Str,
+        rule: &NftRule,
+        decl: &dyn Fn(&Str) -> Option<&'a SetDecl>,
+    ) {
         let mut loaded = [false; 16];
         let mut ended = false;
         for expr in &rule.exprs {
             if ended {
-                self.add(chain, Problem::AfterVerdict);
+                self.add(chain, LintProblem::ExprAfterVerdict);
             }
             let (reads, writes) = registers(expr, decl);
             for (register, len) in reads.into_iter().chain(writes) {
                 let end = usize::from(register) + len.div_ceil(4);
                 if end > loaded.len() {
-                    self.add(chain, Problem::NoRoom(register));
+                    self.add(chain, LintProblem::RegisterOverflow(register));
                     return;
                 }
             }
             if let Some((register, len)) = reads {
                 let at = usize::from(register);
                 if loaded[at..at + len.div_ceil(4)].contains(&false) {
-                    self.add(chain, Problem::NotLoaded(register));
+                    self.add(chain, LintProblem::RegisterNotLoaded(register));
                 }
             }
             if let Some((register, len)) = writes {
@@ -238,23 +249,23 @@ impl Lint {
                 Expr::Verdict(_) | Expr::Masquerade => ended = true,
                 // What a verdict map says may be to go on.
                 Expr::Lookup { set, .. } if decl(set).is_none() => {
-                    self.add(chain, Problem::Missing(set.clone()));
+                    self.add(chain, LintProblem::Missing(set.clone()));
                 }
-                Expr::Unknown(name) => self.add(chain, Problem::Unknown(name.clone())),
+                Expr::Unknown(name) => self.add(chain, LintProblem::Unknown(name.clone())),
                 Expr::Log { prefix, .. } if prefix.len() > 127 => {
-                    self.add(chain, Problem::BadPrefix);
+                    self.add(chain, LintProblem::LogPrefixTooLong);
                 }
-                Expr::Limit { rate: 0, .. } => self.add(chain, Problem::NoRate),
+                Expr::Limit { rate: 0, .. } => self.add(chain, LintProblem::ZeroRate),
                 _ => {}
             }
         }
     }
 
-    fn element(&mut self, name: &Str, decl: &SetDecl, key: &Key, element: &Element) {
+    fn check_element(&mut self, name: &Str, decl: &SetDecl, key: &ElementKey, element: &Element) {
         let len = decl.key_len();
         let key_fits = match key {
-            Key::Exact(bytes) => !decl.interval && bytes.len() == len,
-            Key::Range(first, last) => {
+            ElementKey::Exact(bytes) => !decl.interval && bytes.len() == len,
+            ElementKey::Range(first, last) => {
                 decl.interval
                     && first.len() == len
                     && last.len() == len
@@ -262,46 +273,48 @@ impl Lint {
                         .fields()
                         .all(|(at, len)| first[at..at + len] <= last[at..at + len])
             }
-            Key::CatchAll => true,
+            ElementKey::CatchAll => true,
         };
-        let data_fits = match (&decl.data, &element.data) {
-            (None, None) | (Some(crate::Data::Verdict), Some(Datum::Verdict(_))) => true,
-            (Some(crate::Data::Value(field)), Some(Datum::Value(value))) => {
+        let data_fits = match (&decl.value_type, &element.data) {
+            (None, None) | (Some(crate::MapValueType::Verdict), Some(MapValue::Verdict(_))) => true,
+            (Some(crate::MapValueType::Value(field)), Some(MapValue::Value(value))) => {
                 value.len() == field.len()
             }
             _ => false,
         };
         if !key_fits || !data_fits || element.counter.is_some() != decl.counter {
-            self.add(name, Problem::BadElement(key.clone()));
+            self.add(name, LintProblem::BadElement(key.clone()));
         }
     }
 
-    fn overlaps(&mut self, name: &Str, set: &Set) {
+    fn check_overlaps(&mut self, name: &Str, set: &NftSet) {
         if !set.decl.interval {
             return;
         }
-        let mut so_far = Set {
+        let mut so_far = NftSet {
             decl: set.decl.clone(),
             elements: BTreeMap::new(),
         };
         // Ranges of several fields are told apart by their first two, which are always one value each.
         let mut group: Option<&[u8]> = None;
         for (key, element) in &set.elements {
-            let Key::Range(first, _) = key else { continue };
+            let ElementKey::Range(first, _) = key else {
+                continue;
+            };
             let at = first.get(..8);
             if set.decl.key.len() > 1 && group != at {
                 so_far.elements.clear();
                 group = at;
             }
             if so_far.overlaps(key) {
-                self.add(name, Problem::Overlap(key.clone()));
+                self.add(name, LintProblem::Overlap(key.clone()));
             }
             so_far.elements.insert(key.clone(), element.clone());
         }
     }
 
     /// Finds chains that lead back to themselves, through verdict maps as well.
-    fn loops(&mut self, ruleset: &Ruleset) {
+    fn check_loops(&mut self, ruleset: &Ruleset) {
         let mut next: BTreeMap<&Str, BTreeSet<&Str>> = BTreeMap::new();
         for (name, chain) in &ruleset.chains {
             let to = next.entry(name).or_default();
@@ -310,7 +323,7 @@ impl Lint {
                     Expr::Verdict(verdict) => to.extend(verdict.chain()),
                     Expr::Lookup {
                         set,
-                        to: LookupTo::Verdict,
+                        mode: LookupMode::Verdict,
                         ..
                     } => {
                         let set = ruleset.sets.get(set);
@@ -330,15 +343,18 @@ impl Lint {
         }
         next.retain(|_, to| to.iter().any(|to| ruleset.chains.contains_key(*to)));
         if let Some(name) = next.keys().next() {
-            self.add(name, Problem::Loop);
+            self.add(name, LintProblem::Loop);
         }
     }
 }
 
-type Span = Option<(u8, usize)>;
+type RegisterSpan = Option<(u8, usize)>;
 
 /// The registers that an expression reads, and those that it loads: the first, and the bytes.
-fn registers<'a>(expr: &Expr, decl: &dyn Fn(&Str) -> Option<&'a SetDecl>) -> (Span, Span) {
+fn registers<'a>(
+    expr: &Expr,
+    decl: &dyn Fn(&Str) -> Option<&'a SetDecl>,
+) -> (RegisterSpan, RegisterSpan) {
     let meta = |key: MetaKey| key.len() as usize;
     let ct = |key: CtKey| key.len() as usize;
     match expr {
@@ -351,13 +367,17 @@ fn registers<'a>(expr: &Expr, decl: &dyn Fn(&Str) -> Option<&'a SetDecl>) -> (Sp
             sreg, dreg, mask, ..
         } => (Some((sreg.0, mask.len())), Some((dreg.0, mask.len()))),
         Expr::Cmp { sreg, value, .. } => (Some((sreg.0, value.len())), None),
-        Expr::Lookup { set, sreg, to } => {
+        Expr::Lookup {
+            set,
+            sreg,
+            mode: to,
+        } => {
             let Some(decl) = decl(set) else {
                 return (None, None);
             };
             let read = Some((sreg.0, decl.key_len()));
-            let write = match (to, &decl.data) {
-                (LookupTo::Register(dreg), Some(crate::Data::Value(field))) => {
+            let write = match (to, &decl.value_type) {
+                (LookupMode::Register(dreg), Some(crate::MapValueType::Value(field))) => {
                     Some((dreg.0, field.len()))
                 }
                 _ => None,

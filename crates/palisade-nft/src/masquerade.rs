@@ -6,11 +6,11 @@
 //! addresses; whoever is not named in it keeps its own. Nothing here waits for packets under way: one
 //! that meets the old content is translated as it was a moment before.
 
-use crate::names::address;
-use crate::rule::{Line, chain};
+use crate::names::address_bytes;
+use crate::rule::{RuleBuilder, chain};
 use crate::{
-    Base, ChainKind, CmpOp, Element, Expr, Field, Hook, Key, MetaKey, Op, PayloadBase, Policy,
-    Rule, Ruleset, Set, SetDecl, Transaction, TxStep,
+    BaseChain, ChainPolicy, ChainType, CmpOp, Element, ElementKey, Expr, FieldType, Hook, MetaKey,
+    NftRule, NftSet, Op, PayloadBase, Ruleset, SetDecl, Transaction, TxStep,
 };
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -33,7 +33,7 @@ pub struct Masquerade {
     /// What the names of our interfaces begin with: what leaves by one stays as it is.
     pub interface_prefix: Str,
     /// Networks that see the workloads' own addresses.
-    pub near: Vec<Prefix>,
+    pub exempt_prefixes: Vec<Prefix>,
     /// The workloads' addresses that are translated.
     pub addresses: BTreeSet<IpAddr>,
 }
@@ -51,34 +51,40 @@ impl Masquerade {
         ruleset.flags = flags;
         for family in Family::BOTH {
             let field = match family {
-                Family::V4 => Field::Ipv4,
-                Family::V6 => Field::Ipv6,
+                Family::V4 => FieldType::Ipv4,
+                Family::V6 => FieldType::Ipv6,
             };
             let decl = |interval| SetDecl {
                 key: vec![field],
-                data: None,
+                value_type: None,
                 interval,
                 counter: false,
                 size: None,
                 unknown: None,
             };
             let of_family = self.addresses.iter().filter(|a| Family::of(**a) == family);
-            let sources = of_family.map(|a| (Key::Exact(address(*a)), Element::default()));
-            let near = ranges(family, &self.near).into_iter();
-            let near = near.map(|(first, last)| (Key::Range(first, last), Element::default()));
+            let sources =
+                of_family.map(|a| (ElementKey::Exact(address_bytes(*a)), Element::default()));
+            let near = merged_ranges(family, &self.exempt_prefixes).into_iter();
+            let near =
+                near.map(|(first, last)| (ElementKey::Range(first, last), Element::default()));
             for (name, interval, elements) in [
-                (sources_of(family), false, sources.collect()),
-                (near_of(family), true, near.collect::<BTreeMap<_, _>>()),
+                (source_set_name(family), false, sources.collect()),
+                (
+                    exempt_set_name(family),
+                    true,
+                    near.collect::<BTreeMap<_, _>>(),
+                ),
             ] {
                 let decl = decl(interval);
-                ruleset.sets.insert(name.into(), Set { decl, elements });
+                ruleset.sets.insert(name.into(), NftSet { decl, elements });
             }
         }
-        let base = Base {
+        let base = BaseChain {
             hook: Hook::Postrouting,
             priority: SOURCE_NAT,
-            policy: Policy::Accept,
-            kind: ChainKind::Nat,
+            policy: ChainPolicy::Accept,
+            chain_type: ChainType::Nat,
         };
         let rules = Family::BOTH.map(|family| self.rule(family));
         let (name, chain) = chain("p_outside", Some(base), rules.into());
@@ -86,21 +92,21 @@ impl Masquerade {
         ruleset
     }
 
-    fn rule(&self, family: Family) -> Rule {
+    fn rule(&self, family: Family) -> NftRule {
         let (source, destination, len) = match family {
             Family::V4 => (12, 16, 4),
             Family::V6 => (8, 24, 16),
         };
-        Line::new()
+        RuleBuilder::new()
             .family(family)
             .payload(PayloadBase::Network, source, len, 0)
-            .within(sources_of(family), 0)
-            .prefix(MetaKey::OifName, CmpOp::Neq, &self.interface_prefix)
+            .in_set(source_set_name(family), 0)
+            .interface_prefix(MetaKey::OifName, CmpOp::Neq, &self.interface_prefix)
             .payload(PayloadBase::Network, destination, len, 0)
-            .without(near_of(family), 0)
-            .count()
+            .not_in_set(exempt_set_name(family), 0)
+            .counter()
             .push(Expr::Masquerade)
-            .end()
+            .build()
     }
 
     /// What makes this table of what the kernel holds: the elements that differ, or the whole where
@@ -109,7 +115,7 @@ impl Masquerade {
         let wanted = self.ruleset(flags);
         let mut ops = Vec::new();
         match observed {
-            Some(observed) if is_fixed_part_of(observed, &wanted) => {
+            Some(observed) if has_same_layout(observed, &wanted) => {
                 for (name, set) in &wanted.sets {
                     let found = observed.sets.get(name).map(|set| &set.elements);
                     let stale = found.into_iter().flatten();
@@ -118,9 +124,9 @@ impl Masquerade {
                         set: name.clone(),
                         key: key.clone(),
                     }));
-                    let is_there = |key: &&Key| found.is_some_and(|f| f.contains_key(key));
+                    let is_there = |key: &&ElementKey| found.is_some_and(|f| f.contains_key(key));
                     let new = set.elements.keys().filter(|key| !is_there(key));
-                    ops.extend(new.map(|key| added(name, key)));
+                    ops.extend(new.map(|key| add_element(name, key)));
                 }
             }
             _ => {
@@ -134,10 +140,10 @@ impl Masquerade {
                         set: name.clone(),
                         decl: set.decl.clone(),
                     });
-                    ops.extend(set.elements.keys().map(|key| added(name, key)));
+                    ops.extend(set.elements.keys().map(|key| add_element(name, key)));
                 }
                 for (name, chain) in wanted.chains {
-                    crate::batch::push_chain(&mut ops, name, chain);
+                    crate::edit_batch::push_chain(&mut ops, name, chain);
                 }
             }
         }
@@ -145,18 +151,18 @@ impl Masquerade {
     }
 
     /// What removes the table.
-    pub fn removal(&self) -> Transaction {
+    pub fn plan_removal(&self) -> Transaction {
         transaction(self.table_name(), vec![Op::DeleteTable])
     }
 }
 
 /// The addresses that a table in the kernel translates.
-pub fn masqueraded(observed: &Ruleset) -> BTreeSet<IpAddr> {
+pub fn masqueraded_addresses(observed: &Ruleset) -> BTreeSet<IpAddr> {
     let mut found = BTreeSet::new();
     for family in Family::BOTH {
-        let set = observed.sets.get(sources_of(family));
+        let set = observed.sets.get(source_set_name(family));
         for key in set.into_iter().flat_map(|set| set.elements.keys()) {
-            if let Key::Exact(bytes) = key {
+            if let ElementKey::Exact(bytes) = key {
                 let v4 = || Some(IpAddr::from(<[u8; 4]>::try_from(&**bytes).ok()?));
                 let v6 = || Some(IpAddr::from(<[u8; 16]>::try_from(&**bytes).ok()?));
                 found.extend(v4().or_else(v6));
@@ -166,21 +172,21 @@ pub fn masqueraded(observed: &Ruleset) -> BTreeSet<IpAddr> {
     found
 }
 
-fn sources_of(family: Family) -> &'static str {
+fn source_set_name(family: Family) -> &'static str {
     match family {
         Family::V4 => "p_from4",
         Family::V6 => "p_from6",
     }
 }
 
-fn near_of(family: Family) -> &'static str {
+fn exempt_set_name(family: Family) -> &'static str {
     match family {
         Family::V4 => "p_near4",
         Family::V6 => "p_near6",
     }
 }
 
-fn added(set: &Str, key: &Key) -> Op {
+fn add_element(set: &Str, key: &ElementKey) -> Op {
     Op::AddElement {
         set: set.clone(),
         key: key.clone(),
@@ -191,9 +197,9 @@ fn added(set: &Str, key: &Key) -> Op {
 fn transaction(table: Str, ops: Vec<Op>) -> Transaction {
     let step = TxStep {
         phase: Phase::Loosen,
-        harvest: Vec::new(),
+        retiring_counters: Vec::new(),
         ops,
-        waits: false,
+        needs_grace_period: false,
     };
     Transaction {
         table,
@@ -205,7 +211,7 @@ fn transaction(table: Str, ops: Vec<Op>) -> Transaction {
 }
 
 /// Whether two tables are the same but for elements and counts.
-fn is_fixed_part_of(observed: &Ruleset, wanted: &Ruleset) -> bool {
+fn has_same_layout(observed: &Ruleset, wanted: &Ruleset) -> bool {
     let bare = |ruleset: &Ruleset| {
         let mut bare = ruleset.clone().without_counts();
         bare.sets.values_mut().for_each(|s| s.elements.clear());
@@ -215,14 +221,16 @@ fn is_fixed_part_of(observed: &Ruleset, wanted: &Ruleset) -> bool {
 }
 
 /// These prefixes of a family as ranges that neither meet nor touch, and what never leaves the link.
-fn ranges(family: Family, prefixes: &[Prefix]) -> Vec<(crate::Bytes, crate::Bytes)> {
-    let link: [(IpAddr, u8); 4] = [
+fn merged_ranges(family: Family, prefixes: &[Prefix]) -> Vec<(crate::Bytes, crate::Bytes)> {
+    let link_prefixes: [(IpAddr, u8); 4] = [
         (Ipv4Addr::new(169, 254, 0, 0).into(), 16),
         (Ipv4Addr::new(224, 0, 0, 0).into(), 3),
         (Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0).into(), 10),
         (Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0).into(), 8),
     ];
-    let link = link.into_iter().map(|(a, len)| Prefix::new(a, len));
+    let link = link_prefixes
+        .into_iter()
+        .map(|(a, len)| Prefix::new(a, len));
     let all = prefixes.iter().copied().chain(link);
     let mut bounds: Vec<(u128, u128)> = all
         .filter(|prefix| prefix.family() == family)
@@ -237,8 +245,8 @@ fn ranges(family: Family, prefixes: &[Prefix]) -> Vec<(crate::Bytes, crate::Byte
         }
     }
     let bytes = |number: u128| match family {
-        Family::V4 => address(IpAddr::V4((number as u32).into())),
-        Family::V6 => address(IpAddr::V6(number.into())),
+        Family::V4 => address_bytes(IpAddr::V4((number as u32).into())),
+        Family::V6 => address_bytes(IpAddr::V6(number.into())),
     };
     let merged = merged.into_iter();
     merged
@@ -255,7 +263,7 @@ mod tests {
         Masquerade {
             table: "palisade".into(),
             interface_prefix: "pal".into(),
-            near: vec![
+            exempt_prefixes: vec![
                 "10.245.0.0/24".parse().unwrap(),
                 "10.245.1.0/24".parse().unwrap(),
                 "fd50::/64".parse().unwrap(),
@@ -265,7 +273,7 @@ mod tests {
     }
 
     /// Carries a plan out on what the kernel would hold.
-    fn carried_out(of: &Masquerade, mut held: Option<Ruleset>) -> Option<Ruleset> {
+    fn execute_plan(of: &Masquerade, mut held: Option<Ruleset>) -> Option<Ruleset> {
         let plan = of.plan(held.as_ref(), 0);
         let of_table = |name: &str| {
             let held = held.as_ref()?;
@@ -294,13 +302,13 @@ mod tests {
             masquerade(&["10.245.0.2"]),
             masquerade(&["10.245.0.3", "fd50::3"]),
         );
-        let held = carried_out(&one, None);
+        let held = execute_plan(&one, None);
         assert_eq!(held, Some(one.ruleset(0)));
         assert!(one.plan(held.as_ref(), 0).is_empty());
         assert_eq!(other.plan(held.as_ref(), 0).steps[0].ops.len(), 3);
-        let held = carried_out(&other, held);
+        let held = execute_plan(&other, held);
         assert_eq!(held, Some(other.ruleset(0)));
-        let found = masqueraded(&held.unwrap());
+        let found = masqueraded_addresses(&held.unwrap());
         assert_eq!(found, other.addresses);
     }
 
@@ -309,15 +317,15 @@ mod tests {
         let of = masquerade(&["10.245.0.2"]);
         let mut damaged = of.ruleset(0);
         damaged.chains.values_mut().for_each(|c| c.rules.clear());
-        assert_eq!(carried_out(&of, Some(damaged)), Some(of.ruleset(0)));
+        assert_eq!(execute_plan(&of, Some(damaged)), Some(of.ruleset(0)));
         let mut damaged = of.ruleset(0);
         damaged.sets.remove("p_near4");
-        assert_eq!(carried_out(&of, Some(damaged)), Some(of.ruleset(0)));
+        assert_eq!(execute_plan(&of, Some(damaged)), Some(of.ruleset(0)));
     }
 
     #[test]
     fn ranges_meet_nowhere() {
-        let merged = ranges(Family::V4, &masquerade(&[]).near);
+        let merged = merged_ranges(Family::V4, &masquerade(&[]).exempt_prefixes);
         let first: Vec<&[u8]> = merged.iter().map(|(first, _)| &**first).collect();
         assert_eq!(
             first,

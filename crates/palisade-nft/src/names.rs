@@ -2,32 +2,32 @@
 //!
 //! Every name begins with `p_`, so none collides with a word of nft's language.
 
-use crate::{Bytes, Data, Field, Key, SetDecl};
+use crate::{Bytes, ElementKey, FieldType, MapValueType, SetDecl};
 use alloc::vec::Vec;
 use core::net::IpAddr;
 use palisade_model::{Direction, Family};
 
 pub(crate) const IF_OURS: &str = "p_if_ours";
 /// Each interface of ours with itself: what arrives by it and leaves by it again.
-pub(crate) const IF_SAME: &str = "p_if_same";
-pub(crate) const CLASS: &str = "p_class";
-pub(crate) const PAIR: &str = "p_pair";
+pub(crate) const IF_HAIRPIN: &str = "p_if_same";
+pub(crate) const IDENTITY_CLASS: &str = "p_class";
+pub(crate) const SET_CLASS: &str = "p_pair";
 pub(crate) const PORT: &str = "p_port";
 pub(crate) const PORT_RANGE: &str = "p_portr";
 pub(crate) const ICMP: &str = "p_icmp";
 pub(crate) const ICMP_RANGE: &str = "p_icmpr";
 pub(crate) const PROTO: &str = "p_proto";
-pub(crate) const ANY: &str = "p_any";
+pub(crate) const CLASS_DEFAULT: &str = "p_any";
 /// Class → the base that says what the class's own elements do not; 0 if it has none.
-pub(crate) const BASE: &str = "p_base";
+pub(crate) const CLASS_BASE: &str = "p_base";
 /// Bases have numbers from here on, classes smaller ones.
 pub(crate) const FIRST_BASE: u32 = 1 << 31;
 /// The verdicts of the codes that the maps of classes hold.
-pub(crate) const VERDICT: &str = "p_verdict";
+pub(crate) const CODE_VERDICT: &str = "p_verdict";
 /// What a packet is to its connection, its family and protocol → the chain that goes on.
-pub(crate) const WAY: &str = "p_way";
-pub(crate) const LIVE: &str = "p_live";
-pub(crate) const PENDING: &str = "p_pending";
+pub(crate) const DISPATCH: &str = "p_way";
+pub(crate) const LIVE_MARK: &str = "p_live";
+pub(crate) const PENDING_REVOCATION: &str = "p_pending";
 pub(crate) const L4_PORTS: &str = "p_l4_ports";
 pub(crate) const L4_ICMP: &str = "p_l4_icmp";
 pub(crate) const ICMP_REQUEST: &str = "p_icmp_request";
@@ -35,12 +35,12 @@ pub(crate) const ND_IN: &str = "p_nd_in";
 pub(crate) const ND_OUT: &str = "p_nd_out";
 pub(crate) const GENERATION: &str = "p_generation";
 /// The verdicts of the second of two judgements, where denial is not the end.
-pub(crate) const EITHER: &str = "p_either";
+pub(crate) const LAST_TRIAL: &str = "p_either";
 /// What the names of the chains that test source ports begin with.
-pub(crate) const RESIDUE: &str = "p_res_";
+pub(crate) const SOURCE_PORT_PREFIX: &str = "p_res_";
 
 /// The maps that hold the elements of classes, each of which counts.
-pub(crate) const COUNTED: [&str; 6] = [PORT, PORT_RANGE, ICMP, ICMP_RANGE, PROTO, ANY];
+pub(crate) const COUNTED: [&str; 6] = [PORT, PORT_RANGE, ICMP, ICMP_RANGE, PROTO, CLASS_DEFAULT];
 
 /// Value of a class element: denied.
 pub(crate) const DENY: u32 = 1;
@@ -54,7 +54,7 @@ pub(crate) const LOG_EGRESS: u32 = 4;
 pub(crate) const LAST_VERDICT: u32 = LOG_EGRESS;
 
 /// The map of points: own interface and address → policy set.
-pub(crate) fn points(family: Family, direction: Direction) -> &'static str {
+pub(crate) fn point_map(family: Family, direction: Direction) -> &'static str {
     match (family, direction) {
         (Family::V4, Direction::Egress) => "p_pt4_e",
         (Family::V4, Direction::Ingress) => "p_pt4_i",
@@ -64,7 +64,7 @@ pub(crate) fn points(family: Family, direction: Direction) -> &'static str {
 }
 
 /// The set of the addresses that endpoints here have.
-pub(crate) fn own(family: Family) -> &'static str {
+pub(crate) fn own_addresses_set(family: Family) -> &'static str {
     match family {
         Family::V4 => "p_own4",
         Family::V6 => "p_own6",
@@ -72,7 +72,7 @@ pub(crate) fn own(family: Family) -> &'static str {
 }
 
 /// The map of single addresses → identity.
-pub(crate) fn hosts(family: Family) -> &'static str {
+pub(crate) fn host_map(family: Family) -> &'static str {
     match family {
         Family::V4 => "p_id4",
         Family::V6 => "p_id6",
@@ -80,7 +80,7 @@ pub(crate) fn hosts(family: Family) -> &'static str {
 }
 
 /// The map of address ranges → identity.
-pub(crate) fn nets(family: Family) -> &'static str {
+pub(crate) fn network_map(family: Family) -> &'static str {
     match family {
         Family::V4 => "p_net4",
         Family::V6 => "p_net6",
@@ -89,12 +89,12 @@ pub(crate) fn nets(family: Family) -> &'static str {
 
 /// Every set of the layout with its declaration.
 pub(crate) fn declarations() -> Vec<(&'static str, SetDecl)> {
-    use Field::{CtDirection, CtState, IcmpCode, IcmpType, IfName, Ipv4, Ipv6};
-    use Field::{Mark, NfProto, Port, Proto};
-    let value = |field| Some(Data::Value(field));
-    let plain = |key: &[Field], data| SetDecl {
+    use FieldType::{CtDirection, CtState, IcmpCode, IcmpType, IfName, Ipv4, Ipv6};
+    use FieldType::{Mark, NfProto, Port, Proto};
+    let value = |field| Some(MapValueType::Value(field));
+    let plain = |key: &[FieldType], data| SetDecl {
         key: key.into(),
-        data,
+        value_type: data,
         interval: false,
         counter: false,
         size: None,
@@ -115,44 +115,47 @@ pub(crate) fn declarations() -> Vec<(&'static str, SetDecl)> {
     let mark = value(Mark);
     let mut out = Vec::new();
     out.push((IF_OURS, plain(&[IfName], None)));
-    out.push((IF_SAME, plain(&[IfName, IfName], None)));
+    out.push((IF_HAIRPIN, plain(&[IfName, IfName], None)));
     for (family, address) in [(Family::V4, Ipv4), (Family::V6, Ipv6)] {
         for direction in Direction::BOTH {
-            out.push((points(family, direction), plain(&[IfName, address], mark)));
+            out.push((
+                point_map(family, direction),
+                plain(&[IfName, address], mark),
+            ));
         }
-        out.push((own(family), plain(&[address], None)));
-        out.push((hosts(family), plain(&[address], mark)));
-        out.push((nets(family), ranges(plain(&[address], mark))));
+        out.push((own_addresses_set(family), plain(&[address], None)));
+        out.push((host_map(family), plain(&[address], mark)));
+        out.push((network_map(family), ranges(plain(&[address], mark))));
     }
     // What begins with a field that is always 0, see `led`.
     let port = counted(plain(&[Proto, Mark, Proto, Port], mark));
     let icmp = counted(plain(&[Proto, Mark, Proto, IcmpType, IcmpCode], mark));
-    out.push((CLASS, plain(&[Proto, Mark, Mark], mark)));
-    out.push((PAIR, plain(&[Proto, Mark, Mark], mark)));
+    out.push((IDENTITY_CLASS, plain(&[Proto, Mark, Mark], mark)));
+    out.push((SET_CLASS, plain(&[Proto, Mark, Mark], mark)));
     out.push((PORT, port.clone()));
     out.push((PORT_RANGE, ranges(port)));
     out.push((ICMP, icmp.clone()));
     out.push((ICMP_RANGE, ranges(icmp)));
     out.push((PROTO, counted(plain(&[Proto, Mark, Proto], mark))));
-    out.push((ANY, counted(plain(&[Proto, Mark], mark))));
-    out.push((BASE, plain(&[Proto, Mark], mark)));
-    let verdicts = || plain(&[Proto, Mark], Some(Data::Verdict));
-    out.push((VERDICT, verdicts()));
+    out.push((CLASS_DEFAULT, counted(plain(&[Proto, Mark], mark))));
+    out.push((CLASS_BASE, plain(&[Proto, Mark], mark)));
+    let verdicts = || plain(&[Proto, Mark], Some(MapValueType::Verdict));
+    out.push((CODE_VERDICT, verdicts()));
     let way = [CtState, CtDirection, NfProto, Proto];
     out.push((
-        WAY,
+        DISPATCH,
         SetDecl {
             size: Some(64),
-            ..plain(&way, Some(Data::Verdict))
+            ..plain(&way, Some(MapValueType::Verdict))
         },
     ));
     let verdicts = || small(verdicts());
-    out.push((EITHER, verdicts()));
-    for way in crate::older::WAYS {
-        out.push((way.next, verdicts()));
+    out.push((LAST_TRIAL, verdicts()));
+    for way in crate::midstream::TRIALS {
+        out.push((way.verdict_map, verdicts()));
     }
-    out.push((LIVE, small(plain(&[Mark], None))));
-    out.push((PENDING, small(plain(&[Mark], None))));
+    out.push((LIVE_MARK, small(plain(&[Mark], None))));
+    out.push((PENDING_REVOCATION, small(plain(&[Mark], None))));
     out.push((L4_PORTS, small(plain(&[Proto], None))));
     out.push((L4_ICMP, small(plain(&[Proto], None))));
     out.push((ICMP_REQUEST, plain(&[Proto, IcmpType], value(IcmpType))));
@@ -162,7 +165,7 @@ pub(crate) fn declarations() -> Vec<(&'static str, SetDecl)> {
 }
 
 /// An interface name as the kernel compares it; what does not fit is cut off.
-pub(crate) fn ifname(name: &str) -> Bytes {
+pub(crate) fn interface_name(name: &str) -> Bytes {
     let mut out = [0u8; 16];
     for (to, from) in out.iter_mut().zip(name.bytes().take(15)) {
         *to = from;
@@ -170,7 +173,7 @@ pub(crate) fn ifname(name: &str) -> Bytes {
     out.into()
 }
 
-pub(crate) fn address(address: IpAddr) -> Bytes {
+pub(crate) fn address_bytes(address: IpAddr) -> Bytes {
     match address {
         IpAddr::V4(a) => a.octets().into(),
         IpAddr::V6(a) => a.octets().into(),
@@ -178,17 +181,17 @@ pub(crate) fn address(address: IpAddr) -> Bytes {
 }
 
 /// A number of type mark: host order.
-pub(crate) fn mark(number: u32) -> Bytes {
+pub(crate) fn mark_bytes(number: u32) -> Bytes {
     number.to_ne_bytes().into()
 }
 
 /// The number in bytes of type mark.
-pub(crate) fn number(bytes: &[u8]) -> Option<u32> {
+pub(crate) fn number_from_bytes(bytes: &[u8]) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.try_into().ok()?))
 }
 
 /// A key of several fields, each padded to four bytes.
-pub(crate) fn concat(fields: &[&[u8]]) -> Bytes {
+pub(crate) fn concat_fields(fields: &[&[u8]]) -> Bytes {
     let mut out = Vec::with_capacity(fields.iter().map(|f| f.len().div_ceil(4) * 4).sum());
     for field in fields {
         out.extend_from_slice(field);
@@ -200,19 +203,19 @@ pub(crate) fn concat(fields: &[&[u8]]) -> Bytes {
 /// A key that holds what another map gave: it begins with a 0. The kernel needs none, but `nft` 1.0
 /// aborts on a key that begins with what comes straight from a map, and with it every listing of the
 /// whole ruleset.
-pub(crate) fn led(fields: &[&[u8]]) -> Bytes {
+pub(crate) fn zero_prefixed(fields: &[&[u8]]) -> Bytes {
     let fields: Vec<&[u8]> = [&[0u8] as &[u8]].iter().chain(fields).copied().collect();
-    concat(&fields)
+    concat_fields(&fields)
 }
 
 /// Whether all keys of a map begin so.
-pub(crate) fn is_led(map: &str) -> bool {
-    [CLASS, PAIR, BASE, VERDICT].contains(&map) || COUNTED.contains(&map)
+pub(crate) fn is_zero_prefixed(map: &str) -> bool {
+    [IDENTITY_CLASS, SET_CLASS, CLASS_BASE, CODE_VERDICT].contains(&map) || COUNTED.contains(&map)
 }
 
 /// Such a key of numbers.
-pub(crate) fn marks(numbers: &[u32]) -> Key {
-    let numbers: Vec<Bytes> = numbers.iter().map(|number| mark(*number)).collect();
+pub(crate) fn zero_prefixed_marks(numbers: &[u32]) -> ElementKey {
+    let numbers: Vec<Bytes> = numbers.iter().map(|number| mark_bytes(*number)).collect();
     let fields: Vec<&[u8]> = numbers.iter().map(|number| &**number).collect();
-    Key::Exact(led(&fields))
+    ElementKey::Exact(zero_prefixed(&fields))
 }

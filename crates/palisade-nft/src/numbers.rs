@@ -7,20 +7,20 @@ use alloc::collections::BTreeMap;
 
 /// One kind's numbers, from 1. A number is not given out again until all others were.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Numbers<K> {
-    of: BTreeMap<K, u32>,
-    back: BTreeMap<u32, K>,
+pub(crate) struct NumberAllocator<K> {
+    by_key: BTreeMap<K, u32>,
+    by_number: BTreeMap<u32, K>,
     next: u32,
     first: u32,
     last: u32,
 }
 
-impl<K: Copy + Ord> Numbers<K> {
+impl<K: Copy + Ord> NumberAllocator<K> {
     /// Nothing has a number yet; all will be from `first` to `last`.
-    pub(crate) fn within(first: u32, last: u32) -> Self {
-        Numbers {
-            of: BTreeMap::new(),
-            back: BTreeMap::new(),
+    pub(crate) fn new(first: u32, last: u32) -> Self {
+        NumberAllocator {
+            by_key: BTreeMap::new(),
+            by_number: BTreeMap::new(),
             next: first,
             first,
             last,
@@ -29,24 +29,26 @@ impl<K: Copy + Ord> Numbers<K> {
 
     /// The number of `key`, if it has one.
     pub(crate) fn get(&self, key: K) -> Option<u32> {
-        self.of.get(&key).copied()
+        self.by_key.get(&key).copied()
     }
 
     /// The number of `key`, which gets a new one if it has none.
-    pub(crate) fn number(&mut self, key: K) -> u32 {
+    pub(crate) fn get_or_allocate(&mut self, key: K) -> u32 {
         if let Some(number) = self.get(key) {
             return number;
         }
-        while !(self.first..=self.last).contains(&self.next) || self.back.contains_key(&self.next) {
-            self.next = self.after(self.next);
+        while !(self.first..=self.last).contains(&self.next)
+            || self.by_number.contains_key(&self.next)
+        {
+            self.next = self.successor(self.next);
         }
         let number = self.next;
-        self.next = self.after(number);
+        self.next = self.successor(number);
         self.assign(key, number);
         number
     }
 
-    fn after(&self, number: u32) -> u32 {
+    fn successor(&self, number: u32) -> u32 {
         match number < self.last {
             true => number + 1,
             false => self.first,
@@ -55,10 +57,10 @@ impl<K: Copy + Ord> Numbers<K> {
 
     /// Gives `key` this number.
     pub(crate) fn assign(&mut self, key: K, number: u32) {
-        self.of.insert(key, number);
-        self.back.insert(number, key);
+        self.by_key.insert(key, number);
+        self.by_number.insert(number, key);
         if number >= self.next {
-            self.next = self.after(number);
+            self.next = self.successor(number);
         }
     }
 
@@ -68,9 +70,9 @@ impl<K: Copy + Ord> Numbers<K> {
     }
 
     /// Takes the number of `key` back.
-    pub(crate) fn free(&mut self, key: K) {
-        if let Some(number) = self.of.remove(&key) {
-            self.back.remove(&number);
+    pub(crate) fn release(&mut self, key: K) {
+        if let Some(number) = self.by_key.remove(&key) {
+            self.by_number.remove(&number);
         }
     }
 }

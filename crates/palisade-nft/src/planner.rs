@@ -5,21 +5,29 @@
 //! while a step is made gets what it would have got before or after it, and that no count is removed
 //! unharvested.
 
-use crate::bases::{Bases, Coming, take_code};
-use crate::batch::{Batch, push_chain};
-use crate::content::{ClassContent, Form, class_content, fingerprint};
-use crate::flat::{Flat, Run, address_of};
-use crate::names::{self, CLASS, GENERATION, IF_OURS, IF_SAME, LIVE, PAIR, concat, mark, marks};
-use crate::numbers::Numbers;
-use crate::own::Own;
-use crate::skeleton::{generation_of, generation_rule, pending, skeleton};
-use crate::{Config, Datum, Element, Fault, Harvest, Key, Op, Place, Ruleset, Transaction, TxStep};
+use crate::bases::{BasePrograms, PendingClasses, allocate_code};
+use crate::content::{ClassContent, ClassForm, class_content, fingerprint};
+use crate::edit_batch::{EditBatch, push_chain};
+use crate::identity_ranges::{IdentityRange, IdentityRanges, address_from_number};
+use crate::names::{
+    self, GENERATION, IDENTITY_CLASS, IF_HAIRPIN, IF_OURS, LIVE_MARK, SET_CLASS, concat_fields,
+    mark_bytes, zero_prefixed_marks,
+};
+use crate::numbers::NumberAllocator;
+use crate::own_addresses::OwnAddresses;
+use crate::skeleton::{generation_of, generation_rule, pending_revocation, skeleton};
+use crate::{
+    Config, CounterLocation, CreditedCounter, Element, ElementKey, MapValue, NftFault, Op, Ruleset,
+    Transaction, TxStep,
+};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use palisade_model::{Family, Prefix};
-use palisade_tables::{Change, ClassId, Defaults, Delta, IdentityId, Phase, Point, Program};
-use palisade_tables::{PolicySet, RuleId, SetId, Tables};
+use palisade_tables::{
+    ClassId, Delta, IdentityId, Phase, Point, Program, ProgramDefaults, TableChange,
+};
+use palisade_tables::{PolicySet, PolicySetId, RuleId, Tables};
 
 /// Plans for one table, and what it knows of the kernel's content.
 #[derive(Clone, Debug)]
@@ -27,49 +35,49 @@ pub struct Planner {
     pub(crate) config: Config,
     pub(crate) tables: Tables,
     pub(crate) generation: u32,
-    pub(crate) numbers: AllNumbers,
+    pub(crate) numbers: KernelNumbers,
     /// The prefixes of `tables` that hold more than one address.
-    nets: BTreeMap<Prefix, IdentityId>,
-    flat: [Flat; 2],
+    networks: BTreeMap<Prefix, IdentityId>,
+    identity_ranges: [IdentityRanges; 2],
     /// How many addresses and class rows name an identity.
     identity_uses: BTreeMap<IdentityId, usize>,
     /// How many class rows of a set have a class, by the kernel's numbers.
-    pairs: BTreeMap<(u32, u32), usize>,
+    pair_uses: BTreeMap<(u32, u32), usize>,
     /// Pairs that no row has any more, and the step in which they lost the last: they go in a later
     /// one, since a packet may be between the two lookups.
-    retired: BTreeMap<(u32, u32), usize>,
-    pub(crate) own: Own,
+    unused_pairs: BTreeMap<(u32, u32), usize>,
+    pub(crate) own_addresses: OwnAddresses,
     /// The step being planned, from 1.
     step: usize,
     /// Whether the kernel has the mark of a revocation under way.
-    pub(crate) pending: bool,
+    pub(crate) revocation_pending: bool,
     /// The classes that could share a base, by what they must agree in.
-    pub(crate) large: BTreeMap<Defaults, BTreeSet<ClassId>>,
+    pub(crate) large_classes: BTreeMap<ProgramDefaults, BTreeSet<ClassId>>,
     /// The bases of classes that the step being planned will write.
-    pub(crate) coming: Coming,
+    pub(crate) pending_classes: PendingClasses,
 }
 
 /// The kernel's numbers of everything.
 #[derive(Clone, Debug)]
-pub(crate) struct AllNumbers {
-    pub(crate) identities: Numbers<IdentityId>,
-    pub(crate) sets: Numbers<SetId>,
-    pub(crate) classes: Numbers<ClassId>,
+pub(crate) struct KernelNumbers {
+    pub(crate) identities: NumberAllocator<IdentityId>,
+    pub(crate) sets: NumberAllocator<PolicySetId>,
+    pub(crate) classes: NumberAllocator<ClassId>,
     /// The codes of each class's residues, in the order of their making.
-    pub(crate) residues: BTreeMap<ClassId, Vec<u32>>,
-    pub(crate) next_residue: u32,
-    pub(crate) bases: Bases,
+    pub(crate) source_port_codes: BTreeMap<ClassId, Vec<u32>>,
+    pub(crate) next_code: u32,
+    pub(crate) bases: BasePrograms,
 }
 
-impl Default for AllNumbers {
+impl Default for KernelNumbers {
     fn default() -> Self {
-        AllNumbers {
-            identities: Numbers::within(1, u32::MAX),
-            sets: Numbers::within(1, u32::MAX),
-            classes: Numbers::within(1, names::FIRST_BASE - 1),
-            residues: BTreeMap::new(),
-            next_residue: names::LAST_VERDICT + 1,
-            bases: Bases::default(),
+        KernelNumbers {
+            identities: NumberAllocator::new(1, u32::MAX),
+            sets: NumberAllocator::new(1, u32::MAX),
+            classes: NumberAllocator::new(1, names::FIRST_BASE - 1),
+            source_port_codes: BTreeMap::new(),
+            next_code: names::LAST_VERDICT + 1,
+            bases: BasePrograms::default(),
         }
     }
 }
@@ -78,30 +86,30 @@ impl Default for AllNumbers {
 /// rows, a packet that found no row must still find the old default: so rows are written first, then
 /// defaults, and rows that go last, each a step of its own.
 #[derive(Default)]
-struct Buckets {
-    first: Batch,
-    defaults: Batch,
-    last: Batch,
+struct StepBatches {
+    first: EditBatch,
+    defaults: EditBatch,
+    last: EditBatch,
     /// The sets whose default changes in this step.
-    moving: BTreeSet<SetId>,
+    changed_defaults: BTreeSet<PolicySetId>,
 }
 
 /// Which bases the classes of whole tables refer to.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Sharing {
+pub(crate) enum BaseSelection {
     /// Those that are known; what has none is written whole.
-    Known,
+    Existing,
     /// Those that are found for them.
-    Chosen,
+    Search,
 }
 
 impl Planner {
     /// For a table that holds only the skeleton with this generation (not 0).
     pub fn new(config: Config, generation: u32) -> Self {
-        Planner::with_numbers(config, generation, AllNumbers::default())
+        Planner::with_numbers(config, generation, KernelNumbers::default())
     }
 
-    pub(crate) fn with_numbers(config: Config, generation: u32, numbers: AllNumbers) -> Self {
+    pub(crate) fn with_numbers(config: Config, generation: u32, numbers: KernelNumbers) -> Self {
         let tables = Tables {
             judge_host_traffic: config.judge_host_traffic,
             ..Tables::default()
@@ -111,16 +119,16 @@ impl Planner {
             tables,
             generation,
             numbers,
-            nets: BTreeMap::new(),
-            flat: Default::default(),
+            networks: BTreeMap::new(),
+            identity_ranges: Default::default(),
             identity_uses: BTreeMap::new(),
-            pairs: BTreeMap::new(),
-            retired: BTreeMap::new(),
-            own: Own::default(),
+            pair_uses: BTreeMap::new(),
+            unused_pairs: BTreeMap::new(),
+            own_addresses: OwnAddresses::default(),
             step: 0,
-            pending: false,
-            large: BTreeMap::new(),
-            coming: Coming::new(),
+            revocation_pending: false,
+            large_classes: BTreeMap::new(),
+            pending_classes: PendingClasses::new(),
         }
     }
 
@@ -148,33 +156,38 @@ impl Planner {
         let revokes = delta.steps.iter().any(|step| step.phase == Phase::Revoke);
         for (at, step) in delta.steps.iter().enumerate() {
             self.step += 1;
-            let waits = delta.waits_after(at, &self.tables);
+            let waits = delta.needs_grace_period_after(at, &self.tables);
             if step.phase == Phase::Revoke {
                 let ops = self.revoke();
                 push_step(&mut steps, Phase::Revoke, Vec::new(), ops, true);
                 continue;
             }
-            let mut buckets = Buckets {
-                moving: self.moving_defaults(&step.changes),
-                ..Buckets::default()
+            let mut batches = StepBatches {
+                changed_defaults: self.changed_defaults(&step.changes),
+                ..StepBatches::default()
             };
-            self.choose_bases(&step.changes, &mut buckets.first);
+            self.assign_bases(&step.changes, &mut batches.first);
             for change in &step.changes {
-                self.change(change, &mut buckets);
+                self.apply_change(change, &mut batches);
             }
-            self.leave_coming(&mut buckets.first);
-            for mut batch in [buckets.first, buckets.defaults, buckets.last] {
-                if revokes && !self.pending && step.phase < Phase::Revoke && !batch.is_empty() {
-                    let (set, key, element) = pending();
+            self.release_unused_bases(&mut batches.first);
+            for mut batch in [batches.first, batches.defaults, batches.last] {
+                if revokes
+                    && !self.revocation_pending
+                    && step.phase < Phase::Revoke
+                    && !batch.is_empty()
+                {
+                    let (set, key, element) = pending_revocation();
                     batch.edit(set, key, None, Some(element));
-                    self.pending = true;
+                    self.revocation_pending = true;
                 }
                 let (harvest, ops) = batch.into_ops();
                 push_step(&mut steps, step.phase, harvest, ops, waits);
             }
         }
-        self.sweep_pairs(&mut steps);
-        self.own.plan(&self.config, &self.tables, delta, &mut steps);
+        self.delete_unused_pairs(&mut steps);
+        self.own_addresses
+            .plan(&self.config, &self.tables, delta, &mut steps);
         Transaction {
             table: self.config.table.clone(),
             steps,
@@ -185,7 +198,7 @@ impl Planner {
     pub fn ruleset(&self) -> Ruleset {
         let mut fresh =
             Planner::with_numbers(self.config.clone(), self.generation, self.numbers.clone());
-        let batch = fresh.load(&self.tables, Sharing::Known);
+        let batch = fresh.load(&self.tables, BaseSelection::Existing);
         let mut ruleset = skeleton(&self.config, self.generation);
         let (elements, chains) = batch.into_elements();
         for (set, key, element) in elements {
@@ -193,8 +206,8 @@ impl Planner {
                 set.elements.insert(key, element);
             }
         }
-        if self.pending {
-            let (set, key, element) = pending();
+        if self.revocation_pending {
+            let (set, key, element) = pending_revocation();
             if let Some(set) = ruleset.sets.get_mut(set) {
                 set.elements.insert(key, element);
             }
@@ -213,7 +226,10 @@ impl Planner {
         let ruleset = self.ruleset();
         let mut ops = Vec::new();
         if let Some(replaced) = replaced {
-            let called = replaced.chains.iter().filter(|(_, of)| of.base.is_some());
+            let called = replaced
+                .chains
+                .iter()
+                .filter(|(_, of)| of.base_chain.is_some());
             for (chain, _) in called {
                 let chain = chain.clone();
                 ops.push(Op::FlushChain {
@@ -252,9 +268,9 @@ impl Planner {
         ops.append(&mut elements);
         let step = TxStep {
             phase: Phase::Tighten,
-            harvest: Vec::new(),
+            retiring_counters: Vec::new(),
             ops,
-            waits: true,
+            needs_grace_period: true,
         };
         Transaction {
             table: self.config.table.clone(),
@@ -263,17 +279,17 @@ impl Planner {
     }
 
     /// Takes in whole tables, as if each entry were new.
-    pub(crate) fn load(&mut self, tables: &Tables, sharing: Sharing) -> Batch {
-        let mut buckets = Buckets::default();
-        let changes = changes_of(tables);
+    pub(crate) fn load(&mut self, tables: &Tables, sharing: BaseSelection) -> EditBatch {
+        let mut buckets = StepBatches::default();
+        let changes = changes_from_empty(tables);
         match sharing {
-            Sharing::Known => self.write_known_bases(&mut buckets.first),
-            Sharing::Chosen => self.choose_bases(&changes, &mut buckets.first),
+            BaseSelection::Existing => self.write_known_bases(&mut buckets.first),
+            BaseSelection::Search => self.assign_bases(&changes, &mut buckets.first),
         }
         for change in changes {
-            self.change(&change, &mut buckets);
+            self.apply_change(&change, &mut buckets);
         }
-        for (set, key) in self.own.elements() {
+        for (set, key) in self.own_addresses.install_all() {
             let element = Some(Element::default());
             buckets.first.edit(set, key, None, element);
         }
@@ -281,52 +297,53 @@ impl Planner {
     }
 
     /// Pairs that are in the kernel although no row has them.
-    pub(crate) fn retire(&mut self, pairs: impl IntoIterator<Item = (u32, u32)>) {
-        self.retired.extend(pairs.into_iter().map(|pair| (pair, 0)));
+    pub(crate) fn add_unused_pairs(&mut self, pairs: impl IntoIterator<Item = (u32, u32)>) {
+        self.unused_pairs
+            .extend(pairs.into_iter().map(|pair| (pair, 0)));
     }
 
-    pub(crate) fn flat(&self, family: Family) -> &Flat {
-        &self.flat[family as usize]
+    pub(crate) fn identity_ranges(&self, family: Family) -> &IdentityRanges {
+        &self.identity_ranges[family as usize]
     }
 
     /// What a class has in the kernel; the program is that of the tables.
-    pub(crate) fn content(&self, class: ClassId, program: &Program) -> ClassContent {
+    pub(crate) fn class_content(&self, class: ClassId, program: &Program) -> ClassContent {
         let number = self.numbers.classes.get(class).unwrap_or_default();
-        let codes = self.numbers.residues.get(&class);
+        let codes = self.numbers.source_port_codes.get(&class);
         let mut codes = codes.into_iter().flatten().copied();
         let print = fingerprint(&self.tables, program);
-        let form = self.form(class, &print);
+        let form = self.class_form(class, &print);
         class_content(&self.config, number, program, form, &mut || {
             codes.next().unwrap_or_default()
         })
     }
 
     /// How a class of this fingerprint is written.
-    fn form<'a>(&'a self, class: ClassId, print: &'a str) -> Form<'a> {
+    fn class_form<'a>(&'a self, class: ClassId, print: &'a str) -> ClassForm<'a> {
         let bases = &self.numbers.bases;
-        let base = bases.of(class);
+        let base = bases.base_of(class);
         match base.and_then(|number| Some((number, bases.program(number)?))) {
-            Some((number, base)) => Form::Beside(print, number, base),
-            None => Form::Whole(print),
+            Some((number, base)) => ClassForm::Refining(print, number, base),
+            None => ClassForm::Whole(print),
         }
     }
 
     /// Raises the generation: established flows are judged again.
     pub(crate) fn revoke(&mut self) -> Vec<Op> {
-        let mut batch = Batch::default();
-        if self.pending {
-            let (set, key, element) = pending();
+        let mut batch = EditBatch::default();
+        if self.revocation_pending {
+            let (set, key, element) = pending_revocation();
             batch.edit(set, key, Some(element), None);
-            self.pending = false;
+            self.revocation_pending = false;
         }
-        if Fault::GenerationNotBumped.is_on() {
+        if NftFault::GenerationNotBumped.is_on() {
             return batch.into_ops().1;
         }
-        let live = |generation| Key::Exact(mark(self.config.mark(generation)));
+        let live = |generation| ElementKey::Exact(mark_bytes(self.config.mark(generation)));
         let next = self.config.next_generation(self.generation);
         let old = Some(Element::default());
-        batch.edit(LIVE, live(self.generation), old, None);
-        batch.edit(LIVE, live(next), None, Some(Element::default()));
+        batch.edit(LIVE_MARK, live(self.generation), old, None);
+        batch.edit(LIVE_MARK, live(next), None, Some(Element::default()));
         self.generation = next;
         let mut ops = batch.into_ops().1;
         let chain: palisade_model::Str = GENERATION.into();
@@ -339,9 +356,9 @@ impl Planner {
     }
 
     /// The policy sets whose default these changes replace.
-    fn moving_defaults(&self, changes: &[Change]) -> BTreeSet<SetId> {
-        let moves = |change: &Change| match change {
-            Change::Set(id, Some(new)) => {
+    fn changed_defaults(&self, changes: &[TableChange]) -> BTreeSet<PolicySetId> {
+        let moves = |change: &TableChange| match change {
+            TableChange::Set(id, Some(new)) => {
                 let old = self.tables.sets.get(id);
                 old.is_some_and(|old| old != new).then_some(*id)
             }
@@ -350,64 +367,73 @@ impl Planner {
         changes.iter().filter_map(moves).collect()
     }
 
-    fn change(&mut self, change: &Change, buckets: &mut Buckets) {
+    fn apply_change(&mut self, change: &TableChange, buckets: &mut StepBatches) {
         match change {
-            Change::Interface(name, ours) => {
-                let key = Key::Exact(names::ifname(name));
+            TableChange::Interface(name, ours) => {
+                let key = ElementKey::Exact(names::interface_name(name));
                 let before = self.tables.interfaces.contains(name);
                 let member = |there: bool| there.then(Element::default);
-                let same = Key::Exact(concat(&[&names::ifname(name), &names::ifname(name)]));
+                let same = ElementKey::Exact(concat_fields(&[
+                    &names::interface_name(name),
+                    &names::interface_name(name),
+                ]));
                 let batch = &mut buckets.first;
                 batch.edit(IF_OURS, key, member(before), member(*ours));
-                batch.edit(IF_SAME, same, member(before), member(*ours));
+                batch.edit(IF_HAIRPIN, same, member(before), member(*ours));
             }
-            Change::Address(prefix, id) => self.address(*prefix, *id, &mut buckets.first),
-            Change::Point(point, set) => self.point(point, *set, &mut buckets.first),
-            Change::Set(id, set) => self.set(*id, *set, buckets),
-            Change::Class(set, id, class) => self.row(*set, *id, *class, buckets),
-            Change::Program(class, program) => {
-                self.drop_class(*class, &mut buckets.first);
+            TableChange::Address(prefix, id) => {
+                self.change_address(*prefix, *id, &mut buckets.first)
+            }
+            TableChange::Point(point, set) => self.change_point(point, *set, &mut buckets.first),
+            TableChange::Set(id, set) => self.change_set(*id, *set, buckets),
+            TableChange::Class(set, id, class) => self.change_row(*set, *id, *class, buckets),
+            TableChange::Program(class, program) => {
+                self.remove_class(*class, &mut buckets.first);
                 if let Some(program) = program {
                     self.add_class(*class, program, &mut buckets.first);
                 }
             }
-            Change::Rule(..) => {}
+            TableChange::Rule(..) => {}
         }
-        self.own.change(&self.tables, change);
+        self.own_addresses.apply_change(&self.tables, change);
         self.tables.apply(change);
     }
 
-    fn address(&mut self, prefix: Prefix, id: Option<IdentityId>, batch: &mut Batch) {
+    fn change_address(&mut self, prefix: Prefix, id: Option<IdentityId>, batch: &mut EditBatch) {
         let before = self.tables.addresses.get(&prefix).copied();
         if let Some(id) = id {
-            self.use_identity(id);
+            self.acquire_identity(id);
         }
         if prefix.is_host() {
-            let key = Key::Exact(names::address(prefix.address()));
-            let before = before.map(|id| value(self.identity(id)));
-            let after = id.map(|id| value(self.identity(id)));
-            batch.edit(names::hosts(prefix.family()), key, before, after);
+            let key = ElementKey::Exact(names::address_bytes(prefix.address()));
+            let before = before.map(|id| mark_element(self.identity_number(id)));
+            let after = id.map(|id| mark_element(self.identity_number(id)));
+            batch.edit(names::host_map(prefix.family()), key, before, after);
         } else {
             match id {
-                Some(id) => self.nets.insert(prefix, id),
-                None => self.nets.remove(&prefix),
+                Some(id) => self.networks.insert(prefix, id),
+                None => self.networks.remove(&prefix),
             };
             let family = prefix.family();
-            let mut runs: Vec<(Run, bool)> = Vec::new();
-            self.flat[family as usize].refresh(&self.nets, prefix, |run, added| {
-                runs.push((run, added));
-            });
+            let mut runs: Vec<(IdentityRange, bool)> = Vec::new();
+            self.identity_ranges[family as usize].recompute(
+                &self.networks,
+                prefix,
+                |run, added| {
+                    runs.push((run, added));
+                },
+            );
             for ((first, last, id), added) in runs {
-                let end = |number| names::address(address_of(family, number));
-                let element = Some(value(self.identity(id)));
+                let end = |number| names::address_bytes(address_from_number(family, number));
+                let element = Some(mark_element(self.identity_number(id)));
                 let (before, after) = if added {
                     (None, element)
                 } else {
                     (element, None)
                 };
                 batch.edit(
-                    names::nets(family),
-                    Key::Range(end(first), end(last)),
+                    names::network_map(family),
+                    ElementKey::Range(end(first), end(last)),
                     before,
                     after,
                 );
@@ -418,102 +444,115 @@ impl Planner {
         }
     }
 
-    fn point(&mut self, point: &Point, set: Option<SetId>, batch: &mut Batch) {
-        let name = names::ifname(&point.interface);
-        let key = Key::Exact(concat(&[&name, &names::address(point.address)]));
-        let map = names::points(Family::of(point.address), point.direction);
+    fn change_point(&mut self, point: &Point, set: Option<PolicySetId>, batch: &mut EditBatch) {
+        let name = names::interface_name(&point.interface);
+        let key = ElementKey::Exact(concat_fields(&[
+            &name,
+            &names::address_bytes(point.address),
+        ]));
+        let map = names::point_map(Family::of(point.address), point.direction);
         let before = self.tables.points.get(point).copied();
-        let before = before.map(|set| value(self.numbers.sets.number(set)));
-        let after = set.map(|set| value(self.numbers.sets.number(set)));
+        let before = before.map(|set| mark_element(self.numbers.sets.get_or_allocate(set)));
+        let after = set.map(|set| mark_element(self.numbers.sets.get_or_allocate(set)));
         batch.edit(map, key, before, after);
     }
 
-    fn set(&mut self, id: SetId, set: Option<PolicySet>, buckets: &mut Buckets) {
-        let number = self.numbers.sets.number(id);
+    fn change_set(&mut self, id: PolicySetId, set: Option<PolicySet>, buckets: &mut StepBatches) {
+        let number = self.numbers.sets.get_or_allocate(id);
         let before = self.tables.sets.get(&id).copied();
-        let before = before.map(|set| value(self.numbers.classes.number(set.default)));
-        let mut after = set.map(|set| value(self.numbers.classes.number(set.default)));
-        if Fault::DefaultClassMissed.is_on() {
+        let before =
+            before.map(|set| mark_element(self.numbers.classes.get_or_allocate(set.default)));
+        let mut after =
+            set.map(|set| mark_element(self.numbers.classes.get_or_allocate(set.default)));
+        if NftFault::DefaultClassMissed.is_on() {
             after = None;
         }
-        let batch = if buckets.moving.contains(&id) {
+        let batch = if buckets.changed_defaults.contains(&id) {
             &mut buckets.defaults
         } else {
             &mut buckets.first
         };
-        batch.edit(PAIR, marks(&[number, 0]), before, after);
+        batch.edit(SET_CLASS, zero_prefixed_marks(&[number, 0]), before, after);
         if set.is_none() {
             // No packet is in a set that goes.
-            for (pair, step) in &mut self.retired {
+            for (pair, step) in &mut self.unused_pairs {
                 if pair.0 == number {
                     *step = 0;
                 }
             }
-            self.numbers.sets.free(id);
+            self.numbers.sets.release(id);
         }
     }
 
-    fn row(&mut self, set: SetId, id: IdentityId, class: Option<ClassId>, buckets: &mut Buckets) {
-        let set_number = self.numbers.sets.number(set);
+    fn change_row(
+        &mut self,
+        set: PolicySetId,
+        id: IdentityId,
+        class: Option<ClassId>,
+        buckets: &mut StepBatches,
+    ) {
+        let set_number = self.numbers.sets.get_or_allocate(set);
         let before = self.tables.classes.get(&(set, id)).copied();
         if class.is_some() {
-            self.use_identity(id);
+            self.acquire_identity(id);
         }
-        let key = marks(&[set_number, self.identity(id)]);
-        let number = |planner: &mut Planner, class| planner.numbers.classes.number(class);
+        let key = zero_prefixed_marks(&[set_number, self.identity_number(id)]);
+        let number = |planner: &mut Planner, class| planner.numbers.classes.get_or_allocate(class);
         let before_number = before.map(|class| number(self, class));
         let after_number = class.map(|class| number(self, class));
         if let Some(class) = after_number {
             let pair = (set_number, class);
-            let uses = self.pairs.entry(pair).or_default();
+            let uses = self.pair_uses.entry(pair).or_default();
             *uses += 1;
-            if *uses == 1 && self.retired.remove(&pair).is_none() {
-                let key = marks(&[set_number, class]);
-                buckets.first.edit(PAIR, key, None, Some(value(class)));
+            if *uses == 1 && self.unused_pairs.remove(&pair).is_none() {
+                let key = zero_prefixed_marks(&[set_number, class]);
+                buckets
+                    .first
+                    .edit(SET_CLASS, key, None, Some(mark_element(class)));
             }
         }
-        let batch = if class.is_none() && buckets.moving.contains(&set) {
+        let batch = if class.is_none() && buckets.changed_defaults.contains(&set) {
             &mut buckets.last
         } else {
             &mut buckets.first
         };
         batch.edit(
-            CLASS,
+            IDENTITY_CLASS,
             key,
-            before_number.map(value),
-            after_number.map(value),
+            before_number.map(mark_element),
+            after_number.map(mark_element),
         );
         if let Some(class) = before_number {
             let pair = (set_number, class);
-            if let Some(uses) = self.pairs.get_mut(&pair) {
+            if let Some(uses) = self.pair_uses.get_mut(&pair) {
                 *uses -= 1;
                 if *uses == 0 {
-                    self.pairs.remove(&pair);
-                    self.retired.insert(pair, self.step);
+                    self.pair_uses.remove(&pair);
+                    self.unused_pairs.insert(pair, self.step);
                 }
             }
             self.release_identity(id);
         }
     }
 
-    fn add_class(&mut self, class: ClassId, program: &Arc<Program>, batch: &mut Batch) {
-        self.settle_base(class, program);
-        let number = self.numbers.classes.number(class);
+    fn add_class(&mut self, class: ClassId, program: &Arc<Program>, batch: &mut EditBatch) {
+        self.bind_base(class, program);
+        let number = self.numbers.classes.get_or_allocate(class);
         let print = fingerprint(&self.tables, program);
-        let known = self.numbers.residues.get(&class).cloned();
+        let known = self.numbers.source_port_codes.get(&class).cloned();
         let mut known = known.unwrap_or_default().into_iter();
-        let mut made = Vec::new();
-        let mut next_residue = self.numbers.next_residue;
-        let form = self.form(class, &print);
+        let mut codes = Vec::new();
+        let mut next_residue = self.numbers.next_code;
+        let form = self.class_form(class, &print);
         let content = class_content(&self.config, number, program, form, &mut || {
             let known = known.next();
-            let code = known.unwrap_or_else(|| take_code(&mut next_residue));
-            made.push(code);
+            let code = known.unwrap_or_else(|| allocate_code(&mut next_residue));
+            codes.push(code);
             code
         });
-        self.numbers.next_residue = next_residue;
-        if !made.is_empty() {
-            self.numbers.residues.insert(class, made);
+        self.numbers.next_code = next_residue;
+        if !codes.is_empty() {
+            self.numbers.source_port_codes.insert(class, codes);
         }
         for ((set, key), element) in content.elements {
             batch.edit(set, key, None, Some(element));
@@ -521,31 +560,33 @@ impl Planner {
         batch.new_chains.extend(content.chains);
     }
 
-    fn drop_class(&mut self, class: ClassId, batch: &mut Batch) {
+    fn remove_class(&mut self, class: ClassId, batch: &mut EditBatch) {
         let Some(program) = self.tables.programs.get(&class).cloned() else {
             return;
         };
-        let content = self.content(class, &program);
+        let content = self.class_content(class, &program);
         for ((set, key), element) in content.elements {
             batch.edit(set, key, Some(element), None);
         }
         let chains = content.chains.into_iter().rev();
-        batch.dead_chains.extend(chains.map(|(name, _)| name));
-        batch.harvest.extend(harvests(content.credits));
-        self.leave_base(class, &program, batch);
-        self.numbers.residues.remove(&class);
-        self.numbers.classes.free(class);
+        batch.deleted_chains.extend(chains.map(|(name, _)| name));
+        batch
+            .retiring_counters
+            .extend(to_credited_counters(content.counters));
+        self.unbind_base(class, &program, batch);
+        self.numbers.source_port_codes.remove(&class);
+        self.numbers.classes.release(class);
     }
 
     /// The kernel's number of an identity.
-    fn identity(&mut self, id: IdentityId) -> u32 {
+    fn identity_number(&mut self, id: IdentityId) -> u32 {
         match id {
-            IdentityId::NOBODY => 0,
-            id => self.numbers.identities.number(id),
+            IdentityId::UNKNOWN => 0,
+            id => self.numbers.identities.get_or_allocate(id),
         }
     }
 
-    fn use_identity(&mut self, id: IdentityId) {
+    fn acquire_identity(&mut self, id: IdentityId) {
         *self.identity_uses.entry(id).or_default() += 1;
     }
 
@@ -554,20 +595,20 @@ impl Planner {
             *uses -= 1;
             if *uses == 0 {
                 self.identity_uses.remove(&id);
-                self.numbers.identities.free(id);
+                self.numbers.identities.release(id);
             }
         }
     }
 
     /// Removes the pairs that no row has any more, in the last step or one after it.
-    fn sweep_pairs(&mut self, steps: &mut Vec<TxStep>) {
-        let set: palisade_model::Str = PAIR.into();
+    fn delete_unused_pairs(&mut self, steps: &mut Vec<TxStep>) {
+        let set: palisade_model::Str = SET_CLASS.into();
         let delete = |(number, class): (u32, u32)| Op::DeleteElement {
             set: set.clone(),
-            key: marks(&[number, class]),
+            key: zero_prefixed_marks(&[number, class]),
         };
         let last = core::mem::take(&mut self.step);
-        let retired = core::mem::take(&mut self.retired).into_iter();
+        let retired = core::mem::take(&mut self.unused_pairs).into_iter();
         let (fresh, safe): (Vec<_>, Vec<_>) = retired.partition(|(_, step)| *step == last);
         let ops = safe.into_iter().map(|(pair, _)| delete(pair));
         match steps.last_mut() {
@@ -580,9 +621,14 @@ impl Planner {
 }
 
 /// What places count for rules.
-pub(crate) fn harvests(credits: Vec<(Place, Vec<RuleId>)>) -> impl Iterator<Item = Harvest> {
+pub(crate) fn to_credited_counters(
+    credits: Vec<(CounterLocation, Vec<RuleId>)>,
+) -> impl Iterator<Item = CreditedCounter> {
     let credited = credits.into_iter().filter(|(_, rules)| !rules.is_empty());
-    credited.map(|(place, rules)| Harvest { place, rules })
+    credited.map(|(place, rules)| CreditedCounter {
+        location: place,
+        rules,
+    })
 }
 
 /// The generation that flows are marked with after a transaction, if it changes that.
@@ -597,44 +643,44 @@ pub fn raised_generation(config: &Config, transaction: &Transaction) -> Option<u
 fn push_step(
     steps: &mut Vec<TxStep>,
     phase: Phase,
-    harvest: Vec<Harvest>,
+    harvest: Vec<CreditedCounter>,
     ops: Vec<Op>,
     waits: bool,
 ) {
     if !ops.is_empty() {
         steps.push(TxStep {
             phase,
-            harvest,
+            retiring_counters: harvest,
             ops,
-            waits,
+            needs_grace_period: waits,
         });
     }
 }
 
 /// An element that maps to a number.
-fn value(number: u32) -> Element {
+fn mark_element(number: u32) -> Element {
     Element {
-        data: Some(Datum::Value(mark(number))),
+        data: Some(MapValue::Value(mark_bytes(number))),
         ..Element::default()
     }
 }
 
 /// Changes that make these tables out of empty ones, in an order in which each can be made.
-fn changes_of(tables: &Tables) -> Vec<Change> {
-    let mut out: Vec<Change> = Vec::new();
+fn changes_from_empty(tables: &Tables) -> Vec<TableChange> {
+    let mut out: Vec<TableChange> = Vec::new();
     let rules = tables.rules.iter();
-    out.extend(rules.map(|(id, credit)| Change::Rule(*id, Some(credit.clone()))));
+    out.extend(rules.map(|(id, credit)| TableChange::Rule(*id, Some(credit.clone()))));
     let programs = tables.programs.iter();
-    out.extend(programs.map(|(id, program)| Change::Program(*id, Some(program.clone()))));
+    out.extend(programs.map(|(id, program)| TableChange::Program(*id, Some(program.clone()))));
     let sets = tables.sets.iter();
-    out.extend(sets.map(|(id, set)| Change::Set(*id, Some(*set))));
+    out.extend(sets.map(|(id, set)| TableChange::Set(*id, Some(*set))));
     let rows = tables.classes.iter();
-    out.extend(rows.map(|((set, id), class)| Change::Class(*set, *id, Some(*class))));
+    out.extend(rows.map(|((set, id), class)| TableChange::Class(*set, *id, Some(*class))));
     let addresses = tables.addresses.iter();
-    out.extend(addresses.map(|(prefix, id)| Change::Address(*prefix, Some(*id))));
+    out.extend(addresses.map(|(prefix, id)| TableChange::Address(*prefix, Some(*id))));
     let interfaces = tables.interfaces.iter();
-    out.extend(interfaces.map(|name| Change::Interface(name.clone(), true)));
+    out.extend(interfaces.map(|name| TableChange::Interface(name.clone(), true)));
     let points = tables.points.iter();
-    out.extend(points.map(|(point, set)| Change::Point(point.clone(), Some(*set))));
+    out.extend(points.map(|(point, set)| TableChange::Point(point.clone(), Some(*set))));
     out
 }

@@ -3,11 +3,14 @@
 //! A rule that carries values from one map to the next in registers cannot be said in nft's
 //! language, so expressions are written with their registers: `r9 = r0 map @p_id4`.
 
-use crate::names::number;
+use crate::names::number_from_bytes;
 use crate::{
-    Base, ChainKind, CmpOp, CtKey, Data, Datum, Element, Expr, Field, Hook, Key, LookupTo, MetaKey,
+    BaseChain, ChainType, CmpOp, CtKey, Element, ElementKey, Expr, FieldType, Hook, LookupMode,
+    MapValue, MapValueType, MetaKey,
 };
-use crate::{Count, Op, PayloadBase, Policy, Rule, Ruleset, SetDecl, Transaction, Verdict};
+use crate::{
+    ChainPolicy, CounterValue, NftRule, NftVerdict, Op, PayloadBase, Ruleset, SetDecl, Transaction,
+};
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -19,27 +22,27 @@ use palisade_model::{Family, Prefix, Str};
 /// A whole table.
 pub fn print_ruleset(ruleset: &Ruleset) -> String {
     let mut out = format!("table inet {} {{", ruleset.table);
-    comment(&mut out, ruleset.comment.as_ref());
+    push_comment(&mut out, ruleset.comment.as_ref());
     out.push('\n');
     for (name, set) in &ruleset.sets {
-        line(&mut out, 1, &format!("{} {{", set_head(name, &set.decl)));
+        push_line(&mut out, 1, &format!("{} {{", set_header(name, &set.decl)));
         for (key, element) in &set.elements {
-            line(&mut out, 2, &element_text(&set.decl, key, element));
+            push_line(&mut out, 2, &element_text(&set.decl, key, element));
         }
-        line(&mut out, 1, "}");
+        push_line(&mut out, 1, "}");
     }
     for (name, chain) in &ruleset.chains {
-        line(&mut out, 1, &format!("chain {name} {{"));
-        if let Some(base) = &chain.base {
-            line(&mut out, 2, &base_text(base));
+        push_line(&mut out, 1, &format!("chain {name} {{"));
+        if let Some(base) = &chain.base_chain {
+            push_line(&mut out, 2, &base_text(base));
         }
         for rule in &chain.rules {
-            line(&mut out, 2, &rule_text(rule));
+            push_line(&mut out, 2, &rule_text(rule));
         }
-        line(&mut out, 1, "}");
+        push_line(&mut out, 1, "}");
     }
     for foreign in &ruleset.foreign {
-        line(&mut out, 1, &format!("# {foreign}"));
+        push_line(&mut out, 1, &format!("# {foreign}"));
     }
     out.push_str("}\n");
     out
@@ -50,22 +53,26 @@ pub fn print_transaction(
     transaction: &Transaction,
     decl: impl Fn(&str) -> Option<SetDecl>,
 ) -> String {
-    let mut made: BTreeMap<&Str, &SetDecl> = BTreeMap::new();
+    let mut added_sets: BTreeMap<&Str, &SetDecl> = BTreeMap::new();
     let mut out = String::new();
     let table = &transaction.table;
     for step in &transaction.steps {
-        let waits = if step.waits { "" } else { " without a wait" };
-        line(&mut out, 0, &format!("step {:?}{waits} {{", step.phase));
-        for harvest in &step.harvest {
+        let waits = if step.needs_grace_period {
+            ""
+        } else {
+            " without a wait"
+        };
+        push_line(&mut out, 0, &format!("step {:?}{waits} {{", step.phase));
+        for harvest in &step.retiring_counters {
             let rules: Vec<String> = harvest.rules.iter().map(ToString::to_string).collect();
-            let place = match &harvest.place {
-                crate::Place::Element { set, key } => {
-                    let of = made.get(set).copied().cloned().or_else(|| decl(set));
+            let place = match &harvest.location {
+                crate::CounterLocation::Element { set, key } => {
+                    let of = added_sets.get(set).copied().cloned().or_else(|| decl(set));
                     format!("{set} {}", key_or_bytes(of.as_ref(), key))
                 }
-                crate::Place::Rule { chain, index } => format!("{chain} rule {index}"),
+                crate::CounterLocation::Rule { chain, index } => format!("{chain} rule {index}"),
             };
-            line(
+            push_line(
                 &mut out,
                 1,
                 &format!("harvest {place} for {}", rules.join(" ")),
@@ -73,12 +80,12 @@ pub fn print_transaction(
         }
         for op in &step.ops {
             if let Op::AddSet { set, decl } = op {
-                made.insert(set, decl);
+                added_sets.insert(set, decl);
             }
-            let of = |set: &Str| made.get(set).copied().cloned().or_else(|| decl(set));
-            line(&mut out, 1, &op_text(table, op, of));
+            let of = |set: &Str| added_sets.get(set).copied().cloned().or_else(|| decl(set));
+            push_line(&mut out, 1, &op_text(table, op, of));
         }
-        line(&mut out, 0, "}");
+        push_line(&mut out, 0, "}");
     }
     out
 }
@@ -93,13 +100,16 @@ fn op_text(table: &str, op: &Op, decl: impl Fn(&Str) -> Option<SetDecl>) -> Stri
             if *flags == crate::table_flag::OWNED {
                 out.push_str(" flags owner,persist");
             }
-            comment(&mut out, text.as_ref());
+            push_comment(&mut out, text.as_ref());
             out
         }
         Op::DeleteTable => format!("delete table inet {table}"),
-        Op::AddSet { set, decl } => format!("create {} }}", set_head(set, decl)),
+        Op::AddSet { set, decl } => format!("create {} }}", set_header(set, decl)),
         Op::DeleteSet { set } => format!("delete set {set}"),
-        Op::AddChain { chain, base } => match base {
+        Op::AddChain {
+            chain,
+            base_chain: base,
+        } => match base {
             Some(base) => format!("create chain {chain} {{ {} }}", base_text(base)),
             None => format!("create chain {chain}"),
         },
@@ -120,7 +130,7 @@ fn op_text(table: &str, op: &Op, decl: impl Fn(&Str) -> Option<SetDecl>) -> Stri
     }
 }
 
-fn line(out: &mut String, indent: usize, text: &str) {
+fn push_line(out: &mut String, indent: usize, text: &str) {
     for _ in 0..indent {
         out.push('\t');
     }
@@ -128,20 +138,24 @@ fn line(out: &mut String, indent: usize, text: &str) {
     out.push('\n');
 }
 
-fn comment(out: &mut String, comment: Option<&Str>) {
+fn push_comment(out: &mut String, comment: Option<&Str>) {
     if let Some(comment) = comment {
         // Writing to a string cannot fail.
         let _ = write!(out, " comment \"{comment}\"");
     }
 }
 
-fn set_head(name: &str, decl: &SetDecl) -> String {
-    let kind = if decl.data.is_some() { "map" } else { "set" };
+fn set_header(name: &str, decl: &SetDecl) -> String {
+    let kind = if decl.value_type.is_some() {
+        "map"
+    } else {
+        "set"
+    };
     let fields: Vec<&str> = decl.key.iter().map(|field| field_name(*field)).collect();
     let mut out = format!("{kind} {name} {{ type {}", fields.join(" . "));
-    match decl.data {
-        Some(Data::Verdict) => out.push_str(" : verdict"),
-        Some(Data::Value(field)) => {
+    match decl.value_type {
+        Some(MapValueType::Verdict) => out.push_str(" : verdict"),
+        Some(MapValueType::Value(field)) => {
             out.push_str(" : ");
             out.push_str(field_name(field));
         }
@@ -162,39 +176,39 @@ fn set_head(name: &str, decl: &SetDecl) -> String {
     out
 }
 
-fn field_name(field: Field) -> &'static str {
+fn field_name(field: FieldType) -> &'static str {
     match field {
-        Field::IfName => "ifname",
-        Field::Ipv4 => "ipv4_addr",
-        Field::Ipv6 => "ipv6_addr",
-        Field::Mark => "mark",
-        Field::Proto => "inet_proto",
-        Field::Port => "inet_service",
-        Field::IcmpType => "icmp_type",
-        Field::IcmpCode => "icmp_code",
-        Field::CtState => "ct_state",
-        Field::CtDirection => "ct_dir",
-        Field::NfProto => "nf_proto",
-        Field::Unknown { .. } => "unknown",
+        FieldType::IfName => "ifname",
+        FieldType::Ipv4 => "ipv4_addr",
+        FieldType::Ipv6 => "ipv6_addr",
+        FieldType::Mark => "mark",
+        FieldType::Proto => "inet_proto",
+        FieldType::Port => "inet_service",
+        FieldType::IcmpType => "icmp_type",
+        FieldType::IcmpCode => "icmp_code",
+        FieldType::CtState => "ct_state",
+        FieldType::CtDirection => "ct_dir",
+        FieldType::NfProto => "nf_proto",
+        FieldType::Unknown { .. } => "unknown",
     }
 }
 
-fn value_text(field: Field, bytes: &[u8]) -> String {
+fn value_text(field: FieldType, bytes: &[u8]) -> String {
     let text = match field {
-        Field::IfName => core::str::from_utf8(bytes)
+        FieldType::IfName => core::str::from_utf8(bytes)
             .ok()
             .map(|name| format!("\"{}\"", name.trim_end_matches('\0'))),
-        Field::Ipv4 => <[u8; 4]>::try_from(bytes)
+        FieldType::Ipv4 => <[u8; 4]>::try_from(bytes)
             .ok()
             .map(|a| IpAddr::from(a).to_string()),
-        Field::Ipv6 => <[u8; 16]>::try_from(bytes)
+        FieldType::Ipv6 => <[u8; 16]>::try_from(bytes)
             .ok()
             .map(|a| IpAddr::from(a).to_string()),
-        Field::Mark | Field::CtState => number(bytes).map(|n| n.to_string()),
-        Field::Port => <[u8; 2]>::try_from(bytes)
+        FieldType::Mark | FieldType::CtState => number_from_bytes(bytes).map(|n| n.to_string()),
+        FieldType::Port => <[u8; 2]>::try_from(bytes)
             .ok()
             .map(|port| u16::from_be_bytes(port).to_string()),
-        Field::Proto => match bytes {
+        FieldType::Proto => match bytes {
             [6] => Some("tcp".into()),
             [17] => Some("udp".into()),
             [132] => Some("sctp".into()),
@@ -203,11 +217,13 @@ fn value_text(field: Field, bytes: &[u8]) -> String {
             [other] => Some(other.to_string()),
             _ => None,
         },
-        Field::IcmpType | Field::IcmpCode | Field::CtDirection | Field::NfProto => match bytes {
-            [byte] => Some(byte.to_string()),
-            _ => None,
-        },
-        Field::Unknown { .. } => None,
+        FieldType::IcmpType | FieldType::IcmpCode | FieldType::CtDirection | FieldType::NfProto => {
+            match bytes {
+                [byte] => Some(byte.to_string()),
+                _ => None,
+            }
+        }
+        FieldType::Unknown { .. } => None,
     };
     text.unwrap_or_else(|| hex(bytes))
 }
@@ -220,20 +236,20 @@ fn hex(bytes: &[u8]) -> String {
     out
 }
 
-fn key_or_bytes(decl: Option<&SetDecl>, key: &Key) -> String {
+fn key_or_bytes(decl: Option<&SetDecl>, key: &ElementKey) -> String {
     match (decl, key) {
         (Some(decl), key) => key_text(decl, key),
-        (None, Key::Exact(bytes)) => hex(bytes),
-        (None, Key::Range(first, last)) => format!("{}-{}", hex(first), hex(last)),
-        (None, Key::CatchAll) => "*".into(),
+        (None, ElementKey::Exact(bytes)) => hex(bytes),
+        (None, ElementKey::Range(first, last)) => format!("{}-{}", hex(first), hex(last)),
+        (None, ElementKey::CatchAll) => "*".into(),
     }
 }
 
-fn key_text(decl: &SetDecl, key: &Key) -> String {
+fn key_text(decl: &SetDecl, key: &ElementKey) -> String {
     let (first, last) = match key {
-        Key::CatchAll => return "*".into(),
-        Key::Exact(bytes) => (bytes, bytes),
-        Key::Range(first, last) => (first, last),
+        ElementKey::CatchAll => return "*".into(),
+        ElementKey::Exact(bytes) => (bytes, bytes),
+        ElementKey::Range(first, last) => (first, last),
     };
     let mut fields = Vec::new();
     for (field, (at, len)) in decl.key.iter().zip(decl.fields()) {
@@ -245,46 +261,46 @@ fn key_text(decl: &SetDecl, key: &Key) -> String {
         fields.push(if first == last {
             a
         } else {
-            one_prefix(*field, &first, &last).unwrap_or_else(|| format!("{a}-{b}"))
+            range_as_prefix(*field, &first, &last).unwrap_or_else(|| format!("{a}-{b}"))
         });
     }
     fields.join(" . ")
 }
 
 /// A range of addresses as a prefix, if it is one.
-fn one_prefix(field: Field, first: &[u8], last: &[u8]) -> Option<String> {
+fn range_as_prefix(field: FieldType, first: &[u8], last: &[u8]) -> Option<String> {
     let (family, first, last) = match field {
-        Field::Ipv4 => {
+        FieldType::Ipv4 => {
             let number = |bytes: &[u8]| Some(u32::from_be_bytes(bytes.try_into().ok()?).into());
             (Family::V4, number(first)?, number(last)?)
         }
-        Field::Ipv6 => {
+        FieldType::Ipv6 => {
             let number = |bytes: &[u8]| Some(u128::from_be_bytes(bytes.try_into().ok()?));
             (Family::V6, number(first)?, number(last)?)
         }
         _ => return None,
     };
-    let parts: Vec<Prefix> = crate::flat::prefixes(family, first, last);
+    let parts: Vec<Prefix> = crate::identity_ranges::range_to_prefixes(family, first, last);
     match parts.as_slice() {
         [one] => Some(one.to_string()),
         _ => None,
     }
 }
 
-fn element_text(decl: &SetDecl, key: &Key, element: &Element) -> String {
+fn element_text(decl: &SetDecl, key: &ElementKey, element: &Element) -> String {
     let mut out = key_text(decl, key);
     if let Some(count) = element.counter {
         out.push_str(&count_text(count));
     }
-    comment(&mut out, element.comment.as_ref());
-    match (&element.data, &decl.data) {
-        (Some(Datum::Value(value)), Some(Data::Value(field))) => {
+    push_comment(&mut out, element.comment.as_ref());
+    match (&element.data, &decl.value_type) {
+        (Some(MapValue::Value(value)), Some(MapValueType::Value(field))) => {
             let _ = write!(out, " : {}", value_text(*field, value));
         }
-        (Some(Datum::Value(value)), _) => {
+        (Some(MapValue::Value(value)), _) => {
             let _ = write!(out, " : {}", hex(value));
         }
-        (Some(Datum::Verdict(verdict)), _) => {
+        (Some(MapValue::Verdict(verdict)), _) => {
             let _ = write!(out, " : {}", verdict_text(verdict));
         }
         (None, _) => {}
@@ -292,28 +308,28 @@ fn element_text(decl: &SetDecl, key: &Key, element: &Element) -> String {
     out
 }
 
-fn count_text(count: Count) -> String {
+fn count_text(count: CounterValue) -> String {
     match count {
-        Count {
+        CounterValue {
             packets: 0,
             bytes: 0,
         } => " counter".into(),
-        Count { packets, bytes } => format!(" counter packets {packets} bytes {bytes}"),
+        CounterValue { packets, bytes } => format!(" counter packets {packets} bytes {bytes}"),
     }
 }
 
-fn verdict_text(verdict: &Verdict) -> String {
+fn verdict_text(verdict: &NftVerdict) -> String {
     match verdict {
-        Verdict::Accept => "accept".into(),
-        Verdict::Drop => "drop".into(),
-        Verdict::Return => "return".into(),
-        Verdict::Continue => "continue".into(),
-        Verdict::Jump(chain) => format!("jump {chain}"),
-        Verdict::Goto(chain) => format!("goto {chain}"),
+        NftVerdict::Accept => "accept".into(),
+        NftVerdict::Drop => "drop".into(),
+        NftVerdict::Return => "return".into(),
+        NftVerdict::Continue => "continue".into(),
+        NftVerdict::Jump(chain) => format!("jump {chain}"),
+        NftVerdict::Goto(chain) => format!("goto {chain}"),
     }
 }
 
-fn base_text(base: &Base) -> String {
+fn base_text(base: &BaseChain) -> String {
     let hook = match base.hook {
         Hook::Prerouting => "prerouting",
         Hook::Input => "input",
@@ -322,19 +338,19 @@ fn base_text(base: &Base) -> String {
         Hook::Postrouting => "postrouting",
     };
     let policy = match base.policy {
-        Policy::Accept => "accept",
-        Policy::Drop => "drop",
+        ChainPolicy::Accept => "accept",
+        ChainPolicy::Drop => "drop",
     };
-    let kind = match base.kind {
-        ChainKind::Filter => "filter",
-        ChainKind::Nat => "nat",
-        ChainKind::Other => "other",
+    let kind = match base.chain_type {
+        ChainType::Filter => "filter",
+        ChainType::Nat => "nat",
+        ChainType::Other => "other",
     };
     let priority = base.priority;
     format!("type {kind} hook {hook} priority {priority}; policy {policy};")
 }
 
-fn rule_text(rule: &Rule) -> String {
+fn rule_text(rule: &NftRule) -> String {
     let mut parts: Vec<String> = rule.exprs.iter().map(expr_text).collect();
     if let Some(comment) = &rule.comment {
         parts.push(format!("comment \"{comment}\""));
@@ -389,11 +405,15 @@ fn expr_text(expr: &Expr) -> String {
             };
             format!("r{} {op} {}", sreg.0, hex(value))
         }
-        Expr::Lookup { set, sreg, to } => match to {
-            LookupTo::Member => format!("r{} @{set}", sreg.0),
-            LookupTo::NotMember => format!("r{} != @{set}", sreg.0),
-            LookupTo::Register(dreg) => format!("r{} = r{} map @{set}", dreg.0, sreg.0),
-            LookupTo::Verdict => format!("r{} vmap @{set}", sreg.0),
+        Expr::Lookup {
+            set,
+            sreg,
+            mode: to,
+        } => match to {
+            LookupMode::Member => format!("r{} @{set}", sreg.0),
+            LookupMode::NotMember => format!("r{} != @{set}", sreg.0),
+            LookupMode::Register(dreg) => format!("r{} = r{} map @{set}", dreg.0, sreg.0),
+            LookupMode::Verdict => format!("r{} vmap @{set}", sreg.0),
         },
         Expr::Immediate { dreg, value } => format!("r{} = {}", dreg.0, hex(value)),
         Expr::Counter(count) => count_text(*count).trim_start().into(),

@@ -1,18 +1,20 @@
 //! Building rules, a line of expressions at a time.
 
-use crate::names::ifname;
-use crate::{Base, Chain, CmpOp, Count, CtKey, Expr, LookupTo, MetaKey, PayloadBase, Reg};
-use crate::{Rule, Verdict, ct_status};
+use crate::names::interface_name;
+use crate::{
+    BaseChain, Chain, CmpOp, CounterValue, CtKey, Expr, LookupMode, MetaKey, PayloadBase, Reg,
+};
+use crate::{NftRule, NftVerdict, ct_status};
 use alloc::vec::Vec;
 use palisade_model::{Family, Protocol, Str};
 
 /// A rule being built: each method appends one or two expressions.
 #[derive(Default)]
-pub(crate) struct Line(Vec<Expr>);
+pub(crate) struct RuleBuilder(Vec<Expr>);
 
-impl Line {
+impl RuleBuilder {
     pub(crate) fn new() -> Self {
-        Line::default()
+        RuleBuilder::default()
     }
 
     pub(crate) fn push(mut self, expr: Expr) -> Self {
@@ -52,24 +54,28 @@ impl Line {
         self.push(Expr::Cmp { sreg, op, value })
     }
 
-    fn lookup(self, set: &str, from: u8, to: LookupTo) -> Self {
+    fn lookup(self, set: &str, from: u8, to: LookupMode) -> Self {
         let (set, sreg) = (set.into(), Reg(from));
-        self.push(Expr::Lookup { set, sreg, to })
+        self.push(Expr::Lookup {
+            set,
+            sreg,
+            mode: to,
+        })
     }
 
     /// Goes on only if the key is in the set.
-    pub(crate) fn within(self, set: &str, from: u8) -> Self {
-        self.lookup(set, from, LookupTo::Member)
+    pub(crate) fn in_set(self, set: &str, from: u8) -> Self {
+        self.lookup(set, from, LookupMode::Member)
     }
 
     /// Goes on only if the key is not in the set.
-    pub(crate) fn without(self, set: &str, from: u8) -> Self {
-        self.lookup(set, from, LookupTo::NotMember)
+    pub(crate) fn not_in_set(self, set: &str, from: u8) -> Self {
+        self.lookup(set, from, LookupMode::NotMember)
     }
 
     /// Loads what the map has for the key.
-    pub(crate) fn map(self, set: &str, from: u8, to: u8) -> Self {
-        self.lookup(set, from, LookupTo::Register(Reg(to)))
+    pub(crate) fn map_lookup(self, set: &str, from: u8, to: u8) -> Self {
+        self.lookup(set, from, LookupMode::Register(Reg(to)))
     }
 
     /// Loads as many zero bytes.
@@ -79,12 +85,12 @@ impl Line {
     }
 
     /// Ends with the verdict that a map has for the key, unless that is to go on.
-    pub(crate) fn by(self, set: &str, from: u8) -> Self {
-        self.lookup(set, from, LookupTo::Verdict)
+    pub(crate) fn verdict_lookup(self, set: &str, from: u8) -> Self {
+        self.lookup(set, from, LookupMode::Verdict)
     }
 
-    pub(crate) fn count(self) -> Self {
-        self.push(Expr::Counter(Count::default()))
+    pub(crate) fn counter(self) -> Self {
+        self.push(Expr::Counter(CounterValue::default()))
     }
 
     /// Goes on only for packets of this family.
@@ -147,42 +153,42 @@ impl Line {
     }
 
     /// Goes on only if the interface is one of ours.
-    pub(crate) fn ours(self, key: MetaKey) -> Self {
-        self.meta(key, 0).within(crate::names::IF_OURS, 0)
+    pub(crate) fn own_interface(self, key: MetaKey) -> Self {
+        self.meta(key, 0).in_set(crate::names::IF_OURS, 0)
     }
 
     /// Goes on only if the interface's name begins so, or does not.
-    pub(crate) fn prefix(self, key: MetaKey, op: CmpOp, prefix: &str) -> Self {
-        let name = ifname(prefix);
+    pub(crate) fn interface_prefix(self, key: MetaKey, op: CmpOp, prefix: &str) -> Self {
+        let name = interface_name(prefix);
         let len = prefix.len().min(15);
         self.meta(key, 0).cmp(0, op, &name[..len])
     }
 
-    pub(crate) fn verdict(self, verdict: Verdict) -> Rule {
+    pub(crate) fn verdict(self, verdict: NftVerdict) -> NftRule {
         let mut exprs = self.0;
         exprs.push(Expr::Verdict(verdict));
-        Rule {
+        NftRule {
             exprs,
             comment: None,
         }
     }
 
-    pub(crate) fn goto(self, chain: &str) -> Rule {
-        self.verdict(Verdict::Goto(chain.into()))
+    pub(crate) fn goto(self, chain: &str) -> NftRule {
+        self.verdict(NftVerdict::Goto(chain.into()))
     }
 
-    pub(crate) fn jump(self, chain: &str) -> Rule {
-        self.verdict(Verdict::Jump(chain.into()))
+    pub(crate) fn jump(self, chain: &str) -> NftRule {
+        self.verdict(NftVerdict::Jump(chain.into()))
     }
 
     /// Ends with the verdict that a map has for the key.
-    pub(crate) fn vmap(self, set: &str, from: u8) -> Rule {
-        self.by(set, from).end()
+    pub(crate) fn vmap(self, set: &str, from: u8) -> NftRule {
+        self.verdict_lookup(set, from).build()
     }
 
     /// Ends without a verdict.
-    pub(crate) fn end(self) -> Rule {
-        Rule {
+    pub(crate) fn build(self) -> NftRule {
+        NftRule {
             exprs: self.0,
             comment: None,
         }
@@ -198,6 +204,12 @@ pub(crate) fn family_number(family: Family) -> u8 {
 }
 
 /// A named chain.
-pub(crate) fn chain(name: &str, base: Option<Base>, rules: Vec<Rule>) -> (Str, Chain) {
-    (name.into(), Chain { base, rules })
+pub(crate) fn chain(name: &str, base: Option<BaseChain>, rules: Vec<NftRule>) -> (Str, Chain) {
+    (
+        name.into(),
+        Chain {
+            base_chain: base,
+            rules,
+        },
+    )
 }

@@ -10,18 +10,23 @@
 //! an address without a point comes to, has no entries. So nothing is looked up twice, and a table
 //! that changes between two rules can never give a packet a mixture of old and new.
 
-use crate::judgement::{Header, Orientation, address_at, digit, judge_chains, pass_name, passing};
-use crate::names::{self, BASE, CLASS, ICMP_REQUEST, L4_ICMP, L4_PORTS, LIVE};
-use crate::names::{GENERATION, ND_IN, ND_OUT, PAIR, PENDING, VERDICT, WAY};
-use crate::names::{concat, mark, marks};
-use crate::older;
-use crate::report::{self, Report, drop_counted};
-use crate::rule::{Line, chain, family_number};
+use crate::judgement::{
+    L4Fields, Orientation, address_field, family_digit, judge_chains, pass_chain_name, pass_rules,
+};
+use crate::midstream;
+use crate::names::{self, CLASS_BASE, ICMP_REQUEST, IDENTITY_CLASS, L4_ICMP, L4_PORTS, LIVE_MARK};
+use crate::names::{
+    CODE_VERDICT, DISPATCH, GENERATION, ND_IN, ND_OUT, PENDING_REVOCATION, SET_CLASS,
+};
+use crate::names::{concat_fields, mark_bytes, zero_prefixed_marks};
+use crate::nflog::{self, NflogReason, counted_drop_rule};
+use crate::rule::{RuleBuilder, chain, family_number};
 use crate::translated;
 use crate::{
-    Base, Chain, ChainKind, CmpOp, Config, CtKey, Datum, Element, Fault, Hook, Key, MetaKey,
+    BaseChain, Chain, ChainType, CmpOp, Config, CtKey, Element, ElementKey, Hook, MapValue,
+    MetaKey, NftFault,
 };
-use crate::{PayloadBase, Policy, Rule, Ruleset, Set, Verdict, ct_state};
+use crate::{ChainPolicy, NftRule, NftSet, NftVerdict, PayloadBase, Ruleset, ct_state};
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::vec;
@@ -43,7 +48,7 @@ const REPLIES: [(u8, u8, u8); 6] = [
 ];
 
 /// The ICMP type that a reply is judged as: that of its request.
-pub fn request_of(protocol: Protocol, reply: u8) -> Option<u8> {
+pub fn icmp_request_type(protocol: Protocol, reply: u8) -> Option<u8> {
     let of = |pair: &&(u8, u8, u8)| (pair.0, pair.1) == (protocol.0, reply);
     REPLIES.iter().find(of).map(|(.., request)| *request)
 }
@@ -56,17 +61,17 @@ pub fn skeleton(config: &Config, generation: u32) -> Ruleset {
     ruleset.flags = config.table_flags();
     for (name, decl) in names::declarations() {
         let elements = BTreeMap::new();
-        ruleset.sets.insert(name.into(), Set { decl, elements });
+        ruleset.sets.insert(name.into(), NftSet { decl, elements });
     }
-    for (set, key, element) in constants(config, generation) {
+    for (set, key, element) in constant_elements(config, generation) {
         if let Some(set) = ruleset.sets.get_mut(set) {
             set.elements.insert(key, element);
         }
     }
     let mut chains = base_chains(config);
     chains.extend(flow_chains(config, generation));
-    chains.extend(report::chains(config));
-    chains.extend(older::chains(config));
+    chains.extend(nflog::chains(config));
+    chains.extend(midstream::chains(config));
     chains.extend(translated::chains(config));
     for direction in Direction::BOTH {
         for orientation in Orientation::BOTH {
@@ -80,57 +85,60 @@ pub fn skeleton(config: &Config, generation: u32) -> Ruleset {
 }
 
 /// The rule that marks a flow with the generation, keeping the bits that are not ours, and passes.
-pub(crate) fn generation_rule(config: &Config, generation: u32) -> Rule {
-    Line::new()
+pub(crate) fn generation_rule(config: &Config, generation: u32) -> NftRule {
+    RuleBuilder::new()
         .set_ct_mark(config.generation_mask(), config.mark(generation))
-        .verdict(Verdict::Accept)
+        .verdict(NftVerdict::Accept)
 }
 
 /// The generation that [`generation_rule`] writes, if the rule is one.
-pub(crate) fn generation_of(config: &Config, rule: &Rule) -> Option<u32> {
+pub(crate) fn generation_of(config: &Config, rule: &NftRule) -> Option<u32> {
     let crate::Expr::Bitwise { xor, .. } = rule.exprs.get(1)? else {
         return None;
     };
-    let generation = config.generation(names::number(xor)?);
+    let generation = config.generation(names::number_from_bytes(xor)?);
     (*rule == generation_rule(config, generation)).then_some(generation)
 }
 
 /// The elements that are always there.
-fn constants(config: &Config, generation: u32) -> Vec<(&'static str, Key, Element)> {
-    let member = |bytes: &[u8]| (Key::Exact(bytes.into()), Element::default());
+fn constant_elements(config: &Config, generation: u32) -> Vec<(&'static str, ElementKey, Element)> {
+    let member = |bytes: &[u8]| (ElementKey::Exact(bytes.into()), Element::default());
     let value = |number: u32| Element {
-        data: Some(Datum::Value(mark(number))),
+        data: Some(MapValue::Value(mark_bytes(number))),
         ..Element::default()
     };
     let counted = |number: u32| Element {
-        counter: Some(crate::Count::default()),
+        counter: Some(crate::CounterValue::default()),
         ..value(number)
     };
     let mut out = Vec::new();
     for family in Family::BOTH {
-        out.push((names::nets(family), Key::CatchAll, value(0)));
+        out.push((names::network_map(family), ElementKey::CatchAll, value(0)));
         for direction in Direction::BOTH {
-            let points = names::points(family, direction);
-            out.push((points, Key::CatchAll, value(0)));
+            let points = names::point_map(family, direction);
+            out.push((points, ElementKey::CatchAll, value(0)));
         }
     }
-    out.push((CLASS, Key::CatchAll, value(0)));
-    out.push((PAIR, Key::CatchAll, value(0)));
-    out.push((BASE, Key::CatchAll, value(0)));
+    out.push((IDENTITY_CLASS, ElementKey::CatchAll, value(0)));
+    out.push((SET_CLASS, ElementKey::CatchAll, value(0)));
+    out.push((CLASS_BASE, ElementKey::CatchAll, value(0)));
     for map in names::COUNTED {
-        out.push((map, Key::CatchAll, counted(0)));
+        out.push((map, ElementKey::CatchAll, counted(0)));
     }
-    out.push(verdict_element(0, Verdict::Continue));
+    out.push(verdict_element(0, NftVerdict::Continue));
     for code in 1..=names::LAST_VERDICT {
         out.push(verdict_element(code, code_verdict(config, code)));
     }
     let element = Element {
-        data: Some(Datum::Verdict(report::end(config, Report::NoPoint))),
+        data: Some(MapValue::Verdict(nflog::final_verdict(
+            config,
+            NflogReason::NoPoint,
+        ))),
         ..Element::default()
     };
-    out.push((VERDICT, Key::CatchAll, element));
-    out.extend(older::verdicts());
-    out.extend(ways());
+    out.push((CODE_VERDICT, ElementKey::CatchAll, element));
+    out.extend(midstream::verdict_elements());
+    out.extend(dispatch_elements());
     let mut set = |name: &'static str, members: &[u8]| {
         for one in members {
             let (key, element) = member(&[*one]);
@@ -144,18 +152,22 @@ fn constants(config: &Config, generation: u32) -> Vec<(&'static str, Key, Elemen
     set(ND_IN, &[130, 131, 132, 133, 135, 136, 143]);
     set(ND_OUT, &[130, 131, 132, 133, 134, 135, 136, 137, 143]);
     let live = config.mark(generation);
-    out.push((LIVE, Key::Exact(mark(live)), Element::default()));
+    out.push((
+        LIVE_MARK,
+        ElementKey::Exact(mark_bytes(live)),
+        Element::default(),
+    ));
     for (protocol, reply, request) in REPLIES {
-        let request = if Fault::ReplyNotTranslated.is_on() {
+        let request = if NftFault::ReplyNotTranslated.is_on() {
             reply
         } else {
             request
         };
         let element = Element {
-            data: Some(Datum::Value([request].into())),
+            data: Some(MapValue::Value([request].into())),
             ..Element::default()
         };
-        let key = Key::Exact(concat(&[&[protocol], &[reply]]));
+        let key = ElementKey::Exact(concat_fields(&[&[protocol], &[reply]]));
         out.push((ICMP_REQUEST, key, element));
     }
     out
@@ -163,7 +175,7 @@ fn constants(config: &Config, generation: u32) -> Vec<(&'static str, Key, Elemen
 
 /// The code of a cell in the maps of classes.
 pub(crate) fn cell_code(cell: &Cell) -> u32 {
-    let log = cell.log.filter(|_| !Fault::LogRuleForgotten.is_on());
+    let log = cell.log.filter(|_| !NftFault::LogRuleForgotten.is_on());
     match (cell.verdict, log) {
         // What is denied is always reported.
         (Judgement::Deny, _) => names::DENY,
@@ -185,27 +197,32 @@ pub(crate) fn code_cell(code: u32) -> Option<(Judgement, Option<Direction>)> {
 }
 
 /// What a packet gets by a code; a residue's, and one that is none, deny.
-pub(crate) fn code_verdict(config: &Config, code: u32) -> Verdict {
+pub(crate) fn code_verdict(config: &Config, code: u32) -> NftVerdict {
     match code_cell(code) {
-        Some((Judgement::Allow, None)) => Verdict::Return,
-        Some((Judgement::Allow, Some(direction))) => report::end(config, Report::Logged(direction)),
-        Some((Judgement::Deny, _)) | None => report::end(config, Report::Denied),
+        Some((Judgement::Allow, None)) => NftVerdict::Return,
+        Some((Judgement::Allow, Some(direction))) => {
+            nflog::final_verdict(config, NflogReason::Logged(direction))
+        }
+        Some((Judgement::Deny, _)) | None => nflog::final_verdict(config, NflogReason::Denied),
     }
 }
 
 /// The element that turns a code into a verdict: none goes on to the next map, and a residue's goes to
 /// its chain.
-pub(crate) fn verdict_element(code: u32, verdict: Verdict) -> (&'static str, Key, Element) {
+pub(crate) fn verdict_element(
+    code: u32,
+    verdict: NftVerdict,
+) -> (&'static str, ElementKey, Element) {
     let element = Element {
-        data: Some(Datum::Verdict(verdict)),
+        data: Some(MapValue::Verdict(verdict)),
         ..Element::default()
     };
-    (VERDICT, marks(&[code]), element)
+    (CODE_VERDICT, zero_prefixed_marks(&[code]), element)
 }
 
 /// The elements that send a packet of a connection to the chain for its direction, family and header
 /// with one lookup. What has none goes there by the rules that follow.
-fn ways() -> Vec<(&'static str, Key, Element)> {
+fn dispatch_elements() -> Vec<(&'static str, ElementKey, Element)> {
     let mut out = Vec::new();
     for state in [ct_state::NEW, ct_state::ESTABLISHED] {
         for orientation in Orientation::BOTH {
@@ -216,18 +233,21 @@ fn ways() -> Vec<(&'static str, Key, Element)> {
                 };
                 for protocol in Protocol::WITH_PORTS.into_iter().chain([icmp]) {
                     let chain = match protocol {
-                        Protocol::TCP => older::entry(orientation, family),
-                        _ if protocol == icmp => pass_name(orientation, family, Header::Icmp),
-                        _ => pass_name(orientation, family, Header::Ports),
+                        Protocol::TCP => midstream::tcp_entry_chain(orientation, family),
+                        _ if protocol == icmp => {
+                            pass_chain_name(orientation, family, L4Fields::Icmp)
+                        }
+                        _ => pass_chain_name(orientation, family, L4Fields::Ports),
                     };
                     let direction = [u8::from(orientation == Orientation::Reply)];
                     let family = [family_number(family)];
-                    let fields: [&[u8]; 4] = [&mark(state), &direction, &family, &[protocol.0]];
+                    let fields: [&[u8]; 4] =
+                        [&mark_bytes(state), &direction, &family, &[protocol.0]];
                     let element = Element {
-                        data: Some(Datum::Verdict(Verdict::Goto(chain.as_str().into()))),
+                        data: Some(MapValue::Verdict(NftVerdict::Goto(chain.as_str().into()))),
                         ..Element::default()
                     };
-                    out.push((WAY, Key::Exact(concat(&fields)), element));
+                    out.push((DISPATCH, ElementKey::Exact(concat_fields(&fields)), element));
                 }
             }
         }
@@ -235,101 +255,106 @@ fn ways() -> Vec<(&'static str, Key, Element)> {
     out
 }
 
-pub(crate) fn base(hook: Hook, priority: i32) -> Option<Base> {
-    Some(Base {
+pub(crate) fn filter_base_chain(hook: Hook, priority: i32) -> Option<BaseChain> {
+    Some(BaseChain {
         hook,
         priority,
-        policy: Policy::Accept,
-        kind: ChainKind::Filter,
+        policy: ChainPolicy::Accept,
+        chain_type: ChainType::Filter,
     })
 }
 
 /// Rules for packets of our interfaces. A name with our prefix is enough: such an interface is closed
 /// until it has points. So no verdict hangs on two lookups of the same name, between which the
 /// interface may become ours, or cease to be.
-pub(crate) fn ours(config: &Config, key: MetaKey, rule: impl Fn(Line) -> Rule) -> Vec<Rule> {
-    let prefixed = Line::new().prefix(key, CmpOp::Eq, &config.interface_prefix);
-    let other = Line::new().prefix(key, CmpOp::Neq, &config.interface_prefix);
-    if Fault::UnknownInterfaceOpen.is_on() {
-        return vec![rule(Line::new().ours(key))];
+pub(crate) fn own_interface_rules(
+    config: &Config,
+    key: MetaKey,
+    rule: impl Fn(RuleBuilder) -> NftRule,
+) -> Vec<NftRule> {
+    let prefixed = RuleBuilder::new().interface_prefix(key, CmpOp::Eq, &config.interface_prefix);
+    let other = RuleBuilder::new().interface_prefix(key, CmpOp::Neq, &config.interface_prefix);
+    if NftFault::UnknownInterfaceOpen.is_on() {
+        return vec![rule(RuleBuilder::new().own_interface(key))];
     }
-    vec![rule(prefixed), rule(other.ours(key))]
+    vec![rule(prefixed), rule(other.own_interface(key))]
 }
 
 /// Whether packets of this host's own stack are judged.
-pub(crate) fn host_judged(config: &Config) -> bool {
-    config.judge_host_traffic != Fault::HostTrafficJudged.is_on()
+pub(crate) fn judges_host_traffic(config: &Config) -> bool {
+    config.judge_host_traffic != NftFault::HostTrafficJudged.is_on()
 }
 
 /// The rule that accepts packets of flows that carry the live generation.
-pub(crate) fn fast(config: &Config) -> Rule {
-    Line::new()
+pub(crate) fn fast_path_rule(config: &Config) -> NftRule {
+    RuleBuilder::new()
         .state(ct_state::ESTABLISHED | ct_state::NEW)
         .ct(CtKey::Mark, 0)
         .bitwise(0, &config.ct_mark_mask.to_ne_bytes(), &[0; 4])
-        .within(LIVE, 0)
-        .verdict(Verdict::Accept)
+        .in_set(LIVE_MARK, 0)
+        .verdict(NftVerdict::Accept)
 }
 
 /// The chains that the kernel calls.
 fn base_chains(config: &Config) -> Vec<(Str, Chain)> {
     use MetaKey::{IifName, OifName};
-    let nd = |key, types| {
-        Line::new()
+    let nd = |key, icmp_types| {
+        RuleBuilder::new()
             .family(Family::V6)
             .meta(MetaKey::L4Proto, 0)
             .cmp(0, CmpOp::Eq, &[Protocol::ICMPV6.0])
             .payload(PayloadBase::Transport, 0, 1, 0)
-            .within(types, 0)
-            .ours(key)
-            .verdict(Verdict::Accept)
+            .in_set(icmp_types, 0)
+            .own_interface(key)
+            .verdict(NftVerdict::Accept)
     };
-    let go = |key, chain: &str| ours(config, key, |line| line.goto(chain));
+    let own_interface_jumps =
+        |key, chain: &str| own_interface_rules(config, key, |line| line.goto(chain));
     let mut raw = Vec::new();
-    if !Fault::SpoofCheckSkipped.is_on() {
-        raw.extend(go(IifName, "p_source"));
-        if !Fault::ElsewhereSpoofed.is_on() {
-            raw.extend(Family::BOTH.map(|family| elsewhere(config, family)));
+    if !NftFault::SpoofCheckSkipped.is_on() {
+        raw.extend(own_interface_jumps(IifName, "p_source"));
+        if !NftFault::ForeignSpoofAccepted.is_on() {
+            raw.extend(Family::BOTH.map(|family| foreign_spoof_rule(config, family)));
         }
     }
-    let mut forward = vec![fast(config)];
-    forward.extend(go(IifName, "p_flow"));
-    forward.extend(go(OifName, "p_flow"));
-    let mut input = vec![fast(config), nd(IifName, ND_IN)];
-    input.extend(go(IifName, "p_input_ours"));
-    let mut output = vec![fast(config), nd(OifName, ND_OUT)];
-    output.extend(go(OifName, "p_output_ours"));
+    let mut forward = vec![fast_path_rule(config)];
+    forward.extend(own_interface_jumps(IifName, "p_flow"));
+    forward.extend(own_interface_jumps(OifName, "p_flow"));
+    let mut input = vec![fast_path_rule(config), nd(IifName, ND_IN)];
+    input.extend(own_interface_jumps(IifName, "p_input_ours"));
+    let mut output = vec![fast_path_rule(config), nd(OifName, ND_OUT)];
+    output.extend(own_interface_jumps(OifName, "p_output_ours"));
 
-    let reply = |state| Line::new().state(state).reply();
-    let (input_ours, output_ours) = if host_judged(config) {
-        let judge = || Line::new().goto("p_flow");
-        (vec![judge()], vec![translated::later(), judge()])
+    let reply = |state| RuleBuilder::new().state(state).reply();
+    let (input_ours, output_ours) = if judges_host_traffic(config) {
+        let judge = || RuleBuilder::new().goto("p_flow");
+        (vec![judge()], vec![translated::defer_rule(), judge()])
     } else {
         // What this host's own stack makes is allowed, and so are the answers to it; but what it
         // answers to an endpoint goes by the endpoint's egress.
         let input = vec![
             reply(ct_state::ESTABLISHED).goto("p_mark"),
-            reply(ct_state::RELATED).verdict(Verdict::Accept),
-            older::of_host(),
-            Line::new().goto("p_flow"),
+            reply(ct_state::RELATED).verdict(NftVerdict::Accept),
+            midstream::host_rule(),
+            RuleBuilder::new().goto("p_flow"),
         ];
         let output = vec![
-            older::from_host(config),
-            older::of_host(),
+            midstream::host_output_rule(config),
+            midstream::host_rule(),
             reply(ct_state::ESTABLISHED).goto("p_flow"),
-            Line::new()
+            RuleBuilder::new()
                 .state(ct_state::NEW | ct_state::ESTABLISHED)
                 .goto("p_mark"),
-            Line::new().verdict(Verdict::Accept),
+            RuleBuilder::new().verdict(NftVerdict::Accept),
         ];
         (input, output)
     };
     vec![
-        chain("p_raw", base(Hook::Prerouting, -300), raw),
+        chain("p_raw", filter_base_chain(Hook::Prerouting, -300), raw),
         chain("p_source", None, source_rules(config)),
-        chain("p_forward", base(Hook::Forward, 0), forward),
-        chain("p_input", base(Hook::Input, 0), input),
-        chain("p_output", base(Hook::Output, 0), output),
+        chain("p_forward", filter_base_chain(Hook::Forward, 0), forward),
+        chain("p_input", filter_base_chain(Hook::Input, 0), input),
+        chain("p_output", filter_base_chain(Hook::Output, 0), output),
         chain("p_input_ours", None, input_ours),
         chain("p_output_ours", None, output_ours),
     ]
@@ -337,41 +362,41 @@ fn base_chains(config: &Config) -> Vec<(Str, Chain)> {
 
 /// Anti-spoofing: what comes by an interface that is not ours has no endpoint's address. What comes by
 /// loopback this host's own stack made, a proxy that keeps its client's address, say.
-fn elsewhere(config: &Config, family: Family) -> Rule {
-    let (offset, len) = address_at(family, false);
-    let line = Line::new()
+fn foreign_spoof_rule(config: &Config, family: Family) -> NftRule {
+    let (offset, len) = address_field(family, false);
+    let line = RuleBuilder::new()
         .family(family)
         .payload(PayloadBase::Network, offset, len, 0)
-        .within(names::own(family), 0)
+        .in_set(names::own_addresses_set(family), 0)
         .meta(MetaKey::IifName, 0)
-        .cmp(0, CmpOp::Neq, &names::ifname(LOOPBACK));
-    drop_counted(config, line, Report::Spoofed)
+        .cmp(0, CmpOp::Neq, &names::interface_name(LOOPBACK));
+    counted_drop_rule(config, line, NflogReason::Spoofed)
 }
 
 /// Anti-spoofing: an endpoint sends from its own addresses, or neighbour discovery from a link-local
 /// or no address.
-fn source_rules(config: &Config) -> Vec<Rule> {
+fn source_rules(config: &Config) -> Vec<NftRule> {
     let own = |family| {
-        let (offset, len) = address_at(family, false);
-        Line::new()
+        let (offset, len) = address_field(family, false);
+        RuleBuilder::new()
             .family(family)
             .meta(MetaKey::IifName, 0)
             .payload(PayloadBase::Network, offset, len, 4)
-            .map(names::points(family, Direction::Egress), 0, 8)
+            .map_lookup(names::point_map(family, Direction::Egress), 0, 8)
             .cmp(8, CmpOp::Neq, &[0; 4])
-            .verdict(Verdict::Accept)
+            .verdict(NftVerdict::Accept)
     };
     let on_link = |mask: [u8; 16], source: [u8; 16]| {
-        Line::new()
+        RuleBuilder::new()
             .family(Family::V6)
             .meta(MetaKey::L4Proto, 0)
             .cmp(0, CmpOp::Eq, &[Protocol::ICMPV6.0])
             .payload(PayloadBase::Transport, 0, 1, 0)
-            .within(ND_IN, 0)
+            .in_set(ND_IN, 0)
             .payload(PayloadBase::Network, 8, 16, 0)
             .bitwise(0, &mask, &[0; 16])
             .cmp(0, CmpOp::Eq, &source)
-            .verdict(Verdict::Accept)
+            .verdict(NftVerdict::Accept)
     };
     let mut link_local = ([0; 16], [0; 16]);
     link_local.0[..2].copy_from_slice(&[0xff, 0xc0]);
@@ -381,14 +406,14 @@ fn source_rules(config: &Config) -> Vec<Rule> {
         own(Family::V6),
         on_link(link_local.0, link_local.1),
         on_link([0xff; 16], [0; 16]),
-        drop_counted(
+        counted_drop_rule(
             config,
-            Line::new()
+            RuleBuilder::new()
                 .meta(MetaKey::IifName, 0)
-                .without(names::IF_OURS, 0),
-            Report::UnknownInterface,
+                .not_in_set(names::IF_OURS, 0),
+            NflogReason::UnknownInterface,
         ),
-        drop_counted(config, Line::new(), Report::Spoofed),
+        counted_drop_rule(config, RuleBuilder::new(), NflogReason::Spoofed),
     ]
 }
 
@@ -396,38 +421,42 @@ fn source_rules(config: &Config) -> Vec<Rule> {
 fn flow_chains(config: &Config, generation: u32) -> Vec<(Str, Chain)> {
     use Family::V4;
     let mut flow = vec![
-        Line::new()
+        RuleBuilder::new()
             .ct(CtKey::State, 0)
             .ct(CtKey::Direction, 1)
             .meta(MetaKey::NfProto, 2)
             .meta(MetaKey::L4Proto, 3)
-            .vmap(WAY, 0),
+            .vmap(DISPATCH, 0),
         // Of no connection, of another's, not tracked, or of another protocol.
-        Line::new()
+        RuleBuilder::new()
             .state(ct_state::INVALID | ct_state::RELATED)
             .goto("p_odd"),
-        Line::new().reply().family(V4).goto("p_r4"),
-        Line::new().reply().goto("p_r6"),
-        Line::new().family(V4).goto("p_o4"),
-        Line::new().goto("p_o6"),
+        RuleBuilder::new().reply().family(V4).goto("p_r4"),
+        RuleBuilder::new().reply().goto("p_r6"),
+        RuleBuilder::new().family(V4).goto("p_o4"),
+        RuleBuilder::new().goto("p_o6"),
     ];
-    if Fault::InvalidAccepted.is_on() {
-        let accept = Line::new().state(ct_state::INVALID);
-        flow.insert(0, accept.verdict(Verdict::Accept));
+    if NftFault::InvalidAccepted.is_on() {
+        let accept = RuleBuilder::new().state(ct_state::INVALID);
+        flow.insert(0, accept.verdict(NftVerdict::Accept));
     }
-    let icmp = || Line::new().meta(MetaKey::L4Proto, 0).within(L4_ICMP, 0);
-    let related = || Line::new().state(ct_state::RELATED);
+    let icmp = || {
+        RuleBuilder::new()
+            .meta(MetaKey::L4Proto, 0)
+            .in_set(L4_ICMP, 0)
+    };
+    let related = || RuleBuilder::new().state(ct_state::RELATED);
     // An ICMP error carries the connection of the flow that it is about: it passes with that flow.
     // Otherwise it is judged as a flow of its own, and never writes the other's mark. What a
     // connection helper expects is no error, and judged as any new flow.
-    let live = if Fault::RelatedAccepted.is_on() {
-        icmp().verdict(Verdict::Accept)
+    let live = if NftFault::RelatedAccepted.is_on() {
+        icmp().verdict(NftVerdict::Accept)
     } else {
         icmp()
             .ct(CtKey::Mark, 0)
             .bitwise(0, &config.generation_mask().to_ne_bytes(), &[0; 4])
-            .within(LIVE, 0)
-            .verdict(Verdict::Accept)
+            .in_set(LIVE_MARK, 0)
+            .verdict(NftVerdict::Accept)
     };
     let odd = vec![
         live,
@@ -435,18 +464,18 @@ fn flow_chains(config: &Config, generation: u32) -> Vec<(Str, Chain)> {
         icmp().goto("p_x6"),
         related().family(V4).goto("p_o4"),
         related().goto("p_o6"),
-        drop_counted(config, Line::new(), Report::Invalid),
+        counted_drop_rule(config, RuleBuilder::new(), NflogReason::Invalid),
     ];
     let mut mark = Vec::new();
     if !config.sctp_tracked {
         mark.push(
-            Line::new()
+            RuleBuilder::new()
                 .meta(MetaKey::L4Proto, 0)
                 .cmp(0, CmpOp::Eq, &[Protocol::SCTP.0])
-                .verdict(Verdict::Accept),
+                .verdict(NftVerdict::Accept),
         );
     }
-    mark.push(Line::new().goto(GENERATION));
+    mark.push(RuleBuilder::new().goto(GENERATION));
     let mut chains = vec![
         chain("p_flow", None, flow),
         chain("p_odd", None, odd),
@@ -455,31 +484,35 @@ fn flow_chains(config: &Config, generation: u32) -> Vec<(Str, Chain)> {
     ];
     for family in Family::BOTH {
         for orientation in Orientation::BOTH {
-            let name = |header| pass_name(orientation, family, header);
-            for header in Header::ALL {
-                let end = Verdict::Goto("p_mark".into());
-                let rules = passing(config, orientation, family, header, end);
+            let name = |header| pass_chain_name(orientation, family, header);
+            for header in L4Fields::ALL {
+                let end = NftVerdict::Goto("p_mark".into());
+                let rules = pass_rules(config, orientation, family, header, end);
                 chains.push(chain(&name(header), None, rules));
             }
-            let protocol = || Line::new().meta(MetaKey::L4Proto, 0);
+            let protocol = || RuleBuilder::new().meta(MetaKey::L4Proto, 0);
             let by_header = vec![
-                protocol().within(L4_PORTS, 0).goto(&name(Header::Ports)),
-                protocol().within(L4_ICMP, 0).goto(&name(Header::Icmp)),
-                Line::new().goto(&name(Header::Other)),
+                protocol().in_set(L4_PORTS, 0).goto(&name(L4Fields::Ports)),
+                protocol().in_set(L4_ICMP, 0).goto(&name(L4Fields::Icmp)),
+                RuleBuilder::new().goto(&name(L4Fields::Other)),
             ];
             let letter = orientation.letter();
-            let name = format!("p_{letter}{}", digit(family));
+            let name = format!("p_{letter}{}", family_digit(family));
             chains.push(chain(&name, None, by_header));
         }
-        let (original, end) = (Orientation::Original, Verdict::Accept);
-        let rules = passing(config, original, family, Header::Icmp, end);
-        chains.push(chain(&format!("p_x{}", digit(family)), None, rules));
+        let (original, end) = (Orientation::Original, NftVerdict::Accept);
+        let rules = pass_rules(config, original, family, L4Fields::Icmp, end);
+        chains.push(chain(&format!("p_x{}", family_digit(family)), None, rules));
     }
     chains
 }
 
 /// The element that says that a revocation is under way: tables are tightened, and the generation
 /// still has to be raised.
-pub(crate) fn pending() -> (&'static str, Key, Element) {
-    (PENDING, Key::Exact(mark(1)), Element::default())
+pub(crate) fn pending_revocation() -> (&'static str, ElementKey, Element) {
+    (
+        PENDING_REVOCATION,
+        ElementKey::Exact(mark_bytes(1)),
+        Element::default(),
+    )
 }

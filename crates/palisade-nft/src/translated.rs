@@ -15,31 +15,39 @@
 //! Never: looks at where a packet came from. The kernel names the tunnel's device for a packet that a
 //! tunnel of this host made, and nothing at all for what a bridge passes on.
 
-use crate::rule::{Line, chain};
-use crate::skeleton::{base, fast, host_judged, ours};
-use crate::{Chain, Config, Fault, Hook, MetaKey, Rule, Verdict};
+use crate::rule::{RuleBuilder, chain};
+use crate::skeleton::{
+    fast_path_rule, filter_base_chain, judges_host_traffic, own_interface_rules,
+};
+use crate::{Chain, Config, Hook, MetaKey, NftFault, NftRule, NftVerdict};
 use alloc::vec;
 use alloc::vec::Vec;
 use palisade_model::Str;
 
 /// The rule of the output hook that leaves such packets to the postrouting hook.
-pub(crate) fn later() -> Rule {
-    Line::new().translated().verdict(Verdict::Accept)
+pub(crate) fn defer_rule() -> NftRule {
+    RuleBuilder::new().translated().verdict(NftVerdict::Accept)
 }
 
 /// The chains that judge them; none where the host's packets are not judged.
 pub(crate) fn chains(config: &Config) -> Vec<(Str, Chain)> {
-    if !host_judged(config) {
+    if !judges_host_traffic(config) {
         return Vec::new();
     }
-    let mut judged = vec![fast(config)];
-    judged.extend(ours(config, MetaKey::OifName, |line| line.goto("p_flow")));
-    if Fault::TranslatedNotJudged.is_on() {
+    let mut judged = vec![fast_path_rule(config)];
+    judged.extend(own_interface_rules(config, MetaKey::OifName, |line| {
+        line.goto("p_flow")
+    }));
+    if NftFault::TranslatedNotJudged.is_on() {
         judged.truncate(1);
     }
-    let entry = vec![Line::new().translated().goto("p_translated")];
+    let entry = vec![RuleBuilder::new().translated().goto("p_translated")];
     vec![
-        chain("p_postrouting", base(Hook::Postrouting, 0), entry),
+        chain(
+            "p_postrouting",
+            filter_base_chain(Hook::Postrouting, 0),
+            entry,
+        ),
         chain("p_translated", None, judged),
     ]
 }

@@ -8,11 +8,11 @@ mod support;
 use palisade_generators::case_seeds;
 use palisade_model::{Direction, L4, Prefix, Protocol, Str};
 use palisade_nft::{
-    Config, Ct, Datum, Key, Machine, Op, Planner, Ruleset, Transaction, adopt, apply, ct_state,
-    lint, lint_transaction,
+    Config, ConntrackInfo, ElementKey, MapValue, Op, Planner, Ruleset, RulesetSimulator,
+    Transaction, adopt, apply, ct_state, lint, lint_transaction,
 };
 use palisade_tables::{
-    Cell, ClassId, IdentityId, Phase, Point, PolicySet, Program, SetId, Tables, Verdict,
+    Cell, ClassId, IdentityId, Phase, Point, PolicySet, PolicySetId, Program, Tables, Verdict,
 };
 use rand::rngs::SmallRng;
 use rand::seq::IteratorRandom;
@@ -25,7 +25,7 @@ use support::{frame, renumbered, tables};
 fn config(rng: &mut SmallRng) -> Config {
     Config {
         judge_host_traffic: rng.random_bool(0.3),
-        share_from: support::share_from(rng),
+        min_shared_elements: support::share_from(rng),
         ..Config::default()
     }
 }
@@ -68,18 +68,18 @@ fn check_way(
     for _ in 0..40 {
         let from = if rng.random_bool(0.5) { old } else { new };
         let mut frame = frame(rng, from, config.mark(9));
-        frame.ct.mark &= !config.ct_mark_mask;
+        frame.conntrack.mark &= !config.ct_mark_mask;
         // Whatever its flow may: such a packet gets no further than where it came from.
         let spoofed = new.is_spoofed(frame.iif.as_ref(), frame.source);
         let denies = changes_direction(config, old, new, &frame) || changes_hands(old, new, &frame);
         let old = expected(old, config, 9, &frame).0;
         let new = expected(new, config, 9, &frame).0;
         for pair in states.windows(2) {
-            let whole = Machine::new(&pair[1]).run(&frame).unwrap();
+            let whole = RulesetSimulator::new(&pair[1]).run(&frame).unwrap();
             let passes = [old, new].contains(&whole.accepted) || denies && !whole.accepted;
             assert!(passes, "{old} {new} {frame:?}");
             for switch in [3, 10, 20, 30, rng.random_range(1..80)] {
-                let between = Machine::between(&pair[0], &pair[1], switch);
+                let between = RulesetSimulator::with_switch(&pair[0], &pair[1], switch);
                 let outcome = between.run(&frame).unwrap();
                 assert!(
                     [old, new].contains(&outcome.accepted) || denies && !outcome.accepted,
@@ -126,7 +126,7 @@ fn any_state_of_ours_leads_to_the_wanted_one() {
         let mut rng = SmallRng::seed_from_u64(seed);
         let mut config = config(&mut rng);
         if named.contains(&seed) {
-            config.share_from = palisade_tables::SHARE_FROM;
+            config.min_shared_elements = palisade_tables::SHARE_MIN_ELEMENTS;
         }
         let old = tables(&mut rng, &config);
         let new = if rng.random_bool(0.5) {
@@ -193,15 +193,15 @@ fn an_exception_is_there_before_its_range_moves() {
     }
     for (set, default) in [(1, 1), (2, 2)] {
         let default = ClassId(default);
-        old.sets.insert(SetId(set), PolicySet { default });
+        old.sets.insert(PolicySetId(set), PolicySet { default });
     }
     let somebody = IdentityId(1);
-    old.classes.insert((SetId(1), somebody), ClassId(2));
+    old.classes.insert((PolicySetId(1), somebody), ClassId(2));
     let mut new = old.clone();
     let range: Prefix = "10.0.1.14/31".parse().unwrap();
     let exception: Prefix = "10.0.1.14/32".parse().unwrap();
     new.addresses.insert(range, somebody);
-    new.addresses.insert(exception, IdentityId::NOBODY);
+    new.addresses.insert(exception, IdentityId::UNKNOWN);
     for (interface, address, sets) in [("pal0", "10.0.0.7", [1, 2]), ("pal1", "10.0.1.14", [2, 2])]
     {
         new.interfaces.insert(interface.into());
@@ -214,7 +214,7 @@ fn an_exception_is_there_before_its_range_moves() {
                 address: address.parse().unwrap(),
                 direction,
             };
-            new.points.insert(point, SetId(set));
+            new.points.insert(point, PolicySetId(set));
         }
     }
     let mut rng = SmallRng::seed_from_u64(1);
@@ -228,13 +228,13 @@ fn an_exception_is_there_before_its_range_moves() {
     frame.source = "10.0.0.7".parse().unwrap();
     frame.destination = exception.address();
     (frame.protocol, frame.l4) = (Protocol(47), L4::None);
-    frame.ct = Ct {
+    frame.conntrack = ConntrackInfo {
         state: ct_state::NEW,
         reply: false,
         mark: 0,
     };
     for state in &states {
-        assert!(!Machine::new(state).run(&frame).unwrap().accepted);
+        assert!(!RulesetSimulator::new(state).run(&frame).unwrap().accepted);
     }
 }
 
@@ -262,7 +262,10 @@ fn a_table_of_another_layout_is_replaced_at_once() {
             _ => None,
         };
         let gone: BTreeSet<Str> = ops[..until].iter().filter_map(gone).collect();
-        let called = former.chains.iter().filter(|(_, of)| of.base.is_some());
+        let called = former
+            .chains
+            .iter()
+            .filter(|(_, of)| of.base_chain.is_some());
         let called: BTreeSet<Str> = called.map(|(name, _)| name.clone()).collect();
         assert_eq!(gone, called, "seed {seed}");
         let mut kernel = Some(former);
@@ -282,14 +285,14 @@ fn damage(rng: &mut SmallRng, ruleset: &mut Ruleset) {
     match (rng.random_range(0..8), key) {
         (0..3, Some(key)) => drop(set.elements.remove(&key)),
         (3, Some(key)) => {
-            if let Some(Datum::Value(value)) = &mut set.elements.get_mut(&key).unwrap().data {
+            if let Some(MapValue::Value(value)) = &mut set.elements.get_mut(&key).unwrap().data {
                 value[0] ^= 1 << rng.random_range(0..4);
             }
         }
-        (4, Some(Key::Exact(mut key))) => {
-            let element = set.elements[&Key::Exact(key.clone())].clone();
+        (4, Some(ElementKey::Exact(mut key))) => {
+            let element = set.elements[&ElementKey::Exact(key.clone())].clone();
             key[0] ^= 0x20;
-            set.elements.insert(Key::Exact(key), element);
+            set.elements.insert(ElementKey::Exact(key), element);
         }
         (5, _) => {
             let rules = &mut ruleset.chains.get_mut(&chain).unwrap().rules;
@@ -339,7 +342,7 @@ fn whatever_goes_is_put_back_in_place_and_flows_are_judged_again() {
         let (planner, _) = adopt(&config, Some(&whole), &tables, 9);
         for (what, less) in each_thing_gone(&whole) {
             let mut planner = planner.clone();
-            let transaction = planner.mend(&less).unwrap();
+            let transaction = planner.repair(&less).unwrap();
             let phases: Vec<Phase> = transaction.steps.iter().map(|s| s.phase).collect();
             assert_eq!(phases, [Phase::Tighten, Phase::Revoke], "{seed}: {what}");
             let mended = &transaction.steps[0].ops;
@@ -355,7 +358,7 @@ fn whatever_goes_is_put_back_in_place_and_flows_are_judged_again() {
             things += 1;
         }
         let mut same = planner.clone();
-        assert!(same.mend(&whole).unwrap().is_empty());
+        assert!(same.repair(&whole).unwrap().is_empty());
         assert_eq!(same.ruleset(), whole);
     }
     println!("{things} things put back");
@@ -375,7 +378,7 @@ fn damage_is_mended_in_place_where_a_planner_knows_what_was_there() {
             damage(&mut rng, &mut ruleset);
         }
         let dormant = ruleset.flags != 0;
-        let Some(transaction) = planner.mend(&ruleset) else {
+        let Some(transaction) = planner.repair(&ruleset) else {
             assert!(dormant, "seed {seed}");
             assert_eq!(planner.ruleset(), installed(&config, &tables));
             continue;

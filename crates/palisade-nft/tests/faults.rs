@@ -6,8 +6,8 @@
 mod support;
 
 use palisade_model::L4;
-use palisade_nft::{Config, Fault, Machine, adopt, apply};
-use palisade_tables::{Change, ClassId, Delta, Phase, Step, Tables};
+use palisade_nft::{Config, NftFault, RulesetSimulator, adopt, apply};
+use palisade_tables::{ClassId, Delta, DeltaStep, Phase, TableChange, Tables};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeSet;
@@ -21,13 +21,13 @@ fn first_difference() -> Option<usize> {
         let mut rng = SmallRng::seed_from_u64(seed);
         let config = Config {
             judge_host_traffic: rng.random_bool(0.3),
-            share_from: support::share_from(&rng),
+            min_shared_elements: support::share_from(&rng),
             ..Config::default()
         };
         let tables = tables(&mut rng, &config);
         let first = config.least_generation();
         let (mut planner, made) = adopt(&config, None, &tables, first);
-        let step = |phase, changes| Step { phase, changes };
+        let step = |phase, changes| DeltaStep { phase, changes };
         let steps = vec![
             step(Phase::Revoke, Vec::new()),
             step(Phase::Delete, unused(&tables)),
@@ -45,7 +45,7 @@ fn first_difference() -> Option<usize> {
             let frame = frame(&mut rng, &tables, config.mark(live));
             let (accepted, mark) = expected(&tables, &config, first + 1, &frame);
             let told = reports(&tables, &config, first + 1, &frame).len();
-            let mut machine = Machine::new(&ruleset);
+            let mut machine = RulesetSimulator::new(&ruleset);
             // Neighbour discovery belongs to no connection.
             let nd = matches!(
                 frame.l4,
@@ -55,10 +55,10 @@ fn first_difference() -> Option<usize> {
                 }
             );
             if frame.iif.is_none() && config.judge_host_traffic && !nd {
-                machine = machine.translated(Some("eth0".into()));
+                machine = machine.with_nat(Some("eth0".into()));
             }
             match machine.run(&frame) {
-                Ok(outcome) if outcome.logged.len() != told => return Some(cases),
+                Ok(outcome) if outcome.log_prefixes.len() != told => return Some(cases),
                 Ok(outcome) if outcome.accepted != accepted => return Some(cases),
                 Ok(outcome) if accepted && outcome.mark != mark => return Some(cases),
                 Ok(_) => {}
@@ -74,26 +74,28 @@ fn first_difference() -> Option<usize> {
 }
 
 /// The classes that nothing leads to go.
-fn unused(tables: &Tables) -> Vec<Change> {
+fn unused(tables: &Tables) -> Vec<TableChange> {
     let defaults = tables.sets.values().map(|set| set.default);
     let used: BTreeSet<ClassId> = defaults.chain(tables.classes.values().copied()).collect();
     let all = tables.programs.keys();
     let unused = all.filter(|class| !used.contains(class));
-    unused.map(|class| Change::Program(*class, None)).collect()
+    unused
+        .map(|class| TableChange::Program(*class, None))
+        .collect()
 }
 
 #[test]
 fn every_fault_is_seen() {
-    Fault::set(None);
+    NftFault::set(None);
     assert_eq!(first_difference(), None, "without a fault");
     let mut unseen = Vec::new();
-    for fault in Fault::ALL {
-        Fault::set(Some(fault));
+    for fault in NftFault::ALL {
+        NftFault::set(Some(fault));
         match first_difference() {
             Some(cases) => println!("{fault:?}: seen after {cases} cases"),
             None => unseen.push(fault),
         }
     }
-    Fault::set(None);
+    NftFault::set(None);
     assert_eq!(unseen, []);
 }

@@ -6,9 +6,14 @@ mod support;
 
 use palisade_generators::case_seeds;
 use palisade_model::{Direction, L4, Prefix, Protocol, Str};
-use palisade_nft::{Config, Cost, Ct, Frame, Machine, Place, Planner, adopt, apply, ct_state};
-use palisade_tables::{Cell, Change, ClassId, Delta, IdentityId, Phase, Point, PolicySet, PortMap};
-use palisade_tables::{Program, RuleId, SetId, Step, Tables, Verdict};
+use palisade_nft::{
+    Config, ConntrackInfo, CounterLocation, EvaluationCost, HookPacket, Planner, RulesetSimulator,
+    adopt, apply, ct_state,
+};
+use palisade_tables::{
+    Cell, ClassId, Delta, IdentityId, Phase, Point, PolicySet, PortMap, TableChange,
+};
+use palisade_tables::{DeltaStep, PolicySetId, Program, RuleId, Tables, Verdict};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::net::IpAddr;
@@ -21,8 +26,8 @@ pub(crate) fn config(rng: &mut SmallRng) -> Config {
         judge_host_traffic: rng.random_bool(0.3),
         sctp_tracked: rng.random_bool(0.7),
         log: rng.random_bool(0.8).then(Default::default),
-        expand_ports: if rng.random_bool(0.8) { 16 } else { 1 },
-        share_from: support::share_from(rng),
+        max_expanded_ports: if rng.random_bool(0.8) { 16 } else { 1 },
+        min_shared_elements: support::share_from(rng),
         ..Config::default()
     }
 }
@@ -33,42 +38,47 @@ pub(crate) fn everything(tables: &Tables) -> Delta {
         tables
             .rules
             .iter()
-            .map(|(k, v)| Change::Rule(*k, Some(v.clone()))),
+            .map(|(k, v)| TableChange::Rule(*k, Some(v.clone()))),
     );
     changes.extend(
         tables
             .programs
             .iter()
-            .map(|(k, v)| Change::Program(*k, Some(v.clone()))),
+            .map(|(k, v)| TableChange::Program(*k, Some(v.clone()))),
     );
-    changes.extend(tables.sets.iter().map(|(k, v)| Change::Set(*k, Some(*v))));
+    changes.extend(
+        tables
+            .sets
+            .iter()
+            .map(|(k, v)| TableChange::Set(*k, Some(*v))),
+    );
     changes.extend(
         tables
             .classes
             .iter()
-            .map(|(k, v)| Change::Class(k.0, k.1, Some(*v))),
+            .map(|(k, v)| TableChange::Class(k.0, k.1, Some(*v))),
     );
     changes.extend(
         tables
             .addresses
             .iter()
-            .map(|(k, v)| Change::Address(*k, Some(*v))),
+            .map(|(k, v)| TableChange::Address(*k, Some(*v))),
     );
     changes.extend(
         tables
             .interfaces
             .iter()
-            .map(|k| Change::Interface(k.clone(), true)),
+            .map(|k| TableChange::Interface(k.clone(), true)),
     );
     changes.extend(
         tables
             .points
             .iter()
-            .map(|(k, v)| Change::Point(k.clone(), Some(*v))),
+            .map(|(k, v)| TableChange::Point(k.clone(), Some(*v))),
     );
     Delta {
         revision: 1,
-        steps: vec![Step {
+        steps: vec![DeltaStep {
             phase: Phase::Split,
             changes,
         }],
@@ -95,29 +105,29 @@ fn packets_get_what_the_tables_say() {
         assert_eq!(ruleset, planner.ruleset(), "seed {seed}");
         for _ in 0..60 {
             let frame = frame(&mut rng, &tables, config.mark(3));
-            let outcome = Machine::new(&ruleset).run(&frame).unwrap();
+            let outcome = RulesetSimulator::new(&ruleset).run(&frame).unwrap();
             let (accepted, mark) = expected(&tables, &config, 3, &frame);
-            let reply = frame.ct.reply && frame.ct.state == ct_state::ESTABLISHED;
+            let reply = frame.conntrack.reply && frame.conntrack.state == ct_state::ESTABLISHED;
             let told = reports(&tables, &config, 3, &frame);
             let told = told.iter().filter(|_| config.log.is_some());
             let told: Vec<String> = told.map(|report| report.prefix(reply)).collect();
             assert!(
-                outcome.logged.iter().map(|p| &**p).eq(&told),
+                outcome.log_prefixes.iter().map(|p| &**p).eq(&told),
                 "seed {seed}: {:?} {told:?} {frame:?}",
-                outcome.logged
+                outcome.log_prefixes
             );
-            let of_base = |place: &&Place| match place {
-                Place::Element { key, .. } => support::is_of_base(key),
-                Place::Rule { .. } => false,
+            let of_base = |place: &&CounterLocation| match place {
+                CounterLocation::Element { key, .. } => support::is_of_base(key),
+                CounterLocation::Rule { .. } => false,
             };
-            by_base += outcome.counted.iter().filter(of_base).count();
+            by_base += outcome.counters_hit.iter().filter(of_base).count();
             logged += usize::from(accepted && !told.is_empty());
             assert_eq!(outcome.accepted, accepted, "seed {seed} {frame:?}");
             if accepted {
                 assert!(outcome.packet_mark_kept, "seed {seed} {frame:?}");
                 assert_eq!(outcome.mark, mark, "seed {seed} {frame:?}");
                 allowed += 1;
-                marked += usize::from(mark != frame.ct.mark);
+                marked += usize::from(mark != frame.conntrack.mark);
             } else {
                 denied += 1;
             }
@@ -144,7 +154,7 @@ fn what_is_translated_is_judged_by_where_it_goes() {
         let (planner, _) = adopt(&config, None, &tables, 3);
         let ruleset = Planner::ruleset(&planner);
         for _ in 0..30 {
-            let frame = Frame {
+            let frame = HookPacket {
                 iif: None,
                 ..frame(&mut rng, &tables, config.mark(3))
             };
@@ -161,19 +171,19 @@ fn what_is_translated_is_judged_by_where_it_goes() {
             ) {
                 continue;
             }
-            let plain = Machine::new(&ruleset).run(&frame).unwrap();
+            let plain = RulesetSimulator::new(&ruleset).run(&frame).unwrap();
             let mut befores = vec![None, Some("lo".into()), Some("eth0".into())];
             befores.extend(tables.interfaces.iter().cloned().map(Some));
             for before in befores {
-                let machine = Machine::new(&ruleset).translated(before.clone());
+                let machine = RulesetSimulator::new(&ruleset).with_nat(before.clone());
                 let outcome = machine.run(&frame).unwrap();
-                let outcome = palisade_nft::Outcome {
+                let outcome = palisade_nft::SimulationOutcome {
                     cost: plain.cost,
                     ..outcome
                 };
                 assert_eq!(outcome, plain, "seed {seed}, {before:?} before: {frame:?}");
             }
-            allowed += usize::from(plain.accepted && plain.mark != frame.ct.mark);
+            allowed += usize::from(plain.accepted && plain.mark != frame.conntrack.mark);
             denied += usize::from(!plain.accepted);
         }
     }
@@ -190,7 +200,7 @@ fn a_new_flow_walks_no_further_than_it_must() {
     };
     let (yes, no) = (cell(Verdict::Allow, 1), cell(Verdict::Deny, 2));
     let always = |cell: &Cell| PortMap::constant(cell.clone());
-    let by_port = PortMap::from_ends([
+    let by_port = PortMap::from_segments([
         (52, always(&no)),
         (53, always(&yes)),
         (u16::MAX, always(&no)),
@@ -211,12 +221,12 @@ fn a_new_flow_walks_no_further_than_it_must() {
                 address,
                 direction,
             };
-            tables.points.insert(point, SetId(1));
+            tables.points.insert(point, PolicySetId(1));
         }
     }
     let default = ClassId(1);
-    tables.sets.insert(SetId(1), PolicySet { default });
-    let frame = Frame {
+    tables.sets.insert(PolicySetId(1), PolicySet { default });
+    let frame = HookPacket {
         iif: Some(names[0].clone()),
         oif: Some(names[1].clone()),
         source: addresses[0],
@@ -227,13 +237,15 @@ fn a_new_flow_walks_no_further_than_it_must() {
             destination: 53,
         },
         tcp_flags: 0,
-        ct: Ct::NEW,
+        conntrack: ConntrackInfo::NEW,
     };
     for (program, lookups) in [(port, 16), (Program::constant(yes), 28)] {
         tables.programs.insert(ClassId(1), Arc::new(program));
         let (planner, _) = adopt(&Config::default(), None, &tables, 1);
-        let outcome = Machine::new(&planner.ruleset()).run(&frame).unwrap();
+        let outcome = RulesetSimulator::new(&planner.ruleset())
+            .run(&frame)
+            .unwrap();
         assert!(outcome.accepted);
-        assert_eq!(outcome.cost, Cost { rules: 15, lookups });
+        assert_eq!(outcome.cost, EvaluationCost { rules: 15, lookups });
     }
 }

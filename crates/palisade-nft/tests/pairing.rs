@@ -9,8 +9,8 @@ mod support;
 use palisade_model::{Direction, Prefix, Protocol};
 use palisade_nft::{Config, Ruleset, adopt, apply};
 use palisade_tables::{
-    Cell, ClassId, Credit, IdentityId, Point, PolicySet, PortMap, Program, RuleId, SetId, Tables,
-    Verdict,
+    Cell, ClassId, Credit, IdentityId, Point, PolicySet, PolicySetId, PortMap, Program, RuleId,
+    Tables, Verdict,
 };
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -29,7 +29,7 @@ fn program(rng: &mut SmallRng, kind: u32) -> Program {
         hits: vec![rule],
         log: (kind == 2).then_some(Direction::Ingress),
     };
-    let map = PortMap::from_ends([
+    let map = PortMap::from_segments([
         (79, PortMap::constant(cell(Verdict::Deny))),
         (80, PortMap::constant(cell(Verdict::Allow))),
         (u16::MAX, PortMap::constant(cell(Verdict::Deny))),
@@ -61,7 +61,7 @@ fn point(tables: &mut Tables, number: u8, set: u32) {
         address: [10, 0, 0, number].into(),
         direction: Direction::Ingress,
     };
-    tables.points.insert(point, SetId(set));
+    tables.points.insert(point, PolicySetId(set));
 }
 
 fn address(tables: &mut Tables, number: u8, id: u32) {
@@ -71,11 +71,11 @@ fn address(tables: &mut Tables, number: u8, id: u32) {
 
 fn set(tables: &mut Tables, set: u32, default: u32) {
     let default = ClassId(default);
-    tables.sets.insert(SetId(set), PolicySet { default });
+    tables.sets.insert(PolicySetId(set), PolicySet { default });
 }
 
 fn row(tables: &mut Tables, set: u32, id: u32, class: u32) {
-    let row = (SetId(set), IdentityId(id));
+    let row = (PolicySetId(set), IdentityId(id));
     tables.classes.insert(row, ClassId(class));
 }
 

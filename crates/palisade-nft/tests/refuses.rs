@@ -5,20 +5,20 @@
 
 use palisade_model::{Direction, Prefix, Protocol};
 use palisade_nft::{
-    CmpOp, Config, Datum, Element, Expr, Key, LookupTo, Planner, Problem, Reg, Rule, Ruleset,
-    Verdict, lint, print_transaction, skeleton,
+    CmpOp, Config, Element, ElementKey, Expr, LintProblem, LookupMode, MapValue, NftRule,
+    NftVerdict, Planner, Reg, Ruleset, lint, print_transaction, skeleton,
 };
 use palisade_tables::{
-    Cell, Change, ClassId, Delta, IdentityId, Phase, Point, PolicySet, PortMap, Program, RuleId,
-    SetId, Step, Verdict as Judgement,
+    Cell, ClassId, Delta, DeltaStep, IdentityId, Phase, Point, PolicySet, PolicySetId, PortMap,
+    Program, RuleId, TableChange, Verdict as Judgement,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A mistake, and what the linter must say of it.
-type Case = (fn(&mut Ruleset), fn(&Problem) -> bool);
+type Case = (fn(&mut Ruleset), fn(&LintProblem) -> bool);
 
-fn first(ruleset: &mut Ruleset) -> &mut Rule {
+fn first(ruleset: &mut Ruleset) -> &mut NftRule {
     &mut ruleset.chains.get_mut("p_forward").unwrap().rules[0]
 }
 
@@ -29,31 +29,31 @@ fn every_mistake_is_found() {
     let cases: Vec<Case> = vec![
         (
             |r| drop(r.chains.remove("p_odd")),
-            |p| matches!(p, Problem::Missing(name) if &**name == "p_odd"),
+            |p| matches!(p, LintProblem::Missing(name) if &**name == "p_odd"),
         ),
         (
             |r| drop(r.sets.remove("p_live")),
-            |p| matches!(p, Problem::Missing(name) if &**name == "p_live"),
+            |p| matches!(p, LintProblem::Missing(name) if &**name == "p_live"),
         ),
         (
             |r| drop(r.chains.insert("p_new".into(), Default::default())),
-            |p| *p == Problem::Unreferenced,
+            |p| *p == LintProblem::Unreferenced,
         ),
         (
             |r| drop(r.chains.insert("a name".into(), Default::default())),
-            |p| *p == Problem::BadName,
+            |p| *p == LintProblem::BadName,
         ),
         (
-            |r| first(r).exprs.push(Expr::Verdict(Verdict::Drop)),
-            |p| *p == Problem::AfterVerdict,
+            |r| first(r).exprs.push(Expr::Verdict(NftVerdict::Drop)),
+            |p| *p == LintProblem::ExprAfterVerdict,
         ),
         (
-            |r| first(r).exprs = vec![Expr::Verdict(Verdict::Accept)],
-            |p| *p == Problem::AfterEnd,
+            |r| first(r).exprs = vec![Expr::Verdict(NftVerdict::Accept)],
+            |p| *p == LintProblem::UnreachableRule,
         ),
         (
             |r| drop(first(r).exprs.remove(0)),
-            |p| *p == Problem::NotLoaded(0),
+            |p| *p == LintProblem::RegisterNotLoaded(0),
         ),
         (
             |r| {
@@ -61,31 +61,32 @@ fn every_mistake_is_found() {
                 let dreg = Reg(15);
                 first(r).exprs.insert(0, Expr::Immediate { dreg, value });
             },
-            |p| *p == Problem::NoRoom(15),
+            |p| *p == LintProblem::RegisterOverflow(15),
         ),
         (
             |r| {
-                *first(r).exprs.last_mut().unwrap() = Expr::Verdict(Verdict::Jump("p_flow".into()));
-                let to = Expr::Verdict(Verdict::Jump("p_forward".into()));
-                r.chains.get_mut("p_odd").unwrap().rules[0] = Rule {
+                *first(r).exprs.last_mut().unwrap() =
+                    Expr::Verdict(NftVerdict::Jump("p_flow".into()));
+                let to = Expr::Verdict(NftVerdict::Jump("p_forward".into()));
+                r.chains.get_mut("p_odd").unwrap().rules[0] = NftRule {
                     exprs: vec![to],
                     comment: None,
                 };
             },
-            |p| *p == Problem::Loop,
+            |p| *p == LintProblem::Loop,
         ),
         (
             |r| {
-                let key = Key::Exact([1, 2].into());
+                let key = ElementKey::Exact([1, 2].into());
                 let set = r.sets.get_mut("p_live").unwrap();
                 set.elements.insert(key, Element::default());
             },
-            |p| matches!(p, Problem::BadElement(_)),
+            |p| matches!(p, LintProblem::BadElement(_)),
         ),
         (
             |r| {
                 let element = Element {
-                    data: Some(Datum::Value([0; 4].into())),
+                    data: Some(MapValue::Value([0; 4].into())),
                     ..Element::default()
                 };
                 let set = r.sets.get_mut("p_net4").unwrap();
@@ -93,15 +94,15 @@ fn every_mistake_is_found() {
                     ([10, 0, 0, 0], [10, 0, 0, 9]),
                     ([10, 0, 0, 9], [10, 0, 0, 20]),
                 ] {
-                    let key = Key::Range(a.into(), b.into());
+                    let key = ElementKey::Range(a.into(), b.into());
                     set.elements.insert(key, element.clone());
                 }
             },
-            |p| matches!(p, Problem::Overlap(_)),
+            |p| matches!(p, LintProblem::Overlap(_)),
         ),
         (
             |r| first(r).exprs.insert(0, Expr::Unknown("quota".into())),
-            |p| matches!(p, Problem::Unknown(_)),
+            |p| matches!(p, LintProblem::Unknown(_)),
         ),
     ];
     for (index, (spoil, is_it)) in cases.into_iter().enumerate() {
@@ -114,7 +115,7 @@ fn every_mistake_is_found() {
     let lookup = Expr::Lookup {
         set: "p_live".into(),
         sreg: Reg(3),
-        to: LookupTo::Member,
+        mode: LookupMode::Member,
     };
     let mut bad = good;
     let cmp = Expr::Cmp {
@@ -135,8 +136,8 @@ fn a_plan_reads_well() {
     };
     let always = |cell: Cell| PortMap::constant(cell);
     let (yes, no) = (cell(Judgement::Allow, 1), cell(Judgement::Deny, 2));
-    let source = PortMap::from_ends([(1023, no.clone()), (u16::MAX, yes.clone())]).unwrap();
-    let tcp = PortMap::from_ends([
+    let source = PortMap::from_segments([(1023, no.clone()), (u16::MAX, yes.clone())]).unwrap();
+    let tcp = PortMap::from_segments([
         (79, always(no.clone())),
         (80, always(yes.clone())),
         (7999, always(no.clone())),
@@ -145,7 +146,7 @@ fn a_plan_reads_well() {
     ]);
     let protocols = BTreeMap::from([(Protocol::TCP, tcp.unwrap())]);
     let program = Arc::new(Program::new(protocols, no));
-    let (class, set, peer) = (ClassId(7), SetId(8), IdentityId(9));
+    let (class, set, peer) = (ClassId(7), PolicySetId(8), IdentityId(9));
     let prefix = |text: &str| text.parse::<Prefix>().unwrap();
     let point = Point {
         interface: "pal0".into(),
@@ -153,25 +154,25 @@ fn a_plan_reads_well() {
         direction: Direction::Ingress,
     };
     let changes = vec![
-        Change::Program(class, Some(program)),
-        Change::Set(set, Some(PolicySet { default: class })),
-        Change::Class(set, peer, Some(class)),
-        Change::Address(prefix("10.0.0.2/32"), Some(peer)),
-        Change::Address(prefix("192.168.0.0/16"), Some(peer)),
-        Change::Interface("pal0".into(), true),
-        Change::Point(point.clone(), Some(set)),
+        TableChange::Program(class, Some(program)),
+        TableChange::Set(set, Some(PolicySet { default: class })),
+        TableChange::Class(set, peer, Some(class)),
+        TableChange::Address(prefix("10.0.0.2/32"), Some(peer)),
+        TableChange::Address(prefix("192.168.0.0/16"), Some(peer)),
+        TableChange::Interface("pal0".into(), true),
+        TableChange::Point(point.clone(), Some(set)),
     ];
-    let split = Step {
+    let split = DeltaStep {
         phase: Phase::Split,
         changes,
     };
-    let delete = Step {
+    let delete = DeltaStep {
         phase: Phase::Delete,
         changes: vec![
-            Change::Class(set, peer, None),
-            Change::Point(point.clone(), None),
-            Change::Set(set, None),
-            Change::Program(class, None),
+            TableChange::Class(set, peer, None),
+            TableChange::Point(point.clone(), None),
+            TableChange::Set(set, None),
+            TableChange::Program(class, None),
         ],
     };
     let mut planner = Planner::new(Config::default(), 1);

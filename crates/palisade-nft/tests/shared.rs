@@ -5,11 +5,12 @@
 
 use palisade_model::{Direction, Protocol};
 use palisade_nft::{
-    Config, Datum, Element, Key, Place, Planner, Ruleset, Transaction, adopt, apply,
+    Config, CounterLocation, Element, ElementKey, MapValue, Planner, Ruleset, Transaction, adopt,
+    apply,
 };
 use palisade_tables::{
-    Cell, Change, ClassId, Credit, Delta, IdentityId, Phase, PolicySet, PortMap, Program, RuleId,
-    SetId, Step, Tables, Verdict,
+    Cell, ClassId, Credit, Delta, DeltaStep, IdentityId, Phase, PolicySet, PolicySetId, PortMap,
+    Program, RuleId, TableChange, Tables, Verdict,
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -34,7 +35,7 @@ fn program(list: u16, own: Option<u16>) -> Program {
     }
     (0..list).for_each(|n| port(9001 + 2 * n, 1));
     ends.push((u16::MAX, denied.clone()));
-    let map = PortMap::from_ends(ends).unwrap();
+    let map = PortMap::from_segments(ends).unwrap();
     Program::new([(Protocol::TCP, map)], denied.default().clone())
 }
 
@@ -57,9 +58,11 @@ fn tables(list: u16, peers: u16) -> Tables {
     for peer in 0..peers {
         let number = u32::from(peer) + 1;
         let class = class(number, Some(peer));
-        tables.classes.insert((SetId(1), IdentityId(number)), class);
+        tables
+            .classes
+            .insert((PolicySetId(1), IdentityId(number)), class);
     }
-    tables.sets.insert(SetId(1), PolicySet { default });
+    tables.sets.insert(PolicySetId(1), PolicySet { default });
     tables
 }
 
@@ -81,7 +84,7 @@ fn run(kernel: &mut Option<Ruleset>, transaction: &Transaction) {
 fn same(kernel: &Option<Ruleset>, planner: &Planner) {
     let (kernel, wanted) = (kernel.as_ref().unwrap(), planner.ruleset());
     for (name, set) in &kernel.sets {
-        let differ = |(key, element): &(&Key, &Element)| {
+        let differ = |(key, element): &(&ElementKey, &Element)| {
             wanted.sets[name].elements.get(key) != Some(*element)
         };
         let differ: Vec<_> = set.elements.iter().filter(differ).collect();
@@ -100,14 +103,14 @@ fn same(kernel: &Option<Ruleset>, planner: &Planner) {
     assert!(*kernel == wanted);
 }
 
-fn step(phase: Phase, changes: Vec<Change>) -> Delta {
-    let steps = vec![Step { phase, changes }];
+fn step(phase: Phase, changes: Vec<TableChange>) -> Delta {
+    let steps = vec![DeltaStep { phase, changes }];
     Delta { revision: 1, steps }
 }
 
 fn unshared() -> Config {
     Config {
-        share_from: usize::MAX,
+        min_shared_elements: usize::MAX,
         ..Config::default()
     }
 }
@@ -125,10 +128,10 @@ fn a_list_that_every_peer_has_is_written_once() {
     let (again, nothing) = adopt(&unshared(), Some(&held), &tables, 2);
     assert!(nothing.is_empty());
     assert_eq!(again.ruleset(), held);
-    let places = |planner: &Planner| -> Vec<(Place, Vec<RuleId>)> {
-        let credits = planner.credits().into_iter();
+    let places = |planner: &Planner| -> Vec<(CounterLocation, Vec<RuleId>)> {
+        let credits = planner.credited_counters().into_iter();
         credits
-            .map(|harvest| (harvest.place, harvest.rules))
+            .map(|harvest| (harvest.location, harvest.rules))
             .collect()
     };
     assert_eq!(
@@ -140,7 +143,8 @@ fn a_list_that_every_peer_has_is_written_once() {
         .into_iter()
         .filter(|(_, of)| *of == [RuleId(1)]);
     assert_eq!(of_list.count(), 8000);
-    let distinct: BTreeSet<Place> = places(&planner).into_iter().map(|(p, _)| p).collect();
+    let distinct: BTreeSet<CounterLocation> =
+        places(&planner).into_iter().map(|(p, _)| p).collect();
     assert_eq!(distinct.len(), places(&planner).len());
 }
 
@@ -153,7 +157,7 @@ fn a_base_lives_as_long_as_a_class_has_it() {
     let mut kernel = None;
     run(&mut kernel, &made);
     for (class, program) in &tables.programs {
-        let change = Change::Program(*class, Some(program.clone()));
+        let change = TableChange::Program(*class, Some(program.clone()));
         run(
             &mut kernel,
             &planner.plan(&step(Phase::Split, vec![change])),
@@ -162,13 +166,16 @@ fn a_base_lives_as_long_as_a_class_has_it() {
     }
     // The first is whole; the base was made with the second.
     assert_eq!(elements(kernel.as_ref().unwrap()), 2 * 202 + 10 + 10);
-    let mut harvested: Vec<Place> = Vec::new();
+    let mut harvested: Vec<CounterLocation> = Vec::new();
     for class in tables.programs.keys().rev() {
-        let before = planner.credits();
-        let plan = planner.plan(&step(Phase::Delete, vec![Change::Program(*class, None)]));
-        for harvest in plan.steps.iter().flat_map(|step| &step.harvest) {
+        let before = planner.credited_counters();
+        let plan = planner.plan(&step(
+            Phase::Delete,
+            vec![TableChange::Program(*class, None)],
+        ));
+        for harvest in plan.steps.iter().flat_map(|step| &step.retiring_counters) {
             assert!(before.contains(harvest));
-            harvested.push(harvest.place.clone());
+            harvested.push(harvest.location.clone());
         }
         run(&mut kernel, &plan);
         same(&kernel, &planner);
@@ -177,7 +184,7 @@ fn a_base_lives_as_long_as_a_class_has_it() {
         let beside = 2 * (class.0 as usize).saturating_sub(1);
         assert_eq!(elements(kernel.as_ref().unwrap()), left + beside);
     }
-    let distinct: BTreeSet<&Place> = harvested.iter().collect();
+    let distinct: BTreeSet<&CounterLocation> = harvested.iter().collect();
     assert_eq!((harvested.len(), distinct.len()), (414, 414));
 }
 
@@ -194,17 +201,19 @@ fn a_class_that_is_written_twice_in_a_step_leaves_nothing() {
     run(&mut kernel, &made);
     let new = |own| Some(Arc::new(program(200, Some(own))));
     for changes in [
-        vec![Change::Program(ClassId(2), new(7))],
+        vec![TableChange::Program(ClassId(2), new(7))],
         vec![
-            Change::Program(ClassId(9), new(8)),
-            Change::Program(ClassId(9), new(9)),
-            Change::Program(ClassId(9), None),
+            TableChange::Program(ClassId(9), new(8)),
+            TableChange::Program(ClassId(9), new(9)),
+            TableChange::Program(ClassId(9), None),
         ],
         vec![
-            Change::Program(ClassId(8), new(8)),
-            Change::Program(ClassId(8), new(10)),
+            TableChange::Program(ClassId(8), new(8)),
+            TableChange::Program(ClassId(8), new(10)),
         ],
-        (0..10).map(|n| Change::Program(ClassId(n), None)).collect(),
+        (0..10)
+            .map(|n| TableChange::Program(ClassId(n), None))
+            .collect(),
     ] {
         run(&mut kernel, &planner.plan(&step(Phase::Merge, changes)));
         same(&kernel, &planner);
@@ -212,8 +221,8 @@ fn a_class_that_is_written_twice_in_a_step_leaves_nothing() {
     assert_eq!(elements(kernel.as_ref().unwrap()), 0);
 }
 
-fn number(number: u32) -> Option<Datum> {
-    Some(Datum::Value(number.to_ne_bytes().into()))
+fn number(number: u32) -> Option<MapValue> {
+    Some(MapValue::Value(number.to_ne_bytes().into()))
 }
 
 /// Makes data of a table what this layout could not have written.
@@ -226,7 +235,7 @@ fn a_base_that_is_none_has_the_table_rebuilt() {
     let config = Config::default();
     let live = config.least_generation();
     let whole = adopt(&config, None, &tables, live).0.ruleset();
-    let key = |class: u32| Key::Exact([[0; 4], class.to_ne_bytes()].concat().into());
+    let key = |class: u32| ElementKey::Exact([[0; 4], class.to_ne_bytes()].concat().into());
     let first = 1 << 31;
     let spoil: [(&str, Spoil<'_>); 6] = [
         ("a base that nothing refers to", &|table| {
@@ -235,7 +244,7 @@ fn a_base_that_is_none_has_the_table_rebuilt() {
                 .get_mut("p_base")
                 .unwrap()
                 .elements
-                .retain(|key, _| *key == Key::CatchAll);
+                .retain(|key, _| *key == ElementKey::CatchAll);
         }),
         ("a class with a base and a default", &|table| {
             let any = table.sets["p_any"].elements[&key(first)].clone();
@@ -271,7 +280,7 @@ fn a_base_that_is_none_has_the_table_rebuilt() {
                     [6, 0, 0, 0],
                     [0x23, 0x29, 0, 0],
                 ];
-                Key::Exact(fields.concat().into())
+                ElementKey::Exact(fields.concat().into())
             };
             let ports = &mut table.sets.get_mut("p_port").unwrap().elements;
             let said: Element = ports[&port(first)].clone();

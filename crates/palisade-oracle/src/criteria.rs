@@ -4,72 +4,86 @@
 //! can never tell another story than the verdict.
 
 use crate::Question;
-use crate::narrate::{
-    HolderGap, PeerFailure, PeerMiss, PortFailure, RuleMiss, TrafficFailure, TrafficMiss,
+use crate::resolved_end::ResolvedEnd;
+use crate::trace::{
+    HolderMismatch, PeerFailure, PeerMiss, PortFailure, RuleMiss, TrafficFailure, TrafficMiss,
 };
-use crate::place::Place;
 use alloc::vec::Vec;
 use palisade_model::{
-    Endpoint, IcmpMatch, L4, Peer, PortMatch, PortSpec, Prefix, Protocol, Rule, State, Traffic,
+    Endpoint, IcmpMatch, L4, Peer, PortMatch, PortSpec, Prefix, Protocol, Rule, State, TrafficMatch,
 };
 
 /// Everything a rule can look at: the flow, and both its ends looked up.
-pub(crate) struct Case<'a> {
+pub(crate) struct MatchContext<'a> {
     pub(crate) state: &'a State,
     pub(crate) question: &'a Question,
-    pub(crate) source: Place<'a>,
-    pub(crate) destination: Place<'a>,
+    pub(crate) source: ResolvedEnd<'a>,
+    pub(crate) destination: ResolvedEnd<'a>,
 }
 
 /// The ends of a flow as a rule of one direction sees them.
 #[derive(Clone, Copy)]
-pub(crate) struct Sides<'c, 'a> {
+pub(crate) struct DirectionEnds<'c, 'a> {
     /// The end of the endpoint that judges.
-    pub(crate) own: &'c Place<'a>,
+    pub(crate) own: &'c ResolvedEnd<'a>,
     /// The other end.
-    pub(crate) peer: &'c Place<'a>,
+    pub(crate) peer: &'c ResolvedEnd<'a>,
 }
 
 /// A rule matches if the own address, one of the peers and one of the traffic terms match.
-pub(crate) fn rule_matches(case: &Case<'_>, sides: Sides<'_, '_>, rule: &Rule) -> bool {
-    own_matches(case, sides, rule)
-        && a_peer_matches(case, sides, rule)
-        && a_traffic_matches(case, rule)
+pub(crate) fn rule_matches(
+    context: &MatchContext<'_>,
+    ends: DirectionEnds<'_, '_>,
+    rule: &Rule,
+) -> bool {
+    own_address_matches(context, ends, rule)
+        && any_peer_matches(context, ends, rule)
+        && any_traffic_matches(context, rule)
 }
 
-fn own_matches(case: &Case<'_>, sides: Sides<'_, '_>, rule: &Rule) -> bool {
+fn own_address_matches(
+    context: &MatchContext<'_>,
+    ends: DirectionEnds<'_, '_>,
+    rule: &Rule,
+) -> bool {
     let own = rule.own.as_ref();
-    own.is_none_or(|own| peer_matches(case.state, own, sides.own))
+    own.is_none_or(|own| peer_matches(context.state, own, ends.own))
 }
 
-fn a_peer_matches(case: &Case<'_>, sides: Sides<'_, '_>, rule: &Rule) -> bool {
+fn any_peer_matches(context: &MatchContext<'_>, ends: DirectionEnds<'_, '_>, rule: &Rule) -> bool {
     let mut peers = rule.peers.iter();
-    peers.any(|peer| peer_matches(case.state, peer, sides.peer))
+    peers.any(|peer| peer_matches(context.state, peer, ends.peer))
 }
 
-fn a_traffic_matches(case: &Case<'_>, rule: &Rule) -> bool {
-    rule.traffic.iter().any(|term| traffic_matches(case, term))
+fn any_traffic_matches(context: &MatchContext<'_>, rule: &Rule) -> bool {
+    rule.traffic
+        .iter()
+        .any(|term| traffic_matches(context, term))
 }
 
 /// What keeps a rule from matching: for each part that fails, every failure in it.
-pub(crate) fn rule_miss(case: &Case<'_>, sides: Sides<'_, '_>, rule: &Rule) -> RuleMiss {
+pub(crate) fn rule_miss(
+    context: &MatchContext<'_>,
+    ends: DirectionEnds<'_, '_>,
+    rule: &Rule,
+) -> RuleMiss {
     let own = rule
         .own
         .as_ref()
-        .filter(|_| !own_matches(case, sides, rule));
+        .filter(|_| !own_address_matches(context, ends, rule));
     RuleMiss {
-        own: own.map(|own| peer_failures(case.state, own, sides.own)),
-        peers: (!a_peer_matches(case, sides, rule)).then(|| {
+        own: own.map(|own| peer_failures(context.state, own, ends.own)),
+        peers: (!any_peer_matches(context, ends, rule)).then(|| {
             let miss = |(index, peer)| PeerMiss {
                 index,
-                failures: peer_failures(case.state, peer, sides.peer),
+                failures: peer_failures(context.state, peer, ends.peer),
             };
             rule.peers.iter().enumerate().map(miss).collect()
         }),
-        traffic: (!a_traffic_matches(case, rule)).then(|| {
+        traffic: (!any_traffic_matches(context, rule)).then(|| {
             let miss = |(index, term)| TrafficMiss {
                 index,
-                failures: traffic_failures(case, term),
+                failures: traffic_failures(context, term),
             };
             rule.traffic.iter().enumerate().map(miss).collect()
         }),
@@ -92,88 +106,84 @@ impl PeerCriterion {
         PeerCriterion::NotNets,
     ];
 
-    fn holds(self, state: &State, peer: &Peer, place: &Place<'_>) -> bool {
+    fn holds(self, state: &State, peer: &Peer, end: &ResolvedEnd<'_>) -> bool {
         match self {
-            PeerCriterion::Selector => selector_holds(state, peer, place),
-            PeerCriterion::NotSelector => not_selector_holds(state, peer, place),
-            PeerCriterion::Nets => nets_hold(peer, place),
-            PeerCriterion::NotNets => excluding_net(peer, place).is_none(),
+            PeerCriterion::Selector => selector_holds(state, peer, end),
+            PeerCriterion::NotSelector => not_selector_holds(state, peer, end),
+            PeerCriterion::Nets => nets_hold(peer, end),
+            PeerCriterion::NotNets => excluding_net(peer, end).is_none(),
         }
     }
 
-    fn failure(self, state: &State, peer: &Peer, place: &Place<'_>) -> Option<PeerFailure> {
+    fn failure(self, state: &State, peer: &Peer, end: &ResolvedEnd<'_>) -> Option<PeerFailure> {
         match self {
             PeerCriterion::Selector => {
                 let wanted = peer.selector.as_ref()?;
-                let gap = |holder: crate::place::Holder<'_>| HolderGap {
+                let gap = |holder: crate::resolved_end::Holder<'_>| HolderMismatch {
                     holder: holder.name(),
-                    unmet: holder.unmet(state, wanted),
+                    unmet_requirements: holder.unmet_requirements(state, wanted),
                 };
                 Some(PeerFailure::Selector {
-                    wanted: wanted.clone(),
-                    holders: place.holders().map(gap).collect(),
+                    selector: wanted.clone(),
+                    holders: end.holders().map(gap).collect(),
                 })
             }
             PeerCriterion::NotSelector => {
                 let unwanted = peer.not_selector.as_ref()?;
-                let mut holders = place.holders();
+                let mut holders = end.holders();
                 let holder = holders.find(|holder| holder.matches(state, unwanted))?;
                 Some(PeerFailure::NotSelector {
-                    unwanted: unwanted.clone(),
+                    selector: unwanted.clone(),
                     holder: holder.name(),
                 })
             }
             PeerCriterion::Nets => Some(PeerFailure::Nets {
                 nets: peer.nets.clone()?,
-                address: place.address,
+                address: end.address,
             }),
             PeerCriterion::NotNets => Some(PeerFailure::NotNets {
-                net: excluding_net(peer, place)?,
+                net: excluding_net(peer, end)?,
             }),
         }
     }
 }
 
 /// Whether a test of an address holds: all its criteria must.
-pub(crate) fn peer_matches(state: &State, peer: &Peer, place: &Place<'_>) -> bool {
+pub(crate) fn peer_matches(state: &State, peer: &Peer, end: &ResolvedEnd<'_>) -> bool {
     let mut criteria = PeerCriterion::ALL.into_iter();
-    criteria.all(|criterion| criterion.holds(state, peer, place))
+    criteria.all(|criterion| criterion.holds(state, peer, end))
 }
 
-fn peer_failures(state: &State, peer: &Peer, place: &Place<'_>) -> Vec<PeerFailure> {
+fn peer_failures(state: &State, peer: &Peer, end: &ResolvedEnd<'_>) -> Vec<PeerFailure> {
     PeerCriterion::ALL
         .into_iter()
-        .filter(|criterion| !criterion.holds(state, peer, place))
-        .filter_map(|criterion| criterion.failure(state, peer, place))
+        .filter(|criterion| !criterion.holds(state, peer, end))
+        .filter_map(|criterion| criterion.failure(state, peer, end))
         .collect()
 }
 
 /// A selector matches if it matches any one of the things that hold the address.
-fn selector_holds(state: &State, peer: &Peer, place: &Place<'_>) -> bool {
+fn selector_holds(state: &State, peer: &Peer, end: &ResolvedEnd<'_>) -> bool {
     let wanted = peer.selector.as_ref();
-    wanted.is_none_or(|wanted| place.holders().any(|holder| holder.matches(state, wanted)))
+    wanted.is_none_or(|wanted| end.holders().any(|holder| holder.matches(state, wanted)))
 }
 
 /// Nothing that holds the address matches; so an address that nothing holds passes.
-fn not_selector_holds(state: &State, peer: &Peer, place: &Place<'_>) -> bool {
+fn not_selector_holds(state: &State, peer: &Peer, end: &ResolvedEnd<'_>) -> bool {
     let unwanted = peer.not_selector.as_ref();
-    unwanted.is_none_or(|unwanted| {
-        !place
-            .holders()
-            .any(|holder| holder.matches(state, unwanted))
-    })
+    unwanted.is_none_or(|unwanted| !end.holders().any(|holder| holder.matches(state, unwanted)))
 }
 
 /// The address lies in one of the networks; an unknown address lies in none.
-fn nets_hold(peer: &Peer, place: &Place<'_>) -> bool {
+fn nets_hold(peer: &Peer, end: &ResolvedEnd<'_>) -> bool {
     let Some(nets) = &peer.nets else { return true };
-    let address = place.address;
+    let address = end.address;
     address.is_some_and(|address| nets.iter().any(|net| net.contains(address)))
 }
 
 /// The excluded network that the address lies in; an unknown address lies in none.
-fn excluding_net(peer: &Peer, place: &Place<'_>) -> Option<Prefix> {
-    let address = place.address?;
+fn excluding_net(peer: &Peer, end: &ResolvedEnd<'_>) -> Option<Prefix> {
+    let address = end.address?;
     let mut nets = peer.not_nets.iter();
     nets.find(|net| net.contains(address)).copied()
 }
@@ -200,53 +210,55 @@ impl TrafficCriterion {
         TrafficCriterion::NotIcmp,
     ];
 
-    fn holds(self, case: &Case<'_>, term: &Traffic) -> bool {
-        let question = case.question;
+    fn holds(self, context: &MatchContext<'_>, term: &TrafficMatch) -> bool {
+        let question = context.question;
         match self {
             TrafficCriterion::Family => term.family.is_none_or(|f| f == question.family),
             TrafficCriterion::Protocol => term.protocol.is_none_or(|p| p == question.protocol),
             TrafficCriterion::NotProtocol => {
                 term.not_protocol.is_none_or(|p| p != question.protocol)
             }
-            TrafficCriterion::Destination => destination_failure(case, term).is_none(),
-            TrafficCriterion::Source => source_failure(case, term).is_none(),
-            TrafficCriterion::Icmp => term.icmp.is_none_or(|icmp| is_message(question, icmp)),
-            TrafficCriterion::NotIcmp => {
-                term.not_icmp.is_none_or(|icmp| !is_message(question, icmp))
-            }
+            TrafficCriterion::Destination => destination_failure(context, term).is_none(),
+            TrafficCriterion::Source => source_failure(context, term).is_none(),
+            TrafficCriterion::Icmp => term.icmp.is_none_or(|icmp| is_icmp_message(question, icmp)),
+            TrafficCriterion::NotIcmp => term
+                .not_icmp
+                .is_none_or(|icmp| !is_icmp_message(question, icmp)),
         }
     }
 
-    fn failure(self, case: &Case<'_>, term: &Traffic) -> Option<TrafficFailure> {
+    fn failure(self, context: &MatchContext<'_>, term: &TrafficMatch) -> Option<TrafficFailure> {
         Some(match self {
             TrafficCriterion::Family => TrafficFailure::Family(term.family?),
             TrafficCriterion::Protocol => TrafficFailure::Protocol(term.protocol?),
             TrafficCriterion::NotProtocol => TrafficFailure::NotProtocol(term.not_protocol?),
             TrafficCriterion::Destination => {
-                TrafficFailure::Destination(destination_failure(case, term)?.told())
+                TrafficFailure::Destination(destination_failure(context, term)?.into_owned())
             }
-            TrafficCriterion::Source => TrafficFailure::Source(source_failure(case, term)?.told()),
+            TrafficCriterion::Source => {
+                TrafficFailure::Source(source_failure(context, term)?.into_owned())
+            }
             TrafficCriterion::Icmp => TrafficFailure::Icmp(term.icmp?),
             TrafficCriterion::NotIcmp => TrafficFailure::NotIcmp(term.not_icmp?),
         })
     }
 }
 
-fn traffic_matches(case: &Case<'_>, term: &Traffic) -> bool {
+fn traffic_matches(context: &MatchContext<'_>, term: &TrafficMatch) -> bool {
     let mut criteria = TrafficCriterion::ALL.into_iter();
-    criteria.all(|criterion| criterion.holds(case, term))
+    criteria.all(|criterion| criterion.holds(context, term))
 }
 
-fn traffic_failures(case: &Case<'_>, term: &Traffic) -> Vec<TrafficFailure> {
+fn traffic_failures(context: &MatchContext<'_>, term: &TrafficMatch) -> Vec<TrafficFailure> {
     TrafficCriterion::ALL
         .into_iter()
-        .filter(|criterion| !criterion.holds(case, term))
-        .filter_map(|criterion| criterion.failure(case, term))
+        .filter(|criterion| !criterion.holds(context, term))
+        .filter_map(|criterion| criterion.failure(context, term))
         .collect()
 }
 
 /// Whether the flow is this ICMP or ICMPv6 message; no other protocol has any.
-fn is_message(question: &Question, wanted: IcmpMatch) -> bool {
+fn is_icmp_message(question: &Question, wanted: IcmpMatch) -> bool {
     match question.l4 {
         L4::Icmp { kind, code } if question.protocol.is_icmp() => {
             kind == wanted.kind && wanted.code.is_none_or(|wanted| wanted == code)
@@ -256,7 +268,7 @@ fn is_message(question: &Question, wanted: IcmpMatch) -> bool {
 }
 
 /// The ports of the flow, source then destination; `None` for a protocol without ports.
-fn ports(question: &Question) -> Option<(u16, u16)> {
+fn flow_ports(question: &Question) -> Option<(u16, u16)> {
     match question.l4 {
         L4::Ports {
             source,
@@ -267,57 +279,66 @@ fn ports(question: &Question) -> Option<(u16, u16)> {
 }
 
 /// Destination port names stand for ports of the endpoint at the destination.
-fn destination_failure<'t>(case: &Case<'_>, term: &'t Traffic) -> Option<PortTest<'t>> {
-    let port = ports(case.question).map(|(_, destination)| destination);
+fn destination_failure<'t>(
+    context: &MatchContext<'_>,
+    term: &'t TrafficMatch,
+) -> Option<PortFailureRef<'t>> {
+    let port = flow_ports(context.question).map(|(_, destination)| destination);
     port_failure(
         &term.destination,
         port,
-        case.destination.endpoint,
-        case.question.protocol,
+        context.destination.endpoint,
+        context.question.protocol,
     )
 }
 
 /// Source port names stand for ports of the endpoint at the source.
-fn source_failure<'t>(case: &Case<'_>, term: &'t Traffic) -> Option<PortTest<'t>> {
-    let port = ports(case.question).map(|(source, _)| source);
+fn source_failure<'t>(
+    context: &MatchContext<'_>,
+    term: &'t TrafficMatch,
+) -> Option<PortFailureRef<'t>> {
+    let port = flow_ports(context.question).map(|(source, _)| source);
     port_failure(
         &term.source,
         port,
-        case.source.endpoint,
-        case.question.protocol,
+        context.source.endpoint,
+        context.question.protocol,
     )
 }
 
 /// Why a port test fails, borrowed.
-enum PortTest<'t> {
+enum PortFailureRef<'t> {
     NoPorts,
     NotListed {
         port: u16,
-        wanted: &'t [PortSpec],
+        specs: &'t [PortSpec],
         unresolved: Vec<&'t PortSpec>,
     },
     Excluded {
         port: u16,
-        by: &'t PortSpec,
+        excluded_by: &'t PortSpec,
     },
 }
 
-impl PortTest<'_> {
-    fn told(self) -> PortFailure {
+impl PortFailureRef<'_> {
+    fn into_owned(self) -> PortFailure {
         match self {
-            PortTest::NoPorts => PortFailure::NoPorts,
-            PortTest::NotListed {
+            PortFailureRef::NoPorts => PortFailure::NoPorts,
+            PortFailureRef::NotListed {
                 port,
-                wanted,
+                specs: wanted,
                 unresolved,
             } => PortFailure::NotListed {
                 port,
-                wanted: wanted.to_vec(),
+                specs: wanted.to_vec(),
                 unresolved: unresolved.into_iter().cloned().collect(),
             },
-            PortTest::Excluded { port, by } => PortFailure::Excluded {
+            PortFailureRef::Excluded {
                 port,
-                by: by.clone(),
+                excluded_by: by,
+            } => PortFailure::Excluded {
+                port,
+                excluded_by: by.clone(),
             },
         }
     }
@@ -327,46 +348,54 @@ impl PortTest<'_> {
 fn port_failure<'t>(
     test: &'t PortMatch,
     port: Option<u16>,
-    at: Option<&Endpoint>,
+    endpoint: Option<&Endpoint>,
     protocol: Protocol,
-) -> Option<PortTest<'t>> {
+) -> Option<PortFailureRef<'t>> {
     if test.is_any() {
         return None;
     }
     let Some(port) = port else {
-        return Some(PortTest::NoPorts);
+        return Some(PortFailureRef::NoPorts);
     };
-    let is = |spec: &PortSpec| stands_for(spec, at, protocol, port);
+    let contains_port = |spec: &PortSpec| spec_contains(spec, endpoint, protocol, port);
     if let Some(wanted) = &test.is
-        && !wanted.iter().any(is)
+        && !wanted.iter().any(contains_port)
     {
-        let unresolved = |spec: &&PortSpec| is_unresolved(spec, at, protocol);
-        return Some(PortTest::NotListed {
+        let unresolved = |spec: &&PortSpec| is_unresolved(spec, endpoint, protocol);
+        return Some(PortFailureRef::NotListed {
             port,
-            wanted,
+            specs: wanted,
             unresolved: wanted.iter().filter(unresolved).collect(),
         });
     }
-    let excluding = test.not.iter().find(|spec| is(spec));
-    excluding.map(|by| PortTest::Excluded { port, by })
+    let excluding = test.not.iter().find(|spec| contains_port(spec));
+    excluding.map(|by| PortFailureRef::Excluded {
+        port,
+        excluded_by: by,
+    })
 }
 
 /// Whether a port is one of those a spec stands for; a name that resolves to nothing stands for none.
-fn stands_for(spec: &PortSpec, at: Option<&Endpoint>, protocol: Protocol, port: u16) -> bool {
+fn spec_contains(
+    spec: &PortSpec,
+    endpoint: Option<&Endpoint>,
+    protocol: Protocol,
+    port: u16,
+) -> bool {
     match spec {
         PortSpec::Range(range) => range.contains(port),
-        PortSpec::Named(name) => resolved(name, at, protocol) == Some(port),
+        PortSpec::Named(name) => resolve_named_port(name, endpoint, protocol) == Some(port),
     }
 }
 
-fn is_unresolved(spec: &PortSpec, at: Option<&Endpoint>, protocol: Protocol) -> bool {
+fn is_unresolved(spec: &PortSpec, endpoint: Option<&Endpoint>, protocol: Protocol) -> bool {
     match spec {
         PortSpec::Range(_) => false,
-        PortSpec::Named(name) => resolved(name, at, protocol).is_none(),
+        PortSpec::Named(name) => resolve_named_port(name, endpoint, protocol).is_none(),
     }
 }
 
 /// The number behind a name: that of the endpoint at this end, for the flow's protocol.
-fn resolved(name: &str, at: Option<&Endpoint>, protocol: Protocol) -> Option<u16> {
+fn resolve_named_port(name: &str, at: Option<&Endpoint>, protocol: Protocol) -> Option<u16> {
     at.and_then(|endpoint| endpoint.named_port(name, protocol))
 }

@@ -1,11 +1,11 @@
 //! What can be asked: one flow between two ends, with what is known of them.
 
 use core::net::IpAddr;
-use palisade_model::{Encapsulations, EndpointId, Family, Flow, L4, Origin, Protocol};
+use palisade_model::{Encapsulations, EndpointId, Family, Flow, FlowOrigin, L4, Protocol};
 
 /// One end of a flow.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum End {
+pub enum FlowEnd {
     /// An address. Who holds it is decided by the claims in the state.
     Address(IpAddr),
     /// An endpoint whose address is unknown: only it holds that address, no network does.
@@ -16,9 +16,9 @@ pub enum End {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
     /// Where it comes from.
-    pub source: End,
+    pub source: FlowEnd,
     /// Where it goes to.
-    pub destination: End,
+    pub destination: FlowEnd,
     /// Its family; that of every end whose address is known.
     pub family: Family,
     /// Its protocol.
@@ -26,14 +26,14 @@ pub struct Question {
     /// Its ports, or its ICMP type and code.
     pub l4: L4,
     /// Who put it on its way.
-    pub origin: Origin,
+    pub origin: FlowOrigin,
 }
 
 impl From<Flow> for Question {
     fn from(flow: Flow) -> Self {
         Question {
-            source: End::Address(flow.source),
-            destination: End::Address(flow.destination),
+            source: FlowEnd::Address(flow.source),
+            destination: FlowEnd::Address(flow.destination),
             family: flow.family(),
             protocol: flow.protocol,
             l4: flow.l4,
@@ -44,7 +44,7 @@ impl From<Flow> for Question {
 
 /// Whether packets of a host's own stack may reach the endpoints of that host without being judged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum HostToEndpoint {
+pub enum HostTrafficAction {
     /// They may, for a kubelet's probes.
     #[default]
     Allow,
@@ -54,7 +54,7 @@ pub enum HostToEndpoint {
 
 /// What a flow gets whose two ends are one endpoint: it asked for a Service that led back to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ToItself {
+pub enum HairpinAction {
     /// It passes. Source: Kubernetes, "Network Policies": a Pod cannot block access to itself.
     #[default]
     Allow,
@@ -65,11 +65,11 @@ pub enum ToItself {
 
 /// What is configured rather than written as policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Options {
+pub struct OracleOptions {
     /// What packets of the host's own stack get at its endpoints.
-    pub host_to_endpoint: HostToEndpoint,
+    pub host_to_endpoint: HostTrafficAction,
     /// What a flow gets whose two ends are one endpoint.
-    pub to_itself: ToItself,
+    pub hairpin: HairpinAction,
     /// The encapsulations that endpoints may send where policy allows it; the others are denied whatever
     /// it says, since policy does not see the packet within.
     pub allowed_encapsulation: Encapsulations,

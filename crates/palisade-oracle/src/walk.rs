@@ -1,153 +1,170 @@
 //! The walk: host pass, tiers, policies, rules, profiles. One walk, told or silent.
 
-use crate::criteria::{Case, Sides, rule_matches, rule_miss};
-use crate::narrate::{Narrator, Silent};
-use crate::place::Holder;
+use crate::criteria::{DirectionEnds, MatchContext, rule_matches, rule_miss};
+use crate::resolved_end::Holder;
+use crate::trace::{NoTrace, TraceRecorder};
 use crate::{
-    Answer, DecidedBy, HostToEndpoint, Judgement, Options, OrderedTier, PolicyFit, Prepared,
-    Question, RuleOutcome, RuleSource, Step, TierEnd, ToItself, Verdict,
+    Answer, DecisionReason, DirectionJudgement, FlowVerdict, HairpinAction, HostTrafficAction,
+    OracleOptions, OrderedTier, PolicyApplicability, PreparedState, Question, RuleOutcome,
+    RuleOwner, TierOutcome, TraceStep,
 };
 use alloc::vec::Vec;
 use palisade_model::{
-    Action, Direction, Encapsulation, Endpoint, Origin, Policy, PolicyId, Profile, Rule, Str,
+    Action, Direction, Encapsulation, Endpoint, FlowOrigin, Policy, PolicyId, Profile, Rule, Str,
     TierDefault,
 };
 
 /// What decided, borrowed.
-enum Decision<'w> {
-    Rule(Source<'w>, &'w Rule),
+enum DecisionRef<'w> {
+    Rule(RuleOwnerRef<'w>, &'w Rule),
     TierDefault(&'w Str, Vec<&'w Policy>),
     AllowAllProfile,
     NoProfileMatch,
     MissingProfile(&'w Str),
     HostOrigin,
-    Itself,
+    Hairpin,
     Encapsulated(Encapsulation),
     NotAnEndpoint,
 }
 
 #[derive(Clone, Copy)]
-enum Source<'w> {
+enum RuleOwnerRef<'w> {
     Policy(&'w Policy),
     Profile(&'w Profile),
 }
 
-impl Source<'_> {
-    fn name(self) -> RuleSource {
+impl RuleOwnerRef<'_> {
+    fn to_owner(self) -> RuleOwner {
         match self {
-            Source::Policy(policy) => RuleSource::Policy(policy.id.clone()),
-            Source::Profile(profile) => RuleSource::Profile(profile.name.clone()),
+            RuleOwnerRef::Policy(policy) => RuleOwner::Policy(policy.id.clone()),
+            RuleOwnerRef::Profile(profile) => RuleOwner::Profile(profile.name.clone()),
         }
     }
 }
 
-impl Decision<'_> {
+impl DecisionRef<'_> {
     fn allows(&self) -> bool {
         match self {
-            Decision::Rule(_, rule) => rule.action == Action::Allow,
-            Decision::AllowAllProfile
-            | Decision::HostOrigin
-            | Decision::Itself
-            | Decision::NotAnEndpoint => true,
-            Decision::TierDefault(..)
-            | Decision::NoProfileMatch
-            | Decision::MissingProfile(_)
-            | Decision::Encapsulated(_) => false,
+            DecisionRef::Rule(_, rule) => rule.action == Action::Allow,
+            DecisionRef::AllowAllProfile
+            | DecisionRef::HostOrigin
+            | DecisionRef::Hairpin
+            | DecisionRef::NotAnEndpoint => true,
+            DecisionRef::TierDefault(..)
+            | DecisionRef::NoProfileMatch
+            | DecisionRef::MissingProfile(_)
+            | DecisionRef::Encapsulated(_) => false,
         }
     }
 
-    fn told(self, direction: Direction) -> DecidedBy {
+    fn into_reason(self, direction: Direction) -> DecisionReason {
         match self {
-            Decision::Rule(source, rule) => DecidedBy::Rule {
-                source: source.name(),
+            DecisionRef::Rule(source, rule) => DecisionReason::Rule {
+                owner: source.to_owner(),
                 direction,
                 origin: rule.origin.clone(),
                 action: rule.action,
             },
-            Decision::TierDefault(tier, isolating) => DecidedBy::TierDefault {
+            DecisionRef::TierDefault(tier, isolating) => DecisionReason::TierDefault {
                 tier: tier.clone(),
-                isolating: names(&isolating),
+                isolating: policy_ids(&isolating),
             },
-            Decision::AllowAllProfile => DecidedBy::AllowAllProfile,
-            Decision::NoProfileMatch => DecidedBy::NoProfileMatch,
-            Decision::MissingProfile(name) => DecidedBy::MissingProfile {
+            DecisionRef::AllowAllProfile => DecisionReason::AllowAllProfile,
+            DecisionRef::NoProfileMatch => DecisionReason::NoProfileMatch,
+            DecisionRef::MissingProfile(name) => DecisionReason::MissingProfile {
                 profile: name.clone(),
             },
-            Decision::HostOrigin => DecidedBy::HostOrigin,
-            Decision::Itself => DecidedBy::Itself,
-            Decision::Encapsulated(encapsulation) => DecidedBy::Encapsulated { encapsulation },
-            Decision::NotAnEndpoint => DecidedBy::NotAnEndpoint,
+            DecisionRef::HostOrigin => DecisionReason::HostOrigin,
+            DecisionRef::Hairpin => DecisionReason::Hairpin,
+            DecisionRef::Encapsulated(encapsulation) => {
+                DecisionReason::Encapsulated { encapsulation }
+            }
+            DecisionRef::NotAnEndpoint => DecisionReason::NotAnEndpoint,
         }
     }
 }
 
-fn names(policies: &[&Policy]) -> Vec<PolicyId> {
+fn policy_ids(policies: &[&Policy]) -> Vec<PolicyId> {
     policies.iter().map(|policy| policy.id.clone()).collect()
 }
 
 /// What the rules of one list said.
-enum Said<'w> {
+enum RuleListOutcome<'w> {
     /// This rule decides: the first that matched, `Log` apart.
     Decides(&'w Rule),
     /// This rule passes.
     Passes(&'w Rule),
     /// None matched.
-    Nothing,
+    NoMatch,
 }
 
 /// What a tier said.
-enum TierSaid<'w> {
-    Decided(Decision<'w>),
-    GoOn,
+enum TierDecision<'w> {
+    Decided(DecisionRef<'w>),
+    NextTier,
 }
 
-impl<'a> Prepared<'a> {
+impl<'a> PreparedState<'a> {
     /// What happens to a flow, and why.
-    pub fn judge(&self, question: &Question, options: &Options) -> Answer {
-        let case = self.case(question);
-        let egress = self.told(&case, Direction::Egress, options);
-        let ingress = self.told(&case, Direction::Ingress, options);
+    pub fn judge(&self, question: &Question, options: &OracleOptions) -> Answer {
+        let context = self.match_context(question);
+        let egress = self.judge_direction(&context, Direction::Egress, options);
+        let ingress = self.judge_direction(&context, Direction::Ingress, options);
         let both = egress.verdict.is_allow() && ingress.verdict.is_allow();
         Answer {
-            verdict: Verdict::allowed(both),
+            verdict: FlowVerdict::from_allowed(both),
             egress,
             ingress,
         }
     }
 
     /// Whether egress at the source and ingress at the destination allow a flow.
-    pub fn verdict(&self, question: &Question, options: &Options) -> (bool, bool) {
-        let case = self.case(question);
-        let allows = |direction| self.decide(&case, direction, options, &mut Silent).allows();
+    pub fn verdict(&self, question: &Question, options: &OracleOptions) -> (bool, bool) {
+        let context = self.match_context(question);
+        let allows = |direction| {
+            self.decide(&context, direction, options, &mut NoTrace)
+                .allows()
+        };
         (allows(Direction::Egress), allows(Direction::Ingress))
     }
 
     /// Whether one direction of a flow is allowed.
-    pub fn allows(&self, question: &Question, direction: Direction, options: &Options) -> bool {
-        let case = self.case(question);
-        self.decide(&case, direction, options, &mut Silent).allows()
+    pub fn allows(
+        &self,
+        question: &Question,
+        direction: Direction,
+        options: &OracleOptions,
+    ) -> bool {
+        let context = self.match_context(question);
+        self.decide(&context, direction, options, &mut NoTrace)
+            .allows()
     }
 
-    fn case<'q>(&self, question: &'q Question) -> Case<'q>
+    fn match_context<'q>(&self, question: &'q Question) -> MatchContext<'q>
     where
         'a: 'q,
     {
-        Case {
+        MatchContext {
             state: self.state,
             question,
-            source: self.place(&question.source),
-            destination: self.place(&question.destination),
+            source: self.resolve_end(&question.source),
+            destination: self.resolve_end(&question.destination),
         }
     }
 
-    fn told(&self, case: &Case<'_>, direction: Direction, options: &Options) -> Judgement {
+    fn judge_direction(
+        &self,
+        context: &MatchContext<'_>,
+        direction: Direction,
+        options: &OracleOptions,
+    ) -> DirectionJudgement {
         let mut steps = Vec::new();
-        let decision = self.decide(case, direction, options, &mut steps);
-        let subject = sides(case, direction).own.endpoint;
-        Judgement {
+        let decision = self.decide(context, direction, options, &mut steps);
+        let subject = direction_ends(context, direction).own.endpoint;
+        DirectionJudgement {
             subject: subject.map(|endpoint| endpoint.id.clone()),
-            verdict: Verdict::allowed(decision.allows()),
-            decided_by: decision.told(direction),
+            verdict: FlowVerdict::from_allowed(decision.allows()),
+            decided_by: decision.into_reason(direction),
             steps,
         }
     }
@@ -156,241 +173,254 @@ impl<'a> Prepared<'a> {
     /// itself; then rules decide. What they allow to be sent is denied if it is a packet within a packet.
     fn decide<'w>(
         &'w self,
-        case: &Case<'w>,
+        context: &MatchContext<'w>,
         direction: Direction,
-        options: &Options,
-        narrator: &mut impl Narrator,
-    ) -> Decision<'w> {
-        let Some(subject) = sides(case, direction).own.endpoint else {
-            return Decision::NotAnEndpoint;
+        options: &OracleOptions,
+        recorder: &mut impl TraceRecorder,
+    ) -> DecisionRef<'w> {
+        let Some(subject) = direction_ends(context, direction).own.endpoint else {
+            return DecisionRef::NotAnEndpoint;
         };
-        if passes_from_host(case, direction, subject, options) {
-            return Decision::HostOrigin;
+        if passes_from_host(context, direction, subject, options) {
+            return DecisionRef::HostOrigin;
         }
-        if passes_to_itself(case, options) {
-            return Decision::Itself;
+        if passes_hairpin(context, options) {
+            return DecisionRef::Hairpin;
         }
-        let decision = self.by_rules(case, direction, subject, narrator);
-        match denied_encapsulation(case, direction, options) {
-            Some(encapsulation) if decision.allows() => Decision::Encapsulated(encapsulation),
+        let decision = self.decide_by_rules(context, direction, subject, recorder);
+        match denied_encapsulation(context, direction, options) {
+            Some(encapsulation) if decision.allows() => DecisionRef::Encapsulated(encapsulation),
             _ => decision,
         }
     }
 
     /// Tiers decide, then profiles.
-    fn by_rules<'w>(
+    fn decide_by_rules<'w>(
         &'w self,
-        case: &Case<'w>,
+        context: &MatchContext<'w>,
         direction: Direction,
         subject: &'w Endpoint,
-        narrator: &mut impl Narrator,
-    ) -> Decision<'w> {
+        recorder: &mut impl TraceRecorder,
+    ) -> DecisionRef<'w> {
         for tier in 0..self.tiers.len() {
-            match self.tier(case, direction, subject, tier, narrator) {
-                TierSaid::Decided(decision) => return decision,
-                TierSaid::GoOn => {}
+            match self.evaluate_tier(context, direction, subject, tier, recorder) {
+                TierDecision::Decided(decision) => return decision,
+                TierDecision::NextTier => {}
             }
         }
-        self.profiles(case, direction, subject, narrator)
+        self.evaluate_profiles(context, direction, subject, recorder)
     }
 
     /// A tier counts only if one of its policies judges the endpoint; then its first rule that
     /// matches decides or passes on, and its default if none does.
-    fn tier<'w>(
+    fn evaluate_tier<'w>(
         &'w self,
-        case: &Case<'w>,
+        context: &MatchContext<'w>,
         direction: Direction,
         subject: &Endpoint,
         index: usize,
-        narrator: &mut impl Narrator,
-    ) -> TierSaid<'w> {
+        recorder: &mut impl TraceRecorder,
+    ) -> TierDecision<'w> {
         let tier = &self.tiers[index];
-        let judging = self.judging(index, subject, direction);
-        let counts = judging.contains(&true);
-        narrator.hear(|| Step::Tier {
+        let applicability = self.policy_applicability(index, subject, direction);
+        let counts = applicability.contains(&true);
+        recorder.record(|| TraceStep::Tier {
             tier: tier.tier.name.clone(),
             default: tier.tier.default,
             missing: tier.missing,
             counts,
         });
-        for (policy, judges) in tier.policies.iter().zip(&judging) {
-            narrator.hear(|| Step::Policy {
+        for (policy, judges) in tier.policies.iter().zip(&applicability) {
+            recorder.record(|| TraceStep::Policy {
                 policy: policy.id.clone(),
                 line: policy.line.clone(),
-                fit: self.fit(policy, subject, direction),
+                applicability: self.applicability_of(policy, subject, direction),
             });
             if !judges {
                 continue;
             }
             let rules = policy.rules(direction).map_or(&[][..], |r| &r.rules);
-            let source = Source::Policy(policy);
-            match first_match(case, direction, source, rules, narrator) {
-                Said::Decides(rule) => return TierSaid::Decided(Decision::Rule(source, rule)),
-                Said::Passes(_) => return TierSaid::GoOn,
-                Said::Nothing => {}
+            let source = RuleOwnerRef::Policy(policy);
+            match first_match(context, direction, source, rules, recorder) {
+                RuleListOutcome::Decides(rule) => {
+                    return TierDecision::Decided(DecisionRef::Rule(source, rule));
+                }
+                RuleListOutcome::Passes(_) => return TierDecision::NextTier,
+                RuleListOutcome::NoMatch => {}
             }
         }
         if !counts {
-            return TierSaid::GoOn;
+            return TierDecision::NextTier;
         }
         let judging = tier
             .policies
             .iter()
-            .zip(judging)
+            .zip(applicability)
             .filter(|(_, judges)| *judges);
         let isolating: Vec<&Policy> = judging
             .map(|(policy, _)| *policy)
             .filter(|policy| policy.rules(direction).is_some_and(|r| r.default_deny))
             .collect();
-        tier_end(tier, isolating, narrator)
+        apply_tier_default(tier, isolating, recorder)
     }
 
-    fn fit(&self, policy: &Policy, subject: &Endpoint, direction: Direction) -> PolicyFit {
+    fn applicability_of(
+        &self,
+        policy: &Policy,
+        subject: &Endpoint,
+        direction: Direction,
+    ) -> PolicyApplicability {
         if policy.rules(direction).is_none() {
-            PolicyFit::OtherDirection
+            PolicyApplicability::OtherDirection
         } else if self.selects(policy, subject) {
-            PolicyFit::Judges
+            PolicyApplicability::Applies
         } else {
-            PolicyFit::NotSelected {
-                unmet: Holder::Endpoint(subject).unmet(self.state, &policy.subject),
+            PolicyApplicability::NotSelected {
+                unmet_requirements: Holder::Endpoint(subject)
+                    .unmet_requirements(self.state, &policy.subject),
             }
         }
     }
 
     /// The endpoint's profiles in order: the first rule that matches decides, where Pass denies; a
     /// missing profile denies; no match denies.
-    fn profiles<'w>(
+    fn evaluate_profiles<'w>(
         &'w self,
-        case: &Case<'w>,
+        context: &MatchContext<'w>,
         direction: Direction,
         subject: &'w Endpoint,
-        narrator: &mut impl Narrator,
-    ) -> Decision<'w> {
+        recorder: &mut impl TraceRecorder,
+    ) -> DecisionRef<'w> {
         for name in &subject.profiles {
             let builtin = **name == *Profile::ALLOW_ALL;
             let profile = self.state.profiles.get(name);
-            narrator.hear(|| Step::Profile {
+            recorder.record(|| TraceStep::Profile {
                 profile: name.clone(),
                 exists: builtin || profile.is_some(),
             });
             if builtin {
-                return Decision::AllowAllProfile;
+                return DecisionRef::AllowAllProfile;
             }
             let Some(profile) = profile else {
-                return Decision::MissingProfile(name);
+                return DecisionRef::MissingProfile(name);
             };
             let rules = match direction {
                 Direction::Ingress => &profile.ingress,
                 Direction::Egress => &profile.egress,
             };
-            let source = Source::Profile(profile);
-            match first_match(case, direction, source, rules, narrator) {
-                Said::Decides(rule) | Said::Passes(rule) => return Decision::Rule(source, rule),
-                Said::Nothing => {}
+            let source = RuleOwnerRef::Profile(profile);
+            match first_match(context, direction, source, rules, recorder) {
+                RuleListOutcome::Decides(rule) | RuleListOutcome::Passes(rule) => {
+                    return DecisionRef::Rule(source, rule);
+                }
+                RuleListOutcome::NoMatch => {}
             }
         }
-        Decision::NoProfileMatch
+        DecisionRef::NoProfileMatch
     }
 }
 
 /// Egress is judged at the source, ingress at the destination.
-fn sides<'c, 'a>(case: &'c Case<'a>, direction: Direction) -> Sides<'c, 'a> {
+fn direction_ends<'c, 'a>(
+    context: &'c MatchContext<'a>,
+    direction: Direction,
+) -> DirectionEnds<'c, 'a> {
     match direction {
-        Direction::Egress => Sides {
-            own: &case.source,
-            peer: &case.destination,
+        Direction::Egress => DirectionEnds {
+            own: &context.source,
+            peer: &context.destination,
         },
-        Direction::Ingress => Sides {
-            own: &case.destination,
-            peer: &case.source,
+        Direction::Ingress => DirectionEnds {
+            own: &context.destination,
+            peer: &context.source,
         },
     }
 }
 
 /// Packets that this host's own stack made may reach the endpoints attached to it.
 fn passes_from_host(
-    case: &Case<'_>,
+    context: &MatchContext<'_>,
     direction: Direction,
     subject: &Endpoint,
-    options: &Options,
+    options: &OracleOptions,
 ) -> bool {
     let local = subject.interface.is_some();
     direction == Direction::Ingress
-        && case.question.origin == Origin::HostStack
-        && options.host_to_endpoint == HostToEndpoint::Allow
+        && context.question.origin == FlowOrigin::HostStack
+        && options.host_to_endpoint == HostTrafficAction::Allow
         && local
 }
 
 /// An endpoint's own packets reach it, by a Service that leads back to it.
-fn passes_to_itself(case: &Case<'_>, options: &Options) -> bool {
-    let ends = case.source.endpoint.zip(case.destination.endpoint);
-    options.to_itself == ToItself::Allow
-        && case.question.origin != Origin::HostStack
+fn passes_hairpin(context: &MatchContext<'_>, options: &OracleOptions) -> bool {
+    let ends = context.source.endpoint.zip(context.destination.endpoint);
+    options.hairpin == HairpinAction::Allow
+        && context.question.origin != FlowOrigin::HostStack
         && ends.is_some_and(|(from, to)| from.id == to.id)
 }
 
 /// What no endpoint may send, whatever rules say: a packet that carries another, which they do not see.
 fn denied_encapsulation(
-    case: &Case<'_>,
+    context: &MatchContext<'_>,
     direction: Direction,
-    options: &Options,
+    options: &OracleOptions,
 ) -> Option<Encapsulation> {
-    let encapsulation = Encapsulation::of(case.question.protocol, case.question.l4)?;
+    let encapsulation = Encapsulation::detect(context.question.protocol, context.question.l4)?;
     let denied = !options.allowed_encapsulation.contains(encapsulation);
     (direction == Direction::Egress && denied).then_some(encapsulation)
 }
 
 /// The first rule that matches and does more than log.
 fn first_match<'w>(
-    case: &Case<'_>,
+    context: &MatchContext<'_>,
     direction: Direction,
-    source: Source<'_>,
+    source: RuleOwnerRef<'_>,
     rules: &'w [Rule],
-    narrator: &mut impl Narrator,
-) -> Said<'w> {
-    let sides = sides(case, direction);
+    recorder: &mut impl TraceRecorder,
+) -> RuleListOutcome<'w> {
+    let ends = direction_ends(context, direction);
     for rule in rules {
-        let matched = rule_matches(case, sides, rule);
-        narrator.hear(|| Step::Rule {
-            source: source.name(),
+        let matched = rule_matches(context, ends, rule);
+        recorder.record(|| TraceStep::Rule {
+            owner: source.to_owner(),
             origin: rule.origin.clone(),
             action: rule.action,
             outcome: if matched {
                 RuleOutcome::Matched
             } else {
-                RuleOutcome::Missed(rule_miss(case, sides, rule))
+                RuleOutcome::Missed(rule_miss(context, ends, rule))
             },
         });
         match rule.action {
             _ if !matched => {}
-            Action::Allow | Action::Deny => return Said::Decides(rule),
-            Action::Pass => return Said::Passes(rule),
+            Action::Allow | Action::Deny => return RuleListOutcome::Decides(rule),
+            Action::Pass => return RuleListOutcome::Passes(rule),
             Action::Log => {}
         }
     }
-    Said::Nothing
+    RuleListOutcome::NoMatch
 }
 
 /// A tier that nothing matched denies if its default does and a judging policy asks for it.
-fn tier_end<'w>(
+fn apply_tier_default<'w>(
     tier: &'w OrderedTier<'_>,
     isolating: Vec<&'w Policy>,
-    narrator: &mut impl Narrator,
-) -> TierSaid<'w> {
+    recorder: &mut impl TraceRecorder,
+) -> TierDecision<'w> {
     let denies = tier.tier.default == TierDefault::Deny && !isolating.is_empty();
-    narrator.hear(|| Step::TierEnd {
+    recorder.record(|| TraceStep::TierEnd {
         tier: tier.tier.name.clone(),
-        end: match tier.tier.default {
-            TierDefault::Pass => TierEnd::DefaultPass,
-            TierDefault::Deny if isolating.is_empty() => TierEnd::NotIsolated,
-            TierDefault::Deny => TierEnd::Denied {
-                isolating: names(&isolating),
+        outcome: match tier.tier.default {
+            TierDefault::Pass => TierOutcome::DefaultPass,
+            TierDefault::Deny if isolating.is_empty() => TierOutcome::NotIsolated,
+            TierDefault::Deny => TierOutcome::Denied {
+                isolating: policy_ids(&isolating),
             },
         },
     });
     if denies {
-        TierSaid::Decided(Decision::TierDefault(&tier.tier.name, isolating))
+        TierDecision::Decided(DecisionRef::TierDefault(&tier.tier.name, isolating))
     } else {
-        TierSaid::GoOn
+        TierDecision::NextTier
     }
 }

@@ -6,16 +6,17 @@
 //! after a look at the whole tree during which nothing happened. It promises that neither a truncated
 //! file, nor a rename, nor a checkout, nor a broken edit takes a policy out of force.
 
-use crate::budget::BudgetHandle;
-use crate::glance::Glance;
-use crate::keeper::Keeper;
-use crate::memory::{Memory, MemoryError};
-use crate::piece::Piece;
-use crate::scan::{Activity, File, FileId, Tree, problem};
-use crate::watching::Watching;
-use crate::{Batch, Budget, Flaw, Report, Source, SourceError};
+use crate::file_object::FileObject;
+use crate::manifest_file::{FileId, ManifestFile, file_problem};
+use crate::partial_scan::PartialScan;
+use crate::policy_cost::ElementBudgetHandle;
+use crate::reconciler::Reconciler;
+use crate::scan::{Tree, WriteActivity};
+use crate::version_store::{VersionStore, VersionStoreError};
+use crate::watch_set::WatchSet;
+use crate::{Diagnostic, ElementBudget, Source, SourceError, SourceReport, UpdateBatch};
 use palisade_manifest::Problem;
-use palisade_sys::watch::{Change, DirWatch, InotifyWatch, Stopper, Wake, WatchEvent};
+use palisade_sys::watch::{DirChange, DirWatch, InotifyWatch, Stopper, WakeReason, WatchEvent};
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::os::unix::fs::MetadataExt;
@@ -26,14 +27,14 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// A tree that is never quiet is looked at after this many settle times; and one in which every look
 /// finds new folders, no more often than this at once.
-const RESTLESS: u32 = 20;
+const MAX_SETTLE_PERIODS: u32 = 20;
 /// After single files were looked at, everything is, once it has been quiet for so many settle times:
 /// not every way to change a file makes an event (one is to write it by another name elsewhere).
-const AT_LENGTH: u32 = 20;
+const FULL_SCAN_PERIODS: u32 = 20;
 
 /// How long after a look folders that could not be watched are tried again, with another look at
 /// everything: at first, and at most. No event says that there is room for them.
-const UNWATCHED: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+const WATCH_RETRY_DELAYS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 /// What a directory source needs to know.
 #[derive(Clone, Debug)]
@@ -45,40 +46,40 @@ pub struct DirectoryOptions {
     /// Where last valid versions are kept.
     pub state_dir: PathBuf,
     /// How much policies may take of the kernel.
-    pub budget: Budget,
+    pub budget: ElementBudget,
 }
 
 /// A directory of manifests. See the module's description.
 pub struct Directory<W = InotifyWatch> {
     options: DirectoryOptions,
     settle: SettleHandle,
-    budget: BudgetHandle,
+    budget: ElementBudgetHandle,
     watch: W,
-    watching: Watching,
-    activity: Activity,
-    tree: Tree<Piece>,
-    keeper: Keeper,
+    watches: WatchSet,
+    activity: WriteActivity,
+    tree: Tree<FileObject>,
+    reconciler: Reconciler,
     /// Something happened that no look has seen yet.
     pending: bool,
     /// Something happened that only a look at the whole tree shows.
-    at_large: bool,
+    needs_full_scan: bool,
     /// Only single files were looked at since the whole tree was.
-    glanced: bool,
+    only_partial_scan: bool,
     /// How long after a look what could not be watched is tried again.
-    retry: Option<Duration>,
+    watch_retry: Option<Duration>,
     /// The folder that the last manifests were found in.
-    root: Option<FileId>,
+    root_id: Option<FileId>,
     /// Why memory could not be saved.
-    unsaved: Option<Problem>,
-    told: Option<Report>,
+    save_problem: Option<Problem>,
+    last_report: Option<SourceReport>,
 }
 
 /// What a look at the tree was.
-struct Look {
+struct TreeScan {
     /// Whether nothing else happened meanwhile.
     undisturbed: bool,
     /// The files looked at, if it was not at everything.
-    only: Option<BTreeSet<PathBuf>>,
+    paths: Option<BTreeSet<PathBuf>>,
 }
 
 /// Ends a directory source from another thread.
@@ -108,21 +109,21 @@ impl SettleHandle {
     }
 }
 
-fn failed<E: std::error::Error + Send + Sync + 'static>(
+fn source_error<E: std::error::Error + Send + Sync + 'static>(
     doing: String,
 ) -> impl FnOnce(E) -> SourceError {
     move |cause| SourceError {
-        doing,
+        action: doing,
         cause: Box::new(cause),
     }
 }
 
 /// Refuses a tree that is not there.
-fn present(options: &DirectoryOptions) -> Result<(), SourceError> {
+fn require_path(options: &DirectoryOptions) -> Result<(), SourceError> {
     let doing = format!("opening the policy directory {}", options.path.display());
     std::fs::metadata(&options.path)
         .map(drop)
-        .map_err(failed(doing))
+        .map_err(source_error(doing))
 }
 
 impl Directory {
@@ -132,7 +133,7 @@ impl Directory {
     /// If the tree is not there, cannot be watched, or the state directory cannot be read.
     pub fn open(options: DirectoryOptions) -> Result<Self, SourceError> {
         let doing = format!("watching {}", options.path.display());
-        let watch = InotifyWatch::new().map_err(failed(doing))?;
+        let watch = InotifyWatch::new().map_err(source_error(doing))?;
         Directory::with_watch(options, watch)
     }
 
@@ -140,11 +141,11 @@ impl Directory {
     ///
     /// # Errors
     /// As [`Directory::open`].
-    pub fn peek(options: DirectoryOptions) -> Result<Self, SourceError> {
+    pub fn open_read_only(options: DirectoryOptions) -> Result<Self, SourceError> {
         let doing = format!("watching {}", options.path.display());
-        let watch = InotifyWatch::new().map_err(failed(doing))?;
-        let memory = Memory::peek(&options.state_dir);
-        Directory::remembering(options, watch, memory)
+        let watch = InotifyWatch::new().map_err(source_error(doing))?;
+        let memory = VersionStore::open_read_only(&options.state_dir);
+        Directory::with_store(options, watch, memory)
     }
 
     /// Ends [`Source::run`] from another thread.
@@ -160,42 +161,42 @@ impl<W: DirWatch> Directory<W> {
     /// If the tree is not there, or the state directory cannot be read.
     pub fn with_watch(options: DirectoryOptions, watch: W) -> Result<Self, SourceError> {
         // Before anything is made in the state directory.
-        present(&options)?;
-        let memory = Memory::open(&options.state_dir);
-        Directory::remembering(options, watch, memory)
+        require_path(&options)?;
+        let memory = VersionStore::open(&options.state_dir);
+        Directory::with_store(options, watch, memory)
     }
 
-    fn remembering(
+    fn with_store(
         options: DirectoryOptions,
         watch: W,
-        memory: Result<Memory, MemoryError>,
+        store: Result<VersionStore, VersionStoreError>,
     ) -> Result<Self, SourceError> {
         let doing = || format!("opening the policy directory {}", options.path.display());
-        present(&options)?;
+        require_path(&options)?;
         // Not resolved further: the path itself may be a link that is turned later.
-        let path = std::path::absolute(&options.path).map_err(failed(doing()))?;
+        let path = std::path::absolute(&options.path).map_err(source_error(doing()))?;
         let options = DirectoryOptions { path, ..options };
-        let memory = memory.map_err(failed::<MemoryError>(
+        let memory = store.map_err(source_error::<VersionStoreError>(
             "opening the last valid objects".to_owned(),
         ))?;
         let settle = SettleHandle(Arc::default());
         settle.set(options.settle);
         Ok(Directory {
             settle,
-            budget: BudgetHandle::new(options.budget, watch.waker()),
-            keeper: Keeper::remembering(memory, options.budget),
-            tree: Tree::new(vec![options.path.clone()], Piece::all_of),
+            budget: ElementBudgetHandle::new(options.budget, watch.waker()),
+            reconciler: Reconciler::new(memory, options.budget),
+            tree: Tree::new(vec![options.path.clone()], FileObject::from_raw_objects),
             options,
             watch,
-            watching: Watching::default(),
-            activity: Activity::default(),
+            watches: WatchSet::default(),
+            activity: WriteActivity::default(),
             pending: false,
-            at_large: true,
-            glanced: false,
-            retry: None,
-            root: None,
-            unsaved: None,
-            told: None,
+            needs_full_scan: true,
+            only_partial_scan: false,
+            watch_retry: None,
+            root_id: None,
+            save_problem: None,
+            last_report: None,
         })
     }
 
@@ -205,27 +206,27 @@ impl<W: DirWatch> Directory<W> {
     }
 
     /// Changes how much policies may take of the kernel, while the source runs.
-    pub fn budget_handle(&self) -> BudgetHandle {
+    pub fn budget_handle(&self) -> ElementBudgetHandle {
         self.budget.clone()
     }
 
     /// Waits for events; none if there are none in time, `None` when told to stop.
-    fn events(
+    fn wait_events(
         &mut self,
         timeout: Option<Duration>,
     ) -> Result<Option<Vec<WatchEvent>>, SourceError> {
         let wake = self.watch.wait(timeout);
         let path = self.options.path.display();
-        match wake.map_err(failed(format!("watching {path}")))? {
-            Wake::Stopped => Ok(None),
-            Wake::TimedOut => Ok(Some(Vec::new())),
-            Wake::Events(events) => Ok(Some(events)),
+        match wake.map_err(source_error(format!("watching {path}")))? {
+            WakeReason::Stopped => Ok(None),
+            WakeReason::TimedOut => Ok(Some(Vec::new())),
+            WakeReason::Events(events) => Ok(Some(events)),
         }
     }
 
     /// Notes what happened. Says which files were written to, and whether anything happened that a
     /// look could show.
-    fn note(&mut self, events: &[WatchEvent]) -> (BTreeSet<PathBuf>, bool) {
+    fn record_events(&mut self, events: &[WatchEvent]) -> (BTreeSet<PathBuf>, bool) {
         let mut written = BTreeSet::new();
         let mut relevant = false;
         for event in events {
@@ -237,47 +238,47 @@ impl<W: DirWatch> Directory<W> {
             } = event
             else {
                 // Which files were closed is lost as well: the next look asks for each file.
-                self.activity.busy.clear();
+                self.activity.open_files.clear();
                 self.activity
                     .touched
                     .extend(self.tree.files.keys().cloned());
-                (relevant, self.at_large) = (true, true);
+                (relevant, self.needs_full_scan) = (true, true);
                 continue;
             };
             if matches!(
                 change,
-                Change::Ignored | Change::SelfDeleted | Change::SelfMoved
+                DirChange::Ignored | DirChange::SelfDeleted | DirChange::SelfMoved
             ) {
-                relevant |= self.watching.lost(&mut self.watch, *watch);
-                self.at_large = true;
+                relevant |= self.watches.remove_watch(&mut self.watch, *watch);
+                self.needs_full_scan = true;
                 continue;
             }
-            for subject in self.watching.subjects(*watch, name.as_deref()) {
+            for subject in self.watches.targets(*watch, name.as_deref()) {
                 let path = subject.path;
-                let is_file = std::fs::symlink_metadata(&path).map(|meta| meta.is_file());
-                let is_no_file = !is_file.as_ref().is_ok_and(|is| *is);
-                relevant |= *is_dir || name.is_none() || subject.counts || is_no_file;
+                let file_check = std::fs::symlink_metadata(&path).map(|meta| meta.is_file());
+                let is_no_file = !file_check.as_ref().is_ok_and(|is| *is);
+                relevant |= *is_dir || name.is_none() || subject.is_relevant || is_no_file;
                 // What is gone again, and was neither folder nor manifest nor on the way to one, was
                 // somebody's temporary file.
-                self.at_large |= *is_dir
+                self.needs_full_scan |= *is_dir
                     || name.is_none()
-                    || subject.hangs
-                    || is_file.is_ok_and(|is| !is)
-                    || subject.counts && takes_away(change);
-                if *is_dir || !subject.counts {
+                    || subject.is_on_path
+                    || file_check.is_ok_and(|is| !is)
+                    || subject.is_relevant && is_removal(change);
+                if *is_dir || !subject.is_relevant {
                     continue;
                 }
                 match change {
-                    Change::Modified => {
-                        self.activity.busy.insert(path.clone());
+                    DirChange::Modified => {
+                        self.activity.open_files.insert(path.clone());
                         written.insert(path.clone());
                     }
-                    Change::Created if is_to_be_written(&path) => {
-                        self.activity.busy.insert(path.clone());
+                    DirChange::Created if is_new_empty_file(&path) => {
+                        self.activity.open_files.insert(path.clone());
                     }
                     // One who changes modes may be writing still.
-                    Change::Created | Change::Attributes => {}
-                    _ => drop(self.activity.busy.remove(&path)),
+                    DirChange::Created | DirChange::Attributes => {}
+                    _ => drop(self.activity.open_files.remove(&path)),
                 }
                 self.activity.touched.insert(path);
             }
@@ -288,40 +289,40 @@ impl<W: DirWatch> Directory<W> {
 
     /// Waits until the tree has changed and is quiet again; says whether it is, or is never quiet.
     /// `None` when told to stop.
-    fn settled(&mut self) -> Result<Option<bool>, SourceError> {
+    fn wait_until_settled(&mut self) -> Result<Option<bool>, SourceError> {
         let mut quiet_since = monotonic();
         let mut since = quiet_since;
         let settle = self.settle.get();
         loop {
             let pending = self.pending;
             // Asked each time: the wake-up may have come together with events that are no reason to look.
-            if !pending && self.budget.get() != self.keeper.budget() {
-                self.at_large = true;
+            if !pending && self.budget.get() != self.reconciler.budget() {
+                self.needs_full_scan = true;
                 return Ok(Some(true));
             }
-            let left = match (pending, self.glanced) {
+            let left = match (pending, self.only_partial_scan) {
                 (true, _) => Some(settle),
-                (false, true) => Some(settle * AT_LENGTH),
+                (false, true) => Some(settle * FULL_SCAN_PERIODS),
                 (false, false) => None,
             };
-            let retry = self.retry.filter(|_| !pending);
+            let retry = self.watch_retry.filter(|_| !pending);
             let left = left.into_iter().chain(retry).min();
             let left = left.map(|left| left.saturating_sub(monotonic() - quiet_since));
-            let Some(events) = self.events(left)? else {
+            let Some(events) = self.wait_events(left)? else {
                 return Ok(None);
             };
             if events.is_empty() {
                 if pending {
                     return Ok(Some(true));
                 }
-                if self.glanced || retry.is_some() {
-                    self.at_large = true;
-                    self.retry = retry.map(|delay| (delay * 2).min(UNWATCHED.1));
+                if self.only_partial_scan || retry.is_some() {
+                    self.needs_full_scan = true;
+                    self.watch_retry = retry.map(|delay| (delay * 2).min(WATCH_RETRY_DELAYS.1));
                     return Ok(Some(true));
                 }
                 continue;
             }
-            let (_, relevant) = self.note(&events);
+            let (_, relevant) = self.record_events(&events);
             let now = monotonic();
             if relevant {
                 quiet_since = now;
@@ -330,85 +331,89 @@ impl<W: DirWatch> Directory<W> {
                 since = now;
             } else if now - quiet_since >= settle {
                 return Ok(Some(true));
-            } else if now - since > settle * RESTLESS {
+            } else if now - since > settle * MAX_SETTLE_PERIODS {
                 return Ok(Some(false));
             }
         }
     }
 
     /// Looks at what the events name if that is enough. `None` if it is not.
-    fn glance(&mut self) -> Option<Glance<Piece>> {
-        if self.at_large || self.keeper.lingers() {
+    fn scan_changed_files(&mut self) -> Option<PartialScan<FileObject>> {
+        if self.needs_full_scan || self.reconciler.has_orphans() {
             return None;
         }
-        let mut glance = self.tree.glance(&mut self.activity)?;
-        let defines_all = glance.paths.iter().all(|path| {
-            let is = self.tree.files.get(path);
-            let was = glance.before.get(path);
-            let is_whole = is.is_none_or(|file| !file.incomplete && !file.empty);
-            let objects = |file: Option<&File<Piece>>| file.map(|file| Arc::clone(&file.objects));
+        let mut partial = self.tree.scan_changed_files(&mut self.activity)?;
+        let defines_all = partial.paths.iter().all(|path| {
+            let current = self.tree.files.get(path);
+            let previous = partial.previous.get(path);
+            let is_whole = current.is_none_or(|file| !file.incomplete && !file.empty);
+            let objects = |file: Option<&ManifestFile<FileObject>>| {
+                file.map(|file| Arc::clone(&file.objects))
+            };
             is_whole
-                && keeps_all(
-                    &objects(was).unwrap_or_default(),
-                    &objects(is).unwrap_or_default(),
+                && defines_all(
+                    &objects(previous).unwrap_or_default(),
+                    &objects(current).unwrap_or_default(),
                 )
         });
         if defines_all {
-            return Some(glance);
+            return Some(partial);
         }
         // Read again with everything else, so that it is taken back if it is written to meanwhile.
-        for path in glance.paths {
-            self.tree.put(&path, glance.before.remove(&path));
+        for path in partial.paths {
+            self.tree
+                .replace_file(&path, partial.previous.remove(&path));
             self.activity.touched.insert(path);
         }
         None
     }
 
     /// Looks at the tree, and at what appears meanwhile. `None` when told to stop.
-    fn look(&mut self) -> Result<Option<Look>, SourceError> {
+    fn scan(&mut self) -> Result<Option<TreeScan>, SourceError> {
         let mut disturbed = false;
         let mut only = None;
-        for _ in 0..RESTLESS {
+        for _ in 0..MAX_SETTLE_PERIODS {
             self.pending = false;
-            let glance = self.glance();
-            self.at_large = false;
-            self.glanced = glance.is_some();
-            let (before, fresh) = match glance {
+            let partial = self.scan_changed_files();
+            self.needs_full_scan = false;
+            self.only_partial_scan = partial.is_some();
+            let (previous, fresh) = match partial {
                 Some(glance) => {
                     only = Some(glance.paths);
-                    (glance.before, false)
+                    (glance.previous, false)
                 }
                 None => {
                     only = None;
                     let mut tree = Tree::scan(&self.tree, &mut self.activity);
                     let root = self.options.path.clone();
-                    let followed = self.watching.follow(&mut self.watch, &root, &tree);
+                    let followed = self.watches.update(&mut self.watch, &root, &tree);
                     let (fresh, mut unwatched) = followed;
                     tree.problems.append(&mut unwatched);
-                    disturbed |= tree.moved;
+                    disturbed |= tree.changed_during_scan;
                     (std::mem::replace(&mut self.tree, tree).files, fresh)
                 }
             };
-            let Some(events) = self.events(Some(Duration::ZERO))? else {
+            let Some(events) = self.wait_events(Some(Duration::ZERO))? else {
                 return Ok(None);
             };
-            let (written, relevant) = self.note(&events);
+            let (written, relevant) = self.record_events(&events);
             for path in written {
-                self.tree.unread(&path, &before);
+                self.tree.revert_read(&path, &previous);
             }
             disturbed |= relevant;
             if !fresh {
                 break;
             }
             // What was not watched yet may have changed unseen.
-            self.at_large = true;
+            self.needs_full_scan = true;
         }
-        self.retry = (self.watching.incomplete).then(|| self.retry.unwrap_or(UNWATCHED.0));
+        self.watch_retry =
+            (self.watches.incomplete).then(|| self.watch_retry.unwrap_or(WATCH_RETRY_DELAYS.0));
         self.guard_root();
         self.pending = disturbed;
-        Ok(Some(Look {
+        Ok(Some(TreeScan {
             undisturbed: !disturbed,
-            only,
+            paths: only,
         }))
     }
 
@@ -417,63 +422,68 @@ impl<W: DirWatch> Directory<W> {
     fn guard_root(&mut self) {
         let root = self.tree.folders.get(&self.options.path).copied();
         if !self.tree.files.is_empty() {
-            self.root = root;
-        } else if self.tree.whole
-            && self.root.is_some()
-            && root != self.root
-            && !palisade_sys::fault::is_on("empty-root-drops")
+            self.root_id = root;
+        } else if self.tree.is_complete
+            && self.root_id.is_some()
+            && root != self.root_id
+            && !palisade_sys::fault::is_injected("empty-root-drops")
         {
-            self.tree.whole = false;
+            self.tree.is_complete = false;
             let reason = "the folder was replaced by one without manifests; what was in force stays \
                           until it holds one, or until the next start";
-            let reason = problem(&self.options.path, reason.to_owned());
+            let reason = file_problem(&self.options.path, reason.to_owned());
             self.tree.problems.push(reason);
         }
     }
 
     /// Hands on what the last look changes.
-    fn tell(
+    fn publish(
         &mut self,
-        look: &Look,
-        sink: &mut dyn FnMut(Batch) -> ControlFlow<()>,
+        scan: &TreeScan,
+        sink: &mut dyn FnMut(UpdateBatch) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
-        let now = since_1970().as_secs();
-        let only = look.only.as_ref();
+        let now = unix_time().as_secs();
+        let only = scan.paths.as_ref();
         let budget = self.budget.get();
         let mut batch = self
-            .keeper
-            .take(&self.tree, only, look.undisturbed, budget, now);
+            .reconciler
+            .reconcile(&self.tree, only, scan.undisturbed, budget, now);
         batch
             .report
             .problems
-            .extend(self.unsaved.clone().map(Flaw::error));
-        let news = !batch.updates.is_empty() || self.told.as_ref() != Some(&batch.report);
-        if news {
-            self.told = Some(batch.report.clone());
+            .extend(self.save_problem.clone().map(Diagnostic::error));
+        let has_changes =
+            !batch.updates.is_empty() || self.last_report.as_ref() != Some(&batch.report);
+        if has_changes {
+            self.last_report = Some(batch.report.clone());
             sink(batch)?;
         }
-        if palisade_sys::fault::is_on("versions-not-saved") {
+        if palisade_sys::fault::is_injected("versions-not-saved") {
             return ControlFlow::Continue(());
         }
-        let unsaved = self.keeper.memory().save().err().map(|error| {
+        let unsaved = self.reconciler.store().save().err().map(|error| {
             let cause = std::error::Error::source(&error).map(ToString::to_string);
             let cause = cause.unwrap_or_default();
             let reason = format!(
                 "last valid versions cannot be saved ({error}: {cause}): after a restart an invalid \
                  object isolates instead; tried again with the next change"
             );
-            problem(&self.options.state_dir, reason)
+            file_problem(&self.options.state_dir, reason)
         });
-        if unsaved == self.unsaved {
+        if unsaved == self.save_problem {
             return ControlFlow::Continue(());
         }
-        let mut report = self.told.clone().unwrap_or_default();
-        let old = self.unsaved.take().map(Flaw::error);
-        report.problems.retain(|flaw| Some(flaw) != old.as_ref());
-        report.problems.extend(unsaved.clone().map(Flaw::error));
-        self.unsaved = unsaved;
-        self.told = Some(report.clone());
-        sink(Batch {
+        let mut report = self.last_report.clone().unwrap_or_default();
+        let old = self.save_problem.take().map(Diagnostic::error);
+        report
+            .problems
+            .retain(|diagnostic| Some(diagnostic) != old.as_ref());
+        report
+            .problems
+            .extend(unsaved.clone().map(Diagnostic::error));
+        self.save_problem = unsaved;
+        self.last_report = Some(report.clone());
+        sink(UpdateBatch {
             updates: Vec::new(),
             in_sync: true,
             report,
@@ -489,30 +499,33 @@ impl<W: DirWatch + Send> Source for Directory<W> {
         )
     }
 
-    fn run(&mut self, sink: &mut dyn FnMut(Batch) -> ControlFlow<()>) -> Result<(), SourceError> {
-        let Some(mut look) = self.look()? else {
+    fn run(
+        &mut self,
+        sink: &mut dyn FnMut(UpdateBatch) -> ControlFlow<()>,
+    ) -> Result<(), SourceError> {
+        let Some(mut scan) = self.scan()? else {
             return Ok(());
         };
         // Nothing was seen of what happened before, but files say when it did.
-        let (seconds, nanos) = self.tree.newest;
+        let (seconds, nanos) = self.tree.last_change;
         let newest = u64::try_from(seconds).unwrap_or(0);
         let newest = Duration::from_secs(newest) + Duration::from_nanos(nanos.unsigned_abs());
-        let quiet = since_1970().checked_sub(newest) >= Some(self.settle.get());
+        let quiet = unix_time().checked_sub(newest) >= Some(self.settle.get());
         self.pending |= !quiet;
-        look.undisturbed &= quiet;
-        if self.tell(&look, sink).is_break() {
+        scan.undisturbed &= quiet;
+        if self.publish(&scan, sink).is_break() {
             return Ok(());
         }
         loop {
-            let Some(quiet) = self.settled()? else {
+            let Some(quiet) = self.wait_until_settled()? else {
                 return Ok(());
             };
-            let Some(mut look) = self.look()? else {
+            let Some(mut scan) = self.scan()? else {
                 return Ok(());
             };
             self.pending |= !quiet;
-            look.undisturbed &= quiet;
-            if self.tell(&look, sink).is_break() {
+            scan.undisturbed &= quiet;
+            if self.publish(&scan, sink).is_break() {
                 return Ok(());
             }
         }
@@ -521,21 +534,23 @@ impl<W: DirWatch + Send> Source for Directory<W> {
 
 /// Whether a name that has just appeared is a file whose content is still to come: a hard link, or a
 /// file made elsewhere and linked here, is whole from the start.
-fn is_to_be_written(path: &Path) -> bool {
+fn is_new_empty_file(path: &Path) -> bool {
     std::fs::symlink_metadata(path)
         .is_ok_and(|meta| meta.is_file() && meta.nlink() == 1 && meta.size() == 0)
 }
 
 /// Whether an entry is not there after this.
-fn takes_away(change: &Change) -> bool {
-    matches!(change, Change::MovedFrom { .. } | Change::Deleted)
+fn is_removal(change: &DirChange) -> bool {
+    matches!(change, DirChange::MovedFrom { .. } | DirChange::Deleted)
 }
 
 /// Whether each object that a file defined is still in it. One that is not may be defined elsewhere
 /// now, which only a look at the whole tree tells.
-fn keeps_all(was: &[Piece], is: &[Piece]) -> bool {
-    let ids: BTreeSet<_> = is.iter().map(|piece| &piece.id).collect();
-    was.iter().all(|piece| ids.contains(&piece.id))
+fn defines_all(previous: &[FileObject], current: &[FileObject]) -> bool {
+    let ids: BTreeSet<_> = current.iter().map(|file_object| &file_object.id).collect();
+    previous
+        .iter()
+        .all(|file_object| ids.contains(&file_object.id))
 }
 
 #[allow(
@@ -551,7 +566,7 @@ pub(crate) fn monotonic() -> Instant {
     reason = "tells people when a version was read; and how old files are when nothing was seen yet, where \
               a wrong clock only costs one settle time"
 )]
-fn since_1970() -> Duration {
+fn unix_time() -> Duration {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default()

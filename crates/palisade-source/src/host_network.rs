@@ -2,8 +2,8 @@
 //! edit of a policy looks at such pods of its namespace, an edit of such a pod at the policies
 //! of its namespace.
 
-use crate::piece::{Id, Piece};
-use palisade_dialects::host_network_doubt;
+use crate::file_object::{FileObject, SharedId};
+use palisade_dialects::host_network_warning;
 use palisade_manifest::Problem;
 use palisade_model::{Endpoint, Object, ObjectId, Str};
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,24 +11,24 @@ use std::ops::Bound;
 
 /// The doubts.
 #[derive(Debug, Default)]
-pub(crate) struct HostNetwork {
-    pods: BTreeMap<Id, Endpoint>,
-    policies: BTreeSet<Id>,
-    doubts: BTreeMap<Id, Problem>,
+pub(crate) struct HostNetworkLint {
+    pods: BTreeMap<SharedId, Endpoint>,
+    policies: BTreeSet<SharedId>,
+    warnings: BTreeMap<SharedId, Problem>,
 }
 
-impl HostNetwork {
+impl HostNetworkLint {
     /// Takes in the objects that changed; `piece` is the first definition of an object.
     pub(crate) fn update<'a>(
         &mut self,
-        changed: &BTreeSet<Id>,
-        piece: impl Fn(&ObjectId) -> Option<&'a Piece>,
+        changed: &BTreeSet<SharedId>,
+        file_object: impl Fn(&ObjectId) -> Option<&'a FileObject>,
     ) {
         let mut namespaces: BTreeSet<Option<Str>> = BTreeSet::new();
-        let mut stale: BTreeSet<&Id> = BTreeSet::new();
+        let mut stale: BTreeSet<&SharedId> = BTreeSet::new();
         for id in changed {
-            let now = piece(id);
-            let pod = now.and_then(|piece| piece.on_host_network.as_deref());
+            let current = file_object(id);
+            let pod = current.and_then(|file_object| file_object.on_host_network.as_deref());
             if self.pods.get(id) != pod {
                 namespaces.insert(id.namespace.clone());
                 match pod {
@@ -36,12 +36,13 @@ impl HostNetwork {
                     None => self.pods.remove(id),
                 };
             }
-            let is_policy = now.is_some_and(|piece| policies(piece).next().is_some());
+            let is_policy =
+                current.is_some_and(|file_object| valid_policies(file_object).next().is_some());
             if is_policy {
                 self.policies.insert(id.clone());
                 stale.insert(id);
             } else if self.policies.remove(id) {
-                self.doubts.remove(id);
+                self.warnings.remove(id);
             }
         }
         let of_pods = self.policies.iter().filter(|id| {
@@ -49,20 +50,20 @@ impl HostNetwork {
         });
         stale.extend(of_pods);
         for id in stale {
-            match piece(id).and_then(|piece| self.doubt(piece)) {
-                Some(doubt) => self.doubts.insert(id.clone(), doubt),
-                None => self.doubts.remove(id),
+            match file_object(id).and_then(|file_object| self.warning(file_object)) {
+                Some(warning) => self.warnings.insert(id.clone(), warning),
+                None => self.warnings.remove(id),
             };
         }
     }
 
     /// All of them.
-    pub(crate) fn doubts(&self) -> impl Iterator<Item = &Problem> {
-        self.doubts.values()
+    pub(crate) fn warnings(&self) -> impl Iterator<Item = &Problem> {
+        self.warnings.values()
     }
 
-    fn doubt(&self, piece: &Piece) -> Option<Problem> {
-        let namespace = &piece.id.namespace;
+    fn warning(&self, file_object: &FileObject) -> Option<Problem> {
+        let namespace = &file_object.id.namespace;
         let start = match namespace {
             None => Bound::Unbounded,
             Some(_) => Bound::Included(ObjectId {
@@ -72,19 +73,19 @@ impl HostNetwork {
                 kind: "".into(),
             }),
         };
-        policies(piece).find_map(|policy| {
+        valid_policies(file_object).find_map(|policy| {
             let pods = self
                 .pods
                 .range((start.clone(), Bound::Unbounded))
                 .take_while(|(id, _)| namespace.is_none() || id.namespace == *namespace);
-            let subject = piece.subject.as_deref()?;
-            host_network_doubt(policy, subject, pods.map(|(_, pod)| pod))
+            let subject = file_object.subject.as_deref()?;
+            host_network_warning(policy, subject, pods.map(|(_, pod)| pod))
         })
     }
 }
 
-fn policies(piece: &Piece) -> impl Iterator<Item = &palisade_model::Policy> {
-    let valid = (!piece.rejected).then_some(&piece.objects);
+fn valid_policies(file_object: &FileObject) -> impl Iterator<Item = &palisade_model::Policy> {
+    let valid = (!file_object.rejected).then_some(&file_object.objects);
     valid
         .into_iter()
         .flat_map(|objects| objects.iter())

@@ -4,62 +4,63 @@
 //! what changes. Whatever happens on the way (a broken file, a lost watch, a rescan), the sum of
 //! what it said is always what is in force. Sources never judge policy and never touch the kernel.
 
-mod bounds;
-mod budget;
-mod choose;
-mod collect;
+mod collector;
 mod directory;
-mod glance;
+mod file_object;
+mod file_watch;
 mod host_network;
-mod keeper;
 mod load;
-mod memory;
-mod named;
-mod one_file;
-mod piece;
-mod places;
+mod manifest_file;
+mod name_index;
+mod partial_scan;
+mod path_entries;
+mod policy_cost;
+mod reconciler;
 mod roots;
 mod scan;
-mod strings;
-mod unrendered;
-mod watching;
+mod string_interner;
+mod templates;
+mod tree_limits;
+mod version_choice;
+mod version_store;
+mod watch_set;
 
-pub use budget::{BudgetHandle, DearRule, OverBudget};
 pub use directory::{Directory, DirectoryOptions, SettleHandle, StopHandle};
-pub use load::{Loaded, Progress, load, load_with};
-pub use memory::MemoryError;
-pub use one_file::FileWatch;
-pub use palisade_engine::{Bound, Budget};
+pub use file_watch::FileWatch;
+pub use load::{LoadProgress, LoadedInput, load, load_with_progress};
+pub use palisade_engine::{ElementBudget, ExceededLimit};
+pub use policy_cost::{ElementBudgetHandle, ExpensiveRule, OversizedPolicy};
+pub use version_store::VersionStoreError;
 
-use palisade_dialects::More;
+use palisade_dialects::OmittedProblems;
 use palisade_manifest::Problem;
 use palisade_model::Update;
 use std::ops::ControlFlow;
 
 /// Updates that belong together, and what the source now has to report.
 #[derive(Clone, Debug, Default)]
-pub struct Batch {
+pub struct UpdateBatch {
     /// What changed, in any order.
     pub updates: Vec<Update>,
     /// Whether everything the source knows has now been said. Once true it stays true.
     pub in_sync: bool,
     /// What people should know about the input as it stands after this batch.
-    pub report: Report,
+    pub report: SourceReport,
 }
 
 /// The state of a source's input.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Report {
+pub struct SourceReport {
     /// Files (or other units) read.
     pub files: usize,
     /// Objects in force.
     pub objects: usize,
     /// What is wrong, by file and line.
-    pub problems: Vec<Flaw>,
+    pub problems: Vec<Diagnostic>,
     /// Objects of which an earlier version, or an isolating stand-in, is in force.
-    pub kept: Vec<Kept>,
+    pub retained: Vec<RetainedObject>,
     /// Policies that take more of the kernel than they may: what was valid last stays in force.
-    pub over_budget: Vec<OverBudget>,
+    pub over_budget: Vec<OversizedPolicy>,
     /// Objects that are none of our business, by `apiVersion kind`.
     pub ignored: std::collections::BTreeMap<String, usize>,
     /// Pods that ran to their end: they hold no address, whoever still has it.
@@ -68,83 +69,91 @@ pub struct Report {
 
 /// A problem and how bad it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Flaw {
+pub struct Diagnostic {
     /// Where and why.
     pub problem: Problem,
     /// Whether it keeps something from being in force (an error) or not (a warning).
-    pub error: bool,
+    pub is_error: bool,
     /// If it stands for problems that are not told one by one: how many these are. Otherwise 0.
-    pub more: usize,
+    pub omitted: usize,
 }
 
-impl Ord for Flaw {
+impl Ord for Diagnostic {
     /// By place; errors before warnings.
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        let key = |flaw: &Flaw| (!flaw.error, flaw.more);
+        let key = |diagnostic: &Diagnostic| (!diagnostic.is_error, diagnostic.omitted);
         (self.problem.cmp(&other.problem)).then_with(|| key(self).cmp(&key(other)))
     }
 }
 
-impl PartialOrd for Flaw {
+impl PartialOrd for Diagnostic {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Flaw {
+impl Diagnostic {
     pub(crate) fn error(problem: Problem) -> Self {
-        Flaw {
-            problem: problem.bounded(),
-            error: true,
-            more: 0,
+        Diagnostic {
+            problem: problem.truncated(),
+            is_error: true,
+            omitted: 0,
         }
     }
 
     pub(crate) fn warning(problem: Problem) -> Self {
-        Flaw {
-            problem: problem.bounded(),
-            error: false,
-            more: 0,
+        Diagnostic {
+            problem: problem.truncated(),
+            is_error: false,
+            omitted: 0,
         }
     }
 
-    pub(crate) fn all(errors: Vec<Problem>, warnings: Vec<Problem>, more: Vec<More>) -> Vec<Flaw> {
-        let errors = errors.into_iter().map(Flaw::error);
-        let warnings = warnings.into_iter().map(Flaw::warning);
-        let more = more.into_iter().map(Flaw::more);
+    pub(crate) fn from_lowered(
+        errors: Vec<Problem>,
+        warnings: Vec<Problem>,
+        omitted: Vec<OmittedProblems>,
+    ) -> Vec<Diagnostic> {
+        let errors = errors.into_iter().map(Diagnostic::error);
+        let warnings = warnings.into_iter().map(Diagnostic::warning);
+        let more = omitted.into_iter().map(Diagnostic::from_omitted);
         errors.chain(warnings).chain(more).collect()
     }
 
-    pub(crate) fn more(more: More) -> Self {
-        Flaw {
-            problem: more.problem.bounded(),
-            error: more.is_error,
-            more: more.count,
+    pub(crate) fn from_omitted(more: OmittedProblems) -> Self {
+        Diagnostic {
+            problem: more.problem.truncated(),
+            is_error: more.is_error,
+            omitted: more.count,
         }
     }
 
     /// How many problems it is.
     pub fn count(&self) -> usize {
-        self.more.max(1)
+        self.omitted.max(1)
     }
 
     /// How many errors, and how many warnings, these are, with those that are not told one by one.
-    pub fn totals(flaws: &[Flaw]) -> (usize, usize) {
-        let of = |error| flaws.iter().filter(move |flaw| flaw.error == error);
-        let total = |error| of(error).map(Flaw::count).sum();
+    pub fn count_by_severity(diagnostics: &[Diagnostic]) -> (usize, usize) {
+        let of = |error| {
+            diagnostics
+                .iter()
+                .filter(move |diagnostic| diagnostic.is_error == error)
+        };
+        let total = |error| of(error).map(Diagnostic::count).sum();
         (total(true), total(false))
     }
 
     /// By place; each once.
-    pub(crate) fn sort(flaws: &mut Vec<Flaw>) {
-        flaws.sort();
-        flaws.dedup();
+    pub(crate) fn sort(diagnostics: &mut Vec<Diagnostic>) {
+        diagnostics.sort();
+        diagnostics.dedup();
     }
 }
 
 /// An object of which the files do not say, or not validly, what is in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct RetainedObject {
     /// The object, as `Kind namespace/name`.
     pub object: String,
     /// When the version in force was read, in seconds since 1970; `None` where there never was a
@@ -162,22 +171,25 @@ pub trait Source: Send {
     /// Hands batches to `sink` until it breaks, or until the source's own stop handle is used.
     ///
     /// # Errors
-    /// Only what the source cannot go on from; everything else is a [`Flaw`] of a report.
-    fn run(&mut self, sink: &mut dyn FnMut(Batch) -> ControlFlow<()>) -> Result<(), SourceError>;
+    /// Only what the source cannot go on from; everything else is a [`Diagnostic`] of a report.
+    fn run(
+        &mut self,
+        sink: &mut dyn FnMut(UpdateBatch) -> ControlFlow<()>,
+    ) -> Result<(), SourceError>;
 }
 
 /// Why a source ended.
 #[derive(Debug)]
 pub struct SourceError {
     /// What it was doing to what.
-    pub doing: String,
+    pub action: String,
     /// What went wrong.
     pub cause: Box<dyn std::error::Error + Send + Sync>,
 }
 
 impl std::fmt::Display for SourceError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.doing)
+        f.write_str(&self.action)
     }
 }
 

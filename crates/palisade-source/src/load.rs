@@ -2,29 +2,30 @@
 //!
 //! Files of any size: they are read object by object, and of each only what it says of policy is kept.
 
-use crate::Flaw;
-use crate::collect::{Collected, Collection};
-use crate::roots::{Refusal, Roots};
-use crate::scan::{Activity, Made, Tree, problem, shown};
-use palisade_dialects::{Quota, fields_of_kind};
-use palisade_manifest::{Limits, RawObject, Sink, stream};
+use crate::Diagnostic;
+use crate::collector::{CollectedInput, InputCollector};
+use crate::manifest_file::{ConvertedObjects, file_problem, printable_path};
+use crate::roots::{RootOpenError, Roots};
+use crate::scan::{Tree, WriteActivity};
+use palisade_dialects::{ProblemQuota, field_filter_of_kind};
+use palisade_manifest::{Limits, ObjectSink, RawObject, read_stream};
 use palisade_model::State;
-use palisade_sys::writers::{Writers, writers};
+use palisade_sys::writers::{WriterPresence, detect_writers};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 /// The path that stands for the standard input.
-const STANDARD_INPUT: &str = "-";
+const STDIN_PATH: &str = "-";
 
 /// What a set of files and folders says.
 #[derive(Clone, Debug, Default)]
-pub struct Loaded {
+pub struct LoadedInput {
     /// The valid objects, and the isolation in the place of invalid policies.
     pub state: State,
     /// What is wrong or doubtful, by place; what is not told is counted.
-    pub flaws: Vec<Flaw>,
+    pub diagnostics: Vec<Diagnostic>,
     /// How many files were read.
     pub files: usize,
     /// How many valid objects there are.
@@ -33,16 +34,18 @@ pub struct Loaded {
     pub ignored: BTreeMap<String, usize>,
 }
 
-impl Loaded {
+impl LoadedInput {
     /// Whether anything is wrong (doubts do not count).
     pub fn has_errors(&self) -> bool {
-        self.flaws.iter().any(|flaw| flaw.error)
+        self.diagnostics
+            .iter()
+            .any(|diagnostic| diagnostic.is_error)
     }
 }
 
 /// How far the reading of a file is.
 #[derive(Clone, Copy, Debug)]
-pub struct Progress<'p> {
+pub struct LoadProgress<'p> {
     /// Which file.
     pub file: &'p Path,
     /// Bytes read of it.
@@ -56,60 +59,63 @@ pub struct Progress<'p> {
 /// their end. Names in messages are the paths as given, with what was found below them.
 ///
 /// A file may have any size; one document of it, or one item of a list, is bounded.
-pub fn load(paths: &[impl AsRef<Path>]) -> Loaded {
-    load_with(paths, &mut |_| {})
+pub fn load(paths: &[impl AsRef<Path>]) -> LoadedInput {
+    load_with_progress(paths, &mut |_| {})
 }
 
 /// The same, and tells now and then how far it is.
-pub fn load_with(paths: &[impl AsRef<Path>], tell: &mut dyn FnMut(Progress<'_>)) -> Loaded {
+pub fn load_with_progress(
+    paths: &[impl AsRef<Path>],
+    on_progress: &mut dyn FnMut(LoadProgress<'_>),
+) -> LoadedInput {
     let (streams, roots): (Vec<PathBuf>, Vec<PathBuf>) = paths
         .iter()
         .map(|path| path.as_ref().to_path_buf())
         .partition(|path| is_stream(path));
-    let mut nothing: Tree<()> = Tree::new(roots, nothing_of);
-    nothing.found = Some(Vec::new());
-    let tree = Tree::scan(&nothing, &mut Activity::default());
-    let mut roots = Roots::of(&nothing.roots);
-    let mut collection = Collection::default();
+    let mut listing: Tree<()> = Tree::new(roots, discard_objects);
+    listing.listed = Some(Vec::new());
+    let tree = Tree::scan(&listing, &mut WriteActivity::default());
+    let mut roots = Roots::new(&listing.roots);
+    let mut collection = InputCollector::default();
     for problem in tree.problems {
-        collection.refuse(problem);
+        collection.add_unreadable(problem);
     }
-    collection.leave_out(tree.more_problems);
-    let mut paths = tree.found.unwrap_or_default();
+    collection.omit_folders(tree.omitted_problems);
+    let mut paths = tree.listed.unwrap_or_default();
     paths.extend(streams.iter().cloned());
     paths.sort();
     paths.dedup();
     let mut files = 0;
     for path in paths {
-        collection.begin();
+        collection.begin_document();
         // Of what was found in a folder only regular files are opened, whatever took their place.
-        let source = match streams.contains(&path) {
-            true => stream_of(&path),
-            false => file_of(&path, &mut roots),
+        let input = match streams.contains(&path) {
+            true => open_stream(&path),
+            false => open_file(&path, &mut roots),
         };
-        match source.and_then(|source| read(&path, source, &mut collection, tell)) {
-            Ok(Outcome::Read) => files += 1,
-            Ok(Outcome::Gone) => {}
-            Ok(Outcome::BeingWritten) => {
+        match input.and_then(|source| read_input(&path, source, &mut collection, on_progress)) {
+            Ok(InputOutcome::Read) => files += 1,
+            Ok(InputOutcome::Gone) => {}
+            Ok(InputOutcome::BeingWritten) => {
                 let reason = "somebody is writing it: it is not read".to_owned();
-                collection.refuse(problem(&path, reason));
+                collection.add_unreadable(file_problem(&path, reason));
             }
             Err(error) => {
                 files += 1;
                 let reason = format!("it cannot be read: {error}");
-                collection.refuse(problem(&path, reason));
+                collection.add_unreadable(file_problem(&path, reason));
             }
         }
     }
-    let Collected {
+    let CollectedInput {
         state,
-        flaws,
+        diagnostics: flaws,
         objects,
         ignored,
-    } = collection.end();
-    Loaded {
+    } = collection.finish();
+    LoadedInput {
         state,
-        flaws,
+        diagnostics: flaws,
         files,
         objects,
         ignored,
@@ -119,110 +125,110 @@ pub fn load_with(paths: &[impl AsRef<Path>], tell: &mut dyn FnMut(Progress<'_>))
 /// Whether a path that was given is no file that has an end: the standard input, a pipe (as
 /// `<(kubectl get …)` makes one), a terminal.
 fn is_stream(path: &Path) -> bool {
-    path == Path::new(STANDARD_INPUT)
+    path == Path::new(STDIN_PATH)
         || std::fs::metadata(path).is_ok_and(|meta| !meta.is_file() && !meta.is_dir())
 }
 
 /// Files are only looked for here.
-fn nothing_of(_: Vec<RawObject>, quota: Quota) -> Made<()> {
-    Made {
+fn discard_objects(_: Vec<RawObject>, quota: ProblemQuota) -> ConvertedObjects<()> {
+    ConvertedObjects {
         objects: Vec::new(),
         quota,
     }
 }
 
-enum Outcome {
+enum InputOutcome {
     Read,
     BeingWritten,
     Gone,
 }
 
 /// What is to be read: a reader, and how many bytes it has, where that is known.
-enum Source {
+enum InputReader {
     Reader(Box<dyn Read>, Option<u64>),
-    None(Outcome),
+    Skipped(InputOutcome),
 }
 
-fn stream_of(path: &Path) -> io::Result<Source> {
-    let reader: Box<dyn Read> = match path == Path::new(STANDARD_INPUT) {
+fn open_stream(path: &Path) -> io::Result<InputReader> {
+    let reader: Box<dyn Read> = match path == Path::new(STDIN_PATH) {
         true => Box::new(io::stdin().lock()),
         false => Box::new(File::open(path)?),
     };
-    Ok(Source::Reader(reader, None))
+    Ok(InputReader::Reader(reader, None))
 }
 
-fn file_of(path: &Path, roots: &mut Roots) -> io::Result<Source> {
+fn open_file(path: &Path, roots: &mut Roots) -> io::Result<InputReader> {
     let file = match roots.open(path) {
         Ok(opened) => opened.read()?,
-        Err(Refusal::Io(error)) if error.kind() == io::ErrorKind::NotFound => {
-            return Ok(Source::None(Outcome::Gone));
+        Err(RootOpenError::Io(error)) if error.kind() == io::ErrorKind::NotFound => {
+            return Ok(InputReader::Skipped(InputOutcome::Gone));
         }
-        Err(Refusal::Io(error)) => return Err(error),
-        Err(Refusal::Outside(reason)) => return Err(io::Error::other(reason)),
+        Err(RootOpenError::Io(error)) => return Err(error),
+        Err(RootOpenError::OutsideRoots(reason)) => return Err(io::Error::other(reason)),
     };
-    if writers(&file) == Writers::Some {
-        return Ok(Source::None(Outcome::BeingWritten));
+    if detect_writers(&file) == WriterPresence::Present {
+        return Ok(InputReader::Skipped(InputOutcome::BeingWritten));
     }
     let size = file.metadata()?.len();
-    Ok(Source::Reader(Box::new(file), Some(size)))
+    Ok(InputReader::Reader(Box::new(file), Some(size)))
 }
 
-fn read(
+fn read_input(
     path: &Path,
-    source: Source,
-    collection: &mut Collection,
-    tell: &mut dyn FnMut(Progress<'_>),
-) -> io::Result<Outcome> {
-    let (mut reader, size) = match source {
-        Source::Reader(reader, size) => (reader, size),
-        Source::None(outcome) => return Ok(outcome),
+    input: InputReader,
+    collection: &mut InputCollector,
+    on_progress: &mut dyn FnMut(LoadProgress<'_>),
+) -> io::Result<InputOutcome> {
+    let (mut reader, size) = match input {
+        InputReader::Reader(reader, size) => (reader, size),
+        InputReader::Skipped(outcome) => return Ok(outcome),
     };
-    let mut told = Told {
+    let mut progress_reader = ProgressReader {
         reader: &mut *reader,
         head: Vec::new(),
-        progress: Progress {
+        progress: LoadProgress {
             file: path,
             read: 0,
             size,
         },
-        tell,
+        on_progress,
     };
     let limits = Limits {
         objects: usize::MAX,
         ..Limits::default()
     };
-    stream(
-        &shown(path),
-        &mut told,
+    read_stream(
+        &printable_path(path),
+        &mut progress_reader,
         &limits,
         None,
-        fields_of_kind,
+        field_filter_of_kind,
         collection,
     )?;
-    let head = std::mem::take(&mut told.head);
+    let head = std::mem::take(&mut progress_reader.head);
     collection.end_file(path, &head);
-    Ok(Outcome::Read)
+    Ok(InputOutcome::Read)
 }
 
 /// How much of a file tells what it is, in bytes.
-const HEAD: usize = 64 << 10;
+const HEAD_BYTES: usize = 64 << 10;
 
 /// A reader that tells how far it is, and remembers how it began.
-struct Told<'r> {
+struct ProgressReader<'r> {
     reader: &'r mut dyn Read,
     /// How it begins.
     head: Vec<u8>,
-    progress: Progress<'r>,
-    tell: &'r mut dyn FnMut(Progress<'_>),
+    progress: LoadProgress<'r>,
+    on_progress: &'r mut dyn FnMut(LoadProgress<'_>),
 }
 
-impl Read for Told<'_> {
+impl Read for ProgressReader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.reader.read(buffer)?;
         self.progress.read += count as u64;
-        let left = HEAD.saturating_sub(self.head.len()).min(count);
+        let left = HEAD_BYTES.saturating_sub(self.head.len()).min(count);
         self.head.extend(buffer.iter().take(left));
-        (self.tell)(self.progress);
+        (self.on_progress)(self.progress);
         Ok(count)
     }
 }
@@ -255,6 +261,6 @@ mod tests {
             .keys()
             .map(ToString::to_string)
             .collect();
-        assert_eq!(names, ["Pod shop/runs"], "{:?}", loaded.flaws);
+        assert_eq!(names, ["Pod shop/runs"], "{:?}", loaded.diagnostics);
     }
 }

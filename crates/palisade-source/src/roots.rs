@@ -4,7 +4,7 @@
 //! really is, not by the path that led there, so nobody can turn a link between the look and the
 //! reading. Never: reads what is outside.
 
-use palisade_sys::opened::Opened;
+use palisade_sys::path_handle::PathHandle;
 use std::fs::{canonicalize, read_link};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,16 +18,16 @@ pub(crate) struct Roots {
 
 /// Why something was not opened.
 #[derive(Debug)]
-pub(crate) enum Refusal {
+pub(crate) enum RootOpenError {
     /// It could not be.
     Io(io::Error),
     /// It is not within the roots; which link led there, for people.
-    Outside(String),
+    OutsideRoots(String),
 }
 
 impl Roots {
     /// These, as they lead now.
-    pub(crate) fn of(paths: &[PathBuf]) -> Self {
+    pub(crate) fn new(paths: &[PathBuf]) -> Self {
         let mut roots = Roots {
             paths: paths.to_vec(),
             real: Vec::new(),
@@ -37,21 +37,26 @@ impl Roots {
     }
 
     fn resolve(&mut self) {
-        let opened = self.paths.iter().filter_map(|path| Opened::at(path).ok());
+        let opened = self
+            .paths
+            .iter()
+            .filter_map(|path| PathHandle::open(path).ok());
         self.real = opened.map(|opened| opened.path().to_owned()).collect();
     }
 
     /// Opens what a path leads to, if that is within the roots.
-    pub(crate) fn open(&mut self, path: &Path) -> Result<Opened, Refusal> {
-        let opened = Opened::at(path).map_err(Refusal::Io)?;
-        if self.hold(opened.path()) {
+    pub(crate) fn open(&mut self, path: &Path) -> Result<PathHandle, RootOpenError> {
+        let opened = PathHandle::open(path).map_err(RootOpenError::Io)?;
+        if self.contains(opened.path()) {
             return Ok(opened);
         }
-        Err(Refusal::Outside(self.reason(path, opened.path())))
+        Err(RootOpenError::OutsideRoots(
+            self.outside_reason(path, opened.path()),
+        ))
     }
 
     /// Whether a place is within the roots. These may have been turned since.
-    fn hold(&mut self, real: &Path) -> bool {
+    fn contains(&mut self, real: &Path) -> bool {
         let within = |roots: &Roots| roots.real.iter().any(|root| real.starts_with(root));
         if within(self) {
             return true;
@@ -60,8 +65,8 @@ impl Roots {
         within(self)
     }
 
-    fn reason(&mut self, path: &Path, real: &Path) -> String {
-        let link = self.link_out(path);
+    fn outside_reason(&mut self, path: &Path, real: &Path) -> String {
+        let link = self.escaping_link(path);
         let link = link.as_deref().unwrap_or(path);
         let target = read_link(link).unwrap_or_else(|_| real.to_owned());
         let subject = if link == path {
@@ -77,14 +82,14 @@ impl Roots {
     }
 
     /// The first link on the way from a root that leads out.
-    fn link_out(&mut self, path: &Path) -> Option<PathBuf> {
+    fn escaping_link(&mut self, path: &Path) -> Option<PathBuf> {
         let root = self.paths.iter().find(|root| path.starts_with(root))?;
         let mut at = root.clone();
         let rest = path.strip_prefix(root).ok()?.to_owned();
         for part in rest.components() {
             at.push(part);
             let is_link = std::fs::symlink_metadata(&at).is_ok_and(|meta| meta.is_symlink());
-            if is_link && canonicalize(&at).is_ok_and(|real| !self.hold(&real)) {
+            if is_link && canonicalize(&at).is_ok_and(|real| !self.contains(&real)) {
                 return Some(at);
             }
         }

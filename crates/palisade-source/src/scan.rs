@@ -7,141 +7,35 @@
 //! folder and each file counts once, under the first of its names. Only regular files are opened. It
 //! never decides what is in force.
 
-use crate::bounds::Bounds;
-use crate::named::Named;
-use crate::roots::{Refusal, Roots};
-use crate::unrendered::{self, Contents};
-use palisade_dialects::{OF_FILE, OF_INPUT, Quota, Untold};
-use palisade_manifest::{Limits, Location, Problem, RawObject, objects, read};
-use palisade_sys::writers::{Writers, writers};
-use palisade_text::printable;
+use crate::manifest_file::{
+    FileId, ManifestFile, ObjectConverter, ProblemCounts, Stamp, file_id, file_problem,
+    is_manifest, parse_file, unreadable_file,
+};
+use crate::roots::{RootOpenError, Roots};
+use crate::tree_limits::TreeLimits;
+use palisade_dialects::{MAX_PROBLEMS_PER_FILE, MAX_PROBLEMS_PER_INPUT};
+use palisade_manifest::{Limits, Problem};
+use palisade_sys::writers::{WriterPresence, detect_writers};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-
-/// What tells files and folders apart, whatever their names: device and inode.
-pub(crate) type FileId = (u64, u64);
-
-/// What tells versions of a file apart without reading it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stamp {
-    id: FileId,
-    size: u64,
-    modified: (i64, i64),
-    changed: (i64, i64),
-}
-
-/// One file as it was last read; `T` is what is made of each of its objects.
-#[derive(Debug)]
-pub(crate) struct File<T> {
-    stamp: Option<Stamp>,
-    /// Its objects, in order.
-    pub(crate) objects: Arc<Vec<T>>,
-    /// What of it could not be read.
-    pub(crate) problems: Arc<Vec<Problem>>,
-    /// Whether it may hold objects that are not in `objects`.
-    pub(crate) incomplete: bool,
-    /// Whether there is nothing in it at all.
-    pub(crate) empty: bool,
-    /// The text of one that is incomplete, as far as there is any.
-    text: Option<Named>,
-    /// How many problems of it are told.
-    told: Told,
-    /// How many are only counted.
-    pub(crate) untold: Untold,
-    /// How many of the tree's problems could be told when it was read.
-    room: Told,
-}
-
-/// A number of errors and of warnings that are told.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Told {
-    pub(crate) errors: usize,
-    pub(crate) warnings: usize,
-}
-
-impl Told {
-    fn plus(self, other: Told) -> Told {
-        Told {
-            errors: self.errors + other.errors,
-            warnings: self.warnings + other.warnings,
-        }
-    }
-
-    fn minus(self, other: Told) -> Told {
-        Told {
-            errors: self.errors.saturating_sub(other.errors),
-            warnings: self.warnings.saturating_sub(other.warnings),
-        }
-    }
-}
-
-/// What is made of the objects of a file, and what is left of the quota of its problems.
-pub(crate) struct Made<T> {
-    pub(crate) objects: Vec<T>,
-    pub(crate) quota: Quota,
-}
-
-/// Makes something of the objects of a file; their problems are told within a quota.
-pub(crate) type Make<T> = fn(Vec<RawObject>, Quota) -> Made<T>;
-
-impl<T> Clone for File<T> {
-    fn clone(&self) -> Self {
-        File {
-            stamp: self.stamp,
-            objects: Arc::clone(&self.objects),
-            problems: Arc::clone(&self.problems),
-            incomplete: self.incomplete,
-            empty: self.empty,
-            text: self.text.clone(),
-            told: self.told,
-            untold: self.untold,
-            room: self.room,
-        }
-    }
-}
-
-impl<T> File<T> {
-    /// Whether it may hold an object of this name that could not be read.
-    pub(crate) fn may_hold(&self, name: &str) -> bool {
-        self.broken_text().is_some_and(|text| text.says(name))
-    }
-
-    /// Its text, if it may hold objects that could not be read.
-    pub(crate) fn broken_text(&self) -> Option<&Named> {
-        self.text.as_ref().filter(|_| self.incomplete)
-    }
-
-    /// Whether any of its problems is told.
-    pub(crate) fn tells(&self) -> bool {
-        self.told != Told::default()
-    }
-
-    /// Whether problems that had no room when it was read would have some now.
-    fn may_tell_more(&self, room: Told) -> bool {
-        let more = |untold: usize, then: usize, now: usize| untold > 0 && then < now.min(OF_FILE);
-        more(self.untold.errors, self.room.errors, room.errors)
-            || more(self.untold.warnings, self.room.warnings, room.warnings)
-    }
-}
 
 /// What files are known to be open for writing, or written since they were read.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Activity {
+pub(crate) struct WriteActivity {
     /// Written to, and not closed as far as is known.
-    pub(crate) busy: BTreeSet<PathBuf>,
+    pub(crate) open_files: BTreeSet<PathBuf>,
     /// Touched since the last scan: read again whatever they look like.
     pub(crate) touched: BTreeSet<PathBuf>,
 }
 
-impl Activity {
+impl WriteActivity {
     /// Takes in what a look saw; `free` are the files that nobody is writing.
-    pub(crate) fn seen<T>(&mut self, tree: &Tree<T>, free: &BTreeSet<FileId>) {
-        self.busy
-            .retain(|path| identity(path).is_some_and(|id| !free.contains(&id)));
-        self.busy.extend(tree.being_written.iter().cloned());
+    pub(crate) fn record_scan<T>(&mut self, tree: &Tree<T>, closed: &BTreeSet<FileId>) {
+        self.open_files
+            .retain(|path| file_id(path).is_some_and(|id| !closed.contains(&id)));
+        self.open_files.extend(tree.being_written.iter().cloned());
         self.touched.clear();
     }
 }
@@ -150,164 +44,176 @@ impl Activity {
 #[derive(Debug)]
 pub(crate) struct Tree<T> {
     pub(crate) roots: Vec<PathBuf>,
-    make: Make<T>,
-    pub(crate) bounds: Bounds,
+    convert: ObjectConverter<T>,
+    pub(crate) bounds: TreeLimits,
     /// Where files are only listed, and not read: those found, in order.
-    pub(crate) found: Option<Vec<PathBuf>>,
+    pub(crate) listed: Option<Vec<PathBuf>>,
     /// By path as found.
-    pub(crate) files: BTreeMap<PathBuf, File<T>>,
+    pub(crate) files: BTreeMap<PathBuf, ManifestFile<T>>,
     /// What could not be looked into, with why.
     pub(crate) problems: Vec<Problem>,
     /// How many more there are of these.
-    pub(crate) more_problems: usize,
+    pub(crate) omitted_problems: usize,
     /// The folders found.
     pub(crate) folders: BTreeMap<PathBuf, FileId>,
     /// What in it is a link: where it leads has to be watched too.
     pub(crate) links: BTreeSet<PathBuf>,
     /// The files whose content the last scan read.
-    pub(crate) read_anew: BTreeMap<FileId, PathBuf>,
+    pub(crate) reread_files: BTreeMap<FileId, PathBuf>,
     /// The files that were being written.
     pub(crate) being_written: BTreeSet<PathBuf>,
     /// Whether the last scan saw the whole tree, so that what it did not find is gone.
-    pub(crate) whole: bool,
+    pub(crate) is_complete: bool,
     /// Whether a file went while it was looked at.
-    pub(crate) moved: bool,
+    pub(crate) changed_during_scan: bool,
     /// The last change of any file or folder found, in seconds and nanoseconds since 1970.
-    pub(crate) newest: (i64, i64),
+    pub(crate) last_change: (i64, i64),
     /// How many objects the files hold.
-    pub(crate) objects: usize,
+    pub(crate) object_count: usize,
     /// How many problems of the files are told.
-    pub(crate) told: Told,
+    pub(crate) reported: ProblemCounts,
 }
 
 impl<T> Tree<T> {
     /// The tree below these paths; nothing is read yet.
-    pub(crate) fn new(roots: Vec<PathBuf>, make: Make<T>) -> Self {
+    pub(crate) fn new(roots: Vec<PathBuf>, convert: ObjectConverter<T>) -> Self {
         Tree {
             roots,
-            make,
-            bounds: Bounds::default(),
-            found: None,
+            convert,
+            bounds: TreeLimits::default(),
+            listed: None,
             files: BTreeMap::new(),
             problems: Vec::new(),
-            more_problems: 0,
+            omitted_problems: 0,
             folders: BTreeMap::new(),
             links: BTreeSet::new(),
-            read_anew: BTreeMap::new(),
+            reread_files: BTreeMap::new(),
             being_written: BTreeSet::new(),
-            whole: false,
-            moved: false,
-            newest: (0, 0),
-            objects: 0,
-            told: Told::default(),
+            is_complete: false,
+            changed_during_scan: false,
+            last_change: (0, 0),
+            object_count: 0,
+            reported: ProblemCounts::default(),
         }
     }
 
     /// Looks at the whole tree, reading what changed since `before`. Files that are being written
     /// stay as they were; `activity` is brought up to date.
-    pub(crate) fn scan(before: &Tree<T>, activity: &mut Activity) -> Self {
+    pub(crate) fn scan(previous: &Tree<T>, activity: &mut WriteActivity) -> Self {
         let limits = Limits::default();
-        activity.busy.retain(|path| identity(path).is_some());
-        let mut walk = Walk::beside(before, Told::default(), &limits, activity);
-        for root in &before.roots {
-            walk.enter(root, 0, false);
+        activity.open_files.retain(|path| file_id(path).is_some());
+        let mut walk = Walk::new(previous, ProblemCounts::default(), &limits, activity);
+        for root in &previous.roots {
+            walk.visit(root, 0, false);
         }
-        let (tree, free) = walk.end();
-        activity.seen(&tree, &free);
+        let (tree, free) = walk.finish();
+        activity.record_scan(&tree, &free);
         tree
     }
 
     /// Puts a file in the place of one, or takes it out; gives what was there.
-    pub(crate) fn put(&mut self, path: &Path, file: Option<File<T>>) -> Option<File<T>> {
-        let is = file.as_ref().map_or(0, |file| file.objects.len());
-        let told = file.as_ref().map_or(Told::default(), |file| file.told);
-        let was = match file {
+    pub(crate) fn replace_file(
+        &mut self,
+        path: &Path,
+        file: Option<ManifestFile<T>>,
+    ) -> Option<ManifestFile<T>> {
+        let object_count = file.as_ref().map_or(0, |file| file.objects.len());
+        let reported = file
+            .as_ref()
+            .map_or(ProblemCounts::default(), |file| file.reported);
+        let previous = match file {
             Some(file) => self.files.insert(path.to_path_buf(), file),
             None => self.files.remove(path),
         };
-        let less = was.as_ref().map_or(0, |was| was.objects.len());
-        self.objects = (self.objects + is).saturating_sub(less);
-        let no_more = was.as_ref().map_or(Told::default(), |was| was.told);
-        self.told = self.told.plus(told).minus(no_more);
-        was
+        let previous_count = previous.as_ref().map_or(0, |was| was.objects.len());
+        self.object_count = (self.object_count + object_count).saturating_sub(previous_count);
+        let previous_reported = previous
+            .as_ref()
+            .map_or(ProblemCounts::default(), |was| was.reported);
+        self.reported = self.reported.plus(reported).minus(previous_reported);
+        previous
     }
 
     /// Takes back what was read of a file that was written to meanwhile.
     /// `before` are the files as they were.
-    pub(crate) fn unread(&mut self, path: &Path, before: &BTreeMap<PathBuf, File<T>>) {
-        let path = identity(path)
-            .and_then(|id| self.read_anew.get(&id).cloned())
+    pub(crate) fn revert_read(
+        &mut self,
+        path: &Path,
+        previous: &BTreeMap<PathBuf, ManifestFile<T>>,
+    ) {
+        let path = file_id(path)
+            .and_then(|id| self.reread_files.get(&id).cloned())
             .unwrap_or_else(|| path.to_path_buf());
-        if !self.read_anew.values().any(|read| *read == path) {
+        if !self.reread_files.values().any(|read| *read == path) {
             return;
         }
-        self.put(&path, before.get(&path).cloned());
+        self.replace_file(&path, previous.get(&path).cloned());
         self.being_written.insert(path);
     }
 }
 
 /// What a look saw, and the files that nobody is writing after all.
-pub(crate) type Seen<T> = (Tree<T>, BTreeSet<FileId>);
+pub(crate) type ScanOutcome<T> = (Tree<T>, BTreeSet<FileId>);
 
 /// A look under way.
 pub(crate) struct Walk<'a, T> {
     limits: &'a Limits,
-    before: &'a BTreeMap<PathBuf, File<T>>,
-    busy: BTreeSet<FileId>,
+    previous: &'a BTreeMap<PathBuf, ManifestFile<T>>,
+    open_files: BTreeSet<FileId>,
     touched: BTreeSet<FileId>,
     /// Files that nobody is writing after all.
-    free: BTreeSet<FileId>,
+    closed: BTreeSet<FileId>,
     entered: BTreeSet<FileId>,
-    full: bool,
+    is_full: bool,
     roots: Roots,
     /// How many problems of files that are not looked at are told.
-    told_elsewhere: Told,
+    reported_elsewhere: ProblemCounts,
     tree: Tree<T>,
 }
 
 impl<'a, T> Walk<'a, T> {
     /// One that has seen nothing yet, beside the last one's tree.
-    pub(crate) fn beside(
-        before: &'a Tree<T>,
-        told_elsewhere: Told,
+    pub(crate) fn new(
+        previous: &'a Tree<T>,
+        reported_elsewhere: ProblemCounts,
         limits: &'a Limits,
-        activity: &Activity,
+        activity: &WriteActivity,
     ) -> Self {
-        let ids = |paths: &BTreeSet<PathBuf>| paths.iter().filter_map(|p| identity(p)).collect();
+        let ids = |paths: &BTreeSet<PathBuf>| paths.iter().filter_map(|p| file_id(p)).collect();
         Walk {
             limits,
-            before: &before.files,
-            busy: ids(&activity.busy),
+            previous: &previous.files,
+            open_files: ids(&activity.open_files),
             touched: ids(&activity.touched),
-            free: BTreeSet::new(),
+            closed: BTreeSet::new(),
             entered: BTreeSet::new(),
-            full: false,
-            roots: Roots::of(&before.roots),
-            told_elsewhere,
+            is_full: false,
+            roots: Roots::new(&previous.roots),
+            reported_elsewhere,
             tree: Tree {
-                bounds: before.bounds,
-                found: before.found.as_ref().map(|_| Vec::new()),
-                whole: true,
-                ..Tree::new(before.roots.clone(), before.make)
+                bounds: previous.bounds,
+                listed: previous.listed.as_ref().map(|_| Vec::new()),
+                is_complete: true,
+                ..Tree::new(previous.roots.clone(), previous.convert)
             },
         }
     }
 
     /// What it saw, and the files that nobody is writing after all.
-    pub(crate) fn end(self) -> Seen<T> {
-        (self.tree, self.free)
+    pub(crate) fn finish(self) -> ScanOutcome<T> {
+        (self.tree, self.closed)
     }
 
     /// A manifest was found.
-    pub(crate) fn found(&mut self, path: &Path, meta: &std::fs::Metadata) {
+    pub(crate) fn visit_manifest(&mut self, path: &Path, meta: &std::fs::Metadata) {
         let changed = (meta.ctime(), meta.ctime_nsec());
-        self.tree.newest = self.tree.newest.max(changed);
-        self.file(path, meta, false);
+        self.tree.last_change = self.tree.last_change.max(changed);
+        self.visit_file(path, meta, false);
     }
 
-    fn enter(&mut self, path: &Path, depth: usize, is_link: bool) {
+    fn visit(&mut self, path: &Path, depth: usize, is_link: bool) {
         let root = depth == 0;
-        let named = root || is_manifest(path);
+        let has_manifest_name = root || is_manifest(path);
         if is_link {
             self.tree.links.insert(path.to_path_buf());
         }
@@ -316,42 +222,47 @@ impl<'a, T> Walk<'a, T> {
             // Gone between listing and looking, or a link to nothing: no such file.
             Err(error) if error.kind() == io::ErrorKind::NotFound && !root => return,
             // A link in a circle holds nothing, so nothing in it can be missed.
-            Err(error) if is_link && !named => return drop(error),
-            Err(error) => return self.blind(path, &format!("it cannot be looked at: {error}")),
+            Err(error) if is_link && !has_manifest_name => return drop(error),
+            Err(error) => {
+                return self.report_unreadable(path, &format!("it cannot be looked at: {error}"));
+            }
         };
         if meta.is_dir() {
-            self.folder(path, depth);
-        } else if meta.is_file() && named {
+            self.visit_folder(path, depth);
+        } else if meta.is_file() && has_manifest_name {
             let changed = (meta.ctime(), meta.ctime_nsec());
-            self.tree.newest = self.tree.newest.max(changed);
-            self.file(path, &meta, is_link);
-        } else if is_link && named {
-            self.leads_out(path);
+            self.tree.last_change = self.tree.last_change.max(changed);
+            self.visit_file(path, &meta, is_link);
+        } else if is_link && has_manifest_name {
+            self.reject_outside_link(path);
         } else if root {
-            self.blind(path, "it is neither a file nor a folder");
+            self.report_unreadable(path, "it is neither a file nor a folder");
         }
     }
 
-    fn folder(&mut self, path: &Path, depth: usize) {
-        let most = self.tree.bounds.depth;
-        if depth > most {
-            return self.blind(path, &format!("folders nest more than {most} deep here"));
+    fn visit_folder(&mut self, path: &Path, depth: usize) {
+        let limit = self.tree.bounds.depth;
+        if depth > limit {
+            return self
+                .report_unreadable(path, &format!("folders nest more than {limit} deep here"));
         }
         let opened = match self.roots.open(path) {
             Ok(opened) => opened,
             // Gone since it was looked at.
-            Err(Refusal::Io(error)) if error.kind() == io::ErrorKind::NotFound => {
-                self.tree.moved = true;
+            Err(RootOpenError::Io(error)) if error.kind() == io::ErrorKind::NotFound => {
+                self.tree.changed_during_scan = true;
                 return;
             }
-            Err(Refusal::Io(error)) => {
-                return self.blind(path, &format!("it cannot be looked at: {error}"));
+            Err(RootOpenError::Io(error)) => {
+                return self.report_unreadable(path, &format!("it cannot be looked at: {error}"));
             }
-            Err(Refusal::Outside(reason)) => return self.blind(path, &reason),
+            Err(RootOpenError::OutsideRoots(reason)) => {
+                return self.report_unreadable(path, &reason);
+            }
         };
         let meta = opened.meta();
         let changed = (meta.ctime(), meta.ctime_nsec());
-        self.tree.newest = self.tree.newest.max(changed);
+        self.tree.last_change = self.tree.last_change.max(changed);
         let id = (meta.dev(), meta.ino());
         if !self.entered.insert(id) {
             return;
@@ -359,7 +270,9 @@ impl<'a, T> Walk<'a, T> {
         self.tree.folders.insert(path.to_path_buf(), id);
         let entries = match opened.entries() {
             Ok(entries) => entries,
-            Err(error) => return self.blind(path, &format!("it cannot be listed: {error}")),
+            Err(error) => {
+                return self.report_unreadable(path, &format!("it cannot be listed: {error}"));
+            }
         };
         let mut names = Vec::new();
         for entry in entries {
@@ -368,43 +281,46 @@ impl<'a, T> Walk<'a, T> {
                     let is_link = entry.file_type().is_ok_and(|kind| kind.is_symlink());
                     names.push((entry.file_name(), is_link));
                 }
-                Err(error) => return self.blind(path, &format!("it cannot be listed: {error}")),
+                Err(error) => {
+                    return self.report_unreadable(path, &format!("it cannot be listed: {error}"));
+                }
             }
         }
         names.sort();
         for (name, is_link) in names {
             if !name.as_encoded_bytes().starts_with(b".") {
-                self.enter(&path.join(name), depth + 1, is_link);
+                self.visit(&path.join(name), depth + 1, is_link);
             }
         }
     }
 
     /// Whether a link that has a manifest's name leads out of the roots; it is then a file that may
     /// hold anything.
-    fn leads_out(&mut self, path: &Path) -> bool {
-        let Err(Refusal::Outside(reason)) = self.roots.open(path) else {
+    fn reject_outside_link(&mut self, path: &Path) -> bool {
+        let Err(RootOpenError::OutsideRoots(reason)) = self.roots.open(path) else {
             return false;
         };
-        if self.tree.found.is_some() {
-            self.blind(path, &reason);
+        if self.tree.listed.is_some() {
+            self.report_unreadable(path, &reason);
         } else {
-            let file = broken(path, reason, self.room());
-            drop(self.tree.put(path, Some(file)));
+            let file = unreadable_file(path, reason, self.quota_room());
+            drop(self.tree.replace_file(path, Some(file)));
         }
         true
     }
 
-    fn file(&mut self, path: &Path, meta: &std::fs::Metadata, is_link: bool) {
-        if self.full {
+    fn visit_file(&mut self, path: &Path, meta: &std::fs::Metadata, is_link: bool) {
+        if self.is_full {
             return;
         }
-        let most = self.tree.bounds.files;
-        if self.tree.files.len() >= most {
-            self.full = true;
-            let reason = format!("there are more than {most} files; from this one on none is read");
-            return self.blind(path, &reason);
+        let limit = self.tree.bounds.files;
+        if self.tree.files.len() >= limit {
+            self.is_full = true;
+            let reason =
+                format!("there are more than {limit} files; from this one on none is read");
+            return self.report_unreadable(path, &reason);
         }
-        if is_link && self.leads_out(path) {
+        if is_link && self.reject_outside_link(path) {
             return;
         }
         let stamp = Stamp {
@@ -416,62 +332,64 @@ impl<'a, T> Walk<'a, T> {
         if !self.entered.insert(stamp.id) {
             return;
         }
-        if let Some(found) = &mut self.tree.found {
+        if let Some(found) = &mut self.tree.listed {
             return found.push(path.to_path_buf());
         }
-        let before = self.before.get(path);
-        let busy = self.busy.contains(&stamp.id);
-        let touched = busy || self.touched.contains(&stamp.id);
-        let room = self.room();
-        let is_known = |before: &&File<T>| {
-            before.stamp == Some(stamp) && !touched && !before.may_tell_more(room)
+        let previous = self.previous.get(path);
+        let is_open = self.open_files.contains(&stamp.id);
+        let touched = is_open || self.touched.contains(&stamp.id);
+        let quota_room = self.quota_room();
+        let is_unchanged = |previous: &&ManifestFile<T>| {
+            previous.stamp == Some(stamp) && !touched && !previous.may_report_more(quota_room)
         };
-        let known = before.filter(is_known);
-        let file = match known {
-            Some(known) => Some(known.clone()),
-            None => self.read(path, stamp, busy, before),
+        let unchanged = previous.filter(is_unchanged);
+        let file = match unchanged {
+            Some(unchanged) => Some(unchanged.clone()),
+            None => self.read_file(path, stamp, is_open, previous),
         };
         let Some(file) = file else { return };
-        let objects = self.tree.objects + file.objects.len();
-        let most = self.tree.bounds.objects;
-        if objects > most {
-            self.full = true;
+        let objects = self.tree.object_count + file.objects.len();
+        let limit = self.tree.bounds.objects;
+        if objects > limit {
+            self.is_full = true;
             let reason =
-                format!("there are more than {most} objects; from this file on none is read");
-            return self.blind(path, &reason);
+                format!("there are more than {limit} objects; from this file on none is read");
+            return self.report_unreadable(path, &reason);
         }
-        self.tree.put(path, Some(file));
+        self.tree.replace_file(path, Some(file));
     }
 
     /// A file that changed; none if it is gone, or new and being written.
-    fn read(
+    fn read_file(
         &mut self,
         path: &Path,
         stamp: Stamp,
-        busy: bool,
-        before: Option<&File<T>>,
-    ) -> Option<File<T>> {
+        was_open: bool,
+        previous: Option<&ManifestFile<T>>,
+    ) -> Option<ManifestFile<T>> {
         if stamp.size > self.limits.file_bytes as u64 {
             let limit = self.limits.file_bytes >> 20;
             let reason = format!("it is larger than {limit} MiB and is not read");
-            return Some(File {
+            return Some(ManifestFile {
                 stamp: Some(stamp),
-                ..broken(path, reason, self.room())
+                ..unreadable_file(path, reason, self.quota_room())
             });
         }
         let mut bytes = Vec::new();
         let opened = match self.roots.open(path) {
             Ok(opened) => opened.read(),
-            Err(Refusal::Io(error)) => Err(error),
-            Err(Refusal::Outside(reason)) => return Some(broken(path, reason, self.room())),
+            Err(RootOpenError::Io(error)) => Err(error),
+            Err(RootOpenError::OutsideRoots(reason)) => {
+                return Some(unreadable_file(path, reason, self.quota_room()));
+            }
         };
         let opened = opened.and_then(|mut file| {
-            let writing = match writers(&file) {
-                Writers::Some => true,
-                Writers::None => false,
-                Writers::Unknown => busy,
+            let writing = match detect_writers(&file) {
+                WriterPresence::Present => true,
+                WriterPresence::Absent => false,
+                WriterPresence::Unknown => was_open,
             };
-            let writing = writing && !palisade_sys::fault::is_on("half-written-read");
+            let writing = writing && !palisade_sys::fault::is_injected("half-written-read");
             if !writing {
                 // One that grows meanwhile is read again: its writer closes it later.
                 let most = self.limits.file_bytes as u64 + 1;
@@ -482,135 +400,56 @@ impl<'a, T> Walk<'a, T> {
         match opened {
             Ok(true) => {
                 self.tree.being_written.insert(path.to_path_buf());
-                return before.cloned();
+                return previous.cloned();
             }
-            Ok(false) => drop(self.free.insert(stamp.id)),
+            Ok(false) => drop(self.closed.insert(stamp.id)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                self.tree.moved = true;
-                return before.cloned();
+                self.tree.changed_during_scan = true;
+                return previous.cloned();
             }
             Err(error) => {
                 let reason = format!("it cannot be read: {error}");
-                return Some(broken(path, reason, self.room()));
+                return Some(unreadable_file(path, reason, self.quota_room()));
             }
         }
-        self.tree.read_anew.insert(stamp.id, path.to_path_buf());
-        let room = self.room();
-        let file = parse(path, &bytes, self.limits, self.tree.make, room);
-        Some(File {
+        self.tree.reread_files.insert(stamp.id, path.to_path_buf());
+        let room = self.quota_room();
+        let file = parse_file(path, &bytes, self.limits, self.tree.convert, room);
+        Some(ManifestFile {
             stamp: Some(stamp),
             ..file
         })
     }
 
     /// How many more problems can be told.
-    fn room(&self) -> Told {
-        let most = Told {
-            errors: OF_INPUT,
-            warnings: OF_INPUT,
+    fn quota_room(&self) -> ProblemCounts {
+        let limit = ProblemCounts {
+            errors: MAX_PROBLEMS_PER_INPUT,
+            warnings: MAX_PROBLEMS_PER_INPUT,
         };
-        most.minus(self.tree.told).minus(self.told_elsewhere)
+        limit
+            .minus(self.tree.reported)
+            .minus(self.reported_elsewhere)
     }
 
     /// Something could not be looked into, so nothing can be said to be gone.
-    fn blind(&mut self, path: &Path, reason: &str) {
-        self.tree.whole = false;
-        if self.tree.problems.len() >= OF_FILE {
-            self.tree.more_problems += 1;
+    fn report_unreadable(&mut self, path: &Path, reason: &str) {
+        self.tree.is_complete = false;
+        if self.tree.problems.len() >= MAX_PROBLEMS_PER_FILE {
+            self.tree.omitted_problems += 1;
         } else {
-            self.tree.problems.push(problem(path, reason.to_owned()));
+            self.tree
+                .problems
+                .push(file_problem(path, reason.to_owned()));
         }
     }
-}
-
-fn parse<T>(path: &Path, bytes: &[u8], limits: &Limits, make: Make<T>, room: Told) -> File<T> {
-    let mut found = objects(read(&shown(path), bytes, limits), limits);
-    let mut seen = Contents::default();
-    found.objects.retain(|object| seen.add(object));
-    unrendered::explain(path, bytes, seen, &mut found.problems);
-    // An object of a kind that nobody knows may be one that was in force.
-    let known = found.objects.iter().all(palisade_dialects::is_known);
-    let incomplete = !found.problems.is_empty() || !known;
-    let most = Told {
-        errors: room.errors.min(OF_FILE),
-        warnings: room.warnings.min(OF_FILE),
-    };
-    let mut quota = Quota::left(most.errors, most.warnings);
-    let mut problems = found.problems;
-    problems.retain(|_| quota.admit(true));
-    let made = make(found.objects, quota);
-    let (errors, warnings) = made.quota.room();
-    File {
-        stamp: None,
-        incomplete,
-        empty: bytes.iter().all(u8::is_ascii_whitespace),
-        text: incomplete.then(|| Named::of(bytes)),
-        objects: Arc::new(made.objects),
-        problems: Arc::new(problems),
-        told: most.minus(Told { errors, warnings }),
-        untold: made.quota.untold(),
-        room,
-    }
-}
-
-fn broken<T>(path: &Path, reason: String, room: Told) -> File<T> {
-    let mut quota = Quota::left(room.errors, room.warnings);
-    let told = quota.admit(true);
-    let problem = told.then(|| problem(path, reason));
-    File {
-        stamp: None,
-        objects: Arc::new(Vec::new()),
-        problems: Arc::new(problem.into_iter().collect()),
-        incomplete: true,
-        empty: false,
-        text: None,
-        told: Told {
-            errors: usize::from(told),
-            warnings: 0,
-        },
-        untold: quota.untold(),
-        room,
-    }
-}
-
-/// A path as it is printed.
-pub(crate) fn shown(path: &Path) -> String {
-    printable(&path.display().to_string()).into_owned()
-}
-
-/// A problem with a file or folder as a whole.
-pub(crate) fn problem(path: &Path, reason: String) -> Problem {
-    let location = Location {
-        file: shown(path).into(),
-        line: 1,
-        column: 1,
-    };
-    Problem {
-        location,
-        object: None,
-        field: String::new(),
-        reason,
-    }
-}
-
-/// What is at a path, behind any links.
-pub(crate) fn identity(path: &Path) -> Option<FileId> {
-    let meta = std::fs::metadata(path).ok()?;
-    Some((meta.dev(), meta.ino()))
-}
-
-/// Whether a file's name says that it is a manifest.
-pub(crate) fn is_manifest(path: &Path) -> bool {
-    let hidden = path
-        .file_name()
-        .is_none_or(|name| name.as_encoded_bytes().starts_with(b"."));
-    let extension = path.extension().and_then(|extension| extension.to_str());
-    !hidden && matches!(extension, Some("yaml" | "yml" | "json"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::manifest_file::ConvertedObjects;
+    use palisade_manifest::RawObject;
 
     #[test]
     #[allow(clippy::disallowed_methods, reason = "tests write files")]
@@ -625,14 +464,15 @@ mod tests {
             .unwrap();
         }
         let look = |files, objects| {
-            let make: Make<RawObject> = |objects, quota| Made { objects, quota };
+            let make: ObjectConverter<RawObject> =
+                |objects, quota| ConvertedObjects { objects, quota };
             let mut tree = Tree::new(vec![dir.path().to_path_buf()], make);
-            tree.bounds = Bounds {
+            tree.bounds = TreeLimits {
                 files,
                 objects,
                 depth: 1,
             };
-            let tree = Tree::scan(&tree, &mut Activity::default());
+            let tree = Tree::scan(&tree, &mut WriteActivity::default());
             let problems: Vec<String> = tree
                 .problems
                 .iter()
@@ -644,7 +484,7 @@ mod tests {
                     )
                 })
                 .collect();
-            (tree.files.len(), tree.whole, problems.join("\n"))
+            (tree.files.len(), tree.is_complete, problems.join("\n"))
         };
         assert_eq!(look(4, 7), (4, true, String::new()));
         let files = "c.yaml: there are more than 2 files; from this one on none is read";

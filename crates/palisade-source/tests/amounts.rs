@@ -5,7 +5,9 @@
 #![allow(clippy::unwrap_used, reason = "a test's helpers fail with it")]
 #![allow(clippy::disallowed_methods, reason = "tests write files")]
 
-use palisade_source::{Directory, DirectoryOptions, Flaw, Loaded, Report, Source, load};
+use palisade_source::{
+    Diagnostic, Directory, DirectoryOptions, LoadedInput, Source, SourceReport, load,
+};
 use std::fmt::Write;
 use std::fs;
 use std::ops::ControlFlow;
@@ -23,8 +25,8 @@ fn bad_ports(name: &str, ports: usize) -> String {
 }
 
 /// How many bytes all messages are.
-fn size(flaws: &[Flaw]) -> usize {
-    let of = |flaw: &Flaw| {
+fn size(flaws: &[Diagnostic]) -> usize {
+    let of = |flaw: &Diagnostic| {
         let problem = &flaw.problem;
         problem.to_string().len() + problem.object.as_ref().map_or(0, String::len)
     };
@@ -32,7 +34,7 @@ fn size(flaws: &[Flaw]) -> usize {
 }
 
 /// What the command line says of these files, and what a source says of them.
-fn both(files: &[(String, String)]) -> (Loaded, Report) {
+fn both(files: &[(String, String)]) -> (LoadedInput, SourceReport) {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("tree");
     fs::create_dir(&root).unwrap();
@@ -42,12 +44,12 @@ fn both(files: &[(String, String)]) -> (Loaded, Report) {
     (load(&[&root]), followed(&root, &dir.path().join("state")))
 }
 
-fn followed(root: &Path, state: &Path) -> Report {
+fn followed(root: &Path, state: &Path) -> SourceReport {
     let options = DirectoryOptions {
         path: root.to_owned(),
         settle: Duration::from_millis(20),
         state_dir: state.to_owned(),
-        budget: palisade_source::Budget::default(),
+        budget: palisade_source::ElementBudget::default(),
     };
     let mut report = None;
     let mut source = Directory::open(options).unwrap();
@@ -64,7 +66,7 @@ fn one(text: String) -> Vec<(String, String)> {
     vec![("a.yaml".to_owned(), text)]
 }
 
-fn reasons(flaws: &[Flaw]) -> Vec<&str> {
+fn reasons(flaws: &[Diagnostic]) -> Vec<&str> {
     flaws.iter().map(|flaw| &*flaw.problem.reason).collect()
 }
 
@@ -73,11 +75,11 @@ fn an_object_tells_a_hundred_problems_and_counts_the_rest() {
     for (length, ports) in [(10, 101), (100_000, 2_000), (300_000, 10_000)] {
         let (loaded, report) = both(&one(bad_ports(&"a".repeat(length), ports)));
         let of_name = usize::from(length > 253);
-        for flaws in [&loaded.flaws, &report.problems] {
+        for flaws in [&loaded.diagnostics, &report.problems] {
             assert_eq!(flaws.len(), 101);
             assert!(size(flaws) < 40_000, "{length}: {}", size(flaws));
-            assert_eq!(Flaw::totals(flaws), (ports + of_name, 0));
-            let more = &flaws.iter().find(|flaw| flaw.more > 0).unwrap().problem;
+            assert_eq!(Diagnostic::count_by_severity(flaws), (ports + of_name, 0));
+            let more = &flaws.iter().find(|flaw| flaw.omitted > 0).unwrap().problem;
             let count = ports + of_name - 100;
             let shown = match count {
                 9_901 => "9,901".to_owned(),
@@ -93,9 +95,9 @@ fn an_object_tells_a_hundred_problems_and_counts_the_rest() {
         }
         assert!(loaded.has_errors());
         assert_eq!(loaded.state.policies.len(), 1, "it isolates all the same");
-        assert!(report.kept.iter().all(|kept| kept.object.len() < 600));
+        assert!(report.retained.iter().all(|kept| kept.object.len() < 600));
         if of_name > 0 {
-            let first = reasons(&loaded.flaws)[0];
+            let first = reasons(&loaded.diagnostics)[0];
             assert_eq!(first, format!("{length} bytes are too long: at most 253"));
         }
     }
@@ -105,7 +107,7 @@ fn an_object_tells_a_hundred_problems_and_counts_the_rest() {
 fn a_valid_name_of_the_greatest_length_is_shown_whole() {
     let name = "a".repeat(253);
     let (loaded, _) = both(&one(bad_ports(&name, 1)));
-    let object = loaded.flaws[0].problem.object.clone().unwrap();
+    let object = loaded.diagnostics[0].problem.object.clone().unwrap();
     assert_eq!(object, format!("NetworkPolicy default/{name}"));
 }
 
@@ -119,7 +121,7 @@ fn two_names_that_are_too_long_are_two_objects() {
     );
     let (loaded, report) = both(&one(text));
     assert_eq!(loaded.state.policies.len(), 2);
-    assert_eq!(report.kept.len(), 2);
+    assert_eq!(report.retained.len(), 2);
 }
 
 #[test]
@@ -129,9 +131,9 @@ fn files_and_inputs_tell_so_many_problems_and_count_the_rest() {
         writeln!(text, "---\n{}", bad_ports(&format!("p{policy}"), 50)).unwrap();
     }
     let (loaded, report) = both(&one(text.clone()));
-    for flaws in [&loaded.flaws, &report.problems] {
+    for flaws in [&loaded.diagnostics, &report.problems] {
         assert_eq!(flaws.len(), 1_001);
-        assert_eq!(Flaw::totals(flaws), (3_000, 0));
+        assert_eq!(Diagnostic::count_by_severity(flaws), (3_000, 0));
         assert!(reasons(flaws).contains(&"and 2,000 more problems of this file"));
     }
     // Every one of 20 files has 3,000.
@@ -142,10 +144,10 @@ fn files_and_inputs_tell_so_many_problems_and_count_the_rest() {
         })
         .collect();
     let (loaded, report) = both(&files);
-    for flaws in [&loaded.flaws, &report.problems] {
+    for flaws in [&loaded.diagnostics, &report.problems] {
         assert!(flaws.len() < 10_100, "{}", flaws.len());
         assert!(size(flaws) < 4 << 20);
-        assert_eq!(Flaw::totals(flaws).0, 60_000);
+        assert_eq!(Diagnostic::count_by_severity(flaws).0, 60_000);
         let last = reasons(flaws)
             .into_iter()
             .find(|r| r.ends_with("of the whole input"));
@@ -172,24 +174,24 @@ fn what_there_was_no_room_for_is_told_when_there_is() {
         path: root.clone(),
         settle: Duration::from_millis(20),
         state_dir: state,
-        budget: palisade_source::Budget::default(),
+        budget: palisade_source::ElementBudget::default(),
     };
     let mut source = Directory::with_watch(options, Overflows::default()).unwrap();
     let mut looks = 0;
-    let of_late = |report: &Report| {
-        let of = |flaw: &&Flaw| flaw.problem.location.file.ends_with("late.yaml");
+    let of_late = |report: &SourceReport| {
+        let of = |flaw: &&Diagnostic| flaw.problem.location.file.ends_with("late.yaml");
         report
             .problems
             .iter()
             .filter(of)
-            .filter(|flaw| flaw.more == 0)
+            .filter(|flaw| flaw.omitted == 0)
             .count()
     };
     source
         .run(&mut |batch| {
             looks += 1;
             assert_eq!(
-                Flaw::totals(&batch.report.problems).0,
+                Diagnostic::count_by_severity(&batch.report.problems).0,
                 if looks == 1 { 10_003 } else { 9_003 }
             );
             if looks == 1 {
@@ -223,11 +225,11 @@ impl palisade_sys::watch::DirWatch for Overflows {
     fn wait(
         &mut self,
         timeout: Option<Duration>,
-    ) -> Result<palisade_sys::watch::Wake, palisade_sys::watch::WatchError> {
-        use palisade_sys::watch::{Wake, WatchEvent};
+    ) -> Result<palisade_sys::watch::WakeReason, palisade_sys::watch::WatchError> {
+        use palisade_sys::watch::{WakeReason, WatchEvent};
         Ok(match timeout {
-            None => Wake::Events(vec![WatchEvent::Overflow]),
-            Some(_) => Wake::TimedOut,
+            None => WakeReason::Events(vec![WatchEvent::Overflow]),
+            Some(_) => WakeReason::TimedOut,
         })
     }
 }
@@ -247,7 +249,7 @@ fn twenty_thousand_broken_things() {
     ];
     for (what, text) in cases {
         let (loaded, report) = both(&one(text));
-        for flaws in [&loaded.flaws, &report.problems] {
+        for flaws in [&loaded.diagnostics, &report.problems] {
             assert!(flaws.len() <= 1_002, "{what}: {}", flaws.len());
             assert!(size(flaws) < 1 << 20, "{what}: {}", size(flaws));
         }
@@ -288,7 +290,7 @@ fn a_value_of_two_megabytes_is_quoted_in_part() {
     ];
     for (at, text) in places.into_iter().enumerate() {
         let (loaded, report) = both(&one(text));
-        for flaws in [&loaded.flaws, &report.problems] {
+        for flaws in [&loaded.diagnostics, &report.problems] {
             assert!(size(flaws) < 20_000, "{at}: {}", size(flaws));
         }
         for kind in loaded.ignored.keys() {
@@ -310,7 +312,7 @@ fn aliases_are_charged_for_the_text_they_repeat() {
         let (loaded, report) = both(&one(text));
         let expected = "anchors and aliases of this file expand to more than 16777216 bytes of text; the \
                         rest of it is not read";
-        assert_eq!(reasons(&loaded.flaws), [expected]);
+        assert_eq!(reasons(&loaded.diagnostics), [expected]);
         assert_eq!(reasons(&report.problems), [expected]);
     }
     let few = format!(
@@ -319,7 +321,7 @@ fn aliases_are_charged_for_the_text_they_repeat() {
     );
     let (loaded, _) = both(&one(few));
     assert!(
-        !reasons(&loaded.flaws)
+        !reasons(&loaded.diagnostics)
             .iter()
             .any(|reason| reason.starts_with("anchors"))
     );

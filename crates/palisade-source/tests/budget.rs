@@ -6,7 +6,7 @@
 mod common;
 
 use common::{Scene, manifest};
-use palisade_source::{Bound, Budget, OverBudget};
+use palisade_source::{ElementBudget, ExceededLimit, OversizedPolicy};
 use std::fmt::Write;
 
 /// A policy that lets everyone in at so many ports, no two of which are adjacent, and each of some
@@ -33,7 +33,7 @@ fn wide(name: &str, ports: u32, peers: u32) -> String {
 
 fn scene(set: usize, host: usize) -> Scene {
     let mut scene = Scene::new();
-    scene.budget = Budget { set, host };
+    scene.budget = ElementBudget { set, host };
     scene
 }
 
@@ -48,7 +48,7 @@ fn short(scene: &Scene) -> Vec<String> {
     std::iter::once(first).chain(kept).collect()
 }
 
-fn over(scene: &Scene) -> Vec<OverBudget> {
+fn over(scene: &Scene) -> Vec<OversizedPolicy> {
     let report = scene.report();
     report
         .map(|report| report.over_budget.clone())
@@ -69,14 +69,14 @@ fn a_policy_past_the_budget_leaves_what_was_valid_last() {
     assert_eq!(told.len(), 1, "{told:?}");
     let told = &told[0];
     assert_eq!(told.object, "NetworkPolicy default/web");
-    assert_eq!((told.bound, told.budget), (Bound::Set, 2000));
+    assert_eq!((told.bound, told.budget), (ExceededLimit::Set, 2000));
     // What every peer shares counts once, and is compiled for each: an eighth of that is more.
     assert!((3430..3500).contains(&told.elements), "{told:?}");
     let dear = &told.rules[0];
     assert_eq!((dear.index, dear.elements), (10, 2500));
     assert_eq!(dear.line.as_ref().unwrap().line, 18);
     let problem = &scene.report().unwrap().problems[0];
-    assert!(problem.error);
+    assert!(problem.is_error);
     let said = problem.problem.to_string();
     for part in [
         "web.yaml:2",
@@ -111,14 +111,14 @@ fn one_that_never_fitted_isolates_until_it_may_take_more() {
     scene.until("after a restart", |scene| short(scene) == isolated);
     // Nobody touches a file: the parameter alone has the source look again.
     let allow = scene.allow.clone().unwrap();
-    allow.set(Budget {
+    allow.set(ElementBudget {
         set: 4000,
         host: 1_000_000,
     });
     let open = |scene: &Scene| scene.shown().contains("web:1001,1003,");
     scene.until("it may take more", open);
     assert_eq!(over(&scene), []);
-    allow.set(Budget {
+    allow.set(ElementBudget {
         set: 2000,
         host: 1_000_000,
     });
@@ -151,7 +151,7 @@ fn a_new_budget_is_taken_whatever_happens_beside_the_tree() {
         let (set, refused) = [(1000, 1), (2000, 0)][round % 2];
         let host = 1_000_000;
         beside(50);
-        allow.set(Budget { set, host });
+        allow.set(ElementBudget { set, host });
         beside(50);
         scene.until("the new budget", |scene| over(scene).len() == refused);
     }
@@ -183,7 +183,7 @@ fn room_on_the_host_goes_by_name() {
         assert!(
             refused
                 .iter()
-                .all(|over| over.bound == Bound::Host && over.budget == 2100)
+                .all(|over| over.bound == ExceededLimit::Host && over.budget == 2100)
         );
         seen.push(refused.into_iter().map(|over| over.object).collect());
     }

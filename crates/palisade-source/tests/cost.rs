@@ -6,7 +6,9 @@ mod common;
 
 use palisade_model::{State, Update};
 use palisade_source::{Directory, DirectoryOptions, Source};
-use palisade_sys::watch::{Change, DirWatch, FakeDirWatch, Wake, WatchError, WatchEvent, WatchId};
+use palisade_sys::watch::{
+    DirChange, DirWatch, FakeDirWatch, WakeReason, WatchError, WatchEvent, WatchId,
+};
 use std::cell::Cell;
 use std::fmt::Write;
 use std::fs;
@@ -34,12 +36,12 @@ impl DirWatch for Edits {
     }
 
     #[allow(clippy::disallowed_methods, reason = "time is what is measured")]
-    fn wait(&mut self, timeout: Option<Duration>) -> Result<Wake, WatchError> {
+    fn wait(&mut self, timeout: Option<Duration>) -> Result<WakeReason, WatchError> {
         match timeout {
-            Some(Duration::ZERO) => Ok(Wake::TimedOut),
+            Some(Duration::ZERO) => Ok(WakeReason::TimedOut),
             Some(_) => {
                 QUIET.set(Some(Instant::now()));
-                Ok(Wake::TimedOut)
+                Ok(WakeReason::TimedOut)
             }
             None => {
                 let mut tree = self
@@ -51,9 +53,9 @@ impl DirWatch for Edits {
                     watch: *tree.next().unwrap().0,
                     name: Some("7.yaml".into()),
                     is_dir: false,
-                    change: Change::CloseWrite,
+                    change: DirChange::CloseWrite,
                 };
-                Ok(Wake::Events(vec![event]))
+                Ok(WakeReason::Events(vec![event]))
             }
         }
     }
@@ -96,7 +98,7 @@ fn an_edit_costs_what_is_edited() {
         path: root.clone(),
         settle: Duration::from_millis(50),
         state_dir: dir.path().join("state"),
-        budget: palisade_source::Budget::default(),
+        budget: palisade_source::ElementBudget::default(),
     };
     let fake = FakeDirWatch::default();
     let start = Instant::now();

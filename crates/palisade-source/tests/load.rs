@@ -20,13 +20,13 @@ fn said(paths: &[&Path]) -> (Vec<String>, Vec<String>, usize) {
         .policies
         .keys()
         .map(|id| id.object.name.to_string());
-    let flaws = loaded.flaws.iter().map(|flaw| {
-        let mark = if flaw.error { '!' } else { '?' };
+    let flaws = loaded.diagnostics.iter().map(|flaw| {
+        let mark = if flaw.is_error { '!' } else { '?' };
         format!("{mark} {}", flaw.problem)
     });
     assert_eq!(
         loaded.has_errors(),
-        loaded.flaws.iter().any(|flaw| flaw.error)
+        loaded.diagnostics.iter().any(|flaw| flaw.is_error)
     );
     (names.collect(), flaws.collect(), loaded.files)
 }
@@ -85,7 +85,7 @@ fn names_are_those_given() {
     // The working folder of tests is the one of this crate.
     let loaded = load(&["tests/../Cargo.toml"]);
     let files: Vec<String> = loaded
-        .flaws
+        .diagnostics
         .iter()
         .map(|f| f.problem.location.file.to_string())
         .collect();
@@ -141,7 +141,11 @@ fn a_dump_of_any_size_is_read_item_by_item() {
     assert!(text.len() > 33 << 20);
     fs::write(&path, &text).unwrap();
     let loaded = load(&[&path]);
-    let shown: Vec<String> = loaded.flaws.iter().map(|f| f.problem.to_string()).collect();
+    let shown: Vec<String> = loaded
+        .diagnostics
+        .iter()
+        .map(|f| f.problem.to_string())
+        .collect();
     assert_eq!(
         (loaded.state.endpoints.len(), shown.len()),
         (16_999, 1),
@@ -155,8 +159,11 @@ fn a_dump_of_any_size_is_read_item_by_item() {
     // Cut anywhere, nothing of it counts.
     fs::write(&path, &text[..text.len() / 2]).unwrap();
     let loaded = load(&[&path]);
-    assert_eq!((loaded.state.endpoints.len(), loaded.flaws.len()), (0, 1));
-    let field = &loaded.flaws[0].problem.field;
+    assert_eq!(
+        (loaded.state.endpoints.len(), loaded.diagnostics.len()),
+        (0, 1)
+    );
+    let field = &loaded.diagnostics[0].problem.field;
     assert!(field.starts_with("items["), "{field}");
 }
 
@@ -218,7 +225,11 @@ fn a_pod_that_is_defined_twice_is_the_first_one() {
             "za Some(\"two\") [10.0.0.2]",
         ]
     );
-    let shown: Vec<String> = loaded.flaws.iter().map(|f| f.problem.to_string()).collect();
+    let shown: Vec<String> = loaded
+        .diagnostics
+        .iter()
+        .map(|f| f.problem.to_string())
+        .collect();
     assert_eq!((loaded.objects, shown.len()), (5, 2), "{shown:?}");
     assert!(
         shown

@@ -9,7 +9,7 @@ use common::{IDLE, SETTLE, Scene, manifest};
 use nix::unistd::{Uid, geteuid, setfsuid};
 use palisade_source::{Directory, Source};
 use palisade_sys::watch::{
-    Change, DirWatch, FakeDirWatch, InotifyWatch, Wake, WatchError, WatchEvent, WatchId,
+    DirChange, DirWatch, FakeDirWatch, InotifyWatch, WakeReason, WatchError, WatchEvent, WatchId,
 };
 use std::collections::VecDeque;
 use std::fs;
@@ -160,10 +160,10 @@ fn a_link_may_lead_to_another_root() {
     }
     symlink("../b/all.yaml", at("a/db.yaml")).unwrap();
     let both = palisade_source::load(&[at("a"), at("b")]);
-    assert_eq!(both.flaws, []);
+    assert_eq!(both.diagnostics, []);
     assert_eq!(common::policies(&both.state).len(), 2);
     let one = palisade_source::load(&[at("a")]);
-    let reasons: Vec<&str> = one.flaws.iter().map(|f| &*f.problem.reason).collect();
+    let reasons: Vec<&str> = one.diagnostics.iter().map(|f| &*f.problem.reason).collect();
     assert!(reasons[0].starts_with("it is a link to ../b/all.yaml, which leads out"));
     assert_eq!((reasons.len(), one.has_errors()), (1, true));
     // What was given may itself be a link, to a folder or to a file.
@@ -171,7 +171,7 @@ fn a_link_may_lead_to_another_root() {
     symlink("b/all.yaml", at("d.yaml")).unwrap();
     let through = palisade_source::load(&[at("c"), at("d.yaml")]);
     assert_eq!(common::policies(&through.state).len(), 2);
-    assert_eq!(through.flaws, []);
+    assert_eq!(through.diagnostics, []);
 }
 
 /// A watch that has no room for one folder for some time.
@@ -196,14 +196,14 @@ impl DirWatch for Full {
         self.fake.remove(watch);
     }
 
-    fn wait(&mut self, timeout: Option<Duration>) -> Result<Wake, WatchError> {
+    fn wait(&mut self, timeout: Option<Duration>) -> Result<WakeReason, WatchError> {
         if timeout == Some(Duration::ZERO) {
-            return Ok(Wake::TimedOut);
+            return Ok(WakeReason::TimedOut);
         }
         self.waits.lock().unwrap().push(timeout);
         Ok(match timeout {
-            None => Wake::Stopped,
-            Some(_) => Wake::TimedOut,
+            None => WakeReason::Stopped,
+            Some(_) => WakeReason::TimedOut,
         })
     }
 }
@@ -483,17 +483,17 @@ impl DirWatch for Lossy {
         self.real.remove(watch);
     }
 
-    fn wait(&mut self, timeout: Option<Duration>) -> Result<Wake, WatchError> {
+    fn wait(&mut self, timeout: Option<Duration>) -> Result<WakeReason, WatchError> {
         loop {
             let wake = self.real.wait(timeout)?;
             let mut lose = self.lose.lock().unwrap();
             match (&wake, *lose) {
-                (Wake::Events(events), true) => {
+                (WakeReason::Events(events), true) => {
                     // The last event of a burst is the one that says events were lost.
                     let end = |event: &WatchEvent| matches!(event, WatchEvent::Changed { name: Some(name), .. } if name == "end");
                     if events.iter().any(end) {
                         *lose = false;
-                        return Ok(Wake::Events(vec![WatchEvent::Overflow]));
+                        return Ok(WakeReason::Events(vec![WatchEvent::Overflow]));
                     }
                 }
                 _ => return Ok(wake),
@@ -615,15 +615,15 @@ impl DirWatch for Restless {
         self.fake.remove(watch);
     }
 
-    fn wait(&mut self, timeout: Option<Duration>) -> Result<Wake, WatchError> {
+    fn wait(&mut self, timeout: Option<Duration>) -> Result<WakeReason, WatchError> {
         if timeout == Some(Duration::ZERO) {
-            return Ok(Wake::TimedOut);
+            return Ok(WakeReason::TimedOut);
         }
         if self.left == 0 {
             // First the quiet, then the end.
             return self.fake.wait(timeout).map(|wake| match timeout {
                 Some(_) => wake,
-                None => Wake::Stopped,
+                None => WakeReason::Stopped,
             });
         }
         std::thread::park_timeout(Duration::from_millis(5));
@@ -638,9 +638,9 @@ impl DirWatch for Restless {
             watch,
             name: Some("busy.yaml".into()),
             is_dir: false,
-            change: Change::CloseWrite,
+            change: DirChange::CloseWrite,
         };
         self.fake.wakes = VecDeque::new();
-        Ok(Wake::Events(vec![event]))
+        Ok(WakeReason::Events(vec![event]))
     }
 }

@@ -33,9 +33,10 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
-    let temporary = temporary_beside(path);
-    let written = write_synced(&temporary, bytes)
-        .and_then(|()| std::fs::rename(&temporary, path).map_err(failed("renaming onto", path)));
+    let temporary = temporary_path(path);
+    let written = write_synced(&temporary, bytes).and_then(|()| {
+        std::fs::rename(&temporary, path).map_err(write_error("renaming onto", path))
+    });
     if written.is_err() {
         // The first failure is the one worth reporting.
         let _ = std::fs::remove_file(&temporary);
@@ -43,10 +44,10 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
     written?;
     File::open(directory)
         .and_then(|directory| directory.sync_all())
-        .map_err(failed("syncing directory", directory))
+        .map_err(write_error("syncing directory", directory))
 }
 
-fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> WriteError {
+fn write_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> WriteError {
     let path = path.to_owned();
     move |source| WriteError {
         action,
@@ -57,7 +58,7 @@ fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> WriteE
 
 /// Hidden, so that readers of the directory pass it over; per process, so that
 /// two writers never write into one file.
-fn temporary_beside(path: &Path) -> PathBuf {
+fn temporary_path(path: &Path) -> PathBuf {
     let mut name = OsString::from(".");
     name.push(path.file_name().unwrap_or_default());
     name.push(format!(
@@ -76,9 +77,10 @@ fn write_synced(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
         .create_new(true)
         .mode(0o640)
         .open(path)
-        .map_err(failed("creating", path))?;
-    file.write_all(bytes).map_err(failed("writing", path))?;
-    file.sync_all().map_err(failed("syncing", path))
+        .map_err(write_error("creating", path))?;
+    file.write_all(bytes)
+        .map_err(write_error("writing", path))?;
+    file.sync_all().map_err(write_error("syncing", path))
 }
 
 #[cfg(test)]

@@ -7,10 +7,10 @@
 /// Whether the mistake of this name is made.
 #[cfg(feature = "faults")]
 #[must_use]
-pub fn is_on(name: &str) -> bool {
+pub fn is_injected(name: &str) -> bool {
     use std::sync::OnceLock;
-    static ON: OnceLock<String> = OnceLock::new();
-    let on = ON.get_or_init(|| {
+    static INJECTED: OnceLock<String> = OnceLock::new();
+    let on = INJECTED.get_or_init(|| {
         #[allow(
             clippy::disallowed_methods,
             reason = "which mistake is made is no configuration of the product, which has none"
@@ -24,6 +24,6 @@ pub fn is_on(name: &str) -> bool {
 #[cfg(not(feature = "faults"))]
 #[inline(always)]
 #[must_use]
-pub const fn is_on(_: &str) -> bool {
+pub const fn is_injected(_: &str) -> bool {
     false
 }

@@ -63,27 +63,27 @@ pub trait GracePeriod {
 }
 
 /// What of the kernel the choice rests on.
-trait Calls {
+trait GraceSyscalls {
     /// The map of maps.
     type Maps;
 
     fn membarrier(&self, command: libc::c_int) -> Result<libc::c_int, Errno>;
-    fn cpus(&self) -> usize;
-    fn make_maps(&self) -> Result<Self::Maps, Errno>;
+    fn online_cpus(&self) -> usize;
+    fn create_maps(&self) -> Result<Self::Maps, Errno>;
     fn replace_inner(&self, maps: &Self::Maps) -> Result<(), Errno>;
 }
 
 /// Either way, whichever holds at the moment.
 #[derive(Debug)]
-struct Waiter<C: Calls> {
+struct GraceWaiter<C: GraceSyscalls> {
     calls: C,
     /// What membarrier said, where it is no way.
-    refused: Option<Errno>,
+    membarrier_error: Option<Errno>,
     /// Made when they are needed first.
     maps: Option<C::Maps>,
 }
 
-impl<C: Calls> Waiter<C> {
+impl<C: GraceSyscalls> GraceWaiter<C> {
     fn new(calls: C) -> Result<Self, GraceError> {
         let offered = calls.membarrier(MEMBARRIER_CMD_QUERY);
         let refused = match offered {
@@ -94,37 +94,37 @@ impl<C: Calls> Waiter<C> {
             Ok(_) => Some(Errno::EINVAL),
             Err(errno) => Some(errno),
         };
-        let mut waiter = Waiter {
+        let mut waiter = GraceWaiter {
             calls,
-            refused,
+            membarrier_error: refused,
             maps: None,
         };
-        if !waiter.membarrier_holds() {
+        if !waiter.membarrier_usable() {
             waiter.maps()?;
         }
         Ok(waiter)
     }
 
-    fn membarrier_holds(&self) -> bool {
+    fn membarrier_usable(&self) -> bool {
         // CPUs come and go.
-        self.refused.is_none() && self.calls.cpus() > 1
+        self.membarrier_error.is_none() && self.calls.online_cpus() > 1
     }
 
     fn maps(&mut self) -> Result<&C::Maps, GraceError> {
         let unsupported = |maps| GraceError::Unsupported {
-            membarrier: self.refused.unwrap_or(Errno::UnknownErrno),
+            membarrier: self.membarrier_error.unwrap_or(Errno::UnknownErrno),
             maps,
         };
         match &mut self.maps {
             Some(maps) => Ok(maps),
-            maps @ None => Ok(maps.insert(self.calls.make_maps().map_err(unsupported)?)),
+            maps @ None => Ok(maps.insert(self.calls.create_maps().map_err(unsupported)?)),
         }
     }
 }
 
-impl<C: Calls> GracePeriod for Waiter<C> {
+impl<C: GraceSyscalls> GracePeriod for GraceWaiter<C> {
     fn wait(&mut self) -> Result<(), GraceError> {
-        if self.membarrier_holds() {
+        if self.membarrier_usable() {
             let done = self.calls.membarrier(MEMBARRIER_CMD_GLOBAL);
             return done.map(drop).map_err(GraceError::Failed);
         }
@@ -138,7 +138,7 @@ impl<C: Calls> GracePeriod for Waiter<C> {
 
 /// The kernel's grace periods.
 #[derive(Debug)]
-pub struct KernelGracePeriod(Waiter<Kernel>);
+pub struct KernelGracePeriod(GraceWaiter<KernelSyscalls>);
 
 impl KernelGracePeriod {
     /// Finds out which way the kernel offers.
@@ -146,13 +146,13 @@ impl KernelGracePeriod {
     /// # Errors
     /// [`GraceError::Unsupported`].
     pub fn new() -> Result<Self, GraceError> {
-        Waiter::new(Kernel).map(Self)
+        GraceWaiter::new(KernelSyscalls).map(Self)
     }
 
     /// How it waits, for people.
     #[must_use]
     pub fn method(&self) -> &'static str {
-        match self.0.membarrier_holds() {
+        match self.0.membarrier_usable() {
             true => "membarrier",
             false => "BPF map of maps",
         }
@@ -167,18 +167,18 @@ impl GracePeriod for KernelGracePeriod {
 
 /// The running kernel.
 #[derive(Clone, Copy, Debug)]
-struct Kernel;
+struct KernelSyscalls;
 
 /// A map of maps and the map in it.
 #[derive(Debug)]
-struct Maps {
+struct BpfMapOfMaps {
     outer: OwnedFd,
     inner: OwnedFd,
 }
 
 /// What the kernel takes of `union bpf_attr` to make a map.
 #[repr(C)]
-struct MapCreate {
+struct BpfMapCreateAttr {
     map_type: u32,
     key_size: u32,
     value_size: u32,
@@ -189,15 +189,15 @@ struct MapCreate {
 
 /// What it takes to change an element.
 #[repr(C)]
-struct MapUpdate {
+struct BpfMapUpdateAttr {
     map_fd: u64,
     key: u64,
     value: u64,
     flags: u64,
 }
 
-impl Calls for Kernel {
-    type Maps = Maps;
+impl GraceSyscalls for KernelSyscalls {
+    type Maps = BpfMapOfMaps;
 
     fn membarrier(&self, command: libc::c_int) -> Result<libc::c_int, Errno> {
         // SAFETY: both commands used take no pointer and change no memory.
@@ -205,15 +205,15 @@ impl Calls for Kernel {
         Errno::result(result).map(|bits| bits as libc::c_int)
     }
 
-    fn cpus(&self) -> usize {
+    fn online_cpus(&self) -> usize {
         // SAFETY: takes a number, touches no memory of ours.
         let online = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
         usize::try_from(online).unwrap_or_default()
     }
 
-    fn make_maps(&self) -> Result<Maps, Errno> {
+    fn create_maps(&self) -> Result<BpfMapOfMaps, Errno> {
         let make = |map_type, inner_map_fd| {
-            let attr = MapCreate {
+            let attr = BpfMapCreateAttr {
                 map_type,
                 key_size: 4,
                 value_size: 4,
@@ -226,14 +226,14 @@ impl Calls for Kernel {
             Ok::<OwnedFd, Errno>(unsafe { OwnedFd::from_raw_fd(fd) })
         };
         let inner = make(BPF_MAP_TYPE_ARRAY, 0)?;
-        let outer = make(BPF_MAP_TYPE_ARRAY_OF_MAPS, number(&inner))?;
-        Ok(Maps { outer, inner })
+        let outer = make(BPF_MAP_TYPE_ARRAY_OF_MAPS, raw_fd(&inner))?;
+        Ok(BpfMapOfMaps { outer, inner })
     }
 
-    fn replace_inner(&self, maps: &Maps) -> Result<(), Errno> {
-        let (key, value) = (0_u32, number(&maps.inner));
-        let attr = MapUpdate {
-            map_fd: number(&maps.outer).into(),
+    fn replace_inner(&self, maps: &BpfMapOfMaps) -> Result<(), Errno> {
+        let (key, value) = (0_u32, raw_fd(&maps.inner));
+        let attr = BpfMapUpdateAttr {
+            map_fd: raw_fd(&maps.outer).into(),
             key: std::ptr::from_ref(&key).addr() as u64,
             value: std::ptr::from_ref(&value).addr() as u64,
             flags: 0,
@@ -242,7 +242,7 @@ impl Calls for Kernel {
     }
 }
 
-fn number(fd: &OwnedFd) -> u32 {
+fn raw_fd(fd: &OwnedFd) -> u32 {
     fd.as_raw_fd().cast_unsigned()
 }
 
@@ -288,7 +288,7 @@ mod tests {
         asked: RefCell<Vec<&'static str>>,
     }
 
-    impl Calls for &Fake {
+    impl GraceSyscalls for &Fake {
         type Maps = ();
 
         fn membarrier(&self, command: libc::c_int) -> Result<libc::c_int, Errno> {
@@ -299,11 +299,11 @@ mod tests {
             self.refuses.map_or(Ok(0), Err)
         }
 
-        fn cpus(&self) -> usize {
+        fn online_cpus(&self) -> usize {
             self.cpus.get()
         }
 
-        fn make_maps(&self) -> Result<(), Errno> {
+        fn create_maps(&self) -> Result<(), Errno> {
             self.asked.borrow_mut().push("make");
             self.maps
         }
@@ -338,14 +338,14 @@ mod tests {
             (fake(true, None, 1, Ok(())), "barrier make replace"),
             (fake(true, None, 2, Err(Errno::ENOSYS)), "barrier barrier"),
         ] {
-            Waiter::new(&kernel).unwrap().wait().unwrap();
+            GraceWaiter::new(&kernel).unwrap().wait().unwrap();
             assert_eq!(kernel.asked.take().join(" "), asked);
         }
         for kernel in [
             fake(false, None, 2, Err(Errno::EPERM)),
             fake(true, None, 1, Err(Errno::EPERM)),
         ] {
-            let error = Waiter::new(&kernel).err().unwrap().to_string();
+            let error = GraceWaiter::new(&kernel).err().unwrap().to_string();
             assert!(
                 error.contains("nohz_full") && error.contains("EPERM"),
                 "{error}"
@@ -356,7 +356,7 @@ mod tests {
     #[test]
     fn a_cpu_that_goes_changes_the_way() {
         let kernel = fake(true, None, 2, Ok(()));
-        let mut waiter = Waiter::new(&kernel).unwrap();
+        let mut waiter = GraceWaiter::new(&kernel).unwrap();
         kernel.cpus.set(1);
         waiter.wait().unwrap();
         kernel.cpus.set(2);

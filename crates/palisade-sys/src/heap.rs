@@ -8,7 +8,7 @@
 /// uses. Walks the whole heap: some milliseconds per hundred megabytes.
 ///
 /// Does nothing where the C library knows no such thing (musl).
-pub fn give_back() {
+pub fn trim() {
     #[cfg(target_env = "gnu")]
     // SAFETY: it has no requirements, and takes the allocator's own locks.
     unsafe {

@@ -11,9 +11,11 @@
 
 pub mod atomic_file;
 pub mod conntrack;
+pub mod credentials;
 pub mod fault;
 pub mod grace;
 pub mod heap;
+pub mod icmp;
 pub mod link;
 pub mod lock;
 pub mod netlink;
@@ -21,9 +23,7 @@ pub mod netns;
 pub mod nflog;
 pub mod nfnetlink;
 pub mod notify;
-pub mod opened;
-pub mod packet;
-pub mod peer;
+pub mod path_handle;
 pub mod random;
 pub mod sysctl;
 pub mod watch;

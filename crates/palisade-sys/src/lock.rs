@@ -14,7 +14,7 @@ use thiserror::Error;
 pub enum LockError {
     /// Somebody holds it.
     #[error("{} is locked by {holder}", path.display())]
-    Held {
+    AlreadyLocked {
         /// The file.
         path: PathBuf,
         /// "process N", or "another process" if it left no number.
@@ -41,10 +41,10 @@ impl InstanceLock {
     /// Takes the lock on `path` at once or not at all, and writes this process's number into it.
     ///
     /// # Errors
-    /// [`LockError::Held`] if somebody else holds it.
-    pub fn take(path: &Path) -> Result<Self, LockError> {
-        let mut lock = Self::take_quietly(path)?;
-        lock.sign()?;
+    /// [`LockError::AlreadyLocked`] if somebody else holds it.
+    pub fn acquire(path: &Path) -> Result<Self, LockError> {
+        let mut lock = Self::acquire_without_pid(path)?;
+        lock.write_pid()?;
         Ok(lock)
     }
 
@@ -52,7 +52,7 @@ impl InstanceLock {
     ///
     /// # Errors
     /// [`LockError::Io`].
-    pub fn sign(&mut self) -> Result<(), LockError> {
+    pub fn write_pid(&mut self) -> Result<(), LockError> {
         let file = &mut self.file;
         file.set_len(0)
             .and_then(|()| file.rewind())
@@ -66,15 +66,15 @@ impl InstanceLock {
     /// Takes the lock on `path` at once or not at all, and leaves what the file says.
     ///
     /// # Errors
-    /// As [`InstanceLock::take`].
-    pub fn take_quietly(path: &Path) -> Result<Self, LockError> {
+    /// As [`InstanceLock::acquire`].
+    pub fn acquire_without_pid(path: &Path) -> Result<Self, LockError> {
         Ok(Self {
-            file: Self::locked(path)?,
+            file: Self::open_locked(path)?,
             path: path.to_owned(),
         })
     }
 
-    fn locked(path: &Path) -> Result<File, LockError> {
+    fn open_locked(path: &Path) -> Result<File, LockError> {
         let io = |source| LockError::Io {
             path: path.to_owned(),
             source,
@@ -96,7 +96,7 @@ impl InstanceLock {
                     Ok(pid) => format!("process {pid}"),
                     Err(_) => "another process".to_owned(),
                 };
-                return Err(LockError::Held {
+                return Err(LockError::AlreadyLocked {
                     path: path.to_owned(),
                     holder,
                 });
@@ -115,8 +115,8 @@ mod tests {
     fn one_at_a_time() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lock");
-        let first = InstanceLock::take(&path).unwrap();
-        let error = InstanceLock::take(&path).unwrap_err().to_string();
+        let first = InstanceLock::acquire(&path).unwrap();
+        let error = InstanceLock::acquire(&path).unwrap_err().to_string();
         assert_eq!(
             error,
             format!(
@@ -126,19 +126,19 @@ mod tests {
             )
         );
         drop(first);
-        InstanceLock::take(&path).unwrap();
+        InstanceLock::acquire(&path).unwrap();
         let said = std::fs::read_to_string(&path).unwrap();
         std::fs::rename(&path, dir.path().join("old")).unwrap();
         let old = dir.path().join("old");
-        let quiet = InstanceLock::take_quietly(&old).unwrap();
-        assert!(InstanceLock::take(&old).is_err());
+        let quiet = InstanceLock::acquire_without_pid(&old).unwrap();
+        assert!(InstanceLock::acquire(&old).is_err());
         assert_eq!(std::fs::read_to_string(&old).unwrap(), said);
         drop(quiet);
     }
 
     #[test]
     fn an_unusable_file_is_named() {
-        let error = InstanceLock::take(Path::new("/nonexistent/lock")).unwrap_err();
+        let error = InstanceLock::acquire(Path::new("/nonexistent/lock")).unwrap_err();
         assert!(error.to_string().starts_with("locking /nonexistent/lock: "));
     }
 }

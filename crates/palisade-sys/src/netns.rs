@@ -22,7 +22,7 @@ use thiserror::Error;
 
 mod open;
 
-pub use open::Opener;
+pub use open::NetNsOpener;
 
 /// Where `ip netns` and this crate keep named namespaces.
 pub const NETNS_DIR: &str = "/run/netns";
@@ -95,7 +95,7 @@ pub enum NetNsError {
     },
     /// The file is there but is no network namespace.
     #[error("{path} is not a network namespace")]
-    NotANetNs {
+    WrongType {
         /// Path of the file.
         path: String,
     },
@@ -104,7 +104,7 @@ pub enum NetNsError {
         "opening network namespace {name}: its file system does not answer; mend that mount, or \
          give the namespace by another path"
     )]
-    NoAnswer {
+    TimedOut {
         /// Name or path as given.
         name: String,
     },
@@ -126,7 +126,7 @@ pub enum NetNsError {
     },
 }
 
-fn failed(action: &'static str, name: &str) -> impl Fn(io::Error) -> NetNsError {
+fn io_error(action: &'static str, name: &str) -> impl Fn(io::Error) -> NetNsError {
     move |source| NetNsError::Io {
         action,
         name: name.to_owned(),
@@ -134,7 +134,7 @@ fn failed(action: &'static str, name: &str) -> impl Fn(io::Error) -> NetNsError 
     }
 }
 
-fn failed_errno(action: &'static str, name: &str) -> impl Fn(Errno) -> NetNsError {
+fn errno_error(action: &'static str, name: &str) -> impl Fn(Errno) -> NetNsError {
     move |errno| NetNsError::Io {
         action,
         name: name.to_owned(),
@@ -154,12 +154,12 @@ impl NetNs {
     /// Opens by path (anything with a `/`, such as `/proc/17/ns/net`) or by name under [`NETNS_DIR`].
     ///
     /// # Errors
-    /// [`NetNsError::Missing`], [`NetNsError::NotANetNs`], or the failed call.
+    /// [`NetNsError::Missing`], [`NetNsError::WrongType`], or the failed call.
     pub fn open(name_or_path: &str) -> Result<Self, NetNsError> {
         if name_or_path.contains('/') {
             Self::open_path(Path::new(name_or_path), name_or_path)
         } else {
-            Self::open_path(&named_path(name_or_path)?, name_or_path)
+            Self::open_path(&namespace_path(name_or_path)?, name_or_path)
         }
     }
 
@@ -169,7 +169,7 @@ impl NetNs {
     }
 
     fn from_file(file: File, label: &str) -> Result<Self, NetNsError> {
-        let meta = file.metadata().map_err(failed("inspecting", label))?;
+        let meta = file.metadata().map_err(io_error("inspecting", label))?;
         Ok(Self {
             file: Arc::new(file),
             label: label.into(),
@@ -185,9 +185,9 @@ impl NetNs {
     ///
     /// # Errors
     /// If the kernel gives no anonymous file.
-    pub fn stand_in(label: &str) -> Result<Self, NetNsError> {
+    pub fn fake(label: &str) -> Result<Self, NetNsError> {
         let fd = nix::sys::memfd::memfd_create("netns", nix::sys::memfd::MFdFlags::MFD_CLOEXEC)
-            .map_err(failed_errno("standing in for", label))?;
+            .map_err(errno_error("standing in for", label))?;
         Self::from_file(File::from(fd), label)
     }
 
@@ -208,12 +208,12 @@ impl NetNs {
     ///
     /// # Errors
     /// If that user namespace is not this process's own nor below it.
-    pub fn owner(&self) -> Result<u32, NetNsError> {
-        open::owner(&self.file).map_err(failed_errno("asking for the owner of", self.label()))
+    pub fn owner_uid(&self) -> Result<u32, NetNsError> {
+        open::owner_uid(&self.file).map_err(errno_error("asking for the owner of", self.label()))
     }
 }
 
-fn named_path(name: &str) -> Result<PathBuf, NetNsError> {
+fn namespace_path(name: &str) -> Result<PathBuf, NetNsError> {
     let bad = |reason| NetNsError::BadName {
         name: name.to_owned(),
         reason,
@@ -242,7 +242,7 @@ where
         std::thread::Builder::new()
             .name("netns".to_owned())
             .spawn_scoped(scope, || enter(netns).map(|()| work()))
-            .map_err(failed("starting a thread for", netns.label()))?
+            .map_err(io_error("starting a thread for", netns.label()))?
             .join()
             .map_err(|_| NetNsError::Panicked {
                 name: netns.label().to_owned(),
@@ -256,7 +256,7 @@ fn enter(netns: &NetNs) -> Result<(), NetNsError> {
     if NetNs::current()?.id() == netns.id() {
         return Ok(());
     }
-    setns(netns, CloneFlags::CLONE_NEWNET).map_err(failed_errno("entering", netns.label()))
+    setns(netns, CloneFlags::CLONE_NEWNET).map_err(errno_error("entering", netns.label()))
 }
 
 /// Named network namespaces of this host.
@@ -274,7 +274,7 @@ pub trait NetNamespaces {
     /// Opens by name, or by path if it holds a `/`.
     ///
     /// # Errors
-    /// [`NetNsError::Missing`], [`NetNsError::NotANetNs`], or the failed call.
+    /// [`NetNsError::Missing`], [`NetNsError::WrongType`], or the failed call.
     fn open(&self, name_or_path: &str) -> Result<NetNs, NetNsError>;
     /// All names, sorted.
     ///
@@ -289,7 +289,7 @@ pub struct KernelNetNamespaces;
 
 impl NetNamespaces for KernelNetNamespaces {
     fn create(&mut self, name: &str) -> Result<NetNs, NetNsError> {
-        let path = named_path(name)?;
+        let path = namespace_path(name)?;
         share_directory(name)?;
         File::options()
             .write(true)
@@ -300,13 +300,13 @@ impl NetNamespaces for KernelNetNamespaces {
                 io::ErrorKind::AlreadyExists => NetNsError::Exists {
                     name: name.to_owned(),
                 },
-                _ => failed("naming", name)(source),
+                _ => io_error("naming", name)(source),
             })?;
         let made = std::thread::scope(|scope| {
             std::thread::Builder::new()
                 .name("netns-new".to_owned())
                 .spawn_scoped(scope, || {
-                    unshare(CloneFlags::CLONE_NEWNET).map_err(failed_errno("creating", name))?;
+                    unshare(CloneFlags::CLONE_NEWNET).map_err(errno_error("creating", name))?;
                     mount(
                         Some("/proc/thread-self/ns/net"),
                         &path,
@@ -314,9 +314,9 @@ impl NetNamespaces for KernelNetNamespaces {
                         MsFlags::MS_BIND,
                         None::<&str>,
                     )
-                    .map_err(failed_errno("mounting", name))
+                    .map_err(errno_error("mounting", name))
                 })
-                .map_err(failed("starting a thread for", name))?
+                .map_err(io_error("starting a thread for", name))?
                 .join()
                 .map_err(|_| NetNsError::Panicked {
                     name: name.to_owned(),
@@ -334,7 +334,7 @@ impl NetNamespaces for KernelNetNamespaces {
     }
 
     fn delete(&mut self, name: &str) -> Result<(), NetNsError> {
-        let path = named_path(name)?;
+        let path = namespace_path(name)?;
         match umount2(&path, MntFlags::MNT_DETACH) {
             // EINVAL: a name whose mount is gone already, for example after a crash.
             Ok(()) | Err(Errno::EINVAL) => {}
@@ -343,9 +343,9 @@ impl NetNamespaces for KernelNetNamespaces {
                     name: name.to_owned(),
                 });
             }
-            Err(errno) => return Err(failed_errno("unmounting", name)(errno)),
+            Err(errno) => return Err(errno_error("unmounting", name)(errno)),
         }
-        std::fs::remove_file(&path).map_err(failed("removing", name))
+        std::fs::remove_file(&path).map_err(io_error("removing", name))
     }
 
     fn open(&self, name_or_path: &str) -> Result<NetNs, NetNsError> {
@@ -356,11 +356,11 @@ impl NetNamespaces for KernelNetNamespaces {
         let entries = match std::fs::read_dir(NETNS_DIR) {
             Ok(entries) => entries,
             Err(source) if source.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(source) => return Err(failed("listing", NETNS_DIR)(source)),
+            Err(source) => return Err(io_error("listing", NETNS_DIR)(source)),
         };
         let mut names = Vec::new();
         for entry in entries {
-            let entry = entry.map_err(failed("listing", NETNS_DIR))?;
+            let entry = entry.map_err(io_error("listing", NETNS_DIR))?;
             names.push(entry.file_name().to_string_lossy().into_owned());
         }
         names.sort();
@@ -371,7 +371,7 @@ impl NetNamespaces for KernelNetNamespaces {
 /// Makes the directory a shared mount, so that names made in one mount
 /// namespace are seen, and can be deleted, in all; once, as `ip netns` does.
 fn share_directory(name: &str) -> Result<(), NetNsError> {
-    std::fs::create_dir_all(NETNS_DIR).map_err(failed("making the directory of", name))?;
+    std::fs::create_dir_all(NETNS_DIR).map_err(io_error("making the directory of", name))?;
     let share = || {
         mount(
             None::<&str>,
@@ -392,10 +392,10 @@ fn share_directory(name: &str) -> Result<(), NetNsError> {
                 MsFlags::MS_BIND | MsFlags::MS_REC,
                 None::<&str>,
             )
-            .map_err(failed_errno("binding the directory of", name))?;
-            share().map_err(failed_errno("sharing the directory of", name))
+            .map_err(errno_error("binding the directory of", name))?;
+            share().map_err(errno_error("sharing the directory of", name))
         }
-        Err(errno) => Err(failed_errno("sharing the directory of", name)(errno)),
+        Err(errno) => Err(errno_error("sharing the directory of", name)(errno)),
     }
 }
 
@@ -434,7 +434,7 @@ impl FakeNetNamespaces {
 
 impl NetNamespaces for FakeNetNamespaces {
     fn create(&mut self, name: &str) -> Result<NetNs, NetNsError> {
-        named_path(name)?;
+        namespace_path(name)?;
         let mut state = self.lock();
         state.calls.push(NetNsCall::Create(name.to_owned()));
         if state.names.contains_key(name) {
@@ -442,13 +442,13 @@ impl NetNamespaces for FakeNetNamespaces {
                 name: name.to_owned(),
             });
         }
-        let netns = NetNs::stand_in(name)?;
+        let netns = NetNs::fake(name)?;
         state.names.insert(name.to_owned(), netns.clone());
         Ok(netns)
     }
 
     fn delete(&mut self, name: &str) -> Result<(), NetNsError> {
-        named_path(name)?;
+        namespace_path(name)?;
         let mut state = self.lock();
         state.calls.push(NetNsCall::Delete(name.to_owned()));
         match state.names.remove(name) {
@@ -485,11 +485,14 @@ mod tests {
     fn names_are_checked() {
         for bad in ["", ".", "..", "a/b", "a\0b", &"x".repeat(256)] {
             assert!(
-                matches!(named_path(bad), Err(NetNsError::BadName { .. })),
+                matches!(namespace_path(bad), Err(NetNsError::BadName { .. })),
                 "{bad:?}"
             );
         }
-        assert_eq!(named_path("pal-a").unwrap(), Path::new("/run/netns/pal-a"));
+        assert_eq!(
+            namespace_path("pal-a").unwrap(),
+            Path::new("/run/netns/pal-a")
+        );
     }
 
     #[test]
@@ -515,7 +518,7 @@ mod tests {
     fn what_is_no_namespace_is_refused() {
         assert!(matches!(
             NetNs::open("/dev/null"),
-            Err(NetNsError::NotANetNs { .. })
+            Err(NetNsError::WrongType { .. })
         ));
         assert!(matches!(
             NetNs::open("/nonexistent/ns"),
@@ -523,7 +526,7 @@ mod tests {
         ));
         assert!(matches!(
             NetNs::open("/proc/self/ns/uts"),
-            Err(NetNsError::NotANetNs { .. })
+            Err(NetNsError::WrongType { .. })
         ));
     }
 

@@ -12,7 +12,7 @@ use nix::time::{ClockId, clock_gettime};
 /// Where a service manager listens, if there is one.
 #[derive(Debug, Default)]
 pub struct Notifier {
-    to: Option<(UnixDatagram, SocketAddr)>,
+    socket: Option<(UnixDatagram, SocketAddr)>,
 }
 
 impl Notifier {
@@ -20,7 +20,7 @@ impl Notifier {
     ///
     /// # Errors
     /// If it is neither.
-    pub fn to(address: &str) -> io::Result<Self> {
+    pub fn connect(address: &str) -> io::Result<Self> {
         let address = match address.as_bytes() {
             [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
             [b'/', ..] => SocketAddr::from_pathname(address)?,
@@ -29,7 +29,7 @@ impl Notifier {
         let socket = UnixDatagram::unbound()?;
         socket.set_nonblocking(true)?;
         Ok(Notifier {
-            to: Some((socket, address)),
+            socket: Some((socket, address)),
         })
     }
 
@@ -37,8 +37,8 @@ impl Notifier {
     ///
     /// # Errors
     /// If the manager is gone or does not read.
-    pub fn tell(&self, lines: &str) -> io::Result<()> {
-        match &self.to {
+    pub fn notify(&self, lines: &str) -> io::Result<()> {
+        match &self.socket {
             Some((socket, address)) => socket.send_to_addr(lines.as_bytes(), address).map(drop),
             None => Ok(()),
         }
@@ -75,16 +75,16 @@ mod tests {
                 format!("@{name}"),
             ),
         ] {
-            Notifier::to(&address)
+            Notifier::connect(&address)
                 .unwrap()
-                .tell("READY=1\nSTATUS=x")
+                .notify("READY=1\nSTATUS=x")
                 .unwrap();
             let mut text = [0; 64];
             let length = listener.recv(&mut text).unwrap();
             assert_eq!(&text[..length], b"READY=1\nSTATUS=x");
         }
-        assert!(Notifier::to("somewhere").is_err());
-        Notifier::default().tell("READY=1").unwrap();
+        assert!(Notifier::connect("somewhere").is_err());
+        Notifier::default().notify("READY=1").unwrap();
         let before = monotonic_micros().unwrap();
         assert!(before > 0 && monotonic_micros().unwrap() >= before);
     }

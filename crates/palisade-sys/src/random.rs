@@ -16,12 +16,12 @@ pub struct RandomError(#[source] Errno);
 ///
 /// # Errors
 /// What the kernel said: it knows no such call, or a filter of system calls refuses it.
-pub fn number() -> Result<u32, RandomError> {
+pub fn random_u32() -> Result<u32, RandomError> {
     // Before Linux 5.6 there is no word for a number that is not secret.
-    fill(libc::GRND_INSECURE).or_else(|_| fill(libc::GRND_NONBLOCK))
+    getrandom_u32(libc::GRND_INSECURE).or_else(|_| getrandom_u32(libc::GRND_NONBLOCK))
 }
 
-fn fill(flags: libc::c_uint) -> Result<u32, RandomError> {
+fn getrandom_u32(flags: libc::c_uint) -> Result<u32, RandomError> {
     let mut bytes = [0_u8; 4];
     // SAFETY: the kernel writes at most as many bytes as the length says, all of them in the array.
     let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), flags) };
@@ -39,9 +39,9 @@ mod tests {
 
     #[test]
     fn numbers_differ() {
-        let numbers: BTreeSet<u32> = (0..64).map(|_| number().unwrap()).collect();
+        let numbers: BTreeSet<u32> = (0..64).map(|_| random_u32().unwrap()).collect();
         // Two equal ones in 64 of four thousand million: once in two million runs.
         assert!(numbers.len() >= 63, "{numbers:?}");
-        assert!(fill(u32::MAX).is_err());
+        assert!(getrandom_u32(u32::MAX).is_err());
     }
 }

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use thiserror::Error;
 
-use crate::link::name_bytes;
+use crate::link::unescape_name;
 use crate::netns::{NetNs, NetNsError, run_in};
 
 /// What went wrong with a parameter.
@@ -64,7 +64,7 @@ pub enum SysctlError {
 /// Kernel parameters of one network namespace.
 ///
 /// Names have `/` between their parts (`net/ipv4/conf/eth0.7/proxy_arp`), since
-/// interface names may hold dots; those are in the text of [`crate::link::name_text`].
+/// interface names may hold dots; those are in the text of [`crate::link::escape_name`].
 pub trait Sysctl {
     /// The value, without its line end.
     ///
@@ -82,7 +82,7 @@ pub trait Sysctl {
     ///
     /// # Errors
     /// If that cannot be told.
-    fn has(&self, key: &str) -> Result<bool, SysctlError> {
+    fn exists(&self, key: &str) -> Result<bool, SysctlError> {
         match self.get(key) {
             Ok(_) => Ok(true),
             Err(SysctlError::Missing { .. }) => Ok(false),
@@ -107,7 +107,7 @@ impl KernelSysctl {
     }
 
     fn read(&self, key: &str) -> Result<String, SysctlError> {
-        let path = path_of(key)?;
+        let path = sysctl_path(key)?;
         // What `/proc/sys/net` shows belongs to the namespace of whoever opens it.
         let read = run_in(&self.netns, || std::fs::read_to_string(&path))?;
         match read {
@@ -141,7 +141,7 @@ impl Sysctl for KernelSysctl {
         if self.read(key)? == value {
             return Ok(false);
         }
-        let path = path_of(key)?;
+        let path = sysctl_path(key)?;
         run_in(&self.netns, || std::fs::write(&path, value))?
             .map(|()| true)
             .map_err(|source| SysctlError::Write {
@@ -153,8 +153,8 @@ impl Sysctl for KernelSysctl {
     }
 }
 
-fn path_of(key: &str) -> Result<PathBuf, SysctlError> {
-    let name = name_bytes(key);
+fn sysctl_path(key: &str) -> Result<PathBuf, SysctlError> {
+    let name = unescape_name(key);
     let bad = name
         .split(|byte| *byte == b'/')
         .any(|part| matches!(part, b"" | b"." | b"..") || part.contains(&0));
@@ -169,24 +169,24 @@ fn path_of(key: &str) -> Result<PathBuf, SysctlError> {
 /// Parameters in memory; clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct FakeSysctl {
-    state: Arc<Mutex<FakeState>>,
+    state: Arc<Mutex<FakeSysctlState>>,
 }
 
 #[derive(Debug, Default)]
-struct FakeState {
+struct FakeSysctlState {
     values: BTreeMap<String, String>,
     writes: Vec<(String, String)>,
 }
 
 impl FakeSysctl {
     /// With these parameters and values.
-    pub fn with<'a>(values: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
+    pub fn with_values<'a>(values: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let values = values
             .into_iter()
             .map(|(key, value)| (key.to_owned(), value.to_owned()))
             .collect();
         Self {
-            state: Arc::new(Mutex::new(FakeState {
+            state: Arc::new(Mutex::new(FakeSysctlState {
                 values,
                 writes: Vec::new(),
             })),
@@ -199,14 +199,14 @@ impl FakeSysctl {
         self.lock().writes.clone()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, FakeState> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, FakeSysctlState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Sysctl for FakeSysctl {
     fn get(&self, key: &str) -> Result<String, SysctlError> {
-        path_of(key)?;
+        sysctl_path(key)?;
         self.lock()
             .values
             .get(key)
@@ -243,12 +243,12 @@ mod tests {
             r"a/\x2e\x2e",
         ] {
             assert!(
-                matches!(path_of(bad), Err(SysctlError::BadName { .. })),
+                matches!(sysctl_path(bad), Err(SysctlError::BadName { .. })),
                 "{bad:?}"
             );
         }
         assert_eq!(
-            path_of("net/ipv4/ip_forward").unwrap(),
+            sysctl_path("net/ipv4/ip_forward").unwrap(),
             PathBuf::from("/proc/sys/net/ipv4/ip_forward")
         );
     }
@@ -258,12 +258,12 @@ mod tests {
         let here = KernelSysctl::new(&NetNs::current().unwrap());
         let value = here.get("kernel/ostype").unwrap();
         assert_eq!(value, "Linux");
-        assert!(!here.has("net/ipv4/no_such_thing").unwrap());
+        assert!(!here.exists("net/ipv4/no_such_thing").unwrap());
     }
 
     #[test]
     fn the_fake_records_only_changes() {
-        let mut fake = FakeSysctl::with([("net/ipv4/ip_forward", "0")]);
+        let mut fake = FakeSysctl::with_values([("net/ipv4/ip_forward", "0")]);
         assert!(fake.set("net/ipv4/ip_forward", "1").unwrap());
         assert!(!fake.set("net/ipv4/ip_forward", "1").unwrap());
         assert!(matches!(

@@ -28,12 +28,12 @@ pub struct WatchId(pub i32);
 
 /// What happened to an entry of a watched directory, or to the directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum DirChange {
     /// A file was written to or truncated, and is still open for writing.
     Modified,
     /// A file open for writing was closed.
     CloseWrite,
-    /// An entry was moved away; `cookie` pairs it with its [`Change::MovedTo`].
+    /// An entry was moved away; `cookie` pairs it with its [`DirChange::MovedTo`].
     MovedFrom {
         /// The same in both halves of one rename.
         cookie: u32,
@@ -69,7 +69,7 @@ pub enum WatchEvent {
         /// True if the entry is a directory.
         is_dir: bool,
         /// What happened.
-        change: Change,
+        change: DirChange,
     },
     /// The queue was full and events are lost: look at everything again.
     Overflow,
@@ -77,7 +77,7 @@ pub enum WatchEvent {
 
 /// Why [`DirWatch::wait`] came back.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wake {
+pub enum WakeReason {
     /// These events happened, in order; at least one.
     Events(Vec<WatchEvent>),
     /// Nothing happened for the time given, or a [`Waker`] said that there is something else to do.
@@ -113,14 +113,14 @@ pub trait DirWatch {
     /// [`WatchError::Add`].
     fn add(&mut self, directory: &Path) -> Result<WatchId, WatchError>;
 
-    /// Ends a watch; [`Change::Ignored`] follows. Nothing happens if it has ended.
+    /// Ends a watch; [`DirChange::Ignored`] follows. Nothing happens if it has ended.
     fn remove(&mut self, watch: WatchId);
 
     /// Waits for events, at most `timeout` (`None`: for ever).
     ///
     /// # Errors
     /// [`WatchError::Read`].
-    fn wait(&mut self, timeout: Option<Duration>) -> Result<Wake, WatchError>;
+    fn wait(&mut self, timeout: Option<Duration>) -> Result<WakeReason, WatchError>;
 
     /// What ends one wait from another thread, where something can.
     fn waker(&self) -> Option<Waker> {
@@ -195,7 +195,7 @@ impl InotifyWatch {
         let mut events = Vec::new();
         loop {
             match self.inotify.read_events() {
-                Ok(raw) => events.extend(raw.iter().flat_map(typed)),
+                Ok(raw) => events.extend(raw.iter().flat_map(decode_event)),
                 Err(Errno::EAGAIN) => break,
                 Err(Errno::EINTR) => {}
                 Err(errno) => return Err(WatchError::Read(errno.into())),
@@ -204,7 +204,7 @@ impl InotifyWatch {
         for event in &events {
             if let WatchEvent::Changed {
                 watch,
-                change: Change::Ignored,
+                change: DirChange::Ignored,
                 ..
             } = event
             {
@@ -250,7 +250,7 @@ impl DirWatch for InotifyWatch {
         }
     }
 
-    fn wait(&mut self, timeout: Option<Duration>) -> Result<Wake, WatchError> {
+    fn wait(&mut self, timeout: Option<Duration>) -> Result<WakeReason, WatchError> {
         loop {
             let mut fds = [
                 PollFd::new(self.stopper.0.as_fd(), PollFlags::POLLIN),
@@ -264,7 +264,7 @@ impl DirWatch for InotifyWatch {
                 Err(errno) => return Err(WatchError::Read(errno.into())),
             };
             if fds[0].any() == Some(true) {
-                return Ok(Wake::Stopped);
+                return Ok(WakeReason::Stopped);
             }
             let woken = fds[2].any() == Some(true);
             if woken {
@@ -273,32 +273,35 @@ impl DirWatch for InotifyWatch {
             }
             let events = self.read()?;
             if !events.is_empty() {
-                return Ok(Wake::Events(events));
+                return Ok(WakeReason::Events(events));
             }
             if ready == 0 || woken {
-                return Ok(Wake::TimedOut);
+                return Ok(WakeReason::TimedOut);
             }
         }
     }
 }
 
 /// One inotify event can say several things.
-fn typed(raw: &InotifyEvent) -> Vec<WatchEvent> {
+fn decode_event(raw: &InotifyEvent) -> Vec<WatchEvent> {
     if raw.mask.contains(AddWatchFlags::IN_Q_OVERFLOW) {
         return vec![WatchEvent::Overflow];
     }
     let cookie = raw.cookie;
     let table = [
-        (AddWatchFlags::IN_MODIFY, Change::Modified),
-        (AddWatchFlags::IN_CLOSE_WRITE, Change::CloseWrite),
-        (AddWatchFlags::IN_MOVED_FROM, Change::MovedFrom { cookie }),
-        (AddWatchFlags::IN_MOVED_TO, Change::MovedTo { cookie }),
-        (AddWatchFlags::IN_CREATE, Change::Created),
-        (AddWatchFlags::IN_DELETE, Change::Deleted),
-        (AddWatchFlags::IN_ATTRIB, Change::Attributes),
-        (AddWatchFlags::IN_MOVE_SELF, Change::SelfMoved),
-        (AddWatchFlags::IN_DELETE_SELF, Change::SelfDeleted),
-        (AddWatchFlags::IN_IGNORED, Change::Ignored),
+        (AddWatchFlags::IN_MODIFY, DirChange::Modified),
+        (AddWatchFlags::IN_CLOSE_WRITE, DirChange::CloseWrite),
+        (
+            AddWatchFlags::IN_MOVED_FROM,
+            DirChange::MovedFrom { cookie },
+        ),
+        (AddWatchFlags::IN_MOVED_TO, DirChange::MovedTo { cookie }),
+        (AddWatchFlags::IN_CREATE, DirChange::Created),
+        (AddWatchFlags::IN_DELETE, DirChange::Deleted),
+        (AddWatchFlags::IN_ATTRIB, DirChange::Attributes),
+        (AddWatchFlags::IN_MOVE_SELF, DirChange::SelfMoved),
+        (AddWatchFlags::IN_DELETE_SELF, DirChange::SelfDeleted),
+        (AddWatchFlags::IN_IGNORED, DirChange::Ignored),
     ];
     table
         .into_iter()
@@ -318,7 +321,7 @@ pub struct FakeDirWatch {
     /// Directories watched now.
     pub watched: BTreeMap<WatchId, PathBuf>,
     /// What the next waits return; after that they time out.
-    pub wakes: VecDeque<Wake>,
+    pub wakes: VecDeque<WakeReason>,
     last: i32,
 }
 
@@ -338,8 +341,8 @@ impl DirWatch for FakeDirWatch {
         self.watched.remove(&watch);
     }
 
-    fn wait(&mut self, _timeout: Option<Duration>) -> Result<Wake, WatchError> {
-        Ok(self.wakes.pop_front().unwrap_or(Wake::TimedOut))
+    fn wait(&mut self, _timeout: Option<Duration>) -> Result<WakeReason, WatchError> {
+        Ok(self.wakes.pop_front().unwrap_or(WakeReason::TimedOut))
     }
 }
 
@@ -349,17 +352,18 @@ mod tests {
     use super::*;
 
     /// Events up to a pause, as (name, change).
-    fn seen(watch: &mut InotifyWatch) -> Vec<(String, Change)> {
+    fn seen(watch: &mut InotifyWatch) -> Vec<(String, DirChange)> {
         let mut seen = Vec::new();
-        while let Wake::Events(events) = watch.wait(Some(Duration::from_millis(20))).unwrap() {
+        while let WakeReason::Events(events) = watch.wait(Some(Duration::from_millis(20))).unwrap()
+        {
             for event in events {
                 let WatchEvent::Changed { name, change, .. } = event else {
                     panic!("overflow")
                 };
                 let name = name.unwrap_or_default().into_string().unwrap();
                 let change = match change {
-                    Change::MovedFrom { .. } => Change::MovedFrom { cookie: 0 },
-                    Change::MovedTo { .. } => Change::MovedTo { cookie: 0 },
+                    DirChange::MovedFrom { .. } => DirChange::MovedFrom { cookie: 0 },
+                    DirChange::MovedTo { .. } => DirChange::MovedTo { cookie: 0 },
                     other => other,
                 };
                 seen.push((name, change));
@@ -368,7 +372,7 @@ mod tests {
         seen
     }
 
-    fn change(name: &str, change: Change) -> (String, Change) {
+    fn change(name: &str, change: DirChange) -> (String, DirChange) {
         (name.to_owned(), change)
     }
 
@@ -385,13 +389,13 @@ mod tests {
         assert_eq!(
             seen(&mut watch),
             [
-                change("a", Change::Created),
-                change("a", Change::Modified),
-                change("a", Change::CloseWrite),
-                change("a", Change::MovedFrom { cookie: 0 }),
-                change("b", Change::MovedTo { cookie: 0 }),
-                change("d", Change::Created),
-                change("b", Change::Deleted),
+                change("a", DirChange::Created),
+                change("a", DirChange::Modified),
+                change("a", DirChange::CloseWrite),
+                change("a", DirChange::MovedFrom { cookie: 0 }),
+                change("b", DirChange::MovedTo { cookie: 0 }),
+                change("d", DirChange::Created),
+                change("b", DirChange::Deleted),
             ]
         );
         std::fs::remove_dir(at("d")).unwrap();
@@ -399,9 +403,9 @@ mod tests {
         assert_eq!(
             seen(&mut watch),
             [
-                change("d", Change::Deleted),
-                change("", Change::SelfDeleted),
-                change("", Change::Ignored),
+                change("d", DirChange::Deleted),
+                change("", DirChange::SelfDeleted),
+                change("", DirChange::Ignored),
             ]
         );
     }
@@ -416,10 +420,13 @@ mod tests {
         file.write_all(b"half").unwrap();
         assert_eq!(
             seen(&mut watch),
-            [change("a", Change::Created), change("a", Change::Modified)]
+            [
+                change("a", DirChange::Created),
+                change("a", DirChange::Modified)
+            ]
         );
         drop(file);
-        assert_eq!(seen(&mut watch), [change("a", Change::CloseWrite)]);
+        assert_eq!(seen(&mut watch), [change("a", DirChange::CloseWrite)]);
     }
 
     #[test]
@@ -428,7 +435,7 @@ mod tests {
         let stopper = watch.stopper();
         let thread = std::thread::spawn(move || watch.wait(None).unwrap());
         stopper.stop();
-        assert_eq!(thread.join().unwrap(), Wake::Stopped);
+        assert_eq!(thread.join().unwrap(), WakeReason::Stopped);
     }
 
     #[test]
@@ -438,11 +445,15 @@ mod tests {
         let thread = std::thread::spawn(move || (watch.wait(None).unwrap(), watch));
         waker.wake();
         let (woken, mut watch) = thread.join().unwrap();
-        assert_eq!(woken, Wake::TimedOut);
+        assert_eq!(woken, WakeReason::TimedOut);
         let stopper = watch.stopper();
         let thread = std::thread::spawn(move || watch.wait(None).unwrap());
         stopper.stop();
-        assert_eq!(thread.join().unwrap(), Wake::Stopped, "not woken once more");
+        assert_eq!(
+            thread.join().unwrap(),
+            WakeReason::Stopped,
+            "not woken once more"
+        );
     }
 
     #[test]
@@ -461,6 +472,6 @@ mod tests {
         let id = watch.add(dir.path()).unwrap();
         watch.remove(id);
         watch.remove(id);
-        assert_eq!(seen(&mut watch), [change("", Change::Ignored)]);
+        assert_eq!(seen(&mut watch), [change("", DirChange::Ignored)]);
     }
 }

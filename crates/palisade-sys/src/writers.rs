@@ -15,11 +15,11 @@ const F_SETSIG: libc::c_int = 10;
 
 /// Whether somebody has a file open for writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Writers {
+pub enum WriterPresence {
     /// Nobody.
-    None,
+    Absent,
     /// Somebody.
-    Some,
+    Present,
     /// The kernel does not say: the file is someone else's, or its filesystem knows no leases.
     Unknown,
 }
@@ -43,25 +43,25 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
 
 /// Whether somebody has this file, itself open for reading only, open for writing now.
 #[must_use]
-pub fn writers(file: &File) -> Writers {
+pub fn detect_writers(file: &File) -> WriterPresence {
     let fd = file.as_raw_fd();
     // A read lease is given only while nobody writes. Should a writer come in the moment it is held,
     // the kernel makes it wait until the lease is given back just below, and tells us by a signal:
     // this one, which processes ignore unless they ask for it, in the place of SIGIO, which kills.
     // SAFETY: takes a number, no pointer.
     if unsafe { libc::fcntl(fd, F_SETSIG, libc::SIGURG) } != 0 {
-        return Writers::Unknown;
+        return WriterPresence::Unknown;
     }
     // SAFETY: takes a number, no pointer.
     if unsafe { libc::fcntl(fd, libc::F_SETLEASE, libc::F_RDLCK) } == 0 {
         // Fails only if there is no lease, and then there is nothing to give back.
         // SAFETY: takes a number, no pointer.
         unsafe { libc::fcntl(fd, libc::F_SETLEASE, libc::F_UNLCK) };
-        return Writers::None;
+        return WriterPresence::Absent;
     }
     match io::Error::last_os_error().raw_os_error() {
-        Some(libc::EAGAIN) => Writers::Some,
-        _ => Writers::Unknown,
+        Some(libc::EAGAIN) => WriterPresence::Present,
+        _ => WriterPresence::Unknown,
     }
 }
 
@@ -76,15 +76,15 @@ mod tests {
         let path = dir.path().join("f");
         let writer = File::create(&path).unwrap();
         let file = open_regular(&path).unwrap();
-        assert_eq!(writers(&file), Writers::Some);
+        assert_eq!(detect_writers(&file), WriterPresence::Present);
         drop(writer);
-        assert_eq!(writers(&file), Writers::None);
+        assert_eq!(detect_writers(&file), WriterPresence::Absent);
         let appending = OpenOptions::new().append(true).open(&path).unwrap();
-        assert_eq!(writers(&file), Writers::Some);
+        assert_eq!(detect_writers(&file), WriterPresence::Present);
         drop(appending);
-        assert_eq!(writers(&file), Writers::None);
+        assert_eq!(detect_writers(&file), WriterPresence::Absent);
         let _reader = File::open(&path).unwrap();
-        assert_eq!(writers(&file), Writers::None);
+        assert_eq!(detect_writers(&file), WriterPresence::Absent);
     }
 
     #[test]

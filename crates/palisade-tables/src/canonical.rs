@@ -13,13 +13,13 @@ use palisade_model::{Prefix, Str};
 /// Identities are named by the prefixes that have them, sets by their points, rules by their place
 /// in the sorted list of credits, classes by their programs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Canonical {
+pub struct CanonicalTables {
     /// Our interfaces.
     pub interfaces: BTreeSet<Str>,
     /// The groups of prefixes that share an identity.
     pub identities: BTreeSet<Vec<Prefix>>,
     /// The groups of points that share a set, and what they get.
-    pub sets: BTreeMap<Vec<Point>, CanonicalSet>,
+    pub sets: BTreeMap<Vec<Point>, CanonicalPolicySet>,
     /// The number of classes.
     pub classes: usize,
     /// The credits in use, sorted.
@@ -28,7 +28,7 @@ pub struct Canonical {
 
 /// What one policy set says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CanonicalSet {
+pub struct CanonicalPolicySet {
     /// The program of every identity without an entry; `None` where the set or program is missing.
     pub default: Option<Program>,
     /// The program of each group of prefixes that has an entry.
@@ -37,15 +37,15 @@ pub struct CanonicalSet {
 
 impl Tables {
     /// This table's canonical form.
-    pub fn canonical(&self) -> Canonical {
+    pub fn canonical(&self) -> CanonicalTables {
         let mut credits: Vec<Arc<Credit>> = self.rules.values().cloned().collect();
         credits.sort();
-        let place: BTreeMap<RuleId, RuleId> = self
+        let ranks: BTreeMap<RuleId, RuleId> = self
             .rules
             .iter()
             .filter_map(|(id, credit)| {
-                let at = credits.binary_search(credit).ok()?;
-                Some((*id, RuleId(u32::try_from(at).ok()?)))
+                let rank = credits.binary_search(credit).ok()?;
+                Some((*id, RuleId(u32::try_from(rank).ok()?)))
             })
             .collect();
         let mut members: BTreeMap<_, Vec<Prefix>> = BTreeMap::new();
@@ -59,7 +59,9 @@ impl Tables {
         }
         let program = |class| {
             let program: Option<&Arc<Program>> = self.programs.get(&class);
-            program.map(|p| p.rename(|rule| place.get(&rule).copied().unwrap_or(RuleId(u32::MAX))))
+            program.map(|p| {
+                p.renumber_rules(|rule| ranks.get(&rule).copied().unwrap_or(RuleId(u32::MAX)))
+            })
         };
         let mut sets: BTreeMap<_, _> = points
             .iter()
@@ -67,7 +69,7 @@ impl Tables {
                 let default = self.sets.get(id).and_then(|set| program(set.default));
                 (
                     points.clone(),
-                    CanonicalSet {
+                    CanonicalPolicySet {
                         default,
                         classes: BTreeMap::new(),
                     },
@@ -75,14 +77,14 @@ impl Tables {
             })
             .collect();
         for ((set, identity), class) in &self.classes {
-            let of = points.get(set).cloned().unwrap_or_default();
-            let who = members.get(identity).cloned().unwrap_or_default();
-            sets.entry(of)
+            let set_points = points.get(set).cloned().unwrap_or_default();
+            let prefixes = members.get(identity).cloned().unwrap_or_default();
+            sets.entry(set_points)
                 .or_default()
                 .classes
-                .insert(who, program(*class));
+                .insert(prefixes, program(*class));
         }
-        Canonical {
+        CanonicalTables {
             interfaces: self.interfaces.clone(),
             identities: members.into_values().collect(),
             sets,

@@ -7,8 +7,8 @@
 //! points, addresses and headers exactly, by what the tables tell apart. It never asks why a verdict
 //! changes: it is given both tables and the delta, and trusts none of them.
 
-use crate::checker_atoms::{Header, headers};
-use crate::checker_lookups::{Histories, History, Outcomes};
+use crate::checker_lookups::{HistoryInterner, OutcomeHistory, OutcomeInterner};
+use crate::checker_samples::{TransportHeader, sample_headers};
 use crate::{Delta, Phase, Point, Tables, Verdict};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -20,7 +20,7 @@ use palisade_model::{Direction, Family, L4, Protocol};
 
 /// What was judged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Checked {
+pub struct CheckSummary {
     /// Pairs of an egress and an ingress history that differ from each other.
     pub pairs: usize,
     /// How many of them have both of their endpoints here.
@@ -35,28 +35,28 @@ pub struct Checked {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Violation {
     /// The steps do not lead from the old tables to the new.
-    WrongEnd,
+    WrongFinalTables,
     /// The phases are not in order, or a step that must have changes has none.
-    Order(Vec<Phase>),
+    PhaseOrder(Vec<Phase>),
     /// After a step, something refers to what is not there.
-    Dangling {
+    DanglingReference {
         /// The index of the step.
         step: usize,
         /// What refers to what.
-        what: String,
+        reference: String,
     },
     /// A packet can get a verdict that is neither the old nor the new.
-    Neither(Box<Wrong>),
+    MixedVerdict(Box<MisjudgedPacket>),
     /// A step changes a verdict in a way that its phase promises not to.
-    BrokenPromise(Box<Wrong>),
+    PhaseViolation(Box<MisjudgedPacket>),
     /// Something that was allowed is denied now, and established flows are not judged again between
     /// tightening and loosening.
-    NotRevoked(Box<Wrong>),
+    MissingRevoke(Box<MisjudgedPacket>),
 }
 
 /// One packet that is judged wrongly.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wrong {
+pub struct MisjudgedPacket {
     /// The index of the step in which it happens.
     pub step: usize,
     /// The phase of that step.
@@ -74,18 +74,21 @@ pub struct Wrong {
     /// What it gets after the flush.
     pub new: Verdict,
     /// What it can get in between.
-    pub between: Verdict,
+    pub interim: Verdict,
 }
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Violation::WrongEnd => f.write_str("the steps do not end in the new tables"),
-            Violation::Order(phases) => write!(f, "phases out of order: {phases:?}"),
-            Violation::Dangling { step, what } => write!(f, "after step {step}: {what}"),
-            Violation::Neither(wrong) => write!(f, "neither the old nor the new: {wrong:?}"),
-            Violation::BrokenPromise(wrong) => write!(f, "not what the phase may do: {wrong:?}"),
-            Violation::NotRevoked(wrong) => write!(f, "revoked but not judged again: {wrong:?}"),
+            Violation::WrongFinalTables => f.write_str("the steps do not end in the new tables"),
+            Violation::PhaseOrder(phases) => write!(f, "phases out of order: {phases:?}"),
+            Violation::DanglingReference {
+                step,
+                reference: what,
+            } => write!(f, "after step {step}: {what}"),
+            Violation::MixedVerdict(wrong) => write!(f, "neither the old nor the new: {wrong:?}"),
+            Violation::PhaseViolation(wrong) => write!(f, "not what the phase may do: {wrong:?}"),
+            Violation::MissingRevoke(wrong) => write!(f, "revoked but not judged again: {wrong:?}"),
         }
     }
 }
@@ -99,39 +102,39 @@ pub fn check(
     delta: &Delta,
     new: &Tables,
     bound: usize,
-) -> Result<Checked, Violation> {
-    order(delta)?;
-    check_between(old, delta, new, bound)
+) -> Result<CheckSummary, Violation> {
+    check_phase_order(delta)?;
+    check_any_order(old, delta, new, bound)
 }
 
 /// The same, whatever the order of the phases: what it finds is wrong for some packet, or leads
 /// nowhere. Proves that an order which is not asked for is seen by what it does.
 ///
 /// # Errors
-/// The first violation found; never [`Violation::Order`].
-pub fn check_between(
+/// The first violation found; never [`Violation::PhaseOrder`].
+pub fn check_any_order(
     old: &Tables,
     delta: &Delta,
     new: &Tables,
     bound: usize,
-) -> Result<Checked, Violation> {
-    states(old, delta)?;
-    let delta = &joined(old, delta);
-    let states = states(old, delta)?;
+) -> Result<CheckSummary, Violation> {
+    intermediate_states(old, delta)?;
+    let delta = &merge_unwaited_steps(old, delta);
+    let states = intermediate_states(old, delta)?;
     let reached = states.last().unwrap_or(old);
     if reached != new {
-        return Err(Violation::WrongEnd);
+        return Err(Violation::WrongFinalTables);
     }
     let phases: Vec<Phase> = delta.steps.iter().map(|step| step.phase).collect();
-    let mut histories = Histories::new(&states);
-    let pairs = pairs(&states, &mut histories);
-    let mut checked = Checked {
+    let mut histories = HistoryInterner::new(&states);
+    let pairs = history_pairs(&states, &mut histories);
+    let mut checked = CheckSummary {
         pairs: pairs.len(),
         both_ends: pairs
             .values()
             .filter(|(egress, ingress)| egress.is_some() && ingress.is_some())
             .count(),
-        ..Checked::default()
+        ..CheckSummary::default()
     };
     let stride = pairs.len().div_ceil(bound.max(1)).max(1);
     for (at, ((egress, ingress), example)) in pairs.into_iter().enumerate() {
@@ -139,38 +142,38 @@ pub fn check_between(
             checked.skipped += 1;
             continue;
         }
-        let pair = Pair {
+        let pair = HistoryPair {
             phases: &phases,
             egress: histories.get(egress),
             ingress: histories.get(ingress),
             outcomes: histories.outcomes(),
             example: &example,
         };
-        checked.packets += pair.judge()?;
+        checked.packets += pair.check()?;
     }
     Ok(checked)
 }
 
-fn order(delta: &Delta) -> Result<(), Violation> {
+fn check_phase_order(delta: &Delta) -> Result<(), Violation> {
     let phases: Vec<Phase> = delta.steps.iter().map(|step| step.phase).collect();
-    let empty = |step: &crate::Step| step.changes.is_empty() != (step.phase == Phase::Revoke);
+    let empty = |step: &crate::DeltaStep| step.changes.is_empty() != (step.phase == Phase::Revoke);
     if !phases.is_sorted() || delta.steps.iter().any(empty) {
-        return Err(Violation::Order(phases));
+        return Err(Violation::PhaseOrder(phases));
     }
     Ok(())
 }
 
 /// The delta with every step that is not waited for made part of the next.
-fn joined(old: &Tables, delta: &Delta) -> Delta {
+fn merge_unwaited_steps(old: &Tables, delta: &Delta) -> Delta {
     let mut now = old.clone();
-    let mut steps: Vec<crate::Step> = Vec::new();
-    let mut unwaited: Vec<crate::Change> = Vec::new();
+    let mut steps: Vec<crate::DeltaStep> = Vec::new();
+    let mut unwaited: Vec<crate::TableChange> = Vec::new();
     for (at, step) in delta.steps.iter().enumerate() {
-        let waits = delta.waits_after(at, &now);
+        let waits = delta.needs_grace_period_after(at, &now);
         step.changes.iter().for_each(|change| now.apply(change));
         unwaited.extend(step.changes.iter().cloned());
         if waits {
-            steps.push(crate::Step {
+            steps.push(crate::DeltaStep {
                 phase: step.phase,
                 changes: core::mem::take(&mut unwaited),
             });
@@ -183,15 +186,18 @@ fn joined(old: &Tables, delta: &Delta) -> Delta {
 }
 
 /// The tables before the first step and after each.
-fn states(old: &Tables, delta: &Delta) -> Result<Vec<Tables>, Violation> {
+fn intermediate_states(old: &Tables, delta: &Delta) -> Result<Vec<Tables>, Violation> {
     let mut states = alloc::vec![old.clone()];
     let mut now = old.clone();
-    for (step, made) in delta.steps.iter().enumerate() {
-        for change in &made.changes {
+    for (step, delta_step) in delta.steps.iter().enumerate() {
+        for change in &delta_step.changes {
             now.apply(change);
         }
-        if let Some(what) = dangling(&now) {
-            return Err(Violation::Dangling { step, what });
+        if let Some(what) = find_dangling_reference(&now) {
+            return Err(Violation::DanglingReference {
+                step,
+                reference: what,
+            });
         }
         states.push(now.clone());
     }
@@ -199,7 +205,7 @@ fn states(old: &Tables, delta: &Delta) -> Result<Vec<Tables>, Violation> {
 }
 
 /// Something that refers to what is not there.
-fn dangling(tables: &Tables) -> Option<String> {
+fn find_dangling_reference(tables: &Tables) -> Option<String> {
     for (point, set) in &tables.points {
         if !tables.sets.contains_key(set) {
             return Some(alloc::format!("{point:?} has {set}, which is not there"));
@@ -213,12 +219,12 @@ fn dangling(tables: &Tables) -> Option<String> {
         }
     }
     for (class, program) in &tables.programs {
-        let mut lost = None;
+        let mut missing = None;
         program.for_each_cell(|cell| {
             let gone = cell.hits.iter().find(|hit| !tables.rules.contains_key(hit));
-            lost = lost.or(gone.copied());
+            missing = missing.or(gone.copied());
         });
-        if let Some(rule) = lost {
+        if let Some(rule) = missing {
             return Some(alloc::format!("{class} names {rule}, which is not there"));
         }
     }
@@ -226,41 +232,50 @@ fn dangling(tables: &Tables) -> Option<String> {
 }
 
 /// Where a direction is judged, and the other end.
-type Place = Option<(Point, IpAddr)>;
-type Example = (Place, Place);
+type DirectionExample = Option<(Point, IpAddr)>;
+type FlowExample = (DirectionExample, DirectionExample);
 
 /// The distinct pairs of histories that a packet can have, each with a packet that has it.
-fn pairs(states: &[Tables], histories: &mut Histories) -> BTreeMap<(usize, usize), Example> {
-    let mut pairs: BTreeMap<(usize, usize), Example> = BTreeMap::new();
-    let always = histories.always();
+fn history_pairs(
+    states: &[Tables],
+    histories: &mut HistoryInterner,
+) -> BTreeMap<(usize, usize), FlowExample> {
+    let mut pairs: BTreeMap<(usize, usize), FlowExample> = BTreeMap::new();
+    let always = histories.unjudged_history();
     let points: BTreeSet<Point> = states
         .iter()
-        .flat_map(|state| state.points.keys().cloned().chain(strangers(state)))
+        .flat_map(|state| {
+            state
+                .points
+                .keys()
+                .cloned()
+                .chain(unregistered_points(state))
+        })
         .collect();
-    let ends: Vec<&Point> = points
+    let ingress_points: Vec<&Point> = points
         .iter()
         .filter(|point| point.direction == Direction::Ingress)
         .collect();
     for point in &points {
         for peer in histories.addresses(Family::of(point.address)) {
-            let history = histories.of(states, point, peer);
-            let place = Some((point.clone(), peer));
+            let history = histories.history(states, point, peer);
+            let example = Some((point.clone(), peer));
             match point.direction {
-                Direction::Egress => pairs.entry((history, always)).or_insert((place, None)),
-                Direction::Ingress => pairs.entry((always, history)).or_insert((None, place)),
+                Direction::Egress => pairs.entry((history, always)).or_insert((example, None)),
+                Direction::Ingress => pairs.entry((always, history)).or_insert((None, example)),
             };
         }
         if point.direction != Direction::Egress {
             continue;
         }
-        for end in &ends {
+        for end in &ingress_points {
             // What an endpoint sends to itself passes as long as it is there, whatever the step.
             let is_itself = end.interface == point.interface;
             if is_itself || Family::of(end.address) != Family::of(point.address) {
                 continue;
             }
-            let out = histories.of(states, point, end.address);
-            let into = histories.of(states, end, point.address);
+            let out = histories.history(states, point, end.address);
+            let into = histories.history(states, end, point.address);
             pairs.entry((out, into)).or_insert_with(|| {
                 (
                     Some((point.clone(), end.address)),
@@ -269,12 +284,14 @@ fn pairs(states: &[Tables], histories: &mut Histories) -> BTreeMap<(usize, usize
             });
         }
     }
-    pairs.retain(|(egress, ingress), _| histories.moves(*egress) || histories.moves(*ingress));
+    pairs.retain(|(egress, ingress), _| {
+        histories.has_changes(*egress) || histories.has_changes(*ingress)
+    });
     pairs
 }
 
 /// On each interface a point that is never written: what is spoofed, or comes too early.
-fn strangers(tables: &Tables) -> impl Iterator<Item = Point> {
+fn unregistered_points(tables: &Tables) -> impl Iterator<Item = Point> {
     let addresses = [
         IpAddr::V4(core::net::Ipv4Addr::new(192, 0, 2, 254)),
         IpAddr::V6(core::net::Ipv6Addr::new(
@@ -292,66 +309,68 @@ fn strangers(tables: &Tables) -> impl Iterator<Item = Point> {
     })
 }
 
-struct Pair<'a> {
+struct HistoryPair<'a> {
     phases: &'a [Phase],
-    egress: &'a History,
-    ingress: &'a History,
-    outcomes: &'a Outcomes,
-    example: &'a Example,
+    egress: &'a OutcomeHistory,
+    ingress: &'a OutcomeHistory,
+    outcomes: &'a OutcomeInterner,
+    example: &'a FlowExample,
 }
 
-impl Pair<'_> {
+impl HistoryPair<'_> {
     /// Judges every kind of header; returns how many there are.
-    fn judge(&self) -> Result<u64, Violation> {
+    fn check(&self) -> Result<u64, Violation> {
         let programs = self.egress.outcomes().chain(self.ingress.outcomes());
         let programs: BTreeSet<usize> = programs.collect();
-        let headers = headers(programs.iter().map(|at| self.outcomes.program(*at)));
+        let headers = sample_headers(programs.iter().map(|at| self.outcomes.program(*at)));
         for header in &headers {
-            self.judge_header(*header)?;
+            self.check_header(*header)?;
         }
         Ok(headers.len() as u64)
     }
 
-    fn judge_header(&self, header: Header) -> Result<(), Violation> {
+    fn check_header(&self, header: TransportHeader) -> Result<(), Violation> {
         let get = |outcome: usize| {
             let (protocol, l4) = header;
-            self.outcomes.program(outcome).at(protocol, l4).verdict
+            self.outcomes.program(outcome).cell(protocol, l4).verdict
         };
-        let settled = |step: usize| {
-            let egress = get(self.egress.settled[step]);
-            (egress, get(self.ingress.settled[step]))
+        let verdicts_after = |step: usize| {
+            let egress = get(self.egress.between_steps[step]);
+            (egress, get(self.ingress.between_steps[step]))
         };
         let both = |(egress, ingress): (Verdict, Verdict)| egress.min(ingress);
         let last = self.phases.len();
-        let (old, new) = (both(settled(0)), both(settled(last)));
+        let (old, new) = (both(verdicts_after(0)), both(verdicts_after(last)));
         for (step, phase) in self.phases.iter().enumerate() {
-            let wrong = |between| self.wrong(step, header, old, new, between);
-            let (was, is) = (settled(step), settled(step + 1));
+            let wrong = |between| self.misjudged_packet(step, header, old, new, between);
+            let (was, is) = (verdicts_after(step), verdicts_after(step + 1));
             let holds = match phase {
                 Phase::Tighten => is.0 <= was.0 && is.1 <= was.1,
                 Phase::Loosen => is.0 >= was.0 && is.1 >= was.1,
                 _ => is == was,
             };
             if !holds {
-                return Err(Violation::BrokenPromise(wrong(both(is))));
+                return Err(Violation::PhaseViolation(wrong(both(is))));
             }
-            for egress in &self.egress.during[step] {
-                for ingress in &self.ingress.during[step] {
+            for egress in &self.egress.during_steps[step] {
+                for ingress in &self.ingress.during_steps[step] {
                     let between = get(*egress).min(get(*ingress));
                     if between != old && between != new {
-                        return Err(Violation::Neither(wrong(between)));
+                        return Err(Violation::MixedVerdict(wrong(between)));
                     }
                 }
             }
         }
-        if old > new && !self.revokes() {
-            return Err(Violation::NotRevoked(self.wrong(0, header, old, new, new)));
+        if old > new && !self.has_valid_revoke() {
+            return Err(Violation::MissingRevoke(
+                self.misjudged_packet(0, header, old, new, new),
+            ));
         }
         Ok(())
     }
 
     /// Whether established flows are judged again once everything is as tight as it will be.
-    fn revokes(&self) -> bool {
+    fn has_valid_revoke(&self) -> bool {
         let at = self.phases.iter().position(|p| *p == Phase::Revoke);
         at.is_some_and(|at| {
             !self.phases[at..].contains(&Phase::Tighten)
@@ -359,15 +378,15 @@ impl Pair<'_> {
         })
     }
 
-    fn wrong(
+    fn misjudged_packet(
         &self,
         step: usize,
-        (protocol, l4): Header,
+        (protocol, l4): TransportHeader,
         old: Verdict,
         new: Verdict,
-        between: Verdict,
-    ) -> Box<Wrong> {
-        Box::new(Wrong {
+        interim: Verdict,
+    ) -> Box<MisjudgedPacket> {
+        Box::new(MisjudgedPacket {
             step,
             phase: self.phases.get(step).copied().unwrap_or(Phase::Split),
             egress: self.example.0.clone(),
@@ -376,7 +395,7 @@ impl Pair<'_> {
             l4,
             old,
             new,
-            between,
+            interim,
         })
     }
 }

@@ -4,7 +4,7 @@
 //! address exactly, the address by prefix, the class entry, the set's default, the program. A step
 //! may happen between any two of them.
 
-use crate::checker_atoms::addresses;
+use crate::checker_samples::sample_addresses;
 use crate::{Cell, ClassId, IdentityId, Point, Program, Tables, Verdict};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
@@ -13,22 +13,22 @@ use core::net::IpAddr;
 use palisade_model::{Family, Prefix};
 
 /// What can come out of a direction, numbered: programs, by content.
-pub(crate) struct Outcomes {
+pub(crate) struct OutcomeInterner {
     numbers: BTreeMap<Arc<Program>, usize>,
     programs: Vec<Arc<Program>>,
 }
 
-impl Outcomes {
+impl OutcomeInterner {
     const ALLOW: usize = 0;
     const DENY: usize = 1;
 
     fn new() -> Self {
-        let mut outcomes = Outcomes {
+        let mut outcomes = OutcomeInterner {
             numbers: BTreeMap::new(),
             programs: Vec::new(),
         };
         for verdict in [Verdict::Allow, Verdict::Deny] {
-            outcomes.number(Arc::new(Program::constant(Cell {
+            outcomes.intern(Arc::new(Program::constant(Cell {
                 verdict,
                 hits: Vec::new(),
                 log: None,
@@ -37,7 +37,7 @@ impl Outcomes {
         outcomes
     }
 
-    fn number(&mut self, program: Arc<Program>) -> usize {
+    fn intern(&mut self, program: Arc<Program>) -> usize {
         if let Some(number) = self.numbers.get(&program) {
             return *number;
         }
@@ -54,62 +54,62 @@ impl Outcomes {
 
 /// What a direction gets over a flush.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct History {
+pub(crate) struct OutcomeHistory {
     /// Before the first step, and after each.
-    pub(crate) settled: Vec<usize>,
+    pub(crate) between_steps: Vec<usize>,
     /// While each step happens.
-    pub(crate) during: Vec<BTreeSet<usize>>,
+    pub(crate) during_steps: Vec<BTreeSet<usize>>,
 }
 
-impl History {
+impl OutcomeHistory {
     /// Everything that can come out.
     pub(crate) fn outcomes(&self) -> impl Iterator<Item = usize> {
-        let during = self.during.iter().flatten().copied();
-        self.settled.iter().copied().chain(during)
+        let during = self.during_steps.iter().flatten().copied();
+        self.between_steps.iter().copied().chain(during)
     }
 }
 
 /// All histories, numbered.
-pub(crate) struct Histories {
-    outcomes: Outcomes,
-    numbers: BTreeMap<History, usize>,
-    histories: Vec<History>,
-    known: BTreeMap<(Point, IpAddr), usize>,
+pub(crate) struct HistoryInterner {
+    outcomes: OutcomeInterner,
+    numbers: BTreeMap<OutcomeHistory, usize>,
+    histories: Vec<OutcomeHistory>,
+    cache: BTreeMap<(Point, IpAddr), usize>,
     by_class: Vec<BTreeMap<ClassId, usize>>,
     v4: Vec<IpAddr>,
     v6: Vec<IpAddr>,
     steps: usize,
 }
 
-impl Histories {
+impl HistoryInterner {
     pub(crate) fn new(states: &[Tables]) -> Self {
-        let mut outcomes = Outcomes::new();
+        let mut outcomes = OutcomeInterner::new();
         let by_class = states
             .iter()
             .map(|state| {
                 let programs = state.programs.iter();
                 programs
-                    .map(|(class, program)| (*class, outcomes.number(program.clone())))
+                    .map(|(class, program)| (*class, outcomes.intern(program.clone())))
                     .collect()
             })
             .collect();
-        Histories {
+        HistoryInterner {
             outcomes,
             numbers: BTreeMap::new(),
             histories: Vec::new(),
-            known: BTreeMap::new(),
+            cache: BTreeMap::new(),
             by_class,
-            v4: addresses(states, Family::V4).into_iter().collect(),
-            v6: addresses(states, Family::V6).into_iter().collect(),
+            v4: sample_addresses(states, Family::V4).into_iter().collect(),
+            v6: sample_addresses(states, Family::V6).into_iter().collect(),
             steps: states.len() - 1,
         }
     }
 
-    pub(crate) fn outcomes(&self) -> &Outcomes {
+    pub(crate) fn outcomes(&self) -> &OutcomeInterner {
         &self.outcomes
     }
 
-    pub(crate) fn get(&self, number: usize) -> &History {
+    pub(crate) fn get(&self, number: usize) -> &OutcomeHistory {
         &self.histories[number]
     }
 
@@ -122,43 +122,46 @@ impl Histories {
     }
 
     /// The history of a direction that nothing judges.
-    pub(crate) fn always(&mut self) -> usize {
-        let history = History {
-            settled: alloc::vec![Outcomes::ALLOW; self.steps + 1],
-            during: alloc::vec![BTreeSet::from([Outcomes::ALLOW]); self.steps],
+    pub(crate) fn unjudged_history(&mut self) -> usize {
+        let history = OutcomeHistory {
+            between_steps: alloc::vec![OutcomeInterner::ALLOW; self.steps + 1],
+            during_steps: alloc::vec![BTreeSet::from([OutcomeInterner::ALLOW]); self.steps],
         };
-        self.number(history)
+        self.intern(history)
     }
 
     /// Whether anything ever changes.
-    pub(crate) fn moves(&self, number: usize) -> bool {
+    pub(crate) fn has_changes(&self, number: usize) -> bool {
         let history = &self.histories[number];
-        let first = history.settled[0];
+        let first = history.between_steps[0];
         history.outcomes().any(|outcome| outcome != first)
     }
 
     /// The history of a point towards an address.
-    pub(crate) fn of(&mut self, states: &[Tables], point: &Point, peer: IpAddr) -> usize {
+    pub(crate) fn history(&mut self, states: &[Tables], point: &Point, peer: IpAddr) -> usize {
         let key = (point.clone(), peer);
-        if let Some(known) = self.known.get(&key) {
+        if let Some(known) = self.cache.get(&key) {
             return *known;
         }
         let settled = (0..states.len())
-            .map(|at| self.look(states, point, peer, at, at, 0))
+            .map(|at| self.simulate_lookups(states, point, peer, at, at, 0))
             .collect();
         let during = (1..states.len())
             .map(|after| {
                 (0..=LOOKUPS)
-                    .map(|made| self.look(states, point, peer, after - 1, after, made))
+                    .map(|made| self.simulate_lookups(states, point, peer, after - 1, after, made))
                     .collect()
             })
             .collect();
-        let number = self.number(History { settled, during });
-        self.known.insert(key, number);
+        let number = self.intern(OutcomeHistory {
+            between_steps: settled,
+            during_steps: during,
+        });
+        self.cache.insert(key, number);
         number
     }
 
-    fn number(&mut self, history: History) -> usize {
+    fn intern(&mut self, history: OutcomeHistory) -> usize {
         if let Some(number) = self.numbers.get(&history) {
             return *number;
         }
@@ -169,44 +172,50 @@ impl Histories {
     }
 
     /// What comes out if the first `made` lookups see the tables `before` and the rest `after`.
-    fn look(
+    fn simulate_lookups(
         &self,
         states: &[Tables],
         point: &Point,
         peer: IpAddr,
         before: usize,
         after: usize,
-        made: usize,
+        lookups_before: usize,
     ) -> usize {
-        let at = |lookup: usize| if lookup < made { before } else { after };
-        let see = |lookup: usize| &states[at(lookup)];
-        if !see(0).interfaces.contains(&point.interface) {
-            return Outcomes::ALLOW;
-        }
-        let Some(set) = see(1).points.get(point) else {
-            return Outcomes::DENY;
+        let table_index = |lookup: usize| {
+            if lookup < lookups_before {
+                before
+            } else {
+                after
+            }
         };
-        let identity = see(2)
+        let tables_at = |lookup: usize| &states[table_index(lookup)];
+        if !tables_at(0).interfaces.contains(&point.interface) {
+            return OutcomeInterner::ALLOW;
+        }
+        let Some(set) = tables_at(1).points.get(point) else {
+            return OutcomeInterner::DENY;
+        };
+        let identity = tables_at(2)
             .addresses
             .get(&Prefix::host(peer))
             .copied()
-            .unwrap_or_else(|| by_prefix(see(3), peer));
-        let class = match see(4).classes.get(&(*set, identity)) {
+            .unwrap_or_else(|| identity_by_prefix(tables_at(3), peer));
+        let class = match tables_at(4).classes.get(&(*set, identity)) {
             Some(class) => *class,
-            None => match see(5).sets.get(set) {
+            None => match tables_at(5).sets.get(set) {
                 Some(set) => set.default,
-                None => return Outcomes::DENY,
+                None => return OutcomeInterner::DENY,
             },
         };
-        let program = self.by_class[at(6)].get(&class);
-        program.copied().unwrap_or(Outcomes::DENY)
+        let program = self.by_class[table_index(6)].get(&class);
+        program.copied().unwrap_or(OutcomeInterner::DENY)
     }
 }
 
 /// The number of lookups a direction makes.
 const LOOKUPS: usize = 7;
 
-fn by_prefix(tables: &Tables, address: IpAddr) -> IdentityId {
+fn identity_by_prefix(tables: &Tables, address: IpAddr) -> IdentityId {
     let mut at = Prefix::host(address).parent();
     while let Some(prefix) = at {
         if let Some(identity) = tables.addresses.get(&prefix) {
@@ -214,5 +223,5 @@ fn by_prefix(tables: &Tables, address: IpAddr) -> IdentityId {
         }
         at = prefix.parent();
     }
-    IdentityId::NOBODY
+    IdentityId::UNKNOWN
 }

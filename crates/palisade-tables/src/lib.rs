@@ -1,7 +1,7 @@
 //! The decision tables: all the meaning there is, as four small tables.
 //!
 //! *addresses* say which [identity](IdentityId) an address has; *points* say which
-//! [policy set](SetId) judges an interface's own address in a direction; *classes* say which
+//! [policy set](PolicySetId) judges an interface's own address in a direction; *classes* say which
 //! [program](Program) a policy set has for an identity; *programs* say what a packet gets. The
 //! engine computes them, every dataplane renders them, and none re-thinks them.
 //!
@@ -15,22 +15,24 @@ extern crate alloc;
 
 mod canonical;
 mod checker;
-mod checker_atoms;
 mod checker_lookups;
+mod checker_samples;
 mod delta;
 mod judge;
-mod past;
+mod past_tables;
 mod port_map;
 mod program;
 mod sharing;
 mod tables;
 
-pub use canonical::{Canonical, CanonicalSet};
-pub use checker::{Checked, Violation, Wrong, check, check_between};
-pub use delta::{Change, Delta, Phase, Step};
-pub use judge::{Judged, LOOPBACK, Packet, Seen};
-pub use past::{Past, Undo};
+pub use canonical::{CanonicalPolicySet, CanonicalTables};
+pub use checker::{CheckSummary, MisjudgedPacket, Violation, check, check_any_order};
+pub use delta::{Delta, DeltaStep, Phase, TableChange};
+pub use judge::{DirectionVerdict, Evaluation, LOOPBACK, Packet};
+pub use past_tables::{PastTables, UndoRecord};
 pub use port_map::PortMap;
-pub use program::{Cell, Program, SHORT_RANGE, Values, Verdict, icmp_key};
-pub use sharing::{Defaults, SHARE_FROM, Shared, best_base, pair_base, share};
-pub use tables::{ClassId, Credit, IdentityId, Point, PolicySet, RuleId, SetId, Tables};
+pub use program::{Cell, Program, SHORT_RANGE, SourcePortMap, Verdict, icmp_key};
+pub use sharing::{
+    ProgramDefaults, SHARE_MIN_ELEMENTS, SharedBase, best_base, find_shared_bases, pair_base,
+};
+pub use tables::{ClassId, Credit, IdentityId, Point, PolicySet, PolicySetId, RuleId, Tables};

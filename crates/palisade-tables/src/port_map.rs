@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use palisade_model::PortRange;
 
 /// Up to so many values are told apart by comparing each with each.
-const FEW: usize = 8;
+const SMALL_VALUE_COUNT: usize = 8;
 
 /// A total function over 0–65535, in canonical form: `entries` are sorted, disjoint, not mergeable
 /// and differ from `default`; `default` is the value of most numbers (of several, the one that
@@ -29,7 +29,7 @@ impl<T: Clone + Ord> PortMap<T> {
     /// rise and the last is 65535; what is missing at the end continues the last value.
     ///
     /// Returns `None` for an empty list.
-    pub fn from_ends(segments: impl IntoIterator<Item = (u16, T)>) -> Option<Self> {
+    pub fn from_segments(segments: impl IntoIterator<Item = (u16, T)>) -> Option<Self> {
         let mut merged: Vec<(PortRange, T)> = Vec::new();
         let mut next: u32 = 0;
         for (end, value) in segments {
@@ -51,7 +51,7 @@ impl<T: Clone + Ord> PortMap<T> {
         if let Some((range, _)) = merged.last_mut() {
             range.last = u16::MAX;
         }
-        let default = Self::most(&merged)?;
+        let default = Self::most_common_value(&merged)?;
         merged.retain(|(_, value)| *value != default);
         Some(PortMap {
             entries: merged,
@@ -59,7 +59,7 @@ impl<T: Clone + Ord> PortMap<T> {
         })
     }
 
-    fn most(segments: &[(PortRange, T)]) -> Option<T> {
+    fn most_common_value(segments: &[(PortRange, T)]) -> Option<T> {
         // By value: how many numbers have it, and where the first run of it stands.
         let mut few: Vec<(&T, (u32, usize))> = Vec::new();
         let mut many: BTreeMap<&T, (u32, usize)> = BTreeMap::new();
@@ -70,7 +70,7 @@ impl<T: Clone + Ord> PortMap<T> {
                     *total += size;
                     continue;
                 }
-                if few.len() < FEW {
+                if few.len() < SMALL_VALUE_COUNT {
                     few.push((value, (size, at)));
                     continue;
                 }
@@ -84,7 +84,7 @@ impl<T: Clone + Ord> PortMap<T> {
     }
 
     /// The value at a number.
-    pub fn at(&self, number: u16) -> &T {
+    pub fn get(&self, number: u16) -> &T {
         let after = self
             .entries
             .partition_point(|(range, _)| range.first <= number);
@@ -130,7 +130,7 @@ impl<T: Clone + Ord> PortMap<T> {
     }
 
     /// Where the value differs from the default, without the numbers that entries of `other` cover.
-    pub fn entries_beside<U>(&self, other: &PortMap<U>) -> Vec<(PortRange, &T)> {
+    pub fn entries_outside<U>(&self, other: &PortMap<U>) -> Vec<(PortRange, &T)> {
         let mut out = Vec::new();
         let mut theirs = other.entries.iter().map(|(range, _)| range).peekable();
         for (range, value) in &self.entries {
@@ -175,7 +175,7 @@ impl<T: Clone + Ord> PortMap<T> {
     }
 
     /// Whether something holds for the values of both at each number.
-    pub fn all_with<U: Clone + Ord>(
+    pub fn all_zipped<U: Clone + Ord>(
         &self,
         other: &PortMap<U>,
         mut holds: impl FnMut(&T, &U) -> bool,
@@ -207,7 +207,7 @@ impl<T: Clone + Ord> PortMap<T> {
         let mapped = segments
             .into_iter()
             .map(|(range, value)| (range.last, f(value)));
-        PortMap::from_ends(mapped).unwrap_or_else(|| PortMap::constant(f(&self.default)))
+        PortMap::from_segments(mapped).unwrap_or_else(|| PortMap::constant(f(&self.default)))
     }
 
     /// The function that applies `f` to the values of both at each number.
@@ -225,7 +225,7 @@ impl<T: Clone + Ord> PortMap<T> {
             i += usize::from(ra.last == end);
             j += usize::from(rb.last == end);
         }
-        PortMap::from_ends(out)
+        PortMap::from_segments(out)
             .unwrap_or_else(|| PortMap::constant(f(&self.default, &other.default)))
     }
 }
@@ -237,31 +237,32 @@ mod tests {
 
     #[test]
     fn canonical_whatever_the_cut() {
-        let a = PortMap::from_ends(vec![(79, 0), (80, 1), (90, 0), (u16::MAX, 0)]).unwrap();
-        let b = PortMap::from_ends(vec![(10, 0), (79, 0), (80, 1), (u16::MAX, 0)]).unwrap();
+        let a = PortMap::from_segments(vec![(79, 0), (80, 1), (90, 0), (u16::MAX, 0)]).unwrap();
+        let b = PortMap::from_segments(vec![(10, 0), (79, 0), (80, 1), (u16::MAX, 0)]).unwrap();
         assert_eq!(a, b);
         assert_eq!(a.entries(), [(PortRange::single(80), 1)]);
-        assert_eq!((*a.at(80), *a.at(79), *a.at(81)), (1, 0, 0));
+        assert_eq!((*a.get(80), *a.get(79), *a.get(81)), (1, 0, 0));
         assert_eq!(
-            PortMap::from_ends(vec![(u16::MAX, 3)]).unwrap(),
+            PortMap::from_segments(vec![(u16::MAX, 3)]).unwrap(),
             PortMap::constant(3)
         );
-        assert_eq!(PortMap::<u8>::from_ends(vec![]), None);
+        assert_eq!(PortMap::<u8>::from_segments(vec![]), None);
     }
 
     #[test]
     fn default_is_the_value_of_most() {
-        let map =
-            PortMap::from_ends(vec![(99, 'a'), (199, 'b'), (299, 'a'), (u16::MAX, 'c')]).unwrap();
+        let map = PortMap::from_segments(vec![(99, 'a'), (199, 'b'), (299, 'a'), (u16::MAX, 'c')])
+            .unwrap();
         assert_eq!(*map.default(), 'c');
         assert_eq!(map.segments().len(), 4);
-        let tie = PortMap::from_ends(vec![(0x7fff, 'x'), (0xffff, 'y')]).unwrap();
+        let tie = PortMap::from_segments(vec![(0x7fff, 'x'), (0xffff, 'y')]).unwrap();
         assert_eq!(*tie.default(), 'x');
     }
 
     #[test]
     fn what_is_beside_another_is_what_it_does_not_cover() {
-        let a = PortMap::from_ends(vec![(9, 0), (99, 1), (199, 0), (299, 2), (0xffff, 0)]).unwrap();
+        let a =
+            PortMap::from_segments(vec![(9, 0), (99, 1), (199, 0), (299, 2), (0xffff, 0)]).unwrap();
         let range = |first, last| PortRange { first, last };
         for (cuts, beside) in [
             (
@@ -294,21 +295,21 @@ mod tests {
                 vec![(range(200, 299), &2)],
             ),
         ] {
-            let b = PortMap::from_ends(cuts).unwrap();
+            let b = PortMap::from_segments(cuts).unwrap();
             let covered = |n| b.entries().iter().any(|(range, _)| range.contains(n));
-            assert_eq!(a.entries_beside(&b), beside);
-            for (range, value) in a.entries_beside(&b) {
+            assert_eq!(a.entries_outside(&b), beside);
+            for (range, value) in a.entries_outside(&b) {
                 for n in range.first..=range.last {
-                    assert!(a.at(n) == value && !covered(n));
+                    assert!(a.get(n) == value && !covered(n));
                 }
             }
             let kept: u32 = a
-                .entries_beside(&b)
+                .entries_outside(&b)
                 .iter()
                 .map(|(range, _)| u32::from(range.last) - u32::from(range.first) + 1)
                 .sum();
             let plain = (0..=0xffff)
-                .filter(|n| *a.at(*n) != 0 && !covered(*n))
+                .filter(|n| *a.get(*n) != 0 && !covered(*n))
                 .count();
             assert_eq!(kept as usize, plain);
         }
@@ -316,19 +317,19 @@ mod tests {
 
     #[test]
     fn zip_and_map_agree_with_points() {
-        let a = PortMap::from_ends(vec![(9, 1), (19, 2), (0xffff, 3)]).unwrap();
-        let b = PortMap::from_ends(vec![(4, 10), (14, 20), (0xffff, 30)]).unwrap();
+        let a = PortMap::from_segments(vec![(9, 1), (19, 2), (0xffff, 3)]).unwrap();
+        let b = PortMap::from_segments(vec![(4, 10), (14, 20), (0xffff, 30)]).unwrap();
         let sum = a.zip(&b, |x, y| x + y);
         for n in [0, 4, 5, 9, 10, 14, 15, 19, 20, 0xffff] {
-            assert_eq!(*sum.at(n), a.at(n) + b.at(n));
-            assert_eq!(*a.map(|x| x % 2).at(n), a.at(n) % 2);
+            assert_eq!(*sum.get(n), a.get(n) + b.get(n));
+            assert_eq!(*a.map(|x| x % 2).get(n), a.get(n) % 2);
         }
         let mut seen = Vec::new();
-        assert!(a.all_with(&b, |x, y| {
+        assert!(a.all_zipped(&b, |x, y| {
             seen.push((*x, *y));
             true
         }));
         assert_eq!(seen, [(1, 10), (1, 20), (2, 20), (2, 30), (3, 30)]);
-        assert!(!a.all_with(&b, |x, _| *x < 3));
+        assert!(!a.all_zipped(&b, |x, _| *x < 3));
     }
 }

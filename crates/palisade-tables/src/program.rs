@@ -27,7 +27,7 @@ pub struct Cell {
 
 /// The cells of one destination port (or ICMP type and code), by source port. Constant unless a rule
 /// tests source ports.
-pub type Values = PortMap<Cell>;
+pub type SourcePortMap = PortMap<Cell>;
 
 /// A range of at most this many ports is written as single ones by a dataplane whose ranges are
 /// dearer than single ports, and counts as so many elements.
@@ -37,7 +37,7 @@ pub const SHORT_RANGE: u16 = 16;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Program {
     /// Sorted, each protocol once.
-    protocols: Vec<(Protocol, PortMap<Values>)>,
+    protocols: Vec<(Protocol, PortMap<SourcePortMap>)>,
     default: Cell,
 }
 
@@ -63,29 +63,29 @@ impl Program {
     /// [`icmp_key`] for ICMP and ICMPv6, and 0 for the others. Only protocols with ports may depend
     /// on the source port.
     pub fn new(
-        protocols: impl IntoIterator<Item = (Protocol, PortMap<Values>)>,
+        protocols: impl IntoIterator<Item = (Protocol, PortMap<SourcePortMap>)>,
         default: Cell,
     ) -> Self {
-        let plain = |map: &PortMap<Values>| {
+        let is_default = |map: &PortMap<SourcePortMap>| {
             let values = map.as_constant();
             values.and_then(PortMap::as_constant) == Some(&default)
         };
         let mut protocols: Vec<_> = protocols.into_iter().collect();
         protocols.sort_by_key(|(protocol, _)| *protocol);
         protocols.dedup_by_key(|(protocol, _)| *protocol);
-        protocols.retain(|(_, map)| !plain(map));
+        protocols.retain(|(_, map)| !is_default(map));
         Program { protocols, default }
     }
 
     /// The protocols that differ from the default, in order.
-    pub fn protocols(&self) -> &[(Protocol, PortMap<Values>)] {
+    pub fn protocols(&self) -> &[(Protocol, PortMap<SourcePortMap>)] {
         &self.protocols
     }
 
     /// What a protocol gets, where it differs from the default.
-    pub fn protocol(&self, protocol: Protocol) -> Option<&PortMap<Values>> {
-        let found = self.protocols.binary_search_by_key(&protocol, |(p, _)| *p);
-        Some(&self.protocols[found.ok()?].1)
+    pub fn protocol(&self, protocol: Protocol) -> Option<&PortMap<SourcePortMap>> {
+        let index = self.protocols.binary_search_by_key(&protocol, |(p, _)| *p);
+        Some(&self.protocols[index.ok()?].1)
     }
 
     /// The cell of every protocol that is not listed.
@@ -94,7 +94,7 @@ impl Program {
     }
 
     /// The cell of a packet.
-    pub fn at(&self, protocol: Protocol, l4: L4) -> &Cell {
+    pub fn cell(&self, protocol: Protocol, l4: L4) -> &Cell {
         let Some(map) = self.protocol(protocol) else {
             return &self.default;
         };
@@ -102,9 +102,9 @@ impl Program {
             L4::Ports {
                 source,
                 destination,
-            } => map.at(destination).at(source),
-            L4::Icmp { kind, code } => map.at(icmp_key(kind, code)).default(),
-            L4::None => map.at(0).default(),
+            } => map.get(destination).get(source),
+            L4::Icmp { kind, code } => map.get(icmp_key(kind, code)).default(),
+            L4::None => map.get(0).default(),
         }
     }
 
@@ -121,7 +121,7 @@ impl Program {
     }
 
     /// Whether everything this allows is allowed by `other` as well.
-    pub fn allows_no_more_than(&self, other: &Program) -> bool {
+    pub fn is_subset_of(&self, other: &Program) -> bool {
         let holds = |mine: &Cell, theirs: &Cell| mine.verdict <= theirs.verdict;
         let mine = PortMap::constant(PortMap::constant(self.default.clone()));
         let theirs = PortMap::constant(PortMap::constant(other.default.clone()));
@@ -133,7 +133,7 @@ impl Program {
         let others = others.filter(|(protocol, _)| self.protocol(*protocol).is_none());
         let mut listed = listed.chain(others.map(|(_, map)| (&mine, map)));
         holds(&self.default, &other.default)
-            && listed.all(|(a, b)| a.all_with(b, |x, y| x.all_with(y, holds)))
+            && listed.all(|(a, b)| a.all_zipped(b, |x, y| x.all_zipped(y, holds)))
     }
 
     /// The program that combines the cells of both, packet by packet.
@@ -157,48 +157,48 @@ impl Program {
     /// How many elements a dataplane needs for it at most: one for each port, short range of ports
     /// ([`SHORT_RANGE`]) counted port by port, long range, test of a source port, protocol that
     /// differs from the default, and one for the default.
-    pub fn elements(&self) -> usize {
+    pub fn element_count(&self) -> usize {
         let mut elements = 1;
         self.for_each_element(|_, many| elements += many);
         elements
     }
 
     /// Calls `each` with the cells other than the program's default, each with how many of
-    /// [`Program::elements`] say it.
+    /// [`Program::element_count`] say it.
     pub fn for_each_element<'a>(&'a self, each: impl FnMut(&'a Cell, usize)) {
-        self.for_each_element_beside(None, each);
+        self.for_each_element_over(None, each);
     }
 
     /// The same of a program that is written as its difference from `base`, which it
     /// [refines](Program::refines): the defaults are the base's.
-    pub fn for_each_element_beside<'a>(
+    pub fn for_each_element_over<'a>(
         &'a self,
         base: Option<&Program>,
         mut each: impl FnMut(&'a Cell, usize),
     ) {
-        let mut values = |values: &'a Values, many: usize| {
+        let mut values = |values: &'a SourcePortMap, weight: usize| {
             // A test of source ports is written for either direction of the flow.
             let tests = values.entries().iter();
-            tests.for_each(|(_, cell)| each(cell, 2 * many));
+            tests.for_each(|(_, cell)| each(cell, 2 * weight));
             each(
                 values.default(),
-                many * (1 + 2 * values.entries().len().min(1)),
+                weight * (1 + 2 * values.entries().len().min(1)),
             );
         };
         for (protocol, map) in &self.protocols {
             let shared = base.and_then(|base| base.protocol(*protocol));
-            let entries: Vec<(PortRange, &'a Values)> = match shared {
-                Some(shared) => map.entries_beside(shared),
+            let entries: Vec<(PortRange, &'a SourcePortMap)> = match shared {
+                Some(shared) => map.entries_outside(shared),
                 None => map.entries().iter().map(|(r, v)| (*r, v)).collect(),
             };
             for (range, of) in entries {
                 let size = u32::from(range.last) - u32::from(range.first) + 1;
-                let many = match () {
+                let weight = match () {
                     () if protocol.is_icmp() => 3,
                     () if size <= u32::from(SHORT_RANGE) => size as usize,
                     () => 1,
                 };
-                values(of, many);
+                values(of, weight);
             }
             if base.is_none() {
                 values(map.default(), 1);
@@ -218,7 +218,7 @@ impl Program {
     }
 
     /// The same program with every rule renamed.
-    pub fn rename(&self, mut name: impl FnMut(RuleId) -> RuleId) -> Program {
+    pub fn renumber_rules(&self, mut name: impl FnMut(RuleId) -> RuleId) -> Program {
         let mut cell = |cell: &Cell| Cell {
             verdict: cell.verdict,
             hits: cell.hits.iter().map(|hit| name(*hit)).collect(),

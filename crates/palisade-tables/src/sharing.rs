@@ -2,32 +2,32 @@
 //!
 //! A *base* is a program that others refine: it says less than they do, and never anything else. What it
 //! says is true in each of them, rules credited included, so whatever counts in it counts for rules
-//! that live as long as any of them. Promises: [`share`] does not depend on the numbers of rules or
+//! that live as long as any of them. Promises: [`find_shared_bases`] does not depend on the numbers of rules or
 //! on the order of programs. Never: changes what a program means.
 
-use crate::{Cell, PortMap, Program, Values};
+use crate::{Cell, PortMap, Program, SourcePortMap};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use palisade_model::{PortRange, Protocol};
 
 /// A program of fewer elements is written whole, whatever it has in common with others: sharing
 /// would save little, and costs what a port decides lookups.
-pub const SHARE_FROM: usize = 64;
+pub const SHARE_MIN_ELEMENTS: usize = 64;
 
 /// So often bases are looked for among programs with the same defaults: each time costs one sweep over
 /// them.
-const ROUNDS: usize = 8;
+const MAX_ROUNDS: usize = 8;
 
 /// What a program says where it names no port: only programs that agree in it can share a base.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Defaults {
+pub struct ProgramDefaults {
     default: Cell,
-    protocols: Vec<(Protocol, Values)>,
+    protocols: Vec<(Protocol, SourcePortMap)>,
 }
 
 /// A base, and the programs that refine it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shared {
+pub struct SharedBase {
     /// What they have in common.
     pub base: Program,
     /// The places of the programs, rising.
@@ -36,20 +36,20 @@ pub struct Shared {
 
 /// What a protocol gets where no entry of its own says more: all that there is of a protocol that has
 /// neither ports nor types.
-fn default_of(protocol: Protocol, map: &PortMap<Values>) -> &Values {
+fn protocol_default(protocol: Protocol, map: &PortMap<SourcePortMap>) -> &SourcePortMap {
     match protocol.has_ports() || protocol.is_icmp() {
         true => map.default(),
-        false => map.at(0),
+        false => map.get(0),
     }
 }
 
 impl Program {
     /// What it says where it names no port.
-    pub fn defaults(&self) -> Defaults {
+    pub fn defaults(&self) -> ProgramDefaults {
         let protocols = self.protocols().iter();
-        let protocols = protocols.map(|(p, map)| (*p, default_of(*p, map)));
+        let protocols = protocols.map(|(p, map)| (*p, protocol_default(*p, map)));
         let differ = protocols.filter(|(_, of)| of.as_constant() != Some(self.default()));
-        Defaults {
+        ProgramDefaults {
             default: self.default().clone(),
             protocols: differ.map(|(p, of)| (p, of.clone())).collect(),
         }
@@ -64,19 +64,19 @@ impl Program {
                     return theirs.entries().is_empty();
                 };
                 let plain = !protocol.has_ports() && !protocol.is_icmp();
-                plain || mine.all_with(theirs, |a, b| b == theirs.default() || a == b)
+                plain || mine.all_zipped(theirs, |a, b| b == theirs.default() || a == b)
             })
     }
 
     /// The program that both refine and that says the most: what both say. `None` where their
     /// defaults differ.
-    pub fn common(&self, other: &Program) -> Option<Program> {
+    pub fn intersection(&self, other: &Program) -> Option<Program> {
         if self.defaults() != other.defaults() {
             return None;
         }
         let mut protocols = Vec::new();
         for (protocol, mine) in self.protocols() {
-            let default = default_of(*protocol, mine);
+            let default = protocol_default(*protocol, mine);
             let both = match other.protocol(*protocol) {
                 Some(theirs) if protocol.has_ports() || protocol.is_icmp() => mine.zip(
                     theirs,
@@ -94,12 +94,12 @@ impl Program {
 
     /// What this program says where `shape` has entries, and its defaults elsewhere: the base that
     /// `shape` is the shape of, with the cells of this program.
-    pub fn within(&self, shape: &Program) -> Program {
+    pub fn restrict_to(&self, shape: &Program) -> Program {
         let rest = PortMap::constant(PortMap::constant(self.default().clone()));
         let protocols = shape.protocols().iter().map(|(protocol, of)| {
             let mine = self.protocol(*protocol).unwrap_or(&rest);
-            let default = default_of(*protocol, mine);
-            let mut ends: Vec<(u16, Values)> = Vec::new();
+            let default = protocol_default(*protocol, mine);
+            let mut ends: Vec<(u16, SourcePortMap)> = Vec::new();
             for (PortRange { first, last }, _) in of.entries() {
                 if let Some(before) = first.checked_sub(1) {
                     ends.push((before, default.clone()));
@@ -114,23 +114,26 @@ impl Program {
                 ends.push((u16::MAX, default.clone()));
             }
             let whole = || PortMap::constant(default.clone());
-            (*protocol, PortMap::from_ends(ends).unwrap_or_else(whole))
+            (
+                *protocol,
+                PortMap::from_segments(ends).unwrap_or_else(whole),
+            )
         });
         Program::new(protocols.collect::<Vec<_>>(), self.default().clone())
     }
 
     /// How many elements a dataplane needs for what this program says beyond `base`, at most: one of
     /// them names the base.
-    pub fn elements_beside(&self, base: &Program) -> usize {
+    pub fn element_count_over(&self, base: &Program) -> usize {
         let mut elements = 1;
-        self.for_each_element_beside(Some(base), |_, many| elements += many);
+        self.for_each_element_over(Some(base), |_, many| elements += many);
         elements
     }
 }
 
 /// Whether a program of so many elements is worth writing as its difference from a base of so many:
 /// whether more than half of it is saved.
-pub(crate) fn is_worth(base: usize, whole: usize) -> bool {
+pub(crate) fn is_worth_sharing(base: usize, whole: usize) -> bool {
     2 * base > whole
 }
 
@@ -139,33 +142,36 @@ pub(crate) fn is_worth(base: usize, whole: usize) -> bool {
 ///
 /// Programs of one size are taken or left together, the smallest first, so that order does not
 /// matter. The work is a few sweeps over all of them.
-pub fn share(programs: &[&Program]) -> Vec<Shared> {
-    let mut alike: BTreeMap<Defaults, BTreeMap<usize, Vec<usize>>> = BTreeMap::new();
+pub fn find_shared_bases(programs: &[&Program]) -> Vec<SharedBase> {
+    let mut by_defaults: BTreeMap<ProgramDefaults, BTreeMap<usize, Vec<usize>>> = BTreeMap::new();
     for (place, program) in programs.iter().enumerate() {
-        let sizes = alike.entry(program.defaults()).or_default();
-        sizes.entry(program.elements()).or_default().push(place);
+        let sizes = by_defaults.entry(program.defaults()).or_default();
+        sizes
+            .entry(program.element_count())
+            .or_default()
+            .push(place);
     }
     let mut found = Vec::new();
-    for mut sizes in alike.into_values() {
-        for _ in 0..ROUNDS {
+    for mut sizes in by_defaults.into_values() {
+        for _ in 0..MAX_ROUNDS {
             let mut base: Option<Program> = None;
             let mut members: Vec<usize> = Vec::new();
-            let mut rest = BTreeMap::new();
+            let mut remaining = BTreeMap::new();
             for (size, places) in sizes {
-                match narrowed(base.as_ref(), programs, &places, size) {
+                match narrow_base(base.as_ref(), programs, &places, size) {
                     Some(less) => {
                         base = Some(less);
                         members.extend(places);
                     }
-                    None => drop(rest.insert(size, places)),
+                    None => drop(remaining.insert(size, places)),
                 }
             }
             let Some(base) = base else { break };
             if members.len() > 1 {
                 members.sort_unstable();
-                found.push(Shared { base, members });
+                found.push(SharedBase { base, members });
             }
-            sizes = rest;
+            sizes = remaining;
             if sizes.is_empty() {
                 break;
             }
@@ -176,7 +182,7 @@ pub fn share(programs: &[&Program]) -> Vec<Shared> {
 
 /// What these programs, all of this size, have in common with each other and the base so far, if that
 /// is worth it.
-fn narrowed(
+fn narrow_base(
     base: Option<&Program>,
     programs: &[&Program],
     places: &[usize],
@@ -188,8 +194,8 @@ fn narrowed(
         None => (*members.next()?).clone(),
     };
     for member in members {
-        common = common.common(member)?;
-        if !is_worth(common.elements(), size) {
+        common = common.intersection(member)?;
+        if !is_worth_sharing(common.element_count(), size) {
             return None;
         }
     }
@@ -201,10 +207,10 @@ pub fn best_base<'a, K>(
     program: &Program,
     bases: impl IntoIterator<Item = (K, &'a Program)>,
 ) -> Option<K> {
-    let size = program.elements();
+    let size = program.element_count();
     let worth = bases.into_iter().filter_map(|(key, base)| {
-        let saved = base.elements();
-        (is_worth(saved, size) && program.refines(base)).then_some((saved, key))
+        let saved = base.element_count();
+        (is_worth_sharing(saved, size) && program.refines(base)).then_some((saved, key))
     });
     let best = worth.reduce(|best, next| if next.0 > best.0 { next } else { best });
     best.map(|(_, key)| key)
@@ -215,10 +221,10 @@ pub fn pair_base<'a>(
     program: &Program,
     others: impl IntoIterator<Item = &'a Program>,
 ) -> Option<Program> {
-    let size = program.elements();
-    let common = |other: &Program| program.common(other);
+    let size = program.element_count();
+    let common = |other: &Program| program.intersection(other);
     let mut common = others.into_iter().filter_map(common);
-    common.find(|common| is_worth(common.elements(), size))
+    common.find(|common| is_worth_sharing(common.element_count(), size))
 }
 
 #[cfg(test)]
@@ -247,22 +253,28 @@ mod tests {
             ends.push((port, PortMap::constant(cell(Verdict::Allow, rule))));
         }
         ends.push((u16::MAX, denied));
-        let map = PortMap::from_ends(ends).unwrap();
+        let map = PortMap::from_segments(ends).unwrap();
         Program::new([(Protocol::TCP, map)], cell(Verdict::Deny, 0))
     }
 
     #[test]
     fn a_base_says_what_all_say_by_the_same_rule() {
         let (a, b) = (program(&[10, 20, 30], &[40]), program(&[10, 20], &[30, 50]));
-        let base = a.common(&b).unwrap();
+        let base = a.intersection(&b).unwrap();
         assert_eq!(base, program(&[10, 20], &[]));
         assert!(a.refines(&base) && b.refines(&base) && !base.refines(&a) && !a.refines(&b));
-        assert_eq!(a.within(&base), base);
-        assert_eq!(a.within(&program(&[], &[30, 40])), program(&[30], &[40]));
-        assert_eq!((a.elements_beside(&base), b.elements_beside(&base)), (3, 3));
-        assert_eq!(base.elements(), 4, "two ports and two defaults");
+        assert_eq!(a.restrict_to(&base), base);
+        assert_eq!(
+            a.restrict_to(&program(&[], &[30, 40])),
+            program(&[30], &[40])
+        );
+        assert_eq!(
+            (a.element_count_over(&base), b.element_count_over(&base)),
+            (3, 3)
+        );
+        assert_eq!(base.element_count(), 4, "two ports and two defaults");
         let open = Program::constant(cell(Verdict::Allow, 0));
-        assert_eq!(a.common(&open), None);
+        assert_eq!(a.intersection(&open), None);
         assert!(!a.refines(&open));
     }
 
@@ -277,15 +289,15 @@ mod tests {
         let list = program(&list, &[]);
         for turn in 0..programs.len() {
             let all: Vec<&Program> = programs.iter().collect();
-            let shared = share(&all);
+            let shared = find_shared_bases(&all);
             assert_eq!(shared.len(), 1, "turn {turn}");
             assert_eq!(shared[0].base, list);
             assert_eq!(shared[0].members.len(), 6);
             programs.rotate_left(1);
         }
         // Six ways of a list, as one base; the larger one pairs with any of them by less than half.
-        let large = program(&[], &other).common(&programs[0]);
-        assert!(large.is_some_and(|common| common.elements() < 4));
+        let large = program(&[], &other).intersection(&programs[0]);
+        assert!(large.is_some_and(|common| common.element_count() < 4));
         let all: Vec<(usize, &Program)> = programs.iter().enumerate().collect();
         assert!(best_base(&list, all.clone()).is_some());
         assert_eq!(best_base(&program(&[1, 3, 5], &[]), all), None);

@@ -1,6 +1,6 @@
 //! The tables themselves, and their numbers.
 
-use crate::{Change, Program};
+use crate::{Program, TableChange};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -35,7 +35,7 @@ number!(
 );
 number!(
     /// A policy set: the applicable rules of one direction, shared by every point that has the same.
-    SetId, "s"
+    PolicySetId, "s"
 );
 number!(
     /// A program, by number. Never stands for another program while it lives.
@@ -48,7 +48,7 @@ number!(
 
 impl IdentityId {
     /// The identity of every address without an entry: nothing that an active policy mentions.
-    pub const NOBODY: IdentityId = IdentityId(0);
+    pub const UNKNOWN: IdentityId = IdentityId(0);
 }
 
 /// Where a direction is judged: an endpoint's interface, and which of its own addresses is used.
@@ -142,11 +142,11 @@ pub struct Tables {
     /// Address or prefix → identity; the longest prefix wins.
     pub addresses: BTreeMap<Prefix, IdentityId>,
     /// Judgement point → policy set.
-    pub points: BTreeMap<Point, SetId>,
+    pub points: BTreeMap<Point, PolicySetId>,
     /// The policy sets.
-    pub sets: BTreeMap<SetId, PolicySet>,
+    pub sets: BTreeMap<PolicySetId, PolicySet>,
     /// (policy set, identity) → class; absent: the set's default.
-    pub classes: BTreeMap<(SetId, IdentityId), ClassId>,
+    pub classes: BTreeMap<(PolicySetId, IdentityId), ClassId>,
     /// Class → program.
     pub programs: BTreeMap<ClassId, Arc<Program>>,
     /// What the rules named by programs stand for.
@@ -156,11 +156,11 @@ pub struct Tables {
 impl Tables {
     /// The identity of an address: that of the longest prefix that holds it.
     pub fn identity(&self, address: IpAddr) -> IdentityId {
-        crate::judge::identity_in(self, address)
+        crate::judge::lookup_identity(self, address)
     }
 
     /// The class of an identity in a policy set; `None` if there is no such set.
-    pub fn class(&self, set: SetId, identity: IdentityId) -> Option<ClassId> {
+    pub fn class(&self, set: PolicySetId, identity: IdentityId) -> Option<ClassId> {
         let default = self.sets.get(&set)?.default;
         Some(
             self.classes
@@ -171,24 +171,32 @@ impl Tables {
     }
 
     /// Takes in one change.
-    pub fn apply(&mut self, change: &Change) {
-        fn put<K: Ord + Clone, V: Clone>(map: &mut BTreeMap<K, V>, key: &K, value: &Option<V>) {
+    pub fn apply(&mut self, change: &TableChange) {
+        fn set_or_remove<K: Ord + Clone, V: Clone>(
+            map: &mut BTreeMap<K, V>,
+            key: &K,
+            value: &Option<V>,
+        ) {
             match value {
                 Some(value) => drop(map.insert(key.clone(), value.clone())),
                 None => drop(map.remove(key)),
             }
         }
         match change {
-            Change::Interface(name, true) => drop(self.interfaces.insert(name.clone())),
-            Change::Interface(name, false) => drop(self.interfaces.remove(name)),
-            Change::Address(prefix, identity) => put(&mut self.addresses, prefix, identity),
-            Change::Point(point, set) => put(&mut self.points, point, set),
-            Change::Set(id, set) => put(&mut self.sets, id, set),
-            Change::Class(set, identity, class) => {
-                put(&mut self.classes, &(*set, *identity), class)
+            TableChange::Interface(name, true) => drop(self.interfaces.insert(name.clone())),
+            TableChange::Interface(name, false) => drop(self.interfaces.remove(name)),
+            TableChange::Address(prefix, identity) => {
+                set_or_remove(&mut self.addresses, prefix, identity)
             }
-            Change::Program(class, program) => put(&mut self.programs, class, program),
-            Change::Rule(rule, credit) => put(&mut self.rules, rule, credit),
+            TableChange::Point(point, set) => set_or_remove(&mut self.points, point, set),
+            TableChange::Set(id, set) => set_or_remove(&mut self.sets, id, set),
+            TableChange::Class(set, identity, class) => {
+                set_or_remove(&mut self.classes, &(*set, *identity), class)
+            }
+            TableChange::Program(class, program) => {
+                set_or_remove(&mut self.programs, class, program)
+            }
+            TableChange::Rule(rule, credit) => set_or_remove(&mut self.rules, rule, credit),
         }
     }
 }

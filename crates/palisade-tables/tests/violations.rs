@@ -9,15 +9,15 @@
 
 use palisade_model::{Direction, L4, Prefix, Protocol};
 use palisade_tables::{
-    Cell, Change, ClassId, Credit, Delta, IdentityId, Phase, Point, PolicySet, Program, RuleId,
-    SetId, Step, Tables, Verdict, Violation, Wrong, check, check_between,
+    Cell, ClassId, Credit, Delta, DeltaStep, IdentityId, MisjudgedPacket, Phase, Point, PolicySet,
+    PolicySetId, Program, RuleId, TableChange, Tables, Verdict, Violation, check, check_any_order,
 };
 use std::net::IpAddr;
 use std::sync::Arc;
 
 const DENIES: ClassId = ClassId(0);
 const ALLOWS: ClassId = ClassId(1);
-const SET: SetId = SetId(0);
+const SET: PolicySetId = PolicySetId(0);
 const PEER: IdentityId = IdentityId(1);
 
 fn peer() -> IpAddr {
@@ -61,12 +61,12 @@ fn tables() -> Tables {
     }
 }
 
-fn delta(steps: Vec<(Phase, Vec<Change>)>) -> Delta {
+fn delta(steps: Vec<(Phase, Vec<TableChange>)>) -> Delta {
     let steps = steps.into_iter();
     Delta {
         revision: 1,
         steps: steps
-            .map(|(phase, changes)| Step { phase, changes })
+            .map(|(phase, changes)| DeltaStep { phase, changes })
             .collect(),
     }
 }
@@ -84,17 +84,23 @@ fn told(old: &Tables, delta: &Delta) -> Option<Violation> {
 
 /// The same, whatever the order of the phases.
 fn told_between(old: &Tables, delta: &Delta) -> Option<Violation> {
-    check_between(old, delta, &after(old, delta), usize::MAX).err()
+    check_any_order(old, delta, &after(old, delta), usize::MAX).err()
 }
 
-fn row(class: ClassId) -> Change {
-    Change::Class(SET, PEER, Some(class))
+fn row(class: ClassId) -> TableChange {
+    TableChange::Class(SET, PEER, Some(class))
 }
 
 /// What the peer's packet got, gets and can get in a step. The first header that is judged is that of
 /// a protocol that no program names.
-fn wrong(step: usize, phase: Phase, old: Verdict, new: Verdict, between: Verdict) -> Box<Wrong> {
-    Box::new(Wrong {
+fn wrong(
+    step: usize,
+    phase: Phase,
+    old: Verdict,
+    new: Verdict,
+    between: Verdict,
+) -> Box<MisjudgedPacket> {
+    Box::new(MisjudgedPacket {
         step,
         phase,
         egress: None,
@@ -103,7 +109,7 @@ fn wrong(step: usize, phase: Phase, old: Verdict, new: Verdict, between: Verdict
         l4: L4::None,
         old,
         new,
-        between,
+        interim: between,
     })
 }
 
@@ -116,7 +122,10 @@ fn a_wrong_end() {
     let mut new = old.clone();
     new.apply(&row(DENIES));
     let nothing = Delta::default();
-    assert_eq!(check(&old, &nothing, &new, 9), Err(Violation::WrongEnd));
+    assert_eq!(
+        check(&old, &nothing, &new, 9),
+        Err(Violation::WrongFinalTables)
+    );
     assert!(check(&old, &nothing, &old, 9).is_ok());
 }
 
@@ -128,46 +137,49 @@ fn phases_out_of_order() {
         (Tighten, vec![row(DENIES)]),
     ]);
     let told_of = told(&old, &unsorted);
-    assert_eq!(told_of, Some(Violation::Order(vec![Loosen, Tighten])));
+    assert_eq!(told_of, Some(Violation::PhaseOrder(vec![Loosen, Tighten])));
     let empty = delta(vec![(Merge, Vec::new())]);
-    assert_eq!(told(&old, &empty), Some(Violation::Order(vec![Merge])));
+    assert_eq!(told(&old, &empty), Some(Violation::PhaseOrder(vec![Merge])));
     let changing = delta(vec![(Revoke, vec![row(ALLOWS)])]);
-    assert_eq!(told(&old, &changing), Some(Violation::Order(vec![Revoke])));
+    assert_eq!(
+        told(&old, &changing),
+        Some(Violation::PhaseOrder(vec![Revoke]))
+    );
 }
 
 #[test]
 fn each_cause_of_a_dangling_reference() {
     let at = point(Direction::Egress);
-    let lonely = |class| Change::Set(SetId(1), Some(PolicySet { default: class }));
-    let cases: [(&str, Change, Change); 5] = [
+    let lonely = |class| TableChange::Set(PolicySetId(1), Some(PolicySet { default: class }));
+    let cases: [(&str, TableChange, TableChange); 5] = [
         (
             "Point { interface: \"pal0\", address: 10.0.0.1, direction: Egress } has s9, which is not there",
-            Change::Point(at.clone(), Some(SetId(9))),
-            Change::Point(at, None),
+            TableChange::Point(at.clone(), Some(PolicySetId(9))),
+            TableChange::Point(at, None),
         ),
         (
             "s1 or c9 is not there",
             lonely(ClassId(9)),
-            Change::Set(SetId(1), None),
+            TableChange::Set(PolicySetId(1), None),
         ),
         (
             "s0 or c9 is not there",
-            Change::Class(SET, IdentityId(2), Some(ClassId(9))),
-            Change::Class(SET, IdentityId(2), None),
+            TableChange::Class(SET, IdentityId(2), Some(ClassId(9))),
+            TableChange::Class(SET, IdentityId(2), None),
         ),
         (
             "s9 or c1 is not there",
-            Change::Class(SetId(9), PEER, Some(ALLOWS)),
-            Change::Class(SetId(9), PEER, None),
+            TableChange::Class(PolicySetId(9), PEER, Some(ALLOWS)),
+            TableChange::Class(PolicySetId(9), PEER, None),
         ),
         (
             "c2 names r9, which is not there",
-            Change::Program(ClassId(2), Some(program(Deny, 9))),
-            Change::Program(ClassId(2), None),
+            TableChange::Program(ClassId(2), Some(program(Deny, 9))),
+            TableChange::Program(ClassId(2), None),
         ),
     ];
     let old = tables();
-    let rule = |credit| Change::Rule(RuleId(5), credit);
+    let rule = |credit| TableChange::Rule(RuleId(5), credit);
     let credit = old.rules[&RuleId(0)].clone();
     for (what, made, unmade) in cases {
         // Something harmless first, and taken back in the end: only one moment is wrong.
@@ -177,7 +189,10 @@ fn each_cause_of_a_dangling_reference() {
             (Delete, vec![unmade, rule(None)]),
         ]);
         let what = what.to_owned();
-        let violation = Violation::Dangling { step: 1, what };
+        let violation = Violation::DanglingReference {
+            step: 1,
+            reference: what,
+        };
         assert_eq!(told(&old, &passing), Some(violation));
     }
 }
@@ -186,15 +201,15 @@ fn each_cause_of_a_dangling_reference() {
 fn neither_the_old_nor_the_new() {
     let old = tables();
     let other = IdentityId(2);
-    let moved = Change::Address(Prefix::host(peer()), Some(other));
-    let new_row = Change::Class(SET, other, Some(ALLOWS));
-    let old_row = Change::Class(SET, PEER, None);
+    let moved = TableChange::Address(Prefix::host(peer()), Some(other));
+    let new_row = TableChange::Class(SET, other, Some(ALLOWS));
+    let old_row = TableChange::Class(SET, PEER, None);
     // A packet that has looked up its identity finds no row for it any more.
     let at_once = delta(vec![(
         Merge,
         vec![new_row.clone(), moved.clone(), old_row.clone()],
     )]);
-    let violation = Violation::Neither(wrong(0, Merge, Allow, Allow, Deny));
+    let violation = Violation::MixedVerdict(wrong(0, Merge, Allow, Allow, Deny));
     assert_eq!(told(&old, &at_once), Some(violation));
     let apart = delta(vec![
         (Split, vec![new_row]),
@@ -210,13 +225,13 @@ fn neither_the_old_nor_the_new() {
 fn what_is_not_waited_for_is_judged_as_one() {
     let old = tables();
     let class = ClassId(2);
-    let made = Change::Program(class, Some(program(Deny, 0)));
+    let made = TableChange::Program(class, Some(program(Deny, 0)));
     let used = delta(vec![
         (Split, vec![made]),
         (Tighten, vec![row(class)]),
         (Revoke, Vec::new()),
     ]);
-    assert!(!used.waits_after(0, &old));
+    assert!(!used.needs_grace_period_after(0, &old));
     assert_eq!(told(&old, &used), None);
 }
 
@@ -227,12 +242,12 @@ fn what_a_phase_may_not_do() {
     denied.apply(&row(DENIES));
     for phase in [Split, Loosen, Merge, Delete] {
         let broken = delta(vec![(phase, vec![row(DENIES)])]);
-        let violation = Violation::BrokenPromise(wrong(0, phase, Allow, Deny, Deny));
+        let violation = Violation::PhaseViolation(wrong(0, phase, Allow, Deny, Deny));
         assert_eq!(told(&allowed, &broken), Some(violation), "{phase:?}");
     }
     for phase in [Split, Tighten, Merge, Delete] {
         let broken = delta(vec![(phase, vec![row(ALLOWS)])]);
-        let violation = Violation::BrokenPromise(wrong(0, phase, Deny, Allow, Allow));
+        let violation = Violation::PhaseViolation(wrong(0, phase, Deny, Allow, Allow));
         assert_eq!(told(&denied, &broken), Some(violation), "{phase:?}");
     }
     let loosened = delta(vec![(Loosen, vec![row(ALLOWS)])]);
@@ -244,7 +259,11 @@ fn revoked_without_judging_flows_again() {
     let old = tables();
     let tighten = || (Tighten, vec![row(DENIES)]);
     let revoke = || (Revoke, Vec::new());
-    let violation = || Some(Violation::NotRevoked(wrong(0, Tighten, Allow, Deny, Deny)));
+    let violation = || {
+        Some(Violation::MissingRevoke(wrong(
+            0, Tighten, Allow, Deny, Deny,
+        )))
+    };
     let forgotten = delta(vec![tighten()]);
     assert_eq!(told(&old, &forgotten), violation());
     assert_eq!(told_between(&old, &forgotten), violation());
@@ -254,7 +273,7 @@ fn revoked_without_judging_flows_again() {
     let first = wrong(0, Revoke, Allow, Deny, Deny);
     assert_eq!(
         told_between(&old, &early),
-        Some(Violation::NotRevoked(first))
+        Some(Violation::MissingRevoke(first))
     );
 }
 
@@ -264,14 +283,20 @@ fn an_order_that_nobody_asks_for_is_seen_by_what_it_does() {
     let old = tables();
     let class = ClassId(2);
     let late = delta(vec![
-        (Loosen, vec![Change::Class(SET, PEER, Some(class))]),
-        (Split, vec![Change::Program(class, Some(program(Allow, 0)))]),
+        (Loosen, vec![TableChange::Class(SET, PEER, Some(class))]),
+        (
+            Split,
+            vec![TableChange::Program(class, Some(program(Allow, 0)))],
+        ),
     ]);
     assert_eq!(
         told(&old, &late),
-        Some(Violation::Order(vec![Loosen, Split]))
+        Some(Violation::PhaseOrder(vec![Loosen, Split]))
     );
     let what = "s0 or c2 is not there".to_owned();
-    let violation = Violation::Dangling { step: 0, what };
+    let violation = Violation::DanglingReference {
+        step: 0,
+        reference: what,
+    };
     assert_eq!(told_between(&old, &late), Some(violation));
 }

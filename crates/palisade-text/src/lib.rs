@@ -4,7 +4,7 @@
 //! and may hold a word that somebody else chose: a name, a value, the name of a file.
 //!
 //! Promises: what comes out carries no character that a terminal acts upon or that hides or reorders
-//! what is beside it (see [`is_hidden`]); such a character is shown as an escape, everything else is
+//! what is beside it (see [`is_unprintable`]); such a character is shown as an escape, everything else is
 //! as it was.
 //!
 //! Never: cuts a text, quotes it, or makes escapes that can be told from the same letters in the
@@ -22,7 +22,7 @@ use core::fmt::Write;
 /// U+009F), a line or paragraph separator, or a character that sets the direction of text or marks
 /// annotations.
 #[must_use]
-pub const fn is_hidden(c: char) -> bool {
+pub const fn is_unprintable(c: char) -> bool {
     matches!(c,
         '\0'..='\u{1f}' | '\u{7f}'..='\u{9f}'
         | '\u{61c}' | '\u{200e}' | '\u{200f}'
@@ -33,41 +33,43 @@ pub const fn is_hidden(c: char) -> bool {
 /// A text without hidden characters, line breaks included: `\n`, `\t`, `\u{1b}` stand for them.
 #[must_use]
 pub fn printable(text: &str) -> Cow<'_, str> {
-    replaced(text, is_hidden, |out, c| out.extend(c.escape_default()))
+    escape_where(text, is_unprintable, |out, c| {
+        out.extend(c.escape_default())
+    })
 }
 
 /// The same for a text of several lines: line feeds stay.
 #[must_use]
 pub fn printable_lines(text: &str) -> Cow<'_, str> {
-    let hidden = |c| c != '\n' && is_hidden(c);
-    replaced(text, hidden, |out, c| out.extend(c.escape_default()))
+    let hidden = |c| c != '\n' && is_unprintable(c);
+    escape_where(text, hidden, |out, c| out.extend(c.escape_default()))
 }
 
 /// A JSON text without hidden characters in its strings; line feeds stay. Its meaning is the same,
 /// because whatever is hidden can only stand in a string, where `\u001b` stands for it.
 #[must_use]
 pub fn printable_json(json: &str) -> Cow<'_, str> {
-    let hidden = |c| c != '\n' && is_hidden(c);
-    replaced(json, hidden, |out, c| {
+    let hidden = |c| c != '\n' && is_unprintable(c);
+    escape_where(json, hidden, |out, c| {
         // All of them are below U+10000. Writing to a String cannot fail.
         let _ = write!(out, "\\u{:04x}", u32::from(c));
     })
 }
 
-fn replaced(
+fn escape_where(
     text: &str,
-    hidden: impl Fn(char) -> bool,
+    must_escape: impl Fn(char) -> bool,
     escape: impl Fn(&mut String, char),
 ) -> Cow<'_, str> {
     // Nearly every text is of such bytes alone, which is found fast.
-    let feed = !hidden('\n');
-    let plain = |byte: u8| matches!(byte, b' '..=b'~') || feed && byte == b'\n';
-    if text.bytes().all(plain) || !text.contains(&hidden) {
+    let keeps_line_feeds = !must_escape('\n');
+    let plain = |byte: u8| matches!(byte, b' '..=b'~') || keeps_line_feeds && byte == b'\n';
+    if text.bytes().all(plain) || !text.contains(&must_escape) {
         return Cow::Borrowed(text);
     }
     let mut out = String::with_capacity(text.len() + 8);
     for c in text.chars() {
-        match hidden(c) {
+        match must_escape(c) {
             true => escape(&mut out, c),
             false => out.push(c),
         }
@@ -83,7 +85,7 @@ mod tests {
     fn nothing_hidden_is_left() {
         let every: String = ('\0'..=char::MAX).collect();
         for shown in [printable(&every), printable_lines(&every)] {
-            let left = shown.chars().find(|c| is_hidden(*c) && *c != '\n');
+            let left = shown.chars().find(|c| is_unprintable(*c) && *c != '\n');
             assert_eq!(left, None);
             assert!(!shown.chars().any(|c| c.is_control() && c != '\n'));
         }

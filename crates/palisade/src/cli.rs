@@ -1,9 +1,9 @@
 //! The command line: what can be typed, with its help. What it means is in [`crate::command`].
 
-use crate::exit::Exit;
+use crate::exit::ExitStatus;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches, Parser, Subcommand, ValueEnum};
-use palisade_agent::config::{Kind, PARAMETERS};
+use palisade_agent::config::{PARAMETERS, ParameterKind};
 use palisade_text::printable_lines;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -13,7 +13,7 @@ const EXIT_CODES: &str = "Exit codes: 0 answered, no problem, no difference; 1 p
 found; 2 wrong usage; 3 agent not reached; 4 not permitted; 5 a part of the agent ended while it ran.";
 
 /// The heading of the options that every command has.
-const EVERYWHERE: &str = "Options of every command";
+const GLOBAL_OPTIONS_HEADING: &str = "Options of every command";
 
 /// Enforces network policies on this host, and says why a packet passed or did not.
 #[derive(Debug, Parser)]
@@ -27,16 +27,16 @@ pub(crate) struct Cli {
         default_value = "text",
         global = true,
         value_name = "FORMAT",
-        help_heading = EVERYWHERE
+        help_heading = GLOBAL_OPTIONS_HEADING
     )]
-    pub(crate) output: Format,
+    pub(crate) output: OutputFormat,
     /// The agent's socket [default: /run/palisade/palisade.sock].
     #[arg(
         long,
         env = "PALISADE_SOCKET",
         global = true,
         value_name = "PATH",
-        help_heading = EVERYWHERE
+        help_heading = GLOBAL_OPTIONS_HEADING
     )]
     pub(crate) socket: Option<PathBuf>,
     #[command(subcommand)]
@@ -45,7 +45,7 @@ pub(crate) struct Cli {
 
 /// How an answer is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
+pub(crate) enum OutputFormat {
     /// For people.
     Text,
     /// For programs: the API's types.
@@ -95,7 +95,7 @@ pub(crate) enum Command {
     /// Check manifests: every problem with file, line, field and reason.
     ///
     /// Ends with 1 if there is an error; warnings alone do not count.
-    Validate(Files),
+    Validate(ManifestArgs),
     /// Say whether a connection is allowed, and which rule decides.
     ///
     /// Ends with 0 whatever the verdict, unless --exit-code is given; with 1 also if the manifests
@@ -127,7 +127,7 @@ pub(crate) enum Command {
 #[derive(Debug, Args)]
 pub(crate) struct ConnectionsArgs {
     #[command(flatten)]
-    pub(crate) files: Files,
+    pub(crate) files: ManifestArgs,
     #[command(flatten)]
     pub(crate) scope: ScopeArgs,
 }
@@ -151,7 +151,7 @@ pub(crate) struct ScopeArgs {
 
 /// Manifests to read.
 #[derive(Debug, Args)]
-pub(crate) struct Files {
+pub(crate) struct ManifestArgs {
     /// A manifest file, a directory of them, or - for the standard input; may be repeated.
     #[arg(short = 'f', long = "filename", required = true, value_name = "PATH")]
     pub(crate) files: Vec<PathBuf>,
@@ -164,7 +164,7 @@ pub(crate) struct AgentArgs {
     #[arg(long, env = "PALISADE_CONFIG", value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) parameters: Parameters,
+    pub(crate) parameters: ParameterArgs,
 }
 
 #[derive(Debug, Args)]
@@ -178,20 +178,20 @@ pub(crate) struct CleanupArgs {
 
 /// The agent's parameters that were given as flags, by name.
 #[derive(Debug, Default)]
-pub(crate) struct Parameters(pub(crate) BTreeMap<String, String>);
+pub(crate) struct ParameterArgs(pub(crate) BTreeMap<String, String>);
 
-impl Args for Parameters {
+impl Args for ParameterArgs {
     fn augment_args(mut command: clap::Command) -> clap::Command {
-        for parameter in PARAMETERS.iter().filter(|p| p.name != SOCKET) {
+        for parameter in PARAMETERS.iter().filter(|p| p.name != SOCKET_PARAMETER) {
             let mut arg = Arg::new(parameter.name)
                 .long(parameter.name)
-                .value_name(parameter.value)
+                .value_name(parameter.placeholder)
                 .help_heading(parameter.section.title())
                 .help(parameter.flag_help());
             if parameter.kind.is_list() {
                 arg = arg.action(ArgAction::Append);
             }
-            if parameter.kind == Kind::Switch {
+            if parameter.kind == ParameterKind::Bool {
                 arg = arg.num_args(0..=1).require_equals(true);
                 arg = arg.default_missing_value("true");
             }
@@ -206,24 +206,24 @@ impl Args for Parameters {
 }
 
 /// A parameter that is an option of every command, and so no flag of its own here.
-const SOCKET: &str = "socket";
+const SOCKET_PARAMETER: &str = "socket";
 
-impl FromArgMatches for Parameters {
+impl FromArgMatches for ParameterArgs {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let mut said = BTreeMap::new();
-        for parameter in PARAMETERS.iter().filter(|p| p.name != SOCKET) {
+        let mut values_by_name = BTreeMap::new();
+        for parameter in PARAMETERS.iter().filter(|p| p.name != SOCKET_PARAMETER) {
             if let Some(values) = matches.get_many::<String>(parameter.name) {
                 let values: Vec<&str> = values.map(String::as_str).collect();
-                said.insert(parameter.name.to_owned(), values.join(","));
+                values_by_name.insert(parameter.name.to_owned(), values.join(","));
             }
         }
         // What the environment says of it is read with all other variables.
-        if matches.value_source(SOCKET) == Some(ValueSource::CommandLine)
-            && let Some(path) = matches.get_one::<PathBuf>(SOCKET)
+        if matches.value_source(SOCKET_PARAMETER) == Some(ValueSource::CommandLine)
+            && let Some(path) = matches.get_one::<PathBuf>(SOCKET_PARAMETER)
         {
-            said.insert(SOCKET.to_owned(), path.display().to_string());
+            values_by_name.insert(SOCKET_PARAMETER.to_owned(), path.display().to_string());
         }
-        Ok(Parameters(said))
+        Ok(ParameterArgs(values_by_name))
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -422,17 +422,17 @@ pub(crate) struct DemoArgs {
 }
 
 /// Reads the command line. Help and version are answered here.
-pub(crate) fn parse() -> Result<Cli, Exit> {
+pub(crate) fn parse() -> Result<Cli, ExitStatus> {
     Cli::try_parse().map_err(|error| {
         // Nothing is left to do if the terminal is gone.
         if error.use_stderr() {
             // It repeats what was typed, so it comes without colours, which are control characters.
             let text = error.render().to_string();
             let _ = io::stderr().write_all(printable_lines(&text).as_bytes());
-            Exit::Usage
+            ExitStatus::Usage
         } else {
             let _ = error.print();
-            Exit::Fine
+            ExitStatus::Success
         }
     })
 }
@@ -488,19 +488,19 @@ mod tests {
     fn each_parameter_is_a_flag_with_its_help() {
         let command = Cli::command();
         let agent = command.find_subcommand("agent").unwrap();
-        for parameter in PARAMETERS.iter().filter(|p| p.name != SOCKET) {
+        for parameter in PARAMETERS.iter().filter(|p| p.name != SOCKET_PARAMETER) {
             let arg = agent
                 .get_arguments()
                 .find(|a| a.get_id() == parameter.name)
                 .unwrap();
             let help = arg.get_help().unwrap().to_string();
-            assert!(help.contains(parameter.help) && help.contains(&parameter.variable()));
+            assert!(help.contains(parameter.help) && help.contains(&parameter.env_variable()));
         }
         let socket = command
             .get_arguments()
-            .find(|a| a.get_id() == SOCKET)
+            .find(|a| a.get_id() == SOCKET_PARAMETER)
             .unwrap();
-        let default = palisade_agent::config::Parameter::named(SOCKET)
+        let default = palisade_agent::config::Parameter::by_name(SOCKET_PARAMETER)
             .unwrap()
             .default;
         assert!(socket.get_help().unwrap().to_string().contains(default));

@@ -1,6 +1,6 @@
 //! Talks to the agent's socket.
 
-use crate::exit::{Exit, Failure};
+use crate::exit::{CommandError, ExitStatus};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::{Method, Request, Response, StatusCode};
@@ -14,20 +14,20 @@ use std::path::{Path, PathBuf};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// A client of one agent.
-pub(crate) struct Client {
+pub(crate) struct ApiClient {
     socket: PathBuf,
 }
 
-impl Client {
+impl ApiClient {
     /// For the agent behind this socket.
     pub(crate) fn new(socket: &Path) -> Self {
-        Client {
+        ApiClient {
             socket: socket.to_path_buf(),
         }
     }
 
     /// `GET`s a path.
-    pub(crate) fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
+    pub(crate) fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, CommandError> {
         self.call(Method::GET, path, &())
     }
 
@@ -37,7 +37,7 @@ impl Client {
         method: Method,
         path: &str,
         body: &impl Serialize,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, CommandError> {
         self.call(method, path, body)
     }
 
@@ -46,26 +46,25 @@ impl Client {
         method: Method,
         path: &str,
         body: &impl Serialize,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, CommandError> {
         let body = match method {
             Method::GET => Vec::new(),
-            _ => {
-                serde_json::to_vec(body).map_err(|e| Failure::usage(format!("the request: {e}")))?
-            }
+            _ => serde_json::to_vec(body)
+                .map_err(|e| CommandError::usage(format!("the request: {e}")))?,
         };
         let runtime = self.runtime()?;
         let (status, text) = runtime.block_on(async {
             let answer = self.request(method, path, body).await?;
             let status = answer.status();
             let text = answer.into_body().collect().await;
-            let text = text.map_err(|error| self.broken("reading from", &error))?;
-            Ok::<_, Failure>((status, text.to_bytes()))
+            let text = text.map_err(|error| self.transport_error("reading from", &error))?;
+            Ok::<_, CommandError>((status, text.to_bytes()))
         })?;
         if status.is_success() {
             return serde_json::from_slice(&text)
-                .map_err(|error| self.broken("understanding", &error));
+                .map_err(|error| self.transport_error("understanding", &error));
         }
-        Err(refused(status, &text))
+        Err(response_error(status, &text))
     }
 
     /// `GET`s a path and hands over each line of the answer, until there are no more, `each` has
@@ -73,31 +72,31 @@ impl Client {
     pub(crate) fn follow(
         &self,
         path: &str,
-        mut each: impl FnMut(&[u8]) -> Result<ControlFlow<()>, Failure>,
-    ) -> Result<bool, Failure> {
+        mut on_line: impl FnMut(&[u8]) -> Result<ControlFlow<()>, CommandError>,
+    ) -> Result<bool, CommandError> {
         self.runtime()?.block_on(async {
             let mut interrupt = signal(SignalKind::interrupt())
-                .map_err(|error| self.broken("following", &error))?;
+                .map_err(|error| self.transport_error("following", &error))?;
             let answer = self.request(Method::GET, path, Vec::new()).await?;
             let status = answer.status();
             let mut body = answer.into_body();
             if !status.is_success() {
                 let text = body.collect().await;
-                let text = text.map_err(|error| self.broken("reading from", &error))?;
-                return Err(refused(status, &text.to_bytes()));
+                let text = text.map_err(|error| self.transport_error("reading from", &error))?;
+                return Err(response_error(status, &text.to_bytes()));
             }
-            let mut waiting: Vec<u8> = Vec::new();
+            let mut buffer: Vec<u8> = Vec::new();
             loop {
                 let frame = tokio::select! {
                     _ = interrupt.recv() => return Ok(false),
                     frame = body.frame() => frame,
                 };
                 let Some(frame) = frame else { return Ok(true) };
-                let frame = frame.map_err(|error| self.broken("reading from", &error))?;
-                waiting.extend(frame.data_ref().into_iter().flatten());
-                while let Some(end) = waiting.iter().position(|byte| *byte == b'\n') {
-                    let line: Vec<u8> = waiting.drain(..=end).collect();
-                    if each(&line[..end])?.is_break() {
+                let frame = frame.map_err(|error| self.transport_error("reading from", &error))?;
+                buffer.extend(frame.data_ref().into_iter().flatten());
+                while let Some(end) = buffer.iter().position(|byte| *byte == b'\n') {
+                    let line: Vec<u8> = buffer.drain(..=end).collect();
+                    if on_line(&line[..end])?.is_break() {
                         return Ok(false);
                     }
                 }
@@ -110,13 +109,13 @@ impl Client {
         method: Method,
         path: &str,
         body: Vec<u8>,
-    ) -> Result<Response<Incoming>, Failure> {
+    ) -> Result<Response<Incoming>, CommandError> {
         let stream = tokio::net::UnixStream::connect(&self.socket)
             .await
-            .map_err(|e| self.unreached(&e))?;
+            .map_err(|e| self.connect_error(&e))?;
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
             .await
-            .map_err(|error| self.broken("talking to", &error))?;
+            .map_err(|error| self.transport_error("talking to", &error))?;
         tokio::spawn(connection);
         let request = Request::builder()
             .method(method)
@@ -124,41 +123,41 @@ impl Client {
             .header("host", "palisade")
             .header("content-type", "application/json")
             .body(Full::new(Bytes::from(body)))
-            .map_err(|error| Failure::usage(format!("the request: {error}")))?;
+            .map_err(|error| CommandError::usage(format!("the request: {error}")))?;
         sender
             .send_request(request)
             .await
-            .map_err(|error| self.broken("asking", &error))
+            .map_err(|error| self.transport_error("asking", &error))
     }
 
-    fn runtime(&self) -> Result<tokio::runtime::Runtime, Failure> {
+    fn runtime(&self) -> Result<tokio::runtime::Runtime, CommandError> {
         tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
-            .map_err(|error| self.broken("reaching", &error))
+            .map_err(|error| self.transport_error("reaching", &error))
     }
 
-    fn broken(&self, what: &str, error: &dyn std::error::Error) -> Failure {
+    fn transport_error(&self, what: &str, error: &dyn std::error::Error) -> CommandError {
         let socket = self.socket.display();
-        Failure::new(
-            Exit::NotReached,
+        CommandError::new(
+            ExitStatus::NotReached,
             format!("{what} the agent at {socket}: {error}"),
         )
     }
 
-    fn unreached(&self, error: &io::Error) -> Failure {
+    fn connect_error(&self, error: &io::Error) -> CommandError {
         let socket = self.socket.display();
         match error.kind() {
-            io::ErrorKind::PermissionDenied => Failure::new(
-                Exit::NotPermitted,
+            io::ErrorKind::PermissionDenied => CommandError::new(
+                ExitStatus::NotPermitted,
                 format!("you may not use the agent's socket {socket}"),
             )
-            .hint("sudo, or become a member of the socket's group"),
-            _ => Failure::new(
-                Exit::NotReached,
+            .with_hint("sudo, or become a member of the socket's group"),
+            _ => CommandError::new(
+                ExitStatus::NotReached,
                 format!("no agent answers at {socket}: {error}"),
             )
-            .hint(
+            .with_hint(
                 "start one with `palisade agent --directory DIR`, or name its socket with --socket",
             ),
         }
@@ -166,14 +165,14 @@ impl Client {
 }
 
 /// The failure that a refusal is.
-fn refused(status: StatusCode, text: &[u8]) -> Failure {
+fn response_error(status: StatusCode, text: &[u8]) -> CommandError {
     let refusal: ApiError = serde_json::from_slice(text)
         .unwrap_or_else(|_| ApiError::new(format!("{status}: {}", String::from_utf8_lossy(text))));
     let mut failure = match status {
         // What was asked cannot be understood: the command line is wrong.
-        StatusCode::UNPROCESSABLE_ENTITY => Failure::usage(refusal.error),
-        StatusCode::FORBIDDEN => Failure::new(Exit::NotPermitted, refusal.error),
-        _ => Failure::found(refusal.error),
+        StatusCode::UNPROCESSABLE_ENTITY => CommandError::usage(refusal.error),
+        StatusCode::FORBIDDEN => CommandError::new(ExitStatus::NotPermitted, refusal.error),
+        _ => CommandError::problem(refusal.error),
     };
     failure.hint = refusal.hint;
     failure

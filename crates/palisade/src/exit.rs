@@ -6,11 +6,11 @@ use std::process::ExitCode;
 
 /// How the command ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Exit {
+pub(crate) enum ExitStatus {
     /// Answered; no problem, no difference.
-    Fine = 0,
+    Success = 0,
     /// Problems or differences were found.
-    Found = 1,
+    ProblemsFound = 1,
     /// The command line is wrong.
     Usage = 2,
     /// The agent was not reached.
@@ -18,27 +18,27 @@ pub(crate) enum Exit {
     /// Not permitted.
     NotPermitted = 4,
     /// A part of the agent ended while it ran.
-    Failed = 5,
+    AgentFailed = 5,
 }
 
-impl From<Exit> for ExitCode {
-    fn from(exit: Exit) -> ExitCode {
+impl From<ExitStatus> for ExitCode {
+    fn from(exit: ExitStatus) -> ExitCode {
         ExitCode::from(exit as u8)
     }
 }
 
 /// Why a command could not be done: one message, a next step where there is one, an exit code.
 #[derive(Debug)]
-pub(crate) struct Failure {
-    pub(crate) exit: Exit,
+pub(crate) struct CommandError {
+    pub(crate) exit: ExitStatus,
     pub(crate) message: String,
     pub(crate) hint: Option<String>,
 }
 
-impl Failure {
+impl CommandError {
     /// A failure with this exit code.
-    pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
-        Failure {
+    pub(crate) fn new(exit: ExitStatus, message: impl Into<String>) -> Self {
+        CommandError {
             exit,
             message: message.into(),
             hint: None,
@@ -47,22 +47,22 @@ impl Failure {
 
     /// What was asked cannot be understood.
     pub(crate) fn usage(message: impl Into<String>) -> Self {
-        Failure::new(Exit::Usage, message)
+        CommandError::new(ExitStatus::Usage, message)
     }
 
     /// Something is wrong with the input or the answer.
-    pub(crate) fn found(message: impl Into<String>) -> Self {
-        Failure::new(Exit::Found, message)
+    pub(crate) fn problem(message: impl Into<String>) -> Self {
+        CommandError::new(ExitStatus::ProblemsFound, message)
     }
 
     /// The same with a next step.
-    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+    pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for CommandError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "palisade: {}", printable_lines(&self.message))?;
         match &self.hint {
@@ -73,4 +73,4 @@ impl fmt::Display for Failure {
 }
 
 /// The outcome of a command.
-pub(crate) type Outcome = Result<Exit, Failure>;
+pub(crate) type CommandResult = Result<ExitStatus, CommandError>;

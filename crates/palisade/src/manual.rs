@@ -14,9 +14,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// The pages of a command and of those below it, by file name.
-fn pages(command: &Command, pages: &mut BTreeMap<String, String>) {
+fn render_pages(command: &Command, pages: &mut BTreeMap<String, String>) {
     for below in command.get_subcommands().filter(|c| !c.is_hide_set()) {
-        self::pages(below, pages);
+        self::render_pages(below, pages);
     }
     let name = command.get_display_name().unwrap_or(command.get_name());
     let section = if name == AGENT { "8" } else { "1" };
@@ -36,18 +36,18 @@ fn pages(command: &Command, pages: &mut BTreeMap<String, String>) {
 
 const AGENT: &str = "palisade-agent";
 
-fn made() -> BTreeMap<String, String> {
+fn generated_pages() -> BTreeMap<String, String> {
     let mut command = Cli::command().disable_help_subcommand(true);
     command.build();
     let mut all = BTreeMap::new();
-    pages(&command, &mut all);
+    render_pages(&command, &mut all);
     all
 }
 
 #[test]
 fn the_man_pages_are_those_of_the_command_line() {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/man");
-    let made = made();
+    let made = generated_pages();
     let bless = std::env::var_os("PALISADE_BLESS").is_some();
     if bless {
         std::fs::create_dir_all(&folder).unwrap();
@@ -87,7 +87,7 @@ fn the_man_pages_are_those_of_the_command_line() {
 
 #[test]
 fn each_command_and_each_parameter_has_its_place() {
-    let made = made();
+    let made = generated_pages();
     for name in ["palisade.1", "palisade-agent.8", "palisade-endpoint-get.1"] {
         assert!(made.contains_key(name), "{name}: {:?}", made.keys());
     }

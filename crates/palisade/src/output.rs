@@ -1,26 +1,27 @@
 //! Printing: tables for people, JSON for programs. Nothing that is printed here carries a control
 //! character but line feeds, and no cell one of those.
 
-use crate::cli::Format;
-use crate::exit::Failure;
+use crate::cli::OutputFormat;
+use crate::exit::CommandError;
 use palisade_text::{printable, printable_json, printable_lines};
 use serde::Serialize;
 use std::borrow::Cow;
 use std::io::{self, Write};
 
 /// Prints an answer: as JSON, or as `text` makes it.
-pub(crate) fn answer<T: Serialize>(
-    format: Format,
+pub(crate) fn print_output<T: Serialize>(
+    format: OutputFormat,
     value: &T,
     text: impl FnOnce(&T) -> String,
-) -> Result<(), Failure> {
+) -> Result<(), CommandError> {
     let mut printed = match format {
-        Format::Json => {
-            let json = serde_json::to_string_pretty(value)
-                .map_err(|error| Failure::found(format!("writing the answer as JSON: {error}")))?;
-            shown(json, printable_json)
+        OutputFormat::Json => {
+            let json = serde_json::to_string_pretty(value).map_err(|error| {
+                CommandError::problem(format!("writing the answer as JSON: {error}"))
+            })?;
+            make_printable(json, printable_json)
         }
-        Format::Text => shown(text(value), printable_lines),
+        OutputFormat::Text => make_printable(text(value), printable_lines),
     };
     if !printed.ends_with('\n') && !printed.is_empty() {
         printed.push('\n');
@@ -28,29 +29,29 @@ pub(crate) fn answer<T: Serialize>(
     match io::stdout().write_all(printed.as_bytes()) {
         // Whoever closed the pipe has seen enough.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Failure::found(format!("printing: {error}")))
+            Err(CommandError::problem(format!("printing: {error}")))
         }
         _ => Ok(()),
     }
 }
 
 /// A whole page made fit to be printed; copied only if it is not.
-fn shown(page: String, made_fit: fn(&str) -> Cow<'_, str>) -> String {
-    match made_fit(&page) {
+fn make_printable(page: String, escape: fn(&str) -> Cow<'_, str>) -> String {
+    match escape(&page) {
         Cow::Owned(fit) => fit,
         Cow::Borrowed(_) => page,
     }
 }
 
 /// Rows in columns, the first row as headings.
-pub(crate) struct Table {
+pub(crate) struct TextTable {
     rows: Vec<Vec<String>>,
 }
 
-impl Table {
+impl TextTable {
     /// A table with these headings.
     pub(crate) fn new(headings: &[&str]) -> Self {
-        Table {
+        TextTable {
             rows: vec![headings.iter().map(|h| (*h).to_owned()).collect()],
         }
     }
@@ -62,7 +63,7 @@ impl Table {
     }
 }
 
-impl std::fmt::Display for Table {
+impl std::fmt::Display for TextTable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let width = |column: usize| {
@@ -93,7 +94,7 @@ pub(crate) fn or_dash(text: impl Into<String>) -> String {
 }
 
 /// A number with its noun.
-pub(crate) fn counted(count: usize, noun: &str) -> String {
+pub(crate) fn pluralize(count: usize, noun: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };
     format!("{count} {noun}{plural}")
 }
@@ -104,7 +105,7 @@ mod tests {
 
     #[test]
     fn columns_line_up() {
-        let mut table = Table::new(&["NAME", "N"]);
+        let mut table = TextTable::new(&["NAME", "N"]);
         table.row(["long-name", "1"]);
         table.row(["x", "22"]);
         assert_eq!(

@@ -11,7 +11,7 @@ mod agent;
 
 use agent::shop::{ADDRESSES, FROM_WEB_8080, Shop, address, policy};
 use agent::{Agent, nft};
-use palisade_testkit::lab::{Flow, L4, LongFlow, OUTSIDE_ADDRESSES, TcpEcho};
+use palisade_testkit::lab::{LongFlow, OUTSIDE_ADDRESSES, ProbeFlow, ProbeL4, TcpEcho};
 use palisade_testkit::need_root;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -31,7 +31,7 @@ fn policy_files_are_enforced_on_real_packets() {
     assert!(shop.tcp(0, 1, 8080), "allowed");
     assert!(!shop.tcp(0, 1, 22) && !shop.tcp(2, 1, 8080), "denied");
     assert!(shop.tcp(1, 0, 22), "web is not isolated");
-    let outside = Flow::tcp(
+    let outside = ProbeFlow::tcp(
         shop.lab.outside(),
         address(ADDRESSES[1][0]),
         8080,
@@ -76,39 +76,42 @@ fn every_protocol_ranges_named_ports_and_networks() {
     );
     let (web, api, db) = (shop.pods[0], shop.pods[1], shop.pods[2]);
     let to = |family: usize| address(ADDRESSES[2][family]);
-    let icmp = |family: usize| Flow::echo(web, to(family), db);
+    let icmp = |family: usize| ProbeFlow::echo(web, to(family), db);
     let flows = [
-        (Flow::udp(web, to(0), 53, db), true),
-        (Flow::udp(web, to(1), 53, db), true),
-        (Flow::tcp(web, to(0), 53, db), false),
-        (Flow::sctp(web, to(0), 9899, db), true),
-        (Flow::sctp(web, to(1), 9898, db), false),
-        (Flow::tcp(web, to(0), 999, db), false),
-        (Flow::tcp(web, to(0), 1000, db), true),
-        (Flow::tcp(web, to(1), 3000, db), true),
-        (Flow::tcp(web, to(1), 3001, db), false),
-        (Flow::tcp(web, to(0), 5432, db), true),
-        (Flow::tcp(web, to(1), 5432, db), false),
-        (Flow::tcp(api, to(0), 5432, db), false),
+        (ProbeFlow::udp(web, to(0), 53, db), true),
+        (ProbeFlow::udp(web, to(1), 53, db), true),
+        (ProbeFlow::tcp(web, to(0), 53, db), false),
+        (ProbeFlow::sctp(web, to(0), 9899, db), true),
+        (ProbeFlow::sctp(web, to(1), 9898, db), false),
+        (ProbeFlow::tcp(web, to(0), 999, db), false),
+        (ProbeFlow::tcp(web, to(0), 1000, db), true),
+        (ProbeFlow::tcp(web, to(1), 3000, db), true),
+        (ProbeFlow::tcp(web, to(1), 3001, db), false),
+        (ProbeFlow::tcp(web, to(0), 5432, db), true),
+        (ProbeFlow::tcp(web, to(1), 5432, db), false),
+        (ProbeFlow::tcp(api, to(0), 5432, db), false),
         (icmp(0), false),
         (icmp(1), false),
-        (Flow::new(web, to(0), L4::Other { protocol: 47 }, db), false),
-        (Flow::udp(db, address(ADDRESSES[0][0]), 53, web), false),
         (
-            Flow::udp(db, OUTSIDE_ADDRESSES[0], 53, shop.lab.outside()),
+            ProbeFlow::new(web, to(0), ProbeL4::Other { protocol: 47 }, db),
+            false,
+        ),
+        (ProbeFlow::udp(db, address(ADDRESSES[0][0]), 53, web), false),
+        (
+            ProbeFlow::udp(db, OUTSIDE_ADDRESSES[0], 53, shop.lab.outside()),
             false,
         ),
         (
-            Flow::udp(web, OUTSIDE_ADDRESSES[0], 53, shop.lab.outside()),
+            ProbeFlow::udp(web, OUTSIDE_ADDRESSES[0], 53, shop.lab.outside()),
             true,
         ),
-        (Flow::tcp(shop.lab.host(), to(0), 22, db), true),
+        (ProbeFlow::tcp(shop.lab.host(), to(0), 22, db), true),
         (
-            Flow::tcp(web, to(0), 1000, db).source(address("10.77.0.9")),
+            ProbeFlow::tcp(web, to(0), 1000, db).with_source(address("10.77.0.9")),
             false,
         ),
     ];
-    let (asked, wanted): (Vec<Flow>, Vec<bool>) = flows.into_iter().unzip();
+    let (asked, wanted): (Vec<ProbeFlow>, Vec<bool>) = flows.into_iter().unzip();
     assert_eq!(shop.arrives(&asked), wanted);
 }
 
@@ -291,7 +294,7 @@ fn a_workload_comes_and_goes_without_a_trace() {
             .matches("10.245.0")
             .count()
     };
-    let node = shop.lab.namespace("extra", vec![]).unwrap();
+    let node = shop.lab.add_namespace("extra", vec![]).unwrap();
     let added = shop
         .agent
         .attach(&shop.lab, node, "shop/extra", &[], &["app=api"]);

@@ -12,9 +12,9 @@ mod plugin;
 
 use agent::shop::{FROM_WEB_8080, address, policy};
 use agent::{Agent, ip, nft};
-use palisade_testkit::lab::{Flow, HOST_ADDRESSES, Lab, NodeId, OUTSIDE_ADDRESSES, probe};
+use palisade_testkit::lab::{HOST_ADDRESSES, Lab, NodeId, OUTSIDE_ADDRESSES, ProbeFlow, probe};
 use palisade_testkit::need_root;
-use palisade_testkit::runtimes::{Attachment, Network, RuntimeError, Runtimes};
+use palisade_testkit::runtimes::{CniNetwork, CniToolAttachment, RuntimeError, RuntimePrograms};
 use plugin::{addresses, pod, program};
 use serde_json::{Value, json};
 use std::net::IpAddr;
@@ -25,12 +25,12 @@ use std::time::{Duration, Instant};
 struct World {
     agent: Agent,
     lab: Lab,
-    network: Network,
+    network: CniNetwork,
 }
 
 /// A pod of namespace shop that was attached.
 struct Joined {
-    attachment: Attachment,
+    attachment: CniToolAttachment,
     node: NodeId,
     addresses: Vec<IpAddr>,
     result: Value,
@@ -39,7 +39,7 @@ struct Joined {
 impl World {
     /// With the plugins that `plugins` makes of this one's part of a configuration, and of a folder.
     fn open(name: &str, plugins: impl Fn(Value, &Path) -> Value) -> Option<Self> {
-        let runtimes = Runtimes::cni()?;
+        let runtimes = RuntimePrograms::cni()?;
         let mut agent = Agent::new();
         let lab = Lab::new(name).unwrap();
         agent.start(&lab);
@@ -55,7 +55,7 @@ impl World {
             "plugins": plugins(ours, &kept),
         });
         let folder = program().parent().unwrap().to_owned();
-        let network = Network::new(&runtimes, &configuration, &[folder]).unwrap();
+        let network = CniNetwork::new(&runtimes, &configuration, &[folder]).unwrap();
         Some(World {
             agent,
             lab,
@@ -64,12 +64,12 @@ impl World {
     }
 
     /// A namespace with the sandbox of a pod to be.
-    fn sandbox(&mut self, name: &str) -> Attachment {
+    fn sandbox(&mut self, name: &str) -> CniToolAttachment {
         let sandbox = self
             .lab
-            .namespace(&format!("{name}-sandbox"), vec![])
+            .add_namespace(&format!("{name}-sandbox"), vec![])
             .unwrap();
-        Attachment::pod(&self.lab.namespace_path(sandbox), "shop", name)
+        CniToolAttachment::pod(&self.lab.namespace_path(sandbox), "shop", name)
     }
 
     /// A pod that the directory knows, attached.
@@ -78,7 +78,7 @@ impl World {
         self.join(name, attachment)
     }
 
-    fn join(&mut self, name: &str, attachment: Attachment) -> Joined {
+    fn join(&mut self, name: &str, attachment: CniToolAttachment) -> Joined {
         self.agent.apply(&format!("{name}.yaml"), &pod(name, name));
         let result = self.network.add(&self.lab, &attachment).unwrap();
         let given: Vec<IpAddr> = addresses(&result).iter().map(|a| address(a)).collect();
@@ -100,10 +100,10 @@ impl World {
 
     /// Which of these flows arrive, none of them known before. Upstream's plugins leave neighbours to
     /// be asked for, which may take longer than a probe: a first round sees to that.
-    fn arrives(&self, flows: &[Flow]) -> Vec<bool> {
+    fn arrives(&self, flows: &[ProbeFlow]) -> Vec<bool> {
         probe(&self.lab, flows).unwrap();
         std::thread::sleep(Duration::from_millis(100));
-        self.lab.forget_flows().unwrap();
+        self.lab.flush_conntrack().unwrap();
         probe(&self.lab, flows).unwrap()
     }
 
@@ -112,7 +112,7 @@ impl World {
         let flows = to
             .addresses
             .iter()
-            .map(|&a| Flow::tcp(from.node, a, port, to.node));
+            .map(|&a| ProbeFlow::tcp(from.node, a, port, to.node));
         let arrived = self.arrives(&flows.collect::<Vec<_>>());
         assert_eq!(arrived.len(), 2, "both families");
         assert_eq!(arrived[0], arrived[1], "families differ: port {port}");
@@ -278,7 +278,7 @@ fn a_chain_of_upstream_plugins_with_ours() {
     let filter = ip(&world.lab, api.node, &["-br", "link", "show", "eth0"]);
     assert!(filter.contains("eth0"));
 
-    let through = |from: NodeId| Flow::tcp(from, HOST_ADDRESSES[0], 8081, api.node);
+    let through = |from: NodeId| ProbeFlow::tcp(from, HOST_ADDRESSES[0], 8081, api.node);
     let outside = world.lab.outside();
     assert!(world.tcp(&web, &api, 22), "open without policy");
     assert_eq!(world.arrives(&[through(outside)]), [true], "a mapped port");
@@ -290,10 +290,11 @@ fn a_chain_of_upstream_plugins_with_ours() {
     assert!(world.tcp(&api, &web, 22), "web is not isolated");
     let denied = [
         through(outside),
-        Flow::udp(web.node, api.addresses[0], 8080, api.node),
-        Flow::tcp(outside, api.addresses[1], 8080, api.node),
+        ProbeFlow::udp(web.node, api.addresses[0], 8080, api.node),
+        ProbeFlow::tcp(outside, api.addresses[1], 8080, api.node),
         // Not its own address.
-        Flow::tcp(web.node, api.addresses[0], 8080, api.node).source(address("10.89.0.200")),
+        ProbeFlow::tcp(web.node, api.addresses[0], 8080, api.node)
+            .with_source(address("10.89.0.200")),
     ];
     assert_eq!(world.arrives(&denied), [false; 4]);
     let from_outside = format!(
@@ -304,7 +305,7 @@ fn a_chain_of_upstream_plugins_with_ours() {
         .agent
         .apply("outside.yaml", &policy("outside", "api", &from_outside));
     let mapped =
-        [OUTSIDE_ADDRESSES[0], OUTSIDE_ADDRESSES[1]].map(|from| through(outside).source(from));
+        [OUTSIDE_ADDRESSES[0], OUTSIDE_ADDRESSES[1]].map(|from| through(outside).with_source(from));
     assert_eq!(
         world.arrives(&mapped),
         [true, false],

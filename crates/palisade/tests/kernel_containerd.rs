@@ -12,10 +12,10 @@ mod plugin;
 
 use agent::shop::{FROM_WEB_8080, address, policy};
 use agent::{Agent, ip};
-use palisade_testkit::lab::{Flow, Lab, NodeId, probe};
+use palisade_testkit::lab::{Lab, NodeId, ProbeFlow, probe};
 use palisade_testkit::need_root;
-use palisade_testkit::ring::skipped;
-use palisade_testkit::runtimes::{Containerd, Pod, RuntimeError, Runtimes};
+use palisade_testkit::ring::report_skip;
+use palisade_testkit::runtimes::{Containerd, Pod, RuntimeError, RuntimePrograms};
 use plugin::{pod, program};
 use serde_json::json;
 use std::net::IpAddr;
@@ -46,12 +46,12 @@ const SERVE: [&str; 3] = [
 impl World {
     /// Nothing, after a loud line, where containers cannot run at all.
     fn open(name: &str) -> Option<Self> {
-        let runtimes = Runtimes::containerd()?;
+        let runtimes = RuntimePrograms::containerd()?;
         let lab = Lab::new(name).unwrap();
         let containerd = match Containerd::start(&lab, &runtimes, &[program()]) {
             Ok(containerd) => containerd,
             Err(error) => {
-                skipped(&format!("Debian's containerd does not start: {error}"));
+                report_skip(&format!("Debian's containerd does not start: {error}"));
                 return None;
             }
         };
@@ -71,18 +71,18 @@ impl World {
                 containerd.remove_pod(&control).unwrap();
             }
             Err(error) => {
-                skipped(&format!("containers cannot run on this machine: {error}"));
+                report_skip(&format!("containers cannot run on this machine: {error}"));
                 return None;
             }
         }
-        containerd.unconfigure().unwrap();
+        containerd.remove_configuration().unwrap();
         await_network(&containerd, false);
         // The agent writes the configuration that containerd then finds.
-        let folder = containerd.configurations();
+        let folder = containerd.conf_dir();
         let mut agent = Agent::new();
         agent.more(&["--cni-conf-dir", folder.to_str().unwrap()]);
         agent.more(&["--cni-conf-keep=false"]);
-        agent.start_through(&containerd.beside().unwrap());
+        agent.start_through(&containerd.mount_namespace_command().unwrap());
         agent.start(&lab);
         await_network(&containerd, true);
         Some(World {
@@ -99,7 +99,7 @@ impl World {
             .run_pod("shop", name, &format!("uid-{name}"))?;
         let addresses: Vec<IpAddr> = pod.addresses.iter().map(|a| address(a)).collect();
         assert_eq!(addresses.len(), 2, "{pod:?}");
-        let seen = self.containerd.seen_from_here(&pod.netns).unwrap();
+        let seen = self.containerd.host_path(&pod.netns).unwrap();
         let node = self.lab.adopt(name, &seen, addresses.clone()).unwrap();
         let container = self.containerd.run(&pod, "main", &SERVE)?;
         Ok(Running {
@@ -121,9 +121,9 @@ impl World {
                 .exec(&from.container, &["/bin/sh", "-c", &script]);
             verdicts.push(said.unwrap().code == 0);
         }
-        self.lab.forget_flows().unwrap();
-        let flow = |&to_address: &IpAddr| Flow::tcp(from.node, to_address, port, to.node);
-        let flows: Vec<Flow> = to.addresses.iter().map(flow).collect();
+        self.lab.flush_conntrack().unwrap();
+        let flow = |&to_address: &IpAddr| ProbeFlow::tcp(from.node, to_address, port, to.node);
+        let flows: Vec<ProbeFlow> = to.addresses.iter().map(flow).collect();
         verdicts.extend(probe(&self.lab, &flows).unwrap());
         assert!(verdicts.iter().all(|v| *v == verdicts[0]), "{verdicts:?}");
         verdicts[0]
@@ -150,12 +150,12 @@ impl World {
 
 fn await_network(containerd: &Containerd, ready: bool) {
     for _ in 0..200 {
-        if containerd.network().unwrap().is_ok() == ready {
+        if containerd.network_status().unwrap().is_ok() == ready {
             return;
         }
         std::thread::sleep(Duration::from_millis(50));
     }
-    panic!("{:?}\n{}", containerd.network(), containerd.log());
+    panic!("{:?}\n{}", containerd.network_status(), containerd.log());
 }
 
 #[test]

@@ -43,7 +43,7 @@ fn send(lab: &Lab, from: NodeId, to: IpAddr, port: u16, sent: &AtomicU64, stop: 
             std::thread::sleep(Duration::from_millis(2));
         }
     };
-    lab.inside(from, sending).unwrap();
+    lab.run_in(from, sending).unwrap();
 }
 
 /// The policy, with so many rules about nobody before the one about web.

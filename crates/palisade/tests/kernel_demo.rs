@@ -14,7 +14,7 @@ mod plugin;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use palisade_testkit::need_root;
-use palisade_testkit::runtimes::Runtimes;
+use palisade_testkit::runtimes::RuntimePrograms;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
@@ -103,7 +103,7 @@ fn the_page_about_chained_plugins_is_true() {
     if !need_root() {
         return;
     }
-    let Some(runtimes) = Runtimes::containerd() else {
+    let Some(runtimes) = RuntimePrograms::containerd() else {
         return;
     };
     let target = runtimes.programs().join("../..").canonicalize().unwrap();

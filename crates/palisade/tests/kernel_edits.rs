@@ -56,12 +56,12 @@ impl Denied {
                 std::thread::sleep(Duration::from_millis(1));
             }
         };
-        lab.inside(from, sending).unwrap();
+        lab.run_in(from, sending).unwrap();
     }
 
     fn receive(&self, lab: &Lab, node: NodeId, at: IpAddr) {
         let socket = lab
-            .inside(node, || UdpSocket::bind((at, DENIED_PORT)).unwrap())
+            .run_in(node, || UdpSocket::bind((at, DENIED_PORT)).unwrap())
             .unwrap();
         let patience = Some(Duration::from_millis(50));
         socket.set_read_timeout(patience).unwrap();
@@ -215,7 +215,7 @@ fn lost(shop: &Shop) -> u64 {
         let path = format!("/proc/thread-self/net/{file}");
         let text = shop
             .lab
-            .inside(pod, || fs::read_to_string(&path).unwrap())
+            .run_in(pod, || fs::read_to_string(&path).unwrap())
             .unwrap();
         let mut lines = text.lines().filter(|line| line.starts_with(head));
         let (names, values) = (lines.next().unwrap(), lines.next().unwrap());

@@ -12,8 +12,8 @@ mod agent;
 
 use agent::ip;
 use agent::shop::{ADDRESSES, Shop, address, policy};
-use palisade_testkit::lab::craft::{self, Crafted};
-use palisade_testkit::lab::{HOST_ADDRESSES, exchange};
+use palisade_testkit::lab::craft::{self, CraftedPacket};
+use palisade_testkit::lab::{HOST_ADDRESSES, send_crafted_packets};
 use palisade_testkit::need_root;
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr};
@@ -75,9 +75,9 @@ fn tunnel(from: IpAddr, to: IpAddr, (protocol, port): (u8, u16), source_port: u1
 }
 
 /// One packet of each of these kinds, from web to api.
-fn packets(shop: &Shop, family: usize, kinds: &[(u8, u16)]) -> Vec<Crafted> {
+fn packets(shop: &Shop, family: usize, kinds: &[(u8, u16)]) -> Vec<CraftedPacket> {
     let ends = [WEB, API].map(|pod| address(ADDRESSES[pod][family]));
-    let packet = |kind: &(u8, u16)| Crafted {
+    let packet = |kind: &(u8, u16)| CraftedPacket {
         from: shop.pods[WEB],
         receiver: shop.pods[API],
         bytes: tunnel(ends[0], ends[1], *kind, 41_000),
@@ -87,8 +87,8 @@ fn packets(shop: &Shop, family: usize, kinds: &[(u8, u16)]) -> Vec<Crafted> {
 
 /// Whether each of these arrives, from web to api, as a flow that nobody knows.
 fn arrive(shop: &Shop, family: usize, kinds: &[(u8, u16)]) -> Vec<bool> {
-    shop.lab.forget_flows().unwrap();
-    exchange(&shop.lab, &packets(shop, family, kinds)).unwrap()
+    shop.lab.flush_conntrack().unwrap();
+    send_crafted_packets(&shop.lab, &packets(shop, family, kinds)).unwrap()
 }
 
 fn restart_with(shop: &mut Shop, variable: &'static str, value: &str) {
@@ -162,12 +162,18 @@ fn packets_within_packets_are_dropped_unless_left_to_policy() {
         }
         shop.agent.delete("web.yaml");
         // What is established then ends with the next start.
-        shop.lab.forget_flows().unwrap();
+        shop.lab.flush_conntrack().unwrap();
         let tunnels = [0, 1].map(|family| packets(&shop, family, kinds)).concat();
-        assert!(!exchange(&shop.lab, &tunnels).unwrap().contains(&false));
+        assert!(
+            !send_crafted_packets(&shop.lab, &tunnels)
+                .unwrap()
+                .contains(&false)
+        );
         restart_with(&mut shop, variable, "drop");
         assert!(
-            !exchange(&shop.lab, &tunnels).unwrap().contains(&true),
+            !send_crafted_packets(&shop.lab, &tunnels)
+                .unwrap()
+                .contains(&true),
             "{variable}"
         );
     }
@@ -179,10 +185,10 @@ fn an_answer_to_a_tunnels_port_is_no_tunnel() {
         return;
     }
     let shop = Shop::open("tunnelport");
-    shop.lab.forget_flows().unwrap();
+    shop.lab.flush_conntrack().unwrap();
     for family in [0, 1] {
         let at = |pod: usize, port| SocketAddr::new(address(ADDRESSES[pod][family]), port);
-        let packet = |from: usize, to: usize, ports: (u16, u16)| Crafted {
+        let packet = |from: usize, to: usize, ports: (u16, u16)| CraftedPacket {
             from: shop.pods[from],
             receiver: shop.pods[to],
             bytes: craft::udp(at(from, ports.0), at(to, ports.1), 1, &tag()),
@@ -190,10 +196,10 @@ fn an_answer_to_a_tunnels_port_is_no_tunnel() {
         let asked = packet(API, WEB, (4789, 5353));
         let answered = packet(WEB, API, (5353, 4789));
         assert_eq!(
-            exchange(&shop.lab, std::slice::from_ref(&answered)).unwrap(),
+            send_crafted_packets(&shop.lab, std::slice::from_ref(&answered)).unwrap(),
             [false]
         );
-        let both = exchange(&shop.lab, &[asked, answered]).unwrap();
+        let both = send_crafted_packets(&shop.lab, &[asked, answered]).unwrap();
         assert_eq!(both, [true, true], "family {family}");
     }
 }
@@ -223,14 +229,14 @@ fn the_hosts_own_tunnel_takes_nothing_from_a_pod() {
         ip(&shop.lab, host, &words.split(' ').collect::<Vec<_>>());
     }
     let send = |shop: &Shop| {
-        shop.lab.forget_flows().unwrap();
+        shop.lab.flush_conntrack().unwrap();
         let from = address(ADDRESSES[WEB][0]);
-        let packet = Crafted {
+        let packet = CraftedPacket {
             from: shop.pods[WEB],
             receiver: shop.pods[WEB],
             bytes: tunnel(from, HOST_ADDRESSES[0], (17, 4789), 41_000),
         };
-        exchange(&shop.lab, &[packet]).unwrap();
+        send_crafted_packets(&shop.lab, &[packet]).unwrap();
     };
     let before = taken_out(&shop);
     send(&shop);

@@ -11,7 +11,7 @@ mod agent;
 
 use agent::shop::{ADDRESSES, FROM_WEB_8080, NAMES, Shop, address, policy};
 use agent::{Agent, ip};
-use palisade_testkit::lab::{Flow, Lab, NodeId};
+use palisade_testkit::lab::{Lab, NodeId, ProbeFlow};
 use palisade_testkit::need_root;
 use serde_json::Value;
 use std::process::{Command, Output};
@@ -48,7 +48,7 @@ fn refused_requests_say_why_and_leave_nothing() {
         return;
     }
     let mut shop = Shop::open("refused");
-    let node = shop.lab.namespace("extra", vec![]).unwrap();
+    let node = shop.lab.add_namespace("extra", vec![]).unwrap();
     let before = held(&shop.lab);
     let host = shop.lab.host();
     let cases: [(NodeId, &[&str], i32, &str); 6] = [
@@ -167,7 +167,7 @@ fn an_interface_or_namespace_that_goes_away_is_told_and_can_be_removed() {
     );
 
     let before = held(&shop.lab);
-    let node = shop.lab.namespace("short", vec![]).unwrap();
+    let node = shop.lab.add_namespace("short", vec![]).unwrap();
     shop.agent.attach(&shop.lab, node, "shop/short", &[], &[]);
     assert_ne!(held(&shop.lab), before);
     let deleted = Command::new("ip")
@@ -190,7 +190,7 @@ fn killed_while_attaching_it_leaves_all_or_nothing() {
     shop.agent
         .apply("extra.yaml", &policy("extra", "extra", "  ingress: []\n"));
     let before = held(&shop.lab);
-    let node = shop.lab.namespace("extra", vec![]).unwrap();
+    let node = shop.lab.add_namespace("extra", vec![]).unwrap();
     let mut cleared = 0;
     for round in 0..10 {
         let mut client = shop.agent.attaching(&shop.lab, node, "shop/extra");
@@ -205,8 +205,9 @@ fn killed_while_attaching_it_leaves_all_or_nothing() {
             Some(extra) => {
                 assert_eq!(extra["state"], "ready", "round {round}");
                 let to = address(extra["addresses"][0].as_str().unwrap());
-                let whole = Flow::tcp(node, address(ADDRESSES[0][0]), 80, shop.pods[0]).source(to);
-                let closed = Flow::tcp(shop.pods[0], to, 80, node);
+                let whole = ProbeFlow::tcp(node, address(ADDRESSES[0][0]), 80, shop.pods[0])
+                    .with_source(to);
+                let closed = ProbeFlow::tcp(shop.pods[0], to, 80, node);
                 let arrived = shop.arrives(&[whole, closed]);
                 assert_eq!(arrived, [true, false], "round {round}: whole, and enforced");
                 shop.agent.json(&["workload", "remove", "shop/extra"]);

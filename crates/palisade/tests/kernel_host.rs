@@ -12,7 +12,7 @@ mod agent;
 
 use agent::shop::{FROM_WEB_8080, Shop, policy};
 use agent::{Agent, ip, nft};
-use palisade_testkit::lab::{Lab, OUTSIDE_INTERFACE, POD_INTERFACE, advertise};
+use palisade_testkit::lab::{Lab, OUTSIDE_INTERFACE, POD_INTERFACE, send_router_advertisement};
 use palisade_testkit::need_root;
 use std::ffi::OsStr;
 use std::net::TcpListener;
@@ -28,7 +28,7 @@ const UPLINK: &str = "net/ipv6/conf/out0/accept_ra";
 
 fn setting(lab: &Lab, key: &str) -> String {
     let read = || std::fs::read_to_string(format!("/proc/sys/{key}")).unwrap();
-    lab.inside(lab.host(), read).unwrap().trim().to_owned()
+    lab.run_in(lab.host(), read).unwrap().trim().to_owned()
 }
 
 /// A lab whose host does not forward, and whose uplink takes router advertisements.
@@ -36,7 +36,7 @@ fn plain_host(name: &str) -> Lab {
     let lab = Lab::new(name).unwrap();
     assert_eq!(OUTSIDE_INTERFACE, "out0");
     for (key, value) in [(V4, "0"), (V6, "0"), (UPLINK, "1")] {
-        lab.sysctl(lab.host(), key, value).unwrap();
+        lab.set_sysctl(lab.host(), key, value).unwrap();
     }
     lab
 }
@@ -58,7 +58,7 @@ fn state(lab: &Lab, folder: &Path) -> Vec<String> {
         found.sort();
         found
     };
-    let mut found = lab.inside(lab.host(), all).unwrap();
+    let mut found = lab.run_in(lab.host(), all).unwrap();
     found.push(format!("{} {}", setting(lab, V4), setting(lab, V6)));
     for args in [
         &["-o", "link"][..],
@@ -139,7 +139,7 @@ fn a_start_that_fails_changes_nothing_of_the_host() {
     fails_untouched(&lab, &agent, "the state directory's name", "making");
 
     let taken = lab
-        .inside(lab.host(), || TcpListener::bind("127.0.0.1:0").unwrap())
+        .run_in(lab.host(), || TcpListener::bind("127.0.0.1:0").unwrap())
         .unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let agent = Agent::new().with(&["--health-address", &address]);
@@ -161,7 +161,7 @@ fn wait(what: &str, done: impl Fn() -> bool) {
 /// Has the outside advertise itself until the host has a default route from that.
 fn learn_route(lab: &Lab) {
     wait("a route from a router advertisement", || {
-        advertise(lab, lab.outside(), POD_INTERFACE, 1800).unwrap();
+        send_router_advertisement(lab, lab.outside(), POD_INTERFACE, 1800).unwrap();
         std::thread::sleep(Duration::from_millis(20));
         default_routes(lab).contains("proto ra")
     });
@@ -183,7 +183,7 @@ fn the_first_workload_switches_forwarding_on_and_no_default_route_is_lost() {
         "started, without a workload"
     );
 
-    let web = lab.namespace("web", Vec::new()).unwrap();
+    let web = lab.add_namespace("web", Vec::new()).unwrap();
     agent.attach(&lab, web, "shop/web", &["10.77.0.1", "fd77::1"], &[]);
     assert_eq!(settings(&lab), ["1", "1", "2"]);
     assert!(default_routes(&lab).contains("proto ra"), "kept");
@@ -194,9 +194,9 @@ fn the_first_workload_switches_forwarding_on_and_no_default_route_is_lost() {
     learn_route(&lab);
 
     // Somebody switches it off, and a new uplink comes.
-    lab.sysctl(lab.host(), V4, "0").unwrap();
+    lab.set_sysctl(lab.host(), V4, "0").unwrap();
     wait("forwarding is repaired", || setting(&lab, V4) == "1");
-    lab.sysctl(lab.host(), "net/ipv6/conf/default/accept_ra", "1")
+    lab.set_sysctl(lab.host(), "net/ipv6/conf/default/accept_ra", "1")
         .unwrap();
     let new_uplink = [
         "link", "add", "link", "out0", "name", "up7", "type", "macvlan",
@@ -219,8 +219,8 @@ fn the_first_workload_switches_forwarding_on_and_no_default_route_is_lost() {
             .success()
     );
     agent.terminate();
-    lab.sysctl(lab.host(), V6, "0").unwrap();
-    lab.sysctl(lab.host(), UPLINK, "1").unwrap();
+    lab.set_sysctl(lab.host(), V6, "0").unwrap();
+    lab.set_sysctl(lab.host(), UPLINK, "1").unwrap();
     learn_route(&lab);
     agent.start(&lab);
     wait("forwarding is on again", || setting(&lab, V6) == "1");
@@ -253,17 +253,17 @@ fn a_host_that_only_forwards_loses_its_default_route() {
     }
     let lab = plain_host("host-loses");
     learn_route(&lab);
-    lab.sysctl(lab.host(), V6, "1").unwrap();
+    lab.set_sysctl(lab.host(), V6, "1").unwrap();
     assert_eq!(default_routes(&lab), "");
     let heard = || {
         let read = || std::fs::read_to_string("/proc/thread-self/net/snmp6").unwrap();
-        let text = lab.inside(lab.host(), read).unwrap();
+        let text = lab.run_in(lab.host(), read).unwrap();
         let mut lines = text.lines();
         let line = lines.find(|line| line.starts_with("Icmp6InRouterAdvertisements "));
         line.unwrap().to_owned()
     };
     let before = heard();
-    advertise(&lab, lab.outside(), POD_INTERFACE, 1800).unwrap();
+    send_router_advertisement(&lab, lab.outside(), POD_INTERFACE, 1800).unwrap();
     wait("it is heard", || heard() != before);
     assert_eq!(default_routes(&lab), "");
 }
@@ -276,7 +276,7 @@ fn forwarding_is_left_alone_where_that_is_asked_for() {
     let mut lab = plain_host("host-keep");
     let mut agent = Agent::new().with(&["--forwarding", "keep"]);
     agent.start(&lab);
-    let web = lab.namespace("web", Vec::new()).unwrap();
+    let web = lab.add_namespace("web", Vec::new()).unwrap();
     agent.attach(&lab, web, "shop/web", &["10.77.0.1", "fd77::1"], &[]);
     assert_eq!(
         [V4, V6, UPLINK].map(|key| setting(&lab, key)),

@@ -11,7 +11,7 @@
 mod agent;
 
 use agent::shop::{ADDRESSES, FROM_WEB_8080, Shop, address, policy};
-use palisade_testkit::lab::{Flow, OUTSIDE_ADDRESSES};
+use palisade_testkit::lab::{OUTSIDE_ADDRESSES, ProbeFlow};
 use palisade_testkit::need_root;
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
@@ -116,20 +116,21 @@ fn a_denied_packet_is_told_with_its_ends_and_what_isolates() {
     let (web, api, db) = (shop.pods[0], shop.pods[1], shop.pods[2]);
     let to = |family: usize| address(ADDRESSES[2][family]);
     let flows = [
-        (Flow::tcp(web, to(0), 8080, db), true),
-        (Flow::tcp(api, to(0), 8080, db), false),
-        (Flow::tcp(api, to(1), 8080, db), false),
-        (Flow::udp(web, to(0), 53, db), false),
-        (Flow::udp(web, to(1), 53, db), false),
-        (Flow::echo(api, to(0), db), false),
-        (Flow::echo(api, to(1), db), false),
-        (Flow::tcp(shop.lab.outside(), to(0), 8081, db), false),
+        (ProbeFlow::tcp(web, to(0), 8080, db), true),
+        (ProbeFlow::tcp(api, to(0), 8080, db), false),
+        (ProbeFlow::tcp(api, to(1), 8080, db), false),
+        (ProbeFlow::udp(web, to(0), 53, db), false),
+        (ProbeFlow::udp(web, to(1), 53, db), false),
+        (ProbeFlow::echo(api, to(0), db), false),
+        (ProbeFlow::echo(api, to(1), db), false),
+        (ProbeFlow::tcp(shop.lab.outside(), to(0), 8081, db), false),
         (
-            Flow::tcp(web, address(ADDRESSES[1][0]), 7, api).source(address("10.77.0.99")),
+            ProbeFlow::tcp(web, address(ADDRESSES[1][0]), 7, api)
+                .with_source(address("10.77.0.99")),
             false,
         ),
     ];
-    let (asked, wanted): (Vec<Flow>, Vec<bool>) = flows.into_iter().unzip();
+    let (asked, wanted): (Vec<ProbeFlow>, Vec<bool>) = flows.into_iter().unzip();
     assert_eq!(shop.arrives(&asked), wanted);
 
     let lines = remembered(&shop, &[], 8);
@@ -243,7 +244,7 @@ fn a_flood_is_told_or_counted_and_two_readers_get_the_same() {
     // Each must have begun to listen before what it is to hear is sent.
     let knock = |port: u16| {
         shop.lab
-            .inside(shop.pods[0], move || {
+            .run_in(shop.pods[0], move || {
                 let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
                 socket.send_to(b"x", ("10.77.0.3", port)).unwrap();
             })
@@ -271,7 +272,7 @@ fn a_flood_is_told_or_counted_and_two_readers_get_the_same() {
     }
     let before = denied(&shop);
     shop.lab
-        .inside(shop.pods[0], move || {
+        .run_in(shop.pods[0], move || {
             let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
             for number in 0..PACKETS {
                 // No port of a tunnel, which is denied where it is sent.

@@ -14,7 +14,7 @@ mod agent;
 use agent::Agent;
 use agent::shop::{ADDRESSES, Shop, address, policy};
 use palisade_testkit::lab::{
-    Flow, HOST_ADDRESSES, NodeId, TcpEcho, UdpEcho, connect, udp_exchange,
+    HOST_ADDRESSES, NodeId, ProbeFlow, TcpEcho, UdpEcho, connect, udp_exchange,
 };
 use palisade_testkit::need_root;
 use std::net::{IpAddr, SocketAddr};
@@ -52,10 +52,10 @@ impl Scene {
     /// What comes back, by family: of a TCP connection, a UDP exchange, an echo request.
     fn talks(&self, from: NodeId, to: [IpAddr; 2], receiver: NodeId) -> [[bool; 3]; 2] {
         let lab = &self.shop.lab;
-        lab.forget_flows().unwrap();
+        lab.flush_conntrack().unwrap();
         to.map(|address| {
             let server = SocketAddr::new(address, PORT);
-            let echo = Flow::echo(from, address, receiver);
+            let echo = ProbeFlow::echo(from, address, receiver);
             [
                 connect(lab, from, server, PATIENCE).is_ok(),
                 udp_exchange(lab, from, server, PATIENCE).is_ok(),

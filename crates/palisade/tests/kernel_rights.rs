@@ -12,7 +12,7 @@ mod plugin;
 
 use agent::shop::{FROM_WEB_8080, address, policy};
 use agent::{Agent, ip};
-use palisade_testkit::lab::{Flow, Lab, NodeId, probe};
+use palisade_testkit::lab::{Lab, NodeId, ProbeFlow, probe};
 use palisade_testkit::need_root;
 use plugin::{pod, program};
 use serde_json::Value;
@@ -96,7 +96,7 @@ impl World {
     }
 
     fn sandbox(&mut self, name: &str) -> (NodeId, String) {
-        let node = self.lab.namespace(name, Vec::new()).unwrap();
+        let node = self.lab.add_namespace(name, Vec::new()).unwrap();
         (node, self.lab.namespace_path(node).display().to_string())
     }
 
@@ -189,11 +189,13 @@ fn a_member_attaches_pods_and_takes_over_nothing() {
     let api_addresses = world.attached("shop/api", &api_netns, &chosen);
     assert_eq!(api_addresses, ["10.245.0.90", "fd50:616c:6973::90"]);
     let arrives = |port: u16| {
-        world.lab.forget_flows().unwrap();
-        let flows: Vec<Flow> = web_addresses
+        world.lab.flush_conntrack().unwrap();
+        let flows: Vec<ProbeFlow> = web_addresses
             .iter()
             .zip(&api_addresses)
-            .map(|(from, to)| Flow::tcp(web, address(to), port, api).source(address(from)))
+            .map(|(from, to)| {
+                ProbeFlow::tcp(web, address(to), port, api).with_source(address(from))
+            })
             .collect();
         probe(&world.lab, &flows).unwrap()
     };

@@ -15,7 +15,7 @@ mod agent;
 
 use agent::shop::address;
 use agent::{Agent, nft};
-use palisade_testkit::lab::{Flow, Lab, NodeId, probe};
+use palisade_testkit::lab::{Lab, NodeId, ProbeFlow, probe};
 use palisade_testkit::need_root;
 use serde_json::Value;
 use std::fs;
@@ -58,8 +58,8 @@ fn endpoints(agent: &Agent) -> Vec<(String, String, Vec<String>)> {
 
 /// Which of UDP to db's ports 5001 and 5002 arrives, by IPv4 and IPv6.
 fn arrives(lab: &Lab, pods: [NodeId; 2]) -> Vec<bool> {
-    lab.forget_flows().unwrap();
-    let flow = |to: &str, port| Flow::udp(pods[0], address(to), port, pods[1]);
+    lab.flush_conntrack().unwrap();
+    let flow = |to: &str, port| ProbeFlow::udp(pods[0], address(to), port, pods[1]);
     let [v4, v6] = ADDRESSES[1];
     probe(
         lab,
@@ -115,7 +115,7 @@ fn every_earlier_schema_is_taken_over_and_a_newer_one_is_refused() {
         agent.start(&lab);
         let pods = [0, 1].map(|i| {
             let addresses = ADDRESSES[i].iter().map(|a| address(a)).collect();
-            let node = lab.namespace(NAMES[i], addresses).unwrap();
+            let node = lab.add_namespace(NAMES[i], addresses).unwrap();
             let label = format!("app={}", NAMES[i]);
             agent.attach(
                 &lab,
@@ -162,7 +162,7 @@ fn every_earlier_schema_is_taken_over_and_a_newer_one_is_refused() {
         assert_eq!(arrives(&lab, pods), [true, true, false, false], "{what}");
         let [allowed, denied] = counted(&agent);
         assert!(allowed >= 5 && denied >= 5, "{what}: {allowed} {denied}");
-        let next = lab.namespace("next", vec![]).unwrap();
+        let next = lab.add_namespace("next", vec![]).unwrap();
         let added = agent.attach(&lab, next, "shop/next", &[], &[]);
         assert_eq!(added["addresses"][0], "10.245.0.4", "{what}: {added}");
         let file = agent.state().join("workloads.json");

@@ -99,7 +99,7 @@ fn without_the_two_great_capabilities_nothing_works() {
     let output = without("net_admin").run_to_its_end(&lab);
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(4), "{said}");
-    let web = lab.namespace("web", Vec::new()).unwrap();
+    let web = lab.add_namespace("web", Vec::new()).unwrap();
     let netns = lab.namespace_path(web).display().to_string();
     let mut agent = without("sys_admin");
     agent.start(&lab);
@@ -166,7 +166,7 @@ fn host(lab: &Lab, agent: &Agent) -> Vec<String> {
         ip(lab, lab.host(), &["-6", "route", "show", "table", "all"]),
         ip(lab, lab.host(), &["neigh"]),
     ];
-    let forwarding = lab.inside(lab.host(), || {
+    let forwarding = lab.run_in(lab.host(), || {
         let setting =
             |name: &str| std::fs::read_to_string(format!("/proc/sys/net/{name}")).unwrap();
         setting("ipv4/ip_forward") + &setting("ipv6/conf/all/forwarding")

@@ -8,7 +8,7 @@ use crate::naive::in_cidr;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// An address that a pod may hold.
-pub(crate) fn of_pod(v6: bool, number: u8) -> IpAddr {
+pub(crate) fn pod_address(v6: bool, number: u8) -> IpAddr {
     let (net, host) = (u16::from(number) / 12, u16::from(number) % 12 + 1);
     if v6 {
         IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, net, 0, 0, 0, host))
@@ -46,7 +46,7 @@ fn any(dice: &mut Dice, v6: bool) -> IpAddr {
         outside(dice, v6)
     } else {
         let number = dice.below(POD_ADDRESSES) as u8;
-        of_pod(v6, number)
+        pod_address(v6, number)
     }
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn network(dice: &mut Dice, v6: bool) -> (String, u8) {
 }
 
 /// A network strictly inside another, or none where the other is a single address.
-pub(crate) fn inside(dice: &mut Dice, outer: &str, length: u8, v6: bool) -> Option<String> {
+pub(crate) fn subnet(dice: &mut Dice, outer: &str, length: u8, v6: bool) -> Option<String> {
     let lengths: Vec<u8> = if v6 { LENGTHS_V6 } else { LENGTHS_V4 }
         .into_iter()
         .filter(|l| *l > length)

@@ -19,12 +19,12 @@ const TUNNELS: [(u8, Option<u16>); 6] = [
 pub(crate) const FEATURE: &str = "flow: encapsulation";
 
 /// What some flows are turned into.
-pub(crate) struct Tunnels(Dice);
+pub(crate) struct TunnelGenerator(Dice);
 
-impl Tunnels {
+impl TunnelGenerator {
     /// Those of a world.
     pub(crate) fn new(seed: u64, case: u64) -> Self {
-        Tunnels(Dice::new(seed ^ 0x7475_6e6e_656c, case))
+        TunnelGenerator(Dice::new(seed ^ 0x7475_6e6e_656c, case))
     }
 
     /// For some flows the protocol and destination port that it gets; its features then tell of it.

@@ -11,7 +11,7 @@ use std::path::Path;
 
 /// A file of a manifest directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct File {
+pub struct RenderedFile {
     /// Its path below the directory.
     pub path: String,
     /// What is in it.
@@ -20,7 +20,7 @@ pub struct File {
 
 /// The objects, spread over files of different styles.
 #[must_use]
-pub fn render(dice: &mut Dice, objects: &[Value]) -> Vec<File> {
+pub fn render(dice: &mut Dice, objects: &[Value]) -> Vec<RenderedFile> {
     let count = dice.between(1, 3);
     let mut groups: Vec<Vec<Value>> = vec![Vec::new(); count];
     for object in objects {
@@ -36,13 +36,13 @@ pub fn render(dice: &mut Dice, objects: &[Value]) -> Vec<File> {
 
 /// The objects in one file of plain block YAML, as a person would read them best.
 #[must_use]
-pub fn plain(objects: &[Value]) -> Vec<File> {
+pub fn render_plain(objects: &[Value]) -> Vec<RenderedFile> {
     let mut text = String::new();
     for object in objects {
         text.push_str("---\n");
-        block(&mut Style::default(), object, 0, &mut text);
+        block(&mut YamlStyle::default(), object, 0, &mut text);
     }
-    vec![File {
+    vec![RenderedFile {
         path: "all.yaml".to_owned(),
         text,
     }]
@@ -52,7 +52,7 @@ pub fn plain(objects: &[Value]) -> Vec<File> {
 ///
 /// # Errors
 /// What the file system refuses.
-pub fn write(directory: &Path, files: &[File]) -> io::Result<()> {
+pub fn write(directory: &Path, files: &[RenderedFile]) -> io::Result<()> {
     for file in files {
         let path = directory.join(&file.path);
         if let Some(parent) = path.parent() {
@@ -67,7 +67,7 @@ pub fn write(directory: &Path, files: &[File]) -> io::Result<()> {
     Ok(())
 }
 
-fn file(dice: &mut Dice, n: usize, group: Vec<Value>) -> File {
+fn file(dice: &mut Dice, n: usize, group: Vec<Value>) -> RenderedFile {
     let place = if dice.chance(20) { "more/" } else { "" };
     let (extension, text) = match dice.below(100) {
         0..12 => ("json", format!("{:#}", list(group))),
@@ -76,7 +76,7 @@ fn file(dice: &mut Dice, n: usize, group: Vec<Value>) -> File {
         36..50 => ("yaml", documents(dice, &typed_lists(dump(group)))),
         _ => ("yaml", documents(dice, &group)),
     };
-    File {
+    RenderedFile {
         path: format!("{place}{n}.{extension}"),
         text,
     }
@@ -84,7 +84,7 @@ fn file(dice: &mut Dice, n: usize, group: Vec<Value>) -> File {
 
 fn documents(dice: &mut Dice, values: &[Value]) -> String {
     let mut text = String::new();
-    let mut style = Style {
+    let mut style = YamlStyle {
         dice: Some(dice.clone()),
         indented_lists: dice.chance(50),
         flow: if dice.chance(25) { 8 } else { 0 },
@@ -164,7 +164,7 @@ fn dump(mut group: Vec<Value>) -> Vec<Value> {
 
 /// How a document is laid out.
 #[derive(Default)]
-struct Style {
+struct YamlStyle {
     /// Draws for quotes and the like; without, the plainest form.
     dice: Option<Dice>,
     /// Whether the dashes of a list stand further in than its key.
@@ -175,7 +175,7 @@ struct Style {
     anchored: Vec<Value>,
 }
 
-impl Style {
+impl YamlStyle {
     fn chance(&mut self, percent: u32) -> bool {
         self.dice.as_mut().is_some_and(|dice| dice.chance(percent))
     }
@@ -200,13 +200,13 @@ impl Style {
 }
 
 /// Whether a folded block can hold a text as it is: one line that begins and ends with a letter.
-fn folds(text: &str) -> bool {
+fn can_be_folded(text: &str) -> bool {
     let edges = [text.chars().next(), text.chars().last()];
     let solid = |edge: Option<char>| edge.is_some_and(|c| !c.is_whitespace());
     edges.into_iter().all(solid) && text.chars().all(|c| !c.is_control())
 }
 
-fn block(style: &mut Style, value: &Value, indent: usize, out: &mut String) {
+fn block(style: &mut YamlStyle, value: &Value, indent: usize, out: &mut String) {
     match value {
         Value::Object(fields) => {
             for (name, field) in fields {
@@ -245,7 +245,7 @@ fn block(style: &mut Style, value: &Value, indent: usize, out: &mut String) {
     }
 }
 
-fn member(style: &mut Style, name: &str, field: &Value, indent: usize, out: &mut String) {
+fn member(style: &mut YamlStyle, name: &str, field: &Value, indent: usize, out: &mut String) {
     string(style, name, out);
     out.push(':');
     let inline = match field {
@@ -268,7 +268,7 @@ fn member(style: &mut Style, name: &str, field: &Value, indent: usize, out: &mut
         }
     }
     match field {
-        Value::String(text) if folds(text) && style.chance(4) => {
+        Value::String(text) if can_be_folded(text) && style.chance(4) => {
             out.push_str(" >-\n");
             // Spaces between words are where a line may be folded.
             let mut words = text.split(' ').peekable();
@@ -317,7 +317,7 @@ fn member(style: &mut Style, name: &str, field: &Value, indent: usize, out: &mut
     }
 }
 
-fn flow(style: &mut Style, value: &Value, out: &mut String) {
+fn flow(style: &mut YamlStyle, value: &Value, out: &mut String) {
     match value {
         Value::Object(fields) => {
             out.push('{');
@@ -342,7 +342,7 @@ fn flow(style: &mut Style, value: &Value, out: &mut String) {
     }
 }
 
-fn members(style: &mut Style, fields: &Map<String, Value>, out: &mut String) {
+fn members(style: &mut YamlStyle, fields: &Map<String, Value>, out: &mut String) {
     for (n, (name, field)) in fields.iter().enumerate() {
         out.push_str(if n > 0 { ", " } else { " " });
         string(style, name, out);
@@ -354,9 +354,9 @@ fn members(style: &mut Style, fields: &Map<String, Value>, out: &mut String) {
     }
 }
 
-fn string(style: &mut Style, text: &str, out: &mut String) {
+fn string(style: &mut YamlStyle, text: &str, out: &mut String) {
     let simple = text.chars().all(|c| c != '\'' && !c.is_control());
-    if stands_plain(text) && !style.chance(20) {
+    if is_plain_scalar(text) && !style.chance(20) {
         out.push_str(text);
     } else if simple && style.chance(40) {
         let _ = write!(out, "'{text}'");
@@ -366,7 +366,7 @@ fn string(style: &mut Style, text: &str, out: &mut String) {
 }
 
 /// Whether a text without quotes is still that text, to every reader of YAML.
-fn stands_plain(text: &str) -> bool {
+fn is_plain_scalar(text: &str) -> bool {
     const WORDS: [&str; 10] = [
         "true", "false", "yes", "no", "on", "off", "null", "y", "n", "nan",
     ];
@@ -391,7 +391,7 @@ mod tests {
 
     #[test]
     fn plain_yaml() {
-        let files = plain(&[
+        let files = render_plain(&[
             json!({ "kind": "Pod", "metadata": { "labels": { "a": "true" } },
             "spec": { "ports": [{ "port": 80, "name": "web" }, {}], "none": [], "ip": "10.0.0.1",
                       "text": "a\nb\n", "many": [["x"]] } }),
@@ -434,7 +434,7 @@ spec:
             "0x1",
             "2026-01-01",
         ] {
-            assert!(!stands_plain(text), "{text}");
+            assert!(!is_plain_scalar(text), "{text}");
         }
         for text in [
             "web",
@@ -442,7 +442,7 @@ spec:
             "networking.k8s.io/v1",
             "kubernetes.io/metadata.name",
         ] {
-            assert!(stands_plain(text), "{text}");
+            assert!(is_plain_scalar(text), "{text}");
         }
     }
 }

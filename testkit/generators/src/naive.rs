@@ -11,7 +11,7 @@ use std::net::IpAddr;
 
 /// The first packet of a connection, after any translation of its destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Flow {
+pub struct NaiveFlow {
     /// Who sends it.
     pub source: IpAddr,
     /// Where it goes; of the same family.
@@ -26,7 +26,7 @@ pub struct Flow {
 
 /// What a flow gets, and what had a say in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reading {
+pub struct NaiveReading {
     /// Whether the sender may send it.
     pub egress: bool,
     /// Whether the receiver may have it.
@@ -37,20 +37,20 @@ pub struct Reading {
 
 /// Whether the sender may send this flow, and whether the receiver may have it.
 #[must_use]
-pub fn allowed(objects: &[Value], flow: &Flow) -> (bool, bool) {
+pub fn verdicts(objects: &[Value], flow: &NaiveFlow) -> (bool, bool) {
     let reading = read(objects, flow);
     (reading.egress, reading.ingress)
 }
 
 /// The same, with what had a say in it.
 #[must_use]
-pub fn read(objects: &[Value], flow: &Flow) -> Reading {
+pub fn read(objects: &[Value], flow: &NaiveFlow) -> NaiveReading {
     let mut used = BTreeSet::new();
     let sender = pod_at(objects, flow.source);
     if let Some(pod) = sender.filter(|_| sender == pod_at(objects, flow.destination)) {
         // A pod cannot be cut off from itself.
         used.insert(pod);
-        return Reading {
+        return NaiveReading {
             egress: true,
             ingress: true,
             used,
@@ -84,7 +84,7 @@ pub fn read(objects: &[Value], flow: &Flow) -> Reading {
     };
     let egress = side(true);
     let ingress = side(false);
-    Reading {
+    NaiveReading {
         egress,
         ingress,
         used,
@@ -93,7 +93,7 @@ pub fn read(objects: &[Value], flow: &Flow) -> Reading {
 
 /// Whether a flow is VXLAN, Geneve, IP in IP or GRE, which no pod may send: what goes within it would
 /// be seen by no policy. That is Palisade's default, and Calico's for the first and the third.
-fn is_tunnel(flow: &Flow) -> bool {
+fn is_tunnel(flow: &NaiveFlow) -> bool {
     match (flow.protocol, flow.ports) {
         (17, Some((_, port))) => [4789, 8472, 6081].contains(&port),
         (protocol, _) => [4, 41, 47].contains(&protocol),
@@ -140,11 +140,11 @@ pub fn addresses(pod: &Value) -> Vec<IpAddr> {
 fn isolates(policy: &Value, pod: &Value, egress: bool) -> bool {
     is_kind(policy, "networking.k8s.io", "NetworkPolicy")
         && namespace(policy) == namespace(pod)
-        && governs(policy, egress)
+        && applies_to_direction(policy, egress)
         && selects(policy.pointer("/spec/podSelector"), &labels(pod))
 }
 
-fn governs(policy: &Value, egress: bool) -> bool {
+fn applies_to_direction(policy: &Value, egress: bool) -> bool {
     let types = list(policy.pointer("/spec/policyTypes"));
     if types.is_empty() {
         return !egress || !rules(policy, true).is_empty();
@@ -167,7 +167,7 @@ fn rule_allows(
     rule: &Value,
     egress: bool,
     other: IpAddr,
-    flow: &Flow,
+    flow: &NaiveFlow,
 ) -> bool {
     let peers = list(rule.get(if egress { "to" } else { "from" }));
     let ports = list(rule.get("ports"));
@@ -231,7 +231,7 @@ fn same_bits(a: &[u8], b: &[u8], length: usize) -> bool {
     (0..length).all(|i| bit(a, i) == bit(b, i))
 }
 
-fn in_port(objects: &[Value], port: &Value, flow: &Flow) -> bool {
+fn in_port(objects: &[Value], port: &Value, flow: &NaiveFlow) -> bool {
     let wanted = protocol(port.get("protocol"));
     if Some(flow.protocol) != wanted {
         return false;

@@ -1,6 +1,6 @@
 //! `differential`: random worlds through every reading of policy, which must all agree.
 
-use palisade_testkit::differential::{Half, Options, replay, run, run_kernel};
+use palisade_testkit::differential::{GeneratorKind, RunOptions, replay, run, run_kernel};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -21,7 +21,7 @@ Exit codes: 0 all agreed, 1 something did not, 2 usage.
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let wanted = match Wanted::parse(&arguments) {
+    let wanted = match DifferentialArgs::parse(&arguments) {
         Ok(Some(wanted)) => wanted,
         Ok(None) => {
             print!("{HELP}");
@@ -42,8 +42,8 @@ fn main() -> ExitCode {
 }
 
 /// What the command line asks for.
-struct Wanted {
-    options: Options,
+struct DifferentialArgs {
+    options: RunOptions,
     kernel_cases: u64,
     replay: Option<PathBuf>,
     every_fault: bool,
@@ -51,12 +51,15 @@ struct Wanted {
 
 #[cfg(feature = "faults")]
 fn switch_on(name: &str) -> Result<(), String> {
-    use palisade_testkit::faults::Fault;
-    let fault = Fault::named(name).ok_or_else(|| {
-        let names: Vec<String> = Fault::all().into_iter().map(Fault::name).collect();
+    use palisade_testkit::faults::InjectedFault;
+    let fault = InjectedFault::parse(name).ok_or_else(|| {
+        let names: Vec<String> = InjectedFault::all()
+            .into_iter()
+            .map(InjectedFault::name)
+            .collect();
         format!("no mistake is called {name}: {}", names.join(" "))
     })?;
-    fault.switch_on();
+    fault.inject();
     Ok(())
 }
 
@@ -67,7 +70,7 @@ fn switch_on(name: &str) -> Result<(), String> {
 
 #[cfg(feature = "faults")]
 fn hunt_all(seed: u64) -> bool {
-    palisade_testkit::faults::hunt_all(seed, &mut |line| println!("{line}"))
+    palisade_testkit::faults::find_all(seed, &mut |line| println!("{line}"))
 }
 
 #[cfg(not(feature = "faults"))]
@@ -79,10 +82,10 @@ fn hunt_all(_: u64) -> bool {
 #[cfg(not(feature = "faults"))]
 const NO_FAULTS: &str = "this build has no mistakes in it; build with --features faults";
 
-impl Wanted {
-    fn parse(arguments: &[String]) -> Result<Option<Wanted>, String> {
-        let mut wanted = Wanted {
-            options: Options {
+impl DifferentialArgs {
+    fn parse(arguments: &[String]) -> Result<Option<DifferentialArgs>, String> {
+        let mut wanted = DifferentialArgs {
+            options: RunOptions {
                 cases: 20_000,
                 seed: 1,
                 only: None,
@@ -103,8 +106,8 @@ impl Wanted {
                 "--cases" => wanted.options.cases = number(value()?)?,
                 "--kernel-cases" => wanted.kernel_cases = number(value()?)?,
                 "--seed" => wanted.options.seed = number(value()?)?,
-                "--kubernetes-only" => wanted.options.only = Some(Half::Kubernetes),
-                "--lowered-only" => wanted.options.only = Some(Half::Lowered),
+                "--kubernetes-only" => wanted.options.only = Some(GeneratorKind::Kubernetes),
+                "--lowered-only" => wanted.options.only = Some(GeneratorKind::Lowered),
                 "--fault" => switch_on(value()?)?,
                 "--faults" => wanted.every_fault = true,
                 "--replay" => wanted.replay = Some(PathBuf::from(value()?)),

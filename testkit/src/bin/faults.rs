@@ -1,6 +1,6 @@
 //! `faults`: every named mistake, switched on, must make the differential fail.
 
-use palisade_testkit::faults::hunt_all;
+use palisade_testkit::faults::find_all;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -16,7 +16,7 @@ fn main() -> ExitCode {
     };
     // Panics of what is tested are caught and told as failures.
     std::panic::set_hook(Box::new(|_| {}));
-    if hunt_all(seed, &mut |line| println!("{line}")) {
+    if find_all(seed, &mut |line| println!("{line}")) {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE

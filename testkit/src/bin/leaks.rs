@@ -5,7 +5,7 @@
 use std::io;
 
 fn main() -> io::Result<()> {
-    for leak in palisade_testkit::lab::leaks()? {
+    for leak in palisade_testkit::lab::find_leaks()? {
         println!("{leak}");
     }
     Ok(())

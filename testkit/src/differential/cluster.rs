@@ -1,18 +1,23 @@
 //! Kubernetes worlds: from the written manifests to the oracle, against the naive reading.
 
-use super::{Failure, LISTED, Outcome, Sought, sets, tables};
+use super::{CaseOutcome, LISTED, StageFailure, StageFilter, sets, tables};
 use palisade_dialects::Lowering;
-use palisade_generators::manifest::{self, File};
+use palisade_generators::manifest::{self, RenderedFile};
 use palisade_generators::naive;
-use palisade_generators::{Dice, kubernetes::World};
-use palisade_manifest::{Limits, objects, read};
-use palisade_model::{Flow, L4, Origin, Protocol, State};
-use palisade_oracle::{Options, Prepared, Question};
+use palisade_generators::{Dice, kubernetes::ClusterWorld};
+use palisade_manifest::{Limits, extract_objects, parse};
+use palisade_model::{Flow, FlowOrigin, L4, Protocol, State};
+use palisade_oracle::{OracleOptions, PreparedState, Question};
 
 /// The manifests of a world: in random styles, or in the plainest one.
-pub(crate) fn files(world: &World, seed: u64, case: u64, plain: bool) -> Vec<File> {
+pub(crate) fn render_manifests(
+    world: &ClusterWorld,
+    seed: u64,
+    case: u64,
+    plain: bool,
+) -> Vec<RenderedFile> {
     if plain {
-        manifest::plain(&world.objects())
+        manifest::render_plain(&world.objects())
     } else {
         manifest::render(
             &mut Dice::new(seed ^ 0x7374_796c_6573, case),
@@ -22,58 +27,69 @@ pub(crate) fn files(world: &World, seed: u64, case: u64, plain: bool) -> Vec<Fil
 }
 
 /// Judges every flow of a world by every reading.
-pub(crate) fn check(
-    world: &World,
-    files: &[File],
+pub(crate) fn check_cluster(
+    world: &ClusterWorld,
+    files: &[RenderedFile],
     seed: u64,
     case: u64,
-    sought: Sought,
-) -> Outcome {
+    sought: StageFilter,
+) -> CaseOutcome {
     let mut state = lower(files)?;
-    let verdicts = sought.take(by_oracle(world, &state))?;
-    let flows: Vec<Flow> = world.trials.iter().map(|trial| flow(&trial.flow)).collect();
+    let verdicts = sought.filter(oracle_outcome(world, &state))?;
+    let flows: Vec<Flow> = world
+        .trials
+        .iter()
+        .map(|trial| model_flow(&trial.flow))
+        .collect();
     let mut dice = Dice::new(seed ^ 0x7461_626c_6573, case);
     if dice.chance(LISTED) {
-        sought.take(sets::check(&mut dice, &state, &flows))?;
+        sought.filter(sets::check_connections(&mut dice, &state, &flows))?;
     }
-    attach(&mut dice, &mut state);
-    tables::check(&mut dice, &state, &flows, sought)?;
+    mark_local_endpoints(&mut dice, &mut state);
+    tables::check_tables(&mut dice, &state, &flows, sought)?;
     Ok(verdicts)
 }
 
 /// What files say, read and lowered as the product does it; nothing in a world is ever refused.
-pub(crate) fn lower(files: &[File]) -> Result<State, Failure> {
+pub(crate) fn lower(files: &[RenderedFile]) -> Result<State, StageFailure> {
     let limits = Limits::default();
     let mut all = Vec::new();
     for file in files {
-        let read = objects(read(&file.path, file.text.as_bytes(), &limits), &limits);
+        let read = extract_objects(parse(&file.path, file.text.as_bytes(), &limits), &limits);
         if let Some(problem) = read.problems.first() {
-            return Err(Failure::of("manifest refused", format!("{problem:?}")));
+            return Err(StageFailure::new(
+                "manifest refused",
+                format!("{problem:?}"),
+            ));
         }
         all.extend(read.objects);
     }
     let lowering: Lowering = palisade_dialects::lower(&all);
     match lowering.errors.first() {
-        Some(error) => Err(Failure::of("object refused", format!("{error:?}"))),
+        Some(error) => Err(StageFailure::new("object refused", format!("{error:?}"))),
         None => Ok(lowering.state()),
     }
 }
 
-fn by_oracle(world: &World, state: &State) -> Outcome {
+fn oracle_outcome(world: &ClusterWorld, state: &State) -> CaseOutcome {
     let objects = world.objects();
-    let prepared = Prepared::new(state);
-    let options = Options::default();
+    let prepared = PreparedState::new(state);
+    let options = OracleOptions::default();
     let mut verdicts = Vec::new();
     for (index, trial) in world.trials.iter().enumerate() {
-        let question = Question::from(flow(&trial.flow));
+        let question = Question::from(model_flow(&trial.flow));
         let oracle = prepared.verdict(&question, &options);
-        let naive = naive::allowed(&objects, &trial.flow);
+        let naive = naive::verdicts(&objects, &trial.flow);
         if naive != oracle {
             let detail = format!(
                 "(egress, ingress) naive {naive:?}, oracle {oracle:?}: {}",
-                flow(&trial.flow)
+                model_flow(&trial.flow)
             );
-            return Err(Failure::at("naive reading and oracle", index, detail));
+            return Err(StageFailure::at_flow(
+                "naive reading and oracle",
+                index,
+                detail,
+            ));
         }
         verdicts.push(oracle);
     }
@@ -81,7 +97,7 @@ fn by_oracle(world: &World, state: &State) -> Outcome {
 }
 
 /// Makes some pods local, so that they are judged.
-pub(crate) fn attach(dice: &mut Dice, state: &mut State) {
+pub(crate) fn mark_local_endpoints(dice: &mut Dice, state: &mut State) {
     for (n, endpoint) in state.endpoints.values_mut().enumerate() {
         if !endpoint.template && dice.chance(65) {
             endpoint.interface = Some(format!("pal{n}").into());
@@ -90,7 +106,7 @@ pub(crate) fn attach(dice: &mut Dice, state: &mut State) {
 }
 
 /// A flow in the model's words.
-pub(crate) fn flow(of: &naive::Flow) -> Flow {
+pub(crate) fn model_flow(of: &naive::NaiveFlow) -> Flow {
     let l4 = match (of.ports, of.icmp) {
         (Some((source, destination)), _) => L4::Ports {
             source,
@@ -104,6 +120,6 @@ pub(crate) fn flow(of: &naive::Flow) -> Flow {
         destination: of.destination,
         protocol: Protocol(of.protocol),
         l4,
-        origin: Origin::Network,
+        origin: FlowOrigin::Network,
     }
 }

@@ -9,14 +9,14 @@
 //! sent between deltas too, each judged by the oracle in the state of that moment; of a datagram that
 //! arrived, an answer must arrive; and of Kubernetes objects the naive reading is asked as well.
 
-use super::report::{self, Left};
-use super::{Failure, Half, cluster, flows_of, tables};
+use super::report::{self, ReplayCase};
+use super::{GeneratorKind, StageFailure, cluster, flows_of, tables};
 use crate::lab::{self, Lab, NodeId, PodSpec, probe};
 use palisade_dataplane::{Dataplane, NftConfig, NftDataplane};
 use palisade_engine::Engine;
 use palisade_generators::{Dice, kubernetes, lowered, naive};
-use palisade_model::{Encapsulations, Flow, L4, Origin, Protocol, State};
-use palisade_oracle::{HostToEndpoint, Options, Prepared, Question, ToItself};
+use palisade_model::{Encapsulations, Flow, FlowOrigin, L4, Protocol, State};
+use palisade_oracle::{HairpinAction, HostTrafficAction, OracleOptions, PreparedState, Question};
 use palisade_sys::netns::NetNs;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -63,10 +63,10 @@ pub struct KernelReport {
 pub fn run_kernel(
     cases: u64,
     seed: u64,
-    only: Option<Half>,
+    only: Option<GeneratorKind>,
     say: &mut dyn FnMut(&str),
 ) -> Result<KernelReport, String> {
-    let mut places = [Place::new(false)?, Place::new(true)?];
+    let mut places = [KernelLab::new(false)?, KernelLab::new(true)?];
     let mut report = KernelReport::default();
     // A world may have nothing to send; so many in a row have not.
     for world in 0..cases * 4 {
@@ -75,10 +75,10 @@ pub fn run_kernel(
         }
         let half = match only {
             Some(half) => half,
-            None if world.is_multiple_of(2) => Half::Kubernetes,
-            None => Half::Lowered,
+            None if world.is_multiple_of(2) => GeneratorKind::Kubernetes,
+            None => GeneratorKind::Lowered,
         };
-        let drawn = Drawn::make(half, seed, world)?;
+        let drawn = GeneratedCase::generate(half, seed, world)?;
         // Both halves in both modes.
         let place = &mut places[(world / 2 % 2) as usize];
         match place.judge(&drawn, seed, world, &mut report)? {
@@ -92,7 +92,7 @@ pub fn run_kernel(
             }
             Err(failure) => {
                 report.failed += 1;
-                let left = report::leave(&drawn.left, &failure, seed, world);
+                let left = report::write_case(&drawn.left, &failure, seed, world);
                 say(&left.unwrap_or_else(|error| format!("{failure:?}, not written down: {error}")));
                 if report.failed == 3 {
                     break;
@@ -125,7 +125,7 @@ fn is_node(address: IpAddr) -> bool {
 
 /// The flows of a world, and of some the same with the node at one end; what the node sends is its own
 /// stack's.
-fn with_node(dice: &mut Dice, flows: Vec<Flow>) -> Vec<Flow> {
+fn add_node_flows(dice: &mut Dice, flows: Vec<Flow>) -> Vec<Flow> {
     let mut all = Vec::new();
     for flow in flows {
         let node = node_addresses().find(|node| node.is_ipv4() == flow.source.is_ipv4());
@@ -141,44 +141,47 @@ fn with_node(dice: &mut Dice, flows: Vec<Flow>) -> Vec<Flow> {
         all.push(flow);
     }
     for flow in all.iter_mut().filter(|flow| is_node(flow.source)) {
-        flow.origin = Origin::HostStack;
+        flow.origin = FlowOrigin::HostStack;
     }
     all
 }
 
 /// A world that was drawn, some of its endpoints local.
-struct Drawn {
+struct GeneratedCase {
     state: State,
     flows: Vec<Flow>,
-    left: Left,
+    left: ReplayCase,
 }
 
-impl Drawn {
-    fn make(half: Half, seed: u64, case: u64) -> Result<Drawn, String> {
+impl GeneratedCase {
+    fn generate(half: GeneratorKind, seed: u64, case: u64) -> Result<GeneratedCase, String> {
         // Other worlds than those of the run without a kernel.
         let seed = seed ^ 0x6b65_726e_656c;
         match half {
-            Half::Kubernetes => {
-                let world = kubernetes::World::generate(seed, case, DRAWN);
-                let files = cluster::files(&world, seed, case, false);
+            GeneratorKind::Kubernetes => {
+                let world = kubernetes::ClusterWorld::generate(seed, case, DRAWN);
+                let files = cluster::render_manifests(&world, seed, case, false);
                 let mut state =
                     cluster::lower(&files).map_err(|f| format!("{}: {}", f.stage, f.detail))?;
-                cluster::attach(&mut Dice::new(seed, case), &mut state);
+                cluster::mark_local_endpoints(&mut Dice::new(seed, case), &mut state);
                 let trials = world.trials.iter();
-                let flows = trials.map(|trial| cluster::flow(&trial.flow)).collect();
-                Ok(Drawn {
+                let flows = trials
+                    .map(|trial| cluster::model_flow(&trial.flow))
+                    .collect();
+                Ok(GeneratedCase {
                     state,
-                    flows: with_node(&mut Dice::new(seed ^ 0x6e6f_6465, case), flows),
-                    left: Left::Cluster(world, files),
+                    flows: add_node_flows(&mut Dice::new(seed ^ 0x6e6f_6465, case), flows),
+                    left: ReplayCase::Cluster(world, files),
                 })
             }
-            Half::Lowered => {
-                let world = lowered::World::generate(seed, case, DRAWN);
-                let flows = with_node(&mut Dice::new(seed ^ 0x6e6f_6465, case), flows_of(&world));
-                Ok(Drawn {
+            GeneratorKind::Lowered => {
+                let world = lowered::ModelWorld::generate(seed, case, DRAWN);
+                let flows =
+                    add_node_flows(&mut Dice::new(seed ^ 0x6e6f_6465, case), flows_of(&world));
+                Ok(GeneratedCase {
                     state: world.state.clone(),
                     flows: flows.clone(),
-                    left: Left::State(world.state, flows),
+                    left: ReplayCase::State(world.state, flows),
                 })
             }
         }
@@ -186,7 +189,7 @@ impl Drawn {
 }
 
 /// The lab, and the dataplane on its host.
-struct Place {
+struct KernelLab {
     lab: Lab,
     pods: Vec<NodeId>,
     dataplane: NftDataplane,
@@ -196,8 +199,8 @@ struct Place {
     given: BTreeMap<IpAddr, NodeId>,
 }
 
-impl Place {
-    fn new(judge_host_traffic: bool) -> Result<Place, String> {
+impl KernelLab {
+    fn new(judge_host_traffic: bool) -> Result<KernelLab, String> {
         let told = |error: lab::LabError| error.to_string();
         let name = if judge_host_traffic { "diffh" } else { "diff" };
         let mut lab = Lab::new(name).map_err(told)?;
@@ -207,7 +210,7 @@ impl Place {
             let own = [format!("10.255.0.{}", n + 1), format!("fdff::{}", n + 1)];
             let own = own.each_ref().map(String::as_str);
             let spec = PodSpec::new(&format!("p{n}"), &format!("pal{n}"), &own);
-            pods.push(lab.pod(spec).map_err(told)?);
+            pods.push(lab.add_pod(spec).map_err(told)?);
         }
         let host = lab.namespace_path(lab.host());
         let netns = NetNs::open(&host.display().to_string()).map_err(|e| e.to_string())?;
@@ -220,7 +223,7 @@ impl Place {
             log_group: Some(20545),
         };
         let dataplane = NftDataplane::new_in(config, &netns).map_err(|e| e.to_string())?;
-        Ok(Place {
+        Ok(KernelLab {
             lab,
             pods,
             dataplane,
@@ -232,12 +235,12 @@ impl Place {
     /// What arrived of the packets of a world, or how that differs from what should.
     fn judge(
         &mut self,
-        drawn: &Drawn,
+        drawn: &GeneratedCase,
         seed: u64,
         case: u64,
         report: &mut KernelReport,
-    ) -> Result<Result<Vec<bool>, Failure>, String> {
-        let prepared = Prepared::new(&drawn.state);
+    ) -> Result<Result<Vec<bool>, StageFailure>, String> {
+        let prepared = PreparedState::new(&drawn.state);
         let sent: Vec<&Flow> = drawn
             .flows
             .iter()
@@ -247,7 +250,7 @@ impl Place {
         if sent.is_empty() {
             return Ok(Ok(Vec::new()));
         }
-        self.hand_out(&prepared, &sent)?;
+        self.assign_addresses(&prepared, &sent)?;
         match self.enforce(drawn, &sent, seed, case)? {
             Ok(between) => report.between += between,
             Err(failure) => return Ok(Err(failure)),
@@ -256,21 +259,21 @@ impl Place {
         for flow in sent {
             let index = drawn.flows.iter().position(|f| f == flow).unwrap_or(0);
             let arrived = self.send(flow)?;
-            let wanted = self.wanted(&prepared, flow);
+            let wanted = self.oracle_verdict(&prepared, flow);
             if arrived != wanted {
-                let detail = disagreement("oracle", wanted, arrived, &prepared, flow);
-                return Ok(Err(Failure::at(STAGE, index, detail)));
+                let detail = mismatch_text("oracle", wanted, arrived, &prepared, flow);
+                return Ok(Err(StageFailure::at_flow(STAGE, index, detail)));
             }
-            if let Some(wanted) = self.by_naive_reading(drawn, &prepared, flow)
+            if let Some(wanted) = self.naive_verdict(drawn, &prepared, flow)
                 && arrived != wanted
             {
-                let detail = disagreement("naive reading", wanted, arrived, &prepared, flow);
-                return Ok(Err(Failure::at(STAGE_NAIVE, index, detail)));
+                let detail = mismatch_text("naive reading", wanted, arrived, &prepared, flow);
+                return Ok(Err(StageFailure::at_flow(STAGE_NAIVE, index, detail)));
             }
             if arrived && flow.protocol == Protocol::UDP {
-                if !self.answer(flow)? {
+                if !self.send_reply(flow)? {
                     let detail = format!("the answer to {flow} does not arrive");
-                    return Ok(Err(Failure::at(STAGE_REPLY, index, detail)));
+                    return Ok(Err(StageFailure::at_flow(STAGE_REPLY, index, detail)));
                 }
                 report.replies += 1;
             }
@@ -282,50 +285,50 @@ impl Place {
 
     /// Whether the first packet of a flow that nobody knows arrives.
     fn send(&self, flow: &Flow) -> Result<bool, String> {
-        self.lab.forget_flows().map_err(|e| e.to_string())?;
+        self.lab.flush_conntrack().map_err(|e| e.to_string())?;
         let arrived = probe(&self.lab, &[self.packet(flow)]).map_err(|e| e.to_string())?;
         Ok(arrived.first().copied().unwrap_or_default())
     }
 
     /// Whether an answer to what has just arrived arrives.
-    fn answer(&self, flow: &Flow) -> Result<bool, String> {
+    fn send_reply(&self, flow: &Flow) -> Result<bool, String> {
         let answer = Flow {
             source: flow.destination,
             destination: flow.source,
-            l4: swapped(flow.l4),
+            l4: reverse_ports(flow.l4),
             ..*flow
         };
         let arrived = probe(&self.lab, &[self.packet(&answer)]).map_err(|e| e.to_string())?;
         Ok(arrived.first().copied().unwrap_or_default())
     }
 
-    fn options(&self) -> Options {
-        Options {
-            to_itself: ToItself::Allow,
+    fn options(&self) -> OracleOptions {
+        OracleOptions {
+            hairpin: HairpinAction::Allow,
             allowed_encapsulation: Encapsulations::NONE,
             host_to_endpoint: match self.judge_host_traffic {
-                true => HostToEndpoint::Policy,
-                false => HostToEndpoint::Allow,
+                true => HostTrafficAction::Policy,
+                false => HostTrafficAction::Allow,
             },
         }
     }
 
     /// What the oracle says, at the ends that are local.
-    fn wanted(&self, prepared: &Prepared<'_>, flow: &Flow) -> bool {
+    fn oracle_verdict(&self, prepared: &PreparedState<'_>, flow: &Flow) -> bool {
         let (egress, ingress) = prepared.verdict(&Question::from(*flow), &self.options());
-        (egress || local(prepared, flow.source).is_none())
-            && (ingress || local(prepared, flow.destination).is_none())
+        (egress || local_endpoint(prepared, flow.source).is_none())
+            && (ingress || local_endpoint(prepared, flow.destination).is_none())
     }
 
     /// What the naive reading of the same objects says, at the ends that are local; of lowered policies
     /// there is none.
-    fn by_naive_reading(
+    fn naive_verdict(
         &self,
-        drawn: &Drawn,
-        prepared: &Prepared<'_>,
+        drawn: &GeneratedCase,
+        prepared: &PreparedState<'_>,
         flow: &Flow,
     ) -> Option<bool> {
-        let Left::Cluster(world, _) = &drawn.left else {
+        let ReplayCase::Cluster(world, _) = &drawn.left else {
             return None;
         };
         // Which of several claimants is local here, and so holds the address, the objects do not say.
@@ -340,23 +343,27 @@ impl Place {
             return None;
         }
         let objects = world.objects();
-        let (egress, ingress) = naive::allowed(&objects, &report::naive_flow(flow));
-        let from_node = flow.origin == Origin::HostStack && !self.judge_host_traffic;
+        let (egress, ingress) = naive::verdicts(&objects, &report::naive_flow(flow));
+        let from_node = flow.origin == FlowOrigin::HostStack && !self.judge_host_traffic;
         Some(
-            (egress || local(prepared, flow.source).is_none())
-                && (ingress || from_node || local(prepared, flow.destination).is_none()),
+            (egress || local_endpoint(prepared, flow.source).is_none())
+                && (ingress || from_node || local_endpoint(prepared, flow.destination).is_none()),
         )
     }
 
     /// Gives every end of a flow to the pod of the local endpoint that holds it, or to the outside.
-    fn hand_out(&mut self, prepared: &Prepared<'_>, flows: &[&Flow]) -> Result<(), String> {
+    fn assign_addresses(
+        &mut self,
+        prepared: &PreparedState<'_>,
+        flows: &[&Flow],
+    ) -> Result<(), String> {
         let told = |error: lab::LabError| error.to_string();
         let mut wanted: BTreeMap<IpAddr, NodeId> = BTreeMap::new();
         for address in flows
             .iter()
             .flat_map(|flow| [flow.source, flow.destination])
         {
-            let local = local(prepared, address).and_then(|n| self.pods.get(n).copied());
+            let local = local_endpoint(prepared, address).and_then(|n| self.pods.get(n).copied());
             let elsewhere = match is_node(address) {
                 true => self.lab.host(),
                 false => self.lab.outside(),
@@ -385,27 +392,27 @@ impl Place {
     /// packets between. How many of these were sent.
     fn enforce(
         &mut self,
-        drawn: &Drawn,
+        drawn: &GeneratedCase,
         flows: &[&Flow],
         seed: u64,
         case: u64,
-    ) -> Result<Result<u64, Failure>, String> {
+    ) -> Result<Result<u64, StageFailure>, String> {
         let state = &drawn.state;
-        let prepared = Prepared::new(state);
+        let prepared = PreparedState::new(state);
         let mut dice = Dice::new(seed ^ 0x7570_6461_7465, case);
-        let detour = lowered::World::generate(seed, case + 1, 0).state;
+        let detour = lowered::ModelWorld::generate(seed, case + 1, 0).state;
         let batches = lowered::batches(&mut dice, &detour, state);
         let half = dice.below(batches.len());
-        let mut engine = Engine::new(palisade_engine::Options {
+        let mut engine = Engine::new(palisade_engine::EngineOptions {
             judge_host_traffic: self.judge_host_traffic,
-            ..palisade_engine::Options::default()
+            ..palisade_engine::EngineOptions::default()
         });
         let mut rest = batches.into_iter();
         for batch in rest.by_ref().take(half) {
             engine.apply(batch);
         }
         let failed = |error: palisade_dataplane::Error| {
-            Failure::of("kernel refuses", format!("{error}: {error:?}"))
+            StageFailure::new("kernel refuses", format!("{error}: {error:?}"))
         };
         if let Err(error) = self.dataplane.start(engine.tables()) {
             return Ok(Err(failed(error)));
@@ -420,25 +427,26 @@ impl Place {
                 continue;
             }
             let state = engine.state();
-            let now = Prepared::new(&state);
+            let now = PreparedState::new(&state);
             // The lab's pods have the addresses of the state that is on its way.
             let in_place = |flow: &&&Flow| {
-                let same = |address| local(&now, address) == local(&prepared, address);
+                let same =
+                    |address| local_endpoint(&now, address) == local_endpoint(&prepared, address);
                 same(flow.source) && same(flow.destination) && can_be_sent(&now, flow)
             };
             for flow in flows.iter().filter(in_place).take(BETWEEN) {
-                let (wanted, arrived) = (self.wanted(&now, flow), self.send(flow)?);
+                let (wanted, arrived) = (self.oracle_verdict(&now, flow), self.send(flow)?);
                 if wanted != arrived {
                     let index = drawn.flows.iter().position(|f| f == *flow).unwrap_or(0);
-                    let detail = disagreement("oracle", wanted, arrived, &now, flow);
-                    return Ok(Err(Failure::at(STAGE_BETWEEN, index, detail)));
+                    let detail = mismatch_text("oracle", wanted, arrived, &now, flow);
+                    return Ok(Err(StageFailure::at_flow(STAGE_BETWEEN, index, detail)));
                 }
                 between += 1;
             }
         }
         match self.dataplane.verify(engine.tables()) {
             Ok(outcome) if outcome.writes == 0 => Ok(Ok(between)),
-            Ok(outcome) => Ok(Err(Failure::of(
+            Ok(outcome) => Ok(Err(StageFailure::new(
                 "read back",
                 format!("{} writes to repair what was just written", outcome.writes),
             ))),
@@ -446,8 +454,8 @@ impl Place {
         }
     }
 
-    fn packet(&self, flow: &Flow) -> lab::Flow {
-        let node = |address| self.lab.holder(address).unwrap_or(self.lab.outside());
+    fn packet(&self, flow: &Flow) -> lab::ProbeFlow {
+        let node = |address| self.lab.node_at(address).unwrap_or(self.lab.outside());
         let l4 = match (flow.l4, flow.protocol.0) {
             (
                 L4::Ports {
@@ -458,24 +466,25 @@ impl Place {
             ) => {
                 let (source_port, port) = (Some(source), destination);
                 match protocol {
-                    6 => lab::L4::Tcp { source_port, port },
-                    17 => lab::L4::Udp { source_port, port },
-                    _ => lab::L4::Sctp { source_port, port },
+                    6 => lab::ProbeL4::Tcp { source_port, port },
+                    17 => lab::ProbeL4::Udp { source_port, port },
+                    _ => lab::ProbeL4::Sctp { source_port, port },
                 }
             }
-            (L4::Icmp { kind, code }, _) => lab::L4::Icmp {
+            (L4::Icmp { kind, code }, _) => lab::ProbeL4::Icmp {
                 icmp_type: kind,
                 code,
             },
-            (L4::None, protocol) => lab::L4::Other { protocol },
+            (L4::None, protocol) => lab::ProbeL4::Other { protocol },
         };
         let receiver = node(flow.destination);
-        lab::Flow::new(node(flow.source), flow.destination, l4, receiver).source(flow.source)
+        lab::ProbeFlow::new(node(flow.source), flow.destination, l4, receiver)
+            .with_source(flow.source)
     }
 }
 
 /// The ports of an answer.
-fn swapped(l4: L4) -> L4 {
+fn reverse_ports(l4: L4) -> L4 {
     match l4 {
         L4::Ports {
             source,
@@ -489,11 +498,11 @@ fn swapped(l4: L4) -> L4 {
 }
 
 /// How two say differently of one packet.
-fn disagreement(
+fn mismatch_text(
     reading: &str,
     wanted: bool,
     arrived: bool,
-    prepared: &Prepared<'_>,
+    prepared: &PreparedState<'_>,
     flow: &Flow,
 ) -> String {
     let verb = |passes| if passes { "passes" } else { "is dropped" };
@@ -506,21 +515,21 @@ fn disagreement(
 }
 
 /// The number of the local endpoint that holds an address.
-fn local(prepared: &Prepared<'_>, address: IpAddr) -> Option<usize> {
-    let interface = prepared.claimant(address)?.interface.clone()?;
+fn local_endpoint(prepared: &PreparedState<'_>, address: IpAddr) -> Option<usize> {
+    let interface = prepared.address_holder(address)?.interface.clone()?;
     interface.strip_prefix("pal")?.parse().ok()
 }
 
 /// Whether a flow passes an interface of ours and can be made here: the host's own packets come from
 /// its own addresses, and over IPv6 some protocols are extension headers.
-fn can_be_sent(prepared: &Prepared<'_>, flow: &Flow) -> bool {
+fn can_be_sent(prepared: &PreparedState<'_>, flow: &Flow) -> bool {
     let (from, to) = (
-        local(prepared, flow.source),
-        local(prepared, flow.destination),
+        local_endpoint(prepared, flow.source),
+        local_endpoint(prepared, flow.destination),
     );
     let ours = [from, to].into_iter().flatten().any(|n| n < PODS);
     let extension = flow.source.is_ipv6() && [50, 4].contains(&flow.protocol.0);
     // The node's own stack sends from its own addresses, and nothing else does.
-    let own = is_node(flow.source) == (flow.origin == Origin::HostStack);
+    let own = is_node(flow.source) == (flow.origin == FlowOrigin::HostStack);
     own && ours && from != to && !extension
 }

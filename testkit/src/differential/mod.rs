@@ -25,10 +25,10 @@ mod tables;
 mod tally;
 
 pub use kernel::{KernelReport, run_kernel};
-pub use outcome::{Failure, Outcome, Sought};
+pub use outcome::{CaseOutcome, StageFailure, StageFilter};
 use run::flows_of;
-pub use run::{Half, Options, Report, check_world, first_failure, replay, run};
-pub use tally::Tally;
+pub use run::{GeneratorKind, RunOptions, RunReport, check_world, first_failure, replay, run};
+pub use tally::FeatureTally;
 
 /// Flows judged in one world, before the next is made.
 pub const FLOWS: usize = 4;

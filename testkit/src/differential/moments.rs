@@ -5,11 +5,11 @@
 //! for a grace period after it, so a packet sees at most one step happen, between any two of its
 //! lookups. Whatever it sees, what it gets must be what it gets before the flush or after it.
 
-use super::{FLOWS, Failure, Sought, tables};
-use palisade_model::{Direction, Flow, Origin, State, Str};
-use palisade_oracle::Prepared;
+use super::{FLOWS, StageFailure, StageFilter, tables};
+use palisade_model::{Direction, Flow, FlowOrigin, State, Str};
+use palisade_oracle::PreparedState;
 use palisade_tables::{
-    ClassId, Delta, IdentityId, Packet, Phase, Point, PolicySet, SetId, Tables, Verdict,
+    ClassId, Delta, IdentityId, Packet, Phase, Point, PolicySet, PolicySetId, Tables, Verdict,
 };
 use std::net::IpAddr;
 
@@ -17,22 +17,22 @@ use std::net::IpAddr;
 const LOOKUPS: usize = 5;
 
 /// Follows packets through the steps from `old` to `new`.
-pub(crate) fn check(
+pub(crate) fn check_intermediate_states(
     before: &State,
     after: &State,
     old: &Tables,
     delta: &Delta,
     new: &Tables,
     flows: &[Flow],
-    sought: Sought,
-) -> Result<(), Failure> {
-    let (was, is) = (Prepared::new(before), Prepared::new(after));
+    sought: StageFilter,
+) -> Result<(), StageFailure> {
+    let (was, is) = (PreparedState::new(before), PreparedState::new(after));
     let mut packets: Vec<Packet> = Vec::new();
     for flow in flows.iter().take(FLOWS) {
         let back = Flow {
             source: flow.destination,
             destination: flow.source,
-            origin: Origin::Network,
+            origin: FlowOrigin::Network,
             ..*flow
         };
         for (state, flow) in [(&was, flow), (&is, flow), (&was, &back), (&is, &back)] {
@@ -45,7 +45,10 @@ pub(crate) fn check(
                 };
                 ours(old) == ours(new)
             };
-            if steady(&packet.from) && steady(&packet.to) && !packets.contains(&packet) {
+            if steady(&packet.input_interface)
+                && steady(&packet.output_interface)
+                && !packets.contains(&packet)
+            {
                 packets.push(packet);
             }
         }
@@ -55,7 +58,7 @@ pub(crate) fn check(
         // Whose a source address is, the steps do not say: the plan for the kernel orders that itself.
         .map(|packet| [old.judge_flow(packet), new.judge_flow(packet)])
         .collect();
-    sought.take(revoked(&was, &is, delta, &packets, &ends))?;
+    sought.filter(check_revocation(&was, &is, delta, &packets, &ends))?;
     let mut now = old.clone();
     for (number, step) in delta.steps.iter().enumerate() {
         let mut next = now.clone();
@@ -64,14 +67,15 @@ pub(crate) fn check(
         }
         for (packet, ends) in packets.iter().zip(&ends) {
             let here = || format!("step {number} ({:?}) of {delta:?}: {packet:?}", step.phase);
-            let promised = promised(step.phase, now.judge_flow(packet), next.judge_flow(packet))
-                .map_err(|what| Failure::of("phase", format!("{what} in {}", here())));
-            sought.take(promised)?;
-            if seen(&now, packet) == seen(&next, packet) {
+            let promised =
+                check_phase_promise(step.phase, now.judge_flow(packet), next.judge_flow(packet))
+                    .map_err(|what| StageFailure::new("phase", format!("{what} in {}", here())));
+            sought.filter(promised)?;
+            if lookup_results(&now, packet) == lookup_results(&next, packet) {
                 continue;
             }
             for cut in 0..=1 + 2 * LOOKUPS {
-                let got = torn(&now, &next, packet, cut);
+                let got = mixed_verdict(&now, &next, packet, cut);
                 if !ends.contains(&got) {
                     let detail = format!(
                         "{got:?} after {cut} lookups, but {:?} before and {:?} after, at {}",
@@ -79,34 +83,34 @@ pub(crate) fn check(
                         ends[1],
                         here()
                     );
-                    sought.pass(Failure::of("intermediate state", detail))?;
+                    sought.filter_failure(StageFailure::new("intermediate state", detail))?;
                 }
             }
         }
         now = next;
     }
-    sought.take(phases_in_order(delta))
+    sought.filter(check_phase_order(delta))
 }
 
-fn phases_in_order(delta: &Delta) -> Result<(), Failure> {
+fn check_phase_order(delta: &Delta) -> Result<(), StageFailure> {
     let order = delta.steps.is_sorted_by_key(|step| step.phase);
     let empty = |phase, changes: usize| changes == 0 && phase != Phase::Revoke;
     if !order || delta.steps.iter().any(|s| empty(s.phase, s.changes.len())) {
         let phases: Vec<_> = delta.steps.iter().map(|s| s.phase).collect();
-        return Err(Failure::of("order of phases", format!("{phases:?}")));
+        return Err(StageFailure::new("order of phases", format!("{phases:?}")));
     }
     Ok(())
 }
 
 /// Established flows must be judged again if one of them is revoked, or may belong to another
 /// endpoint now.
-fn revoked(
-    was: &Prepared<'_>,
-    is: &Prepared<'_>,
+fn check_revocation(
+    was: &PreparedState<'_>,
+    is: &PreparedState<'_>,
     delta: &Delta,
     packets: &[Packet],
     ends: &[[Verdict; 2]],
-) -> Result<(), Failure> {
+) -> Result<(), StageFailure> {
     if delta.steps.iter().any(|step| step.phase == Phase::Revoke) {
         return Ok(());
     }
@@ -115,18 +119,18 @@ fn revoked(
         .position(|ends| *ends == [Verdict::Allow, Verdict::Deny]);
     if let Some(index) = closed {
         let detail = format!("not revoked: {:?}", packets[index]);
-        return Err(Failure::of("revocation", detail));
+        return Err(StageFailure::new("revocation", detail));
     }
     // Whoever held an address before, known or not, may have left live flows behind.
     let handed = is.claims().iter().find(|(address, holder)| {
-        let before = was.claimant(**address);
+        let before = was.address_holder(**address);
         let same = before
             .is_some_and(|before| before.id == holder.id && before.interface == holder.interface);
         let local = |holder: &palisade_model::Endpoint| holder.interface.is_some();
         !same && (local(holder) || before.is_some_and(local))
     });
     match handed {
-        Some((address, _)) => Err(Failure::of(
+        Some((address, _)) => Err(StageFailure::new(
             "revocation",
             format!("{address} changed hands without one"),
         )),
@@ -135,7 +139,7 @@ fn revoked(
 }
 
 /// What a phase says of itself, of one packet end to end.
-fn promised(phase: Phase, before: Verdict, after: Verdict) -> Result<(), String> {
+fn check_phase_promise(phase: Phase, before: Verdict, after: Verdict) -> Result<(), String> {
     let holds = match phase {
         Phase::Split | Phase::Revoke | Phase::Merge | Phase::Delete => before == after,
         Phase::Tighten => after <= before,
@@ -149,8 +153,8 @@ fn promised(phase: Phase, before: Verdict, after: Verdict) -> Result<(), String>
 }
 
 /// Everything a packet looks up: where it is the same in two tables, so is any mixture of them.
-type Seen<'t> = Vec<(
-    Option<SetId>,
+type LookupResults<'t> = Vec<(
+    Option<PolicySetId>,
     IdentityId,
     Option<ClassId>,
     Option<PolicySet>,
@@ -158,8 +162,8 @@ type Seen<'t> = Vec<(
     bool,
 )>;
 
-fn seen<'t>(tables: &'t Tables, packet: &Packet) -> (bool, Seen<'t>) {
-    let sides = sides(packet)
+fn lookup_results<'t>(tables: &'t Tables, packet: &Packet) -> (bool, LookupResults<'t>) {
+    let sides = judged_points(packet)
         .into_iter()
         .map(|(point, peer, _)| {
             let set = tables.points.get(&point).copied();
@@ -178,11 +182,11 @@ fn seen<'t>(tables: &'t Tables, packet: &Packet) -> (bool, Seen<'t>) {
             )
         })
         .collect();
-    (tables.is_to_itself(packet), sides)
+    (tables.is_hairpin(packet), sides)
 }
 
 /// The points that judge a packet, with the peer's address and whether the host's stack made it.
-fn sides(packet: &Packet) -> Vec<(Point, IpAddr, bool)> {
+fn judged_points(packet: &Packet) -> Vec<(Point, IpAddr, bool)> {
     let point = |interface: &Option<Str>, address, direction| {
         interface.clone().map(|interface| Point {
             interface,
@@ -190,9 +194,13 @@ fn sides(packet: &Packet) -> Vec<(Point, IpAddr, bool)> {
             direction,
         })
     };
-    let egress = point(&packet.from, packet.source, Direction::Egress);
-    let ingress = point(&packet.to, packet.destination, Direction::Ingress);
-    let from_host = packet.from.is_none();
+    let egress = point(&packet.input_interface, packet.source, Direction::Egress);
+    let ingress = point(
+        &packet.output_interface,
+        packet.destination,
+        Direction::Ingress,
+    );
+    let from_host = packet.input_interface.is_none();
     egress
         .map(|point| (point, packet.destination, false))
         .into_iter()
@@ -201,13 +209,13 @@ fn sides(packet: &Packet) -> Vec<(Point, IpAddr, bool)> {
 }
 
 /// What a packet gets whose first `cut` lookups see `now`, and whose others see `next`.
-fn torn(now: &Tables, next: &Tables, packet: &Packet, cut: usize) -> Verdict {
+fn mixed_verdict(now: &Tables, next: &Tables, packet: &Packet, cut: usize) -> Verdict {
     let mut verdict = Verdict::Allow;
     let first = if cut > 0 { now } else { next };
-    if first.is_to_itself(packet) {
+    if first.is_hairpin(packet) {
         return verdict;
     }
-    for (side, (point, peer, from_host)) in sides(packet).into_iter().enumerate() {
+    for (side, (point, peer, from_host)) in judged_points(packet).into_iter().enumerate() {
         let at = |lookup: usize| {
             if 1 + side * LOOKUPS + lookup < cut {
                 now
@@ -227,7 +235,7 @@ fn torn(now: &Tables, next: &Tables, packet: &Packet, cut: usize) -> Verdict {
                     None => at(3).sets.get(set)?.default,
                 };
                 let program = at(4).programs.get(&class)?;
-                Some(program.at(packet.protocol, packet.l4).verdict)
+                Some(program.cell(packet.protocol, packet.l4).verdict)
             });
             verdict = verdict.min(got.unwrap_or(Verdict::Deny));
         }

@@ -1,23 +1,24 @@
 //! The decision tables against the nftables plan, in the model of the kernel.
 //!
-//! A [`Host`] follows an engine delta by delta, as a real kernel would, and keeps the connection
+//! A [`ModelHost`] follows an engine delta by delta, as a real kernel would, and keeps the connection
 //! marks of the flows that go through it: so established connections are judged again when they
 //! must be, and only then.
 
-use super::{FLOWS, Failure, tables};
+use super::{FLOWS, StageFailure, tables};
 use palisade_generators::Dice;
 use palisade_model::{Direction, Flow, L4, Protocol};
 use palisade_nft::{
-    Config, Ct, Frame, Machine, Outcome, Planner, Report, Ruleset, adopt, apply, ct_state, tcp_flag,
+    Config, ConntrackInfo, HookPacket, NflogReason, Planner, Ruleset, RulesetSimulator,
+    SimulationOutcome, adopt, apply, ct_state, tcp_flag,
 };
-use palisade_oracle::Prepared;
-use palisade_tables::{Delta, Judged, Packet, Tables, Verdict};
+use palisade_oracle::PreparedState;
+use palisade_tables::{Delta, DirectionVerdict, Packet, Tables, Verdict};
 use std::collections::BTreeSet;
 
 const STAGE: &str = "tables and nftables";
 
 /// A host's nftables, in the model.
-pub(crate) struct Host {
+pub(crate) struct ModelHost {
     config: Config,
     planner: Planner,
     ruleset: Option<Ruleset>,
@@ -25,28 +26,31 @@ pub(crate) struct Host {
     marks: Vec<u32>,
 }
 
-impl Host {
+impl ModelHost {
     /// A host on which nothing is enforced yet.
-    pub(crate) fn new(dice: &mut Dice, judge_host_traffic: bool) -> Result<Host, Failure> {
+    pub(crate) fn new(
+        dice: &mut Dice,
+        judge_host_traffic: bool,
+    ) -> Result<ModelHost, StageFailure> {
         let config = Config {
             judge_host_traffic,
             sctp_tracked: dice.chance(70),
-            expand_ports: *dice.pick(&[16, 1]),
+            max_expanded_ports: *dice.pick(&[16, 1]),
             ..Config::default()
         };
         // Programs share what they have in common although they are small. No dice: cases that were
         // found once stay what they were.
-        let share_from = match config.expand_ports {
-            1 => config.share_from,
+        let share_from = match config.max_expanded_ports {
+            1 => config.min_shared_elements,
             _ => 1,
         };
         let config = Config {
-            share_from,
+            min_shared_elements: share_from,
             ..config
         };
         let planner = Planner::new(config.clone(), 1);
         let skeleton = planner.rebuild(None);
-        let mut host = Host {
+        let mut host = ModelHost {
             config,
             planner,
             ruleset: None,
@@ -58,40 +62,40 @@ impl Host {
         Ok(host)
     }
 
-    fn write(&mut self, ops: &[palisade_nft::Op]) -> Result<(), Failure> {
+    fn write(&mut self, ops: &[palisade_nft::Op]) -> Result<(), StageFailure> {
         apply(&mut self.ruleset, &self.config.table, ops)
-            .map_err(|error| Failure::of("nftables refuses", format!("{error:?}: {ops:?}")))
+            .map_err(|error| StageFailure::new("nftables refuses", format!("{error:?}: {ops:?}")))
     }
 
     /// Takes in a delta that leads to `tables`, and sends a packet of every flow each way.
-    pub(crate) fn follow(
+    pub(crate) fn apply_delta(
         &mut self,
         delta: &Delta,
         tables: &Tables,
-        prepared: &Prepared<'_>,
+        prepared: &PreparedState<'_>,
         flows: &[Flow],
-    ) -> Result<(), Failure> {
+    ) -> Result<(), StageFailure> {
         for step in self.planner.plan(delta).steps {
             self.write(&step.ops)?;
         }
         for (index, flow) in flows.iter().take(FLOWS).enumerate() {
             let packet = tables::packet(prepared, flow);
             let ct = match self.marks[index] {
-                0 => Ct::NEW,
-                mark => Ct {
+                0 => ConntrackInfo::NEW,
+                mark => ConntrackInfo {
                     state: ct_state::ESTABLISHED,
                     reply: false,
                     mark,
                 },
             };
-            self.marks[index] = self.send(tables, index, &packet, frame(&packet, ct))?;
-            let ct = Ct {
+            self.marks[index] = self.send_packet(tables, index, &packet, frame(&packet, ct))?;
+            let ct = ConntrackInfo {
                 state: ct_state::ESTABLISHED,
                 reply: true,
                 mark: self.marks[index],
             };
             if let Some(reply) = reply(&packet, ct) {
-                self.marks[index] = self.send(tables, index, &packet, reply)?;
+                self.marks[index] = self.send_packet(tables, index, &packet, reply)?;
             }
         }
         Ok(())
@@ -99,30 +103,30 @@ impl Host {
 
     /// Sends more of every flow: first packets and replies of connections without a mark, what is
     /// invalid or related, what comes from interfaces and addresses that it must not.
-    pub(crate) fn scrutinise(
+    pub(crate) fn check_flow_variants(
         &self,
         tables: &Tables,
-        prepared: &Prepared<'_>,
+        prepared: &PreparedState<'_>,
         flows: &[Flow],
-    ) -> Result<(), Failure> {
+    ) -> Result<(), StageFailure> {
         for (index, flow) in flows.iter().enumerate() {
             let packet = tables::packet(prepared, flow);
-            self.send(tables, index, &packet, frame(&packet, Ct::NEW))?;
-            for edge in edges(tables, &packet) {
-                self.send(tables, index, &edge, frame(&edge, Ct::NEW))?;
+            self.send_packet(tables, index, &packet, frame(&packet, ConntrackInfo::NEW))?;
+            for edge in boundary_packets(tables, &packet) {
+                self.send_packet(tables, index, &edge, frame(&edge, ConntrackInfo::NEW))?;
             }
-            let answered = Ct {
+            let answered = ConntrackInfo {
                 state: ct_state::ESTABLISHED,
                 reply: true,
                 mark: 0,
             };
             if let Some(reply) = reply(&packet, answered) {
-                self.send(tables, index, &packet, reply)?;
+                self.send_packet(tables, index, &packet, reply)?;
             }
             if packet.protocol == Protocol::TCP {
-                self.midway(tables, index, &packet)?;
+                self.check_midstream(tables, index, &packet)?;
             }
-            if packet.from.is_none() {
+            if packet.input_interface.is_none() {
                 // Where only some of the host's packets are judged, translation makes no difference.
                 let is_tracked = !matches!(
                     packet.l4,
@@ -135,55 +139,55 @@ impl Host {
                     let befores = [None, Some("eth0".into())];
                     let ours = tables.interfaces.first().cloned().map(Some);
                     for before in befores.into_iter().chain(ours) {
-                        let frame = frame(&packet, Ct::NEW);
-                        self.send_by(tables, index, &packet, frame, &|machine| {
-                            machine.translated(before.clone())
+                        let frame = frame(&packet, ConntrackInfo::NEW);
+                        self.send_packet_with(tables, index, &packet, frame, &|machine| {
+                            machine.with_nat(before.clone())
                         })?;
                     }
                 }
                 continue;
             }
-            let related = Ct {
+            let related = ConntrackInfo {
                 state: ct_state::RELATED,
-                ..Ct::NEW
+                ..ConntrackInfo::NEW
             };
-            let error = error_about(&packet);
-            self.send(tables, index, &error, frame(&error, related))?;
-            let ours = [&packet.from, &packet.to]
+            let error = icmp_error(&packet);
+            self.send_packet(tables, index, &error, frame(&error, related))?;
+            let ours = [&packet.input_interface, &packet.output_interface]
                 .into_iter()
                 .flatten()
                 .any(|name| tables.interfaces.contains(name));
             if ours && !packet.protocol.is_icmp() {
-                let invalid = Ct {
+                let invalid = ConntrackInfo {
                     state: ct_state::INVALID,
-                    ..Ct::NEW
+                    ..ConntrackInfo::NEW
                 };
-                self.closed(index, frame(&packet, invalid))?;
+                self.check_dropped(index, frame(&packet, invalid))?;
             }
             let stranger = Packet {
-                from: Some("pal99".into()),
+                input_interface: Some("pal99".into()),
                 ..packet.clone()
             };
-            self.closed(index, frame(&stranger, Ct::NEW))?;
+            self.check_dropped(index, frame(&stranger, ConntrackInfo::NEW))?;
             let stranger = Packet {
-                to: Some("pal99".into()),
+                output_interface: Some("pal99".into()),
                 ..packet.clone()
             };
-            self.closed(index, frame(&stranger, Ct::NEW))?;
+            self.check_dropped(index, frame(&stranger, ConntrackInfo::NEW))?;
             let spoofed = Packet {
-                from: packet.to.clone(),
-                to: packet.from.clone(),
+                input_interface: packet.output_interface.clone(),
+                output_interface: packet.input_interface.clone(),
                 ..packet
             };
-            self.send(tables, index, &spoofed, frame(&spoofed, Ct::NEW))?;
-            if tables.is_spoofed(spoofed.from.as_ref(), spoofed.source) {
+            self.send_packet(tables, index, &spoofed, frame(&spoofed, ConntrackInfo::NEW))?;
+            if tables.is_spoofed(spoofed.input_interface.as_ref(), spoofed.source) {
                 // Not even a connection that is allowed lends its mark to another's address.
-                let live = Ct {
+                let live = ConntrackInfo {
                     state: ct_state::ESTABLISHED,
                     reply: false,
                     mark: self.config.mark(self.planner.generation()),
                 };
-                self.closed(index, frame(&spoofed, live))?;
+                self.check_dropped(index, frame(&spoofed, live))?;
             }
         }
         Ok(())
@@ -191,14 +195,19 @@ impl Host {
 
     /// Sends packets from the middle of a TCP flow that nothing has tracked before: they pass if the
     /// flow is allowed in one of the two directions. Then a SYN on that flow: in its own.
-    fn midway(&self, tables: &Tables, index: usize, packet: &Packet) -> Result<(), Failure> {
-        let acknowledging = Frame {
+    fn check_midstream(
+        &self,
+        tables: &Tables,
+        index: usize,
+        packet: &Packet,
+    ) -> Result<(), StageFailure> {
+        let acknowledging = HookPacket {
             tcp_flags: tcp_flag::ACK,
-            ..frame(packet, Ct::NEW)
+            ..frame(packet, ConntrackInfo::NEW)
         };
-        let Some(back) = reply(packet, Ct::NEW).map(|frame| Packet {
-            from: frame.iif,
-            to: frame.oif,
+        let Some(back) = reply(packet, ConntrackInfo::NEW).map(|frame| Packet {
+            input_interface: frame.iif,
+            output_interface: frame.oif,
             source: frame.source,
             destination: frame.destination,
             protocol: frame.protocol,
@@ -207,30 +216,30 @@ impl Host {
             return Ok(());
         };
         // Nobody asks who sends from an address that is not his.
-        if tables.is_spoofed(packet.from.as_ref(), packet.source) {
+        if tables.is_spoofed(packet.input_interface.as_ref(), packet.source) {
             return Ok(());
         }
         let allowed = |packet: &Packet| tables.judge_flow(packet) == Verdict::Allow;
-        let Outcome { accepted, mark, .. } = self.run(index, &acknowledging)?;
+        let SimulationOutcome { accepted, mark, .. } = self.run(index, &acknowledging)?;
         // Where a source port decides about the other direction, that direction does not count.
         let either = allowed(packet) || allowed(&back) && !tests_source_ports(tables, &back);
         if accepted != either {
             let detail = format!("either way {either}, nftables {accepted}: {acknowledging:?}");
-            return Err(Failure::at(STAGE, index, detail));
+            return Err(StageFailure::at_flow(STAGE, index, detail));
         }
         if accepted {
-            let ct = Ct {
+            let ct = ConntrackInfo {
                 state: ct_state::ESTABLISHED,
                 reply: false,
                 mark,
             };
-            self.send(tables, index, packet, frame(packet, ct))?;
+            self.send_packet(tables, index, packet, frame(packet, ct))?;
         }
         Ok(())
     }
 
     /// A new agent that finds this kernel and wants these tables has nothing to write.
-    pub(crate) fn restart(&self, tables: &Tables) -> Result<(), Failure> {
+    pub(crate) fn restart(&self, tables: &Tables) -> Result<(), StageFailure> {
         let (_, transaction) = adopt(&self.config, self.ruleset.as_ref(), tables, 7);
         let ops: Vec<_> = transaction
             .steps
@@ -240,44 +249,50 @@ impl Host {
         if ops.is_empty() {
             return Ok(());
         }
-        Err(Failure::of("restart writes nothing", format!("{ops:?}")))
+        Err(StageFailure::new(
+            "restart writes nothing",
+            format!("{ops:?}"),
+        ))
     }
 
     /// Sends a frame of a flow whose first packet is `first`; it passes if the tables allow that.
     /// Returns the connection's mark.
-    fn send(
+    fn send_packet(
         &self,
         tables: &Tables,
         index: usize,
         first: &Packet,
-        frame: Frame,
-    ) -> Result<u32, Failure> {
-        self.send_by(tables, index, first, frame, &|machine| machine)
+        frame: HookPacket,
+    ) -> Result<u32, StageFailure> {
+        self.send_packet_with(tables, index, first, frame, &|machine| machine)
     }
 
     /// The same through a machine that knows more of the packet.
-    fn send_by(
+    fn send_packet_with(
         &self,
         tables: &Tables,
         index: usize,
         first: &Packet,
-        frame: Frame,
-        told: &dyn for<'m> Fn(Machine<'m>) -> Machine<'m>,
-    ) -> Result<u32, Failure> {
+        frame: HookPacket,
+        told: &dyn for<'m> Fn(RulesetSimulator<'m>) -> RulesetSimulator<'m>,
+    ) -> Result<u32, StageFailure> {
         let is_spoofed = tables.is_spoofed(frame.iif.as_ref(), frame.source);
         let wanted = !is_spoofed && tables.judge_flow(first) == Verdict::Allow;
         let outcome = self.run_by(index, &frame, told)?;
         let (accepted, mark) = (outcome.accepted, outcome.mark);
         let live = self.config.mark(self.planner.generation());
-        if frame.ct.mark & self.config.ct_mark_mask != live
+        if frame.conntrack.mark & self.config.ct_mark_mask != live
             && !is_spoofed
             && let Some(reports) = reports(tables, first)
         {
-            let reply = frame.ct.reply && frame.ct.state == ct_state::ESTABLISHED;
+            let reply = frame.conntrack.reply && frame.conntrack.state == ct_state::ESTABLISHED;
             let wanted: Vec<String> = reports.iter().map(|why| why.prefix(reply)).collect();
-            if !outcome.logged.iter().map(|p| &**p).eq(&wanted) {
-                let detail = format!("reported {:?}, not {wanted:?}: {frame:?}", outcome.logged);
-                return Err(Failure::at(STAGE, index, detail));
+            if !outcome.log_prefixes.iter().map(|p| &**p).eq(&wanted) {
+                let detail = format!(
+                    "reported {:?}, not {wanted:?}: {frame:?}",
+                    outcome.log_prefixes
+                );
+                return Err(StageFailure::at_flow(STAGE, index, detail));
             }
         }
         if accepted != wanted {
@@ -287,76 +302,88 @@ impl Host {
                 tables.judge_direction(first, Direction::Ingress),
                 if accepted { "accepts" } else { "drops" }
             );
-            return Err(Failure::at(STAGE, index, detail));
+            return Err(StageFailure::at_flow(STAGE, index, detail));
         }
         Ok(mark)
     }
 
-    fn closed(&self, index: usize, frame: Frame) -> Result<(), Failure> {
+    fn check_dropped(&self, index: usize, frame: HookPacket) -> Result<(), StageFailure> {
         match self.run(index, &frame)?.accepted {
             false => Ok(()),
-            true => Err(Failure::at(STAGE, index, format!("passes: {frame:?}"))),
+            true => Err(StageFailure::at_flow(
+                STAGE,
+                index,
+                format!("passes: {frame:?}"),
+            )),
         }
     }
 
-    fn run(&self, index: usize, frame: &Frame) -> Result<Outcome, Failure> {
+    fn run(&self, index: usize, frame: &HookPacket) -> Result<SimulationOutcome, StageFailure> {
         self.run_by(index, frame, &|machine| machine)
     }
 
     fn run_by(
         &self,
         index: usize,
-        frame: &Frame,
-        told: &dyn for<'m> Fn(Machine<'m>) -> Machine<'m>,
-    ) -> Result<Outcome, Failure> {
+        frame: &HookPacket,
+        told: &dyn for<'m> Fn(RulesetSimulator<'m>) -> RulesetSimulator<'m>,
+    ) -> Result<SimulationOutcome, StageFailure> {
         let Some(ruleset) = &self.ruleset else {
-            return Err(Failure::of(STAGE, "there is no table"));
+            return Err(StageFailure::new(STAGE, "there is no table"));
         };
-        match told(Machine::new(ruleset)).run(frame) {
+        match told(RulesetSimulator::new(ruleset)).run(frame) {
             Ok(outcome) => Ok(outcome),
-            Err(stuck) => Err(Failure::at(STAGE, index, format!("{stuck:?}: {frame:?}"))),
+            Err(stuck) => Err(StageFailure::at_flow(
+                STAGE,
+                index,
+                format!("{stuck:?}: {frame:?}"),
+            )),
         }
     }
 }
 
-pub(super) fn frame(packet: &Packet, ct: Ct) -> Frame {
-    Frame {
-        iif: packet.from.clone(),
-        oif: packet.to.clone(),
+pub(super) fn frame(packet: &Packet, ct: ConntrackInfo) -> HookPacket {
+    HookPacket {
+        iif: packet.input_interface.clone(),
+        oif: packet.output_interface.clone(),
         source: packet.source,
         destination: packet.destination,
         protocol: packet.protocol,
         l4: packet.l4,
         tcp_flags: tcp_flag::SYN,
-        ct,
+        conntrack: ct,
     }
 }
 
 /// How the first packet of a flow must be reported; `None` where it is no judgement that decides.
-fn reports(tables: &Tables, first: &Packet) -> Option<Vec<Report>> {
+fn reports(tables: &Tables, first: &Packet) -> Option<Vec<NflogReason>> {
     let mut reports = Vec::new();
     for direction in [Direction::Egress, Direction::Ingress] {
         match tables.judge_direction(first, direction) {
-            Judged::NoPoint => return None,
-            Judged::NotOurs | Judged::HostOrigin | Judged::Itself => {}
-            Judged::By(seen) if seen.cell.verdict == Verdict::Deny => {
-                reports.push(Report::Denied);
+            DirectionVerdict::NoPoint => return None,
+            DirectionVerdict::Unmanaged
+            | DirectionVerdict::HostOrigin
+            | DirectionVerdict::Hairpin => {}
+            DirectionVerdict::Evaluated(seen) if seen.cell.verdict == Verdict::Deny => {
+                reports.push(NflogReason::Denied);
                 break;
             }
-            Judged::By(seen) => reports.extend(seen.cell.log.map(Report::Logged)),
+            DirectionVerdict::Evaluated(seen) => {
+                reports.extend(seen.cell.log.map(NflogReason::Logged))
+            }
         }
     }
     Some(reports)
 }
 
 /// The same packet to every port at which the programs that judge it begin or end a range.
-fn edges(tables: &Tables, packet: &Packet) -> Vec<Packet> {
+fn boundary_packets(tables: &Tables, packet: &Packet) -> Vec<Packet> {
     let L4::Ports { source, .. } = packet.l4 else {
         return Vec::new();
     };
     let mut ports = BTreeSet::new();
     for direction in Direction::BOTH {
-        let Judged::By(seen) = tables.judge_direction(packet, direction) else {
+        let DirectionVerdict::Evaluated(seen) = tables.judge_direction(packet, direction) else {
             continue;
         };
         let program = tables.programs.get(&seen.class);
@@ -381,17 +408,17 @@ fn tests_source_ports(tables: &Tables, packet: &Packet) -> bool {
         return false;
     };
     Direction::BOTH.into_iter().any(|direction| {
-        let Judged::By(seen) = tables.judge_direction(packet, direction) else {
+        let DirectionVerdict::Evaluated(seen) = tables.judge_direction(packet, direction) else {
             return false;
         };
         let program = tables.programs.get(&seen.class);
         let map = program.and_then(|program| program.protocol(packet.protocol));
-        map.is_some_and(|map| map.at(destination).as_constant().is_none())
+        map.is_some_and(|map| map.get(destination).as_constant().is_none())
     })
 }
 
 /// The answer to a packet, where its protocol has answers.
-fn reply(packet: &Packet, ct: Ct) -> Option<Frame> {
+fn reply(packet: &Packet, ct: ConntrackInfo) -> Option<HookPacket> {
     let l4 = match packet.l4 {
         L4::Ports {
             source,
@@ -411,20 +438,20 @@ fn reply(packet: &Packet, ct: Ct) -> Option<Frame> {
         },
         L4::None => L4::None,
     };
-    Some(Frame {
-        iif: packet.to.clone(),
-        oif: packet.from.clone(),
+    Some(HookPacket {
+        iif: packet.output_interface.clone(),
+        oif: packet.input_interface.clone(),
         source: packet.destination,
         destination: packet.source,
         protocol: packet.protocol,
         l4,
         tcp_flags: tcp_flag::SYN | tcp_flag::ACK,
-        ct,
+        conntrack: ct,
     })
 }
 
 /// An ICMP error on the same way, about a connection that has no mark.
-fn error_about(packet: &Packet) -> Packet {
+fn icmp_error(packet: &Packet) -> Packet {
     let (protocol, kind) = match packet.source.is_ipv4() {
         true => (Protocol::ICMP, 3),
         false => (Protocol::ICMPV6, 1),

@@ -1,10 +1,10 @@
 //! Leaves a failing case behind as files, and reads them again.
 
-use super::{Failure, cluster};
-use palisade_generators::kubernetes::{Features, Made, Trial, World};
-use palisade_generators::manifest::{self, File};
+use super::{StageFailure, cluster};
+use palisade_generators::kubernetes::{ClusterTrial, ClusterWorld, Features, GeneratedObject};
+use palisade_generators::manifest::{self, RenderedFile};
 use palisade_generators::naive;
-use palisade_manifest::{Limits, objects, read, to_json};
+use palisade_manifest::{Limits, extract_objects, parse, to_json};
 use palisade_model::{Flow, L4, Object, State, Update};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -16,21 +16,21 @@ const REPLAY: &str = "replay.txt";
 
 /// A case as it was left behind.
 #[derive(Clone, Debug)]
-pub(crate) enum Left {
+pub(crate) enum ReplayCase {
     /// Manifests, and the flows to judge.
-    Cluster(World, Vec<File>),
+    Cluster(ClusterWorld, Vec<RenderedFile>),
     /// A lowered state, and the flows to judge.
     State(State, Vec<Flow>),
 }
 
-impl Left {
+impl ReplayCase {
     fn flows(&self) -> Vec<Flow> {
         match self {
-            Left::Cluster(world, _) => {
-                let flow = |trial: &Trial| cluster::flow(&trial.flow);
+            ReplayCase::Cluster(world, _) => {
+                let flow = |trial: &ClusterTrial| cluster::model_flow(&trial.flow);
                 world.trials.iter().map(flow).collect()
             }
-            Left::State(_, flows) => flows.clone(),
+            ReplayCase::State(_, flows) => flows.clone(),
         }
     }
 }
@@ -39,31 +39,42 @@ impl Left {
 ///
 /// # Errors
 /// What the file system refuses.
-pub(crate) fn leave(left: &Left, failure: &Failure, seed: u64, case: u64) -> io::Result<String> {
-    let directory = fresh_directory(seed, case)?;
+pub(crate) fn write_case(
+    left: &ReplayCase,
+    failure: &StageFailure,
+    seed: u64,
+    case: u64,
+) -> io::Result<String> {
+    let directory = create_directory(seed, case)?;
     let mut note = json!({ "seed": seed, "case": case, "stage": failure.stage,
         "detail": failure.detail, "flows": left.flows() });
     match left {
-        Left::Cluster(_, files) => manifest::write(&directory, files)?,
-        Left::State(state, _) => note["objects"] = json!(state.objects().collect::<Vec<_>>()),
+        ReplayCase::Cluster(_, files) => manifest::write(&directory, files)?,
+        ReplayCase::State(state, _) => note["objects"] = json!(state.objects().collect::<Vec<_>>()),
     }
     let text = format!("{note:#}\n");
     manifest::write(
         &directory,
-        &[File {
+        &[RenderedFile {
             path: REPLAY.to_owned(),
             text,
         }],
     )?;
-    Ok(story(left, failure, &directory, seed, case))
+    Ok(case_text(left, failure, &directory, seed, case))
 }
 
-fn story(left: &Left, failure: &Failure, directory: &Path, seed: u64, case: u64) -> String {
+fn case_text(
+    left: &ReplayCase,
+    failure: &StageFailure,
+    directory: &Path,
+    seed: u64,
+    case: u64,
+) -> String {
     let mut out = String::new();
     let place = directory.display();
     let _ = writeln!(out, "FAILED case {case} of seed {seed}: {}", failure.stage);
     let _ = writeln!(out, "  {}", failure.detail);
-    if let Left::Cluster(_, files) = left {
+    if let ReplayCase::Cluster(_, files) = left {
         for file in files {
             let _ = writeln!(out, "  --- {}", directory.join(&file.path).display());
             for line in file.text.lines().take(200) {
@@ -73,7 +84,11 @@ fn story(left: &Left, failure: &Failure, directory: &Path, seed: u64, case: u64)
         let flows = left.flows();
         let named = failure.flow.and_then(|index| flows.get(index));
         for flow in named.map_or(&flows[..], std::slice::from_ref) {
-            let _ = writeln!(out, "  palisade explain -f {place} {}", arguments(flow));
+            let _ = writeln!(
+                out,
+                "  palisade explain -f {place} {}",
+                explain_arguments(flow)
+            );
         }
     }
     let _ = write!(out, "  differential --replay {place}");
@@ -81,7 +96,7 @@ fn story(left: &Left, failure: &Failure, directory: &Path, seed: u64, case: u64)
 }
 
 /// A flow as `palisade explain` takes it.
-fn arguments(flow: &Flow) -> String {
+fn explain_arguments(flow: &Flow) -> String {
     let ends = format!("--from {} --to {}", flow.source, flow.destination);
     match flow.l4 {
         L4::Ports {
@@ -101,7 +116,7 @@ fn arguments(flow: &Flow) -> String {
     }
 }
 
-fn fresh_directory(seed: u64, case: u64) -> io::Result<PathBuf> {
+fn create_directory(seed: u64, case: u64) -> io::Result<PathBuf> {
     for n in 0.. {
         let path = std::env::temp_dir().join(format!("palisade-case-{seed}-{case}-{n}"));
         match std::fs::create_dir(&path) {
@@ -116,7 +131,7 @@ fn fresh_directory(seed: u64, case: u64) -> io::Result<PathBuf> {
 ///
 /// # Errors
 /// What the file system refuses, and files that this program did not write.
-pub(crate) fn take(directory: &Path) -> io::Result<(Left, u64, u64)> {
+pub(crate) fn read_case(directory: &Path) -> io::Result<(ReplayCase, u64, u64)> {
     let wrong = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
     let note: Value = serde_json::from_slice(&std::fs::read(directory.join(REPLAY))?)?;
     let number = |key: &str| note[key].as_u64().ok_or_else(|| wrong(key));
@@ -124,28 +139,32 @@ pub(crate) fn take(directory: &Path) -> io::Result<(Left, u64, u64)> {
     let flows: Vec<Flow> = serde_json::from_value(note["flows"].clone())?;
     if let Some(objects) = note.get("objects") {
         let objects: Vec<Object> = serde_json::from_value(objects.clone())?;
-        let state = State::of(objects.into_iter().map(Update::Upsert));
-        return Ok((Left::State(state, flows), seed, case));
+        let state = State::from_updates(objects.into_iter().map(Update::Upsert));
+        return Ok((ReplayCase::State(state, flows), seed, case));
     }
     let mut files = Vec::new();
     manifests(directory, directory, &mut files)?;
     let limits = Limits::default();
     let mut made = Vec::new();
     for file in &files {
-        let read = objects(read(&file.path, file.text.as_bytes(), &limits), &limits);
-        made.extend(read.objects.iter().map(|object| Made {
+        let read = extract_objects(parse(&file.path, file.text.as_bytes(), &limits), &limits);
+        made.extend(read.objects.iter().map(|object| GeneratedObject {
             object: with_kind(object),
             features: Features::new(),
         }));
     }
     let trials = flows
         .iter()
-        .map(|flow| Trial {
+        .map(|flow| ClusterTrial {
             flow: naive_flow(flow),
             features: Features::new(),
         })
         .collect();
-    Ok((Left::Cluster(World { made, trials }, files), seed, case))
+    Ok((
+        ReplayCase::Cluster(ClusterWorld { made, trials }, files),
+        seed,
+        case,
+    ))
 }
 
 /// The object as its author meant it: an item of a typed list has the list's kind.
@@ -156,14 +175,14 @@ fn with_kind(object: &palisade_manifest::RawObject) -> Value {
     value
 }
 
-fn manifests(root: &Path, directory: &Path, into: &mut Vec<File>) -> io::Result<()> {
+fn manifests(root: &Path, directory: &Path, into: &mut Vec<RenderedFile>) -> io::Result<()> {
     for entry in std::fs::read_dir(directory)? {
         let path = entry?.path();
         if path.is_dir() {
             manifests(root, &path, into)?;
         } else if path.file_name().is_some_and(|name| name != REPLAY) {
             let below = path.strip_prefix(root).unwrap_or(&path);
-            into.push(File {
+            into.push(RenderedFile {
                 path: below.display().to_string(),
                 text: std::fs::read_to_string(&path)?,
             });
@@ -173,7 +192,7 @@ fn manifests(root: &Path, directory: &Path, into: &mut Vec<File>) -> io::Result<
     Ok(())
 }
 
-pub(crate) fn naive_flow(flow: &Flow) -> naive::Flow {
+pub(crate) fn naive_flow(flow: &Flow) -> naive::NaiveFlow {
     let (ports, icmp) = match flow.l4 {
         L4::Ports {
             source,
@@ -182,7 +201,7 @@ pub(crate) fn naive_flow(flow: &Flow) -> naive::Flow {
         L4::Icmp { kind, code } => (None, Some((kind, code))),
         L4::None => (None, None),
     };
-    naive::Flow {
+    naive::NaiveFlow {
         source: flow.source,
         destination: flow.destination,
         protocol: flow.protocol.0,

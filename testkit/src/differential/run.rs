@@ -1,7 +1,9 @@
 //! Runs cases, counts, and stops at what failed.
 
-use super::report::{self, Left};
-use super::{EXTRA, FLOWS, Failure, Outcome, Sought, Tally, cluster, lowered, shrink};
+use super::report::{self, ReplayCase};
+use super::{
+    CaseOutcome, EXTRA, FLOWS, FeatureTally, StageFailure, StageFilter, cluster, lowered, shrink,
+};
 use palisade_generators::{kubernetes, lowered as lower};
 use palisade_model::{Flow, State};
 use std::any::Any;
@@ -11,7 +13,7 @@ use std::path::Path;
 
 /// Which kind of world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Half {
+pub enum GeneratorKind {
     /// Kubernetes objects.
     Kubernetes,
     /// Lowered policies over the whole model.
@@ -20,13 +22,13 @@ pub enum Half {
 
 /// What to run.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct RunOptions {
     /// How many cases; rounded up to whole worlds.
     pub cases: u64,
     /// What the worlds are drawn from.
     pub seed: u64,
     /// Only this kind of world; both in turn otherwise.
-    pub only: Option<Half>,
+    pub only: Option<GeneratorKind>,
 }
 
 /// How many failing worlds are shrunk and shown before a run gives up.
@@ -34,54 +36,54 @@ const SHOWN: u64 = 3;
 
 /// What a run came to.
 #[derive(Clone, Debug)]
-pub struct Report {
+pub struct RunReport {
     /// Cases in which everything agreed.
     pub passed: u64,
     /// Cases in which something did not.
     pub failed: u64,
     /// What the cases tried, by kind of world.
-    pub tallies: Vec<Tally>,
+    pub tallies: Vec<FeatureTally>,
     /// What was tried too little.
     pub shortcomings: Vec<String>,
 }
 
 /// Runs the cases; tells `say` how it goes, and of every failing case how to have it again.
-pub fn run(options: &Options, say: &mut dyn FnMut(&str)) -> Report {
+pub fn run(options: &RunOptions, print: &mut dyn FnMut(&str)) -> RunReport {
     let mut tallies = [
-        Tally::new("Kubernetes worlds", kubernetes::FEATURES),
-        Tally::new("lowered worlds", lower::FEATURES),
+        FeatureTally::new("Kubernetes worlds", kubernetes::FEATURES),
+        FeatureTally::new("lowered worlds", lower::FEATURES),
     ];
     let (mut passed, mut failed) = (0, 0);
     let worlds = options.cases.div_ceil(FLOWS as u64);
     for world in 0..worlds {
-        let half = half_of(options.only, world);
-        let case = Case::make(half, options.seed, world);
-        match case.check(Sought::ANY) {
+        let half = generator_kind(options.only, world);
+        let case = GeneratedInput::make(half, options.seed, world);
+        match case.check(StageFilter::ANY) {
             Ok(verdicts) => {
                 passed += FLOWS as u64;
-                let tally = &mut tallies[usize::from(half == Half::Lowered)];
+                let tally = &mut tallies[usize::from(half == GeneratorKind::Lowered)];
                 case.count(&verdicts, tally);
             }
             Err(failure) => {
                 failed += 1;
-                say(&case.reproduce(failure));
+                print(&case.reproduce(failure));
                 if failed == SHOWN {
-                    say("enough failing worlds: the rest is not run");
+                    print("enough failing worlds: the rest is not run");
                     break;
                 }
             }
         }
         if (world + 1) % (worlds / 10).max(1) == 0 {
             let done = (world + 1) * FLOWS as u64;
-            say(&format!("{done} cases, {failed} failed"));
+            print(&format!("{done} cases, {failed} failed"));
         }
     }
-    let tallies: Vec<Tally> = tallies.into_iter().filter(|t| t.cases > 0).collect();
+    let tallies: Vec<FeatureTally> = tallies.into_iter().filter(|t| t.cases > 0).collect();
     let shortcomings = match failed {
-        0 => tallies.iter().flat_map(Tally::shortcomings).collect(),
+        0 => tallies.iter().flat_map(FeatureTally::undertested).collect(),
         _ => Vec::new(),
     };
-    Report {
+    RunReport {
         passed,
         failed,
         tallies,
@@ -92,11 +94,11 @@ pub fn run(options: &Options, say: &mut dyn FnMut(&str)) -> Report {
 /// The number of cases until the first failing one, itself included, and how it failed; nothing
 /// where all of them pass, or fail by a stage that is not sought. Nothing is shrunk or counted.
 #[must_use]
-pub fn first_failure(options: &Options, sought: Sought) -> Option<(u64, Failure)> {
+pub fn first_failure(options: &RunOptions, sought: StageFilter) -> Option<(u64, StageFailure)> {
     (0..options.cases.div_ceil(FLOWS as u64)).find_map(|world| {
-        let half = half_of(options.only, world);
-        let case = Case::make(half, options.seed, world);
-        let failure = sought.take(case.check(sought)).err()?;
+        let half = generator_kind(options.only, world);
+        let case = GeneratedInput::make(half, options.seed, world);
+        let failure = sought.filter(case.check(sought)).err()?;
         let flow = failure.flow.unwrap_or(0).min(FLOWS - 1) as u64;
         Some((world * FLOWS as u64 + flow + 1, failure))
     })
@@ -106,105 +108,112 @@ pub fn first_failure(options: &Options, sought: Sought) -> Option<(u64, Failure)
 ///
 /// # Errors
 /// What does not agree.
-pub fn check_world(seed: u64, world: u64) -> Result<(), Failure> {
-    let half = half_of(None, world);
-    Case::make(half, seed, world).check(Sought::ANY).map(drop)
+pub fn check_world(seed: u64, world: u64) -> Result<(), StageFailure> {
+    let half = generator_kind(None, world);
+    GeneratedInput::make(half, seed, world)
+        .check(StageFilter::ANY)
+        .map(drop)
 }
 
 /// Judges a case that was left behind once more.
 ///
 /// # Errors
 /// What the file system refuses, and files that this program did not write.
-pub fn replay(directory: &Path) -> io::Result<Result<(), Failure>> {
-    let (left, seed, case) = report::take(directory)?;
-    let outcome = guarded(|| match &left {
-        Left::Cluster(world, files) => cluster::check(world, files, seed, case, Sought::ANY),
-        Left::State(state, flows) => lowered::check(state, flows, seed, case, Sought::ANY),
+pub fn replay(directory: &Path) -> io::Result<Result<(), StageFailure>> {
+    let (left, seed, case) = report::read_case(directory)?;
+    let outcome = catch_panic(|| match &left {
+        ReplayCase::Cluster(world, files) => {
+            cluster::check_cluster(world, files, seed, case, StageFilter::ANY)
+        }
+        ReplayCase::State(state, flows) => {
+            lowered::check_state(state, flows, seed, case, StageFilter::ANY)
+        }
     });
     Ok(outcome.map(drop))
 }
 
-fn half_of(only: Option<Half>, world: u64) -> Half {
+fn generator_kind(only: Option<GeneratorKind>, world: u64) -> GeneratorKind {
     match only {
         Some(half) => half,
-        None if world.is_multiple_of(2) => Half::Kubernetes,
-        None => Half::Lowered,
+        None if world.is_multiple_of(2) => GeneratorKind::Kubernetes,
+        None => GeneratorKind::Lowered,
     }
 }
 
 /// A world that was drawn.
-enum Case {
-    Kubernetes(kubernetes::World, u64, u64),
-    Lowered(Box<lower::World>, u64, u64),
+enum GeneratedInput {
+    Kubernetes(kubernetes::ClusterWorld, u64, u64),
+    Lowered(Box<lower::ModelWorld>, u64, u64),
 }
 
-impl Case {
-    fn make(half: Half, seed: u64, case: u64) -> Case {
+impl GeneratedInput {
+    fn make(half: GeneratorKind, seed: u64, case: u64) -> GeneratedInput {
         match half {
-            Half::Kubernetes => Case::Kubernetes(
-                kubernetes::World::generate(seed, case, FLOWS + EXTRA),
+            GeneratorKind::Kubernetes => GeneratedInput::Kubernetes(
+                kubernetes::ClusterWorld::generate(seed, case, FLOWS + EXTRA),
                 seed,
                 case,
             ),
-            Half::Lowered => {
-                let world = lower::World::generate(seed, case, FLOWS + EXTRA);
-                Case::Lowered(Box::new(world), seed, case)
+            GeneratorKind::Lowered => {
+                let world = lower::ModelWorld::generate(seed, case, FLOWS + EXTRA);
+                GeneratedInput::Lowered(Box::new(world), seed, case)
             }
         }
     }
 
-    fn check(&self, sought: Sought) -> Outcome {
+    fn check(&self, sought: StageFilter) -> CaseOutcome {
         match self {
-            Case::Kubernetes(world, seed, case) => {
-                let files = cluster::files(world, *seed, *case, false);
-                guarded(|| cluster::check(world, &files, *seed, *case, sought))
+            GeneratedInput::Kubernetes(world, seed, case) => {
+                let files = cluster::render_manifests(world, *seed, *case, false);
+                catch_panic(|| cluster::check_cluster(world, &files, *seed, *case, sought))
             }
-            Case::Lowered(world, seed, case) => {
+            GeneratedInput::Lowered(world, seed, case) => {
                 let flows = flows_of(world);
-                guarded(|| lowered::check(&world.state, &flows, *seed, *case, sought))
+                catch_panic(|| lowered::check_state(&world.state, &flows, *seed, *case, sought))
             }
         }
     }
 
-    fn count(&self, verdicts: &[(bool, bool)], tally: &mut Tally) {
+    fn count(&self, verdicts: &[(bool, bool)], tally: &mut FeatureTally) {
         for (index, (egress, ingress)) in verdicts.iter().take(FLOWS).enumerate() {
             let tried = match self {
-                Case::Kubernetes(world, ..) => {
+                GeneratedInput::Kubernetes(world, ..) => {
                     let trial = &world.trials[index];
                     let reading = palisade_generators::naive::read(&world.objects(), &trial.flow);
-                    world.tried(trial, &reading)
+                    world.tried_features(trial, &reading)
                 }
-                Case::Lowered(world, ..) => world.tried(&world.trials[index]),
+                GeneratedInput::Lowered(world, ..) => world.tried_features(&world.trials[index]),
             };
             tally.add(tried, *egress && *ingress);
         }
     }
 
     /// Shrinks the failing world and leaves it behind.
-    fn reproduce(self, failure: Failure) -> String {
+    fn reproduce(self, failure: StageFailure) -> String {
         let (left, failure, seed, case) = match self {
-            Case::Kubernetes(world, seed, case) => {
+            GeneratedInput::Kubernetes(world, seed, case) => {
                 // Plain manifests are easier to read, if they fail as well.
-                let same = |f: &Failure| f.stage == failure.stage;
+                let same = |f: &StageFailure| f.stage == failure.stage;
                 let plain = cluster_outcome(&world, seed, case, true);
                 let plain = plain.err().filter(same).is_some();
-                let fails = |w: &kubernetes::World| cluster_outcome(w, seed, case, plain).err();
+                let fails =
+                    |w: &kubernetes::ClusterWorld| cluster_outcome(w, seed, case, plain).err();
                 let (world, failure) =
-                    shrink::shrink(world, failure, shrink::smaller_cluster, fails);
-                let files = cluster::files(&world, seed, case, plain);
-                (Left::Cluster(world, files), failure, seed, case)
+                    shrink::shrink(world, failure, shrink::smaller_clusters, fails);
+                let files = cluster::render_manifests(&world, seed, case, plain);
+                (ReplayCase::Cluster(world, files), failure, seed, case)
             }
-            Case::Lowered(world, seed, case) => {
+            GeneratedInput::Lowered(world, seed, case) => {
                 let fails = |(state, flows): &(State, Vec<Flow>)| {
                     state_outcome(state, flows, seed, case).err()
                 };
                 let whole = (world.state.clone(), flows_of(&world));
                 let ((state, flows), failure) =
-                    shrink::shrink(whole, failure, shrink::smaller_state, fails);
-                (Left::State(state, flows), failure, seed, case)
+                    shrink::shrink(whole, failure, shrink::smaller_states, fails);
+                (ReplayCase::State(state, flows), failure, seed, case)
             }
         };
-        report::leave(&left, &failure, seed, case).unwrap_or_else(|error| {
+        report::write_case(&left, &failure, seed, case).unwrap_or_else(|error| {
             format!(
                 "FAILED case {case} of seed {seed}: {}: {}\n  not written down: {error}",
                 failure.stage, failure.detail
@@ -213,26 +222,31 @@ impl Case {
     }
 }
 
-pub(crate) fn flows_of(world: &lower::World) -> Vec<Flow> {
+pub(crate) fn flows_of(world: &lower::ModelWorld) -> Vec<Flow> {
     world.trials.iter().map(|trial| trial.flow).collect()
 }
 
-fn cluster_outcome(world: &kubernetes::World, seed: u64, case: u64, plain: bool) -> Outcome {
-    let files = cluster::files(world, seed, case, plain);
-    guarded(|| cluster::check(world, &files, seed, case, Sought::ANY))
+fn cluster_outcome(
+    world: &kubernetes::ClusterWorld,
+    seed: u64,
+    case: u64,
+    plain: bool,
+) -> CaseOutcome {
+    let files = cluster::render_manifests(world, seed, case, plain);
+    catch_panic(|| cluster::check_cluster(world, &files, seed, case, StageFilter::ANY))
 }
 
-fn state_outcome(state: &State, flows: &[Flow], seed: u64, case: u64) -> Outcome {
-    guarded(|| lowered::check(state, flows, seed, case, Sought::ANY))
+fn state_outcome(state: &State, flows: &[Flow], seed: u64, case: u64) -> CaseOutcome {
+    catch_panic(|| lowered::check_state(state, flows, seed, case, StageFilter::ANY))
 }
 
 /// A panic is a failure like any other.
-fn guarded(check: impl FnOnce() -> Outcome) -> Outcome {
+fn catch_panic(check: impl FnOnce() -> CaseOutcome) -> CaseOutcome {
     catch_unwind(AssertUnwindSafe(check))
-        .unwrap_or_else(|payload| Err(Failure::of("panicked", message(&*payload))))
+        .unwrap_or_else(|payload| Err(StageFailure::new("panicked", panic_message(&*payload))))
 }
 
-fn message(payload: &(dyn Any + Send)) -> String {
+fn panic_message(payload: &(dyn Any + Send)) -> String {
     let text = payload.downcast_ref::<String>().cloned();
     text.or_else(|| {
         payload

@@ -4,30 +4,34 @@
 //! last address of each outside network, ports beside those of the flows), and each against a state
 //! with some policies less.
 
-use super::Failure;
-use palisade_analysis::{Connection, Party, Workload, connections, diff};
+use super::StageFailure;
+use palisade_analysis::{Connection, ConnectionEnd, WorkloadRef, connections, diff};
 use palisade_generators::Dice;
-use palisade_model::{Encapsulations, Flow, L4, Origin, State};
-use palisade_oracle::{Options, Prepared, Question};
+use palisade_model::{Encapsulations, Flow, FlowOrigin, L4, State};
+use palisade_oracle::{OracleOptions, PreparedState, Question};
 use std::net::IpAddr;
 
 /// Points at the edges of a listing, for each world.
 const EDGES: usize = 24;
 
 /// Asks listings of a state, and of a change to it, about many flows.
-pub(crate) fn check(dice: &mut Dice, state: &State, flows: &[Flow]) -> Result<(), Failure> {
+pub(crate) fn check_connections(
+    dice: &mut Dice,
+    state: &State,
+    flows: &[Flow],
+) -> Result<(), StageFailure> {
     let list = connections(state);
-    let now = Prepared::new(state);
+    let now = PreparedState::new(state);
     let mut points: Vec<Flow> = flows.to_vec();
-    points.extend(edges(dice, &now, &list, flows));
+    points.extend(boundary_flows(dice, &now, &list, flows));
     for flow in &points {
-        let Some(ends) = Ends::of(&now, flow) else {
+        let Some(ends) = FlowWorkloads::from_flow(&now, flow) else {
             continue;
         };
-        let (said, wanted) = (ends.listed(&list), allowed(&now, flow));
+        let (said, wanted) = (ends.is_listed(&list), is_allowed(&now, flow));
         if said != wanted {
             let detail = format!("listed: {said}, allowed by the oracle: {wanted}: {flow}");
-            return Err(about("connections and oracle", flows, flow, detail));
+            return Err(flow_failure("connections and oracle", flows, flow, detail));
         }
     }
     let mut fewer = state.clone();
@@ -36,68 +40,68 @@ pub(crate) fn check(dice: &mut Dice, state: &State, flows: &[Flow]) -> Result<()
         true => (&fewer, state),
         false => (state, &fewer),
     };
-    let (before, after) = (Prepared::new(old), Prepared::new(new));
+    let (before, after) = (PreparedState::new(old), PreparedState::new(new));
     let diff = diff(old, new);
     for flow in &points {
-        let Some(ends) = Ends::of(&now, flow) else {
+        let Some(ends) = FlowWorkloads::from_flow(&now, flow) else {
             continue;
         };
-        let said = (ends.listed(&diff.opened), ends.listed(&diff.closed));
-        let (was, is) = (allowed(&before, flow), allowed(&after, flow));
+        let said = (ends.is_listed(&diff.opened), ends.is_listed(&diff.closed));
+        let (was, is) = (is_allowed(&before, flow), is_allowed(&after, flow));
         let wanted = (!was && is, was && !is);
         if said != wanted {
             let detail =
                 format!("(opened, closed) listed {said:?}, by the oracle {wanted:?}: {flow}");
-            return Err(about("diff and oracle", flows, flow, detail));
+            return Err(flow_failure("diff and oracle", flows, flow, detail));
         }
     }
     Ok(())
 }
 
-fn about(stage: &'static str, flows: &[Flow], flow: &Flow, detail: String) -> Failure {
+fn flow_failure(stage: &'static str, flows: &[Flow], flow: &Flow, detail: String) -> StageFailure {
     match flows.iter().position(|known| known == flow) {
-        Some(index) => Failure::at(stage, index, detail),
-        None => Failure::of(stage, detail),
+        Some(index) => StageFailure::at_flow(stage, index, detail),
+        None => StageFailure::new(stage, detail),
     }
 }
 
-fn allowed(prepared: &Prepared<'_>, flow: &Flow) -> bool {
+fn is_allowed(prepared: &PreparedState<'_>, flow: &Flow) -> bool {
     let flow = Flow {
-        origin: Origin::Network,
+        origin: FlowOrigin::Network,
         ..*flow
     };
     // Listings are about policy alone.
-    let options = Options {
+    let options = OracleOptions {
         allowed_encapsulation: Encapsulations::ALL,
-        ..Options::default()
+        ..OracleOptions::default()
     };
     let (egress, ingress) = prepared.verdict(&Question::from(flow), &options);
     egress && ingress
 }
 
 /// A flow, with the names its ends may be listed under.
-struct Ends<'f> {
+struct FlowWorkloads<'f> {
     flow: &'f Flow,
-    from: Vec<Workload>,
-    to: Vec<Workload>,
+    from: Vec<WorkloadRef>,
+    to: Vec<WorkloadRef>,
 }
 
-impl<'f> Ends<'f> {
+impl<'f> FlowWorkloads<'f> {
     /// Nothing for flows that listings are not about: inside one workload, or between outsiders.
-    fn of(prepared: &Prepared<'_>, flow: &'f Flow) -> Option<Ends<'f>> {
+    fn from_flow(prepared: &PreparedState<'_>, flow: &'f Flow) -> Option<FlowWorkloads<'f>> {
         let (from, to) = (
-            names(prepared, flow.source),
-            names(prepared, flow.destination),
+            workload_names(prepared, flow.source),
+            workload_names(prepared, flow.destination),
         );
         let inside = from.iter().any(|name| to.contains(name));
         let outside = from.is_empty() && to.is_empty();
-        (!inside && !outside).then_some(Ends { flow, from, to })
+        (!inside && !outside).then_some(FlowWorkloads { flow, from, to })
     }
 
-    fn listed(&self, list: &[Connection]) -> bool {
+    fn is_listed(&self, list: &[Connection]) -> bool {
         list.iter().any(|connection| {
-            covers(&connection.src, &self.from, self.flow.source)
-                && covers(&connection.dst, &self.to, self.flow.destination)
+            party_contains(&connection.src, &self.from, self.flow.source)
+                && party_contains(&connection.dst, &self.to, self.flow.destination)
                 && connection
                     .family
                     .is_none_or(|family| family == self.flow.family())
@@ -109,11 +113,13 @@ impl<'f> Ends<'f> {
 }
 
 /// What the workload that holds an address may be called: itself, or this address of it.
-fn names(prepared: &Prepared<'_>, address: IpAddr) -> Vec<Workload> {
-    let holder = prepared.claimant(address).filter(|holder| !holder.host);
+fn workload_names(prepared: &PreparedState<'_>, address: IpAddr) -> Vec<WorkloadRef> {
+    let holder = prepared
+        .address_holder(address)
+        .filter(|holder| !holder.host);
     holder.map_or_else(Vec::new, |holder| {
-        let whole = Workload::endpoint(holder);
-        let here = Workload {
+        let whole = WorkloadRef::from_endpoint(holder);
+        let here = WorkloadRef {
             address: Some(address),
             ..whole.clone()
         };
@@ -121,19 +127,19 @@ fn names(prepared: &Prepared<'_>, address: IpAddr) -> Vec<Workload> {
     })
 }
 
-fn covers(party: &Party, names: &[Workload], address: IpAddr) -> bool {
+fn party_contains(party: &ConnectionEnd, names: &[WorkloadRef], address: IpAddr) -> bool {
     match party {
-        Party::Workload(workload) => names.contains(workload),
-        Party::Outside(prefix) => names.is_empty() && prefix.contains(address),
-        Party::Group(group) => group.members.iter().any(|member| names.contains(member)),
-        Party::Networks(networks) => names.is_empty() && networks.contain(address),
+        ConnectionEnd::Workload(workload) => names.contains(workload),
+        ConnectionEnd::Outside(prefix) => names.is_empty() && prefix.contains(address),
+        ConnectionEnd::Group(group) => group.members.iter().any(|member| names.contains(member)),
+        ConnectionEnd::Networks(networks) => names.is_empty() && networks.contains(address),
     }
 }
 
 /// Flows at the edges of what a listing names.
-fn edges(
+fn boundary_flows(
     dice: &mut Dice,
-    prepared: &Prepared<'_>,
+    prepared: &PreparedState<'_>,
     list: &[Connection],
     flows: &[Flow],
 ) -> Vec<Flow> {
@@ -144,9 +150,11 @@ fn edges(
     }
     for _ in 0..EDGES {
         let connection = dice.pick(list);
-        let mut end = |party: &Party| match party {
-            Party::Outside(prefix) => *dice.pick(&[prefix.address(), prefix.last()]),
-            Party::Workload(_) | Party::Group(_) | Party::Networks(_) => *dice.pick(&held),
+        let mut end = |party: &ConnectionEnd| match party {
+            ConnectionEnd::Outside(prefix) => *dice.pick(&[prefix.address(), prefix.last()]),
+            ConnectionEnd::Workload(_) | ConnectionEnd::Group(_) | ConnectionEnd::Networks(_) => {
+                *dice.pick(&held)
+            }
         };
         let (source, destination) = (end(&connection.src), end(&connection.dst));
         let like = dice.pick(flows);
@@ -171,7 +179,7 @@ fn edges(
             source,
             destination,
             l4,
-            origin: Origin::Network,
+            origin: FlowOrigin::Network,
             ..*like
         });
     }

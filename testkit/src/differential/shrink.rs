@@ -1,8 +1,10 @@
 //! Makes a failing world smaller while it still fails in the same way.
 
-use super::Failure;
-use palisade_generators::kubernetes::World;
-use palisade_model::{Direction, Flow, Object, Peer, Policy, Selector, State, Traffic, Update};
+use super::StageFailure;
+use palisade_generators::kubernetes::ClusterWorld;
+use palisade_model::{
+    Direction, Flow, Object, Peer, Policy, Selector, State, TrafficMatch, Update,
+};
 use serde_json::Value;
 
 /// How many smaller worlds are tried before the result is good enough.
@@ -11,10 +13,10 @@ const PATIENCE: u32 = 4_000;
 /// The smallest world found that fails at the same stage, with how it fails.
 pub(crate) fn shrink<W>(
     world: W,
-    failure: Failure,
+    failure: StageFailure,
     smaller: impl Fn(&W) -> Vec<W>,
-    fails: impl Fn(&W) -> Option<Failure>,
-) -> (W, Failure) {
+    fails: impl Fn(&W) -> Option<StageFailure>,
+) -> (W, StageFailure) {
     let (mut world, mut failure) = (world, failure);
     let mut left = PATIENCE;
     'again: loop {
@@ -34,7 +36,7 @@ pub(crate) fn shrink<W>(
 }
 
 /// A Kubernetes world with one thing less: an object, or any field or item inside one.
-pub(crate) fn smaller_cluster(world: &World) -> Vec<World> {
+pub(crate) fn smaller_clusters(world: &ClusterWorld) -> Vec<ClusterWorld> {
     let mut all = Vec::new();
     for index in 0..world.trials.len() {
         let mut one = world.clone();
@@ -97,7 +99,7 @@ fn smaller_values(value: &Value) -> Vec<Value> {
 }
 
 /// A state and its flows with one thing less.
-pub(crate) fn smaller_state((state, flows): &(State, Vec<Flow>)) -> Vec<(State, Vec<Flow>)> {
+pub(crate) fn smaller_states((state, flows): &(State, Vec<Flow>)) -> Vec<(State, Vec<Flow>)> {
     let mut all = Vec::new();
     if flows.len() > 1 {
         all.extend(flows.iter().map(|flow| (state.clone(), vec![*flow])));
@@ -154,7 +156,7 @@ fn smaller_policies(policy: &Policy) -> Vec<Policy> {
         let count = policy.rules(direction).map_or(0, |rules| rules.rules.len());
         for index in 0..count {
             put(&|p| {
-                if let Some(rules) = rules_of(p, direction) {
+                if let Some(rules) = rules_mut(p, direction) {
                     rules.remove(index);
                 }
             });
@@ -162,26 +164,26 @@ fn smaller_policies(policy: &Policy) -> Vec<Policy> {
         for index in 0..count {
             let mut put = |change: &dyn Fn(&mut palisade_model::Rule)| {
                 put(&|p| {
-                    if let Some(rules) = rules_of(p, direction) {
+                    if let Some(rules) = rules_mut(p, direction) {
                         change(&mut rules[index]);
                     }
                 });
             };
             put(&|rule| rule.own = None);
             put(&|rule| rule.peers = vec![Peer::any()]);
-            put(&|rule| rule.traffic = vec![Traffic::any()]);
+            put(&|rule| rule.traffic = vec![TrafficMatch::any()]);
             put(&|rule| rule.peers.truncate(1));
             put(&|rule| rule.traffic.truncate(1));
             for part in 0..6 {
                 put(&|rule| {
                     rule.peers
                         .iter_mut()
-                        .for_each(|peer| simpler_peer(peer, part))
+                        .for_each(|peer| simplify_peer(peer, part))
                 });
                 put(&|rule| {
                     rule.traffic
                         .iter_mut()
-                        .for_each(|t| simpler_traffic(t, part))
+                        .for_each(|t| simplify_traffic(t, part))
                 });
             }
         }
@@ -189,7 +191,7 @@ fn smaller_policies(policy: &Policy) -> Vec<Policy> {
     all
 }
 
-fn rules_of(policy: &mut Policy, direction: Direction) -> Option<&mut Vec<palisade_model::Rule>> {
+fn rules_mut(policy: &mut Policy, direction: Direction) -> Option<&mut Vec<palisade_model::Rule>> {
     let rules = match direction {
         Direction::Ingress => policy.ingress.as_mut(),
         Direction::Egress => policy.egress.as_mut(),
@@ -197,7 +199,7 @@ fn rules_of(policy: &mut Policy, direction: Direction) -> Option<&mut Vec<palisa
     rules.map(|rules| &mut rules.rules)
 }
 
-fn simpler_peer(peer: &mut Peer, part: u32) {
+fn simplify_peer(peer: &mut Peer, part: u32) {
     match part {
         0 => peer.selector = None,
         1 => peer.not_selector = None,
@@ -212,7 +214,7 @@ fn simpler_peer(peer: &mut Peer, part: u32) {
     }
 }
 
-fn simpler_traffic(traffic: &mut Traffic, part: u32) {
+fn simplify_traffic(traffic: &mut TrafficMatch, part: u32) {
     match part {
         0 => traffic.family = None,
         1 => traffic.not_protocol = None,
@@ -230,7 +232,7 @@ mod tests {
     #[test]
     fn it_ends_with_what_matters() {
         let fails = |w: &Vec<u32>| {
-            (w.contains(&3) && w.contains(&5)).then(|| Failure::of("both", "3 and 5"))
+            (w.contains(&3) && w.contains(&5)).then(|| StageFailure::new("both", "3 and 5"))
         };
         let smaller = |w: &Vec<u32>| {
             (0..w.len())
@@ -241,7 +243,7 @@ mod tests {
                 })
                 .collect()
         };
-        let failure = Failure::of("both", "");
+        let failure = StageFailure::new("both", "");
         let (world, failure) = shrink((0..9).collect(), failure, smaller, fails);
         assert_eq!(world, [3, 5]);
         assert_eq!(failure.detail, "3 and 5");

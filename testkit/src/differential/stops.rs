@@ -4,13 +4,16 @@
 
 use super::nft::frame;
 use super::tables;
-use palisade_engine::{Engine, Options};
+use palisade_engine::{Engine, EngineOptions};
 use palisade_generators::Dice;
-use palisade_generators::lowered::{World, batches};
+use palisade_generators::lowered::{ModelWorld, batches};
 use palisade_model::{State, Str};
-use palisade_nft::{Config, Ct, Frame, Machine, Planner, Ruleset, Transaction, adopt, apply};
-use palisade_oracle::Prepared;
-use palisade_tables::{Change, Phase, Tables};
+use palisade_nft::{
+    Config, ConntrackInfo, HookPacket, Planner, Ruleset, RulesetSimulator, Transaction, adopt,
+    apply,
+};
+use palisade_oracle::PreparedState;
+use palisade_tables::{Phase, TableChange, Tables};
 use std::collections::{BTreeMap, BTreeSet};
 
 const SEED: u64 = 0x0073_746f_7073;
@@ -25,12 +28,12 @@ fn run(kernel: &mut Option<Ruleset>, transaction: &Transaction) -> Vec<Ruleset> 
     states
 }
 
-fn accepts(ruleset: &Ruleset, frame: &Frame) -> bool {
-    Machine::new(ruleset).run(frame).unwrap().accepted
+fn accepts(ruleset: &Ruleset, frame: &HookPacket) -> bool {
+    RulesetSimulator::new(ruleset).run(frame).unwrap().accepted
 }
 
 /// Every packet gets the old or the new verdict in each state, and between two.
-fn judge_way(way: &[Ruleset], frames: &[(Frame, [bool; 2])], what: &str) -> usize {
+fn check_states(way: &[Ruleset], frames: &[(HookPacket, [bool; 2])], what: &str) -> usize {
     let mut judged = 0;
     for pair in way.windows(2) {
         for (frame, ends) in frames {
@@ -39,7 +42,7 @@ fn judge_way(way: &[Ruleset], frames: &[(Frame, [bool; 2])], what: &str) -> usiz
                 "{what}: {frame:?}"
             );
             for switch in [2, 5, 8, 11, 14, 18, 23, 30] {
-                let between = Machine::between(&pair[0], &pair[1], switch);
+                let between = RulesetSimulator::with_switch(&pair[0], &pair[1], switch);
                 let accepted = between.run(frame).unwrap().accepted;
                 let when = format!("{what}, after {switch} lookups");
                 assert!(ends.contains(&accepted), "{when}: {frame:?}");
@@ -53,11 +56,11 @@ fn judge_way(way: &[Ruleset], frames: &[(Frame, [bool; 2])], what: &str) -> usiz
 /// New flows of a world's trials, each way, with what they get before and after; not of interfaces
 /// that come or go.
 fn frames(
-    world: &World,
+    world: &ModelWorld,
     old: (&Tables, &Ruleset),
     new: (&Tables, &Ruleset),
-) -> Vec<(Frame, [bool; 2])> {
-    let prepared = Prepared::new(&world.state);
+) -> Vec<(HookPacket, [bool; 2])> {
+    let prepared = PreparedState::new(&world.state);
     let mut out = Vec::new();
     for trial in &world.trials {
         let packet = tables::packet(&prepared, &trial.flow);
@@ -66,8 +69,8 @@ fn frames(
                 |tables: &Tables| name.as_ref().is_some_and(|n| tables.interfaces.contains(n));
             ours(old.0) == ours(new.0)
         };
-        if steady(&packet.from) && steady(&packet.to) {
-            let frame = frame(&packet, Ct::NEW);
+        if steady(&packet.input_interface) && steady(&packet.output_interface) {
+            let frame = frame(&packet, ConntrackInfo::NEW);
             let ends = [accepts(old.1, &frame), accepts(new.1, &frame)];
             out.push((frame, ends));
         }
@@ -76,7 +79,11 @@ fn frames(
 }
 
 /// What a flush is about: its phases, and more that is worth stopping in.
-fn kinds(batch: usize, transaction: &Transaction, changes: &[&Change]) -> BTreeSet<&'static str> {
+fn transaction_features(
+    batch: usize,
+    transaction: &Transaction,
+    changes: &[&TableChange],
+) -> BTreeSet<&'static str> {
     let phase = |step: &palisade_nft::TxStep| match step.phase {
         Phase::Split => "stopped after splitting",
         Phase::Tighten => "stopped after tightening",
@@ -86,13 +93,13 @@ fn kinds(batch: usize, transaction: &Transaction, changes: &[&Change]) -> BTreeS
         Phase::Delete => "stopped after deleting",
     };
     let mut found: BTreeSet<_> = transaction.steps.iter().map(phase).collect();
-    let net = |change: &&Change| matches!(change, Change::Address(prefix, _) if !prefix.is_host());
+    let net = |change: &&TableChange| matches!(change, TableChange::Address(prefix, _) if !prefix.is_host());
     if changes.iter().any(net) {
         found.insert("networks");
     }
     let mut points: BTreeMap<&Str, BTreeSet<_>> = BTreeMap::new();
     for change in changes {
-        if let Change::Point(point, _) = change {
+        if let TableChange::Point(point, _) = change {
             points
                 .entry(&point.interface)
                 .or_default()
@@ -114,10 +121,10 @@ fn stopped_after_each_step_the_next_one_ends_right() {
     let mut tally: BTreeMap<&str, usize> = BTreeMap::new();
     let config = Config::default();
     for (seed, case) in palisade_generators::seeded_cases(SEED, 24) {
-        let world = World::generate(seed, case, 12);
-        let detour = World::generate(seed ^ 1, case, 0);
+        let world = ModelWorld::generate(seed, case, 12);
+        let detour = ModelWorld::generate(seed ^ 1, case, 0);
         let mut dice = Dice::new(seed, case);
-        let mut engine = Engine::new(Options::default());
+        let mut engine = Engine::new(EngineOptions::default());
         let (mut planner, first) = adopt(&config, None, engine.tables(), 9);
         let mut kernel = None;
         run(&mut kernel, &first);
@@ -135,14 +142,14 @@ fn stopped_after_each_step_the_next_one_ends_right() {
             let transaction = planner.plan(&delta);
             let states = run(&mut kernel, &transaction);
             let after = kernel.clone().unwrap();
-            let changes: Vec<&Change> = delta.steps.iter().flat_map(|s| &s.changes).collect();
-            for kind in kinds(size, &transaction, &changes) {
+            let changes: Vec<&TableChange> = delta.steps.iter().flat_map(|s| &s.changes).collect();
+            for kind in transaction_features(size, &transaction, &changes) {
                 *tally.entry(kind).or_default() += 1;
             }
             let frames = frames(&world, (&old, &before), (new, &after));
             let mut way = vec![before];
             way.extend(states.iter().cloned());
-            judged += judge_way(&way, &frames, &format!("seed {seed} case {case}"));
+            judged += check_states(&way, &frames, &format!("seed {seed} case {case}"));
             for (stop, found) in states.iter().enumerate() {
                 let what = format!("seed {seed} case {case}, stopped after step {stop}");
                 let end = |found: &Ruleset| -> (Planner, Vec<Ruleset>) {
@@ -156,7 +163,7 @@ fn stopped_after_each_step_the_next_one_ends_right() {
                     (planner, way)
                 };
                 let (next, way) = end(found);
-                judged += judge_way(&way, &frames, &what);
+                judged += check_states(&way, &frames, &what);
                 let revokes = transaction.steps.iter().any(|s| s.phase == Phase::Revoke);
                 let raised = next.generation() != live;
                 // Until the first step that tightens there is nothing to revoke yet, and then the

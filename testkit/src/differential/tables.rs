@@ -1,17 +1,19 @@
 //! The oracle against the decision tables, whatever way the engine came to them.
 
-use super::{Failure, Sought, moments, nft};
+use super::{StageFailure, StageFilter, moments, nft};
 use palisade_engine::Engine;
 use palisade_generators::{Dice, lowered};
 use palisade_model::{
-    Action, Direction, Encapsulation, Encapsulations, Flow, Origin, Profile, RuleOrigin, State,
+    Action, Direction, Encapsulation, Encapsulations, Flow, FlowOrigin, Profile, RuleOrigin, State,
     Str, Update,
 };
 use palisade_oracle::{
-    DecidedBy, HostToEndpoint, Judgement, Options, Prepared, Question, RuleOutcome, RuleSource,
-    Step, ToItself,
+    DecisionReason, DirectionJudgement, HairpinAction, HostTrafficAction, OracleOptions,
+    PreparedState, Question, RuleOutcome, RuleOwner, TraceStep,
 };
-use palisade_tables::{Credit, Judged, Packet, Tables, Verdict, Violation, check_between};
+use palisade_tables::{
+    Credit, DirectionVerdict, Packet, Tables, Verdict, Violation, check_any_order,
+};
 use std::sync::Arc;
 
 /// How many pairs of histories the checker follows through each flush.
@@ -22,12 +24,12 @@ const CHECKED: u32 = 20;
 
 /// Every flow by the tables as by the oracle; the same tables by any order, batching, repetition and
 /// reversal of updates; and every moment between two states.
-pub(crate) fn check(
+pub(crate) fn check_tables(
     dice: &mut Dice,
     state: &State,
     flows: &[Flow],
-    sought: Sought,
-) -> Result<(), Failure> {
+    sought: StageFilter,
+) -> Result<(), StageFailure> {
     let judge_host_traffic = dice.chance(25);
     let case = dice.below(1 << 20) as u64;
     // Each is allowed in a quarter of the worlds.
@@ -36,35 +38,36 @@ pub(crate) fn check(
         .filter(|(place, _)| case >> (2 * place) & 3 == 0)
         .map(|(_, encapsulation)| encapsulation)
         .collect();
-    let engine_options = palisade_engine::Options {
+    let engine_options = palisade_engine::EngineOptions {
         judge_host_traffic,
         allowed_encapsulation,
-        ..palisade_engine::Options::default()
+        ..palisade_engine::EngineOptions::default()
     };
-    let options = Options {
-        to_itself: ToItself::Allow,
+    let options = OracleOptions {
+        hairpin: HairpinAction::Allow,
         allowed_encapsulation,
         host_to_endpoint: match judge_host_traffic {
-            true => HostToEndpoint::Policy,
-            false => HostToEndpoint::Allow,
+            true => HostTrafficAction::Policy,
+            false => HostTrafficAction::Allow,
         },
     };
     let mut scratch = Engine::new(engine_options);
     scratch.apply(state.objects().map(Update::Upsert));
-    let prepared = Prepared::new(state);
+    let prepared = PreparedState::new(state);
     for (index, flow) in flows.iter().enumerate() {
-        let agreed = agree(&prepared, &options, scratch.tables(), flow);
-        let agreed = agreed.map_err(|detail| Failure::at("oracle and tables", index, detail));
-        sought.take(agreed)?;
+        let agreed = check_agreement(&prepared, &options, scratch.tables(), flow);
+        let agreed =
+            agreed.map_err(|detail| StageFailure::at_flow("oracle and tables", index, detail));
+        sought.filter(agreed)?;
     }
-    let detour = lowered::World::generate(case, 0, 0).state;
+    let detour = lowered::ModelWorld::generate(case, 0, 0).state;
     let mut engine = Engine::new(engine_options);
     let mut written = engine.tables().clone();
-    let mut host = nft::Host::new(dice, judge_host_traffic)?;
+    let mut host = nft::ModelHost::new(dice, judge_host_traffic)?;
     let mut before = State::default();
     for batch in lowered::batches(dice, &detour, state) {
         let delta = engine.apply(batch);
-        moments::check(
+        moments::check_intermediate_states(
             &before,
             &engine.state(),
             &written,
@@ -73,32 +76,35 @@ pub(crate) fn check(
             flows,
             sought,
         )?;
-        if dice.chance(CHECKED) || sought.is_of_checker() {
+        if dice.chance(CHECKED) || sought.is_checker_stage() {
             // The order of phases is a stage of its own: what it does to packets is this one's.
-            check_between(&written, &delta, engine.tables(), PAIRS)
+            check_any_order(&written, &delta, engine.tables(), PAIRS)
                 .map(drop)
                 .map_err(|violation| {
-                    Failure::of(violated(&violation), format!("{violation} in {delta:?}"))
+                    StageFailure::new(
+                        violation_stage(&violation),
+                        format!("{violation} in {delta:?}"),
+                    )
                 })
-                .or_else(|failure| sought.pass(failure))?;
+                .or_else(|failure| sought.filter_failure(failure))?;
         }
         delta.apply_to(&mut written);
         if written != *engine.tables() {
             let detail = format!("the steps end elsewhere: {delta:?}");
-            sought.pass(Failure::of("delta and tables", detail))?;
+            sought.filter_failure(StageFailure::new("delta and tables", detail))?;
             written = engine.tables().clone();
         }
         before = engine.state();
-        sought.take(host.follow(&delta, &written, &Prepared::new(&before), flows))?;
+        sought.filter(host.apply_delta(&delta, &written, &PreparedState::new(&before), flows))?;
     }
-    sought.take(host.scrutinise(&written, &prepared, flows))?;
-    sought.take(host.restart(scratch.tables()))?;
+    sought.filter(host.check_flow_variants(&written, &prepared, flows))?;
+    sought.filter(host.restart(scratch.tables()))?;
     if before != *state {
-        let failure = Failure::of("updates and state", "the engine holds other objects");
-        sought.pass(failure)?;
+        let failure = StageFailure::new("updates and state", "the engine holds other objects");
+        sought.filter_failure(failure)?;
     }
     if written.canonical() != scratch.tables().canonical() {
-        sought.pass(Failure::of(
+        sought.filter_failure(StageFailure::new(
             "roundabout and from scratch",
             difference(&written, scratch.tables()),
         ))?;
@@ -107,29 +113,31 @@ pub(crate) fn check(
 }
 
 /// The stage that a violation is told as.
-fn violated(violation: &Violation) -> &'static str {
+fn violation_stage(violation: &Violation) -> &'static str {
     match violation {
-        Violation::WrongEnd => "checker: wrong end",
-        Violation::Order(_) => "checker: order",
-        Violation::Dangling { .. } => "checker: dangling",
-        Violation::Neither(_) => "checker: neither",
-        Violation::BrokenPromise(_) => "checker: broken promise",
-        Violation::NotRevoked(_) => "checker: not revoked",
+        Violation::WrongFinalTables => "checker: wrong end",
+        Violation::PhaseOrder(_) => "checker: order",
+        Violation::DanglingReference { .. } => "checker: dangling",
+        Violation::MixedVerdict(_) => "checker: neither",
+        Violation::PhaseViolation(_) => "checker: broken promise",
+        Violation::MissingRevoke(_) => "checker: not revoked",
     }
 }
 
 /// The packet that a flow is on this host: past the interfaces of the endpoints that hold its ends.
-pub(crate) fn packet(prepared: &Prepared<'_>, flow: &Flow) -> Packet {
+pub(crate) fn packet(prepared: &PreparedState<'_>, flow: &Flow) -> Packet {
     let interface = |address| {
-        let local = prepared.claimant(address).and_then(|e| e.interface.clone());
+        let local = prepared
+            .address_holder(address)
+            .and_then(|e| e.interface.clone());
         Some(local.unwrap_or_else(|| "eth0".into()))
     };
     Packet {
-        from: match flow.origin {
-            Origin::Network => interface(flow.source),
-            Origin::HostStack => None,
+        input_interface: match flow.origin {
+            FlowOrigin::Network => interface(flow.source),
+            FlowOrigin::HostStack => None,
         },
-        to: interface(flow.destination),
+        output_interface: interface(flow.destination),
         source: flow.source,
         destination: flow.destination,
         protocol: flow.protocol,
@@ -139,9 +147,9 @@ pub(crate) fn packet(prepared: &Prepared<'_>, flow: &Flow) -> Packet {
 
 /// Whether the tables judge a flow as the oracle does at every end that is local, and credit the
 /// same rules with it.
-fn agree(
-    prepared: &Prepared<'_>,
-    options: &Options,
+fn check_agreement(
+    prepared: &PreparedState<'_>,
+    options: &OracleOptions,
     tables: &Tables,
     flow: &Flow,
 ) -> Result<(), String> {
@@ -149,11 +157,11 @@ fn agree(
     let answer = prepared.judge(&Question::from(*flow), options);
     for direction in Direction::BOTH {
         let (address, judgement, through) = match direction {
-            Direction::Egress => (flow.source, &answer.egress, &packet.from),
-            Direction::Ingress => (flow.destination, &answer.ingress, &packet.to),
+            Direction::Egress => (flow.source, &answer.egress, &packet.input_interface),
+            Direction::Ingress => (flow.destination, &answer.ingress, &packet.output_interface),
         };
         let local = prepared
-            .claimant(address)
+            .address_holder(address)
             .is_some_and(|endpoint| endpoint.interface.is_some());
         if !local || through.is_none() {
             continue;
@@ -166,14 +174,17 @@ fn agree(
                 judgement.verdict, judgement.decided_by
             ));
         }
-        let (wanted, found) = (credits(judgement, direction), credited(tables, &judged));
+        let (wanted, found) = (
+            oracle_credits(judgement, direction),
+            table_credits(tables, &judged),
+        );
         if wanted != found {
             return Err(format!(
                 "{direction}: oracle credits {wanted:?}, tables {found:?}: {flow}"
             ));
         }
-        if let Judged::By(seen) = judged {
-            let log = asked_to_log(judgement).then_some(direction);
+        if let DirectionVerdict::Evaluated(seen) = judged {
+            let log = matches_log_rule(judgement).then_some(direction);
             if seen.cell.log != log {
                 return Err(format!(
                     "{direction}: oracle logs {log:?}, tables {:?}: {flow}",
@@ -186,24 +197,24 @@ fn agree(
 }
 
 /// Whether the oracle met a Log rule on its way, for what it credits with rules.
-fn asked_to_log(judgement: &Judgement) -> bool {
-    let logs = |step: &Step| {
+fn matches_log_rule(judgement: &DirectionJudgement) -> bool {
+    let logs = |step: &TraceStep| {
         matches!(
             step,
-            Step::Rule {
+            TraceStep::Rule {
                 action: Action::Log,
                 outcome: RuleOutcome::Matched,
                 ..
             }
         )
     };
-    let encapsulated = matches!(judgement.decided_by, DecidedBy::Encapsulated { .. });
+    let encapsulated = matches!(judgement.decided_by, DecisionReason::Encapsulated { .. });
     !encapsulated && judgement.steps.iter().any(logs)
 }
 
-fn credited(tables: &Tables, judged: &Judged<'_>) -> Vec<Option<Arc<Credit>>> {
+fn table_credits(tables: &Tables, judged: &DirectionVerdict<'_>) -> Vec<Option<Arc<Credit>>> {
     match judged {
-        Judged::By(seen) => {
+        DirectionVerdict::Evaluated(seen) => {
             let credit = |rule| tables.rules.get(rule).cloned();
             seen.cell.hits.iter().map(credit).collect()
         }
@@ -212,25 +223,28 @@ fn credited(tables: &Tables, judged: &Judged<'_>) -> Vec<Option<Arc<Credit>>> {
 }
 
 /// What the oracle's narrative says was hit, the deciding one last.
-fn credits(judgement: &Judgement, direction: Direction) -> Vec<Option<Arc<Credit>>> {
+fn oracle_credits(
+    judgement: &DirectionJudgement,
+    direction: Direction,
+) -> Vec<Option<Arc<Credit>>> {
     // Credits outlive edits that only move a rule in its file.
     let unplaced = |origin: &RuleOrigin| RuleOrigin {
         line: None,
         ..origin.clone()
     };
-    let of_rule = |source: &RuleSource, origin: &RuleOrigin| match source {
-        RuleSource::Policy(policy) => Credit::Rule {
+    let of_rule = |source: &RuleOwner, origin: &RuleOrigin| match source {
+        RuleOwner::Policy(policy) => Credit::Rule {
             policy: policy.clone(),
             direction,
             origin: unplaced(origin),
         },
-        RuleSource::Profile(profile) => Credit::ProfileRule {
+        RuleOwner::Profile(profile) => Credit::ProfileRule {
             profile: profile.clone(),
             direction,
             origin: unplaced(origin),
         },
     };
-    if matches!(judgement.decided_by, DecidedBy::Encapsulated { .. }) {
+    if matches!(judgement.decided_by, DecisionReason::Encapsulated { .. }) {
         // Whatever rules say of it: none of them is credited.
         return vec![Some(Arc::new(Credit::Encapsulated))];
     }
@@ -238,8 +252,8 @@ fn credits(judgement: &Judgement, direction: Direction) -> Vec<Option<Arc<Credit
         .steps
         .iter()
         .filter_map(|step| match step {
-            Step::Rule {
-                source,
+            TraceStep::Rule {
+                owner: source,
                 origin,
                 outcome: RuleOutcome::Matched,
                 ..
@@ -248,12 +262,12 @@ fn credits(judgement: &Judgement, direction: Direction) -> Vec<Option<Arc<Credit
         })
         .collect();
     all.extend(match &judgement.decided_by {
-        DecidedBy::TierDefault { tier, isolating } => Some(Credit::TierDefault {
+        DecisionReason::TierDefault { tier, isolating } => Some(Credit::TierDefault {
             tier: tier.clone(),
             direction,
             policies: isolating.clone(),
         }),
-        DecidedBy::AllowAllProfile => Some(Credit::ProfileRule {
+        DecisionReason::AllowAllProfile => Some(Credit::ProfileRule {
             profile: Str::from(Profile::ALLOW_ALL),
             direction,
             origin: RuleOrigin {
@@ -263,16 +277,16 @@ fn credits(judgement: &Judgement, direction: Direction) -> Vec<Option<Arc<Credit
                 line: None,
             },
         }),
-        DecidedBy::NoProfileMatch => Some(Credit::NoProfileMatch { direction }),
-        DecidedBy::MissingProfile { profile } => Some(Credit::MissingProfile {
+        DecisionReason::NoProfileMatch => Some(Credit::NoProfileMatch { direction }),
+        DecisionReason::MissingProfile { profile } => Some(Credit::MissingProfile {
             profile: profile.clone(),
             direction,
         }),
-        DecidedBy::Rule { .. }
-        | DecidedBy::HostOrigin
-        | DecidedBy::Itself
-        | DecidedBy::Encapsulated { .. }
-        | DecidedBy::NotAnEndpoint => None,
+        DecisionReason::Rule { .. }
+        | DecisionReason::HostOrigin
+        | DecisionReason::Hairpin
+        | DecisionReason::Encapsulated { .. }
+        | DecisionReason::NotAnEndpoint => None,
     });
     all.into_iter()
         .map(|credit| Some(Arc::new(credit)))

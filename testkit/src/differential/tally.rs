@@ -13,7 +13,7 @@ const ENOUGH: u64 = 1_000;
 
 /// What the cases of one kind of world tried.
 #[derive(Clone, Debug)]
-pub struct Tally {
+pub struct FeatureTally {
     name: &'static str,
     counts: BTreeMap<&'static str, u64>,
     /// The number of cases.
@@ -22,11 +22,11 @@ pub struct Tally {
     pub allowed: u64,
 }
 
-impl Tally {
+impl FeatureTally {
     /// Nothing tried yet, of these features.
     #[must_use]
     pub fn new(name: &'static str, features: &[&'static str]) -> Self {
-        Tally {
+        FeatureTally {
             name,
             counts: features.iter().map(|feature| (*feature, 0)).collect(),
             cases: 0,
@@ -49,7 +49,7 @@ impl Tally {
 
     /// What was tried too little, one line each; nothing where there were too few cases to tell.
     #[must_use]
-    pub fn shortcomings(&self) -> Vec<String> {
+    pub fn undertested(&self) -> Vec<String> {
         if self.cases < ENOUGH {
             return Vec::new();
         }
@@ -78,7 +78,7 @@ impl Tally {
     }
 }
 
-impl fmt::Display for Tally {
+impl fmt::Display for FeatureTally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}: {} cases", self.name, self.cases)?;
         for (feature, count) in &self.counts {
@@ -96,17 +96,21 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_named() {
-        let mut tally = Tally::new("worlds", &["often", "never"]);
+        let mut tally = FeatureTally::new("worlds", &["often", "never"]);
         for n in 0..ENOUGH {
             tally.add(Features::from(["often"]), n % 10 == 0);
         }
         assert_eq!(
-            tally.shortcomings(),
+            tally.undertested(),
             [
                 "worlds: `never` in only 0.00 % of the cases",
                 "worlds: only 10.0 % allowed"
             ]
         );
-        assert!(Tally::new("worlds", &["never"]).shortcomings().is_empty());
+        assert!(
+            FeatureTally::new("worlds", &["never"])
+                .undertested()
+                .is_empty()
+        );
     }
 }

@@ -19,7 +19,12 @@ const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 ///
 /// # Errors
 /// If the node cannot be entered, or it cannot send.
-pub fn advertise(lab: &Lab, node: NodeId, interface: &str, lifetime: u16) -> Result<(), LabError> {
+pub fn send_router_advertisement(
+    lab: &Lab,
+    node: NodeId,
+    interface: &str,
+    lifetime: u16,
+) -> Result<(), LabError> {
     let send = || -> io::Result<()> {
         let index = nix::net::if_::if_nametoindex(interface)?;
         let socket = Socket::new(Domain::IPV6, Type::RAW, Some(Protocol::ICMPV6))?;
@@ -36,7 +41,7 @@ pub fn advertise(lab: &Lab, node: NodeId, interface: &str, lifetime: u16) -> Res
         let to = SockAddr::from(SocketAddrV6::new(ALL_NODES, 0, 0, index));
         socket.send_to(&message.concat(), &to).map(drop)
     };
-    let sent = lab.inside(node, send)?;
+    let sent = lab.run_in(node, send)?;
     sent.map_err(|source| LabError::Namespace {
         doing: "advertising a router from",
         namespace: lab.namespace_name(node).to_owned(),

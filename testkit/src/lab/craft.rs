@@ -10,7 +10,7 @@ use super::packet::{fill_checksum, ip_header, ports};
 
 /// A packet to send, and where it is looked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Crafted {
+pub struct CraftedPacket {
     /// The node that sends.
     pub from: NodeId,
     /// The packet, from its IP header on.
@@ -19,7 +19,7 @@ pub struct Crafted {
     pub receiver: NodeId,
 }
 
-impl Crafted {
+impl CraftedPacket {
     /// The destination in the packet's header.
     ///
     /// # Panics
@@ -39,7 +39,7 @@ impl Crafted {
     }
 }
 
-fn packet(source: IpAddr, to: IpAddr, protocol: u8, mut payload: Vec<u8>, id: u32) -> Vec<u8> {
+fn ip_packet(source: IpAddr, to: IpAddr, protocol: u8, mut payload: Vec<u8>, id: u32) -> Vec<u8> {
     fill_checksum(&mut payload, source, to, protocol);
     let mut packet = ip_header(source, to, protocol, payload.len(), id);
     packet.extend_from_slice(&payload);
@@ -61,7 +61,7 @@ pub fn tcp(
     payload.extend_from_slice(&acknowledged.to_be_bytes());
     payload.extend_from_slice(&[0x50, flags, 0xff, 0xff, 0, 0, 0, 0]);
     payload.extend_from_slice(data);
-    packet(source.ip(), to.ip(), 6, payload, sequence)
+    ip_packet(source.ip(), to.ip(), 6, payload, sequence)
 }
 
 /// A datagram.
@@ -73,7 +73,7 @@ pub fn udp(source: SocketAddr, to: SocketAddr, id: u16, data: &[u8]) -> Vec<u8> 
     payload.extend_from_slice(&length.to_be_bytes());
     payload.extend_from_slice(&[0, 0]);
     payload.extend_from_slice(data);
-    packet(source.ip(), to.ip(), 17, payload, u32::from(id))
+    ip_packet(source.ip(), to.ip(), 17, payload, u32::from(id))
 }
 
 /// An SCTP packet with one chunk.
@@ -84,7 +84,7 @@ pub fn sctp(source: SocketAddr, to: SocketAddr, tag: u32, chunk: &[u8]) -> Vec<u
     payload.extend_from_slice(&tag.to_be_bytes());
     payload.extend_from_slice(&[0; 4]);
     payload.extend_from_slice(chunk);
-    packet(source.ip(), to.ip(), 132, payload, 1)
+    ip_packet(source.ip(), to.ip(), 132, payload, 1)
 }
 
 /// An ICMP message, or ICMPv6 between IPv6 addresses; `rest` is what follows the checksum.
@@ -100,13 +100,13 @@ pub fn icmp(
     payload.extend_from_slice(&rest);
     payload.extend_from_slice(body);
     let protocol = if to.is_ipv4() { 1 } else { 58 };
-    packet(source, to, protocol, payload, 1)
+    ip_packet(source, to, protocol, payload, 1)
 }
 
 /// A packet of a protocol without a header that is known here: IP in IP, say, or GRE.
 #[must_use]
 pub fn raw(source: IpAddr, to: IpAddr, protocol: u8, payload: &[u8]) -> Vec<u8> {
-    packet(source, to, protocol, payload.to_vec(), 1)
+    ip_packet(source, to, protocol, payload.to_vec(), 1)
 }
 
 /// The same packet in two pieces, cut after so many bytes of its payload: a multiple of 8.
@@ -138,7 +138,7 @@ pub fn fragments(packet: &[u8], cut: u16, id: u16) -> [Vec<u8>; 2] {
 
 /// The same IPv6 packet behind so many headers of destination options, each of 8 bytes of padding.
 #[must_use]
-pub fn behind_options(packet: &[u8], headers: u16) -> Vec<u8> {
+pub fn with_destination_options(packet: &[u8], headers: u16) -> Vec<u8> {
     let mut out = packet[..40].to_vec();
     let length = u16::from_be_bytes([packet[4], packet[5]]) + 8 * headers;
     out[4..6].copy_from_slice(&length.to_be_bytes());
@@ -190,7 +190,7 @@ mod tests {
             "[fd00::2]:53".parse().unwrap(),
         );
         let whole = udp(source, to, 7, b"sixteen bytes ..");
-        let long = behind_options(&whole, 3);
+        let long = with_destination_options(&whole, 3);
         assert_eq!(long.len(), whole.len() + 24);
         assert_eq!((long[6], long[40], long[48], long[56]), (60, 60, 60, 17));
         assert_eq!(long[64..], whole[40..]);

@@ -35,20 +35,20 @@ impl fmt::Display for Leak {
 ///
 /// # Errors
 /// If namespaces, links or tables cannot be listed.
-pub fn leaks() -> io::Result<Vec<Leak>> {
-    let orphan = |name: &str| match owner(name) {
+pub fn find_leaks() -> io::Result<Vec<Leak>> {
+    let orphan = |name: &str| match owner_pid(name) {
         Some(process) => !Path::new(&format!("/proc/{process}")).exists(),
         None => name.starts_with("pal-"),
     };
-    let mut found = namespaces(&orphan)?;
-    found.extend(groups(&orphan)?);
+    let mut found = leaked_namespaces(&orphan)?;
+    found.extend(leaked_cgroups(&orphan)?);
     for entry in fs::read_dir("/proc/sys/net/ipv4/conf")? {
         let name = entry?.file_name().to_string_lossy().into_owned();
         if name.starts_with("pal") {
             found.push(Leak::Link(name));
         }
     }
-    found.extend(tables()?);
+    found.extend(leaked_tables()?);
     found.sort();
     Ok(found)
 }
@@ -57,16 +57,16 @@ pub fn leaks() -> io::Result<Vec<Leak>> {
 ///
 /// # Errors
 /// If namespaces cannot be listed.
-pub fn our_leaks() -> io::Result<Vec<Leak>> {
-    let ours = |name: &str| owner(name) == Some(std::process::id());
-    let mut found = namespaces(&ours)?;
-    found.extend(groups(&ours)?);
+pub fn find_own_leaks() -> io::Result<Vec<Leak>> {
+    let ours = |name: &str| owner_pid(name) == Some(std::process::id());
+    let mut found = leaked_namespaces(&ours)?;
+    found.extend(leaked_cgroups(&ours)?);
     found.sort();
     Ok(found)
 }
 
 /// Control groups are folders of one hierarchy, or of one below each controller.
-fn groups(counts: &dyn Fn(&str) -> bool) -> io::Result<Vec<Leak>> {
+fn leaked_cgroups(counts: &dyn Fn(&str) -> bool) -> io::Result<Vec<Leak>> {
     let mut found = std::collections::BTreeSet::new();
     let mut open = vec![std::path::PathBuf::from("/sys/fs/cgroup")];
     for depth in 0..2 {
@@ -89,7 +89,7 @@ fn groups(counts: &dyn Fn(&str) -> bool) -> io::Result<Vec<Leak>> {
     Ok(found.into_iter().map(Leak::Group).collect())
 }
 
-fn namespaces(counts: &dyn Fn(&str) -> bool) -> io::Result<Vec<Leak>> {
+fn leaked_namespaces(counts: &dyn Fn(&str) -> bool) -> io::Result<Vec<Leak>> {
     let entries = match fs::read_dir("/run/netns") {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries?,
@@ -106,7 +106,7 @@ fn namespaces(counts: &dyn Fn(&str) -> bool) -> io::Result<Vec<Leak>> {
 }
 
 /// The process in `pal-<lab>-<process>-<n>-<node>`; lab and node may hold dashes themselves.
-fn owner(name: &str) -> Option<u32> {
+fn owner_pid(name: &str) -> Option<u32> {
     let parts: Vec<_> = name.split('-').collect();
     let number = |at: usize| parts.get(at).and_then(|part| part.parse::<u32>().ok());
     (2..parts.len())
@@ -114,7 +114,7 @@ fn owner(name: &str) -> Option<u32> {
         .and_then(number)
 }
 
-fn tables() -> io::Result<Vec<Leak>> {
+fn leaked_tables() -> io::Result<Vec<Leak>> {
     #[allow(
         clippy::disallowed_methods,
         reason = "a test's witness, independent of the agent's netlink"
@@ -132,10 +132,12 @@ fn tables() -> io::Result<Vec<Leak>> {
         let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
         return Err(io::Error::other(format!("listing nftables tables: {said}")));
     }
-    Ok(palisade_tables_of(&String::from_utf8_lossy(&output.stdout)))
+    Ok(parse_palisade_tables(&String::from_utf8_lossy(
+        &output.stdout,
+    )))
 }
 
-fn palisade_tables_of(listing: &str) -> Vec<Leak> {
+fn parse_palisade_tables(listing: &str) -> Vec<Leak> {
     let lines = listing
         .lines()
         .filter_map(|line| line.strip_prefix("table "));
@@ -155,15 +157,15 @@ mod tests {
 
     #[test]
     fn the_owner_is_read_through_dashes() {
-        assert_eq!(owner("pal-lab-123-0-host"), Some(123));
-        assert_eq!(owner("pal-two-words-123-4-pod-a"), Some(123));
-        assert_eq!(owner("pal-odd"), None);
+        assert_eq!(owner_pid("pal-lab-123-0-host"), Some(123));
+        assert_eq!(owner_pid("pal-two-words-123-4-pod-a"), Some(123));
+        assert_eq!(owner_pid("pal-odd"), None);
     }
 
     #[test]
     fn only_our_tables_are_ours() {
         let listing = "table inet palisade\ntable ip nat\ntable ip6 pal_x\n";
         let expected = ["inet palisade", "ip6 pal_x"].map(|name| Leak::Table(name.to_owned()));
-        assert_eq!(palisade_tables_of(listing), expected);
+        assert_eq!(parse_palisade_tables(listing), expected);
     }
 }

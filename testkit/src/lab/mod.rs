@@ -28,13 +28,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-pub use advertise::advertise;
-pub use leaks::{Leak, leaks, our_leaks};
-pub use packet::{Flow, L4};
-pub use probe::{ProbeError, exchange, kernel_drops, probe};
+pub use advertise::send_router_advertisement;
+pub use leaks::{Leak, find_leaks, find_own_leaks};
+pub use packet::{ProbeFlow, ProbeL4};
+pub use probe::{ProbeError, kernel_drops, probe, send_crafted_packets};
 pub use source::{TcpSource, TcpTail};
-pub use spray::{Spray, SprayCounts, SprayKind, Witness};
-pub use traffic::{Counts, LongFlow, TcpEcho, UdpEcho, connect, udp_exchange};
+pub use spray::{Spray, SprayCounts, SprayKind, SprayReceiver};
+pub use traffic::{LongFlow, LongFlowCounts, TcpEcho, UdpEcho, connect, udp_exchange};
 
 /// The link-layer address of the host's side of every veth.
 pub const HOST_MAC: &str = "ee:ee:ee:ee:ee:ee";
@@ -141,7 +141,7 @@ impl PodSpec {
 }
 
 #[derive(Debug)]
-struct Node {
+struct LabNode {
     name: String,
     namespace: String,
     addresses: Vec<IpAddr>,
@@ -154,8 +154,8 @@ struct Node {
 #[derive(Debug)]
 pub struct Lab {
     prefix: String,
-    nodes: Vec<Node>,
-    sockets: Mutex<probe::Sockets>,
+    nodes: Vec<LabNode>,
+    sockets: Mutex<probe::ProbeSockets>,
 }
 
 const HOST: NodeId = NodeId(0);
@@ -174,9 +174,9 @@ impl Lab {
             nodes: Vec::new(),
             sockets: Mutex::default(),
         };
-        lab.node("host", HOST_ADDRESSES.to_vec())?;
-        lab.node("outside", OUTSIDE_ADDRESSES.to_vec())?;
-        lab.node("mark", vec![])?;
+        lab.create_node("host", HOST_ADDRESSES.to_vec())?;
+        lab.create_node("outside", OUTSIDE_ADDRESSES.to_vec())?;
+        lab.create_node("mark", vec![])?;
         lab.configure_host()?;
         lab.configure_outside()?;
         lab.configure_mark()?;
@@ -227,7 +227,7 @@ impl Lab {
 
     /// The first address of a node in the family of `like`.
     #[must_use]
-    pub fn address_like(&self, node: NodeId, like: IpAddr) -> Option<IpAddr> {
+    pub fn address_of_family(&self, node: NodeId, like: IpAddr) -> Option<IpAddr> {
         self.addresses(node)
             .iter()
             .copied()
@@ -236,8 +236,8 @@ impl Lab {
 
     /// The node that holds an address.
     #[must_use]
-    pub fn holder(&self, address: IpAddr) -> Option<NodeId> {
-        let holds = |node: &Node| node.alive && node.addresses.contains(&address);
+    pub fn node_at(&self, address: IpAddr) -> Option<NodeId> {
+        let holds = |node: &LabNode| node.alive && node.addresses.contains(&address);
         self.nodes.iter().position(holds).map(NodeId)
     }
 
@@ -245,8 +245,8 @@ impl Lab {
     ///
     /// # Errors
     /// If the name is taken or the kernel refuses.
-    pub fn pod(&mut self, spec: PodSpec) -> Result<NodeId, LabError> {
-        let node = self.namespace(&spec.name, spec.addresses)?;
+    pub fn add_pod(&mut self, spec: PodSpec) -> Result<NodeId, LabError> {
+        let node = self.add_namespace(&spec.name, spec.addresses)?;
         self.attach(node, &spec.interface)?;
         Ok(node)
     }
@@ -257,9 +257,13 @@ impl Lab {
     ///
     /// # Errors
     /// If the name is taken or the kernel refuses.
-    pub fn namespace(&mut self, name: &str, addresses: Vec<IpAddr>) -> Result<NodeId, LabError> {
+    pub fn add_namespace(
+        &mut self,
+        name: &str,
+        addresses: Vec<IpAddr>,
+    ) -> Result<NodeId, LabError> {
         self.assert_free(name)?;
-        self.node(name, addresses)
+        self.create_node(name, addresses)
     }
 
     /// Adds a namespace that something else made and attached, such as a container runtime.
@@ -275,7 +279,7 @@ impl Lab {
         addresses: Vec<IpAddr>,
     ) -> Result<NodeId, LabError> {
         self.assert_free(name)?;
-        let (node, namespace) = self.enlist(name, addresses);
+        let (node, namespace) = self.register_node(name, addresses);
         netns::adopt(&namespace, made)?;
         Ok(node)
     }
@@ -296,12 +300,12 @@ impl Lab {
         ];
         let mut in_pod = vec![format!("link set {POD_INTERFACE} up")];
         for &address in self.addresses(node) {
-            in_pod.push(address_add(address, POD_INTERFACE));
-            on_host.extend(route_to(address, interface, &mac));
+            in_pod.push(address_add_command(address, POD_INTERFACE));
+            on_host.extend(route_commands(address, interface, &mac));
         }
         for gateway in [IpAddr::V4(GATEWAY_V4), IpAddr::V6(GATEWAY_V6)] {
-            if self.address_like(node, gateway).is_some() {
-                in_pod.extend(default_route(gateway));
+            if self.address_of_family(node, gateway).is_some() {
+                in_pod.extend(default_route_commands(gateway));
             }
         }
         ip::run(&host, &on_host)?;
@@ -316,16 +320,19 @@ impl Lab {
     /// If the node has no veth or the kernel refuses.
     pub fn add_address(&mut self, node: NodeId, address: IpAddr) -> Result<(), LabError> {
         if node == HOST {
-            ip::run(self.namespace_name(HOST), &[address_add(address, "lo")])?;
+            ip::run(
+                self.namespace_name(HOST),
+                &[address_add_command(address, "lo")],
+            )?;
             self.nodes[node.0].addresses.push(address);
             return Ok(());
         }
         let interface = self.interface(node)?;
         ip::run(
             self.namespace_name(node),
-            &[address_add(address, POD_INTERFACE)],
+            &[address_add_command(address, POD_INTERFACE)],
         )?;
-        let to = route_to(address, &interface, &pod_mac(node));
+        let to = route_commands(address, &interface, &pod_mac(node));
         ip::run(self.namespace_name(HOST), &to)?;
         self.nodes[node.0].addresses.push(address);
         Ok(())
@@ -338,14 +345,14 @@ impl Lab {
     pub fn remove_address(&mut self, node: NodeId, address: IpAddr) -> Result<(), LabError> {
         let host = self.namespace_name(HOST);
         if node == HOST {
-            let width = width(address);
+            let width = prefix_len(address);
             ip::run(host, &[format!("address del {address}/{width} dev lo")])?;
             self.nodes[node.0].addresses.retain(|held| *held != address);
             return Ok(());
         }
         let interface = self.interface(node)?;
         ip::run(host, &[format!("route del {address} dev {interface}")])?;
-        let width = width(address);
+        let width = prefix_len(address);
         ip::run(
             self.namespace_name(node),
             &[format!("address del {address}/{width} dev {POD_INTERFACE}")],
@@ -382,20 +389,20 @@ impl Lab {
     ///
     /// # Panics
     /// With `work`'s own panic.
-    pub fn inside<R: Send>(
+    pub fn run_in<R: Send>(
         &self,
         node: NodeId,
         work: impl FnOnce() -> R + Send,
     ) -> Result<R, LabError> {
-        netns::inside(self.namespace_name(node), work)
+        netns::run_in(self.namespace_name(node), work)
     }
 
     /// Forgets every tracked flow of the host, so that the next packet of each begins anew.
     ///
     /// # Errors
     /// If the host's namespace cannot be entered or the kernel refuses.
-    pub fn forget_flows(&self) -> Result<(), LabError> {
-        let done = self.inside(HOST, netns::flush_conntrack)?;
+    pub fn flush_conntrack(&self) -> Result<(), LabError> {
+        let done = self.run_in(HOST, netns::flush_conntrack)?;
         done.map_err(|source| LabError::Namespace {
             doing: "flushing the flows of",
             namespace: self.namespace_name(HOST).to_owned(),
@@ -407,13 +414,13 @@ impl Lab {
     ///
     /// # Errors
     /// If the parameter does not exist or refuses the value.
-    pub fn sysctl(&self, node: NodeId, key: &str, value: &str) -> Result<(), LabError> {
-        self.sysctls(node, &[(key, value)])
+    pub fn set_sysctl(&self, node: NodeId, key: &str, value: &str) -> Result<(), LabError> {
+        self.set_sysctls(node, &[(key, value)])
     }
 
-    fn sysctls(&self, node: NodeId, pairs: &[(&str, &str)]) -> Result<(), LabError> {
+    fn set_sysctls(&self, node: NodeId, pairs: &[(&str, &str)]) -> Result<(), LabError> {
         let namespace = self.namespace_name(node).to_owned();
-        self.inside(node, || {
+        self.run_in(node, || {
             for (key, value) in pairs {
                 #[allow(
                     clippy::disallowed_methods,
@@ -435,7 +442,7 @@ impl Lab {
         interface.ok_or_else(|| LabError::Node(format!("{} has no veth", self.name(node))))
     }
 
-    fn lock_sockets(&self) -> std::sync::MutexGuard<'_, probe::Sockets> {
+    fn lock_sockets(&self) -> std::sync::MutexGuard<'_, probe::ProbeSockets> {
         // A panicking prober leaves sockets that are merely undrained.
         self.sockets
             .lock()
@@ -454,9 +461,9 @@ impl Lab {
     }
 
     /// Records a node before it exists, so that a half-made one is removed too.
-    fn enlist(&mut self, name: &str, addresses: Vec<IpAddr>) -> (NodeId, String) {
+    fn register_node(&mut self, name: &str, addresses: Vec<IpAddr>) -> (NodeId, String) {
         let namespace = format!("{}-{name}", self.prefix);
-        self.nodes.push(Node {
+        self.nodes.push(LabNode {
             name: name.to_owned(),
             namespace: namespace.clone(),
             addresses,
@@ -466,10 +473,10 @@ impl Lab {
         (NodeId(self.nodes.len() - 1), namespace)
     }
 
-    fn node(&mut self, name: &str, addresses: Vec<IpAddr>) -> Result<NodeId, LabError> {
-        let (node, namespace) = self.enlist(name, addresses);
+    fn create_node(&mut self, name: &str, addresses: Vec<IpAddr>) -> Result<NodeId, LabError> {
+        let (node, namespace) = self.register_node(name, addresses);
         netns::create(&namespace)?;
-        self.sysctls(
+        self.set_sysctls(
             node,
             &[
                 ("net/ipv6/conf/default/accept_dad", "0"),
@@ -489,7 +496,7 @@ impl Lab {
     }
 
     fn configure_host(&self) -> Result<(), LabError> {
-        self.sysctls(
+        self.set_sysctls(
             HOST,
             &[
                 ("net/ipv4/ip_forward", "1"),
@@ -499,7 +506,7 @@ impl Lab {
         )?;
         let addresses: Vec<_> = HOST_ADDRESSES
             .iter()
-            .map(|&address| address_add(address, "lo"))
+            .map(|&address| address_add_command(address, "lo"))
             .collect();
         ip::run(self.namespace_name(HOST), &addresses)
     }
@@ -542,7 +549,7 @@ impl Drop for Lab {
     }
 }
 
-fn width(address: IpAddr) -> u8 {
+fn prefix_len(address: IpAddr) -> u8 {
     if address.is_ipv4() { 32 } else { 128 }
 }
 
@@ -550,15 +557,15 @@ fn pod_mac(node: NodeId) -> String {
     format!("02:70:6f:64:{:02x}:{:02x}", node.0 >> 8 & 255, node.0 & 255)
 }
 
-fn address_add(address: IpAddr, interface: &str) -> String {
+fn address_add_command(address: IpAddr, interface: &str) -> String {
     let nodad = if address.is_ipv6() { " nodad" } else { "" };
     format!(
         "address add {address}/{} dev {interface}{nodad}",
-        width(address)
+        prefix_len(address)
     )
 }
 
-fn default_route(gateway: IpAddr) -> [String; 2] {
+fn default_route_commands(gateway: IpAddr) -> [String; 2] {
     let to = if gateway.is_ipv4() {
         "0.0.0.0/0"
     } else {
@@ -570,7 +577,7 @@ fn default_route(gateway: IpAddr) -> [String; 2] {
     ]
 }
 
-fn route_to(address: IpAddr, interface: &str, mac: &str) -> [String; 2] {
+fn route_commands(address: IpAddr, interface: &str, mac: &str) -> [String; 2] {
     [
         format!("route add {address} dev {interface}"),
         format!("neigh replace {address} lladdr {mac} dev {interface} nud permanent"),

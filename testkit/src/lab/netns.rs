@@ -98,7 +98,7 @@ pub(super) fn delete(namespace: &str) -> Result<(), LabError> {
 }
 
 /// Runs `work` on a thread of its own inside a namespace.
-pub(super) fn inside<R: Send>(
+pub(super) fn run_in<R: Send>(
     namespace: &str,
     work: impl FnOnce() -> R + Send,
 ) -> Result<R, LabError> {

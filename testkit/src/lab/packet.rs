@@ -9,7 +9,7 @@ use super::NodeId;
 
 /// One packet to send, and where it is looked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Flow {
+pub struct ProbeFlow {
     /// The node that sends.
     pub from: NodeId,
     /// The address it sends from: without one, the node's first of the destination's family.
@@ -17,14 +17,14 @@ pub struct Flow {
     /// The destination address.
     pub to: IpAddr,
     /// What is inside.
-    pub l4: L4,
+    pub l4: ProbeL4,
     /// The node where the packet is looked for.
     pub receiver: NodeId,
 }
 
 /// The protocol above IP. A source port of `None` is a fresh one each time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum L4 {
+pub enum ProbeL4 {
     /// The first packet of a TCP connection.
     Tcp {
         /// The source port.
@@ -60,26 +60,26 @@ pub enum L4 {
     },
 }
 
-impl Flow {
+impl ProbeFlow {
     /// A TCP SYN to `to`:`port`.
     #[must_use]
     pub fn tcp(from: NodeId, to: IpAddr, port: u16, receiver: NodeId) -> Self {
         let source_port = None;
-        Self::new(from, to, L4::Tcp { source_port, port }, receiver)
+        Self::new(from, to, ProbeL4::Tcp { source_port, port }, receiver)
     }
 
     /// A UDP datagram to `to`:`port`.
     #[must_use]
     pub fn udp(from: NodeId, to: IpAddr, port: u16, receiver: NodeId) -> Self {
         let source_port = None;
-        Self::new(from, to, L4::Udp { source_port, port }, receiver)
+        Self::new(from, to, ProbeL4::Udp { source_port, port }, receiver)
     }
 
     /// An SCTP INIT to `to`:`port`.
     #[must_use]
     pub fn sctp(from: NodeId, to: IpAddr, port: u16, receiver: NodeId) -> Self {
         let source_port = None;
-        Self::new(from, to, L4::Sctp { source_port, port }, receiver)
+        Self::new(from, to, ProbeL4::Sctp { source_port, port }, receiver)
     }
 
     /// An echo request of the destination's family.
@@ -87,12 +87,12 @@ impl Flow {
     pub fn echo(from: NodeId, to: IpAddr, receiver: NodeId) -> Self {
         let icmp_type = if to.is_ipv4() { 8 } else { 128 };
         let code = 0;
-        Self::new(from, to, L4::Icmp { icmp_type, code }, receiver)
+        Self::new(from, to, ProbeL4::Icmp { icmp_type, code }, receiver)
     }
 
     /// Any packet.
     #[must_use]
-    pub fn new(from: NodeId, to: IpAddr, l4: L4, receiver: NodeId) -> Self {
+    pub fn new(from: NodeId, to: IpAddr, l4: ProbeL4, receiver: NodeId) -> Self {
         Self {
             from,
             source: None,
@@ -104,17 +104,17 @@ impl Flow {
 
     /// The same, sent from another address, the node's own or not.
     #[must_use]
-    pub fn source(mut self, address: IpAddr) -> Self {
+    pub fn with_source(mut self, address: IpAddr) -> Self {
         self.source = Some(address);
         self
     }
 
     /// The same with a given source port; nothing changes where there are no ports.
     #[must_use]
-    pub fn source_port(mut self, given: u16) -> Self {
-        if let L4::Tcp { source_port, .. }
-        | L4::Udp { source_port, .. }
-        | L4::Sctp { source_port, .. } = &mut self.l4
+    pub fn with_source_port(mut self, given: u16) -> Self {
+        if let ProbeL4::Tcp { source_port, .. }
+        | ProbeL4::Udp { source_port, .. }
+        | ProbeL4::Sctp { source_port, .. } = &mut self.l4
         {
             *source_port = Some(given);
         }
@@ -122,7 +122,7 @@ impl Flow {
     }
 }
 
-impl L4 {
+impl ProbeL4 {
     /// The IP protocol number, as the family of `to` has it.
     pub(super) fn protocol(self, to: IpAddr) -> u8 {
         match self {
@@ -140,7 +140,7 @@ impl L4 {
 const MAGIC: [u8; 8] = *b"palprobe";
 
 /// The number of the probe that a packet, or a quote or echo of it, ends with.
-pub(super) fn token(bytes: &[u8]) -> Option<u64> {
+pub(super) fn find_token(bytes: &[u8]) -> Option<u64> {
     let (_, tail) = bytes.split_last_chunk::<16>()?;
     let (magic, number) = tail.split_first_chunk::<8>()?;
     if *magic != MAGIC {
@@ -150,10 +150,10 @@ pub(super) fn token(bytes: &[u8]) -> Option<u64> {
 }
 
 /// What tells a probe from an answer to it: the protocol, and the ICMP type and code.
-pub(super) type Kind = (u8, Option<(u8, u8)>);
+pub(super) type PacketKind = (u8, Option<(u8, u8)>);
 
 /// The kind of a packet that begins with its IP header.
-pub(super) fn kind(packet: &[u8]) -> Option<Kind> {
+pub(super) fn packet_kind(packet: &[u8]) -> Option<PacketKind> {
     let (protocol, header) = match packet.first()? >> 4 {
         4 => (*packet.get(9)?, usize::from(packet.first()? & 15) * 4),
         6 => (*packet.get(6)?, 40),
@@ -163,7 +163,7 @@ pub(super) fn kind(packet: &[u8]) -> Option<Kind> {
 }
 
 /// The kind of a packet whose IP header is not there.
-pub(super) fn payload_kind(protocol: u8, payload: &[u8]) -> Option<Kind> {
+pub(super) fn payload_kind(protocol: u8, payload: &[u8]) -> Option<PacketKind> {
     let icmp = match protocol {
         1 | 58 => Some((*payload.first()?, *payload.get(1)?)),
         _ => None,
@@ -172,23 +172,23 @@ pub(super) fn payload_kind(protocol: u8, payload: &[u8]) -> Option<Kind> {
 }
 
 /// The packet of a flow, from its IP header on.
-pub(super) fn build(source: IpAddr, to: IpAddr, l4: L4, number: u64) -> Vec<u8> {
+pub(super) fn build_packet(source: IpAddr, to: IpAddr, l4: ProbeL4, number: u64) -> Vec<u8> {
     let protocol = l4.protocol(to);
     let fresh = 1_024 + u16::try_from(number % 64_000).unwrap_or(0);
     let low = number as u32; // the low half is enough for sequence numbers and tags
     let mut payload = Vec::with_capacity(64);
     match l4 {
-        L4::Tcp { source_port, port } => {
+        ProbeL4::Tcp { source_port, port } => {
             ports(&mut payload, source_port.unwrap_or(fresh), port);
             payload.extend_from_slice(&low.to_be_bytes());
             payload.extend_from_slice(&[0; 4]); // acknowledgement
             payload.extend_from_slice(&[0x50, 0x02, 0xff, 0xff, 0, 0, 0, 0]); // SYN, window
         }
-        L4::Udp { source_port, port } => {
+        ProbeL4::Udp { source_port, port } => {
             ports(&mut payload, source_port.unwrap_or(fresh), port);
             payload.extend_from_slice(&[0, 24, 0, 0]); // length, checksum
         }
-        L4::Sctp { source_port, port } => {
+        ProbeL4::Sctp { source_port, port } => {
             ports(&mut payload, source_port.unwrap_or(fresh), port);
             payload.extend_from_slice(&[0; 8]); // verification tag 0 for INIT; checksum
             payload.extend_from_slice(&[1, 0, 0, 40]); // chunk INIT and its length
@@ -197,11 +197,11 @@ pub(super) fn build(source: IpAddr, to: IpAddr, l4: L4, number: u64) -> Vec<u8> 
             payload.extend_from_slice(&low.to_be_bytes());
             payload.extend_from_slice(&[0xc0, 0x01, 0, 20]); // a parameter to be skipped
         }
-        L4::Icmp { icmp_type, code } => {
+        ProbeL4::Icmp { icmp_type, code } => {
             payload.extend_from_slice(&[icmp_type, code, 0, 0]);
             payload.extend_from_slice(&low.to_be_bytes()); // identifier and sequence
         }
-        L4::Other { .. } => payload.extend_from_slice(&[0; 8]),
+        ProbeL4::Other { .. } => payload.extend_from_slice(&[0; 8]),
     }
     payload.extend_from_slice(&MAGIC);
     payload.extend_from_slice(&number.to_be_bytes());
@@ -272,13 +272,13 @@ pub(super) fn fill_checksum(payload: &mut [u8], source: IpAddr, to: IpAddr, prot
         }
         _ => return,
     };
-    let mut sum = ones_sum(payload);
+    let mut sum = ones_complement_sum(payload);
     if pseudo {
         sum += u64::from(protocol) + payload.len() as u64;
         for address in [source, to] {
             sum += match v4(address) {
-                Some(address) => ones_sum(&address.octets()),
-                None => ones_sum(&v6(address).octets()),
+                Some(address) => ones_complement_sum(&address.octets()),
+                None => ones_complement_sum(&v6(address).octets()),
             };
         }
     }
@@ -292,7 +292,7 @@ pub(super) fn fill_checksum(payload: &mut [u8], source: IpAddr, to: IpAddr, prot
     payload[at..at + 2].copy_from_slice(&sum.to_be_bytes());
 }
 
-fn ones_sum(bytes: &[u8]) -> u64 {
+fn ones_complement_sum(bytes: &[u8]) -> u64 {
     let word = |pair: &[u8]| u64::from(pair[0]) << 8 | u64::from(*pair.get(1).unwrap_or(&0));
     bytes.chunks(2).map(word).sum()
 }
@@ -312,26 +312,26 @@ fn crc32c(bytes: &[u8]) -> u32 {
 mod tests {
     use super::*;
 
-    fn all() -> Vec<L4> {
+    fn all() -> Vec<ProbeL4> {
         let source_port = Some(4_000);
         vec![
-            L4::Tcp {
+            ProbeL4::Tcp {
                 source_port,
                 port: 80,
             },
-            L4::Udp {
+            ProbeL4::Udp {
                 source_port,
                 port: 53,
             },
-            L4::Sctp {
+            ProbeL4::Sctp {
                 source_port,
                 port: 9,
             },
-            L4::Icmp {
+            ProbeL4::Icmp {
                 icmp_type: 8,
                 code: 0,
             },
-            L4::Other { protocol: 99 },
+            ProbeL4::Other { protocol: 99 },
         ]
     }
 
@@ -343,21 +343,25 @@ mod tests {
         ];
         for [source, to] in ends {
             for (number, l4) in all().into_iter().enumerate() {
-                let packet = build(source, to, l4, number as u64);
-                assert_eq!(token(&packet), Some(number as u64), "{l4:?}");
+                let packet = build_packet(source, to, l4, number as u64);
+                assert_eq!(find_token(&packet), Some(number as u64), "{l4:?}");
                 let icmp = match l4 {
-                    L4::Icmp { icmp_type, code } => Some((icmp_type, code)),
+                    ProbeL4::Icmp { icmp_type, code } => Some((icmp_type, code)),
                     _ => None,
                 };
-                assert_eq!(kind(&packet), Some((l4.protocol(to), icmp)), "{l4:?}");
+                assert_eq!(
+                    packet_kind(&packet),
+                    Some((l4.protocol(to), icmp)),
+                    "{l4:?}"
+                );
             }
         }
     }
 
     #[test]
     fn foreign_packets_carry_no_token() {
-        assert_eq!(token(&[]), None);
-        assert_eq!(token(&[0; 64]), None);
+        assert_eq!(find_token(&[]), None);
+        assert_eq!(find_token(&[0; 64]), None);
     }
 
     #[test]
@@ -369,13 +373,16 @@ mod tests {
     fn a_filled_checksum_sums_to_all_ones() {
         let source: IpAddr = "10.0.0.1".parse().unwrap();
         let to: IpAddr = "10.0.0.2".parse().unwrap();
-        let l4 = L4::Udp {
+        let l4 = ProbeL4::Udp {
             source_port: Some(4_000),
             port: 53,
         };
-        let packet = build(source, to, l4, 7);
+        let packet = build_packet(source, to, l4, 7);
         let payload = &packet[20..];
-        let mut sum = ones_sum(payload) + ones_sum(&packet[12..20]) + 17 + payload.len() as u64;
+        let mut sum = ones_complement_sum(payload)
+            + ones_complement_sum(&packet[12..20])
+            + 17
+            + payload.len() as u64;
         while sum > 0xffff {
             sum = (sum & 0xffff) + (sum >> 16);
         }

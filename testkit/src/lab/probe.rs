@@ -23,8 +23,8 @@ use nix::sys::socket::{LinkAddr, recvfrom, setsockopt, sockopt};
 use nix::unistd::Pid;
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::craft::Crafted;
-use super::packet::{Flow, Kind, build, kind, payload_kind, token};
+use super::craft::CraftedPacket;
+use super::packet::{PacketKind, ProbeFlow, build_packet, find_token, packet_kind, payload_kind};
 use super::{HOST, Lab, LabError, MARK, NodeId, OUTSIDE};
 
 /// The addresses of the two ends of the mark's link: in outside and in mark.
@@ -63,7 +63,7 @@ pub enum ProbeError {
     #[error("sending {flow:?}: {source}")]
     Send {
         /// The flow.
-        flow: Flow,
+        flow: ProbeFlow,
         /// What the system said.
         source: io::Error,
     },
@@ -85,12 +85,12 @@ pub enum ProbeError {
     },
     /// The sender has no address of the destination's family.
     #[error("{0:?}: the sender has no address of that family")]
-    Family(Flow),
+    Family(ProbeFlow),
     /// A packet reached a node that is not the flow's receiver.
     #[error("{flow:?} reached {node}")]
     Misrouted {
         /// The flow.
-        flow: Flow,
+        flow: ProbeFlow,
         /// Where it was seen.
         node: String,
     },
@@ -104,7 +104,7 @@ pub enum ProbeError {
 
 /// The prober's sockets, kept from batch to batch; each belongs to the namespace it was made in.
 #[derive(Debug, Default)]
-pub(super) struct Sockets {
+pub(super) struct ProbeSockets {
     nodes: BTreeMap<NodeId, NodeSockets>,
     /// What the host's rules let in, by IP version and protocol.
     host_raw: BTreeMap<(bool, u8), Socket>,
@@ -120,7 +120,7 @@ struct NodeSockets {
     capture: Option<Socket>,
 }
 
-impl Sockets {
+impl ProbeSockets {
     /// Closes a node's sockets, which would keep its namespace alive.
     pub(super) fn forget(&mut self, node: NodeId) {
         self.nodes.remove(&node);
@@ -139,23 +139,23 @@ impl Sockets {
 ///
 /// Packets leave in the order of `flows`, in batches; answers of the receivers' stacks (resets,
 /// echo replies, ICMP errors) flow as they would. A flow with a given source port that was seen
-/// before is the same flow to connection tracking: see [`Lab::forget_flows`].
+/// before is the same flow to connection tracking: see [`Lab::flush_conntrack`].
 ///
 /// # Errors
 /// If a batch cannot be judged exactly; see [`ProbeError`].
-pub fn probe(lab: &Lab, flows: &[Flow]) -> Result<Vec<bool>, ProbeError> {
+pub fn probe(lab: &Lab, flows: &[ProbeFlow]) -> Result<Vec<bool>, ProbeError> {
     let mut sockets = lab.lock_sockets();
     let sockets = &mut *sockets;
     open_missing(lab, sockets, flows)?;
     std::thread::scope(|scope| {
         let judge = || {
-            pin().map_err(|source| ProbeError::Open {
+            pin_thread().map_err(|source| ProbeError::Open {
                 node: "this CPU".to_owned(),
                 source,
             })?;
             let mut arrived = Vec::with_capacity(flows.len());
             for batch in flows.chunks(BATCH) {
-                arrived.extend(judge_batch(lab, sockets, batch)?);
+                arrived.extend(probe_batch(lab, sockets, batch)?);
             }
             Ok(arrived)
         };
@@ -166,7 +166,11 @@ pub fn probe(lab: &Lab, flows: &[Flow]) -> Result<Vec<bool>, ProbeError> {
     })
 }
 
-fn judge_batch(lab: &Lab, sockets: &mut Sockets, flows: &[Flow]) -> Result<Vec<bool>, ProbeError> {
+fn probe_batch(
+    lab: &Lab,
+    sockets: &mut ProbeSockets,
+    flows: &[ProbeFlow],
+) -> Result<Vec<bool>, ProbeError> {
     let mut arrived = vec![false; flows.len()];
     for _ in 0..ATTEMPTS {
         let dropped = kernel_drops();
@@ -178,14 +182,14 @@ fn judge_batch(lab: &Lab, sockets: &mut Sockets, flows: &[Flow]) -> Result<Vec<b
                 send(lab, sockets, flow, first + at as u64)?;
             }
         }
-        pass_mark(lab, sockets)?;
+        send_barrier(lab, sockets)?;
         drain(lab, sockets, &mut |node, seen, number| {
             let at = number.checked_sub(first).and_then(|at| at.try_into().ok());
             let Some((at, flow)) = at.and_then(|at: usize| Some((at, flows.get(at)?))) else {
                 return Ok(());
             };
             // An echo or a quote of the probe carries its number too, but is another kind.
-            if !is_kind_of(seen, flow) {
+            if !is_kind_of_flow(seen, flow) {
                 return Ok(());
             }
             if node != flow.receiver {
@@ -205,19 +209,26 @@ fn judge_batch(lab: &Lab, sockets: &mut Sockets, flows: &[Flow]) -> Result<Vec<b
     Err(ProbeError::Overloaded)
 }
 
-fn is_kind_of(seen: Kind, flow: &Flow) -> bool {
+fn is_kind_of_flow(seen: PacketKind, flow: &ProbeFlow) -> bool {
     let icmp = match flow.l4 {
-        super::L4::Icmp { icmp_type, code } => Some((icmp_type, code)),
+        super::ProbeL4::Icmp { icmp_type, code } => Some((icmp_type, code)),
         _ => None,
     };
     let (protocol, seen_icmp) = seen;
     protocol == flow.l4.protocol(flow.to) && (icmp.is_none() || icmp == seen_icmp)
 }
 
-fn send(lab: &Lab, sockets: &Sockets, flow: &Flow, number: u64) -> Result<(), ProbeError> {
-    let source = flow.source.or_else(|| lab.address_like(flow.from, flow.to));
+fn send(
+    lab: &Lab,
+    sockets: &ProbeSockets,
+    flow: &ProbeFlow,
+    number: u64,
+) -> Result<(), ProbeError> {
+    let source = flow
+        .source
+        .or_else(|| lab.address_of_family(flow.from, flow.to));
     let source = source.ok_or_else(|| ProbeError::Family(flow.clone()))?;
-    let bytes = build(source, flow.to, flow.l4, number);
+    let bytes = build_packet(source, flow.to, flow.l4, number);
     let Some(node) = sockets.nodes.get(&flow.from) else {
         return Err(ProbeError::Family(flow.clone()));
     };
@@ -237,12 +248,12 @@ fn send(lab: &Lab, sockets: &Sockets, flow: &Flow, number: u64) -> Result<(), Pr
     }
 }
 
-fn pass_mark(lab: &Lab, sockets: &mut Sockets) -> Result<(), ProbeError> {
+fn send_barrier(lab: &Lab, sockets: &mut ProbeSockets) -> Result<(), ProbeError> {
     if sockets.mark.is_none() {
         let [near, far] = MARK_ADDRESSES;
         let open = |address| UdpSocket::bind((address, MARK_PORT));
-        let near = lab.inside(OUTSIDE, || open(near))?;
-        let far = lab.inside(MARK, || open(far))?;
+        let near = lab.run_in(OUTSIDE, || open(near))?;
+        let far = lab.run_in(MARK, || open(far))?;
         let (near, far) = (
             near.map_err(ProbeError::Mark)?,
             far.map_err(ProbeError::Mark)?,
@@ -272,7 +283,7 @@ fn pass_mark(lab: &Lab, sockets: &mut Sockets) -> Result<(), ProbeError> {
 ///
 /// # Errors
 /// If it cannot be told exactly; see [`ProbeError`].
-pub fn exchange(lab: &Lab, packets: &[Crafted]) -> Result<Vec<bool>, ProbeError> {
+pub fn send_crafted_packets(lab: &Lab, packets: &[CraftedPacket]) -> Result<Vec<bool>, ProbeError> {
     let mut sockets = lab.lock_sockets();
     let sockets = &mut *sockets;
     for node in packets
@@ -280,7 +291,7 @@ pub fn exchange(lab: &Lab, packets: &[Crafted]) -> Result<Vec<bool>, ProbeError>
         .flat_map(|packet| [packet.from, packet.receiver])
     {
         if let Entry::Vacant(vacant) = sockets.nodes.entry(node) {
-            let opened = lab.inside(node, || open_node(node != HOST))?;
+            let opened = lab.run_in(node, || open_node(node != HOST))?;
             vacant.insert(opened.map_err(|source| ProbeError::Open {
                 node: lab.name(node).to_owned(),
                 source,
@@ -289,14 +300,14 @@ pub fn exchange(lab: &Lab, packets: &[Crafted]) -> Result<Vec<bool>, ProbeError>
     }
     std::thread::scope(|scope| {
         let judge = || {
-            pin().map_err(ProbeError::Mark)?;
+            pin_thread().map_err(ProbeError::Mark)?;
             drain(lab, sockets, &mut |_, _, _| Ok(()))?;
             for packet in packets {
                 send_crafted(sockets, packet)?;
             }
-            pass_mark(lab, sockets)?;
+            send_barrier(lab, sockets)?;
             let mut seen = Vec::new();
-            captured(lab, sockets, &mut |node, bytes| {
+            read_captures(lab, sockets, &mut |node, bytes| {
                 seen.push((node, bytes.to_vec()))
             })?;
             let tail = |bytes: &[u8]| bytes.last_chunk::<16>().copied();
@@ -315,7 +326,7 @@ pub fn exchange(lab: &Lab, packets: &[Crafted]) -> Result<Vec<bool>, ProbeError>
     })
 }
 
-fn send_crafted(sockets: &Sockets, packet: &Crafted) -> Result<(), ProbeError> {
+fn send_crafted(sockets: &ProbeSockets, packet: &CraftedPacket) -> Result<(), ProbeError> {
     let Some(node) = sockets.nodes.get(&packet.from) else {
         return Ok(());
     };
@@ -333,9 +344,9 @@ fn send_crafted(sockets: &Sockets, packet: &Crafted) -> Result<(), ProbeError> {
 }
 
 /// Everything that came in at the nodes since the last look.
-fn captured(
+fn read_captures(
     lab: &Lab,
-    sockets: &Sockets,
+    sockets: &ProbeSockets,
     see: &mut dyn FnMut(NodeId, &[u8]),
 ) -> Result<(), ProbeError> {
     const OUTGOING: u8 = 4; // PACKET_OUTGOING
@@ -353,9 +364,9 @@ fn captured(
     Ok(())
 }
 
-type See<'a> = &'a mut dyn FnMut(NodeId, Kind, u64) -> Result<(), ProbeError>;
+type OnPacket<'a> = &'a mut dyn FnMut(NodeId, PacketKind, u64) -> Result<(), ProbeError>;
 
-fn drain(lab: &Lab, sockets: &Sockets, see: See<'_>) -> Result<(), ProbeError> {
+fn drain(lab: &Lab, sockets: &ProbeSockets, see: OnPacket<'_>) -> Result<(), ProbeError> {
     const OUTGOING: u8 = 4; // PACKET_OUTGOING
     const OTHER_HOST: u8 = 3; // PACKET_OTHERHOST
     let mut buffer = [0; 2048];
@@ -367,7 +378,9 @@ fn drain(lab: &Lab, sockets: &Sockets, see: See<'_>) -> Result<(), ProbeError> {
         while let Some((length, from)) = receive(lab, node, fd, &mut buffer)? {
             let packet = &buffer[..length];
             let outward = from.is_some_and(|from| [OUTGOING, OTHER_HOST].contains(&from.pkttype()));
-            if let (false, Some(kind), Some(number)) = (outward, kind(packet), token(packet)) {
+            if let (false, Some(kind), Some(number)) =
+                (outward, packet_kind(packet), find_token(packet))
+            {
                 see(node, kind, number)?;
             }
         }
@@ -376,11 +389,11 @@ fn drain(lab: &Lab, sockets: &Sockets, see: See<'_>) -> Result<(), ProbeError> {
         while let Some((length, _)) = receive(lab, HOST, socket.as_raw_fd(), &mut buffer)? {
             let packet = &buffer[..length];
             let kind = if is_v4 {
-                kind(packet)
+                packet_kind(packet)
             } else {
                 payload_kind(protocol, packet)
             };
-            if let (Some(kind), Some(number)) = (kind, token(packet)) {
+            if let (Some(kind), Some(number)) = (kind, find_token(packet)) {
                 see(HOST, kind, number)?;
             }
         }
@@ -388,9 +401,14 @@ fn drain(lab: &Lab, sockets: &Sockets, see: See<'_>) -> Result<(), ProbeError> {
     Ok(())
 }
 
-type Received = Option<(usize, Option<LinkAddr>)>;
+type ReceivedPacket = Option<(usize, Option<LinkAddr>)>;
 
-fn receive(lab: &Lab, node: NodeId, fd: i32, buffer: &mut [u8]) -> Result<Received, ProbeError> {
+fn receive(
+    lab: &Lab,
+    node: NodeId,
+    fd: i32,
+    buffer: &mut [u8],
+) -> Result<ReceivedPacket, ProbeError> {
     loop {
         match recvfrom::<LinkAddr>(fd, buffer) {
             Ok(received) => return Ok(Some(received)),
@@ -407,7 +425,11 @@ fn receive(lab: &Lab, node: NodeId, fd: i32, buffer: &mut [u8]) -> Result<Receiv
     }
 }
 
-fn open_missing(lab: &Lab, sockets: &mut Sockets, flows: &[Flow]) -> Result<(), ProbeError> {
+fn open_missing(
+    lab: &Lab,
+    sockets: &mut ProbeSockets,
+    flows: &[ProbeFlow],
+) -> Result<(), ProbeError> {
     let opening = |node: NodeId| {
         move |source| ProbeError::Open {
             node: lab.name(node).to_owned(),
@@ -417,7 +439,7 @@ fn open_missing(lab: &Lab, sockets: &mut Sockets, flows: &[Flow]) -> Result<(), 
     for flow in flows {
         for node in [flow.from, flow.receiver] {
             if let Entry::Vacant(vacant) = sockets.nodes.entry(node) {
-                let opened = lab.inside(node, || open_node(node != HOST))?;
+                let opened = lab.run_in(node, || open_node(node != HOST))?;
                 vacant.insert(opened.map_err(opening(node))?);
             }
         }
@@ -426,7 +448,7 @@ fn open_missing(lab: &Lab, sockets: &mut Sockets, flows: &[Flow]) -> Result<(), 
             continue;
         }
         if let Entry::Vacant(vacant) = sockets.host_raw.entry(key) {
-            let opened = lab.inside(HOST, || open_raw(key.0, i32::from(key.1)))?;
+            let opened = lab.run_in(HOST, || open_raw(key.0, i32::from(key.1)))?;
             vacant.insert(opened.map_err(opening(HOST))?);
         }
     }
@@ -463,7 +485,7 @@ fn prepare(socket: &Socket) -> io::Result<()> {
 }
 
 /// Keeps the calling thread on one CPU, so that what it sends stays in order.
-fn pin() -> io::Result<()> {
+fn pin_thread() -> io::Result<()> {
     let own = Pid::from_raw(0);
     let allowed = sched_getaffinity(own)?;
     let allowed: Vec<_> = (0..CpuSet::count())

@@ -25,7 +25,7 @@ impl TcpSource {
     /// # Errors
     /// If the namespace cannot be entered or the port is taken.
     pub fn start(lab: &Lab, node: NodeId, port: u16, pace: Duration) -> Result<Self, LabError> {
-        let bound = lab.inside(node, || TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)))?;
+        let bound = lab.run_in(node, || TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)))?;
         let listener = Arc::new(bound.map_err(|source| LabError::Namespace {
             doing: "serving in",
             namespace: lab.namespace_name(node).to_owned(),
@@ -42,7 +42,9 @@ impl TcpSource {
                     open.push(handle);
                 }
                 let stopped = stopped.clone();
-                workers.push(std::thread::spawn(move || speak(stream, &stopped, pace)));
+                workers.push(std::thread::spawn(move || {
+                    send_stream(stream, &stopped, pace)
+                }));
             }
             for worker in workers {
                 let _ = worker.join(); // it has nothing to tell
@@ -57,7 +59,7 @@ impl TcpSource {
     }
 }
 
-fn speak(mut stream: TcpStream, stop: &AtomicBool, pace: Duration) {
+fn send_stream(mut stream: TcpStream, stop: &AtomicBool, pace: Duration) {
     for number in 0_u64.. {
         let gone = stream.write_all(&number.to_be_bytes()).is_err();
         if gone || stop.load(Ordering::Acquire) {
@@ -101,7 +103,7 @@ impl TcpTail {
     /// If the connection cannot be made within two seconds, or the namespace entered.
     pub fn start(lab: &Lab, from: NodeId, to: SocketAddr) -> io::Result<Self> {
         let open = || TcpStream::connect_timeout(&to, Duration::from_secs(2));
-        let stream = lab.inside(from, open).map_err(io::Error::other)??;
+        let stream = lab.run_in(from, open).map_err(io::Error::other)??;
         let received = Arc::new(AtomicU64::new(0));
         let ended = Arc::new(AtomicBool::new(false));
         let (count, end, mut reading) = (received.clone(), ended.clone(), stream.try_clone()?);
@@ -132,7 +134,7 @@ impl TcpTail {
 
     /// Whether the connection has ended, by error or by the other side.
     #[must_use]
-    pub fn ended(&self) -> bool {
+    pub fn is_closed(&self) -> bool {
         self.ended.load(Ordering::Acquire)
     }
 }

@@ -60,44 +60,44 @@ pub struct SprayCounts {
 ///
 /// One for all sprays to a node: each witness sees every packet there, and has to wake for it.
 #[derive(Clone, Debug)]
-pub struct Witness {
+pub struct SprayReceiver {
     node: NodeId,
-    watching: Arc<Watching>,
+    watching: Arc<CaptureThread>,
 }
 
 /// The thread that watches, until nobody needs it.
 #[derive(Debug)]
-struct Watching {
-    notes: Arc<Notes>,
+struct CaptureThread {
+    notes: Arc<CaptureLog>,
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug, Default)]
-struct Notes {
+struct CaptureLog {
     stop: AtomicBool,
     overflowed: AtomicU64,
-    seen: Mutex<BTreeMap<u32, Seen>>,
+    seen: Mutex<BTreeMap<u32, SprayArrivals>>,
 }
 
 /// What came in of one spray: a bit for each number, and when the last one came.
 #[derive(Debug, Default)]
-struct Seen {
+struct SprayArrivals {
     words: Vec<u64>,
     last: Option<Instant>,
 }
 
-impl Witness {
+impl SprayReceiver {
     /// Watches a node from now on.
     ///
     /// # Errors
     /// If the namespace cannot be entered or the socket not be made.
     pub fn open(lab: &Lab, node: NodeId) -> Result<Self, LabError> {
-        let socket = lab.inside(node, open_witness)?;
+        let socket = lab.run_in(node, open_witness)?;
         let socket = socket.map_err(failed(lab, node))?;
-        let notes = Arc::new(Notes::default());
+        let notes = Arc::new(CaptureLog::default());
         let its = Arc::clone(&notes);
-        let thread = Some(std::thread::spawn(move || watch(&socket, &its)));
-        let watching = Arc::new(Watching { notes, thread });
+        let thread = Some(std::thread::spawn(move || capture(&socket, &its)));
+        let watching = Arc::new(CaptureThread { notes, thread });
         Ok(Self { node, watching })
     }
 
@@ -107,14 +107,14 @@ impl Witness {
         self.watching.notes.overflowed.load(Ordering::Acquire)
     }
 
-    fn of<T>(&self, id: u32, look: impl FnOnce(&Seen) -> T) -> T {
+    fn with_spray<T>(&self, id: u32, look: impl FnOnce(&SprayArrivals) -> T) -> T {
         let seen = &self.watching.notes.seen;
         let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
         look(seen.entry(id).or_default())
     }
 }
 
-impl Drop for Watching {
+impl Drop for CaptureThread {
     fn drop(&mut self) {
         self.notes.stop.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
@@ -129,7 +129,7 @@ pub struct Spray {
     id: u32,
     stop: Arc<AtomicBool>,
     sent: Arc<AtomicU64>,
-    witness: Witness,
+    witness: SprayReceiver,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -155,16 +155,16 @@ impl Spray {
         kind: SprayKind,
         pace: Duration,
     ) -> Result<Self, LabError> {
-        let witness = Witness::open(lab, receiver)?;
-        Self::before(&witness, lab, from, to, kind, pace)
+        let witness = SprayReceiver::open(lab, receiver)?;
+        Self::start_with(&witness, lab, from, to, kind, pace)
     }
 
     /// The same to the node of a witness, which may have others.
     ///
     /// # Errors
     /// If a namespace cannot be entered or a socket not be made.
-    pub fn before(
-        witness: &Witness,
+    pub fn start_with(
+        witness: &SprayReceiver,
         lab: &Lab,
         (from, source): (NodeId, std::net::IpAddr),
         to: SocketAddr,
@@ -173,7 +173,7 @@ impl Spray {
     ) -> Result<Self, LabError> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let id = NEXT.fetch_add(1, Ordering::Relaxed) as u32;
-        let sender = lab.inside(from, || open_raw(to.is_ipv4(), IPPROTO_RAW))?;
+        let sender = lab.run_in(from, || open_raw(to.is_ipv4(), IPPROTO_RAW))?;
         let sender = sender.map_err(failed(lab, from))?;
         let stop = Arc::new(AtomicBool::new(false));
         let sent = Arc::new(AtomicU64::new(0));
@@ -203,12 +203,12 @@ impl Spray {
     /// The counts so far; what was sent last may still be on its way.
     #[must_use]
     pub fn counts(&self) -> SprayCounts {
-        let ones = |seen: &Seen| {
+        let ones = |seen: &SprayArrivals| {
             let ones = seen.words.iter().map(|word| u64::from(word.count_ones()));
             ones.sum()
         };
         SprayCounts {
-            arrived: self.witness.of(self.id, ones),
+            arrived: self.witness.with_spray(self.id, ones),
             sent: self.sent.load(Ordering::Acquire),
         }
     }
@@ -221,14 +221,14 @@ impl Spray {
 
     /// How many of the packets with these numbers came in.
     #[must_use]
-    pub fn arrived_of(&self, numbers: std::ops::Range<u64>) -> u64 {
+    pub fn count_arrivals(&self, numbers: std::ops::Range<u64>) -> u64 {
         self.arrivals(numbers).iter().filter(|came| **came).count() as u64
     }
 
     /// Which of the packets with these numbers came in, in their order.
     #[must_use]
     pub fn arrivals(&self, numbers: std::ops::Range<u64>) -> Vec<bool> {
-        self.witness.of(self.id, |seen| {
+        self.witness.with_spray(self.id, |seen| {
             let came = |number: u64| {
                 let word = seen.words.get((number / 64) as usize);
                 word.copied().unwrap_or(0) >> (number % 64) & 1 == 1
@@ -251,7 +251,7 @@ impl Spray {
         let _ = thread.join(); // it has nothing to tell
         let stopped = now();
         while {
-            let last = self.witness.of(self.id, |seen| seen.last);
+            let last = self.witness.with_spray(self.id, |seen| seen.last);
             last.unwrap_or(stopped).max(stopped).elapsed() < LINGER
         } {
             #[allow(clippy::disallowed_methods, reason = "for what is on its way")]
@@ -295,7 +295,7 @@ fn open_witness() -> io::Result<Socket> {
     Ok(witness)
 }
 
-fn watch(witness: &Socket, notes: &Notes) {
+fn capture(witness: &Socket, notes: &CaptureLog) {
     let mut buffer = [0; 2048];
     while !notes.stop.load(Ordering::Acquire) {
         let mut control = cmsg_space!(u32);
@@ -315,7 +315,7 @@ fn watch(witness: &Socket, notes: &Notes) {
             }
         }
         let length = message.bytes;
-        if let Some((id, number)) = number_of(&buffer[..length]).filter(|_| !outward) {
+        if let Some((id, number)) = parse_number(&buffer[..length]).filter(|_| !outward) {
             let mut seen = notes.seen.lock().unwrap_or_else(PoisonError::into_inner);
             let seen = seen.entry(id).or_default();
             seen.last = Some(now());
@@ -355,7 +355,7 @@ fn packet(kind: SprayKind, source: SocketAddr, to: SocketAddr, id: u32, number: 
 }
 
 /// The spray and the number of a packet, if it is one of a spray.
-fn number_of(packet: &[u8]) -> Option<(u32, u64)> {
+fn parse_number(packet: &[u8]) -> Option<(u32, u64)> {
     let (protocol, header) = match packet.first()? >> 4 {
         4 => (*packet.get(9)?, 20),
         _ => (*packet.get(6)?, 40),
@@ -393,12 +393,12 @@ mod tests {
         for [source, to] in ends {
             for kind in [Udp, TcpSyn, SctpInit, Echo] {
                 let packet = packet(kind, source, to, 5, 1 << 33);
-                assert_eq!(number_of(&packet), Some((5, 1 << 33)), "{kind:?}");
+                assert_eq!(parse_number(&packet), Some((5, 1 << 33)), "{kind:?}");
             }
             let mut answer = packet(Echo, source, to, 5, 6);
             let header = if to.is_ipv4() { 20 } else { 40 };
             answer[header] = if to.is_ipv4() { 0 } else { 129 };
-            assert_eq!(number_of(&answer), None);
+            assert_eq!(parse_number(&answer), None);
         }
     }
 }

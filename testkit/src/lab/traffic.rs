@@ -13,7 +13,7 @@ use nix::sys::socket::{Shutdown, SockaddrIn6, recvfrom, shutdown};
 
 use super::{Lab, LabError, NodeId};
 
-fn serving(lab: &Lab, node: NodeId, source: io::Error) -> LabError {
+fn serve_error(lab: &Lab, node: NodeId, source: io::Error) -> LabError {
     LabError::Namespace {
         doing: "serving in",
         namespace: lab.namespace_name(node).to_owned(),
@@ -34,8 +34,8 @@ impl TcpEcho {
     /// # Errors
     /// If the namespace cannot be entered or the port is taken.
     pub fn start(lab: &Lab, node: NodeId, port: u16) -> Result<Self, LabError> {
-        let bound = lab.inside(node, || TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)))?;
-        let listener = Arc::new(bound.map_err(|source| serving(lab, node, source))?);
+        let bound = lab.run_in(node, || TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)))?;
+        let listener = Arc::new(bound.map_err(|source| serve_error(lab, node, source))?);
         let accepting = Arc::clone(&listener);
         let thread = std::thread::spawn(move || {
             let open = Arc::new(Mutex::new(Vec::new()));
@@ -105,8 +105,8 @@ impl UdpEcho {
     /// # Errors
     /// If the namespace cannot be entered or the port is taken.
     pub fn start(lab: &Lab, node: NodeId, port: u16) -> Result<Self, LabError> {
-        let bound = lab.inside(node, || UdpSocket::bind((Ipv6Addr::UNSPECIFIED, port)))?;
-        let socket = Arc::new(bound.map_err(|source| serving(lab, node, source))?);
+        let bound = lab.run_in(node, || UdpSocket::bind((Ipv6Addr::UNSPECIFIED, port)))?;
+        let socket = Arc::new(bound.map_err(|source| serve_error(lab, node, source))?);
         let stop = Arc::new(AtomicBool::new(false));
         let (serving, stopped) = (Arc::clone(&socket), Arc::clone(&stop));
         let thread = std::thread::spawn(move || {
@@ -144,22 +144,22 @@ impl Drop for UdpEcho {
 /// # Errors
 /// What the connection failed with; `TimedOut` where nothing answered in time. A namespace that
 /// cannot be entered is an error of the kind `Other`.
-pub fn connect(lab: &Lab, from: NodeId, to: SocketAddr, patience: Duration) -> io::Result<()> {
+pub fn connect(lab: &Lab, from: NodeId, to: SocketAddr, timeout: Duration) -> io::Result<()> {
     let attempt = || {
-        let mut stream = TcpStream::connect_timeout(&to, patience)?;
-        stream.set_read_timeout(Some(patience))?;
+        let mut stream = TcpStream::connect_timeout(&to, timeout)?;
+        stream.set_read_timeout(Some(timeout))?;
         stream.write_all(b"ping")?;
         let mut answer = [0; 4];
         stream.read_exact(&mut answer).map_err(as_timeout)
     };
-    lab.inside(from, attempt).map_err(io::Error::other)?
+    lab.run_in(from, attempt).map_err(io::Error::other)?
 }
 
 /// Sends a datagram from a node and waits for its echo.
 ///
 /// # Errors
 /// `TimedOut` where nothing came back in time; otherwise as [`connect`].
-pub fn udp_exchange(lab: &Lab, from: NodeId, to: SocketAddr, patience: Duration) -> io::Result<()> {
+pub fn udp_exchange(lab: &Lab, from: NodeId, to: SocketAddr, timeout: Duration) -> io::Result<()> {
     let attempt = || {
         let any: SocketAddr = if to.is_ipv4() {
             (std::net::Ipv4Addr::UNSPECIFIED, 0).into()
@@ -167,14 +167,14 @@ pub fn udp_exchange(lab: &Lab, from: NodeId, to: SocketAddr, patience: Duration)
             (Ipv6Addr::UNSPECIFIED, 0).into()
         };
         let socket = UdpSocket::bind(any)?;
-        socket.set_read_timeout(Some(patience))?;
+        socket.set_read_timeout(Some(timeout))?;
         socket.connect(to)?;
         socket.send(b"ping")?;
         let mut answer = [0; 4];
         socket.recv(&mut answer).map_err(as_timeout)?;
         Ok(())
     };
-    lab.inside(from, attempt).map_err(io::Error::other)?
+    lab.run_in(from, attempt).map_err(io::Error::other)?
 }
 
 /// A read that ran out of time says `WouldBlock`.
@@ -187,7 +187,7 @@ fn as_timeout(error: io::Error) -> io::Error {
 
 /// What a long flow has done so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Counts {
+pub struct LongFlowCounts {
     /// Messages sent.
     pub sent: u64,
     /// Messages whose echo came back, in order.
@@ -204,14 +204,14 @@ pub struct Counts {
 /// dropped. It never reconnects: a connection that was cut stays cut.
 #[derive(Debug)]
 pub struct LongFlow {
-    shared: Arc<Shared>,
+    shared: Arc<LongFlowState>,
     stream: TcpStream,
     stop: mpsc::Sender<()>,
     threads: Vec<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct LongFlowState {
     sent: AtomicU64,
     received: AtomicU64,
     ended: AtomicBool,
@@ -234,9 +234,9 @@ impl LongFlow {
     /// If the connection cannot be made within two seconds, or the namespace entered.
     pub fn start(lab: &Lab, from: NodeId, to: SocketAddr, pace: Duration) -> io::Result<Self> {
         let open = || TcpStream::connect_timeout(&to, Duration::from_secs(2));
-        let stream = lab.inside(from, open).map_err(io::Error::other)??;
+        let stream = lab.run_in(from, open).map_err(io::Error::other)??;
         stream.set_nodelay(true)?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(LongFlowState {
             sent: AtomicU64::new(0),
             received: AtomicU64::new(0),
             ended: AtomicBool::new(false),
@@ -281,14 +281,14 @@ impl LongFlow {
 
     /// What the flow has done so far.
     #[must_use]
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> LongFlowCounts {
         let echo = self
             .shared
             .echo
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         let silent_for = now().duration_since(echo.0);
-        Counts {
+        LongFlowCounts {
             sent: self.shared.sent.load(Ordering::Acquire),
             received: self.shared.received.load(Ordering::Acquire),
             longest_silence: echo.1.max(silent_for),

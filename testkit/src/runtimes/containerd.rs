@@ -13,7 +13,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::{RuntimeError, Runtimes, finish, write};
+use super::{RuntimeError, RuntimePrograms, run_to_end, write};
 use crate::lab::Lab;
 
 /// How often it is asked whether it is there, and how many times.
@@ -23,7 +23,7 @@ const ATTEMPTS: usize = 600;
 /// A running containerd, until dropped.
 #[derive(Debug)]
 pub struct Containerd {
-    pub(super) runtimes: Runtimes,
+    pub(super) runtimes: RuntimePrograms,
     dir: TempDir,
     /// `unshare`, whose only child is containerd.
     child: Child,
@@ -39,10 +39,10 @@ impl Containerd {
     /// If it does not come up, with the end of its log.
     pub fn start(
         lab: &Lab,
-        runtimes: &Runtimes,
+        runtimes: &RuntimePrograms,
         plugins: &[PathBuf],
     ) -> Result<Self, RuntimeError> {
-        let failed = RuntimeError::system("preparing containerd's folder");
+        let failed = RuntimeError::io_error("preparing containerd's folder");
         let dir = tempfile::tempdir().map_err(&failed)?;
         for folder in ["bin", "net.d", "lib"] {
             fs::create_dir(dir.path().join(folder)).map_err(&failed)?;
@@ -85,15 +85,15 @@ impl Containerd {
             .stdin(Stdio::null())
             .stdout(log.try_clone().map_err(&failed)?)
             .stderr(log);
-        let spawned = lab.inside(lab.host(), move || command.spawn())?;
-        let child = spawned.map_err(RuntimeError::system("starting unshare"))?;
+        let spawned = lab.run_in(lab.host(), move || command.spawn())?;
+        let child = spawned.map_err(RuntimeError::io_error("starting unshare"))?;
         let mut containerd = Self {
             runtimes: runtimes.clone(),
             dir,
             child,
             group: lab.prefix().to_owned(),
         };
-        containerd.await_answer()?;
+        containerd.wait_until_ready()?;
         containerd.import()?;
         Ok(containerd)
     }
@@ -107,7 +107,7 @@ impl Containerd {
         // containerd 1.6 overlooks a file that is renamed into the folder from elsewhere.
         let draft = folder.join(".draft");
         write(&draft, &configuration.to_string())?;
-        fs::rename(draft, folder.join("10-network.conflist")).map_err(RuntimeError::system(
+        fs::rename(draft, folder.join("10-network.conflist")).map_err(RuntimeError::io_error(
             "writing containerd's CNI configuration",
         ))
     }
@@ -116,15 +116,15 @@ impl Containerd {
     ///
     /// # Errors
     /// If the file cannot be removed.
-    pub fn unconfigure(&self) -> Result<(), RuntimeError> {
-        fs::remove_file(self.configurations().join("10-network.conflist")).map_err(
-            RuntimeError::system("removing containerd's CNI configuration"),
+    pub fn remove_configuration(&self) -> Result<(), RuntimeError> {
+        fs::remove_file(self.conf_dir().join("10-network.conflist")).map_err(
+            RuntimeError::io_error("removing containerd's CNI configuration"),
         )
     }
 
     /// The folder of CNI configurations that it watches.
     #[must_use]
-    pub fn configurations(&self) -> PathBuf {
+    pub fn conf_dir(&self) -> PathBuf {
         self.dir.path().join("net.d")
     }
 
@@ -139,7 +139,7 @@ impl Containerd {
     ///
     /// # Errors
     /// If containerd is gone.
-    pub fn beside(&self) -> Result<Command, RuntimeError> {
+    pub fn mount_namespace_command(&self) -> Result<Command, RuntimeError> {
         let process = self.process()?;
         #[allow(
             clippy::disallowed_methods,
@@ -159,7 +159,7 @@ impl Containerd {
     ///
     /// # Errors
     /// If containerd is gone.
-    pub fn seen_from_here(&self, path: &Path) -> Result<PathBuf, RuntimeError> {
+    pub fn host_path(&self, path: &Path) -> Result<PathBuf, RuntimeError> {
         let root = PathBuf::from(format!("/proc/{}/root", self.process()?));
         Ok(root.join(path.strip_prefix("/").unwrap_or(path)))
     }
@@ -180,7 +180,7 @@ impl Containerd {
     fn process(&self) -> Result<u32, RuntimeError> {
         let parent = self.child.id();
         let children = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children"))
-            .map_err(RuntimeError::system("looking for containerd"))?;
+            .map_err(RuntimeError::io_error("looking for containerd"))?;
         let first = children
             .split_whitespace()
             .next()
@@ -188,11 +188,11 @@ impl Containerd {
         first.ok_or_else(|| RuntimeError::Silent(self.log()))
     }
 
-    fn await_answer(&mut self) -> Result<(), RuntimeError> {
+    fn wait_until_ready(&mut self) -> Result<(), RuntimeError> {
         for _ in 0..ATTEMPTS {
             let ended = self.child.try_wait();
             if ended
-                .map_err(RuntimeError::system("waiting for containerd"))?
+                .map_err(RuntimeError::io_error("waiting for containerd"))?
                 .is_some()
             {
                 break;
@@ -227,7 +227,7 @@ impl Containerd {
                 "native",
             ])
             .arg(self.runtimes.image());
-        finish(command, "ctr images import").map(drop)
+        run_to_end(command, "ctr images import").map(drop)
     }
 
     /// Removes control groups that pods had; they are free a moment after their last process.
@@ -288,7 +288,7 @@ fn remove_group(group: &Path) -> io::Result<()> {
 }
 
 /// Everything of its own under `dir`; no registry, no service of the machine.
-fn configuration(dir: &Path, runtimes: &Runtimes) -> String {
+fn configuration(dir: &Path, runtimes: &RuntimePrograms) -> String {
     let dir = dir.display();
     let root = runtimes.root().display().to_string();
     format!(

@@ -8,13 +8,13 @@ mod containerd;
 mod network;
 mod pods;
 
-use crate::ring::skipped;
+use crate::ring::report_skip;
 use std::io;
 use std::path::{Path, PathBuf};
 
 pub use containerd::Containerd;
-pub use network::{Attachment, Network};
-pub use pods::{Pod, Word};
+pub use network::{CniNetwork, CniToolAttachment};
+pub use pods::{ExecOutput, Pod};
 
 /// Why a runtime did not do what was asked.
 #[derive(Debug, thiserror::Error)]
@@ -54,43 +54,43 @@ pub enum RuntimeError {
 }
 
 impl RuntimeError {
-    fn system(doing: &'static str) -> impl Fn(io::Error) -> Self {
+    fn io_error(doing: &'static str) -> impl Fn(io::Error) -> Self {
         move |source| Self::System { doing, source }
     }
 }
 
 /// The programs that `scripts/runtimes` gathered.
 #[derive(Clone, Debug)]
-pub struct Runtimes {
+pub struct RuntimePrograms {
     folder: PathBuf,
 }
 
-impl Runtimes {
+impl RuntimePrograms {
     /// The CNI project's tools; absent, after a loud line, where this machine cannot have them.
     #[must_use]
     pub fn cni() -> Option<Self> {
-        Self::with(&["go"])
+        Self::with_programs(&["go"])
     }
 
     /// The same with containerd.
     #[must_use]
     pub fn containerd() -> Option<Self> {
-        Self::with(&["go", "containerd"])
+        Self::with_programs(&["go", "containerd"])
     }
 
-    fn with(parts: &[&str]) -> Option<Self> {
+    fn with_programs(parts: &[&str]) -> Option<Self> {
         let folder = std::env::current_exe().ok().and_then(|program| {
             // target/debug/deps/test
             let target = program.ancestors().nth(3)?;
             Some(target.join("runtimes"))
         });
         let Some(folder) = folder.filter(|folder| folder.join("lock").exists()) else {
-            skipped("scripts/runtimes has not run (`make test` runs it)");
+            report_skip("scripts/runtimes has not run (`make test` runs it)");
             return None;
         };
         for part in parts {
             if let Ok(reason) = std::fs::read_to_string(folder.join(format!("missing-{part}"))) {
-                skipped(reason.trim());
+                report_skip(reason.trim());
                 return None;
             }
         }
@@ -121,14 +121,14 @@ fn write(path: &Path, text: &str) -> Result<(), RuntimeError> {
         clippy::disallowed_methods,
         reason = "a test's own folder; nobody reads it yet"
     )]
-    std::fs::write(path, text).map_err(RuntimeError::system("writing a test's file"))
+    std::fs::write(path, text).map_err(RuntimeError::io_error("writing a test's file"))
 }
 
 /// Runs a program to its end and hands out what it printed.
-fn finish(mut command: std::process::Command, program: &str) -> Result<String, RuntimeError> {
+fn run_to_end(mut command: std::process::Command, program: &str) -> Result<String, RuntimeError> {
     let output = command
         .output()
-        .map_err(RuntimeError::system("running a test's program"))?;
+        .map_err(RuntimeError::io_error("running a test's program"))?;
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
     if output.status.success() {
         return Ok(printed);
@@ -143,7 +143,7 @@ fn finish(mut command: std::process::Command, program: &str) -> Result<String, R
 }
 
 /// Reads a program's answer.
-fn answer(text: &str, program: &str) -> Result<serde_json::Value, RuntimeError> {
+fn parse_json(text: &str, program: &str) -> Result<serde_json::Value, RuntimeError> {
     serde_json::from_str(text).map_err(|source| RuntimeError::Answer {
         program: program.to_owned(),
         answer: text.to_owned(),

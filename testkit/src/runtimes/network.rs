@@ -6,13 +6,13 @@ use std::process::Command;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::{RuntimeError, Runtimes, answer, finish, write};
+use super::{RuntimeError, RuntimePrograms, parse_json, run_to_end, write};
 use crate::lab::Lab;
 
 /// A configured network: where its configuration lies, and where its plugins are.
 #[derive(Debug)]
-pub struct Network {
-    runtimes: Runtimes,
+pub struct CniNetwork {
+    runtimes: RuntimePrograms,
     dir: TempDir,
     name: String,
     path: Vec<PathBuf>,
@@ -20,7 +20,7 @@ pub struct Network {
 
 /// What joins a network.
 #[derive(Clone, Debug)]
-pub struct Attachment {
+pub struct CniToolAttachment {
     /// The network namespace.
     pub netns: PathBuf,
     /// The pod's namespace and name, if it is one.
@@ -29,7 +29,7 @@ pub struct Attachment {
     pub capabilities: Option<Value>,
 }
 
-impl Attachment {
+impl CniToolAttachment {
     /// The pod `name` in `namespace`, in the network namespace at `netns`.
     #[must_use]
     pub fn pod(netns: &Path, namespace: &str, name: &str) -> Self {
@@ -41,17 +41,17 @@ impl Attachment {
     }
 }
 
-impl Network {
+impl CniNetwork {
     /// Writes a configuration list; plugins are looked for in `folders` and then among upstream's.
     ///
     /// # Errors
     /// If the configuration has no name, or its folder cannot be made.
     pub fn new(
-        runtimes: &Runtimes,
+        runtimes: &RuntimePrograms,
         configuration: &Value,
         folders: &[PathBuf],
     ) -> Result<Self, RuntimeError> {
-        let made = RuntimeError::system("making a network's folder");
+        let made = RuntimeError::io_error("making a network's folder");
         let dir = tempfile::tempdir().map_err(&made)?;
         std::fs::create_dir(dir.path().join("net.d")).map_err(&made)?;
         std::fs::create_dir(dir.path().join("lib")).map_err(&made)?;
@@ -83,9 +83,9 @@ impl Network {
     ///
     /// # Errors
     /// If a plugin refuses, with its words.
-    pub fn add(&self, lab: &Lab, attachment: &Attachment) -> Result<Value, RuntimeError> {
+    pub fn add(&self, lab: &Lab, attachment: &CniToolAttachment) -> Result<Value, RuntimeError> {
         let said = self.call(lab, "add", attachment)?;
-        answer(&said, "cnitool add")
+        parse_json(&said, "cnitool add")
     }
 
     /// Calls cnitool with another of its verbs: `check`, `del`, `gc`, `status`.
@@ -96,7 +96,7 @@ impl Network {
         &self,
         lab: &Lab,
         verb: &str,
-        attachment: &Attachment,
+        attachment: &CniToolAttachment,
     ) -> Result<String, RuntimeError> {
         #[allow(
             clippy::disallowed_methods,
@@ -128,7 +128,7 @@ impl Network {
         }
         let program = format!("cnitool {verb} {}", self.name);
         // A child is born in the namespace of the thread that makes it.
-        lab.inside(lab.host(), move || finish(command, &program))?
+        lab.run_in(lab.host(), move || run_to_end(command, &program))?
     }
 
     /// A folder of this network's own, for what its plugins keep.

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::{Containerd, RuntimeError, answer, finish};
+use super::{Containerd, RuntimeError, parse_json, run_to_end};
 
 /// The only image there is.
 pub(super) const IMAGE: &str = "localhost/palisade/busybox:1";
@@ -23,7 +23,7 @@ pub struct Pod {
 
 /// What a program inside a container said.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Word {
+pub struct ExecOutput {
     /// Its exit code.
     pub code: i64,
     /// What it printed.
@@ -33,7 +33,7 @@ pub struct Word {
 impl Containerd {
     /// Whether it would run containers, network apart.
     pub(super) fn is_ready(&self) -> bool {
-        let status = self.ask(&["status"]);
+        let status = self.cri_json(&["status"]);
         status.is_ok_and(|status| status["RuntimeReady"]["status"] == true)
     }
 
@@ -41,12 +41,12 @@ impl Containerd {
     ///
     /// # Errors
     /// If it does not answer.
-    pub fn network(&self) -> Result<Result<(), String>, RuntimeError> {
-        let status = self.ask(&["status"])?;
+    pub fn network_status(&self) -> Result<Result<(), String>, RuntimeError> {
+        let status = self.cri_json(&["status"])?;
         let network = &status["NetworkReady"];
         Ok(match network["status"].as_bool() {
             Some(true) => Ok(()),
-            _ => Err(text(&network["message"])),
+            _ => Err(json_text(&network["message"])),
         })
     }
 
@@ -55,7 +55,9 @@ impl Containerd {
     /// # Errors
     /// If containerd, or its CNI plugin, refuses.
     pub fn run_pod(&self, namespace: &str, name: &str, uid: &str) -> Result<Pod, RuntimeError> {
-        Ok(pod(&self.ask(&["run-pod", namespace, name, uid])?))
+        Ok(parse_pod(
+            &self.cri_json(&["run-pod", namespace, name, uid])?,
+        ))
     }
 
     /// Runs a container in a pod.
@@ -64,18 +66,18 @@ impl Containerd {
     /// If containerd refuses.
     pub fn run(&self, pod: &Pod, name: &str, command: &[&str]) -> Result<String, RuntimeError> {
         let asked = [&["run", &pod.id, name, IMAGE], command].concat();
-        Ok(text(&self.ask(&asked)?["id"]))
+        Ok(json_text(&self.cri_json(&asked)?["id"]))
     }
 
     /// Runs a program inside a container to its end.
     ///
     /// # Errors
     /// If containerd refuses; not if the program does.
-    pub fn exec(&self, container: &str, command: &[&str]) -> Result<Word, RuntimeError> {
-        let said = self.ask(&[&["exec", container], command].concat())?;
-        Ok(Word {
+    pub fn exec(&self, container: &str, command: &[&str]) -> Result<ExecOutput, RuntimeError> {
+        let said = self.cri_json(&[&["exec", container], command].concat())?;
+        Ok(ExecOutput {
             code: said["code"].as_i64().unwrap_or(-1),
-            printed: text(&said["stdout"]) + &text(&said["stderr"]),
+            printed: json_text(&said["stdout"]) + &json_text(&said["stderr"]),
         })
     }
 
@@ -84,12 +86,12 @@ impl Containerd {
     /// # Errors
     /// If it does not answer.
     pub fn pods(&self) -> Result<Vec<Pod>, RuntimeError> {
-        let pods = self.ask(&["pods"])?;
+        let pods = self.cri_json(&["pods"])?;
         Ok(pods["pods"]
             .as_array()
             .into_iter()
             .flatten()
-            .map(pod)
+            .map(parse_pod)
             .collect())
     }
 
@@ -98,7 +100,7 @@ impl Containerd {
     /// # Errors
     /// If containerd, or its CNI plugin, refuses.
     pub fn stop_pod(&self, pod: &Pod) -> Result<(), RuntimeError> {
-        self.ask(&["stop-pod", &pod.id]).map(drop)
+        self.cri_json(&["stop-pod", &pod.id]).map(drop)
     }
 
     /// Forgets a stopped pod.
@@ -106,10 +108,10 @@ impl Containerd {
     /// # Errors
     /// If containerd refuses.
     pub fn remove_pod(&self, pod: &Pod) -> Result<(), RuntimeError> {
-        self.ask(&["remove-pod", &pod.id]).map(drop)
+        self.cri_json(&["remove-pod", &pod.id]).map(drop)
     }
 
-    fn ask(&self, arguments: &[&str]) -> Result<Value, RuntimeError> {
+    fn cri_json(&self, arguments: &[&str]) -> Result<Value, RuntimeError> {
         #[allow(
             clippy::disallowed_methods,
             reason = "the tests' own kubelet, a program of its own"
@@ -120,20 +122,20 @@ impl Containerd {
             .args(arguments)
             .env("CGROUP_PARENT", format!("/{}", self.group));
         let program = format!("cri {}", arguments.join(" "));
-        let said = finish(command, &program)?;
-        answer(&said, &program)
+        let said = run_to_end(command, &program)?;
+        parse_json(&said, &program)
     }
 }
 
-fn pod(value: &Value) -> Pod {
+fn parse_pod(value: &Value) -> Pod {
     let addresses = value["addresses"].as_array().into_iter().flatten();
     Pod {
-        id: text(&value["id"]),
-        addresses: addresses.map(text).collect(),
-        netns: text(&value["netns"]).into(),
+        id: json_text(&value["id"]),
+        addresses: addresses.map(json_text).collect(),
+        netns: json_text(&value["netns"]).into(),
     }
 }
 
-fn text(value: &Value) -> String {
+fn json_text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }

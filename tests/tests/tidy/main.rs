@@ -13,6 +13,7 @@ mod code;
 mod edges;
 mod files;
 mod modules;
+mod names;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -117,6 +118,18 @@ fn every_file_opens_with_what_it_is_for() {
 #[test]
 fn no_file_is_long() {
     over_files(|source| files::length(&source.path, &source.text));
+}
+
+#[test]
+fn a_type_name_means_one_thing() {
+    let sources = sources();
+    let files = sources.iter().map(|source| (&*source.path, &*source.text));
+    none(&names::repeated_types(files));
+}
+
+#[test]
+fn names_are_words_of_the_field() {
+    over_files(|source| names::banned(&source.path, &source.text));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! a man page, and an example file. They are checked in; a test holds them equal to what is made here
 //! (`make docs` writes them).
 
-use super::{Change, Kind, PARAMETERS, Parameter, Section};
+use super::{PARAMETERS, Parameter, ParameterKind, ReloadMode, Section};
 use std::fmt::Write;
 
 const OPENING: &str = "\
@@ -41,15 +41,15 @@ pub fn markdown() -> String {
                 "" => "empty".to_owned(),
                 text => format!("`{text}`"),
             };
-            let change = match parameter.change {
-                Change::Live => "live",
-                Change::Restart => "restart",
+            let change = match parameter.reload {
+                ReloadMode::Live => "live",
+                ReloadMode::Restart => "restart",
             };
             let _ = writeln!(
                 page,
                 "| `{}` | {default} | {} | {change} | {} |",
                 parameter.name,
-                parameter.kind.words(),
+                parameter.kind.describe(),
                 parameter.help.replace('|', "\\|")
             );
         }
@@ -126,28 +126,28 @@ pub fn man() -> String {
     for (title, paragraphs) in MAN {
         let _ = writeln!(page, ".SH {title}");
         for paragraph in *paragraphs {
-            let _ = writeln!(page, ".PP\n{}", escaped(paragraph));
+            let _ = writeln!(page, ".PP\n{}", escape_roff(paragraph));
         }
     }
     for section in Section::ALL {
-        let _ = writeln!(page, ".SH {}", escaped(&section.title().to_uppercase()));
+        let _ = writeln!(page, ".SH {}", escape_roff(&section.title().to_uppercase()));
         for parameter in PARAMETERS.iter().filter(|p| p.section == section) {
             let default = match parameter.default {
                 "" => "empty",
                 text => text,
             };
-            let change = match parameter.change {
-                Change::Live => "changes while the agent runs",
-                Change::Restart => "needs a restart",
+            let change = match parameter.reload {
+                ReloadMode::Live => "changes while the agent runs",
+                ReloadMode::Restart => "needs a restart",
             };
             let _ = writeln!(
                 page,
                 ".TP\n\\fB{}\\fR: \\fI{}\\fR\n{}\n.br\nTakes {}; default {}; {change}.",
-                escaped(parameter.name),
-                escaped(parameter.value),
-                escaped(parameter.help),
-                escaped(&parameter.kind.words()),
-                escaped(default),
+                escape_roff(parameter.name),
+                escape_roff(parameter.placeholder),
+                escape_roff(parameter.help),
+                escape_roff(&parameter.kind.describe()),
+                escape_roff(default),
             );
         }
     }
@@ -181,7 +181,7 @@ const MAN: &[(&str, &[&str])] = &[
 ];
 
 /// Text as roff takes it for what it is.
-fn escaped(text: &str) -> String {
+fn escape_roff(text: &str) -> String {
     let text = text
         .replace('\\', "\\e")
         .replace('-', "\\-")
@@ -194,7 +194,7 @@ fn escaped(text: &str) -> String {
 
 /// An example file: every parameter with its default as a comment, but for those given, which are
 /// said.
-pub fn example(said: &[(&str, &str)]) -> String {
+pub fn example(overrides: &[(&str, &str)]) -> String {
     let mut text = "\
 # Configuration of the Palisade agent. Every line that begins with `#` and a name says the default.
 # `man 5 palisade.yaml` has the rules. Lines marked [live] count as soon as the file is written, all
@@ -205,16 +205,16 @@ pub fn example(said: &[(&str, &str)]) -> String {
         let _ = writeln!(text, "\n## {}", section.title());
         for parameter in PARAMETERS.iter().filter(|p| p.section == section) {
             text.push('\n');
-            let live = match parameter.change {
-                Change::Live => " [live]",
-                Change::Restart => "",
+            let live = match parameter.reload {
+                ReloadMode::Live => " [live]",
+                ReloadMode::Restart => "",
             };
-            wrapped(&mut text, &format!("{}{live}", parameter.help));
-            let given = said.iter().find(|(name, _)| *name == parameter.name);
-            let _ = match given {
-                Some((name, value)) => writeln!(text, "{name}: {}", quoted(parameter, value)),
+            write_comment(&mut text, &format!("{}{live}", parameter.help));
+            let override_value = overrides.iter().find(|(name, _)| *name == parameter.name);
+            let _ = match override_value {
+                Some((name, value)) => writeln!(text, "{name}: {}", quote_yaml(parameter, value)),
                 None => {
-                    let value = quoted(parameter, parameter.default);
+                    let value = quote_yaml(parameter, parameter.default);
                     writeln!(text, "#{}: {value}", parameter.name)
                 }
             };
@@ -224,10 +224,10 @@ pub fn example(said: &[(&str, &str)]) -> String {
 }
 
 /// A value as YAML takes it for what it is.
-fn quoted(parameter: &Parameter, value: &str) -> String {
+fn quote_yaml(parameter: &Parameter, value: &str) -> String {
     let plain = matches!(
         parameter.kind,
-        Kind::Number { .. } | Kind::NumberOrZero { .. } | Kind::Switch
+        ParameterKind::Number { .. } | ParameterKind::NumberOrZero { .. } | ParameterKind::Bool
     );
     match plain {
         true => value.to_owned(),
@@ -235,7 +235,7 @@ fn quoted(parameter: &Parameter, value: &str) -> String {
     }
 }
 
-fn wrapped(text: &mut String, words: &str) {
+fn write_comment(text: &mut String, words: &str) {
     let mut line = "#".to_owned();
     for word in words.split(' ') {
         if line.len() + 1 + word.len() > 100 {

@@ -3,90 +3,98 @@
 //! A key that is no parameter is refused, with the one that was probably meant. Every problem of the
 //! file is told, not the first alone. It never looks at what a value means.
 
-use super::{Kind, PARAMETERS, Parameter, Problem};
-use palisade_manifest::{Limits, Location, Node, Value};
+use super::{ConfigProblem, PARAMETERS, Parameter, ParameterKind};
+use palisade_manifest::{Limits, Location, ManifestNode, ManifestValue};
 use std::collections::BTreeMap;
 
 /// What the file says of each parameter, and where.
-pub(super) type Lines = BTreeMap<&'static str, (String, Location)>;
+pub(super) type FileParameters = BTreeMap<&'static str, (String, Location)>;
 
 /// Reads a file of this name. What cannot be read is left out, and told.
-pub(super) fn read(name: &str, text: &[u8]) -> (Lines, Vec<Problem>) {
-    let reading = palisade_manifest::read(name, text, &Limits::default());
-    let mut problems: Vec<Problem> = reading
+pub(super) fn parse_file(name: &str, text: &[u8]) -> (FileParameters, Vec<ConfigProblem>) {
+    let reading = palisade_manifest::parse(name, text, &Limits::default());
+    let mut problems: Vec<ConfigProblem> = reading
         .problems
         .iter()
-        .map(|problem| refuse(&problem.location, problem.reason.clone()))
+        .map(|problem| file_problem(&problem.location, problem.reason.clone()))
         .collect();
-    let mut lines = Lines::new();
+    let mut parameters = FileParameters::new();
     for (number, document) in reading.documents.iter().enumerate() {
         let root = &document.root;
         match &root.value {
             _ if number > 0 => {
                 let reason = "the file has one document; this begins another";
-                problems.push(refuse(&root.location, reason));
+                problems.push(file_problem(&root.location, reason));
             }
-            Value::Null => {}
-            Value::Map(map) => {
+            ManifestValue::Null => {}
+            ManifestValue::Map(map) => {
                 for entry in map.iter() {
-                    match line(&entry.key, &entry.location, &entry.value) {
+                    match parse_entry(&entry.key, &entry.location, &entry.value) {
                         Ok(None) => {}
                         Ok(Some((parameter, text))) => {
-                            lines.insert(parameter.name, (text, entry.location.clone()));
+                            parameters.insert(parameter.name, (text, entry.location.clone()));
                         }
                         Err(problem) => problems.push(problem),
                     }
                 }
             }
-            _ => problems.push(refuse(&root.location, "expected `parameter: value` lines")),
+            _ => problems.push(file_problem(
+                &root.location,
+                "expected `parameter: value` lines",
+            )),
         }
     }
-    (lines, problems)
+    (parameters, problems)
 }
 
-fn line(
+fn parse_entry(
     key: &str,
-    place: &Location,
-    value: &Node,
-) -> Result<Option<(&'static Parameter, String)>, Problem> {
-    let Some(parameter) = Parameter::named(key) else {
+    location: &Location,
+    value: &ManifestNode,
+) -> Result<Option<(&'static Parameter, String)>, ConfigProblem> {
+    let Some(parameter) = Parameter::by_name(key) else {
         let known: Vec<&str> = PARAMETERS.iter().map(|p| p.name).collect();
-        let meant = palisade_dialects::nearest(key, &known);
-        let hint = meant.map_or_else(String::new, |name| format!("; is {name} meant?"));
-        return Err(refuse(
-            place,
+        let nearest = palisade_dialects::nearest(key, &known);
+        let hint = nearest.map_or_else(String::new, |name| format!("; is {name} meant?"));
+        return Err(file_problem(
+            location,
             format!("there is no parameter {key:?}{hint}"),
         ));
     };
     let text = match &value.value {
-        Value::Null => return Ok(None),
-        Value::List(items) if parameter.kind.is_list() => {
-            let texts: Result<Vec<_>, _> = items.iter().map(|item| text(parameter, item)).collect();
+        ManifestValue::Null => return Ok(None),
+        ManifestValue::List(items) if parameter.kind.is_list() => {
+            let texts: Result<Vec<_>, _> = items
+                .iter()
+                .map(|item| scalar_text(parameter, item))
+                .collect();
             texts?.join(",")
         }
-        _ => text(parameter, value)?,
+        _ => scalar_text(parameter, value)?,
     };
     Ok(Some((parameter, text)))
 }
 
-fn text(parameter: &Parameter, node: &Node) -> Result<String, Problem> {
+fn scalar_text(parameter: &Parameter, node: &ManifestNode) -> Result<String, ConfigProblem> {
     // `off` is a boolean to YAML, and `0xff` a number; what counts is the word that was written.
     let written = node.source_text.as_deref();
     match &node.value {
-        Value::String(text) => Ok(text.to_string()),
-        Value::Bool(value) if parameter.kind == Kind::Switch => Ok(value.to_string()),
-        Value::Bool(value) => Ok(written.map_or_else(|| value.to_string(), str::to_owned)),
-        Value::Int(value) => Ok(written.map_or_else(|| value.to_string(), str::to_owned)),
-        Value::Float(value) => Ok(written.map_or_else(|| value.to_string(), str::to_owned)),
-        Value::Null | Value::List(_) | Value::Map(_) => {
-            Err(refuse(&node.location, "expected one value"))
+        ManifestValue::String(text) => Ok(text.to_string()),
+        ManifestValue::Bool(value) if parameter.kind == ParameterKind::Bool => {
+            Ok(value.to_string())
+        }
+        ManifestValue::Bool(value) => Ok(written.map_or_else(|| value.to_string(), str::to_owned)),
+        ManifestValue::Int(value) => Ok(written.map_or_else(|| value.to_string(), str::to_owned)),
+        ManifestValue::Float(value) => Ok(written.map_or_else(|| value.to_string(), str::to_owned)),
+        ManifestValue::Null | ManifestValue::List(_) | ManifestValue::Map(_) => {
+            Err(file_problem(&node.location, "expected one value"))
         }
     }
 }
 
-fn refuse(place: &Location, reason: impl Into<String>) -> Problem {
-    Problem::File {
-        place: place.to_string(),
+fn file_problem(location: &Location, reason: impl Into<String>) -> ConfigProblem {
+    ConfigProblem::File {
+        location: location.to_string(),
         reason: reason.into(),
     }
 }

@@ -2,9 +2,9 @@
 //!
 //! Flag, environment variable, key of the configuration file, help, documentation, man pages, the
 //! example file and `palisade config` are all made from [`PARAMETERS`]. What a text means is the
-//! kind's business ([`Kind::parse`]); nothing here knows what a parameter is used for.
+//! kind's business ([`ParameterKind::parse`]); nothing here knows what a parameter is used for.
 
-use super::Kind;
+use super::ParameterKind;
 use palisade_model::Family;
 
 /// A chapter of the documentation.
@@ -21,7 +21,7 @@ pub enum Section {
     /// The socket, who may use it, and how much.
     Api,
     /// What is seen from outside: packets, logs, health.
-    Watching,
+    Observability,
     /// The process itself.
     Process,
 }
@@ -34,7 +34,7 @@ impl Section {
         Section::Cni,
         Section::Kernel,
         Section::Api,
-        Section::Watching,
+        Section::Observability,
         Section::Process,
     ];
 
@@ -46,7 +46,7 @@ impl Section {
             Section::Cni => "Pods by CNI",
             Section::Kernel => "Kernel",
             Section::Api => "API",
-            Section::Watching => "Packets, logs and health",
+            Section::Observability => "Packets, logs and health",
             Section::Process => "Process",
         }
     }
@@ -54,7 +54,7 @@ impl Section {
 
 /// When a new value counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum ReloadMode {
     /// At once, when the file is read again.
     Live,
     /// At the next start.
@@ -69,13 +69,13 @@ pub struct Parameter {
     /// Its chapter.
     pub section: Section,
     /// What values it takes.
-    pub kind: Kind,
+    pub kind: ParameterKind,
     /// What is taken where nothing is said.
     pub default: &'static str,
     /// What a value looks like, for usage.
-    pub value: &'static str,
+    pub placeholder: &'static str,
     /// When a new value counts.
-    pub change: Change,
+    pub reload: ReloadMode,
     /// Whether its value must not be shown.
     pub secret: bool,
     /// What it is for, with its unit.
@@ -84,12 +84,12 @@ pub struct Parameter {
 
 impl Parameter {
     /// The parameter of this name.
-    pub fn named(name: &str) -> Option<&'static Parameter> {
+    pub fn by_name(name: &str) -> Option<&'static Parameter> {
         PARAMETERS.iter().find(|parameter| parameter.name == name)
     }
 
     /// The environment variable: `PALISADE_` and the name in capitals.
-    pub fn variable(&self) -> String {
+    pub fn env_variable(&self) -> String {
         format!("PALISADE_{}", self.name.to_uppercase().replace('-', "_"))
     }
 
@@ -99,7 +99,7 @@ impl Parameter {
     }
 
     /// A value as people may see it.
-    pub fn shown(&self, value: &str) -> String {
+    pub fn displayed(&self, value: &str) -> String {
         match (self.secret, value.is_empty()) {
             (true, false) => "(secret)".to_owned(),
             _ => value.to_owned(),
@@ -112,393 +112,393 @@ impl Parameter {
             "" => String::new(),
             default => format!(" [default: {default}]"),
         };
-        format!("{}{default} [env: {}]", self.help, self.variable())
+        format!("{}{default} [env: {}]", self.help, self.env_variable())
     }
 }
 
 /// Every parameter of the agent, in the order of the documentation.
 pub const PARAMETERS: &[Parameter] = &{
-    use Change::{Live, Restart};
-    use Section::{Api, Cni, Kernel, Policy, Process, Watching, Workloads};
-    const BITS: u32 = 65_535;
+    use ReloadMode::{Live, Restart};
+    use Section::{Api, Cni, Kernel, Observability, Policy, Process, Workloads};
+    const MAX_U16: u32 = 65_535;
     [
-        row(
+        parameter(
             "directory",
             Policy,
-            Kind::Path,
+            ParameterKind::Path,
             "/etc/palisade/policy",
             "DIR",
             Restart,
             "The tree of manifests to enforce.",
         ),
-        row(
+        parameter(
             "settle",
             Policy,
-            number(0, 60_000),
+            number_kind(0, 60_000),
             "100",
             "MS",
             Live,
             "How long the directory must be quiet before a change is taken, in milliseconds.",
         ),
-        row(
+        parameter(
             "policy-set-max-elements",
             Policy,
-            number(1_024, 16_777_216),
+            number_kind(1_024, 16_777_216),
             "131072",
             "N",
             Live,
             "How many kernel elements (entries of maps) the policies of one endpoint and direction may take; beyond, what was valid last stays in force.",
         ),
-        row(
+        parameter(
             "host-max-elements",
             Policy,
-            number(1_024, 268_435_456),
+            number_kind(1_024, 268_435_456),
             "1048576",
             "N",
             Live,
             "How many kernel elements all policies together may take on this host.",
         ),
-        row(
+        parameter(
             "state-dir",
             Policy,
-            Kind::Path,
+            ParameterKind::Path,
             "/var/lib/palisade",
             "DIR",
             Restart,
             "Where attached workloads, last valid objects and counters are kept.",
         ),
-        row(
+        parameter(
             "pool-ipv4",
             Workloads,
-            Kind::Network(Family::V4),
+            ParameterKind::Network(Family::V4),
             "10.245.0.0/24",
             "CIDR|none",
             Restart,
             "Where workloads that bring no IPv4 address get one.",
         ),
-        row(
+        parameter(
             "pool-ipv6",
             Workloads,
-            Kind::Network(Family::V6),
+            ParameterKind::Network(Family::V6),
             "fd50:616c:6973::/64",
             "CIDR|none",
             Restart,
             "Where workloads that bring no IPv6 address get one.",
         ),
-        row(
+        parameter(
             "ipam-pool",
             Workloads,
-            Kind::Networks { none: true },
+            ParameterKind::Networks { none: true },
             "",
             "CIDR,…|none",
             Restart,
             "Where workloads and pods get addresses: any number of networks of either family, filled in this order. Said instead of pool-ipv4 and pool-ipv6.",
         ),
-        row(
+        parameter(
             "ipam-reserved",
             Workloads,
-            Kind::Ranges,
+            ParameterKind::Ranges,
             "",
             "CIDR|FROM-TO,…",
             Restart,
             "Addresses of the pools that are never given out: networks, or ranges such as 10.245.0.10-10.245.0.19.",
         ),
-        row(
+        parameter(
             "mtu",
             Workloads,
-            number(1280, BITS),
+            number_kind(1280, MAX_U16),
             "1500",
             "BYTES",
             Restart,
             "The MTU of the interfaces of workloads that `palisade workload add` attaches, in bytes.",
         ),
-        row(
+        parameter(
             "interface-prefix",
             Workloads,
-            Kind::Name { most: 8 },
+            ParameterKind::Name { most: 8 },
             "pal",
             "TEXT",
             Restart,
             "How the host side of our interfaces is named; unknown interfaces with it are closed.",
         ),
-        row(
+        parameter(
             "pod-mtu",
             Cni,
-            Kind::NumberOrZero {
+            ParameterKind::NumberOrZero {
                 least: 576,
-                most: BITS,
+                most: MAX_U16,
             },
             "0",
             "BYTES",
             Live,
             "The MTU of pods' interfaces, in bytes; 0 takes that of the route to the outside. Pods attached before keep theirs.",
         ),
-        row(
+        parameter(
             "masquerade",
             Cni,
-            Kind::Choice(&["off", "outside"]),
+            ParameterKind::OneOf(&["off", "outside"]),
             "off",
             "off|outside",
             Restart,
             "Whether what pods send to the outside (any address that is in no pool) leaves with this host's address.",
         ),
-        row(
+        parameter(
             "masquerade-except",
             Cni,
-            Kind::Networks { none: false },
+            ParameterKind::Networks { none: false },
             "",
             "CIDR,…",
             Restart,
             "Networks that pods reach with their own address, masquerade or not.",
         ),
-        row(
+        parameter(
             "cni-conf-dir",
             Cni,
-            Kind::OptionalPath,
+            ParameterKind::OptionalPath,
             "",
             "DIR",
             Restart,
             "Where the CNI configuration is written once the agent is ready; empty writes none.",
         ),
-        row(
+        parameter(
             "cni-conf-name",
             Cni,
-            Kind::FileName,
+            ParameterKind::FileName,
             "10-palisade.conflist",
             "FILE",
             Restart,
             "The name of the CNI configuration in cni-conf-dir; runtimes take the first by name.",
         ),
-        row(
+        parameter(
             "cni-conf-keep",
             Cni,
-            Kind::Switch,
+            ParameterKind::Bool,
             "true",
             "true|false",
             Live,
             "Whether the CNI configuration stays when the agent ends; without it a runtime starts no pods meanwhile, and says that its node is not ready.",
         ),
-        row(
+        parameter(
             "cni-bin-dir",
             Cni,
-            Kind::Path,
+            ParameterKind::Path,
             "/opt/cni/bin",
             "DIR",
             Restart,
             "Where runtimes look for CNI plugins, and so for palisade-cni.",
         ),
-        row(
+        parameter(
             "table",
             Kernel,
-            Kind::Name { most: 64 },
+            ParameterKind::Name { most: 64 },
             "palisade",
             "NAME",
             Restart,
             "The name of the nftables table.",
         ),
-        row(
+        parameter(
             "own-table",
             Kernel,
-            Kind::Switch,
+            ParameterKind::Bool,
             "true",
             "true|false",
             Restart,
             "Whether no other program can change or flush the nftables tables while the agent runs (Linux 6.9; \
              before it, what others change is put back).",
         ),
-        row(
+        parameter(
             "mark-mask",
             Kernel,
-            Kind::Mask,
+            ParameterKind::Mask,
             "0xffffff00",
             "MASK",
             Restart,
             "The bits of the conntrack mark that hold the generation of allowed flows.",
         ),
-        row(
+        parameter(
             "host-to-endpoint",
             Kernel,
-            Kind::Choice(&["allow", "policy"]),
+            ParameterKind::OneOf(&["allow", "policy"]),
             "allow",
             "allow|policy",
             Restart,
             "Whether this host's own packets reach its endpoints without being judged.",
         ),
-        row(
+        parameter(
             "vxlan-from-workloads",
             Kernel,
-            Kind::Choice(&["drop", "policy"]),
+            ParameterKind::OneOf(&["drop", "policy"]),
             "drop",
             "drop|policy",
             Restart,
             "What becomes of VXLAN (UDP to ports 4789 and 8472) that endpoints send and policy allows: policy does not see the packets within.",
         ),
-        row(
+        parameter(
             "geneve-from-workloads",
             Kernel,
-            Kind::Choice(&["drop", "policy"]),
+            ParameterKind::OneOf(&["drop", "policy"]),
             "drop",
             "drop|policy",
             Restart,
             "What becomes of Geneve (UDP to port 6081) that endpoints send and policy allows: policy does not see the packets within.",
         ),
-        row(
+        parameter(
             "ipip-from-workloads",
             Kernel,
-            Kind::Choice(&["drop", "policy"]),
+            ParameterKind::OneOf(&["drop", "policy"]),
             "drop",
             "drop|policy",
             Restart,
             "What becomes of IP in IP (protocols 4 and 41) that endpoints send and policy allows: policy does not see the packets within.",
         ),
-        row(
+        parameter(
             "gre-from-workloads",
             Kernel,
-            Kind::Choice(&["drop", "policy"]),
+            ParameterKind::OneOf(&["drop", "policy"]),
             "drop",
             "drop|policy",
             Restart,
             "What becomes of GRE (protocol 47) that endpoints send and policy allows: policy does not see the packets within.",
         ),
-        row(
+        parameter(
             "forwarding",
             Kernel,
-            Kind::Choice(&["manage", "keep"]),
+            ParameterKind::OneOf(&["manage", "keep"]),
             "manage",
             "manage|keep",
             Restart,
             "Whether the agent switches IP forwarding on.",
         ),
-        row(
+        parameter(
             "socket",
             Api,
-            Kind::Path,
+            ParameterKind::Path,
             "/run/palisade/palisade.sock",
             "PATH",
             Restart,
             "The unix socket of the API.",
         ),
-        row(
+        parameter(
             "api-group",
             Api,
-            Kind::Group,
+            ParameterKind::Group,
             "palisade",
             "GROUP",
             Restart,
             "The group whose members may read, and attach and detach workloads of their own, besides root, who may do everything; empty: root alone.",
         ),
-        row(
+        parameter(
             "api-group-labels",
             Api,
-            Kind::Choice(&["pod", "any"]),
+            ParameterKind::OneOf(&["pod", "any"]),
             "pod",
             "pod|any",
             Live,
             "Which labels and named ports a member of api-group may give a workload: those of the Pod of its name, without which it stays closed, or any.",
         ),
-        row(
+        parameter(
             "api-group-netns",
             Api,
-            Kind::Choice(&["own", "named"]),
+            ParameterKind::OneOf(&["own", "named"]),
             "named",
             "own|named",
             Live,
             "Which network namespaces a member of api-group may attach: those of user namespaces of their own, or also those that have a name under /run/netns and no interface yet.",
         ),
-        row(
+        parameter(
             "api-group-namespaces",
             Api,
-            Kind::Namespaces,
+            ParameterKind::Namespaces,
             "",
             "NAMESPACE,…",
             Live,
             "The Kubernetes namespaces in which a member of api-group may attach workloads; empty: all.",
         ),
-        row(
+        parameter(
             "api-group-workloads",
             Api,
-            number(0, 100_000),
+            number_kind(0, 100_000),
             "64",
             "N",
             Live,
             "How many workloads each member of api-group may have attached at a time.",
         ),
-        row(
+        parameter(
             "api-rate",
             Api,
-            number(1, 100_000),
+            number_kind(1, 100_000),
             "100",
             "N",
             Live,
             "How many requests a second each user may make of the API in the long run.",
         ),
-        row(
+        parameter(
             "api-burst",
             Api,
-            number(1, 100_000),
+            number_kind(1, 100_000),
             "200",
             "N",
             Live,
             "How many requests each user may make at once before api-rate counts.",
         ),
-        row(
+        parameter(
             "api-body-limit",
             Api,
-            number(1_024, 16_777_216),
+            number_kind(1_024, 16_777_216),
             "1048576",
             "BYTES",
             Live,
             "The largest body of a request, in bytes.",
         ),
-        row(
+        parameter(
             "monitor-group",
-            Watching,
-            number(0, BITS),
+            Observability,
+            number_kind(0, MAX_U16),
             "20545",
             "N",
             Restart,
             "The nflog group that the kernel reports denied and logged packets to.",
         ),
-        row(
+        parameter(
             "monitor-rate",
-            Watching,
-            number(1, 1_000),
+            Observability,
+            number_kind(1, 1_000),
             "100",
             "N",
             Live,
             "How many packets a second are told of each rule; of more, only the number.",
         ),
-        row(
+        parameter(
             "log-level",
-            Watching,
-            Kind::Choice(&["error", "warn", "info", "debug", "trace"]),
+            Observability,
+            ParameterKind::OneOf(&["error", "warn", "info", "debug", "trace"]),
             "info",
             "LEVEL",
             Live,
             "The least important log lines that are written: error, warn, info, debug or trace.",
         ),
-        row(
+        parameter(
             "log-format",
-            Watching,
-            Kind::Choice(&["text", "json"]),
+            Observability,
+            ParameterKind::OneOf(&["text", "json"]),
             "text",
             "text|json",
             Live,
             "How log lines are written to standard error.",
         ),
-        row(
+        parameter(
             "health-address",
-            Watching,
-            Kind::Address,
+            Observability,
+            ParameterKind::Address,
             "",
             "ADDRESS:PORT",
             Restart,
             "Where metrics and health are served by HTTP besides the socket, such as 127.0.0.1:9245; empty: nowhere.",
         ),
-        row(
+        parameter(
             "dry-run",
             Process,
-            Kind::Switch,
+            ParameterKind::Bool,
             "false",
             "true|false",
             Restart,
@@ -507,17 +507,17 @@ pub const PARAMETERS: &[Parameter] = &{
     ]
 };
 
-const fn number(least: u32, most: u32) -> Kind {
-    Kind::Number { least, most }
+const fn number_kind(least: u32, most: u32) -> ParameterKind {
+    ParameterKind::Number { least, most }
 }
 
-const fn row(
+const fn parameter(
     name: &'static str,
     section: Section,
-    kind: Kind,
+    kind: ParameterKind,
     default: &'static str,
     value: &'static str,
-    change: Change,
+    change: ReloadMode,
     help: &'static str,
 ) -> Parameter {
     Parameter {
@@ -525,8 +525,8 @@ const fn row(
         section,
         kind,
         default,
-        value,
-        change,
+        placeholder: value,
+        reload: change,
         secret: false,
         help,
     }

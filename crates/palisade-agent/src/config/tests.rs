@@ -74,7 +74,7 @@ const OTHER: &[(&str, &str)] = &[
 /// The fields of a configuration, without what was said.
 fn fields(config: &Config) -> String {
     let text = format!("{config:#?}");
-    text.split("\n    said:").next().unwrap().to_owned()
+    text.split("\n    raw:").next().unwrap().to_owned()
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn each_parameter_is_read_from_flag_environment_and_file_and_reaches_its_field()
         let with = |more: (&'static str, &'static str)| [beside, &[more]].concat();
         let before = resolve(beside, &[], None).unwrap();
         let flag = resolve(&with((name, value)), &[], None).unwrap();
-        let variable = parameter.variable();
+        let variable = parameter.env_variable();
         let environment = resolve(beside, &[(&variable, value)], None).unwrap();
         let file = resolve(beside, &[], Some(&format!("{name}: \"{value}\"\n"))).unwrap();
         assert_eq!(fields(&flag), fields(&environment), "{name}");
@@ -112,7 +112,7 @@ fn each_parameter_is_read_from_flag_environment_and_file_and_reaches_its_field()
             let expected = (source.to_owned(), by.to_owned());
             assert_eq!(reported(config), expected, "{name}");
         }
-        for text in [parameter.help, parameter.value] {
+        for text in [parameter.help, parameter.placeholder] {
             assert!(!text.is_empty(), "{name}");
         }
         assert!(parameter.help.ends_with('.'), "{name}: a sentence");
@@ -242,9 +242,9 @@ fn secrets_are_not_shown() {
         secret: true,
         ..PARAMETERS[0]
     };
-    assert_eq!(secret.shown("abc"), "(secret)");
+    assert_eq!(secret.displayed("abc"), "(secret)");
     assert_eq!(
-        (secret.shown(""), PARAMETERS[0].shown("abc")),
+        (secret.displayed(""), PARAMETERS[0].displayed("abc")),
         (String::new(), "abc".to_owned())
     );
 }
@@ -272,7 +272,10 @@ fn a_new_file_changes_what_can_change_and_names_what_waits() {
         (100, 7, 1400)
     );
     assert_eq!(next.log_level, "warn", "a flag still wins");
-    assert_eq!(next.news().pending, [("mtu", "1450".to_owned())].into());
+    assert_eq!(
+        next.file_status().pending,
+        [("mtu", "1450".to_owned())].into()
+    );
     let reported = next.report();
     let mtu = reported
         .parameters
@@ -285,11 +288,17 @@ fn a_new_file_changes_what_can_change_and_names_what_waits() {
     );
     // What the file takes back does not wait any more.
     let (back, changed) = next.reread(Some(("palisade.yaml", b"mtu: 1400\nmonitor-rate: 7\n")));
-    assert_eq!((changed, back.news()), (vec![], &News::default()));
+    assert_eq!(
+        (changed, back.file_status()),
+        (vec![], &ConfigFileStatus::default())
+    );
     // Without a file, the defaults: as after a restart.
     let (bare, _) = back.reread(None);
     assert_eq!((bare.monitor_rate, bare.mtu), (100, 1400));
-    assert_eq!(bare.news().pending, [("mtu", "1500".to_owned())].into());
+    assert_eq!(
+        bare.file_status().pending,
+        [("mtu", "1500".to_owned())].into()
+    );
 }
 
 #[test]
@@ -298,7 +307,7 @@ fn a_refused_file_changes_nothing_and_says_why() {
     let (same, changed) = config.reread(Some(("palisade.yaml", b"settle: 60\nmonitor-rate: 0\n")));
     assert_eq!(changed, []);
     assert_eq!(fields(&same), fields(&config));
-    let trouble = same.news().trouble.clone().unwrap();
+    let trouble = same.file_status().error.clone().unwrap();
     assert!(
         trouble.contains("monitor-rate: \"0\" (palisade.yaml:2:1)"),
         "{trouble}"
@@ -308,11 +317,11 @@ fn a_refused_file_changes_nothing_and_says_why() {
         "palisade.yaml",
         b"state-dir: /etc/palisade/policy/s\n",
     )));
-    assert!(same.news().trouble.is_some());
+    assert!(same.file_status().error.is_some());
     let (mended, _) = same.reread(Some(("palisade.yaml", b"settle: 60\n")));
     assert_eq!(
-        (mended.settle.as_millis(), mended.news()),
-        (60, &News::default())
+        (mended.settle.as_millis(), mended.file_status()),
+        (60, &ConfigFileStatus::default())
     );
 }
 
@@ -334,7 +343,7 @@ fn the_example_file_says_the_defaults() {
         .filter(|line| {
             line.split(':')
                 .next()
-                .is_some_and(|name| Parameter::named(name).is_some())
+                .is_some_and(|name| Parameter::by_name(name).is_some())
         })
         .filter(|line| !line.starts_with("pool-") && !line.starts_with("cni-conf-dir"))
         .map(|line| format!("{line}\n"))

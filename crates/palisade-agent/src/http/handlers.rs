@@ -1,13 +1,13 @@
 //! What answers each operation: every handler asks the core and renders its answer.
 
-use super::gate::Guard;
-use super::{Lane, json, refuse};
-use crate::attaching::{Opened, PATIENCE};
-use crate::core::{Core, Handle, chain};
+use super::admission::AdmissionControl;
+use super::{OperationClass, error_response, json_response};
+use crate::access::{AccessDenied, AccessRequest, Caller, GroupGrants, check_access};
+use crate::core::{Core, CoreHandle, error_chain};
+use crate::core_queue::{CoreHealth, CoreUnavailable};
 use crate::metrics::exposition;
-use crate::queue::{Pulse, Unanswered};
-use crate::record::pod_id;
-use crate::rights::{Caller, Grants, Refusal, Wish, allow};
+use crate::workload_lifecycle::{NETNS_OPEN_TIMEOUT, PreopenedNetns};
+use crate::workload_store::pod_id;
 use crate::workloads::WorkloadError;
 use axum::Extension;
 use axum::body::{Body, Bytes};
@@ -16,8 +16,8 @@ use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use palisade_api::{
-    ApiError, CniAdd, CniAdded, CniAttachment, CniCheck, CniGc, ExplainQuery, MonitorQuery, Probe,
-    WorkloadAdd, WorkloadRemove,
+    ApiError, CniAddRequest, CniAddResponse, CniAttachment, CniCheckRequest, CniGcRequest,
+    ExplainQuery, MonitorQuery, ProbeResult, WorkloadAddRequest, WorkloadRemoveRequest,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -30,15 +30,18 @@ use std::time::{Duration, Instant};
 const POD_WAIT: Duration = Duration::from_secs(3);
 
 /// How long the core may be at one thing before probes fail.
-const PROBE_TIME: Duration = Duration::from_secs(5);
+const CORE_STUCK_AFTER: Duration = Duration::from_secs(5);
 
 /// The refusal of a core that does not answer.
-fn unanswered(why: Unanswered) -> Response {
+fn unavailable_response(why: CoreUnavailable) -> Response {
     match why {
-        Unanswered::Stopped => stopping(),
-        Unanswered::Busy => {
+        CoreUnavailable::Stopped => stopping_response(),
+        CoreUnavailable::Busy => {
             let error = ApiError::new("the agent is busy: too many requests wait for it");
-            let mut response = refuse(StatusCode::SERVICE_UNAVAILABLE, error.hint("again in 1 s"));
+            let mut response = error_response(
+                StatusCode::SERVICE_UNAVAILABLE,
+                error.with_hint("again in 1 s"),
+            );
             let headers = response.headers_mut();
             headers.insert(RETRY_AFTER, HeaderValue::from(1));
             response
@@ -47,123 +50,124 @@ fn unanswered(why: Unanswered) -> Response {
 }
 
 /// The refusal of a core that has ended.
-fn stopping() -> Response {
-    refuse(
+fn stopping_response() -> Response {
+    error_response(
         StatusCode::SERVICE_UNAVAILABLE,
         ApiError::new("the agent is stopping"),
     )
 }
 
 /// A body as a value.
-fn body<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Box<Response>> {
+fn parse_body<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Box<Response>> {
     serde_json::from_slice(bytes).map_err(|error| {
         let refusal = ApiError::new(format!("the body: {error}"));
-        Box::new(refuse(StatusCode::BAD_REQUEST, refusal))
+        Box::new(error_response(StatusCode::BAD_REQUEST, refusal))
     })
 }
 
 /// Query parameters as a value.
-fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T, Box<Response>> {
+fn parse_query<T: DeserializeOwned>(uri: &Uri) -> Result<T, Box<Response>> {
     match Query::try_from_uri(uri) {
         Ok(Query(value)) => Ok(value),
         Err(error) => {
             let refusal = ApiError::new(format!("the query: {}", error.body_text()));
-            Err(Box::new(refuse(StatusCode::BAD_REQUEST, refusal)))
+            Err(Box::new(error_response(StatusCode::BAD_REQUEST, refusal)))
         }
     }
 }
 
-async fn answer<T: Serialize + Send + 'static>(
-    core: &Handle,
-    question: impl FnOnce(&mut Core) -> Result<T, (StatusCode, ApiError)> + Send + 'static,
+async fn respond_read<T: Serialize + Send + 'static>(
+    core: &CoreHandle,
+    request: impl FnOnce(&mut Core) -> Result<T, (StatusCode, ApiError)> + Send + 'static,
 ) -> Response {
-    respond(core.ask_for(Lane::Read, question).await)
+    respond(core.ask_for_client(OperationClass::Read, request).await)
 }
 
 /// The same for what changes something.
-async fn change<T: Serialize + Send + 'static>(
-    core: &Handle,
-    lane: Lane,
-    question: impl FnOnce(&mut Core) -> Result<T, WorkloadError> + Send + 'static,
+async fn respond_change<T: Serialize + Send + 'static>(
+    core: &CoreHandle,
+    lane: OperationClass,
+    request: impl FnOnce(&mut Core) -> Result<T, WorkloadError> + Send + 'static,
 ) -> Response {
-    let question = move |core: &mut Core| question(core).map_err(|error| workload_error(&error));
-    respond(core.ask_for(lane, question).await)
+    let request =
+        move |core: &mut Core| request(core).map_err(|error| workload_error_response(&error));
+    respond(core.ask_for_client(lane, request).await)
 }
 
 /// What the core answered, if it did.
 fn respond<T: Serialize>(
-    answer: Result<Result<T, (StatusCode, ApiError)>, Unanswered>,
+    answer: Result<Result<T, (StatusCode, ApiError)>, CoreUnavailable>,
 ) -> Response {
     match answer {
-        Ok(Ok(value)) => json(&value),
-        Ok(Err((status, error))) => refuse(status, error),
-        Err(why) => unanswered(why),
+        Ok(Ok(value)) => json_response(&value),
+        Ok(Err((status, error))) => error_response(status, error),
+        Err(why) => unavailable_response(why),
     }
 }
 
-pub(super) async fn status(State(core): State<Handle>) -> Response {
+pub(super) async fn status(State(core): State<CoreHandle>) -> Response {
     match core.status().await {
-        Ok(status) => json(&*status),
-        Err(why) => unanswered(why),
+        Ok(status) => json_response(&*status),
+        Err(why) => unavailable_response(why),
     }
 }
 
-pub(super) async fn endpoints(State(core): State<Handle>) -> Response {
-    answer(&core, |core| Ok(core.endpoint_list())).await
+pub(super) async fn endpoints(State(core): State<CoreHandle>) -> Response {
+    respond_read(&core, |core| Ok(core.endpoint_list())).await
 }
 
 pub(super) async fn endpoint(
-    State(core): State<Handle>,
+    State(core): State<CoreHandle>,
     Path((namespace, name)): Path<(String, String)>,
 ) -> Response {
-    answer(&core, move |core| {
+    respond_read(&core, move |core| {
         core.endpoint_detail(&namespace, &name).ok_or_else(|| {
             let error = ApiError::new(format!(
                 "there is no endpoint {namespace}/{name} on this host"
             ));
             (
                 StatusCode::NOT_FOUND,
-                error.hint("palisade endpoint list shows those there are"),
+                error.with_hint("palisade endpoint list shows those there are"),
             )
         })
     })
     .await
 }
 
-pub(super) async fn identities(State(core): State<Handle>) -> Response {
-    answer(&core, |core| Ok(core.identity_list())).await
+pub(super) async fn identities(State(core): State<CoreHandle>) -> Response {
+    respond_read(&core, |core| Ok(core.identity_list())).await
 }
 
-pub(super) async fn policies(State(core): State<Handle>) -> Response {
-    answer(&core, |core| Ok(core.policy_list())).await
+pub(super) async fn policies(State(core): State<CoreHandle>) -> Response {
+    respond_read(&core, |core| Ok(core.policy_list())).await
 }
 
 pub(super) async fn policy(
-    State(core): State<Handle>,
+    State(core): State<CoreHandle>,
     Path((namespace, name)): Path<(String, String)>,
 ) -> Response {
-    answer(&core, move |core| {
+    respond_read(&core, move |core| {
         core.policy_detail(&namespace, &name).ok_or_else(|| {
             let error = ApiError::new(format!("there is no policy {namespace}/{name} in force"));
             (
                 StatusCode::NOT_FOUND,
-                error.hint("palisade policy list shows those there are"),
+                error.with_hint("palisade policy list shows those there are"),
             )
         })
     })
     .await
 }
 
-pub(super) async fn explain(State(core): State<Handle>, uri: Uri) -> Response {
-    let query: ExplainQuery = match query(&uri) {
+pub(super) async fn explain(State(core): State<CoreHandle>, uri: Uri) -> Response {
+    let query: ExplainQuery = match parse_query(&uri) {
         Ok(query) => query,
         Err(refused) => return *refused,
     };
-    answer(&core, move |core| {
+    respond_read(&core, move |core| {
         let refused = |error| {
             (
                 StatusCode::UNPROCESSABLE_ENTITY,
-                ApiError::new(chain(&error)),
+                ApiError::new(error_chain(&error)),
             )
         };
         core.explain(query).map_err(refused)
@@ -171,25 +175,25 @@ pub(super) async fn explain(State(core): State<Handle>, uri: Uri) -> Response {
     .await
 }
 
-pub(super) async fn monitor(State(core): State<Handle>, uri: Uri) -> Response {
-    let query: MonitorQuery = match query(&uri) {
+pub(super) async fn monitor(State(core): State<CoreHandle>, uri: Uri) -> Response {
+    let query: MonitorQuery = match parse_query(&uri) {
         Ok(query) => query,
         Err(refused) => return *refused,
     };
-    let listen = move |core: &mut Core| core.listen(query);
-    match core.ask_for(Lane::Read, listen).await {
+    let listen = move |core: &mut Core| core.subscribe(query);
+    match core.ask_for_client(OperationClass::Read, listen).await {
         Ok(lines) => {
             let kind = [(CONTENT_TYPE, "application/x-ndjson")];
-            (kind, Body::from_stream(Lines(lines))).into_response()
+            (kind, Body::from_stream(LineStream(lines))).into_response()
         }
-        Err(why) => unanswered(why),
+        Err(why) => unavailable_response(why),
     }
 }
 
 /// Lines as they come, until the core ends.
-struct Lines(tokio::sync::mpsc::Receiver<Bytes>);
+struct LineStream(tokio::sync::mpsc::Receiver<Bytes>);
 
-impl futures_core::Stream for Lines {
+impl futures_core::Stream for LineStream {
     type Item = Result<Bytes, std::convert::Infallible>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -197,163 +201,180 @@ impl futures_core::Stream for Lines {
     }
 }
 
-pub(super) async fn ipam(State(core): State<Handle>) -> Response {
-    answer(&core, |core| Ok(core.ipam_report())).await
+pub(super) async fn ipam(State(core): State<CoreHandle>) -> Response {
+    respond_read(&core, |core| Ok(core.ipam_report())).await
 }
 
-pub(super) async fn ipam_check(State(core): State<Handle>) -> Response {
-    answer(&core, |core| {
+pub(super) async fn ipam_check(State(core): State<CoreHandle>) -> Response {
+    respond_read(&core, |core| {
         core.ipam_check().map_err(|error| {
-            let error = ApiError::new(format!("looking at addresses: {}", chain(&error)));
+            let error = ApiError::new(format!("looking at addresses: {}", error_chain(&error)));
             (StatusCode::INTERNAL_SERVER_ERROR, error)
         })
     })
     .await
 }
 
-pub(super) async fn config(State(core): State<Handle>) -> Response {
-    answer(&core, |core| Ok(core.config.report())).await
+pub(super) async fn config(State(core): State<CoreHandle>) -> Response {
+    respond_read(&core, |core| Ok(core.config.report())).await
 }
 
 /// Opens a namespace, on no thread that anybody else waits for.
-async fn open_netns(core: &Handle, lane: Lane, path: &str) -> Opened {
-    let opener = core.ask_for(lane, |core| core.opener()).await.ok()??;
+async fn open_netns(core: &CoreHandle, lane: OperationClass, path: &str) -> PreopenedNetns {
+    let opener = core
+        .ask_for_client(lane, |core| core.opener())
+        .await
+        .ok()??;
     let path = path.to_owned();
-    tokio::task::spawn_blocking(move || opener.open(&path, PATIENCE))
+    tokio::task::spawn_blocking(move || opener.open(&path, NETNS_OPEN_TIMEOUT))
         .await
         .ok()
 }
 
-pub(super) async fn add(
-    State(core): State<Handle>,
+pub(super) async fn add_workload(
+    State(core): State<CoreHandle>,
     Extension(caller): Extension<Caller>,
     bytes: Bytes,
 ) -> Response {
-    let request: WorkloadAdd = match body(&bytes) {
+    let request: WorkloadAddRequest = match parse_body(&bytes) {
         Ok(request) => request,
         Err(refused) => return *refused,
     };
     // Before anything looks at it.
-    let path = Wish::NetnsPath(&request.netns);
-    if let Err(refusal) = allow(caller, &path, &Grants::default()) {
-        let (status, error) = not_permitted(&refusal);
-        return refuse(status, error);
+    let path = AccessRequest::NetnsPath(&request.netns);
+    if let Err(refusal) = check_access(caller, &path, &GroupGrants::default()) {
+        let (status, error) = forbidden_response(&refusal);
+        return error_response(status, error);
     }
-    let netns = open_netns(&core, Lane::Change, &request.netns).await;
-    change(&core, Lane::Change, move |core| {
+    let netns = open_netns(&core, OperationClass::Change, &request.netns).await;
+    respond_change(&core, OperationClass::Change, move |core| {
         core.add_workload_for(&request, caller, netns)
     })
     .await
 }
 
-pub(super) async fn remove(
-    State(core): State<Handle>,
+pub(super) async fn remove_workload(
+    State(core): State<CoreHandle>,
     Extension(caller): Extension<Caller>,
     bytes: Bytes,
 ) -> Response {
-    let request: WorkloadRemove = match body(&bytes) {
+    let request: WorkloadRemoveRequest = match parse_body(&bytes) {
         Ok(request) => request,
         Err(refused) => return *refused,
     };
-    change(&core, Lane::Change, move |core| {
+    respond_change(&core, OperationClass::Change, move |core| {
         core.remove_workload_for(&request, caller)
     })
     .await
 }
 
-pub(super) async fn cni_add(State(core): State<Handle>, bytes: Bytes) -> Response {
-    let request: CniAdd = match body(&bytes) {
+pub(super) async fn cni_add(State(core): State<CoreHandle>, bytes: Bytes) -> Response {
+    let request: CniAddRequest = match parse_body(&bytes) {
         Ok(request) => request,
         Err(refused) => return *refused,
     };
-    let add = |request: CniAdd, netns: Opened| {
+    let add = |request: CniAddRequest, netns: PreopenedNetns| {
         move |core: &mut Core| {
-            let added = core.cni_add_in(&request, netns);
-            added.map_err(|e| workload_error(&e))
+            let added = core.cni_add_in_netns(&request, netns);
+            added.map_err(|e| workload_error_response(&e))
         }
     };
-    let netns = open_netns(&core, Lane::Runtime, &request.netns).await;
+    let netns = open_netns(&core, OperationClass::Runtime, &request.netns).await;
     let mut added = core
-        .ask_for(Lane::Runtime, add(request.clone(), netns))
+        .ask_for_client(OperationClass::Runtime, add(request.clone(), netns))
         .await;
     // Most often its Pod is only a moment away; a runtime that is told to try again takes longer.
-    if let Ok(Ok(CniAdded {
+    if let Ok(Ok(CniAddResponse {
         closed: Some(_), ..
     })) = added
     {
         let id = pod_id(&request.namespace, &request.name);
-        let (opened, wait) = tokio::sync::oneshot::channel();
-        let when_open = move |core: &mut Core| core.when_open(id, opened);
-        if let Err(why) = core.ask_for(Lane::Runtime, when_open).await {
-            return unanswered(why);
+        let (notifier, wait) = tokio::sync::oneshot::channel();
+        let when_open = move |core: &mut Core| core.notify_when_open(id, notifier);
+        if let Err(why) = core
+            .ask_for_client(OperationClass::Runtime, when_open)
+            .await
+        {
+            return unavailable_response(why);
         }
         // Whichever it was, the answer says how it is.
         let _ = tokio::time::timeout(POD_WAIT, wait).await;
-        added = core.ask_for(Lane::Runtime, add(request, None)).await;
+        added = core
+            .ask_for_client(OperationClass::Runtime, add(request, None))
+            .await;
     }
     respond(added)
 }
 
-pub(super) async fn cni_del(State(core): State<Handle>, bytes: Bytes) -> Response {
-    let request: CniAttachment = match body(&bytes) {
+pub(super) async fn cni_del(State(core): State<CoreHandle>, bytes: Bytes) -> Response {
+    let request: CniAttachment = match parse_body(&bytes) {
         Ok(request) => request,
         Err(refused) => return *refused,
     };
-    change(&core, Lane::Runtime, move |core| core.cni_del(&request)).await
+    respond_change(&core, OperationClass::Runtime, move |core| {
+        core.cni_del(&request)
+    })
+    .await
 }
 
-pub(super) async fn cni_check(State(core): State<Handle>, bytes: Bytes) -> Response {
-    let request: CniCheck = match body(&bytes) {
+pub(super) async fn cni_check(State(core): State<CoreHandle>, bytes: Bytes) -> Response {
+    let request: CniCheckRequest = match parse_body(&bytes) {
         Ok(request) => request,
         Err(refused) => return *refused,
     };
-    change(&core, Lane::Runtime, move |core| core.cni_check(&request)).await
+    respond_change(&core, OperationClass::Runtime, move |core| {
+        core.cni_check(&request)
+    })
+    .await
 }
 
-pub(super) async fn cni_gc(State(core): State<Handle>, bytes: Bytes) -> Response {
-    let request: CniGc = match body(&bytes) {
+pub(super) async fn cni_gc(State(core): State<CoreHandle>, bytes: Bytes) -> Response {
+    let request: CniGcRequest = match parse_body(&bytes) {
         Ok(request) => request,
         Err(refused) => return *refused,
     };
-    change(&core, Lane::Runtime, move |core| core.cni_gc(&request)).await
+    respond_change(&core, OperationClass::Runtime, move |core| {
+        core.cni_gc(&request)
+    })
+    .await
 }
 
 pub(super) async fn metrics(
-    State(core): State<Handle>,
-    Extension(guard): Extension<Arc<Guard>>,
+    State(core): State<CoreHandle>,
+    Extension(guard): Extension<Arc<AdmissionControl>>,
 ) -> Response {
-    match core.figures().await {
+    match core.metrics().await {
         Ok(figures) => {
             let mut figures = (*figures).clone();
-            figures.requests(&guard.requests());
+            figures.add_requests(&guard.request_counts());
             ([(CONTENT_TYPE, exposition::CONTENT_TYPE)], figures.text()).into_response()
         }
-        Err(why) => unanswered(why),
+        Err(why) => unavailable_response(why),
     }
 }
 
 pub(super) async fn healthz(
-    State(core): State<Handle>,
-    Extension(guard): Extension<Arc<Guard>>,
+    State(core): State<CoreHandle>,
+    Extension(guard): Extension<Arc<AdmissionControl>>,
 ) -> Response {
-    probe(stuck(&core.pulse(), guard.now()))
+    probe_response(stuck_reasons(&core.health(), guard.now()))
 }
 
 pub(super) async fn readyz(
-    State(core): State<Handle>,
-    Extension(guard): Extension<Arc<Guard>>,
+    State(core): State<CoreHandle>,
+    Extension(guard): Extension<Arc<AdmissionControl>>,
 ) -> Response {
-    let pulse = core.pulse();
-    let mut reasons = stuck(&pulse, guard.now());
+    let pulse = core.health();
+    let mut reasons = stuck_reasons(&pulse, guard.now());
     reasons.extend(pulse.unready);
-    probe(reasons)
+    probe_response(reasons)
 }
 
 /// Why the core cannot be said to work.
-fn stuck(pulse: &Pulse, now: Instant) -> Vec<String> {
+fn stuck_reasons(pulse: &CoreHealth, now: Instant) -> Vec<String> {
     let busy = pulse.busy_since;
     let busy = busy.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
-    match (pulse.stopped, busy > PROBE_TIME) {
+    match (pulse.stopped, busy > CORE_STUCK_AFTER) {
         (true, _) => vec!["the agent is stopping".to_owned()],
         (false, true) => vec![format!(
             "the core has been at one thing for {} s",
@@ -364,46 +385,46 @@ fn stuck(pulse: &Pulse, now: Instant) -> Vec<String> {
 }
 
 /// Answers a probe.
-fn probe(reasons: Vec<String>) -> Response {
+fn probe_response(reasons: Vec<String>) -> Response {
     let (ok, status) = match reasons.is_empty() {
         true => (true, StatusCode::OK),
         false => (false, StatusCode::SERVICE_UNAVAILABLE),
     };
-    let probe = Probe {
+    let probe = ProbeResult {
         api_version: palisade_api::api_version(),
         ok,
         reasons,
     };
-    (status, json(&probe)).into_response()
+    (status, json_response(&probe)).into_response()
 }
 
 pub(super) async fn openapi() -> Response {
     ([(CONTENT_TYPE, "application/json")], super::OPENAPI).into_response()
 }
 
-fn not_permitted(refusal: &Refusal) -> (StatusCode, ApiError) {
+fn forbidden_response(refusal: &AccessDenied) -> (StatusCode, ApiError) {
     tracing::warn!(reason = %refusal, "refused: not permitted");
-    let error = ApiError::new(refusal.to_string()).hint(refusal.hint());
+    let error = ApiError::new(refusal.to_string()).with_hint(refusal.hint());
     (StatusCode::FORBIDDEN, error)
 }
 
-fn workload_error(error: &WorkloadError) -> (StatusCode, ApiError) {
+fn workload_error_response(error: &WorkloadError) -> (StatusCode, ApiError) {
     let status = match error {
-        WorkloadError::NotPermitted(refusal) => return not_permitted(refusal),
+        WorkloadError::NotPermitted(refusal) => return forbidden_response(refusal),
         WorkloadError::Invalid { .. } => StatusCode::UNPROCESSABLE_ENTITY,
         WorkloadError::Exists { .. }
         | WorkloadError::Address { .. }
         | WorkloadError::AddressTaken { .. }
-        | WorkloadError::Changed { .. } => StatusCode::CONFLICT,
+        | WorkloadError::NotAsAttached { .. } => StatusCode::CONFLICT,
         WorkloadError::NotAttached { .. } => StatusCode::NOT_FOUND,
-        WorkloadError::Starting => StatusCode::SERVICE_UNAVAILABLE,
+        WorkloadError::NotInSync => StatusCode::SERVICE_UNAVAILABLE,
         WorkloadError::Attach { .. }
         | WorkloadError::Detach { .. }
-        | WorkloadError::Look { .. }
+        | WorkloadError::Inspect { .. }
         | WorkloadError::Record(_)
         | WorkloadError::NotEnforced { .. }
-        | WorkloadError::NotTranslated { .. }
+        | WorkloadError::NotMasqueraded { .. }
         | WorkloadError::Stopped { .. } => StatusCode::INTERNAL_SERVER_ERROR,
     };
-    (status, ApiError::new(chain(error)))
+    (status, ApiError::new(error_chain(error)))
 }

@@ -2,16 +2,17 @@
 //!
 //! [`operations`] is the list of everything that can be asked; the router is made from it, and so is
 //! the OpenAPI document in `docs/openapi.json`, so neither has what the other has not. Every request
-//! passes the [`gate`]: who may change something, how often, how much. It keeps no state of its own:
+//! passes the [`admission`]: who may change something, how often, how much. It keeps no state of its own:
 //! every handler asks the core and renders its answer, and every refusal has one shape.
 
-pub mod doors;
-pub mod gate;
+pub mod admission;
 mod handlers;
-pub mod limiter;
+pub mod rate_limit;
 pub mod server;
+pub mod sockets;
 
-use crate::core::Handle;
+use crate::core::CoreHandle;
+use admission::{AdmissionControl, OperationGate};
 use axum::extract::DefaultBodyLimit;
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
@@ -19,7 +20,6 @@ use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, delete, get, post};
 use axum::{Extension, Router};
-use gate::{Gate, Guard};
 use palisade_api::{ApiError, ErrorCode, path};
 use palisade_text::printable_json;
 use serde::Serialize;
@@ -30,7 +30,7 @@ pub const OPENAPI: &str = include_str!("../../../../docs/openapi.json");
 
 /// What kind of call an operation is: who may make it, and which allowance it is taken from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Lane {
+pub enum OperationClass {
     /// It asks how the agent is: anyone who can open the socket, however much others ask. It waits
     /// for no other request, and costs the core nothing.
     Probe,
@@ -46,7 +46,7 @@ pub enum Lane {
 
 /// What an operation takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Takes {
+pub enum OperationInput {
     /// Nothing.
     Nothing,
     /// Parts of its path, in order.
@@ -59,7 +59,7 @@ pub enum Takes {
 
 /// What an operation answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Gives {
+pub enum OperationOutput {
     /// A JSON body of this type.
     Json(&'static str),
     /// One JSON value of this type a line, as they come.
@@ -82,33 +82,38 @@ pub struct Operation {
     /// What it does, one sentence.
     pub summary: &'static str,
     /// Who may call it, and how often.
-    pub lane: Lane,
+    pub class: OperationClass,
     /// What it takes.
-    pub takes: Takes,
+    pub input: OperationInput,
     /// What it answers.
-    pub gives: Gives,
+    pub output: OperationOutput,
 }
 
-fn reads(path: &'static str, id: &'static str, summary: &'static str, gives: Gives) -> Operation {
+fn read_operation(
+    path: &'static str,
+    id: &'static str,
+    summary: &'static str,
+    output: OperationOutput,
+) -> Operation {
     Operation {
         method: "GET",
         path,
         id,
         summary,
-        lane: Lane::Read,
-        takes: Takes::Nothing,
-        gives,
+        class: OperationClass::Read,
+        input: OperationInput::Nothing,
+        output,
     }
 }
 
-fn probes(path: &'static str, id: &'static str, summary: &'static str) -> Operation {
+fn probe_operation(path: &'static str, id: &'static str, summary: &'static str) -> Operation {
     Operation {
-        lane: Lane::Probe,
-        ..reads(path, id, summary, Gives::Json("Probe"))
+        class: OperationClass::Probe,
+        ..read_operation(path, id, summary, OperationOutput::Json("Probe"))
     }
 }
 
-fn runs(
+fn runtime_operation(
     method: &'static str,
     path: &'static str,
     id: &'static str,
@@ -116,12 +121,12 @@ fn runs(
     types: (&'static str, &'static str),
 ) -> Operation {
     Operation {
-        lane: Lane::Runtime,
-        ..changes(method, path, id, summary, types)
+        class: OperationClass::Runtime,
+        ..change_operation(method, path, id, summary, types)
     }
 }
 
-fn changes(
+fn change_operation(
     method: &'static str,
     path: &'static str,
     id: &'static str,
@@ -133,26 +138,29 @@ fn changes(
         path,
         id,
         summary,
-        lane: Lane::Change,
-        takes: Takes::Body(takes),
-        gives: Gives::Json(gives),
+        class: OperationClass::Change,
+        input: OperationInput::Body(takes),
+        output: OperationOutput::Json(gives),
     }
 }
 
 impl Operation {
-    fn takes(self, takes: Takes) -> Self {
-        Operation { takes, ..self }
+    fn with_input(self, takes: OperationInput) -> Self {
+        Operation {
+            input: takes,
+            ..self
+        }
     }
 }
 
-const NAMED: Takes = Takes::Path(&["namespace", "name"]);
+const NAMESPACE_AND_NAME: OperationInput = OperationInput::Path(&["namespace", "name"]);
 
 /// Every operation with what carries it out.
-fn routes() -> Vec<(Operation, MethodRouter<Handle>)> {
-    use Gives::{Json, Lines, Object, Text};
+fn routes() -> Vec<(Operation, MethodRouter<CoreHandle>)> {
+    use OperationOutput::{Json, Lines, Object, Text};
     vec![
         (
-            reads(
+            read_operation(
                 path::STATUS,
                 "getStatus",
                 "How the agent is.",
@@ -161,7 +169,7 @@ fn routes() -> Vec<(Operation, MethodRouter<Handle>)> {
             get(handlers::status),
         ),
         (
-            reads(
+            read_operation(
                 path::ENDPOINTS,
                 "listEndpoints",
                 "The endpoints of this host.",
@@ -170,17 +178,17 @@ fn routes() -> Vec<(Operation, MethodRouter<Handle>)> {
             get(handlers::endpoints),
         ),
         (
-            reads(
+            read_operation(
                 path::ENDPOINT,
                 "getEndpoint",
                 "One endpoint, with the policies that apply to it.",
                 Json("EndpointDetail"),
             )
-            .takes(NAMED),
+            .with_input(NAMESPACE_AND_NAME),
             get(handlers::endpoint),
         ),
         (
-            reads(
+            read_operation(
                 path::IDENTITIES,
                 "listIdentities",
                 "The identities: groups of addresses that no active policy can tell apart.",
@@ -189,7 +197,7 @@ fn routes() -> Vec<(Operation, MethodRouter<Handle>)> {
             get(handlers::identities),
         ),
         (
-            reads(
+            read_operation(
                 path::POLICIES,
                 "listPolicies",
                 "The policies in force, in the order they are judged.",
@@ -198,37 +206,37 @@ fn routes() -> Vec<(Operation, MethodRouter<Handle>)> {
             get(handlers::policies),
         ),
         (
-            reads(
+            read_operation(
                 path::POLICY,
                 "getPolicy",
                 "One policy, with its rules and their counters.",
                 Json("PolicyDetail"),
             )
-            .takes(NAMED),
+            .with_input(NAMESPACE_AND_NAME),
             get(handlers::policy),
         ),
         (
-            reads(
+            read_operation(
                 path::EXPLAIN,
                 "explain",
                 "Whether a flow passes here, and why.",
                 Json("Explanation"),
             )
-            .takes(Takes::Query("ExplainQuery")),
+            .with_input(OperationInput::Query("ExplainQuery")),
             get(handlers::explain),
         ),
         (
-            reads(
+            read_operation(
                 path::MONITOR,
                 "monitor",
                 "Packets that were denied, dropped, or asked for by a Log rule, as they are seen.",
                 Lines("MonitorLine"),
             )
-            .takes(Takes::Query("MonitorQuery")),
+            .with_input(OperationInput::Query("MonitorQuery")),
             get(handlers::monitor),
         ),
         (
-            reads(
+            read_operation(
                 path::IPAM,
                 "listAddresses",
                 "The address pools, and who has which address.",
@@ -237,7 +245,7 @@ fn routes() -> Vec<(Operation, MethodRouter<Handle>)> {
             get(handlers::ipam),
         ),
         (
-            reads(
+            read_operation(
                 path::IPAM_CHECK,
                 "checkAddresses",
                 "What records, interfaces, routes and tables do not agree about.",
@@ -246,7 +254,7 @@ fn routes() -> Vec<(Operation, MethodRouter<Handle>)> {
             get(handlers::ipam_check),
         ),
         (
-            reads(
+            read_operation(
                 path::CONFIG,
                 "getConfig",
                 "Every parameter, and where its value came from.",
@@ -255,27 +263,27 @@ fn routes() -> Vec<(Operation, MethodRouter<Handle>)> {
             get(handlers::config),
         ),
         (
-            changes(
+            change_operation(
                 "POST",
                 path::WORKLOADS,
                 "addWorkload",
                 "Attach a network namespace; answers when its policy is in the kernel.",
                 ("WorkloadAdd", "WorkloadAdded"),
             ),
-            post(handlers::add),
+            post(handlers::add_workload),
         ),
         (
-            changes(
+            change_operation(
                 "DELETE",
                 path::WORKLOADS,
                 "removeWorkload",
                 "Detach a network namespace; nothing of it is left.",
                 ("WorkloadRemove", "WorkloadRemoved"),
             ),
-            delete(handlers::remove),
+            delete(handlers::remove_workload),
         ),
         (
-            runs(
+            runtime_operation(
                 "POST",
                 path::CNI,
                 "cniAdd",
@@ -285,7 +293,7 @@ fn routes() -> Vec<(Operation, MethodRouter<Handle>)> {
             post(handlers::cni_add),
         ),
         (
-            runs(
+            runtime_operation(
                 "DELETE",
                 path::CNI,
                 "cniDel",
@@ -295,7 +303,7 @@ fn routes() -> Vec<(Operation, MethodRouter<Handle>)> {
             delete(handlers::cni_del),
         ),
         (
-            runs(
+            runtime_operation(
                 "POST",
                 path::CNI_CHECK,
                 "cniCheck",
@@ -305,7 +313,7 @@ fn routes() -> Vec<(Operation, MethodRouter<Handle>)> {
             post(handlers::cni_check),
         ),
         (
-            runs(
+            runtime_operation(
                 "POST",
                 path::CNI_GC,
                 "cniGc",
@@ -315,7 +323,7 @@ fn routes() -> Vec<(Operation, MethodRouter<Handle>)> {
             post(handlers::cni_gc),
         ),
         (
-            reads(
+            read_operation(
                 path::METRICS,
                 "getMetrics",
                 "Figures in Prometheus' text format.",
@@ -324,7 +332,7 @@ fn routes() -> Vec<(Operation, MethodRouter<Handle>)> {
             get(handlers::metrics),
         ),
         (
-            probes(
+            probe_operation(
                 path::HEALTHZ,
                 "getHealth",
                 "Whether the agent's core answers.",
@@ -332,7 +340,7 @@ fn routes() -> Vec<(Operation, MethodRouter<Handle>)> {
             get(handlers::healthz),
         ),
         (
-            probes(
+            probe_operation(
                 path::READYZ,
                 "getReadiness",
                 "Whether the kernel holds what the source says; 503 where it does not.",
@@ -340,7 +348,7 @@ fn routes() -> Vec<(Operation, MethodRouter<Handle>)> {
             get(handlers::readyz),
         ),
         (
-            reads(path::OPENAPI, "getOpenapi", "This document.", Object),
+            read_operation(path::OPENAPI, "getOpenapi", "This document.", Object),
             get(handlers::openapi),
         ),
     ]
@@ -355,39 +363,39 @@ pub fn operations() -> Vec<Operation> {
 }
 
 /// Every route of the API, behind its gate.
-pub fn router(core: Handle, guard: Arc<Guard>) -> Router {
-    made_of(routes(), core, guard)
+pub fn router(core: CoreHandle, guard: Arc<AdmissionControl>) -> Router {
+    build_router(routes(), core, guard)
 }
 
 /// Figures and probes only, for whoever reaches `health-address`.
-pub fn health_router(core: Handle, guard: Arc<Guard>) -> Router {
-    let open = [path::METRICS, path::HEALTHZ, path::READYZ];
+pub fn health_router(core: CoreHandle, guard: Arc<AdmissionControl>) -> Router {
+    let open_paths = [path::METRICS, path::HEALTHZ, path::READYZ];
     let mut routes = routes();
-    routes.retain(|(operation, _)| open.contains(&operation.path));
-    made_of(routes, core, guard)
+    routes.retain(|(operation, _)| open_paths.contains(&operation.path));
+    build_router(routes, core, guard)
 }
 
-fn made_of(
-    routes: Vec<(Operation, MethodRouter<Handle>)>,
-    core: Handle,
-    guard: Arc<Guard>,
+fn build_router(
+    routes: Vec<(Operation, MethodRouter<CoreHandle>)>,
+    core: CoreHandle,
+    guard: Arc<AdmissionControl>,
 ) -> Router {
     let mut router = Router::new();
     for (operation, handler) in routes {
         let path = operation.path;
-        let gate = Gate::new(Arc::clone(&guard), operation);
-        let handler = handler.route_layer(from_fn_with_state(gate, gate::pass));
+        let gate = OperationGate::new(Arc::clone(&guard), operation);
+        let handler = handler.route_layer(from_fn_with_state(gate, admission::admit_request));
         router = router.route(path, handler);
     }
     router
         .fallback(|| async {
-            refuse(
+            error_response(
                 StatusCode::NOT_FOUND,
                 ApiError::new("there is no such path"),
             )
         })
         .method_not_allowed_fallback(|| async {
-            refuse(
+            error_response(
                 StatusCode::METHOD_NOT_ALLOWED,
                 ApiError::new("this path does not take that method"),
             )
@@ -399,7 +407,7 @@ fn made_of(
 }
 
 /// A refusal as a response.
-fn refuse(status: StatusCode, mut error: ApiError) -> Response {
+fn error_response(status: StatusCode, mut error: ApiError) -> Response {
     error.code = match status {
         StatusCode::BAD_REQUEST => ErrorCode::BadRequest,
         StatusCode::FORBIDDEN => ErrorCode::Forbidden,
@@ -413,11 +421,11 @@ fn refuse(status: StatusCode, mut error: ApiError) -> Response {
         StatusCode::SERVICE_UNAVAILABLE => ErrorCode::Unavailable,
         _ => ErrorCode::Failed,
     };
-    (status, json(&error)).into_response()
+    (status, json_response(&error)).into_response()
 }
 
 /// A value as a body, fit for a terminal that shows it as it is.
-fn json<T: Serialize>(value: &T) -> Response {
+fn json_response<T: Serialize>(value: &T) -> Response {
     match serde_json::to_string(value) {
         Ok(text) => {
             let kind = [(CONTENT_TYPE, "application/json")];

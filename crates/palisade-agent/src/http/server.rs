@@ -1,13 +1,13 @@
 //! Connections: how many, how slow, how large a head.
 //!
 //! A connection that sends its request's head too slowly, sends none for a while, or does not read
-//! its answer, is closed. Each user has at most [`Room::each`] connections, and all users but root
-//! together at most [`Room::others`], so nobody can keep the runtime out by holding connections.
+//! its answer, is closed. Each user has at most [`ConnectionLimits::per_user`] connections, and all users but root
+//! together at most [`ConnectionLimits::all_but_root`], so nobody can keep the runtime out by holding connections.
 //! Who comes when there is no more room gets a spare connection, on which only a probe is answered; of
 //! these the oldest is closed when there are too many, so none can be held. It knows nothing else of
 //! what is asked.
 
-use super::refuse;
+use super::error_response;
 use axum::Router;
 use axum::http::header::RETRY_AFTER;
 use axum::http::{HeaderValue, StatusCode};
@@ -16,7 +16,7 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use palisade_api::ApiError;
-use palisade_sys::peer::{Peer, peer_of};
+use palisade_sys::credentials::{SocketCredentials, peer_credentials};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::pin::Pin;
@@ -32,47 +32,47 @@ use tokio::time::Sleep;
 /// The largest head of a request, in bytes.
 pub const HEAD_LIMIT: usize = 16 << 10;
 /// The most header lines.
-const HEADERS: usize = 64;
+const MAX_HEADERS: usize = 64;
 /// How long a connection may wait for a next request, and how long its head may take.
-const HEAD_TIME: Duration = Duration::from_secs(10);
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the head may take on a spare connection.
-const SPARE_TIME: Duration = Duration::from_secs(2);
+const SPARE_HEAD_TIMEOUT: Duration = Duration::from_secs(2);
 /// How many spare connections there are.
-const SPARES: usize = 64;
+const MAX_SPARE_CONNECTIONS: usize = 64;
 /// How long a reader may not read.
-const WRITE_TIME: Duration = Duration::from_secs(30);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long requests under way have when the server ends.
-const FAREWELL: Duration = Duration::from_millis(500);
+const SHUTDOWN_GRACE: Duration = Duration::from_millis(500);
 /// How long to wait when the process has no descriptor left for a connection.
-const BREATH: Duration = Duration::from_millis(100);
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// The user of connections that have none.
-pub const NOBODY: u32 = u32::MAX;
+pub const UNKNOWN_UID: u32 = u32::MAX;
 
 /// Marks a request on a spare connection.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Spare;
+pub(crate) struct SpareConnection;
 
 /// How many connections there may be.
 #[derive(Clone, Copy, Debug)]
-pub struct Room {
+pub struct ConnectionLimits {
     /// Of each user.
-    pub each: usize,
+    pub per_user: usize,
     /// Of all users but root.
-    pub others: usize,
+    pub all_but_root: usize,
 }
 
-impl Default for Room {
+impl Default for ConnectionLimits {
     fn default() -> Self {
-        Room {
-            each: 128,
-            others: 256,
+        ConnectionLimits {
+            per_user: 128,
+            all_but_root: 256,
         }
     }
 }
 
 /// Where connections come from.
-pub enum Door {
+pub enum ApiListener {
     /// A unix socket, whose peers the kernel names.
     Unix(UnixListener),
     /// A TCP address, whose peers nobody names.
@@ -80,19 +80,19 @@ pub enum Door {
 }
 
 /// A connection.
-trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
 
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for S {}
 
-impl Door {
-    async fn accept(&self) -> io::Result<(Box<dyn Stream>, Option<Peer>)> {
+impl ApiListener {
+    async fn accept(&self) -> io::Result<(Box<dyn ByteStream>, Option<SocketCredentials>)> {
         match self {
-            Door::Unix(listener) => {
+            ApiListener::Unix(listener) => {
                 let (stream, _) = listener.accept().await?;
-                let peer = peer_of(&stream)?;
+                let peer = peer_credentials(&stream)?;
                 Ok((Box::new(stream), Some(peer)))
             }
-            Door::Tcp(listener) => {
+            ApiListener::Tcp(listener) => {
                 let (stream, _) = listener.accept().await?;
                 Ok((Box::new(stream), None))
             }
@@ -106,13 +106,13 @@ impl Door {
 /// # Errors
 /// If the listener fails for good.
 pub async fn serve(
-    door: Door,
+    door: ApiListener,
     router: Router,
-    room: Room,
+    limits: ConnectionLimits,
     mut stop: watch::Receiver<bool>,
 ) -> io::Result<()> {
-    let held = Arc::new(Held {
-        room,
+    let open_connections = Arc::new(OpenConnections {
+        limits,
         by_user: Mutex::default(),
     });
     let mut connections = JoinSet::new();
@@ -125,31 +125,31 @@ pub async fn serve(
                 Ok(accepted) => accepted,
                 Err(error) if is_transient(&error) => {
                     tracing::warn!(%error, "accepting a connection");
-                    tokio::time::sleep(BREATH).await;
+                    tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
                     continue;
                 }
                 Err(error) => break Err(error),
             },
-            () = told(&mut stop) => break Ok(()),
+            () = wait_for_stop(&mut stop) => break Ok(()),
         };
-        let uid = peer.as_ref().map_or(NOBODY, |peer| peer.uid);
-        match Held::enter(&held, uid) {
-            Some(place) => {
+        let uid = peer.as_ref().map_or(UNKNOWN_UID, |peer| peer.uid);
+        match OpenConnections::acquire(&open_connections, uid) {
+            Some(slot) => {
                 let (router, stop) = (router.clone(), stop.clone());
                 connections.spawn(async move {
-                    converse(stream, peer, router, false, stop).await;
-                    drop(place);
+                    serve_connection(stream, peer, router, false, stop).await;
+                    drop(slot);
                 });
             }
             None => {
                 tracing::warn!(uid, "too many connections: only probes are answered");
                 spares.retain(|spare| !spare.is_finished());
-                if spares.len() >= SPARES
+                if spares.len() >= MAX_SPARE_CONNECTIONS
                     && let Some(oldest) = spares.pop_front()
                 {
                     oldest.abort();
                 }
-                let talk = converse(stream, peer, router.clone(), true, stop.clone());
+                let talk = serve_connection(stream, peer, router.clone(), true, stop.clone());
                 spares.push_back(connections.spawn(talk));
                 // A probe that has come whole is answered before others can take its place.
                 tokio::task::yield_now().await;
@@ -157,14 +157,14 @@ pub async fn serve(
         }
     };
     drop(door);
-    let farewell = async { while connections.join_next().await.is_some() {} };
+    let drain = async { while connections.join_next().await.is_some() {} };
     // Streams do not end by themselves: they are cut.
-    let _ = tokio::time::timeout(FAREWELL, farewell).await;
+    let _ = tokio::time::timeout(SHUTDOWN_GRACE, drain).await;
     ended
 }
 
 /// Waits until the server is to end.
-async fn told(stop: &mut watch::Receiver<bool>) {
+async fn wait_for_stop(stop: &mut watch::Receiver<bool>) {
     // A sender that is gone tells nobody any more.
     let _ = stop.wait_for(|stop| *stop).await;
 }
@@ -175,9 +175,9 @@ fn is_transient(error: &io::Error) -> bool {
     [23, 24, 103, 12, 105, 4, 107].contains(&number)
 }
 
-async fn converse(
-    stream: Box<dyn Stream>,
-    peer: Option<Peer>,
+async fn serve_connection(
+    stream: Box<dyn ByteStream>,
+    peer: Option<SocketCredentials>,
     router: Router,
     spare: bool,
     mut stop: watch::Receiver<bool>,
@@ -187,23 +187,27 @@ async fn converse(
             request.extensions_mut().insert(peer.clone());
         }
         if spare {
-            request.extensions_mut().insert(Spare);
+            request.extensions_mut().insert(SpareConnection);
         }
         hyper::service::Service::call(&TowerToHyperService::new(router.clone()), request)
     });
     let mut protocol = http1::Builder::new();
     protocol
         .timer(TokioTimer::new())
-        .header_read_timeout(if spare { SPARE_TIME } else { HEAD_TIME })
+        .header_read_timeout(if spare {
+            SPARE_HEAD_TIMEOUT
+        } else {
+            HEAD_TIMEOUT
+        })
         .keep_alive(!spare)
         .max_buf_size(HEAD_LIMIT)
-        .max_headers(HEADERS);
-    let patient = Patient::new(stream, WRITE_TIME);
+        .max_headers(MAX_HEADERS);
+    let patient = WriteTimeoutStream::new(stream, WRITE_TIMEOUT);
     let connection = protocol.serve_connection(TokioIo::new(patient), service);
     tokio::pin!(connection);
     let ended = tokio::select! {
         ended = &mut connection => ended,
-        () = told(&mut stop) => {
+        () = wait_for_stop(&mut stop) => {
             connection.as_mut().graceful_shutdown();
             connection.await
         }
@@ -215,7 +219,7 @@ async fn converse(
 
 /// The refusal of what is no probe on a spare connection.
 pub(crate) fn too_many_connections() -> Response {
-    let mut response = refuse(
+    let mut response = error_response(
         StatusCode::SERVICE_UNAVAILABLE,
         ApiError::new("too many connections"),
     );
@@ -224,41 +228,46 @@ pub(crate) fn too_many_connections() -> Response {
     response
 }
 
-struct Held {
-    room: Room,
+struct OpenConnections {
+    limits: ConnectionLimits,
     by_user: Mutex<BTreeMap<u32, usize>>,
 }
 
-struct Place(Arc<Held>, u32);
+struct ConnectionSlot(Arc<OpenConnections>, u32);
 
-impl Held {
-    fn enter(held: &Arc<Held>, uid: u32) -> Option<Place> {
-        let mut by_user = held.by_user.lock().unwrap_or_else(PoisonError::into_inner);
-        let mine = by_user.get(&uid).copied().unwrap_or_default();
+impl OpenConnections {
+    fn acquire(connections: &Arc<OpenConnections>, uid: u32) -> Option<ConnectionSlot> {
+        let mut by_user = connections
+            .by_user
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let count = by_user.get(&uid).copied().unwrap_or_default();
         let others: usize = by_user
             .iter()
             .filter(|(uid, _)| **uid != 0)
             .map(|(_, n)| n)
             .sum();
-        if mine >= held.room.each || (uid != 0 && others >= held.room.others) {
+        if count >= connections.limits.per_user
+            || (uid != 0 && others >= connections.limits.all_but_root)
+        {
             return None;
         }
-        by_user.insert(uid, mine + 1);
+        by_user.insert(uid, count + 1);
         drop(by_user);
-        Some(Place(Arc::clone(held), uid))
+        Some(ConnectionSlot(Arc::clone(connections), uid))
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         let mut by_user = self
             .0
             .by_user
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        if let Some(mine) = by_user.get_mut(&self.1) {
-            *mine -= 1;
-            if *mine == 0 {
+        if let Some(count) = by_user.get_mut(&self.1) {
+            *count -= 1;
+            if *count == 0 {
                 by_user.remove(&self.1);
             }
         }
@@ -266,33 +275,33 @@ impl Drop for Place {
 }
 
 /// A stream whose writes fail when the other end has not read for too long.
-struct Patient<S> {
+struct WriteTimeoutStream<S> {
     stream: S,
-    time: Duration,
-    waiting: Option<Pin<Box<Sleep>>>,
+    timeout: Duration,
+    timer: Option<Pin<Box<Sleep>>>,
 }
 
-impl<S: AsyncWrite + Unpin> Patient<S> {
+impl<S: AsyncWrite + Unpin> WriteTimeoutStream<S> {
     fn new(stream: S, time: Duration) -> Self {
-        Patient {
+        WriteTimeoutStream {
             stream,
-            time,
-            waiting: None,
+            timeout: time,
+            timer: None,
         }
     }
 
-    fn bounded<T>(
+    fn check_timeout<T>(
         &mut self,
         context: &mut Context<'_>,
         polled: Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
         if polled.is_ready() {
-            self.waiting = None;
+            self.timer = None;
             return polled;
         }
-        let time = self.time;
+        let time = self.timeout;
         let waiting = self
-            .waiting
+            .timer
             .get_or_insert_with(|| Box::pin(tokio::time::sleep(time)));
         match waiting.as_mut().poll(context) {
             Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
@@ -301,7 +310,7 @@ impl<S: AsyncWrite + Unpin> Patient<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for WriteTimeoutStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -311,19 +320,19 @@ impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeoutStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.bounded(context, polled)
+        self.check_timeout(context, polled)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let polled = Pin::new(&mut self.stream).poll_flush(context);
-        self.bounded(context, polled)
+        self.check_timeout(context, polled)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -339,12 +348,15 @@ mod tests {
 
     #[test]
     fn room_is_kept_for_root() {
-        let room = Room { each: 2, others: 3 };
-        let held = Arc::new(Held {
-            room,
+        let room = ConnectionLimits {
+            per_user: 2,
+            all_but_root: 3,
+        };
+        let held = Arc::new(OpenConnections {
+            limits: room,
             by_user: Mutex::default(),
         });
-        let enter = |uid| Held::enter(&held, uid);
+        let enter = |uid| OpenConnections::acquire(&held, uid);
         let _first = [enter(7).unwrap(), enter(7).unwrap(), enter(8).unwrap()];
         assert!(enter(7).is_none(), "two each");
         assert!(enter(9).is_none(), "three of all but root");
@@ -356,7 +368,7 @@ mod tests {
     #[tokio::test]
     async fn a_reader_that_does_not_read_is_given_up() {
         let (ours, _theirs) = UnixStream::pair().unwrap();
-        let mut patient = Patient::new(ours, Duration::from_millis(20));
+        let mut patient = WriteTimeoutStream::new(ours, Duration::from_millis(20));
         let error = loop {
             let write =
                 poll_fn(|context| Pin::new(&mut patient).poll_write(context, &[0; 65_536])).await;

@@ -2,7 +2,7 @@
 //! word of it cannot begin a line with that, nor colour a terminal.
 
 use crate::clock::rfc3339_micros;
-use palisade_text::{is_hidden, printable, printable_json};
+use palisade_text::{is_unprintable, printable, printable_json};
 use serde_json::{Map, Value};
 use std::fmt::{Debug, Write};
 use std::time::Duration;
@@ -11,22 +11,22 @@ use tracing::field::{Field, Visit};
 
 /// What an event says: a message, and fields in the order they were given.
 #[derive(Debug, Default)]
-pub(super) struct Fields {
+pub(super) struct LogFields {
     message: String,
     fields: Map<String, Value>,
 }
 
-impl Fields {
+impl LogFields {
     /// A message without fields.
-    pub(super) fn of_message(message: String) -> Self {
-        Fields {
+    pub(super) fn with_message(message: String) -> Self {
+        LogFields {
             message,
             fields: Map::new(),
         }
     }
 
     /// One more field.
-    pub(super) fn number(&mut self, name: &str, value: u64) {
+    pub(super) fn add_number(&mut self, name: &str, value: u64) {
         self.fields.insert(name.to_owned(), value.into());
     }
 
@@ -40,7 +40,7 @@ impl Fields {
     }
 }
 
-impl Visit for Fields {
+impl Visit for LogFields {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         let text = format!("{value:?}");
         match field.name() {
@@ -74,15 +74,15 @@ impl Visit for Fields {
 }
 
 /// One line.
-pub(super) struct Line<'a> {
+pub(super) struct LogLine<'a> {
     /// Since 1970.
     pub(super) time: Duration,
     pub(super) level: Level,
     pub(super) component: &'a str,
-    pub(super) fields: &'a Fields,
+    pub(super) fields: &'a LogFields,
 }
 
-impl Line<'_> {
+impl LogLine<'_> {
     /// `TIME LEVEL component: message name=value…`, with a line break.
     pub(super) fn text(&self) -> String {
         let time = rfc3339_micros(self.time);
@@ -115,6 +115,6 @@ impl Line<'_> {
 
 /// Whether a value needs no quotes to be read back.
 fn is_plain(value: &str) -> bool {
-    let special = |c: char| c.is_whitespace() || is_hidden(c) || matches!(c, '"' | '=');
+    let special = |c: char| c.is_whitespace() || is_unprintable(c) || matches!(c, '"' | '=');
     !value.is_empty() && !value.contains(special)
 }

@@ -4,9 +4,9 @@ use super::exposition::Exposition;
 use super::table::*;
 use super::{Histogram, process};
 use crate::core::Core;
-use crate::http::gate::Requests;
-use palisade_api::{EndpointState, Enforced};
-use palisade_dataplane::Count;
+use crate::http::admission::RequestCounts;
+use palisade_api::{BudgetFallback, EndpointState};
+use palisade_dataplane::CounterValue;
 use palisade_tables::Credit;
 use std::collections::BTreeMap;
 
@@ -15,107 +15,108 @@ const PHASES: [&str; 6] = ["split", "tighten", "revoke", "loosen", "merge", "del
 
 impl Core {
     /// `GET /metrics`, but for what the API counts itself.
-    pub fn figures(&mut self) -> Exposition {
+    pub fn collect_metrics(&mut self) -> Exposition {
         let mut out = Exposition::default();
         let flag = |is: bool| f64::from(u8::from(is));
-        out.set(&BUILD_INFO, &[env!("CARGO_PKG_VERSION")], 1.0);
-        out.set(&READY, &[], flag(self.unready().is_empty()));
-        out.set(&DEGRADED_REASONS, &[], self.degraded() as f64);
-        out.set(&PROCESS_START, &[], self.started.as_secs_f64());
-        process::add(&mut out);
-        self.endpoints_and_policies(&mut out);
-        out.set(&IDENTITIES, &[], self.engine.counts().identities as f64);
-        out.set(&REVISION_ACCEPTED, &[], self.engine.revision() as f64);
-        out.set(&REVISION_REALISED, &[], self.realised as f64);
-        self.source_figures(&mut out);
-        self.budget_figures(&mut out);
-        let tally = &self.tally;
-        out.set(&SOURCE_BATCHES, &[], tally.batches as f64);
-        out.histogram(&FLUSH_SECONDS, &[], &tally.flush);
+        out.add_sample(&BUILD_INFO, &[env!("CARGO_PKG_VERSION")], 1.0);
+        out.add_sample(&READY, &[], flag(self.unready_reasons().is_empty()));
+        out.add_sample(&DEGRADED_REASONS, &[], self.degraded_count() as f64);
+        out.add_sample(&PROCESS_START, &[], self.started.as_secs_f64());
+        process::collect(&mut out);
+        self.collect_endpoints_and_policies(&mut out);
+        out.add_sample(&IDENTITIES, &[], self.engine.counts().identities as f64);
+        out.add_sample(&REVISION_ACCEPTED, &[], self.engine.revision() as f64);
+        out.add_sample(&REVISION_REALISED, &[], self.realised_revision as f64);
+        self.collect_source(&mut out);
+        self.collect_budget(&mut out);
+        let tally = &self.metrics;
+        out.add_sample(&SOURCE_BATCHES, &[], tally.batches as f64);
+        out.add_histogram(&FLUSH_SECONDS, &[], &tally.flush);
         let none = Histogram::default();
         for phase in PHASES {
             let took = tally.phases.get(phase).unwrap_or(&none);
-            out.histogram(&PHASE_SECONDS, &[phase], took);
+            out.add_histogram(&PHASE_SECONDS, &[phase], took);
         }
-        out.set(&PHASE_WAIT_SECONDS, &[], tally.waited.as_secs_f64());
-        out.set(&KERNEL_TRANSACTIONS, &[], tally.transactions as f64);
-        out.set(&KERNEL_WRITES, &[], tally.writes as f64);
-        out.set(&KERNEL_FAILURES, &[], tally.failures as f64);
-        out.set(&KERNEL_RETRIES, &[], tally.retries as f64);
-        out.set(&KERNEL_REPAIRS, &[], self.repaired as f64);
-        out.set(&KERNEL_ERROR, &[], flag(self.failure.is_some()));
-        out.set(&GENERATION, &[], f64::from(self.generation));
-        self.drops(&mut out);
+        out.add_sample(&PHASE_WAIT_SECONDS, &[], tally.grace_wait.as_secs_f64());
+        out.add_sample(&KERNEL_TRANSACTIONS, &[], tally.transactions as f64);
+        out.add_sample(&KERNEL_WRITES, &[], tally.writes as f64);
+        out.add_sample(&KERNEL_FAILURES, &[], tally.failures as f64);
+        out.add_sample(&KERNEL_RETRIES, &[], tally.retries as f64);
+        out.add_sample(&KERNEL_REPAIRS, &[], self.repair_count as f64);
+        out.add_sample(&KERNEL_ERROR, &[], flag(self.kernel_failure.is_some()));
+        out.add_sample(&GENERATION, &[], f64::from(self.generation));
+        self.collect_drops(&mut out);
         out
     }
 
-    fn endpoints_and_policies(&self, out: &mut Exposition) {
+    fn collect_endpoints_and_policies(&self, out: &mut Exposition) {
         let mut states = BTreeMap::from([("closed", 0_u64), ("ready", 0), ("lost", 0)]);
         for (_, workload) in self.registry.iter() {
             *states.entry(state_name(workload.state)).or_default() += 1;
         }
         for (state, count) in states {
-            out.set(&ENDPOINTS, &[state], count as f64);
+            out.add_sample(&ENDPOINTS, &[state], count as f64);
         }
         let mut policies = BTreeMap::from([
             (("kubernetes", "active"), 0_u64),
             (("kubernetes", "idle"), 0),
         ]);
         for policy in self.engine.ordered_policies() {
-            let state = match self.engine.endpoints_of(&policy.id).is_empty() {
+            let state = match self.engine.selected_endpoints(&policy.id).is_empty() {
                 true => "idle",
                 false => "active",
             };
-            let dialect = dialect(&policy.id.object.group);
+            let dialect = dialect_name(&policy.id.object.group);
             *policies.entry((dialect, state)).or_default() += 1;
         }
         for ((dialect, state), count) in policies {
-            out.set(&POLICIES, &[dialect, state], count as f64);
+            out.add_sample(&POLICIES, &[dialect, state], count as f64);
         }
     }
 
-    fn source_figures(&self, out: &mut Exposition) {
-        let followed = self.in_sync && self.source_ended.is_none();
-        out.set(&SOURCE_IN_SYNC, &[], f64::from(u8::from(followed)));
-        out.set(&SOURCE_FILES, &[], self.report.files as f64);
-        out.set(&SOURCE_OBJECTS, &[], self.report.objects as f64);
-        let (errors, warnings) = palisade_source::Flaw::totals(&self.report.problems);
-        out.set(&SOURCE_PROBLEMS, &["error"], errors as f64);
-        out.set(&SOURCE_PROBLEMS, &["warning"], warnings as f64);
-        let valid = |kept: &&palisade_source::Kept| kept.since.is_some();
-        let last_valid = self.report.kept.iter().filter(valid).count();
-        let isolating = self.report.kept.len() - last_valid;
-        out.set(&SOURCE_KEPT, &["last-valid"], last_valid as f64);
-        out.set(&SOURCE_KEPT, &["isolating"], isolating as f64);
+    fn collect_source(&self, out: &mut Exposition) {
+        let in_sync = self.in_sync && self.source_ended.is_none();
+        out.add_sample(&SOURCE_IN_SYNC, &[], f64::from(u8::from(in_sync)));
+        out.add_sample(&SOURCE_FILES, &[], self.source_report.files as f64);
+        out.add_sample(&SOURCE_OBJECTS, &[], self.source_report.objects as f64);
+        let (errors, warnings) =
+            palisade_source::Diagnostic::count_by_severity(&self.source_report.problems);
+        out.add_sample(&SOURCE_PROBLEMS, &["error"], errors as f64);
+        out.add_sample(&SOURCE_PROBLEMS, &["warning"], warnings as f64);
+        let valid = |kept: &&palisade_source::RetainedObject| kept.since.is_some();
+        let last_valid = self.source_report.retained.iter().filter(valid).count();
+        let isolating = self.source_report.retained.len() - last_valid;
+        out.add_sample(&SOURCE_KEPT, &["last-valid"], last_valid as f64);
+        out.add_sample(&SOURCE_KEPT, &["isolating"], isolating as f64);
     }
 
-    fn budget_figures(&self, out: &mut Exposition) {
+    fn collect_budget(&self, out: &mut Exposition) {
         let taken = self.engine.counts().elements;
-        out.set(&POLICY_ELEMENTS, &[], taken as f64);
+        out.add_sample(&POLICY_ELEMENTS, &[], taken as f64);
         let budget = self.config.budget;
         for (of, most) in [("policy-set", budget.set), ("host", budget.host)] {
-            out.set(&POLICY_ELEMENTS_MAX, &[of], most as f64);
+            out.add_sample(&POLICY_ELEMENTS_MAX, &[of], most as f64);
         }
-        let over = self.over_budget();
+        let over = self.budget_excesses();
         for (name, enforced) in [
-            ("last-valid", Enforced::LastValid),
-            ("isolating", Enforced::Isolating),
-            ("closed", Enforced::Closed),
+            ("last-valid", BudgetFallback::LastValid),
+            ("isolating", BudgetFallback::Isolating),
+            ("closed", BudgetFallback::Closed),
         ] {
-            let many = over.iter().filter(|over| over.enforced == enforced).count();
-            out.set(&POLICIES_OVER_BUDGET, &[name], many as f64);
+            let count = over.iter().filter(|over| over.enforced == enforced).count();
+            out.add_sample(&POLICIES_OVER_BUDGET, &[name], count as f64);
         }
     }
 
     /// Packets that no rule dropped, by why they were.
-    fn drops(&mut self, out: &mut Exposition) {
-        let Some(counters) = self.recent_counts() else {
+    fn collect_drops(&mut self, out: &mut Exposition) {
+        let Some(counters) = self.recent_counters() else {
             return;
         };
         let always = ["default-deny", "encapsulated"];
-        let mut drops = BTreeMap::from(always.map(|reason| (reason, Count::default())));
-        for (reason, count) in &counters.reasons {
-            add(drops.entry(reason).or_default(), count);
+        let mut drops = BTreeMap::from(always.map(|reason| (reason, CounterValue::default())));
+        for (reason, count) in &counters.by_drop_reason {
+            add_count(drops.entry(reason).or_default(), count);
         }
         for (credit, count) in &counters.by_rule {
             let reason = match &**credit {
@@ -125,26 +126,26 @@ impl Core {
                 // What it did stands with the rule: `palisade policy get`.
                 Credit::Rule { .. } | Credit::ProfileRule { .. } => continue,
             };
-            add(drops.entry(reason).or_default(), count);
+            add_count(drops.entry(reason).or_default(), count);
         }
         for (reason, count) in drops {
-            out.set(&DROPPED_PACKETS, &[reason], count.packets as f64);
-            out.set(&DROPPED_BYTES, &[reason], count.bytes as f64);
+            out.add_sample(&DROPPED_PACKETS, &[reason], count.packets as f64);
+            out.add_sample(&DROPPED_BYTES, &[reason], count.bytes as f64);
         }
     }
 }
 
 impl Exposition {
     /// Adds what the API counted.
-    pub fn requests(&mut self, requests: &Requests) {
+    pub fn add_requests(&mut self, requests: &RequestCounts) {
         for ((method, route, code), count) in requests {
             let code = code.to_string();
-            self.set(&API_REQUESTS, &[method, route, &code], *count as f64);
+            self.add_sample(&API_REQUESTS, &[method, route, &code], *count as f64);
         }
     }
 }
 
-fn add(to: &mut Count, count: &Count) {
+fn add_count(to: &mut CounterValue, count: &CounterValue) {
     to.packets += count.packets;
     to.bytes += count.bytes;
 }
@@ -158,7 +159,7 @@ fn state_name(state: EndpointState) -> &'static str {
 }
 
 /// Whose words a policy was written in, by its API group.
-fn dialect(group: &str) -> &'static str {
+fn dialect_name(group: &str) -> &'static str {
     match group {
         "networking.k8s.io" => "kubernetes",
         "policy.networking.k8s.io" => "cluster-network-policy",

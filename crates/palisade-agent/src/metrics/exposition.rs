@@ -17,13 +17,17 @@ pub struct Exposition {
 
 impl Exposition {
     /// A figure, with the values of the metric's labels.
-    pub fn set(&mut self, metric: &Metric, labels: &[&str], value: f64) {
-        let line = format!("{}{} {value}", metric.name, braces(metric, labels, None));
+    pub fn add_sample(&mut self, metric: &Metric, labels: &[&str], value: f64) {
+        let line = format!(
+            "{}{} {value}",
+            metric.name,
+            label_text(metric, labels, None)
+        );
         self.samples.entry(metric.name).or_default().push(line);
     }
 
     /// A histogram, with the values of the metric's labels.
-    pub fn histogram(&mut self, metric: &Metric, labels: &[&str], histogram: &Histogram) {
+    pub fn add_histogram(&mut self, metric: &Metric, labels: &[&str], histogram: &Histogram) {
         let lines = self.samples.entry(metric.name).or_default();
         let name = metric.name;
         let mut count = 0;
@@ -32,11 +36,11 @@ impl Exposition {
                 true => "+Inf".to_owned(),
                 false => bound.to_string(),
             };
-            let braces = braces(metric, labels, Some(&bound));
+            let braces = label_text(metric, labels, Some(&bound));
             lines.push(format!("{name}_bucket{braces} {sum}"));
             count = sum;
         }
-        let braces = braces(metric, labels, None);
+        let braces = label_text(metric, labels, None);
         let seconds = histogram.sum().as_secs_f64();
         lines.push(format!("{name}_sum{braces} {seconds}"));
         lines.push(format!("{name}_count{braces} {count}"));
@@ -58,11 +62,11 @@ impl Exposition {
     }
 }
 
-fn braces(metric: &Metric, labels: &[&str], bound: Option<&str>) -> String {
+fn label_text(metric: &Metric, labels: &[&str], bound: Option<&str>) -> String {
     let named = metric.labels.iter().copied().zip(labels.iter().copied());
     let pairs: Vec<String> = named
         .chain(bound.map(|bound| ("le", bound)))
-        .map(|(name, value)| format!("{name}=\"{}\"", escaped(value)))
+        .map(|(name, value)| format!("{name}=\"{}\"", escape_label(value)))
         .collect();
     match pairs.is_empty() {
         true => String::new(),
@@ -70,7 +74,7 @@ fn braces(metric: &Metric, labels: &[&str], bound: Option<&str>) -> String {
     }
 }
 
-fn escaped(value: &str) -> String {
+fn escape_label(value: &str) -> String {
     printable_lines(value)
         .replace('\\', "\\\\")
         .replace('"', "\\\"")

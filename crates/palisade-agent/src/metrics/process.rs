@@ -4,10 +4,10 @@ use super::exposition::Exposition;
 use super::table::{PROCESS_CPU, PROCESS_FDS, PROCESS_RSS, PROCESS_THREADS};
 
 /// Ticks a second in `/proc`, whatever the kernel was built with.
-const TICKS: f64 = 100.0;
+const TICKS_PER_SECOND: f64 = 100.0;
 
 /// Adds what can be read; what cannot is left out.
-pub(super) fn add(out: &mut Exposition) {
+pub(super) fn collect(out: &mut Exposition) {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let field = |name: &str| -> Option<f64> {
         let line = status.lines().find_map(|line| line.strip_prefix(name))?;
@@ -18,10 +18,10 @@ pub(super) fn add(out: &mut Exposition) {
             .ok()
     };
     if let Some(kilobytes) = field("VmRSS") {
-        out.set(&PROCESS_RSS, &[], kilobytes * 1024.0);
+        out.add_sample(&PROCESS_RSS, &[], kilobytes * 1024.0);
     }
     if let Some(threads) = field("Threads") {
-        out.set(&PROCESS_THREADS, &[], threads);
+        out.add_sample(&PROCESS_THREADS, &[], threads);
     }
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     // The program's name may hold anything; after its closing parenthesis fields are numbers. User
@@ -34,10 +34,14 @@ pub(super) fn add(out: &mut Exposition) {
         .filter_map(|ticks| ticks.parse().ok())
         .collect();
     if ticks.len() == 2 {
-        out.set(&PROCESS_CPU, &[], ticks.iter().sum::<f64>() / TICKS);
+        out.add_sample(
+            &PROCESS_CPU,
+            &[],
+            ticks.iter().sum::<f64>() / TICKS_PER_SECOND,
+        );
     }
     if let Ok(open) = std::fs::read_dir("/proc/self/fd") {
         // One of them is the one that reads the directory.
-        out.set(&PROCESS_FDS, &[], open.count().saturating_sub(1) as f64);
+        out.add_sample(&PROCESS_FDS, &[], open.count().saturating_sub(1) as f64);
     }
 }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 /// What kind of figure it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum MetricKind {
     /// It goes up and down.
     Gauge,
     /// It only grows, until the agent starts again (but for counts that are kept over restarts, and
@@ -14,13 +14,13 @@ pub enum Kind {
     Histogram,
 }
 
-impl Kind {
+impl MetricKind {
     /// As the exposition format writes it.
     pub fn text(self) -> &'static str {
         match self {
-            Kind::Gauge => "gauge",
-            Kind::Counter => "counter",
-            Kind::Histogram => "histogram",
+            MetricKind::Gauge => "gauge",
+            MetricKind::Counter => "counter",
+            MetricKind::Histogram => "histogram",
         }
     }
 }
@@ -31,7 +31,7 @@ pub struct Metric {
     /// Its name, with the unit.
     pub name: &'static str,
     /// Its kind.
-    pub kind: Kind,
+    pub kind: MetricKind,
     /// Its labels.
     pub labels: &'static [&'static str],
     /// What it says, one sentence.
@@ -44,7 +44,7 @@ macro_rules! metrics {
             #[doc = $help]
             pub const $id: Metric = Metric {
                 name: $name,
-                kind: Kind::$kind,
+                kind: MetricKind::$kind,
                 labels: &[$($label),*],
                 help: $help,
             };
@@ -94,7 +94,7 @@ metrics! {
 }
 
 /// The page `docs/metrics.md`.
-pub fn document() -> String {
+pub fn markdown() -> String {
     let mut out = String::from(
         "# Metrics\n\n\
          Made from the table in `crates/palisade-agent/src/metrics/table.rs`; a test holds them equal.\n\n\

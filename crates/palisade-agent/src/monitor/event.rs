@@ -2,18 +2,18 @@
 //!
 //! Promises: a line is that of the same rule as it stands now; a rule that is gone has none.
 
-use super::attribute::Judgement;
+use super::attribution::PacketAttribution;
 use crate::clock::rfc3339_micros;
 use crate::core::Core;
-use palisade_api::{MonitorEnd, MonitorPolicy, MonitorRule, MonitorVerdict, PacketEvent};
-use palisade_dataplane::{Sighting, Why};
+use palisade_api::{MonitorEndpoint, MonitorPolicy, MonitorRule, MonitorVerdict, PacketEvent};
+use palisade_dataplane::{PacketReport, ReportReason};
 use palisade_model::{Action, Direction, L4, PolicyId, Rule, RuleOrigin};
 use palisade_tables::{Credit, Packet};
 use std::net::IpAddr;
 use std::time::Duration;
 
 /// What decided, for people and programs.
-pub(super) struct Decided {
+pub(super) struct PacketCause {
     pub(super) reason: &'static str,
     pub(super) rule: Option<MonitorRule>,
     pub(super) policies: Vec<MonitorPolicy>,
@@ -21,29 +21,34 @@ pub(super) struct Decided {
 
 impl Core {
     /// The event of a packet. `found`: how it was judged, by which revision, and whether that is past.
-    pub(super) fn event(
+    pub(super) fn packet_event(
         &self,
-        sighting: &Sighting,
+        report: &PacketReport,
         judged: &Packet,
-        found: Option<(Judgement, u64, bool)>,
+        attribution: Option<(PacketAttribution, u64, bool)>,
         at: Duration,
     ) -> PacketEvent {
-        let packet = &sighting.packet;
-        let direction = match (&found, sighting.why) {
+        let packet = &report.packet;
+        let direction = match (&attribution, report.reason) {
             (Some((judgement, ..)), _) => Some(judgement.direction),
-            (None, Why::Logged(direction)) => Some(direction),
-            (None, Why::Spoofed | Why::UnknownInterface) => Some(Direction::Egress),
-            (None, Why::Denied | Why::Invalid | Why::NoPoint) => None,
+            (None, ReportReason::Logged(direction)) => Some(direction),
+            (None, ReportReason::Spoofed | ReportReason::UnknownInterface) => {
+                Some(Direction::Egress)
+            }
+            (None, ReportReason::Denied | ReportReason::Invalid | ReportReason::NoPoint) => None,
         };
         let interface = match direction {
-            Some(Direction::Egress) => judged.from.as_ref(),
-            Some(Direction::Ingress) => judged.to.as_ref(),
-            None => packet.from.as_ref().or(packet.to.as_ref()),
+            Some(Direction::Egress) => judged.input_interface.as_ref(),
+            Some(Direction::Ingress) => judged.output_interface.as_ref(),
+            None => packet
+                .input_interface
+                .as_ref()
+                .or(packet.output_interface.as_ref()),
         };
-        let hits = found.as_ref().map_or(&[][..], |(of, ..)| &of.hits);
-        let decided = self.decided(sighting.why, hits.last().map(|credit| &**credit));
+        let hits = attribution.as_ref().map_or(&[][..], |(of, ..)| &of.hits);
+        let cause = self.packet_cause(report.reason, hits.last().map(|credit| &**credit));
         let logged = hits.iter().filter_map(|credit| {
-            let rule = self.rule_of(credit)?;
+            let rule = self.monitor_rule(credit)?;
             (rule.action.as_deref() == Some(&*Action::Log.to_string())).then_some(rule)
         });
         let (ports, icmp) = match packet.l4 {
@@ -57,11 +62,11 @@ impl Core {
         PacketEvent {
             api_version: palisade_api::api_version(),
             time: rfc3339_micros(at),
-            verdict: match sighting.why {
-                Why::Logged(_) => MonitorVerdict::Allowed,
+            verdict: match report.reason {
+                ReportReason::Logged(_) => MonitorVerdict::Allowed,
                 _ => MonitorVerdict::Denied,
             },
-            reason: decided.reason.to_owned(),
+            reason: cause.reason.to_owned(),
             direction: direction.map(|direction| direction.to_string()),
             endpoint: interface.and_then(|name| {
                 let mut all = self.registry.iter();
@@ -69,28 +74,33 @@ impl Core {
                 let namespace = id.namespace.as_deref().unwrap_or_default();
                 Some(format!("{namespace}/{}", id.name))
             }),
-            source: self.end(packet.source, ports.map(|(port, _)| port), at),
-            destination: self.end(packet.destination, ports.map(|(_, port)| port), at),
+            source: self.monitor_endpoint(packet.source, ports.map(|(port, _)| port), at),
+            destination: self.monitor_endpoint(packet.destination, ports.map(|(_, port)| port), at),
             protocol: packet.protocol.to_string(),
             icmp_type: icmp.map(|(kind, _)| kind),
             icmp_code: icmp.map(|(_, code)| code),
-            reply: sighting.reply,
-            rule: decided.rule,
-            policies: decided.policies,
+            reply: report.reply,
+            rule: cause.rule,
+            policies: cause.policies,
             logged: logged.collect(),
-            length: sighting.length,
+            length: report.length,
             interface: interface.map(|name| name.to_string()),
-            revision: found.as_ref().map(|(_, revision, _)| *revision),
-            stale: found.as_ref().is_some_and(|(.., past)| *past),
+            revision: attribution.as_ref().map(|(_, revision, _)| *revision),
+            stale: attribution.as_ref().is_some_and(|(.., past)| *past),
         }
     }
 
-    fn end(&self, address: IpAddr, port: Option<u16>, at: Duration) -> MonitorEnd {
-        let retired = &self.monitor.retired;
-        let holder = retired.holder(address, at).cloned();
-        let holder = holder.or_else(|| self.engine.owner(address));
-        let holder = holder.or_else(|| retired.last(address).cloned());
-        MonitorEnd {
+    fn monitor_endpoint(
+        &self,
+        address: IpAddr,
+        port: Option<u16>,
+        at: Duration,
+    ) -> MonitorEndpoint {
+        let retired = &self.monitor.address_history;
+        let holder = retired.holder_at(address, at).cloned();
+        let holder = holder.or_else(|| self.engine.address_owner(address));
+        let holder = holder.or_else(|| retired.last_holder(address).cloned());
+        MonitorEndpoint {
             address: address.to_string(),
             port,
             namespace: holder
@@ -101,37 +111,39 @@ impl Core {
     }
 
     /// What decided about a packet that is reported so and credited to this.
-    pub(super) fn decided(&self, why: Why, credit: Option<&Credit>) -> Decided {
-        let of = |reason| Decided {
+    pub(super) fn packet_cause(&self, why: ReportReason, credit: Option<&Credit>) -> PacketCause {
+        let without_rule = |reason| PacketCause {
             reason,
             rule: None,
             policies: Vec::new(),
         };
         match (why, credit) {
-            (Why::Denied | Why::Logged(_), None) => of("unknown"),
-            (Why::Denied | Why::Logged(_), Some(credit)) => match credit {
-                Credit::Rule { .. } => Decided {
-                    rule: self.rule_of(credit),
-                    ..of("rule")
+            (ReportReason::Denied | ReportReason::Logged(_), None) => without_rule("unknown"),
+            (ReportReason::Denied | ReportReason::Logged(_), Some(credit)) => match credit {
+                Credit::Rule { .. } => PacketCause {
+                    rule: self.monitor_rule(credit),
+                    ..without_rule("rule")
                 },
-                Credit::ProfileRule { .. } => Decided {
-                    rule: self.rule_of(credit),
-                    ..of("profile")
+                Credit::ProfileRule { .. } => PacketCause {
+                    rule: self.monitor_rule(credit),
+                    ..without_rule("profile")
                 },
-                Credit::TierDefault { policies, .. } => Decided {
-                    policies: policies.iter().map(|id| self.policy_of(id)).collect(),
-                    ..of("default-deny")
+                Credit::TierDefault { policies, .. } => PacketCause {
+                    policies: policies.iter().map(|id| self.monitor_policy(id)).collect(),
+                    ..without_rule("default-deny")
                 },
-                Credit::MissingProfile { .. } | Credit::NoProfileMatch { .. } => of("profile"),
-                Credit::Encapsulated => of("encapsulated"),
+                Credit::MissingProfile { .. } | Credit::NoProfileMatch { .. } => {
+                    without_rule("profile")
+                }
+                Credit::Encapsulated => without_rule("encapsulated"),
             },
-            (other, _) => of(other.name()),
+            (other, _) => without_rule(other.name()),
         }
     }
 
-    fn policy_of(&self, id: &PolicyId) -> MonitorPolicy {
-        let now = self.engine.policy(id);
-        let line = now.as_ref().and_then(|policy| policy.line.as_ref());
+    fn monitor_policy(&self, id: &PolicyId) -> MonitorPolicy {
+        let current = self.engine.policy(id);
+        let line = current.as_ref().and_then(|policy| policy.line.as_ref());
         MonitorPolicy {
             kind: id.object.kind.to_string(),
             namespace: id.object.namespace.as_deref().map(str::to_owned),
@@ -141,7 +153,7 @@ impl Core {
     }
 
     /// The rule that a credit stands for, with its place as it is now.
-    fn rule_of(&self, credit: &Credit) -> Option<MonitorRule> {
+    fn monitor_rule(&self, credit: &Credit) -> Option<MonitorRule> {
         let of_policy;
         let (policy, origin, rules): (_, &RuleOrigin, &[Rule]) = match credit {
             Credit::Rule {
@@ -152,7 +164,7 @@ impl Core {
                 of_policy = self.engine.policy(policy);
                 let rules = of_policy.as_ref().and_then(|now| now.rules(*direction));
                 (
-                    self.policy_of(policy),
+                    self.monitor_policy(policy),
                     origin,
                     rules.map_or(&[], |of| &of.rules),
                 )

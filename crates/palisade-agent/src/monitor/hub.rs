@@ -4,107 +4,111 @@
 //! reader gets the lines it asked for in order.
 
 use axum::body::Bytes;
-use palisade_api::{LostEvents, MonitorEnd, MonitorLine, MonitorQuery, PacketEvent};
+use palisade_api::{LostEvents, MonitorEndpoint, MonitorLine, MonitorQuery, PacketEvent};
 use std::collections::VecDeque;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 /// How many packets are remembered.
-pub const REMEMBERED: usize = 1024;
+pub const MAX_RECENT: usize = 1024;
 /// How many lines wait for a reader, beyond those remembered.
-const QUEUE: usize = 1024;
+const SUBSCRIBER_QUEUE: usize = 1024;
 
-struct Reader {
-    lines: Sender<Bytes>,
+struct MonitorSubscriber {
+    sender: Sender<Bytes>,
     query: MonitorQuery,
-    missed: u64,
+    dropped: u64,
 }
 
 /// The readers of the stream.
 #[derive(Default)]
-pub struct Hub {
-    readers: Vec<Reader>,
-    last: VecDeque<PacketEvent>,
+pub struct MonitorHub {
+    subscribers: Vec<MonitorSubscriber>,
+    recent: VecDeque<PacketEvent>,
 }
 
-impl Hub {
+impl MonitorHub {
     /// The lines for one more reader, each with its line feed.
     pub fn subscribe(&mut self, query: MonitorQuery) -> Receiver<Bytes> {
-        self.readers.retain(|reader| !reader.lines.is_closed());
-        let (lines, receiver) = channel(REMEMBERED + QUEUE);
-        let fits: Vec<&PacketEvent> = self.last.iter().filter(|e| matches(&query, e)).collect();
-        let skip = fits.len().saturating_sub(query.last);
-        for event in &fits[skip..] {
-            let line = bytes(&MonitorLine::Packet(Box::new((*event).clone())));
+        self.subscribers.retain(|reader| !reader.sender.is_closed());
+        let (lines, receiver) = channel(MAX_RECENT + SUBSCRIBER_QUEUE);
+        let matching: Vec<&PacketEvent> = self
+            .recent
+            .iter()
+            .filter(|e| matches_query(&query, e))
+            .collect();
+        let skip = matching.len().saturating_sub(query.last);
+        for event in &matching[skip..] {
+            let line = encode_line(&MonitorLine::Packet(Box::new((*event).clone())));
             // There is room for all that are remembered.
             let _ = lines.try_send(line);
         }
         if !query.stop {
-            self.readers.push(Reader {
-                lines,
+            self.subscribers.push(MonitorSubscriber {
+                sender: lines,
                 query,
-                missed: 0,
+                dropped: 0,
             });
         }
         receiver
     }
 
     /// Tells of a packet.
-    pub fn packet(&mut self, event: PacketEvent) {
+    pub fn publish_packet(&mut self, event: PacketEvent) {
         let mut line = None;
-        self.readers.retain_mut(|reader| {
-            if !matches(&reader.query, &event) {
+        self.subscribers.retain_mut(|reader| {
+            if !matches_query(&reader.query, &event) {
                 return true;
             }
             let line = line
-                .get_or_insert_with(|| bytes(&MonitorLine::Packet(Box::new(event.clone()))))
+                .get_or_insert_with(|| encode_line(&MonitorLine::Packet(Box::new(event.clone()))))
                 .clone();
-            reader.tell(line, 1, &event.time)
+            reader.send(line, 1, &event.time)
         });
-        if self.last.len() == REMEMBERED {
-            self.last.pop_front();
+        if self.recent.len() == MAX_RECENT {
+            self.recent.pop_front();
         }
-        self.last.push_back(event);
+        self.recent.push_back(event);
     }
 
     /// Tells every reader, whatever it asked for, of packets that are not told one by one.
-    pub fn lost(&mut self, lost: LostEvents) {
+    pub fn publish_loss(&mut self, lost: LostEvents) {
         let (count, time) = (lost.count, lost.time.clone());
-        let line = bytes(&MonitorLine::Lost(Box::new(lost)));
-        self.readers
-            .retain_mut(|reader| reader.tell(line.clone(), count, &time));
+        let line = encode_line(&MonitorLine::Lost(Box::new(lost)));
+        self.subscribers
+            .retain_mut(|reader| reader.send(line.clone(), count, &time));
     }
 }
 
-impl Reader {
+impl MonitorSubscriber {
     /// Hands over a line that stands for so many packets; false if nobody reads any more.
-    fn tell(&mut self, line: Bytes, packets: u64, time: &str) -> bool {
-        if self.missed > 0 {
+    fn send(&mut self, line: Bytes, packets: u64, time: &str) -> bool {
+        if self.dropped > 0 {
             let missed = LostEvents {
                 api_version: palisade_api::api_version(),
                 time: time.to_owned(),
                 cause: "client".to_owned(),
-                count: self.missed,
+                count: self.dropped,
                 reason: None,
                 rule: None,
                 policies: Vec::new(),
             };
             match self
-                .lines
-                .try_send(bytes(&MonitorLine::Lost(Box::new(missed))))
+                .sender
+                .try_send(encode_line(&MonitorLine::Lost(Box::new(missed))))
             {
-                Ok(()) => self.missed = 0,
+                Ok(()) => self.dropped = 0,
                 Err(TrySendError::Full(_)) => {
-                    self.missed += packets;
+                    self.dropped += packets;
                     return true;
                 }
                 Err(TrySendError::Closed(_)) => return false,
             }
         }
-        match self.lines.try_send(line) {
+        match self.sender.try_send(line) {
             Ok(()) => true,
             Err(TrySendError::Full(_)) => {
-                self.missed += packets;
+                self.dropped += packets;
                 true
             }
             Err(TrySendError::Closed(_)) => false,
@@ -112,7 +116,7 @@ impl Reader {
     }
 }
 
-fn bytes(line: &MonitorLine) -> Bytes {
+fn encode_line(line: &MonitorLine) -> Bytes {
     // These types have no map with keys that are no text, so writing them cannot fail.
     let json = serde_json::to_string(line).unwrap_or_default();
     let mut text = palisade_text::printable_json(&json).into_owned();
@@ -121,31 +125,38 @@ fn bytes(line: &MonitorLine) -> Bytes {
 }
 
 /// Whether a reader asked for a packet.
-pub fn matches(query: &MonitorQuery, event: &PacketEvent) -> bool {
-    let named = |end: &MonitorEnd, name: &str| {
+pub fn matches_query(query: &MonitorQuery, event: &PacketEvent) -> bool {
+    let is_named = |end: &MonitorEndpoint, name: &str| {
         let (namespace, name) = name.split_once('/').unwrap_or(("default", name));
         end.namespace.as_deref() == Some(namespace) && end.name.as_deref() == Some(name)
     };
-    let is = |end: &MonitorEnd, wanted: &str| end.address == wanted || named(end, wanted);
+    let is_endpoint =
+        |end: &MonitorEndpoint, wanted: &str| end.address == wanted || is_named(end, wanted);
     let (source, destination) = (&event.source, &event.destination);
     let judged = event.endpoint.as_deref();
     let endpoint = query.endpoint.as_deref().is_none_or(|wanted| {
         let judged = judged.is_some_and(|judged| {
             judged == wanted || judged.strip_prefix("default/") == Some(wanted)
         });
-        judged || named(source, wanted) || named(destination, wanted)
+        judged || is_named(source, wanted) || is_named(destination, wanted)
     });
     let namespace = query.namespace.as_deref().is_none_or(|wanted| {
         let ends = [source, destination];
-        let of_end = |end: &&MonitorEnd| end.namespace.as_deref() == Some(wanted);
+        let of_end = |end: &&MonitorEndpoint| end.namespace.as_deref() == Some(wanted);
         let judged = judged.and_then(|name| name.split_once('/'));
         judged.is_some_and(|(namespace, _)| namespace == wanted) || ends.iter().any(of_end)
     });
     endpoint
         && namespace
         && query.verdict.is_none_or(|wanted| wanted == event.verdict)
-        && query.from.as_deref().is_none_or(|from| is(source, from))
-        && query.to.as_deref().is_none_or(|to| is(destination, to))
+        && query
+            .from
+            .as_deref()
+            .is_none_or(|from| is_endpoint(source, from))
+        && query
+            .to
+            .as_deref()
+            .is_none_or(|to| is_endpoint(destination, to))
 }
 
 #[cfg(test)]
@@ -153,8 +164,8 @@ mod tests {
     use super::*;
     use palisade_api::MonitorVerdict;
 
-    fn end(address: &str, name: Option<(&str, &str)>) -> MonitorEnd {
-        MonitorEnd {
+    fn end(address: &str, name: Option<(&str, &str)>) -> MonitorEndpoint {
+        MonitorEndpoint {
             address: address.to_owned(),
             port: None,
             namespace: name.map(|(namespace, _)| namespace.to_owned()),
@@ -272,24 +283,24 @@ mod tests {
                 false,
             ),
         ] {
-            assert_eq!(matches(&query, &event), fits, "{query:?}");
+            assert_eq!(matches_query(&query, &event), fits, "{query:?}");
         }
     }
 
     #[test]
     fn a_reader_that_is_too_slow_is_told_what_it_missed_and_holds_nobody_up() {
-        let mut hub = Hub::default();
+        let mut hub = MonitorHub::default();
         let mut slow = hub.subscribe(MonitorQuery::default());
         let mut fast = hub.subscribe(MonitorQuery::default());
-        let all = (REMEMBERED + QUEUE + 500) as u32;
+        let all = (MAX_RECENT + SUBSCRIBER_QUEUE + 500) as u32;
         let mut got = 0;
         for length in 0..all {
-            hub.packet(event(length));
+            hub.publish_packet(event(length));
             got += read(&mut fast).len();
         }
         assert_eq!(got, all as usize);
-        assert_eq!(read(&mut slow).len(), REMEMBERED + QUEUE);
-        hub.packet(event(all));
+        assert_eq!(read(&mut slow).len(), MAX_RECENT + SUBSCRIBER_QUEUE);
+        hub.publish_packet(event(all));
         let late = read(&mut slow);
         let [MonitorLine::Lost(lost), MonitorLine::Packet(packet)] = &late[..] else {
             panic!("{late:?}");
@@ -297,15 +308,15 @@ mod tests {
         assert_eq!((&*lost.cause, lost.count), ("client", 500));
         assert_eq!(packet.length, all);
         drop((slow, fast));
-        hub.packet(event(0));
-        assert!(hub.readers.is_empty());
+        hub.publish_packet(event(0));
+        assert!(hub.subscribers.is_empty());
     }
 
     #[test]
     fn the_last_packets_come_first() {
-        let mut hub = Hub::default();
-        for length in 0..REMEMBERED as u32 + 5 {
-            hub.packet(event(length));
+        let mut hub = MonitorHub::default();
+        for length in 0..MAX_RECENT as u32 + 5 {
+            hub.publish_packet(event(length));
         }
         let lengths = |lines: Vec<MonitorLine>| -> Vec<u32> {
             let length = |line| match line {
@@ -321,9 +332,9 @@ mod tests {
         };
         let mut receiver = hub.subscribe(query.clone());
         assert_eq!(lengths(read(&mut receiver)), [1027, 1028]);
-        assert!(receiver.is_closed() && hub.readers.is_empty());
-        let last = REMEMBERED + 100;
+        assert!(receiver.is_closed() && hub.subscribers.is_empty());
+        let last = MAX_RECENT + 100;
         let mut receiver = hub.subscribe(MonitorQuery { last, ..query });
-        assert_eq!(lengths(read(&mut receiver)).len(), REMEMBERED);
+        assert_eq!(lengths(read(&mut receiver)).len(), MAX_RECENT);
     }
 }

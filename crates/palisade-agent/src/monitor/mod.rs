@@ -5,67 +5,67 @@
 //! is counted, with the rule where that is known; that a flood costs the core a bounded share of its
 //! time, and that no reader is ever waited for.
 
-pub mod attribute;
+mod address_history;
+pub mod attribution;
 mod event;
-pub mod feed;
 mod history;
 pub mod hub;
-pub mod limiter;
-mod names;
+pub mod packet_queue;
+pub mod rate_limit;
 
 use crate::clock::rfc3339_micros;
 use crate::core::Core;
-use attribute::Judgement;
-use history::History;
-use hub::Hub;
-use limiter::Limiter;
-use names::Retired;
+use address_history::AddressHistory;
+use attribution::PacketAttribution;
+use history::TableHistory;
+use hub::MonitorHub;
 use palisade_api::{LostEvents, MonitorQuery};
-use palisade_dataplane::{Sighting, Sightings, Why};
+use palisade_dataplane::{PacketReport, PacketReportBatch, ReportReason};
 use palisade_model::{Direction, Object, ObjectKey, Update};
-use palisade_tables::{Credit, Undo};
+use palisade_tables::{Credit, UndoRecord};
+use rate_limit::PacketLimiter;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How often what was lost is told, at most.
-const LOSSES_EVERY: Duration = Duration::from_secs(1);
+const LOSS_REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What is told of a second at most `monitor-rate` times: why, in which direction, by which rule.
-type Key = (Why, Option<Direction>, Option<Arc<Credit>>);
+type MonitorKey = (ReportReason, Option<Direction>, Option<Arc<Credit>>);
 
 /// What the core keeps for telling of packets.
 pub(crate) struct Monitor {
-    history: History,
-    retired: Retired,
-    limiter: Limiter<Key>,
-    hub: Hub,
+    history: TableHistory,
+    address_history: AddressHistory,
+    limiter: PacketLimiter<MonitorKey>,
+    hub: MonitorHub,
     /// Not told one by one, by where they were left out; told together from time to time.
-    lost: BTreeMap<(&'static str, Why), u64>,
+    losses: BTreeMap<(&'static str, ReportReason), u64>,
     /// Where the limiter's time begins, and when losses were told.
-    began: Instant,
-    told: Duration,
+    started_at: Instant,
+    losses_reported_at: Duration,
 }
 
 /// Packets on their way from the dataplane to the core, and what the way had no room for.
 #[derive(Debug, Default)]
-pub struct Seen {
+pub struct MonitorBatch {
     /// From the dataplane.
-    pub sightings: Sightings,
+    pub reports: PacketReportBatch,
     /// What was left out between there and here.
-    pub left_out: BTreeMap<Why, u64>,
+    pub dropped: BTreeMap<ReportReason, u64>,
 }
 
 impl Monitor {
     pub(crate) fn new(rate: u32, now: Instant) -> Self {
         Monitor {
-            history: History::default(),
-            retired: Retired::default(),
-            limiter: Limiter::new(rate),
-            hub: Hub::default(),
-            lost: BTreeMap::new(),
-            began: now,
-            told: Duration::ZERO,
+            history: TableHistory::default(),
+            address_history: AddressHistory::default(),
+            limiter: PacketLimiter::new(rate),
+            hub: MonitorHub::default(),
+            losses: BTreeMap::new(),
+            started_at: now,
+            losses_reported_at: Duration::ZERO,
         }
     }
 
@@ -75,24 +75,24 @@ impl Monitor {
     }
 
     /// Takes note of a flush: between which times, what revision it replaced, and what of it.
-    pub(crate) fn flushed(
+    pub(crate) fn record_flush(
         &mut self,
         times: (Duration, Duration),
         revision: u64,
-        undo: Option<Undo>,
+        undo: Option<UndoRecord>,
     ) {
-        self.history.flushed(times, revision, undo);
+        self.history.record_flush(times, revision, undo);
     }
 
     /// The kernel was brought in line from an unknown state.
-    pub(crate) fn forget(&mut self) {
-        self.history.forget();
+    pub(crate) fn clear_history(&mut self) {
+        self.history.clear();
     }
 }
 
 impl Core {
     /// One more reader of the stream.
-    pub fn listen(
+    pub fn subscribe(
         &mut self,
         query: MonitorQuery,
     ) -> tokio::sync::mpsc::Receiver<axum::body::Bytes> {
@@ -100,7 +100,7 @@ impl Core {
     }
 
     /// Remembers whose addresses these updates take away.
-    pub(crate) fn retire(&mut self, updates: &[Update]) {
+    pub(crate) fn record_released_addresses(&mut self, updates: &[Update]) {
         if !self.in_sync {
             return;
         }
@@ -117,75 +117,80 @@ impl Core {
                 continue;
             };
             for address in old.addresses.iter().filter(|a| !kept.contains(a)) {
-                self.monitor.retired.retire(*address, id.clone(), now);
+                self.monitor
+                    .address_history
+                    .record_release(*address, id.clone(), now);
             }
         }
     }
 
     /// Tells of packets that the dataplane saw.
-    pub fn see(&mut self, seen: Seen) {
-        let quiet = seen.sightings.packets.is_empty();
-        let mut lose = |cause, lost: BTreeMap<Why, u64>| {
-            for (why, count) in lost {
-                *self.monitor.lost.entry((cause, why)).or_default() += count;
+    pub fn report_packets(&mut self, batch: MonitorBatch) {
+        let is_idle = batch.reports.packets.is_empty();
+        let mut add_losses = |cause, lost: BTreeMap<ReportReason, u64>| {
+            for (reason, count) in lost {
+                *self.monitor.losses.entry((cause, reason)).or_default() += count;
             }
         };
-        lose("kernel", seen.sightings.lost);
-        lose("agent", seen.left_out);
-        for sighting in seen.sightings.packets {
-            self.tell(&sighting);
+        add_losses("kernel", batch.reports.lost);
+        add_losses("agent", batch.dropped);
+        for report in batch.reports.packets {
+            self.report_packet(&report);
         }
         let now = self.monitor_time();
-        if quiet || now.saturating_sub(self.monitor.told) >= LOSSES_EVERY {
-            self.monitor.told = now;
-            self.tell_losses();
+        if is_idle || now.saturating_sub(self.monitor.losses_reported_at) >= LOSS_REPORT_INTERVAL {
+            self.monitor.losses_reported_at = now;
+            self.report_losses();
         }
     }
 
     /// Time since the start, for rates.
     fn monitor_time(&self) -> Duration {
         let now = self.clock.monotonic();
-        now.saturating_duration_since(self.monitor.began)
+        now.saturating_duration_since(self.monitor.started_at)
     }
 
-    fn tell(&mut self, sighting: &Sighting) {
-        let at = sighting.time.unwrap_or_else(|| self.clock.wall());
-        let judged = sighting.judged();
+    fn report_packet(&mut self, report: &PacketReport) {
+        let at = report.time.unwrap_or_else(|| self.clock.wall());
+        let judged = report.judged_packet();
         let tables = self.engine.tables();
-        let states = self.monitor.history.states(tables, self.realised, at);
+        let states = self
+            .monitor
+            .history
+            .states_at(tables, self.realised_revision, at);
         let mut states = states.into_iter();
-        let found = states.find_map(|(tables, revision, past)| {
-            let judgement = attribute::judgement(&tables, sighting.why, &judged)?;
+        let attribution = states.find_map(|(tables, revision, past)| {
+            let judgement = attribution::attribute(&tables, report.reason, &judged)?;
             Some((judgement, revision, past))
         });
-        let key = key_of(
-            sighting.why,
-            found.as_ref().map(|(judgement, ..)| judgement),
+        let key = rate_key(
+            report.reason,
+            attribution.as_ref().map(|(judgement, ..)| judgement),
         );
         let now = self.monitor_time();
-        if !self.monitor.limiter.pass(&key, now) {
+        if !self.monitor.limiter.try_acquire(&key, now) {
             return;
         }
-        let event = self.event(sighting, &judged, found, at);
-        self.monitor.hub.packet(event);
+        let event = self.packet_event(report, &judged, attribution, at);
+        self.monitor.hub.publish_packet(event);
     }
 
-    fn tell_losses(&mut self) {
+    fn report_losses(&mut self) {
         let time = rfc3339_micros(self.clock.wall());
-        for ((cause, why), count) in std::mem::take(&mut self.monitor.lost) {
-            self.monitor.hub.lost(LostEvents {
+        for ((cause, reason), count) in std::mem::take(&mut self.monitor.losses) {
+            self.monitor.hub.publish_loss(LostEvents {
                 api_version: palisade_api::api_version(),
                 time: time.clone(),
                 cause: cause.to_owned(),
                 count,
-                reason: Some(why.name().to_owned()),
+                reason: Some(reason.name().to_owned()),
                 rule: None,
                 policies: Vec::new(),
             });
         }
-        for ((why, _, credit), count) in self.monitor.limiter.take_lost() {
-            let decided = self.decided(why, credit.as_deref());
-            self.monitor.hub.lost(LostEvents {
+        for ((reason, _, credit), count) in self.monitor.limiter.take_dropped() {
+            let decided = self.packet_cause(reason, credit.as_deref());
+            self.monitor.hub.publish_loss(LostEvents {
                 api_version: palisade_api::api_version(),
                 time: time.clone(),
                 cause: "rate".to_owned(),
@@ -199,9 +204,9 @@ impl Core {
 }
 
 /// What a packet is counted under: of a denied one the rule that decided, of a logged one as well.
-fn key_of(why: Why, judgement: Option<&Judgement>) -> Key {
+fn rate_key(reason: ReportReason, judgement: Option<&PacketAttribution>) -> MonitorKey {
     match judgement {
-        Some(of) => (why, Some(of.direction), of.hits.last().cloned()),
-        None => (why, None, None),
+        Some(of) => (reason, Some(of.direction), of.hits.last().cloned()),
+        None => (reason, None, None),
     }
 }

@@ -4,7 +4,7 @@ use crate::document::document;
 use crate::schema::check;
 use crate::site::{Site, root};
 use hyper::StatusCode;
-use palisade_agent::http::{Gives, operations};
+use palisade_agent::http::{OperationOutput, operations};
 use palisade_api::API_VERSION;
 use palisade_model::Update;
 use serde_json::Value;
@@ -97,9 +97,9 @@ async fn every_operation_answers_what_the_document_says() {
             .into_iter()
             .find(|of| of.method == method && fits(of.path))
             .unwrap();
-        let kind = match operation.gives {
-            Gives::Lines(_) => "application~1x-ndjson",
-            Gives::Text(_) => "text~1plain",
+        let kind = match operation.output {
+            OperationOutput::Lines(_) => "application~1x-ndjson",
+            OperationOutput::Text(_) => "text~1plain",
             _ => "application~1json",
         };
         let pointer = format!(
@@ -110,10 +110,10 @@ async fn every_operation_answers_what_the_document_says() {
         let schema = document
             .pointer(&pointer)
             .unwrap_or_else(|| panic!("{pointer}"));
-        match operation.gives {
-            Gives::Object => {}
-            Gives::Text(_) => assert!(answer.is_string(), "{method} {path}"),
-            Gives::Json(_) => {
+        match operation.output {
+            OperationOutput::Object => {}
+            OperationOutput::Text(_) => assert!(answer.is_string(), "{method} {path}"),
+            OperationOutput::Json(_) => {
                 assert_eq!(answer["apiVersion"], API_VERSION, "{method} {path}");
                 assert_eq!(
                     check(&document, schema, &answer),
@@ -122,7 +122,7 @@ async fn every_operation_answers_what_the_document_says() {
                 );
             }
             // Nothing was seen without a kernel; its own tests hold the shape of a line.
-            Gives::Lines(_) => assert_eq!(answer, Value::String(String::new())),
+            OperationOutput::Lines(_) => assert_eq!(answer, Value::String(String::new())),
         }
         seen.insert(operation.id);
     }

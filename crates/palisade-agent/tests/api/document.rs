@@ -1,7 +1,9 @@
 //! The OpenAPI document: made from the list of operations and the wire types, and held equal to
 //! `docs/openapi.json`. After an intended change run with `PALISADE_BLESS=1` and read the difference.
 
-use palisade_agent::http::{Gives, Lane, OPENAPI, Operation, Takes, operations};
+use palisade_agent::http::{
+    OPENAPI, Operation, OperationClass, OperationInput, OperationOutput, operations,
+};
 use palisade_analysis::Explanation;
 use palisade_api as api;
 use schemars::generate::{Contract, SchemaGenerator, SchemaSettings};
@@ -26,14 +28,14 @@ fn schema(types: &mut SchemaGenerator, name: &str) -> Value {
     }
     let schema = named! {
         api::ApiError as "ApiError",
-        api::CniAdd as "CniAdd",
-        api::CniAdded as "CniAdded",
+        api::CniAddRequest as "CniAdd",
+        api::CniAddResponse as "CniAdded",
         api::CniAttachment as "CniAttachment",
-        api::CniCheck as "CniCheck",
-        api::CniDone as "CniDone",
-        api::CniGc as "CniGc",
+        api::CniCheckRequest as "CniCheck",
+        api::CniResponse as "CniDone",
+        api::CniGcRequest as "CniGc",
         api::IpamReport as "IpamReport",
-        api::IpamCheck as "IpamCheck",
+        api::IpamCheckReport as "IpamCheck",
         api::ConfigReport as "ConfigReport",
         api::EndpointDetail as "EndpointDetail",
         api::EndpointList as "EndpointList",
@@ -42,14 +44,14 @@ fn schema(types: &mut SchemaGenerator, name: &str) -> Value {
         api::IdentityList as "IdentityList",
         api::MonitorLine as "MonitorLine",
         api::MonitorQuery as "MonitorQuery",
-        api::Probe as "Probe",
+        api::ProbeResult as "Probe",
         api::PolicyDetail as "PolicyDetail",
         api::PolicyList as "PolicyList",
         api::Status as "Status",
-        api::WorkloadAdd as "WorkloadAdd",
-        api::WorkloadAdded as "WorkloadAdded",
-        api::WorkloadRemove as "WorkloadRemove",
-        api::WorkloadRemoved as "WorkloadRemoved",
+        api::WorkloadAddRequest as "WorkloadAdd",
+        api::WorkloadAddResponse as "WorkloadAdded",
+        api::WorkloadRemoveRequest as "WorkloadRemove",
+        api::WorkloadRemoveResponse as "WorkloadRemoved",
     };
     schema.to_value()
 }
@@ -104,19 +106,19 @@ pub(crate) fn document() -> Value {
 
 fn entry(operation: &Operation, given: &mut SchemaGenerator, taken: &mut SchemaGenerator) -> Value {
     let mut entry = json!({"operationId": operation.id, "summary": operation.summary});
-    entry["description"] = json!(match operation.lane {
-        Lane::Probe | Lane::Read => "Anyone who can open the socket.",
-        Lane::Change => "Root, the agent's own user, and the members of the API's group.",
-        Lane::Runtime =>
+    entry["description"] = json!(match operation.class {
+        OperationClass::Probe | OperationClass::Read => "Anyone who can open the socket.",
+        OperationClass::Change => "Root, the agent's own user, and the members of the API's group.",
+        OperationClass::Runtime =>
             "Root, the agent's own user, and the members of the API's group; with an allowance of its own.",
     });
-    match operation.takes {
-        Takes::Nothing => {}
-        Takes::Path(parts) => {
+    match operation.input {
+        OperationInput::Nothing => {}
+        OperationInput::Path(parts) => {
             let parameter = |name: &&str| json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}});
             entry["parameters"] = parts.iter().map(parameter).collect();
         }
-        Takes::Query(name) => {
+        OperationInput::Query(name) => {
             let reference = schema(taken, name);
             let reference = reference["$ref"].as_str().unwrap().to_owned();
             let name = reference.rsplit('/').next().unwrap();
@@ -139,17 +141,17 @@ fn entry(operation: &Operation, given: &mut SchemaGenerator, taken: &mut SchemaG
                 });
             entry["parameters"] = parameters.collect();
         }
-        Takes::Body(name) => {
+        OperationInput::Body(name) => {
             let schema = schema(taken, name);
             entry["requestBody"] =
                 json!({"required": true, "content": {"application/json": {"schema": schema}}});
         }
     }
-    let (kind, says) = match operation.gives {
-        Gives::Json(name) => ("application/json", schema(given, name)),
-        Gives::Lines(name) => ("application/x-ndjson", schema(given, name)),
-        Gives::Text(_) => ("text/plain", json!({"type": "string"})),
-        Gives::Object => ("application/json", json!({"type": "object"})),
+    let (kind, says) = match operation.output {
+        OperationOutput::Json(name) => ("application/json", schema(given, name)),
+        OperationOutput::Lines(name) => ("application/x-ndjson", schema(given, name)),
+        OperationOutput::Text(_) => ("text/plain", json!({"type": "string"})),
+        OperationOutput::Object => ("application/json", json!({"type": "object"})),
     };
     let refusal = schema(given, "ApiError");
     entry["responses"] = json!({

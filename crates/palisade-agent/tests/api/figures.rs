@@ -2,8 +2,8 @@
 
 use crate::site::{Site, reader, root};
 use palisade_agent::http::health_router;
-use palisade_agent::http::server::{Door, Room, serve};
-use palisade_agent::metrics::table::{Kind, METRICS, document};
+use palisade_agent::http::server::{ApiListener, ConnectionLimits, serve};
+use palisade_agent::metrics::table::{METRICS, MetricKind, markdown};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -64,7 +64,7 @@ async fn every_figure_is_of_the_table_and_every_row_has_figures() {
     let mut seen = BTreeSet::new();
     for (name, labels, value) in &samples {
         let metric = METRICS.iter().find(|metric| match metric.kind {
-            Kind::Histogram => {
+            MetricKind::Histogram => {
                 let rest = name.strip_prefix(metric.name);
                 rest.is_some_and(|rest| ["_bucket", "_sum", "_count"].contains(&rest))
             }
@@ -108,12 +108,12 @@ fn names_carry_units_and_kinds() {
         assert!(of_ours, "{}", metric.name);
         assert_eq!(
             metric.name.ends_with("_total"),
-            metric.kind == Kind::Counter && metric.name.starts_with("palisade_")
+            metric.kind == MetricKind::Counter && metric.name.starts_with("palisade_")
                 || metric.name == "process_cpu_seconds_total",
             "{}",
             metric.name
         );
-        if metric.kind == Kind::Histogram {
+        if metric.kind == MetricKind::Histogram {
             assert!(metric.name.ends_with("_seconds"), "{}", metric.name);
         }
     }
@@ -127,12 +127,12 @@ fn names_carry_units_and_kinds() {
 fn the_page_is_the_table() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/metrics.md");
     if std::env::var_os("PALISADE_BLESS").is_some() {
-        std::fs::write(file, document()).unwrap();
+        std::fs::write(file, markdown()).unwrap();
         return;
     }
     let page = std::fs::read_to_string(file).unwrap();
     assert!(
-        page == document(),
+        page == markdown(),
         "docs/metrics.md differs: run this with PALISADE_BLESS=1"
     );
 }
@@ -144,7 +144,12 @@ async fn by_tcp_there_are_figures_and_probes_and_nothing_else() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (_stop, stopped) = watch::channel(false);
-    tokio::spawn(serve(Door::Tcp(listener), router, Room::default(), stopped));
+    tokio::spawn(serve(
+        ApiListener::Tcp(listener),
+        router,
+        ConnectionLimits::default(),
+        stopped,
+    ));
     for (method, path, status) in [
         ("GET", "/healthz", 200),
         ("GET", "/readyz", 200),

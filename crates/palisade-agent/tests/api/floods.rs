@@ -3,14 +3,14 @@
 
 use crate::site::{Site, reader, root};
 use palisade_agent::clock::{Clock, SystemClock};
-use palisade_agent::core::{Event, Handle};
-use palisade_agent::host::Changes;
-use palisade_agent::http::limiter::Rate;
-use palisade_agent::http::server::{Door, Room, serve};
-use palisade_agent::queue::WAITING;
+use palisade_agent::core::{CoreEvent, CoreHandle};
+use palisade_agent::core_queue::MAX_WAITING;
+use palisade_agent::host::HostChanges;
+use palisade_agent::http::rate_limit::RequestRate;
+use palisade_agent::http::server::{ApiListener, ConnectionLimits, serve};
 use palisade_agent::watchers::{watch_host, watch_tampering};
-use palisade_dataplane::{Tamper, TamperWatch};
-use palisade_source::Batch;
+use palisade_dataplane::{TamperEvent, TamperWatch};
+use palisade_source::UpdateBatch;
 use palisade_sys::link::{Link, LinkError, LinkEvent, LinkEvents};
 use palisade_sys::netlink::OpenError;
 use palisade_sys::netns::NetNsError;
@@ -49,30 +49,30 @@ impl LinkEvents for Flood {
 
 #[test]
 fn notices_that_wait_are_one_however_many_came() {
-    let (core, events) = Handle::channel();
+    let (core, events) = CoreHandle::channel();
     watch_host(Flood(0), &core).unwrap_err();
     let mut left = FLOOD;
     let flood = move |_| {
         left = left
             .checked_sub(1)
             .ok_or(palisade_dataplane::Error::Config("the flood is over"))?;
-        Ok(Some(Tamper::Unknown))
+        Ok(Some(TamperEvent::EventsLost))
     };
     watch_tampering(TamperWatch::new(flood), &core).unwrap_err();
     for _ in 0..FLOOD {
-        assert!(core.send(Event::ConfigChanged));
+        assert!(core.send(CoreEvent::ConfigChanged));
     }
-    assert_eq!(core.waiting(), 3);
-    let Ok(Event::HostChanged { changes, .. }) = events.next(None) else {
+    assert_eq!(core.queue_length(), 3);
+    let Ok(CoreEvent::HostChanged { changes, .. }) = events.next(None) else {
         panic!("the first that came");
     };
-    assert_eq!(changes, Changes::everything());
-    assert!(matches!(events.next(None), Ok(Event::Tampered { .. })));
-    assert!(matches!(events.next(None), Ok(Event::ConfigChanged)));
-    assert_eq!(core.waiting(), 0);
+    assert_eq!(changes, HostChanges::all());
+    assert!(matches!(events.next(None), Ok(CoreEvent::Tampered { .. })));
+    assert!(matches!(events.next(None), Ok(CoreEvent::ConfigChanged)));
+    assert_eq!(core.queue_length(), 0);
     // What was taken is taken: the next notice waits anew.
     watch_host(Flood(FLOOD - 2), &core).unwrap_err();
-    let Ok(Event::HostChanged { changes, .. }) = events.next(None) else {
+    let Ok(CoreEvent::HostChanged { changes, .. }) = events.next(None) else {
         panic!("a notice");
     };
     assert_eq!(changes.len(), 2);
@@ -80,29 +80,31 @@ fn notices_that_wait_are_one_however_many_came() {
 
 #[test]
 fn a_source_waits_with_its_next_batch() {
-    let (core, events) = Handle::channel();
-    assert!(core.send(Event::Source(Batch::default())));
+    let (core, events) = CoreHandle::channel();
+    assert!(core.send(CoreEvent::Source(UpdateBatch::default())));
     let source = {
         let core = core.clone();
-        std::thread::spawn(move || (0..10).all(|_| core.send(Event::Source(Batch::default()))))
+        std::thread::spawn(move || {
+            (0..10).all(|_| core.send(CoreEvent::Source(UpdateBatch::default())))
+        })
     };
     for _ in 0..11 {
-        assert!(core.waiting() <= 1);
-        assert!(matches!(events.next(None), Ok(Event::Source(_))));
+        assert!(core.queue_length() <= 1);
+        assert!(matches!(events.next(None), Ok(CoreEvent::Source(_))));
     }
     assert!(source.join().unwrap());
     // A core that ends lets a waiting source go.
-    assert!(core.send(Event::Source(Batch::default())));
+    assert!(core.send(CoreEvent::Source(UpdateBatch::default())));
     let source = {
         let core = core.clone();
-        std::thread::spawn(move || core.send(Event::Source(Batch::default())))
+        std::thread::spawn(move || core.send(CoreEvent::Source(UpdateBatch::default())))
     };
     drop(events);
     assert!(!source.join().unwrap());
-    assert!(!core.send(Event::ConfigChanged));
+    assert!(!core.send(CoreEvent::ConfigChanged));
 }
 
-const PLENTY: Rate = Rate {
+const PLENTY: RequestRate = RequestRate {
     per_second: 1_000_000,
     burst: 1_000_000,
 };
@@ -111,7 +113,7 @@ const PLENTY: Rate = Rate {
 fn stall(site: &Site) -> mpsc::Sender<()> {
     let (go_on, wait) = mpsc::channel::<()>();
     let (began, begun) = mpsc::channel();
-    site.core.send(Event::Ask(Box::new(move |_| {
+    site.core.send(CoreEvent::Request(Box::new(move |_| {
         began.send(()).unwrap();
         let _ = wait.recv();
     })));
@@ -136,7 +138,11 @@ async fn ten_thousand_ask_how_it_is_and_the_core_is_asked_once() {
     }
     for _ in 0..1_000 {
         tokio::task::yield_now().await;
-        assert!(site.core.waiting() <= 2, "{}", site.core.waiting());
+        assert!(
+            site.core.queue_length() <= 2,
+            "{}",
+            site.core.queue_length()
+        );
     }
     go_on.send(()).unwrap();
     let mut pages = BTreeSet::new();
@@ -180,18 +186,18 @@ async fn a_full_queue_is_told_and_holds_no_probe_up() {
     let site = std::sync::Arc::new(Site::with_rate(PLENTY));
     let go_on = stall(&site);
     let mut asking = tokio::task::JoinSet::new();
-    for _ in 0..2 * WAITING {
+    for _ in 0..2 * MAX_WAITING {
         let site = site.clone();
         asking.spawn(async move { site.ask(reader(), "GET", "/v1/endpoints", "").await });
     }
     let mut refused = 0;
-    while refused < WAITING {
+    while refused < MAX_WAITING {
         let (status, answer) = asking.join_next().await.unwrap().unwrap();
         assert_eq!(status.as_u16(), 503, "{answer}");
         assert_eq!(answer["code"], "unavailable");
         refused += 1;
     }
-    assert_eq!(site.core.waiting(), WAITING);
+    assert_eq!(site.core.queue_length(), MAX_WAITING);
     // Who changes something has a place of its own.
     let change = {
         let site = site.clone();
@@ -226,14 +232,14 @@ impl Clock for Ahead {
 
 #[tokio::test]
 async fn a_core_that_is_stuck_fails_its_probes_and_one_that_works_does_not() {
-    let rate = Rate {
+    let rate = RequestRate {
         per_second: 1,
         burst: 1,
     };
     let site = Site::with(rate, Ahead(Duration::from_secs(60)));
     let probe = async |path| site.ask(reader(), "GET", path, "").await;
     // By this clock, whatever takes a moment takes a minute.
-    while site.core.pulse().busy_since.is_some() || site.core.waiting() > 0 {
+    while site.core.health().busy_since.is_some() || site.core.queue_length() > 0 {
         tokio::task::yield_now().await;
     }
     let (status, answer) = probe("/healthz").await;
@@ -250,8 +256,8 @@ async fn a_core_that_is_stuck_fails_its_probes_and_one_that_works_does_not() {
         );
     }
     go_on.send(()).unwrap();
-    site.core.send(Event::Stop);
-    while !site.core.pulse().stopped {
+    site.core.send(CoreEvent::Stop);
+    while !site.core.health().stopped {
         tokio::task::yield_now().await;
     }
     let (status, answer) = probe("/healthz").await;
@@ -266,10 +272,10 @@ async fn who_holds_all_connections_does_not_keep_probes_out() {
     let socket = dir.path().join("socket");
     let listener = UnixListener::bind(&socket).unwrap();
     let (_stop, stopped) = watch::channel(false);
-    let room = Room::default();
-    let full = room.each;
+    let room = ConnectionLimits::default();
+    let full = room.per_user;
     tokio::spawn(serve(
-        Door::Unix(listener),
+        ApiListener::Unix(listener),
         site.router.clone(),
         room,
         stopped,

@@ -206,7 +206,7 @@ fn what_breaks_clients_is_found() {
         (
             "a request needs more",
             &|new| {
-                at(new, "WorkloadAdd/required", &|m| {
+                at(new, "WorkloadAddRequest/required", &|m| {
                     m.as_array_mut().unwrap().push(json!("labels"))
                 })
             },

@@ -6,10 +6,10 @@ use http_body_util::BodyExt;
 use hyper::Request;
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
-use palisade_agent::core::Event;
+use palisade_agent::core::CoreEvent;
 use palisade_model::Update;
-use palisade_source::{Batch, Report};
-use palisade_sys::peer::Peer;
+use palisade_source::{SourceReport, UpdateBatch};
+use palisade_sys::credentials::SocketCredentials;
 use serde_json::{Value, json};
 
 /// Colours, a title, C1, line ends and what turns text round.
@@ -29,7 +29,7 @@ fn assert_harmless(what: &str, text: &str) {
 }
 
 /// What a folder of hostile objects comes to, its file names hostile too.
-fn batch() -> Batch {
+fn batch() -> UpdateBatch {
     let h = HOSTILE;
     let policy = |name: &str, spec: Value| {
         json!({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
@@ -57,18 +57,18 @@ fn batch() -> Batch {
     }
     let loaded = palisade_source::load(&[dir.path().to_owned()]);
     assert!(loaded.has_errors());
-    Batch {
+    UpdateBatch {
         updates: loaded.state.objects().map(Update::Upsert).collect(),
         in_sync: true,
-        report: Report {
-            problems: loaded.flaws,
+        report: SourceReport {
+            problems: loaded.diagnostics,
             ignored: loaded.ignored,
-            ..Report::default()
+            ..SourceReport::default()
         },
     }
 }
 
-async fn ask(site: &Site, peer: Peer, method: &str, path: &str, body: &str) -> String {
+async fn ask(site: &Site, peer: SocketCredentials, method: &str, path: &str, body: &str) -> String {
     let request = Request::builder()
         .method(method)
         .uri(path)
@@ -87,7 +87,7 @@ async fn ask(site: &Site, peer: Peer, method: &str, path: &str, body: &str) -> S
 #[tokio::test]
 async fn no_answer_carries_what_a_terminal_acts_upon() {
     let site = Site::new();
-    site.core.send(Event::Source(batch()));
+    site.core.send(CoreEvent::Source(batch()));
     let quoted = json!(HOSTILE).to_string();
     let encoded = "%1b%5b31m%c2%9b2J%0d%0aforged%e2%80%ae";
     let add =

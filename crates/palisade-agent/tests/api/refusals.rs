@@ -6,9 +6,9 @@ use hyper::Request;
 use hyper::body::Frame;
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
-use palisade_agent::http::limiter::Rate;
-use palisade_agent::http::server::{Door, HEAD_LIMIT, Room, serve};
-use palisade_sys::peer::Peer;
+use palisade_agent::http::rate_limit::RequestRate;
+use palisade_agent::http::server::{ApiListener, ConnectionLimits, HEAD_LIMIT, serve};
+use palisade_sys::credentials::SocketCredentials;
 use serde_json::Value;
 use std::convert::Infallible;
 use std::path::PathBuf;
@@ -25,7 +25,7 @@ const ADD: &str = r#"{"namespace":"shop","name":"web","netns":"web"}"#;
 #[tokio::test]
 async fn only_root_and_the_group_change_anything() {
     let site = Site::new();
-    let member = Peer {
+    let member = SocketCredentials {
         groups: vec![27, GROUP],
         ..reader()
     };
@@ -57,7 +57,7 @@ async fn only_root_and_the_group_change_anything() {
             .as_u16(),
         200
     );
-    let requests = site.guard.requests();
+    let requests = site.guard.request_counts();
     assert_eq!(requests.get(&("POST", "/v1/workloads", 403)), Some(&1));
     assert_eq!(requests.get(&("POST", "/v1/workloads", 200)), Some(&1));
 }
@@ -101,7 +101,7 @@ async fn a_refusal_waits_until_the_body_was_sent() {
 
 #[tokio::test]
 async fn who_asks_too_often_waits_alone() {
-    let site = Site::with_rate(Rate {
+    let site = Site::with_rate(RequestRate {
         per_second: 1,
         burst: 3,
     });
@@ -143,14 +143,14 @@ struct Served {
     server: tokio::task::JoinHandle<std::io::Result<()>>,
 }
 
-fn served(room: Room) -> Served {
+fn served(room: ConnectionLimits) -> Served {
     let site = Site::new();
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("socket");
     let listener = UnixListener::bind(&socket).unwrap();
     let (stop, stopped) = watch::channel(false);
     let server = tokio::spawn(serve(
-        Door::Unix(listener),
+        ApiListener::Unix(listener),
         site.router.clone(),
         room,
         stopped,
@@ -176,7 +176,7 @@ async fn answer(socket: &PathBuf, request: &str) -> String {
 
 #[tokio::test]
 async fn a_large_head_is_refused() {
-    let served = served(Room::default());
+    let served = served(ConnectionLimits::default());
     let padding = "x".repeat(HEAD_LIMIT);
     let request = format!("GET /v1/status HTTP/1.1\r\nhost: x\r\nx-padding: {padding}\r\n\r\n");
     let text = answer(&served.socket, &request).await;
@@ -192,7 +192,7 @@ async fn a_large_head_is_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn who_dawdles_is_cut() {
-    let served = served(Room::default());
+    let served = served(ConnectionLimits::default());
     // Half a head, and then nothing: the clock goes on by itself while everybody waits.
     let text = answer(&served.socket, "GET /v1/status HTTP/1.1\r\nhost").await;
     assert!(!text.starts_with("HTTP/1.1 200"), "{text}");
@@ -206,7 +206,10 @@ async fn who_dawdles_is_cut() {
 
 #[tokio::test]
 async fn connections_are_bounded_and_end_with_the_server() {
-    let served = served(Room { each: 2, others: 2 });
+    let served = served(ConnectionLimits {
+        per_user: 2,
+        all_but_root: 2,
+    });
     let mut held = Vec::new();
     for _ in 0..2 {
         let mut stream = UnixStream::connect(&served.socket).await.unwrap();

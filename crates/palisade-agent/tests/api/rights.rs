@@ -1,20 +1,20 @@
 //! What a member of the API's group gets and does not get, asked as clients ask.
 
 use crate::site::{GROUP, Host, Site, reader, root};
-use palisade_agent::attach::{AddressUse, Tenancy};
-use palisade_agent::http::limiter::Rate;
-use palisade_agent::record::pod_id;
+use palisade_agent::http::rate_limit::RequestRate;
+use palisade_agent::network_driver::{AddressUse, NetnsFacts};
+use palisade_agent::workload_store::pod_id;
 use palisade_model::{Endpoint, Labels, Object, Update};
-use palisade_sys::peer::Peer;
+use palisade_sys::credentials::SocketCredentials;
 use serde_json::{Value, json};
 
-const RATE: Rate = Rate {
+const RATE: RequestRate = RequestRate {
     per_second: 1_000,
     burst: 1_000,
 };
 
-fn member(uid: u32) -> Peer {
-    Peer {
+fn member(uid: u32) -> SocketCredentials {
+    SocketCredentials {
         uid,
         groups: vec![GROUP],
         ..reader()
@@ -61,12 +61,12 @@ fn named(name: &str) -> String {
 }
 
 impl Site {
-    async fn post(&self, peer: Peer, body: &str) -> (u16, Value) {
+    async fn post(&self, peer: SocketCredentials, body: &str) -> (u16, Value) {
         let (status, answer) = self.ask(peer, "POST", "/v1/workloads", body).await;
         (status.as_u16(), answer)
     }
 
-    async fn delete(&self, peer: Peer, name: &str) -> (u16, Value) {
+    async fn delete(&self, peer: SocketCredentials, name: &str) -> (u16, Value) {
         let body = named(name);
         let (status, answer) = self.ask(peer, "DELETE", "/v1/workloads", &body).await;
         (status.as_u16(), answer)
@@ -207,7 +207,7 @@ async fn a_member_attaches_namespaces_that_are_nobody_elses() {
     let host = Host::default();
     let by_owner = site(&host, &[("api-group-netns", "own")]);
     let tenancy = |owner, named, used| {
-        host.0.lock().unwrap().tenancy = Tenancy { owner, named, used };
+        host.0.lock().unwrap().tenancy = NetnsFacts { owner, named, used };
     };
     let own = json!({"netns": "/proc/17/ns/net"});
     for (owner, named, used, expected) in [

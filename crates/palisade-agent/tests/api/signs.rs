@@ -2,8 +2,8 @@
 //! that answers.
 
 use crate::site::Site;
-use palisade_agent::core::Event;
-use palisade_agent::manager::Manager;
+use palisade_agent::core::CoreEvent;
+use palisade_agent::service_manager::ServiceManager;
 use std::sync::mpsc;
 use std::time::Duration;
 use tokio::net::UnixDatagram;
@@ -27,8 +27,8 @@ async fn a_stuck_core_gives_no_sign_of_life() {
         "WATCHDOG_USEC" => Some("300000".to_owned()),
         _ => None,
     };
-    let manager = Manager::of(environment);
-    manager.ready(&site.core).await;
+    let manager = ServiceManager::from_environment(environment);
+    manager.notify_ready(&site.core).await;
     let patience = Duration::from_secs(10);
     let ready = heard(&listener, patience).await.unwrap();
     assert!(
@@ -36,14 +36,14 @@ async fn a_stuck_core_gives_no_sign_of_life() {
         "{ready}"
     );
     let core = site.core.clone();
-    let watching = tokio::spawn(async move { manager.watch(&core).await });
+    let watching = tokio::spawn(async move { manager.run_watchdog(&core).await });
     for _ in 0..3 {
         let sign = heard(&listener, patience).await.unwrap();
         assert!(sign.starts_with("WATCHDOG=1\nSTATUS=enforcing"), "{sign}");
     }
     // The core is made to wait inside a question: everything else of the agent goes on.
     let (go_on, wait) = mpsc::channel::<()>();
-    site.core.send(Event::Ask(Box::new(move |_| {
+    site.core.send(CoreEvent::Request(Box::new(move |_| {
         let _ = wait.recv();
     })));
     // One that was under way may still come.
@@ -61,22 +61,23 @@ async fn a_watchdog_for_another_process_is_not_ours() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("notify");
     let listener = UnixDatagram::bind(&path).unwrap();
-    let manager = Manager::of(|name: &str| match name {
+    let manager = ServiceManager::from_environment(|name: &str| match name {
         "NOTIFY_SOCKET" => Some(path.display().to_string()),
         "WATCHDOG_USEC" => Some("30000".to_owned()),
         "WATCHDOG_PID" => Some("1".to_owned()),
         _ => None,
     });
-    let watching = tokio::time::timeout(Duration::from_millis(200), manager.watch(&site.core));
+    let watching =
+        tokio::time::timeout(Duration::from_millis(200), manager.run_watchdog(&site.core));
     assert!(watching.await.is_err(), "it waits for ever");
     assert_eq!(heard(&listener, Duration::from_millis(1)).await, None);
-    manager.reloading();
+    manager.notify_reloading();
     let reloading = heard(&listener, Duration::from_secs(5)).await.unwrap();
     assert!(
         reloading.starts_with("RELOADING=1\nMONOTONIC_USEC="),
         "{reloading}"
     );
-    manager.stopping("x");
+    manager.notify_stopping("x");
     let stopping = heard(&listener, Duration::from_secs(5)).await.unwrap();
     assert_eq!(stopping, "STOPPING=1\nSTATUS=x");
 }

@@ -7,21 +7,23 @@ use http_body_util::BodyExt;
 use hyper::service::Service;
 use hyper::{Request, StatusCode};
 use hyper_util::service::TowerToHyperService;
-use palisade_agent::attach::{AddressUse, Attach, AttachError, Found, Inside, Tenancy};
 use palisade_agent::clock::{Clock, SystemClock};
 use palisade_agent::config::Config;
-use palisade_agent::core::{Core, Event, Handle, Parts};
-use palisade_agent::http::gate::{Allowance, Guard, Permit};
-use palisade_agent::http::limiter::Rate;
+use palisade_agent::core::{Core, CoreEvent, CoreHandle, CoreParts};
+use palisade_agent::http::admission::{AdmissionControl, ApiPrincipals, RequestLimits};
+use palisade_agent::http::rate_limit::RequestRate;
 use palisade_agent::http::router;
-use palisade_agent::record::Record;
+use palisade_agent::network_driver::{
+    AddressUse, HostInterfaceState, NetnsFacts, NetnsInterface, NetworkDriver, NetworkDriverError,
+};
 use palisade_agent::settings::SettingsFile;
+use palisade_agent::workload_store::WorkloadRecord;
 use palisade_dataplane::FakeDataplane;
 use palisade_model::Update;
-use palisade_source::Batch;
-use palisade_sys::link::{MacAddr, Prefix};
-use palisade_sys::netns::{NetNs, Opener};
-use palisade_sys::peer::Peer;
+use palisade_source::UpdateBatch;
+use palisade_sys::credentials::SocketCredentials;
+use palisade_sys::link::{IpNet, MacAddr};
+use palisade_sys::netns::{NetNs, NetNsOpener};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -34,26 +36,26 @@ pub(crate) struct Host(pub(crate) Arc<Mutex<HostState>>);
 /// What a host says of namespaces and addresses.
 #[derive(Default)]
 pub(crate) struct HostState {
-    pub(crate) tenancy: Tenancy,
+    pub(crate) tenancy: NetnsFacts,
     pub(crate) used: BTreeMap<IpAddr, AddressUse>,
 }
 
-impl Attach for Host {
-    fn join(&mut self, _: &Record) -> Result<(), AttachError> {
+impl NetworkDriver for Host {
+    fn create_interfaces(&mut self, _: &WorkloadRecord) -> Result<(), NetworkDriverError> {
         Ok(())
     }
 
-    fn furnish(&mut self, _: &Record) -> Result<(), AttachError> {
+    fn configure_netns(&mut self, _: &WorkloadRecord) -> Result<(), NetworkDriverError> {
         Ok(())
     }
 
-    fn opener(&self) -> Option<Opener> {
+    fn opener(&self) -> Option<NetNsOpener> {
         None
     }
 
-    fn hold(&mut self, _: Option<NetNs>) {}
+    fn pin_netns(&mut self, _: Option<NetNs>) {}
 
-    fn tenancy(&mut self, _: &Record) -> Result<Tenancy, AttachError> {
+    fn netns_facts(&mut self, _: &WorkloadRecord) -> Result<NetnsFacts, NetworkDriverError> {
         Ok(self.0.lock().unwrap().tenancy)
     }
 
@@ -62,24 +64,27 @@ impl Attach for Host {
         address: IpAddr,
         _: Option<palisade_model::Prefix>,
         _: bool,
-    ) -> Result<Option<AddressUse>, AttachError> {
+    ) -> Result<Option<AddressUse>, NetworkDriverError> {
         Ok(self.0.lock().unwrap().used.get(&address).cloned())
     }
 
-    fn index_of(&mut self, _: &str) -> Result<Option<u32>, AttachError> {
+    fn link_index(&mut self, _: &str) -> Result<Option<u32>, NetworkDriverError> {
         Ok(None)
     }
 
-    fn name_of(&mut self, _: u32) -> Result<Option<String>, AttachError> {
+    fn link_name(&mut self, _: u32) -> Result<Option<String>, NetworkDriverError> {
         Ok(None)
     }
 
-    fn inside(&mut self, record: &Record) -> Result<Inside, AttachError> {
+    fn netns_interface(
+        &mut self,
+        record: &WorkloadRecord,
+    ) -> Result<NetnsInterface, NetworkDriverError> {
         let everything = |address: &IpAddr| match address {
-            IpAddr::V4(_) => Prefix::new(Ipv4Addr::UNSPECIFIED.into(), 0),
-            IpAddr::V6(_) => Prefix::new(Ipv6Addr::UNSPECIFIED.into(), 0),
+            IpAddr::V4(_) => IpNet::new(Ipv4Addr::UNSPECIFIED.into(), 0),
+            IpAddr::V6(_) => IpNet::new(Ipv6Addr::UNSPECIFIED.into(), 0),
         };
-        Ok(Inside {
+        Ok(NetnsInterface {
             mac: MacAddr([2, 0, 0, 0, 0, 1]),
             mtu: 1500,
             addresses: record.addresses.clone(),
@@ -87,39 +92,49 @@ impl Attach for Host {
         })
     }
 
-    fn open(&mut self, _: &Record) -> Result<(), AttachError> {
+    fn bring_up(&mut self, _: &WorkloadRecord) -> Result<(), NetworkDriverError> {
         Ok(())
     }
 
-    fn part(&mut self, _: &Record) -> Result<(), AttachError> {
+    fn delete_interfaces(&mut self, _: &WorkloadRecord) -> Result<(), NetworkDriverError> {
         Ok(())
     }
 
-    fn is_joined(&mut self, _: &Record) -> Result<bool, AttachError> {
+    fn has_interface(&mut self, _: &WorkloadRecord) -> Result<bool, NetworkDriverError> {
         Ok(true)
     }
 
-    fn look(&mut self, records: &[Record]) -> Result<Vec<Found>, AttachError> {
-        Ok(records.iter().map(|_| Found::Whole).collect())
+    fn host_interface_states(
+        &mut self,
+        records: &[WorkloadRecord],
+    ) -> Result<Vec<HostInterfaceState>, NetworkDriverError> {
+        Ok(records.iter().map(|_| HostInterfaceState::Intact).collect())
     }
 
-    fn rename_back(&mut self, _: &Record, _: &str) -> Result<(), AttachError> {
+    fn restore_name(&mut self, _: &WorkloadRecord, _: &str) -> Result<(), NetworkDriverError> {
         Ok(())
     }
 
-    fn keep_forwarding(&mut self, _: &str, _: &SettingsFile) -> Result<Vec<String>, AttachError> {
+    fn ensure_forwarding(
+        &mut self,
+        _: &str,
+        _: &SettingsFile,
+    ) -> Result<Vec<String>, NetworkDriverError> {
         Ok(Vec::new())
     }
 
-    fn survey(&mut self, _: &str) -> Result<palisade_agent::addresses::Survey, AttachError> {
+    fn inventory(
+        &mut self,
+        _: &str,
+    ) -> Result<palisade_agent::ipam_check::HostInventory, NetworkDriverError> {
         Ok(Default::default())
     }
 
-    fn outside_mtu(&mut self) -> Result<Option<u32>, AttachError> {
+    fn default_route_mtu(&mut self) -> Result<Option<u32>, NetworkDriverError> {
         Ok(None)
     }
 
-    fn netns_exists(&self, _: &Record) -> bool {
+    fn netns_exists(&self, _: &WorkloadRecord) -> bool {
         true
     }
 }
@@ -128,8 +143,8 @@ impl Attach for Host {
 pub(crate) const GROUP: u32 = 900;
 
 /// A user who may only read.
-pub(crate) fn reader() -> Peer {
-    Peer {
+pub(crate) fn reader() -> SocketCredentials {
+    SocketCredentials {
         pid: 1,
         uid: 1000,
         gid: 1000,
@@ -138,15 +153,15 @@ pub(crate) fn reader() -> Peer {
 }
 
 /// Root.
-pub(crate) fn root() -> Peer {
-    Peer { uid: 0, ..reader() }
+pub(crate) fn root() -> SocketCredentials {
+    SocketCredentials { uid: 0, ..reader() }
 }
 
 /// The API of a core of its own.
 pub(crate) struct Site {
-    pub(crate) core: Handle,
+    pub(crate) core: CoreHandle,
     pub(crate) router: Router,
-    pub(crate) guard: Arc<Guard>,
+    pub(crate) guard: Arc<AdmissionControl>,
     pub(crate) dataplane: FakeDataplane,
     _dir: tempfile::TempDir,
 }
@@ -154,53 +169,58 @@ pub(crate) struct Site {
 impl Site {
     /// One that takes many requests and bodies of a kilobyte.
     pub(crate) fn new() -> Self {
-        Site::with_rate(Rate {
+        Site::with_rate(RequestRate {
             per_second: 1_000,
             burst: 1_000,
         })
     }
 
     /// One that takes so many requests of each user.
-    pub(crate) fn with_rate(rate: Rate) -> Self {
+    pub(crate) fn with_rate(rate: RequestRate) -> Self {
         Site::made(rate, SystemClock, &Host::default(), &[])
     }
 
     /// The same, with a clock of its own at its gate.
-    pub(crate) fn with(rate: Rate, clock: impl Clock + 'static) -> Self {
+    pub(crate) fn with(rate: RequestRate, clock: impl Clock + 'static) -> Self {
         Site::made(rate, clock, &Host::default(), &[])
     }
 
     /// One on this host, with these parameters.
-    pub(crate) fn on(rate: Rate, host: &Host, said: &[(&str, &str)]) -> Self {
+    pub(crate) fn on(rate: RequestRate, host: &Host, said: &[(&str, &str)]) -> Self {
         Site::made(rate, SystemClock, host, said)
     }
 
-    fn made(rate: Rate, clock: impl Clock + 'static, host: &Host, said: &[(&str, &str)]) -> Self {
+    fn made(
+        rate: RequestRate,
+        clock: impl Clock + 'static,
+        host: &Host,
+        said: &[(&str, &str)],
+    ) -> Self {
         host.0.lock().unwrap().tenancy.named = true;
         let dir = tempfile::tempdir().unwrap();
         let state = dir.path().display().to_string();
         let said = said.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned()));
         let flags = said.chain([("state-dir".to_owned(), state)]).collect();
         let dataplane = FakeDataplane::new();
-        let core = Core::new(Parts {
+        let core = Core::new(CoreParts {
             config: Config::resolve(&flags, |_| None, None).unwrap(),
             dataplane: Box::new(dataplane.clone()),
-            attach: Box::new(host.clone()),
+            network: Box::new(host.clone()),
             clock: Box::new(SystemClock),
             source: ("directory".to_owned(), "/x".to_owned()),
         });
-        let (handle, events) = Handle::channel();
+        let (handle, events) = CoreHandle::channel();
         std::thread::spawn(move || core.run(&events));
-        let permit = Permit {
-            own: 5,
-            group: Some(GROUP),
+        let permit = ApiPrincipals {
+            own_uid: 5,
+            group_id: Some(GROUP),
             group_name: "palisade".to_owned(),
         };
-        let allowance = Allowance {
+        let allowance = RequestLimits {
             rate,
             body_limit: 1_024,
         };
-        let guard = Arc::new(Guard::new(permit, allowance, Arc::new(clock)));
+        let guard = Arc::new(AdmissionControl::new(permit, allowance, Arc::new(clock)));
         let site = Site {
             router: router(handle.clone(), Arc::clone(&guard)),
             guard,
@@ -209,7 +229,7 @@ impl Site {
             _dir: dir,
         };
         site.says(Vec::new());
-        while !site.core.pulse().unready.is_empty() {
+        while !site.core.health().unready.is_empty() {
             std::thread::yield_now();
         }
         site
@@ -217,17 +237,17 @@ impl Site {
 
     /// The source says something.
     pub(crate) fn says(&self, updates: Vec<Update>) {
-        self.core.send(Event::Source(Batch {
+        self.core.send(CoreEvent::Source(UpdateBatch {
             updates,
             in_sync: true,
-            ..Batch::default()
+            ..UpdateBatch::default()
         }));
     }
 
     /// Hands a request in as a peer's, and reads the answer.
     pub(crate) async fn ask(
         &self,
-        peer: Peer,
+        peer: SocketCredentials,
         method: &str,
         path: &str,
         body: &str,
@@ -252,6 +272,6 @@ impl Site {
 
 impl Drop for Site {
     fn drop(&mut self) {
-        self.core.send(Event::Stop);
+        self.core.send(CoreEvent::Stop);
     }
 }

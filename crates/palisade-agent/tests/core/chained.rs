@@ -2,26 +2,26 @@
 //! once it is gone.
 
 use super::{Host, core, remove, synced};
-use palisade_agent::core::{Core, Event};
-use palisade_agent::host::Changes;
-use palisade_api::{CniAdd, CniAttachment, CniChained, CniGc, EndpointState};
+use palisade_agent::core::{Core, CoreEvent};
+use palisade_agent::host::HostChanges;
+use palisade_api::{CniAddRequest, CniAttachment, CniGcRequest, CniPrevResult, EndpointState};
 use palisade_dataplane::FakeDataplane;
 use palisade_sys::link::{Link, LinkEvent};
 use std::time::Instant;
 
-fn chained(container: &str) -> CniAdd {
-    CniAdd {
+fn chained(container: &str) -> CniAddRequest {
+    CniAddRequest {
         container: container.to_owned(),
         network: "pods".to_owned(),
         interface: "eth0".to_owned(),
         netns: container.to_owned(),
         namespace: "shop".to_owned(),
         name: container.to_owned(),
-        chained: Some(CniChained {
+        chained: Some(CniPrevResult {
             host_interface: "veth0".to_owned(),
             addresses: vec!["10.89.0.2".to_owned(), "fd89::2".to_owned()],
         }),
-        ..CniAdd::default()
+        ..CniAddRequest::default()
     }
 }
 
@@ -35,7 +35,7 @@ fn attachment(container: &str) -> CniAttachment {
 
 /// What the kernel judges: interfaces, and how many points they have.
 fn judged(dataplane: &FakeDataplane) -> (Vec<String>, usize) {
-    let held = dataplane.held().unwrap();
+    let held = dataplane.tables().unwrap();
     let interfaces = held.interfaces.iter().map(|name| name.to_string());
     (interfaces.collect(), held.points.len())
 }
@@ -59,10 +59,13 @@ fn link(index: u32, name: &str) -> Link {
     reason = "an arbitrary point to count from"
 )]
 fn noticed(core: &mut Core, event: LinkEvent) {
-    let mut changes = Changes::default();
-    changes.add(event);
+    let mut changes = HostChanges::default();
+    changes.add_event(event);
     let seen = Instant::now();
-    core.take(Event::HostChanged { changes, seen });
+    core.handle_event(CoreEvent::HostChanged {
+        changes,
+        detected_at: seen,
+    });
 }
 
 fn closed(name: &str) -> (Vec<String>, usize) {
@@ -83,7 +86,7 @@ fn an_interface_of_another_plugin_is_closed_until_it_goes() {
         ("GC", |core| {
             let network = "pods".to_owned();
             let valid = Vec::new();
-            core.cni_gc(&CniGc { network, valid }).unwrap();
+            core.cni_gc(&CniGcRequest { network, valid }).unwrap();
         }),
     ];
     for (way, take) in ways {
@@ -132,7 +135,7 @@ fn a_lost_interface_of_another_plugin_leaves_its_name_to_whoever_takes_it() {
     synced(&mut core);
     core.cni_add(&chained("web")).unwrap();
     host.0.lock().unwrap().others.clear();
-    noticed(&mut core, LinkEvent::LinkGone(link(7, "veth0")));
+    noticed(&mut core, LinkEvent::LinkRemoved(link(7, "veth0")));
     assert_eq!(core.endpoint_list().endpoints[0].state, EndpointState::Lost);
     assert_eq!(judged(&dataplane), (vec![], 0));
     host.0.lock().unwrap().others.insert("veth0".to_owned(), 8);

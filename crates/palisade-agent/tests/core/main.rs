@@ -5,20 +5,26 @@
 
 mod chained;
 
-use palisade_agent::addresses::Survey;
-use palisade_agent::attach::{AddressUse, Attach, AttachError, Found, Inside, Tenancy};
 use palisade_agent::clock::Clock;
 use palisade_agent::config::{Config, ConfigFile};
-use palisade_agent::core::{Core, Event, Parts};
+use palisade_agent::core::{Core, CoreEvent, CoreParts};
 use palisade_agent::counts::CountsFile;
-use palisade_agent::host::Changes;
-use palisade_agent::record::Record;
+use palisade_agent::host::HostChanges;
+use palisade_agent::ipam_check::HostInventory;
+use palisade_agent::network_driver::{
+    AddressUse, HostInterfaceState, NetnsFacts, NetnsInterface, NetworkDriver, NetworkDriverError,
+};
 use palisade_agent::settings::SettingsFile;
-use palisade_api::{CniAdd, CniAttachment, EndpointState, Health, WorkloadAdd, WorkloadRemove};
-use palisade_dataplane::{Account, Dataplane, Entry, FakeDataplane, Ledger, Masquerade};
-use palisade_source::Batch;
+use palisade_agent::workload_store::WorkloadRecord;
+use palisade_api::{
+    CniAddRequest, CniAttachment, EndpointState, Health, WorkloadAddRequest, WorkloadRemoveRequest,
+};
+use palisade_dataplane::{
+    CounterJournal, Dataplane, FakeDataplane, JournalAccount, JournalEntry, Masquerade,
+};
+use palisade_source::UpdateBatch;
 use palisade_sys::link::MacAddr;
-use palisade_sys::netns::{NetNs, Opener};
+use palisade_sys::netns::{NetNs, NetNsOpener};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::Path;
@@ -60,11 +66,13 @@ impl Host {
         host
     }
 
-    fn call(&self, name: &'static str, record: &Record) -> Result<(), AttachError> {
+    fn call(&self, name: &'static str, record: &WorkloadRecord) -> Result<(), NetworkDriverError> {
         let mut state = self.0.lock().unwrap();
         state.calls.push(format!("{name} {}", record.name));
         if state.refuse == Some(name) {
-            return Err(AttachError::Gone(record.interface.to_string()));
+            return Err(NetworkDriverError::InterfaceMissing(
+                record.interface.to_string(),
+            ));
         }
         Ok(())
     }
@@ -74,27 +82,27 @@ impl Host {
     }
 }
 
-impl Attach for Host {
-    fn furnish(&mut self, _: &Record) -> Result<(), AttachError> {
+impl NetworkDriver for Host {
+    fn configure_netns(&mut self, _: &WorkloadRecord) -> Result<(), NetworkDriverError> {
         Ok(())
     }
 
-    fn outside_mtu(&mut self) -> Result<Option<u32>, AttachError> {
+    fn default_route_mtu(&mut self) -> Result<Option<u32>, NetworkDriverError> {
         Ok(None)
     }
 
-    fn survey(&mut self, _: &str) -> Result<Survey, AttachError> {
-        Ok(Survey::default())
+    fn inventory(&mut self, _: &str) -> Result<HostInventory, NetworkDriverError> {
+        Ok(HostInventory::default())
     }
 
-    fn opener(&self) -> Option<Opener> {
+    fn opener(&self) -> Option<NetNsOpener> {
         None
     }
 
-    fn hold(&mut self, _: Option<NetNs>) {}
+    fn pin_netns(&mut self, _: Option<NetNs>) {}
 
-    fn tenancy(&mut self, _: &Record) -> Result<Tenancy, AttachError> {
-        Ok(Tenancy::default())
+    fn netns_facts(&mut self, _: &WorkloadRecord) -> Result<NetnsFacts, NetworkDriverError> {
+        Ok(NetnsFacts::default())
     }
 
     fn address_use(
@@ -102,20 +110,23 @@ impl Attach for Host {
         _: IpAddr,
         _: Option<palisade_model::Prefix>,
         _: bool,
-    ) -> Result<Option<AddressUse>, AttachError> {
+    ) -> Result<Option<AddressUse>, NetworkDriverError> {
         Ok(None)
     }
 
-    fn index_of(&mut self, name: &str) -> Result<Option<u32>, AttachError> {
+    fn link_index(&mut self, name: &str) -> Result<Option<u32>, NetworkDriverError> {
         Ok(self.0.lock().unwrap().index_of(name))
     }
 
-    fn name_of(&mut self, index: u32) -> Result<Option<String>, AttachError> {
+    fn link_name(&mut self, index: u32) -> Result<Option<String>, NetworkDriverError> {
         Ok(self.0.lock().unwrap().name_of(index))
     }
 
-    fn inside(&mut self, record: &Record) -> Result<Inside, AttachError> {
-        Ok(Inside {
+    fn netns_interface(
+        &mut self,
+        record: &WorkloadRecord,
+    ) -> Result<NetnsInterface, NetworkDriverError> {
+        Ok(NetnsInterface {
             mac: MacAddr([2, 0, 0, 0, 0, 1]),
             mtu: record.mtu.unwrap_or(1500),
             addresses: record.addresses.clone(),
@@ -123,7 +134,7 @@ impl Attach for Host {
         })
     }
 
-    fn join(&mut self, record: &Record) -> Result<(), AttachError> {
+    fn create_interfaces(&mut self, record: &WorkloadRecord) -> Result<(), NetworkDriverError> {
         self.call("join", record)?;
         if record.chained {
             return Ok(());
@@ -136,7 +147,7 @@ impl Attach for Host {
         Ok(())
     }
 
-    fn open(&mut self, record: &Record) -> Result<(), AttachError> {
+    fn bring_up(&mut self, record: &WorkloadRecord) -> Result<(), NetworkDriverError> {
         self.call("open", record)?;
         self.0
             .lock()
@@ -146,7 +157,7 @@ impl Attach for Host {
         Ok(())
     }
 
-    fn part(&mut self, record: &Record) -> Result<(), AttachError> {
+    fn delete_interfaces(&mut self, record: &WorkloadRecord) -> Result<(), NetworkDriverError> {
         self.call("part", record)?;
         let mut state = self.0.lock().unwrap();
         state.joined.remove(&*record.interface);
@@ -154,7 +165,7 @@ impl Attach for Host {
         Ok(())
     }
 
-    fn is_joined(&mut self, record: &Record) -> Result<bool, AttachError> {
+    fn has_interface(&mut self, record: &WorkloadRecord) -> Result<bool, NetworkDriverError> {
         if record.chained {
             let index = record.index.unwrap();
             return Ok(self.0.lock().unwrap().name_of(index).is_some());
@@ -162,27 +173,34 @@ impl Attach for Host {
         Ok(self.0.lock().unwrap().joined.contains(&*record.interface))
     }
 
-    fn look(&mut self, records: &[Record]) -> Result<Vec<Found>, AttachError> {
+    fn host_interface_states(
+        &mut self,
+        records: &[WorkloadRecord],
+    ) -> Result<Vec<HostInterfaceState>, NetworkDriverError> {
         let state = self.0.lock().unwrap();
-        let look = |record: &Record| {
+        let look = |record: &WorkloadRecord| {
             let name = record.interface.to_string();
             if record.chained {
                 let now = state.name_of(record.index.unwrap());
-                return now.map_or(Found::Gone, |_| Found::Whole);
+                return now.map_or(HostInterfaceState::Missing, |_| HostInterfaceState::Intact);
             }
             match (state.joined.contains(&name), state.open.contains(&name)) {
-                (true, true) => Found::Whole,
-                (true, false) => Found::Changed(vec!["it was set down".to_owned()]),
+                (true, true) => HostInterfaceState::Intact,
+                (true, false) => HostInterfaceState::Changed(vec!["it was set down".to_owned()]),
                 (false, _) => match state.renamed.get(&name) {
-                    Some(now) => Found::Renamed(now.clone()),
-                    None => Found::Gone,
+                    Some(now) => HostInterfaceState::Renamed(now.clone()),
+                    None => HostInterfaceState::Missing,
                 },
             }
         };
         Ok(records.iter().map(look).collect())
     }
 
-    fn rename_back(&mut self, record: &Record, _now: &str) -> Result<(), AttachError> {
+    fn restore_name(
+        &mut self,
+        record: &WorkloadRecord,
+        _now: &str,
+    ) -> Result<(), NetworkDriverError> {
         self.call("rename_back", record)?;
         let mut state = self.0.lock().unwrap();
         state.renamed.remove(&*record.interface);
@@ -190,11 +208,15 @@ impl Attach for Host {
         Ok(())
     }
 
-    fn keep_forwarding(&mut self, _: &str, _: &SettingsFile) -> Result<Vec<String>, AttachError> {
+    fn ensure_forwarding(
+        &mut self,
+        _: &str,
+        _: &SettingsFile,
+    ) -> Result<Vec<String>, NetworkDriverError> {
         Ok(Vec::new())
     }
 
-    fn netns_exists(&self, record: &Record) -> bool {
+    fn netns_exists(&self, record: &WorkloadRecord) -> bool {
         self.0.lock().unwrap().netns.contains(&record.netns)
     }
 }
@@ -230,10 +252,10 @@ impl Clock for Ticking {
 
 fn core(state_dir: &Path, host: &Host, dataplane: &FakeDataplane) -> Core {
     let flags = BTreeMap::from([("state-dir".to_owned(), state_dir.display().to_string())]);
-    Core::new(Parts {
+    Core::new(CoreParts {
         config: Config::resolve(&flags, |_| None, None).unwrap(),
         dataplane: Box::new(dataplane.clone()),
-        attach: Box::new(host.clone()),
+        network: Box::new(host.clone()),
         clock: Box::new(Ticking::new()),
         source: ("directory".to_owned(), "/x".to_owned()),
     })
@@ -247,7 +269,7 @@ fn a_configuration_that_is_read_again_counts_or_is_refused_and_listeners_are_tol
     synced(&mut core);
     let told = Arc::new(Mutex::new(Vec::new()));
     let to = Arc::clone(&told);
-    core.on_config(Box::new(move |config| {
+    core.add_config_listener(Box::new(move |config| {
         to.lock().unwrap().push((config.settle, config.api_rate));
     }));
     core.reread_config();
@@ -257,7 +279,7 @@ fn a_configuration_that_is_read_again_counts_or_is_refused_and_listeners_are_tol
     core.set_config_file(ConfigFile {
         path: path.clone(),
         optional: true,
-        found: false,
+        exists: false,
     });
     let ms = Duration::from_millis;
     for (text, expected, health) in [
@@ -286,23 +308,23 @@ fn a_configuration_that_is_read_again_counts_or_is_refused_and_listeners_are_tol
 }
 
 fn synced(core: &mut Core) {
-    core.take(Event::Source(Batch {
+    core.handle_event(CoreEvent::Source(UpdateBatch {
         in_sync: true,
-        ..Batch::default()
+        ..UpdateBatch::default()
     }));
 }
 
-fn add(name: &str) -> WorkloadAdd {
-    WorkloadAdd {
+fn add(name: &str) -> WorkloadAddRequest {
+    WorkloadAddRequest {
         netns: name.to_owned(),
         namespace: "shop".to_owned(),
         name: name.to_owned(),
-        ..WorkloadAdd::default()
+        ..WorkloadAddRequest::default()
     }
 }
 
-fn remove(name: &str) -> WorkloadRemove {
-    WorkloadRemove {
+fn remove(name: &str) -> WorkloadRemoveRequest {
+    WorkloadRemoveRequest {
         namespace: "shop".to_owned(),
         name: name.to_owned(),
     }
@@ -423,7 +445,7 @@ fn a_restart_takes_over_what_is_there_and_forgets_what_is_gone() {
         ]
     );
     let next = second
-        .add_workload(&WorkloadAdd {
+        .add_workload(&WorkloadAddRequest {
             netns: "web".to_owned(),
             ..add("other")
         })
@@ -439,7 +461,7 @@ fn given_addresses_and_labels_are_checked() {
     let (host, dataplane) = (Host::with(&["web"]), FakeDataplane::new());
     let mut core = core(dir.path(), &host, &dataplane);
     synced(&mut core);
-    let mut refuse = |change: &dyn Fn(&mut WorkloadAdd)| {
+    let mut refuse = |change: &dyn Fn(&mut WorkloadAddRequest)| {
         let mut request = add("web");
         change(&mut request);
         core.add_workload(&request).unwrap_err().to_string()
@@ -482,17 +504,17 @@ fn one_whose_attaching_was_interrupted_is_cleared_away() {
 #[test]
 fn counts_are_kept_over_a_restart_and_never_in_the_way() {
     let written = vec![
-        Entry::Account(0, Account::Reason("spoofed".to_owned())),
-        Entry::Add(0, 3, 30),
+        JournalEntry::Account(0, JournalAccount::Reason("spoofed".to_owned())),
+        JournalEntry::Add(0, 3, 30),
     ];
     let dir = tempfile::tempdir().unwrap();
-    let mut file = CountsFile::within(dir.path());
+    let mut file = CountsFile::in_state_dir(dir.path());
     file.append(&written).unwrap();
     let start = || {
         let (host, kernel) = (Host::with(&["web"]), FakeDataplane::new());
         let mut core = core(dir.path(), &host, &kernel);
         core.restore().unwrap();
-        let found = kernel.ledger();
+        let found = kernel.journal();
         synced(&mut core);
         assert_eq!(core.status().health, Health::Ready);
         found
@@ -515,9 +537,9 @@ fn a_host_side_that_others_change_is_put_back_and_told() {
     host.calls();
     let mut changed = |change: &dyn Fn(&mut HostState)| {
         change(&mut host.0.lock().unwrap());
-        core.take(Event::HostChanged {
-            changes: Changes::everything(),
-            seen: now(),
+        core.handle_event(CoreEvent::HostChanged {
+            changes: HostChanges::all(),
+            detected_at: now(),
         });
         let (status, list) = (core.status(), core.endpoint_list());
         (
@@ -558,15 +580,15 @@ fn who_waits_for_the_sync_is_told_when_the_kernel_is_in_line() {
     let mut core = core(dir.path(), &host, &kernel);
     core.restore().unwrap();
     let (waiting, mut told) = tokio::sync::oneshot::channel();
-    core.when_in_sync(waiting);
+    core.notify_when_in_sync(waiting);
     assert!(
         told.try_recv().is_err(),
         "told before the kernel is in line"
     );
-    assert_eq!(kernel.held(), None);
+    assert_eq!(kernel.tables(), None);
     synced(&mut core);
     assert_eq!(told.try_recv(), Ok(()));
-    assert!(kernel.held().is_some());
+    assert!(kernel.tables().is_some());
 }
 
 #[test]
@@ -577,10 +599,10 @@ fn what_others_change_in_the_table_that_translates_is_put_back() {
         ("state-dir".to_owned(), dir.path().display().to_string()),
         ("masquerade".to_owned(), "outside".to_owned()),
     ]);
-    let mut core = Core::new(Parts {
+    let mut core = Core::new(CoreParts {
         config: Config::resolve(&flags, |_| None, None).unwrap(),
         dataplane: Box::new(kernel.clone()),
-        attach: Box::new(host.clone()),
+        network: Box::new(host.clone()),
         clock: Box::new(Ticking::new()),
         source: ("directory".to_owned(), "/x".to_owned()),
     });
@@ -589,21 +611,23 @@ fn what_others_change_in_the_table_that_translates_is_put_back() {
     core.add_workload(&add("web")).unwrap();
     let translated = || {
         let mut dataplane = kernel.clone();
-        Dataplane::held(&mut dataplane).unwrap().masqueraded
+        Dataplane::installed_workloads(&mut dataplane)
+            .unwrap()
+            .masqueraded_addresses
     };
     let before = translated();
     assert!(!before.is_empty());
     let nothing = Masquerade {
         table: "palisade".into(),
         interface_prefix: "pal".into(),
-        near: Vec::new(),
+        exempt_prefixes: Vec::new(),
         addresses: BTreeSet::new(),
     };
     kernel.clone().masquerade(&nothing).unwrap();
     assert_ne!(translated(), before);
-    core.take(Event::Tampered {
+    core.handle_event(CoreEvent::Tampered {
         what: "the table".to_owned(),
-        seen: now(),
+        detected_at: now(),
     });
     assert_eq!(translated(), before);
     assert_eq!(core.status().dataplane.repaired, 1);
@@ -621,26 +645,26 @@ fn a_deletion_that_waits_is_carried_out_once() {
         network: "pods".to_owned(),
         interface: "eth0".to_owned(),
     };
-    core.cni_add(&CniAdd {
+    core.cni_add(&CniAddRequest {
         container: attachment.container.clone(),
         network: attachment.network.clone(),
         interface: attachment.interface.clone(),
         netns: "web".to_owned(),
         namespace: "shop".to_owned(),
         name: "web".to_owned(),
-        ..CniAdd::default()
+        ..CniAddRequest::default()
     })
     .unwrap();
-    let folder = palisade_agent::deletions::folder(dir.path());
+    let folder = palisade_agent::deletions::queue_dir(dir.path());
     std::fs::create_dir_all(&folder).unwrap();
-    let file = folder.join(palisade_api::cni_queue::file(&attachment));
+    let file = folder.join(palisade_api::cni_queue::file_name(&attachment));
     let text = serde_json::to_vec(&attachment).unwrap();
     palisade_sys::atomic_file::write_atomically(&file, &text).unwrap();
     assert_eq!(core.endpoint_list().endpoints.len(), 1);
-    assert_eq!(core.carry_out_deletions().unwrap(), 1);
+    assert_eq!(core.run_queued_deletions().unwrap(), 1);
     assert_eq!(core.endpoint_list().endpoints, []);
     assert!(!file.exists());
-    assert_eq!(core.carry_out_deletions().unwrap(), 0);
+    assert_eq!(core.run_queued_deletions().unwrap(), 0);
 }
 
 #[allow(clippy::disallowed_methods, reason = "any moment will do")]

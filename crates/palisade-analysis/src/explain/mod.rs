@@ -1,32 +1,33 @@
 //! Why one flow passes or not, for a human and for a program.
 //!
-//! [`explain`] resolves the two ends of a [`Query`] to flows, asks the oracle about each, and gives
+//! [`explain`] resolves the two ends of a [`FlowQuery`] to flows, asks the oracle about each, and gives
 //! the [`Explanation`]: plain words and names, complete in itself, so that it can be sent as JSON and
 //! printed by whoever receives it. It never decides anything.
 
-mod flow;
 mod nearest;
+mod query_traffic;
 mod reasons;
 mod report;
+mod report_builder;
 mod resolve;
-mod similar;
+mod similar_names;
 mod text;
-mod told;
 
-pub use flow::TrafficError;
+pub use query_traffic::TrafficError;
 pub use report::{
-    Case, Decision, Explanation, NearestMiss, ObjectRef, Place, RuleRef, Side, StepReport, Word,
+    DecisionReport, DirectionReport, Explanation, FlowEndReport, FlowReport, NearestMiss,
+    ObjectRef, RuleRef, StepReport, VerdictWord,
 };
-pub use resolve::EndError;
+pub use resolve::FlowEndError;
 
 use crate::API_VERSION;
 use palisade_model::State;
-use palisade_oracle::{DecidedBy, Options, Prepared};
-use resolve::Flows;
+use palisade_oracle::{DecisionReason, OracleOptions, PreparedState};
+use resolve::QueryFlows;
 
 /// What is asked: two ends and a kind of traffic, as a user writes them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Query {
+pub struct FlowQuery {
     /// Who connects: `namespace/pod` or an address.
     pub from: String,
     /// To whom: `namespace/pod`, an address, or `service:namespace/name`.
@@ -49,7 +50,7 @@ pub enum ExplainError {
     Traffic(#[from] TrafficError),
     /// An end is not understood or not there.
     #[error(transparent)]
-    End(#[from] EndError),
+    FlowEnd(#[from] FlowEndError),
 }
 
 /// Whether a flow passes, and why.
@@ -59,12 +60,12 @@ pub enum ExplainError {
 /// if all are allowed.
 pub fn explain(
     state: &State,
-    query: &Query,
-    options: &Options,
+    query: &FlowQuery,
+    options: &OracleOptions,
 ) -> Result<Explanation, ExplainError> {
-    let prepared = Prepared::new(state);
-    let flows = Flows::of(&prepared, query)?;
-    let mut cases: Vec<(Case, [DecidedBy; 2])> = Vec::new();
+    let prepared = PreparedState::new(state);
+    let flows = QueryFlows::resolve(&prepared, query)?;
+    let mut cases: Vec<(FlowReport, [DecisionReason; 2])> = Vec::new();
     for flow in flows.flows {
         let answer = prepared.judge(&flow.question, options);
         let deciders = [
@@ -72,11 +73,16 @@ pub fn explain(
             answer.ingress.decided_by.clone(),
         ];
         if !cases.iter().any(|(_, known)| *known == deciders) {
-            cases.push((told::case(&prepared, flow, &answer), deciders));
+            cases.push((
+                report_builder::flow_report(&prepared, flow, &answer),
+                deciders,
+            ));
         }
     }
-    let mut cases: Vec<Case> = cases.into_iter().map(|(case, _)| case).collect();
-    let first = cases.iter().position(|case| case.verdict == Word::Deny);
+    let mut cases: Vec<FlowReport> = cases.into_iter().map(|(case, _)| case).collect();
+    let first = cases
+        .iter()
+        .position(|case| case.verdict == VerdictWord::Deny);
     let case = cases.remove(first.unwrap_or(0));
     Ok(Explanation {
         api_version: API_VERSION.to_owned(),

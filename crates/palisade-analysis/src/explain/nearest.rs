@@ -1,19 +1,23 @@
 //! Of the allowing rules that did not match, the one that came nearest.
 
-use super::reasons::Told;
+use super::reasons::ReasonContext;
 use palisade_model::Action;
 use palisade_oracle::{
-    PeerFailure, PeerMiss, PortFailure, RuleMiss, RuleOutcome, Step, TrafficFailure, TrafficMiss,
+    PeerFailure, PeerMiss, PortFailure, RuleMiss, RuleOutcome, TraceStep, TrafficFailure,
+    TrafficMiss,
 };
 
 /// More than anything that a change of labels or ports could mend.
-const HOPELESS: usize = 20;
+const IMPOSSIBLE_COST: usize = 20;
 
 /// The step of the nearest rule, and what kept it from matching: only its best peer and its best
 /// traffic term. Of equally near rules the first.
-pub(super) fn nearest<'s>(steps: &'s [Step], told: Told<'_>) -> Option<(&'s Step, Vec<String>)> {
+pub(super) fn find_nearest_rule<'s>(
+    steps: &'s [TraceStep],
+    context: ReasonContext<'_>,
+) -> Option<(&'s TraceStep, Vec<String>)> {
     let missed = steps.iter().filter_map(|step| match step {
-        Step::Rule {
+        TraceStep::Rule {
             action: Action::Allow,
             outcome: RuleOutcome::Missed(miss),
             ..
@@ -21,13 +25,13 @@ pub(super) fn nearest<'s>(steps: &'s [Step], told: Told<'_>) -> Option<(&'s Step
         _ => None,
     });
     let (step, miss) = missed.min_by_key(|(_, miss)| cost(miss))?;
-    Some((step, told.rule_miss(&best(miss))))
+    Some((step, context.rule_miss(&nearest_parts(miss))))
 }
 
 /// The steps of the last tier or the profiles: what could still have allowed.
-pub(super) fn last_stage(steps: &[Step]) -> &[Step] {
-    let starts = |step: &Step| match step {
-        Step::Tier { counts, .. } => *counts,
+pub(super) fn last_stage(steps: &[TraceStep]) -> &[TraceStep] {
+    let starts = |step: &TraceStep| match step {
+        TraceStep::Tier { counts, .. } => *counts,
         _ => false,
     };
     let start = steps.iter().rposition(starts).unwrap_or(0);
@@ -36,7 +40,7 @@ pub(super) fn last_stage(steps: &[Step]) -> &[Step] {
 
 fn cost(miss: &RuleMiss) -> usize {
     let own = miss.own.iter().flatten().map(peer_cost).sum::<usize>();
-    let cheapest = |costs: Vec<usize>| costs.into_iter().min().unwrap_or(HOPELESS);
+    let cheapest = |costs: Vec<usize>| costs.into_iter().min().unwrap_or(IMPOSSIBLE_COST);
     let peers = miss.peers.as_ref();
     let peers = peers.map_or(0, |all| cheapest(all.iter().map(peer_miss_cost).collect()));
     let traffic = miss.traffic.as_ref();
@@ -45,7 +49,7 @@ fn cost(miss: &RuleMiss) -> usize {
 }
 
 /// The miss with only the peer and the traffic term that came nearest.
-fn best(miss: &RuleMiss) -> RuleMiss {
+fn nearest_parts(miss: &RuleMiss) -> RuleMiss {
     let peers = miss.peers.as_ref().map(|all| {
         let peer = all.iter().min_by_key(|peer| peer_miss_cost(peer));
         peer.into_iter().cloned().collect()
@@ -69,11 +73,11 @@ fn peer_miss_cost(miss: &PeerMiss) -> usize {
 fn peer_cost(failure: &PeerFailure) -> usize {
     match failure {
         PeerFailure::Selector { holders, .. } => {
-            let unmet = holders.iter().map(|gap| gap.unmet.len());
+            let unmet = holders.iter().map(|gap| gap.unmet_requirements.len());
             unmet.min().unwrap_or(4)
         }
         PeerFailure::NotSelector { .. } | PeerFailure::NotNets { .. } => 2,
-        PeerFailure::Nets { nets, .. } if nets.is_empty() => HOPELESS,
+        PeerFailure::Nets { nets, .. } if nets.is_empty() => IMPOSSIBLE_COST,
         PeerFailure::Nets { .. } => 3,
     }
 }
@@ -81,7 +85,7 @@ fn peer_cost(failure: &PeerFailure) -> usize {
 fn term_cost(miss: &TrafficMiss) -> usize {
     let cost = |failure: &TrafficFailure| match failure {
         TrafficFailure::Destination(port) | TrafficFailure::Source(port) => match port {
-            PortFailure::NotListed { wanted, .. } if wanted.is_empty() => HOPELESS,
+            PortFailure::NotListed { specs: wanted, .. } if wanted.is_empty() => IMPOSSIBLE_COST,
             _ => 1,
         },
         TrafficFailure::Icmp(_) | TrafficFailure::NotIcmp(_) => 1,

@@ -1,16 +1,16 @@
 //! Why something did not match, in words.
 
 use palisade_model::{
-    IcmpMatch, LabelKey, LabelLookup, PortSpec, Scope, Selector, State, reserved,
+    IcmpMatch, LabelKey, LabelLookup, LabelScope, PortSpec, Selector, State, reserved,
 };
 use palisade_oracle::{
-    HolderGap, HolderName, PeerFailure, PortFailure, Question, RuleMiss, TrafficFailure,
+    HolderMismatch, HolderName, PeerFailure, PortFailure, Question, RuleMiss, TrafficFailure,
 };
 use std::fmt::Display;
 
 /// What reasons refer to.
 #[derive(Clone, Copy)]
-pub(super) struct Told<'a> {
+pub(super) struct ReasonContext<'a> {
     pub(super) state: &'a State,
     pub(super) question: &'a Question,
     /// What the other end is in this direction: "the source" or "the destination".
@@ -19,7 +19,7 @@ pub(super) struct Told<'a> {
     pub(super) own: &'static str,
 }
 
-impl Told<'_> {
+impl ReasonContext<'_> {
     /// Every part of a rule that did not match, one line each.
     pub(super) fn rule_miss(&self, miss: &RuleMiss) -> Vec<String> {
         let mut lines = Vec::new();
@@ -37,7 +37,7 @@ impl Told<'_> {
                     .iter()
                     .map(|f| self.peer_failure(f, self.peer));
                 let all = all.collect::<Vec<_>>().join(", and ");
-                lines.push(numbered("peers", peer.index, peers.len(), &all));
+                lines.push(with_index("peers", peer.index, peers.len(), &all));
             }
         }
         if let Some(terms) = &miss.traffic {
@@ -45,9 +45,9 @@ impl Told<'_> {
                 lines.push("it lists no traffic that can match".to_owned());
             }
             for term in terms {
-                let all = telling(&term.failures).map(|f| self.traffic_failure(f));
+                let all = relevant_failures(&term.failures).map(|f| self.traffic_failure(f));
                 let all = all.collect::<Vec<_>>().join(", and ");
-                lines.push(numbered("ports", term.index, terms.len(), &all));
+                lines.push(with_index("ports", term.index, terms.len(), &all));
             }
         }
         lines
@@ -55,53 +55,62 @@ impl Told<'_> {
 
     pub(super) fn peer_failure(&self, failure: &PeerFailure, end: &str) -> String {
         match failure {
-            PeerFailure::Selector { wanted, holders } if holders.is_empty() => format!(
+            PeerFailure::Selector {
+                selector: wanted,
+                holders,
+            } if holders.is_empty() => format!(
                 "{end} is no pod or other labelled thing, and the rule is for what is {}",
-                described(wanted)
+                describe(wanted)
             ),
             PeerFailure::Selector { holders, .. } => {
-                let gaps = holders.iter().map(|gap| self.gap(gap));
+                let gaps = holders.iter().map(|gap| self.describe_mismatch(gap));
                 gaps.collect::<Vec<_>>().join("; ")
             }
-            PeerFailure::NotSelector { unwanted, holder } => {
+            PeerFailure::NotSelector {
+                selector: unwanted,
+                holder,
+            } => {
                 format!(
                     "{holder} is {}, which the rule leaves out",
-                    described(unwanted)
+                    describe(unwanted)
                 )
             }
             PeerFailure::Nets { nets, address } => match address {
-                Some(address) => format!("{end} {address} is not in {}", listed(nets)),
+                Some(address) => format!("{end} {address} is not in {}", join_list(nets)),
                 None => format!(
                     "the address of {end} is unknown, and the rule is for {}",
-                    listed(nets)
+                    join_list(nets)
                 ),
             },
             PeerFailure::NotNets { net } => format!("{end} is in {net}, which the rule leaves out"),
         }
     }
 
-    fn gap(&self, gap: &HolderGap) -> String {
-        let unmet = gap.unmet.iter().map(|part| self.unmet(part, &gap.holder));
+    fn describe_mismatch(&self, gap: &HolderMismatch) -> String {
+        let unmet = gap
+            .unmet_requirements
+            .iter()
+            .map(|part| self.describe_unmet(part, &gap.holder));
         format!("{} {}", gap.holder, unmet.collect::<Vec<_>>().join(" and "))
     }
 
     /// What a holder is not, and what it is instead.
-    pub(super) fn unmet(&self, part: &Selector, holder: &HolderName) -> String {
+    pub(super) fn describe_unmet(&self, part: &Selector, holder: &HolderName) -> String {
         let is_not = match part {
             Selector::Not(inner) if tested_key(inner).is_some() => {
-                format!("is {}", described(inner))
+                format!("is {}", describe(inner))
             }
-            _ => format!("is not {}", described(part)),
+            _ => format!("is not {}", describe(part)),
         };
-        let key = tested_key(part).filter(|key| key.scope != Scope::Reserved);
-        match key.map(|key| (key, self.label(key, holder))) {
+        let key = tested_key(part).filter(|key| key.scope != LabelScope::Reserved);
+        match key.map(|key| (key, self.holder_label(key, holder))) {
             Some((_, None)) => format!("{is_not} (it has no such label)"),
             Some((key, Some(value))) => format!("{is_not} ({} is {value:?})", key.name),
             None => is_not,
         }
     }
 
-    fn label(&self, key: &LabelKey, holder: &HolderName) -> Option<String> {
+    fn holder_label(&self, key: &LabelKey, holder: &HolderName) -> Option<String> {
         let state = self.state;
         let owned = |value: Option<&str>| value.map(str::to_owned);
         match holder {
@@ -132,9 +141,9 @@ impl Told<'_> {
             TrafficFailure::NotProtocol(unwanted) => format!("it is for anything but {unwanted}"),
             TrafficFailure::Destination(failure) => self.port_failure(failure, "destination"),
             TrafficFailure::Source(failure) => self.port_failure(failure, "source"),
-            TrafficFailure::Icmp(wanted) => format!("it is for {}", icmp(*wanted)),
+            TrafficFailure::Icmp(wanted) => format!("it is for {}", format_icmp(*wanted)),
             TrafficFailure::NotIcmp(unwanted) => {
-                format!("it is for anything but {}", icmp(*unwanted))
+                format!("it is for anything but {}", format_icmp(*unwanted))
             }
         }
     }
@@ -147,12 +156,12 @@ impl Told<'_> {
             }
             PortFailure::NotListed {
                 port,
-                wanted,
+                specs: wanted,
                 unresolved,
             } => {
                 let mut text = match wanted.as_slice() {
                     [] => format!("it names no {end} port that can match"),
-                    _ => format!("it is for {end} port {}, not {port}", listed(wanted)),
+                    _ => format!("it is for {end} port {}, not {port}", join_list(wanted)),
                 };
                 for name in unresolved
                     .iter()
@@ -164,21 +173,24 @@ impl Told<'_> {
                 }
                 text
             }
-            PortFailure::Excluded { port, by } => {
+            PortFailure::Excluded {
+                port,
+                excluded_by: by,
+            } => {
                 format!("it leaves out {end} port {by}, and this is {port}")
             }
         }
     }
 }
 
-fn numbered(what: &str, index: usize, of: usize, text: &str) -> String {
+fn with_index(what: &str, index: usize, of: usize, text: &str) -> String {
     match of {
         1 => text.to_owned(),
         _ => format!("{what}[{index}]: {text}"),
     }
 }
 
-fn listed(items: &[impl Display]) -> String {
+fn join_list(items: &[impl Display]) -> String {
     match items {
         [] => "no network at all".to_owned(),
         _ => items
@@ -189,7 +201,7 @@ fn listed(items: &[impl Display]) -> String {
     }
 }
 
-fn icmp(message: IcmpMatch) -> String {
+fn format_icmp(message: IcmpMatch) -> String {
     match message.code {
         Some(code) => format!("ICMP type {} code {code}", message.kind),
         None => format!("ICMP type {}", message.kind),
@@ -210,47 +222,45 @@ fn tested_key(selector: &Selector) -> Option<&LabelKey> {
 }
 
 /// A protocol that is not the one asked about says it all; that it has no ports either says nothing.
-fn telling(failures: &[TrafficFailure]) -> impl Iterator<Item = &TrafficFailure> {
+fn relevant_failures(failures: &[TrafficFailure]) -> impl Iterator<Item = &TrafficFailure> {
     let other_protocol = failures
         .iter()
         .any(|f| matches!(f, TrafficFailure::Protocol(_)));
-    let says_nothing = move |failure: &TrafficFailure| {
+    let is_redundant = move |failure: &TrafficFailure| {
         let no_ports = TrafficFailure::Destination(PortFailure::NoPorts);
         let no_source_ports = TrafficFailure::Source(PortFailure::NoPorts);
         other_protocol && [no_ports, no_source_ports].contains(failure)
     };
-    failures.iter().filter(move |f| !says_nothing(f))
+    failures.iter().filter(move |f| !is_redundant(f))
 }
 
 /// What something that a selector matches is, to stand after "is".
-pub(super) fn described(selector: &Selector) -> String {
+pub(super) fn describe(selector: &Selector) -> String {
     match selector {
-        Selector::And(parts) if parts.len() > 1 => parts
-            .iter()
-            .map(described)
-            .collect::<Vec<_>>()
-            .join(" and "),
+        Selector::And(parts) if parts.len() > 1 => {
+            parts.iter().map(describe).collect::<Vec<_>>().join(" and ")
+        }
         Selector::In(key, values) => {
             let values: Vec<String> = values.iter().map(|v| format!("{v:?}")).collect();
-            one_of(key, &values)
+            describe_values(key, &values)
         }
-        Selector::Has(key) => labelled(key, ""),
-        Selector::Contains(key, text) => labelled(key, &format!(" containing {text:?}")),
-        Selector::StartsWith(key, text) => labelled(key, &format!(" starting with {text:?}")),
-        Selector::EndsWith(key, text) => labelled(key, &format!(" ending with {text:?}")),
-        Selector::Not(inner) if tested_key(inner).is_some() => format!("not {}", described(inner)),
+        Selector::Has(key) => describe_label(key, ""),
+        Selector::Contains(key, text) => describe_label(key, &format!(" containing {text:?}")),
+        Selector::StartsWith(key, text) => describe_label(key, &format!(" starting with {text:?}")),
+        Selector::EndsWith(key, text) => describe_label(key, &format!(" ending with {text:?}")),
+        Selector::Not(inner) if tested_key(inner).is_some() => format!("not {}", describe(inner)),
         _ => format!("matched by {selector}"),
     }
 }
 
-fn one_of(key: &LabelKey, values: &[String]) -> String {
+fn describe_values(key: &LabelKey, values: &[String]) -> String {
     let any = values.join(" or ");
-    if key.scope != Scope::Reserved {
-        return labelled(key, &format!(" = {any}"));
+    if key.scope != LabelScope::Reserved {
+        return describe_label(key, &format!(" = {any}"));
     }
     match &*key.name {
         reserved::KIND => {
-            let kinds: Vec<&str> = values.iter().map(|value| kind(value)).collect();
+            let kinds: Vec<&str> = values.iter().map(|value| describe_kind(value)).collect();
             kinds.join(" or ")
         }
         reserved::NAMESPACE => format!("in namespace {any}"),
@@ -260,17 +270,17 @@ fn one_of(key: &LabelKey, values: &[String]) -> String {
     }
 }
 
-fn labelled(key: &LabelKey, test: &str) -> String {
+fn describe_label(key: &LabelKey, test: &str) -> String {
     let name = &key.name;
     match key.scope {
-        Scope::Own => format!("labelled {name}{test}"),
-        Scope::Namespace => format!("in a namespace labelled {name}{test}"),
-        Scope::ServiceAccount => format!("running as a service account labelled {name}{test}"),
-        Scope::Reserved => format!("something with a {name}{test}"),
+        LabelScope::Own => format!("labelled {name}{test}"),
+        LabelScope::Namespace => format!("in a namespace labelled {name}{test}"),
+        LabelScope::ServiceAccount => format!("running as a service account labelled {name}{test}"),
+        LabelScope::Reserved => format!("something with a {name}{test}"),
     }
 }
 
-fn kind(quoted: &str) -> &str {
+fn describe_kind(quoted: &str) -> &str {
     match quoted.trim_matches('"') {
         reserved::KIND_WORKLOAD => "a pod or workload",
         reserved::KIND_HOST => "a host endpoint",

@@ -12,10 +12,10 @@ pub struct Explanation {
     pub api_version: String,
     /// The outcome; of several the first that denies.
     #[serde(flatten)]
-    pub case: Case,
+    pub case: FlowReport,
     /// The other outcomes, where the query stands for several flows that are decided differently.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub others: Vec<Case>,
+    pub others: Vec<FlowReport>,
     /// What a reader should know about how the ends were understood.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
@@ -48,7 +48,7 @@ fn is_zero(number: &usize) -> bool {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs, reason = "the words say it")]
-pub enum Word {
+pub enum VerdictWord {
     Allow,
     Deny,
 }
@@ -56,13 +56,13 @@ pub enum Word {
 /// One flow and what becomes of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Case {
+pub struct FlowReport {
     /// What it gets: allow if both directions allow.
-    pub verdict: Word,
+    pub verdict: VerdictWord,
     /// Where it comes from.
-    pub from: Place,
+    pub from: FlowEndReport,
     /// Where it goes to.
-    pub to: Place,
+    pub to: FlowEndReport,
     /// `IPv4` or `IPv6`.
     pub family: String,
     /// The protocol's name or number.
@@ -77,15 +77,15 @@ pub struct Case {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub icmp_type: Option<[u8; 2]>,
     /// What the source's endpoint decides.
-    pub egress: Side,
+    pub egress: DirectionReport,
     /// What the destination's endpoint decides.
-    pub ingress: Side,
+    pub ingress: DirectionReport,
 }
 
 /// One end of a flow.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Place {
+pub struct FlowEndReport {
     /// The endpoint there, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<ObjectRef>,
@@ -140,14 +140,14 @@ pub struct RuleRef {
 /// What one end decides.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Side {
+pub struct DirectionReport {
     /// The endpoint that judges; absent where there is none, so that nothing judges.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject: Option<ObjectRef>,
     /// What it decides.
-    pub verdict: Word,
+    pub verdict: VerdictWord,
     /// What decided.
-    pub decided_by: Decision,
+    pub decided_by: DecisionReport,
     /// What was considered, in order, up to the decision.
     pub steps: Vec<StepReport>,
     /// How many policies that do not apply are left out of the steps.
@@ -162,7 +162,7 @@ pub struct Side {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "kebab-case")]
-pub enum Decision {
+pub enum DecisionReport {
     /// A rule.
     Rule(RuleRef),
     /// No rule of a tier that denies by default matched.

@@ -1,25 +1,25 @@
 //! The ends of a query: names to endpoints, endpoints to addresses, services to the pods behind.
 
-use super::Query;
-use super::flow::{Asked, Port};
-use super::similar::near;
+use super::FlowQuery;
+use super::query_traffic::{QueryPort, QueryTraffic};
+use super::similar_names::similar_names;
 use super::{ExplainError, TrafficError};
 use palisade_model::{
-    Endpoint, Family, Origin, PortSpec, Protocol, Service, ServicePort, State, Str,
+    Endpoint, Family, FlowOrigin, PortSpec, Protocol, Service, ServicePort, State, Str,
 };
-use palisade_oracle::{End, Prepared, Question};
+use palisade_oracle::{FlowEnd, PreparedState, Question};
 use std::net::IpAddr;
 
 /// Why an end of a query is not understood, or stands for nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum EndError {
+pub enum FlowEndError {
     /// Not of any known form.
     #[error(
         "{0:?} is neither namespace/pod nor an address (nor, as a destination, service:namespace/name)"
     )]
-    Form(String),
+    InvalidForm(String),
     /// No endpoint of the name.
-    #[error("there is no pod or workload {name}{}", perhaps(.near))]
+    #[error("there is no pod or workload {name}{}", format_suggestions(.near))]
     NoEndpoint {
         /// The name asked for.
         name: String,
@@ -27,7 +27,7 @@ pub enum EndError {
         near: Vec<String>,
     },
     /// No service of the name.
-    #[error("there is no service {name}{}", perhaps(.near))]
+    #[error("there is no service {name}{}", format_suggestions(.near))]
     NoService {
         /// The name asked for.
         name: String,
@@ -87,7 +87,7 @@ pub enum EndError {
     },
 }
 
-fn perhaps(near: &[String]) -> String {
+fn format_suggestions(near: &[String]) -> String {
     match near {
         [] => String::new(),
         names => format!("; did you mean {}?", names.join(" or ")),
@@ -95,36 +95,39 @@ fn perhaps(near: &[String]) -> String {
 }
 
 /// One flow that a query stands for.
-pub(super) struct Flow {
+pub(super) struct QueryFlow {
     pub(super) question: Question,
     /// The service it was reached through, with its port.
     pub(super) service: Option<String>,
 }
 
 /// Every flow that a query stands for.
-pub(super) struct Flows {
-    pub(super) flows: Vec<Flow>,
+pub(super) struct QueryFlows {
+    pub(super) flows: Vec<QueryFlow>,
     pub(super) notes: Vec<String>,
 }
 
 /// A destination with the port that packets arrive at.
-struct Target {
-    end: End,
+struct QueryTarget {
+    end: FlowEnd,
     port: Option<u16>,
     service: Option<String>,
 }
 
-impl Flows {
-    pub(super) fn of(prepared: &Prepared<'_>, query: &Query) -> Result<Self, ExplainError> {
-        let asked = Asked::of(query)?;
+impl QueryFlows {
+    pub(super) fn resolve(
+        prepared: &PreparedState<'_>,
+        query: &FlowQuery,
+    ) -> Result<Self, ExplainError> {
+        let traffic = QueryTraffic::from_query(query)?;
         if query.from.starts_with(SERVICE) {
-            return Err(EndError::ServiceAsSource(query.from.clone()).into());
+            return Err(FlowEndError::ServiceAsSource(query.from.clone()).into());
         }
         let mut notes = Vec::new();
-        let sources = ends(prepared, &query.from, &mut notes)?;
+        let sources = resolve_ends(prepared, &query.from, &mut notes)?;
         let targets = match query.to.strip_prefix(SERVICE) {
-            Some(service) => behind_service(prepared, service, &asked)?,
-            None => targets(prepared, &query.to, &asked, &mut notes)?,
+            Some(service) => resolve_service(prepared, service, &traffic)?,
+            None => resolve_targets(prepared, &query.to, &traffic, &mut notes)?,
         };
         if sources
             .iter()
@@ -139,82 +142,82 @@ impl Flows {
         let mut flows = Vec::new();
         for target in &targets {
             for source in &sources {
-                for family in families(source, &target.end) {
-                    flows.push(Flow {
+                for family in common_families(source, &target.end) {
+                    flows.push(QueryFlow {
                         question: Question {
                             source: source.clone(),
                             destination: target.end.clone(),
                             family,
-                            protocol: asked.protocol,
-                            l4: asked.l4(target.port),
-                            origin: Origin::Network,
+                            protocol: traffic.protocol,
+                            l4: traffic.l4(target.port),
+                            origin: FlowOrigin::Network,
                         },
                         service: target.service.clone(),
                     });
                 }
             }
         }
-        let fitting = |flow: &Flow| asked.family().is_none_or(|f| f == flow.question.family);
+        let fitting = |flow: &QueryFlow| traffic.family().is_none_or(|f| f == flow.question.family);
         if flows.iter().any(fitting) {
             flows.retain(fitting);
         }
         if flows.is_empty() {
             let (from, to) = (query.from.clone(), query.to.clone());
-            return Err(EndError::NoCommonFamily { from, to }.into());
+            return Err(FlowEndError::NoCommonFamily { from, to }.into());
         }
-        Ok(Flows { flows, notes })
+        Ok(QueryFlows { flows, notes })
     }
 }
 
 const SERVICE: &str = "service:";
 
 /// The families in which a packet can go between two ends.
-fn families(source: &End, destination: &End) -> Vec<Family> {
-    let of = |end: &End| match end {
-        End::Address(address) => vec![Family::of(*address)],
-        End::Endpoint(_) => Family::BOTH.to_vec(),
+fn common_families(source: &FlowEnd, destination: &FlowEnd) -> Vec<Family> {
+    let of = |end: &FlowEnd| match end {
+        FlowEnd::Address(address) => vec![Family::of(*address)],
+        FlowEnd::Endpoint(_) => Family::BOTH.to_vec(),
     };
-    let there = of(destination);
+    let destination_families = of(destination);
     of(source)
         .into_iter()
-        .filter(|f| there.contains(f))
+        .filter(|f| destination_families.contains(f))
         .collect()
 }
 
 /// What a name or an address stands for: each address of an endpoint, or the endpoint itself.
-fn ends(
-    prepared: &Prepared<'_>,
+fn resolve_ends(
+    prepared: &PreparedState<'_>,
     text: &str,
     notes: &mut Vec<String>,
-) -> Result<Vec<End>, EndError> {
+) -> Result<Vec<FlowEnd>, FlowEndError> {
     if let Ok(address) = text.parse::<IpAddr>() {
         notes.extend(virtual_address_note(prepared.state(), address));
-        return Ok(vec![End::Address(address)]);
+        return Ok(vec![FlowEnd::Address(address)]);
     }
-    let bare = !text.is_empty() && !text.contains(['/', ':']);
-    let (namespace, name) = match bare {
+    let is_unqualified = !text.is_empty() && !text.contains(['/', ':']);
+    let (namespace, name) = match is_unqualified {
         true => ("default", text),
-        false => split(text)?,
+        false => split_name(text)?,
     };
-    let found = find(prepared.state(), namespace, name, notes);
+    let found = find_endpoint(prepared.state(), namespace, name, notes);
     let endpoint = found.map_err(|error| match error {
         // Nothing is called so, or nearly so: it may have been meant as something else.
-        EndError::NoEndpoint { near, .. } if bare && near.is_empty() => {
-            EndError::Form(text.to_owned())
+        FlowEndError::NoEndpoint { near, .. } if is_unqualified && near.is_empty() => {
+            FlowEndError::InvalidForm(text.to_owned())
         }
         error => error,
     })?;
-    ends_of(prepared, endpoint)
+    endpoint_ends(prepared, endpoint)
 }
 
-fn split(text: &str) -> Result<(&str, &str), EndError> {
+fn split_name(text: &str) -> Result<(&str, &str), FlowEndError> {
     let parts = text.split_once('/');
     let fits = |(namespace, name): &(&str, &str)| {
         !namespace.is_empty() && !name.is_empty() && !name.contains('/')
     };
     parts
         .filter(fits)
-        .ok_or_else(|| EndError::Form(text.to_owned()))
+        .ok_or_else(|| FlowEndError::InvalidForm(text.to_owned()))
 }
 
 fn virtual_address_note(state: &State, address: IpAddr) -> Option<String> {
@@ -232,16 +235,17 @@ fn service_name(service: &Service) -> String {
 }
 
 /// The endpoint of a name: a pod first, then a template, then any pod of an owner of that name.
-fn find<'a>(
+fn find_endpoint<'a>(
     state: &'a State,
     namespace: &str,
     name: &str,
     notes: &mut Vec<String>,
-) -> Result<&'a Endpoint, EndError> {
+) -> Result<&'a Endpoint, FlowEndError> {
     let in_namespace = |e: &&Endpoint| e.id.namespace.as_deref() == Some(namespace);
     let named = |e: &&&Endpoint| *e.id.name == *name;
-    let here: Vec<&Endpoint> = state.endpoints.values().filter(in_namespace).collect();
-    let exact = here
+    let in_namespace_endpoints: Vec<&Endpoint> =
+        state.endpoints.values().filter(in_namespace).collect();
+    let exact = in_namespace_endpoints
         .iter()
         .filter(named)
         .min_by_key(|e| (e.template, e.host));
@@ -249,7 +253,7 @@ fn find<'a>(
         return Ok(endpoint);
     }
     let owned = |e: &&&Endpoint| e.owner.as_ref().is_some_and(|owner| *owner.name == *name);
-    if let Some(endpoint) = here.iter().find(owned) {
+    if let Some(endpoint) = in_namespace_endpoints.iter().find(owned) {
         notes.push(format!(
             "{namespace}/{name} owns several pods; this is about {}",
             endpoint.id
@@ -261,97 +265,100 @@ fn find<'a>(
         let namespace = e.id.namespace.as_ref()?;
         Some(format!("{namespace}/{}", e.id.name))
     };
-    Err(EndError::NoEndpoint {
-        near: near(&wanted, state.endpoints.values().filter_map(full_name)),
+    Err(FlowEndError::NoEndpoint {
+        near: similar_names(&wanted, state.endpoints.values().filter_map(full_name)),
         name: wanted,
     })
 }
 
 /// The addresses that an endpoint holds; the endpoint itself where none is known.
-fn ends_of(prepared: &Prepared<'_>, endpoint: &Endpoint) -> Result<Vec<End>, EndError> {
-    let holder = |address: &IpAddr| prepared.claimant(*address);
-    let mut ends: Vec<End> = Vec::new();
+fn endpoint_ends(
+    prepared: &PreparedState<'_>,
+    endpoint: &Endpoint,
+) -> Result<Vec<FlowEnd>, FlowEndError> {
+    let holder = |address: &IpAddr| prepared.address_holder(*address);
+    let mut ends: Vec<FlowEnd> = Vec::new();
     for address in &endpoint.addresses {
-        let end = End::Address(*address);
+        let end = FlowEnd::Address(*address);
         if holder(address).is_some_and(|h| h.id == endpoint.id) && !ends.contains(&end) {
             ends.push(end);
         }
     }
     match endpoint.addresses.first() {
-        Some(address) if ends.is_empty() => Err(EndError::AddressTaken {
+        Some(address) if ends.is_empty() => Err(FlowEndError::AddressTaken {
             name: endpoint.id.to_string(),
             address: *address,
             holder: holder(address).map_or_else(String::new, |h| h.id.to_string()),
         }),
-        None => Ok(vec![End::Endpoint(endpoint.id.clone())]),
+        None => Ok(vec![FlowEnd::Endpoint(endpoint.id.clone())]),
         Some(_) => Ok(ends),
     }
 }
 
-fn targets(
-    prepared: &Prepared<'_>,
+fn resolve_targets(
+    prepared: &PreparedState<'_>,
     text: &str,
-    asked: &Asked,
+    traffic: &QueryTraffic,
     notes: &mut Vec<String>,
-) -> Result<Vec<Target>, EndError> {
-    let target = |end: End| {
-        let port = match &asked.port {
+) -> Result<Vec<QueryTarget>, FlowEndError> {
+    let target = |end: FlowEnd| {
+        let port = match &traffic.port {
             None => None,
             Some(port) => {
                 let at = prepared.endpoint_at(&end);
-                let number = port.at(at, asked.protocol);
-                Some(number.ok_or_else(|| EndError::NoNamedPort {
+                let number = port.resolve(at, traffic.protocol);
+                Some(number.ok_or_else(|| FlowEndError::NoNamedPort {
                     name: text.to_owned(),
-                    protocol: asked.protocol,
+                    protocol: traffic.protocol,
                     port: port.to_string(),
                 })?)
             }
         };
-        Ok(Target {
+        Ok(QueryTarget {
             end,
             port,
             service: None,
         })
     };
-    ends(prepared, text, notes)?
+    resolve_ends(prepared, text, notes)?
         .into_iter()
         .map(target)
         .collect()
 }
 
-impl std::fmt::Display for Port {
+impl std::fmt::Display for QueryPort {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Port::Number(port) => port.fmt(f),
-            Port::Named(name) => f.write_str(name),
+            QueryPort::Number(port) => port.fmt(f),
+            QueryPort::Named(name) => f.write_str(name),
         }
     }
 }
 
 /// The pods behind a port of a service, each with the port that packets arrive at there.
-fn behind_service(
-    prepared: &Prepared<'_>,
+fn resolve_service(
+    prepared: &PreparedState<'_>,
     text: &str,
-    asked: &Asked,
-) -> Result<Vec<Target>, ExplainError> {
+    traffic: &QueryTraffic,
+) -> Result<Vec<QueryTarget>, ExplainError> {
     let state = prepared.state();
-    let (namespace, name) = split(text)?;
+    let (namespace, name) = split_name(text)?;
     let key: (Str, Str) = (namespace.into(), name.into());
     let service = state
         .services
         .get(&key)
-        .ok_or_else(|| EndError::NoService {
+        .ok_or_else(|| FlowEndError::NoService {
             name: text.to_owned(),
-            near: near(text, state.services.values().map(service_name)),
+            near: similar_names(text, state.services.values().map(service_name)),
         })?;
-    let Some(wanted) = &asked.port else {
+    let Some(wanted) = &traffic.port else {
         return Err(TrafficError::NeedsPort {
             protocol: Protocol::TCP,
         }
         .into());
     };
-    let port = service_port(service, wanted, asked.protocol)?;
-    let none = |reason| EndError::NoBackends {
+    let port = service_port(service, wanted, traffic.protocol)?;
+    let none = |reason| FlowEndError::NoBackends {
         service: text.to_owned(),
         port: wanted.to_string(),
         reason,
@@ -368,8 +375,8 @@ fn behind_service(
         let Some(number) = target_port(port, backend) else {
             continue;
         };
-        for end in ends_of(prepared, backend)? {
-            targets.push(Target {
+        for end in endpoint_ends(prepared, backend)? {
+            targets.push(QueryTarget {
                 end,
                 port: Some(number),
                 service: Some(format!("{text}:{}", port.port)),
@@ -384,21 +391,21 @@ fn behind_service(
 
 fn service_port<'s>(
     service: &'s Service,
-    wanted: &Port,
+    wanted: &QueryPort,
     protocol: Protocol,
-) -> Result<&'s ServicePort, EndError> {
+) -> Result<&'s ServicePort, FlowEndError> {
     let is_wanted = |port: &&ServicePort| {
         port.protocol == protocol
             && match wanted {
-                Port::Number(number) => port.port == *number,
-                Port::Named(name) => port.name.as_deref() == Some(name.as_str()),
+                QueryPort::Number(number) => port.port == *number,
+                QueryPort::Named(name) => port.name.as_deref() == Some(name.as_str()),
             }
     };
     let shown = |port: &ServicePort| format!("{}/{}", port.port, port.protocol);
     let ports = || service.ports.iter();
     ports()
         .find(is_wanted)
-        .ok_or_else(|| EndError::NoServicePort {
+        .ok_or_else(|| FlowEndError::NoServicePort {
             service: service_name(service),
             port: format!("{wanted}/{protocol}"),
             has: ports().map(shown).collect::<Vec<_>>().join(", "),

@@ -1,15 +1,16 @@
 //! An explanation as text: the answer first, then why, then everything that was considered.
 
 use super::report::{
-    Case, Decision, Explanation, ObjectRef, Place, RuleRef, Side, StepReport, Word,
+    DecisionReport, DirectionReport, Explanation, FlowEndReport, FlowReport, ObjectRef, RuleRef,
+    StepReport, VerdictWord,
 };
 use std::fmt::{self, Display, Formatter};
 
-impl Display for Word {
+impl Display for VerdictWord {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Word::Allow => "ALLOW",
-            Word::Deny => "DENY",
+            VerdictWord::Allow => "ALLOW",
+            VerdictWord::Deny => "DENY",
         })
     }
 }
@@ -44,7 +45,7 @@ impl Display for RuleRef {
 
 impl RuleRef {
     /// The rule with the policy or profile it stands in.
-    fn whole(&self) -> String {
+    fn qualified(&self) -> String {
         match (&self.policy, &self.profile) {
             (Some(policy), _) => {
                 let policy = ObjectRef {
@@ -59,7 +60,7 @@ impl RuleRef {
     }
 }
 
-impl Display for Place {
+impl Display for FlowEndReport {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match (&self.endpoint, self.address) {
             (Some(endpoint), Some(address)) => write!(f, "{endpoint} [{address}]")?,
@@ -90,20 +91,20 @@ impl Display for Explanation {
     }
 }
 
-impl Display for Case {
+impl Display for FlowReport {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}  {}", self.verdict, self.traffic())?;
         writeln!(f, "  from  {}", self.from)?;
         writeln!(f, "  to    {}", self.to)?;
         for (name, side) in [("egress", &self.egress), ("ingress", &self.ingress)] {
             writeln!(f)?;
-            tell_side(name, side, f)?;
+            write_direction(name, side, f)?;
         }
         Ok(())
     }
 }
 
-impl Case {
+impl FlowReport {
     fn traffic(&self) -> String {
         let protocol = match self.protocol.parse::<u8>() {
             Ok(number) => format!("protocol {number}"),
@@ -118,26 +119,26 @@ impl Case {
     }
 }
 
-fn tell_side(name: &str, side: &Side, f: &mut Formatter<'_>) -> fmt::Result {
-    match &side.subject {
-        Some(subject) => writeln!(f, "{} by {name} of {subject}", side.verdict)?,
-        None => writeln!(f, "{} by {name}", side.verdict)?,
+fn write_direction(name: &str, report: &DirectionReport, f: &mut Formatter<'_>) -> fmt::Result {
+    match &report.subject {
+        Some(subject) => writeln!(f, "{} by {name} of {subject}", report.verdict)?,
+        None => writeln!(f, "{} by {name}", report.verdict)?,
     }
-    tell_decision(side, f)?;
-    if let Some(miss) = &side.nearest_miss {
-        writeln!(f, "  nearest rule: {}", miss.rule.whole())?;
+    write_decision(report, f)?;
+    if let Some(miss) = &report.nearest_miss {
+        writeln!(f, "  nearest rule: {}", miss.rule.qualified())?;
         writeln!(f, "  it would match, but")?;
         for reason in &miss.unless {
             writeln!(f, "    - {reason}")?;
         }
     }
-    if !side.steps.is_empty() {
+    if !report.steps.is_empty() {
         writeln!(f, "  considered, in order:")?;
     }
-    for step in &side.steps {
-        tell_step(step, f)?;
+    for step in &report.steps {
+        write_step(step, f)?;
     }
-    match side.not_applying {
+    match report.not_applying {
         0 => Ok(()),
         1 => writeln!(f, "    1 other policy does not apply (--all shows why)"),
         more => writeln!(
@@ -147,10 +148,10 @@ fn tell_side(name: &str, side: &Side, f: &mut Formatter<'_>) -> fmt::Result {
     }
 }
 
-fn tell_decision(side: &Side, f: &mut Formatter<'_>) -> fmt::Result {
-    match &side.decided_by {
-        Decision::Rule(rule) => writeln!(f, "  decided by {}", rule.whole()),
-        Decision::TierDefault { tier, isolating } => {
+fn write_decision(report: &DirectionReport, f: &mut Formatter<'_>) -> fmt::Result {
+    match &report.decided_by {
+        DecisionReport::Rule(rule) => writeln!(f, "  decided by {}", rule.qualified()),
+        DecisionReport::TierDefault { tier, isolating } => {
             writeln!(
                 f,
                 "  no rule allows it, and these policies of tier {tier} isolate it:"
@@ -159,17 +160,21 @@ fn tell_decision(side: &Side, f: &mut Formatter<'_>) -> fmt::Result {
                 .iter()
                 .try_for_each(|policy| writeln!(f, "    - {policy}"))
         }
-        Decision::AllowAllProfile => writeln!(f, "  no policy decides, so it is allowed"),
-        Decision::NoProfileMatch => writeln!(f, "  no policy and no profile allows it"),
-        Decision::MissingProfile { profile } => {
+        DecisionReport::AllowAllProfile => writeln!(f, "  no policy decides, so it is allowed"),
+        DecisionReport::NoProfileMatch => writeln!(f, "  no policy and no profile allows it"),
+        DecisionReport::MissingProfile { profile } => {
             writeln!(
                 f,
                 "  no policy decides, and its profile {profile} does not exist"
             )
         }
-        Decision::HostOrigin => writeln!(f, "  the host's own packets may reach its endpoints"),
-        Decision::Itself => writeln!(f, "  both ends are one: what it sends to itself passes"),
-        Decision::Encapsulated {
+        DecisionReport::HostOrigin => {
+            writeln!(f, "  the host's own packets may reach its endpoints")
+        }
+        DecisionReport::Itself => {
+            writeln!(f, "  both ends are one: what it sends to itself passes")
+        }
+        DecisionReport::Encapsulated {
             encapsulation,
             parameter,
         } => writeln!(
@@ -177,11 +182,13 @@ fn tell_decision(side: &Side, f: &mut Formatter<'_>) -> fmt::Result {
             "  rules allow it, but it carries packets within packets ({encapsulation}), which rules do \
              not see; the agent drops it unless {parameter} is `policy`"
         ),
-        Decision::NotAnEndpoint => writeln!(f, "  no pod or workload is there, so nothing judges"),
+        DecisionReport::NotAnEndpoint => {
+            writeln!(f, "  no pod or workload is there, so nothing judges")
+        }
     }
 }
 
-fn tell_step(step: &StepReport, f: &mut Formatter<'_>) -> fmt::Result {
+fn write_step(step: &StepReport, f: &mut Formatter<'_>) -> fmt::Result {
     match step {
         StepReport::Tier {
             tier,

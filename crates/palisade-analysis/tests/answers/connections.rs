@@ -1,7 +1,7 @@
 //! What `connections` lists, and under which names.
 
 use crate::build::*;
-use palisade_analysis::{Scope, connections, grouped_connections};
+use palisade_analysis::{ConnectionFilter, connections, grouped_connections};
 use palisade_model::Action::{Allow, Deny};
 use palisade_model::*;
 use serde_json::{Value, json};
@@ -78,35 +78,35 @@ fn the_outside_is_exactly_what_no_workload_holds() {
 
 #[test]
 fn json_shapes() {
-    let udp_53 = Traffic {
+    let udp_53 = TrafficMatch {
         protocol: Some(Protocol::UDP),
-        destination: PortMatch::of([PortSpec::Range(PortRange::single(53))]),
-        source: PortMatch::of([PortSpec::Range(PortRange {
+        destination: PortMatch::one_of([PortSpec::Range(PortRange::single(53))]),
+        source: PortMatch::one_of([PortSpec::Range(PortRange {
             first: 1024,
             last: 65535,
         })]),
-        ..Traffic::any()
+        ..TrafficMatch::any()
     };
-    let echo = Traffic {
+    let echo = TrafficMatch {
         icmp: Some(IcmpMatch {
             kind: 8,
             code: Some(0),
         }),
         protocol: Some(Protocol::ICMP),
-        ..Traffic::any()
+        ..TrafficMatch::any()
     };
-    let v6_sctp = Traffic {
+    let v6_sctp = TrafficMatch {
         family: Some(Family::V6),
-        ..Traffic::protocol(Protocol::SCTP)
+        ..TrafficMatch::protocol(Protocol::SCTP)
     };
-    let mut rule = from(Allow, Peer::selected(sel("app=a")));
+    let mut rule = from(Allow, Peer::from_selector(sel("app=a")));
     rule.traffic = vec![
         tcp(80),
         tcp(81),
         udp_53,
         echo,
         v6_sctp,
-        Traffic::protocol(Protocol(47)),
+        TrafficMatch::protocol(Protocol(47)),
     ];
     let mut rules = two(vec![
         policy("n/p", "app=b", vec![rule]),
@@ -153,7 +153,7 @@ fn other_protocols() {
         serde_json::to_value(first.map(|c| c.connections)).unwrap_or(Value::Null)
     };
     let all = |name: &str| json!({"protocol": name, "ports": [[0, 65535]]});
-    let no_tcp = on(Deny, Traffic::protocol(Protocol::TCP));
+    let no_tcp = on(Deny, TrafficMatch::protocol(Protocol::TCP));
     assert_eq!(
         set(vec![no_tcp, rule(Allow)]),
         json!([
@@ -165,7 +165,10 @@ fn other_protocols() {
             {"protocol": "other"},
         ])
     );
-    let but_gre = set(vec![on(Deny, Traffic::protocol(Protocol(47))), rule(Allow)]);
+    let but_gre = set(vec![
+        on(Deny, TrafficMatch::protocol(Protocol(47))),
+        rule(Allow),
+    ]);
     let numbers: Vec<u64> = but_gre
         .as_array()
         .into_iter()
@@ -196,7 +199,7 @@ fn pods_of_one_owner_are_one_workload_unless_they_differ() {
         state(objects)
     };
     let no_outside = |mut state: State| {
-        let inside = Peer::selected(sel(""));
+        let inside = Peer::from_selector(sel(""));
         let only_pods = |d: fn(Policy) -> Policy, name: &str| {
             d(policy(name, "", vec![from(Allow, inside.clone())]))
         };
@@ -301,7 +304,7 @@ fn addresses_of_one_pod_that_differ_are_listed_apart() {
         Object::Policy(egress(policy(
             "n/e",
             "app=b",
-            vec![from(Allow, Peer::selected(sel("app=a")))],
+            vec![from(Allow, Peer::from_selector(sel("app=a")))],
         ))),
         Object::Policy(policy("n/i", "app=b", vec![])),
         Object::Policy(egress(policy("n/o", "app=a", vec![]))),
@@ -360,7 +363,7 @@ fn summaries_are_short() {
 
 /// The grouped rows of a state.
 fn rows(state: &State) -> Vec<String> {
-    let rows = grouped_connections(state, &Scope::default()).unwrap_or_default();
+    let rows = grouped_connections(state, &ConnectionFilter::default()).unwrap_or_default();
     rows.iter().map(shown).collect()
 }
 

@@ -1,18 +1,18 @@
 //! What `explain` answers, as text and as JSON, and what it refuses.
 
 use crate::build::*;
-use palisade_analysis::{Explanation, Query, explain};
+use palisade_analysis::{Explanation, FlowQuery, explain};
 use palisade_model::Action::Allow;
 use palisade_model::*;
-use palisade_oracle::Options;
+use palisade_oracle::OracleOptions;
 use serde_json::{Value, json};
 
-fn query(from: &str, to: &str, port: &str) -> Query {
-    Query {
+fn query(from: &str, to: &str, port: &str) -> FlowQuery {
+    FlowQuery {
         from: from.to_owned(),
         to: to.to_owned(),
         port: Some(port.to_owned()),
-        ..Query::default()
+        ..FlowQuery::default()
     }
 }
 
@@ -25,11 +25,11 @@ fn line(line: u32) -> Option<SourceLine> {
 fn shop() -> State {
     let mut allow = from(
         Allow,
-        Peer::selected(Selector::and([sel("app=api"), sel("is:namespace=shop")])),
+        Peer::from_selector(Selector::and([sel("app=api"), sel("is:namespace=shop")])),
     );
-    allow.traffic = vec![Traffic::to_port(
+    allow.traffic = vec![TrafficMatch::to_port(
         Protocol::TCP,
-        PortMatch::of([PortSpec::Named("sql".into())]),
+        PortMatch::one_of([PortSpec::Named("sql".into())]),
     )];
     let cidr = from(Allow, Peer::net(net("198.51.100.0/24"), vec![]));
     let mut db = policy("shop/db", "app=db", vec![cidr, allow]);
@@ -82,8 +82,8 @@ fn shop() -> State {
 
 #[allow(clippy::panic, reason = "a test that cannot go on")]
 #[track_caller]
-fn asked(query: &Query) -> Explanation {
-    match explain(&shop(), query, &Options::default()) {
+fn asked(query: &FlowQuery) -> Explanation {
+    match explain(&shop(), query, &OracleOptions::default()) {
         Ok(explanation) => explanation,
         Err(error) => panic!("{query:?}: {error}"),
     }
@@ -175,7 +175,7 @@ fn json_is_whole_and_can_be_read_back() {
 #[test]
 fn a_service_stands_for_each_pod_behind_it() {
     let explanation = asked(&query("shop/api", "service:shop/web", "80/TCP"));
-    let place = |case: &palisade_analysis::explain::Case| {
+    let place = |case: &palisade_analysis::explain::FlowReport| {
         let name = case.to.endpoint.as_ref().map(|e| e.name.clone());
         (
             name,
@@ -227,11 +227,11 @@ fn families_addresses_and_protocols() {
 
 #[test]
 fn what_cannot_be_answered_says_why() {
-    let protocol = |name: &str| Query {
+    let protocol = |name: &str| FlowQuery {
         from: "shop/api".to_owned(),
         to: "shop/db".to_owned(),
         protocol: Some(name.to_owned()),
-        ..Query::default()
+        ..FlowQuery::default()
     };
     let cases = [
         (
@@ -292,26 +292,26 @@ fn what_cannot_be_answered_says_why() {
             "protocol \"none\" is neither TCP, UDP, SCTP, ICMP, ICMPv6 nor a number from 0 to 255",
         ),
         (
-            Query {
+            FlowQuery {
                 icmp_type: Some("x".to_owned()),
                 ..protocol("ICMP")
             },
             "ICMP type \"x\": write it as TYPE or TYPE/CODE, each from 0 to 255",
         ),
         (
-            Query {
+            FlowQuery {
                 icmp_type: Some("8".to_owned()),
                 ..protocol("47")
             },
             "an ICMP type was given, but 47 is not ICMP",
         ),
         (
-            Query::default(),
+            FlowQuery::default(),
             "say what kind of traffic: a port (80/TCP) or a protocol (ICMP)",
         ),
     ];
     for (query, expected) in cases {
-        match explain(&shop(), &query, &Options::default()) {
+        match explain(&shop(), &query, &OracleOptions::default()) {
             Ok(explanation) => panic!("{query:?} answered: {explanation}"),
             Err(error) => assert_eq!(error.to_string(), expected, "{query:?}"),
         }
@@ -326,23 +326,23 @@ fn reasons_in_words() {
         sel("is:kind=workload"),
         Selector::negate(sel("app=stranger")),
     ]);
-    let udp = Traffic {
-        source: PortMatch::of([PortSpec::Range(PortRange::single(53))]),
-        ..Traffic::protocol(Protocol::UDP)
+    let udp = TrafficMatch {
+        source: PortMatch::one_of([PortSpec::Range(PortRange::single(53))]),
+        ..TrafficMatch::protocol(Protocol::UDP)
     };
-    let mut rule = from(Allow, Peer::selected(prod));
+    let mut rule = from(Allow, Peer::from_selector(prod));
     rule.peers.push(Peer {
         not_selector: Some(sel("app")),
         ..Peer::net(net("10.0.0.0/8"), vec![net("10.0.0.0/24")])
     });
     rule.traffic = vec![
         udp,
-        Traffic {
+        TrafficMatch {
             icmp: Some(IcmpMatch {
                 kind: 8,
                 code: None,
             }),
-            ..Traffic::any()
+            ..TrafficMatch::any()
         },
     ];
     let mut state = shop();
@@ -351,8 +351,8 @@ fn reasons_in_words() {
         "n=1",
         vec![rule],
     ))));
-    let reasons = |query: &Query| {
-        let explanation = explain(&state, query, &Options::default()).ok();
+    let reasons = |query: &FlowQuery| {
+        let explanation = explain(&state, query, &OracleOptions::default()).ok();
         let steps = explanation.map_or_else(Vec::new, |e| e.case.ingress.steps);
         steps.into_iter().find_map(|step| match step {
             palisade_analysis::explain::StepReport::Rule { reasons, .. } => Some(reasons),
@@ -369,7 +369,7 @@ fn reasons_in_words() {
             "ports[1]: it is for ICMP type 8",
         ])
     );
-    let ping = Query {
+    let ping = FlowQuery {
         port: None,
         protocol: Some("ICMP".to_owned()),
         icmp_type: Some("0".to_owned()),

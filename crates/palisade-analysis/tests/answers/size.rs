@@ -25,7 +25,7 @@ fn cluster() -> State {
     for n in 0..200u16 {
         let (app, client) = (n % 100, (n * 7 + 3 + n / 100) % 100);
         let subject = format!("app={app}");
-        let mut rule = from(Allow, Peer::selected(sel(&format!("app={client}"))));
+        let mut rule = from(Allow, Peer::from_selector(sel(&format!("app={client}"))));
         rule.traffic = vec![tcp(80), tcp(1000 + n)];
         let outside = from(Allow, Peer::net(net(&format!("198.51.{n}.0/24")), vec![]));
         objects.push(Object::Policy(policy(
@@ -46,7 +46,7 @@ fn a_cluster_is_answered_whole() {
     assert_eq!(between, 198);
     let inward = listed
         .iter()
-        .filter(|c| matches!(c.src, palisade_analysis::Party::Outside(_)))
+        .filter(|c| matches!(c.src, palisade_analysis::ConnectionEnd::Outside(_)))
         .count();
     assert_eq!(inward, 200);
     assert!(diff(&state, &state).is_empty());

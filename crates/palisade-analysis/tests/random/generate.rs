@@ -149,8 +149,8 @@ impl Dice {
         }
     }
 
-    fn term(&mut self) -> Traffic {
-        Traffic {
+    fn term(&mut self) -> TrafficMatch {
+        TrafficMatch {
             family: self.some(15, |d| d.one(&Family::BOTH)),
             protocol: self.some(50, Self::protocol),
             not_protocol: self.some(10, Self::protocol),
@@ -223,7 +223,11 @@ impl Dice {
                 "gone",
             ]),
             precedence: Precedence {
-                order: self.one(&[Order::at(1.0), Order::at(1000.0), Order::Last]),
+                order: self.one(&[
+                    Order::from_number(1.0),
+                    Order::from_number(1000.0),
+                    Order::Last,
+                ]),
                 rank: 0,
             },
             subject: self.selector(),
@@ -287,7 +291,7 @@ impl Dice {
             objects.push(Object::NetworkSet(self.network_set(number)));
         }
         for name in ["x", "y"] {
-            let mut namespace = Namespace::bare(name.into());
+            let mut namespace = Namespace::from_name(name.into());
             namespace
                 .labels
                 .insert("env".into(), self.word(&["a", "b"]));
@@ -303,7 +307,7 @@ impl Dice {
             ingress: self.rules(),
             egress: self.rules(),
         }));
-        State::of(objects.into_iter().map(Update::Upsert))
+        State::from_updates(objects.into_iter().map(Update::Upsert))
     }
 
     /// The state with a few of its objects replaced, removed or added.

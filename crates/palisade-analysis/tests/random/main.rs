@@ -9,31 +9,31 @@
 mod generate;
 
 use generate::Dice;
-use palisade_analysis::explain::{Decision, Word};
+use palisade_analysis::explain::{DecisionReport, VerdictWord};
 use palisade_analysis::{
-    Connection, Party, ProtocolName, Query, Scope, Workload, connections, diff, explain,
-    grouped_connections, grouped_diff,
+    Connection, ConnectionEnd, ConnectionFilter, FlowQuery, ProtocolName, WorkloadRef, connections,
+    diff, explain, grouped_connections, grouped_diff,
 };
 use palisade_generators::case_seeds;
-use palisade_model::{Encapsulations, Endpoint, Family, L4, Origin, Protocol, State};
-use palisade_oracle::{End, Options, Prepared, Question};
+use palisade_model::{Encapsulations, Endpoint, Family, FlowOrigin, L4, Protocol, State};
+use palisade_oracle::{FlowEnd, OracleOptions, PreparedState, Question};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 /// One end of a random flow: what the oracle is asked, and the names a listing may have it under.
 struct Side {
-    end: End,
+    end: FlowEnd,
     family: Option<Family>,
-    names: Vec<Workload>,
+    names: Vec<WorkloadRef>,
     address: Option<IpAddr>,
 }
 
 fn sides(state: &State, dice: &mut Dice) -> Vec<Side> {
-    let prepared = Prepared::new(state);
+    let prepared = PreparedState::new(state);
     let mut sides = Vec::new();
     let owned = |e: &Endpoint| {
-        let mut names = vec![Workload::endpoint(e)];
-        names.extend(e.owner.as_ref().map(|owner| Workload {
+        let mut names = vec![WorkloadRef::from_endpoint(e)];
+        names.extend(e.owner.as_ref().map(|owner| WorkloadRef {
             namespace: e.id.namespace.clone(),
             name: owner.name.clone(),
             kind: owner.kind.clone(),
@@ -44,7 +44,7 @@ fn sides(state: &State, dice: &mut Dice) -> Vec<Side> {
     for endpoint in state.endpoints.values().filter(|e| !e.host) {
         if endpoint.addresses.is_empty() {
             sides.push(Side {
-                end: End::Endpoint(endpoint.id.clone()),
+                end: FlowEnd::Endpoint(endpoint.id.clone()),
                 family: None,
                 names: owned(endpoint),
                 address: None,
@@ -54,15 +54,15 @@ fn sides(state: &State, dice: &mut Dice) -> Vec<Side> {
     let mut addresses: Vec<IpAddr> = prepared.claims().keys().copied().collect();
     addresses.extend((0..12).map(|_| dice.address()));
     for address in addresses {
-        let holder = prepared.claimant(address).filter(|e| !e.host);
+        let holder = prepared.address_holder(address).filter(|e| !e.host);
         let mut names = holder.map(owned).unwrap_or_default();
-        let at = |name: &Workload| Workload {
+        let at = |name: &WorkloadRef| WorkloadRef {
             address: Some(address),
             ..name.clone()
         };
         names.extend(names.iter().map(at).collect::<Vec<_>>());
         sides.push(Side {
-            end: End::Address(address),
+            end: FlowEnd::Address(address),
             family: Some(Family::of(address)),
             names,
             address: Some(address),
@@ -71,15 +71,15 @@ fn sides(state: &State, dice: &mut Dice) -> Vec<Side> {
     sides
 }
 
-fn covers(party: &Party, side: &Side) -> bool {
+fn covers(party: &ConnectionEnd, side: &Side) -> bool {
     match party {
-        Party::Workload(workload) => side.names.contains(workload),
-        Party::Outside(prefix) => {
+        ConnectionEnd::Workload(workload) => side.names.contains(workload),
+        ConnectionEnd::Outside(prefix) => {
             side.names.is_empty() && side.address.is_some_and(|a| prefix.contains(a))
         }
-        Party::Group(group) => group.members.iter().any(|w| side.names.contains(w)),
-        Party::Networks(networks) => {
-            side.names.is_empty() && side.address.is_some_and(|a| networks.contain(a))
+        ConnectionEnd::Group(group) => group.members.iter().any(|w| side.names.contains(w)),
+        ConnectionEnd::Networks(networks) => {
+            side.names.is_empty() && side.address.is_some_and(|a| networks.contains(a))
         }
     }
 }
@@ -106,15 +106,15 @@ fn question(from: &Side, to: &Side, dice: &mut Dice) -> Option<Question> {
         family,
         protocol,
         l4,
-        origin: Origin::Network,
+        origin: FlowOrigin::Network,
     })
 }
 
 /// Whether policy allows a flow: listings are about that, and not about what is configured.
-fn allowed(prepared: &Prepared<'_>, question: &Question) -> bool {
-    let options = Options {
+fn allowed(prepared: &PreparedState<'_>, question: &Question) -> bool {
+    let options = OracleOptions {
         allowed_encapsulation: Encapsulations::ALL,
-        ..Options::default()
+        ..OracleOptions::default()
     };
     let (egress, ingress) = prepared.verdict(question, &options);
     egress && ingress
@@ -127,12 +127,12 @@ fn is_listable(lists: &[&[Connection]], from: &Side, to: &Side) -> bool {
         return !from.names.is_empty() || !to.names.is_empty();
     };
     let shared = from.names.iter().any(|name| to.names.contains(name));
-    let named = |party: &Party| match party {
-        Party::Workload(w) => [a, b].contains(&&Workload {
+    let named = |party: &ConnectionEnd| match party {
+        ConnectionEnd::Workload(w) => [a, b].contains(&&WorkloadRef {
             address: None,
             ..w.clone()
         }),
-        Party::Group(_) | Party::Outside(_) | Party::Networks(_) => false,
+        ConnectionEnd::Group(_) | ConnectionEnd::Outside(_) | ConnectionEnd::Networks(_) => false,
     };
     let mut all = lists.iter().copied().flatten();
     !shared || (a != b && all.any(|c| named(&c.src) || named(&c.dst)))
@@ -143,10 +143,10 @@ fn count(connection: &Connection, features: &mut BTreeMap<&str, usize>) {
     let mut seen = |feature| *features.entry(feature).or_default() += 1;
     for party in [&connection.src, &connection.dst] {
         match party {
-            Party::Workload(w) if w.address.is_some() => seen("one address of a pod"),
-            Party::Workload(w) if &*w.kind == "ReplicaSet" => seen("an owner's pods"),
-            Party::Workload(_) => seen("a pod"),
-            Party::Group(_) | Party::Outside(_) | Party::Networks(_) => {}
+            ConnectionEnd::Workload(w) if w.address.is_some() => seen("one address of a pod"),
+            ConnectionEnd::Workload(w) if &*w.kind == "ReplicaSet" => seen("an owner's pods"),
+            ConnectionEnd::Workload(_) => seen("a pod"),
+            ConnectionEnd::Group(_) | ConnectionEnd::Outside(_) | ConnectionEnd::Networks(_) => {}
         }
     }
     if connection.family.is_some() {
@@ -176,7 +176,7 @@ fn connections_say_what_the_oracle_says() {
         let state = dice.state();
         let list = connections(&state);
         list.iter().for_each(|c| count(c, &mut features));
-        let prepared = Prepared::new(&state);
+        let prepared = PreparedState::new(&state);
         let sides = sides(&state, &mut dice);
         for from in &sides {
             for to in &sides {
@@ -210,13 +210,13 @@ fn diff_says_where_the_oracle_changes_its_mind() {
         let new = dice.edited(&old);
         let diff = diff(&old, &new);
         let lists: [&[Connection]; 2] = [&diff.opened, &diff.closed];
-        let (before, after) = (Prepared::new(&old), Prepared::new(&new));
+        let (before, after) = (PreparedState::new(&old), PreparedState::new(&new));
         let old_sides = sides(&old, &mut dice);
         let new_sides = sides(&new, &mut dice);
         let twin = |side: &Side| {
             let same = |other: &&Side| other.end == side.end && other.names == side.names;
             new_sides.iter().any(|other| same(&other)) || {
-                let outside = |p: &Prepared<'_>, a| p.claimant(a).is_none_or(|e| e.host);
+                let outside = |p: &PreparedState<'_>, a| p.address_holder(a).is_none_or(|e| e.host);
                 side.names.is_empty() && side.address.is_some_and(|a| outside(&after, a))
             }
         };
@@ -242,12 +242,12 @@ fn diff_says_where_the_oracle_changes_its_mind() {
 }
 
 /// Grouped rows taken apart: who, to whom, in which family, what; what is outside apart.
-fn taken_apart(rows: &[Connection]) -> Vec<(Workload, Workload, String, String)> {
+fn taken_apart(rows: &[Connection]) -> Vec<(WorkloadRef, WorkloadRef, String, String)> {
     let mut pairs = Vec::new();
     for row in rows {
         for src in row.src.workloads() {
             for dst in row.dst.workloads().iter().filter(|dst| *dst != src) {
-                let pod = |w: &Workload| Workload {
+                let pod = |w: &WorkloadRef| WorkloadRef {
                     address: None,
                     ..w.clone()
                 };
@@ -266,10 +266,10 @@ fn taken_apart(rows: &[Connection]) -> Vec<(Workload, Workload, String, String)>
 }
 
 /// Whether an address outside is let to or from a workload, as rows say it.
-fn outside(rows: &[Connection], address: IpAddr, name: &Workload, out: bool) -> Vec<String> {
-    let is = |party: &Party| match party {
-        Party::Outside(prefix) => prefix.contains(address),
-        Party::Networks(networks) => networks.contain(address),
+fn outside(rows: &[Connection], address: IpAddr, name: &WorkloadRef, out: bool) -> Vec<String> {
+    let is = |party: &ConnectionEnd| match party {
+        ConnectionEnd::Outside(prefix) => prefix.contains(address),
+        ConnectionEnd::Networks(networks) => networks.contains(address),
         _ => false,
     };
     let found = rows.iter().filter(|row| {
@@ -290,7 +290,7 @@ fn groups_say_what_their_members_do() {
         let mut dice = Dice::new(seed);
         let state = dice.state();
         let new = dice.edited(&state);
-        let scope = Scope::default();
+        let scope = ConnectionFilter::default();
         let single = [
             connections(&state),
             diff(&state, &new).opened,
@@ -302,8 +302,8 @@ fn groups_say_what_their_members_do() {
             change.opened,
             change.closed,
         ];
-        let before = Prepared::new(&state);
-        let after = Prepared::new(&new);
+        let before = PreparedState::new(&state);
+        let after = PreparedState::new(&new);
         for (at, (single, grouped)) in single.iter().zip(&grouped).enumerate() {
             assert_eq!(
                 taken_apart(grouped),
@@ -312,15 +312,16 @@ fn groups_say_what_their_members_do() {
             );
             let parties = grouped.iter().flat_map(|row| [&row.src, &row.dst]);
             groups += parties
-                .filter(|party| matches!(party, Party::Group(_)))
+                .filter(|party| matches!(party, ConnectionEnd::Group(_)))
                 .count();
-            let names: std::collections::BTreeSet<&Workload> = single
+            let names: std::collections::BTreeSet<&WorkloadRef> = single
                 .iter()
                 .flat_map(|c| c.src.workloads().iter().chain(c.dst.workloads()))
                 .collect();
             for _ in 0..6 {
                 let address = dice.address();
-                let held = |p: &Prepared<'_>| p.claimant(address).is_some_and(|e| !e.host);
+                let held =
+                    |p: &PreparedState<'_>| p.address_holder(address).is_some_and(|e| !e.host);
                 if held(&before) || (at > 0 && held(&after)) {
                     continue;
                 }
@@ -352,21 +353,22 @@ fn a_scope_takes_its_part() {
         let Some((src, dst, _, _)) = whole.get(dice.below(whole.len().max(1))) else {
             continue;
         };
-        let name = |w: &Workload| format!("{}/{}", w.namespace.as_deref().unwrap_or(""), w.name);
-        let same = |a: &Workload, b: &Workload| (&a.namespace, &a.name) == (&b.namespace, &b.name);
+        let name = |w: &WorkloadRef| format!("{}/{}", w.namespace.as_deref().unwrap_or(""), w.name);
+        let same =
+            |a: &WorkloadRef, b: &WorkloadRef| (&a.namespace, &a.name) == (&b.namespace, &b.name);
         let scopes = [
-            Scope {
+            ConnectionFilter {
                 from: Some(name(src)),
-                ..Scope::default()
+                ..ConnectionFilter::default()
             },
-            Scope {
+            ConnectionFilter {
                 to: Some(name(dst)),
-                ..Scope::default()
+                ..ConnectionFilter::default()
             },
-            Scope {
+            ConnectionFilter {
                 from: Some(name(src)),
                 to: Some(name(dst)),
-                ..Scope::default()
+                ..ConnectionFilter::default()
             },
         ];
         for scope in scopes {
@@ -385,9 +387,9 @@ fn a_scope_takes_its_part() {
         }
         if let Some(namespace) = &dst.namespace {
             let namespace = Some(namespace.clone());
-            let scope = Scope {
+            let scope = ConnectionFilter {
                 namespace: namespace.as_ref().map(ToString::to_string),
-                ..Scope::default()
+                ..ConnectionFilter::default()
             };
             let part = taken_apart(&grouped_connections(&state, &scope).unwrap());
             let mut expected = whole.clone();
@@ -414,11 +416,13 @@ fn explanations_agree_with_the_oracle() {
     for seed in case_seeds(20_000, 500) {
         let mut dice = Dice::new(seed);
         let state = dice.state();
-        let prepared = Prepared::new(&state);
+        let prepared = PreparedState::new(&state);
         let sides = sides(&state, &mut dice);
         let text = |side: &Side| match &side.end {
-            End::Address(address) => address.to_string(),
-            End::Endpoint(id) => format!("{}/{}", id.namespace.as_deref().unwrap_or(""), id.name),
+            FlowEnd::Address(address) => address.to_string(),
+            FlowEnd::Endpoint(id) => {
+                format!("{}/{}", id.namespace.as_deref().unwrap_or(""), id.name)
+            }
         };
         for from in &sides {
             let to = &sides[dice.below(sides.len())];
@@ -430,7 +434,7 @@ fn explanations_agree_with_the_oracle() {
                 continue;
             }
             let query = query(text(from), text(to), &q);
-            let explanation = explain(&state, &query, &Options::default());
+            let explanation = explain(&state, &query, &OracleOptions::default());
             let explanation = explanation.map_err(|error| format!("seed {seed}: {error}"));
             let cases = match explanation {
                 Ok(e) => {
@@ -439,15 +443,19 @@ fn explanations_agree_with_the_oracle() {
                 }
                 Err(error) => panic!("{error}"),
             };
-            let (egress, ingress) = prepared.verdict(&q, &Options::default());
+            let (egress, ingress) = prepared.verdict(&q, &OracleOptions::default());
             let passes = egress && ingress;
-            let word = if passes { Word::Allow } else { Word::Deny };
+            let word = if passes {
+                VerdictWord::Allow
+            } else {
+                VerdictWord::Deny
+            };
             let told = cases.iter().any(|case| case.verdict == word);
             assert!(told, "seed {seed}: {q:?} is {word}, not {cases:?}");
             for side in cases.iter().flat_map(|case| [&case.egress, &case.ingress]) {
                 match side.decided_by {
-                    Decision::Rule(_) => rules += 1,
-                    Decision::TierDefault { .. } => defaults += 1,
+                    DecisionReport::Rule(_) => rules += 1,
+                    DecisionReport::TierDefault { .. } => defaults += 1,
                     _ => {}
                 }
                 misses += usize::from(side.nearest_miss.is_some());
@@ -458,11 +466,11 @@ fn explanations_agree_with_the_oracle() {
     assert!(rules > 100 && defaults > 100 && misses > 100);
 }
 
-fn query(from: String, to: String, q: &Question) -> Query {
-    let mut query = Query {
+fn query(from: String, to: String, q: &Question) -> FlowQuery {
+    let mut query = FlowQuery {
         from,
         to,
-        ..Query::default()
+        ..FlowQuery::default()
     };
     match q.l4 {
         L4::Ports {

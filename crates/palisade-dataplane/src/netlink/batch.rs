@@ -8,14 +8,14 @@
 //! into several messages of the same batch.
 
 use palisade_model::Str;
-use palisade_nft::{ChainKind, Element, Expr, Field, Key, Op, SetDecl};
+use palisade_nft::{ChainType, Element, ElementKey, Expr, FieldType, Op, SetDecl};
 use palisade_sys::netlink::{AttrWriter, KernelError, WireError};
 use palisade_sys::nfnetlink::nf_tables::*;
-use palisade_sys::nfnetlink::{Batch, NLM_F_APPEND, NLM_F_CREATE, NLM_F_EXCL};
+use palisade_sys::nfnetlink::{NLM_F_APPEND, NLM_F_CREATE, NLM_F_EXCL, NfBatch};
 use thiserror::Error;
 
 use super::object;
-use super::set::{self, Ranges};
+use super::set::{self, RangeEncoding};
 use super::userdata::MAX_COMMENT;
 
 /// Family `inet`.
@@ -36,16 +36,16 @@ pub enum EncodeError {
 
 /// A batch and where its messages come from.
 #[derive(Debug)]
-pub(super) struct Encoded {
-    pub(super) batch: Batch,
+pub(super) struct EncodedBatch {
+    pub(super) batch: NfBatch,
     /// For each message, the operations in it with the offset at which each begins.
-    origins: Vec<Vec<(u32, usize)>>,
+    operations: Vec<Vec<(u32, usize)>>,
 }
 
-impl Encoded {
+impl EncodedBatch {
     /// The operation a refusal is about.
     pub(super) fn operation(&self, message: usize, error: &KernelError) -> Option<usize> {
-        let operations = self.origins.get(message)?;
+        let operations = self.operations.get(message)?;
         let at = match error.offset {
             Some(offset) => operations.partition_point(|(start, _)| *start <= offset),
             // Without a place, it is about the whole if that is one.
@@ -56,57 +56,59 @@ impl Encoded {
 }
 
 /// Elements on their way into one message.
-struct Pending {
+struct ElementList {
     set: Str,
     delete: bool,
     list: Vec<u8>,
-    starts: Vec<(u32, usize)>,
+    offsets: Vec<(u32, usize)>,
 }
 
-struct Encoder<'a> {
+struct BatchEncoder<'a> {
     table: &'a str,
-    encoded: Encoded,
-    pending: Option<Pending>,
+    encoded: EncodedBatch,
+    pending: Option<ElementList>,
 }
 
 /// Encodes `ops` on `table`; on failure, says which of them cannot be written.
 pub(super) fn encode(
     table: &str,
     ops: &[Op],
-    ranges: &mut dyn FnMut(&str) -> Ranges,
-) -> Result<Encoded, (usize, EncodeError)> {
-    let mut encoder = Encoder {
+    ranges: &mut dyn FnMut(&str) -> RangeEncoding,
+) -> Result<EncodedBatch, (usize, EncodeError)> {
+    let mut encoder = BatchEncoder {
         table,
-        encoded: Encoded {
-            batch: Batch::nf_tables(),
-            origins: Vec::new(),
+        encoded: EncodedBatch {
+            batch: NfBatch::nf_tables(),
+            operations: Vec::new(),
         },
         pending: None,
     };
     for (index, op) in ops.iter().enumerate() {
         let at = |error| (index, error);
-        check(op).map_err(at)?;
+        check_writable(op).map_err(at)?;
         match op {
             Op::AddElement { set, key, element } => {
                 let ranges = ranges(set);
-                encoder.element(index, set, ranges, key, Some(element))
+                encoder.push_element(index, set, ranges, key, Some(element))
             }
             Op::DeleteElement { set, key } => {
                 let ranges = ranges(set);
-                encoder.element(index, set, ranges, key, None)
+                encoder.push_element(index, set, ranges, key, None)
             }
-            _ => encoder.flush().and_then(|()| encoder.object(index, op)),
+            _ => encoder
+                .flush_elements()
+                .and_then(|()| encoder.push_object(index, op)),
         }
         .map_err(at)?;
     }
     encoder
-        .flush()
+        .flush_elements()
         .map_err(|error| (ops.len().saturating_sub(1), error))?;
     Ok(encoder.encoded)
 }
 
-impl Encoder<'_> {
-    fn message(
+impl BatchEncoder<'_> {
+    fn push_message(
         &mut self,
         operations: Vec<(u32, usize)>,
         kind: u8,
@@ -114,56 +116,61 @@ impl Encoder<'_> {
         body: impl FnOnce(&mut AttrWriter<'_>),
     ) -> Result<(), EncodeError> {
         self.encoded.batch.push(kind, flags, INET, body)?;
-        self.encoded.origins.push(operations);
+        self.encoded.operations.push(operations);
         Ok(())
     }
 
-    fn object(&mut self, index: usize, op: &Op) -> Result<(), EncodeError> {
+    fn push_object(&mut self, index: usize, op: &Op) -> Result<(), EncodeError> {
         let table = self.table;
         let whole = vec![(0, index)];
         let create = NLM_F_CREATE | NLM_F_EXCL;
         match op {
-            Op::AddTable { comment, flags } => self.message(whole, NFT_MSG_NEWTABLE, create, |w| {
-                object::write_table(w, table, comment.as_deref(), *flags);
-            }),
-            Op::DeleteTable => self.message(whole, NFT_MSG_DELTABLE, 0, |w| {
+            Op::AddTable { comment, flags } => {
+                self.push_message(whole, NFT_MSG_NEWTABLE, create, |w| {
+                    object::write_table(w, table, comment.as_deref(), *flags);
+                })
+            }
+            Op::DeleteTable => self.push_message(whole, NFT_MSG_DELTABLE, 0, |w| {
                 w.text(NFTA_TABLE_NAME, table);
             }),
             Op::AddSet { set, decl } => {
                 let id = index as u32 + 1;
-                self.message(whole, NFT_MSG_NEWSET, create, |w| {
+                self.push_message(whole, NFT_MSG_NEWSET, create, |w| {
                     set::write_decl(w, table, set, decl, id);
                 })
             }
-            Op::DeleteSet { set } => self.message(whole, NFT_MSG_DELSET, 0, |w| {
+            Op::DeleteSet { set } => self.push_message(whole, NFT_MSG_DELSET, 0, |w| {
                 w.text(NFTA_SET_TABLE, table).text(NFTA_SET_NAME, set);
             }),
-            Op::AddChain { chain, base } => self.message(whole, NFT_MSG_NEWCHAIN, create, |w| {
+            Op::AddChain {
+                chain,
+                base_chain: base,
+            } => self.push_message(whole, NFT_MSG_NEWCHAIN, create, |w| {
                 object::write_chain(w, table, chain, base.as_ref());
             }),
-            Op::DeleteChain { chain } => self.message(whole, NFT_MSG_DELCHAIN, 0, |w| {
+            Op::DeleteChain { chain } => self.push_message(whole, NFT_MSG_DELCHAIN, 0, |w| {
                 w.text(NFTA_CHAIN_TABLE, table).text(NFTA_CHAIN_NAME, chain);
             }),
             Op::AddRule { chain, rule } => {
                 let flags = NLM_F_CREATE | NLM_F_APPEND;
-                self.message(whole, NFT_MSG_NEWRULE, flags, |w| {
+                self.push_message(whole, NFT_MSG_NEWRULE, flags, |w| {
                     object::write_rule(w, table, chain, rule);
                 })
             }
             // Without a handle, all rules of the chain are meant.
-            Op::FlushChain { chain } => self.message(whole, NFT_MSG_DELRULE, 0, |w| {
+            Op::FlushChain { chain } => self.push_message(whole, NFT_MSG_DELRULE, 0, |w| {
                 w.text(NFTA_RULE_TABLE, table).text(NFTA_RULE_CHAIN, chain);
             }),
             Op::AddElement { .. } | Op::DeleteElement { .. } => Ok(()),
         }
     }
 
-    fn element(
+    fn push_element(
         &mut self,
         index: usize,
         set: &Str,
-        ranges: Ranges,
-        key: &Key,
+        ranges: RangeEncoding,
+        key: &ElementKey,
         element: Option<&Element>,
     ) -> Result<(), EncodeError> {
         let delete = element.is_none();
@@ -171,21 +178,21 @@ impl Encoder<'_> {
             pending.set == *set && pending.delete == delete && pending.list.len() < LIST_BYTES
         });
         if !fits {
-            self.flush()?;
+            self.flush_elements()?;
         }
-        let pending = self.pending.get_or_insert_with(|| Pending {
+        let pending = self.pending.get_or_insert_with(|| ElementList {
             set: set.clone(),
             delete,
             list: Vec::new(),
-            starts: Vec::new(),
+            offsets: Vec::new(),
         });
-        pending.starts.push((pending.list.len() as u32, index));
+        pending.offsets.push((pending.list.len() as u32, index));
         let mut writer = AttrWriter::new(&mut pending.list);
         set::write_element(&mut writer, ranges, key, element);
         Ok(writer.finish()?)
     }
 
-    fn flush(&mut self) -> Result<(), EncodeError> {
+    fn flush_elements(&mut self) -> Result<(), EncodeError> {
         let Some(mut pending) = self.pending.take() else {
             return Ok(());
         };
@@ -202,19 +209,19 @@ impl Encoder<'_> {
                 .text(NFTA_SET_ELEM_LIST_SET, &pending.set)
                 .nest(NFTA_SET_ELEM_LIST_ELEMENTS, |w| {
                     list_start = w.position() - message_start;
-                    w.written(&pending.list);
+                    w.append_encoded(&pending.list);
                 });
         })?;
-        for (start, _) in &mut pending.starts {
+        for (start, _) in &mut pending.offsets {
             *start += list_start as u32;
         }
-        self.encoded.origins.push(pending.starts);
+        self.encoded.operations.push(pending.offsets);
         Ok(())
     }
 }
 
 /// Refuses what was only ever observed, and what the kernel or `nft` would not take back.
-fn check(op: &Op) -> Result<(), EncodeError> {
+fn check_writable(op: &Op) -> Result<(), EncodeError> {
     let unwritable = |what: String| Err(EncodeError::Unwritable(what));
     let comment = match op {
         Op::AddTable { comment, .. } => comment,
@@ -236,26 +243,27 @@ fn check(op: &Op) -> Result<(), EncodeError> {
                 None => Ok(()),
             }
         }
-        Op::AddSet { decl, .. } => match unknown_in(decl) {
+        Op::AddSet { decl, .. } => match unknown_property(decl) {
             Some(what) => unwritable(what),
             None => Ok(()),
         },
         Op::AddChain {
-            base: Some(base), ..
-        } if base.kind == ChainKind::Other => {
+            base_chain: Some(base),
+            ..
+        } if base.chain_type == ChainType::Other => {
             unwritable("a base chain of another type than filter and nat".to_owned())
         }
         _ => Ok(()),
     }
 }
 
-fn unknown_in(decl: &SetDecl) -> Option<String> {
-    let field = |field: &Field| match field {
-        Field::Unknown { id, .. } => Some(format!("a field of the unknown type {id}")),
+fn unknown_property(decl: &SetDecl) -> Option<String> {
+    let field = |field: &FieldType| match field {
+        FieldType::Unknown { id, .. } => Some(format!("a field of the unknown type {id}")),
         _ => None,
     };
-    let data = match &decl.data {
-        Some(palisade_nft::Data::Value(value)) => field(value),
+    let data = match &decl.value_type {
+        Some(palisade_nft::MapValueType::Value(value)) => field(value),
         _ => None,
     };
     decl.unknown

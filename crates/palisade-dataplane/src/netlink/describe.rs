@@ -4,7 +4,7 @@
 
 use std::fmt::{self, Write as _};
 
-use palisade_nft::{Key, Op};
+use palisade_nft::{ElementKey, Op};
 
 /// The operation in words, to go after "while".
 pub(super) fn describe(op: &Op) -> String {
@@ -17,23 +17,25 @@ pub(super) fn describe(op: &Op) -> String {
         Op::DeleteChain { chain } => format!("deleting chain {chain}"),
         Op::AddRule { chain, .. } => format!("adding a rule to chain {chain}"),
         Op::FlushChain { chain } => format!("deleting the rules of chain {chain}"),
-        Op::AddElement { set, key, .. } => format!("adding element {} to {set}", KeyText(key)),
-        Op::DeleteElement { set, key } => format!("deleting element {} from {set}", KeyText(key)),
+        Op::AddElement { set, key, .. } => format!("adding element {} to {set}", KeyDisplay(key)),
+        Op::DeleteElement { set, key } => {
+            format!("deleting element {} from {set}", KeyDisplay(key))
+        }
     }
 }
 
-struct KeyText<'a>(&'a Key);
+struct KeyDisplay<'a>(&'a ElementKey);
 
-impl fmt::Display for KeyText<'_> {
+impl fmt::Display for KeyDisplay<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            Key::Exact(value) => hex(f, value),
-            Key::Range(first, last) => {
+            ElementKey::Exact(value) => hex(f, value),
+            ElementKey::Range(first, last) => {
                 hex(f, first)?;
                 f.write_char('-')?;
                 hex(f, last)
             }
-            Key::CatchAll => f.write_char('*'),
+            ElementKey::CatchAll => f.write_char('*'),
         }
     }
 }

@@ -10,25 +10,28 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use palisade_model::Str;
-use palisade_nft::{Count, Element, Expr, Harvest, Key, Op, Place, Ruleset, SetDecl, Transaction};
+use palisade_nft::{
+    CounterLocation, CounterValue, CreditedCounter, Element, ElementKey, Expr, Op, Ruleset,
+    SetDecl, Transaction,
+};
 use palisade_sys::Errno;
 use palisade_sys::fault;
 use palisade_sys::grace::{GraceError, GracePeriod};
 use palisade_sys::netlink::KernelError;
-use palisade_sys::nfnetlink::{Batch, BatchError, Nfnetlink};
+use palisade_sys::nfnetlink::{BatchError, NfBatch, Nfnetlink};
 use palisade_tables::Phase;
 use thiserror::Error;
 
 use super::batch::{self, EncodeError};
 use super::describe::describe;
-use super::read::{ReadError, Reader};
-use super::set::Ranges;
+use super::read::{TableReadError, TableReader};
+use super::set::RangeEncoding;
 use crate::driver::StepOutcome;
 
 /// A commit that failed for a passing reason is tried at most so often.
-const TRIES: usize = 8;
+const MAX_COMMIT_ATTEMPTS: usize = 8;
 /// More elements of one set than this are read by listing the set.
-const FEW: usize = 64;
+const MAX_SINGLE_READS: usize = 64;
 
 /// A step was not executed. Nothing of it was done, unless said; the steps before it are.
 #[derive(Debug, Error)]
@@ -69,13 +72,13 @@ pub enum ExecuteError {
     },
     /// Counts that the step would have removed could not be read.
     #[error("step {step} ({phase:?}), reading counts before they go: {error}")]
-    Harvest {
+    ReadCounters {
         /// Place of the step, from 0.
         step: usize,
         /// What it was for.
         phase: Phase,
         /// What happened.
-        error: ReadError,
+        error: TableReadError,
     },
     /// The step is done, but whether packets under way have passed it is not known.
     #[error("step {step} ({phase:?}) is done, but {error}")]
@@ -90,19 +93,19 @@ pub enum ExecuteError {
 }
 
 /// Is told what a step removes, before and after.
-pub trait Harvests {
+pub trait CounterObserver {
     /// These counts are about to go with a step. If it fails, they may or may not have gone.
-    fn going(&mut self, counts: &[(&Harvest, Count)]);
+    fn before_delete(&mut self, counts: &[(&CreditedCounter, CounterValue)]);
 
     /// They are gone.
-    fn gone(&mut self, counts: &[(&Harvest, Count)]);
+    fn after_delete(&mut self, counts: &[(&CreditedCounter, CounterValue)]);
 }
 
 /// Hears of each count that is gone.
-impl<F: FnMut(&Harvest, Count)> Harvests for F {
-    fn going(&mut self, _: &[(&Harvest, Count)]) {}
+impl<F: FnMut(&CreditedCounter, CounterValue)> CounterObserver for F {
+    fn before_delete(&mut self, _: &[(&CreditedCounter, CounterValue)]) {}
 
-    fn gone(&mut self, counts: &[(&Harvest, Count)]) {
+    fn after_delete(&mut self, counts: &[(&CreditedCounter, CounterValue)]) {
         for (harvest, count) in counts {
             self(harvest, *count);
         }
@@ -131,7 +134,7 @@ impl<N: Nfnetlink, G: GracePeriod> Executor<N, G> {
     }
 
     /// Works on another table for once, through the same socket. `sets` are those that it has.
-    pub fn on_table<R>(
+    pub fn with_table<R>(
         &mut self,
         table: Str,
         sets: BTreeMap<Str, SetDecl>,
@@ -164,8 +167,8 @@ impl<N: Nfnetlink, G: GracePeriod> Executor<N, G> {
     ///
     /// # Errors
     /// What could not be read.
-    pub fn read_back(&mut self) -> Result<Option<Ruleset>, ReadError> {
-        let found = Reader::new(&mut self.nfnetlink, &self.table).table()?;
+    pub fn read_back(&mut self) -> Result<Option<Ruleset>, TableReadError> {
+        let found = TableReader::new(&mut self.nfnetlink, &self.table).table()?;
         self.declarations = found
             .iter()
             .flat_map(|ruleset| &ruleset.sets)
@@ -178,14 +181,17 @@ impl<N: Nfnetlink, G: GracePeriod> Executor<N, G> {
     ///
     /// # Errors
     /// What could not be read.
-    pub fn elements(&mut self, set: &str) -> Result<Option<BTreeMap<Key, Element>>, ReadError> {
+    pub fn elements(
+        &mut self,
+        set: &str,
+    ) -> Result<Option<BTreeMap<ElementKey, Element>>, TableReadError> {
         let Some(decl) = self.declaration(set)? else {
             return Ok(None);
         };
-        let mut reader = Reader::new(&mut self.nfnetlink, &self.table);
+        let mut reader = TableReader::new(&mut self.nfnetlink, &self.table);
         match reader.elements(set, &decl) {
             Ok(elements) => Ok(Some(elements)),
-            Err(ReadError::Query(error)) if error.error.errno == Errno::ENOENT => Ok(None),
+            Err(TableReadError::Query(error)) if error.error.errno == Errno::ENOENT => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -194,16 +200,16 @@ impl<N: Nfnetlink, G: GracePeriod> Executor<N, G> {
     ///
     /// # Errors
     /// What could not be read; `ENOENT` if the chain is not there.
-    pub fn rules(&mut self, chain: &str) -> Result<Vec<palisade_nft::Rule>, ReadError> {
-        Reader::new(&mut self.nfnetlink, &self.table).rules(chain)
+    pub fn rules(&mut self, chain: &str) -> Result<Vec<palisade_nft::NftRule>, TableReadError> {
+        TableReader::new(&mut self.nfnetlink, &self.table).rules(chain)
     }
 
     /// All chains with their rules and counts.
     ///
     /// # Errors
     /// What could not be read.
-    pub fn chains(&mut self) -> Result<BTreeMap<Str, palisade_nft::Chain>, ReadError> {
-        Reader::new(&mut self.nfnetlink, &self.table).chains(&mut Vec::new())
+    pub fn chains(&mut self) -> Result<BTreeMap<Str, palisade_nft::Chain>, TableReadError> {
+        TableReader::new(&mut self.nfnetlink, &self.table).chains(&mut Vec::new())
     }
 
     /// Executes the steps in order. `harvest` is told of the counts that a step
@@ -214,47 +220,52 @@ impl<N: Nfnetlink, G: GracePeriod> Executor<N, G> {
     pub fn execute(
         &mut self,
         transaction: &Transaction,
-        harvest: &mut dyn Harvests,
+        observer: &mut dyn CounterObserver,
     ) -> Result<Vec<StepOutcome>, ExecuteError> {
         let mut outcomes = Vec::with_capacity(transaction.steps.len());
         for (step, of) in transaction.steps.iter().enumerate() {
             let phase = of.phase;
             let began = now();
             let counts = self
-                .counts(&of.harvest)
-                .map_err(|error| ExecuteError::Harvest { step, phase, error })?;
-            let counts: Vec<(&Harvest, Count)> = of.harvest.iter().zip(counts).collect();
-            let late = fault::is_on("ledger-after-delete");
+                .read_counters(&of.retiring_counters)
+                .map_err(|error| ExecuteError::ReadCounters { step, phase, error })?;
+            let counts: Vec<(&CreditedCounter, CounterValue)> =
+                of.retiring_counters.iter().zip(counts).collect();
+            let late = fault::is_injected("ledger-after-delete");
             if !counts.is_empty() && !late {
-                harvest.going(&counts);
+                observer.before_delete(&counts);
             }
             self.commit(step, phase, &of.ops)?;
             if !counts.is_empty() {
                 if late {
-                    harvest.going(&counts);
+                    observer.before_delete(&counts);
                 }
-                harvest.gone(&counts);
+                observer.after_delete(&counts);
             }
             let written = now();
-            if of.waits && !fault::is_on("grace-skipped") {
+            if of.needs_grace_period && !fault::is_injected("grace-skipped") {
                 let waited = self.grace.wait();
                 waited.map_err(|error| ExecuteError::Grace { step, phase, error })?;
             }
             outcomes.push(StepOutcome {
                 phase,
                 ops: of.ops.len(),
-                took: began.elapsed(),
-                waited: written.elapsed(),
+                duration: began.elapsed(),
+                grace_duration: written.elapsed(),
             });
         }
         Ok(outcomes)
     }
 
     fn commit(&mut self, step: usize, phase: Phase, ops: &[Op]) -> Result<(), ExecuteError> {
-        let read = self.learn(ops);
-        read.map_err(|error| ExecuteError::Harvest { step, phase, error })?;
+        let read = self.load_declarations(ops);
+        read.map_err(|error| ExecuteError::ReadCounters { step, phase, error })?;
         let declarations = &self.declarations;
-        let mut ranges = |set: &str| declarations.get(set).map_or(Ranges::Whole, Ranges::of);
+        let mut ranges = |set: &str| {
+            declarations
+                .get(set)
+                .map_or(RangeEncoding::SingleElement, RangeEncoding::of)
+        };
         let encoded = batch::encode(&self.table, ops, &mut ranges).map_err(|(op, error)| {
             ExecuteError::Encode {
                 step,
@@ -263,9 +274,9 @@ impl<N: Nfnetlink, G: GracePeriod> Executor<N, G> {
                 error,
             }
         })?;
-        match self.commit_patiently(&encoded.batch) {
+        match self.commit_with_retry(&encoded.batch) {
             Ok(()) => {
-                self.forget(ops);
+                self.drop_declarations(ops);
                 Ok(())
             }
             Err(BatchError::Refused {
@@ -286,19 +297,19 @@ impl<N: Nfnetlink, G: GracePeriod> Executor<N, G> {
     }
 
     /// Commits, again where the reason for a failure passes by itself.
-    fn commit_patiently(&mut self, batch: &Batch) -> Result<(), BatchError> {
+    fn commit_with_retry(&mut self, batch: &NfBatch) -> Result<(), BatchError> {
         let mut tries = 0;
         loop {
             tries += 1;
             match self.nfnetlink.commit(batch) {
-                Err(error) if tries < TRIES && is_passing(&error) => {}
+                Err(error) if tries < MAX_COMMIT_ATTEMPTS && is_transient(&error) => {}
                 result => return result,
             }
         }
     }
 
     /// Makes the declarations of all sets that `ops` name known.
-    fn learn(&mut self, ops: &[Op]) -> Result<(), ReadError> {
+    fn load_declarations(&mut self, ops: &[Op]) -> Result<(), TableReadError> {
         let mut missing = false;
         for op in ops {
             match op {
@@ -312,7 +323,7 @@ impl<N: Nfnetlink, G: GracePeriod> Executor<N, G> {
             }
         }
         if missing {
-            let mut found = Reader::new(&mut self.nfnetlink, &self.table).declarations()?;
+            let mut found = TableReader::new(&mut self.nfnetlink, &self.table).declarations()?;
             // What this step makes is not there yet, and may replace what is.
             found.append(&mut self.declarations);
             self.declarations = found;
@@ -320,7 +331,7 @@ impl<N: Nfnetlink, G: GracePeriod> Executor<N, G> {
         Ok(())
     }
 
-    fn forget(&mut self, ops: &[Op]) {
+    fn drop_declarations(&mut self, ops: &[Op]) {
         let mut made: Vec<&Str> = Vec::new();
         for op in ops.iter().rev() {
             match op {
@@ -336,32 +347,36 @@ impl<N: Nfnetlink, G: GracePeriod> Executor<N, G> {
         }
     }
 
-    fn declaration(&mut self, set: &str) -> Result<Option<SetDecl>, ReadError> {
+    fn declaration(&mut self, set: &str) -> Result<Option<SetDecl>, TableReadError> {
         if !self.declarations.contains_key(set) {
-            self.declarations = Reader::new(&mut self.nfnetlink, &self.table).declarations()?;
+            self.declarations =
+                TableReader::new(&mut self.nfnetlink, &self.table).declarations()?;
         }
         Ok(self.declarations.get(set).cloned())
     }
 
     /// The counts at the places given, in the same order; zero where nothing is.
-    fn counts(&mut self, harvests: &[Harvest]) -> Result<Vec<Count>, ReadError> {
+    fn read_counters(
+        &mut self,
+        harvests: &[CreditedCounter],
+    ) -> Result<Vec<CounterValue>, TableReadError> {
         let mut keys: BTreeMap<&Str, usize> = BTreeMap::new();
         for harvest in harvests {
-            if let Place::Element { set, .. } = &harvest.place {
+            if let CounterLocation::Element { set, .. } = &harvest.location {
                 *keys.entry(set).or_default() += 1;
             }
         }
-        let mut listed: BTreeMap<&Str, BTreeMap<Key, Element>> = BTreeMap::new();
-        let mut rules: BTreeMap<&Str, Vec<palisade_nft::Rule>> = BTreeMap::new();
+        let mut listed: BTreeMap<&Str, BTreeMap<ElementKey, Element>> = BTreeMap::new();
+        let mut rules: BTreeMap<&Str, Vec<palisade_nft::NftRule>> = BTreeMap::new();
         let mut counts = Vec::with_capacity(harvests.len());
         for harvest in harvests {
-            let count = match &harvest.place {
-                Place::Element { set, key } => {
+            let count = match &harvest.location {
+                CounterLocation::Element { set, key } => {
                     let Some(decl) = self.declaration(set)? else {
-                        counts.push(Count::default());
+                        counts.push(CounterValue::default());
                         continue;
                     };
-                    if decl.interval || keys.get(set).is_some_and(|n| *n > FEW) {
+                    if decl.interval || keys.get(set).is_some_and(|n| *n > MAX_SINGLE_READS) {
                         if !listed.contains_key(set) {
                             let elements = self.elements(set)?.unwrap_or_default();
                             listed.insert(set, elements);
@@ -371,12 +386,12 @@ impl<N: Nfnetlink, G: GracePeriod> Executor<N, G> {
                             .and_then(|elements| elements.get(key))
                             .and_then(|element| element.counter)
                     } else {
-                        Reader::new(&mut self.nfnetlink, &self.table)
+                        TableReader::new(&mut self.nfnetlink, &self.table)
                             .element(set, &decl, key)?
                             .and_then(|element| element.counter)
                     }
                 }
-                Place::Rule { chain, index } => {
+                CounterLocation::Rule { chain, index } => {
                     if !rules.contains_key(chain) {
                         let found = self.rules(chain)?;
                         rules.insert(chain, found);
@@ -399,7 +414,7 @@ impl<N: Nfnetlink, G: GracePeriod> Executor<N, G> {
 }
 
 /// True where trying the same again can help.
-fn is_passing(error: &BatchError) -> bool {
+fn is_transient(error: &BatchError) -> bool {
     matches!(error.errno(), Some(Errno::EINTR | Errno::EAGAIN))
 }
 

@@ -4,7 +4,7 @@
 //! an expression that says more than is understood here is read as unknown.
 
 use palisade_nft::{
-    Bytes, CmpOp, Count, CtKey, Expr, LookupTo, MetaKey, PayloadBase, Reg, Verdict,
+    Bytes, CmpOp, CounterValue, CtKey, Expr, LookupMode, MetaKey, NftVerdict, PayloadBase, Reg,
 };
 use palisade_sys::netlink::{Attr, AttrWriter, Attrs, WireError};
 use palisade_sys::nfnetlink::nf_tables::*;
@@ -78,18 +78,22 @@ fn write_data(w: &mut AttrWriter<'_>, expr: &Expr) {
                 .be32(NFTA_CMP_OP, op.number())
                 .nest(NFTA_CMP_DATA, |w| write_value(w, value));
         }
-        Expr::Lookup { set, sreg, to } => {
+        Expr::Lookup {
+            set,
+            sreg,
+            mode: to,
+        } => {
             w.text(NFTA_LOOKUP_SET, set)
                 .be32(NFTA_LOOKUP_SREG, sreg.number());
             match to {
-                LookupTo::Member => {}
-                LookupTo::NotMember => {
+                LookupMode::Member => {}
+                LookupMode::NotMember => {
                     w.be32(NFTA_LOOKUP_FLAGS, NFT_LOOKUP_F_INV);
                 }
-                LookupTo::Register(dreg) => {
+                LookupMode::Register(dreg) => {
                     w.be32(NFTA_LOOKUP_DREG, dreg.number());
                 }
-                LookupTo::Verdict => {
+                LookupMode::Verdict => {
                     w.be32(NFTA_LOOKUP_DREG, NFT_REG_VERDICT);
                 }
             }
@@ -122,14 +126,14 @@ pub(super) fn write_value(w: &mut AttrWriter<'_>, value: &[u8]) {
 }
 
 /// A verdict, inside the attribute that holds it.
-pub(super) fn write_verdict(w: &mut AttrWriter<'_>, verdict: &Verdict) {
+pub(super) fn write_verdict(w: &mut AttrWriter<'_>, verdict: &NftVerdict) {
     let code = match verdict {
-        Verdict::Accept => NF_ACCEPT,
-        Verdict::Drop => NF_DROP,
-        Verdict::Return => NFT_RETURN,
-        Verdict::Continue => NFT_CONTINUE,
-        Verdict::Jump(_) => NFT_JUMP,
-        Verdict::Goto(_) => NFT_GOTO,
+        NftVerdict::Accept => NF_ACCEPT,
+        NftVerdict::Drop => NF_DROP,
+        NftVerdict::Return => NFT_RETURN,
+        NftVerdict::Continue => NFT_CONTINUE,
+        NftVerdict::Jump(_) => NFT_JUMP,
+        NftVerdict::Goto(_) => NFT_GOTO,
     };
     w.nest(NFTA_DATA_VERDICT, |w| {
         w.be32(NFTA_VERDICT_CODE, code.cast_unsigned());
@@ -140,14 +144,14 @@ pub(super) fn write_verdict(w: &mut AttrWriter<'_>, verdict: &Verdict) {
 }
 
 /// What a counter holds.
-pub(super) fn write_count(w: &mut AttrWriter<'_>, count: Count) {
+pub(super) fn write_count(w: &mut AttrWriter<'_>, count: CounterValue) {
     w.be64(NFTA_COUNTER_BYTES, count.bytes)
         .be64(NFTA_COUNTER_PACKETS, count.packets);
 }
 
 /// Reads one expression.
 pub(super) fn read(expr: &Attrs<'_>) -> Result<Expr, WireError> {
-    let name = expr.need(NFTA_EXPR_NAME, "expression")?.text()?;
+    let name = expr.require(NFTA_EXPR_NAME, "expression")?.text()?;
     let data = match expr.find(NFTA_EXPR_DATA)? {
         Some(data) => data.nested(),
         None => Attrs::new(&[]),
@@ -197,40 +201,40 @@ pub(super) fn read_value(attr: &Attr<'_>) -> Result<Option<Bytes>, WireError> {
 }
 
 /// The verdict in an attribute; `None` if it holds something else or one unknown here.
-pub(super) fn read_verdict(attr: &Attr<'_>) -> Result<Option<Verdict>, WireError> {
+pub(super) fn read_verdict(attr: &Attr<'_>) -> Result<Option<NftVerdict>, WireError> {
     let Some(verdict) = attr.nested().find(NFTA_DATA_VERDICT)? else {
         return Ok(None);
     };
     let verdict = verdict.nested();
-    let code = verdict.need(NFTA_VERDICT_CODE, "verdict")?.be32()?;
+    let code = verdict.require(NFTA_VERDICT_CODE, "verdict")?.be32()?;
     let chain = || -> Result<_, WireError> {
-        let chain = verdict.need(NFTA_VERDICT_CHAIN, "verdict")?.text()?;
+        let chain = verdict.require(NFTA_VERDICT_CHAIN, "verdict")?.text()?;
         Ok(chain.into())
     };
     Ok(match code.cast_signed() {
-        NF_ACCEPT => Some(Verdict::Accept),
-        NF_DROP => Some(Verdict::Drop),
-        NFT_RETURN => Some(Verdict::Return),
-        NFT_CONTINUE => Some(Verdict::Continue),
-        NFT_JUMP => Some(Verdict::Jump(chain()?)),
-        NFT_GOTO => Some(Verdict::Goto(chain()?)),
+        NF_ACCEPT => Some(NftVerdict::Accept),
+        NF_DROP => Some(NftVerdict::Drop),
+        NFT_RETURN => Some(NftVerdict::Return),
+        NFT_CONTINUE => Some(NftVerdict::Continue),
+        NFT_JUMP => Some(NftVerdict::Jump(chain()?)),
+        NFT_GOTO => Some(NftVerdict::Goto(chain()?)),
         _ => None,
     })
 }
 
 /// What a counter holds.
-pub(super) fn read_count(data: &Attrs<'_>) -> Result<Count, WireError> {
+pub(super) fn read_count(data: &Attrs<'_>) -> Result<CounterValue, WireError> {
     let of =
         |attr| -> Result<u64, WireError> { data.find(attr)?.map_or(Ok(0), |attr| attr.be64()) };
-    Ok(Count {
+    Ok(CounterValue {
         packets: of(NFTA_COUNTER_PACKETS)?,
         bytes: of(NFTA_COUNTER_BYTES)?,
     })
 }
 
 fn read_limit(data: &Attrs<'_>) -> Result<Option<Expr>, WireError> {
-    let rate = data.need(NFTA_LIMIT_RATE, "limit")?.be64()?;
-    let unit = data.need(NFTA_LIMIT_UNIT, "limit")?.be64()?;
+    let rate = data.require(NFTA_LIMIT_RATE, "limit")?.be64()?;
+    let unit = data.require(NFTA_LIMIT_UNIT, "limit")?.be64()?;
     let flags = number(data, NFTA_LIMIT_FLAGS)?.unwrap_or(0);
     let kind = number(data, NFTA_LIMIT_TYPE)?.unwrap_or(NFT_LIMIT_PKTS);
     let burst = number(data, NFTA_LIMIT_BURST)?.unwrap_or(0);
@@ -367,28 +371,28 @@ fn read_cmp(data: &Attrs<'_>) -> Result<Option<Expr>, WireError> {
 }
 
 fn read_lookup(data: &Attrs<'_>) -> Result<Option<Expr>, WireError> {
-    let set = data.need(NFTA_LOOKUP_SET, "lookup")?.text()?;
+    let set = data.require(NFTA_LOOKUP_SET, "lookup")?.text()?;
     let Some(sreg) = register(data, NFTA_LOOKUP_SREG)? else {
         return Ok(None);
     };
     let flags = number(data, NFTA_LOOKUP_FLAGS)?.unwrap_or(0);
     let dreg = register(data, NFTA_LOOKUP_DREG)?;
     let to = match (number(data, NFTA_LOOKUP_DREG)?, dreg, flags) {
-        (None, _, 0) => LookupTo::Member,
-        (None, _, NFT_LOOKUP_F_INV) => LookupTo::NotMember,
-        (Some(NFT_REG_VERDICT), _, 0) => LookupTo::Verdict,
-        (Some(_), Some(dreg), 0) => LookupTo::Register(dreg),
+        (None, _, 0) => LookupMode::Member,
+        (None, _, NFT_LOOKUP_F_INV) => LookupMode::NotMember,
+        (Some(NFT_REG_VERDICT), _, 0) => LookupMode::Verdict,
+        (Some(_), Some(dreg), 0) => LookupMode::Register(dreg),
         _ => return Ok(None),
     };
     Ok(Some(Expr::Lookup {
         set: set.into(),
         sreg,
-        to,
+        mode: to,
     }))
 }
 
 fn read_immediate(data: &Attrs<'_>) -> Result<Option<Expr>, WireError> {
-    let held = data.need(NFTA_IMMEDIATE_DATA, "immediate")?;
+    let held = data.require(NFTA_IMMEDIATE_DATA, "immediate")?;
     if number(data, NFTA_IMMEDIATE_DREG)? == Some(NFT_REG_VERDICT) {
         return Ok(read_verdict(&held)?.map(Expr::Verdict));
     }

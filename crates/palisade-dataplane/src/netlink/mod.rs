@@ -16,18 +16,18 @@ mod set;
 mod userdata;
 
 pub use batch::EncodeError;
-pub use execute::{ExecuteError, Executor, Harvests};
+pub use execute::{CounterObserver, ExecuteError, Executor};
 pub use owner::OwnerError;
-pub use read::ReadError;
+pub use read::TableReadError;
 
 /// The rules of one chain with their counts, in order; none if it is not there.
 pub(crate) fn rules(
     nfnetlink: &mut impl palisade_sys::nfnetlink::Nfnetlink,
     table: &str,
     chain: &str,
-) -> Result<Vec<palisade_nft::Rule>, ReadError> {
-    match read::Reader::new(nfnetlink, table).rules(chain) {
-        Err(ReadError::Query(error)) if error.error.errno == palisade_sys::Errno::ENOENT => {
+) -> Result<Vec<palisade_nft::NftRule>, TableReadError> {
+    match read::TableReader::new(nfnetlink, table).rules(chain) {
+        Err(TableReadError::Query(error)) if error.error.errno == palisade_sys::Errno::ENOENT => {
             Ok(Vec::new())
         }
         rules => rules,

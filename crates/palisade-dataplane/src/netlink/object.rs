@@ -4,7 +4,7 @@
 //! handle; objects are named, rules are told by their place.
 
 use palisade_model::Str;
-use palisade_nft::{Base, Chain, ChainKind, Expr, Hook, Policy, Rule};
+use palisade_nft::{BaseChain, Chain, ChainPolicy, ChainType, Expr, Hook, NftRule};
 use palisade_sys::netlink::{AttrWriter, Attrs, WireError};
 use palisade_sys::nfnetlink::nf_tables::*;
 
@@ -41,7 +41,12 @@ pub(super) fn read_table(attrs: &Attrs<'_>) -> Result<(Option<Str>, u32), WireEr
     Ok((comment, flags))
 }
 
-pub(super) fn write_chain(w: &mut AttrWriter<'_>, table: &str, chain: &str, base: Option<&Base>) {
+pub(super) fn write_chain(
+    w: &mut AttrWriter<'_>,
+    table: &str,
+    chain: &str,
+    base: Option<&BaseChain>,
+) {
     w.text(NFTA_CHAIN_TABLE, table).text(NFTA_CHAIN_NAME, chain);
     if let Some(base) = base {
         w.nest(NFTA_CHAIN_HOOK, |w| {
@@ -51,15 +56,15 @@ pub(super) fn write_chain(w: &mut AttrWriter<'_>, table: &str, chain: &str, base
         .be32(
             NFTA_CHAIN_POLICY,
             match base.policy {
-                Policy::Accept => NF_ACCEPT,
-                Policy::Drop => NF_DROP,
+                ChainPolicy::Accept => NF_ACCEPT,
+                ChainPolicy::Drop => NF_DROP,
             },
         )
         .text(
             NFTA_CHAIN_TYPE,
-            match base.kind {
-                ChainKind::Nat => "nat",
-                ChainKind::Filter | ChainKind::Other => "filter",
+            match base.chain_type {
+                ChainType::Nat => "nat",
+                ChainType::Filter | ChainType::Other => "filter",
             },
         );
     }
@@ -67,18 +72,18 @@ pub(super) fn write_chain(w: &mut AttrWriter<'_>, table: &str, chain: &str, base
 
 /// Name and declaration of a chain; an error text for a base chain that cannot be told.
 pub(super) fn read_chain(attrs: &Attrs<'_>) -> Result<(Str, Chain), WireError> {
-    let name = attrs.need(NFTA_CHAIN_NAME, "chain")?.text()?.into();
+    let name = attrs.require(NFTA_CHAIN_NAME, "chain")?.text()?.into();
     let base = match attrs.find(NFTA_CHAIN_HOOK)? {
         None => None,
         Some(hook) => {
             let hook = hook.nested();
-            let number = hook.need(NFTA_HOOK_HOOKNUM, "hook")?.be32()?;
+            let number = hook.require(NFTA_HOOK_HOOKNUM, "hook")?.be32()?;
             let policy = match attrs.find(NFTA_CHAIN_POLICY)? {
                 Some(policy) => policy.be32()?,
                 None => NF_ACCEPT,
             };
-            let kind = attrs.need(NFTA_CHAIN_TYPE, "chain")?.text()?;
-            Some(Base {
+            let kind = attrs.require(NFTA_CHAIN_TYPE, "chain")?.text()?;
+            Some(BaseChain {
                 hook: HOOKS
                     .into_iter()
                     .find(|hook| hook.number() == number)
@@ -86,16 +91,19 @@ pub(super) fn read_chain(attrs: &Attrs<'_>) -> Result<(Str, Chain), WireError> {
                         what: "hook",
                         value: number.into(),
                     })?,
-                priority: hook.need(NFTA_HOOK_PRIORITY, "hook")?.be32()?.cast_signed(),
+                priority: hook
+                    .require(NFTA_HOOK_PRIORITY, "hook")?
+                    .be32()?
+                    .cast_signed(),
                 policy: if policy == NF_DROP {
-                    Policy::Drop
+                    ChainPolicy::Drop
                 } else {
-                    Policy::Accept
+                    ChainPolicy::Accept
                 },
-                kind: match kind {
-                    "filter" => ChainKind::Filter,
-                    "nat" => ChainKind::Nat,
-                    _ => ChainKind::Other,
+                chain_type: match kind {
+                    "filter" => ChainType::Filter,
+                    "nat" => ChainType::Nat,
+                    _ => ChainType::Other,
                 },
             })
         }
@@ -103,13 +111,13 @@ pub(super) fn read_chain(attrs: &Attrs<'_>) -> Result<(Str, Chain), WireError> {
     Ok((
         name,
         Chain {
-            base,
+            base_chain: base,
             rules: Vec::new(),
         },
     ))
 }
 
-pub(super) fn write_rule(w: &mut AttrWriter<'_>, table: &str, chain: &str, rule: &Rule) {
+pub(super) fn write_rule(w: &mut AttrWriter<'_>, table: &str, chain: &str, rule: &NftRule) {
     w.text(NFTA_RULE_TABLE, table)
         .text(NFTA_RULE_CHAIN, chain)
         .nest(NFTA_RULE_EXPRESSIONS, |w| {
@@ -123,8 +131,8 @@ pub(super) fn write_rule(w: &mut AttrWriter<'_>, table: &str, chain: &str, rule:
 }
 
 /// A rule and the name of its chain.
-pub(super) fn read_rule(attrs: &Attrs<'_>) -> Result<(Str, Rule), WireError> {
-    let chain = attrs.need(NFTA_RULE_CHAIN, "rule")?.text()?.into();
+pub(super) fn read_rule(attrs: &Attrs<'_>) -> Result<(Str, NftRule), WireError> {
+    let chain = attrs.require(NFTA_RULE_CHAIN, "rule")?.text()?.into();
     let mut exprs = Vec::new();
     if let Some(list) = attrs.find(NFTA_RULE_EXPRESSIONS)? {
         for entry in list.nested() {
@@ -137,5 +145,5 @@ pub(super) fn read_rule(attrs: &Attrs<'_>) -> Result<(Str, Rule), WireError> {
     let comment = attrs
         .find(NFTA_RULE_USERDATA)?
         .and_then(|data| userdata::read_comment(data.payload));
-    Ok((chain, Rule { exprs, comment }))
+    Ok((chain, NftRule { exprs, comment }))
 }

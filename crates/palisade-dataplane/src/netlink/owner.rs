@@ -14,7 +14,8 @@ use palisade_sys::Errno;
 use palisade_sys::netlink::{AttrWriter, WireError};
 use palisade_sys::nfnetlink::nf_tables::*;
 use palisade_sys::nfnetlink::{
-    Batch, BatchError, NFNL_SUBSYS_NFTABLES, NLM_F_CREATE, NLM_F_EXCL, Nfnetlink, Query, QueryError,
+    BatchError, NFNL_SUBSYS_NFTABLES, NLM_F_CREATE, NLM_F_EXCL, NfBatch, NfRequest, NfRequestError,
+    Nfnetlink,
 };
 use thiserror::Error;
 
@@ -29,7 +30,7 @@ pub enum OwnerError {
         "table inet {table} belongs to another agent that runs (netlink port {port}, which is most \
          often the number of its process): stop it, or give this one another `table`"
     )]
-    Taken {
+    OwnedByOther {
         /// The table.
         table: Str,
         /// The port of the owner's socket.
@@ -41,7 +42,7 @@ pub enum OwnerError {
         /// The table.
         table: Str,
         /// What happened.
-        source: QueryError,
+        source: NfRequestError,
     },
     /// The kernel's answer, or the question, cannot be put into words.
     #[error("asking who owns table inet {table}")]
@@ -63,13 +64,13 @@ pub enum OwnerError {
 
 /// What the kernel says of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Entry {
+struct TableOwnership {
     flags: u32,
     owner: Option<u32>,
 }
 
 /// The table that is a lock on `table`.
-fn lock_of(table: &str) -> Str {
+fn lock_table_name(table: &str) -> Str {
     format!("{table}_lock").as_str().into()
 }
 
@@ -80,12 +81,12 @@ pub(crate) fn is_supported(
     table: &Str,
 ) -> Result<bool, OwnerError> {
     let name = format!("{table}_probe");
-    let mut batch = Batch::nf_tables();
+    let mut batch = NfBatch::nf_tables();
     for _ in 0..2 {
-        push(&mut batch, NFT_MSG_NEWTABLE, |w| {
+        push_table_message(&mut batch, NFT_MSG_NEWTABLE, |w| {
             object::write_table(w, &name, None, table_flag::OWNED);
         })
-        .map_err(|source| wire(table, source))?;
+        .map_err(|source| wire_error(table, source))?;
     }
     match nfnetlink.commit(&batch) {
         // The second is one too many, so the first was none.
@@ -94,41 +95,41 @@ pub(crate) fn is_supported(
             index: Some(0),
             error,
             ..
-        }) if is_unknown(error.errno) => Ok(false),
-        Err(source) => Err(refused(table, source)),
+        }) if is_unsupported_flag(error.errno) => Ok(false),
+        Err(source) => Err(batch_error(table, source)),
         Ok(()) => Ok(false),
     }
 }
 
 /// How a kernel refuses a flag that it does not know.
-fn is_unknown(errno: Errno) -> bool {
+fn is_unsupported_flag(errno: Errno) -> bool {
     matches!(errno, Errno::EOPNOTSUPP | Errno::EINVAL)
 }
 
 /// Refuses if an open socket other than this one owns the table, or holds its lock.
-pub(crate) fn check(nfnetlink: &mut impl Nfnetlink, table: &Str) -> Result<(), OwnerError> {
-    for name in [table.clone(), lock_of(table)] {
-        entry(nfnetlink, &name)?;
+pub(crate) fn check_owner(nfnetlink: &mut impl Nfnetlink, table: &Str) -> Result<(), OwnerError> {
+    for name in [table.clone(), lock_table_name(table)] {
+        table_ownership(nfnetlink, &name)?;
     }
     Ok(())
 }
 
 /// Takes the lock on a table, which lasts as long as this socket. A kernel without owners (before
 /// 5.12) has none.
-pub(crate) fn lock(nfnetlink: &mut impl Nfnetlink, table: &Str) -> Result<(), OwnerError> {
-    let name = lock_of(table);
-    let mut batch = Batch::nf_tables();
+pub(crate) fn acquire_lock(nfnetlink: &mut impl Nfnetlink, table: &Str) -> Result<(), OwnerError> {
+    let name = lock_table_name(table);
+    let mut batch = NfBatch::nf_tables();
     let mut add = |kind, flags: Option<u32>| {
-        let written = push(&mut batch, kind, |w| match flags {
+        let written = push_table_message(&mut batch, kind, |w| match flags {
             Some(flags) => {
                 object::write_table(w, &name, Some("held by the agent that runs"), flags);
             }
             None => drop(w.text(NFTA_TABLE_NAME, &name)),
         });
-        written.map_err(|source| wire(table, source))
+        written.map_err(|source| wire_error(table, source))
     };
-    match entry(nfnetlink, &name)? {
-        Some(Entry { owner: Some(_), .. }) => return Ok(()),
+    match table_ownership(nfnetlink, &name)? {
+        Some(TableOwnership { owner: Some(_), .. }) => return Ok(()),
         // Nobody's, so it locks nothing.
         Some(_) => add(NFT_MSG_DELTABLE, None)?,
         None => {}
@@ -139,11 +140,11 @@ pub(crate) fn lock(nfnetlink: &mut impl Nfnetlink, table: &Str) -> Result<(), Ow
             index: Some(_),
             error,
             ..
-        }) if is_unknown(error.errno) => Ok(()),
+        }) if is_unsupported_flag(error.errno) => Ok(()),
         Err(source) => {
             // Somebody was faster.
-            entry(nfnetlink, &name)?;
-            Err(refused(table, source))
+            table_ownership(nfnetlink, &name)?;
+            Err(batch_error(table, source))
         }
         Ok(()) => Ok(()),
     }
@@ -151,36 +152,40 @@ pub(crate) fn lock(nfnetlink: &mut impl Nfnetlink, table: &Str) -> Result<(), Ow
 
 /// Refuses a table that is another's; takes over one that outlived its owner, where it is to be
 /// `owned`. One that is not there, is not persistent, or is this socket's already stays as it is.
-pub(crate) fn claim(
+pub(crate) fn take_ownership(
     nfnetlink: &mut impl Nfnetlink,
     table: &Str,
     owned: bool,
 ) -> Result<(), OwnerError> {
-    let orphan = |entry: Entry| entry.owner.is_none() && entry.flags == table_flag::PERSIST;
-    if !entry(nfnetlink, table)?.is_some_and(orphan) || !owned {
+    let orphan =
+        |entry: TableOwnership| entry.owner.is_none() && entry.flags == table_flag::PERSIST;
+    if !table_ownership(nfnetlink, table)?.is_some_and(orphan) || !owned {
         return Ok(());
     }
-    let mut batch = Batch::nf_tables();
+    let mut batch = NfBatch::nf_tables();
     let message = batch.push(NFT_MSG_NEWTABLE, 0, INET, |w| {
         object::write_table(w, table, None, table_flag::OWNED);
     });
-    message.map_err(|source| wire(table, source))?;
+    message.map_err(|source| wire_error(table, source))?;
     match nfnetlink.commit(&batch) {
         Ok(()) => Ok(()),
         Err(source) => {
-            entry(nfnetlink, table)?;
-            Err(refused(table, source))
+            table_ownership(nfnetlink, table)?;
+            Err(batch_error(table, source))
         }
     }
 }
 
 /// What the kernel says of a table; `None` if it is not there.
-fn entry(nfnetlink: &mut impl Nfnetlink, table: &Str) -> Result<Option<Entry>, OwnerError> {
+fn table_ownership(
+    nfnetlink: &mut impl Nfnetlink,
+    table: &Str,
+) -> Result<Option<TableOwnership>, OwnerError> {
     let what = format!("reading table {table}");
-    let query = Query::new(what, NFNL_SUBSYS_NFTABLES, NFT_MSG_GETTABLE, INET, |w| {
+    let query = NfRequest::new(what, NFNL_SUBSYS_NFTABLES, NFT_MSG_GETTABLE, INET, |w| {
         w.text(NFTA_TABLE_NAME, table);
     });
-    let query = query.map_err(|source| wire(table, source))?;
+    let query = query.map_err(|source| wire_error(table, source))?;
     let found = nfnetlink.get(&query).map_err(|source| OwnerError::Query {
         table: table.clone(),
         source,
@@ -193,22 +198,22 @@ fn entry(nfnetlink: &mut impl Nfnetlink, table: &Str) -> Result<Option<Entry>, O
             .map(|attr| attr.be32())
             .transpose()
     };
-    let flags = number(NFTA_TABLE_FLAGS).map_err(|source| wire(table, source))?;
-    let owner = number(NFTA_TABLE_OWNER).map_err(|source| wire(table, source))?;
+    let flags = number(NFTA_TABLE_FLAGS).map_err(|source| wire_error(table, source))?;
+    let owner = number(NFTA_TABLE_OWNER).map_err(|source| wire_error(table, source))?;
     match owner {
-        Some(port) if port != nfnetlink.portid() => Err(OwnerError::Taken {
+        Some(port) if port != nfnetlink.portid() => Err(OwnerError::OwnedByOther {
             table: table.clone(),
             port,
         }),
-        owner => Ok(Some(Entry {
+        owner => Ok(Some(TableOwnership {
             flags: flags.unwrap_or_default(),
             owner,
         })),
     }
 }
 
-fn push(
-    batch: &mut Batch,
+fn push_table_message(
+    batch: &mut NfBatch,
     kind: u8,
     body: impl FnOnce(&mut AttrWriter<'_>),
 ) -> Result<(), WireError> {
@@ -219,14 +224,14 @@ fn push(
     batch.push(kind, flags, INET, body).map(drop)
 }
 
-fn wire(table: &Str, source: WireError) -> OwnerError {
+fn wire_error(table: &Str, source: WireError) -> OwnerError {
     OwnerError::Wire {
         table: table.clone(),
         source,
     }
 }
 
-fn refused(table: &Str, source: BatchError) -> OwnerError {
+fn batch_error(table: &Str, source: BatchError) -> OwnerError {
     OwnerError::Batch {
         table: table.clone(),
         source,

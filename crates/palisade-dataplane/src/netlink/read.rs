@@ -9,11 +9,13 @@
 use std::collections::BTreeMap;
 
 use palisade_model::Str;
-use palisade_nft::{Chain, Element, Key, Rule, Ruleset, Set, SetDecl};
+use palisade_nft::{Chain, Element, ElementKey, NftRule, NftSet, Ruleset, SetDecl};
 use palisade_sys::Errno;
 use palisade_sys::netlink::{Attrs, WireError};
 use palisade_sys::nfnetlink::nf_tables::*;
-use palisade_sys::nfnetlink::{NFNL_SUBSYS_NFTABLES, Nfnetlink, Object, Query, QueryError};
+use palisade_sys::nfnetlink::{
+    NFNL_SUBSYS_NFTABLES, NfMessage, NfRequest, NfRequestError, Nfnetlink,
+};
 use thiserror::Error;
 
 use super::batch::INET;
@@ -23,14 +25,14 @@ use super::set::{self, ElementReader};
 /// Number of the table attribute, the same in every kind of object.
 const TABLE: u16 = 1;
 /// A read during which the kernel's state changed is repeated at most so often.
-const TRIES: usize = 32;
+const MAX_READ_ATTEMPTS: usize = 32;
 
 /// A table could not be read.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub enum ReadError {
+pub enum TableReadError {
     /// The kernel refused.
     #[error(transparent)]
-    Query(#[from] QueryError),
+    Query(#[from] NfRequestError),
     /// What the kernel sent cannot be read.
     #[error("reading {what} of table {table}: {error}")]
     Wire {
@@ -43,36 +45,36 @@ pub enum ReadError {
     },
     /// The ruleset changed during every one of several tries.
     #[error("table {table} could not be read: the kernel's ruleset did not stand still")]
-    Restless {
+    Unstable {
         /// The table.
         table: String,
     },
 }
 
 /// Reads one table through an nfnetlink socket.
-pub(super) struct Reader<'a, N> {
+pub(super) struct TableReader<'a, N> {
     nfnetlink: &'a mut N,
     table: &'a str,
 }
 
-impl<'a, N: Nfnetlink> Reader<'a, N> {
+impl<'a, N: Nfnetlink> TableReader<'a, N> {
     pub(super) fn new(nfnetlink: &'a mut N, table: &'a str) -> Self {
         Self { nfnetlink, table }
     }
 
     /// The whole table; `None` if it is not there.
-    pub(super) fn table(&mut self) -> Result<Option<Ruleset>, ReadError> {
-        self.steadily(|this| {
+    pub(super) fn table(&mut self) -> Result<Option<Ruleset>, TableReadError> {
+        self.read_consistently(|this| {
             let Some(found) = this.get_table()? else {
                 return Ok(None);
             };
             let mut ruleset = Ruleset::empty(this.table.into());
             (ruleset.comment, ruleset.flags) =
-                this.wire("the table", object::read_table(&found.attrs()))?;
+                this.map_wire_error("the table", object::read_table(&found.attrs()))?;
             ruleset.chains = this.chains(&mut ruleset.foreign)?;
             for (name, decl) in this.declarations()? {
                 let elements = this.elements(&name, &decl)?;
-                ruleset.sets.insert(name, Set { decl, elements });
+                ruleset.sets.insert(name, NftSet { decl, elements });
             }
             for (kind, attr, what) in [
                 (NFT_MSG_GETOBJ, NFTA_OBJ_NAME, "object"),
@@ -87,29 +89,34 @@ impl<'a, N: Nfnetlink> Reader<'a, N> {
     }
 
     /// Runs `read` until the generation is the same before and after it.
-    fn steadily<T>(
+    fn read_consistently<T>(
         &mut self,
-        mut read: impl FnMut(&mut Self) -> Result<T, ReadError>,
-    ) -> Result<T, ReadError> {
-        for _ in 0..TRIES {
+        mut read: impl FnMut(&mut Self) -> Result<T, TableReadError>,
+    ) -> Result<T, TableReadError> {
+        for _ in 0..MAX_READ_ATTEMPTS {
             let before = self.nfnetlink.generation()?;
             let found = read(self);
             let steady = self.nfnetlink.generation()? == before;
             match found {
                 // An object may have gone between two queries.
-                Err(ReadError::Query(error)) if !steady && error.error.errno == Errno::ENOENT => {}
+                Err(TableReadError::Query(error))
+                    if !steady && error.error.errno == Errno::ENOENT => {}
                 Err(error) => return Err(error),
                 Ok(found) if steady => return Ok(found),
                 Ok(_) => {}
             }
         }
-        Err(ReadError::Restless {
+        Err(TableReadError::Unstable {
             table: self.table.to_owned(),
         })
     }
 
-    fn wire<T>(&self, what: &'static str, read: Result<T, WireError>) -> Result<T, ReadError> {
-        read.map_err(|error| ReadError::Wire {
+    fn map_wire_error<T>(
+        &self,
+        what: &'static str,
+        read: Result<T, WireError>,
+    ) -> Result<T, TableReadError> {
+        read.map_err(|error| TableReadError::Wire {
             what,
             table: self.table.to_owned(),
             error,
@@ -121,8 +128,8 @@ impl<'a, N: Nfnetlink> Reader<'a, N> {
         what: &'static str,
         kind: u8,
         more: impl FnOnce(&mut palisade_sys::netlink::AttrWriter<'_>),
-    ) -> Result<Query, ReadError> {
-        let query = Query::new(
+    ) -> Result<NfRequest, TableReadError> {
+        let query = NfRequest::new(
             format!("listing {what} of table {}", self.table),
             NFNL_SUBSYS_NFTABLES,
             kind,
@@ -132,61 +139,73 @@ impl<'a, N: Nfnetlink> Reader<'a, N> {
                 more(w);
             },
         );
-        self.wire(what, query)
+        self.map_wire_error(what, query)
     }
 
-    fn get_table(&mut self) -> Result<Option<Object>, ReadError> {
+    fn get_table(&mut self) -> Result<Option<NfMessage>, TableReadError> {
         let query = self.query("the table", NFT_MSG_GETTABLE, |_| {})?;
         Ok(self.nfnetlink.get(&query)?)
     }
 
     /// The objects of one kind; a table that went away has none.
-    fn list(&mut self, what: &'static str, kind: u8) -> Result<Vec<Object>, ReadError> {
+    fn list_objects(
+        &mut self,
+        what: &'static str,
+        kind: u8,
+    ) -> Result<Vec<NfMessage>, TableReadError> {
         let query = self.query(what, kind, |_| {})?;
         let mut objects = self.nfnetlink.dump(&query)?;
         // Not every kernel filters every kind of object by table.
         let mut unreadable = None;
-        objects.retain(|object| match of_table(&object.attrs(), self.table) {
-            Ok(ours) => ours,
-            Err(error) => {
-                unreadable = Some(error);
-                false
-            }
-        });
+        objects.retain(
+            |object| match belongs_to_table(&object.attrs(), self.table) {
+                Ok(ours) => ours,
+                Err(error) => {
+                    unreadable = Some(error);
+                    false
+                }
+            },
+        );
         match unreadable {
-            Some(error) => self.wire(what, Err(error)),
+            Some(error) => self.map_wire_error(what, Err(error)),
             None => Ok(objects),
         }
     }
 
-    fn names(&mut self, kind: u8, attr: u16, what: &'static str) -> Result<Vec<String>, ReadError> {
-        let objects = match self.list(what, kind) {
+    fn names(
+        &mut self,
+        kind: u8,
+        attr: u16,
+        what: &'static str,
+    ) -> Result<Vec<String>, TableReadError> {
+        let objects = match self.list_objects(what, kind) {
             // A kernel built without such objects has none.
-            Err(ReadError::Query(error)) if error.error.errno == Errno::EOPNOTSUPP => {
+            Err(TableReadError::Query(error)) if error.error.errno == Errno::EOPNOTSUPP => {
                 return Ok(Vec::new());
             }
             other => other?,
         };
         let names = objects.iter().map(|object| {
-            let name = object.attrs().need(attr, what)?.text()?;
+            let name = object.attrs().require(attr, what)?.text()?;
             Ok(name.to_owned())
         });
         let names = names.collect();
-        self.wire(what, names)
+        self.map_wire_error(what, names)
     }
 
     /// All chains with their rules; rules without a chain are told as foreign.
     pub(super) fn chains(
         &mut self,
         foreign: &mut Vec<Str>,
-    ) -> Result<BTreeMap<Str, Chain>, ReadError> {
+    ) -> Result<BTreeMap<Str, Chain>, TableReadError> {
         let mut chains = BTreeMap::new();
-        for object in self.list("chains", NFT_MSG_GETCHAIN)? {
-            let (name, chain) = self.wire("chains", object::read_chain(&object.attrs()))?;
+        for object in self.list_objects("chains", NFT_MSG_GETCHAIN)? {
+            let (name, chain) =
+                self.map_wire_error("chains", object::read_chain(&object.attrs()))?;
             chains.insert(name, chain);
         }
-        for object in self.list("rules", NFT_MSG_GETRULE)? {
-            let (name, rule) = self.wire("rules", object::read_rule(&object.attrs()))?;
+        for object in self.list_objects("rules", NFT_MSG_GETRULE)? {
+            let (name, rule) = self.map_wire_error("rules", object::read_rule(&object.attrs()))?;
             match chains.get_mut(&name) {
                 Some(chain) => chain.rules.push(rule),
                 None => foreign.push(format!("a rule of the unknown chain {name}").into()),
@@ -196,13 +215,13 @@ impl<'a, N: Nfnetlink> Reader<'a, N> {
     }
 
     /// The rules of one chain, in order.
-    pub(super) fn rules(&mut self, chain: &str) -> Result<Vec<Rule>, ReadError> {
+    pub(super) fn rules(&mut self, chain: &str) -> Result<Vec<NftRule>, TableReadError> {
         let query = self.query("rules", NFT_MSG_GETRULE, |w| {
             w.text(NFTA_RULE_CHAIN, chain);
         })?;
         let mut rules = Vec::new();
         for object in self.nfnetlink.dump(&query)? {
-            let (name, rule) = self.wire("rules", object::read_rule(&object.attrs()))?;
+            let (name, rule) = self.map_wire_error("rules", object::read_rule(&object.attrs()))?;
             if &*name == chain {
                 rules.push(rule);
             }
@@ -211,10 +230,10 @@ impl<'a, N: Nfnetlink> Reader<'a, N> {
     }
 
     /// The declarations of all sets.
-    pub(super) fn declarations(&mut self) -> Result<BTreeMap<Str, SetDecl>, ReadError> {
+    pub(super) fn declarations(&mut self) -> Result<BTreeMap<Str, SetDecl>, TableReadError> {
         let mut declarations = BTreeMap::new();
-        for object in self.list("sets", NFT_MSG_GETSET)? {
-            let (name, decl) = self.wire("sets", set::read_decl(&object.attrs()))?;
+        for object in self.list_objects("sets", NFT_MSG_GETSET)? {
+            let (name, decl) = self.map_wire_error("sets", set::read_decl(&object.attrs()))?;
             declarations.insert(name.into(), decl);
         }
         Ok(declarations)
@@ -230,17 +249,17 @@ impl<'a, N: Nfnetlink> Reader<'a, N> {
         &mut self,
         set: &str,
         decl: &SetDecl,
-    ) -> Result<BTreeMap<Key, Element>, ReadError> {
+    ) -> Result<BTreeMap<ElementKey, Element>, TableReadError> {
         // Ranges are kept in trees, which are listed whole.
         if decl.interval {
-            return self.listed(set, decl);
+            return self.list_elements(set, decl);
         }
-        let mut before: Option<BTreeMap<Key, Element>> = None;
-        for _ in 0..TRIES {
-            let found = self.listed(set, decl)?;
-            let whole = match (self.count(set)?, &before) {
+        let mut before: Option<BTreeMap<ElementKey, Element>> = None;
+        for _ in 0..MAX_READ_ATTEMPTS {
+            let found = self.list_elements(set, decl)?;
+            let whole = match (self.element_count(set)?, &before) {
                 (Some(count), _) => {
-                    let catch_all = usize::from(found.contains_key(&Key::CatchAll));
+                    let catch_all = usize::from(found.contains_key(&ElementKey::CatchAll));
                     found.len() - catch_all == count as usize
                 }
                 (None, Some(before)) => before.keys().eq(found.keys()),
@@ -253,25 +272,29 @@ impl<'a, N: Nfnetlink> Reader<'a, N> {
                 wait_for_growth();
             }
         }
-        Err(ReadError::Restless {
+        Err(TableReadError::Unstable {
             table: self.table.to_owned(),
         })
     }
 
     /// One listing of a set's elements.
-    fn listed(&mut self, set: &str, decl: &SetDecl) -> Result<BTreeMap<Key, Element>, ReadError> {
+    fn list_elements(
+        &mut self,
+        set: &str,
+        decl: &SetDecl,
+    ) -> Result<BTreeMap<ElementKey, Element>, TableReadError> {
         let query = self.query("elements", NFT_MSG_GETSETELEM, |w| {
             w.text(NFTA_SET_ELEM_LIST_SET, set);
         })?;
         let mut reader = ElementReader::new(decl);
         for object in self.nfnetlink.dump(&query)? {
-            self.wire("elements", reader.read_list(&object.attrs()))?;
+            self.map_wire_error("elements", reader.read_list(&object.attrs()))?;
         }
         Ok(reader.finish())
     }
 
     /// How many elements the kernel says a set has, a catch-all element apart.
-    fn count(&mut self, set: &str) -> Result<Option<u32>, ReadError> {
+    fn element_count(&mut self, set: &str) -> Result<Option<u32>, TableReadError> {
         let query = self.query("a set", NFT_MSG_GETSET, |w| {
             w.text(NFTA_SET_NAME, set);
         })?;
@@ -282,7 +305,7 @@ impl<'a, N: Nfnetlink> Reader<'a, N> {
             .attrs()
             .find(NFTA_SET_COUNT)
             .and_then(|count| count.map(|count| count.be32()).transpose());
-        self.wire("a set", count)
+        self.map_wire_error("a set", count)
     }
 
     /// One element of a set without ranges; `None` if it is not there.
@@ -290,19 +313,19 @@ impl<'a, N: Nfnetlink> Reader<'a, N> {
         &mut self,
         set: &str,
         decl: &SetDecl,
-        key: &Key,
-    ) -> Result<Option<Element>, ReadError> {
+        key: &ElementKey,
+    ) -> Result<Option<Element>, TableReadError> {
         let query = self.query("an element", NFT_MSG_GETSETELEM, |w| {
             w.text(NFTA_SET_ELEM_LIST_SET, set)
                 .nest(NFTA_SET_ELEM_LIST_ELEMENTS, |w| {
-                    set::write_element(w, set::Ranges::of(decl), key, None);
+                    set::write_element(w, set::RangeEncoding::of(decl), key, None);
                 });
         })?;
         let Some(object) = self.nfnetlink.get(&query)? else {
             return Ok(None);
         };
         let mut reader = ElementReader::new(decl);
-        self.wire("an element", reader.read_list(&object.attrs()))?;
+        self.map_wire_error("an element", reader.read_list(&object.attrs()))?;
         Ok(reader.finish().remove(key))
     }
 }
@@ -313,24 +336,24 @@ fn wait_for_growth() {
     std::thread::sleep(std::time::Duration::from_millis(1));
 }
 
-fn of_table(attrs: &Attrs<'_>, table: &str) -> Result<bool, WireError> {
+fn belongs_to_table(attrs: &Attrs<'_>, table: &str) -> Result<bool, WireError> {
     // Other tables' names need not be text.
-    Ok(attrs.need(TABLE, "object")?.until_zero() == table.as_bytes())
+    Ok(attrs.require(TABLE, "object")?.until_nul() == table.as_bytes())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use palisade_nft::Field;
+    use palisade_nft::FieldType;
     use palisade_sys::netlink::AttrWriter;
     use palisade_sys::nfnetlink::FakeNfnetlink;
 
-    fn object(write: impl FnOnce(&mut AttrWriter<'_>)) -> Object {
+    fn object(write: impl FnOnce(&mut AttrWriter<'_>)) -> NfMessage {
         let mut attributes = Vec::new();
         let mut w = AttrWriter::new(&mut attributes);
         write(&mut w);
         w.finish().unwrap();
-        Object {
+        NfMessage {
             kind: 0,
             family: INET,
             generation: 0,
@@ -338,17 +361,22 @@ mod tests {
         }
     }
 
-    fn key(n: u32) -> Key {
-        Key::Exact(n.to_ne_bytes().as_slice().into())
+    fn key(n: u32) -> ElementKey {
+        ElementKey::Exact(n.to_ne_bytes().as_slice().into())
     }
 
     /// A listing with these keys.
-    fn listing(keys: &[Key]) -> Vec<Object> {
+    fn listing(keys: &[ElementKey]) -> Vec<NfMessage> {
         let decl = decl();
         vec![object(|w| {
             w.nest(NFTA_SET_ELEM_LIST_ELEMENTS, |w| {
                 for key in keys {
-                    set::write_element(w, set::Ranges::of(&decl), key, Some(&Element::default()));
+                    set::write_element(
+                        w,
+                        set::RangeEncoding::of(&decl),
+                        key,
+                        Some(&Element::default()),
+                    );
                 }
             });
         })]
@@ -356,8 +384,8 @@ mod tests {
 
     fn decl() -> SetDecl {
         SetDecl {
-            key: vec![Field::Mark],
-            data: None,
+            key: vec![FieldType::Mark],
+            value_type: None,
             interval: false,
             counter: false,
             size: None,
@@ -366,11 +394,14 @@ mod tests {
     }
 
     /// What is read where the kernel lists `listings` one after the other.
-    fn read(count: Option<u32>, listings: &[&[Key]]) -> Result<Vec<Key>, ReadError> {
+    fn read(
+        count: Option<u32>,
+        listings: &[&[ElementKey]],
+    ) -> Result<Vec<ElementKey>, TableReadError> {
         let mut fake = FakeNfnetlink::default();
         let asked = (NFNL_SUBSYS_NFTABLES, NFT_MSG_GETSETELEM);
         let all = listings.iter().map(|keys| listing(keys)).collect();
-        fake.next.insert(asked, all);
+        fake.next_objects.insert(asked, all);
         let last = listings.last().map(|keys| listing(keys));
         fake.objects.insert(asked, last.unwrap_or_default());
         let told = object(|w| {
@@ -380,15 +411,15 @@ mod tests {
         });
         let of_set = (NFNL_SUBSYS_NFTABLES, NFT_MSG_GETSET);
         fake.objects.insert(of_set, vec![told]);
-        let found = Reader::new(&mut fake, "t").elements("s", &decl())?;
+        let found = TableReader::new(&mut fake, "t").elements("s", &decl())?;
         Ok(found.into_keys().collect())
     }
 
     #[test]
     fn a_listing_that_lost_elements_is_repeated() {
         let (one, two) = (key(1), key(2));
-        let all = [one.clone(), two.clone(), Key::CatchAll];
-        let lost = [two.clone(), Key::CatchAll];
+        let all = [one.clone(), two.clone(), ElementKey::CatchAll];
+        let lost = [two.clone(), ElementKey::CatchAll];
         // By the kernel's number, in which a catch-all does not count.
         assert_eq!(read(Some(2), &[&all]), Ok(all.to_vec()));
         assert_eq!(read(Some(2), &[&lost, &all]), Ok(all.to_vec()));
@@ -398,6 +429,9 @@ mod tests {
         assert_eq!(read(None, &[&[]]), Ok(Vec::new()));
         // One that never agrees is no answer.
         let table = "t".to_owned();
-        assert_eq!(read(Some(5), &[&all]), Err(ReadError::Restless { table }));
+        assert_eq!(
+            read(Some(5), &[&all]),
+            Err(TableReadError::Unstable { table })
+        );
     }
 }

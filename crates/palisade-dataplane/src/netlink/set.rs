@@ -8,7 +8,9 @@
 
 use std::collections::BTreeMap;
 
-use palisade_nft::{Bytes, Count, Data, Datum, Element, Field, Key, SetDecl};
+use palisade_nft::{
+    Bytes, CounterValue, Element, ElementKey, FieldType, MapValue, MapValueType, SetDecl,
+};
 use palisade_sys::netlink::{AttrWriter, Attrs, WireError};
 use palisade_sys::nfnetlink::nf_tables::*;
 
@@ -19,18 +21,18 @@ use super::userdata;
 const TYPE_BITS: u32 = 6;
 const KNOWN_FLAGS: u32 = NFT_SET_INTERVAL | NFT_SET_MAP | NFT_SET_CONCAT | NFT_SET_EXPR;
 
-const FIELDS: [Field; 11] = [
-    Field::IfName,
-    Field::Ipv4,
-    Field::Ipv6,
-    Field::Mark,
-    Field::Proto,
-    Field::Port,
-    Field::IcmpType,
-    Field::IcmpCode,
-    Field::CtState,
-    Field::CtDirection,
-    Field::NfProto,
+const FIELDS: [FieldType; 11] = [
+    FieldType::IfName,
+    FieldType::Ipv4,
+    FieldType::Ipv6,
+    FieldType::Mark,
+    FieldType::Proto,
+    FieldType::Port,
+    FieldType::IcmpType,
+    FieldType::IcmpCode,
+    FieldType::CtState,
+    FieldType::CtDirection,
+    FieldType::NfProto,
 ];
 
 /// Writes a declaration; `id` tells it apart within its batch.
@@ -44,7 +46,7 @@ pub(super) fn write_decl(w: &mut AttrWriter<'_>, table: &str, set: &str, decl: &
     if fields_apart {
         flags |= NFT_SET_CONCAT;
     }
-    if decl.data.is_some() {
+    if decl.value_type.is_some() {
         flags |= NFT_SET_MAP;
     }
     let kind = decl
@@ -57,13 +59,13 @@ pub(super) fn write_decl(w: &mut AttrWriter<'_>, table: &str, set: &str, decl: &
         .be32(NFTA_SET_KEY_TYPE, kind)
         .be32(NFTA_SET_KEY_LEN, decl.key_len() as u32)
         .be32(NFTA_SET_ID, id);
-    match decl.data {
+    match decl.value_type {
         None => {}
-        Some(Data::Verdict) => {
+        Some(MapValueType::Verdict) => {
             w.be32(NFTA_SET_DATA_TYPE, NFT_DATA_VERDICT)
                 .be32(NFTA_SET_DATA_LEN, 0);
         }
-        Some(Data::Value(field)) => {
+        Some(MapValueType::Value(field)) => {
             w.be32(NFTA_SET_DATA_TYPE, field.id())
                 .be32(NFTA_SET_DATA_LEN, field.len() as u32);
         }
@@ -89,9 +91,9 @@ pub(super) fn write_decl(w: &mut AttrWriter<'_>, table: &str, set: &str, decl: &
             w.text(NFTA_EXPR_NAME, "counter");
         });
     }
-    let host_order = |field: &Field| matches!(field, Field::Mark | Field::IfName);
-    let data_order = match &decl.data {
-        Some(Data::Value(field)) => Some(host_order(field)),
+    let host_order = |field: &FieldType| matches!(field, FieldType::Mark | FieldType::IfName);
+    let data_order = match &decl.value_type {
+        Some(MapValueType::Value(field)) => Some(host_order(field)),
         _ => None,
     };
     let key_order = matches!(decl.key.as_slice(), [one] if host_order(one));
@@ -103,7 +105,7 @@ pub(super) fn write_decl(w: &mut AttrWriter<'_>, table: &str, set: &str, decl: &
 
 /// A set's name and declaration.
 pub(super) fn read_decl(attrs: &Attrs<'_>) -> Result<(String, SetDecl), WireError> {
-    let name = attrs.need(NFTA_SET_NAME, "set")?.text()?.to_owned();
+    let name = attrs.require(NFTA_SET_NAME, "set")?.text()?.to_owned();
     let number = |attr| -> Result<Option<u32>, WireError> {
         attrs.find(attr)?.map(|attr| attr.be32()).transpose()
     };
@@ -118,8 +120,8 @@ pub(super) fn read_decl(attrs: &Attrs<'_>) -> Result<(String, SetDecl), WireErro
         None
     } else {
         match number(NFTA_SET_DATA_TYPE)? {
-            Some(NFT_DATA_VERDICT) => Some(Data::Verdict),
-            kind => Some(Data::Value(field(
+            Some(NFT_DATA_VERDICT) => Some(MapValueType::Verdict),
+            kind => Some(MapValueType::Value(field(
                 kind.unwrap_or(0),
                 number(NFTA_SET_DATA_LEN)?.unwrap_or(0),
             ))),
@@ -137,7 +139,7 @@ pub(super) fn read_decl(attrs: &Attrs<'_>) -> Result<(String, SetDecl), WireErro
     let counter = match attrs.find(NFTA_SET_EXPR)? {
         None => false,
         Some(held) => {
-            let name = held.nested().need(NFTA_EXPR_NAME, "set")?.text()?;
+            let name = held.nested().require(NFTA_EXPR_NAME, "set")?.text()?;
             if name != "counter" {
                 unknown.push(format!("expression {name}"));
             }
@@ -154,7 +156,7 @@ pub(super) fn read_decl(attrs: &Attrs<'_>) -> Result<(String, SetDecl), WireErro
     };
     let decl = SetDecl {
         key: fields(kind, len),
-        data,
+        value_type: data,
         interval: flags & NFT_SET_INTERVAL != 0,
         counter,
         size,
@@ -163,15 +165,15 @@ pub(super) fn read_decl(attrs: &Attrs<'_>) -> Result<(String, SetDecl), WireErro
     Ok((name, decl))
 }
 
-fn field(id: u32, len: u32) -> Field {
+fn field(id: u32, len: u32) -> FieldType {
     FIELDS
         .into_iter()
         .find(|field| field.id() == id && field.len() == len as usize)
-        .unwrap_or(Field::Unknown { id, len })
+        .unwrap_or(FieldType::Unknown { id, len })
 }
 
 /// The fields of a key, by its type, if they add up to its length.
-fn fields(kind: u32, len: u32) -> Vec<Field> {
+fn fields(kind: u32, len: u32) -> Vec<FieldType> {
     let mut fields = Vec::new();
     let mut rest = kind;
     while rest > 0 {
@@ -193,19 +195,19 @@ fn fields(kind: u32, len: u32) -> Vec<Field> {
 
 /// How a set keeps its ranges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ranges {
+pub(super) enum RangeEncoding {
     /// It has none, or each is one element with two keys.
-    Whole,
+    SingleElement,
     /// Each is two elements: the first value, and one past the last.
-    Pairs,
+    ElementPair,
 }
 
-impl Ranges {
+impl RangeEncoding {
     pub(super) fn of(decl: &SetDecl) -> Self {
         if decl.interval && decl.key.len() == 1 {
-            Self::Pairs
+            Self::ElementPair
         } else {
-            Self::Whole
+            Self::SingleElement
         }
     }
 }
@@ -213,23 +215,26 @@ impl Ranges {
 /// Writes the list entries of one element; of a deletion if `element` is `None`.
 pub(super) fn write_element(
     w: &mut AttrWriter<'_>,
-    ranges: Ranges,
-    key: &Key,
+    ranges: RangeEncoding,
+    key: &ElementKey,
     element: Option<&Element>,
 ) {
     let content = |w: &mut AttrWriter<'_>| {
         let Some(element) = element else { return };
         match &element.data {
             None => {}
-            Some(Datum::Value(value)) => {
+            Some(MapValue::Value(value)) => {
                 w.nest(NFTA_SET_ELEM_DATA, |w| expr::write_value(w, value));
             }
-            Some(Datum::Verdict(verdict)) => {
+            Some(MapValue::Verdict(verdict)) => {
                 w.nest(NFTA_SET_ELEM_DATA, |w| expr::write_verdict(w, verdict));
             }
         }
         // The set's own expression makes a counter at zero.
-        if let Some(count) = element.counter.filter(|count| *count != Count::default()) {
+        if let Some(count) = element
+            .counter
+            .filter(|count| *count != CounterValue::default())
+        {
             w.nest(NFTA_SET_ELEM_EXPR, |w| {
                 w.text(NFTA_EXPR_NAME, "counter")
                     .nest(NFTA_EXPR_DATA, |w| expr::write_count(w, count));
@@ -240,26 +245,26 @@ pub(super) fn write_element(
         }
     };
     match (key, ranges) {
-        (Key::Exact(value), _) => {
+        (ElementKey::Exact(value), _) => {
             w.nest(NFTA_LIST_ELEM, |w| {
                 w.nest(NFTA_SET_ELEM_KEY, |w| expr::write_value(w, value));
                 content(w);
             });
         }
-        (Key::CatchAll, _) => {
+        (ElementKey::CatchAll, _) => {
             w.nest(NFTA_LIST_ELEM, |w| {
                 w.be32(NFTA_SET_ELEM_FLAGS, NFT_SET_ELEM_CATCHALL);
                 content(w);
             });
         }
-        (Key::Range(first, last), Ranges::Whole) => {
+        (ElementKey::Range(first, last), RangeEncoding::SingleElement) => {
             w.nest(NFTA_LIST_ELEM, |w| {
                 w.nest(NFTA_SET_ELEM_KEY, |w| expr::write_value(w, first))
                     .nest(NFTA_SET_ELEM_KEY_END, |w| expr::write_value(w, last));
                 content(w);
             });
         }
-        (Key::Range(first, last), Ranges::Pairs) => {
+        (ElementKey::Range(first, last), RangeEncoding::ElementPair) => {
             w.nest(NFTA_LIST_ELEM, |w| {
                 w.nest(NFTA_SET_ELEM_KEY, |w| expr::write_value(w, first));
                 content(w);
@@ -301,10 +306,10 @@ fn predecessor(value: &[u8]) -> Bytes {
 #[derive(Debug)]
 pub(super) struct ElementReader {
     interval: bool,
-    ranges: Ranges,
+    range_encoding: RangeEncoding,
     counter: bool,
-    elements: BTreeMap<Key, Element>,
-    /// Of [`Ranges::Pairs`]: (value, whether a range begins there) in the order in which an end
+    elements: BTreeMap<ElementKey, Element>,
+    /// Of [`RangeEncoding::ElementPair`]: (value, whether a range begins there) in the order in which an end
     /// comes before a beginning at the same value.
     bounds: BTreeMap<(Bytes, bool), Element>,
 }
@@ -313,7 +318,7 @@ impl ElementReader {
     pub(super) fn new(decl: &SetDecl) -> Self {
         Self {
             interval: decl.interval,
-            ranges: Ranges::of(decl),
+            range_encoding: RangeEncoding::of(decl),
             counter: decl.counter,
             elements: BTreeMap::new(),
             bounds: BTreeMap::new(),
@@ -338,7 +343,7 @@ impl ElementReader {
         };
         let element = self.read_content(entry)?;
         if flags & NFT_SET_ELEM_CATCHALL != 0 {
-            self.elements.insert(Key::CatchAll, element);
+            self.elements.insert(ElementKey::CatchAll, element);
             return Ok(());
         }
         let key_at = |attr| -> Result<Option<Bytes>, WireError> {
@@ -351,14 +356,14 @@ impl ElementReader {
             what: "element",
             attr: NFTA_SET_ELEM_KEY,
         })?;
-        if self.ranges == Ranges::Pairs {
+        if self.range_encoding == RangeEncoding::ElementPair {
             let begins = flags & NFT_SET_ELEM_INTERVAL_END == 0;
             self.bounds.insert((key, begins), element);
         } else if self.interval {
             let last = key_at(NFTA_SET_ELEM_KEY_END)?.unwrap_or_else(|| key.clone());
-            self.elements.insert(Key::Range(key, last), element);
+            self.elements.insert(ElementKey::Range(key, last), element);
         } else {
-            self.elements.insert(Key::Exact(key), element);
+            self.elements.insert(ElementKey::Exact(key), element);
         }
         Ok(())
     }
@@ -367,15 +372,15 @@ impl ElementReader {
         let data = match entry.find(NFTA_SET_ELEM_DATA)? {
             None => None,
             Some(held) => match expr::read_value(&held)? {
-                Some(value) => Some(Datum::Value(value)),
-                None => expr::read_verdict(&held)?.map(Datum::Verdict),
+                Some(value) => Some(MapValue::Value(value)),
+                None => expr::read_verdict(&held)?.map(MapValue::Verdict),
             },
         };
         let counter = match entry.find(NFTA_SET_ELEM_EXPR)? {
             None => None,
             Some(held) => {
                 let held = held.nested();
-                let name = held.need(NFTA_EXPR_NAME, "element")?.text()?;
+                let name = held.require(NFTA_EXPR_NAME, "element")?.text()?;
                 match held.find(NFTA_EXPR_DATA)? {
                     Some(data) if name == "counter" => Some(expr::read_count(&data.nested())?),
                     _ => None,
@@ -387,19 +392,20 @@ impl ElementReader {
             .and_then(|data| userdata::read_comment(data.payload));
         Ok(Element {
             data,
-            counter: counter.or(self.counter.then(Count::default)),
+            counter: counter.or(self.counter.then(CounterValue::default)),
             comment,
         })
     }
 
     /// All elements, ranges joined.
-    pub(super) fn finish(mut self) -> BTreeMap<Key, Element> {
+    pub(super) fn finish(mut self) -> BTreeMap<ElementKey, Element> {
         let mut open: Option<(Bytes, Element)> = None;
         for ((value, begins), element) in self.bounds {
             // A beginning without an end reaches up to the next.
             if let Some((first, element)) = open.take() {
                 let last = predecessor(&value);
-                self.elements.insert(Key::Range(first, last), element);
+                self.elements
+                    .insert(ElementKey::Range(first, last), element);
             }
             if begins {
                 open = Some((value, element));
@@ -407,7 +413,8 @@ impl ElementReader {
         }
         if let Some((first, element)) = open {
             let last = vec![0xff; first.len()].into();
-            self.elements.insert(Key::Range(first, last), element);
+            self.elements
+                .insert(ElementKey::Range(first, last), element);
         }
         self.elements
     }
@@ -435,12 +442,17 @@ mod tests {
 
     #[test]
     fn key_types_split_into_fields() {
-        let table: [(&[Field], u32); 4] = [
-            (&[Field::Mark], 4),
-            (&[Field::IfName, Field::Ipv6], 32),
-            (&[Field::Mark, Field::Proto, Field::Port], 12),
+        let table: [(&[FieldType], u32); 4] = [
+            (&[FieldType::Mark], 4),
+            (&[FieldType::IfName, FieldType::Ipv6], 32),
+            (&[FieldType::Mark, FieldType::Proto, FieldType::Port], 12),
             (
-                &[Field::Mark, Field::Proto, Field::IcmpType, Field::IcmpCode],
+                &[
+                    FieldType::Mark,
+                    FieldType::Proto,
+                    FieldType::IcmpType,
+                    FieldType::IcmpCode,
+                ],
                 16,
             ),
         ];
@@ -448,7 +460,7 @@ mod tests {
             let kind = of.iter().fold(0, |kind, f| kind << TYPE_BITS | f.id());
             assert_eq!(fields(kind, len), of);
         }
-        let odd = vec![Field::Unknown { id: 7, len: 16 }];
+        let odd = vec![FieldType::Unknown { id: 7, len: 16 }];
         assert_eq!(fields(7, 16), odd);
     }
 }

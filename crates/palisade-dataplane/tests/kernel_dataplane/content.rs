@@ -2,9 +2,9 @@
 
 use crate::need_root;
 use palisade_nft::{
-    Base, Bytes, Chain, ChainKind, CmpOp, Config, Count, CtKey, Data, Datum, Element, Expr, Field,
-    Hook, Key, LookupTo, MetaKey, PayloadBase, Policy, Reg, Rule, Ruleset, Set, SetDecl, Verdict,
-    skeleton,
+    BaseChain, Bytes, Chain, ChainPolicy, ChainType, CmpOp, Config, CounterValue, CtKey, Element,
+    ElementKey, Expr, FieldType, Hook, LookupMode, MapValue, MapValueType, MetaKey, NftRule,
+    NftSet, NftVerdict, PayloadBase, Reg, Ruleset, SetDecl, skeleton,
 };
 
 use crate::support::{TestNetNs, making};
@@ -13,10 +13,15 @@ pub(crate) fn bytes(value: &[u8]) -> Bytes {
     value.into()
 }
 
-pub(crate) fn decl(key: &[Field], data: Option<Data>, interval: bool, counter: bool) -> SetDecl {
+pub(crate) fn decl(
+    key: &[FieldType],
+    data: Option<MapValueType>,
+    interval: bool,
+    counter: bool,
+) -> SetDecl {
     SetDecl {
         key: key.to_vec(),
-        data,
+        value_type: data,
         interval,
         counter,
         size: None,
@@ -24,16 +29,16 @@ pub(crate) fn decl(key: &[Field], data: Option<Data>, interval: bool, counter: b
     }
 }
 
-pub(crate) fn element(data: Option<Datum>, counter: bool) -> Element {
+pub(crate) fn element(data: Option<MapValue>, counter: bool) -> Element {
     Element {
         data,
-        counter: counter.then(Count::default),
+        counter: counter.then(CounterValue::default),
         comment: None,
     }
 }
 
-pub(crate) fn value(number: u32) -> Option<Datum> {
-    Some(Datum::Value(bytes(&number.to_ne_bytes())))
+pub(crate) fn value(number: u32) -> Option<MapValue> {
+    Some(MapValue::Value(bytes(&number.to_ne_bytes())))
 }
 
 fn ifname(name: &str) -> Vec<u8> {
@@ -59,18 +64,18 @@ pub(crate) fn mark(number: u32) -> [u8; 4] {
 pub(crate) fn everything() -> Ruleset {
     let mut ruleset = Ruleset::empty("t".into());
     ruleset.comment = Some("schema 1".into());
-    let mark_value = Some(Data::Value(Field::Mark));
-    let goto = |chain: &str| Some(Datum::Verdict(Verdict::Goto(chain.into())));
-    type Row = (&'static str, SetDecl, Vec<(Key, Element)>);
+    let mark_value = Some(MapValueType::Value(FieldType::Mark));
+    let goto = |chain: &str| Some(MapValue::Verdict(NftVerdict::Goto(chain.into())));
+    type Row = (&'static str, SetDecl, Vec<(ElementKey, Element)>);
     let sets: Vec<Row> = vec![
         (
             "s_ifname",
             SetDecl {
                 size: Some(16),
-                ..decl(&[Field::IfName], None, false, false)
+                ..decl(&[FieldType::IfName], None, false, false)
             },
             vec![(
-                Key::Exact(ifname("pal1").into()),
+                ElementKey::Exact(ifname("pal1").into()),
                 Element {
                     comment: Some("an interface".into()),
                     ..element(None, false)
@@ -79,19 +84,24 @@ pub(crate) fn everything() -> Ruleset {
         ),
         (
             "s_point",
-            decl(&[Field::IfName, Field::Ipv6], mark_value, false, false),
+            decl(
+                &[FieldType::IfName, FieldType::Ipv6],
+                mark_value,
+                false,
+                false,
+            ),
             vec![(
-                Key::Exact(concat(&[&ifname("pal1"), &[0xfd; 16]])),
+                ElementKey::Exact(concat(&[&ifname("pal1"), &[0xfd; 16]])),
                 element(value(7), false),
             )],
         ),
         (
             "s_id",
-            decl(&[Field::Ipv4], mark_value, false, false),
+            decl(&[FieldType::Ipv4], mark_value, false, false),
             (1..=200)
                 .map(|n| {
                     (
-                        Key::Exact(bytes(&[10, 0, 0, n])),
+                        ElementKey::Exact(bytes(&[10, 0, 0, n])),
                         element(value(n.into()), false),
                     )
                 })
@@ -99,19 +109,19 @@ pub(crate) fn everything() -> Ruleset {
         ),
         (
             "s_net",
-            decl(&[Field::Ipv4], mark_value, true, false),
+            decl(&[FieldType::Ipv4], mark_value, true, false),
             vec![
                 (
-                    Key::Range(bytes(&[0, 0, 0, 0]), bytes(&[9, 255, 255, 255])),
+                    ElementKey::Range(bytes(&[0, 0, 0, 0]), bytes(&[9, 255, 255, 255])),
                     element(value(1), false),
                 ),
                 // Adjacent to the one before, and one address wide.
                 (
-                    Key::Range(bytes(&[10, 0, 0, 0]), bytes(&[10, 0, 0, 0])),
+                    ElementKey::Range(bytes(&[10, 0, 0, 0]), bytes(&[10, 0, 0, 0])),
                     element(value(2), false),
                 ),
                 (
-                    Key::Range(bytes(&[240, 0, 0, 0]), bytes(&[255, 255, 255, 255])),
+                    ElementKey::Range(bytes(&[240, 0, 0, 0]), bytes(&[255, 255, 255, 255])),
                     element(value(3), false),
                 ),
             ],
@@ -119,22 +129,22 @@ pub(crate) fn everything() -> Ruleset {
         (
             "s_port",
             decl(
-                &[Field::Mark, Field::Proto, Field::Port],
-                Some(Data::Verdict),
+                &[FieldType::Mark, FieldType::Proto, FieldType::Port],
+                Some(MapValueType::Verdict),
                 false,
                 true,
             ),
             vec![
                 (
-                    Key::Exact(concat(&[&mark(5), &[6], &[1, 187]])),
-                    element(Some(Datum::Verdict(Verdict::Return)), true),
+                    ElementKey::Exact(concat(&[&mark(5), &[6], &[1, 187]])),
+                    element(Some(MapValue::Verdict(NftVerdict::Return)), true),
                 ),
                 (
-                    Key::Exact(concat(&[&mark(5), &[6], &[0, 80]])),
-                    element(Some(Datum::Verdict(Verdict::Drop)), true),
+                    ElementKey::Exact(concat(&[&mark(5), &[6], &[0, 80]])),
+                    element(Some(MapValue::Verdict(NftVerdict::Drop)), true),
                 ),
                 (
-                    Key::Exact(concat(&[&mark(5), &[17], &[0, 53]])),
+                    ElementKey::Exact(concat(&[&mark(5), &[17], &[0, 53]])),
                     Element {
                         comment: Some("x".repeat(128).into()),
                         ..element(goto("c_other"), true)
@@ -145,21 +155,21 @@ pub(crate) fn everything() -> Ruleset {
         (
             "s_portr",
             decl(
-                &[Field::Mark, Field::Proto, Field::Port],
+                &[FieldType::Mark, FieldType::Proto, FieldType::Port],
                 mark_value,
                 true,
                 true,
             ),
             vec![
                 (
-                    Key::Range(
+                    ElementKey::Range(
                         concat(&[&mark(5), &[6], &[0x10, 0]]),
                         concat(&[&mark(5), &[6], &[0x20, 0]]),
                     ),
                     element(value(9), true),
                 ),
                 (
-                    Key::Range(
+                    ElementKey::Range(
                         concat(&[&mark(6), &[6], &[0, 80]]),
                         concat(&[&mark(6), &[6], &[0, 80]]),
                     ),
@@ -170,60 +180,73 @@ pub(crate) fn everything() -> Ruleset {
         (
             "s_icmp",
             decl(
-                &[Field::Mark, Field::Proto, Field::IcmpType, Field::IcmpCode],
+                &[
+                    FieldType::Mark,
+                    FieldType::Proto,
+                    FieldType::IcmpType,
+                    FieldType::IcmpCode,
+                ],
                 mark_value,
                 false,
                 true,
             ),
             vec![(
-                Key::Exact(concat(&[&mark(5), &[1], &[8], &[0]])),
+                ElementKey::Exact(concat(&[&mark(5), &[1], &[8], &[0]])),
                 element(value(4), true),
             )],
         ),
         (
             "s_verdict",
-            decl(&[Field::Mark], Some(Data::Verdict), false, false),
+            decl(
+                &[FieldType::Mark],
+                Some(MapValueType::Verdict),
+                false,
+                false,
+            ),
             vec![
                 (
-                    Key::Exact(bytes(&mark(1))),
-                    element(Some(Datum::Verdict(Verdict::Accept)), false),
+                    ElementKey::Exact(bytes(&mark(1))),
+                    element(Some(MapValue::Verdict(NftVerdict::Accept)), false),
                 ),
                 (
-                    Key::Exact(bytes(&mark(2))),
-                    element(Some(Datum::Verdict(Verdict::Continue)), false),
+                    ElementKey::Exact(bytes(&mark(2))),
+                    element(Some(MapValue::Verdict(NftVerdict::Continue)), false),
                 ),
                 (
-                    Key::Exact(bytes(&mark(3))),
-                    element(Some(Datum::Verdict(Verdict::Jump("c_other".into()))), false),
+                    ElementKey::Exact(bytes(&mark(3))),
+                    element(
+                        Some(MapValue::Verdict(NftVerdict::Jump("c_other".into()))),
+                        false,
+                    ),
                 ),
                 (
-                    Key::CatchAll,
-                    element(Some(Datum::Verdict(Verdict::Drop)), false),
+                    ElementKey::CatchAll,
+                    element(Some(MapValue::Verdict(NftVerdict::Drop)), false),
                 ),
             ],
         ),
     ];
     for (name, decl, elements) in sets {
-        let set = Set {
+        let set = NftSet {
             decl,
             elements: elements.into_iter().collect(),
         };
         ruleset.sets.insert(name.into(), set);
     }
     let base = |hook, priority, policy| {
-        Some(Base {
+        Some(BaseChain {
             hook,
             priority,
             policy,
-            kind: ChainKind::Filter,
+            chain_type: ChainType::Filter,
         })
     };
     let chains = [
-        ("c_raw", base(Hook::Prerouting, -300, Policy::Accept)),
-        ("c_in", base(Hook::Input, 0, Policy::Drop)),
-        ("c_out", base(Hook::Output, 10, Policy::Accept)),
-        ("c_fwd", base(Hook::Forward, 0, Policy::Accept)),
-        ("c_post", base(Hook::Postrouting, 0, Policy::Accept)),
+        ("c_raw", base(Hook::Prerouting, -300, ChainPolicy::Accept)),
+        ("c_in", base(Hook::Input, 0, ChainPolicy::Drop)),
+        ("c_out", base(Hook::Output, 10, ChainPolicy::Accept)),
+        ("c_fwd", base(Hook::Forward, 0, ChainPolicy::Accept)),
+        ("c_post", base(Hook::Postrouting, 0, ChainPolicy::Accept)),
         ("c_other", None),
     ];
     for (name, base) in chains {
@@ -232,13 +255,19 @@ pub(crate) fn everything() -> Ruleset {
             "c_in" => vec![established()],
             _ => Vec::new(),
         };
-        ruleset.chains.insert(name.into(), Chain { base, rules });
+        ruleset.chains.insert(
+            name.into(),
+            Chain {
+                base_chain: base,
+                rules,
+            },
+        );
     }
     ruleset
 }
 
-fn established() -> Rule {
-    Rule {
+fn established() -> NftRule {
+    NftRule {
         exprs: vec![
             Expr::CtLoad {
                 key: CtKey::Mark,
@@ -278,21 +307,21 @@ fn established() -> Rule {
                 op: CmpOp::Eq,
                 value: bytes(&[1]),
             },
-            Expr::Counter(Count::default()),
+            Expr::Counter(CounterValue::default()),
         ],
         comment: Some("established flows".into()),
     }
 }
 
-fn rules() -> Vec<Rule> {
-    let rule = |exprs: Vec<Expr>| Rule {
+fn rules() -> Vec<NftRule> {
+    let rule = |exprs: Vec<Expr>| NftRule {
         exprs,
         comment: None,
     };
     let lookup = |set: &str, sreg, to| Expr::Lookup {
         set: set.into(),
         sreg: Reg(sreg),
-        to,
+        mode: to,
     };
     let metas = [
         MetaKey::IifName,
@@ -342,30 +371,30 @@ fn rules() -> Vec<Rule> {
     };
     rules.push(rule(vec![
         payload(PayloadBase::Network, 12, 4, 0),
-        lookup("s_id", 0, LookupTo::Register(Reg(4))),
+        lookup("s_id", 0, LookupMode::Register(Reg(4))),
         Expr::Meta {
             key: MetaKey::L4Proto,
             dreg: Reg(5),
         },
         payload(PayloadBase::Transport, 2, 2, 6),
-        lookup("s_portr", 4, LookupTo::Register(Reg(7))),
-        lookup("s_verdict", 7, LookupTo::Verdict),
+        lookup("s_portr", 4, LookupMode::Register(Reg(7))),
+        lookup("s_verdict", 7, LookupMode::Verdict),
     ]));
     rules.push(rule(vec![
         Expr::Meta {
             key: MetaKey::IifName,
             dreg: Reg(0),
         },
-        lookup("s_ifname", 0, LookupTo::Member),
-        lookup("s_ifname", 0, LookupTo::NotMember),
+        lookup("s_ifname", 0, LookupMode::Member),
+        lookup("s_ifname", 0, LookupMode::NotMember),
     ]));
     for verdict in [
-        Verdict::Accept,
-        Verdict::Drop,
-        Verdict::Return,
-        Verdict::Continue,
-        Verdict::Jump("c_other".into()),
-        Verdict::Goto("c_other".into()),
+        NftVerdict::Accept,
+        NftVerdict::Drop,
+        NftVerdict::Return,
+        NftVerdict::Continue,
+        NftVerdict::Jump("c_other".into()),
+        NftVerdict::Goto("c_other".into()),
     ] {
         rules.push(rule(vec![Expr::Verdict(verdict)]));
     }
@@ -456,42 +485,42 @@ fn what_nft_writes_is_read_as_meant() {
     let all = everything();
     assert_eq!(found.sets["s_ifname"], all.sets["s_ifname"]);
     let mut net = all.sets["s_net"].clone();
-    net.elements.remove(&Key::Range(
+    net.elements.remove(&ElementKey::Range(
         bytes(&[0, 0, 0, 0]),
         bytes(&[9, 255, 255, 255]),
     ));
     net.elements.insert(
-        Key::Range(bytes(&[0, 0, 0, 0]), bytes(&[7, 255, 255, 255])),
+        ElementKey::Range(bytes(&[0, 0, 0, 0]), bytes(&[7, 255, 255, 255])),
         element(value(1), false),
     );
     net.elements.insert(
-        Key::Range(bytes(&[8, 0, 0, 0]), bytes(&[9, 255, 255, 255])),
+        ElementKey::Range(bytes(&[8, 0, 0, 0]), bytes(&[9, 255, 255, 255])),
         element(value(1), false),
     );
     assert_eq!(found.sets["s_net"], net);
-    let range = Set {
+    let range = NftSet {
         decl: decl(
-            &[Field::Proto, Field::Port],
-            Some(Data::Value(Field::Mark)),
+            &[FieldType::Proto, FieldType::Port],
+            Some(MapValueType::Value(FieldType::Mark)),
             true,
             true,
         ),
         elements: [(
-            Key::Range(concat(&[&[6], &[0x10, 0]]), concat(&[&[6], &[0x20, 0]])),
+            ElementKey::Range(concat(&[&[6], &[0x10, 0]]), concat(&[&[6], &[0x20, 0]])),
             element(value(9), true),
         )]
         .into(),
     };
     assert_eq!(found.sets["s_range"], range);
     let mut verdict = all.sets["s_verdict"].clone();
-    verdict.elements.remove(&Key::Exact(bytes(&mark(2))));
+    verdict.elements.remove(&ElementKey::Exact(bytes(&mark(2))));
     assert_eq!(found.sets["s_verdict"], verdict);
-    let other = Rule {
-        exprs: vec![Expr::Counter(Count::default())],
+    let other = NftRule {
+        exprs: vec![Expr::Counter(CounterValue::default())],
         comment: Some("here".into()),
     };
     assert_eq!(found.chains["c_other"].rules, [other]);
-    let accept = Rule {
+    let accept = NftRule {
         exprs: vec![
             Expr::Meta {
                 key: MetaKey::L4Proto,
@@ -502,12 +531,15 @@ fn what_nft_writes_is_read_as_meant() {
                 op: CmpOp::Eq,
                 value: bytes(&[6]),
             },
-            Expr::Verdict(Verdict::Accept),
+            Expr::Verdict(NftVerdict::Accept),
         ],
         comment: None,
     };
     assert_eq!(found.chains["c_fwd"].rules[1], accept);
-    assert_eq!(found.chains["c_fwd"].base, all.chains["c_fwd"].base);
+    assert_eq!(
+        found.chains["c_fwd"].base_chain,
+        all.chains["c_fwd"].base_chain
+    );
 }
 
 #[test]
@@ -531,7 +563,10 @@ fn what_is_never_written_is_told_as_such() {
     let found = test.kernel().read().unwrap();
     assert_eq!(found.foreign, ["object named"]);
     assert!(found.sets["s"].decl.unknown.is_some());
-    assert_eq!(found.chains["c"].base.unwrap().kind, ChainKind::Nat);
+    assert_eq!(
+        found.chains["c"].base_chain.unwrap().chain_type,
+        ChainType::Nat
+    );
     let exprs = &found.chains["c"].rules[0].exprs;
     assert!(exprs.contains(&Expr::Unknown("meta".into())), "{exprs:?}");
     assert!(exprs.contains(&Expr::Unknown("limit".into())), "{exprs:?}");

@@ -6,15 +6,17 @@ use std::net::UdpSocket;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use palisade_dataplane::{Count, Dataplane, Entry, Ledger, NftConfig, NftDataplane, Tamper};
+use palisade_dataplane::{
+    CounterJournal, CounterValue, Dataplane, JournalEntry, NftConfig, NftDataplane, TamperEvent,
+};
 use palisade_model::{Direction, Prefix, Protocol};
-use palisade_sys::link::{KernelLinks, Prefix as Net};
+use palisade_sys::link::{IpNet as Net, KernelLinks};
 use palisade_sys::link::{LinkChange, Links, MacAddr, Neighbour, Route, VethEnd};
 use palisade_sys::netns::run_in;
 use palisade_sys::sysctl::{KernelSysctl, Sysctl};
 use palisade_tables::{
-    Cell, Change, ClassId, Credit, Delta, IdentityId, Phase, Point, PolicySet, PortMap, Program,
-    RuleId, SetId, Step, Tables, Verdict,
+    Cell, ClassId, Credit, Delta, DeltaStep, IdentityId, Phase, Point, PolicySet, PolicySetId,
+    PortMap, Program, RuleId, TableChange, Tables, Verdict,
 };
 
 use crate::support::TestNetNs;
@@ -132,7 +134,7 @@ pub(crate) fn ports(ports: &[u16], allow: u32, deny: u32) -> Program {
         segments.push((port, PortMap::constant(cell(Verdict::Allow, allow))));
     }
     segments.push((u16::MAX, PortMap::constant(denied.clone())));
-    let map = PortMap::from_ends(segments).unwrap();
+    let map = PortMap::from_segments(segments).unwrap();
     Program::new([(Protocol(17), map)], denied)
 }
 
@@ -161,8 +163,8 @@ pub(crate) fn tables() -> Tables {
             .addresses
             .insert(Prefix::host(address.into()), IdentityId(number));
         for (direction, set, class) in [
-            (Direction::Egress, SetId(10), ClassId(1)),
-            (Direction::Ingress, SetId(number), ClassId(ingress)),
+            (Direction::Egress, PolicySetId(10), ClassId(1)),
+            (Direction::Ingress, PolicySetId(number), ClassId(ingress)),
         ] {
             let point = Point {
                 interface: interface.into(),
@@ -181,7 +183,10 @@ fn replacing(class: u32, program: Program, revoke: bool) -> Delta {
     let mut steps = vec![
         (
             Phase::Split,
-            vec![Change::Program(ClassId(class), Some(Arc::new(program)))],
+            vec![TableChange::Program(
+                ClassId(class),
+                Some(Arc::new(program)),
+            )],
         ),
         (
             if revoke {
@@ -189,8 +194,8 @@ fn replacing(class: u32, program: Program, revoke: bool) -> Delta {
             } else {
                 Phase::Loosen
             },
-            vec![Change::Set(
-                SetId(2),
+            vec![TableChange::Set(
+                PolicySetId(2),
                 Some(PolicySet {
                     default: ClassId(class),
                 }),
@@ -202,13 +207,13 @@ fn replacing(class: u32, program: Program, revoke: bool) -> Delta {
     }
     steps.push((
         Phase::Delete,
-        vec![Change::Program(ClassId(class - 1), None)],
+        vec![TableChange::Program(ClassId(class - 1), None)],
     ));
     Delta {
         revision: class.into(),
         steps: steps
             .into_iter()
-            .map(|(phase, changes)| Step { phase, changes })
+            .map(|(phase, changes)| DeltaStep { phase, changes })
             .collect(),
     }
 }
@@ -262,8 +267,8 @@ fn policy_is_enforced_changed_counted_and_repaired() {
             .into_iter()
             .map(|mut step| {
                 for change in &mut step.changes {
-                    if *change == Change::Program(ClassId(3), None) {
-                        *change = Change::Program(ClassId(2), None);
+                    if *change == TableChange::Program(ClassId(3), None) {
+                        *change = TableChange::Program(ClassId(2), None);
                     }
                 }
                 step
@@ -299,7 +304,7 @@ fn policy_is_enforced_changed_counted_and_repaired() {
     ] {
         place.host.nft(harm);
         let told = watch.wait(Duration::from_secs(5)).unwrap();
-        assert!(matches!(told, Some(Tamper::Changed { .. })), "{harm}");
+        assert!(matches!(told, Some(TamperEvent::Changed { .. })), "{harm}");
         let repaired = driver.verify(&tables).unwrap();
         assert!(repaired.writes > 0, "{harm}");
         assert_eq!(driver.verify(&tables).unwrap().writes, 0, "{harm}");
@@ -324,15 +329,15 @@ fn policy_is_enforced_changed_counted_and_repaired() {
 
 /// A ledger that outlives its dataplane.
 #[derive(Clone, Default)]
-struct Kept(Arc<Mutex<Vec<Entry>>>);
+struct Kept(Arc<Mutex<Vec<JournalEntry>>>);
 
-impl Ledger for Kept {
-    fn append(&mut self, entries: &[Entry]) -> std::io::Result<()> {
+impl CounterJournal for Kept {
+    fn append(&mut self, entries: &[JournalEntry]) -> std::io::Result<()> {
         self.0.lock().unwrap().extend_from_slice(entries);
         Ok(())
     }
 
-    fn replace(&mut self, entries: &[Entry]) -> std::io::Result<()> {
+    fn replace(&mut self, entries: &[JournalEntry]) -> std::io::Result<()> {
         *self.0.lock().unwrap() = entries.to_vec();
         Ok(())
     }
@@ -350,7 +355,7 @@ fn counts_survive_edits_and_damage_that_no_agent_saw() {
     let driver = || {
         let mut driver = place.driver();
         let entries = ledger.0.lock().unwrap().clone();
-        driver.keep_counts(Box::new(ledger.clone()), entries);
+        driver.set_journal(Box::new(ledger.clone()), entries);
         driver
     };
     let denied = |times: u64| (0..times).for_each(|_| assert!(!passes(&a, &b2)));
@@ -409,8 +414,8 @@ fn drops_without_a_rule_are_told_by_reason() {
     let (_, b) = place.sockets(5001);
     let spoofer = run_in(&place.a.netns, || UdpSocket::bind("10.20.0.9:0").unwrap()).unwrap();
     assert!(!passes(&spoofer, &b));
-    let reasons = driver.counters().unwrap().reasons;
-    let spoofed = Count {
+    let reasons = driver.counters().unwrap().by_drop_reason;
+    let spoofed = CounterValue {
         packets: 1,
         bytes: 29,
     };

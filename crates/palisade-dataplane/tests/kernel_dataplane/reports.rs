@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use palisade_dataplane::{Dataplane, PacketWatch, Sighting, Why};
+use palisade_dataplane::{Dataplane, PacketReport, PacketWatch, ReportReason};
 use palisade_model::{Direction, L4, Protocol};
 use palisade_tables::{Cell, ClassId, Packet, Program, RuleId, Tables, Verdict};
 
@@ -35,8 +35,8 @@ fn logging() -> Tables {
 }
 
 /// What is seen until nothing more comes, and what was lost.
-fn until_quiet(watch: &mut PacketWatch) -> (Vec<Sighting>, BTreeMap<Why, u64>) {
-    let (mut packets, mut lost) = (Vec::new(), BTreeMap::<Why, u64>::new());
+fn until_quiet(watch: &mut PacketWatch) -> (Vec<PacketReport>, BTreeMap<ReportReason, u64>) {
+    let (mut packets, mut lost) = (Vec::new(), BTreeMap::<ReportReason, u64>::new());
     let began = Instant::now();
     while let Some(seen) = watch.wait(Duration::from_millis(500)).unwrap() {
         packets.extend(seen.packets);
@@ -48,13 +48,13 @@ fn until_quiet(watch: &mut PacketWatch) -> (Vec<Sighting>, BTreeMap<Why, u64>) {
     (packets, lost)
 }
 
-fn seen(packets: &[Sighting]) -> Vec<(Why, bool, u16)> {
+fn seen(packets: &[PacketReport]) -> Vec<(ReportReason, bool, u16)> {
     let port = |packet: &Packet| match packet.l4 {
         L4::Ports { destination, .. } => destination,
         _ => 0,
     };
     let seen = packets.iter();
-    seen.map(|s| (s.why, s.reply, port(&s.packet))).collect()
+    seen.map(|s| (s.reason, s.reply, port(&s.packet))).collect()
 }
 
 #[test]
@@ -76,22 +76,22 @@ fn a_log_rule_tells_the_first_packet_of_a_flow_and_a_denial_tells_each() {
     let (_, closed) = place.sockets(5002);
     assert!(!passes(&from, &closed) && !passes(&from, &closed));
     let (packets, lost) = until_quiet(&mut watch);
-    let out = Why::Logged(Direction::Egress);
+    let out = ReportReason::Logged(Direction::Egress);
     let wanted = [
         (out, false, 5001),
-        (Why::Logged(Direction::Ingress), false, 5001),
+        (ReportReason::Logged(Direction::Ingress), false, 5001),
         (out, false, 5002),
-        (Why::Denied, false, 5002),
+        (ReportReason::Denied, false, 5002),
         (out, false, 5002),
-        (Why::Denied, false, 5002),
+        (ReportReason::Denied, false, 5002),
     ];
     assert_eq!(seen(&packets), wanted);
     assert_eq!(lost, BTreeMap::new());
     let denied = &packets[3];
     assert_eq!((denied.length, denied.time.is_some()), (29, true));
     let packet = Packet {
-        from: Some("pal-a".into()),
-        to: Some("pal-b".into()),
+        input_interface: Some("pal-a".into()),
+        output_interface: Some("pal-b".into()),
         source: A.into(),
         destination: B.into(),
         protocol: Protocol::UDP,
@@ -126,7 +126,7 @@ fn a_flood_is_seen_or_lost_to_the_packet() {
     let counters = driver.counters().unwrap();
     let denied = &tables.rules[&RuleId(3)];
     let counted = counters.by_rule[denied].packets;
-    let lost = lost.get(&Why::Denied).copied().unwrap_or_default();
+    let lost = lost.get(&ReportReason::Denied).copied().unwrap_or_default();
     println!(
         "{counted} denied in {took:?}: {} seen, {lost} lost",
         packets.len()
@@ -138,7 +138,7 @@ fn a_flood_is_seen_or_lost_to_the_packet() {
         "{} {lost}",
         packets.len()
     );
-    assert!(packets.iter().all(|s| s.why == Why::Denied));
+    assert!(packets.iter().all(|s| s.reason == ReportReason::Denied));
 
     // Without a listener the same flood, for comparison.
     drop(watch);

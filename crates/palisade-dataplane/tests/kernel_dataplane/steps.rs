@@ -1,10 +1,10 @@
 //! Steps are whole, refusals are named, counts are handed over.
 
 use crate::need_root;
-use palisade_dataplane::netlink::{ExecuteError, Harvests};
+use palisade_dataplane::netlink::{CounterObserver, ExecuteError};
 use palisade_nft::{
-    Chain, Count, Data, Datum, Element, Expr, Field, Harvest, Key, Op, Place, Rule, Ruleset, Set,
-    Transaction, TxStep, Verdict,
+    Chain, CounterLocation, CounterValue, CreditedCounter, Element, ElementKey, Expr, FieldType,
+    MapValue, MapValueType, NftRule, NftSet, NftVerdict, Op, Ruleset, Transaction, TxStep,
 };
 use palisade_sys::Errno;
 use palisade_tables::{Phase, RuleId};
@@ -12,7 +12,7 @@ use palisade_tables::{Phase, RuleId};
 use crate::content::{bytes, concat, decl, element, everything, mark, value};
 use crate::support::{TestNetNs, making};
 
-fn add(set: &str, key: &Key, element: &Element) -> Op {
+fn add(set: &str, key: &ElementKey, element: &Element) -> Op {
     Op::AddElement {
         set: set.into(),
         key: key.clone(),
@@ -20,7 +20,7 @@ fn add(set: &str, key: &Key, element: &Element) -> Op {
     }
 }
 
-fn delete(set: &str, key: &Key) -> Op {
+fn delete(set: &str, key: &ElementKey) -> Op {
     Op::DeleteElement {
         set: set.into(),
         key: key.clone(),
@@ -36,14 +36,14 @@ fn a_refused_step_changes_nothing_and_names_the_operation() {
     let mut kernel = test.kernel();
     let ruleset = everything();
     kernel.step(making(&ruleset)).unwrap();
-    let id = |n: u8| Key::Exact(bytes(&[10, 9, 0, n]));
+    let id = |n: u8| ElementKey::Exact(bytes(&[10, 9, 0, n]));
     let one = element(value(1), false);
-    let known = Key::Exact(bytes(&[10, 0, 0, 5]));
+    let known = ElementKey::Exact(bytes(&[10, 0, 0, 5]));
     let goto = element(
-        Some(Datum::Verdict(Verdict::Goto("c_missing".into()))),
+        Some(MapValue::Verdict(NftVerdict::Goto("c_missing".into()))),
         true,
     );
-    let port = Key::Exact(concat(&[&mark(9), &[6], &[0, 1]]));
+    let port = ElementKey::Exact(concat(&[&mark(9), &[6], &[0, 1]]));
     let cases = [
         (
             vec![
@@ -104,7 +104,7 @@ fn a_refused_step_changes_nothing_and_names_the_operation() {
         }
         assert_eq!(kernel.read().as_ref(), Some(&ruleset), "after {expected}");
     }
-    let unknown = Rule {
+    let unknown = NftRule {
         exprs: vec![Expr::Unknown("xt".into())],
         comment: None,
     };
@@ -130,15 +130,17 @@ fn elements_are_replaced_in_one_step() {
         for (key, element) in &mut set.elements {
             ops.push(delete(name, key));
             element.data = match element.data.take() {
-                Some(Datum::Value(_)) => value(77),
-                Some(Datum::Verdict(_)) => Some(Datum::Verdict(Verdict::Goto("c_other".into()))),
+                Some(MapValue::Value(_)) => value(77),
+                Some(MapValue::Verdict(_)) => {
+                    Some(MapValue::Verdict(NftVerdict::Goto("c_other".into())))
+                }
                 None => None,
             };
             ops.push(add(name, key, element));
         }
     }
     // Added and deleted again: nothing.
-    let key = Key::Exact(bytes(&[1, 2, 3, 4]));
+    let key = ElementKey::Exact(bytes(&[1, 2, 3, 4]));
     ops.push(add("s_id", &key, &element(value(1), false)));
     ops.push(delete("s_id", &key));
     kernel.step(ops).unwrap();
@@ -147,7 +149,7 @@ fn elements_are_replaced_in_one_step() {
     // A range in place of two that touch, and all others gone.
     let net = ruleset.sets.get_mut("s_net").unwrap();
     let mut ops: Vec<_> = net.elements.keys().map(|k| delete("s_net", k)).collect();
-    let whole = Key::Range(bytes(&[0; 4]), bytes(&[255; 4]));
+    let whole = ElementKey::Range(bytes(&[0; 4]), bytes(&[255; 4]));
     net.elements = [(whole.clone(), element(value(5), false))].into();
     ops.push(add("s_net", &whole, &element(value(5), false)));
     test.kernel().step(ops).unwrap();
@@ -201,11 +203,11 @@ fn long_element_lists_are_one_step() {
     let test = TestNetNs::new("long");
     let mut kernel = test.kernel();
     let mut ruleset = Ruleset::empty("t".into());
-    let fields = [Field::Mark, Field::Proto, Field::Port];
-    let key = |n: u32| Key::Exact(concat(&[&mark(n), &[6], &[0, 80]]));
-    let returns = element(Some(Datum::Verdict(Verdict::Return)), true);
-    let set = Set {
-        decl: decl(&fields, Some(Data::Verdict), false, true),
+    let fields = [FieldType::Mark, FieldType::Proto, FieldType::Port];
+    let key = |n: u32| ElementKey::Exact(concat(&[&mark(n), &[6], &[0, 80]]));
+    let returns = element(Some(MapValue::Verdict(NftVerdict::Return)), true);
+    let set = NftSet {
+        decl: decl(&fields, Some(MapValueType::Verdict), false, true),
         elements: (0..30_000).map(|n| (key(n), returns.clone())).collect(),
     };
     ruleset.sets.insert("s".into(), set);
@@ -243,7 +245,7 @@ fn counts_are_handed_over_before_they_go() {
     }
     let test = TestNetNs::new("count");
     let mut kernel = test.kernel();
-    let count = |n: u64| Count {
+    let count = |n: u64| CounterValue {
         packets: n,
         bytes: 100 * n,
     };
@@ -251,47 +253,47 @@ fn counts_are_handed_over_before_they_go() {
         counter: Some(count(n)),
         ..element(value(1), true)
     };
-    let exact = |n: u32| Key::Exact(concat(&[&mark(n), &[6], &[0, 80]]));
-    let range = Key::Range(
+    let exact = |n: u32| ElementKey::Exact(concat(&[&mark(n), &[6], &[0, 80]]));
+    let range = ElementKey::Range(
         concat(&[&mark(5), &[6], &[0x10, 0]]),
         concat(&[&mark(5), &[6], &[0x20, 0]]),
     );
-    let fields = [Field::Mark, Field::Proto, Field::Port];
-    let data = Some(Data::Value(Field::Mark));
+    let fields = [FieldType::Mark, FieldType::Proto, FieldType::Port];
+    let data = Some(MapValueType::Value(FieldType::Mark));
     let mut ruleset = Ruleset::empty("t".into());
     ruleset.sets = [
         (
             "s".into(),
-            Set {
+            NftSet {
                 decl: decl(&fields, data, false, true),
                 elements: (1..=200).map(|n| (exact(n), counted(n.into()))).collect(),
             },
         ),
         (
             "s_range".into(),
-            Set {
+            NftSet {
                 decl: decl(&fields, data, true, true),
                 elements: [(range.clone(), counted(1000))].into(),
             },
         ),
     ]
     .into();
-    let rule = |n| Rule {
-        exprs: vec![Expr::Counter(count(n)), Expr::Verdict(Verdict::Drop)],
+    let rule = |n| NftRule {
+        exprs: vec![Expr::Counter(count(n)), Expr::Verdict(NftVerdict::Drop)],
         comment: None,
     };
     ruleset.chains.insert(
         "c".into(),
         Chain {
-            base: None,
+            base_chain: None,
             rules: vec![rule(7), rule(8)],
         },
     );
     kernel.step(making(&ruleset)).unwrap();
     assert_eq!(kernel.read().as_ref(), Some(&ruleset));
 
-    let of_element = |set: &str, key: &Key, rule: u32| Harvest {
-        place: Place::Element {
+    let of_element = |set: &str, key: &ElementKey, rule: u32| CreditedCounter {
+        location: CounterLocation::Element {
             set: set.into(),
             key: key.clone(),
         },
@@ -301,8 +303,8 @@ fn counts_are_handed_over_before_they_go() {
         let mut harvest: Vec<_> = keys.map(|n| of_element("s", &exact(n), n)).collect();
         harvest.push(of_element("s_range", &range, 5000));
         harvest.push(of_element("s", &exact(9999), 9999));
-        harvest.push(Harvest {
-            place: Place::Rule {
+        harvest.push(CreditedCounter {
+            location: CounterLocation::Rule {
                 chain: "c".into(),
                 index: 1,
             },
@@ -316,9 +318,9 @@ fn counts_are_handed_over_before_they_go() {
             table: "t".into(),
             steps: vec![TxStep {
                 phase: Phase::Delete,
-                harvest: harvest_of(keys.clone()),
+                retiring_counters: harvest_of(keys.clone()),
                 ops,
-                waits: true,
+                needs_grace_period: true,
             }],
         };
         let mut expected: Vec<_> = keys
@@ -326,16 +328,16 @@ fn counts_are_handed_over_before_they_go() {
             .map(|n| (vec![RuleId(n)], count(n.into())))
             .collect();
         expected.push((vec![RuleId(5000)], count(1000)));
-        expected.push((vec![RuleId(9999)], Count::default()));
+        expected.push((vec![RuleId(9999)], CounterValue::default()));
         expected.push((vec![RuleId(1), RuleId(2)], count(8)));
         let mut seen = Vec::new();
-        let mut take = |harvest: &Harvest, count| seen.push((harvest.rules.clone(), count));
+        let mut take = |harvest: &CreditedCounter, count| seen.push((harvest.rules.clone(), count));
         // A refused step hands nothing over.
         let refused = transaction(vec![delete("s", &exact(9999))]);
         assert!(kernel.0.execute(&refused, &mut take).is_err());
         let add = Op::AddChain {
             chain: format!("c{}", keys.end()).as_str().into(),
-            base: None,
+            base_chain: None,
         };
         let outcome = kernel
             .0
@@ -364,12 +366,12 @@ impl Witness<'_> {
     }
 }
 
-impl Harvests for Witness<'_> {
-    fn going(&mut self, _: &[(&Harvest, Count)]) {
+impl CounterObserver for Witness<'_> {
+    fn before_delete(&mut self, _: &[(&CreditedCounter, CounterValue)]) {
         self.look("going");
     }
 
-    fn gone(&mut self, _: &[(&Harvest, Count)]) {
+    fn after_delete(&mut self, _: &[(&CreditedCounter, CounterValue)]) {
         self.look("gone");
     }
 }
@@ -382,24 +384,24 @@ fn what_goes_is_told_while_it_is_still_there() {
     }
     let test = TestNetNs::new("witness");
     let mut kernel = test.kernel();
-    let key = Key::Exact(concat(&[&mark(1), &[6], &[0, 80]]));
+    let key = ElementKey::Exact(concat(&[&mark(1), &[6], &[0, 80]]));
     let counted = Element {
-        counter: Some(Count {
+        counter: Some(CounterValue {
             packets: 3,
             bytes: 300,
         }),
         ..element(value(1), true)
     };
-    let fields = [Field::Mark, Field::Proto, Field::Port];
-    let data = Some(Data::Value(Field::Mark));
+    let fields = [FieldType::Mark, FieldType::Proto, FieldType::Port];
+    let data = Some(MapValueType::Value(FieldType::Mark));
     let mut ruleset = Ruleset::empty("t".into());
-    let set = Set {
+    let set = NftSet {
         decl: decl(&fields, data, false, true),
         elements: [(key.clone(), counted)].into(),
     };
     ruleset.sets = [("s".into(), set)].into();
     kernel.step(making(&ruleset)).unwrap();
-    let place = Place::Element {
+    let place = CounterLocation::Element {
         set: "s".into(),
         key: key.clone(),
     };
@@ -407,12 +409,12 @@ fn what_goes_is_told_while_it_is_still_there() {
         table: "t".into(),
         steps: vec![TxStep {
             phase: Phase::Delete,
-            harvest: vec![Harvest {
-                place,
+            retiring_counters: vec![CreditedCounter {
+                location: place,
                 rules: vec![RuleId(1)],
             }],
             ops: vec![delete("s", &key)],
-            waits: true,
+            needs_grace_period: true,
         }],
     };
     let mut witness = Witness {

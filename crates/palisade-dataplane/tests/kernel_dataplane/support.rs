@@ -4,7 +4,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use palisade_dataplane::netlink::{ExecuteError, Executor};
-use palisade_nft::{Count, Harvest, Op, Ruleset, Transaction, TxStep};
+use palisade_nft::{CounterValue, CreditedCounter, Op, Ruleset, Transaction, TxStep};
 use palisade_sys::grace::FakeGracePeriod;
 use palisade_sys::netns::{KernelNetNamespaces, NetNamespaces, NetNs, run_in};
 use palisade_sys::nfnetlink::KernelNfnetlink;
@@ -65,16 +65,16 @@ impl Kernel {
     pub(crate) fn step(&mut self, ops: Vec<Op>) -> Result<(), ExecuteError> {
         let step = TxStep {
             phase: Phase::Split,
-            harvest: Vec::new(),
+            retiring_counters: Vec::new(),
             ops,
-            waits: true,
+            needs_grace_period: true,
         };
         let transaction = Transaction {
             table: "t".into(),
             steps: vec![step],
         };
         self.0
-            .execute(&transaction, &mut |_: &Harvest, _: Count| {})
+            .execute(&transaction, &mut |_: &CreditedCounter, _: CounterValue| {})
             .map(drop)
     }
 
@@ -92,7 +92,7 @@ pub(crate) fn making(ruleset: &Ruleset) -> Vec<Op> {
     for (chain, of) in &ruleset.chains {
         ops.push(Op::AddChain {
             chain: chain.clone(),
-            base: of.base,
+            base_chain: of.base_chain,
         });
     }
     for (set, of) in &ruleset.sets {

@@ -1,7 +1,7 @@
 //! Packets in pieces, and behind extension headers.
 
 use palisade_model::Direction::{Egress, Ingress};
-use palisade_testkit::lab::craft::{behind_options, fragments, udp};
+use palisade_testkit::lab::craft::{fragments, udp, with_destination_options};
 
 use crate::need_root;
 use crate::place::{A, B, Enforced, Place, tag};
@@ -63,7 +63,7 @@ fn extension_headers_hide_nothing() {
     for headers in [1, 2, 7, 8, 20, 64] {
         for (port, passes) in [(53, true), (54, false)] {
             let plain = udp(Place::at(A, 1, 1000), Place::at(B, 1, port), 1, &tag());
-            let arrived = place.arrives(A, B, behind_options(&plain, headers));
+            let arrived = place.arrives(A, B, with_destination_options(&plain, headers));
             assert_eq!(arrived, passes, "{headers} headers, port {port}");
         }
     }

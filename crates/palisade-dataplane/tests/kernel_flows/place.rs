@@ -6,15 +6,17 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use palisade_dataplane::{Dataplane, NftConfig, NftDataplane, Outcome};
+use palisade_dataplane::{ApplyOutcome, Dataplane, NftConfig, NftDataplane};
 use palisade_model::{Direction, Prefix, Protocol};
 use palisade_sys::netns::NetNs;
 use palisade_tables::{
-    Cell, ClassId, Credit, IdentityId, Point, PolicySet, PortMap, Program, RuleId, SetId, Tables,
-    Verdict,
+    Cell, ClassId, Credit, IdentityId, Point, PolicySet, PolicySetId, PortMap, Program, RuleId,
+    Tables, Verdict,
 };
-use palisade_testkit::lab::craft::Crafted;
-use palisade_testkit::lab::{HOST_ADDRESSES, Lab, NodeId, OUTSIDE_ADDRESSES, PodSpec, exchange};
+use palisade_testkit::lab::craft::CraftedPacket;
+use palisade_testkit::lab::{
+    HOST_ADDRESSES, Lab, NodeId, OUTSIDE_ADDRESSES, PodSpec, send_crafted_packets,
+};
 
 /// The two pods, and the outside.
 pub(crate) const A: usize = 0;
@@ -39,7 +41,7 @@ impl Place {
         let mut lab = Lab::new(name).unwrap();
         let pod = |lab: &mut Lab, at: usize| {
             let name = ["a", "b"][at];
-            lab.pod(PodSpec::new(name, INTERFACES[at], &PODS[at]))
+            lab.add_pod(PodSpec::new(name, INTERFACES[at], &PODS[at]))
                 .unwrap()
         };
         let nodes = [pod(&mut lab, A), pod(&mut lab, B), lab.outside()];
@@ -109,15 +111,15 @@ impl Place {
 
     /// Sends packets and says which arrived.
     pub(crate) fn arrive(&self, packets: Vec<(usize, usize, Vec<u8>)>) -> Vec<bool> {
-        let packets: Vec<Crafted> = packets
+        let packets: Vec<CraftedPacket> = packets
             .into_iter()
-            .map(|(from, to, bytes)| Crafted {
+            .map(|(from, to, bytes)| CraftedPacket {
                 from: self.nodes[from],
                 receiver: self.nodes[to],
                 bytes,
             })
             .collect();
-        exchange(&self.lab, &packets).unwrap()
+        send_crafted_packets(&self.lab, &packets).unwrap()
     }
 
     /// Sends one packet.
@@ -185,7 +187,7 @@ pub(crate) fn tables(isolated: &[(usize, Direction)], allowed: &[Allowed]) -> Ta
     for pod in [A, B] {
         tables.interfaces.insert(INTERFACES[pod].into());
         for direction in Direction::BOTH {
-            let set = SetId(10 * (pod as u32 + 1) + direction as u32);
+            let set = PolicySetId(10 * (pod as u32 + 1) + direction as u32);
             let is_closed = isolated.contains(&(pod, direction));
             let default = if is_closed { closed } else { open };
             tables.sets.insert(set, PolicySet { default });
@@ -239,7 +241,7 @@ fn program(allowed: &BTreeMap<u8, Vec<Option<u16>>>) -> Program {
             false => Verdict::Deny,
         };
         ends.push((u16::MAX, constant(rest)));
-        protocols.insert(Protocol(*protocol), PortMap::from_ends(ends).unwrap());
+        protocols.insert(Protocol(*protocol), PortMap::from_segments(ends).unwrap());
     }
     Program::new(protocols, cell(Verdict::Deny))
 }
@@ -257,7 +259,11 @@ impl Enforced {
     }
 
     /// Brings other tables about, in the order that every change takes.
-    pub(crate) fn set(&mut self, isolated: &[(usize, Direction)], allowed: &[Allowed]) -> Outcome {
+    pub(crate) fn set(
+        &mut self,
+        isolated: &[(usize, Direction)],
+        allowed: &[Allowed],
+    ) -> ApplyOutcome {
         self.driver.start(&tables(isolated, allowed)).unwrap()
     }
 }

@@ -2,7 +2,7 @@
 
 use palisade_dataplane::Dataplane;
 use palisade_model::Direction::{Egress, Ingress};
-use palisade_sys::conntrack::{Conntrack, FlowFilter, KernelConntrack};
+use palisade_sys::conntrack::{Conntrack, ConntrackFilter, KernelConntrack};
 use palisade_testkit::lab::craft::{icmp, sctp, tcp, udp};
 
 use crate::need_root;
@@ -264,7 +264,7 @@ fn a_generation_that_comes_round_again_revives_nothing() {
                 "still allowed"
             );
             let mut conntrack = KernelConntrack::open(&place.netns()).unwrap();
-            let flows = conntrack.flows(&FlowFilter::default()).unwrap();
+            let flows = conntrack.entries(&ConntrackFilter::default()).unwrap();
             marked.extend(flows.iter().map(|flow| flow.mark));
         }
     }

@@ -1,7 +1,7 @@
 //! Packets with a pod's address that come by another interface than the pod's own, with reverse-path
 //! filters off.
 
-use palisade_dataplane::{Count, Dataplane, NftDataplane};
+use palisade_dataplane::{CounterValue, Dataplane, NftDataplane};
 use palisade_model::Direction::Ingress;
 use palisade_testkit::lab::craft::udp;
 
@@ -15,10 +15,10 @@ fn passes(place: &Place, from: usize, source: usize, family: usize) -> bool {
 }
 
 fn spoofed(driver: &mut NftDataplane) -> u64 {
-    let reasons = driver.counters().unwrap().reasons;
+    let reasons = driver.counters().unwrap().by_drop_reason;
     reasons
         .get("spoofed")
-        .map_or(0, |count: &Count| count.packets)
+        .map_or(0, |count: &CounterValue| count.packets)
 }
 
 #[test]

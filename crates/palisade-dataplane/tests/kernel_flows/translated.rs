@@ -63,7 +63,7 @@ impl Scene {
         let pod = place.nodes[B];
         let udp = place
             .lab
-            .inside(pod, || UdpSocket::bind((Ipv6Addr::UNSPECIFIED, PORT)));
+            .run_in(pod, || UdpSocket::bind((Ipv6Addr::UNSPECIFIED, PORT)));
         let udp = udp.unwrap().unwrap();
         udp.set_read_timeout(Some(PATIENCE)).unwrap();
         let tcp = TcpEcho::start(&place.lab, pod, PORT).unwrap();
@@ -87,7 +87,7 @@ impl Scene {
     fn sender(&self, service: SocketAddr) -> UdpSocket {
         let own = Place::at(HOST, usize::from(service.is_ipv6()), 0);
         let host = self.place.lab.host();
-        let socket = self.place.lab.inside(host, || UdpSocket::bind(own));
+        let socket = self.place.lab.run_in(host, || UdpSocket::bind(own));
         let socket = socket.unwrap().unwrap();
         socket.connect(service).unwrap();
         socket
@@ -109,7 +109,7 @@ impl Scene {
     fn connect(&self, service: SocketAddr) -> Option<TcpStream> {
         let host = self.place.lab.host();
         let connect = || TcpStream::connect_timeout(&service, PATIENCE);
-        let stream = self.place.lab.inside(host, connect).unwrap().ok()?;
+        let stream = self.place.lab.run_in(host, connect).unwrap().ok()?;
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         Some(stream)
     }

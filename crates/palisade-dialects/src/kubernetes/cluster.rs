@@ -1,18 +1,21 @@
 //! Namespaces, nodes and service accounts.
 
-use super::{Parts, Source, metadata};
-use crate::report::Report;
+use super::{LoweredParts, ManifestObject, metadata};
+use crate::report::ObjectReport;
 use palisade_model::{Namespace, Node, Object, ServiceAccount};
 use std::collections::BTreeSet;
 
 /// Reads a Namespace. The label that carries its name is there whatever is written.
-pub(super) fn namespace(source: &Source<'_>, report: &mut Report) -> Option<Parts> {
-    let name = source.id.name.clone();
-    let mut labels = metadata::labels_of(&source.root, report);
-    let forced = labels.insert(Namespace::NAME_LABEL.into(), name.clone());
-    if let Some(written) = forced.filter(|written| *written != name) {
+pub(super) fn namespace(
+    object: &ManifestObject<'_>,
+    report: &mut ObjectReport,
+) -> Option<LoweredParts> {
+    let name = object.id.name.clone();
+    let mut labels = metadata::metadata_labels(&object.root, report);
+    let replaced = labels.insert(Namespace::NAME_LABEL.into(), name.clone());
+    if let Some(written) = replaced.filter(|written| *written != name) {
         report.warn(
-            &source.root,
+            &object.root,
             format!(
                 "the label {} is {name}, as it is for every namespace; {written:?} is ignored",
                 Namespace::NAME_LABEL
@@ -23,10 +26,10 @@ pub(super) fn namespace(source: &Source<'_>, report: &mut Report) -> Option<Part
 }
 
 /// Reads a Node: its labels and its own addresses.
-pub(super) fn node(source: &Source<'_>, report: &mut Report) -> Option<Parts> {
-    let labels = metadata::labels_of(&source.root, report);
+pub(super) fn node(object: &ManifestObject<'_>, report: &mut ObjectReport) -> Option<LoweredParts> {
+    let labels = metadata::metadata_labels(&object.root, report);
     let (mut addresses, mut seen) = (Vec::new(), BTreeSet::new());
-    if let Some(status) = report.object(&source.root, "status") {
+    if let Some(status) = report.object(&object.root, "status") {
         for entry in report.items(&status, "addresses") {
             let kind = report.text(&entry, "type").map(|(text, _)| text);
             if !matches!(kind, Some("InternalIP" | "ExternalIP")) {
@@ -40,7 +43,7 @@ pub(super) fn node(source: &Source<'_>, report: &mut Report) -> Option<Parts> {
         }
     }
     let node = Node {
-        name: source.id.name.clone(),
+        name: object.id.name.clone(),
         labels,
         addresses,
     };
@@ -48,11 +51,14 @@ pub(super) fn node(source: &Source<'_>, report: &mut Report) -> Option<Parts> {
 }
 
 /// Reads a ServiceAccount: its labels.
-pub(super) fn service_account(source: &Source<'_>, report: &mut Report) -> Option<Parts> {
+pub(super) fn service_account(
+    object: &ManifestObject<'_>,
+    report: &mut ObjectReport,
+) -> Option<LoweredParts> {
     let account = ServiceAccount {
-        namespace: source.namespace(),
-        name: source.id.name.clone(),
-        labels: metadata::labels_of(&source.root, report),
+        namespace: object.namespace(),
+        name: object.id.name.clone(),
+        labels: metadata::metadata_labels(&object.root, report),
     };
     Some(Object::ServiceAccount(account).into())
 }

@@ -1,17 +1,17 @@
 //! ipBlock peers: a network, less some networks inside it.
 
-use crate::cidr::{self, Written};
-use crate::faults::{self, Fault};
-use crate::report::Report;
+use crate::cidr::{self, CidrLiteral};
+use crate::faults::{self, DialectFault};
+use crate::report::ObjectReport;
 use palisade_manifest::Field;
 use palisade_model::{Family, Peer};
 
 const KNOWN: &[&str] = &["cidr", "except"];
 
 /// Reads an ipBlock.
-pub(super) fn read(field: &Field<'_>, report: &mut Report) -> Option<Peer> {
-    report.keep(field.as_map())?;
-    report.only(field, KNOWN, &[]);
+pub(super) fn read(field: &Field<'_>, report: &mut ObjectReport) -> Option<Peer> {
+    report.ok(field.as_map())?;
+    report.reject_unknown_fields(field, KNOWN, &[]);
     let net = match report.child(field, "cidr") {
         Some(at) => network(&at, report),
         None => {
@@ -25,28 +25,31 @@ pub(super) fn read(field: &Field<'_>, report: &mut Report) -> Option<Peer> {
             continue;
         };
         match &net {
-            Some(net) if !is_inside(&inner, net) => report.error(&at, not_inside(&inner, net)),
+            Some(net) if !is_strictly_inside(&inner, net) => {
+                report.error(&at, outside_reason(&inner, net))
+            }
             Some(_) => except.push(inner.net),
             None => {}
         }
     }
     let net = net?.net;
-    if faults::on(Fault::ExceptIgnored) {
+    if faults::is_injected(DialectFault::ExceptIgnored) {
         except.clear();
     }
-    if faults::on(Fault::Ipv6BlocksIgnored) && net.family() == Family::V6 {
+    if faults::is_injected(DialectFault::Ipv6BlocksIgnored) && net.family() == Family::V6 {
         return None;
     }
     Some(Peer::net(net, except))
 }
 
 /// As the API server has it: it looks at the first address, and compares the lengths as written.
-fn is_inside(inner: &Written, net: &Written) -> bool {
-    net.net.contains(inner.net.address()) && net.length < inner.length
+fn is_strictly_inside(inner: &CidrLiteral, net: &CidrLiteral) -> bool {
+    net.net.contains(inner.net.address()) && net.written_length < inner.written_length
 }
 
-fn not_inside(inner: &Written, net: &Written) -> String {
-    let mixed = (net.net.family() == Family::V4) && (net.length > 32) != (inner.length > 32);
+fn outside_reason(inner: &CidrLiteral, net: &CidrLiteral) -> String {
+    let mixed = (net.net.family() == Family::V4)
+        && (net.written_length > 32) != (inner.written_length > 32);
     let (inner, net) = (inner.net, net.net);
     if net.family() != inner.family() {
         format!(
@@ -63,15 +66,15 @@ fn not_inside(inner: &Written, net: &Written) -> String {
     }
 }
 
-fn network(field: &Field<'_>, report: &mut Report) -> Option<Written> {
+fn network(field: &Field<'_>, report: &mut ObjectReport) -> Option<CidrLiteral> {
     let text = if field.node.is_null() {
         ""
     } else {
-        report.keep(field.as_str())?
+        report.ok(field.as_str())?
     };
-    match cidr::network(text) {
+    match cidr::parse_network(text) {
         Ok(mut written) => {
-            for doubt in written.doubts.drain(..) {
+            for doubt in written.warnings.drain(..) {
                 report.warn(field, doubt);
             }
             Some(written)

@@ -1,52 +1,52 @@
 //! What is enforced in the place of a NetworkPolicy that was never valid: its pods are isolated.
 
-use super::network_policy::{KNOWN, KNOWN_SPEC, lowered, types};
-use super::{Source, selector};
-use crate::report::Report;
+use super::network_policy::{KNOWN, KNOWN_SPEC, build_policy, policy_types};
+use super::{ManifestObject, selector};
+use crate::report::ObjectReport;
 use crate::suggest::nearest;
 use palisade_manifest::Field;
 use palisade_model::{LabelKey, Policy, Selector};
 
 /// The policy without rules; see [`crate::isolate`] for what is read of the broken one.
-pub(super) fn of(source: &Source<'_>) -> Option<Policy> {
-    let mut report = Report::new(String::new());
-    let Ok(Some(spec)) = source.root.get("spec") else {
+pub(super) fn isolation_policy(object: &ManifestObject<'_>) -> Option<Policy> {
+    let mut report = ObjectReport::new(String::new());
+    let Ok(Some(spec)) = object.root.get("spec") else {
         return None;
     };
     spec.as_map().ok()?;
     let pods = match report.child(&spec, "podSelector") {
         Some(field) => selector::read(&field, LabelKey::own, &mut report),
-        None if may_mean(source, &spec, &["podSelector"]) => return None,
+        None if may_be_misspelled(object, &spec, &["podSelector"]) => return None,
         None => Selector::all(),
     };
     if !report.errors.is_empty() {
         return None;
     }
-    let named = types(&spec, &mut report);
+    let written = policy_types(&spec, &mut report);
     let unreadable =
-        !report.errors.is_empty() || may_mean(source, &spec, &["policyTypes", "egress"]);
+        !report.errors.is_empty() || may_be_misspelled(object, &spec, &["policyTypes", "egress"]);
     let has_egress_rules = report
         .child(&spec, "egress")
         .is_some_and(|field| field.node.as_list() != Some(&[]));
     let (ingress, egress) = if unreadable {
         (true, true)
-    } else if named.is_empty() {
+    } else if written.is_empty() {
         (true, has_egress_rules)
     } else {
         (
-            named.contains(&palisade_model::Direction::Ingress),
-            named.contains(&palisade_model::Direction::Egress),
+            written.contains(&palisade_model::Direction::Ingress),
+            written.contains(&palisade_model::Direction::Egress),
         )
     };
     let rules = (ingress.then(Vec::new), egress.then(Vec::new));
-    Some(lowered(source, pods, rules))
+    Some(build_policy(object, pods, rules))
 }
 
 /// Whether an unknown field may be a misspelling of one of these fields of the spec, or one of them
 /// that slipped out of the spec.
-fn may_mean(source: &Source<'_>, spec: &Field<'_>, fields: &[&str]) -> bool {
+fn may_be_misspelled(object: &ManifestObject<'_>, spec: &Field<'_>, fields: &[&str]) -> bool {
     let of_spec = spec.entries().unwrap_or_default();
-    let of_root = source.root.entries().unwrap_or_default();
+    let of_root = object.root.entries().unwrap_or_default();
     let unknown = of_spec
         .iter()
         .filter(|(key, _)| !KNOWN_SPEC.contains(key))

@@ -1,7 +1,7 @@
 //! What stands under `metadata`.
 
 use crate::names;
-use crate::report::Report;
+use crate::report::ObjectReport;
 use crate::timestamp;
 use palisade_manifest::{Field, quote};
 use palisade_model::{Labels, Owner, Str};
@@ -27,39 +27,43 @@ const KNOWN: &[&str] = &[
 ];
 
 /// Checks the metadata of a policy: its fields, its labels and its annotations.
-pub(super) fn check(root: &Field<'_>, report: &mut Report) {
+pub(super) fn check(root: &Field<'_>, report: &mut ObjectReport) {
     let Some(metadata) = report.object(root, "metadata") else {
         return;
     };
-    report.only(&metadata, KNOWN, &[]);
+    report.reject_unknown_fields(&metadata, KNOWN, &[]);
     labels(&metadata, "labels", report);
     let Some(annotations) = report.object(&metadata, "annotations") else {
         return;
     };
     for (key, field) in annotations.entries().unwrap_or_default() {
-        report.key_errors(&annotations, key, names::label_key(&key.to_lowercase()));
+        report.key_errors(
+            &annotations,
+            key,
+            names::label_key_errors(&key.to_lowercase()),
+        );
         if !field.node.is_null() {
-            report.keep(field.as_str());
+            report.ok(field.as_str());
         }
     }
 }
 
 /// Labels, or another object of label keys and values. `null` is an empty value, as it is to the
 /// API server.
-pub(super) fn labels(of: &Field<'_>, key: &str, report: &mut Report) -> Labels {
+pub(super) fn labels(of: &Field<'_>, key: &str, report: &mut ObjectReport) -> Labels {
     let mut labels = Labels::new();
     let Some(map) = report.object(of, key) else {
         return labels;
     };
     for (key, field) in map.entries().unwrap_or_default() {
-        report.key_errors(&map, key, names::label_key(key));
+        report.key_errors(&map, key, names::label_key_errors(key));
         let value = if field.node.is_null() {
             Some("")
         } else {
-            report.keep(field.as_str())
+            report.ok(field.as_str())
         };
         if let Some(value) = value {
-            report.errors(&field, names::label_value(value));
+            report.errors(&field, names::label_value_errors(value));
             labels.insert(key.into(), value.into());
         }
     }
@@ -67,7 +71,7 @@ pub(super) fn labels(of: &Field<'_>, key: &str, report: &mut Report) -> Labels {
 }
 
 /// The labels under `metadata` of an object or of a template.
-pub(super) fn labels_of(of: &Field<'_>, report: &mut Report) -> Labels {
+pub(super) fn metadata_labels(of: &Field<'_>, report: &mut ObjectReport) -> Labels {
     match report.object(of, "metadata") {
         Some(metadata) => labels(&metadata, "labels", report),
         None => Labels::new(),
@@ -75,14 +79,14 @@ pub(super) fn labels_of(of: &Field<'_>, report: &mut Report) -> Labels {
 }
 
 /// When the object was made, in seconds; 0 where that is not known.
-pub(super) fn created(root: &Field<'_>, report: &mut Report) -> u64 {
+pub(super) fn created(root: &Field<'_>, report: &mut ObjectReport) -> u64 {
     let Some(metadata) = report.object(root, "metadata") else {
         return 0;
     };
     let Some((text, field)) = report.text(&metadata, "creationTimestamp") else {
         return 0;
     };
-    timestamp::seconds(text).unwrap_or_else(|| {
+    timestamp::parse_rfc3339(text).unwrap_or_else(|| {
         report.warn(&field, format!("{} is not a time (RFC 3339)", quote(text)));
         0
     })
@@ -90,7 +94,7 @@ pub(super) fn created(root: &Field<'_>, report: &mut Report) -> u64 {
 
 /// The controlling owner. A node that owns a pod (as it does static ones) is no workload, so it is
 /// none.
-pub(super) fn owner(root: &Field<'_>, report: &mut Report) -> Option<Owner> {
+pub(super) fn owner(root: &Field<'_>, report: &mut ObjectReport) -> Option<Owner> {
     let metadata = report.object(root, "metadata")?;
     for reference in report.items(&metadata, "ownerReferences") {
         let controls = report.child(&reference, "controller");

@@ -15,10 +15,10 @@ mod selector;
 mod service;
 mod workload;
 
-use crate::dialect::{Dialect, Lowered, written_id};
+use crate::dialect::{Dialect, LoweredObject, literal_id};
 use crate::names;
-use crate::report::Report;
-use crate::unknown::{self, Known};
+use crate::report::ObjectReport;
+use crate::unknown::{self, GroupVersionKind};
 use palisade_manifest::{Field, Problem, RawObject};
 use palisade_model::{Endpoint, Object, ObjectId, Policy, Str};
 
@@ -28,15 +28,15 @@ pub(crate) const DEFAULT_NAMESPACE: &str = "default";
 const EMPTY_NAMESPACE: &str = "it is empty, which is as good as missing";
 
 /// The dialect.
-pub(crate) struct Kubernetes;
+pub(crate) struct KubernetesDialect;
 
 /// An object that is being read.
-struct Source<'a> {
+struct ManifestObject<'a> {
     id: ObjectId,
     root: Field<'a>,
 }
 
-impl Source<'_> {
+impl ManifestObject<'_> {
     /// The namespace of an object of a namespaced kind.
     fn namespace(&self) -> Str {
         self.id
@@ -48,17 +48,17 @@ impl Source<'_> {
 
 /// What an object says.
 #[derive(Default)]
-struct Parts {
+struct LoweredParts {
     objects: Vec<Object>,
     completed: bool,
     on_host_network: Option<Endpoint>,
 }
 
-impl From<Object> for Parts {
+impl From<Object> for LoweredParts {
     fn from(object: Object) -> Self {
-        Parts {
+        LoweredParts {
             objects: vec![object],
-            ..Parts::default()
+            ..LoweredParts::default()
         }
     }
 }
@@ -74,22 +74,22 @@ enum Naming {
     ClusterLabel,
 }
 
-struct Kind {
+struct KindReader {
     group: &'static str,
     version: &'static str,
     kind: &'static str,
     naming: Naming,
-    read: fn(&Source<'_>, &mut Report) -> Option<Parts>,
+    read: fn(&ManifestObject<'_>, &mut ObjectReport) -> Option<LoweredParts>,
 }
 
-const fn kind(
+const fn kind_reader(
     group: &'static str,
     version: &'static str,
     kind: &'static str,
     naming: Naming,
-    read: fn(&Source<'_>, &mut Report) -> Option<Parts>,
-) -> Kind {
-    Kind {
+    read: fn(&ManifestObject<'_>, &mut ObjectReport) -> Option<LoweredParts>,
+) -> KindReader {
+    KindReader {
         group,
         version,
         kind,
@@ -98,110 +98,112 @@ const fn kind(
     }
 }
 
-const KINDS: [Kind; 13] = [
-    kind(
+const KINDS: [KindReader; 13] = [
+    kind_reader(
         "networking.k8s.io",
         "v1",
         "NetworkPolicy",
         Naming::Namespaced,
         network_policy::read,
     ),
-    kind("", "v1", "Pod", Naming::Namespaced, pod::read),
-    kind(
+    kind_reader("", "v1", "Pod", Naming::Namespaced, pod::read),
+    kind_reader(
         "",
         "v1",
         "Namespace",
         Naming::ClusterLabel,
         cluster::namespace,
     ),
-    kind("", "v1", "Node", Naming::Cluster, cluster::node),
-    kind("", "v1", "Service", Naming::Namespaced, service::read),
-    kind(
+    kind_reader("", "v1", "Node", Naming::Cluster, cluster::node),
+    kind_reader("", "v1", "Service", Naming::Namespaced, service::read),
+    kind_reader(
         "",
         "v1",
         "ServiceAccount",
         Naming::Namespaced,
         cluster::service_account,
     ),
-    kind(
+    kind_reader(
         "",
         "v1",
         "ReplicationController",
         Naming::Namespaced,
         workload::read,
     ),
-    kind(
+    kind_reader(
         "apps",
         "v1",
         "Deployment",
         Naming::Namespaced,
         workload::read,
     ),
-    kind(
+    kind_reader(
         "apps",
         "v1",
         "StatefulSet",
         Naming::Namespaced,
         workload::read,
     ),
-    kind(
+    kind_reader(
         "apps",
         "v1",
         "DaemonSet",
         Naming::Namespaced,
         workload::read,
     ),
-    kind(
+    kind_reader(
         "apps",
         "v1",
         "ReplicaSet",
         Naming::Namespaced,
         workload::read,
     ),
-    kind("batch", "v1", "Job", Naming::Namespaced, workload::read),
-    kind("batch", "v1", "CronJob", Naming::Namespaced, workload::read),
+    kind_reader("batch", "v1", "Job", Naming::Namespaced, workload::read),
+    kind_reader("batch", "v1", "CronJob", Naming::Namespaced, workload::read),
 ];
 
 /// Groups under which Kubernetes served some of the kinds above before.
-const FORMER: [(&str, &[&str]); 1] = [(
+const FORMER_GROUPS: [(&str, &[&str]); 1] = [(
     "extensions",
     &["NetworkPolicy", "Deployment", "DaemonSet", "ReplicaSet"],
 )];
 
-impl Dialect for Kubernetes {
-    fn read(&self, object: &RawObject) -> Option<Lowered> {
-        match kind_of(object) {
-            Ok(kind) => Some(read(object, kind)),
-            Err(Some(served)) => Some(other_version(object, served)),
+impl Dialect for KubernetesDialect {
+    fn lower(&self, object: &RawObject) -> Option<LoweredObject> {
+        match find_reader(object) {
+            Ok(kind) => Some(lower_as(object, kind)),
+            Err(Some(reader)) => Some(reject_version(object, reader)),
             Err(None) => None,
         }
     }
 
     fn isolate(&self, object: &RawObject) -> Option<Policy> {
-        let kind = match kind_of(object) {
+        let kind = match find_reader(object) {
             Ok(kind) | Err(Some(kind)) => kind,
             Err(None) if unknown::is_known(object) => return None,
-            Err(None) => unknown::meant(object).and_then(kind_as)?,
+            Err(None) => unknown::intended_kind(object).and_then(reader_of)?,
         };
         if kind.kind != "NetworkPolicy" {
             return None;
         }
-        let source = Source {
+        let manifest_object = ManifestObject {
             id: ObjectId {
                 group: kind.group.into(),
                 kind: kind.kind.into(),
-                ..identity(object, kind)
+                ..object_id(object, kind)
             },
             root: object.field(),
         };
-        let sound = names::dns_label(&source.namespace()).is_empty();
-        sound.then(|| isolation::of(&source)).flatten()
+        let sound = names::dns_label_errors(&manifest_object.namespace()).is_empty();
+        sound
+            .then(|| isolation::isolation_policy(&manifest_object))
+            .flatten()
     }
 }
 
 /// The kinds that are read.
-pub(crate) fn kinds() -> impl Iterator<Item = Known> {
-    KINDS.iter().map(|kind| Known {
+pub(crate) fn supported_kinds() -> impl Iterator<Item = GroupVersionKind> {
+    KINDS.iter().map(|kind| GroupVersionKind {
         group: kind.group,
         version: Some(kind.version),
         kind: kind.kind,
@@ -209,31 +211,31 @@ pub(crate) fn kinds() -> impl Iterator<Item = Known> {
 }
 
 /// Whether an object is of a group under which Kubernetes served its kind before.
-pub(crate) fn served_before(object: &RawObject) -> bool {
-    FORMER
+pub(crate) fn is_former_group(object: &RawObject) -> bool {
+    FORMER_GROUPS
         .iter()
         .any(|(group, kinds)| *group == object.group() && kinds.contains(&object.kind.as_str()))
 }
 
 /// The name of an object, read as one of this kind.
-pub(crate) fn identity_as(object: &RawObject, known: Known) -> Option<ObjectId> {
-    let kind = kind_as(known)?;
+pub(crate) fn object_id_as(object: &RawObject, gvk: GroupVersionKind) -> Option<ObjectId> {
+    let kind = reader_of(gvk)?;
     Some(ObjectId {
         group: kind.group.into(),
         kind: kind.kind.into(),
-        ..identity(object, kind)
+        ..object_id(object, kind)
     })
 }
 
-fn kind_as(known: Known) -> Option<&'static Kind> {
+fn reader_of(gvk: GroupVersionKind) -> Option<&'static KindReader> {
     KINDS
         .iter()
-        .find(|kind| (kind.group, kind.kind) == (known.group, known.kind))
+        .find(|kind| (kind.group, kind.kind) == (gvk.group, gvk.kind))
 }
 
 /// The reader of an object; else the kind as it is read, if the object is of another version.
-fn kind_of(object: &RawObject) -> Result<&'static Kind, Option<&'static Kind>> {
-    let former = served_before(object);
+fn find_reader(object: &RawObject) -> Result<&'static KindReader, Option<&'static KindReader>> {
+    let former = is_former_group(object);
     let served = KINDS
         .iter()
         .find(|k| k.kind == object.kind && (k.group == object.group() || former));
@@ -243,32 +245,32 @@ fn kind_of(object: &RawObject) -> Result<&'static Kind, Option<&'static Kind>> {
     }
 }
 
-fn read(object: &RawObject, kind: &Kind) -> Lowered {
-    let mut report = Report::new(identity(object, kind).to_string());
-    let source = source(object, kind, &mut report);
-    let parts = (kind.read)(&source, &mut report).filter(|_| report.errors.is_empty());
+fn lower_as(object: &RawObject, reader: &KindReader) -> LoweredObject {
+    let mut report = ObjectReport::new(object_id(object, reader).to_string());
+    let manifest_object = checked_object(object, reader, &mut report);
+    let parts = (reader.read)(&manifest_object, &mut report).filter(|_| report.errors.is_empty());
     let parts = parts.unwrap_or_default();
-    Lowered {
+    LoweredObject {
         objects: parts.objects,
-        more: report.more(),
+        omitted: report.omitted(),
         errors: report.errors,
         warnings: report.warnings,
         completed: parts.completed,
         on_host_network: parts.on_host_network,
-        ..Lowered::empty(source.id, object)
+        ..LoweredObject::empty(manifest_object.id, object)
     }
 }
 
 /// An object of a version that is not read: an error, as it is to the API server.
-fn other_version(object: &RawObject, served: &Kind) -> Lowered {
+fn reject_version(object: &RawObject, reader: &KindReader) -> LoweredObject {
     let id = ObjectId {
-        group: served.group.into(),
-        ..identity(object, served)
+        group: reader.group.into(),
+        ..object_id(object, reader)
     };
-    let mut lowered = Lowered::empty(id, object);
-    let served_as = match served.group {
-        "" => served.version.to_owned(),
-        group => format!("{group}/{}", served.version),
+    let mut lowered = LoweredObject::empty(id, object);
+    let served_as = match reader.group {
+        "" => reader.version.to_owned(),
+        group => format!("{group}/{}", reader.version),
     };
     let mut problem = Problem {
         location: object.location.clone(),
@@ -276,7 +278,7 @@ fn other_version(object: &RawObject, served: &Kind) -> Lowered {
         field: "apiVersion".to_owned(),
         reason: format!(
             "`{}` is not a version that is read: {} is served as {served_as}",
-            object.api_version, served.kind
+            object.api_version, reader.kind
         ),
     };
     if let Ok(Some(field)) = object.field().get("apiVersion") {
@@ -287,8 +289,8 @@ fn other_version(object: &RawObject, served: &Kind) -> Lowered {
 }
 
 /// The object's name, with the namespace it has by default.
-fn identity(object: &RawObject, kind: &Kind) -> ObjectId {
-    let mut id = written_id(object);
+fn object_id(object: &RawObject, kind: &KindReader) -> ObjectId {
+    let mut id = literal_id(object);
     match kind.naming {
         Naming::Namespaced => {
             id.namespace.get_or_insert_with(|| DEFAULT_NAMESPACE.into());
@@ -299,21 +301,25 @@ fn identity(object: &RawObject, kind: &Kind) -> ObjectId {
 }
 
 /// The object with its name checked.
-fn source<'a>(object: &'a RawObject, kind: &Kind, report: &mut Report) -> Source<'a> {
-    let id = identity(object, kind);
+fn checked_object<'a>(
+    object: &'a RawObject,
+    kind: &KindReader,
+    report: &mut ObjectReport,
+) -> ManifestObject<'a> {
+    let id = object_id(object, kind);
     let root = object.field();
     if let Some(metadata) = report.object(&root, "metadata") {
         if let Some((name, field)) = report.text(&metadata, "name") {
             let reasons = match kind.naming {
-                Naming::ClusterLabel => names::dns_label(name),
-                Naming::Namespaced | Naming::Cluster => names::dns_subdomain(name),
+                Naming::ClusterLabel => names::dns_label_errors(name),
+                Naming::Namespaced | Naming::Cluster => names::dns_subdomain_errors(name),
             };
             report.errors(&field, reasons);
         }
         if let Some((namespace, field)) = report.text(&metadata, "namespace") {
             match kind.naming {
                 _ if namespace.is_empty() => report.warn(&field, EMPTY_NAMESPACE),
-                Naming::Namespaced => report.errors(&field, names::dns_label(namespace)),
+                Naming::Namespaced => report.errors(&field, names::dns_label_errors(namespace)),
                 Naming::Cluster | Naming::ClusterLabel => report.warn(
                     &field,
                     format!("a {} belongs to no namespace: this is ignored", kind.kind),
@@ -321,5 +327,5 @@ fn source<'a>(object: &'a RawObject, kind: &Kind, report: &mut Report) -> Source
             }
         }
     }
-    Source { id, root }
+    ManifestObject { id, root }
 }

@@ -3,9 +3,9 @@
 //! The rules are those of the API server's defaulting and validation. What it takes with a doubt is
 //! taken here with a warning.
 
-use super::{Parts, Source, metadata, rule, selector};
-use crate::faults::{self, Fault};
-use crate::report::{Report, line_of};
+use super::{LoweredParts, ManifestObject, metadata, rule, selector};
+use crate::faults::{self, DialectFault};
+use crate::report::{ObjectReport, line_of};
 use palisade_manifest::{Field, quote};
 use palisade_model::{
     Direction, DirectionRules, LabelKey, Object, Order, Policy, PolicyId, Precedence, Rule,
@@ -13,7 +13,7 @@ use palisade_model::{
 };
 
 pub(super) const KNOWN: &[&str] = &["apiVersion", "kind", "metadata", "spec", "status"];
-const STRAYS: &[(&str, &str)] = &[
+const MISPLACED_FIELDS: &[(&str, &str)] = &[
     ("podSelector", IN_SPEC),
     ("policyTypes", IN_SPEC),
     ("ingress", IN_SPEC),
@@ -23,25 +23,25 @@ const IN_SPEC: &str = "it belongs inside `spec`";
 pub(super) const KNOWN_SPEC: &[&str] = &["podSelector", "policyTypes", "ingress", "egress"];
 
 /// Reads a NetworkPolicy.
-pub(super) fn read(source: &Source<'_>, report: &mut Report) -> Option<Parts> {
-    let root = &source.root;
-    report.only(root, KNOWN, STRAYS);
+pub(super) fn read(object: &ManifestObject<'_>, report: &mut ObjectReport) -> Option<LoweredParts> {
+    let root = &object.root;
+    report.reject_unknown_fields(root, KNOWN, MISPLACED_FIELDS);
     metadata::check(root, report);
     let Some(spec) = report.child(root, "spec") else {
         report.warn(
             root,
             "there is no `spec`: this isolates every pod of the namespace from ingress",
         );
-        let policy = lowered(source, Selector::all(), (Some(Vec::new()), None));
+        let policy = build_policy(object, Selector::all(), (Some(Vec::new()), None));
         return Some(Object::Policy(policy).into());
     };
-    report.keep(spec.as_map())?;
-    report.only(&spec, KNOWN_SPEC, &[]);
+    report.ok(spec.as_map())?;
+    report.reject_unknown_fields(&spec, KNOWN_SPEC, &[]);
     let subject = subject(&spec, report);
-    let ingress = rule::list(&spec, Direction::Ingress, source, report);
-    let egress = rule::list(&spec, Direction::Egress, source, report);
-    let written = types(&spec, report);
-    let (isolates_ingress, isolates_egress) = directions(&written, &ingress, &egress);
+    let ingress = rule::rules(&spec, Direction::Ingress, object, report);
+    let egress = rule::rules(&spec, Direction::Egress, object, report);
+    let written_types = policy_types(&spec, report);
+    let (isolates_ingress, isolates_egress) = directions(&written_types, &ingress, &egress);
     for (isolates, rules, direction, name) in [
         (isolates_ingress, &ingress, "ingress", "Ingress"),
         (isolates_egress, &egress, "egress", "Egress"),
@@ -55,7 +55,7 @@ pub(super) fn read(source: &Source<'_>, report: &mut Report) -> Option<Parts> {
             );
         }
     }
-    let (ingress, egress) = if faults::on(Fault::EgressRulesReadAsIngress) {
+    let (ingress, egress) = if faults::is_injected(DialectFault::EgressRulesReadAsIngress) {
         (egress, ingress)
     } else {
         (ingress, egress)
@@ -64,23 +64,25 @@ pub(super) fn read(source: &Source<'_>, report: &mut Report) -> Option<Parts> {
         isolates_ingress.then_some(ingress),
         isolates_egress.then_some(egress),
     );
-    Some(Object::Policy(lowered(source, subject, rules)).into())
+    Some(Object::Policy(build_policy(object, subject, rules)).into())
 }
 
 /// The pods the policy is about, by their own labels; all where there is no podSelector.
-fn subject(spec: &Field<'_>, report: &mut Report) -> Selector {
+fn subject(spec: &Field<'_>, report: &mut ObjectReport) -> Selector {
     let selector = match report.child(spec, "podSelector") {
         Some(field) => selector::read(&field, LabelKey::own, report),
         None => Selector::all(),
     };
-    if faults::on(Fault::EmptyPodSelectorSelectsNothing) && selector == Selector::all() {
+    if faults::is_injected(DialectFault::EmptyPodSelectorSelectsNothing)
+        && selector == Selector::all()
+    {
         return Selector::none();
     }
     selector
 }
 
 /// The directions that policyTypes names.
-pub(super) fn types(spec: &Field<'_>, report: &mut Report) -> Vec<Direction> {
+pub(super) fn policy_types(spec: &Field<'_>, report: &mut ObjectReport) -> Vec<Direction> {
     let items = report.items(spec, "policyTypes");
     if items.len() > 2
         && let Some(field) = report.child(spec, "policyTypes")
@@ -92,7 +94,7 @@ pub(super) fn types(spec: &Field<'_>, report: &mut Report) -> Vec<Direction> {
         let text = if item.node.is_null() {
             Some("")
         } else {
-            report.keep(item.as_str())
+            report.ok(item.as_str())
         };
         match text {
             Some("Ingress") => directions.push(Direction::Ingress),
@@ -117,14 +119,14 @@ fn directions(written: &[Direction], ingress: &[Rule], egress: &[Rule]) -> (bool
         );
     }
     (
-        !faults::on(Fault::PolicyTypesIngressDefaultLost) || !ingress.is_empty(),
-        !faults::on(Fault::PolicyTypesEgressDefaultLost) && !egress.is_empty(),
+        !faults::is_injected(DialectFault::PolicyTypesIngressDefaultLost) || !ingress.is_empty(),
+        !faults::is_injected(DialectFault::PolicyTypesEgressDefaultLost) && !egress.is_empty(),
     )
 }
 
 /// The one policy a NetworkPolicy is lowered to; rules of ingress and egress, where it governs them.
-pub(super) fn lowered(
-    source: &Source<'_>,
+pub(super) fn build_policy(
+    source: &ManifestObject<'_>,
     pods: Selector,
     (ingress, egress): (Option<Vec<Rule>>, Option<Vec<Rule>>),
 ) -> Policy {
@@ -144,7 +146,7 @@ pub(super) fn lowered(
             order: Order::At(1000.0),
             rank: 1,
         },
-        subject: Selector::and([workload(), of_namespace(source), pods]),
+        subject: Selector::and([workload_selector(), own_namespace_selector(source), pods]),
         ingress: rules(ingress),
         egress: rules(egress),
         line: Some(line_of(&source.root)),
@@ -152,11 +154,11 @@ pub(super) fn lowered(
 }
 
 /// Pods and other attached workloads.
-pub(super) fn workload() -> Selector {
+pub(super) fn workload_selector() -> Selector {
     Selector::equals(LabelKey::reserved(reserved::KIND), reserved::KIND_WORKLOAD)
 }
 
 /// What lives in the object's own namespace.
-pub(super) fn of_namespace(source: &Source<'_>) -> Selector {
-    Selector::equals(LabelKey::reserved(reserved::NAMESPACE), source.namespace())
+pub(super) fn own_namespace_selector(object: &ManifestObject<'_>) -> Selector {
+    Selector::equals(LabelKey::reserved(reserved::NAMESPACE), object.namespace())
 }

@@ -1,19 +1,19 @@
 //! Pods: their labels, addresses and named ports.
 
-use super::{Parts, Source, metadata, rule};
+use super::{LoweredParts, ManifestObject, metadata, rule};
 use crate::cidr;
-use crate::faults::{self, Fault};
+use crate::faults::{self, DialectFault};
 use crate::names;
-use crate::report::Report;
+use crate::report::ObjectReport;
 use palisade_manifest::Field;
 use palisade_model::{Endpoint, NamedPort, Object, Profile, Protocol};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 /// Reads a Pod. One that uses its node's network is the node: it is no endpoint.
-pub(super) fn read(source: &Source<'_>, report: &mut Report) -> Option<Parts> {
-    let root = &source.root;
-    let mut endpoint = endpoint(source, root, report);
+pub(super) fn read(object: &ManifestObject<'_>, report: &mut ObjectReport) -> Option<LoweredParts> {
+    let root = &object.root;
+    let mut endpoint = endpoint(object, root, report);
     let status = report.object(root, "status");
     let phase = status
         .as_ref()
@@ -22,18 +22,22 @@ pub(super) fn read(source: &Source<'_>, report: &mut Report) -> Option<Parts> {
     let completed = matches!(phase, Some("Succeeded" | "Failed"));
     if let Some(status) = &status {
         let addresses = addresses(status, report);
-        if !completed || faults::on(Fault::CompletedPodHoldsAddress) {
+        if !completed || faults::is_injected(DialectFault::CompletedPodHoldsAddress) {
             endpoint.addresses = addresses;
         }
     }
-    let mut parts = of(endpoint, root, report);
+    let mut parts = lower_endpoint(endpoint, root, report);
     parts.completed = completed;
     Some(parts)
 }
 
 /// The endpoint of a pod, or of a template whose metadata and spec are under `pod`; without
 /// addresses.
-pub(super) fn endpoint(source: &Source<'_>, pod: &Field<'_>, report: &mut Report) -> Endpoint {
+pub(super) fn endpoint(
+    object: &ManifestObject<'_>,
+    pod: &Field<'_>,
+    report: &mut ObjectReport,
+) -> Endpoint {
     let spec = report.object(pod, "spec");
     let mut text = |key: &str| {
         let spec = spec.as_ref()?;
@@ -43,41 +47,47 @@ pub(super) fn endpoint(source: &Source<'_>, pod: &Field<'_>, report: &mut Report
     let node = text("nodeName");
     let account = text("serviceAccountName").or_else(|| text("serviceAccount"));
     Endpoint {
-        id: source.id.clone(),
+        id: object.id.clone(),
         host: false,
-        labels: metadata::labels_of(pod, report),
+        labels: metadata::metadata_labels(pod, report),
         service_account: Some(account.unwrap_or("default").into()),
         node: node.map(Into::into),
         interface: None,
         addresses: Vec::new(),
         ports: spec.map_or_else(Vec::new, |spec| named_ports(&spec, report)),
         profiles: vec![Profile::ALLOW_ALL.into()],
-        created: metadata::created(&source.root, report),
-        owner: metadata::owner(&source.root, report),
+        created: metadata::created(&object.root, report),
+        owner: metadata::owner(&object.root, report),
         template: false,
     }
 }
 
 /// The endpoint as an object, or apart where the pod uses its node's network.
-pub(super) fn of(endpoint: Endpoint, pod: &Field<'_>, report: &mut Report) -> Parts {
-    if uses_host_network(pod, report) && !faults::on(Fault::HostNetworkPodHoldsAddress) {
-        return Parts {
+pub(super) fn lower_endpoint(
+    endpoint: Endpoint,
+    pod: &Field<'_>,
+    report: &mut ObjectReport,
+) -> LoweredParts {
+    if uses_host_network(pod, report)
+        && !faults::is_injected(DialectFault::HostNetworkPodHoldsAddress)
+    {
+        return LoweredParts {
             on_host_network: Some(endpoint),
-            ..Parts::default()
+            ..LoweredParts::default()
         };
     }
     Object::Endpoint(endpoint).into()
 }
 
-fn uses_host_network(pod: &Field<'_>, report: &mut Report) -> bool {
+fn uses_host_network(pod: &Field<'_>, report: &mut ObjectReport) -> bool {
     let field = report
         .object(pod, "spec")
         .and_then(|spec| report.child(&spec, "hostNetwork"));
-    field.is_some_and(|field| report.keep(field.as_bool()) == Some(true))
+    field.is_some_and(|field| report.ok(field.as_bool()) == Some(true))
 }
 
 /// podIPs, and podIP, which is the first of them.
-fn addresses(status: &Field<'_>, report: &mut Report) -> Vec<IpAddr> {
+fn addresses(status: &Field<'_>, report: &mut ObjectReport) -> Vec<IpAddr> {
     let mut written = Vec::new();
     for entry in report.items(status, "podIPs") {
         written.extend(report.text(&entry, "ip"));
@@ -94,11 +104,11 @@ fn addresses(status: &Field<'_>, report: &mut Report) -> Vec<IpAddr> {
         if !seen.insert(address) {
             continue;
         }
-        match cidr::unreachable(address) {
+        match cidr::unusable_reason(address) {
             None => addresses.push(address),
-            Some(what) => report.warn(
+            Some(description) => report.warn(
                 &field,
-                format!("{address} is {what}, which no pod can have: it is ignored"),
+                format!("{address} is {description}, which no pod can have: it is ignored"),
             ),
         }
     }
@@ -107,12 +117,12 @@ fn addresses(status: &Field<'_>, report: &mut Report) -> Vec<IpAddr> {
 
 /// The named ports of containers, then those of init containers that run beside them (restartPolicy
 /// Always). Other init containers are gone before the pod serves.
-fn named_ports(spec: &Field<'_>, report: &mut Report) -> Vec<NamedPort> {
+fn named_ports(spec: &Field<'_>, report: &mut ObjectReport) -> Vec<NamedPort> {
     let mut containers = report.items(spec, "containers");
     for container in report.items(spec, "initContainers") {
         let policy = report.text(&container, "restartPolicy");
         let stays = policy.is_some_and(|(text, _)| text == "Always");
-        if stays || faults::on(Fault::InitContainerPortsCounted) {
+        if stays || faults::is_injected(DialectFault::InitContainerPortsCounted) {
             containers.push(container);
         }
     }
@@ -122,7 +132,7 @@ fn named_ports(spec: &Field<'_>, report: &mut Report) -> Vec<NamedPort> {
             let Some(port) = named_port(&field, report) else {
                 continue;
             };
-            if faults::on(Fault::NamedPortProtocolIgnored) {
+            if faults::is_injected(DialectFault::NamedPortProtocolIgnored) {
                 ports.extend(Protocol::WITH_PORTS.map(|protocol| NamedPort {
                     protocol,
                     ..port.clone()
@@ -135,16 +145,16 @@ fn named_ports(spec: &Field<'_>, report: &mut Report) -> Vec<NamedPort> {
     ports
 }
 
-fn named_port(field: &Field<'_>, report: &mut Report) -> Option<NamedPort> {
+fn named_port(field: &Field<'_>, report: &mut ObjectReport) -> Option<NamedPort> {
     let (name, at) = report.text(field, "name")?;
     if name.is_empty() {
         return None;
     }
-    report.errors(&at, names::port_name(name));
-    let number = report.keep(field.require("containerPort"))?;
-    let value = report.keep(number.as_i64())?;
-    let port = rule::number(&number, value, report);
-    let protocol = rule::protocol_or_empty(field, report);
+    report.errors(&at, names::port_name_errors(name));
+    let number = report.ok(field.require("containerPort"))?;
+    let value = report.ok(number.as_i64())?;
+    let port = rule::port_number(&number, value, report);
+    let protocol = rule::optional_protocol(field, report);
     Some(NamedPort {
         name: name.into(),
         protocol: protocol?,

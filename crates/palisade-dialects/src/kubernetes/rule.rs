@@ -1,21 +1,21 @@
 //! The rules of a NetworkPolicy: their peers and ports.
 
-use super::network_policy::{of_namespace, workload};
-use super::{Source, ip_block, selector};
-use crate::faults::{self, Fault};
+use super::network_policy::{own_namespace_selector, workload_selector};
+use super::{ManifestObject, ip_block, selector};
+use crate::faults::{self, DialectFault};
 use crate::hash::ContentHash;
 use crate::names;
-use crate::report::{Report, line_of};
+use crate::report::{ObjectReport, line_of};
 use palisade_manifest::{Field, IntOrString, quote};
 use palisade_model::{
     Action, Direction, LabelKey, Peer, PortMatch, PortRange, PortSpec, Protocol, Rule, RuleOrigin,
-    Selector, Traffic,
+    Selector, TrafficMatch,
 };
 use std::collections::BTreeMap;
 
 const KNOWN_INGRESS: &[&str] = &["from", "ports"];
 const KNOWN_EGRESS: &[&str] = &["to", "ports"];
-const STRAYS_INGRESS: &[(&str, &str)] = &[
+const MISPLACED_INGRESS: &[(&str, &str)] = &[
     ("to", "an ingress rule has `from`"),
     ("podSelector", IN_FROM),
     ("namespaceSelector", IN_FROM),
@@ -23,7 +23,7 @@ const STRAYS_INGRESS: &[(&str, &str)] = &[
     ("port", IN_PORTS),
     ("protocol", IN_PORTS),
 ];
-const STRAYS_EGRESS: &[(&str, &str)] = &[
+const MISPLACED_EGRESS: &[(&str, &str)] = &[
     ("from", "an egress rule has `to`"),
     ("podSelector", IN_TO),
     ("namespaceSelector", IN_TO),
@@ -34,7 +34,7 @@ const STRAYS_EGRESS: &[(&str, &str)] = &[
 const IN_FROM: &str = "it belongs in an item of the list `from`";
 const IN_TO: &str = "it belongs in an item of the list `to`";
 const IN_PORTS: &str = "it belongs in an item of the list `ports`";
-const STRAYS_PEER: &[(&str, &str)] = &[
+const MISPLACED_PEER: &[(&str, &str)] = &[
     ("matchLabels", IN_SELECTOR),
     ("matchExpressions", IN_SELECTOR),
     ("ports", "it belongs beside the list of peers, not inside"),
@@ -47,23 +47,23 @@ const KNOWN_PEER: &[&str] = &["podSelector", "namespaceSelector", "ipBlock"];
 const KNOWN_PORT: &[&str] = &["protocol", "port", "endPort"];
 
 /// The rules of one direction, one for each that is written.
-pub(super) fn list(
+pub(super) fn rules(
     spec: &Field<'_>,
     direction: Direction,
-    source: &Source<'_>,
-    report: &mut Report,
+    object: &ManifestObject<'_>,
+    report: &mut ObjectReport,
 ) -> Vec<Rule> {
-    let (key, peers, known, strays) = match direction {
-        Direction::Ingress => ("ingress", "from", KNOWN_INGRESS, STRAYS_INGRESS),
-        Direction::Egress => ("egress", "to", KNOWN_EGRESS, STRAYS_EGRESS),
+    let (key, peers, known, misplaced) = match direction {
+        Direction::Ingress => ("ingress", "from", KNOWN_INGRESS, MISPLACED_INGRESS),
+        Direction::Egress => ("egress", "to", KNOWN_EGRESS, MISPLACED_EGRESS),
     };
     let mut rules = Vec::new();
-    let mut alike: BTreeMap<ContentHash, u32> = BTreeMap::new();
+    let mut fingerprint_counts: BTreeMap<ContentHash, u32> = BTreeMap::new();
     for (index, field) in (0..).zip(report.items(spec, key)) {
         if !report.is_object(&field) {
             continue;
         }
-        report.only(&field, known, strays);
+        report.reject_unknown_fields(&field, known, misplaced);
         if field.node.is_null() {
             report.warn(
                 &field,
@@ -74,11 +74,11 @@ pub(super) fn list(
             origin: RuleOrigin {
                 index,
                 name: None,
-                fingerprint: fingerprint(&field, &mut alike),
+                fingerprint: fingerprint(&field, &mut fingerprint_counts),
                 line: Some(line_of(&field)),
             },
             action: Action::Allow,
-            peers: read_peers(&field, peers, source, report),
+            peers: read_peers(&field, peers, object, report),
             own: None,
             traffic: read_ports(&field, report),
         });
@@ -87,54 +87,63 @@ pub(super) fn list(
 }
 
 /// What a rule says as a number, which is never 0; `alike` counts those that said the same.
-fn fingerprint(rule: &Field<'_>, alike: &mut BTreeMap<ContentHash, u32>) -> u64 {
+fn fingerprint(rule: &Field<'_>, fingerprint_counts: &mut BTreeMap<ContentHash, u32>) -> u64 {
     let content = ContentHash::of(rule.node);
-    let before = alike.entry(content).or_default();
-    let print = (content.0 as u64).wrapping_add(u64::from(*before)).max(1);
-    *before += 1;
-    print
+    let earlier = fingerprint_counts.entry(content).or_default();
+    let number = (content.0 as u64).wrapping_add(u64::from(*earlier)).max(1);
+    *earlier += 1;
+    number
 }
 
-fn read_peers(rule: &Field<'_>, key: &str, source: &Source<'_>, report: &mut Report) -> Vec<Peer> {
+fn read_peers(
+    rule: &Field<'_>,
+    key: &str,
+    object: &ManifestObject<'_>,
+    report: &mut ObjectReport,
+) -> Vec<Peer> {
     let written = report.items(rule, key);
     if written.is_empty() {
-        if faults::on(Fault::EmptyFromMatchesNothing) {
+        if faults::is_injected(DialectFault::EmptyFromMatchesNothing) {
             return Vec::new();
         }
         return vec![Peer::any()];
     }
     let mut peers = Vec::new();
     for field in &written {
-        peers.extend(read_peer(field, source, report));
-        if faults::on(Fault::OnlyFirstPeerRead) {
+        peers.extend(read_peer(field, object, report));
+        if faults::is_injected(DialectFault::OnlyFirstPeerRead) {
             break;
         }
     }
-    if faults::on(Fault::PeersAnded) {
-        peers = anded(peers).into_iter().collect();
+    if faults::is_injected(DialectFault::PeersAnded) {
+        peers = intersect_peers(peers).into_iter().collect();
     }
     peers
 }
 
 /// One peer as written: several only under a fault, none where it is wrong.
-fn read_peer(field: &Field<'_>, source: &Source<'_>, report: &mut Report) -> Vec<Peer> {
+fn read_peer(
+    field: &Field<'_>,
+    object: &ManifestObject<'_>,
+    report: &mut ObjectReport,
+) -> Vec<Peer> {
     if !report.is_object(field) {
         return Vec::new();
     }
-    report.only(field, KNOWN_PEER, STRAYS_PEER);
+    report.reject_unknown_fields(field, KNOWN_PEER, MISPLACED_PEER);
     let pods = report.child(field, "podSelector");
     let namespaces = report.child(field, "namespaceSelector");
     let block = report.child(field, "ipBlock");
-    let own = pods
+    let pod_selector = pods
         .as_ref()
         .map(|field| selector::read(field, LabelKey::own, report));
-    let of_namespaces = namespaces
+    let namespace_selector = namespaces
         .as_ref()
         .map(|field| selector::read(field, LabelKey::namespace, report));
     let net = block
         .as_ref()
         .and_then(|field| ip_block::read(field, report));
-    let selects = own.is_some() || of_namespaces.is_some();
+    let selects = pod_selector.is_some() || namespace_selector.is_some();
     if block.is_some() && selects {
         report.error(
             field,
@@ -153,28 +162,33 @@ fn read_peer(field: &Field<'_>, source: &Source<'_>, report: &mut Report) -> Vec
         );
         return Vec::new();
     }
-    let scope = match of_namespaces {
+    let scope = match namespace_selector {
         Some(namespaces) => namespaces,
-        None if faults::on(Fault::NamespaceScopeLost) => Selector::all(),
-        None => of_namespace(source),
+        None if faults::is_injected(DialectFault::NamespaceScopeLost) => Selector::all(),
+        None => own_namespace_selector(object),
     };
-    if faults::on(Fault::PodAndNamespaceSelectorOred)
-        && let (Some(own), Some(_)) = (&own, &namespaces)
+    if faults::is_injected(DialectFault::PodAndNamespaceSelectorOred)
+        && let (Some(own), Some(_)) = (&pod_selector, &namespaces)
     {
         return vec![
-            selected([scope]),
-            selected([of_namespace(source), own.clone()]),
+            workload_peer([scope]),
+            workload_peer([own_namespace_selector(object), own.clone()]),
         ];
     }
-    vec![selected([scope, own.unwrap_or_else(Selector::all)])]
+    vec![workload_peer([
+        scope,
+        pod_selector.unwrap_or_else(Selector::all),
+    ])]
 }
 
-fn selected(tests: impl IntoIterator<Item = Selector>) -> Peer {
-    Peer::selected(Selector::and(std::iter::once(workload()).chain(tests)))
+fn workload_peer(tests: impl IntoIterator<Item = Selector>) -> Peer {
+    Peer::from_selector(Selector::and(
+        std::iter::once(workload_selector()).chain(tests),
+    ))
 }
 
 /// The mistake of asking for every peer at once.
-fn anded(peers: Vec<Peer>) -> Option<Peer> {
+fn intersect_peers(peers: Vec<Peer>) -> Option<Peer> {
     peers.into_iter().reduce(|all, next| Peer {
         selector: match (all.selector, next.selector) {
             (Some(a), Some(b)) => Some(Selector::and([a, b])),
@@ -197,44 +211,46 @@ fn anded(peers: Vec<Peer>) -> Option<Peer> {
     })
 }
 
-fn read_ports(rule: &Field<'_>, report: &mut Report) -> Vec<Traffic> {
+fn read_ports(rule: &Field<'_>, report: &mut ObjectReport) -> Vec<TrafficMatch> {
     let written = report.items(rule, "ports");
     if written.is_empty() {
-        if faults::on(Fault::EmptyPortsMeansNothing) {
+        if faults::is_injected(DialectFault::EmptyPortsMeansNothing) {
             return Vec::new();
         }
-        return vec![Traffic::any()];
+        return vec![TrafficMatch::any()];
     }
     let mut traffic = Vec::new();
     for field in &written {
         if let Some(port) = read_port(field, report) {
-            if faults::on(Fault::UdpOpensTcp) && port.protocol == Some(Protocol::UDP) {
-                traffic.push(Traffic {
+            if faults::is_injected(DialectFault::UdpOpensTcp)
+                && port.protocol == Some(Protocol::UDP)
+            {
+                traffic.push(TrafficMatch {
                     protocol: Some(Protocol::TCP),
                     ..port.clone()
                 });
             }
             traffic.push(port);
         }
-        if faults::on(Fault::OnlyFirstPortRead) {
+        if faults::is_injected(DialectFault::OnlyFirstPortRead) {
             break;
         }
     }
     traffic
 }
 
-fn read_port(field: &Field<'_>, report: &mut Report) -> Option<Traffic> {
+fn read_port(field: &Field<'_>, report: &mut ObjectReport) -> Option<TrafficMatch> {
     if !report.is_object(field) {
         return None;
     }
-    report.only(field, KNOWN_PORT, &[]);
+    report.reject_unknown_fields(field, KNOWN_PORT, &[]);
     if field.node.is_null() {
         report.warn(
             field,
             "an empty port is every TCP port: is something missing here?",
         );
     }
-    let default = if faults::on(Fault::ProtocolDefaultUdp) {
+    let default = if faults::is_injected(DialectFault::ProtocolDefaultUdp) {
         Protocol::UDP
     } else {
         Protocol::TCP
@@ -248,9 +264,9 @@ fn read_port(field: &Field<'_>, report: &mut Report) -> Option<Traffic> {
                 "endPort needs a numeric port beside it: there is no port",
             );
         }
-        return protocol.map(Traffic::protocol);
+        return protocol.map(TrafficMatch::protocol);
     };
-    let spec = match report.keep(port.as_int_or_string())? {
+    let spec = match report.ok(port.as_int_or_string())? {
         IntOrString::String(name) => {
             if let Some(end) = end {
                 report.error(
@@ -261,23 +277,23 @@ fn read_port(field: &Field<'_>, report: &mut Report) -> Option<Traffic> {
                     ),
                 );
             }
-            report.errors(&port, names::port_name(name));
+            report.errors(&port, names::port_name_errors(name));
             PortSpec::Named(name.into())
         }
         IntOrString::Int(first) => {
-            let valid = number(&port, first, report);
+            let valid = port_number(&port, first, report);
             let last = match end {
                 None => first,
                 Some(end) => {
-                    let last = report.keep(end.as_i64())?;
-                    let inside = number(&end, last, report).is_some();
+                    let last = report.ok(end.as_i64())?;
+                    let inside = port_number(&end, last, report).is_some();
                     if inside && last < first {
                         report.error(&end, format!("endPort {last} is below port {first}"));
                     }
                     last
                 }
             };
-            let last = if faults::on(Fault::EndPortIgnored) {
+            let last = if faults::is_injected(DialectFault::EndPortIgnored) {
                 first
             } else {
                 last
@@ -285,11 +301,11 @@ fn read_port(field: &Field<'_>, report: &mut Report) -> Option<Traffic> {
             PortSpec::Range(PortRange::new(valid?, u16::try_from(last).ok()?)?)
         }
     };
-    Some(Traffic::to_port(protocol?, PortMatch::of([spec])))
+    Some(TrafficMatch::to_port(protocol?, PortMatch::one_of([spec])))
 }
 
 /// A port's number.
-pub(super) fn number(field: &Field<'_>, value: i64, report: &mut Report) -> Option<u16> {
+pub(super) fn port_number(field: &Field<'_>, value: i64, report: &mut ObjectReport) -> Option<u16> {
     match u16::try_from(value) {
         Ok(port) if port > 0 => Some(port),
         _ => {
@@ -300,7 +316,7 @@ pub(super) fn number(field: &Field<'_>, value: i64, report: &mut Report) -> Opti
 }
 
 /// The field `protocol` of a pod or Service, where an empty one is as good as missing.
-pub(super) fn protocol_or_empty(of: &Field<'_>, report: &mut Report) -> Option<Protocol> {
+pub(super) fn optional_protocol(of: &Field<'_>, report: &mut ObjectReport) -> Option<Protocol> {
     let written = of.get("protocol").ok().flatten();
     match written.is_some_and(|field| field.node.as_str() == Some("")) {
         true => Some(Protocol::TCP),
@@ -309,11 +325,15 @@ pub(super) fn protocol_or_empty(of: &Field<'_>, report: &mut Report) -> Option<P
 }
 
 /// The field `protocol`, or the default where it is missing.
-pub(super) fn protocol(of: &Field<'_>, default: Protocol, report: &mut Report) -> Option<Protocol> {
+pub(super) fn protocol(
+    of: &Field<'_>,
+    default: Protocol,
+    report: &mut ObjectReport,
+) -> Option<Protocol> {
     let Some(field) = report.child(of, "protocol") else {
         return Some(default);
     };
-    match report.keep(field.as_str())? {
+    match report.ok(field.as_str())? {
         "TCP" => Some(Protocol::TCP),
         "UDP" => Some(Protocol::UDP),
         "SCTP" => Some(Protocol::SCTP),

@@ -1,9 +1,9 @@
 //! Label selectors: matchLabels and matchExpressions.
 
 use super::metadata;
-use crate::faults::{self, Fault};
+use crate::faults::{self, DialectFault};
 use crate::names;
-use crate::report::Report;
+use crate::report::ObjectReport;
 use palisade_manifest::{Field, quote};
 use palisade_model::{LabelKey, Selector, Str};
 
@@ -11,42 +11,46 @@ const KNOWN: &[&str] = &["matchLabels", "matchExpressions"];
 const KNOWN_EXPRESSION: &[&str] = &["key", "operator", "values"];
 
 /// Whose labels a selector tests: how a label's name becomes a key.
-pub(super) type KeyOf = fn(Str) -> LabelKey;
+pub(super) type LabelKeyFn = fn(Str) -> LabelKey;
 
 /// Reads a label selector. Everything in it must hold; an empty one holds always. What is wrong is
 /// in the report, and the value is then of no use.
-pub(super) fn read(field: &Field<'_>, key_of: KeyOf, report: &mut Report) -> Selector {
+pub(super) fn read(field: &Field<'_>, key_of: LabelKeyFn, report: &mut ObjectReport) -> Selector {
     if !report.is_object(field) {
         return Selector::none();
     }
-    report.only(field, KNOWN, &[]);
+    report.reject_unknown_fields(field, KNOWN, &[]);
     let mut parts = Vec::new();
     for (name, value) in metadata::labels(field, "matchLabels", report) {
-        if parts.is_empty() || !faults::on(Fault::OnlyFirstLabelRead) {
+        if parts.is_empty() || !faults::is_injected(DialectFault::OnlyFirstLabelRead) {
             parts.push(Selector::equals(key_of(name), value));
         }
     }
     for expression in report.items(field, "matchExpressions") {
         let part = requirement(&expression, key_of, report);
-        if !faults::on(Fault::MatchExpressionsIgnored) {
+        if !faults::is_injected(DialectFault::MatchExpressionsIgnored) {
             parts.extend(part);
         }
     }
     Selector::and(parts)
 }
 
-fn requirement(field: &Field<'_>, key_of: KeyOf, report: &mut Report) -> Option<Selector> {
+fn requirement(
+    field: &Field<'_>,
+    key_of: LabelKeyFn,
+    report: &mut ObjectReport,
+) -> Option<Selector> {
     if !report.is_object(field) {
         return None;
     }
-    report.only(field, KNOWN_EXPRESSION, &[]);
+    report.reject_unknown_fields(field, KNOWN_EXPRESSION, &[]);
     let key = match report.child(field, "key") {
         None => {
             report.error(field, "`key` is required, but missing");
             None
         }
-        Some(at) => report.keep(at.as_str()).map(|key| {
-            report.errors(&at, names::label_key(key));
+        Some(at) => report.ok(at.as_str()).map(|key| {
+            report.errors(&at, names::label_key_errors(key));
             key_of(key.into())
         }),
     };
@@ -56,10 +60,10 @@ fn requirement(field: &Field<'_>, key_of: KeyOf, report: &mut Report) -> Option<
         let value = if at.node.is_null() {
             Some("")
         } else {
-            report.keep(at.as_str())
+            report.ok(at.as_str())
         };
         if let Some(value) = value {
-            report.errors(at, names::label_value(value));
+            report.errors(at, names::label_value_errors(value));
             values.push(value.into());
         }
     }
@@ -67,7 +71,7 @@ fn requirement(field: &Field<'_>, key_of: KeyOf, report: &mut Report) -> Option<
         report.error(field, "`operator` is required, but missing");
         return None;
     };
-    let text = report.keep(operator.as_str())?;
+    let text = report.ok(operator.as_str())?;
     match text {
         "In" | "NotIn" if listed.is_empty() => {
             report.error(field, format!("`values` is required with operator {text}"));
@@ -102,14 +106,14 @@ fn requirement(field: &Field<'_>, key_of: KeyOf, report: &mut Report) -> Option<
 }
 
 fn not_in(key: LabelKey, values: Vec<Str>) -> Selector {
-    if faults::on(Fault::NotInAbsentFalse) {
+    if faults::is_injected(DialectFault::NotInAbsentFalse) {
         return Selector::and([Selector::has(key.clone()), Selector::not_in(key, values)]);
     }
     Selector::not_in(key, values)
 }
 
 fn exists(key: LabelKey, _: Vec<Str>) -> Selector {
-    if faults::on(Fault::ExistsAsAlways) {
+    if faults::is_injected(DialectFault::ExistsAsAlways) {
         return Selector::all();
     }
     Selector::has(key)

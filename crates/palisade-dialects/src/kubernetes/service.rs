@@ -1,23 +1,23 @@
 //! Services: which pods stand behind which addresses and ports.
 
-use super::{Parts, Source, metadata, rule};
+use super::{LoweredParts, ManifestObject, metadata, rule};
 use crate::names;
-use crate::report::Report;
+use crate::report::ObjectReport;
 use palisade_manifest::{Field, IntOrString};
 use palisade_model::{Labels, Object, PortRange, PortSpec, Service, ServicePort};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 /// Reads a Service.
-pub(super) fn read(source: &Source<'_>, report: &mut Report) -> Option<Parts> {
+pub(super) fn read(object: &ManifestObject<'_>, report: &mut ObjectReport) -> Option<LoweredParts> {
     let mut service = Service {
-        namespace: source.namespace(),
-        name: source.id.name.clone(),
+        namespace: object.namespace(),
+        name: object.id.name.clone(),
         selector: Labels::new(),
         addresses: Vec::new(),
         ports: Vec::new(),
     };
-    if let Some(spec) = report.object(&source.root, "spec") {
+    if let Some(spec) = report.object(&object.root, "spec") {
         service.selector = metadata::labels(&spec, "selector", report);
         service.addresses = addresses(&spec, report);
         for field in report.items(&spec, "ports") {
@@ -29,12 +29,12 @@ pub(super) fn read(source: &Source<'_>, report: &mut Report) -> Option<Parts> {
 
 /// The virtual addresses: clusterIPs, and clusterIP, which is the first of them. A headless service
 /// says `None`.
-fn addresses(spec: &Field<'_>, report: &mut Report) -> Vec<IpAddr> {
+fn addresses(spec: &Field<'_>, report: &mut ObjectReport) -> Vec<IpAddr> {
     let mut fields = report.items(spec, "clusterIPs");
     fields.extend(report.child(spec, "clusterIP"));
     let (mut addresses, mut seen) = (Vec::new(), BTreeSet::new());
     for field in fields {
-        match report.keep(field.as_str()) {
+        match report.ok(field.as_str()) {
             None | Some("" | "None") => {}
             Some(text) => {
                 let address = report.address(&field, text);
@@ -45,24 +45,24 @@ fn addresses(spec: &Field<'_>, report: &mut Report) -> Vec<IpAddr> {
     addresses
 }
 
-fn port(field: &Field<'_>, report: &mut Report) -> Option<ServicePort> {
-    report.keep(field.as_map())?;
+fn port(field: &Field<'_>, report: &mut ObjectReport) -> Option<ServicePort> {
+    report.ok(field.as_map())?;
     let name = report.text(field, "name").map(|(text, _)| text);
-    let protocol = rule::protocol_or_empty(field, report);
-    let at = report.keep(field.require("port"))?;
-    let number = report.keep(at.as_i64())?;
-    let port = rule::number(&at, number, report)?;
+    let protocol = rule::optional_protocol(field, report);
+    let at = report.ok(field.require("port"))?;
+    let number = report.ok(at.as_i64())?;
+    let port = rule::port_number(&at, number, report)?;
     let target = match report.child(field, "targetPort") {
         None => PortSpec::Range(PortRange::single(port)),
-        Some(at) => match report.keep(at.as_int_or_string())? {
+        Some(at) => match report.ok(at.as_int_or_string())? {
             IntOrString::Int(0) | IntOrString::String("") => {
                 PortSpec::Range(PortRange::single(port))
             }
             IntOrString::Int(number) => {
-                PortSpec::Range(PortRange::single(rule::number(&at, number, report)?))
+                PortSpec::Range(PortRange::single(rule::port_number(&at, number, report)?))
             }
             IntOrString::String(name) => {
-                report.errors(&at, names::port_name(name));
+                report.errors(&at, names::port_name_errors(name));
                 PortSpec::Named(name.into())
             }
         },

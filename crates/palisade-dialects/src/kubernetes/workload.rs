@@ -1,23 +1,23 @@
 //! What makes pods: Deployment, StatefulSet, DaemonSet, ReplicaSet, ReplicationController, Job and
 //! CronJob, read as the pods they would make, for analysis without a cluster.
 
-use super::{Parts, Source, pod};
-use crate::report::Report;
+use super::{LoweredParts, ManifestObject, pod};
+use crate::report::ObjectReport;
 use palisade_manifest::{Field, FieldError};
 
 /// Reads a workload: one endpoint that stands for its pods, however many.
-pub(super) fn read(source: &Source<'_>, report: &mut Report) -> Option<Parts> {
-    let template = template(source);
-    let template = report.keep(template)?;
-    report.keep(template.as_map())?;
-    let mut endpoint = pod::endpoint(source, &template, report);
+pub(super) fn read(object: &ManifestObject<'_>, report: &mut ObjectReport) -> Option<LoweredParts> {
+    let template = template(object);
+    let template = report.ok(template)?;
+    report.ok(template.as_map())?;
+    let mut endpoint = pod::endpoint(object, &template, report);
     endpoint.template = true;
-    Some(pod::of(endpoint, &template, report))
+    Some(pod::lower_endpoint(endpoint, &template, report))
 }
 
-fn template<'a>(source: &Source<'a>) -> Result<Field<'a>, FieldError> {
-    let mut spec = source.root.require("spec")?;
-    if &*source.id.kind == "CronJob" {
+fn template<'a>(object: &ManifestObject<'a>) -> Result<Field<'a>, FieldError> {
+    let mut spec = object.root.require("spec")?;
+    if &*object.id.kind == "CronJob" {
         spec = spec.require("jobTemplate")?.require("spec")?;
     }
     spec.require("template")

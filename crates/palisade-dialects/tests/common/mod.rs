@@ -2,17 +2,17 @@
 #![allow(dead_code, reason = "each test file uses its own part")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
-use palisade_dialects::{Lowering, Status, lower};
-use palisade_manifest::{Limits, Problem, RawObject, objects, read};
+use palisade_dialects::{EntryStatus, Lowering, lower};
+use palisade_manifest::{Limits, Problem, RawObject, extract_objects, parse};
 use palisade_model::{
-    DirectionRules, Endpoint, Labels, Object, Peer, Policy, PortMatch, Rule, Traffic,
+    DirectionRules, Endpoint, Labels, Object, Peer, Policy, PortMatch, Rule, TrafficMatch,
 };
 use std::fmt::Write;
 
 /// The objects of a text, which must hold nothing else.
 pub(crate) fn raw(file: &str, text: &str) -> Vec<RawObject> {
     let limits = Limits::default();
-    let read = objects(read(file, text.as_bytes(), &limits), &limits);
+    let read = extract_objects(parse(file, text.as_bytes(), &limits), &limits);
     assert_eq!(
         read.problems,
         Vec::<Problem>::new(),
@@ -36,9 +36,9 @@ pub(crate) fn show(lowering: &Lowering) -> String {
     for entry in &lowering.entries {
         let line = entry.location.line;
         let status = match &entry.status {
-            Status::Accepted => "",
-            Status::Rejected => " REJECTED",
-            Status::Duplicate { .. } => " DUPLICATE",
+            EntryStatus::Accepted => "",
+            EntryStatus::Rejected => " REJECTED",
+            EntryStatus::Duplicate { .. } => " DUPLICATE",
         };
         let completed = if entry.completed { " completed" } else { "" };
         writeln!(out, "{line}: {}{status}{completed}", entry.id).unwrap();
@@ -176,15 +176,15 @@ fn show_peer(peer: &Peer) -> String {
     out
 }
 
-fn show_traffic(traffic: &Traffic) -> String {
-    if *traffic == Traffic::any() {
+fn show_traffic(traffic: &TrafficMatch) -> String {
+    if *traffic == TrafficMatch::any() {
         return "any".to_owned();
     }
     let protocol = traffic.protocol.expect("a port has a protocol");
-    let expected = Traffic {
+    let expected = TrafficMatch {
         protocol: Some(protocol),
         destination: traffic.destination.clone(),
-        ..Traffic::any()
+        ..TrafficMatch::any()
     };
     assert_eq!(*traffic, expected);
     if traffic.destination == PortMatch::any() {

@@ -1,10 +1,10 @@
 //! What happens all the time takes few steps and few changes.
 
-use palisade_engine::{Engine, Options};
+use palisade_engine::{Engine, EngineOptions};
 use palisade_model::{
     Action, DirectionRules, Endpoint, LabelKey, Object, ObjectId, ObjectKey, Order, Peer, Policy,
     PolicyId, PortMatch, PortRange, PortSpec, Precedence, Profile, Protocol, Rule, RuleOrigin,
-    Selector, SourceLine, Traffic, Update,
+    Selector, SourceLine, TrafficMatch, Update,
 };
 use palisade_tables::{Delta, Phase};
 
@@ -55,9 +55,12 @@ fn policy_at(client: &str, port: u16, line: Option<u32>) -> Update {
             line: line.clone(),
         },
         action: Action::Allow,
-        peers: vec![Peer::selected(app(client))],
+        peers: vec![Peer::from_selector(app(client))],
         own: None,
-        traffic: vec![Traffic::to_port(Protocol::TCP, PortMatch::of([spec]))],
+        traffic: vec![TrafficMatch::to_port(
+            Protocol::TCP,
+            PortMatch::one_of([spec]),
+        )],
     };
     Update::Upsert(Object::Policy(Policy {
         id: PolicyId {
@@ -88,7 +91,7 @@ fn shape(delta: &Delta) -> Vec<(Phase, usize)> {
 #[test]
 fn common_changes_are_small() {
     use Phase::{Loosen, Revoke, Tighten};
-    let mut engine = Engine::new(Options::default());
+    let mut engine = Engine::new(EngineOptions::default());
     engine.apply([
         policy("api", 5432),
         pod("db-0", "10.0.0.1", "db", Some("pal0")),
@@ -139,7 +142,7 @@ fn common_changes_are_small() {
 
 #[test]
 fn a_rule_that_only_moves_in_its_file_changes_nothing() {
-    let mut engine = Engine::new(Options::default());
+    let mut engine = Engine::new(EngineOptions::default());
     engine.apply([
         policy_at("api", 5432, Some(7)),
         pod("db-0", "10.0.0.1", "db", Some("pal0")),

@@ -2,13 +2,13 @@
 //! moment between is right, and only what the rules that differ ask for is written.
 
 use crate::from_scratch;
-use palisade_engine::{Engine, Options};
+use palisade_engine::{Engine, EngineOptions};
 use palisade_model::{
     Action, DirectionRules, Endpoint, LabelKey, Namespace, Object, ObjectId, ObjectKey, Order,
     Peer, Policy, PolicyId, PortMatch, PortRange, PortSpec, Precedence, Profile, Protocol, Rule,
-    RuleOrigin, Selector, State, Traffic, Update, reserved,
+    RuleOrigin, Selector, State, TrafficMatch, Update, reserved,
 };
-use palisade_tables::{Change, Delta, check};
+use palisade_tables::{Delta, TableChange, check};
 
 /// More than any of these flushes has.
 const BOUND: usize = 1_000_000;
@@ -51,7 +51,7 @@ fn app(name: &str) -> Selector {
 fn admits(peer: Peer, port: Option<u16>) -> Rule {
     let to = |port| {
         let port = PortSpec::Range(PortRange::single(port));
-        Traffic::to_port(Protocol::TCP, PortMatch::of([port]))
+        TrafficMatch::to_port(Protocol::TCP, PortMatch::one_of([port]))
     };
     Rule {
         origin: RuleOrigin {
@@ -63,7 +63,7 @@ fn admits(peer: Peer, port: Option<u16>) -> Rule {
         action: Action::Allow,
         peers: vec![peer],
         own: None,
-        traffic: vec![port.map_or_else(Traffic::any, to)],
+        traffic: vec![port.map_or_else(TrafficMatch::any, to)],
     }
 }
 
@@ -96,10 +96,10 @@ fn policy(namespace: &str, name: &str, rules: Vec<Rule>) -> Update {
 fn usual(namespace: &str) -> Vec<Rule> {
     vec![
         admits(
-            Peer::selected(Selector::and([own(namespace), app("api")])),
+            Peer::from_selector(Selector::and([own(namespace), app("api")])),
             None,
         ),
-        admits(Peer::selected(app("client")), Some(5432)),
+        admits(Peer::from_selector(app("client")), Some(5432)),
     ]
 }
 
@@ -111,19 +111,19 @@ fn net(text: &str) -> Peer {
 fn classes(delta: &Delta) -> usize {
     let changes = delta.steps.iter().flat_map(|step| &step.changes);
     changes
-        .filter(|change| matches!(change, Change::Class(..)))
+        .filter(|change| matches!(change, TableChange::Class(..)))
         .count()
 }
 
 #[test]
 fn an_edit_of_one_policy_of_many() {
     let mut state = State::default();
-    let mut engine = Engine::new(Options::default());
+    let mut engine = Engine::new(EngineOptions::default());
     let mut first = Vec::new();
     for (n, namespace) in ["east", "west"].into_iter().enumerate() {
         let address = |last: usize| format!("10.0.{n}.{last}");
         first.extend([
-            Update::Upsert(Object::Namespace(Namespace::bare(namespace.into()))),
+            Update::Upsert(Object::Namespace(Namespace::from_name(namespace.into()))),
             pod(namespace, &format!("db-{n}"), &address(1), "db", true),
             pod(namespace, &format!("api-{n}"), &address(2), "api", false),
             pod(
@@ -143,7 +143,7 @@ fn an_edit_of_one_policy_of_many() {
         rules.push(more);
         policy("west", "usual-7", rules)
     };
-    let web = || admits(Peer::selected(app("web")), Some(443));
+    let web = || admits(Peer::from_selector(app("web")), Some(443));
     let gone = |name: &str| {
         Update::Delete(ObjectKey::Policy(PolicyId {
             object: id("west", name, "NetworkPolicy"),
@@ -158,7 +158,7 @@ fn an_edit_of_one_policy_of_many() {
         ("a rule more, for a peer of its own", vec![with(web())], 2),
         (
             "the same at another port",
-            vec![with(admits(Peer::selected(app("web")), Some(80)))],
+            vec![with(admits(Peer::from_selector(app("web")), Some(80)))],
             2,
         ),
         ("back to what all say", vec![usually()], 2),
@@ -225,7 +225,7 @@ fn an_edit_of_one_policy_of_many() {
         assert!(classes(&delta) <= most, "{what}: {delta:?}");
     }
     assert_eq!(
-        engine.counts().policy_forms,
+        engine.counts().policy_bodies,
         1,
         "what the other namespace says"
     );

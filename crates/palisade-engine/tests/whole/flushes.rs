@@ -4,11 +4,11 @@
 use crate::from_scratch;
 use crate::kinds::Kinds;
 use crate::support::{SEED, difference};
-use palisade_engine::{Counts, Engine, Options};
-use palisade_generators::lowered::{World, batches};
+use palisade_engine::{Engine, EngineCounts, EngineOptions};
+use palisade_generators::lowered::{ModelWorld, batches};
 use palisade_generators::{Dice, cases, seeded_cases};
 use palisade_model::{State, Update};
-use palisade_oracle::Prepared;
+use palisade_oracle::PreparedState;
 use palisade_tables::{Delta, Tables, check};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -84,10 +84,10 @@ fn flush(engine: &mut Engine, state: &State, batch: Vec<Update>, kinds: &mut Kin
 
 /// One world, reached by detours, and left again.
 fn roundabout(seed: u64, case: u64, kinds: &mut Kinds) {
-    let world = World::generate(seed, case, 20);
-    let detour = World::generate(seed ^ 1, case, 0);
+    let world = ModelWorld::generate(seed, case, 20);
+    let detour = ModelWorld::generate(seed ^ 1, case, 0);
     let mut dice = Dice::new(seed, case);
-    let mut engine = Engine::new(Options::default());
+    let mut engine = Engine::new(EngineOptions::default());
     let mut now = State::default();
     let ways = batches(&mut dice, &detour.state, &world.state);
     for (at, batch) in ways.into_iter().enumerate() {
@@ -110,7 +110,7 @@ fn roundabout(seed: u64, case: u64, kinds: &mut Kinds) {
         straight.tables().canonical(),
         "seed {seed} case {case}"
     );
-    let oracle = Prepared::new(&world.state);
+    let oracle = PreparedState::new(&world.state);
     for trial in &world.trials {
         let difference = difference(&engine, &oracle, &trial.flow);
         assert_eq!(difference, None, "seed {seed} case {case}");
@@ -126,7 +126,7 @@ fn roundabout(seed: u64, case: u64, kinds: &mut Kinds) {
     );
     assert_eq!(
         engine.counts(),
-        Counts::default(),
+        EngineCounts::default(),
         "seed {seed} case {case}: something is left"
     );
 }

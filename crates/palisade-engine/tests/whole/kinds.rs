@@ -2,7 +2,7 @@
 //! meant to make.
 
 use palisade_model::{Object, PortSpec, State, Update};
-use palisade_tables::{Change, Checked, Delta, Phase, Tables};
+use palisade_tables::{CheckSummary, Delta, Phase, TableChange, Tables};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Every kind that a run must have tried, and the least share of flushes in a hundred.
@@ -45,7 +45,7 @@ impl Kinds {
         batch: &[Update],
         state: &State,
         (old, delta, new): (&Tables, &Delta, &Tables),
-        checked: &Checked,
+        checked: &CheckSummary,
     ) {
         self.flushes += 1;
         self.packets += checked.packets;
@@ -124,7 +124,7 @@ fn key(update: &Update) -> palisade_model::ObjectKey {
 
 fn of_steps(delta: &Delta, found: &mut BTreeSet<&'static str>) {
     let has = |phase| delta.steps.iter().any(|step| step.phase == phase);
-    let splits = |change: &Change| matches!(change, Change::Address(_, Some(_)));
+    let splits = |change: &TableChange| matches!(change, TableChange::Address(_, Some(_)));
     let mut split = delta.steps.iter().filter(|s| s.phase == Phase::Split);
     if split.any(|step| step.changes.iter().any(splits)) {
         found.insert("splits an identity");
@@ -149,7 +149,7 @@ fn of_networks(old: &Tables, delta: &Delta, new: &Tables, found: &mut BTreeSet<&
     let all: BTreeSet<_> = old.addresses.keys().chain(new.addresses.keys()).collect();
     let mut families = BTreeSet::new();
     for change in delta.steps.iter().flat_map(|step| &step.changes) {
-        let Change::Address(prefix, _) = change else {
+        let TableChange::Address(prefix, _) = change else {
             continue;
         };
         families.insert(prefix.family());
@@ -185,7 +185,7 @@ fn of_points(old: &Tables, delta: &Delta, new: &Tables, found: &mut BTreeSet<&'s
         points.map(|p| p.interface.clone()).collect()
     };
     for change in delta.steps.iter().flat_map(|step| &step.changes) {
-        let Change::Point(point, _) = change else {
+        let TableChange::Point(point, _) = change else {
             continue;
         };
         if addresses.get(&point.interface).is_some_and(|a| a.len() > 1) {

@@ -14,12 +14,12 @@ mod kinds;
 mod profiles;
 mod verdicts;
 
-use palisade_engine::{Engine, Options};
+use palisade_engine::{Engine, EngineOptions};
 use palisade_model::{State, Update};
 
 /// An engine with every object of a state, in one batch.
 pub(crate) fn from_scratch(state: &State) -> Engine {
-    let mut engine = Engine::new(Options::default());
+    let mut engine = Engine::new(EngineOptions::default());
     let objects = state.objects().map(Update::Upsert);
     drop(engine.apply(objects));
     engine

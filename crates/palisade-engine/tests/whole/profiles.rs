@@ -2,10 +2,10 @@
 //! points are grouped as from a fresh start.
 
 use crate::from_scratch;
-use palisade_engine::{Engine, Options};
+use palisade_engine::{Engine, EngineOptions};
 use palisade_model::{
     Action, Direction, Endpoint, Family, NamedPort, Object, ObjectId, ObjectKey, Peer, PortMatch,
-    PortSpec, Profile, Protocol, Rule, RuleOrigin, State, Traffic, Update,
+    PortSpec, Profile, Protocol, Rule, RuleOrigin, State, TrafficMatch, Update,
 };
 
 /// An endpoint with an address in each family, which two profiles judge.
@@ -40,7 +40,7 @@ fn endpoint(name: &str, number: u16, port: u16) -> Update {
     }))
 }
 
-fn profile(name: &str, direction: Direction, own: Option<Peer>, traffic: Traffic) -> Update {
+fn profile(name: &str, direction: Direction, own: Option<Peer>, traffic: TrafficMatch) -> Update {
     let rules = vec![Rule {
         origin: RuleOrigin {
             index: 0,
@@ -66,12 +66,12 @@ fn profile(name: &str, direction: Direction, own: Option<Peer>, traffic: Traffic
 
 #[test]
 fn a_profile_that_goes_tells_points_apart_no_more() {
-    let of_family = Traffic {
+    let of_family = TrafficMatch {
         family: Some(Family::V4),
-        ..Traffic::any()
+        ..TrafficMatch::any()
     };
-    let web = PortMatch::of([PortSpec::Named("web".into())]);
-    let to_named = Traffic::to_port(Protocol::TCP, web);
+    let web = PortMatch::one_of([PortSpec::Named("web".into())]);
+    let to_named = TrafficMatch::to_port(Protocol::TCP, web);
     let first_net = || Some(Peer::net("10.0.0.0/24".parse().unwrap(), Vec::new()));
     let asked = [
         ("the family", Direction::Ingress, None, of_family.clone()),
@@ -81,16 +81,16 @@ fn a_profile_that_goes_tells_points_apart_no_more() {
             "the address",
             Direction::Ingress,
             first_net(),
-            Traffic::any(),
+            TrafficMatch::any(),
         ),
     ];
     for (what, direction, own, traffic) in asked {
         let mut state = State::default();
-        let mut engine = Engine::new(Options::default());
+        let mut engine = Engine::new(EngineOptions::default());
         let first = [
             endpoint("a", 1, 80),
             endpoint("b", 2, 8080),
-            profile("stays", Direction::Ingress, None, Traffic::any()),
+            profile("stays", Direction::Ingress, None, TrafficMatch::any()),
             profile("goes", direction, own, traffic),
         ];
         let gone = Update::Delete(ObjectKey::Profile("goes".into()));

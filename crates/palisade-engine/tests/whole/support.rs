@@ -1,9 +1,12 @@
 //! What the tests share: seeds, cases, and how a flow becomes a packet of this host.
 
 use palisade_engine::Engine;
-use palisade_model::{Action, Direction, Endpoint, Flow, Origin};
-use palisade_oracle::{DecidedBy, HostToEndpoint, Options, Prepared, Question, RuleOutcome, Step};
-use palisade_tables::{Judged, Packet, Verdict};
+use palisade_model::{Action, Direction, Endpoint, Flow, FlowOrigin};
+use palisade_oracle::{
+    DecisionReason, HostTrafficAction, OracleOptions, PreparedState, Question, RuleOutcome,
+    TraceStep,
+};
+use palisade_tables::{DirectionVerdict, Packet, Verdict};
 
 /// The fixed seed of all random cases.
 pub(crate) const SEED: u64 = 0x0070_616c_6973;
@@ -14,45 +17,49 @@ fn local(endpoint: Option<&Endpoint>) -> Option<&Endpoint> {
 
 /// Whether the oracle meets a Log rule on its way through a direction, and credits it.
 fn logged(
-    oracle: &Prepared<'_>,
+    oracle: &PreparedState<'_>,
     question: &Question,
     direction: Direction,
-    options: &Options,
+    options: &OracleOptions,
 ) -> bool {
     let answer = oracle.judge(question, options);
     let judgement = match direction {
         Direction::Egress => &answer.egress,
         Direction::Ingress => &answer.ingress,
     };
-    let logs = |step: &Step| {
+    let logs = |step: &TraceStep| {
         let matched = RuleOutcome::Matched;
-        matches!(step, Step::Rule { action: Action::Log, outcome, .. } if *outcome == matched)
+        matches!(step, TraceStep::Rule { action: Action::Log, outcome, .. } if *outcome == matched)
     };
     // A packet within a packet is not credited to the rules that would allow it.
-    let encapsulated = matches!(judgement.decided_by, DecidedBy::Encapsulated { .. });
+    let encapsulated = matches!(judgement.decided_by, DecisionReason::Encapsulated { .. });
     !encapsulated && judgement.steps.iter().any(logs)
 }
 
 /// Where the tables and the oracle differ about a flow, in the directions that this host judges.
-pub(crate) fn difference(engine: &Engine, oracle: &Prepared<'_>, flow: &Flow) -> Option<String> {
-    let source = local(oracle.claimant(flow.source));
-    let destination = local(oracle.claimant(flow.destination));
+pub(crate) fn difference(
+    engine: &Engine,
+    oracle: &PreparedState<'_>,
+    flow: &Flow,
+) -> Option<String> {
+    let source = local(oracle.address_holder(flow.source));
+    let destination = local(oracle.address_holder(flow.destination));
     let mut flow = *flow;
     if source.is_some() || destination.is_some_and(|e| e.host) {
-        flow.origin = Origin::Network;
+        flow.origin = FlowOrigin::Network;
     }
-    let uplink = (flow.origin == Origin::Network).then(|| "uplink".into());
+    let uplink = (flow.origin == FlowOrigin::Network).then(|| "uplink".into());
     let packet = Packet {
-        from: source.map_or(uplink, |e| e.interface.clone()),
-        to: destination.map_or(Some("uplink".into()), |e| e.interface.clone()),
+        input_interface: source.map_or(uplink, |e| e.interface.clone()),
+        output_interface: destination.map_or(Some("uplink".into()), |e| e.interface.clone()),
         source: flow.source,
         destination: flow.destination,
         protocol: flow.protocol,
         l4: flow.l4,
     };
-    let options = Options {
-        host_to_endpoint: HostToEndpoint::Allow,
-        ..Options::default()
+    let options = OracleOptions {
+        host_to_endpoint: HostTrafficAction::Allow,
+        ..OracleOptions::default()
     };
     let question = Question::from(flow);
     let ends = [
@@ -71,7 +78,7 @@ pub(crate) fn difference(engine: &Engine, oracle: &Prepared<'_>, flow: &Flow) ->
             ));
         }
         let logs = match judged {
-            Judged::By(seen) => seen.cell.log,
+            DirectionVerdict::Evaluated(seen) => seen.cell.log,
             _ => None,
         };
         let wanted = logged(oracle, &question, direction, &options).then_some(direction);

@@ -3,29 +3,29 @@
 
 use super::answer;
 use palisade_model::{Direction, L4, Protocol, Str};
-use palisade_nft::{Config, Frame, Report, ct_state, tcp_flag};
-use palisade_tables::{Judged, Packet, Point, Tables, Verdict};
+use palisade_nft::{Config, HookPacket, NflogReason, ct_state, tcp_flag};
+use palisade_tables::{DirectionVerdict, Packet, Point, Tables, Verdict};
 
 /// The first packet of the flow that a packet belongs to.
-fn first_packet(frame: &Frame) -> Packet {
+fn first_packet(frame: &HookPacket) -> Packet {
     first_if(
         frame,
-        frame.ct.reply && frame.ct.state == ct_state::ESTABLISHED,
+        frame.conntrack.reply && frame.conntrack.state == ct_state::ESTABLISHED,
     )
 }
 
 /// The first packet of the flow, if this one is a reply, or is none.
-fn first_if(frame: &Frame, reply: bool) -> Packet {
+fn first_if(frame: &HookPacket, reply: bool) -> Packet {
     let mut packet = Packet {
-        from: frame.iif.clone(),
-        to: frame.oif.clone(),
+        input_interface: frame.iif.clone(),
+        output_interface: frame.oif.clone(),
         source: frame.source,
         destination: frame.destination,
         protocol: frame.protocol,
         l4: frame.l4,
     };
     if reply {
-        core::mem::swap(&mut packet.from, &mut packet.to);
+        core::mem::swap(&mut packet.input_interface, &mut packet.output_interface);
         core::mem::swap(&mut packet.source, &mut packet.destination);
         match &mut packet.l4 {
             L4::Ports {
@@ -47,9 +47,9 @@ pub(crate) fn expected(
     tables: &Tables,
     config: &Config,
     generation: u32,
-    frame: &Frame,
+    frame: &HookPacket,
 ) -> (bool, u32) {
-    let mark = frame.ct.mark;
+    let mark = frame.conntrack.mark;
     let kept = |passes| (passes, mark);
     let ours = |name: &Option<Str>| name.as_ref().is_some_and(|n| tables.interfaces.contains(n));
     let unknown = |name: &Option<Str>| {
@@ -72,9 +72,9 @@ pub(crate) fn expected(
             return kept(false);
         }
     }
-    let tracked = frame.ct.state & (ct_state::NEW | ct_state::ESTABLISHED) != 0;
+    let tracked = frame.conntrack.state & (ct_state::NEW | ct_state::ESTABLISHED) != 0;
     let live = mark & config.generation_mask() == config.mark(generation);
-    let older = mark & config.older_bit() != 0;
+    let older = mark & config.midstream_bit() != 0;
     if tracked && live && !older {
         return kept(true);
     }
@@ -85,19 +85,19 @@ pub(crate) fn expected(
     }
     let from_host = frame.iif.is_none();
     let icmp = frame.protocol.is_icmp();
-    let invalid = frame.ct.state == ct_state::INVALID;
-    let related = frame.ct.state == ct_state::RELATED;
+    let invalid = frame.conntrack.state == ct_state::INVALID;
+    let related = frame.conntrack.state == ct_state::RELATED;
     if icmp && related && live {
         return kept(true);
     }
-    let answers = frame.ct.reply && frame.ct.state == ct_state::ESTABLISHED;
+    let answers = frame.conntrack.reply && frame.conntrack.state == ct_state::ESTABLISHED;
     if unknown(&frame.oif) {
         let from_host =
             from_host && !config.judge_host_traffic && (!answers || midway(config, frame) || older);
         if from_host && tracked {
             let mut new = (mark & !config.generation_mask()) | config.mark(generation);
             if midway(config, frame) {
-                new |= config.older_bit();
+                new |= config.midstream_bit();
             }
             let never = frame.protocol == Protocol::SCTP && !config.sctp_tracked;
             return (true, if never { mark } else { new });
@@ -112,7 +112,7 @@ pub(crate) fn expected(
         let never = frame.protocol == Protocol::SCTP && !config.sctp_tracked;
         (
             passes,
-            if passes && !never && frame.ct.state != ct_state::UNTRACKED {
+            if passes && !never && frame.conntrack.state != ct_state::UNTRACKED {
                 new
             } else {
                 mark
@@ -121,7 +121,7 @@ pub(crate) fn expected(
     };
     if !config.judge_host_traffic {
         // The host's own errors and untracked packets, and errors about its own flows.
-        if from_host && !tracked || (frame.oif.is_none() && related && frame.ct.reply) {
+        if from_host && !tracked || (frame.oif.is_none() && related && frame.conntrack.reply) {
             return kept(true);
         }
     }
@@ -131,20 +131,20 @@ pub(crate) fn expected(
     let judge = |packet: &Packet| tables.judge_flow(packet) == Verdict::Allow;
     let passes = judge(&first_packet(frame));
     // A TCP flow that was under way before anything judged it passes in either direction.
-    let either = || passes || judge_plainly(tables, &first_if(frame, !frame.ct.reply));
+    let either = || passes || judge_plainly(tables, &first_if(frame, !frame.conntrack.reply));
     if tracked && older {
         // Packets of the host's own are not judged, and so do not tell.
         let judged = !from_host || config.judge_host_traffic;
         if opens && judged && !answers_host(config, frame) {
-            let passes = !frame.ct.reply && judge(&first_if(frame, false));
+            let passes = !frame.conntrack.reply && judge(&first_if(frame, false));
             let (passes, mark) = marked(passes);
-            return (passes, mark & !config.older_bit());
+            return (passes, mark & !config.midstream_bit());
         }
         return marked(either());
     }
     if midway(config, frame) && !answers_host(config, frame) {
         let (passes, mark) = marked(either());
-        return (passes, mark | config.older_bit());
+        return (passes, mark | config.midstream_bit());
     }
     if icmp && (related || invalid) {
         return kept(passes);
@@ -157,18 +157,18 @@ pub(crate) fn reports(
     tables: &Tables,
     config: &Config,
     generation: u32,
-    frame: &Frame,
-) -> Vec<Report> {
+    frame: &HookPacket,
+) -> Vec<NflogReason> {
     let ours = |name: &Option<Str>| name.as_ref().is_some_and(|n| tables.interfaces.contains(n));
     let closed = |name: &Option<Str>| {
         let prefix = &*config.interface_prefix;
         !ours(name) && name.as_ref().is_some_and(|n| n.starts_with(prefix))
     };
     if closed(&frame.iif) {
-        return vec![Report::UnknownInterface];
+        return vec![NflogReason::UnknownInterface];
     }
     if !ours(&frame.iif) && tables.is_spoofed(frame.iif.as_ref(), frame.source) {
-        return vec![Report::Spoofed];
+        return vec![NflogReason::Spoofed];
     }
     if let Some(iif) = frame.iif.as_ref().filter(|_| ours(&frame.iif)) {
         let point = Point {
@@ -177,16 +177,16 @@ pub(crate) fn reports(
             direction: Direction::Egress,
         };
         if !tables.points.contains_key(&point) {
-            return vec![Report::Spoofed];
+            return vec![NflogReason::Spoofed];
         }
     }
-    let ct = frame.ct;
+    let ct = frame.conntrack;
     let tracked = ct.state & (ct_state::NEW | ct_state::ESTABLISHED) != 0;
     let live = ct.mark & config.generation_mask() == config.mark(generation);
-    let older = frame.protocol == Protocol::TCP && tracked && ct.mark & config.older_bit() != 0;
+    let older = frame.protocol == Protocol::TCP && tracked && ct.mark & config.midstream_bit() != 0;
     let opens = frame.tcp_flags & (tcp_flag::SYN | tcp_flag::ACK) == tcp_flag::SYN;
     let unknown_way = older && !opens || midway(config, frame);
-    let is_marked = ct.mark & config.older_bit() != 0;
+    let is_marked = ct.mark & config.midstream_bit() != 0;
     let icmp = frame.protocol.is_icmp();
     let related = ct.state == ct_state::RELATED;
     let is_ours = [&frame.iif, &frame.oif].map(|name| ours(name) || closed(name));
@@ -205,12 +205,12 @@ pub(crate) fn reports(
         }
     }
     if ct.state == ct_state::INVALID && !icmp {
-        return vec![Report::Invalid];
+        return vec![NflogReason::Invalid];
     }
     let mut packet = first_packet(frame);
     if older && opens {
         if ct.reply {
-            return vec![Report::Invalid];
+            return vec![NflogReason::Invalid];
         }
         packet = first_if(frame, false);
     }
@@ -221,17 +221,19 @@ pub(crate) fn reports(
     }
     let mut out = Vec::new();
     for (direction, own) in [
-        (Direction::Egress, &packet.from),
-        (Direction::Ingress, &packet.to),
+        (Direction::Egress, &packet.input_interface),
+        (Direction::Ingress, &packet.output_interface),
     ] {
         match tables.judge_direction(&packet, direction) {
-            Judged::NotOurs if closed(own) => out.push(Report::NoPoint),
-            Judged::NotOurs | Judged::HostOrigin | Judged::Itself => continue,
-            Judged::NoPoint => out.push(Report::NoPoint),
-            Judged::By(seen) => match (seen.cell.verdict, seen.cell.log) {
-                (Verdict::Deny, _) => out.push(Report::Denied),
+            DirectionVerdict::Unmanaged if closed(own) => out.push(NflogReason::NoPoint),
+            DirectionVerdict::Unmanaged
+            | DirectionVerdict::HostOrigin
+            | DirectionVerdict::Hairpin => continue,
+            DirectionVerdict::NoPoint => out.push(NflogReason::NoPoint),
+            DirectionVerdict::Evaluated(seen) => match (seen.cell.verdict, seen.cell.log) {
+                (Verdict::Deny, _) => out.push(NflogReason::Denied),
                 (Verdict::Allow, log) => {
-                    out.extend(log.map(Report::Logged));
+                    out.extend(log.map(NflogReason::Logged));
                     continue;
                 }
             },
@@ -242,21 +244,23 @@ pub(crate) fn reports(
 }
 
 /// Whether this is a TCP packet from the middle of a flow that nothing has judged.
-fn midway(config: &Config, frame: &Frame) -> bool {
+fn midway(config: &Config, frame: &HookPacket) -> bool {
     frame.protocol == Protocol::TCP
-        && frame.ct.state & (ct_state::NEW | ct_state::ESTABLISHED) != 0
-        && frame.ct.mark & config.ct_mark_mask == 0
+        && frame.conntrack.state & (ct_state::NEW | ct_state::ESTABLISHED) != 0
+        && frame.conntrack.mark & config.ct_mark_mask == 0
         && frame.tcp_flags & tcp_flag::SYN == 0
 }
 
 /// Whether an end of a packet is at an interface that ceases to be ours while its address goes to another
 /// endpoint: what comes from there is spoofed from then on, so its points go before it is open, and
 /// until it is, it is denied.
-pub(crate) fn changes_hands(old: &Tables, new: &Tables, frame: &Frame) -> bool {
+pub(crate) fn changes_hands(old: &Tables, new: &Tables, frame: &HookPacket) -> bool {
     let ends = [(&frame.iif, frame.source), (&frame.oif, frame.destination)];
     ends.into_iter().any(|(interface, address)| {
         interface.as_ref().is_some_and(|name| {
-            old.interfaces.contains(name) && !new.interfaces.contains(name) && new.owns(address)
+            old.interfaces.contains(name)
+                && !new.interfaces.contains(name)
+                && new.is_local_address(address)
         })
     })
 }
@@ -267,13 +271,14 @@ pub(crate) fn changes_direction(
     config: &Config,
     old: &Tables,
     new: &Tables,
-    frame: &Frame,
+    frame: &HookPacket,
 ) -> bool {
-    let older = frame.protocol == Protocol::TCP && frame.ct.mark & config.older_bit() != 0;
+    let older =
+        frame.protocol == Protocol::TCP && frame.conntrack.mark & config.midstream_bit() != 0;
     if !older && !midway(config, frame) {
         return false;
     }
-    let known = frame.ct.reply && frame.ct.state == ct_state::ESTABLISHED;
+    let known = frame.conntrack.reply && frame.conntrack.state == ct_state::ESTABLISHED;
     let allows = |tables: &Tables, reply| {
         let packet = first_if(frame, reply);
         match reply == known {
@@ -287,23 +292,23 @@ pub(crate) fn changes_direction(
 }
 
 /// Whether this answers the host's own flow, which is not judged.
-fn answers_host(config: &Config, frame: &Frame) -> bool {
+fn answers_host(config: &Config, frame: &HookPacket) -> bool {
     !config.judge_host_traffic
         && frame.oif.is_none()
-        && frame.ct.reply
-        && frame.ct.state == ct_state::ESTABLISHED
+        && frame.conntrack.reply
+        && frame.conntrack.state == ct_state::ESTABLISHED
 }
 
 /// Whether a packet passes, where no source port has a say.
 fn judge_plainly(tables: &Tables, packet: &Packet) -> bool {
     let plain = |direction| match tables.judge_direction(packet, direction) {
-        Judged::By(seen) => {
+        DirectionVerdict::Evaluated(seen) => {
             let L4::Ports { destination, .. } = packet.l4 else {
                 return true;
             };
             let program = &tables.programs[&seen.class];
             let of = program.protocol(packet.protocol);
-            of.is_none_or(|map| map.at(destination).as_constant().is_some())
+            of.is_none_or(|map| map.get(destination).as_constant().is_some())
         }
         _ => true,
     };

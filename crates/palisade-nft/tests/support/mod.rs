@@ -6,10 +6,10 @@
 pub(crate) mod expected;
 
 use palisade_model::{Direction, Family, L4, Prefix, Protocol, Str};
-use palisade_nft::{Config, Ct, Frame, Key, Ruleset, ct_state, tcp_flag};
+use palisade_nft::{Config, ConntrackInfo, ElementKey, HookPacket, Ruleset, ct_state, tcp_flag};
 use palisade_tables::{
-    Cell, ClassId, Credit, IdentityId, Point, PolicySet, PortMap, Program, RuleId, SHARE_FROM,
-    SetId, Tables, Values, Verdict,
+    Cell, ClassId, Credit, IdentityId, Point, PolicySet, PolicySetId, PortMap, Program, RuleId,
+    SHARE_MIN_ELEMENTS, SourcePortMap, Tables, Verdict,
 };
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -59,13 +59,13 @@ fn cuts(rng: &mut SmallRng) -> Vec<u16> {
     ends
 }
 
-fn values(rng: &mut SmallRng, ports: bool) -> Values {
+fn values(rng: &mut SmallRng, ports: bool) -> SourcePortMap {
     let ends = if ports && rng.random_bool(0.2) {
         cuts(rng)
     } else {
         vec![u16::MAX]
     };
-    PortMap::from_ends(
+    PortMap::from_segments(
         ends.into_iter()
             .map(|end| (end, cell(rng)))
             .collect::<Vec<_>>(),
@@ -82,7 +82,7 @@ pub(crate) fn program(rng: &mut SmallRng) -> Program {
         let protocol = Protocol(number);
         let map = if protocol.has_ports() {
             let ends = cuts(rng);
-            PortMap::from_ends(
+            PortMap::from_segments(
                 ends.into_iter()
                     .map(|e| (e, values(rng, true)))
                     .collect::<Vec<_>>(),
@@ -97,13 +97,13 @@ pub(crate) fn program(rng: &mut SmallRng) -> Program {
                 .collect();
             ends.sort_unstable();
             ends.push(u16::MAX);
-            PortMap::from_ends(
+            PortMap::from_segments(
                 ends.into_iter()
                     .map(|e| (e, values(rng, false)))
                     .collect::<Vec<_>>(),
             )
         } else {
-            PortMap::from_ends([(u16::MAX, values(rng, false))])
+            PortMap::from_segments([(u16::MAX, values(rng, false))])
         };
         protocols.insert(protocol, map.unwrap());
     }
@@ -113,12 +113,14 @@ pub(crate) fn program(rng: &mut SmallRng) -> Program {
 /// From how many elements on programs share what they have in common: mostly all do, small as they are.
 /// Takes nothing from what is random otherwise.
 pub(crate) fn share_from(rng: &SmallRng) -> usize {
-    *[1, 1, 4, SHARE_FROM].choose(&mut rng.clone()).unwrap()
+    *[1, 1, 4, SHARE_MIN_ELEMENTS]
+        .choose(&mut rng.clone())
+        .unwrap()
 }
 
 /// A program that says what another does, and mostly more where that one names no port.
 pub(crate) fn kin(rng: &mut SmallRng, program: &Program) -> Program {
-    let mut protocols: BTreeMap<Protocol, PortMap<Values>> =
+    let mut protocols: BTreeMap<Protocol, PortMap<SourcePortMap>> =
         program.protocols().iter().cloned().collect();
     for number in [6, 17, 1] {
         let protocol = Protocol(number);
@@ -128,11 +130,11 @@ pub(crate) fn kin(rng: &mut SmallRng, program: &Program) -> Program {
         let rest = PortMap::constant(PortMap::constant(program.default().clone()));
         let map = protocols.get(&protocol).unwrap_or(&rest);
         let ports = protocol.has_ports();
-        let more: Vec<(u16, Option<Values>)> = cuts(rng)
+        let more: Vec<(u16, Option<SourcePortMap>)> = cuts(rng)
             .into_iter()
             .map(|end| (end, rng.random_bool(0.3).then(|| values(rng, ports))))
             .collect();
-        let more = PortMap::from_ends(more).unwrap();
+        let more = PortMap::from_segments(more).unwrap();
         let both = map.zip(&more, |values, more| match more {
             Some(more) if values == map.default() => more.clone(),
             _ => values.clone(),
@@ -143,15 +145,15 @@ pub(crate) fn kin(rng: &mut SmallRng, program: &Program) -> Program {
 }
 
 /// Whether a key of a map of classes is a base's.
-pub(crate) fn is_of_base(key: &Key) -> bool {
+pub(crate) fn is_of_base(key: &ElementKey) -> bool {
     match key {
-        Key::Exact(bytes) | Key::Range(bytes, _) => {
+        ElementKey::Exact(bytes) | ElementKey::Range(bytes, _) => {
             let number = bytes
                 .get(4..8)
                 .map(|b| u32::from_ne_bytes(b.try_into().unwrap()));
             number.is_some_and(|number| number >= 1 << 31)
         }
-        Key::CatchAll => false,
+        ElementKey::CatchAll => false,
     }
 }
 
@@ -176,7 +178,9 @@ pub(crate) fn tables(rng: &mut SmallRng, config: &Config) -> Tables {
     let classes = rng.random_range(2..6);
     for class in 0..classes {
         let of = match tables.programs.values().next().cloned() {
-            Some(first) if config.share_from < SHARE_FROM && rng.random_bool(0.6) => {
+            Some(first)
+                if config.min_shared_elements < SHARE_MIN_ELEMENTS && rng.random_bool(0.6) =>
+            {
                 kin(rng, &first)
             }
             _ => program(rng),
@@ -186,13 +190,15 @@ pub(crate) fn tables(rng: &mut SmallRng, config: &Config) -> Tables {
     let class = |rng: &mut SmallRng| ClassId(100 + rng.random_range(0..classes));
     for set in 0..4 {
         let default = class(rng);
-        tables.sets.insert(SetId(200 + set), PolicySet { default });
+        tables
+            .sets
+            .insert(PolicySetId(200 + set), PolicySet { default });
     }
     let identities = rng.random_range(1..6);
     for set in 0..4 {
         for identity in 0..identities {
             if rng.random_bool(0.6) {
-                let key = (SetId(200 + set), IdentityId(300 + identity));
+                let key = (PolicySetId(200 + set), IdentityId(300 + identity));
                 let class = class(rng);
                 tables.classes.insert(key, class);
             }
@@ -225,7 +231,7 @@ pub(crate) fn tables(rng: &mut SmallRng, config: &Config) -> Tables {
                 let address = address(rng, family);
                 for direction in Direction::BOTH {
                     let interface: Str = name.into();
-                    let set = SetId(200 + rng.random_range(0..4));
+                    let set = PolicySetId(200 + rng.random_range(0..4));
                     tables.points.insert(
                         Point {
                             interface,
@@ -242,7 +248,7 @@ pub(crate) fn tables(rng: &mut SmallRng, config: &Config) -> Tables {
 }
 
 /// A packet; `live` is the mark of the live generation.
-pub(crate) fn frame(rng: &mut SmallRng, tables: &Tables, live: u32) -> Frame {
+pub(crate) fn frame(rng: &mut SmallRng, tables: &Tables, live: u32) -> HookPacket {
     let family = *Family::BOTH.choose(rng).unwrap();
     let end = |rng: &mut SmallRng| -> (Option<Str>, IpAddr) {
         let points: Vec<&Point> = tables
@@ -298,7 +304,7 @@ pub(crate) fn frame(rng: &mut SmallRng, tables: &Tables, live: u32) -> Frame {
     } else {
         L4::None
     };
-    let older = Config::default().older_bit();
+    let older = Config::default().midstream_bit();
     let mark = match rng.random_range(0..10) {
         0 => live | 5,
         1 => rng.random(),
@@ -314,7 +320,7 @@ pub(crate) fn frame(rng: &mut SmallRng, tables: &Tables, live: u32) -> Frame {
         tcp_flag::SYN | tcp_flag::ACK,
     ];
     let tcp_flags = *flags.choose(rng).unwrap();
-    let mut ct = Ct {
+    let mut ct = ConntrackInfo {
         state: ct_state::NEW,
         reply: false,
         mark,
@@ -348,7 +354,7 @@ pub(crate) fn frame(rng: &mut SmallRng, tables: &Tables, live: u32) -> Frame {
         }
         _ => {}
     }
-    Frame {
+    HookPacket {
         iif,
         oif,
         source,
@@ -356,7 +362,7 @@ pub(crate) fn frame(rng: &mut SmallRng, tables: &Tables, live: u32) -> Frame {
         protocol,
         l4,
         tcp_flags,
-        ct,
+        conntrack: ct,
     }
 }
 
@@ -382,11 +388,11 @@ pub(crate) fn renumbered(rng: &mut SmallRng, tables: &Tables) -> Tables {
     };
     let (class, set, id, rule) = (shuffled(500), shuffled(600), shuffled(700), shuffled(800));
     let id = |old: IdentityId| match old {
-        IdentityId::NOBODY => old,
+        IdentityId::UNKNOWN => old,
         IdentityId(old) => IdentityId(id(old)),
     };
     let class = |old: ClassId| ClassId(class(old.0));
-    let set = |old: SetId| SetId(set(old.0));
+    let set = |old: PolicySetId| PolicySetId(set(old.0));
     let rule = |old: RuleId| RuleId(rule(old.0));
     let programs = tables.programs.iter();
     Tables {
@@ -416,7 +422,7 @@ pub(crate) fn renumbered(rng: &mut SmallRng, tables: &Tables) -> Tables {
             .map(|(k, v)| ((set(k.0), id(k.1)), class(*v)))
             .collect(),
         programs: programs
-            .map(|(k, v)| (class(*k), Arc::new(v.rename(rule))))
+            .map(|(k, v)| (class(*k), Arc::new(v.renumber_rules(rule))))
             .collect(),
         rules: tables
             .rules
@@ -453,18 +459,19 @@ pub(crate) fn mutate(rng: &mut SmallRng, config: &Config, tables: &mut Tables) {
                 let set = *tables.sets.keys().choose(rng).unwrap();
                 tables.sets.insert(set, PolicySet { default: class });
             }
-            3 if id != IdentityId::NOBODY => {
+            3 if id != IdentityId::UNKNOWN => {
                 let set = *tables.sets.keys().choose(rng).unwrap();
                 tables.classes.insert((set, id), class);
             }
             4 => {
-                let program = if config.share_from < SHARE_FROM && rng.random_bool(0.5) {
-                    kin(rng, &tables.programs[&class].clone())
-                } else {
-                    program(rng)
-                };
+                let program =
+                    if config.min_shared_elements < SHARE_MIN_ELEMENTS && rng.random_bool(0.5) {
+                        kin(rng, &tables.programs[&class].clone())
+                    } else {
+                        program(rng)
+                    };
                 let rules: Vec<RuleId> = tables.rules.keys().copied().collect();
-                let program = program.rename(|rule| rules[rule.0 as usize % rules.len()]);
+                let program = program.renumber_rules(|rule| rules[rule.0 as usize % rules.len()]);
                 tables.programs.insert(class, Arc::new(program));
             }
             5 => {

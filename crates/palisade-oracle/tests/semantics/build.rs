@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "what it parses is written in the tests")]
 
 use palisade_model::*;
-use palisade_oracle::{End, Options, Question, verdict};
+use palisade_oracle::{FlowEnd, OracleOptions, Question, verdict};
 use std::net::IpAddr;
 
 pub(crate) fn ip(text: &str) -> IpAddr {
@@ -84,7 +84,7 @@ pub(crate) fn rule(action: Action) -> Rule {
         action,
         peers: vec![Peer::any()],
         own: None,
-        traffic: vec![Traffic::any()],
+        traffic: vec![TrafficMatch::any()],
     }
 }
 
@@ -95,16 +95,16 @@ pub(crate) fn from(action: Action, peer: Peer) -> Rule {
     }
 }
 
-pub(crate) fn on(action: Action, traffic: Traffic) -> Rule {
+pub(crate) fn on(action: Action, traffic: TrafficMatch) -> Rule {
     Rule {
         traffic: vec![traffic],
         ..rule(action)
     }
 }
 
-pub(crate) fn tcp(port: u16) -> Traffic {
+pub(crate) fn tcp(port: u16) -> TrafficMatch {
     let range = PortSpec::Range(PortRange::single(port));
-    Traffic::to_port(Protocol::TCP, PortMatch::of([range]))
+    TrafficMatch::to_port(Protocol::TCP, PortMatch::one_of([range]))
 }
 
 /// An isolating ingress policy of the default tier, order 1000, about `subject`.
@@ -123,7 +123,7 @@ pub(crate) fn policy(name: &str, subject: &str, rules: Vec<Rule>) -> Policy {
         },
         tier: tier_name::DEFAULT.into(),
         precedence: Precedence {
-            order: Order::at(1000.0),
+            order: Order::from_number(1000.0),
             rank: 1,
         },
         subject: sel(subject),
@@ -147,7 +147,7 @@ pub(crate) fn in_tier(tier: &str, mut policy: Policy) -> Policy {
 }
 
 pub(crate) fn at(order: f64, mut policy: Policy) -> Policy {
-    policy.precedence.order = Order::at(order);
+    policy.precedence.order = Order::from_number(order);
     policy
 }
 
@@ -170,7 +170,7 @@ pub(crate) fn tier(name: &str, order: Order, default: TierDefault) -> Object {
 }
 
 pub(crate) fn state(objects: Vec<Object>) -> State {
-    State::of(objects.into_iter().map(Update::Upsert))
+    State::from_updates(objects.into_iter().map(Update::Upsert))
 }
 
 /// Pods `a` and `b` in namespace `n`, and these policies.
@@ -189,8 +189,8 @@ pub(crate) fn ask(text: &str) -> Question {
     let (ends, what) = text.split_once(' ').unwrap();
     let (source, destination) = ends.split_once('>').unwrap();
     let end = |text: &str| match text.parse() {
-        Ok(address) => End::Address(address),
-        Err(_) => End::Endpoint(id("Pod", text)),
+        Ok(address) => FlowEnd::Address(address),
+        Err(_) => FlowEnd::Endpoint(id("Pod", text)),
     };
     let (name, detail) = what.split_once(':').unwrap_or((what, ""));
     let protocol = Protocol::parse(name).unwrap();
@@ -218,7 +218,7 @@ pub(crate) fn ask(text: &str) -> Question {
         },
         protocol,
         l4,
-        origin: Origin::Network,
+        origin: FlowOrigin::Network,
     }
 }
 
@@ -226,7 +226,7 @@ pub(crate) fn ask(text: &str) -> Question {
 #[track_caller]
 pub(crate) fn says(state: &State, cases: &[(&str, &str)]) {
     for (question, expected) in cases {
-        let (egress, ingress) = verdict(state, &ask(question), &Options::default());
+        let (egress, ingress) = verdict(state, &ask(question), &OracleOptions::default());
         let sign = |allowed| if allowed { '+' } else { '-' };
         let said: String = [sign(egress), sign(ingress)].iter().collect();
         assert_eq!(said, *expected, "{question}");

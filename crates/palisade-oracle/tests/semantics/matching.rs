@@ -9,7 +9,7 @@ fn guarded(rule: Rule) -> State {
     let mut state = two(vec![policy("n/p", "app=b", vec![rule])]);
     let mut web = pod("m/web", "10.1.0.1 10.2.0.1", "app=web,tier=front");
     web.service_account = Some("robot".into());
-    let mut namespace = Namespace::bare("m".into());
+    let mut namespace = Namespace::from_name("m".into());
     namespace.labels.insert("env".into(), "prod".into());
     for object in [
         Object::Endpoint(web),
@@ -54,7 +54,7 @@ fn peer(peer: Peer, allowed: &[&str], denied: &[&str]) {
 
 #[test]
 fn selectors_match_any_one_thing_that_holds_the_address() {
-    let by = |text: &str| Peer::selected(sel(text));
+    let by = |text: &str| Peer::from_selector(sel(text));
     peer(
         by("app=web"),
         &["10.1.0.1", "10.2.0.1", "m/unknown"],
@@ -88,7 +88,11 @@ fn selectors_match_any_one_thing_that_holds_the_address() {
     );
     // Not half by one holder and half by another.
     let both = Selector::and([sel("app=set"), sel("is:kind=workload")]);
-    peer(Peer::selected(both), &[], &["10.1.0.1", "198.51.100.1"]);
+    peer(
+        Peer::from_selector(both),
+        &[],
+        &["10.1.0.1", "198.51.100.1"],
+    );
     peer(
         by(""),
         &["10.1.0.1", "198.51.100.1", "192.0.2.7"],
@@ -96,7 +100,7 @@ fn selectors_match_any_one_thing_that_holds_the_address() {
     );
     let negated = Selector::negate(sel("app=web"));
     peer(
-        Peer::selected(negated),
+        Peer::from_selector(negated),
         &["10.0.0.1", "10.1.0.1"],
         &["10.2.0.1", "192.0.2.1"],
     );
@@ -163,7 +167,7 @@ fn one_peer_is_enough_and_none_match_nothing() {
     );
     either.peers.clear();
     says(&guarded(either), &[("192.0.2.1>10.0.0.2 TCP:80", "+-")]);
-    let mut silent = on(Allow, Traffic::any());
+    let mut silent = on(Allow, TrafficMatch::any());
     silent.traffic.clear();
     says(&guarded(silent), &[("192.0.2.1>10.0.0.2 TCP:80", "+-")]);
 }
@@ -182,7 +186,7 @@ fn own_address_tests_look_at_the_address_in_use() {
     );
     let mut own_label = egress(policy("m/e", "app=web", vec![rule(Allow)]));
     if let Some(rules) = &mut own_label.egress {
-        rules.rules[0].own = Some(Peer::selected(sel("app=set")));
+        rules.rules[0].own = Some(Peer::from_selector(sel("app=set")));
     }
     let mut state = guarded(rule(Allow));
     state.apply(Update::Upsert(Object::Policy(own_label)));
@@ -196,7 +200,7 @@ fn own_address_tests_look_at_the_address_in_use() {
 }
 
 #[track_caller]
-fn traffic(term: Traffic, allowed: &[&str], denied: &[&str]) {
+fn traffic(term: TrafficMatch, allowed: &[&str], denied: &[&str]) {
     let state = guarded(on(Allow, term));
     for (flows, expected) in [(allowed, "++"), (denied, "+-")] {
         for flow in flows {
@@ -212,33 +216,37 @@ fn range(first: u16, last: u16) -> PortSpec {
 #[test]
 fn protocols() {
     traffic(
-        Traffic::protocol(Protocol::TCP),
+        TrafficMatch::protocol(Protocol::TCP),
         &["TCP:0", "TCP:65535"],
         &["UDP:80", "ICMP:8/0", "50"],
     );
-    traffic(Traffic::protocol(Protocol(50)), &["50"], &["TCP:80", "51"]);
-    let not = Traffic {
+    traffic(
+        TrafficMatch::protocol(Protocol(50)),
+        &["50"],
+        &["TCP:80", "51"],
+    );
+    let not = TrafficMatch {
         not_protocol: Some(Protocol::TCP),
-        ..Traffic::any()
+        ..TrafficMatch::any()
     };
     traffic(not, &["UDP:80", "SCTP:80", "ICMP:8/0", "50"], &["TCP:80"]);
 }
 
 #[test]
 fn ports() {
-    let dst = |ports| Traffic {
+    let dst = |ports| TrafficMatch {
         destination: ports,
-        ..Traffic::any()
+        ..TrafficMatch::any()
     };
     traffic(tcp(80), &["TCP:80"], &["TCP:81", "UDP:80"]);
-    let some = PortMatch::of([range(80, 90), range(443, 443)]);
+    let some = PortMatch::one_of([range(80, 90), range(443, 443)]);
     traffic(
         dst(some),
         &["TCP:80", "UDP:90", "SCTP:443"],
         &["TCP:91", "TCP:79", "ICMP:8/0", "50"],
     );
-    traffic(dst(PortMatch::of([])), &[], &["TCP:80", "50"]);
-    let all = PortMatch::of([PortSpec::Range(PortRange::ALL)]);
+    traffic(dst(PortMatch::one_of([])), &[], &["TCP:80", "50"]);
+    let all = PortMatch::one_of([PortSpec::Range(PortRange::ALL)]);
     traffic(dst(all), &["TCP:0", "TCP:65535"], &["ICMP:8/0", "50"]);
     let not = PortMatch {
         is: None,
@@ -254,9 +262,9 @@ fn ports() {
         not: vec![range(80, 90)],
     };
     traffic(dst(both), &["TCP:1", "TCP:91"], &["TCP:80", "TCP:101"]);
-    let source = Traffic {
-        source: PortMatch::of([range(53, 53)]),
-        ..Traffic::any()
+    let source = TrafficMatch {
+        source: PortMatch::one_of([range(53, 53)]),
+        ..TrafficMatch::any()
     };
     traffic(
         source,
@@ -267,7 +275,7 @@ fn ports() {
 
 #[test]
 fn named_ports_are_those_of_the_end_and_the_protocol() {
-    let build = |term: Traffic| {
+    let build = |term: TrafficMatch| {
         let mut state = guarded(on(Allow, term));
         for (name, number) in [("n/b", 80), ("m/web", 8080)] {
             if let Some(endpoint) = state.endpoints.get_mut(&id("Pod", name)) {
@@ -280,10 +288,10 @@ fn named_ports_are_those_of_the_end_and_the_protocol() {
         }
         state
     };
-    let named = |name: &str| PortMatch::of([PortSpec::Named(name.into())]);
-    let to = Traffic {
+    let named = |name: &str| PortMatch::one_of([PortSpec::Named(name.into())]);
+    let to = TrafficMatch {
         destination: named("http"),
-        ..Traffic::any()
+        ..TrafficMatch::any()
     };
     let cases = [
         ("TCP:80", "++"),
@@ -300,9 +308,9 @@ fn named_ports_are_those_of_the_end_and_the_protocol() {
             &[(&format!("10.1.0.1>10.0.0.2 {flow}"), expected)],
         );
     }
-    let from_named = Traffic {
+    let from_named = TrafficMatch {
         source: named("http"),
-        ..Traffic::any()
+        ..TrafficMatch::any()
     };
     let cases = [
         ("10.1.0.1>10.0.0.2 TCP:1<8080", "++"),
@@ -311,17 +319,17 @@ fn named_ports_are_those_of_the_end_and_the_protocol() {
         ("192.0.2.1>10.0.0.2 TCP:1<8080", "+-"),
     ];
     says(&build(from_named), &cases);
-    let gone = Traffic {
+    let gone = TrafficMatch {
         destination: named("gone"),
-        ..Traffic::any()
+        ..TrafficMatch::any()
     };
     says(&build(gone), &[("10.1.0.1>10.0.0.2 TCP:80", "+-")]);
-    let not = |name: &str| Traffic {
+    let not = |name: &str| TrafficMatch {
         destination: PortMatch {
             is: None,
             not: vec![PortSpec::Named(name.into())],
         },
-        ..Traffic::any()
+        ..TrafficMatch::any()
     };
     says(
         &build(not("http")),
@@ -342,9 +350,9 @@ fn named_ports_are_those_of_the_end_and_the_protocol() {
 #[test]
 fn icmp() {
     let message = |kind, code| Some(IcmpMatch { kind, code });
-    let is = |icmp| Traffic {
+    let is = |icmp| TrafficMatch {
         icmp,
-        ..Traffic::any()
+        ..TrafficMatch::any()
     };
     traffic(
         is(message(8, None)),
@@ -356,12 +364,12 @@ fn icmp() {
         &["ICMP:3/4"],
         &["ICMP:3/3", "ICMP:4/4"],
     );
-    let not = Traffic {
+    let not = TrafficMatch {
         not_icmp: message(3, Some(4)),
-        ..Traffic::any()
+        ..TrafficMatch::any()
     };
     traffic(not, &["ICMP:3/3", "TCP:80", "50"], &["ICMP:3/4"]);
-    let v6_only = Traffic {
+    let v6_only = TrafficMatch {
         protocol: Some(Protocol::ICMPV6),
         ..is(message(128, None))
     };
@@ -376,9 +384,9 @@ fn icmp() {
 
 #[test]
 fn families() {
-    let v6 = Traffic {
+    let v6 = TrafficMatch {
         family: Some(Family::V6),
-        ..Traffic::any()
+        ..TrafficMatch::any()
     };
     let cases = [
         ("fd00::1>fd00::2 TCP:80", "++"),
@@ -390,7 +398,7 @@ fn families() {
 
 #[test]
 fn deny_rules_read_the_same_criteria() {
-    let deny = from(Deny, Peer::selected(sel("app=web")));
+    let deny = from(Deny, Peer::from_selector(sel("app=web")));
     let mut state = two(vec![policy("n/p", "app=b", vec![deny, rule(Allow)])]);
     state.apply(Update::Upsert(Object::Endpoint(pod(
         "m/web", "10.1.0.1", "app=web",

@@ -4,8 +4,9 @@ use crate::build::*;
 use Action::{Allow, Log, Pass};
 use palisade_model::*;
 use palisade_oracle::{
-    DecidedBy, HolderGap, HolderName, Options, PeerFailure, PeerMiss, PolicyFit, PortFailure,
-    RuleMiss, RuleOutcome, RuleSource, Step, TierEnd, TrafficFailure, TrafficMiss, Verdict, judge,
+    DecisionReason, FlowVerdict, HolderMismatch, HolderName, OracleOptions, PeerFailure, PeerMiss,
+    PolicyApplicability, PortFailure, RuleMiss, RuleOutcome, RuleOwner, TierOutcome, TraceStep,
+    TrafficFailure, TrafficMiss, judge,
 };
 
 fn policy_id(name: &str) -> PolicyId {
@@ -24,25 +25,25 @@ fn origin(index: u32) -> RuleOrigin {
     }
 }
 
-fn rule_step(name: &str, index: u32, action: Action, outcome: RuleOutcome) -> Step {
-    Step::Rule {
-        source: RuleSource::Policy(policy_id(name)),
+fn rule_step(name: &str, index: u32, action: Action, outcome: RuleOutcome) -> TraceStep {
+    TraceStep::Rule {
+        owner: RuleOwner::Policy(policy_id(name)),
         origin: origin(index),
         action,
         outcome,
     }
 }
 
-fn policy_step(name: &str, fit: PolicyFit) -> Step {
-    Step::Policy {
+fn policy_step(name: &str, fit: PolicyApplicability) -> TraceStep {
+    TraceStep::Policy {
         policy: policy_id(name),
         line: None,
-        fit,
+        applicability: fit,
     }
 }
 
-fn tier_step(name: &str, default: TierDefault, counts: bool) -> Step {
-    Step::Tier {
+fn tier_step(name: &str, default: TierDefault, counts: bool) -> TraceStep {
+    TraceStep::Tier {
         tier: name.into(),
         default,
         missing: false,
@@ -52,16 +53,16 @@ fn tier_step(name: &str, default: TierDefault, counts: bool) -> Step {
 
 #[test]
 fn a_default_deny_is_told_whole() {
-    let http = PortMatch::of([
+    let http = PortMatch::one_of([
         PortSpec::Named("http".into()),
         PortSpec::Range(PortRange::single(443)),
     ]);
     let picky = Rule {
         peers: vec![
-            Peer::selected(Selector::and([sel("app=x"), sel("tier=y")])),
+            Peer::from_selector(Selector::and([sel("app=x"), sel("tier=y")])),
             Peer::net(net("10.0.0.0/8"), vec![net("10.0.0.0/24")]),
         ],
-        traffic: vec![Traffic::to_port(Protocol::UDP, http.clone())],
+        traffic: vec![TrafficMatch::to_port(Protocol::UDP, http.clone())],
         ..rule(Allow)
     };
     let state = two(vec![
@@ -74,13 +75,13 @@ fn a_default_deny_is_told_whole() {
     let answer = judge(
         &state,
         &ask("10.0.0.1>10.0.0.2 TCP:80"),
-        &Options::default(),
+        &OracleOptions::default(),
     );
-    assert_eq!(answer.verdict, Verdict::Deny);
+    assert_eq!(answer.verdict, FlowVerdict::Deny);
     assert_eq!(answer.ingress.subject, Some(id("Pod", "n/b")));
     assert_eq!(
         answer.ingress.decided_by,
-        DecidedBy::TierDefault {
+        DecisionReason::TierDefault {
             tier: "default".into(),
             isolating: vec![policy_id("n/1")],
         }
@@ -91,10 +92,10 @@ fn a_default_deny_is_told_whole() {
             PeerMiss {
                 index: 0,
                 failures: vec![PeerFailure::Selector {
-                    wanted: Selector::and([sel("app=x"), sel("tier=y")]),
-                    holders: vec![HolderGap {
+                    selector: Selector::and([sel("app=x"), sel("tier=y")]),
+                    holders: vec![HolderMismatch {
                         holder: HolderName::Endpoint(id("Pod", "n/a")),
-                        unmet: vec![sel("app=x"), sel("tier=y")],
+                        unmet_requirements: vec![sel("app=x"), sel("tier=y")],
                     }],
                 }],
             },
@@ -111,7 +112,7 @@ fn a_default_deny_is_told_whole() {
                 TrafficFailure::Protocol(Protocol::UDP),
                 TrafficFailure::Destination(PortFailure::NotListed {
                     port: 80,
-                    wanted: http.is.clone().unwrap_or_default(),
+                    specs: http.is.clone().unwrap_or_default(),
                     unresolved: vec![PortSpec::Named("http".into())],
                 }),
             ],
@@ -123,32 +124,32 @@ fn a_default_deny_is_told_whole() {
             tier_step("kube-admin", TierDefault::Pass, false),
             policy_step(
                 "n/admin",
-                PolicyFit::NotSelected {
-                    unmet: vec![sel("app=x")]
+                PolicyApplicability::NotSelected {
+                    unmet_requirements: vec![sel("app=x")]
                 }
             ),
             tier_step("default", TierDefault::Deny, true),
-            policy_step("n/1", PolicyFit::Judges),
+            policy_step("n/1", PolicyApplicability::Applies),
             rule_step("n/1", 0, Log, RuleOutcome::Matched),
             rule_step("n/1", 1, Allow, RuleOutcome::Missed(miss)),
             policy_step(
                 "n/2",
-                PolicyFit::NotSelected {
-                    unmet: vec![sel("app=a")]
+                PolicyApplicability::NotSelected {
+                    unmet_requirements: vec![sel("app=a")]
                 }
             ),
-            policy_step("n/3", PolicyFit::OtherDirection),
-            policy_step("n/4", PolicyFit::Judges),
-            Step::TierEnd {
+            policy_step("n/3", PolicyApplicability::OtherDirection),
+            policy_step("n/4", PolicyApplicability::Applies),
+            TraceStep::TierEnd {
                 tier: "default".into(),
-                end: TierEnd::Denied {
+                outcome: TierOutcome::Denied {
                     isolating: vec![policy_id("n/1")],
                 },
             },
         ]
     );
-    assert_eq!(answer.egress.decided_by, DecidedBy::AllowAllProfile);
-    assert_eq!(answer.egress.verdict, Verdict::Allow);
+    assert_eq!(answer.egress.decided_by, DecisionReason::AllowAllProfile);
+    assert_eq!(answer.egress.verdict, FlowVerdict::Allow);
 }
 
 #[test]
@@ -165,27 +166,27 @@ fn pass_and_the_rule_that_decides_end_the_tale() {
     let answer = judge(
         &state,
         &ask("192.0.2.1>10.0.0.2 ICMP:8/0"),
-        &Options::default(),
+        &OracleOptions::default(),
     );
-    assert_eq!(answer.verdict, Verdict::Allow);
-    assert_eq!(answer.egress.decided_by, DecidedBy::NotAnEndpoint);
+    assert_eq!(answer.verdict, FlowVerdict::Allow);
+    assert_eq!(answer.egress.decided_by, DecisionReason::NotAnEndpoint);
     assert_eq!(answer.egress.steps, vec![]);
     assert_eq!(
         answer.ingress.steps,
         vec![
             tier_step("kube-admin", TierDefault::Pass, true),
-            policy_step("n/p", PolicyFit::Judges),
+            policy_step("n/p", PolicyApplicability::Applies),
             rule_step("n/p", 0, Pass, RuleOutcome::Matched),
             tier_step("default", TierDefault::Deny, true),
-            policy_step("n/r", PolicyFit::Judges),
+            policy_step("n/r", PolicyApplicability::Applies),
             rule_step("n/r", 0, Allow, RuleOutcome::Matched),
         ]
     );
     // Of several that would match, the first by namespace, name and rule is credited.
     assert_eq!(
         answer.ingress.decided_by,
-        DecidedBy::Rule {
-            source: RuleSource::Policy(policy_id("n/r")),
+        DecisionReason::Rule {
+            owner: RuleOwner::Policy(policy_id("n/r")),
             direction: Direction::Ingress,
             origin: origin(0),
             action: Allow,
@@ -203,11 +204,12 @@ fn profiles_are_told() {
         egress: vec![],
     };
     let state = state(vec![Object::Endpoint(b), Object::Profile(made)]);
-    let ask_about = |question: &str| judge(&state, &ask(question), &Options::default()).ingress;
+    let ask_about =
+        |question: &str| judge(&state, &ask(question), &OracleOptions::default()).ingress;
     let missing = ask_about("192.0.2.1>10.0.0.2 47");
     assert_eq!(
         missing.decided_by,
-        DecidedBy::MissingProfile {
+        DecisionReason::MissingProfile {
             profile: "gone".into()
         }
     );
@@ -220,7 +222,7 @@ fn profiles_are_told() {
         peers: None,
         traffic: Some(vec![TrafficMiss { index: 0, failures }]),
     };
-    let profile = |name: &str, exists| Step::Profile {
+    let profile = |name: &str, exists| TraceStep::Profile {
         profile: name.into(),
         exists,
     };
@@ -228,8 +230,8 @@ fn profiles_are_told() {
         missing.steps,
         vec![
             profile("made", true),
-            Step::Rule {
-                source: RuleSource::Profile("made".into()),
+            TraceStep::Rule {
+                owner: RuleOwner::Profile("made".into()),
                 origin: origin(0),
                 action: Allow,
                 outcome: RuleOutcome::Missed(miss),
@@ -237,8 +239,8 @@ fn profiles_are_told() {
             profile("gone", false),
         ]
     );
-    let rule = DecidedBy::Rule {
-        source: RuleSource::Profile("made".into()),
+    let rule = DecisionReason::Rule {
+        owner: RuleOwner::Profile("made".into()),
         direction: Direction::Ingress,
         origin: origin(0),
         action: Allow,
@@ -257,10 +259,10 @@ fn unknown_addresses_and_missing_tiers_are_told() {
         ..rule(Allow)
     };
     let state = two(vec![in_tier("gone", policy("n/p", "", vec![by_net]))]);
-    let steps = judge(&state, &ask("n/a>n/b TCP:80"), &Options::default())
+    let steps = judge(&state, &ask("n/a>n/b TCP:80"), &OracleOptions::default())
         .ingress
         .steps;
-    let tier = Step::Tier {
+    let tier = TraceStep::Tier {
         tier: "gone".into(),
         default: TierDefault::Deny,
         missing: true,

@@ -3,7 +3,9 @@
 use crate::build::*;
 use Action::{Allow, Deny, Log, Pass};
 use palisade_model::*;
-use palisade_oracle::{DecidedBy, HostToEndpoint, Options, ToItself, judge, verdict};
+use palisade_oracle::{
+    DecisionReason, HairpinAction, HostTrafficAction, OracleOptions, judge, verdict,
+};
 
 const AB: &str = "10.0.0.1>10.0.0.2 TCP:80";
 
@@ -159,16 +161,16 @@ fn tiers_stand_by_order_then_name_and_objects_replace_built_in_ones() {
     let deny = |tier: &str| in_tier(tier, policy(&format!("n/{tier}"), "", vec![rule(Deny)]));
     let allow = |tier: &str| in_tier(tier, policy(&format!("n/{tier}"), "", vec![rule(Allow)]));
     let by_order = vec![
-        tier("t1", Order::at(20.0), TierDefault::Deny),
-        tier("t2", Order::at(10.0), TierDefault::Deny),
+        tier("t1", Order::from_number(20.0), TierDefault::Deny),
+        tier("t2", Order::from_number(10.0), TierDefault::Deny),
     ];
     says(
         &build(by_order, vec![deny("t1"), allow("t2")]),
         &[(AB, "++")],
     );
     let same = vec![
-        tier("t1", Order::at(10.0), TierDefault::Deny),
-        tier("t2", Order::at(10.0), TierDefault::Deny),
+        tier("t1", Order::from_number(10.0), TierDefault::Deny),
+        tier("t2", Order::from_number(10.0), TierDefault::Deny),
     ];
     says(&build(same, vec![deny("t1"), allow("t2")]), &[(AB, "+-")]);
     let last = vec![tier("aa", Order::Last, TierDefault::Deny)];
@@ -178,7 +180,7 @@ fn tiers_stand_by_order_then_name_and_objects_replace_built_in_ones() {
     );
     let exists = vec![tier("zz", Order::Last, TierDefault::Deny)];
     says(&build(exists, vec![allow("zz"), deny("aa")]), &[(AB, "++")]);
-    let replaced = vec![tier("default", Order::at(1.0), TierDefault::Pass)];
+    let replaced = vec![tier("default", Order::from_number(1.0), TierDefault::Pass)];
     let empty = policy("n/empty", "", vec![]);
     says(
         &build(replaced, vec![empty, deny("kube-baseline")]),
@@ -282,29 +284,32 @@ fn the_hosts_own_packets_reach_its_endpoints() {
         b.interface = Some("pal1".into());
     }
     let mut question = ask("192.0.2.9>10.0.0.2 TCP:80");
-    let judged = Options {
-        host_to_endpoint: HostToEndpoint::Policy,
-        ..Options::default()
+    let judged = OracleOptions {
+        host_to_endpoint: HostTrafficAction::Policy,
+        ..OracleOptions::default()
     };
     assert_eq!(
-        verdict(&state, &question, &Options::default()),
+        verdict(&state, &question, &OracleOptions::default()),
         (true, false)
     );
-    question.origin = Origin::HostStack;
+    question.origin = FlowOrigin::HostStack;
     assert_eq!(
-        verdict(&state, &question, &Options::default()),
+        verdict(&state, &question, &OracleOptions::default()),
         (true, true)
     );
     assert_eq!(verdict(&state, &question, &judged), (true, false));
     let mut elsewhere = ask("192.0.2.9>10.0.0.1 TCP:80");
-    elsewhere.origin = Origin::HostStack;
+    elsewhere.origin = FlowOrigin::HostStack;
     assert_eq!(
-        verdict(&state, &elsewhere, &Options::default()),
+        verdict(&state, &elsewhere, &OracleOptions::default()),
         (true, false)
     );
     let mut sent = ask("10.0.0.2>192.0.2.9 TCP:80");
-    sent.origin = Origin::HostStack;
-    assert_eq!(verdict(&state, &sent, &Options::default()), (false, true));
+    sent.origin = FlowOrigin::HostStack;
+    assert_eq!(
+        verdict(&state, &sent, &OracleOptions::default()),
+        (false, true)
+    );
 }
 
 #[test]
@@ -336,9 +341,9 @@ fn a_tunnel_of_an_endpoint_is_denied_although_rules_allow_it() {
             &[(&format!("10.0.0.1>10.0.0.1 {what}"), "++")],
         );
     }
-    let vxlan_only = Options {
+    let vxlan_only = OracleOptions {
         allowed_encapsulation: [Encapsulation::Vxlan].into_iter().collect(),
-        ..Options::default()
+        ..OracleOptions::default()
     };
     let asked = |what: &str| ask(&format!("10.0.0.1>10.0.0.2 {what}"));
     for (what, allowed) in [("UDP:4789", true), ("UDP:8472", true), ("UDP:6081", false)] {
@@ -347,8 +352,8 @@ fn a_tunnel_of_an_endpoint_is_denied_although_rules_allow_it() {
     // What rules deny is theirs.
     let isolated = two(vec![egress(policy("n/e", "app=a", vec![]))]);
     for (state, decided_by_rules) in [(&nothing_said, false), (&isolated, true)] {
-        let answer = judge(state, &asked("47"), &Options::default());
-        let by = DecidedBy::Encapsulated {
+        let answer = judge(state, &asked("47"), &OracleOptions::default());
+        let by = DecisionReason::Encapsulated {
             encapsulation: Encapsulation::Gre,
         };
         assert_eq!(answer.egress.decided_by != by, decided_by_rules);
@@ -360,21 +365,21 @@ fn a_pod_is_not_cut_off_from_itself() {
     let p = policy(
         "n/p",
         "app=b",
-        vec![from(Allow, Peer::selected(sel("app=a")))],
+        vec![from(Allow, Peer::from_selector(sel("app=a")))],
     );
     let state = two(vec![p]);
     let asked = "10.0.0.2>10.0.0.2 TCP:80";
     says(&state, &[(asked, "++")]);
-    let like_any = Options {
-        to_itself: ToItself::Policy,
-        ..Options::default()
+    let like_any = OracleOptions {
+        hairpin: HairpinAction::Policy,
+        ..OracleOptions::default()
     };
     assert_eq!(verdict(&state, &ask(asked), &like_any), (true, false));
     let mut host = ask(asked);
-    host.origin = Origin::HostStack;
-    let judged = Options {
-        host_to_endpoint: HostToEndpoint::Policy,
-        ..Options::default()
+    host.origin = FlowOrigin::HostStack;
+    let judged = OracleOptions {
+        host_to_endpoint: HostTrafficAction::Policy,
+        ..OracleOptions::default()
     };
     assert_eq!(verdict(&state, &host, &judged), (true, false));
 }
@@ -391,7 +396,7 @@ fn of_several_claimants_one_holds_the_address() {
         let refuse_x = policy(
             "n/p",
             "app=a",
-            vec![from(Deny, Peer::selected(sel("who=x"))), rule(Allow)],
+            vec![from(Deny, Peer::from_selector(sel("who=x"))), rule(Allow)],
         );
         let mut state = two(vec![refuse_x]);
         state.apply(Update::Upsert(Object::Endpoint(x)));

@@ -18,7 +18,8 @@
 
 use palisade_model::{Object, PortRange, PortSpec, State};
 use palisade_source::{
-    Batch, Budget, BudgetHandle, Directory, DirectoryOptions, Report, Source, StopHandle,
+    Directory, DirectoryOptions, ElementBudget, ElementBudgetHandle, Source, SourceReport,
+    StopHandle, UpdateBatch,
 };
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -79,13 +80,13 @@ pub(crate) struct Scene {
     pub(crate) root: PathBuf,
     state_dir: PathBuf,
     /// How much policies may take.
-    pub(crate) budget: Budget,
+    pub(crate) budget: ElementBudget,
     /// Changes it while the source runs.
-    pub(crate) allow: Option<BudgetHandle>,
+    pub(crate) allow: Option<ElementBudgetHandle>,
     running: Option<(StopHandle, JoinHandle<()>)>,
-    batches: Option<Receiver<Batch>>,
+    batches: Option<Receiver<UpdateBatch>>,
     state: State,
-    last: Option<Batch>,
+    last: Option<UpdateBatch>,
     pub(crate) history: Vec<Policies>,
 }
 
@@ -106,7 +107,7 @@ impl Scene {
             state_dir: top.join("state"),
             top,
             root,
-            budget: Budget::default(),
+            budget: ElementBudget::default(),
             allow: None,
             _dir: dir,
             running: None,
@@ -253,7 +254,7 @@ impl Scene {
             let file = below(&self.root)
                 .or(below(&self.top))
                 .unwrap_or(file.clone());
-            let mark = if flaw.error { '!' } else { '?' };
+            let mark = if flaw.is_error { '!' } else { '?' };
             let field = &flaw.problem.field;
             let reason = flaw
                 .problem
@@ -264,7 +265,7 @@ impl Scene {
             let line = flaw.problem.location.line;
             lines.push(format!("{mark} {file}:{line} {field}: {reason}"));
         }
-        for kept in &batch.report.kept {
+        for kept in &batch.report.retained {
             let since = if kept.since.is_some() {
                 ""
             } else {
@@ -331,7 +332,7 @@ impl Scene {
     }
 
     /// What the source reported last; nothing before its first word.
-    pub(crate) fn report(&self) -> Option<&Report> {
+    pub(crate) fn report(&self) -> Option<&SourceReport> {
         self.last.as_ref().map(|batch| &batch.report)
     }
 

@@ -2,9 +2,9 @@
 
 use std::net::IpAddr;
 
-use super::{Flow, FlowKey, Tuple};
+use super::{ConntrackEntry, ConntrackTuple, TupleProto};
 use crate::netlink::{AttrWriter, Attrs, WireError};
-use crate::nfnetlink::Object;
+use crate::nfnetlink::NfMessage;
 
 const CTA_TUPLE_ORIG: u16 = 1;
 const CTA_TUPLE_REPLY: u16 = 2;
@@ -36,19 +36,19 @@ const CTA_PROTO_ICMPV6_CODE: u16 = 9;
 
 /// Names one flow: its tuple, its zone, and its number, so that a later flow
 /// of the same tuple is not taken for it.
-pub(super) fn name_flow(w: &mut AttrWriter<'_>, flow: &Flow) {
-    w.nest(CTA_TUPLE_ORIG, |w| tuple(w, &flow.original));
+pub(super) fn write_entry_key(w: &mut AttrWriter<'_>, flow: &ConntrackEntry) {
+    w.nest(CTA_TUPLE_ORIG, |w| write_tuple(w, &flow.original));
     if flow.zone != 0 {
         w.be16(CTA_ZONE, flow.zone);
     }
     w.be32(CTA_ID, flow.id);
 }
 
-pub(super) fn mark(w: &mut AttrWriter<'_>, value: u32, mask: u32) {
+pub(super) fn write_mark(w: &mut AttrWriter<'_>, value: u32, mask: u32) {
     w.be32(CTA_MARK, value).be32(CTA_MARK_MASK, mask);
 }
 
-fn tuple(w: &mut AttrWriter<'_>, tuple: &Tuple) {
+fn write_tuple(w: &mut AttrWriter<'_>, tuple: &ConntrackTuple) {
     let v4 = tuple.source.is_ipv4();
     w.nest(CTA_TUPLE_IP, |w| {
         let (source, destination) = if v4 {
@@ -61,30 +61,30 @@ fn tuple(w: &mut AttrWriter<'_>, tuple: &Tuple) {
     });
     w.nest(CTA_TUPLE_PROTO, |w| {
         w.u8(CTA_PROTO_NUM, tuple.protocol);
-        match tuple.key {
-            FlowKey::Ports(from, to) => {
+        match tuple.proto {
+            TupleProto::Ports(from, to) => {
                 w.be16(CTA_PROTO_SRC_PORT, from)
                     .be16(CTA_PROTO_DST_PORT, to);
             }
-            FlowKey::Icmp { kind, code, id } if v4 => {
+            TupleProto::Icmp { kind, code, id } if v4 => {
                 w.be16(CTA_PROTO_ICMP_ID, id)
                     .u8(CTA_PROTO_ICMP_TYPE, kind)
                     .u8(CTA_PROTO_ICMP_CODE, code);
             }
-            FlowKey::Icmp { kind, code, id } => {
+            TupleProto::Icmp { kind, code, id } => {
                 w.be16(CTA_PROTO_ICMPV6_ID, id)
                     .u8(CTA_PROTO_ICMPV6_TYPE, kind)
                     .u8(CTA_PROTO_ICMPV6_CODE, code);
             }
-            FlowKey::None => {}
+            TupleProto::None => {}
         }
     });
 }
 
-pub(super) fn read_flow(object: &Object) -> Result<Flow, WireError> {
+pub(super) fn read_entry(object: &NfMessage) -> Result<ConntrackEntry, WireError> {
     let attrs = object.attrs();
-    let original = attrs.need(CTA_TUPLE_ORIG, "flow")?.nested();
-    let reply = attrs.need(CTA_TUPLE_REPLY, "flow")?.nested();
+    let original = attrs.require(CTA_TUPLE_ORIG, "flow")?.nested();
+    let reply = attrs.require(CTA_TUPLE_REPLY, "flow")?.nested();
     let number = |attr| -> Result<Option<u32>, WireError> {
         attrs.find(attr)?.map(|attr| attr.be32()).transpose()
     };
@@ -93,30 +93,30 @@ pub(super) fn read_flow(object: &Object) -> Result<Flow, WireError> {
         Some(zone) => Some(zone),
         None => original.find(CTA_TUPLE_ZONE)?,
     };
-    Ok(Flow {
+    Ok(ConntrackEntry {
         original: read_tuple(&original)?,
         reply: read_tuple(&reply)?,
         zone: zone.map(|zone| zone.be16()).transpose()?.unwrap_or(0),
         mark: number(CTA_MARK)?.unwrap_or(0),
         status: number(CTA_STATUS)?.unwrap_or(0),
-        id: attrs.need(CTA_ID, "flow")?.be32()?,
+        id: attrs.require(CTA_ID, "flow")?.be32()?,
         timeout: number(CTA_TIMEOUT)?,
     })
 }
 
-fn read_tuple(tuple: &Attrs<'_>) -> Result<Tuple, WireError> {
-    let ip = tuple.need(CTA_TUPLE_IP, "tuple")?.nested();
-    let proto = tuple.need(CTA_TUPLE_PROTO, "tuple")?.nested();
+fn read_tuple(tuple: &Attrs<'_>) -> Result<ConntrackTuple, WireError> {
+    let ip = tuple.require(CTA_TUPLE_IP, "tuple")?.nested();
+    let proto = tuple.require(CTA_TUPLE_PROTO, "tuple")?.nested();
     let address = |v4: u16, v6: u16| -> Result<IpAddr, WireError> {
         match ip.find(v4)? {
             Some(attr) => attr.ip(),
-            None => ip.need(v6, "tuple")?.ip(),
+            None => ip.require(v6, "tuple")?.ip(),
         }
     };
     let key = match proto.find(CTA_PROTO_SRC_PORT)? {
-        Some(port) => FlowKey::Ports(
+        Some(port) => TupleProto::Ports(
             port.be16()?,
-            proto.need(CTA_PROTO_DST_PORT, "tuple")?.be16()?,
+            proto.require(CTA_PROTO_DST_PORT, "tuple")?.be16()?,
         ),
         None => {
             let v4 = (CTA_PROTO_ICMP_TYPE, CTA_PROTO_ICMP_CODE, CTA_PROTO_ICMP_ID);
@@ -127,20 +127,20 @@ fn read_tuple(tuple: &Attrs<'_>) -> Result<Tuple, WireError> {
             );
             let (kind, code, id) = if proto.find(v4.0)?.is_some() { v4 } else { v6 };
             match proto.find(kind)? {
-                Some(kind) => FlowKey::Icmp {
+                Some(kind) => TupleProto::Icmp {
                     kind: kind.u8()?,
-                    code: proto.need(code, "tuple")?.u8()?,
-                    id: proto.need(id, "tuple")?.be16()?,
+                    code: proto.require(code, "tuple")?.u8()?,
+                    id: proto.require(id, "tuple")?.be16()?,
                 },
-                None => FlowKey::None,
+                None => TupleProto::None,
             }
         }
     };
-    Ok(Tuple {
+    Ok(ConntrackTuple {
         source: address(CTA_IP_V4_SRC, CTA_IP_V6_SRC)?,
         destination: address(CTA_IP_V4_DST, CTA_IP_V6_DST)?,
-        protocol: proto.need(CTA_PROTO_NUM, "tuple")?.u8()?,
-        key,
+        protocol: proto.require(CTA_PROTO_NUM, "tuple")?.u8()?,
+        proto: key,
     })
 }
 
@@ -148,16 +148,16 @@ fn read_tuple(tuple: &Attrs<'_>) -> Result<Tuple, WireError> {
 mod tests {
     use super::*;
 
-    fn round_trip(key: FlowKey, protocol: u8, source: &str, destination: &str) {
-        let there = Tuple {
+    fn round_trip(key: TupleProto, protocol: u8, source: &str, destination: &str) {
+        let there = ConntrackTuple {
             source: source.parse().unwrap(),
             destination: destination.parse().unwrap(),
             protocol,
-            key,
+            proto: key,
         };
-        let flow = Flow {
+        let flow = ConntrackEntry {
             original: there,
-            reply: Tuple {
+            reply: ConntrackTuple {
                 source: there.destination,
                 destination: there.source,
                 ..there
@@ -170,32 +170,32 @@ mod tests {
         };
         let mut attributes = Vec::new();
         let mut w = AttrWriter::new(&mut attributes);
-        name_flow(&mut w, &flow);
-        w.nest(CTA_TUPLE_REPLY, |w| tuple(w, &flow.reply))
+        write_entry_key(&mut w, &flow);
+        w.nest(CTA_TUPLE_REPLY, |w| write_tuple(w, &flow.reply))
             .be32(CTA_MARK, flow.mark)
             .be32(CTA_STATUS, flow.status)
             .be32(CTA_TIMEOUT, 120);
         w.finish().unwrap();
-        let object = Object {
+        let object = NfMessage {
             kind: 0,
             family: 2,
             generation: 0,
             attributes,
         };
-        assert_eq!(read_flow(&object), Ok(flow));
+        assert_eq!(read_entry(&object), Ok(flow));
     }
 
     #[test]
     fn flows_round_trip() {
-        round_trip(FlowKey::Ports(40_000, 443), 6, "10.0.0.1", "10.0.0.2");
-        round_trip(FlowKey::Ports(1, 65_535), 132, "fd00::1", "fd00::2");
-        let icmp = FlowKey::Icmp {
+        round_trip(TupleProto::Ports(40_000, 443), 6, "10.0.0.1", "10.0.0.2");
+        round_trip(TupleProto::Ports(1, 65_535), 132, "fd00::1", "fd00::2");
+        let icmp = TupleProto::Icmp {
             kind: 8,
             code: 0,
             id: 513,
         };
         round_trip(icmp, 1, "10.0.0.1", "10.0.0.2");
         round_trip(icmp, 58, "fd00::1", "fd00::2");
-        round_trip(FlowKey::None, 47, "10.0.0.1", "10.0.0.2");
+        round_trip(TupleProto::None, 47, "10.0.0.1", "10.0.0.2");
     }
 }

@@ -1,27 +1,27 @@
 //! Tracked flows in memory.
 
-use super::{Conntrack, ConntrackError, Flow, FlowFilter, Tuple};
+use super::{Conntrack, ConntrackEntry, ConntrackError, ConntrackFilter, ConntrackTuple};
 
 /// One change a [`FakeConntrack`] was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConntrackCall {
     /// [`Conntrack::set_mark`]: the flow's original tuple, value, mask.
-    SetMark(Tuple, u32, u32),
+    SetMark(ConntrackTuple, u32, u32),
     /// [`Conntrack::delete`]: the flow's original tuple.
-    Delete(Tuple),
+    Delete(ConntrackTuple),
 }
 
 /// A table of flows a test fills.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FakeConntrack {
     /// The flows there are.
-    pub table: Vec<Flow>,
+    pub table: Vec<ConntrackEntry>,
     /// The changes asked for, in order.
     pub calls: Vec<ConntrackCall>,
 }
 
 impl FakeConntrack {
-    fn find(&mut self, flow: &Flow) -> Option<&mut Flow> {
+    fn find_entry(&mut self, flow: &ConntrackEntry) -> Option<&mut ConntrackEntry> {
         self.table
             .iter_mut()
             .find(|have| (have.id, have.zone, have.original) == (flow.id, flow.zone, flow.original))
@@ -33,7 +33,7 @@ impl Conntrack for FakeConntrack {
         Ok(self.table.len() as u32)
     }
 
-    fn flows(&mut self, filter: &FlowFilter) -> Result<Vec<Flow>, ConntrackError> {
+    fn entries(&mut self, filter: &ConntrackFilter) -> Result<Vec<ConntrackEntry>, ConntrackError> {
         Ok(self
             .table
             .iter()
@@ -45,18 +45,23 @@ impl Conntrack for FakeConntrack {
             .collect())
     }
 
-    fn set_mark(&mut self, flow: &Flow, value: u32, mask: u32) -> Result<bool, ConntrackError> {
+    fn set_mark(
+        &mut self,
+        flow: &ConntrackEntry,
+        value: u32,
+        mask: u32,
+    ) -> Result<bool, ConntrackError> {
         self.calls
             .push(ConntrackCall::SetMark(flow.original, value, mask));
         Ok(self
-            .find(flow)
+            .find_entry(flow)
             .map(|have| have.mark = have.mark & !mask | value & mask)
             .is_some())
     }
 
-    fn delete(&mut self, flow: &Flow) -> Result<bool, ConntrackError> {
+    fn delete(&mut self, flow: &ConntrackEntry) -> Result<bool, ConntrackError> {
         self.calls.push(ConntrackCall::Delete(flow.original));
-        let key = |flow: &Flow| (flow.id, flow.zone, flow.original);
+        let key = |flow: &ConntrackEntry| (flow.id, flow.zone, flow.original);
         let before = self.table.len();
         self.table.retain(|have| key(have) != key(flow));
         Ok(self.table.len() < before)
@@ -65,18 +70,18 @@ impl Conntrack for FakeConntrack {
 
 #[cfg(test)]
 mod tests {
-    use super::super::FlowKey;
+    use super::super::TupleProto;
     use super::*;
 
     #[test]
     fn marks_change_under_their_mask_only() {
-        let original = Tuple {
+        let original = ConntrackTuple {
             source: "10.0.0.1".parse().unwrap(),
             destination: "10.0.0.2".parse().unwrap(),
             protocol: 6,
-            key: FlowKey::Ports(1, 2),
+            proto: TupleProto::Ports(1, 2),
         };
-        let flow = Flow {
+        let flow = ConntrackEntry {
             original,
             reply: original,
             zone: 0,
@@ -93,11 +98,11 @@ mod tests {
         assert!(fake.set_mark(&flow, 0x1234_ffff, 0xffff_0000).unwrap());
         let marks: Vec<_> = fake.table.iter().map(|flow| flow.mark).collect();
         assert_eq!(marks, [0x1234_5555]);
-        let filter = FlowFilter {
+        let filter = ConntrackFilter {
             mark: Some((0x1234_0000, 0xffff_0000)),
             zone: None,
         };
-        assert_eq!(fake.flows(&filter).unwrap().len(), 1);
+        assert_eq!(fake.entries(&filter).unwrap().len(), 1);
         assert!(fake.delete(&flow).unwrap());
         assert!(!fake.delete(&flow).unwrap());
     }

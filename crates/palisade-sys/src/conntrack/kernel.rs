@@ -1,11 +1,13 @@
 //! Tracked flows over ctnetlink.
 
 use super::codec;
-use super::{Conntrack, ConntrackError, Flow, FlowFilter};
+use super::{Conntrack, ConntrackEntry, ConntrackError, ConntrackFilter};
 use crate::Errno;
 use crate::netlink::{KernelError, OpenError};
 use crate::netns::NetNs;
-use crate::nfnetlink::{KernelNfnetlink, NFNL_SUBSYS_CTNETLINK, Nfnetlink, Query, QueryError};
+use crate::nfnetlink::{
+    KernelNfnetlink, NFNL_SUBSYS_CTNETLINK, NfRequest, NfRequestError, Nfnetlink,
+};
 use crate::sysctl::{KernelSysctl, Sysctl, SysctlError};
 
 const IPCTNL_MSG_CT_NEW: u8 = 0;
@@ -35,25 +37,25 @@ impl KernelConntrack {
         })
     }
 
-    fn of_flow(
+    fn entry_request(
         what: &str,
-        kind: u8,
-        flow: &Flow,
-        more: impl FnOnce(&mut crate::netlink::AttrWriter<'_>),
-    ) -> Result<Query, ConntrackError> {
+        message_type: u8,
+        flow: &ConntrackEntry,
+        body: impl FnOnce(&mut crate::netlink::AttrWriter<'_>),
+    ) -> Result<NfRequest, ConntrackError> {
         let family = if flow.original.source.is_ipv4() {
             libc::AF_INET
         } else {
             libc::AF_INET6
         };
-        let query = Query::new(
+        let query = NfRequest::new(
             format!("{what} of flow {}", flow.original),
             NFNL_SUBSYS_CTNETLINK,
-            kind,
+            message_type,
             family as u8,
             |w| {
-                codec::name_flow(w, flow);
-                more(w);
+                codec::write_entry_key(w, flow);
+                body(w);
             },
         )?;
         Ok(query)
@@ -61,7 +63,7 @@ impl KernelConntrack {
 }
 
 /// `ENOENT` means the flow has ended.
-fn ended(result: Result<(), QueryError>) -> Result<bool, ConntrackError> {
+fn false_if_missing(result: Result<(), NfRequestError>) -> Result<bool, ConntrackError> {
     match result {
         Ok(()) => Ok(true),
         Err(error) if error.error.errno == Errno::ENOENT => Ok(false),
@@ -71,7 +73,7 @@ fn ended(result: Result<(), QueryError>) -> Result<bool, ConntrackError> {
 
 impl Conntrack for KernelConntrack {
     fn count(&mut self) -> Result<u32, ConntrackError> {
-        let query = Query::new(
+        let query = NfRequest::new(
             "counting tracked flows",
             NFNL_SUBSYS_CTNETLINK,
             IPCTNL_MSG_CT_GET_STATS,
@@ -81,14 +83,14 @@ impl Conntrack for KernelConntrack {
         match self.nfnetlink.get(&query)? {
             Some(object) => Ok(object
                 .attrs()
-                .need(CTA_STATS_GLOBAL_ENTRIES, "conntrack statistics")?
+                .require(CTA_STATS_GLOBAL_ENTRIES, "conntrack statistics")?
                 .be32()?),
             None => Ok(0),
         }
     }
 
-    fn flows(&mut self, filter: &FlowFilter) -> Result<Vec<Flow>, ConntrackError> {
-        let query = Query::new(
+    fn entries(&mut self, filter: &ConntrackFilter) -> Result<Vec<ConntrackEntry>, ConntrackError> {
+        let query = NfRequest::new(
             "listing tracked flows",
             NFNL_SUBSYS_CTNETLINK,
             IPCTNL_MSG_CT_GET,
@@ -104,8 +106,8 @@ impl Conntrack for KernelConntrack {
         )?;
         let mut flows = Vec::new();
         for object in self.nfnetlink.dump(&query)? {
-            let flow = codec::read_flow(&object).map_err(|error| QueryError {
-                what: query.what.clone(),
+            let flow = codec::read_entry(&object).map_err(|error| NfRequestError {
+                what: query.description.clone(),
                 netns: self.nfnetlink.netns().to_owned(),
                 error: KernelError::from(error),
             })?;
@@ -118,17 +120,22 @@ impl Conntrack for KernelConntrack {
         Ok(flows)
     }
 
-    fn set_mark(&mut self, flow: &Flow, value: u32, mask: u32) -> Result<bool, ConntrackError> {
+    fn set_mark(
+        &mut self,
+        flow: &ConntrackEntry,
+        value: u32,
+        mask: u32,
+    ) -> Result<bool, ConntrackError> {
         // The kernel computes (mark & ~mask) ^ value.
-        let query = Self::of_flow("setting the mark", IPCTNL_MSG_CT_NEW, flow, |w| {
-            codec::mark(w, value & mask, mask);
+        let query = Self::entry_request("setting the mark", IPCTNL_MSG_CT_NEW, flow, |w| {
+            codec::write_mark(w, value & mask, mask);
         })?;
-        ended(self.nfnetlink.change(&query, 0))
+        false_if_missing(self.nfnetlink.change(&query, 0))
     }
 
-    fn delete(&mut self, flow: &Flow) -> Result<bool, ConntrackError> {
-        let query = Self::of_flow("deleting the entry", IPCTNL_MSG_CT_DELETE, flow, |_| {})?;
-        ended(self.nfnetlink.change(&query, 0))
+    fn delete(&mut self, flow: &ConntrackEntry) -> Result<bool, ConntrackError> {
+        let query = Self::entry_request("deleting the entry", IPCTNL_MSG_CT_DELETE, flow, |_| {})?;
+        false_if_missing(self.nfnetlink.change(&query, 0))
     }
 }
 
@@ -137,5 +144,5 @@ impl Conntrack for KernelConntrack {
 /// # Errors
 /// If that cannot be told.
 pub fn tracks_sctp(netns: &NetNs) -> Result<bool, SysctlError> {
-    KernelSysctl::new(netns).has("net/netfilter/nf_conntrack_sctp_timeout_established")
+    KernelSysctl::new(netns).exists("net/netfilter/nf_conntrack_sctp_timeout_established")
 }

@@ -18,11 +18,11 @@ pub use fake::{ConntrackCall, FakeConntrack};
 pub use kernel::{KernelConntrack, tracks_sctp};
 
 use crate::netlink::WireError;
-use crate::nfnetlink::QueryError;
+use crate::nfnetlink::NfRequestError;
 
 /// What tells flows of one protocol apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum FlowKey {
+pub enum TupleProto {
     /// Source and destination port (TCP, UDP, SCTP, DCCP, UDP-Lite).
     Ports(u16, u16),
     /// Type, code and identifier (ICMP, ICMPv6).
@@ -40,7 +40,7 @@ pub enum FlowKey {
 
 /// One direction of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Tuple {
+pub struct ConntrackTuple {
     /// Source address.
     pub source: IpAddr,
     /// Destination address.
@@ -48,37 +48,37 @@ pub struct Tuple {
     /// IP protocol number.
     pub protocol: u8,
     /// What else tells it apart.
-    pub key: FlowKey,
+    pub proto: TupleProto,
 }
 
-impl fmt::Display for Tuple {
+impl fmt::Display for ConntrackTuple {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             source,
             destination,
             protocol,
-            key,
+            proto: key,
         } = self;
         write!(f, "protocol {protocol} ")?;
         match key {
-            FlowKey::Ports(from, to) => {
+            TupleProto::Ports(from, to) => {
                 write!(f, "{source} port {from} to {destination} port {to}")
             }
-            FlowKey::Icmp { kind, code, id } => {
+            TupleProto::Icmp { kind, code, id } => {
                 write!(f, "{source} to {destination} type {kind}/{code} id {id}")
             }
-            FlowKey::None => write!(f, "{source} to {destination}"),
+            TupleProto::None => write!(f, "{source} to {destination}"),
         }
     }
 }
 
 /// A tracked flow.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Flow {
+pub struct ConntrackEntry {
     /// As its first packet went.
-    pub original: Tuple,
+    pub original: ConntrackTuple,
     /// As an answer goes; not the mirror of `original` where addresses are translated.
-    pub reply: Tuple,
+    pub reply: ConntrackTuple,
     /// Conntrack zone; 0 unless someone set one.
     pub zone: u16,
     /// Its mark.
@@ -91,7 +91,7 @@ pub struct Flow {
     pub timeout: Option<u32>,
 }
 
-impl Flow {
+impl ConntrackEntry {
     /// True once an answer was seen.
     #[must_use]
     pub fn has_reply(&self) -> bool {
@@ -102,7 +102,7 @@ impl Flow {
 
 /// Which flows to list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FlowFilter {
+pub struct ConntrackFilter {
     /// Only those whose mark has `(value, mask)`: `mark & mask == value`.
     pub mark: Option<(u32, u32)>,
     /// Only those of this conntrack zone.
@@ -114,7 +114,7 @@ pub struct FlowFilter {
 pub enum ConntrackError {
     /// The kernel refused.
     #[error(transparent)]
-    Kernel(#[from] QueryError),
+    Kernel(#[from] NfRequestError),
     /// A message cannot be written.
     #[error("writing a conntrack message: {0}")]
     Wire(#[from] WireError),
@@ -132,17 +132,22 @@ pub trait Conntrack {
     ///
     /// # Errors
     /// What the kernel answered.
-    fn flows(&mut self, filter: &FlowFilter) -> Result<Vec<Flow>, ConntrackError>;
+    fn entries(&mut self, filter: &ConntrackFilter) -> Result<Vec<ConntrackEntry>, ConntrackError>;
 
     /// Sets the bits of `mask` in the mark of `flow` to those of `value`; false if it has ended.
     ///
     /// # Errors
     /// What the kernel answered.
-    fn set_mark(&mut self, flow: &Flow, value: u32, mask: u32) -> Result<bool, ConntrackError>;
+    fn set_mark(
+        &mut self,
+        flow: &ConntrackEntry,
+        value: u32,
+        mask: u32,
+    ) -> Result<bool, ConntrackError>;
 
     /// Ends a flow; false if it had ended. A later flow of the same tuple is spared.
     ///
     /// # Errors
     /// What the kernel answered.
-    fn delete(&mut self, flow: &Flow) -> Result<bool, ConntrackError>;
+    fn delete(&mut self, flow: &ConntrackEntry) -> Result<bool, ConntrackError>;
 }

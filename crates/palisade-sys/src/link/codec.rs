@@ -3,10 +3,10 @@
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd};
 
-use super::name::{name_bytes, name_text};
+use super::name::{escape_name, unescape_name};
 use super::types::{
-    Address, Link, LinkChange, MAIN_TABLE, MacAddr, Neighbour, Prefix, Route, RouteKind,
-    RouteScope, VethEnd,
+    Address, IpNet, Link, LinkChange, MAIN_TABLE, MacAddr, Neighbour, Route, RouteKind, RouteScope,
+    VethEnd,
 };
 use crate::netlink::{AttrWriter, Attrs, WireError};
 use crate::netns::NetNs;
@@ -32,7 +32,7 @@ pub(super) fn family(address: IpAddr) -> u8 {
     }
 }
 
-fn ifinfo(index: u32, flags: u32, change: u32) -> [u8; IFINFO_LEN] {
+fn ifinfomsg(index: u32, flags: u32, change: u32) -> [u8; IFINFO_LEN] {
     let mut head = [0; IFINFO_LEN];
     head[4..8].copy_from_slice(&index.to_ne_bytes());
     head[8..12].copy_from_slice(&flags.to_ne_bytes());
@@ -40,33 +40,39 @@ fn ifinfo(index: u32, flags: u32, change: u32) -> [u8; IFINFO_LEN] {
     head
 }
 
-fn ne_u32(data: &[u8], at: usize, what: &'static str) -> Result<u32, WireError> {
-    data.get(at..)
+fn u32_at(data: &[u8], offset: usize, what: &'static str) -> Result<u32, WireError> {
+    data.get(offset..)
         .and_then(|rest| rest.first_chunk::<4>())
         .map(|bytes| u32::from_ne_bytes(*bytes))
         .ok_or(WireError::Truncated {
             what,
-            need: at + 4,
+            need: offset + 4,
             have: data.len(),
         })
 }
 
-fn byte(data: &[u8], at: usize, what: &'static str) -> Result<u8, WireError> {
-    data.get(at).copied().ok_or(WireError::Truncated {
+fn u8_at(data: &[u8], offset: usize, what: &'static str) -> Result<u8, WireError> {
+    data.get(offset).copied().ok_or(WireError::Truncated {
         what,
-        need: at + 1,
+        need: offset + 1,
         have: data.len(),
     })
 }
 
-pub(super) fn veth(out: &mut Vec<u8>, end: &VethEnd, peer: &VethEnd) -> Result<(), WireError> {
-    out.extend_from_slice(&ifinfo(0, 0, 0));
+pub(super) fn write_veth(
+    out: &mut Vec<u8>,
+    end: &VethEnd,
+    peer: &VethEnd,
+) -> Result<(), WireError> {
+    out.extend_from_slice(&ifinfomsg(0, 0, 0));
     let mut w = AttrWriter::new(out);
-    veth_end(&mut w, end);
+    write_veth_end(&mut w, end);
     w.nest(libc::IFLA_LINKINFO, |w| {
         w.text(libc::IFLA_INFO_KIND, "veth")
             .nest(libc::IFLA_INFO_DATA, |w| {
-                w.nest_after(VETH_INFO_PEER, &ifinfo(0, 0, 0), |w| veth_end(w, peer));
+                w.nest_with_header(VETH_INFO_PEER, &ifinfomsg(0, 0, 0), |w| {
+                    write_veth_end(w, peer)
+                });
             });
     });
     w.finish()
@@ -74,12 +80,12 @@ pub(super) fn veth(out: &mut Vec<u8>, end: &VethEnd, peer: &VethEnd) -> Result<(
 
 /// A link's name, ended by a zero byte.
 fn write_name(w: &mut AttrWriter<'_>, name: &str) {
-    let mut bytes = name_bytes(name);
+    let mut bytes = unescape_name(name);
     bytes.push(0);
     w.bytes(libc::IFLA_IFNAME, &bytes);
 }
 
-fn veth_end(w: &mut AttrWriter<'_>, end: &VethEnd) {
+fn write_veth_end(w: &mut AttrWriter<'_>, end: &VethEnd) {
     write_name(w, &end.name);
     if let Some(mac) = end.mac {
         w.bytes(libc::IFLA_ADDRESS, &mac.0);
@@ -93,18 +99,18 @@ fn veth_end(w: &mut AttrWriter<'_>, end: &VethEnd) {
     }
 }
 
-pub(super) fn link_by_name(out: &mut Vec<u8>, name: &str) -> Result<(), WireError> {
-    out.extend_from_slice(&ifinfo(0, 0, 0));
+pub(super) fn write_link_by_name(out: &mut Vec<u8>, name: &str) -> Result<(), WireError> {
+    out.extend_from_slice(&ifinfomsg(0, 0, 0));
     let mut w = AttrWriter::new(out);
     write_name(&mut w, name);
     w.finish()
 }
 
-pub(super) fn link_by_index(out: &mut Vec<u8>, index: u32) {
-    out.extend_from_slice(&ifinfo(index, 0, 0));
+pub(super) fn write_link_by_index(out: &mut Vec<u8>, index: u32) {
+    out.extend_from_slice(&ifinfomsg(index, 0, 0));
 }
 
-pub(super) fn namespace_id(out: &mut Vec<u8>, netns: &NetNs) -> Result<(), WireError> {
+pub(super) fn write_namespace_id(out: &mut Vec<u8>, netns: &NetNs) -> Result<(), WireError> {
     out.extend_from_slice(&[0; RTGENMSG_LEN]);
     let fd = netns.as_fd().as_raw_fd();
     let mut w = AttrWriter::new(out);
@@ -114,25 +120,25 @@ pub(super) fn namespace_id(out: &mut Vec<u8>, netns: &NetNs) -> Result<(), WireE
 
 /// The number that one namespace has for another; `None` where it has none.
 pub(super) fn read_namespace_id(payload: &[u8]) -> Result<Option<i32>, WireError> {
-    let attrs = Attrs::after(payload, RTGENMSG_LEN, "namespace id")?;
-    let id = attrs.need(NETNSA_NSID, "namespace id")?;
+    let attrs = Attrs::after_header(payload, RTGENMSG_LEN, "namespace id")?;
+    let id = attrs.require(NETNSA_NSID, "namespace id")?;
     Ok(Some(id.u32()?.cast_signed()).filter(|id| *id >= 0))
 }
 
-pub(super) fn all_links(out: &mut Vec<u8>) {
-    out.extend_from_slice(&ifinfo(0, 0, 0));
+pub(super) fn write_link_dump(out: &mut Vec<u8>) {
+    out.extend_from_slice(&ifinfomsg(0, 0, 0));
 }
 
-pub(super) fn link_change(
+pub(super) fn write_link_change(
     out: &mut Vec<u8>,
     index: u32,
     change: &LinkChange,
 ) -> Result<(), WireError> {
     let up = libc::IFF_UP as u32;
     let head = match change {
-        LinkChange::Up => ifinfo(index, up, up),
-        LinkChange::Down => ifinfo(index, 0, up),
-        _ => ifinfo(index, 0, 0),
+        LinkChange::Up => ifinfomsg(index, up, up),
+        LinkChange::Down => ifinfomsg(index, 0, up),
+        _ => ifinfomsg(index, 0, 0),
     };
     out.extend_from_slice(&head);
     let mut w = AttrWriter::new(out);
@@ -151,21 +157,21 @@ pub(super) fn link_change(
 
 pub(super) fn read_link(payload: &[u8]) -> Result<Link, WireError> {
     let mut link = Link {
-        index: ne_u32(payload, 4, "link")?,
+        index: u32_at(payload, 4, "link")?,
         name: String::new(),
         kind: None,
         mac: None,
         mtu: 0,
-        flags: ne_u32(payload, 8, "link")?,
+        flags: u32_at(payload, 8, "link")?,
         peer_index: None,
         peer_netnsid: None,
         master: None,
     };
-    for attr in Attrs::after(payload, IFINFO_LEN, "link")? {
+    for attr in Attrs::after_header(payload, IFINFO_LEN, "link")? {
         let attr = attr?;
         match attr.kind {
-            libc::IFLA_IFNAME => link.name = name_text(attr.until_zero()),
-            libc::IFLA_ADDRESS => link.mac = mac(attr.payload),
+            libc::IFLA_IFNAME => link.name = escape_name(attr.until_nul()),
+            libc::IFLA_ADDRESS => link.mac = read_mac(attr.payload),
             libc::IFLA_MTU => link.mtu = attr.u32()?,
             libc::IFLA_LINK => link.peer_index = Some(attr.u32()?),
             libc::IFLA_MASTER => link.master = Some(attr.u32()?),
@@ -181,11 +187,11 @@ pub(super) fn read_link(payload: &[u8]) -> Result<Link, WireError> {
     Ok(link)
 }
 
-fn mac(bytes: &[u8]) -> Option<MacAddr> {
+fn read_mac(bytes: &[u8]) -> Option<MacAddr> {
     bytes.try_into().ok().map(MacAddr)
 }
 
-pub(super) fn address(out: &mut Vec<u8>, index: u32, prefix: Prefix) -> Result<(), WireError> {
+pub(super) fn write_address(out: &mut Vec<u8>, index: u32, prefix: IpNet) -> Result<(), WireError> {
     let link_local = match prefix.address {
         IpAddr::V4(v4) => v4.is_link_local(),
         IpAddr::V6(v6) => v6.is_unicast_link_local(),
@@ -208,16 +214,16 @@ pub(super) fn address(out: &mut Vec<u8>, index: u32, prefix: Prefix) -> Result<(
     w.finish()
 }
 
-pub(super) fn all_addresses(out: &mut Vec<u8>) {
+pub(super) fn write_address_dump(out: &mut Vec<u8>) {
     out.extend_from_slice(&[0; IFADDR_LEN]);
 }
 
 pub(super) fn read_address(payload: &[u8]) -> Result<Option<Address>, WireError> {
-    let len = byte(payload, 1, "address")?;
-    let mut flags = u32::from(byte(payload, 2, "address")?);
-    let link_index = ne_u32(payload, 4, "address")?;
+    let len = u8_at(payload, 1, "address")?;
+    let mut flags = u32::from(u8_at(payload, 2, "address")?);
+    let link_index = u32_at(payload, 4, "address")?;
     let (mut local, mut peer) = (None, None);
-    for attr in Attrs::after(payload, IFADDR_LEN, "address")? {
+    for attr in Attrs::after_header(payload, IFADDR_LEN, "address")? {
         let attr = attr?;
         match attr.kind {
             libc::IFA_LOCAL => local = Some(attr.ip()?),
@@ -229,12 +235,16 @@ pub(super) fn read_address(payload: &[u8]) -> Result<Option<Address>, WireError>
     // IFA_ADDRESS is the far end of a point-to-point link; alone, it is the address.
     Ok(local.or(peer).map(|address| Address {
         link_index,
-        prefix: Prefix::new(address, len),
+        prefix: IpNet::new(address, len),
         tentative: flags & (libc::IFA_F_TENTATIVE | libc::IFA_F_DADFAILED) != 0,
     }))
 }
 
-pub(super) fn route(out: &mut Vec<u8>, route: &Route, index: Option<u32>) -> Result<(), WireError> {
+pub(super) fn write_route(
+    out: &mut Vec<u8>,
+    route: &Route,
+    index: Option<u32>,
+) -> Result<(), WireError> {
     let scope = match route.scope {
         RouteScope::Universe => libc::RT_SCOPE_UNIVERSE,
         RouteScope::Link => libc::RT_SCOPE_LINK,
@@ -248,10 +258,10 @@ pub(super) fn route(out: &mut Vec<u8>, route: &Route, index: Option<u32>) -> Res
         RouteKind::Unreachable => libc::RTN_UNREACHABLE,
         RouteKind::Other(number) => number,
     };
-    let to = route.destination;
+    let destination = route.destination;
     out.extend_from_slice(&[
-        family(to.address),
-        to.len,
+        family(destination.address),
+        destination.len,
         0,
         0,
         libc::RT_TABLE_UNSPEC,
@@ -263,8 +273,8 @@ pub(super) fn route(out: &mut Vec<u8>, route: &Route, index: Option<u32>) -> Res
     out.extend_from_slice(&flags.to_ne_bytes());
     let mut w = AttrWriter::new(out);
     w.u32(libc::RTA_TABLE, route.table);
-    if to.len > 0 {
-        w.ip(libc::RTA_DST, to.address);
+    if destination.len > 0 {
+        w.ip(libc::RTA_DST, destination.address);
     }
     if let Some(index) = index {
         w.u32(libc::RTA_OIF, index);
@@ -282,10 +292,10 @@ pub(super) fn route(out: &mut Vec<u8>, route: &Route, index: Option<u32>) -> Res
 }
 
 /// Asks for the route itself that packets to an address take, not for where it leads.
-pub(super) fn route_to(out: &mut Vec<u8>, address: IpAddr) -> Result<(), WireError> {
+pub(super) fn write_route_lookup(out: &mut Vec<u8>, address: IpAddr) -> Result<(), WireError> {
     let mut head = [0; RTMSG_LEN];
     head[0] = family(address);
-    head[1] = Prefix::host(address).len;
+    head[1] = IpNet::host(address).len;
     head[8..].copy_from_slice(&RTM_F_FIB_MATCH.to_ne_bytes());
     out.extend_from_slice(&head);
     let mut w = AttrWriter::new(out);
@@ -293,39 +303,39 @@ pub(super) fn route_to(out: &mut Vec<u8>, address: IpAddr) -> Result<(), WireErr
     w.finish()
 }
 
-pub(super) fn all_routes(out: &mut Vec<u8>) {
+pub(super) fn write_route_dump(out: &mut Vec<u8>) {
     out.extend_from_slice(&[0; RTMSG_LEN]);
 }
 
 /// A route as read, its link still a number.
-pub(super) struct ReadRoute {
+pub(super) struct DecodedRoute {
     pub(super) route: Route,
     pub(super) link_index: Option<u32>,
 }
 
-pub(super) fn read_route(payload: &[u8]) -> Result<Option<ReadRoute>, WireError> {
-    let any: IpAddr = match i32::from(byte(payload, 0, "route")?) {
+pub(super) fn read_route(payload: &[u8]) -> Result<Option<DecodedRoute>, WireError> {
+    let any: IpAddr = match i32::from(u8_at(payload, 0, "route")?) {
         libc::AF_INET => std::net::Ipv4Addr::UNSPECIFIED.into(),
         libc::AF_INET6 => std::net::Ipv6Addr::UNSPECIFIED.into(),
         _ => return Ok(None),
     };
-    let flags = ne_u32(payload, 8, "route")?;
+    let flags = u32_at(payload, 8, "route")?;
     if flags & RTM_F_CLONED != 0 {
         return Ok(None);
     }
-    let table = byte(payload, 4, "route")?;
+    let table = u8_at(payload, 4, "route")?;
     let mut route = Route {
-        destination: Prefix::new(any, byte(payload, 1, "route")?),
+        destination: IpNet::new(any, u8_at(payload, 1, "route")?),
         link: None,
         gateway: None,
         on_link: flags & RTNH_F_ONLINK != 0,
-        scope: match byte(payload, 6, "route")? {
+        scope: match u8_at(payload, 6, "route")? {
             libc::RT_SCOPE_UNIVERSE => RouteScope::Universe,
             libc::RT_SCOPE_LINK => RouteScope::Link,
             libc::RT_SCOPE_HOST => RouteScope::Host,
             number => RouteScope::Other(number),
         },
-        kind: match byte(payload, 7, "route")? {
+        kind: match u8_at(payload, 7, "route")? {
             libc::RTN_UNICAST => RouteKind::Unicast,
             libc::RTN_LOCAL => RouteKind::Local,
             libc::RTN_BLACKHOLE => RouteKind::Blackhole,
@@ -335,10 +345,10 @@ pub(super) fn read_route(payload: &[u8]) -> Result<Option<ReadRoute>, WireError>
         source: None,
         metric: None,
         table: if table == 0 { MAIN_TABLE } else { table.into() },
-        protocol: byte(payload, 5, "route")?,
+        protocol: u8_at(payload, 5, "route")?,
     };
     let mut link_index = None;
-    for attr in Attrs::after(payload, RTMSG_LEN, "route")? {
+    for attr in Attrs::after_header(payload, RTMSG_LEN, "route")? {
         let attr = attr?;
         match attr.kind {
             libc::RTA_TABLE => route.table = attr.u32()?,
@@ -350,10 +360,10 @@ pub(super) fn read_route(payload: &[u8]) -> Result<Option<ReadRoute>, WireError>
             _ => {}
         }
     }
-    Ok(Some(ReadRoute { route, link_index }))
+    Ok(Some(DecodedRoute { route, link_index }))
 }
 
-pub(super) fn neighbour(
+pub(super) fn write_neighbour(
     out: &mut Vec<u8>,
     neighbour: &Neighbour,
     index: u32,
@@ -375,7 +385,7 @@ pub(super) fn neighbour(
     w.finish()
 }
 
-pub(super) fn all_neighbours(out: &mut Vec<u8>, proxies: bool) {
+pub(super) fn write_neighbour_dump(out: &mut Vec<u8>, proxies: bool) {
     let mut head = [0; NDMSG_LEN];
     if proxies {
         head[10] = NTF_PROXY;
@@ -384,7 +394,7 @@ pub(super) fn all_neighbours(out: &mut Vec<u8>, proxies: bool) {
 }
 
 /// A neighbour as read, its link still a number.
-pub(super) struct ReadNeighbour {
+pub(super) struct DecodedNeighbour {
     pub(super) link_index: u32,
     pub(super) address: IpAddr,
     pub(super) mac: Option<MacAddr>,
@@ -392,19 +402,19 @@ pub(super) struct ReadNeighbour {
 }
 
 /// The address of a neighbour, also of one that holds no link-layer address any more.
-pub(super) fn neighbour_address(payload: &[u8]) -> Result<Option<IpAddr>, WireError> {
+pub(super) fn read_neighbour_address(payload: &[u8]) -> Result<Option<IpAddr>, WireError> {
     if !matches!(
-        i32::from(byte(payload, 0, "neighbour")?),
+        i32::from(u8_at(payload, 0, "neighbour")?),
         libc::AF_INET | libc::AF_INET6
     ) {
         return Ok(None);
     }
-    let attrs = Attrs::after(payload, NDMSG_LEN, "neighbour")?;
-    let address = attrs.need(libc::NDA_DST, "neighbour")?.ip()?;
+    let attrs = Attrs::after_header(payload, NDMSG_LEN, "neighbour")?;
+    let address = attrs.require(libc::NDA_DST, "neighbour")?.ip()?;
     Ok(Some(address))
 }
 
-pub(super) fn read_neighbour(payload: &[u8]) -> Result<Option<ReadNeighbour>, WireError> {
+pub(super) fn read_neighbour(payload: &[u8]) -> Result<Option<DecodedNeighbour>, WireError> {
     let head = payload.get(..NDMSG_LEN).ok_or(WireError::Truncated {
         what: "neighbour",
         need: NDMSG_LEN,
@@ -415,15 +425,15 @@ pub(super) fn read_neighbour(payload: &[u8]) -> Result<Option<ReadNeighbour>, Wi
     }
     let state = u16::from_ne_bytes([head[8], head[9]]);
     let proxy = head[10] & NTF_PROXY != 0;
-    let attrs = Attrs::after(payload, NDMSG_LEN, "neighbour")?;
-    let address = attrs.need(libc::NDA_DST, "neighbour")?.ip()?;
+    let attrs = Attrs::after_header(payload, NDMSG_LEN, "neighbour")?;
+    let address = attrs.require(libc::NDA_DST, "neighbour")?.ip()?;
     let mac = attrs
         .find(libc::NDA_LLADDR)?
-        .and_then(|attr| mac(attr.payload))
+        .and_then(|attr| read_mac(attr.payload))
         .filter(|_| !proxy);
     // An entry still being resolved says nothing about who is there.
-    Ok((proxy || mac.is_some()).then_some(ReadNeighbour {
-        link_index: ne_u32(head, 4, "neighbour")?,
+    Ok((proxy || mac.is_some()).then_some(DecodedNeighbour {
+        link_index: u32_at(head, 4, "neighbour")?,
         address,
         mac,
         permanent: proxy || state & NUD_PERMANENT != 0,

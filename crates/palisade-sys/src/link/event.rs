@@ -5,10 +5,10 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use super::types::{Link, LinkAction, Prefix};
+use super::types::{IpNet, Link, LinkAction};
 use super::{LinkError, codec};
 use crate::Errno;
-use crate::netlink::{Attrs, KernelError, NetlinkSocket, Protocol, Received};
+use crate::netlink::{Attrs, KernelError, NetlinkFamily, NetlinkMessage, NetlinkSocket};
 use crate::netns::NetNs;
 
 const RTNLGRP_LINK: u32 = 1;
@@ -25,7 +25,7 @@ const NETCONFA_IFINDEX_ALL: u32 = -1_i32 as u32;
 /// A family, padded.
 const NETCONFMSG_LEN: usize = 4;
 /// Room for bursts such as hundreds of links going at once.
-const QUEUE_BYTES: usize = 4 * 1024 * 1024;
+const RECEIVE_BUFFER_BYTES: usize = 4 * 1024 * 1024;
 
 /// One change.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,25 +33,25 @@ pub enum LinkEvent {
     /// A link is new or changed; this is how it is now.
     Link(Link),
     /// A link is gone; this is how it was.
-    LinkGone(Link),
+    LinkRemoved(Link),
     /// An address is on a link.
     Address {
         /// Number of the link.
         link_index: u32,
         /// The address.
-        prefix: Prefix,
+        prefix: IpNet,
     },
     /// An address is gone from a link.
-    AddressGone {
+    AddressRemoved {
         /// Number of the link.
         link_index: u32,
         /// The address.
-        prefix: Prefix,
+        prefix: IpNet,
     },
     /// A route came, changed or went.
     Route {
         /// Its destination.
-        destination: Prefix,
+        destination: IpNet,
     },
     /// A neighbour came, changed or went.
     Neighbour {
@@ -59,9 +59,9 @@ pub enum LinkEvent {
         address: IpAddr,
     },
     /// A setting of this namespace as a whole changed, such as forwarding.
-    Settings,
+    Netconf,
     /// Changes came faster than they were read and some are lost: list again.
-    Lost,
+    Overrun,
 }
 
 /// A stream of changes.
@@ -69,7 +69,7 @@ pub trait LinkEvents {
     /// The next change; `None` if none came within `timeout` (`None` waits for ever).
     ///
     /// # Errors
-    /// If the socket fails; lost changes are no error but [`LinkEvent::Lost`].
+    /// If the socket fails; lost changes are no error but [`LinkEvent::Overrun`].
     fn next_event(&mut self, timeout: Option<Duration>) -> Result<Option<LinkEvent>, LinkError>;
 }
 
@@ -95,7 +95,7 @@ impl KernelLinkEvents {
     ///
     /// # Errors
     /// [`LinkError::Open`].
-    pub fn open_wide(netns: &NetNs) -> Result<Self, LinkError> {
+    pub fn open_routing(netns: &NetNs) -> Result<Self, LinkError> {
         let groups = [
             RTNLGRP_LINK,
             RTNLGRP_NEIGH,
@@ -108,12 +108,12 @@ impl KernelLinkEvents {
     }
 
     fn listen(netns: &NetNs, groups: &[u32]) -> Result<Self, LinkError> {
-        let socket = NetlinkSocket::open(netns, Protocol::Route, groups)?;
-        socket.make_room_to_receive(QUEUE_BYTES);
+        let socket = NetlinkSocket::open(netns, NetlinkFamily::Route, groups)?;
+        socket.grow_receive_buffer(RECEIVE_BUFFER_BYTES);
         Ok(Self { socket })
     }
 
-    fn refused(&self, error: KernelError) -> LinkError {
+    fn listen_error(&self, error: KernelError) -> LinkError {
         LinkError::Refused {
             action: Box::new(LinkAction::Listen),
             netns: self.socket.netns().to_owned(),
@@ -133,19 +133,19 @@ impl LinkEvents for KernelLinkEvents {
         loop {
             match self.socket.try_receive() {
                 Ok(Some(message)) => {
-                    if let Some(event) = read_event(&message).map_err(|e| self.refused(e))? {
+                    if let Some(event) = read_event(&message).map_err(|e| self.listen_error(e))? {
                         return Ok(Some(event));
                     }
                     continue;
                 }
                 Ok(None) => {}
-                Err(error) if error.errno == Errno::ENOBUFS => return Ok(Some(LinkEvent::Lost)),
-                Err(error) => return Err(self.refused(error)),
+                Err(error) if error.errno == Errno::ENOBUFS => return Ok(Some(LinkEvent::Overrun)),
+                Err(error) => return Err(self.listen_error(error)),
             }
             let ready = self
                 .socket
                 .wait_readable(timeout)
-                .map_err(|errno| self.refused(errno.into()))?;
+                .map_err(|errno| self.listen_error(errno.into()))?;
             if !ready {
                 return Ok(None);
             }
@@ -153,16 +153,16 @@ impl LinkEvents for KernelLinkEvents {
     }
 }
 
-fn read_event(message: &Received) -> Result<Option<LinkEvent>, KernelError> {
+fn read_event(message: &NetlinkMessage) -> Result<Option<LinkEvent>, KernelError> {
     let payload = &message.payload;
     Ok(match message.kind {
         libc::RTM_NEWLINK => Some(LinkEvent::Link(codec::read_link(payload)?)),
-        libc::RTM_DELLINK => Some(LinkEvent::LinkGone(codec::read_link(payload)?)),
+        libc::RTM_DELLINK => Some(LinkEvent::LinkRemoved(codec::read_link(payload)?)),
         libc::RTM_NEWADDR => codec::read_address(payload)?.map(|a| LinkEvent::Address {
             link_index: a.link_index,
             prefix: a.prefix,
         }),
-        libc::RTM_DELADDR => codec::read_address(payload)?.map(|a| LinkEvent::AddressGone {
+        libc::RTM_DELADDR => codec::read_address(payload)?.map(|a| LinkEvent::AddressRemoved {
             link_index: a.link_index,
             prefix: a.prefix,
         }),
@@ -172,12 +172,12 @@ fn read_event(message: &Received) -> Result<Option<LinkEvent>, KernelError> {
             })
         }
         libc::RTM_NEWNEIGH | libc::RTM_DELNEIGH => {
-            codec::neighbour_address(payload)?.map(|address| LinkEvent::Neighbour { address })
+            codec::read_neighbour_address(payload)?.map(|address| LinkEvent::Neighbour { address })
         }
         libc::RTM_NEWNETCONF => {
-            let attrs = Attrs::after(payload, NETCONFMSG_LEN, "settings")?;
-            let index = attrs.need(NETCONFA_IFINDEX, "settings")?.u32()?;
-            (index == NETCONFA_IFINDEX_ALL).then_some(LinkEvent::Settings)
+            let attrs = Attrs::after_header(payload, NETCONFMSG_LEN, "settings")?;
+            let index = attrs.require(NETCONFA_IFINDEX, "settings")?.u32()?;
+            (index == NETCONFA_IFINDEX_ALL).then_some(LinkEvent::Netconf)
         }
         _ => None,
     })

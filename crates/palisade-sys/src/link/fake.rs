@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::types::{
-    Address, Link, LinkAction, LinkChange, MacAddr, Neighbour, Prefix, Route, VethEnd,
+    Address, IpNet, Link, LinkAction, LinkChange, MacAddr, Neighbour, Route, VethEnd,
 };
 use super::{LinkError, LinkOpener, Links};
 use crate::Errno;
@@ -19,19 +19,19 @@ use crate::netns::{NetNs, NetNsId};
 /// makes no routes.
 #[derive(Clone, Debug, Default)]
 pub struct FakeNet {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<FakeNetState>>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    spaces: BTreeMap<NetNsId, Space>,
+struct FakeNetState {
+    namespaces: BTreeMap<NetNsId, FakeNamespace>,
     calls: Vec<(String, LinkAction)>,
     failures: VecDeque<(usize, Errno)>,
     next_index: u32,
 }
 
 #[derive(Debug, Default)]
-struct Space {
+struct FakeNamespace {
     links: BTreeMap<u32, FakeLink>,
     routes: Vec<Route>,
     neighbours: Vec<Neighbour>,
@@ -40,7 +40,7 @@ struct Space {
 #[derive(Debug)]
 struct FakeLink {
     link: Link,
-    addresses: Vec<Prefix>,
+    addresses: Vec<IpNet>,
     peer: Option<(NetNsId, u32)>,
 }
 
@@ -62,7 +62,7 @@ impl FakeNet {
         self.lock().failures.push_back((after, errno));
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, FakeNetState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -71,7 +71,7 @@ impl LinkOpener for FakeNet {
     type Links = FakeLinks;
 
     fn open_links(&self, netns: &NetNs) -> Result<FakeLinks, LinkError> {
-        self.lock().spaces.entry(netns.id()).or_default();
+        self.lock().namespaces.entry(netns.id()).or_default();
         Ok(FakeLinks {
             net: self.clone(),
             netns: netns.clone(),
@@ -86,8 +86,8 @@ pub struct FakeLinks {
     netns: NetNs,
 }
 
-impl State {
-    fn due_failure(&mut self) -> Option<Errno> {
+impl FakeNetState {
+    fn take_due_failure(&mut self) -> Option<Errno> {
         let (after, errno) = self.failures.front_mut()?;
         if *after == 0 {
             let errno = *errno;
@@ -98,8 +98,8 @@ impl State {
         None
     }
 
-    fn space(&mut self, id: NetNsId) -> &mut Space {
-        self.spaces.entry(id).or_default()
+    fn namespace(&mut self, id: NetNsId) -> &mut FakeNamespace {
+        self.namespaces.entry(id).or_default()
     }
 
     fn add_link(&mut self, id: NetNsId, end: &VethEnd) -> u32 {
@@ -122,12 +122,12 @@ impl State {
             addresses: Vec::new(),
             peer: None,
         };
-        self.space(id).links.insert(index, entry);
+        self.namespace(id).links.insert(index, entry);
         index
     }
 
-    fn join(&mut self, id: NetNsId, index: u32, peer: (NetNsId, u32)) {
-        if let Some(entry) = self.space(id).links.get_mut(&index) {
+    fn set_peer(&mut self, id: NetNsId, index: u32, peer: (NetNsId, u32)) {
+        if let Some(entry) = self.namespace(id).links.get_mut(&index) {
             entry.peer = Some(peer);
             entry.link.peer_index = Some(peer.1);
             entry.link.peer_netnsid = (peer.0 != id).then_some(0);
@@ -135,19 +135,19 @@ impl State {
     }
 }
 
-impl Space {
-    fn by_name(&mut self, name: &str) -> Result<&mut FakeLink, Errno> {
+impl FakeNamespace {
+    fn link_by_name(&mut self, name: &str) -> Result<&mut FakeLink, Errno> {
         self.links
             .values_mut()
             .find(|entry| entry.link.name == name)
             .ok_or(Errno::ENODEV)
     }
 
-    fn has(&self, name: &str) -> bool {
+    fn has_link(&self, name: &str) -> bool {
         self.links.values().any(|entry| entry.link.name == name)
     }
 
-    fn remove(&mut self, index: u32) {
+    fn remove_link(&mut self, index: u32) {
         if let Some(entry) = self.links.remove(&index) {
             let name = entry.link.name;
             self.routes.retain(|r| r.link.as_ref() != Some(&name));
@@ -157,7 +157,7 @@ impl Space {
 
     fn check_link(&self, route: &Route) -> Result<(), Errno> {
         match &route.link {
-            Some(link) if !self.has(link) => Err(Errno::ENODEV),
+            Some(link) if !self.has_link(link) => Err(Errno::ENODEV),
             _ => Ok(()),
         }
     }
@@ -176,16 +176,16 @@ fn check_name(name: &str) -> Result<(), Errno> {
 }
 
 impl FakeLinks {
-    fn act<T>(
+    fn perform<T>(
         &self,
         action: LinkAction,
-        work: impl FnOnce(&mut State, NetNsId) -> Result<T, Errno>,
+        work: impl FnOnce(&mut FakeNetState, NetNsId) -> Result<T, Errno>,
     ) -> Result<T, LinkError> {
         let mut state = self.net.lock();
         state
             .calls
             .push((self.netns.label().to_owned(), action.clone()));
-        let result = match state.due_failure() {
+        let result = match state.take_due_failure() {
             Some(errno) => Err(errno),
             None => work(&mut state, self.netns.id()),
         };
@@ -196,53 +196,56 @@ impl FakeLinks {
         })
     }
 
-    fn look<T>(&self, work: impl FnOnce(&mut Space) -> T) -> T {
-        work(self.net.lock().space(self.netns.id()))
+    fn read<T>(&self, work: impl FnOnce(&mut FakeNamespace) -> T) -> T {
+        work(self.net.lock().namespace(self.netns.id()))
     }
 }
 
 impl Links for FakeLinks {
     fn create_veth(&mut self, end: &VethEnd, peer: &VethEnd) -> Result<(), LinkError> {
-        self.act(
+        self.perform(
             LinkAction::CreateVeth(end.clone(), peer.clone()),
             |state, here| {
-                let place = |end: &VethEnd| end.netns.as_ref().map_or(here, NetNs::id);
-                let (a, b) = (place(end), place(peer));
+                let namespace_of = |end: &VethEnd| end.netns.as_ref().map_or(here, NetNs::id);
+                let (a, b) = (namespace_of(end), namespace_of(peer));
                 check_name(&end.name)?;
                 check_name(&peer.name)?;
                 let clash = a == b && end.name == peer.name;
-                if clash || state.space(a).has(&end.name) || state.space(b).has(&peer.name) {
+                if clash
+                    || state.namespace(a).has_link(&end.name)
+                    || state.namespace(b).has_link(&peer.name)
+                {
                     return Err(Errno::EEXIST);
                 }
                 let first = state.add_link(a, end);
                 let second = state.add_link(b, peer);
-                state.join(a, first, (b, second));
-                state.join(b, second, (a, first));
+                state.set_peer(a, first, (b, second));
+                state.set_peer(b, second, (a, first));
                 Ok(())
             },
         )
     }
 
     fn delete_link(&mut self, link: &str) -> Result<(), LinkError> {
-        self.act(LinkAction::DeleteLink(link.to_owned()), |state, here| {
-            let entry = state.space(here).by_name(link)?;
+        self.perform(LinkAction::DeleteLink(link.to_owned()), |state, here| {
+            let entry = state.namespace(here).link_by_name(link)?;
             let (index, peer) = (entry.link.index, entry.peer);
-            state.space(here).remove(index);
+            state.namespace(here).remove_link(index);
             if let Some((there, index)) = peer {
-                state.space(there).remove(index);
+                state.namespace(there).remove_link(index);
             }
             Ok(())
         })
     }
 
     fn change_link(&mut self, link: &str, change: &LinkChange) -> Result<(), LinkError> {
-        self.act(
+        self.perform(
             LinkAction::ChangeLink(link.to_owned(), change.clone()),
             |state, here| {
-                let space = state.space(here);
+                let space = state.namespace(here);
                 if let LinkChange::Rename(name) = change {
                     check_name(name)?;
-                    if space.has(name) {
+                    if space.has_link(name) {
                         return Err(Errno::EEXIST);
                     }
                     for route in &mut space.routes {
@@ -256,7 +259,7 @@ impl Links for FakeLinks {
                         }
                     }
                 }
-                let entry = space.by_name(link)?;
+                let entry = space.link_by_name(link)?;
                 let up = libc::IFF_UP as u32;
                 match change {
                     LinkChange::Up => entry.link.flags |= up,
@@ -274,29 +277,29 @@ impl Links for FakeLinks {
     }
 
     fn links(&mut self) -> Result<Vec<Link>, LinkError> {
-        Ok(self.look(|space| space.links.values().map(|e| e.link.clone()).collect()))
+        Ok(self.read(|space| space.links.values().map(|e| e.link.clone()).collect()))
     }
 
     fn link(&mut self, link: &str) -> Result<Option<Link>, LinkError> {
-        Ok(self.look(|space| space.by_name(link).ok().map(|e| e.link.clone())))
+        Ok(self.read(|space| space.link_by_name(link).ok().map(|e| e.link.clone())))
     }
 
-    fn link_at(&mut self, index: u32) -> Result<Option<Link>, LinkError> {
-        Ok(self.look(|space| space.links.get(&index).map(|e| e.link.clone())))
+    fn link_by_index(&mut self, index: u32) -> Result<Option<Link>, LinkError> {
+        Ok(self.read(|space| space.links.get(&index).map(|e| e.link.clone())))
     }
 
     fn namespace_id(&mut self, other: &NetNs) -> Result<Option<i32>, LinkError> {
         let there = other.id();
         let leads = |entry: &FakeLink| entry.peer.is_some_and(|(netns, _)| netns == there);
         let is_other = there != self.netns.id();
-        Ok(self.look(|space| (is_other && space.links.values().any(leads)).then_some(0)))
+        Ok(self.read(|space| (is_other && space.links.values().any(leads)).then_some(0)))
     }
 
-    fn add_address(&mut self, link: &str, address: Prefix) -> Result<(), LinkError> {
-        self.act(
+    fn add_address(&mut self, link: &str, address: IpNet) -> Result<(), LinkError> {
+        self.perform(
             LinkAction::AddAddress(link.to_owned(), address),
             |state, here| {
-                let entry = state.space(here).by_name(link)?;
+                let entry = state.namespace(here).link_by_name(link)?;
                 if entry.addresses.contains(&address) {
                     return Err(Errno::EEXIST);
                 }
@@ -306,11 +309,11 @@ impl Links for FakeLinks {
         )
     }
 
-    fn delete_address(&mut self, link: &str, address: Prefix) -> Result<(), LinkError> {
-        self.act(
+    fn delete_address(&mut self, link: &str, address: IpNet) -> Result<(), LinkError> {
+        self.perform(
             LinkAction::DeleteAddress(link.to_owned(), address),
             |state, here| {
-                let entry = state.space(here).by_name(link)?;
+                let entry = state.namespace(here).link_by_name(link)?;
                 let before = entry.addresses.len();
                 entry.addresses.retain(|a| *a != address);
                 if entry.addresses.len() == before {
@@ -322,7 +325,7 @@ impl Links for FakeLinks {
     }
 
     fn addresses(&mut self) -> Result<Vec<Address>, LinkError> {
-        Ok(self.look(|space| {
+        Ok(self.read(|space| {
             let of = |entry: &FakeLink| {
                 let link_index = entry.link.index;
                 entry
@@ -340,8 +343,8 @@ impl Links for FakeLinks {
     }
 
     fn add_route(&mut self, route: &Route) -> Result<(), LinkError> {
-        self.act(LinkAction::AddRoute(route.clone()), |state, here| {
-            let space = state.space(here);
+        self.perform(LinkAction::AddRoute(route.clone()), |state, here| {
+            let space = state.namespace(here);
             space.check_link(route)?;
             if space.routes.iter().any(|r| same_route(r, route)) {
                 return Err(Errno::EEXIST);
@@ -352,8 +355,8 @@ impl Links for FakeLinks {
     }
 
     fn replace_route(&mut self, route: &Route) -> Result<(), LinkError> {
-        self.act(LinkAction::ReplaceRoute(route.clone()), |state, here| {
-            let space = state.space(here);
+        self.perform(LinkAction::ReplaceRoute(route.clone()), |state, here| {
+            let space = state.namespace(here);
             space.check_link(route)?;
             space.routes.retain(|r| !same_route(r, route));
             space.routes.push(route.clone());
@@ -362,8 +365,8 @@ impl Links for FakeLinks {
     }
 
     fn delete_route(&mut self, route: &Route) -> Result<(), LinkError> {
-        self.act(LinkAction::DeleteRoute(route.clone()), |state, here| {
-            let space = state.space(here);
+        self.perform(LinkAction::DeleteRoute(route.clone()), |state, here| {
+            let space = state.namespace(here);
             space.check_link(route)?;
             let before = space.routes.len();
             space.routes.retain(|r| !same_route(r, route));
@@ -375,24 +378,24 @@ impl Links for FakeLinks {
     }
 
     fn routes(&mut self) -> Result<Vec<Route>, LinkError> {
-        Ok(self.look(|space| space.routes.clone()))
+        Ok(self.read(|space| space.routes.clone()))
     }
 
     fn route_to(&mut self, address: IpAddr) -> Result<Option<Route>, LinkError> {
         let leads = |route: &&Route| covers(route.destination, address);
         let longest = |route: &&Route| route.destination.len;
-        Ok(self.look(|space| {
+        Ok(self.read(|space| {
             let routes = space.routes.iter().filter(leads);
             routes.max_by_key(longest).cloned()
         }))
     }
 
     fn set_neighbour(&mut self, neighbour: &Neighbour) -> Result<(), LinkError> {
-        self.act(
+        self.perform(
             LinkAction::SetNeighbour(neighbour.clone()),
             |state, here| {
-                let space = state.space(here);
-                space.by_name(&neighbour.link)?;
+                let space = state.namespace(here);
+                space.link_by_name(&neighbour.link)?;
                 space.neighbours.retain(|n| !same_neighbour(n, neighbour));
                 space.neighbours.push(neighbour.clone());
                 Ok(())
@@ -401,11 +404,11 @@ impl Links for FakeLinks {
     }
 
     fn delete_neighbour(&mut self, neighbour: &Neighbour) -> Result<(), LinkError> {
-        self.act(
+        self.perform(
             LinkAction::DeleteNeighbour(neighbour.clone()),
             |state, here| {
-                let space = state.space(here);
-                space.by_name(&neighbour.link)?;
+                let space = state.namespace(here);
+                space.link_by_name(&neighbour.link)?;
                 let before = space.neighbours.len();
                 space.neighbours.retain(|n| !same_neighbour(n, neighbour));
                 if space.neighbours.len() == before {
@@ -417,11 +420,11 @@ impl Links for FakeLinks {
     }
 
     fn neighbours(&mut self) -> Result<Vec<Neighbour>, LinkError> {
-        Ok(self.look(|space| space.neighbours.clone()))
+        Ok(self.read(|space| space.neighbours.clone()))
     }
 }
 
-fn covers(prefix: Prefix, address: IpAddr) -> bool {
+fn covers(prefix: IpNet, address: IpAddr) -> bool {
     match (prefix.address, address) {
         (IpAddr::V4(net), IpAddr::V4(one)) => {
             let shift = 32 - u32::from(prefix.len);
@@ -455,15 +458,15 @@ mod tests {
     #[test]
     fn a_pair_spans_namespaces_and_dies_together() {
         let net = FakeNet::new();
-        let host = NetNs::stand_in("host").unwrap();
-        let pod = NetNs::stand_in("pod").unwrap();
+        let host = NetNs::fake("host").unwrap();
+        let pod = NetNs::fake("pod").unwrap();
         let mut in_host = net.open_links(&host).unwrap();
         let mut in_pod = net.open_links(&pod).unwrap();
         in_host
             .create_veth(&end("pal1", None), &end("eth0", Some(&pod)))
             .unwrap();
         in_pod
-            .add_address("eth0", Prefix::host("10.0.0.1".parse().unwrap()))
+            .add_address("eth0", IpNet::host("10.0.0.1".parse().unwrap()))
             .unwrap();
         in_pod.change_link("eth0", &LinkChange::Up).unwrap();
         let eth0 = in_pod.link("eth0").unwrap().unwrap();
@@ -473,7 +476,7 @@ mod tests {
         assert_eq!(pal1.peer_index, Some(eth0.index));
         in_host
             .add_route(&Route::device(
-                Prefix::host("10.0.0.1".parse().unwrap()),
+                IpNet::host("10.0.0.1".parse().unwrap()),
                 "pal1",
             ))
             .unwrap();
@@ -487,7 +490,7 @@ mod tests {
     #[test]
     fn failures_come_when_asked_and_name_the_object() {
         let net = FakeNet::new();
-        let host = NetNs::stand_in("host").unwrap();
+        let host = NetNs::fake("host").unwrap();
         let mut links = net.open_links(&host).unwrap();
         net.fail_after(1, Errno::EBUSY);
         links.create_veth(&end("a", None), &end("b", None)).unwrap();
@@ -498,8 +501,8 @@ mod tests {
         );
         links.change_link("a", &LinkChange::Up).unwrap();
         let missing = links.delete_link("c").unwrap_err();
-        assert!(missing.is_missing());
+        assert!(missing.is_not_found());
         let taken = links.create_veth(&end("a", None), &end("c", None));
-        assert!(taken.unwrap_err().is_exists());
+        assert!(taken.unwrap_err().is_already_exists());
     }
 }

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use super::types::{Address, Link, LinkAction, LinkChange, Neighbour, Prefix, Route, VethEnd};
+use super::types::{Address, IpNet, Link, LinkAction, LinkChange, Neighbour, Route, VethEnd};
 use super::{LinkError, LinkOpener, Links, codec};
 use crate::Errno;
-use crate::netlink::{KernelError, NetlinkSocket, Protocol, WireError};
+use crate::netlink::{KernelError, NetlinkFamily, NetlinkSocket, WireError};
 use crate::netns::NetNs;
 
 const NLM_F_CREATE: u16 = libc::NLM_F_CREATE as u16;
@@ -46,12 +46,12 @@ impl KernelLinks {
     /// [`LinkError::Open`].
     pub fn open(netns: &NetNs) -> Result<Self, LinkError> {
         Ok(Self {
-            socket: NetlinkSocket::open(netns, Protocol::Route, &[])?,
+            socket: NetlinkSocket::open(netns, NetlinkFamily::Route, &[])?,
         })
     }
 
     /// Runs `work`, turning a failure into one that names `action`.
-    fn doing<T>(
+    fn with_action<T>(
         &mut self,
         action: impl FnOnce() -> LinkAction,
         work: impl FnOnce(&mut Self) -> Result<T, KernelError>,
@@ -77,7 +77,7 @@ impl KernelLinks {
 
     fn find(&mut self, name: &str) -> Result<Option<Link>, KernelError> {
         let mut payload = Vec::with_capacity(64);
-        codec::link_by_name(&mut payload, name)?;
+        codec::write_link_by_name(&mut payload, name)?;
         let answer = self
             .socket
             .get(libc::RTM_GETLINK, |out| out.extend_from_slice(&payload));
@@ -89,9 +89,9 @@ impl KernelLinks {
         }
     }
 
-    fn find_at(&mut self, index: u32) -> Result<Option<Link>, KernelError> {
+    fn find_by_index(&mut self, index: u32) -> Result<Option<Link>, KernelError> {
         let answer = self.socket.get(libc::RTM_GETLINK, |out| {
-            codec::link_by_index(out, index);
+            codec::write_link_by_index(out, index);
         });
         match answer {
             Ok(Some(message)) => Ok(Some(codec::read_link(&message.payload)?)),
@@ -111,79 +111,86 @@ impl KernelLinks {
     fn all_links(&mut self) -> Result<Vec<Link>, KernelError> {
         let mut links = self
             .socket
-            .dump(libc::RTM_GETLINK, codec::all_links, |message| {
+            .dump(libc::RTM_GETLINK, codec::write_link_dump, |message| {
                 codec::read_link(&message.payload).map(Some)
             })?;
         links.sort_by_key(|link| link.index);
         Ok(links)
     }
 
-    fn names(&mut self) -> Result<BTreeMap<u32, String>, KernelError> {
+    fn names_by_index(&mut self) -> Result<BTreeMap<u32, String>, KernelError> {
         let links = self.all_links()?;
         Ok(links.into_iter().map(|l| (l.index, l.name)).collect())
     }
 
-    fn put_route(&mut self, kind: u16, flags: u16, route: &Route) -> Result<(), KernelError> {
+    fn change_route(&mut self, kind: u16, flags: u16, route: &Route) -> Result<(), KernelError> {
         let index = match &route.link {
             Some(link) => Some(self.index(link)?),
             None => None,
         };
-        self.change(kind, flags, |out| codec::route(out, route, index))
+        self.change(kind, flags, |out| codec::write_route(out, route, index))
     }
 }
 
 impl Links for KernelLinks {
     fn create_veth(&mut self, end: &VethEnd, peer: &VethEnd) -> Result<(), LinkError> {
-        self.doing(
+        self.with_action(
             || LinkAction::CreateVeth(end.clone(), peer.clone()),
             |this| {
                 this.change(libc::RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, |out| {
-                    codec::veth(out, end, peer)
+                    codec::write_veth(out, end, peer)
                 })
             },
         )
     }
 
     fn delete_link(&mut self, link: &str) -> Result<(), LinkError> {
-        self.doing(
+        self.with_action(
             || LinkAction::DeleteLink(link.to_owned()),
-            |this| this.change(libc::RTM_DELLINK, 0, |out| codec::link_by_name(out, link)),
+            |this| {
+                this.change(libc::RTM_DELLINK, 0, |out| {
+                    codec::write_link_by_name(out, link)
+                })
+            },
         )
     }
 
     fn change_link(&mut self, link: &str, change: &LinkChange) -> Result<(), LinkError> {
-        self.doing(
+        self.with_action(
             || LinkAction::ChangeLink(link.to_owned(), change.clone()),
             |this| {
                 let index = this.index(link)?;
                 this.change(libc::RTM_SETLINK, 0, |out| {
-                    codec::link_change(out, index, change)
+                    codec::write_link_change(out, index, change)
                 })
             },
         )
     }
 
     fn links(&mut self) -> Result<Vec<Link>, LinkError> {
-        self.doing(|| LinkAction::List("links"), Self::all_links)
+        self.with_action(|| LinkAction::List("links"), Self::all_links)
     }
 
     fn link(&mut self, link: &str) -> Result<Option<Link>, LinkError> {
-        self.doing(
+        self.with_action(
             || LinkAction::GetLink(link.to_owned()),
             |this| this.find(link),
         )
     }
 
-    fn link_at(&mut self, index: u32) -> Result<Option<Link>, LinkError> {
-        self.doing(|| LinkAction::GetLinkAt(index), |this| this.find_at(index))
+    fn link_by_index(&mut self, index: u32) -> Result<Option<Link>, LinkError> {
+        self.with_action(
+            || LinkAction::GetLinkByIndex(index),
+            |this| this.find_by_index(index),
+        )
     }
 
     fn namespace_id(&mut self, other: &NetNs) -> Result<Option<i32>, LinkError> {
-        self.doing(
+        self.with_action(
             || LinkAction::GetNamespaceId(other.label().to_owned()),
             |this| {
                 let mut payload = Vec::with_capacity(16);
-                codec::namespace_id(&mut payload, other)?;
+                codec::write_namespace_id(&mut payload, other)?;
                 let answer = this
                     .socket
                     .get(RTM_GETNSID, |out| out.extend_from_slice(&payload))?;
@@ -195,36 +202,36 @@ impl Links for KernelLinks {
         )
     }
 
-    fn add_address(&mut self, link: &str, address: Prefix) -> Result<(), LinkError> {
-        self.doing(
+    fn add_address(&mut self, link: &str, address: IpNet) -> Result<(), LinkError> {
+        self.with_action(
             || LinkAction::AddAddress(link.to_owned(), address),
             |this| {
                 let index = this.index(link)?;
                 this.change(libc::RTM_NEWADDR, NLM_F_CREATE | NLM_F_EXCL, |out| {
-                    codec::address(out, index, address)
+                    codec::write_address(out, index, address)
                 })
             },
         )
     }
 
-    fn delete_address(&mut self, link: &str, address: Prefix) -> Result<(), LinkError> {
-        self.doing(
+    fn delete_address(&mut self, link: &str, address: IpNet) -> Result<(), LinkError> {
+        self.with_action(
             || LinkAction::DeleteAddress(link.to_owned(), address),
             |this| {
                 let index = this.index(link)?;
                 this.change(libc::RTM_DELADDR, 0, |out| {
-                    codec::address(out, index, address)
+                    codec::write_address(out, index, address)
                 })
             },
         )
     }
 
     fn addresses(&mut self) -> Result<Vec<Address>, LinkError> {
-        self.doing(
+        self.with_action(
             || LinkAction::List("addresses"),
             |this| {
                 this.socket
-                    .dump(libc::RTM_GETADDR, codec::all_addresses, |message| {
+                    .dump(libc::RTM_GETADDR, codec::write_address_dump, |message| {
                         codec::read_address(&message.payload)
                     })
             },
@@ -232,36 +239,36 @@ impl Links for KernelLinks {
     }
 
     fn add_route(&mut self, route: &Route) -> Result<(), LinkError> {
-        self.doing(
+        self.with_action(
             || LinkAction::AddRoute(route.clone()),
-            |this| this.put_route(libc::RTM_NEWROUTE, NLM_F_CREATE | NLM_F_EXCL, route),
+            |this| this.change_route(libc::RTM_NEWROUTE, NLM_F_CREATE | NLM_F_EXCL, route),
         )
     }
 
     fn replace_route(&mut self, route: &Route) -> Result<(), LinkError> {
-        self.doing(
+        self.with_action(
             || LinkAction::ReplaceRoute(route.clone()),
-            |this| this.put_route(libc::RTM_NEWROUTE, NLM_F_CREATE | NLM_F_REPLACE, route),
+            |this| this.change_route(libc::RTM_NEWROUTE, NLM_F_CREATE | NLM_F_REPLACE, route),
         )
     }
 
     fn delete_route(&mut self, route: &Route) -> Result<(), LinkError> {
-        self.doing(
+        self.with_action(
             || LinkAction::DeleteRoute(route.clone()),
-            |this| this.put_route(libc::RTM_DELROUTE, 0, route),
+            |this| this.change_route(libc::RTM_DELROUTE, 0, route),
         )
     }
 
     fn routes(&mut self) -> Result<Vec<Route>, LinkError> {
-        self.doing(
+        self.with_action(
             || LinkAction::List("routes"),
             |this| {
-                let names = this.names()?;
-                let found = this
-                    .socket
-                    .dump(libc::RTM_GETROUTE, codec::all_routes, |message| {
-                        codec::read_route(&message.payload)
-                    })?;
+                let names = this.names_by_index()?;
+                let found =
+                    this.socket
+                        .dump(libc::RTM_GETROUTE, codec::write_route_dump, |message| {
+                            codec::read_route(&message.payload)
+                        })?;
                 Ok(found
                     .into_iter()
                     .map(|read| Route {
@@ -274,11 +281,11 @@ impl Links for KernelLinks {
     }
 
     fn route_to(&mut self, address: IpAddr) -> Result<Option<Route>, LinkError> {
-        self.doing(
+        self.with_action(
             || LinkAction::GetRoute(address),
             |this| {
                 let mut payload = Vec::with_capacity(64);
-                codec::route_to(&mut payload, address)?;
+                codec::write_route_lookup(&mut payload, address)?;
                 let answer = this
                     .socket
                     .get(libc::RTM_GETROUTE, |out| out.extend_from_slice(&payload));
@@ -292,7 +299,7 @@ impl Links for KernelLinks {
                     return Ok(None);
                 };
                 let link = match read.link_index {
-                    Some(index) => this.find_at(index)?.map(|link| link.name),
+                    Some(index) => this.find_by_index(index)?.map(|link| link.name),
                     None => None,
                 };
                 Ok(Some(Route { link, ..read.route }))
@@ -301,39 +308,39 @@ impl Links for KernelLinks {
     }
 
     fn set_neighbour(&mut self, neighbour: &Neighbour) -> Result<(), LinkError> {
-        self.doing(
+        self.with_action(
             || LinkAction::SetNeighbour(neighbour.clone()),
             |this| {
                 let index = this.index(&neighbour.link)?;
                 this.change(libc::RTM_NEWNEIGH, NLM_F_CREATE | NLM_F_REPLACE, |out| {
-                    codec::neighbour(out, neighbour, index)
+                    codec::write_neighbour(out, neighbour, index)
                 })
             },
         )
     }
 
     fn delete_neighbour(&mut self, neighbour: &Neighbour) -> Result<(), LinkError> {
-        self.doing(
+        self.with_action(
             || LinkAction::DeleteNeighbour(neighbour.clone()),
             |this| {
                 let index = this.index(&neighbour.link)?;
                 this.change(libc::RTM_DELNEIGH, 0, |out| {
-                    codec::neighbour(out, neighbour, index)
+                    codec::write_neighbour(out, neighbour, index)
                 })
             },
         )
     }
 
     fn neighbours(&mut self) -> Result<Vec<Neighbour>, LinkError> {
-        self.doing(
+        self.with_action(
             || LinkAction::List("neighbours"),
             |this| {
-                let names = this.names()?;
+                let names = this.names_by_index()?;
                 let mut found = Vec::new();
                 for proxies in [false, true] {
                     found.extend(this.socket.dump(
                         libc::RTM_GETNEIGH,
-                        |out| codec::all_neighbours(out, proxies),
+                        |out| codec::write_neighbour_dump(out, proxies),
                         |message| codec::read_neighbour(&message.payload),
                     )?);
                 }

@@ -3,7 +3,7 @@
 //! Promises: every failure says which action failed on which object in which
 //! namespace, with the kernel's own words where it gave some; links are named,
 //! never numbered, by callers, since a name is what they own; a name of any
-//! bytes is shown as text that leads back to it ([`name_text`]).
+//! bytes is shown as text that leads back to it ([`escape_name`]).
 //!
 //! Never: caches what the kernel holds, retries, or undoes.
 
@@ -20,10 +20,10 @@ use thiserror::Error;
 pub use event::{FakeLinkEvents, KernelLinkEvents, LinkEvent, LinkEvents};
 pub use fake::{FakeLinks, FakeNet};
 pub use kernel::{KernelLinkOpener, KernelLinks};
-pub use name::{name_bytes, name_text};
+pub use name::{escape_name, unescape_name};
 pub use types::{
-    Address, BadMac, Link, LinkAction, LinkChange, MAIN_TABLE, MacAddr, Neighbour, Prefix, Route,
-    RouteKind, RouteScope, VethEnd,
+    Address, IpNet, Link, LinkAction, LinkChange, MAIN_TABLE, MacAddr, Neighbour, ParseMacError,
+    Route, RouteKind, RouteScope, VethEnd,
 };
 
 use crate::Errno;
@@ -61,13 +61,13 @@ impl LinkError {
 
     /// True if the object is there already.
     #[must_use]
-    pub fn is_exists(&self) -> bool {
+    pub fn is_already_exists(&self) -> bool {
         self.errno() == Some(Errno::EEXIST)
     }
 
     /// True if the link, address, route or neighbour is not there.
     #[must_use]
-    pub fn is_missing(&self) -> bool {
+    pub fn is_not_found(&self) -> bool {
         matches!(
             self.errno(),
             Some(Errno::ENODEV | Errno::ESRCH | Errno::EADDRNOTAVAIL | Errno::ENOENT)
@@ -111,7 +111,7 @@ pub trait Links {
     ///
     /// # Errors
     /// What the kernel answered.
-    fn link_at(&mut self, index: u32) -> Result<Option<Link>, LinkError>;
+    fn link_by_index(&mut self, index: u32) -> Result<Option<Link>, LinkError>;
 
     /// The number that this namespace has for another, as [`Link::peer_netnsid`] says it; `None`
     /// where it has none, which no link then leads to.
@@ -124,13 +124,13 @@ pub trait Links {
     ///
     /// # Errors
     /// `EEXIST` if it is there, `ENODEV` if the link is not.
-    fn add_address(&mut self, link: &str, address: Prefix) -> Result<(), LinkError>;
+    fn add_address(&mut self, link: &str, address: IpNet) -> Result<(), LinkError>;
 
     /// Deletes an address.
     ///
     /// # Errors
     /// `EADDRNOTAVAIL` if it is not there, `ENODEV` if the link is not.
-    fn delete_address(&mut self, link: &str, address: Prefix) -> Result<(), LinkError>;
+    fn delete_address(&mut self, link: &str, address: IpNet) -> Result<(), LinkError>;
 
     /// All addresses of all links.
     ///

@@ -6,7 +6,7 @@
 
 /// The text of a name.
 #[must_use]
-pub fn name_text(bytes: &[u8]) -> String {
+pub fn escape_name(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     let escape = |text: &mut String, bytes: &[u8]| {
         for byte in bytes {
@@ -28,7 +28,7 @@ pub fn name_text(bytes: &[u8]) -> String {
 
 /// The name of a text. A backslash that escapes nothing is one.
 #[must_use]
-pub fn name_bytes(text: &str) -> Vec<u8> {
+pub fn unescape_name(text: &str) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     loop {
@@ -38,7 +38,7 @@ pub fn name_bytes(text: &str) -> Vec<u8> {
                 bytes.push(b'\\');
                 rest
             }
-            [b'\\', b'x', high, low, after @ ..] => match (hex(*high), hex(*low)) {
+            [b'\\', b'x', high, low, after @ ..] => match (hex_digit(*high), hex_digit(*low)) {
                 (Some(high), Some(low)) => {
                     bytes.push(high << 4 | low);
                     after
@@ -56,7 +56,7 @@ pub fn name_bytes(text: &str) -> Vec<u8> {
     }
 }
 
-fn hex(digit: u8) -> Option<u8> {
+fn hex_digit(digit: u8) -> Option<u8> {
     char::from(digit)
         .to_digit(16)
         .and_then(|value| value.try_into().ok())
@@ -77,15 +77,15 @@ mod tests {
             ("gr\u{fc}n".as_bytes(), "gr\u{fc}n"),
             (b"\xc2\x85", r"\xc2\x85"),
         ] {
-            assert_eq!(name_text(name), text);
+            assert_eq!(escape_name(name), text);
         }
         let mut seen = std::collections::BTreeSet::new();
         // What a name may begin with, in all pairs, and what may follow an escape.
         for a in 1..=255_u8 {
             for b in 1..=255_u8 {
                 for name in [vec![a, b], vec![b'\\', a, b], vec![b'\\', b'x', a, b]] {
-                    let text = name_text(&name);
-                    assert_eq!(name_bytes(&text), name, "{text}");
+                    let text = escape_name(&name);
+                    assert_eq!(unescape_name(&text), name, "{text}");
                     assert!(!text.chars().any(char::is_control), "{text:?}");
                     seen.insert((text, name));
                 }
@@ -94,6 +94,6 @@ mod tests {
         let texts: std::collections::BTreeSet<&String> =
             seen.iter().map(|(text, _)| text).collect();
         assert_eq!(texts.len(), seen.len());
-        assert_eq!(name_bytes(r"a\b\xg0"), br"a\b\xg0");
+        assert_eq!(unescape_name(r"a\b\xg0"), br"a\b\xg0");
     }
 }

@@ -31,13 +31,13 @@ impl fmt::Debug for MacAddr {
 /// Text that is no Ethernet address.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{0:?} is not an Ethernet address such as ee:ee:ee:ee:ee:ee")]
-pub struct BadMac(String);
+pub struct ParseMacError(String);
 
 impl FromStr for MacAddr {
-    type Err = BadMac;
+    type Err = ParseMacError;
 
-    fn from_str(text: &str) -> Result<Self, BadMac> {
-        let bad = || BadMac(text.to_owned());
+    fn from_str(text: &str) -> Result<Self, ParseMacError> {
+        let bad = || ParseMacError(text.to_owned());
         let mut octets = [0; 6];
         let mut parts = text.split(':');
         for octet in &mut octets {
@@ -53,14 +53,14 @@ impl FromStr for MacAddr {
 
 /// An address with a prefix length: of a link, or a route's destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Prefix {
+pub struct IpNet {
     /// The address; host bits are kept.
     pub address: IpAddr,
     /// Leading bits that count, at most 32 or 128.
     pub len: u8,
 }
 
-impl Prefix {
+impl IpNet {
     /// An address with a length, as given.
     #[must_use]
     pub fn new(address: IpAddr, len: u8) -> Self {
@@ -74,7 +74,7 @@ impl Prefix {
     }
 }
 
-impl fmt::Display for Prefix {
+impl fmt::Display for IpNet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.address, self.len)
     }
@@ -169,7 +169,7 @@ pub struct Address {
     /// Number of its link.
     pub link_index: u32,
     /// The address.
-    pub prefix: Prefix,
+    pub prefix: IpNet,
     /// True while duplicate address detection has not passed, or has failed.
     pub tentative: bool,
 }
@@ -208,7 +208,7 @@ pub enum RouteKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
     /// Its destination.
-    pub destination: Prefix,
+    pub destination: IpNet,
     /// Name of its link; `None` for a route without one.
     pub link: Option<String>,
     /// Next hop.
@@ -232,7 +232,7 @@ pub struct Route {
 impl Route {
     /// A route to `destination` straight out of `link`, in the main table.
     #[must_use]
-    pub fn device(destination: Prefix, link: &str) -> Self {
+    pub fn device(destination: IpNet, link: &str) -> Self {
         Self {
             destination,
             link: Some(link.to_owned()),
@@ -253,7 +253,7 @@ impl Route {
 
     /// A route to `destination` through `gateway`, taken to be directly reachable on `link`.
     #[must_use]
-    pub fn via_on_link(destination: Prefix, gateway: IpAddr, link: &str) -> Self {
+    pub fn via_on_link(destination: IpNet, gateway: IpAddr, link: &str) -> Self {
         Self {
             gateway: Some(gateway),
             on_link: true,
@@ -337,7 +337,7 @@ pub enum LinkAction {
     /// Looking at a link.
     GetLink(String),
     /// Looking at the link of a number.
-    GetLinkAt(u32),
+    GetLinkByIndex(u32),
     /// Asking for the number of another namespace.
     GetNamespaceId(String),
     /// Asking for the route to an address.
@@ -345,9 +345,9 @@ pub enum LinkAction {
     /// Listing things of the kind named.
     List(&'static str),
     /// Adding an address to a link.
-    AddAddress(String, Prefix),
+    AddAddress(String, IpNet),
     /// Deleting an address from a link.
-    DeleteAddress(String, Prefix),
+    DeleteAddress(String, IpNet),
     /// Adding a route.
     AddRoute(Route),
     /// Adding or replacing a route.
@@ -375,7 +375,7 @@ impl fmt::Display for LinkAction {
             Self::DeleteLink(link) => write!(f, "deleting link {link}"),
             Self::ChangeLink(link, change) => write!(f, "setting link {link} to {change}"),
             Self::GetLink(link) => write!(f, "looking at link {link}"),
-            Self::GetLinkAt(index) => write!(f, "looking at link number {index}"),
+            Self::GetLinkByIndex(index) => write!(f, "looking at link number {index}"),
             Self::GetNamespaceId(netns) => write!(f, "looking for network namespace {netns}"),
             Self::GetRoute(address) => write!(f, "looking for the route to {address}"),
             Self::List(what) => write!(f, "listing {what}"),
@@ -409,13 +409,13 @@ mod tests {
             "ee:00:0a:ff:10:g1",
             "e:00:0a:ff:10:1",
         ] {
-            assert_eq!(bad.parse::<MacAddr>(), Err(BadMac(bad.to_owned())));
+            assert_eq!(bad.parse::<MacAddr>(), Err(ParseMacError(bad.to_owned())));
         }
     }
 
     #[test]
     fn actions_name_their_object() {
-        let address: Prefix = Prefix::host("10.0.0.1".parse().unwrap());
+        let address: IpNet = IpNet::host("10.0.0.1".parse().unwrap());
         let table = [
             (
                 LinkAction::AddAddress("pal1".into(), address),
@@ -423,7 +423,7 @@ mod tests {
             ),
             (
                 LinkAction::AddRoute(Route::via_on_link(
-                    Prefix::new("::".parse().unwrap(), 0),
+                    IpNet::new("::".parse().unwrap(), 0),
                     "fe80::1".parse().unwrap(),
                     "eth0",
                 )),

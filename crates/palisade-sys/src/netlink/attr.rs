@@ -99,7 +99,7 @@ impl<'a> AttrWriter<'a> {
     }
 
     /// Attributes that are written already.
-    pub fn written(&mut self, attributes: &[u8]) -> &mut Self {
+    pub fn append_encoded(&mut self, attributes: &[u8]) -> &mut Self {
         let start = self.out.len();
         self.out.extend_from_slice(attributes);
         self.out.resize(start + align(attributes.len()), 0);
@@ -167,7 +167,7 @@ impl<'a> AttrWriter<'a> {
     }
 
     /// A nest whose content starts with a fixed structure (`VETH_INFO_PEER`).
-    pub(crate) fn nest_after(
+    pub(crate) fn nest_with_header(
         &mut self,
         attr: u16,
         head: &[u8],
@@ -268,12 +268,12 @@ impl<'a> Attr<'a> {
     /// # Errors
     /// If it is not UTF-8.
     pub fn text(&self) -> Result<&'a str, WireError> {
-        std::str::from_utf8(self.until_zero()).map_err(|_| WireError::NotText { attr: self.kind })
+        std::str::from_utf8(self.until_nul()).map_err(|_| WireError::NotText { attr: self.kind })
     }
 
     /// The bytes up to the first zero byte: a name that others gave, which need not be text.
     #[must_use]
-    pub fn until_zero(&self) -> &'a [u8] {
+    pub fn until_nul(&self) -> &'a [u8] {
         let end = self.payload.iter().position(|&b| b == 0);
         &self.payload[..end.unwrap_or(self.payload.len())]
     }
@@ -318,7 +318,11 @@ impl<'a> Attrs<'a> {
     ///
     /// # Errors
     /// If there are fewer bytes.
-    pub fn after(data: &'a [u8], skip: usize, what: &'static str) -> Result<Self, WireError> {
+    pub fn after_header(
+        data: &'a [u8],
+        skip: usize,
+        what: &'static str,
+    ) -> Result<Self, WireError> {
         data.get(skip..).map(Self::new).ok_or(WireError::Truncated {
             what,
             need: skip,
@@ -344,7 +348,7 @@ impl<'a> Attrs<'a> {
     ///
     /// # Errors
     /// [`WireError::Missing`] naming `what`, or a length that does not fit.
-    pub fn need(&self, kind: u16, what: &'static str) -> Result<Attr<'a>, WireError> {
+    pub fn require(&self, kind: u16, what: &'static str) -> Result<Attr<'a>, WireError> {
         self.find(kind)?
             .ok_or(WireError::Missing { what, attr: kind })
     }
@@ -402,20 +406,20 @@ mod tests {
         assert_eq!(out.len() % 4, 0);
 
         let attrs = Attrs::new(&out);
-        assert_eq!(attrs.need(1, "t").unwrap().text().unwrap(), "pal");
-        assert_eq!(attrs.need(2, "t").unwrap().be32().unwrap(), 0x0102_0304);
-        let nest = attrs.need(3, "t").unwrap().nested();
-        assert_eq!(nest.need(1, "t").unwrap().u8().unwrap(), 9);
-        assert_eq!(nest.need(2, "t").unwrap().be16().unwrap(), 443);
-        let inner = nest.need(4, "t").unwrap().nested();
-        assert!(inner.need(1, "t").unwrap().payload.is_empty());
-        assert_eq!(attrs.need(5, "t").unwrap().be64().unwrap(), 1 << 40);
+        assert_eq!(attrs.require(1, "t").unwrap().text().unwrap(), "pal");
+        assert_eq!(attrs.require(2, "t").unwrap().be32().unwrap(), 0x0102_0304);
+        let nest = attrs.require(3, "t").unwrap().nested();
+        assert_eq!(nest.require(1, "t").unwrap().u8().unwrap(), 9);
+        assert_eq!(nest.require(2, "t").unwrap().be16().unwrap(), 443);
+        let inner = nest.require(4, "t").unwrap().nested();
+        assert!(inner.require(1, "t").unwrap().payload.is_empty());
+        assert_eq!(attrs.require(5, "t").unwrap().be64().unwrap(), 1 << 40);
         assert_eq!(
-            attrs.need(6, "t").unwrap().ip().unwrap(),
+            attrs.require(6, "t").unwrap().ip().unwrap(),
             "fe80::1".parse::<IpAddr>().unwrap()
         );
         assert_eq!(
-            attrs.need(7, "table"),
+            attrs.require(7, "table"),
             Err(WireError::Missing {
                 what: "table",
                 attr: 7

@@ -10,8 +10,8 @@ mod attr;
 mod socket;
 
 pub use attr::{Attr, AttrWriter, Attrs, WireError};
-pub use socket::{KernelError, NetlinkSocket, OpenError, Protocol, Received};
-pub(crate) use socket::{error_of, poll_timeout};
+pub use socket::{KernelError, NetlinkFamily, NetlinkMessage, NetlinkSocket, OpenError};
+pub(crate) use socket::{decode_error, poll_timeout};
 
 /// Bytes of `struct nlmsghdr`.
 pub const HEADER_LEN: usize = 16;
@@ -62,12 +62,12 @@ pub struct RawMessage<'a> {
 ///
 /// # Errors
 /// Per item, if a length does not fit; nothing follows such an item.
-pub fn messages(mut data: &[u8]) -> impl Iterator<Item = Result<RawMessage<'_>, WireError>> {
+pub fn split_messages(mut data: &[u8]) -> impl Iterator<Item = Result<RawMessage<'_>, WireError>> {
     std::iter::from_fn(move || {
         if data.is_empty() {
             return None;
         }
-        let message = split_message(data);
+        let message = split_first_message(data);
         data = match &message {
             Ok((_, rest)) => rest,
             Err(_) => &[],
@@ -76,7 +76,7 @@ pub fn messages(mut data: &[u8]) -> impl Iterator<Item = Result<RawMessage<'_>, 
     })
 }
 
-fn split_message(data: &[u8]) -> Result<(RawMessage<'_>, &[u8]), WireError> {
+fn split_first_message(data: &[u8]) -> Result<(RawMessage<'_>, &[u8]), WireError> {
     let truncated = || WireError::Truncated {
         what: "message",
         need: HEADER_LEN,
@@ -115,7 +115,7 @@ mod tests {
         let mut out = Vec::new();
         write_message(&mut out, 5, 1, 7, |b| b.extend_from_slice(b"abc"));
         write_message(&mut out, 6, 2, 8, |_| {});
-        let read: Vec<_> = messages(&out).collect::<Result<_, _>>().unwrap();
+        let read: Vec<_> = split_messages(&out).collect::<Result<_, _>>().unwrap();
         assert_eq!(
             read,
             [
@@ -143,10 +143,10 @@ mod tests {
             let mut out = Vec::new();
             write_message(&mut out, 5, 1, 7, |_| {});
             out[..4].copy_from_slice(&len.to_ne_bytes());
-            let read: Vec<_> = messages(&out).collect();
+            let read: Vec<_> = split_messages(&out).collect();
             assert_eq!(read.len(), 1, "{len}");
             assert!(read[0].is_err(), "{len}");
         }
-        assert!(messages(&[1, 2, 3]).next().unwrap().is_err());
+        assert!(split_messages(&[1, 2, 3]).next().unwrap().is_err());
     }
 }

@@ -14,7 +14,7 @@ use nix::sys::socket::{
 };
 use thiserror::Error;
 
-use super::{Attrs, HEADER_LEN, RawMessage, align, messages, write_message};
+use super::{Attrs, HEADER_LEN, RawMessage, align, split_messages, write_message};
 use crate::netns::{NetNs, NetNsError, run_in};
 
 const NLM_F_REQUEST: u16 = libc::NLM_F_REQUEST as u16;
@@ -30,15 +30,15 @@ const NLMSGERR_ATTR_MSG: u16 = 1;
 const NLMSGERR_ATTR_OFFS: u16 = 2;
 
 /// The kernel fills at most this much in one read of a dump.
-const READ_BUFFER: usize = 256 * 1024;
+const READ_BUFFER_BYTES: usize = 256 * 1024;
 /// Answers come from inside the request's system call; a longer silence is a fault.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 /// An interrupted dump is repeated at most so often.
-const DUMP_TRIES: u32 = 32;
+const MAX_DUMP_ATTEMPTS: u32 = 32;
 
 /// Which kernel subsystem a socket talks to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Protocol {
+pub enum NetlinkFamily {
     /// `NETLINK_ROUTE`: links, addresses, routes, neighbours.
     Route,
     /// `NETLINK_NETFILTER`: nf_tables, conntrack, nflog.
@@ -55,7 +55,7 @@ pub enum OpenError {
     #[error("opening a {protocol:?} netlink socket in network namespace {netns}: {errno}")]
     Socket {
         /// What it was for.
-        protocol: Protocol,
+        protocol: NetlinkFamily,
         /// The namespace.
         netns: String,
         /// The failure.
@@ -97,7 +97,7 @@ impl From<super::WireError> for KernelError {
 
 /// One message, owned.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Received {
+pub struct NetlinkMessage {
     /// Message type.
     pub kind: u16,
     /// `NLM_F_…` flags.
@@ -110,7 +110,7 @@ pub struct Received {
     pub payload: Vec<u8>,
 }
 
-impl From<RawMessage<'_>> for Received {
+impl From<RawMessage<'_>> for NetlinkMessage {
     fn from(raw: RawMessage<'_>) -> Self {
         Self {
             kind: raw.kind,
@@ -131,7 +131,7 @@ pub struct NetlinkSocket {
     seq: u32,
     send_limit: usize,
     buffer: Vec<u8>,
-    waiting: VecDeque<Received>,
+    received: VecDeque<NetlinkMessage>,
 }
 
 impl AsFd for NetlinkSocket {
@@ -145,8 +145,8 @@ impl NetlinkSocket {
     ///
     /// # Errors
     /// If the namespace cannot be entered or the socket cannot be made.
-    pub fn open(netns: &NetNs, protocol: Protocol, groups: &[u32]) -> Result<Self, OpenError> {
-        let opened = run_in(netns, || open_here(protocol, groups))?;
+    pub fn open(netns: &NetNs, protocol: NetlinkFamily, groups: &[u32]) -> Result<Self, OpenError> {
+        let opened = run_in(netns, || open_in_current_netns(protocol, groups))?;
         let (fd, portid) = opened.map_err(|errno| OpenError::Socket {
             protocol,
             netns: netns.label().to_owned(),
@@ -158,8 +158,8 @@ impl NetlinkSocket {
             portid,
             seq: 0,
             send_limit: 0,
-            buffer: vec![0; READ_BUFFER],
-            waiting: VecDeque::new(),
+            buffer: vec![0; READ_BUFFER_BYTES],
+            received: VecDeque::new(),
         })
     }
 
@@ -185,7 +185,7 @@ impl NetlinkSocket {
         flags: u16,
         body: impl FnOnce(&mut Vec<u8>),
     ) -> Result<(), KernelError> {
-        self.ask(kind, flags, body).map(|_| ())
+        self.request(kind, flags, body).map(|_| ())
     }
 
     /// Asks for one object; `None` if the kernel acknowledged without an answer.
@@ -196,16 +196,16 @@ impl NetlinkSocket {
         &mut self,
         kind: u16,
         body: impl FnOnce(&mut Vec<u8>),
-    ) -> Result<Option<Received>, KernelError> {
-        self.ask(kind, 0, body)
+    ) -> Result<Option<NetlinkMessage>, KernelError> {
+        self.request(kind, 0, body)
     }
 
-    fn ask(
+    fn request(
         &mut self,
         kind: u16,
         flags: u16,
         body: impl FnOnce(&mut Vec<u8>),
-    ) -> Result<Option<Received>, KernelError> {
+    ) -> Result<Option<NetlinkMessage>, KernelError> {
         let seq = self.next_seq();
         let mut request = Vec::with_capacity(256);
         write_message(
@@ -218,9 +218,9 @@ impl NetlinkSocket {
         self.send(&request)?;
         let mut answer = None;
         loop {
-            let message = self.answer_to(seq)?;
+            let message = self.receive_reply(seq)?;
             match message.kind {
-                NLMSG_ERROR => return error_of(&message).map_or(Ok(answer), Err),
+                NLMSG_ERROR => return decode_error(&message).map_or(Ok(answer), Err),
                 NLMSG_DONE => return Ok(answer),
                 _ => answer = Some(message),
             }
@@ -237,9 +237,9 @@ impl NetlinkSocket {
         &mut self,
         kind: u16,
         body: impl Fn(&mut Vec<u8>),
-        mut each: impl FnMut(&Received) -> Result<Option<T>, super::WireError>,
+        mut each: impl FnMut(&NetlinkMessage) -> Result<Option<T>, super::WireError>,
     ) -> Result<Vec<T>, KernelError> {
-        for _ in 0..DUMP_TRIES {
+        for _ in 0..MAX_DUMP_ATTEMPTS {
             let mut found = Vec::new();
             match self.dump_once(kind, &body, |message| {
                 found.extend(each(message)?);
@@ -259,7 +259,7 @@ impl NetlinkSocket {
         &mut self,
         kind: u16,
         body: &impl Fn(&mut Vec<u8>),
-        mut each: impl FnMut(&Received) -> Result<(), super::WireError>,
+        mut each: impl FnMut(&NetlinkMessage) -> Result<(), super::WireError>,
     ) -> Result<bool, KernelError> {
         let seq = self.next_seq();
         let mut request = Vec::with_capacity(256);
@@ -268,14 +268,14 @@ impl NetlinkSocket {
         let mut consistent = true;
         let mut unreadable = None;
         loop {
-            let message = self.answer_to(seq)?;
+            let message = self.receive_reply(seq)?;
             consistent &= message.flags & NLM_F_DUMP_INTR == 0;
             match message.kind {
-                NLMSG_ERROR => match error_of(&message) {
+                NLMSG_ERROR => match decode_error(&message) {
                     Some(error) => return Err(error),
                     None => break,
                 },
-                NLMSG_DONE => match done_error(&message) {
+                NLMSG_DONE => match decode_done_error(&message) {
                     Some(error) => return Err(error),
                     None => break,
                 },
@@ -295,7 +295,7 @@ impl NetlinkSocket {
     /// # Errors
     /// `EMSGSIZE` if the kernel's limit on buffers is lower and may not be exceeded.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<(), KernelError> {
-        self.make_room_to_send(bytes.len());
+        self.grow_send_buffer(bytes.len());
         loop {
             match send(self.fd.as_raw_fd(), bytes, MsgFlags::empty()) {
                 Ok(sent) if sent == bytes.len() => return Ok(()),
@@ -307,7 +307,7 @@ impl NetlinkSocket {
     }
 
     /// The kernel refuses a message larger than the send buffer less a little.
-    fn make_room_to_send(&mut self, len: usize) {
+    fn grow_send_buffer(&mut self, len: usize) {
         let need = len + 64 * 1024;
         if need <= self.send_limit {
             return;
@@ -322,7 +322,7 @@ impl NetlinkSocket {
     }
 
     /// Lets the kernel queue up to `bytes` of answers or notifications.
-    pub(crate) fn make_room_to_receive(&self, bytes: usize) {
+    pub(crate) fn grow_receive_buffer(&self, bytes: usize) {
         // Smaller than wished only means that a loss is reported earlier.
         let _ = setsockopt(&self.fd, RcvBufForce, &bytes)
             .or_else(|_| setsockopt(&self.fd, RcvBuf, &bytes));
@@ -330,8 +330,8 @@ impl NetlinkSocket {
 
     /// Has the kernel drop what was caused through the socket with port `port`.
     pub(crate) fn ignore_port(&self, port: u32) -> Result<(), OpenError> {
-        drop_messages_of(&self.fd, port).map_err(|errno| OpenError::Socket {
-            protocol: Protocol::Netfilter,
+        attach_port_filter(&self.fd, port).map_err(|errno| OpenError::Socket {
+            protocol: NetlinkFamily::Netfilter,
             netns: self.netns.clone(),
             errno,
         })
@@ -343,21 +343,21 @@ impl NetlinkSocket {
         self.seq
     }
 
-    fn answer_to(&mut self, seq: u32) -> Result<Received, KernelError> {
+    fn receive_reply(&mut self, seq: u32) -> Result<NetlinkMessage, KernelError> {
         loop {
-            while let Some(message) = self.waiting.pop_front() {
+            while let Some(message) = self.received.pop_front() {
                 if message.seq == seq && message.kind != NLMSG_NOOP {
                     return Ok(message);
                 }
             }
-            if !self.wait_readable(Some(ANSWER_TIMEOUT))? {
+            if !self.wait_readable(Some(REPLY_TIMEOUT))? {
                 return Err(KernelError {
                     errno: Errno::ETIMEDOUT,
                     text: "the kernel did not answer".to_owned(),
                     offset: None,
                 });
             }
-            self.fill()?;
+            self.receive_datagram()?;
         }
     }
 
@@ -365,22 +365,22 @@ impl NetlinkSocket {
     ///
     /// # Errors
     /// `ENOBUFS` if the kernel had to drop messages.
-    pub(crate) fn try_receive(&mut self) -> Result<Option<Received>, KernelError> {
-        if self.waiting.is_empty() {
-            self.fill()?;
+    pub(crate) fn try_receive(&mut self) -> Result<Option<NetlinkMessage>, KernelError> {
+        if self.received.is_empty() {
+            self.receive_datagram()?;
         }
-        Ok(self.waiting.pop_front())
+        Ok(self.received.pop_front())
     }
 
     /// Waits until something is there to read; `None` waits for ever.
     pub(crate) fn wait_readable(&self, timeout: Option<Duration>) -> Result<bool, Errno> {
-        if !self.waiting.is_empty() {
+        if !self.received.is_empty() {
             return Ok(true);
         }
         wait_readable(self.fd.as_fd(), timeout)
     }
 
-    fn fill(&mut self) -> Result<(), KernelError> {
+    fn receive_datagram(&mut self) -> Result<(), KernelError> {
         let (len, from) = match recvfrom::<NetlinkAddr>(self.fd.as_raw_fd(), &mut self.buffer) {
             Ok(received) => received,
             Err(Errno::EAGAIN | Errno::EINTR) => return Ok(()),
@@ -390,8 +390,8 @@ impl NetlinkSocket {
         if from.is_some_and(|from| from.pid() != 0) {
             return Ok(());
         }
-        for message in messages(&self.buffer[..len]) {
-            self.waiting.push_back(message?.into());
+        for message in split_messages(&self.buffer[..len]) {
+            self.received.push_back(message?.into());
         }
         Ok(())
     }
@@ -420,12 +420,12 @@ pub(crate) fn poll_timeout(timeout: Option<Duration>) -> PollTimeout {
 }
 
 /// The error in an `NLMSG_ERROR` message; `None` if it is an acknowledgement.
-pub(crate) fn error_of(message: &Received) -> Option<KernelError> {
+pub(crate) fn decode_error(message: &NetlinkMessage) -> Option<KernelError> {
     let code = first_i32(&message.payload)?;
     if code == 0 {
         return None;
     }
-    let more = extended(message);
+    let more = extended_ack(message);
     let find = |attr| {
         more.as_ref()
             .and_then(|more| more.find(attr).ok().flatten())
@@ -440,7 +440,7 @@ pub(crate) fn error_of(message: &Received) -> Option<KernelError> {
     })
 }
 
-fn done_error(message: &Received) -> Option<KernelError> {
+fn decode_done_error(message: &NetlinkMessage) -> Option<KernelError> {
     let code = first_i32(&message.payload)?;
     (code < 0).then(|| Errno::from_raw(code.saturating_neg()).into())
 }
@@ -451,7 +451,7 @@ fn first_i32(payload: &[u8]) -> Option<i32> {
         .map(|bytes| i32::from_ne_bytes(*bytes))
 }
 
-fn extended(message: &Received) -> Option<Attrs<'_>> {
+fn extended_ack(message: &NetlinkMessage) -> Option<Attrs<'_>> {
     if message.flags & NLM_F_ACK_TLVS == 0 {
         return None;
     }
@@ -465,14 +465,14 @@ fn extended(message: &Received) -> Option<Attrs<'_>> {
     original.get(skip..).map(Attrs::new)
 }
 
-fn open_here(protocol: Protocol, groups: &[u32]) -> Result<(OwnedFd, u32), Errno> {
+fn open_in_current_netns(protocol: NetlinkFamily, groups: &[u32]) -> Result<(OwnedFd, u32), Errno> {
     let fd = socket(
         AddressFamily::Netlink,
         SockType::Raw,
         SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK,
         match protocol {
-            Protocol::Route => SockProtocol::NetlinkRoute,
-            Protocol::Netfilter => SockProtocol::NetlinkNetFilter,
+            NetlinkFamily::Route => SockProtocol::NetlinkRoute,
+            NetlinkFamily::Netfilter => SockProtocol::NetlinkNetFilter,
         },
     )?;
     bind(fd.as_raw_fd(), &NetlinkAddr::new(0, 0))?;
@@ -503,8 +503,8 @@ fn set_netlink_option(fd: &OwnedFd, option: i32, value: i32) -> Result<(), Errno
 
 /// Attaches a filter on the port in the first message's header; the messages
 /// of one datagram all have the same.
-fn drop_messages_of(fd: &OwnedFd, port: u32) -> Result<(), Errno> {
-    const PORT_AT: u32 = 12;
+fn attach_port_filter(fd: &OwnedFd, port: u32) -> Result<(), Errno> {
+    const PORTID_OFFSET: u32 = 12;
     let statement = |code: u32, jt, jf, k| libc::sock_filter {
         code: code as u16,
         jt,
@@ -512,7 +512,12 @@ fn drop_messages_of(fd: &OwnedFd, port: u32) -> Result<(), Errno> {
         k,
     };
     let mut program = [
-        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, PORT_AT),
+        statement(
+            libc::BPF_LD | libc::BPF_W | libc::BPF_ABS,
+            0,
+            0,
+            PORTID_OFFSET,
+        ),
         // The load swaps to network order.
         statement(
             libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
@@ -545,10 +550,10 @@ fn drop_messages_of(fd: &OwnedFd, port: u32) -> Result<(), Errno> {
 mod tests {
     use super::*;
 
-    fn error_message(code: i32, flags: u16, rest: &[u8]) -> Received {
+    fn error_message(code: i32, flags: u16, rest: &[u8]) -> NetlinkMessage {
         let mut payload = code.to_ne_bytes().to_vec();
         payload.extend_from_slice(rest);
-        Received {
+        NetlinkMessage {
             kind: NLMSG_ERROR,
             flags,
             seq: 1,
@@ -566,23 +571,23 @@ mod tests {
             .u32(NLMSGERR_ATTR_OFFS, 36);
         let message = error_message(-libc::ENOENT, NLM_F_CAPPED | NLM_F_ACK_TLVS, &rest);
         assert_eq!(
-            error_of(&message),
+            decode_error(&message),
             Some(KernelError {
                 errno: Errno::ENOENT,
                 text: "no such thing".to_owned(),
                 offset: Some(36),
             })
         );
-        assert_eq!(error_of(&error_message(0, 0, &rest)), None);
+        assert_eq!(decode_error(&error_message(0, 0, &rest)), None);
         // Text missing or cut: the number alone.
         let cut = error_message(-libc::ENOENT, NLM_F_CAPPED | NLM_F_ACK_TLVS, &rest[..18]);
-        assert_eq!(error_of(&cut), Some(Errno::ENOENT.into()));
+        assert_eq!(decode_error(&cut), Some(Errno::ENOENT.into()));
     }
 
     #[test]
     fn requests_work_without_privilege() {
         let here = NetNs::current().unwrap();
-        let mut socket = NetlinkSocket::open(&here, Protocol::Route, &[]).unwrap();
+        let mut socket = NetlinkSocket::open(&here, NetlinkFamily::Route, &[]).unwrap();
         assert_ne!(socket.portid(), 0);
         let links = socket
             .dump(

@@ -2,7 +2,7 @@
 //!
 //! Promises: the path is opened as a place only (`O_PATH`), so neither a fifo nor a device notices, and
 //! what is there is opened for use only when its file system is that of namespaces and it is a network
-//! namespace; an [`Opener`] returns within the time it was given, however long the file system takes.
+//! namespace; an [`NetNsOpener`] returns within the time it was given, however long the file system takes.
 //!
 //! Never: enters a namespace, or decides who may.
 
@@ -19,10 +19,10 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::sys::statfs::{FsType, fstatfs};
 
-use super::{NetNs, NetNsError, failed, failed_errno};
+use super::{NetNs, NetNsError, errno_error, io_error};
 
 /// Threads that may be left waiting for a file system that does not answer.
-const MOST_WAITING: usize = 32;
+const MAX_STUCK_OPENS: usize = 32;
 
 const NSFS_MAGIC: FsType = FsType(0x6e73_6673);
 const NS_GET_USERNS: libc::c_ulong = 0xb701;
@@ -31,10 +31,10 @@ const NS_GET_OWNER_UID: libc::c_ulong = 0xb704;
 
 /// The network namespace at a path, and nothing else that may be there.
 pub(super) fn open_namespace(path: &Path, label: &str) -> Result<File, NetNsError> {
-    let refused = || NetNsError::NotANetNs {
+    let wrong_type = || NetNsError::WrongType {
         path: path.display().to_string(),
     };
-    let place = File::options()
+    let handle = File::options()
         .read(true)
         .custom_flags(libc::O_PATH | libc::O_CLOEXEC)
         .open(path)
@@ -42,21 +42,21 @@ pub(super) fn open_namespace(path: &Path, label: &str) -> Result<File, NetNsErro
             io::ErrorKind::NotFound => NetNsError::Missing {
                 name: label.to_owned(),
             },
-            _ => failed("opening", label)(source),
+            _ => io_error("opening", label)(source),
         })?;
-    let found = fstatfs(&place).map_err(failed_errno("inspecting", label))?;
+    let found = fstatfs(&handle).map_err(errno_error("inspecting", label))?;
     if found.filesystem_type() != NSFS_MAGIC {
-        return Err(refused());
+        return Err(wrong_type());
     }
     // The very place that was looked at: no path is walked again.
     let file = File::options()
         .read(true)
         .custom_flags(libc::O_CLOEXEC | libc::O_NONBLOCK)
-        .open(format!("/proc/thread-self/fd/{}", place.as_raw_fd()))
-        .map_err(failed("opening", label))?;
+        .open(format!("/proc/thread-self/fd/{}", handle.as_raw_fd()))
+        .map_err(io_error("opening", label))?;
     match namespace_type(&file) {
         Ok(libc::CLONE_NEWNET) => Ok(file),
-        _ => Err(refused()),
+        _ => Err(wrong_type()),
     }
 }
 
@@ -69,7 +69,7 @@ fn namespace_type(file: &File) -> Result<i32, Errno> {
 
 /// The user who made the user namespace that a network namespace belongs to: that user has every
 /// capability in it.
-pub(super) fn owner(netns: &File) -> Result<u32, Errno> {
+pub(super) fn owner_uid(netns: &File) -> Result<u32, Errno> {
     // SAFETY: NS_GET_USERNS takes no argument and returns a new descriptor, which nobody else has.
     let users = unsafe {
         let users = Errno::result(libc::ioctl(netns.as_raw_fd(), NS_GET_USERNS as _))?;
@@ -84,50 +84,50 @@ pub(super) fn owner(netns: &File) -> Result<u32, Errno> {
 /// Opens namespaces on threads of their own, so that a mount that does not answer holds up one thread
 /// and not the caller. Clones share what they know.
 #[derive(Clone, Debug, Default)]
-pub struct Opener {
-    pending: Arc<Mutex<Pending>>,
+pub struct NetNsOpener {
+    pending: Arc<Mutex<PendingOpens>>,
 }
 
 #[derive(Debug, Default)]
-struct Pending {
-    last: u64,
+struct PendingOpens {
+    last_id: u64,
     /// What has not ended yet: which path, and whether its caller has given up.
     calls: BTreeMap<u64, (String, bool)>,
 }
 
-impl Opener {
+impl NetNsOpener {
     /// Opens by path or name as [`NetNs::open`] does, within `bound`. A path that has not answered is
     /// refused at once until it does.
     ///
     /// # Errors
-    /// [`NetNsError::NoAnswer`] if it takes longer, or what [`NetNs::open`] fails with.
-    pub fn open(&self, name_or_path: &str, bound: Duration) -> Result<NetNs, NetNsError> {
-        self.run(name_or_path, bound, NetNs::open)
+    /// [`NetNsError::TimedOut`] if it takes longer, or what [`NetNs::open`] fails with.
+    pub fn open(&self, name_or_path: &str, timeout: Duration) -> Result<NetNs, NetNsError> {
+        self.open_with(name_or_path, timeout, NetNs::open)
     }
 
-    fn run(
+    fn open_with(
         &self,
         name: &str,
         bound: Duration,
         open: impl FnOnce(&str) -> Result<NetNs, NetNsError> + Send + 'static,
     ) -> Result<NetNs, NetNsError> {
-        let no_answer = || NetNsError::NoAnswer {
+        let no_answer = || NetNsError::TimedOut {
             name: name.to_owned(),
         };
-        let call = self.begin(name).ok_or_else(no_answer)?;
+        let call = self.register(name).ok_or_else(no_answer)?;
         let (answer, answered) = sync_channel(1);
         let (this, path) = (self.clone(), name.to_owned());
         let started = std::thread::Builder::new()
             .name("netns-open".to_owned())
             .spawn(move || {
                 let opened = open(&path);
-                this.locked().calls.remove(&call);
+                this.lock().calls.remove(&call);
                 // Whoever gave up needs no answer.
                 let _ = answer.send(opened);
             });
         if let Err(error) = started {
-            self.locked().calls.remove(&call);
-            return Err(failed("starting a thread for", name)(error));
+            self.lock().calls.remove(&call);
+            return Err(io_error("starting a thread for", name)(error));
         }
         match answered.recv_timeout(bound) {
             Ok(opened) => opened,
@@ -135,7 +135,7 @@ impl Opener {
                 name: name.to_owned(),
             }),
             Err(RecvTimeoutError::Timeout) => {
-                if let Some((_, late)) = self.locked().calls.get_mut(&call) {
+                if let Some((_, late)) = self.lock().calls.get_mut(&call) {
                     *late = true;
                 }
                 Err(no_answer())
@@ -144,19 +144,19 @@ impl Opener {
     }
 
     /// The number of a new call; `None` where its path does not answer, or too many do not.
-    fn begin(&self, name: &str) -> Option<u64> {
-        let mut pending = self.locked();
+    fn register(&self, name: &str) -> Option<u64> {
+        let mut pending = self.lock();
         let mut waiting = pending.calls.values().filter(|(_, late)| *late);
-        if waiting.clone().count() >= MOST_WAITING || waiting.any(|(path, _)| path == name) {
+        if waiting.clone().count() >= MAX_STUCK_OPENS || waiting.any(|(path, _)| path == name) {
             return None;
         }
-        pending.last += 1;
-        let call = pending.last;
+        pending.last_id += 1;
+        let call = pending.last_id;
         pending.calls.insert(call, (name.to_owned(), false));
         Some(call)
     }
 
-    fn locked(&self) -> MutexGuard<'_, Pending> {
+    fn lock(&self) -> MutexGuard<'_, PendingOpens> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -190,7 +190,7 @@ mod tests {
         ] {
             let refused = open_namespace(path, "x").unwrap_err();
             assert!(
-                matches!(refused, NetNsError::NotANetNs { .. }),
+                matches!(refused, NetNsError::WrongType { .. }),
                 "{}: {refused}",
                 path.display()
             );
@@ -201,42 +201,46 @@ mod tests {
 
     #[test]
     fn a_path_without_an_answer_holds_nobody_up() {
-        let opener = Opener::default();
+        let opener = NetNsOpener::default();
         let (release, released) = channel::<()>();
-        let hung = opener.run("/hung", SOON, move |_| {
+        let hung = opener.open_with("/hung", SOON, move |_| {
             let _ = released.recv();
             NetNs::current()
         });
-        assert!(matches!(hung, Err(NetNsError::NoAnswer { .. })));
-        let again = opener.run("/hung", LONG, |_| NetNs::current());
+        assert!(matches!(hung, Err(NetNsError::TimedOut { .. })));
+        let again = opener.open_with("/hung", LONG, |_| NetNs::current());
         assert!(
-            matches!(again, Err(NetNsError::NoAnswer { .. })),
+            matches!(again, Err(NetNsError::TimedOut { .. })),
             "at once, and not a thread more"
         );
-        opener.run("/other", LONG, |_| NetNs::current()).unwrap();
+        opener
+            .open_with("/other", LONG, |_| NetNs::current())
+            .unwrap();
         drop(release);
-        while !opener.locked().calls.is_empty() {
+        while !opener.lock().calls.is_empty() {
             std::thread::yield_now();
         }
-        opener.run("/hung", LONG, |_| NetNs::current()).unwrap();
+        opener
+            .open_with("/hung", LONG, |_| NetNs::current())
+            .unwrap();
     }
 
     #[test]
     fn so_many_without_an_answer_and_no_more() {
-        let opener = Opener::default();
+        let opener = NetNsOpener::default();
         let (release, released) = channel::<()>();
         let released = Arc::new(Mutex::new(released));
-        for number in 0..MOST_WAITING {
+        for number in 0..MAX_STUCK_OPENS {
             let released = Arc::clone(&released);
             let path = format!("/hung/{number}");
-            let hung = opener.run(&path, Duration::ZERO, move |_| {
+            let hung = opener.open_with(&path, Duration::ZERO, move |_| {
                 let _ = released.lock().map(|released| released.recv());
                 NetNs::current()
             });
-            assert!(matches!(hung, Err(NetNsError::NoAnswer { .. })));
+            assert!(matches!(hung, Err(NetNsError::TimedOut { .. })));
         }
-        let more = opener.run("/more", LONG, |_| NetNs::current());
-        assert!(matches!(more, Err(NetNsError::NoAnswer { .. })));
+        let more = opener.open_with("/more", LONG, |_| NetNs::current());
+        assert!(matches!(more, Err(NetNsError::TimedOut { .. })));
         drop(release);
     }
 }

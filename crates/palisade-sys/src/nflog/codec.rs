@@ -31,24 +31,24 @@ const NFULA_PREFIX: u16 = 10;
 const NFULA_SEQ: u16 = 12;
 
 /// The kernel sends once it has so many packets,
-const PACKETS_AT_ONCE: u32 = 32;
+const QUEUE_THRESHOLD: u32 = 32;
 /// or after so many hundredths of a second.
-const WAIT: u32 = 1;
+const FLUSH_TIMEOUT_CENTISECONDS: u32 = 1;
 
 /// Binds a group, with the first `copy` bytes of each packet, numbered.
-pub(super) fn bind(w: &mut AttrWriter<'_>, copy: u32) {
-    let [a, b, c, d] = copy.to_be_bytes();
+pub(super) fn write_bind(w: &mut AttrWriter<'_>, copy_range: u32) {
+    let [a, b, c, d] = copy_range.to_be_bytes();
     w.bytes(NFULA_CFG_CMD, &[NFULNL_CFG_CMD_BIND])
         .bytes(NFULA_CFG_MODE, &[a, b, c, d, NFULNL_COPY_PACKET, 0])
-        .be32(NFULA_CFG_TIMEOUT, WAIT)
-        .be32(NFULA_CFG_QTHRESH, PACKETS_AT_ONCE)
+        .be32(NFULA_CFG_TIMEOUT, FLUSH_TIMEOUT_CENTISECONDS)
+        .be32(NFULA_CFG_QTHRESH, QUEUE_THRESHOLD)
         .be16(NFULA_CFG_FLAGS, NFULNL_CFG_F_SEQ);
 }
 
 /// A packet and its number in the group.
-pub(super) fn read(attrs: &Attrs<'_>) -> Result<(NflogPacket, Option<u32>), WireError> {
+pub(super) fn read_packet(attrs: &Attrs<'_>) -> Result<(NflogPacket, Option<u32>), WireError> {
     let number = |kind| attrs.find(kind)?.map(|attr| attr.be32()).transpose();
-    let header = attrs.need(NFULA_PACKET_HDR, "reported packet")?;
+    let header = attrs.require(NFULA_PACKET_HDR, "reported packet")?;
     let time = match attrs.find(NFULA_TIMESTAMP)? {
         Some(attr) => match attr.payload.split_first_chunk::<8>() {
             Some((seconds, rest)) => rest.first_chunk::<8>().map(|micros| {
@@ -62,7 +62,7 @@ pub(super) fn read(attrs: &Attrs<'_>) -> Result<(NflogPacket, Option<u32>), Wire
     let packet = NflogPacket {
         prefix: match attrs.find(NFULA_PREFIX)? {
             // Other programs' rules may report to the same group, in any bytes.
-            Some(prefix) => String::from_utf8_lossy(prefix.until_zero()).into_owned(),
+            Some(prefix) => String::from_utf8_lossy(prefix.until_nul()).into_owned(),
             None => String::new(),
         },
         hook: header.payload.get(2).copied().unwrap_or(u8::MAX),
@@ -102,14 +102,14 @@ mod tests {
             time: Some(Duration::from_micros(5_000_009)),
             head: vec![0x45, 0],
         };
-        assert_eq!(read(&Attrs::new(&bytes)), Ok((packet, Some(3))));
-        assert!(read(&Attrs::new(&[])).is_err());
+        assert_eq!(read_packet(&Attrs::new(&bytes)), Ok((packet, Some(3))));
+        assert!(read_packet(&Attrs::new(&[])).is_err());
     }
 
     #[test]
     fn a_group_is_bound_in_one_message() {
         let mut bytes = Vec::new();
-        bind(&mut AttrWriter::new(&mut bytes), 128);
+        write_bind(&mut AttrWriter::new(&mut bytes), 128);
         let attrs = Attrs::new(&bytes);
         let of = |kind| attrs.find(kind).unwrap().unwrap().payload.to_vec();
         assert_eq!(of(NFULA_CFG_CMD), [1]);

@@ -13,10 +13,7 @@ pub struct FakeNflog {
 }
 
 impl Nflog for FakeNflog {
-    fn next_packet(
-        &mut self,
-        _timeout: Option<Duration>,
-    ) -> Result<Option<NflogEvent>, NflogError> {
+    fn next_event(&mut self, _timeout: Option<Duration>) -> Result<Option<NflogEvent>, NflogError> {
         Ok(self.queue.pop_front())
     }
 }

@@ -5,12 +5,12 @@ use std::time::Duration;
 use super::codec::{self, NFULNL_MSG_CONFIG, NFULNL_MSG_PACKET};
 use super::{Nflog, NflogError, NflogEvent, NflogPacket};
 use crate::Errno;
-use crate::netlink::{KernelError, NetlinkSocket, Protocol};
+use crate::netlink::{KernelError, NetlinkFamily, NetlinkSocket};
 use crate::netns::NetNs;
-use crate::nfnetlink::{NFNL_SUBSYS_ULOG, Object, Query, QueryError};
+use crate::nfnetlink::{NFNL_SUBSYS_ULOG, NfMessage, NfRequest, NfRequestError};
 
 /// Room for about ten thousand packet heads.
-const QUEUE_BYTES: usize = 8 * 1024 * 1024;
+const RECEIVE_BUFFER_BYTES: usize = 8 * 1024 * 1024;
 
 /// The kernel's reports to one group in one namespace.
 #[derive(Debug)]
@@ -18,45 +18,45 @@ pub struct KernelNflog {
     socket: NetlinkSocket,
     group: u16,
     /// The number that the next packet should have.
-    next: u32,
+    next_seq: u32,
     /// A packet that waits for its turn behind word of lost ones.
-    waiting: Option<NflogPacket>,
+    pending_packet: Option<NflogPacket>,
 }
 
 impl KernelNflog {
     /// Listens to `group` in `netns` from now on, with the first `copy` bytes of each packet.
     ///
     /// # Errors
-    /// [`NflogError::is_taken`] if somebody else does; [`NflogError::is_unsupported`] if the kernel
+    /// [`NflogError::is_in_use`] if somebody else does; [`NflogError::is_unsupported`] if the kernel
     /// cannot.
-    pub fn open(netns: &NetNs, group: u16, copy: u32) -> Result<Self, NflogError> {
-        let mut socket = NetlinkSocket::open(netns, Protocol::Netfilter, &[])?;
-        socket.make_room_to_receive(QUEUE_BYTES);
+    pub fn open(netns: &NetNs, group: u16, copy_range: u32) -> Result<Self, NflogError> {
+        let mut socket = NetlinkSocket::open(netns, NetlinkFamily::Netfilter, &[])?;
+        socket.grow_receive_buffer(RECEIVE_BUFFER_BYTES);
         let what = format!("listening to nflog group {group}");
         let family = libc::AF_UNSPEC as u8;
-        let query = Query::new(what, NFNL_SUBSYS_ULOG, NFULNL_MSG_CONFIG, family, |w| {
-            codec::bind(w, copy);
+        let query = NfRequest::new(what, NFNL_SUBSYS_ULOG, NFULNL_MSG_CONFIG, family, |w| {
+            codec::write_bind(w, copy_range);
         })?
-        .about(group);
+        .with_resource(group);
         // What comes between the kernel's yes and this answer has numbers below the next one seen,
         // so it is counted as lost.
         socket
             .change(query.message_type(), 0, |out| query.write(out))
-            .map_err(|error| QueryError {
-                what: query.what.clone(),
+            .map_err(|error| NfRequestError {
+                what: query.description.clone(),
                 netns: socket.netns().to_owned(),
                 error,
             })?;
         Ok(Self {
             socket,
             group,
-            next: 0,
-            waiting: None,
+            next_seq: 0,
+            pending_packet: None,
         })
     }
 
-    fn failed(&self, error: KernelError) -> NflogError {
-        NflogError::Kernel(QueryError {
+    fn listen_error(&self, error: KernelError) -> NflogError {
+        NflogError::Kernel(NfRequestError {
             what: format!("listening to nflog group {}", self.group),
             netns: self.socket.netns().to_owned(),
             error,
@@ -64,45 +64,45 @@ impl KernelNflog {
     }
 
     /// Puts a packet in its place: behind word of those that are missing before it.
-    fn order(&mut self, packet: NflogPacket, number: Option<u32>) -> NflogEvent {
+    fn check_sequence(&mut self, packet: NflogPacket, number: Option<u32>) -> NflogEvent {
         let Some(number) = number else {
             return NflogEvent::Packet(packet);
         };
-        let missing = number.wrapping_sub(self.next);
-        self.next = number.wrapping_add(1);
+        let missing = number.wrapping_sub(self.next_seq);
+        self.next_seq = number.wrapping_add(1);
         if missing == 0 {
             return NflogEvent::Packet(packet);
         }
-        self.waiting = Some(packet);
-        NflogEvent::Lost(missing)
+        self.pending_packet = Some(packet);
+        NflogEvent::Overrun(missing)
     }
 }
 
 impl Nflog for KernelNflog {
-    fn next_packet(&mut self, timeout: Option<Duration>) -> Result<Option<NflogEvent>, NflogError> {
-        if let Some(packet) = self.waiting.take() {
+    fn next_event(&mut self, timeout: Option<Duration>) -> Result<Option<NflogEvent>, NflogError> {
+        if let Some(packet) = self.pending_packet.take() {
             return Ok(Some(NflogEvent::Packet(packet)));
         }
         let packets = u16::from(NFNL_SUBSYS_ULOG) << 8 | u16::from(NFULNL_MSG_PACKET);
         loop {
             match self.socket.try_receive() {
                 Ok(Some(message)) if message.kind == packets => {
-                    let read = Object::read(message.kind, &message.payload)
-                        .and_then(|object| codec::read(&object.attrs()));
-                    let (packet, number) = read.map_err(|error| self.failed(error.into()))?;
-                    return Ok(Some(self.order(packet, number)));
+                    let read = NfMessage::read(message.kind, &message.payload)
+                        .and_then(|object| codec::read_packet(&object.attrs()));
+                    let (packet, number) = read.map_err(|error| self.listen_error(error.into()))?;
+                    return Ok(Some(self.check_sequence(packet, number)));
                 }
                 // The end of several, and what else is no packet.
                 Ok(Some(_)) => continue,
                 Ok(None) => {}
                 // The next packet's number tells how many.
                 Err(error) if error.errno == Errno::ENOBUFS => continue,
-                Err(error) => return Err(self.failed(error)),
+                Err(error) => return Err(self.listen_error(error)),
             }
             let ready = self
                 .socket
                 .wait_readable(timeout)
-                .map_err(|errno| self.failed(errno.into()))?;
+                .map_err(|errno| self.listen_error(errno.into()))?;
             if !ready {
                 return Ok(None);
             }

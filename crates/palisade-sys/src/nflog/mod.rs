@@ -19,7 +19,7 @@ pub use kernel::KernelNflog;
 
 use crate::Errno;
 use crate::netlink::{OpenError, WireError};
-use crate::nfnetlink::QueryError;
+use crate::nfnetlink::NfRequestError;
 
 /// One packet that was reported.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub enum NflogEvent {
     /// A packet.
     Packet(NflogPacket),
     /// So many packets came faster than they were read.
-    Lost(u32),
+    Overrun(u32),
 }
 
 /// What went wrong with a group.
@@ -55,7 +55,7 @@ pub enum NflogError {
     Open(#[from] OpenError),
     /// The kernel refused.
     #[error(transparent)]
-    Kernel(#[from] QueryError),
+    Kernel(#[from] NfRequestError),
     /// A message cannot be written.
     #[error("writing an nflog message: {0}")]
     Wire(#[from] WireError),
@@ -71,7 +71,7 @@ impl NflogError {
 
     /// True if somebody else listens to the group.
     #[must_use]
-    pub fn is_taken(&self) -> bool {
+    pub fn is_in_use(&self) -> bool {
         // The kernel checks the owner first, and says the group is not his.
         matches!(
             self.errno(),
@@ -96,5 +96,5 @@ pub trait Nflog {
     ///
     /// # Errors
     /// If the socket fails.
-    fn next_packet(&mut self, timeout: Option<Duration>) -> Result<Option<NflogEvent>, NflogError>;
+    fn next_event(&mut self, timeout: Option<Duration>) -> Result<Option<NflogEvent>, NflogError>;
 }

@@ -1,32 +1,32 @@
 //! Batches and queries: messages built, not yet sent.
 
 use super::{NFGEN_LEN, NFNL_SUBSYS_NFTABLES};
-use crate::netlink::{AttrWriter, HEADER_LEN, WireError, messages, write_message};
+use crate::netlink::{AttrWriter, HEADER_LEN, WireError, split_messages, write_message};
 
 const NFNL_MSG_BATCH_BEGIN: u16 = 0x10;
 const NFNL_MSG_BATCH_END: u16 = 0x11;
 const NFNL_BATCH_GENID: u16 = 1;
 const NLM_F_REQUEST: u16 = libc::NLM_F_REQUEST as u16;
 const NLM_F_ACK: u16 = libc::NLM_F_ACK as u16;
-const FLAGS_AT: usize = 6;
+const FLAGS_OFFSET: usize = 6;
 
-fn nfgen(family: u8, res_id: u16) -> [u8; NFGEN_LEN] {
+fn nfgenmsg(family: u8, res_id: u16) -> [u8; NFGEN_LEN] {
     let [high, low] = res_id.to_be_bytes();
     [family, 0, high, low]
 }
 
 /// Messages that take effect together.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Batch {
+pub struct NfBatch {
     subsystem: u8,
     generation: Option<u32>,
     bytes: Vec<u8>,
-    first: usize,
-    last: usize,
+    first_offset: usize,
+    last_offset: usize,
     count: u32,
 }
 
-/// One message of a [`Batch`].
+/// One message of a [`NfBatch`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchMessage<'a> {
     /// Message type within the subsystem.
@@ -39,7 +39,7 @@ pub struct BatchMessage<'a> {
     pub attributes: &'a [u8],
 }
 
-impl Batch {
+impl NfBatch {
     /// An empty batch for nf_tables.
     #[must_use]
     pub fn nf_tables() -> Self {
@@ -49,14 +49,14 @@ impl Batch {
     /// An empty batch for nf_tables that the kernel refuses as stale if the
     /// generation is another one by then.
     #[must_use]
-    pub fn nf_tables_at(generation: u32) -> Self {
+    pub fn nf_tables_for_generation(generation: u32) -> Self {
         Self::new(NFNL_SUBSYS_NFTABLES, Some(generation))
     }
 
     fn new(subsystem: u8, generation: Option<u32>) -> Self {
         let mut bytes = Vec::new();
         write_message(&mut bytes, NFNL_MSG_BATCH_BEGIN, NLM_F_REQUEST, 0, |out| {
-            out.extend_from_slice(&nfgen(0, subsystem.into()));
+            out.extend_from_slice(&nfgenmsg(0, subsystem.into()));
             if let Some(generation) = generation {
                 AttrWriter::new(out).be32(NFNL_BATCH_GENID, generation);
             }
@@ -64,8 +64,8 @@ impl Batch {
         Self {
             subsystem,
             generation,
-            first: bytes.len(),
-            last: bytes.len(),
+            first_offset: bytes.len(),
+            last_offset: bytes.len(),
             bytes,
             count: 0,
         }
@@ -91,7 +91,7 @@ impl Batch {
             NLM_F_REQUEST | flags,
             self.count + 1,
             |out| {
-                out.extend_from_slice(&nfgen(family, 0));
+                out.extend_from_slice(&nfgenmsg(family, 0));
                 let mut writer = AttrWriter::new(out);
                 body(&mut writer);
                 written = writer.finish();
@@ -101,7 +101,7 @@ impl Batch {
             self.bytes.truncate(start);
             return Err(error);
         }
-        self.last = start;
+        self.last_offset = start;
         self.count += 1;
         Ok(self.count as usize - 1)
     }
@@ -132,7 +132,7 @@ impl Batch {
 
     /// Its messages, in order.
     pub fn messages(&self) -> impl Iterator<Item = BatchMessage<'_>> {
-        messages(&self.bytes[self.first..]).filter_map(|message| {
+        split_messages(&self.bytes[self.first_offset..]).filter_map(|message| {
             let message = message.ok()?;
             let family = *message.payload.first()?;
             Some(BatchMessage {
@@ -155,7 +155,7 @@ impl Batch {
         let mut wire = Vec::with_capacity(self.bytes.len() + HEADER_LEN + NFGEN_LEN);
         wire.extend_from_slice(&self.bytes);
         if self.count > 0 {
-            let at = self.last + FLAGS_AT;
+            let at = self.last_offset + FLAGS_OFFSET;
             let flags = u16::from_ne_bytes([wire[at], wire[at + 1]]) | NLM_F_ACK;
             wire[at..at + 2].copy_from_slice(&flags.to_ne_bytes());
         }
@@ -164,7 +164,7 @@ impl Batch {
             NFNL_MSG_BATCH_END,
             NLM_F_REQUEST | NLM_F_ACK,
             self.end_seq(),
-            |out| out.extend_from_slice(&nfgen(0, self.subsystem.into())),
+            |out| out.extend_from_slice(&nfgenmsg(0, self.subsystem.into())),
         );
         wire
     }
@@ -172,9 +172,9 @@ impl Batch {
 
 /// One message outside a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Query {
+pub struct NfRequest {
     /// What it asks for, for messages: "listing nf_tables chains".
-    pub what: String,
+    pub description: String,
     /// `NFNL_SUBSYS_…`.
     pub subsystem: u8,
     /// Message type within the subsystem.
@@ -187,10 +187,10 @@ pub struct Query {
     pub attributes: Vec<u8>,
 }
 
-impl Query {
+impl NfRequest {
     /// The same message about a resource.
     #[must_use]
-    pub fn about(self, resource: u16) -> Self {
+    pub fn with_resource(self, resource: u16) -> Self {
         Self { resource, ..self }
     }
 
@@ -199,7 +199,7 @@ impl Query {
     /// # Errors
     /// If an attribute does not fit.
     pub fn new(
-        what: impl Into<String>,
+        description: impl Into<String>,
         subsystem: u8,
         kind: u8,
         family: u8,
@@ -210,7 +210,7 @@ impl Query {
         body(&mut writer);
         writer.finish()?;
         Ok(Self {
-            what: what.into(),
+            description: description.into(),
             subsystem,
             kind,
             family,
@@ -224,7 +224,7 @@ impl Query {
     }
 
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&nfgen(self.family, self.resource));
+        out.extend_from_slice(&nfgenmsg(self.family, self.resource));
         out.extend_from_slice(&self.attributes);
     }
 }
@@ -233,8 +233,8 @@ impl Query {
 mod tests {
     use super::*;
 
-    fn sample() -> Batch {
-        let mut batch = Batch::nf_tables_at(7);
+    fn sample() -> NfBatch {
+        let mut batch = NfBatch::nf_tables_for_generation(7);
         for (index, name) in ["a", "b"].into_iter().enumerate() {
             let at = batch.push(index as u8, 0x400, 1, |w| {
                 w.text(1, name);
@@ -248,7 +248,7 @@ mod tests {
     fn messages_are_numbered_and_framed() {
         let batch = sample();
         let wire = batch.to_wire();
-        let read: Vec<_> = messages(&wire)
+        let read: Vec<_> = split_messages(&wire)
             .map(|m| m.unwrap())
             .map(|m| (m.kind, m.flags, m.seq, m.payload.to_vec()))
             .collect();
@@ -274,6 +274,6 @@ mod tests {
         });
         assert!(matches!(refused, Err(WireError::AttrTooLong { .. })));
         assert_eq!(batch, before);
-        assert!(Batch::nf_tables().is_empty());
+        assert!(NfBatch::nf_tables().is_empty());
     }
 }

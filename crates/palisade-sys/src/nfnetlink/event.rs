@@ -4,13 +4,13 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use super::{Object, QueryError};
+use super::{NfMessage, NfRequestError};
 use crate::Errno;
-use crate::netlink::{KernelError, NetlinkSocket, OpenError, Protocol};
+use crate::netlink::{KernelError, NetlinkFamily, NetlinkSocket, OpenError};
 use crate::netns::NetNs;
 
 /// Room for the notifications of a large foreign transaction.
-const QUEUE_BYTES: usize = 8 * 1024 * 1024;
+const RECEIVE_BUFFER_BYTES: usize = 8 * 1024 * 1024;
 
 /// One notification.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,10 +22,10 @@ pub enum NfEvent {
         /// Port of the socket through which it was changed.
         portid: u32,
         /// The object, its `kind` telling what happened to it.
-        object: Object,
+        object: NfMessage,
     },
     /// Notifications came faster than they were read and some are lost.
-    Lost,
+    Overrun,
 }
 
 /// A stream of notifications.
@@ -33,15 +33,15 @@ pub trait NfEvents {
     /// The next one; `None` if none came within `timeout` (`None` waits for ever).
     ///
     /// # Errors
-    /// If the socket fails; lost notifications are no error but [`NfEvent::Lost`].
-    fn next_event(&mut self, timeout: Option<Duration>) -> Result<Option<NfEvent>, QueryError>;
+    /// If the socket fails; lost notifications are no error but [`NfEvent::Overrun`].
+    fn next_event(&mut self, timeout: Option<Duration>) -> Result<Option<NfEvent>, NfRequestError>;
 }
 
 /// The kernel's notifications in one namespace; readable ([`AsFd`]) when one is there.
 #[derive(Debug)]
 pub struct KernelNfEvents {
     socket: NetlinkSocket,
-    own_port: Option<u32>,
+    own_portid: Option<u32>,
 }
 
 impl KernelNfEvents {
@@ -51,18 +51,21 @@ impl KernelNfEvents {
     /// # Errors
     /// If the namespace cannot be entered or the socket cannot be made.
     pub fn open(netns: &NetNs, groups: &[u32], own_port: Option<u32>) -> Result<Self, OpenError> {
-        let socket = NetlinkSocket::open(netns, Protocol::Netfilter, groups)?;
-        socket.make_room_to_receive(QUEUE_BYTES);
+        let socket = NetlinkSocket::open(netns, NetlinkFamily::Netfilter, groups)?;
+        socket.grow_receive_buffer(RECEIVE_BUFFER_BYTES);
         if let Some(port) = own_port {
             // In the kernel, so that a large transaction of one's own cannot
             // crowd out others'; what is queued already is filtered below.
             socket.ignore_port(port)?;
         }
-        Ok(Self { socket, own_port })
+        Ok(Self {
+            socket,
+            own_portid: own_port,
+        })
     }
 
-    fn failed(&self, error: KernelError) -> QueryError {
-        QueryError {
+    fn listen_error(&self, error: KernelError) -> NfRequestError {
+        NfRequestError {
             what: "listening for nfnetlink changes".to_owned(),
             netns: self.socket.netns().to_owned(),
             error,
@@ -77,16 +80,16 @@ impl AsFd for KernelNfEvents {
 }
 
 impl NfEvents for KernelNfEvents {
-    fn next_event(&mut self, timeout: Option<Duration>) -> Result<Option<NfEvent>, QueryError> {
+    fn next_event(&mut self, timeout: Option<Duration>) -> Result<Option<NfEvent>, NfRequestError> {
         loop {
             match self.socket.try_receive() {
                 Ok(Some(message)) => {
-                    if self.own_port == Some(message.portid) {
+                    if self.own_portid == Some(message.portid) {
                         continue;
                     }
                     let [subsystem, _] = message.kind.to_be_bytes();
-                    let object = Object::read(message.kind, &message.payload)
-                        .map_err(|error| self.failed(error.into()))?;
+                    let object = NfMessage::read(message.kind, &message.payload)
+                        .map_err(|error| self.listen_error(error.into()))?;
                     return Ok(Some(NfEvent::Changed {
                         subsystem,
                         portid: message.portid,
@@ -94,13 +97,13 @@ impl NfEvents for KernelNfEvents {
                     }));
                 }
                 Ok(None) => {}
-                Err(error) if error.errno == Errno::ENOBUFS => return Ok(Some(NfEvent::Lost)),
-                Err(error) => return Err(self.failed(error)),
+                Err(error) if error.errno == Errno::ENOBUFS => return Ok(Some(NfEvent::Overrun)),
+                Err(error) => return Err(self.listen_error(error)),
             }
             let ready = self
                 .socket
                 .wait_readable(timeout)
-                .map_err(|errno| self.failed(errno.into()))?;
+                .map_err(|errno| self.listen_error(errno.into()))?;
             if !ready {
                 return Ok(None);
             }
@@ -116,7 +119,10 @@ pub struct FakeNfEvents {
 }
 
 impl NfEvents for FakeNfEvents {
-    fn next_event(&mut self, _timeout: Option<Duration>) -> Result<Option<NfEvent>, QueryError> {
+    fn next_event(
+        &mut self,
+        _timeout: Option<Duration>,
+    ) -> Result<Option<NfEvent>, NfRequestError> {
         Ok(self.queue.pop_front())
     }
 }

@@ -2,25 +2,25 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::{Batch, BatchError, Nfnetlink, Object, Query, QueryError};
+use super::{BatchError, NfBatch, NfMessage, NfRequest, NfRequestError, Nfnetlink};
 
 /// A recording stand-in for a socket.
 #[derive(Clone, Debug, Default)]
 pub struct FakeNfnetlink {
     /// Batches committed with success, in order.
-    pub committed: Vec<Batch>,
+    pub committed: Vec<NfBatch>,
     /// Batches refused, in order.
-    pub refused: Vec<Batch>,
+    pub rejected: Vec<NfBatch>,
     /// Answers to the next commits; success once it is empty.
-    pub answers: VecDeque<Result<(), BatchError>>,
+    pub commit_results: VecDeque<Result<(), BatchError>>,
     /// Queries asked, in order.
-    pub queries: Vec<Query>,
+    pub queries: Vec<NfRequest>,
     /// Changes made outside batches, with their flags, in order.
-    pub changes: Vec<(Query, u16)>,
+    pub changes: Vec<(NfRequest, u16)>,
     /// What the next queries of a (subsystem, message type) find, before [`Self::objects`].
-    pub next: BTreeMap<(u8, u8), VecDeque<Vec<Object>>>,
+    pub next_objects: BTreeMap<(u8, u8), VecDeque<Vec<NfMessage>>>,
     /// What queries of a (subsystem, message type) find.
-    pub objects: BTreeMap<(u8, u8), Vec<Object>>,
+    pub objects: BTreeMap<(u8, u8), Vec<NfMessage>>,
     /// The generation in force; a commit raises it.
     pub generation: u32,
     /// The port it pretends to have.
@@ -28,7 +28,7 @@ pub struct FakeNfnetlink {
 }
 
 impl Nfnetlink for FakeNfnetlink {
-    fn commit(&mut self, batch: &Batch) -> Result<(), BatchError> {
+    fn commit(&mut self, batch: &NfBatch) -> Result<(), BatchError> {
         let stale = batch
             .generation()
             .filter(|generation| *generation != self.generation)
@@ -38,37 +38,40 @@ impl Nfnetlink for FakeNfnetlink {
             });
         let answer = match stale {
             Some(stale) => Err(stale),
-            None => self.answers.pop_front().unwrap_or(Ok(())),
+            None => self.commit_results.pop_front().unwrap_or(Ok(())),
         };
         match answer {
             Ok(()) => {
                 self.committed.push(batch.clone());
                 self.generation += 1;
             }
-            Err(_) => self.refused.push(batch.clone()),
+            Err(_) => self.rejected.push(batch.clone()),
         }
         answer
     }
 
-    fn dump(&mut self, query: &Query) -> Result<Vec<Object>, QueryError> {
+    fn dump(&mut self, query: &NfRequest) -> Result<Vec<NfMessage>, NfRequestError> {
         self.queries.push(query.clone());
         let asked = (query.subsystem, query.kind);
-        let next = self.next.get_mut(&asked).and_then(VecDeque::pop_front);
+        let next = self
+            .next_objects
+            .get_mut(&asked)
+            .and_then(VecDeque::pop_front);
         Ok(next
             .or_else(|| self.objects.get(&asked).cloned())
             .unwrap_or_default())
     }
 
-    fn get(&mut self, query: &Query) -> Result<Option<Object>, QueryError> {
+    fn get(&mut self, query: &NfRequest) -> Result<Option<NfMessage>, NfRequestError> {
         Ok(self.dump(query)?.into_iter().next())
     }
 
-    fn change(&mut self, query: &Query, flags: u16) -> Result<(), QueryError> {
+    fn change(&mut self, query: &NfRequest, flags: u16) -> Result<(), NfRequestError> {
         self.changes.push((query.clone(), flags));
         Ok(())
     }
 
-    fn generation(&mut self) -> Result<u32, QueryError> {
+    fn generation(&mut self) -> Result<u32, NfRequestError> {
         Ok(self.generation)
     }
 
@@ -87,12 +90,12 @@ mod tests {
         let lost = BatchError::Unconfirmed {
             netns: "fake".to_owned(),
         };
-        fake.answers.push_back(Err(lost.clone()));
-        let mut batch = Batch::nf_tables_at(0);
+        fake.commit_results.push_back(Err(lost.clone()));
+        let mut batch = NfBatch::nf_tables_for_generation(0);
         batch.push(0, 0, 1, |_| {}).unwrap();
         assert_eq!(fake.commit(&batch), Err(lost));
         assert_eq!(fake.commit(&batch), Ok(()));
         assert!(matches!(fake.commit(&batch), Err(BatchError::Stale { .. })));
-        assert_eq!((fake.committed.len(), fake.refused.len()), (1, 2));
+        assert_eq!((fake.committed.len(), fake.rejected.len()), (1, 2));
     }
 }

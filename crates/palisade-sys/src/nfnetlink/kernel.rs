@@ -1,13 +1,17 @@
 //! nfnetlink over a netlink socket.
 
 use super::nf_tables::{NFT_MSG_GETGEN, NFTA_GEN_ID};
-use super::{Batch, BatchError, NFNL_SUBSYS_NFTABLES, Nfnetlink, Object, Query, QueryError};
+use super::{
+    BatchError, NFNL_SUBSYS_NFTABLES, NfBatch, NfMessage, NfRequest, NfRequestError, Nfnetlink,
+};
 use crate::Errno;
-use crate::netlink::{KernelError, NetlinkSocket, OpenError, Protocol, Received, error_of};
+use crate::netlink::{
+    KernelError, NetlinkFamily, NetlinkMessage, NetlinkSocket, OpenError, decode_error,
+};
 use crate::netns::NetNs;
 
 /// Room for the kernel's answers to a batch; each refused message takes about 200 bytes.
-const ANSWER_BYTES: usize = 8 * 1024 * 1024;
+const RECEIVE_BUFFER_BYTES: usize = 8 * 1024 * 1024;
 
 /// The kernel's nfnetlink in one namespace.
 #[derive(Debug)]
@@ -21,8 +25,8 @@ impl KernelNfnetlink {
     /// # Errors
     /// If the namespace cannot be entered or the socket cannot be made.
     pub fn open(netns: &NetNs) -> Result<Self, OpenError> {
-        let socket = NetlinkSocket::open(netns, Protocol::Netfilter, &[])?;
-        socket.make_room_to_receive(ANSWER_BYTES);
+        let socket = NetlinkSocket::open(netns, NetlinkFamily::Netfilter, &[])?;
+        socket.grow_receive_buffer(RECEIVE_BUFFER_BYTES);
         Ok(Self { socket })
     }
 
@@ -32,8 +36,8 @@ impl KernelNfnetlink {
         self.socket.netns()
     }
 
-    fn failed(&self, what: &str, error: KernelError) -> QueryError {
-        QueryError {
+    fn request_error(&self, what: &str, error: KernelError) -> NfRequestError {
+        NfRequestError {
             what: what.to_owned(),
             netns: self.socket.netns().to_owned(),
             error,
@@ -42,7 +46,7 @@ impl KernelNfnetlink {
 
     /// Everything the kernel has answered; it answers to a batch before the
     /// send returns. True if some of it was lost.
-    fn answers(&mut self) -> Result<(Vec<Received>, bool), KernelError> {
+    fn drain_replies(&mut self) -> Result<(Vec<NetlinkMessage>, bool), KernelError> {
         let mut answers = Vec::new();
         let mut lost = false;
         loop {
@@ -57,25 +61,30 @@ impl KernelNfnetlink {
 }
 
 /// What the answers to `batch` say about it.
-fn judge(batch: &Batch, netns: &str, answers: &[Received], lost: bool) -> Result<(), BatchError> {
+fn batch_result(
+    batch: &NfBatch,
+    netns: &str,
+    answers: &[NetlinkMessage],
+    lost: bool,
+) -> Result<(), BatchError> {
     let mut refused = Vec::new();
     let mut confirmed = false;
     for answer in answers {
-        match error_of(answer) {
+        match decode_error(answer) {
             Some(error) => refused.push((answer.seq, error)),
             None => confirmed |= (batch.len() as u32..=batch.end_seq()).contains(&answer.seq),
         }
     }
     // The lowest position is the first cause; the kernel goes on after it.
-    let message = |seq: u32| (1..=batch.len() as u32).contains(&seq);
+    let is_message = |seq: u32| (1..=batch.len() as u32).contains(&seq);
     let also = refused.len().saturating_sub(1);
     let first = refused
         .into_iter()
-        .min_by_key(|(seq, _)| (!message(*seq), *seq));
+        .min_by_key(|(seq, _)| (!is_message(*seq), *seq));
     match first {
         Some((seq, error)) => {
             if let (false, Errno::ERESTART, Some(generation)) =
-                (message(seq), error.errno, batch.generation())
+                (is_message(seq), error.errno, batch.generation())
             {
                 return Err(BatchError::Stale {
                     netns: netns.to_owned(),
@@ -83,7 +92,7 @@ fn judge(batch: &Batch, netns: &str, answers: &[Received], lost: bool) -> Result
                 });
             }
             Err(BatchError::Refused {
-                index: message(seq).then(|| seq as usize - 1),
+                index: is_message(seq).then(|| seq as usize - 1),
                 of: batch.len(),
                 also,
                 error,
@@ -98,14 +107,14 @@ fn judge(batch: &Batch, netns: &str, answers: &[Received], lost: bool) -> Result
 }
 
 impl Nfnetlink for KernelNfnetlink {
-    fn commit(&mut self, batch: &Batch) -> Result<(), BatchError> {
+    fn commit(&mut self, batch: &NfBatch) -> Result<(), BatchError> {
         if batch.is_empty() {
             return Ok(());
         }
         let wire = batch.to_wire();
         let netns = self.socket.netns().to_owned();
         let sent = self
-            .answers()
+            .drain_replies()
             .map(drop)
             .and_then(|()| self.socket.send(&wire));
         if let Err(error) = sent {
@@ -115,45 +124,45 @@ impl Nfnetlink for KernelNfnetlink {
                 netns,
             });
         }
-        match self.answers() {
-            Ok((answers, lost)) => judge(batch, &netns, &answers, lost),
+        match self.drain_replies() {
+            Ok((answers, lost)) => batch_result(batch, &netns, &answers, lost),
             Err(_) => Err(BatchError::Unconfirmed { netns }),
         }
     }
 
-    fn dump(&mut self, query: &Query) -> Result<Vec<Object>, QueryError> {
+    fn dump(&mut self, query: &NfRequest) -> Result<Vec<NfMessage>, NfRequestError> {
         let found = self.socket.dump(
             query.message_type(),
             |out| query.write(out),
-            |message| Object::read(message.kind, &message.payload).map(Some),
+            |message| NfMessage::read(message.kind, &message.payload).map(Some),
         );
-        found.map_err(|error| self.failed(&query.what, error))
+        found.map_err(|error| self.request_error(&query.description, error))
     }
 
-    fn get(&mut self, query: &Query) -> Result<Option<Object>, QueryError> {
+    fn get(&mut self, query: &NfRequest) -> Result<Option<NfMessage>, NfRequestError> {
         let found = self
             .socket
             .get(query.message_type(), |out| query.write(out));
         match found {
             Ok(None) => Ok(None),
             Err(error) if error.errno == Errno::ENOENT => Ok(None),
-            Ok(Some(message)) => Object::read(message.kind, &message.payload)
+            Ok(Some(message)) => NfMessage::read(message.kind, &message.payload)
                 .map(Some)
-                .map_err(|error| self.failed(&query.what, error.into())),
-            Err(error) => Err(self.failed(&query.what, error)),
+                .map_err(|error| self.request_error(&query.description, error.into())),
+            Err(error) => Err(self.request_error(&query.description, error)),
         }
     }
 
-    fn change(&mut self, query: &Query, flags: u16) -> Result<(), QueryError> {
+    fn change(&mut self, query: &NfRequest, flags: u16) -> Result<(), NfRequestError> {
         self.socket
             .change(query.message_type(), flags, |out| query.write(out))
-            .map_err(|error| self.failed(&query.what, error))
+            .map_err(|error| self.request_error(&query.description, error))
     }
 
-    fn generation(&mut self) -> Result<u32, QueryError> {
+    fn generation(&mut self) -> Result<u32, NfRequestError> {
         let what = "reading the nf_tables generation";
-        let query = Query {
-            what: what.to_owned(),
+        let query = NfRequest {
+            description: what.to_owned(),
             subsystem: NFNL_SUBSYS_NFTABLES,
             kind: NFT_MSG_GETGEN,
             family: 0,
@@ -162,12 +171,12 @@ impl Nfnetlink for KernelNfnetlink {
         };
         let object = self
             .get(&query)?
-            .ok_or_else(|| self.failed(what, Errno::ENOENT.into()))?;
+            .ok_or_else(|| self.request_error(what, Errno::ENOENT.into()))?;
         object
             .attrs()
-            .need(NFTA_GEN_ID, "generation")
+            .require(NFTA_GEN_ID, "generation")
             .and_then(|attr| attr.be32())
-            .map_err(|error| self.failed(what, error.into()))
+            .map_err(|error| self.request_error(what, error.into()))
     }
 
     fn portid(&self) -> u32 {
@@ -179,8 +188,8 @@ impl Nfnetlink for KernelNfnetlink {
 mod tests {
     use super::*;
 
-    fn answer(seq: u32, code: i32) -> Received {
-        Received {
+    fn answer(seq: u32, code: i32) -> NetlinkMessage {
+        NetlinkMessage {
             kind: libc::NLMSG_ERROR as u16,
             flags: 0,
             seq,
@@ -189,8 +198,8 @@ mod tests {
         }
     }
 
-    fn batch() -> Batch {
-        let mut batch = Batch::nf_tables_at(9);
+    fn batch() -> NfBatch {
+        let mut batch = NfBatch::nf_tables_for_generation(9);
         for _ in 0..3 {
             batch.push(0, 0, 1, |_| {}).unwrap();
         }
@@ -244,7 +253,7 @@ mod tests {
         ];
         for (answers, lost, expected) in table {
             let answers: Vec<_> = answers.iter().map(|&(s, c)| answer(s, c)).collect();
-            assert_eq!(&judge(&batch(), "x", &answers, *lost), expected);
+            assert_eq!(&batch_result(&batch(), "x", &answers, *lost), expected);
         }
     }
 }

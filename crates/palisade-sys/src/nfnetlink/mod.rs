@@ -15,7 +15,7 @@ pub mod nf_tables;
 
 use thiserror::Error;
 
-pub use batch::{Batch, BatchMessage, Query};
+pub use batch::{BatchMessage, NfBatch, NfRequest};
 pub use event::{FakeNfEvents, KernelNfEvents, NfEvent, NfEvents};
 pub use fake::FakeNfnetlink;
 pub use kernel::KernelNfnetlink;
@@ -53,7 +53,7 @@ pub(crate) const NFGEN_LEN: usize = 4;
 
 /// One object the kernel sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Object {
+pub struct NfMessage {
     /// Message type within its subsystem.
     pub kind: u8,
     /// `NFPROTO_…`.
@@ -64,7 +64,7 @@ pub struct Object {
     pub attributes: Vec<u8>,
 }
 
-impl Object {
+impl NfMessage {
     pub(crate) fn read(kind: u16, payload: &[u8]) -> Result<Self, WireError> {
         let [family, _, g0, g1, attributes @ ..] = payload else {
             return Err(WireError::Truncated {
@@ -150,7 +150,7 @@ impl BatchError {
 /// A query failed.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{what} in network namespace {netns}: {error}")]
-pub struct QueryError {
+pub struct NfRequestError {
     /// What was asked, for example "listing nf_tables chains".
     pub what: String,
     /// The namespace.
@@ -165,31 +165,31 @@ pub trait Nfnetlink {
     ///
     /// # Errors
     /// [`BatchError`]; only after [`BatchError::Unconfirmed`] can it have been applied.
-    fn commit(&mut self, batch: &Batch) -> Result<(), BatchError>;
+    fn commit(&mut self, batch: &NfBatch) -> Result<(), BatchError>;
 
     /// All objects a query finds.
     ///
     /// # Errors
     /// What the kernel answered; `EINTR` if its state never stood still.
-    fn dump(&mut self, query: &Query) -> Result<Vec<Object>, QueryError>;
+    fn dump(&mut self, query: &NfRequest) -> Result<Vec<NfMessage>, NfRequestError>;
 
     /// The one object a query names; `None` if it is not there.
     ///
     /// # Errors
     /// What the kernel answered, except `ENOENT`.
-    fn get(&mut self, query: &Query) -> Result<Option<Object>, QueryError>;
+    fn get(&mut self, query: &NfRequest) -> Result<Option<NfMessage>, NfRequestError>;
 
     /// One change outside a batch (conntrack, nflog).
     ///
     /// # Errors
     /// What the kernel answered.
-    fn change(&mut self, query: &Query, flags: u16) -> Result<(), QueryError>;
+    fn change(&mut self, query: &NfRequest, flags: u16) -> Result<(), NfRequestError>;
 
     /// Number of the nf_tables generation in force; every commit by anyone raises it.
     ///
     /// # Errors
     /// What the kernel answered.
-    fn generation(&mut self) -> Result<u32, QueryError>;
+    fn generation(&mut self) -> Result<u32, NfRequestError>;
 
     /// The socket's port, which notifications of its changes carry.
     fn portid(&self) -> u32;

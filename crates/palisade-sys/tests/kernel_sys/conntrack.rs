@@ -4,7 +4,9 @@ use crate::need_root;
 use std::net::UdpSocket;
 use std::process::Command;
 
-use palisade_sys::conntrack::{Conntrack, Flow, FlowFilter, FlowKey, KernelConntrack, tracks_sctp};
+use palisade_sys::conntrack::{
+    Conntrack, ConntrackEntry, ConntrackFilter, KernelConntrack, TupleProto, tracks_sctp,
+};
 use palisade_sys::netns::run_in;
 
 use crate::support::{TestNetNs, joined};
@@ -20,11 +22,11 @@ fn start_tracking(space: &TestNetNs) {
     .unwrap();
 }
 
-fn flow(conntrack: &mut KernelConntrack, port: u16) -> Option<Flow> {
-    let flows = conntrack.flows(&FlowFilter::default()).unwrap();
+fn flow(conntrack: &mut KernelConntrack, port: u16) -> Option<ConntrackEntry> {
+    let flows = conntrack.entries(&ConntrackFilter::default()).unwrap();
     flows
         .into_iter()
-        .find(|flow| flow.original.key == FlowKey::Ports(40_001, port))
+        .find(|flow| flow.original.proto == TupleProto::Ports(40_001, port))
 }
 
 #[test]
@@ -51,7 +53,7 @@ fn flows_are_listed_marked_and_ended() {
         first.original.to_string(),
         "protocol 17 10.9.0.1 port 40001 to 10.9.0.2 port 5001"
     );
-    assert_eq!(first.reply.key, FlowKey::Ports(5001, 40_001));
+    assert_eq!(first.reply.proto, TupleProto::Ports(5001, 40_001));
     assert!(first.has_reply());
     assert_eq!((first.mark, first.zone), (0, 0));
 
@@ -63,15 +65,15 @@ fn flows_are_listed_marked_and_ended() {
     );
     assert_eq!(flow(&mut conntrack, 5001).unwrap().mark, 0xabcd_5678);
     assert_eq!(flow(&mut conntrack, 5002).unwrap().mark, 0);
-    let marked = FlowFilter {
+    let marked = ConntrackFilter {
         mark: Some((0xabcd_0000, 0xffff_0000)),
         zone: None,
     };
-    let found = conntrack.flows(&marked).unwrap();
+    let found = conntrack.entries(&marked).unwrap();
     assert_eq!(found.iter().map(|f| f.id).collect::<Vec<_>>(), [first.id]);
 
     // Another entry of the same tuple is not this one.
-    let stranger = Flow {
+    let stranger = ConntrackEntry {
         id: first.id ^ 1,
         ..first.clone()
     };

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use palisade_sys::Errno;
 use palisade_sys::link::{
-    KernelLinkEvents, LinkChange, LinkEvent, LinkEvents, Links, MacAddr, Neighbour, Prefix, Route,
+    IpNet, KernelLinkEvents, LinkChange, LinkEvent, LinkEvents, Links, MacAddr, Neighbour, Route,
     RouteKind, VethEnd,
 };
 
@@ -43,7 +43,7 @@ fn a_pair_is_made_across_namespaces_and_dies_whole() {
     assert_eq!(in_host.links().unwrap().len(), 2);
 
     let again = in_host.create_veth(&end, &peer).unwrap_err();
-    assert!(again.is_exists(), "{again}");
+    assert!(again.is_already_exists(), "{again}");
     assert_eq!(in_pod.links().unwrap().len(), 2);
 
     in_host
@@ -62,7 +62,7 @@ fn a_pair_is_made_across_namespaces_and_dies_whole() {
     in_host.delete_link("pal2").unwrap();
     assert!(in_pod.link("eth0").unwrap().is_none());
     let gone = in_host.delete_link("pal2").unwrap_err();
-    assert!(gone.is_missing());
+    assert!(gone.is_not_found());
     assert_eq!(
         gone.to_string(),
         format!(
@@ -80,8 +80,8 @@ fn addresses_and_routes_of_both_families() {
     let (a, _b) = joined("route");
     let mut links = a.links();
     let index = links.link("a0").unwrap().unwrap().index;
-    let v4 = Prefix::new("10.9.0.1".parse().unwrap(), 24);
-    let v6 = Prefix::new("fd09::1".parse().unwrap(), 64);
+    let v4 = IpNet::new("10.9.0.1".parse().unwrap(), 24);
+    let v6 = IpNet::new("fd09::1".parse().unwrap(), 64);
     let addresses = links.addresses().unwrap();
     for prefix in [v4, v6] {
         let found = addresses.iter().find(|a| a.prefix == prefix).unwrap();
@@ -91,32 +91,32 @@ fn addresses_and_routes_of_both_families() {
             "duplicate address detection was not skipped"
         );
     }
-    assert!(links.add_address("a0", v4).unwrap_err().is_exists());
-    let absent = Prefix::host("10.9.9.9".parse().unwrap());
+    assert!(links.add_address("a0", v4).unwrap_err().is_already_exists());
+    let absent = IpNet::host("10.9.9.9".parse().unwrap());
     let error = links.delete_address("a0", absent).unwrap_err();
     assert_eq!(error.errno(), Some(Errno::EADDRNOTAVAIL));
-    assert!(error.is_missing());
+    assert!(error.is_not_found());
 
-    let any4 = Prefix::new("0.0.0.0".parse().unwrap(), 0);
-    let any6 = Prefix::new("::".parse().unwrap(), 0);
+    let any4 = IpNet::new("0.0.0.0".parse().unwrap(), 0);
+    let any6 = IpNet::new("::".parse().unwrap(), 0);
     let blackhole = Route {
         link: None,
         kind: RouteKind::Blackhole,
         metric: Some(9),
         scope: Default::default(),
-        ..Route::device(Prefix::new("10.77.0.0".parse().unwrap(), 16), "")
+        ..Route::device(IpNet::new("10.77.0.0".parse().unwrap(), 16), "")
     };
     let routes = [
-        Route::device(Prefix::host("169.254.1.1".parse().unwrap()), "a0"),
+        Route::device(IpNet::host("169.254.1.1".parse().unwrap()), "a0"),
         Route::via_on_link(any4, "169.254.1.1".parse().unwrap(), "a0"),
-        Route::device(Prefix::host("10.1.2.3".parse().unwrap()), "a0"),
-        Route::device(Prefix::host("fd77::1".parse().unwrap()), "a0"),
+        Route::device(IpNet::host("10.1.2.3".parse().unwrap()), "a0"),
+        Route::device(IpNet::host("fd77::1".parse().unwrap()), "a0"),
         Route::via_on_link(any6, "fe80::1".parse().unwrap(), "a0"),
         blackhole,
     ];
     for route in &routes {
         links.add_route(route).unwrap();
-        assert!(links.add_route(route).unwrap_err().is_exists());
+        assert!(links.add_route(route).unwrap_err().is_already_exists());
         links.replace_route(route).unwrap();
     }
     let found = links.routes().unwrap();
@@ -139,9 +139,9 @@ fn addresses_and_routes_of_both_families() {
     }
     for route in &routes {
         links.delete_route(route).unwrap();
-        assert!(links.delete_route(route).unwrap_err().is_missing());
+        assert!(links.delete_route(route).unwrap_err().is_not_found());
     }
-    let lost = Route::device(Prefix::host("10.1.2.3".parse().unwrap()), "nolink");
+    let lost = Route::device(IpNet::host("10.1.2.3".parse().unwrap()), "nolink");
     assert_eq!(
         links.add_route(&lost).unwrap_err().errno(),
         Some(Errno::ENODEV)
@@ -175,7 +175,12 @@ fn neighbours_are_set_and_proxied() {
     }
     for neighbour in [&moved, &wanted[1], &wanted[2], &wanted[3]] {
         links.delete_neighbour(neighbour).unwrap();
-        assert!(links.delete_neighbour(neighbour).unwrap_err().is_missing());
+        assert!(
+            links
+                .delete_neighbour(neighbour)
+                .unwrap_err()
+                .is_not_found()
+        );
     }
 }
 
@@ -207,13 +212,13 @@ fn changes_are_told() {
     };
     links.create_veth(&end, &peer).unwrap();
     next(&|e| matches!(e, LinkEvent::Link(l) if l.name == "pal1"));
-    let wanted = Prefix::host("10.0.0.9".parse().unwrap());
+    let wanted = IpNet::host("10.0.0.9".parse().unwrap());
     links.add_address("pal1", wanted).unwrap();
     next(&|e| matches!(e, LinkEvent::Address { prefix, .. } if *prefix == wanted));
     links.delete_address("pal1", wanted).unwrap();
-    next(&|e| matches!(e, LinkEvent::AddressGone { prefix, .. } if *prefix == wanted));
+    next(&|e| matches!(e, LinkEvent::AddressRemoved { prefix, .. } if *prefix == wanted));
     links.delete_link("pal1").unwrap();
-    next(&|e| matches!(e, LinkEvent::LinkGone(l) if l.name == "pal1"));
+    next(&|e| matches!(e, LinkEvent::LinkRemoved(l) if l.name == "pal1"));
     drop(pod);
     assert_eq!(
         events.next_event(Some(Duration::from_millis(1))).unwrap(),
@@ -231,8 +236,8 @@ fn both_ends_of_a_pair_name_each_other() {
     let (mut in_a, mut in_b) = (a.links(), b.links());
     let near = in_a.link("a0").unwrap().unwrap();
     let far = in_b.link("b0").unwrap().unwrap();
-    assert_eq!(in_a.link_at(near.index).unwrap(), Some(near.clone()));
-    assert_eq!(in_a.link_at(9_999).unwrap(), None);
+    assert_eq!(in_a.link_by_index(near.index).unwrap(), Some(near.clone()));
+    assert_eq!(in_a.link_by_index(9_999).unwrap(), None);
     assert_eq!(near.peer_index, Some(far.index));
     assert_eq!(far.peer_index, Some(near.index));
     assert!(near.peer_netnsid.is_some() && far.peer_netnsid.is_some());
@@ -260,7 +265,7 @@ fn the_route_to_an_address_is_the_most_special_one() {
     assert_eq!(way("fd09::7"), of("fd09::/64", RouteKind::Unicast, "a0"));
     assert_eq!(way("fd08::7"), None);
     for host in ["10.9.0.7", "fd09::7"] {
-        let route = Route::device(Prefix::host(host.parse().unwrap()), "a0");
+        let route = Route::device(IpNet::host(host.parse().unwrap()), "a0");
         a.links().add_route(&route).unwrap();
     }
     assert_eq!(way("10.9.0.7"), of("10.9.0.7/32", RouteKind::Unicast, "a0"));

@@ -51,7 +51,7 @@ fn a_namespace_tells_who_owns_it() {
         return;
     }
     let test = TestNetNs::new("owner");
-    assert_eq!(test.netns.owner().unwrap(), 0);
+    assert_eq!(test.netns.owner_uid().unwrap(), 0);
     let mut child = Command::new("setpriv")
         .args(["--reuid=4711", "--regid=4711", "--clear-groups", "--"])
         .args(["unshare", "--user", "--net", "sh", "-c"])
@@ -67,7 +67,7 @@ fn a_namespace_tells_who_owns_it() {
     child.kill().unwrap();
     child.wait().unwrap();
     assert_eq!(line, "ready\n");
-    assert_eq!(theirs.unwrap().owner().unwrap(), 4711);
+    assert_eq!(theirs.unwrap().owner_uid().unwrap(), 4711);
 }
 
 #[test]

@@ -8,15 +8,15 @@ use palisade_sys::Errno;
 use palisade_sys::netns::{NetNs, run_in};
 use palisade_sys::nfnetlink::nf_tables::*;
 use palisade_sys::nfnetlink::{
-    Batch, BatchError, KernelNfEvents, KernelNfnetlink, NFNL_SUBSYS_NFTABLES, NFNLGRP_NFTABLES,
-    NLM_F_CREATE, NLM_F_EXCL, NfEvent, NfEvents, Nfnetlink, Query,
+    BatchError, KernelNfEvents, KernelNfnetlink, NFNL_SUBSYS_NFTABLES, NFNLGRP_NFTABLES,
+    NLM_F_CREATE, NLM_F_EXCL, NfBatch, NfEvent, NfEvents, NfRequest, Nfnetlink,
 };
 
 use crate::support::TestNetNs;
 
 const INET: u8 = 1;
 
-fn table(batch: &mut Batch, name: &str) {
+fn table(batch: &mut NfBatch, name: &str) {
     batch
         .push(NFT_MSG_NEWTABLE, NLM_F_CREATE | NLM_F_EXCL, INET, |w| {
             w.text(NFTA_TABLE_NAME, name);
@@ -24,7 +24,7 @@ fn table(batch: &mut Batch, name: &str) {
         .unwrap();
 }
 
-fn chain(batch: &mut Batch, table: &str, name: &str) {
+fn chain(batch: &mut NfBatch, table: &str, name: &str) {
     batch
         .push(NFT_MSG_NEWCHAIN, NLM_F_CREATE, INET, |w| {
             w.text(NFTA_CHAIN_TABLE, table).text(NFTA_CHAIN_NAME, name);
@@ -33,14 +33,14 @@ fn chain(batch: &mut Batch, table: &str, name: &str) {
 }
 
 fn names(nf: &mut KernelNfnetlink, kind: u8, attr: u16) -> Vec<String> {
-    let query = Query::new("listing", NFNL_SUBSYS_NFTABLES, kind, INET, |_| {}).unwrap();
+    let query = NfRequest::new("listing", NFNL_SUBSYS_NFTABLES, kind, INET, |_| {}).unwrap();
     let mut names: Vec<_> = nf
         .dump(&query)
         .unwrap()
         .iter()
         .map(|o| {
             o.attrs()
-                .need(attr, "name")
+                .require(attr, "name")
                 .unwrap()
                 .text()
                 .unwrap()
@@ -65,13 +65,13 @@ fn a_batch_is_all_or_nothing() {
     }
     let test = TestNetNs::new("batch");
     let mut nf = KernelNfnetlink::open(&test.netns).unwrap();
-    let mut batch = Batch::nf_tables();
+    let mut batch = NfBatch::nf_tables();
     table(&mut batch, "t");
     chain(&mut batch, "t", "a");
     nf.commit(&batch).unwrap();
     assert_eq!(names(&mut nf, NFT_MSG_GETCHAIN, NFTA_CHAIN_NAME), ["a"]);
 
-    let mut bad = Batch::nf_tables();
+    let mut bad = NfBatch::nf_tables();
     chain(&mut bad, "t", "b");
     chain(&mut bad, "nowhere", "c");
     chain(&mut bad, "nowhere either", "d");
@@ -91,7 +91,7 @@ fn a_batch_is_all_or_nothing() {
     }
     assert_eq!(names(&mut nf, NFT_MSG_GETCHAIN, NFTA_CHAIN_NAME), ["a"]);
     // The socket is in step afterwards.
-    let mut good = Batch::nf_tables();
+    let mut good = NfBatch::nf_tables();
     chain(&mut good, "t", "b");
     nf.commit(&good).unwrap();
     assert_eq!(
@@ -109,7 +109,7 @@ fn a_changed_ruleset_makes_a_batch_stale() {
     let mut nf = KernelNfnetlink::open(&test.netns).unwrap();
     let seen = nf.generation().unwrap();
     nft(&test.netns, "add table inet foreign");
-    let mut batch = Batch::nf_tables_at(seen);
+    let mut batch = NfBatch::nf_tables_for_generation(seen);
     table(&mut batch, "t");
     assert!(matches!(nf.commit(&batch), Err(BatchError::Stale { .. })));
     assert_eq!(
@@ -118,7 +118,7 @@ fn a_changed_ruleset_makes_a_batch_stale() {
     );
     let now = nf.generation().unwrap();
     assert_eq!(now, seen + 1);
-    let mut batch = Batch::nf_tables_at(now);
+    let mut batch = NfBatch::nf_tables_for_generation(now);
     table(&mut batch, "t");
     nf.commit(&batch).unwrap();
 }
@@ -130,7 +130,7 @@ fn tens_of_megabytes_are_one_transaction() {
     }
     let test = TestNetNs::new("large");
     let mut nf = KernelNfnetlink::open(&test.netns).unwrap();
-    let mut batch = Batch::nf_tables();
+    let mut batch = NfBatch::nf_tables();
     table(&mut batch, "t");
     let count = 20_000;
     let long = "x".repeat(200);
@@ -146,7 +146,7 @@ fn tens_of_megabytes_are_one_transaction() {
     }
     assert!(batch.byte_len() > 9_000_000, "{}", batch.byte_len());
     nf.commit(&batch).unwrap();
-    let query = Query::new(
+    let query = NfRequest::new(
         "listing",
         NFNL_SUBSYS_NFTABLES,
         NFT_MSG_GETCHAIN,
@@ -156,7 +156,7 @@ fn tens_of_megabytes_are_one_transaction() {
     assert_eq!(nf.dump(&query.unwrap()).unwrap().len(), count);
 
     // Every message refused: the first is still named, whatever answers are lost.
-    let mut bad = Batch::nf_tables();
+    let mut bad = NfBatch::nf_tables();
     for _ in 0..100_000 {
         chain(&mut bad, "nowhere", "c");
     }
@@ -166,9 +166,11 @@ fn tens_of_megabytes_are_one_transaction() {
         "{refused}"
     );
     assert_eq!(
-        nf.dump(&Query::new("l", NFNL_SUBSYS_NFTABLES, NFT_MSG_GETCHAIN, INET, |_| {}).unwrap())
-            .unwrap()
-            .len(),
+        nf.dump(
+            &NfRequest::new("l", NFNL_SUBSYS_NFTABLES, NFT_MSG_GETCHAIN, INET, |_| {}).unwrap()
+        )
+        .unwrap()
+        .len(),
         count
     );
 }
@@ -182,7 +184,7 @@ fn only_others_changes_are_told() {
     let mut nf = KernelNfnetlink::open(&test.netns).unwrap();
     let groups = [NFNLGRP_NFTABLES];
     let mut events = KernelNfEvents::open(&test.netns, &groups, Some(nf.portid())).unwrap();
-    let mut batch = Batch::nf_tables();
+    let mut batch = NfBatch::nf_tables();
     table(&mut batch, "mine");
     nf.commit(&batch).unwrap();
     let brief = Some(Duration::from_millis(20));
@@ -196,7 +198,7 @@ fn only_others_changes_are_told() {
                 assert_ne!(portid, nf.portid());
                 kinds.push(object.kind);
             }
-            NfEvent::Lost => panic!("lost"),
+            NfEvent::Overrun => panic!("lost"),
         }
     }
     assert_eq!(kinds, [NFT_MSG_DELTABLE, NFT_MSG_NEWGEN]);
@@ -209,7 +211,7 @@ fn the_refused_message_is_named() {
     }
     let test = TestNetNs::new("named");
     let mut nf = KernelNfnetlink::open(&test.netns).unwrap();
-    let mut batch = Batch::nf_tables();
+    let mut batch = NfBatch::nf_tables();
     table(&mut batch, "t");
     table(&mut batch, "t");
     let refused = nf.commit(&batch).unwrap_err();

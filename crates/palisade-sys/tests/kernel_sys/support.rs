@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use palisade_sys::link::{KernelLinks, LinkChange, Links, Prefix, VethEnd};
+use palisade_sys::link::{IpNet, KernelLinks, LinkChange, Links, VethEnd};
 use palisade_sys::netns::{KernelNetNamespaces, NetNamespaces, NetNs};
 
 /// A named namespace, removed on drop.
@@ -56,8 +56,8 @@ pub(crate) fn joined(what: &str) -> (TestNetNs, TestNetNs) {
     ] {
         let mut links = space.links();
         let (v4, v6) = (v4.parse().unwrap(), v6.parse().unwrap());
-        links.add_address(link, Prefix::new(v4, 24)).unwrap();
-        links.add_address(link, Prefix::new(v6, 64)).unwrap();
+        links.add_address(link, IpNet::new(v4, 24)).unwrap();
+        links.add_address(link, IpNet::new(v6, 64)).unwrap();
         links.change_link(link, &LinkChange::Up).unwrap();
     }
     (a, b)

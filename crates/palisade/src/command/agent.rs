@@ -1,72 +1,80 @@
 //! `palisade agent`: resolves the configuration, starts the log, and runs the agent in this process.
 
 use super::{endpoint, status};
-use crate::cli::{AgentArgs, Format};
-use crate::exit::{Exit, Failure, Outcome};
-use crate::output::answer;
+use crate::cli::{AgentArgs, OutputFormat};
+use crate::exit::{CommandError, CommandResult, ExitStatus};
+use crate::output::print_output;
 use palisade_agent::clock::SystemClock;
 use palisade_agent::config::{Config, ConfigFile};
-use palisade_agent::core::chain;
+use palisade_agent::core::error_chain;
 use palisade_agent::log::Log;
-use palisade_agent::manager::Manager;
 use palisade_agent::run::RunError;
+use palisade_agent::service_manager::ServiceManager;
 use std::io;
 
 /// Where the configuration is looked for if nobody names a file.
 const DEFAULT_FILE: &str = "/etc/palisade/palisade.yaml";
 
 /// Runs the agent until it is told to stop; in dry mode, shows what it would do.
-pub(crate) fn run(args: AgentArgs, format: Format) -> Outcome {
-    let config = resolve(args)?;
+pub(crate) fn run(args: AgentArgs, format: OutputFormat) -> CommandResult {
+    let config = resolve_config(args)?;
     let log = Log::start(&config.log_level, config.log_json, SystemClock)
-        .map_err(|error| Failure::found(chain(&error)))?;
+        .map_err(|error| CommandError::problem(error_chain(&error)))?;
     if config.dry_run {
-        let dry = palisade_agent::dry::run(config);
+        let dry_run = palisade_agent::dry_run::run(config);
         log.flush();
-        let dry = dry.map_err(|error| failure(&error))?;
-        answer(format, &dry, |dry| {
+        let dry_run = dry_run.map_err(|error| run_failure(&error))?;
+        print_output(format, &dry_run, |dry| {
             format!(
                 "Nothing is touched: this is what an agent that started now would do.\n\n{}\n{}\n{} writes\n{}",
-                status::text(&dry.status),
-                endpoint::table(&dry.endpoints),
+                status::status_text(&dry.status),
+                endpoint::endpoints_table(&dry.endpoints),
                 dry.plan.writes,
                 dry.plan.text
             )
         })?;
-        return Ok(Exit::Fine);
+        return Ok(ExitStatus::Success);
     }
-    let ended = palisade_agent::run::run(config, log.clone(), &Manager::of(environment));
+    let result = palisade_agent::run::run(
+        config,
+        log.clone(),
+        &ServiceManager::from_environment(environment),
+    );
     log.flush();
-    ended.map(|()| Exit::Fine).map_err(|error| failure(&error))
+    result
+        .map(|()| ExitStatus::Success)
+        .map_err(|error| run_failure(&error))
 }
 
-fn failure(error: &RunError) -> Failure {
-    let text = chain(error);
-    match is_permission(error) {
-        true => Failure::new(Exit::NotPermitted, text).hint("sudo palisade agent …"),
-        false if matches!(error, RunError::Part { .. } | RunError::Serving(_)) => {
-            Failure::new(Exit::Failed, text)
+fn run_failure(error: &RunError) -> CommandError {
+    let text = error_chain(error);
+    match is_permission_error(error) {
+        true => {
+            CommandError::new(ExitStatus::NotPermitted, text).with_hint("sudo palisade agent …")
         }
-        false => Failure::found(text),
+        false if matches!(error, RunError::ThreadEnded { .. } | RunError::Serving(_)) => {
+            CommandError::new(ExitStatus::AgentFailed, text)
+        }
+        false => CommandError::problem(text),
     }
 }
 
 /// The configuration that these flags, the environment and the file make.
-pub(super) fn resolve(args: AgentArgs) -> Result<Config, Failure> {
+pub(super) fn resolve_config(args: AgentArgs) -> Result<Config, CommandError> {
     let file = ConfigFile {
         optional: args.config.is_none(),
         path: args.config.unwrap_or_else(|| DEFAULT_FILE.into()),
-        found: false,
+        exists: false,
     };
     let text = file
         .read()
-        .map_err(|error| Failure::usage(error.to_string()))?;
+        .map_err(|error| CommandError::usage(error.to_string()))?;
     let name = file.path.display().to_string();
-    let said = text.as_deref().map(|text| (&*name, text));
-    let mut config = Config::resolve(&args.parameters.0, environment, said)
-        .map_err(|error| Failure::usage(error.to_string()))?;
+    let file_text = text.as_deref().map(|text| (&*name, text));
+    let mut config = Config::resolve(&args.parameters.0, environment, file_text)
+        .map_err(|error| CommandError::usage(error.to_string()))?;
     config.file = Some(ConfigFile {
-        found: text.is_some(),
+        exists: text.is_some(),
         ..file
     });
     Ok(config)
@@ -80,7 +88,7 @@ fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-pub(super) fn is_permission(error: &(dyn std::error::Error + 'static)) -> bool {
+pub(super) fn is_permission_error(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut next = Some(error);
     while let Some(error) = next {
         if error

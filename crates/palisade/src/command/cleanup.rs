@@ -1,11 +1,11 @@
 //! `palisade cleanup`: shows what Palisade made on this host, asks, and removes it.
 
 use super::agent;
-use crate::cli::{CleanupArgs, Format};
-use crate::exit::{Exit, Failure, Outcome};
-use crate::output::answer;
-use palisade_agent::cleanup::{CleanupError, Item, Kind, look};
-use palisade_agent::core::chain;
+use crate::cli::{CleanupArgs, OutputFormat};
+use crate::exit::{CommandError, CommandResult, ExitStatus};
+use crate::output::print_output;
+use palisade_agent::cleanup::{CleanupError, CleanupItem, CleanupKind, find};
+use palisade_agent::core::error_chain;
 use palisade_text::printable;
 use serde::Serialize;
 use std::io::{self, IsTerminal, Write};
@@ -13,100 +13,110 @@ use std::io::{self, IsTerminal, Write};
 /// What `cleanup -o json` prints.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Report {
+struct CleanupReport {
     api_version: &'static str,
     dry_run: bool,
-    items: Vec<Item>,
+    items: Vec<CleanupItem>,
 }
 
 /// Removes everything; exit 1 if something could not be.
-pub(crate) fn run(args: CleanupArgs, format: Format) -> Outcome {
-    let config = agent::resolve(args.agent)?;
-    let found = look(&config).map_err(|error| failure(&error))?;
+pub(crate) fn run(args: CleanupArgs, format: OutputFormat) -> CommandResult {
+    let config = agent::resolve_config(args.agent)?;
+    let found = find(&config).map_err(|error| cleanup_failure(&error))?;
     let dry_run = config.dry_run;
     let items = if dry_run || found.items.is_empty() {
         found.items.clone()
     } else {
-        if !args.yes && !is_wanted(&found.items, format)? {
-            return Ok(Exit::Fine);
+        if !args.yes && !confirm(&found.items, format)? {
+            return Ok(ExitStatus::Success);
         }
         found.remove()
     };
     let failed = items.iter().any(|item| item.error.is_some());
-    let report = Report {
+    let report = CleanupReport {
         api_version: palisade_api::API_VERSION,
         dry_run,
         items,
     };
-    answer(format, &report, text)?;
-    Ok(if failed { Exit::Found } else { Exit::Fine })
+    print_output(format, &report, report_text)?;
+    Ok(if failed {
+        ExitStatus::ProblemsFound
+    } else {
+        ExitStatus::Success
+    })
 }
 
-fn failure(error: &CleanupError) -> Failure {
-    let text = chain(error);
-    match (error, agent::is_permission(error)) {
-        (CleanupError::Runs(_), _) => Failure::found(text).hint("systemctl stop palisade"),
-        (_, true) => Failure::new(Exit::NotPermitted, text).hint("sudo palisade cleanup"),
-        (_, false) => Failure::found(text),
+fn cleanup_failure(error: &CleanupError) -> CommandError {
+    let text = error_chain(error);
+    match (error, agent::is_permission_error(error)) {
+        (CleanupError::AgentRunning(_), _) => {
+            CommandError::problem(text).with_hint("systemctl stop palisade")
+        }
+        (_, true) => {
+            CommandError::new(ExitStatus::NotPermitted, text).with_hint("sudo palisade cleanup")
+        }
+        (_, false) => CommandError::problem(text),
     }
 }
 
 /// Asks, on a terminal.
-fn is_wanted(items: &[Item], format: Format) -> Result<bool, Failure> {
-    if format == Format::Json || !io::stdin().is_terminal() {
+fn confirm(items: &[CleanupItem], format: OutputFormat) -> Result<bool, CommandError> {
+    if format == OutputFormat::Json || !io::stdin().is_terminal() {
         let what = "this removes what enforces policy here; nobody is there to be asked";
-        return Err(Failure::usage(what).hint("--yes, or --dry-run to see what would be removed"));
+        return Err(
+            CommandError::usage(what).with_hint("--yes, or --dry-run to see what would be removed")
+        );
     }
     let ask = || -> io::Result<String> {
         let mut out = io::stdout();
         for item in items {
-            writeln!(out, "{}", printable(&name(item)))?;
+            writeln!(out, "{}", printable(&item_name(item)))?;
         }
         write!(out, "Remove all this? Enforcement ends with it. [y/N] ")?;
         out.flush()?;
-        let mut said = String::new();
-        io::stdin().read_line(&mut said)?;
-        Ok(said)
+        let mut reply = String::new();
+        io::stdin().read_line(&mut reply)?;
+        Ok(reply)
     };
-    let said = ask().map_err(|error| Failure::found(format!("asking: {error}")))?;
-    Ok(["y", "yes"].contains(&said.trim().to_lowercase().as_str()))
+    let reply = ask().map_err(|error| CommandError::problem(format!("asking: {error}")))?;
+    Ok(["y", "yes"].contains(&reply.trim().to_lowercase().as_str()))
 }
 
-fn name(item: &Item) -> String {
+fn item_name(item: &CleanupItem) -> String {
     let about = item.about.as_deref().unwrap_or_default();
     let kind = match item.kind {
-        Kind::CniConfiguration => "CNI configuration",
-        Kind::Interface => "interface",
-        Kind::ChainedInterface => "interface of another plugin",
-        Kind::Table => "table",
-        Kind::Setting => return format!("setting {} ({about})", item.name),
-        Kind::Socket => "socket",
-        Kind::State => "state",
+        CleanupKind::CniConfiguration => "CNI configuration",
+        CleanupKind::Interface => "interface",
+        CleanupKind::ChainedInterface => "interface of another plugin",
+        CleanupKind::Table => "table",
+        CleanupKind::Setting => return format!("setting {} ({about})", item.name),
+        CleanupKind::Socket => "socket",
+        CleanupKind::State => "state",
     };
     let about = item.about.as_ref().map(|whose| format!(" of {whose}"));
     format!("{kind} {}{}", item.name, about.unwrap_or_default())
 }
 
-fn text(report: &Report) -> String {
+fn report_text(report: &CleanupReport) -> String {
     if report.items.is_empty() {
         return "there is nothing of Palisade here".to_owned();
     }
-    let line = |item: &Item| {
-        let how = match (&item.error, item.removed) {
+    let line = |item: &CleanupItem| {
+        let outcome = match (&item.error, item.removed) {
             (Some(error), _) => format!("FAILED: {error}"),
-            (None, true) if item.kind == Kind::Setting => "put back".to_owned(),
-            (None, true) if item.kind == Kind::ChainedInterface => "set down".to_owned(),
+            (None, true) if item.kind == CleanupKind::Setting => "put back".to_owned(),
+            (None, true) if item.kind == CleanupKind::ChainedInterface => "set down".to_owned(),
             (None, true) => "removed".to_owned(),
-            (None, false) if report.dry_run && item.kind == Kind::ChainedInterface => {
+            (None, false) if report.dry_run && item.kind == CleanupKind::ChainedInterface => {
                 "would be set down".to_owned()
             }
-            (None, false) if report.dry_run && item.kind == Kind::Setting => {
+            (None, false) if report.dry_run && item.kind == CleanupKind::Setting => {
                 "would be put back".to_owned()
             }
             (None, false) if report.dry_run => "would be removed".to_owned(),
             (None, false) => "stays: something else is in it".to_owned(),
         };
-        let line = format!("{}: {how}", name(item));
+        let line = format!("{}: {outcome}", item_name(item));
         printable(&line).into_owned() + "\n"
     };
     report.items.iter().map(line).collect()

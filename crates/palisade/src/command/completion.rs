@@ -1,8 +1,8 @@
 //! `palisade completion`: what a shell needs to complete this command, made from its definition.
 
-use crate::cli::{Cli, Format, Shell};
-use crate::exit::{Exit, Failure, Outcome};
-use crate::output::answer;
+use crate::cli::{Cli, OutputFormat, Shell};
+use crate::exit::{CommandError, CommandResult, ExitStatus};
+use crate::output::print_output;
 use clap::CommandFactory;
 use serde::Serialize;
 
@@ -16,7 +16,7 @@ struct Completion {
 }
 
 /// Prints the script of a shell.
-pub(crate) fn run(shell: Shell, format: Format) -> Outcome {
+pub(crate) fn run(shell: Shell, format: OutputFormat) -> CommandResult {
     let (name, generator) = match shell {
         Shell::Bash => ("bash", clap_complete::Shell::Bash),
         Shell::Zsh => ("zsh", clap_complete::Shell::Zsh),
@@ -27,9 +27,10 @@ pub(crate) fn run(shell: Shell, format: Format) -> Outcome {
     let completion = Completion {
         api_version: palisade_api::api_version(),
         shell: name,
-        script: String::from_utf8(script)
-            .map_err(|error| Failure::found(format!("making the script of {name}: {error}")))?,
+        script: String::from_utf8(script).map_err(|error| {
+            CommandError::problem(format!("making the script of {name}: {error}"))
+        })?,
     };
-    answer(format, &completion, |completion| completion.script.clone())?;
-    Ok(Exit::Fine)
+    print_output(format, &completion, |completion| completion.script.clone())?;
+    Ok(ExitStatus::Success)
 }

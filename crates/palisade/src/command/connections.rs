@@ -1,10 +1,10 @@
 //! `palisade connections`: every connection that manifests allow, from the analysis, printed.
 
 use super::manifests;
-use crate::cli::{ConnectionsArgs, Format, ScopeArgs};
-use crate::exit::{Failure, Outcome};
-use crate::output::{Table, answer, or_dash};
-use palisade_analysis::{Connection, Party, Scope};
+use crate::cli::{ConnectionsArgs, OutputFormat, ScopeArgs};
+use crate::exit::{CommandError, CommandResult};
+use crate::output::{TextTable, or_dash, print_output};
+use palisade_analysis::{Connection, ConnectionEnd, ConnectionFilter};
 use palisade_model::State;
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -12,36 +12,37 @@ use std::collections::BTreeSet;
 /// What `connections -o json` prints.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Connections {
+struct ConnectionsReport {
     api_version: &'static str,
     connections: Vec<Connection>,
 }
 
 /// Up to how many pods JSON has each pair and each prefix by itself.
-const SINGLE: usize = 64;
+const MAX_UNGROUPED_PODS: usize = 64;
 
 /// Lists every allowed connection.
-pub(crate) fn run(args: &ConnectionsArgs, format: Format) -> Outcome {
-    let manifests::Read { state, exit } = manifests::read(&args.files.files)?;
-    let connections = match single(format, &args.scope, &[&state]) {
+pub(crate) fn run(args: &ConnectionsArgs, format: OutputFormat) -> CommandResult {
+    let manifests::LoadedManifests { state, exit } = manifests::load_state(&args.files.files)?;
+    let connections = match is_ungrouped(format, &args.scope, &[&state]) {
         true => palisade_analysis::connections(&state),
         false => {
-            let found = palisade_analysis::grouped_connections(&state, &scope(&args.scope));
-            let found = found.map_err(|error| Failure::usage(error.to_string()))?;
+            let found =
+                palisade_analysis::grouped_connections(&state, &connection_scope(&args.scope));
+            let found = found.map_err(|error| CommandError::usage(error.to_string()))?;
             with_members(found, &args.scope)
         }
     };
-    let answered = Connections {
+    let report = ConnectionsReport {
         api_version: palisade_api::API_VERSION,
         connections,
     };
-    answer(format, &answered, |answered| {
+    print_output(format, &report, |answered| {
         match answered.connections.is_empty() {
             true if state.endpoints.values().all(|e| e.host) => "there is no workload".to_owned(),
             true => "no connection is allowed".to_owned(),
             false => {
-                let table = table(&answered.connections);
-                table + &groups(&[&answered.connections], &args.scope)
+                let table = connections_table(&answered.connections);
+                table + &group_members_text(&[&answered.connections], &args.scope)
             }
         }
     })?;
@@ -49,15 +50,15 @@ pub(crate) fn run(args: &ConnectionsArgs, format: Format) -> Outcome {
 }
 
 /// Whether every pair and prefix is answered by itself.
-pub(crate) fn single(format: Format, scope: &ScopeArgs, states: &[&State]) -> bool {
+pub(crate) fn is_ungrouped(format: OutputFormat, scope: &ScopeArgs, states: &[&State]) -> bool {
     let pods: usize = states.iter().map(|state| state.endpoints.len()).sum();
     let all = scope.from.is_none() && scope.to.is_none() && scope.namespace.is_none();
-    format == Format::Json && all && !scope.members && pods <= SINGLE
+    format == OutputFormat::Json && all && !scope.members && pods <= MAX_UNGROUPED_PODS
 }
 
 /// What was asked for on the command line.
-pub(crate) fn scope(args: &ScopeArgs) -> Scope {
-    Scope {
+pub(crate) fn connection_scope(args: &ScopeArgs) -> ConnectionFilter {
+    ConnectionFilter {
         from: args.from.clone(),
         to: args.to.clone(),
         namespace: args.namespace.clone(),
@@ -69,20 +70,20 @@ pub(crate) fn with_members(list: Vec<Connection>, args: &ScopeArgs) -> Vec<Conne
     if !args.members {
         return list;
     }
-    let told = |connection: Connection| Connection {
+    let expand = |connection: Connection| Connection {
         src: connection.src.with_members(),
         dst: connection.dst.with_members(),
         ..connection
     };
-    list.into_iter().map(told).collect()
+    list.into_iter().map(expand).collect()
 }
 
 /// The groups of these lists with their members, if they are asked for.
-pub(crate) fn groups(lists: &[&[Connection]], args: &ScopeArgs) -> String {
+pub(crate) fn group_members_text(lists: &[&[Connection]], args: &ScopeArgs) -> String {
     let rows = lists.iter().copied().flatten();
     let parties = rows.flat_map(|row| [&row.src, &row.dst]);
-    let groups: BTreeSet<&Party> = parties
-        .filter(|party| matches!(party, Party::Group(_)) && args.members)
+    let groups: BTreeSet<&ConnectionEnd> = parties
+        .filter(|party| matches!(party, ConnectionEnd::Group(_)) && args.members)
         .collect();
     let mut out = String::new();
     for group in groups {
@@ -95,8 +96,8 @@ pub(crate) fn groups(lists: &[&[Connection]], args: &ScopeArgs) -> String {
 }
 
 /// Connections as rows.
-pub(crate) fn table(connections: &[Connection]) -> String {
-    let mut table = Table::new(&["FROM", "TO", "FAMILY", "CONNECTIONS"]);
+pub(crate) fn connections_table(connections: &[Connection]) -> String {
+    let mut table = TextTable::new(&["FROM", "TO", "FAMILY", "CONNECTIONS"]);
     for row in connections {
         let family = row.family.map(|family| family.to_string());
         table.row([

@@ -1,43 +1,45 @@
 //! `palisade diff`: what a change of manifests opens and closes.
 
-use super::connections::{groups, scope, single, table, with_members};
+use super::connections::{
+    connection_scope, connections_table, group_members_text, is_ungrouped, with_members,
+};
 use super::manifests;
-use crate::cli::{DiffArgs, Format};
-use crate::exit::{Exit, Failure, Outcome};
-use crate::output::answer;
-use palisade_analysis::Diff;
+use crate::cli::{DiffArgs, OutputFormat};
+use crate::exit::{CommandError, CommandResult, ExitStatus};
+use crate::output::print_output;
+use palisade_analysis::ConnectionDiff;
 use palisade_text::printable;
 use serde::Serialize;
 
 /// What `diff -o json` prints.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Answer {
+struct DiffReport {
     api_version: &'static str,
     #[serde(flatten)]
-    diff: Diff,
+    diff: ConnectionDiff,
 }
 
 /// Shows what a change opens and closes; exit 1 if it does either, or if problems were found.
-pub(crate) fn run(args: &DiffArgs, format: Format) -> Outcome {
+pub(crate) fn run(args: &DiffArgs, format: OutputFormat) -> CommandResult {
     let [old, new] = &args.files[..] else {
         let given = args.files.len();
-        return Err(Failure::usage(format!(
+        return Err(CommandError::usage(format!(
             "diff takes -f OLD -f NEW, and was given {given} of them"
         )));
     };
     if old.as_os_str() == "-" && new.as_os_str() == "-" {
-        return Err(Failure::usage("only one of OLD and NEW can be `-`"));
+        return Err(CommandError::usage("only one of OLD and NEW can be `-`"));
     }
-    let old = manifests::read(std::slice::from_ref(old))?;
-    let new = manifests::read(std::slice::from_ref(new))?;
-    let problems = [old.exit, new.exit].contains(&Exit::Found);
-    let diff = match single(format, &args.scope, &[&old.state, &new.state]) {
+    let old = manifests::load_state(std::slice::from_ref(old))?;
+    let new = manifests::load_state(std::slice::from_ref(new))?;
+    let problems = [old.exit, new.exit].contains(&ExitStatus::ProblemsFound);
+    let diff = match is_ungrouped(format, &args.scope, &[&old.state, &new.state]) {
         true => palisade_analysis::diff(&old.state, &new.state),
         false => {
-            let scope = scope(&args.scope);
+            let scope = connection_scope(&args.scope);
             let found = palisade_analysis::grouped_diff(&old.state, &new.state, &scope);
-            let mut found = found.map_err(|error| Failure::usage(error.to_string()))?;
+            let mut found = found.map_err(|error| CommandError::usage(error.to_string()))?;
             for list in [&mut found.opened, &mut found.closed] {
                 *list = with_members(std::mem::take(list), &args.scope);
             }
@@ -45,21 +47,21 @@ pub(crate) fn run(args: &DiffArgs, format: Format) -> Outcome {
         }
     };
     let same = diff.is_empty();
-    let answered = Answer {
+    let report = DiffReport {
         api_version: palisade_api::API_VERSION,
         diff,
     };
-    answer(format, &answered, |answered| {
+    print_output(format, &report, |answered| {
         let diff = &answered.diff;
-        text(diff) + &groups(&[&diff.opened, &diff.closed], &args.scope)
+        diff_text(diff) + &group_members_text(&[&diff.opened, &diff.closed], &args.scope)
     })?;
     Ok(match same && !problems {
-        true => Exit::Fine,
-        false => Exit::Found,
+        true => ExitStatus::Success,
+        false => ExitStatus::ProblemsFound,
     })
 }
 
-fn text(diff: &Diff) -> String {
+fn diff_text(diff: &ConnectionDiff) -> String {
     if diff.is_empty() {
         return "nothing is opened or closed".to_owned();
     }
@@ -78,7 +80,7 @@ fn text(diff: &Diff) -> String {
     }
     for (title, connections) in [("Opened:", &diff.opened), ("Closed:", &diff.closed)] {
         if !connections.is_empty() {
-            out.push_str(&format!("{title}\n{}", table(connections)));
+            out.push_str(&format!("{title}\n{}", connections_table(connections)));
         }
     }
     out

@@ -1,37 +1,42 @@
 //! `palisade endpoint` and `palisade identity`: what the agent knows of this host, printed.
 
 use super::split_name;
-use crate::cli::{EndpointCommand, Format};
-use crate::client::Client;
-use crate::exit::{Exit, Outcome};
-use crate::output::{Table, answer, or_dash};
+use crate::cli::{EndpointCommand, OutputFormat};
+use crate::client::ApiClient;
+use crate::exit::{CommandResult, ExitStatus};
+use crate::output::{TextTable, or_dash, print_output};
 use palisade_api::{
-    AppliedPolicy, EndpointDetail, EndpointList, EndpointState, EndpointSummary, IdentityList, path,
+    AppliedPolicyReport, EndpointDetail, EndpointList, EndpointState, EndpointSummary,
+    IdentityList, path,
 };
 use palisade_text::printable;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// Lists endpoints, or shows one.
-pub(crate) fn run(command: &EndpointCommand, client: &Client, format: Format) -> Outcome {
+pub(crate) fn run(
+    command: &EndpointCommand,
+    client: &ApiClient,
+    format: OutputFormat,
+) -> CommandResult {
     match command {
         EndpointCommand::List => {
             let list: EndpointList = client.get(path::ENDPOINTS)?;
-            answer(format, &list, table)?;
+            print_output(format, &list, endpoints_table)?;
         }
         EndpointCommand::Get { name } => {
             let (namespace, name) = split_name(name);
             let detail: EndpointDetail =
                 client.get(&format!("{}/{namespace}/{name}", path::ENDPOINTS))?;
-            answer(format, &detail, detail_text)?;
+            print_output(format, &detail, detail_text)?;
         }
     }
-    Ok(Exit::Fine)
+    Ok(ExitStatus::Success)
 }
 
 /// Endpoints, one a line.
-pub(super) fn table(list: &EndpointList) -> String {
-    let mut table = Table::new(&[
+pub(super) fn endpoints_table(list: &EndpointList) -> String {
+    let mut table = TextTable::new(&[
         "ENDPOINT",
         "STATE",
         "INTERFACE",
@@ -43,22 +48,22 @@ pub(super) fn table(list: &EndpointList) -> String {
     for e in &list.endpoints {
         table.row([
             format!("{}/{}", e.namespace, e.name),
-            state(e),
+            state_text(e),
             e.interface.clone(),
             e.addresses.join(","),
-            isolated(e).to_owned(),
+            isolated_directions(e).to_owned(),
             e.revision.to_string(),
-            or_dash(labels(&e.labels)),
+            or_dash(labels_text(&e.labels)),
         ]);
     }
     table.to_string()
 }
 
 /// Lists identities.
-pub(crate) fn identities(client: &Client, format: Format) -> Outcome {
+pub(crate) fn list_identities(client: &ApiClient, format: OutputFormat) -> CommandResult {
     let list: IdentityList = client.get(path::IDENTITIES)?;
-    answer(format, &list, |list| {
-        let mut table = Table::new(&["IDENTITY", "ADDRESSES", "MATCHES"]);
+    print_output(format, &list, |list| {
+        let mut table = TextTable::new(&["IDENTITY", "ADDRESSES", "MATCHES"]);
         for identity in &list.identities {
             table.row([
                 identity.id.to_string(),
@@ -68,10 +73,10 @@ pub(crate) fn identities(client: &Client, format: Format) -> Outcome {
         }
         table.to_string()
     })?;
-    Ok(Exit::Fine)
+    Ok(ExitStatus::Success)
 }
 
-fn state(endpoint: &EndpointSummary) -> String {
+fn state_text(endpoint: &EndpointSummary) -> String {
     let state = match endpoint.state {
         EndpointState::Closed => "closed",
         EndpointState::Ready => "ready",
@@ -83,7 +88,7 @@ fn state(endpoint: &EndpointSummary) -> String {
     }
 }
 
-fn isolated(endpoint: &EndpointSummary) -> &'static str {
+fn isolated_directions(endpoint: &EndpointSummary) -> &'static str {
     match (endpoint.ingress_isolated, endpoint.egress_isolated) {
         (false, false) => "no",
         (true, false) => "ingress",
@@ -92,7 +97,7 @@ fn isolated(endpoint: &EndpointSummary) -> &'static str {
     }
 }
 
-fn labels(labels: &BTreeMap<String, String>) -> String {
+fn labels_text(labels: &BTreeMap<String, String>) -> String {
     labels
         .iter()
         .map(|(key, value)| format!("{key}={value}"))
@@ -108,28 +113,31 @@ fn detail_text(detail: &EndpointDetail) -> String {
         let _ = writeln!(out, "{name:<12} {}", printable(&value));
     };
     line("Endpoint", format!("{}/{}", e.namespace, e.name));
-    line("State", state(e));
+    line("State", state_text(e));
     line(
         "Interface",
         format!("{} (namespace {})", e.interface, detail.netns),
     );
     line("Addresses", e.addresses.join(", "));
-    line("Labels", or_dash(labels(&e.labels)));
+    line("Labels", or_dash(labels_text(&e.labels)));
     line("Ports", or_dash(detail.ports.join(", ")));
-    line("Isolated", isolated(e).to_owned());
+    line("Isolated", isolated_directions(e).to_owned());
     line("Revision", format!("{} in the kernel", e.revision));
     for (name, policies) in [("Ingress", &detail.ingress), ("Egress", &detail.egress)] {
         if policies.is_empty() {
             line(name, "no policy selects it: everything passes".to_owned());
         }
         for (index, policy) in policies.iter().enumerate() {
-            line(if index == 0 { name } else { "" }, applied(policy));
+            line(
+                if index == 0 { name } else { "" },
+                applied_policy_text(policy),
+            );
         }
     }
     out
 }
 
-fn applied(policy: &AppliedPolicy) -> String {
+fn applied_policy_text(policy: &AppliedPolicyReport) -> String {
     let name = match &policy.namespace {
         Some(namespace) => format!("{namespace}/{}", policy.name),
         None => policy.name.clone(),

@@ -1,19 +1,19 @@
 //! `palisade explain`: asks the manifests or the running agent, and prints what it hears.
 
 use super::manifests;
-use crate::cli::{ExplainArgs, Format};
-use crate::client::Client;
-use crate::exit::{Exit, Failure, Outcome};
-use crate::output::answer;
-use palisade_agent::explain::question;
+use crate::cli::{ExplainArgs, OutputFormat};
+use crate::client::ApiClient;
+use crate::exit::{CommandError, CommandResult, ExitStatus};
+use crate::output::print_output;
+use palisade_agent::explain::analysis_query;
 use palisade_analysis::Explanation;
-use palisade_analysis::explain::Word;
+use palisade_analysis::explain::VerdictWord;
 use palisade_api::{ExplainQuery, path};
-use palisade_oracle::Options;
+use palisade_oracle::OracleOptions;
 use std::fmt::Write;
 
 /// Says whether a connection is allowed, from manifests or as the running agent sees it.
-pub(crate) fn run(args: &ExplainArgs, client: &Client, format: Format) -> Outcome {
+pub(crate) fn run(args: &ExplainArgs, client: &ApiClient, format: OutputFormat) -> CommandResult {
     let query = ExplainQuery {
         from: args.from.clone(),
         to: args.to.clone(),
@@ -22,24 +22,27 @@ pub(crate) fn run(args: &ExplainArgs, client: &Client, format: Format) -> Outcom
         icmp_type: args.icmp_type.clone(),
         source_port: args.source_port,
     };
-    let (explanation, exit): (Explanation, Exit) = if args.files.is_empty() {
-        let asked = format!("{}?{}", path::EXPLAIN, query_string(&query));
-        (client.get(&asked)?, Exit::Fine)
+    let (explanation, exit): (Explanation, ExitStatus) = if args.files.is_empty() {
+        let path_and_query = format!("{}?{}", path::EXPLAIN, query_string(&query));
+        (client.get(&path_and_query)?, ExitStatus::Success)
     } else {
-        let read = manifests::read(&args.files)?;
-        let explanation =
-            palisade_analysis::explain(&read.state, &question(query), &Options::default())
-                .map_err(|error| Failure::usage(palisade_agent::core::chain(&error)))?;
+        let read = manifests::load_state(&args.files)?;
+        let explanation = palisade_analysis::explain(
+            &read.state,
+            &analysis_query(query),
+            &OracleOptions::default(),
+        )
+        .map_err(|error| CommandError::usage(palisade_agent::core::error_chain(&error)))?;
         (explanation, read.exit)
     };
     let explanation = match args.all {
         true => explanation,
         false => explanation.brief(),
     };
-    answer(format, &explanation, Explanation::to_string)?;
-    let denied = explanation.case.verdict == Word::Deny;
+    print_output(format, &explanation, Explanation::to_string)?;
+    let denied = explanation.case.verdict == VerdictWord::Deny;
     Ok(if denied && args.exit_code {
-        Exit::Found
+        ExitStatus::ProblemsFound
     } else {
         exit
     })
@@ -55,14 +58,14 @@ fn query_string(query: &ExplainQuery) -> String {
         ("icmpType", query.icmp_type.as_ref()),
         ("sourcePort", source_port.as_ref()),
     ];
-    let said = fields
+    let pairs = fields
         .into_iter()
-        .filter_map(|(name, value)| Some(format!("{name}={}", encoded(value?))));
-    said.collect::<Vec<_>>().join("&")
+        .filter_map(|(name, value)| Some(format!("{name}={}", percent_encode(value?))));
+    pairs.collect::<Vec<_>>().join("&")
 }
 
 /// Percent-encoding of everything that is not unreserved. Source: RFC 3986, section 2.3.
-pub(super) fn encoded(text: &str) -> String {
+pub(super) fn percent_encode(text: &str) -> String {
     let mut out = String::new();
     for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {

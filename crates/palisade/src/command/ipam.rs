@@ -1,32 +1,36 @@
 //! `palisade ipam`: who has which address, and whether everything agrees about it, printed.
 
-use crate::cli::{Format, IpamCommand};
-use crate::client::Client;
-use crate::exit::{Exit, Outcome};
-use crate::output::{Table, answer, counted, or_dash};
-use palisade_api::{IpamCheck, IpamReport, path};
+use crate::cli::{IpamCommand, OutputFormat};
+use crate::client::ApiClient;
+use crate::exit::{CommandResult, ExitStatus};
+use crate::output::{TextTable, or_dash, pluralize, print_output};
+use palisade_api::{IpamCheckReport, IpamReport, path};
 
 /// Lists addresses, or checks them.
-pub(crate) fn run(command: &IpamCommand, client: &Client, format: Format) -> Outcome {
+pub(crate) fn run(
+    command: &IpamCommand,
+    client: &ApiClient,
+    format: OutputFormat,
+) -> CommandResult {
     match command {
         IpamCommand::List => {
             let report: IpamReport = client.get(path::IPAM)?;
-            answer(format, &report, list_text)?;
-            Ok(Exit::Fine)
+            print_output(format, &report, list_text)?;
+            Ok(ExitStatus::Success)
         }
         IpamCommand::Check => {
-            let check: IpamCheck = client.get(path::IPAM_CHECK)?;
-            answer(format, &check, check_text)?;
+            let check: IpamCheckReport = client.get(path::IPAM_CHECK)?;
+            print_output(format, &check, check_text)?;
             Ok(match check.findings.is_empty() {
-                true => Exit::Fine,
-                false => Exit::Found,
+                true => ExitStatus::Success,
+                false => ExitStatus::ProblemsFound,
             })
         }
     }
 }
 
 fn list_text(report: &IpamReport) -> String {
-    let mut pools = Table::new(&["POOL", "SIZE", "TAKEN", "RESERVED", "FREE"]);
+    let mut pools = TextTable::new(&["POOL", "SIZE", "TAKEN", "RESERVED", "FREE"]);
     for pool in &report.pools {
         let number = |n: u64| match n {
             u64::MAX => "2^64 or more".to_owned(),
@@ -40,7 +44,7 @@ fn list_text(report: &IpamReport) -> String {
             number(pool.free),
         ]);
     }
-    let mut addresses = Table::new(&[
+    let mut addresses = TextTable::new(&[
         "ADDRESS",
         "WORKLOAD",
         "INTERFACE",
@@ -61,12 +65,12 @@ fn list_text(report: &IpamReport) -> String {
     format!("{pools}\n{addresses}")
 }
 
-fn check_text(check: &IpamCheck) -> String {
-    let workloads = counted(check.workloads, "workload");
+fn check_text(check: &IpamCheckReport) -> String {
+    let workloads = pluralize(check.workloads, "workload");
     if check.findings.is_empty() {
         return format!("{workloads}: records, interfaces, routes and tables agree");
     }
-    let mut table = Table::new(&["KIND", "OBJECT", "REASON"]);
+    let mut table = TextTable::new(&["KIND", "OBJECT", "REASON"]);
     for finding in &check.findings {
         table.row([&*finding.kind, &*finding.object, &*finding.reason]);
     }

@@ -18,25 +18,25 @@ mod validate;
 mod workload;
 
 use crate::cli::{Cli, Command};
-use crate::client::Client;
-use crate::exit::Exit;
+use crate::client::ApiClient;
+use crate::exit::ExitStatus;
 use palisade_agent::config::Parameter;
 use std::path::PathBuf;
 
 /// Does what was asked; tells failures on standard error.
-pub(crate) fn run(cli: Cli) -> Exit {
+pub(crate) fn run(cli: Cli) -> ExitStatus {
     let socket = cli.socket.unwrap_or_else(default_socket);
-    let client = Client::new(&socket);
+    let client = ApiClient::new(&socket);
     let outcome = match cli.command {
         Command::Agent(args) => agent::run(args, cli.output),
         Command::Status => status::run(&client, cli.output),
         Command::Endpoint(command) => endpoint::run(&command, &client, cli.output),
-        Command::Identity(_) => endpoint::identities(&client, cli.output),
+        Command::Identity(_) => endpoint::list_identities(&client, cli.output),
         Command::Policy(command) => policy::run(&command, &client, cli.output),
         Command::Ipam(command) => ipam::run(&command, &client, cli.output),
         Command::Workload(command) => workload::run(command, &client, cli.output),
         Command::Monitor(args) => monitor::run(args, &client, cli.output),
-        Command::Config => status::config(&client, cli.output),
+        Command::Config => status::run_config(&client, cli.output),
         Command::Completion(args) => completion::run(args.shell, cli.output),
         Command::Validate(files) => validate::run(&files, cli.output),
         Command::Explain(args) => explain::run(&args, &client, cli.output),
@@ -58,5 +58,5 @@ pub(crate) fn split_name(text: &str) -> (&str, &str) {
 
 /// Where the agent listens if nobody says otherwise.
 fn default_socket() -> PathBuf {
-    Parameter::named("socket").map_or_else(PathBuf::new, |socket| socket.default.into())
+    Parameter::by_name("socket").map_or_else(PathBuf::new, |socket| socket.default.into())
 }

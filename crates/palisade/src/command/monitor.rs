@@ -3,20 +3,20 @@
 //! Promises: a line of text, or of JSON, for each line of the agent's stream, printed at once; JSON
 //! is the agent's own, so a field that this build does not know is there.
 
-use super::explain::encoded;
-use crate::cli::{Format, MonitorArgs, VerdictFilter};
-use crate::client::Client;
-use crate::exit::{Exit, Failure, Outcome};
+use super::explain::percent_encode;
+use crate::cli::{MonitorArgs, OutputFormat, VerdictFilter};
+use crate::client::ApiClient;
+use crate::exit::{CommandError, CommandResult, ExitStatus};
 use palisade_api::{
-    LostEvents, MonitorEnd, MonitorLine, MonitorPolicy, MonitorRule, MonitorVerdict, PacketEvent,
-    path,
+    LostEvents, MonitorEndpoint, MonitorLine, MonitorPolicy, MonitorRule, MonitorVerdict,
+    PacketEvent, path,
 };
 use palisade_text::{printable, printable_json};
 use std::io::{self, Write};
 use std::ops::ControlFlow;
 
 /// Follows the agent's stream.
-pub(crate) fn run(args: MonitorArgs, client: &Client, format: Format) -> Outcome {
+pub(crate) fn run(args: MonitorArgs, client: &ApiClient, format: OutputFormat) -> CommandResult {
     let stop = args.no_follow;
     let verdict = args.verdict.map(|verdict| match verdict {
         VerdictFilter::Denied => "denied".to_owned(),
@@ -32,28 +32,30 @@ pub(crate) fn run(args: MonitorArgs, client: &Client, format: Format) -> Outcome
         ("stop", Some(stop.to_string())),
     ]
     .into_iter()
-    .filter_map(|(name, value)| Some(format!("{name}={}", encoded(&value?))))
+    .filter_map(|(name, value)| Some(format!("{name}={}", percent_encode(&value?))))
     .collect();
     let query = query.join("&");
     let ended = client.follow(&format!("{}?{query}", path::MONITOR), |line| {
-        print(format, line)
+        print_line(format, line)
     })?;
     if ended && !stop {
-        return Err(Failure::new(Exit::NotReached, "the agent stopped")
-            .hint("palisade monitor follows it again once it runs"));
+        return Err(
+            CommandError::new(ExitStatus::NotReached, "the agent stopped")
+                .with_hint("palisade monitor follows it again once it runs"),
+        );
     }
-    Ok(Exit::Fine)
+    Ok(ExitStatus::Success)
 }
 
-fn print(format: Format, line: &[u8]) -> Result<ControlFlow<()>, Failure> {
+fn print_line(format: OutputFormat, line: &[u8]) -> Result<ControlFlow<()>, CommandError> {
     let text = match format {
-        Format::Json => printable_json(&String::from_utf8_lossy(line)).into_owned(),
-        Format::Text => match serde_json::from_slice(line) {
+        OutputFormat::Json => printable_json(&String::from_utf8_lossy(line)).into_owned(),
+        OutputFormat::Text => match serde_json::from_slice(line) {
             Ok(MonitorLine::Packet(packet)) => printable(&packet_text(&packet)).into_owned(),
             Ok(MonitorLine::Lost(lost)) => printable(&lost_text(&lost)).into_owned(),
             Err(error) => {
-                return Err(Failure::new(
-                    Exit::NotReached,
+                return Err(CommandError::new(
+                    ExitStatus::NotReached,
                     format!("understanding the agent: {error}"),
                 ));
             }
@@ -64,7 +66,7 @@ fn print(format: Format, line: &[u8]) -> Result<ControlFlow<()>, Failure> {
         Ok(()) => Ok(ControlFlow::Continue(())),
         // Whoever closed the pipe has seen enough.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ControlFlow::Break(())),
-        Err(error) => Err(Failure::found(format!("printing: {error}"))),
+        Err(error) => Err(CommandError::problem(format!("printing: {error}"))),
     }
 }
 
@@ -79,8 +81,8 @@ fn packet_text(packet: &PacketEvent) -> String {
     }
     out.push_str(&format!(
         " {} -> {} {}",
-        end(&packet.source),
-        end(&packet.destination),
+        endpoint_text(&packet.source),
+        endpoint_text(&packet.destination),
         packet.protocol
     ));
     if let (Some(kind), Some(code)) = (packet.icmp_type, packet.icmp_code) {
@@ -93,10 +95,10 @@ fn packet_text(packet: &PacketEvent) -> String {
     if let Some(interface) = &packet.interface {
         out.push_str(&format!(" {interface}"));
     }
-    let why = why(&packet.reason, packet.rule.as_ref(), &packet.policies);
-    out.push_str(&format!(": {why}"));
+    let reason = reason_text(&packet.reason, packet.rule.as_ref(), &packet.policies);
+    out.push_str(&format!(": {reason}"));
     for logged in packet.logged.iter() {
-        out.push_str(&format!("; logged by {}", rule(logged)));
+        out.push_str(&format!("; logged by {}", rule_text(logged)));
     }
     if packet.stale {
         out.push_str(" (rules changed since)");
@@ -105,22 +107,22 @@ fn packet_text(packet: &PacketEvent) -> String {
 }
 
 fn lost_text(lost: &LostEvents) -> String {
-    let whose = match &*lost.cause {
+    let cause = match &*lost.cause {
         "kernel" => "not reported by the kernel",
         "agent" => "not looked at by the agent",
         "rate" => "over the rate of one rule",
         "client" => "missed by this reader",
         other => other,
     };
-    let mut out = format!("{} {} more packets {whose}", lost.time, lost.count);
+    let mut out = format!("{} {} more packets {cause}", lost.time, lost.count);
     if let Some(reason) = &lost.reason {
-        let why = why(reason, lost.rule.as_ref(), &lost.policies);
+        let why = reason_text(reason, lost.rule.as_ref(), &lost.policies);
         out.push_str(&format!(": {why}"));
     }
     out
 }
 
-fn end(end: &MonitorEnd) -> String {
+fn endpoint_text(end: &MonitorEndpoint) -> String {
     let mut out = match (&end.namespace, &end.name) {
         (Some(namespace), Some(name)) => format!("{namespace}/{name} ({})", end.address),
         (None, Some(name)) => format!("{name} ({})", end.address),
@@ -132,11 +134,11 @@ fn end(end: &MonitorEnd) -> String {
     out
 }
 
-fn why(reason: &str, decided: Option<&MonitorRule>, policies: &[MonitorPolicy]) -> String {
+fn reason_text(reason: &str, decided: Option<&MonitorRule>, policies: &[MonitorPolicy]) -> String {
     match (reason, decided) {
-        (_, Some(decided)) => rule(decided),
+        (_, Some(decided)) => rule_text(decided),
         ("default-deny", None) => {
-            let names: Vec<String> = policies.iter().map(policy).collect();
+            let names: Vec<String> = policies.iter().map(policy_text).collect();
             format!("no rule allows it, isolated by {}", names.join(", "))
         }
         ("profile", None) => "no profile allows it".to_owned(),
@@ -150,30 +152,30 @@ fn why(reason: &str, decided: Option<&MonitorRule>, policies: &[MonitorPolicy]) 
     }
 }
 
-fn named(of: &MonitorPolicy) -> String {
+fn policy_name(of: &MonitorPolicy) -> String {
     match &of.namespace {
         Some(namespace) => format!("{} {namespace}/{}", of.kind, of.name),
         None => format!("{} {}", of.kind, of.name),
     }
 }
 
-fn placed(name: String, of: &MonitorPolicy) -> String {
+fn with_location(name: String, of: &MonitorPolicy) -> String {
     match &of.line {
         Some(line) => format!("{name} ({line})"),
         None => name,
     }
 }
 
-fn policy(of: &MonitorPolicy) -> String {
-    placed(named(of), of)
+fn policy_text(of: &MonitorPolicy) -> String {
+    with_location(policy_name(of), of)
 }
 
-fn rule(of: &MonitorRule) -> String {
+fn rule_text(of: &MonitorRule) -> String {
     let index = match &of.rule_name {
-        Some(name) => format!("{} rule {} {name}", named(&of.policy), of.index),
-        None => format!("{} rule {}", named(&of.policy), of.index),
+        Some(name) => format!("{} rule {} {name}", policy_name(&of.policy), of.index),
+        None => format!("{} rule {}", policy_name(&of.policy), of.index),
     };
-    placed(index, &of.policy)
+    with_location(index, &of.policy)
 }
 
 #[cfg(test)]
@@ -182,7 +184,7 @@ mod tests {
 
     #[test]
     fn lines_read_well() {
-        let end = |address: &str, port, name: Option<&str>| MonitorEnd {
+        let end = |address: &str, port, name: Option<&str>| MonitorEndpoint {
             address: address.to_owned(),
             port,
             namespace: name.map(|_| "shop".to_owned()),

@@ -3,17 +3,17 @@
 //! Nothing is shown within the first second, more often than ten times a second, or where standard
 //! error is no terminal.
 
-use palisade_source::Progress;
+use palisade_source::LoadProgress;
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 /// When the first line is shown, counted from the beginning of a file.
-const FIRST: Duration = Duration::from_secs(1);
+const INITIAL_DELAY: Duration = Duration::from_secs(1);
 /// How long a line stands at least.
-const STEP: Duration = Duration::from_millis(100);
+const REDRAW_INTERVAL: Duration = Duration::from_millis(100);
 
 /// What is shown of the reading of one file after another.
-pub(crate) struct Meter<W> {
+pub(crate) struct ProgressMeter<W> {
     out: Option<W>,
     clock: fn() -> Instant,
     began: Instant,
@@ -26,17 +26,17 @@ fn now() -> Instant {
     Instant::now()
 }
 
-impl Meter<std::io::Stderr> {
+impl ProgressMeter<std::io::Stderr> {
     /// On standard error, if that is a terminal.
     pub(crate) fn on_terminal() -> Self {
         let stderr = std::io::stderr();
-        Meter::new(stderr.is_terminal().then_some(stderr), now)
+        ProgressMeter::new(stderr.is_terminal().then_some(stderr), now)
     }
 }
 
-impl<W: Write> Meter<W> {
+impl<W: Write> ProgressMeter<W> {
     fn new(out: Option<W>, clock: fn() -> Instant) -> Self {
-        Meter {
+        ProgressMeter {
             out,
             clock,
             began: clock(),
@@ -46,7 +46,7 @@ impl<W: Write> Meter<W> {
     }
 
     /// Takes in how far it is.
-    pub(crate) fn tell(&mut self, progress: Progress<'_>) {
+    pub(crate) fn update(&mut self, progress: LoadProgress<'_>) {
         let Some(out) = &mut self.out else { return };
         let now = (self.clock)();
         if progress.read < self.last {
@@ -56,18 +56,18 @@ impl<W: Write> Meter<W> {
         let since = now.duration_since(self.began);
         let due = self
             .shown
-            .is_none_or(|shown| now.duration_since(shown) >= STEP);
-        if since < FIRST || !due {
+            .is_none_or(|shown| now.duration_since(shown) >= REDRAW_INTERVAL);
+        if since < INITIAL_DELAY || !due {
             return;
         }
         self.shown = Some(now);
         // Nothing is lost with a line of this.
-        let _ = write!(out, "\r\x1b[K{}", line(progress, since));
+        let _ = write!(out, "\r\x1b[K{}", progress_line(progress, since));
         let _ = out.flush();
     }
 
     /// Takes the line away.
-    pub(crate) fn end(&mut self) {
+    pub(crate) fn clear(&mut self) {
         if let (Some(out), Some(_)) = (&mut self.out, self.shown.take()) {
             let _ = write!(out, "\r\x1b[K");
             let _ = out.flush();
@@ -75,7 +75,7 @@ impl<W: Write> Meter<W> {
     }
 }
 
-fn line(progress: Progress<'_>, since: Duration) -> String {
+fn progress_line(progress: LoadProgress<'_>, since: Duration) -> String {
     const MEGABYTE: u64 = 1_000_000;
     let millis = u64::try_from(since.as_millis()).unwrap_or(u64::MAX).max(1);
     let rate = progress.read.saturating_mul(1_000) / millis / MEGABYTE;
@@ -105,16 +105,16 @@ mod tests {
 
     fn shown(out: Option<Vec<u8>>) -> String {
         MILLIS.set(0);
-        let mut meter = Meter::new(out, clock);
+        let mut meter = ProgressMeter::new(out, clock);
         for step in 1..=30 {
             MILLIS.set(step * 50);
-            meter.tell(Progress {
+            meter.update(LoadProgress {
                 file: Path::new("pods\u{1b}.json"),
                 read: step * 10_000_000,
                 size: Some(500_000_000),
             });
         }
-        meter.end();
+        meter.clear();
         String::from_utf8(meter.out.unwrap_or_default()).unwrap()
     }
 

@@ -1,30 +1,34 @@
 //! `palisade status` and `palisade config`.
 
-use crate::cli::Format;
-use crate::client::Client;
-use crate::exit::{Exit, Outcome};
-use crate::output::{Table, answer, counted, or_dash};
+use crate::cli::OutputFormat;
+use crate::client::ApiClient;
+use crate::exit::{CommandResult, ExitStatus};
+use crate::output::{TextTable, or_dash, pluralize, print_output};
 use palisade_api::{ConfigReport, Health, Status, path};
 use palisade_text::printable;
 use std::fmt::Write;
 
 /// Shows how the agent is; a degraded agent is a problem found.
-pub(crate) fn run(client: &Client, format: Format) -> Outcome {
+pub(crate) fn run(client: &ApiClient, format: OutputFormat) -> CommandResult {
     let status: Status = client.get(path::STATUS)?;
-    answer(format, &status, text)?;
+    print_output(format, &status, status_text)?;
     Ok(if status.health == Health::Degraded {
-        Exit::Found
+        ExitStatus::ProblemsFound
     } else {
-        Exit::Fine
+        ExitStatus::Success
     })
 }
 
 /// Shows the configuration.
-pub(crate) fn config(client: &Client, format: Format) -> Outcome {
+pub(crate) fn run_config(client: &ApiClient, format: OutputFormat) -> CommandResult {
     let report: ConfigReport = client.get(path::CONFIG)?;
-    answer(format, &report, config_text)?;
+    print_output(format, &report, config_text)?;
     let refused = report.file.is_some_and(|file| file.error.is_some());
-    Ok(if refused { Exit::Found } else { Exit::Fine })
+    Ok(if refused {
+        ExitStatus::ProblemsFound
+    } else {
+        ExitStatus::Success
+    })
 }
 
 fn config_text(report: &ConfigReport) -> String {
@@ -38,7 +42,7 @@ fn config_text(report: &ConfigReport) -> String {
         }
         out.push('\n');
     }
-    let mut table = Table::new(&[
+    let mut table = TextTable::new(&[
         "PARAMETER",
         "VALUE",
         "FROM",
@@ -71,7 +75,7 @@ fn config_text(report: &ConfigReport) -> String {
 }
 
 /// The status page.
-pub(super) fn text(status: &Status) -> String {
+pub(super) fn status_text(status: &Status) -> String {
     let mut out = String::new();
     let health = match status.health {
         Health::Starting => "starting",
@@ -115,9 +119,9 @@ pub(super) fn text(status: &Status) -> String {
             "{} {}: {synced}; {}, {}, {}",
             source.kind,
             source.location,
-            counted(source.files, "file"),
-            counted(source.objects, "object"),
-            counted(source.problems.iter().map(|p| p.count()).sum(), "problem")
+            pluralize(source.files, "file"),
+            pluralize(source.objects, "object"),
+            pluralize(source.problems.iter().map(|p| p.count()).sum(), "problem")
         ),
     );
     for problem in &source.problems {

@@ -1,12 +1,12 @@
 //! `palisade validate`: reads manifests and prints every problem, and enforces nothing.
 
-use crate::cli::{Files, Format};
+use crate::cli::{ManifestArgs, OutputFormat};
 use crate::command::manifests;
 use crate::command::status::problem_text;
-use crate::exit::{Exit, Outcome};
-use crate::output::{answer, counted};
+use crate::exit::{CommandResult, ExitStatus};
+use crate::output::{pluralize, print_output};
 use palisade_api::ProblemReport;
-use palisade_source::Loaded;
+use palisade_source::LoadedInput;
 use palisade_text::printable;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 /// What `validate -o json` prints.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Validation {
+struct ValidationReport {
     api_version: &'static str,
     valid: bool,
     files: usize,
@@ -25,32 +25,36 @@ struct Validation {
 }
 
 /// Checks manifests; exit 1 if anything is wrong.
-pub(crate) fn run(files: &Files, format: Format) -> Outcome {
-    manifests::exist(&files.files)?;
-    let loaded = manifests::load(&files.files);
+pub(crate) fn run(files: &ManifestArgs, format: OutputFormat) -> CommandResult {
+    manifests::check_paths_exist(&files.files)?;
+    let loaded = manifests::load_showing_progress(&files.files);
     let valid = !loaded.has_errors();
-    let validation = Validation {
+    let validation = ValidationReport {
         api_version: palisade_api::API_VERSION,
         valid,
         files: loaded.files,
         objects: loaded.objects,
-        problems: problems(&loaded),
+        problems: problem_reports(&loaded),
         ignored: loaded.ignored,
     };
-    answer(format, &validation, text)?;
-    Ok(if valid { Exit::Fine } else { Exit::Found })
+    print_output(format, &validation, validation_text)?;
+    Ok(if valid {
+        ExitStatus::Success
+    } else {
+        ExitStatus::ProblemsFound
+    })
 }
 
 /// A source's flaws as the API words them.
-pub(crate) fn problems(loaded: &Loaded) -> Vec<ProblemReport> {
+pub(crate) fn problem_reports(loaded: &LoadedInput) -> Vec<ProblemReport> {
     loaded
-        .flaws
+        .diagnostics
         .iter()
-        .map(palisade_agent::report::problem)
+        .map(palisade_agent::report::problem_report)
         .collect()
 }
 
-fn text(validation: &Validation) -> String {
+fn validation_text(validation: &ValidationReport) -> String {
     let mut out: String = validation
         .problems
         .iter()
@@ -66,17 +70,17 @@ fn text(validation: &Validation) -> String {
     let (errors, warnings) = (total("error"), total("warning"));
     out.push_str(&format!(
         "{}, {}, {}, {}",
-        counted(validation.files, "file"),
-        counted(validation.objects, "valid object"),
-        counted(errors, "error"),
-        counted(warnings, "warning"),
+        pluralize(validation.files, "file"),
+        pluralize(validation.objects, "valid object"),
+        pluralize(errors, "error"),
+        pluralize(warnings, "warning"),
     ));
     let ignored: usize = validation.ignored.values().sum();
     if ignored > 0 {
         let kinds: Vec<&str> = validation.ignored.keys().map(|k| &**k).collect();
         out.push_str(&format!(
             ", {} of no concern to policy ({})",
-            counted(ignored, "object"),
+            pluralize(ignored, "object"),
             printable(&kinds.join(", "))
         ));
     }

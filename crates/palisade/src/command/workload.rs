@@ -1,21 +1,28 @@
 //! `palisade workload`: asks the agent to attach or detach a network namespace.
 
 use super::split_name;
-use crate::cli::{Format, WorkloadAddArgs, WorkloadCommand};
-use crate::client::Client;
-use crate::exit::{Exit, Failure, Outcome};
-use crate::output::answer;
+use crate::cli::{OutputFormat, WorkloadAddArgs, WorkloadCommand};
+use crate::client::ApiClient;
+use crate::exit::{CommandError, CommandResult, ExitStatus};
+use crate::output::print_output;
 use hyper::Method;
-use palisade_api::{WorkloadAdd, WorkloadAdded, WorkloadRemove, WorkloadRemoved, path};
+use palisade_api::{
+    WorkloadAddRequest, WorkloadAddResponse, WorkloadRemoveRequest, WorkloadRemoveResponse, path,
+};
 use std::collections::BTreeMap;
 
 /// Attaches or detaches a network namespace.
-pub(crate) fn run(command: WorkloadCommand, client: &Client, format: Format) -> Outcome {
+pub(crate) fn run(
+    command: WorkloadCommand,
+    client: &ApiClient,
+    format: OutputFormat,
+) -> CommandResult {
     match command {
         WorkloadCommand::Add(args) => {
-            let request = request(args)?;
-            let added: WorkloadAdded = client.send(Method::POST, path::WORKLOADS, &request)?;
-            answer(format, &added, |added| {
+            let request = add_request(args)?;
+            let added: WorkloadAddResponse =
+                client.send(Method::POST, path::WORKLOADS, &request)?;
+            print_output(format, &added, |added| {
                 let closed = added.closed.as_ref();
                 let closed = closed.map(|why| format!("; nothing passes yet: {why}"));
                 format!(
@@ -31,22 +38,22 @@ pub(crate) fn run(command: WorkloadCommand, client: &Client, format: Format) -> 
         }
         WorkloadCommand::Remove { name } => {
             let (namespace, name) = split_name(&name);
-            let request = WorkloadRemove {
+            let request = WorkloadRemoveRequest {
                 namespace: namespace.to_owned(),
                 name: name.to_owned(),
             };
-            let removed: WorkloadRemoved =
+            let removed: WorkloadRemoveResponse =
                 client.send(Method::DELETE, path::WORKLOADS, &request)?;
-            answer(format, &removed, |removed| match removed.removed {
+            print_output(format, &removed, |removed| match removed.removed {
                 true => format!("detached {namespace}/{name}"),
                 false => format!("{namespace}/{name} was not attached"),
             })?;
         }
     }
-    Ok(Exit::Fine)
+    Ok(ExitStatus::Success)
 }
 
-fn request(args: WorkloadAddArgs) -> Result<WorkloadAdd, Failure> {
+fn add_request(args: WorkloadAddArgs) -> Result<WorkloadAddRequest, CommandError> {
     let (namespace, name) = split_name(&args.name);
     let (namespace, name) = (namespace.to_owned(), name.to_owned());
     let labels = args
@@ -54,7 +61,7 @@ fn request(args: WorkloadAddArgs) -> Result<WorkloadAdd, Failure> {
         .iter()
         .map(|label| match label.split_once('=') {
             Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
-            _ => Err(Failure::usage(format!(
+            _ => Err(CommandError::usage(format!(
                 "--label {label}: write it as key=value"
             ))),
         })
@@ -64,7 +71,7 @@ fn request(args: WorkloadAddArgs) -> Result<WorkloadAdd, Failure> {
         (false, true) => vec![6],
         _ => Vec::new(),
     };
-    Ok(WorkloadAdd {
+    Ok(WorkloadAddRequest {
         netns: args.netns,
         namespace,
         name,

@@ -91,7 +91,7 @@ impl Agent {
     pub(crate) fn beside(&self, lab: &Lab, command: &str, args: &[&str]) -> Output {
         let mut run = self.command_of(command);
         run.args(args);
-        lab.inside(lab.host(), move || run.output().unwrap())
+        lab.run_in(lab.host(), move || run.output().unwrap())
             .unwrap()
     }
 
@@ -146,7 +146,7 @@ impl Agent {
         command.stdout(Stdio::null()).stderr(log);
         // A child is born in the namespace of the thread that makes it.
         self.child = Some(
-            lab.inside(lab.host(), move || command.spawn().unwrap())
+            lab.run_in(lab.host(), move || command.spawn().unwrap())
                 .unwrap(),
         );
     }
@@ -155,7 +155,7 @@ impl Agent {
     pub(crate) fn run_to_its_end(&self, lab: &Lab) -> Output {
         let mut command = self.command();
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        lab.inside(lab.host(), move || command.output().unwrap())
+        lab.run_in(lab.host(), move || command.output().unwrap())
             .unwrap()
     }
 

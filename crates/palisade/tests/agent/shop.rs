@@ -1,7 +1,7 @@
 //! A small shop under an agent: three workloads that talk, or may not.
 
 use super::Agent;
-use palisade_testkit::lab::{Flow, Lab, NodeId, probe};
+use palisade_testkit::lab::{Lab, NodeId, ProbeFlow, probe};
 use std::net::IpAddr;
 
 /// An agent with three workloads in namespace shop, each with an IPv4 and an IPv6 address.
@@ -36,7 +36,7 @@ impl Shop {
         agent.start(&lab);
         let pods = [0, 1, 2].map(|i| {
             let addresses = ADDRESSES[i].iter().map(|a| a.parse().unwrap()).collect();
-            let node = lab.namespace(NAMES[i], addresses).unwrap();
+            let node = lab.add_namespace(NAMES[i], addresses).unwrap();
             let label = format!("app={}", NAMES[i]);
             agent.attach(
                 &lab,
@@ -51,15 +51,15 @@ impl Shop {
     }
 
     /// Which of these flows arrive, none of them known before.
-    pub(crate) fn arrives(&self, flows: &[Flow]) -> Vec<bool> {
-        self.lab.forget_flows().unwrap();
+    pub(crate) fn arrives(&self, flows: &[ProbeFlow]) -> Vec<bool> {
+        self.lab.flush_conntrack().unwrap();
         probe(&self.lab, flows).unwrap()
     }
 
     /// TCP to a port, both families: both must agree.
     pub(crate) fn tcp(&self, from: usize, to: usize, port: u16) -> bool {
         let flow = |i: usize| {
-            Flow::tcp(
+            ProbeFlow::tcp(
                 self.pods[from],
                 address(ADDRESSES[to][i]),
                 port,

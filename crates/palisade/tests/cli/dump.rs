@@ -1,17 +1,17 @@
 //! Dumps of clusters: `validate`, `explain`, `connections` and `diff` on lists of many pods.
 
 use super::World;
-use palisade_testkit::dump::Dump;
+use palisade_testkit::dump::ClusterDump;
 use serde_json::json;
 
-fn text(dump: Dump) -> String {
+fn text(dump: ClusterDump) -> String {
     let mut text = Vec::new();
     dump.write(&mut text).unwrap();
     String::from_utf8(text).unwrap()
 }
 
 /// Larger than what is read in one piece.
-const DUMP: Dump = Dump {
+const DUMP: ClusterDump = ClusterDump {
     pods: 600,
     workloads: 60,
     namespaces: 12,
@@ -61,7 +61,7 @@ fn a_dump_is_read_item_by_item_and_answered_in_groups() {
 
 #[test]
 fn without_policy_a_cluster_is_one_group() {
-    let none = Dump {
+    let none = ClusterDump {
         policies: 0,
         ..DUMP
     };

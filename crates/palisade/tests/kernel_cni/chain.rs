@@ -29,7 +29,10 @@ fn previous(container: &Container, host: &str) -> Value {
 
 /// A pod whose interfaces another plugin made.
 fn made_by_another(world: &mut World, name: &str, host: &str) -> (NodeId, Container) {
-    let node = world.lab.pod(PodSpec::new(name, host, &ADDRESSES)).unwrap();
+    let node = world
+        .lab
+        .add_pod(PodSpec::new(name, host, &ADDRESSES))
+        .unwrap();
     let container = Container::of_pod(&world.lab, node, &format!("c-{name}"), name);
     (node, container)
 }
@@ -141,7 +144,7 @@ impl Strangers {
         let addresses = ["10.88.0.77", "fd88::77"];
         let spec = PodSpec::new("stranger", interface, &addresses);
         Strangers {
-            node: world.lab.pod(spec).unwrap(),
+            node: world.lab.add_pod(spec).unwrap(),
             addresses: addresses.map(str::to_owned),
         }
     }
@@ -204,8 +207,8 @@ fn an_interface_with_the_right_number_in_the_wrong_place_is_refused() {
     let shown = ip(&world.lab, host, &["-o", "link", "show", "theirs0"]);
     let number = shown.split(':').next().unwrap().to_owned();
     // A pair between two other namespaces, one end of which has the number of theirs0.
-    let liar = world.lab.namespace("liar", vec![]).unwrap();
-    let third = world.lab.namespace("third", vec![]).unwrap();
+    let liar = world.lab.add_namespace("liar", vec![]).unwrap();
+    let third = world.lab.add_namespace("third", vec![]).unwrap();
     let third = world.lab.namespace_name(third).to_owned();
     ip(
         &world.lab,

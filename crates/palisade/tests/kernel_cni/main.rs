@@ -19,7 +19,7 @@ mod silence;
 
 use agent::shop::{FROM_WEB_8080, address, policy};
 use agent::{Agent, ip, nft};
-use palisade_testkit::lab::{Flow, HOST_ADDRESSES, Lab, NodeId, OUTSIDE_ADDRESSES, probe};
+use palisade_testkit::lab::{HOST_ADDRESSES, Lab, NodeId, OUTSIDE_ADDRESSES, ProbeFlow, probe};
 use palisade_testkit::need_root;
 use plugin::{Container, Runtime, addresses, pod};
 use serde_json::{Value, json};
@@ -52,7 +52,7 @@ impl World {
 
     /// A namespace with the sandbox of a pod to be, which is called as the pod.
     fn sandbox(&mut self, name: &str) -> (NodeId, Container) {
-        let node = self.lab.namespace(name, Vec::new()).unwrap();
+        let node = self.lab.add_namespace(name, Vec::new()).unwrap();
         let container = Container::of_pod(&self.lab, node, &format!("c-{name}"), name);
         (node, container)
     }
@@ -73,15 +73,16 @@ impl World {
 
     /// Whether TCP arrives, each of both families; they must agree.
     fn tcp(&self, from: (NodeId, &[String]), to: (NodeId, &[String]), port: u16) -> bool {
-        let flows: Vec<Flow> = from
+        let flows: Vec<ProbeFlow> = from
             .1
             .iter()
             .zip(to.1)
             .map(|(source, destination)| {
-                Flow::tcp(from.0, address(destination), port, to.0).source(address(source))
+                ProbeFlow::tcp(from.0, address(destination), port, to.0)
+                    .with_source(address(source))
             })
             .collect();
-        self.lab.forget_flows().unwrap();
+        self.lab.flush_conntrack().unwrap();
         let arrived = probe(&self.lab, &flows).unwrap();
         assert!(arrived.iter().all(|a| *a == arrived[0]), "{arrived:?}");
         arrived[0]
@@ -237,7 +238,7 @@ fn a_new_container_of_a_pod_takes_the_place_of_the_old() {
     let mut world = World::open("again");
     let (web, _, web_addresses) = world.pod("web");
     let (_, old, _) = world.pod("api");
-    let node = world.lab.namespace("second", Vec::new()).unwrap();
+    let node = world.lab.add_namespace("second", Vec::new()).unwrap();
     let new = Container::of_pod(&world.lab, node, "c-second", "api");
     let new_addresses = world.runtime.add(&new);
     let (from, to) = ((web, &*web_addresses), (node, &*new_addresses));
@@ -255,7 +256,7 @@ fn a_new_container_of_a_pod_takes_the_place_of_the_old() {
 fn seen_outside(lab: &Lab, from: NodeId, to: IpAddr) -> (IpAddr, bool) {
     let patience = Some(Duration::from_secs(5));
     let bind = |node, address: IpAddr| {
-        let bound = lab.inside(node, || UdpSocket::bind((address, 0))).unwrap();
+        let bound = lab.run_in(node, || UdpSocket::bind((address, 0))).unwrap();
         let socket = bound.unwrap();
         socket.set_read_timeout(patience).unwrap();
         socket

@@ -75,7 +75,7 @@ impl Commits {
                     return true;
                 }
                 Some(NfEvent::Changed { .. }) => {}
-                Some(NfEvent::Lost) => panic!("commits came faster than they were read"),
+                Some(NfEvent::Overrun) => panic!("commits came faster than they were read"),
                 None => return false,
             }
         }

@@ -6,8 +6,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use palisade_testkit::lab::{
-    LongFlow, NodeId, OUTSIDE_ADDRESSES, Spray, SprayKind, TcpEcho, TcpSource, TcpTail, Witness,
-    kernel_drops,
+    LongFlow, NodeId, OUTSIDE_ADDRESSES, Spray, SprayKind, SprayReceiver, TcpEcho, TcpSource,
+    TcpTail, kernel_drops,
 };
 
 use crate::gaps::Gap;
@@ -24,7 +24,7 @@ const SENT_AGAIN: Duration = Duration::from_millis(400);
 /// All of it.
 pub(crate) struct Traffic {
     lines: Vec<Line>,
-    witnesses: Vec<Witness>,
+    witnesses: Vec<SprayReceiver>,
     long: Vec<(String, LongFlow)>,
     tails: Vec<(String, TcpTail)>,
     _servers: Vec<TcpEcho>,
@@ -61,7 +61,7 @@ impl Traffic {
         }
         let dropped_before = dropped();
         let lab = &world.lab;
-        let witness = |node| Witness::open(lab, node).unwrap();
+        let witness = |node| SprayReceiver::open(lab, node).unwrap();
         let receivers = [
             world.pods[API],
             world.pods[MOB],
@@ -77,7 +77,7 @@ impl Traffic {
             let to = SocketAddr::new(to, SPRAY);
             let watched = receivers.iter().position(|node| *node == receiver).unwrap();
             let witness = &witnesses[watched];
-            let spray = Spray::before(witness, lab, (sender, source), to, kind, PACE).unwrap();
+            let spray = Spray::start_with(witness, lab, (sender, source), to, kind, PACE).unwrap();
             Line::new(name, fate != Fate::Denied, fate == Fate::Turning, spray)
         });
         let lines = lines.collect();
@@ -156,7 +156,10 @@ impl Traffic {
             .long
             .iter()
             .map(|(name, flow)| (name, flow.counts().ended));
-        let tails = self.tails.iter().map(|(name, tail)| (name, tail.ended()));
+        let tails = self
+            .tails
+            .iter()
+            .map(|(name, tail)| (name, tail.is_closed()));
         match long.chain(tails).find(|(_, ended)| *ended) {
             Some((name, _)) => Err(format!("{name} ended")),
             None => Ok(()),
@@ -194,7 +197,7 @@ impl Traffic {
 
     /// Packets that neither the kernel's receive queues nor the witnesses had room for.
     fn no_room(&self) -> u64 {
-        let witnesses = self.witnesses.iter().map(Witness::overflowed);
+        let witnesses = self.witnesses.iter().map(SprayReceiver::overflowed);
         dropped() - self.dropped_before + witnesses.sum::<u64>()
     }
 
@@ -265,7 +268,7 @@ impl Traffic {
         for ((name, tail), before) in self.tails.iter().zip(read) {
             println!("  {name:<36} {:>10}", tail.received());
             assert!(
-                !tail.ended() && tail.received() > before,
+                !tail.is_closed() && tail.received() > before,
                 "{name} stands still"
             );
         }
@@ -476,7 +479,7 @@ fn sent_again(world: &World, pod: usize) -> [u64; 2] {
             std::fs::read_to_string(format!("/proc/thread-self/net/{file}")).unwrap()
         })
     };
-    let texts = world.lab.inside(world.pods[pod], read).unwrap();
+    let texts = world.lab.run_in(world.pods[pod], read).unwrap();
     let [again, twice, out_of_order] = [0, 1, 2].map(|at| {
         let (_, head, counter) = counters[at];
         let mut lines = texts[at].lines().filter(|line| line.starts_with(head));

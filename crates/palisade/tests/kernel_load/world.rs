@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
-use palisade_testkit::lab::{Flow, Lab, NodeId, probe};
+use palisade_testkit::lab::{Lab, NodeId, ProbeFlow, probe};
 
 use crate::agent::Agent;
 
@@ -78,13 +78,13 @@ impl World {
             "icmp_timeout",
             "icmpv6_timeout",
         ] {
-            lab.sysctl(host, &format!("net/netfilter/nf_conntrack_{key}"), "5")
+            lab.set_sysctl(host, &format!("net/netfilter/nf_conntrack_{key}"), "5")
                 .unwrap();
         }
         agent.start(&lab);
         let pods = [WEB, API, DB, MOB].map(|pod| {
             let own = [0, 1].map(|family| address(pod, family));
-            let node = lab.namespace(NAMES[pod], own.to_vec()).unwrap();
+            let node = lab.add_namespace(NAMES[pod], own.to_vec()).unwrap();
             let own = own.map(|address| address.to_string());
             let own = [&*own[0], &*own[1]];
             agent.attach(&lab, node, &format!("shop/{}", NAMES[pod]), &own, &[]);
@@ -152,14 +152,14 @@ impl World {
         let mut flows = Vec::new();
         for family in [0, 1] {
             let to = address(API, family);
-            flows.push((Flow::tcp(web, to, open, api), true));
-            flows.push((Flow::tcp(web, to, open + 1, api), false));
-            flows.push((Flow::udp(web, to, open, api), false));
-            flows.push((Flow::tcp(db, to, open, api), false));
-            flows.push((Flow::tcp(api, address(DB, family), 5432, db), true));
-            flows.push((Flow::tcp(web, address(DB, family), 5432, db), false));
+            flows.push((ProbeFlow::tcp(web, to, open, api), true));
+            flows.push((ProbeFlow::tcp(web, to, open + 1, api), false));
+            flows.push((ProbeFlow::udp(web, to, open, api), false));
+            flows.push((ProbeFlow::tcp(db, to, open, api), false));
+            flows.push((ProbeFlow::tcp(api, address(DB, family), 5432, db), true));
+            flows.push((ProbeFlow::tcp(web, address(DB, family), 5432, db), false));
         }
-        let (flows, wanted): (Vec<Flow>, Vec<bool>) = flows.into_iter().unzip();
+        let (flows, wanted): (Vec<ProbeFlow>, Vec<bool>) = flows.into_iter().unzip();
         let arrived = probe(&self.lab, &flows).unwrap();
         assert_eq!(arrived, wanted, "{:?}\n{}", self.shape, self.agent.log());
     }

@@ -318,7 +318,7 @@ fn a_flow_that_began_in_a_gap_is_cut_and_no_other() {
     };
     let udp = |from: usize, family: usize| {
         let open = || UdpSocket::bind((address(ADDRESSES[from][family]), 0)).unwrap();
-        let socket = lab.inside(shop.pods[from], open).unwrap();
+        let socket = lab.run_in(shop.pods[from], open).unwrap();
         socket.connect(at(family, 8081)).unwrap();
         socket.set_nonblocking(true).unwrap();
         socket
@@ -437,7 +437,7 @@ fn the_host_side_of_workloads_is_put_back() {
         ("IPv4 forwarding off", "net/ipv4/ip_forward"),
         ("IPv6 forwarding off", "net/ipv6/conf/all/forwarding"),
     ] {
-        harm(&shop, what, || lab.sysctl(host, key, "0").unwrap());
+        harm(&shop, what, || lab.set_sysctl(host, key, "0").unwrap());
     }
 
     // Renamed while no agent runs: the next one finds it by its other end.

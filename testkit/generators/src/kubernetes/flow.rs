@@ -1,7 +1,7 @@
 //! Flows through a cluster, with ports and addresses near what the policies name.
 
 use super::policy::NUMBERS;
-use super::{Features, Made, Trial, address};
+use super::{ClusterTrial, Features, GeneratedObject, address};
 use crate::Dice;
 use crate::naive;
 use serde_json::Value;
@@ -9,7 +9,7 @@ use std::net::IpAddr;
 
 /// A flow between two pods, or between a pod and the outside; sometimes from a pod to itself, as by a
 /// Service that leads back to it.
-pub(super) fn trial(dice: &mut Dice, made: &[Made]) -> Trial {
+pub(super) fn trial(dice: &mut Dice, made: &[GeneratedObject]) -> ClusterTrial {
     let mut features = Features::new();
     let (source, destination) = ends(dice, made, &mut features);
     let v6 = source.is_ipv6();
@@ -44,8 +44,8 @@ pub(super) fn trial(dice: &mut Dice, made: &[Made]) -> Trial {
     let icmp = [1, 58]
         .contains(&protocol)
         .then(|| (*dice.pick(&[echo, echo, 3, 13]), *dice.pick(&[0, 0, 4])));
-    Trial {
-        flow: naive::Flow {
+    ClusterTrial {
+        flow: naive::NaiveFlow {
             source,
             destination,
             protocol,
@@ -56,7 +56,7 @@ pub(super) fn trial(dice: &mut Dice, made: &[Made]) -> Trial {
     }
 }
 
-fn ends(dice: &mut Dice, made: &[Made], features: &mut Features) -> (IpAddr, IpAddr) {
+fn ends(dice: &mut Dice, made: &[GeneratedObject], features: &mut Features) -> (IpAddr, IpAddr) {
     let holders: Vec<(usize, IpAddr)> = made
         .iter()
         .enumerate()
@@ -116,7 +116,7 @@ fn ends(dice: &mut Dice, made: &[Made], features: &mut Features) -> (IpAddr, IpA
 }
 
 /// A destination port: one that a policy or a pod names, or its neighbour.
-fn port(dice: &mut Dice, made: &[Made]) -> u16 {
+fn port(dice: &mut Dice, made: &[GeneratedObject]) -> u16 {
     let mut named = Vec::new();
     for object in made {
         collect(&object.object, &mut named);
@@ -132,7 +132,7 @@ fn port(dice: &mut Dice, made: &[Made]) -> u16 {
 }
 
 /// One of the ports that the pod at an address names, with its protocol.
-fn named_port(dice: &mut Dice, made: &[Made], at: IpAddr) -> Option<(u8, u16)> {
+fn named_port(dice: &mut Dice, made: &[GeneratedObject], at: IpAddr) -> Option<(u8, u16)> {
     let pod = made.iter().find(|made| {
         made.object["kind"] == "Pod" && naive::addresses(&made.object).contains(&at)
     })?;

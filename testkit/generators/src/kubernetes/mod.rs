@@ -1,6 +1,6 @@
 //! Random small clusters as Kubernetes objects, and flows through them.
 //!
-//! A [`World`] holds objects as a cluster would have accepted them and the flows to judge there. It
+//! A [`ClusterWorld`] holds objects as a cluster would have accepted them and the flows to judge there. It
 //! says of every object which features of the API it uses, so that a run can count what it tried.
 
 mod features;
@@ -12,7 +12,7 @@ pub use super::address::NODE;
 pub use features::FEATURES;
 
 use super::{Dice, address};
-use crate::encapsulation::Tunnels;
+use crate::encapsulation::TunnelGenerator;
 use crate::naive;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
@@ -22,7 +22,7 @@ pub type Features = BTreeSet<&'static str>;
 
 /// An object, with the features it uses.
 #[derive(Clone, Debug)]
-pub struct Made {
+pub struct GeneratedObject {
     /// The object, as its author would write it.
     pub object: Value,
     /// What it tries.
@@ -31,26 +31,26 @@ pub struct Made {
 
 /// A flow to judge, with the features it has.
 #[derive(Clone, Debug)]
-pub struct Trial {
+pub struct ClusterTrial {
     /// The flow.
-    pub flow: naive::Flow,
+    pub flow: naive::NaiveFlow,
     /// What it tries.
     pub features: Features,
 }
 
 /// A cluster, and flows through it.
 #[derive(Clone, Debug)]
-pub struct World {
+pub struct ClusterWorld {
     /// The objects, in the order of the manifests.
-    pub made: Vec<Made>,
+    pub made: Vec<GeneratedObject>,
     /// The flows.
-    pub trials: Vec<Trial>,
+    pub trials: Vec<ClusterTrial>,
 }
 
-impl World {
+impl ClusterWorld {
     /// The world of a case, with this many flows.
     #[must_use]
-    pub fn generate(seed: u64, case: u64, flows: usize) -> World {
+    pub fn generate(seed: u64, case: u64, flows: usize) -> ClusterWorld {
         let mut dice = Dice::new(seed, case);
         let mut made = namespaces(&mut dice);
         let pods = pod::pods(&mut dice);
@@ -59,7 +59,7 @@ impl World {
         let count = dice.between(2, 7);
         made.extend((0..count).map(|n| policy::policy(&mut dice, &pods, n)));
         dice.shuffle(&mut made);
-        let mut tunnels = Tunnels::new(seed, case);
+        let mut tunnels = TunnelGenerator::new(seed, case);
         let trials = (0..flows).map(|_| flow::trial(&mut dice, &made));
         let trials = trials.map(|mut trial| {
             if let Some((protocol, port)) = tunnels.draw(&mut trial.features) {
@@ -70,13 +70,13 @@ impl World {
             trial
         });
         let trials = trials.collect();
-        World { made, trials }
+        ClusterWorld { made, trials }
     }
 
     /// What a flow tries here: what it is itself, and what is said by the pods at its ends and by
     /// the policies that isolate them for it.
     #[must_use]
-    pub fn tried(&self, trial: &Trial, reading: &naive::Reading) -> Features {
+    pub fn tried_features(&self, trial: &ClusterTrial, reading: &naive::NaiveReading) -> Features {
         let ends = [trial.flow.source, trial.flow.destination];
         let mut features = trial.features.clone();
         for (index, made) in self.made.iter().enumerate() {
@@ -111,7 +111,7 @@ pub(super) const LABELS: [(&str, &[&str]); 3] = [
 pub(super) const NAMESPACE_LABELS: [(&str, &[&str]); 2] =
     [("team", &["a", "b"]), ("env", &["prod", "no"])];
 
-fn namespaces(dice: &mut Dice) -> Vec<Made> {
+fn namespaces(dice: &mut Dice) -> Vec<GeneratedObject> {
     let mut all = Vec::new();
     for name in NAMESPACES {
         if dice.chance(12) {
@@ -125,7 +125,7 @@ fn namespaces(dice: &mut Dice) -> Vec<Made> {
         if !labels.is_empty() || dice.chance(50) {
             metadata["labels"] = Value::Object(labels);
         }
-        all.push(Made {
+        all.push(GeneratedObject {
             object: json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": metadata }),
             features: Features::new(),
         });

@@ -1,22 +1,22 @@
 //! Pods in every state that decides whether they hold an address, and what stands beside them.
 
-use super::{Features, LABELS, Made, NAMESPACES, address, metadata, some_labels};
+use super::{Features, GeneratedObject, LABELS, NAMESPACES, address, metadata, some_labels};
 use crate::Dice;
 use serde_json::{Value, json};
 
 /// Between four and seven pods.
-pub(super) fn pods(dice: &mut Dice) -> Vec<Made> {
+pub(super) fn pods(dice: &mut Dice) -> Vec<GeneratedObject> {
     let mut numbers: Vec<u8> = (0..address::POD_ADDRESSES as u8).collect();
     dice.shuffle(&mut numbers);
     let count = dice.between(4, 7);
-    let mut pods: Vec<Made> = (0..count).map(|n| pod(dice, n, &mut numbers)).collect();
+    let mut pods: Vec<GeneratedObject> = (0..count).map(|n| pod(dice, n, &mut numbers)).collect();
     if dice.chance(12) {
         claim_twice(dice, &mut pods);
     }
     pods
 }
 
-fn pod(dice: &mut Dice, n: usize, numbers: &mut Vec<u8>) -> Made {
+fn pod(dice: &mut Dice, n: usize, numbers: &mut Vec<u8>) -> GeneratedObject {
     let mut features = Features::new();
     let namespace = *dice.pick(&NAMESPACES);
     let mut meta = metadata(dice, namespace, &format!("pod-{n}"), &mut features);
@@ -79,7 +79,7 @@ fn pod(dice: &mut Dice, n: usize, numbers: &mut Vec<u8>) -> Made {
     if dice.chance(20) {
         spec["serviceAccountName"] = "robot".into();
     }
-    Made {
+    GeneratedObject {
         object: json!({ "apiVersion": "v1", "kind": "Pod", "metadata": meta,
             "spec": spec, "status": status }),
         features,
@@ -128,7 +128,7 @@ fn containers(dice: &mut Dice, features: &mut Features) -> Vec<Value> {
 }
 
 fn addresses(dice: &mut Dice, numbers: &mut Vec<u8>, features: &mut Features) -> Vec<String> {
-    let mut draw = |v6: bool| address::of_pod(v6, numbers.pop().unwrap_or(0)).to_string();
+    let mut draw = |v6: bool| address::pod_address(v6, numbers.pop().unwrap_or(0)).to_string();
     let families: &[bool] = match dice.below(100) {
         0..35 => &[false],
         35..50 => &[true],
@@ -147,10 +147,10 @@ fn addresses(dice: &mut Dice, numbers: &mut Vec<u8>, features: &mut Features) ->
 }
 
 /// Gives one pod an address of another: the youngest live one has it.
-fn claim_twice(dice: &mut Dice, pods: &mut [Made]) {
+fn claim_twice(dice: &mut Dice, pods: &mut [GeneratedObject]) {
     let (from, to) = (dice.below(pods.len()), dice.below(pods.len()));
     let status = pods[from].object["status"].clone();
-    let runs = |pod: &Made| pod.object["spec"].get("hostNetwork").is_none();
+    let runs = |pod: &GeneratedObject| pod.object["spec"].get("hostNetwork").is_none();
     if from == to || !runs(&pods[from]) || !runs(&pods[to]) || status.get("podIP").is_none() {
         return;
     }
@@ -167,10 +167,10 @@ fn claim_twice(dice: &mut Dice, pods: &mut [Made]) {
 }
 
 /// Nodes, services, service accounts, and objects that no policy ever concerns.
-pub(super) fn bystanders(dice: &mut Dice) -> Vec<Made> {
+pub(super) fn bystanders(dice: &mut Dice) -> Vec<GeneratedObject> {
     let mut all = Vec::new();
     let mut add = |object: Value| {
-        all.push(Made {
+        all.push(GeneratedObject {
             object,
             features: Features::new(),
         });

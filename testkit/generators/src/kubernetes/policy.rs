@@ -1,11 +1,13 @@
 //! NetworkPolicies with every feature of `networking.k8s.io/v1`.
 
-use super::{Features, LABELS, Made, NAMESPACE_LABELS, NAMESPACES, address, metadata, pod};
+use super::{
+    Features, GeneratedObject, LABELS, NAMESPACE_LABELS, NAMESPACES, address, metadata, pod,
+};
 use crate::Dice;
 use serde_json::{Map, Value, json};
 
 /// A policy; now and then one of the idioms that everybody writes.
-pub(super) fn policy(dice: &mut Dice, pods: &[Made], n: usize) -> Made {
+pub(super) fn policy(dice: &mut Dice, pods: &[GeneratedObject], n: usize) -> GeneratedObject {
     let mut features = Features::new();
     // Half of them stand where some pod is, so that most govern something.
     let namespace = match dice.pick(pods).object.pointer("/metadata/namespace") {
@@ -19,15 +21,15 @@ pub(super) fn policy(dice: &mut Dice, pods: &[Made], n: usize) -> Made {
         0..3 => {
             // All pods of the namespace, ingress, no rule: every default at once.
             features.insert("policy without spec");
-            null(dice, &mut object, "spec", &mut features);
+            maybe_set_null(dice, &mut object, "spec", &mut features);
         }
-        3..16 => object["spec"] = idiom(dice, &mut features),
-        _ => object["spec"] = free(dice, &mut features),
+        3..16 => object["spec"] = common_policy(dice, &mut features),
+        _ => object["spec"] = random_policy(dice, &mut features),
     }
-    Made { object, features }
+    GeneratedObject { object, features }
 }
 
-fn idiom(dice: &mut Dice, features: &mut Features) -> Value {
+fn common_policy(dice: &mut Dice, features: &mut Features) -> Value {
     let (feature, spec) = dice
         .pick(&[
             (
@@ -56,12 +58,12 @@ fn idiom(dice: &mut Dice, features: &mut Features) -> Value {
     spec
 }
 
-fn free(dice: &mut Dice, features: &mut Features) -> Value {
+fn random_policy(dice: &mut Dice, features: &mut Features) -> Value {
     let mut spec = json!({});
     match dice.below(100) {
         0..6 => {
             features.insert("podSelector missing");
-            null(dice, &mut spec, "podSelector", features);
+            maybe_set_null(dice, &mut spec, "podSelector", features);
         }
         6..48 => {
             features.insert("subject: all pods");
@@ -128,7 +130,7 @@ fn rules(
             features.insert("rule list empty");
         } else {
             features.insert("rule list missing");
-            null(dice, spec, direction, features);
+            maybe_set_null(dice, spec, direction, features);
         }
         return;
     }
@@ -147,7 +149,7 @@ fn rule(dice: &mut Dice, direction: &str, features: &mut Features) -> Value {
     match dice.below(100) {
         0..12 => {
             features.insert("peers missing");
-            null(dice, &mut rule, peers, features);
+            maybe_set_null(dice, &mut rule, peers, features);
         }
         12..18 => {
             rule[peers] = json!([]);
@@ -164,7 +166,7 @@ fn rule(dice: &mut Dice, direction: &str, features: &mut Features) -> Value {
     match dice.below(100) {
         0..32 => {
             features.insert("ports missing");
-            null(dice, &mut rule, "ports", features);
+            maybe_set_null(dice, &mut rule, "ports", features);
         }
         32..40 => {
             rule["ports"] = json!([]);
@@ -185,7 +187,7 @@ fn rule(dice: &mut Dice, direction: &str, features: &mut Features) -> Value {
 }
 
 /// What is not there, said out loud.
-fn null(dice: &mut Dice, of: &mut Value, field: &str, features: &mut Features) {
+fn maybe_set_null(dice: &mut Dice, of: &mut Value, field: &str, features: &mut Features) {
     if dice.chance(20) {
         of[field] = Value::Null;
         features.insert("field that is null");
@@ -306,7 +308,7 @@ fn block(dice: &mut Dice, features: &mut Features) -> Value {
     if dice.chance(55) {
         let count = dice.between(1, 3);
         let inner: Vec<String> = (0..count)
-            .filter_map(|_| address::inside(dice, &cidr, length, v6))
+            .filter_map(|_| address::subnet(dice, &cidr, length, v6))
             .collect();
         let inner: Vec<String> = (inner.iter())
             .map(|cidr| with_host_bits(dice, cidr, features))
@@ -322,7 +324,7 @@ fn block(dice: &mut Dice, features: &mut Features) -> Value {
         block["except"] = json!([]);
     }
     if dice.chance(8) {
-        let odd = oddly_written(&cidr, length);
+        let odd = legacy_cidr(&cidr, length);
         if let Some(odd) = odd.filter(|_| v6 || block["except"][0].is_null()) {
             features.insert("ipBlock oddly written");
             block["cidr"] = json!(odd);
@@ -349,7 +351,7 @@ fn with_host_bits(dice: &mut Dice, cidr: &str, features: &mut Features) -> Strin
 
 /// The same network as only old readers take it: its numbers with zeros before them, or one of IPv4
 /// in the form of IPv6, whose excepts would have to be in that form too.
-fn oddly_written(cidr: &str, length: u8) -> Option<String> {
+fn legacy_cidr(cidr: &str, length: u8) -> Option<String> {
     let (network, _) = cidr.split_once('/')?;
     if network.contains(':') {
         return Some(format!("{network}/0{length}"));

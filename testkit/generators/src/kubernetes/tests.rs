@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 
 #[test]
 fn a_case_is_a_function_of_seed_and_number() {
-    let one = World::generate(7, 3, 5);
-    let two = World::generate(7, 3, 5);
+    let one = ClusterWorld::generate(7, 3, 5);
+    let two = ClusterWorld::generate(7, 3, 5);
     assert_eq!(one.objects(), two.objects());
-    assert_ne!(one.objects(), World::generate(7, 4, 5).objects());
-    assert_ne!(one.objects(), World::generate(8, 3, 5).objects());
+    assert_ne!(one.objects(), ClusterWorld::generate(7, 4, 5).objects());
+    assert_ne!(one.objects(), ClusterWorld::generate(8, 3, 5).objects());
 }
 
 #[test]
@@ -17,13 +17,13 @@ fn flows_fall_both_ways_and_every_feature_has_a_say() {
     let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
     let (mut allowed, mut all) = (0, 0);
     for case in 0..1_000 {
-        let world = World::generate(1, case, 4);
+        let world = ClusterWorld::generate(1, case, 4);
         let objects = world.objects();
         for trial in &world.trials {
             let reading = naive::read(&objects, &trial.flow);
             all += 1;
             allowed += u32::from(reading.egress && reading.ingress);
-            for feature in world.tried(trial, &reading) {
+            for feature in world.tried_features(trial, &reading) {
                 *counts.entry(feature).or_default() += 1;
             }
         }

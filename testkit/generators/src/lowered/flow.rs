@@ -1,13 +1,13 @@
 //! Flows between what the state knows, and past it.
 
-use super::Trial;
+use super::ModelTrial;
 use super::policy::{NUMBERS, PROTOCOLS};
 use crate::kubernetes::Features;
 use crate::{Dice, address};
-use palisade_model::{Flow, L4, Origin, Protocol, State};
+use palisade_model::{Flow, FlowOrigin, L4, Protocol, State};
 use std::net::IpAddr;
 
-pub(super) fn trial(dice: &mut Dice, state: &State) -> Trial {
+pub(super) fn trial(dice: &mut Dice, state: &State) -> ModelTrial {
     let mut features = Features::new();
     let own = dice.chance(4).then(|| own_ends(dice, state)).flatten();
     if own.is_some() {
@@ -46,11 +46,11 @@ pub(super) fn trial(dice: &mut Dice, state: &State) -> Trial {
     };
     let origin = if dice.chance(5) {
         features.insert("flow: made by the host's own stack");
-        Origin::HostStack
+        FlowOrigin::HostStack
     } else {
-        Origin::Network
+        FlowOrigin::Network
     };
-    Trial {
+    ModelTrial {
         flow: Flow {
             source,
             destination,

@@ -17,7 +17,7 @@ pub use updates::batches;
 
 use super::Dice;
 use super::kubernetes::Features;
-use crate::encapsulation::Tunnels;
+use crate::encapsulation::TunnelGenerator;
 use palisade_model::{
     Flow, L4, Object, ObjectId, Policy, PolicyId, Profile, Protocol, State, Str, Update,
 };
@@ -25,7 +25,7 @@ use std::collections::BTreeMap;
 
 /// A flow, with the features it has.
 #[derive(Clone, Debug)]
-pub struct Trial {
+pub struct ModelTrial {
     /// The flow.
     pub flow: Flow,
     /// What it tries.
@@ -34,7 +34,7 @@ pub struct Trial {
 
 /// A state, and flows through it.
 #[derive(Clone, Debug)]
-pub struct World {
+pub struct ModelWorld {
     /// The objects.
     pub state: State,
     /// What each policy tries.
@@ -42,21 +42,21 @@ pub struct World {
     /// What each profile tries.
     profiles: BTreeMap<Str, Features>,
     /// The flows.
-    pub trials: Vec<Trial>,
+    pub trials: Vec<ModelTrial>,
 }
 
-impl World {
+impl ModelWorld {
     /// The world of a case, with this many flows.
     #[must_use]
-    pub fn generate(seed: u64, case: u64, flows: usize) -> World {
+    pub fn generate(seed: u64, case: u64, flows: usize) -> ModelWorld {
         let mut dice = Dice::new(seed ^ 0x6c6f_7765_7265_6421, case);
-        let mut world = World {
+        let mut world = ModelWorld {
             state: State::default(),
             policies: BTreeMap::new(),
             profiles: BTreeMap::new(),
             trials: Vec::new(),
         };
-        for object in thing::things(&mut dice) {
+        for object in thing::objects(&mut dice) {
             world.state.apply(Update::Upsert(object));
         }
         for _ in 0..dice.between(2, 7) {
@@ -72,7 +72,7 @@ impl World {
                 world.state.apply(Update::Upsert(Object::Profile(profile)));
             }
         }
-        let mut tunnels = Tunnels::new(seed, case);
+        let mut tunnels = TunnelGenerator::new(seed, case);
         let trials = (0..flows).map(|_| flow::trial(&mut dice, &world.state));
         let trials = trials.map(|mut trial| {
             if let Some((protocol, port)) = tunnels.draw(&mut trial.features) {
@@ -91,7 +91,7 @@ impl World {
     /// What a flow tries here: what it is itself, and what is said by the endpoints that claim its
     /// ends and by the policies and profiles that are about them.
     #[must_use]
-    pub fn tried(&self, trial: &Trial) -> Features {
+    pub fn tried_features(&self, trial: &ModelTrial) -> Features {
         let mut features = trial.features.clone();
         for end in [trial.flow.source, trial.flow.destination] {
             let claimants: Vec<_> = self

@@ -7,7 +7,7 @@ use crate::Dice;
 use crate::kubernetes::Features;
 use palisade_model::{
     Action, DirectionRules, Family, IcmpMatch, Order, Peer, Policy, PolicyId, PortMatch, PortRange,
-    PortSpec, Precedence, Profile, Protocol, Rule, RuleOrigin, Selector, Str, Traffic,
+    PortSpec, Precedence, Profile, Protocol, Rule, RuleOrigin, Selector, Str, TrafficMatch,
 };
 
 /// A policy; two draws may have the same name.
@@ -15,9 +15,9 @@ pub(super) fn policy(dice: &mut Dice) -> (Policy, Features) {
     let mut features = Features::new();
     let order = match dice.below(6) {
         0 => Order::Last,
-        1 => Order::at(0.0),
-        2 => Order::at(-1.0),
-        _ => Order::at(1000.0),
+        1 => Order::from_number(0.0),
+        2 => Order::from_number(-1.0),
+        _ => Order::from_number(1000.0),
     };
     if order == Order::Last {
         features.insert("policy without an order");
@@ -165,9 +165,9 @@ fn peer(dice: &mut Dice, features: &mut Features) -> Peer {
     peer
 }
 
-fn traffics(dice: &mut Dice, features: &mut Features) -> Vec<Traffic> {
+fn traffics(dice: &mut Dice, features: &mut Features) -> Vec<TrafficMatch> {
     match dice.below(100) {
-        0..35 => vec![Traffic::any()],
+        0..35 => vec![TrafficMatch::any()],
         35..38 => {
             features.insert("no traffic at all");
             Vec::new()
@@ -189,8 +189,8 @@ pub(super) const PROTOCOLS: [Protocol; 6] = [
     Protocol(47),
 ];
 
-fn traffic(dice: &mut Dice, features: &mut Features) -> Traffic {
-    let mut traffic = Traffic::any();
+fn traffic(dice: &mut Dice, features: &mut Features) -> TrafficMatch {
+    let mut traffic = TrafficMatch::any();
     if dice.chance(20) {
         // Ports and ICMP together match nothing: most tests of ICMP stand without ports.
         let protocol = *dice.pick(&[None, Some(Protocol::ICMP), Some(Protocol::ICMPV6)]);

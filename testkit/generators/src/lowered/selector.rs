@@ -3,7 +3,7 @@
 use super::NAMESPACES;
 use crate::Dice;
 use crate::kubernetes::Features;
-use palisade_model::{LabelKey, Scope, Selector, Str, reserved};
+use palisade_model::{LabelKey, LabelScope, Selector, Str, reserved};
 
 /// Keys with the values they take, by scope.
 pub(super) const OWN: [(&str, &[&str]); 3] = [
@@ -99,15 +99,15 @@ fn part(dice: &mut Dice, value: &str) -> Str {
 }
 
 fn key(dice: &mut Dice, features: &mut Features) -> (LabelKey, Vec<&'static str>) {
-    let (scope, from): (Scope, &[(&'static str, &[&'static str])]) = match dice.below(100) {
-        0..60 => (Scope::Own, &OWN),
-        60..75 => (Scope::Namespace, &NAMESPACE),
-        75..83 => (Scope::ServiceAccount, &ACCOUNT),
+    let (scope, from): (LabelScope, &[(&'static str, &[&'static str])]) = match dice.below(100) {
+        0..60 => (LabelScope::Own, &OWN),
+        60..75 => (LabelScope::Namespace, &NAMESPACE),
+        75..83 => (LabelScope::ServiceAccount, &ACCOUNT),
         _ => return reserved_key(dice, features),
     };
     let (name, values) = *dice.pick(from);
     match scope {
-        Scope::Namespace => {
+        LabelScope::Namespace => {
             features.insert("label of the namespace");
             if dice.chance(20) {
                 let name = LabelKey::namespace("kubernetes.io/metadata.name");
@@ -115,7 +115,7 @@ fn key(dice: &mut Dice, features: &mut Features) -> (LabelKey, Vec<&'static str>
             }
             (LabelKey::namespace(name), values.to_vec())
         }
-        Scope::ServiceAccount => {
+        LabelScope::ServiceAccount => {
             features.insert("label of the service account");
             (LabelKey::service_account(name), values.to_vec())
         }

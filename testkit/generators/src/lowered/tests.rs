@@ -4,9 +4,9 @@ use super::*;
 
 #[test]
 fn a_case_is_a_function_of_seed_and_number() {
-    let (one, two) = (World::generate(7, 3, 5), World::generate(7, 3, 5));
+    let (one, two) = (ModelWorld::generate(7, 3, 5), ModelWorld::generate(7, 3, 5));
     assert_eq!(one.state, two.state);
-    assert_ne!(one.state, World::generate(7, 4, 5).state);
+    assert_ne!(one.state, ModelWorld::generate(7, 4, 5).state);
 }
 
 #[test]
@@ -14,10 +14,10 @@ fn every_feature_has_a_say() {
     let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
     let mut all = 0;
     for case in 0..1_000 {
-        let world = World::generate(1, case, 4);
+        let world = ModelWorld::generate(1, case, 4);
         for trial in &world.trials {
             all += 1;
-            for feature in world.tried(trial) {
+            for feature in world.tried_features(trial) {
                 *counts.entry(feature).or_default() += 1;
             }
         }
@@ -32,20 +32,23 @@ fn every_feature_has_a_say() {
 #[test]
 fn detours_arrive() {
     for case in 0..200 {
-        let target = World::generate(1, case, 0).state;
-        let detour = World::generate(1, case + 1, 0).state;
+        let target = ModelWorld::generate(1, case, 0).state;
+        let detour = ModelWorld::generate(1, case + 1, 0).state;
         let batches = batches(&mut Dice::new(1, case), &detour, &target);
-        assert_eq!(State::of(batches.into_iter().flatten()), target);
+        assert_eq!(State::from_updates(batches.into_iter().flatten()), target);
     }
 }
 
 #[test]
 fn states_survive_being_written_down() {
     for case in 0..50 {
-        let state = World::generate(1, case, 0).state;
+        let state = ModelWorld::generate(1, case, 0).state;
         let objects: Vec<Object> = state.objects().collect();
         let text = serde_json::to_string(&objects).unwrap();
         let read: Vec<Object> = serde_json::from_str(&text).unwrap();
-        assert_eq!(State::of(read.into_iter().map(Update::Upsert)), state);
+        assert_eq!(
+            State::from_updates(read.into_iter().map(Update::Upsert)),
+            state
+        );
     }
 }

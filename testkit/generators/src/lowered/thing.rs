@@ -21,7 +21,7 @@ pub(super) const TIERS: [&str; 7] = [
     "absent",
 ];
 
-pub(super) fn things(dice: &mut Dice) -> Vec<Object> {
+pub(super) fn objects(dice: &mut Dice) -> Vec<Object> {
     let mut all = tiers(dice);
     all.extend(namespaces(dice));
     let mut numbers: Vec<u8> = (0..address::POD_ADDRESSES as u8).collect();
@@ -61,9 +61,9 @@ fn tiers(dice: &mut Dice) -> Vec<Object> {
         }
         let order = match dice.below(4) {
             0 => Order::Last,
-            1 => Order::at(5.0),
-            2 => Order::at(1_000_000.0),
-            _ => Order::at(dice.between(0, 10) as f64 - 2.5),
+            1 => Order::from_number(5.0),
+            2 => Order::from_number(1_000_000.0),
+            _ => Order::from_number(dice.between(0, 10) as f64 - 2.5),
         };
         let default = if dice.chance(50) {
             TierDefault::Deny
@@ -84,7 +84,7 @@ fn namespaces(dice: &mut Dice) -> Vec<Object> {
     let mut all = Vec::new();
     for name in ["shop", "stock"] {
         if dice.chance(85) {
-            let mut described = Namespace::bare(name.into());
+            let mut described = Namespace::from_name(name.into());
             described.labels.extend(labels(dice, &NAMESPACE, 65));
             all.push(Object::Namespace(described));
         }
@@ -111,7 +111,7 @@ fn endpoint(dice: &mut Dice, n: usize, numbers: &[u8]) -> Endpoint {
     let mut addresses: Vec<IpAddr> = Vec::new();
     for _ in 0..if template { 0 } else { count } {
         let v6 = dice.chance(45);
-        let one = address::of_pod(v6, *dice.pick(numbers));
+        let one = address::pod_address(v6, *dice.pick(numbers));
         if !addresses.contains(&one) {
             addresses.push(one);
         }
@@ -194,7 +194,7 @@ pub(super) fn nets(dice: &mut Dice, most: usize) -> Vec<Prefix> {
 pub(super) fn any_address(dice: &mut Dice, numbers: &[u8]) -> IpAddr {
     let v6 = dice.chance(45);
     if dice.chance(40) {
-        address::of_pod(v6, *dice.pick(numbers))
+        address::pod_address(v6, *dice.pick(numbers))
     } else {
         address::outside(dice, v6)
     }

@@ -25,8 +25,8 @@ fn cluster(spec: Value) -> Vec<Value> {
     ]
 }
 
-fn flow(from: &str, to: &str, protocol: u8, port: u16) -> Flow {
-    Flow {
+fn flow(from: &str, to: &str, protocol: u8, port: u16) -> NaiveFlow {
+    NaiveFlow {
         source: from.parse().unwrap(),
         destination: to.parse().unwrap(),
         protocol,
@@ -223,7 +223,7 @@ fn policies_isolate_and_allow() {
     for (spec, from, to, protocol, port, verdict) in rows {
         let objects = cluster(spec.clone());
         let flow = flow(from, to, *protocol, *port);
-        assert_eq!(allowed(&objects, &flow), *verdict, "{spec} {flow:?}");
+        assert_eq!(verdicts(&objects, &flow), *verdict, "{spec} {flow:?}");
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::report::Figure;
 
 /// Measured in a process of its own.
-pub(crate) struct Case {
+pub(crate) struct BenchCase {
     /// Its name: the beginning that its figures share.
     pub(crate) name: String,
     /// The figures, in the order in which they are measured.
@@ -21,10 +21,10 @@ pub(crate) struct Case {
 /// Measures at a scale, hands out samples, and compares with the oracle.
 pub(crate) type Measure = Box<dyn Fn(f64, &mut Samples<'_>) -> Result<(), String>>;
 
-/// Takes each figure's samples, in the order of [`Case::figures`].
+/// Takes each figure's samples, in the order of [`BenchCase::figures`].
 pub(crate) type Samples<'a> = dyn FnMut(Vec<f64>) + 'a;
 
-impl Case {
+impl BenchCase {
     /// Measures at a scale.
     pub(crate) fn measure(&self, scale: f64, samples: &mut Samples<'_>) -> Result<(), String> {
         (self.measure)(scale, samples)

@@ -5,9 +5,9 @@
 
 use palisade_generators::Dice;
 use palisade_model::{
-    Direction, Endpoint, Flow, L4, Origin, Policy, Prefix, Protocol, Rule, Selector, State,
+    Direction, Endpoint, Flow, FlowOrigin, L4, Policy, Prefix, Protocol, Rule, Selector, State,
 };
-use palisade_oracle::{Options, Prepared, Question};
+use palisade_oracle::{OracleOptions, PreparedState, Question};
 use palisade_tables::{Packet, Tables, Verdict};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -23,21 +23,21 @@ const NAMING: usize = 10;
 
 /// What was compared.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Compared {
+pub(crate) struct CheckTotals {
     pub(crate) allowed: usize,
     pub(crate) denied: usize,
 }
 
 /// Compares [`FLOWS`] flows, each judged at every end that is local.
-pub(crate) fn check(state: &State, tables: &Tables) -> Result<Compared, String> {
+pub(crate) fn check(state: &State, tables: &Tables) -> Result<CheckTotals, String> {
     let mut dice = Dice::new(4, 0);
     let (sample, named) = sample(&mut dice, state);
-    let prepared = Prepared::new(&sample);
-    let pool = Pool::of(&sample, named);
+    let prepared = PreparedState::new(&sample);
+    let pool = FlowPool::of(&sample, named);
     if pool.local.is_empty() {
         return Err("no local endpoint to judge at".into());
     }
-    let mut compared = Compared::default();
+    let mut compared = CheckTotals::default();
     for _ in 0..FLOWS {
         let flow = pool.flow(&mut dice);
         let allowed = agree(&prepared, tables, &flow)?;
@@ -47,16 +47,18 @@ pub(crate) fn check(state: &State, tables: &Tables) -> Result<Compared, String> 
         }
     }
     match compared {
-        Compared { allowed: 0, .. } => Err("no sampled flow is allowed: nothing is shown".into()),
-        Compared { denied: 0, .. } => Err("no sampled flow is denied: nothing is shown".into()),
+        CheckTotals { allowed: 0, .. } => {
+            Err("no sampled flow is allowed: nothing is shown".into())
+        }
+        CheckTotals { denied: 0, .. } => Err("no sampled flow is denied: nothing is shown".into()),
         compared => Ok(compared),
     }
 }
 
 /// Whether both allow the flow at its local ends, if they agree.
-fn agree(prepared: &Prepared<'_>, tables: &Tables, flow: &Flow) -> Result<bool, String> {
+fn agree(prepared: &PreparedState<'_>, tables: &Tables, flow: &Flow) -> Result<bool, String> {
     let interface = |address| {
-        let holder = prepared.claimant(address);
+        let holder = prepared.address_holder(address);
         Some(
             holder
                 .and_then(|e| e.interface.clone())
@@ -64,21 +66,21 @@ fn agree(prepared: &Prepared<'_>, tables: &Tables, flow: &Flow) -> Result<bool, 
         )
     };
     let packet = Packet {
-        from: interface(flow.source),
-        to: interface(flow.destination),
+        input_interface: interface(flow.source),
+        output_interface: interface(flow.destination),
         source: flow.source,
         destination: flow.destination,
         protocol: flow.protocol,
         l4: flow.l4,
     };
-    let (egress, ingress) = prepared.verdict(&Question::from(*flow), &Options::default());
+    let (egress, ingress) = prepared.verdict(&Question::from(*flow), &OracleOptions::default());
     let mut allowed = true;
     for (direction, address, wanted) in [
         (Direction::Egress, flow.source, egress),
         (Direction::Ingress, flow.destination, ingress),
     ] {
         let local = prepared
-            .claimant(address)
+            .address_holder(address)
             .is_some_and(|e| e.interface.is_some());
         if !local {
             continue;
@@ -163,7 +165,7 @@ fn rules<'a>(policies: impl Iterator<Item = &'a Policy>) -> impl Iterator<Item =
 }
 
 /// What flows are drawn from.
-struct Pool {
+struct FlowPool {
     local: Vec<IpAddr>,
     all: Vec<IpAddr>,
     named: Vec<IpAddr>,
@@ -171,7 +173,7 @@ struct Pool {
     ports: Vec<u16>,
 }
 
-impl Pool {
+impl FlowPool {
     fn of(state: &State, named: Vec<IpAddr>) -> Self {
         let addresses = |only_local: bool| {
             let endpoints = state.endpoints.values();
@@ -197,7 +199,7 @@ impl Pool {
         let mut ports: Vec<u16> = ports.collect();
         ports.sort_unstable();
         ports.dedup();
-        Pool {
+        FlowPool {
             local: addresses(true),
             all: addresses(false),
             named,
@@ -241,7 +243,7 @@ impl Pool {
                 },
                 false => L4::Icmp { kind: 8, code: 0 },
             },
-            origin: Origin::Network,
+            origin: FlowOrigin::Network,
         }
     }
 
@@ -251,7 +253,7 @@ impl Pool {
         let same = |address: &IpAddr| address.is_ipv4() == own.is_ipv4() && *address != own;
         for _ in 0..8 {
             let drawn = match dice.below(10) {
-                0 => anywhere(dice, own),
+                0 => random_address(dice, own),
                 1..=4 if !self.nets.is_empty() => {
                     let net = dice.pick(&self.nets);
                     if dice.chance(50) {
@@ -267,11 +269,11 @@ impl Pool {
                 return drawn;
             }
         }
-        anywhere(dice, own)
+        random_address(dice, own)
     }
 }
 
-fn anywhere(dice: &mut Dice, own: IpAddr) -> IpAddr {
+fn random_address(dice: &mut Dice, own: IpAddr) -> IpAddr {
     let number = u32::try_from(dice.below(1 << 32)).unwrap_or(0);
     match own {
         IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::from(number)),

@@ -1,8 +1,8 @@
 //! One process for each case, so that its memory is its own and one that takes too long can be ended.
 
 use crate::agent;
-use crate::case::Case;
-use crate::report::{Outcome, Report, Summary};
+use crate::case::BenchCase;
+use crate::report::{BenchOutcome, BenchReport, Summary};
 use crate::stopwatch::now;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
@@ -24,45 +24,45 @@ pub(crate) struct Bounds {
 }
 
 /// Measures a case and reports each of its figures.
-pub(crate) fn measure(case: &Case, bounds: Bounds, report: &mut Report) {
+pub(crate) fn measure(case: &BenchCase, bounds: Bounds, report: &mut BenchReport) {
     let mut samples: Vec<Vec<f64>> = vec![Vec::new(); case.figures.len()];
     let mut finished = 0;
     let failure = collect(case, bounds, &mut samples, &mut finished).err();
     for (figure, samples) in case.figures.iter().zip(samples) {
         let outcome = match (Summary::of(samples), &failure) {
-            (_, Some(Failure::Wrong(reason))) => Outcome::Missing(reason.clone()),
-            (Some(summary), _) => Outcome::Measured(summary),
-            (None, Some(Failure::OverTheLimit)) => {
+            (_, Some(ChildError::Wrong(reason))) => BenchOutcome::Missing(reason.clone()),
+            (Some(summary), _) => BenchOutcome::Measured(summary),
+            (None, Some(ChildError::OverTheLimit)) => {
                 let limit = bounds.limit * case.limits;
-                Outcome::Missing(format!("over the limit of {} s", limit.as_secs()))
+                BenchOutcome::Missing(format!("over the limit of {} s", limit.as_secs()))
             }
-            (None, None) => Outcome::Missing("the process gave no sample".to_owned()),
+            (None, None) => BenchOutcome::Missing("the process gave no sample".to_owned()),
         };
-        report.take(figure, &outcome);
+        report.record(figure, &outcome);
     }
-    if case.asks_the_oracle && finished == 0 && matches!(failure, Some(Failure::OverTheLimit)) {
-        report.unchecked(&case.name);
+    if case.asks_the_oracle && finished == 0 && matches!(failure, Some(ChildError::OverTheLimit)) {
+        report.record_unchecked(&case.name);
     }
 }
 
-enum Failure {
+enum ChildError {
     OverTheLimit,
     Wrong(String),
 }
 
-impl From<io::Error> for Failure {
+impl From<io::Error> for ChildError {
     fn from(error: io::Error) -> Self {
-        Failure::Wrong(error.to_string())
+        ChildError::Wrong(error.to_string())
     }
 }
 
 /// Adds the samples of each process, and counts those that ended well: the oracle agreed.
 fn collect(
-    case: &Case,
+    case: &BenchCase,
     bounds: Bounds,
     samples: &mut [Vec<f64>],
     finished: &mut usize,
-) -> Result<(), Failure> {
+) -> Result<(), ChildError> {
     let deadline = now() + bounds.limit * case.limits;
     for _ in 0..case.processes {
         let mut child = start(case, bounds)?;
@@ -72,7 +72,7 @@ fn collect(
             match lines.recv_timeout(deadline.saturating_duration_since(now())) {
                 Ok(line) => {
                     let of_child: Vec<f64> = serde_json::from_str(&line)
-                        .map_err(|_| Failure::Wrong(format!("not samples: {line}")))?;
+                        .map_err(|_| ChildError::Wrong(format!("not samples: {line}")))?;
                     if let Some(all) = samples.get_mut(figure) {
                         all.extend(of_child);
                     }
@@ -80,14 +80,16 @@ fn collect(
                 }
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {
-                    end(&mut child)?;
-                    return Err(Failure::OverTheLimit);
+                    kill_and_clean_up(&mut child)?;
+                    return Err(ChildError::OverTheLimit);
                 }
             }
         }
         let status = child.wait()?;
         if !status.success() {
-            return Err(Failure::Wrong(format!("its process ended with {status}")));
+            return Err(ChildError::Wrong(format!(
+                "its process ended with {status}"
+            )));
         }
         *finished += 1;
     }
@@ -96,12 +98,12 @@ fn collect(
 
 /// Ends a process that took too long, with the agent that it started, and removes the namespaces and
 /// folders that it can no longer remove.
-fn end(child: &mut Child) -> io::Result<()> {
+fn kill_and_clean_up(child: &mut Child) -> io::Result<()> {
     let process = child.id();
     let group = Pid::from_raw(i32::try_from(process).map_err(io::Error::other)?);
     killpg(group, Signal::SIGKILL)?;
     child.wait()?;
-    for leak in lab::leaks()? {
+    for leak in lab::find_leaks()? {
         if let Leak::Namespace(name) = leak
             && name.contains(&format!("-{process}-"))
         {
@@ -115,7 +117,7 @@ fn end(child: &mut Child) -> io::Result<()> {
     }
 }
 
-fn start(case: &Case, bounds: Bounds) -> io::Result<Child> {
+fn start(case: &BenchCase, bounds: Bounds) -> io::Result<Child> {
     #[allow(
         clippy::disallowed_methods,
         reason = "each case is measured by this very program, in a process of its own"

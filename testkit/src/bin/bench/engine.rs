@@ -4,16 +4,16 @@
 //! [`Engine::apply`] with the delta it returns. Outside: writing the parsed form, dropping deltas and
 //! parsed objects, and everything the oracle does.
 
-use crate::case::Case;
+use crate::case::BenchCase;
 use crate::check;
 use crate::heap;
 use crate::manifest;
 use crate::report::Figure;
-use crate::states::{self, Families, Input};
+use crate::states::{self, BenchInput, Families};
 use crate::stopwatch::{Stopwatch, now};
-use crate::updates::{self, Endpoints, PolicySet, Selectors};
-use crate::written::Written;
-use palisade_engine::{Engine, Options};
+use crate::updates::{self, EndpointScenario, PolicySetScenario, SelectorScenario};
+use crate::written::BenchObject;
+use palisade_engine::{Engine, EngineOptions};
 use palisade_model::{Object, State, Update};
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ const BUDGET: Duration = Duration::from_secs(10);
 const REPETITIONS: usize = 1_000;
 
 /// Every case, in order.
-pub(crate) fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<BenchCase> {
     let mut cases = vec![
         start("tags", Families::V4, Some([0.30, 45.0])),
         start("tags", Families::Both, None),
@@ -37,16 +37,20 @@ pub(crate) fn cases() -> Vec<Case> {
     cases.extend([100, 1_000, 10_000, 100_000].map(selector_update));
     cases.push(change());
     for (set, name, aim) in [
-        (PolicySet::Cidrs, "cidrs", 800.0),
-        (PolicySet::CidrsWithDenies, "cidrs-with-denies", 4_500.0),
-        (PolicySet::Labels, "labels", 240.0),
+        (PolicySetScenario::Cidrs, "cidrs", 800.0),
+        (
+            PolicySetScenario::CidrsWithDenies,
+            "cidrs-with-denies",
+            4_500.0,
+        ),
+        (PolicySetScenario::Labels, "labels", 240.0),
     ] {
         cases.push(policy_set(set, name, aim));
     }
     cases
 }
 
-fn start(state: &'static str, families: Families, aims: Option<[f64; 2]>) -> Case {
+fn start(state: &'static str, families: Families, aims: Option<[f64; 2]>) -> BenchCase {
     let name = match families {
         Families::V4 => format!("engine/start/{state}"),
         Families::Both => format!("engine/start/{state}/dual"),
@@ -54,12 +58,12 @@ fn start(state: &'static str, families: Families, aims: Option<[f64; 2]>) -> Cas
     let figure = |what: &str, unit, aim: Option<f64>| {
         let figure = Figure::of(format!("{name}/{what}"), unit);
         match aim {
-            Some(aim) => figure.against("aim", aim),
+            Some(aim) => figure.with_reference("aim", aim),
             None => figure,
         }
     };
     let at = |n: usize| aims.map(|aims| aims[n]);
-    Case {
+    BenchCase {
         figures: vec![
             figure("seconds", "s", at(0)),
             figure("live_heap_mib", "MiB", at(1)),
@@ -76,27 +80,27 @@ fn start(state: &'static str, families: Families, aims: Option<[f64; 2]>) -> Cas
                 _ => states::tenants::input(scale, families, states::tenants::BODIES),
             };
             let before = heap::live();
-            let mut engine = Engine::new(Options::default());
+            let mut engine = Engine::new(EngineOptions::default());
             let watch = Stopwatch::start();
             let delta = engine.apply(input.updates(&watch));
-            let seconds = watch.measured().as_secs_f64();
+            let seconds = watch.elapsed().as_secs_f64();
             drop(delta);
             let live = heap::live().saturating_sub(before) as u64;
             let peak = heap::peak_resident().map_err(|e| e.to_string())?;
             samples(vec![seconds]);
             samples(vec![heap::mebibytes(live)]);
             samples(vec![heap::mebibytes(peak)]);
-            agrees(&state_of(&input), &engine)
+            check_engine_agreement(&state_of(&input), &engine)
         }),
     }
 }
 
 /// The same tenants as manifests: JSON lists, read, lowered by the dialect and taken in by the engine.
 /// A ratio says what that takes to the same from the model's own objects, just before.
-fn start_of_manifests() -> Case {
+fn start_of_manifests() -> BenchCase {
     let name = "engine/start/tenants-differing/manifests";
     let figure = |what: &str, unit| Figure::of(format!("{name}/{what}"), unit);
-    Case {
+    BenchCase {
         figures: vec![
             figure("model", "s"),
             figure("seconds", "s"),
@@ -111,16 +115,16 @@ fn start_of_manifests() -> Case {
             let bodies = states::tenants::BODIES;
             let input = states::tenants::input(scale, Families::V4, bodies);
             let watch = Stopwatch::start();
-            let mut engine = Engine::new(Options::default());
+            let mut engine = Engine::new(EngineOptions::default());
             drop(engine.apply(input.updates(&watch)));
-            let model = watch.measured().as_secs_f64();
+            let model = watch.elapsed().as_secs_f64();
             drop(engine);
             let before = heap::live();
-            let mut engine = Engine::new(Options::default());
+            let mut engine = Engine::new(EngineOptions::default());
             let watch = Stopwatch::start();
-            let mut reading = manifest::Reading::of(&input, &watch);
+            let mut reading = manifest::ManifestReading::of(&input, &watch);
             let delta = engine.apply(&mut reading);
-            let seconds = watch.measured().as_secs_f64();
+            let seconds = watch.elapsed().as_secs_f64();
             drop(delta);
             reading.end()?;
             let live = heap::live().saturating_sub(before) as u64;
@@ -128,45 +132,47 @@ fn start_of_manifests() -> Case {
             samples(vec![seconds]);
             samples(vec![seconds / model]);
             samples(vec![heap::mebibytes(live)]);
-            agrees(&state_of(&input), &engine)
+            check_engine_agreement(&state_of(&input), &engine)
         }),
     }
 }
 
-fn endpoint_update(selectors: usize) -> Case {
+fn endpoint_update(selectors: usize) -> BenchCase {
     let name = format!("engine/endpoint-update/{selectors}");
-    Case {
+    BenchCase {
         figures: vec![
-            Figure::of(name.clone(), "micros").against("aim", 2.0),
-            Figure::of(format!("{name}/new-signature"), "micros").against("aim", 20.0),
+            Figure::of(name.clone(), "micros").with_reference("aim", 2.0),
+            Figure::of(format!("{name}/new-signature"), "micros").with_reference("aim", 20.0),
         ],
         name,
         processes: 1,
         asks_the_oracle: true,
         limits: 1,
         measure: Box::new(move |_, samples| {
-            let state = Selectors(selectors);
-            let mut bench = Bench::of(&state.input());
+            let state = SelectorScenario(selectors);
+            let mut bench = EngineBench::of(&state.input());
             samples(bench.time(REPETITIONS, |n| {
-                let pod = n % Selectors::PODS;
+                let pod = n % SelectorScenario::PODS;
                 // Far enough that the labels always change, with ten selectors too.
-                vec![state.pod(pod, pod + 37 * (1 + n / Selectors::PODS))]
+                vec![state.pod(pod, pod + 37 * (1 + n / SelectorScenario::PODS))]
             }));
-            let novelties = state.novelties();
-            samples(bench.time(novelties, |n| vec![state.novel(n % Selectors::PODS, n)]));
-            bench.agrees()
+            let novelties = state.new_label_combinations();
+            samples(bench.time(novelties, |n| {
+                vec![state.pod_with_new_labels(n % SelectorScenario::PODS, n)]
+            }));
+            bench.check_agreement()
         }),
     }
 }
 
-fn selector_update(endpoints: usize) -> Case {
+fn selector_update(endpoints: usize) -> BenchCase {
     let name = format!("engine/selector-update/{endpoints}");
     let new_key = Figure::of(format!("{name}/new-key"), "micros");
-    Case {
+    BenchCase {
         figures: vec![
-            Figure::of(name.clone(), "micros").against("aim", 20.0),
+            Figure::of(name.clone(), "micros").with_reference("aim", 20.0),
             match endpoints {
-                100_000 => new_key.against("aim", 2_000.0),
+                100_000 => new_key.with_reference("aim", 2_000.0),
                 _ => new_key,
             },
             Figure::of(format!("{name}/half"), "micros"),
@@ -176,22 +182,29 @@ fn selector_update(endpoints: usize) -> Case {
         asks_the_oracle: true,
         limits: 1,
         measure: Box::new(move |scale, samples| {
-            let mut bench = Bench::of(&Endpoints(states::scaled(endpoints, scale)).input());
+            let mut bench =
+                EngineBench::of(&EndpointScenario(states::scaled(endpoints, scale)).input());
             // The edit number 0 stands already.
-            samples(bench.time(REPETITIONS, |n| vec![Endpoints::known(n + 1)]));
-            samples(bench.time(REPETITIONS, |n| vec![Endpoints::new_key(n)]));
-            samples(bench.time(REPETITIONS, |n| vec![Endpoints::half(n)]));
-            bench.agrees()
+            samples(bench.time(REPETITIONS, |n| {
+                vec![EndpointScenario::policy_with_known_tests(n + 1)]
+            }));
+            samples(bench.time(REPETITIONS, |n| {
+                vec![EndpointScenario::policy_with_new_key(n)]
+            }));
+            samples(bench.time(REPETITIONS, |n| {
+                vec![EndpointScenario::policy_matching_half(n)]
+            }));
+            bench.check_agreement()
         }),
     }
 }
 
-fn change() -> Case {
+fn change() -> BenchCase {
     let figure = |what: &str| Figure::of(format!("engine/change/{what}"), "micros");
-    Case {
+    BenchCase {
         name: "engine/change".to_owned(),
         figures: ["pod-added", "pod-relabelled", "policy-edited"]
-            .map(|what| figure(what).against("aim", 100.0))
+            .map(|what| figure(what).with_reference("aim", 100.0))
             .into(),
         processes: 1,
         asks_the_oracle: true,
@@ -199,50 +212,51 @@ fn change() -> Case {
         measure: Box::new(|scale, samples| {
             use states::tags;
             let (pods, policies) = (tags::pods(scale), tags::policies(scale));
-            let mut bench = Bench::of(&tags::input(scale, Families::Both));
-            let pod = |number, like| Written::Pod(tags::pod(number, like, pods, Families::Both));
+            let mut bench = EngineBench::of(&tags::input(scale, Families::Both));
+            let pod =
+                |number, like| BenchObject::Pod(tags::pod(number, like, pods, Families::Both));
             samples(bench.time(REPETITIONS, |n| vec![pod(pods + n, n)]));
             // Each takes the labels of another, which is known.
             samples(bench.time(REPETITIONS, |n| vec![pod(pods + n, n + 7)]));
             // A sixth rule comes and goes.
             samples(bench.time(REPETITIONS, |n| {
                 let policy = (n / 2) * 37 % policies;
-                vec![Written::Policy(tags::policy(policy, (n + 1) % 2))]
+                vec![BenchObject::Policy(tags::policy(policy, (n + 1) % 2))]
             }));
-            bench.agrees()
+            bench.check_agreement()
         }),
     }
 }
 
-fn policy_set(set: PolicySet, name: &str, aim: f64) -> Case {
+fn policy_set(set: PolicySetScenario, name: &str, aim: f64) -> BenchCase {
     let name = format!("engine/policy-set/{name}");
-    Case {
-        figures: vec![Figure::of(name.clone(), "micros").against("aim", aim)],
+    BenchCase {
+        figures: vec![Figure::of(name.clone(), "micros").with_reference("aim", aim)],
         name,
         processes: 1,
         asks_the_oracle: true,
         limits: 1,
         measure: Box::new(move |_, samples| {
-            let mut bench = Bench::of(&set.input());
+            let mut bench = EngineBench::of(&set.input());
             let local = updates::local();
             // The endpoint comes, and goes outside the clock; it stays after the last time.
             samples(bench.time_after(50, |bench| bench.remove(&local), |_| vec![local.clone()]));
-            bench.agrees()
+            bench.check_agreement()
         }),
     }
 }
 
 /// An engine in a state, and the same objects for the oracle.
-struct Bench {
+struct EngineBench {
     engine: Engine,
     state: State,
 }
 
-impl Bench {
-    fn of(input: &Input) -> Self {
-        let mut engine = Engine::new(Options::default());
+impl EngineBench {
+    fn of(input: &BenchInput) -> Self {
+        let mut engine = Engine::new(EngineOptions::default());
         engine.apply(input.objects().map(|written| written.update()));
-        Bench {
+        EngineBench {
             engine,
             state: state_of(input),
         }
@@ -250,7 +264,7 @@ impl Bench {
 
     /// Times one flush for each of what `write` gives, in microseconds: as often as asked, or as
     /// often as the budget allows.
-    fn time(&mut self, times: usize, write: impl Fn(usize) -> Vec<Written>) -> Vec<f64> {
+    fn time(&mut self, times: usize, write: impl Fn(usize) -> Vec<BenchObject>) -> Vec<f64> {
         self.time_after(times, |_| {}, write)
     }
 
@@ -258,8 +272,8 @@ impl Bench {
     fn time_after(
         &mut self,
         times: usize,
-        before: impl Fn(&mut Bench),
-        write: impl Fn(usize) -> Vec<Written>,
+        before: impl Fn(&mut EngineBench),
+        write: impl Fn(usize) -> Vec<BenchObject>,
     ) -> Vec<f64> {
         let began = now();
         let mut samples = Vec::new();
@@ -267,7 +281,7 @@ impl Bench {
             before(self);
             let written = write(samples.len());
             let watch = now();
-            let delta = self.engine.apply(written.iter().map(Written::update));
+            let delta = self.engine.apply(written.iter().map(BenchObject::update));
             let took = watch.elapsed();
             drop(delta);
             samples.push(took.as_secs_f64() * 1e6);
@@ -278,23 +292,23 @@ impl Bench {
         samples
     }
 
-    fn remove(&mut self, written: &Written) {
+    fn remove(&mut self, written: &BenchObject) {
         let gone = Update::Delete(written.lower().key());
         self.state.apply(gone.clone());
         self.engine.apply([gone]);
     }
 
-    fn agrees(&self) -> Result<(), String> {
-        agrees(&self.state, &self.engine)
+    fn check_agreement(&self) -> Result<(), String> {
+        check_engine_agreement(&self.state, &self.engine)
     }
 }
 
-fn state_of(input: &Input) -> State {
-    State::of(input.objects().map(|written| written.update()))
+fn state_of(input: &BenchInput) -> State {
+    State::from_updates(input.objects().map(|written| written.update()))
 }
 
 /// The verdicts of an engine against the oracle's, in this state.
-fn agrees(state: &State, engine: &Engine) -> Result<(), String> {
+fn check_engine_agreement(state: &State, engine: &Engine) -> Result<(), String> {
     let compared = check::check(state, engine.tables())?;
     let counts = engine.counts();
     let objects = state.objects().fold([0_usize; 3], |mut n, object| {

@@ -16,9 +16,9 @@ mod stopwatch;
 mod updates;
 mod written;
 
-use case::Case;
+use case::BenchCase;
 use children::Bounds;
-use report::Report;
+use report::BenchReport;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -39,7 +39,7 @@ Exit codes: 0 every figure is there and the oracle agrees, 1 not so, 2 usage.
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let wanted = match Wanted::parse(&arguments) {
+    let wanted = match BenchArgs::parse(&arguments) {
         Ok(Some(wanted)) => wanted,
         Ok(None) => {
             print!("{HELP}");
@@ -64,7 +64,7 @@ fn main() -> ExitCode {
 }
 
 /// What the command line asks for.
-struct Wanted {
+struct BenchArgs {
     engine: bool,
     datapath: bool,
     bounds: Bounds,
@@ -73,9 +73,9 @@ struct Wanted {
     case: Option<String>,
 }
 
-impl Wanted {
-    fn parse(arguments: &[String]) -> Result<Option<Wanted>, String> {
-        let mut wanted = Wanted {
+impl BenchArgs {
+    fn parse(arguments: &[String]) -> Result<Option<BenchArgs>, String> {
+        let mut wanted = BenchArgs {
             engine: true,
             datapath: true,
             bounds: Bounds {
@@ -160,14 +160,14 @@ impl Wanted {
                 self.bounds.scale
             );
         }
-        let mut report = Report::begin();
+        let mut report = BenchReport::begin();
         for case in &cases {
             children::measure(case, self.bounds, &mut report);
         }
         let written = report.write(&self.output);
         written.map_err(|error| format!("{}: {error}", self.output.display()))?;
         println!("written to {}", self.output.display());
-        match report.shortcomings() {
+        match report.problems() {
             short if short.is_empty() => Ok(()),
             short => Err(short.join("; ")),
         }
@@ -175,7 +175,7 @@ impl Wanted {
 }
 
 /// The cases that need a kernel to try things on, and root.
-fn kernel_cases() -> Vec<Case> {
+fn kernel_cases() -> Vec<BenchCase> {
     let mut cases = nft::cases();
     cases.extend(datapath::cases());
     cases.extend(agent::cases());

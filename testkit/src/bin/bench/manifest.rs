@@ -3,13 +3,13 @@
 //! Writing the JSON is outside the clock; reading it (with what the agent's own source keeps of it) and
 //! lowering it is inside. An interface is added as the agent adds it, which no manifest says.
 
-use crate::states::Input;
+use crate::states::BenchInput;
 use crate::stopwatch::Stopwatch;
 use crate::written::{
-    Test, Written, WrittenNamespace, WrittenPeer, WrittenPod, WrittenPolicy, WrittenRule,
+    BenchNamespace, BenchObject, BenchPeer, BenchPod, BenchPolicy, BenchRule, LabelTest,
 };
-use palisade_dialects::{fields_of_kind, read};
-use palisade_manifest::{Limits, Problem, RawObject, Sink, stream};
+use palisade_dialects::{field_filter_of_kind, lower_object};
+use palisade_manifest::{Limits, ObjectSink, Problem, RawObject, read_stream};
 use palisade_model::{Object, Update};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, VecDeque};
@@ -18,27 +18,27 @@ use std::collections::{BTreeMap, VecDeque};
 const LIST: usize = 1_000;
 
 /// Objects as updates, read list by list as they are asked for.
-pub(crate) struct Reading<'r> {
-    objects: Box<dyn Iterator<Item = Written> + 'r>,
+pub(crate) struct ManifestReading<'r> {
+    objects: Box<dyn Iterator<Item = BenchObject> + 'r>,
     watch: &'r Stopwatch,
-    taken: Taken,
+    taken: ReadObjects,
 }
 
 /// What came of the lists so far.
 #[derive(Default)]
-struct Taken {
+struct ReadObjects {
     updates: VecDeque<Update>,
     interfaces: BTreeMap<(String, String), String>,
     problems: Vec<String>,
 }
 
-impl<'r> Reading<'r> {
+impl<'r> ManifestReading<'r> {
     /// Of an input, with the time of writing kept out of `watch`.
-    pub(crate) fn of(input: &'r Input, watch: &'r Stopwatch) -> Self {
-        Reading {
+    pub(crate) fn of(input: &'r BenchInput, watch: &'r Stopwatch) -> Self {
+        ManifestReading {
             objects: Box::new(input.objects()),
             watch,
-            taken: Taken::default(),
+            taken: ReadObjects::default(),
         }
     }
 
@@ -54,7 +54,7 @@ impl<'r> Reading<'r> {
         let mut items = Vec::new();
         self.taken.interfaces.clear();
         for written in self.objects.by_ref().take(LIST) {
-            if let Written::Pod(pod) = &written
+            if let BenchObject::Pod(pod) = &written
                 && let Some(interface) = &pod.interface
             {
                 let name = (pod.namespace.clone(), pod.name.clone());
@@ -68,31 +68,31 @@ impl<'r> Reading<'r> {
     }
 }
 
-impl Iterator for Reading<'_> {
+impl Iterator for ManifestReading<'_> {
     type Item = Update;
 
     fn next(&mut self) -> Option<Update> {
         while self.taken.updates.is_empty() {
             let watch = self.watch;
-            let list = watch.apart(|| self.list())?;
+            let list = watch.exclude(|| self.list())?;
             let limits = Limits {
                 objects: usize::MAX,
                 ..Limits::default()
             };
             let mut reader = list.as_bytes();
-            let (keep, taken) = (fields_of_kind, &mut self.taken);
-            if let Err(error) = stream("list.json", &mut reader, &limits, None, keep, taken) {
+            let (keep, taken) = (field_filter_of_kind, &mut self.taken);
+            if let Err(error) = read_stream("list.json", &mut reader, &limits, None, keep, taken) {
                 self.taken.problems.push(error.to_string());
             }
-            watch.apart(|| drop(list));
+            watch.exclude(|| drop(list));
         }
         self.taken.updates.pop_front()
     }
 }
 
-impl Sink for Taken {
-    fn object(&mut self, object: RawObject) {
-        let lowered = read(&object);
+impl ObjectSink for ReadObjects {
+    fn push_object(&mut self, object: RawObject) {
+        let lowered = lower_object(&object);
         let problems = lowered.errors.iter().map(|problem| format!("{problem:?}"));
         self.problems.extend(problems);
         for mut object in lowered.objects {
@@ -107,24 +107,24 @@ impl Sink for Taken {
         }
     }
 
-    fn problem(&mut self, problem: Problem) {
+    fn push_problem(&mut self, problem: Problem) {
         self.problems.push(format!("{problem:?}"));
     }
 
-    fn begin(&mut self) {}
+    fn begin_document(&mut self) {}
 
-    fn undo(&mut self) {
+    fn rollback_document(&mut self) {
         self.problems.push("a list was taken back".to_owned());
     }
 }
 
-fn json_of(written: &Written) -> Value {
+fn json_of(written: &BenchObject) -> Value {
     match written {
-        Written::Namespace(namespace) => of_namespace(namespace),
-        Written::Pod(pod) => of_pod(pod),
-        Written::Policy(policy) => of_policy(policy),
+        BenchObject::Namespace(namespace) => of_namespace(namespace),
+        BenchObject::Pod(pod) => of_pod(pod),
+        BenchObject::Policy(policy) => of_policy(policy),
         // Kubernetes has none; whoever asks for one reads a problem.
-        Written::Tier(tier) => {
+        BenchObject::Tier(tier) => {
             json!({"apiVersion": "v1", "kind": "Tier", "metadata": {"name": tier.name}})
         }
     }
@@ -139,12 +139,12 @@ fn labels(pairs: &[(String, String)]) -> Value {
     )
 }
 
-fn of_namespace(namespace: &WrittenNamespace) -> Value {
+fn of_namespace(namespace: &BenchNamespace) -> Value {
     json!({"apiVersion": "v1", "kind": "Namespace",
         "metadata": {"name": namespace.name, "labels": labels(&namespace.labels)}})
 }
 
-fn of_pod(pod: &WrittenPod) -> Value {
+fn of_pod(pod: &BenchPod) -> Value {
     let addresses: Vec<Value> = pod.addresses.iter().map(|ip| json!({"ip": ip})).collect();
     json!({"apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": pod.name, "namespace": pod.namespace, "labels": labels(&pod.labels)},
@@ -153,19 +153,19 @@ fn of_pod(pod: &WrittenPod) -> Value {
         "status": {"phase": "Running", "podIP": pod.addresses.first(), "podIPs": addresses}})
 }
 
-fn selector(tests: &[Test]) -> Value {
+fn selector(tests: &[LabelTest]) -> Value {
     let expressions: Vec<Value> = tests
         .iter()
         .map(|test| match test {
-            Test::Has(key) => json!({"key": key, "operator": "Exists"}),
-            Test::Is(key, value) => json!({"key": key, "operator": "In", "values": [value]}),
+            LabelTest::Has(key) => json!({"key": key, "operator": "Exists"}),
+            LabelTest::Is(key, value) => json!({"key": key, "operator": "In", "values": [value]}),
         })
         .collect();
     json!({"matchExpressions": expressions})
 }
 
-fn of_policy(policy: &WrittenPolicy) -> Value {
-    let rules = |rules: &Option<Vec<WrittenRule>>, peers: &str| {
+fn of_policy(policy: &BenchPolicy) -> Value {
+    let rules = |rules: &Option<Vec<BenchRule>>, peers: &str| {
         let rules = rules.iter().flatten().map(|rule| {
             let mut out = Map::new();
             out.insert(peers.into(), json!([peer(&rule.peer)]));
@@ -189,13 +189,13 @@ fn of_policy(policy: &WrittenPolicy) -> Value {
             "ingress": rules(&policy.ingress, "from"), "egress": rules(&policy.egress, "to")}})
 }
 
-fn peer(peer: &WrittenPeer) -> Value {
+fn peer(peer: &BenchPeer) -> Value {
     match peer {
-        WrittenPeer::Labelled(tests) => json!({"podSelector": selector(tests)}),
-        WrittenPeer::SameNamespace => json!({"podSelector": {}}),
-        WrittenPeer::Pods(namespace, tests) => json!({
+        BenchPeer::Labelled(tests) => json!({"podSelector": selector(tests)}),
+        BenchPeer::SameNamespace => json!({"podSelector": {}}),
+        BenchPeer::Pods(namespace, tests) => json!({
             "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
             "podSelector": selector(tests)}),
-        WrittenPeer::Net(net) => json!({"ipBlock": {"cidr": net.to_string()}}),
+        BenchPeer::Net(net) => json!({"ipBlock": {"cidr": net.to_string()}}),
     }
 }

@@ -1,15 +1,15 @@
 //! What the kernel's tables cost to change and to hold, through the real driver in a namespace.
 
-use crate::case::{Case, Samples};
+use crate::case::{BenchCase, Samples};
 use crate::datapath::{chain, config};
 use crate::report::Figure;
-use crate::states::{self, Families, Input};
+use crate::states::{self, BenchInput, Families};
 use crate::stopwatch::now;
 use crate::written::{
-    Test, Written, WrittenNamespace, WrittenPeer, WrittenPod, WrittenPolicy, WrittenRule,
+    BenchNamespace, BenchObject, BenchPeer, BenchPod, BenchPolicy, BenchRule, LabelTest,
 };
 use palisade_dataplane::{Dataplane, NftDataplane};
-use palisade_engine::{Engine, Options};
+use palisade_engine::{Engine, EngineOptions};
 use palisade_model::{Action, Protocol, Update};
 use palisade_testkit::lab::Lab;
 use std::time::Duration;
@@ -30,13 +30,13 @@ const RULES: usize = 5;
 const MEMORY_TIMES: usize = 5;
 
 /// Every case, in order.
-pub(crate) fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<BenchCase> {
     vec![endpoint_added(200), endpoint_added(1_000), memory()]
 }
 
-fn endpoint_added(sets: usize) -> Case {
+fn endpoint_added(sets: usize) -> BenchCase {
     let name = format!("nft/endpoint-added/{sets}");
-    Case {
+    BenchCase {
         figures: vec![
             Figure::of(name.clone(), "micros"),
             Figure::of(format!("{name}/with-grace"), "micros"),
@@ -46,11 +46,11 @@ fn endpoint_added(sets: usize) -> Case {
         asks_the_oracle: false,
         limits: 2,
         measure: Box::new(move |_, samples| {
-            let mut held = Held::new(&input(sets, TAGS, 2))?;
+            let mut held = TablesUnderTest::new(&input(sets, TAGS, 2))?;
             let (mut written, mut all) = (Vec::new(), Vec::new());
             for n in 0..TIMES {
                 // A second pod of one of the apps.
-                let pod = Written::Pod(local(sets + n, n * 7 % sets));
+                let pod = BenchObject::Pod(local(sets + n, n * 7 % sets));
                 let (took, waited) = held.apply(pod.update())?;
                 written.push((took.saturating_sub(waited)).as_secs_f64() * 1e6);
                 all.push(took.as_secs_f64() * 1e6);
@@ -65,9 +65,9 @@ fn endpoint_added(sets: usize) -> Case {
 
 /// The memory is what the kernel's slab, per-CPU and vmalloc areas grow by when the tables are made,
 /// and shrink by when they go: of the whole machine, so other work on it shows in the spread.
-fn memory() -> Case {
+fn memory() -> BenchCase {
     let name = "nft/memory";
-    Case {
+    BenchCase {
         name: name.to_owned(),
         figures: vec![
             Figure::of(name, "MiB"),
@@ -83,7 +83,7 @@ fn memory() -> Case {
 #[allow(clippy::cast_precision_loss, reason = "counts far below 2^52")]
 fn memory_of(samples: &mut Samples<'_>) -> Result<(), String> {
     let input = input(SETS, ADDRESSES, RULES);
-    let mut held = Held::new(&input)?;
+    let mut held = TablesUnderTest::new(&input)?;
     let counts = held.engine.counts();
     eprintln!(
         "    {} address entries, {} identities, {} policy sets, {} class entries, {} classes",
@@ -133,21 +133,21 @@ fn kernel_memory() -> Result<f64, String> {
 }
 
 /// An engine, and the kernel's tables that follow it.
-struct Held {
+struct TablesUnderTest {
     engine: Engine,
     dataplane: NftDataplane,
     _lab: Lab,
 }
 
-impl Held {
-    fn new(input: &Input) -> Result<Self, String> {
+impl TablesUnderTest {
+    fn new(input: &BenchInput) -> Result<Self, String> {
         let lab = Lab::new("nft").map_err(|error| error.to_string())?;
-        let mut engine = Engine::new(Options::default());
+        let mut engine = Engine::new(EngineOptions::default());
         engine.apply(input.objects().map(|written| written.update()));
         let new = || NftDataplane::new(config());
-        let dataplane = lab.inside(lab.host(), new).map_err(|error| chain(&error))?;
+        let dataplane = lab.run_in(lab.host(), new).map_err(|error| chain(&error))?;
         let dataplane = dataplane.map_err(|error| chain(&error))?;
-        let mut held = Held {
+        let mut held = TablesUnderTest {
             engine,
             dataplane,
             _lab: lab,
@@ -169,25 +169,31 @@ impl Held {
         let done = self.dataplane.apply(&delta, self.engine.tables());
         let took = began.elapsed();
         let done = done.map_err(|error| chain(&error))?;
-        Ok((took, done.steps.iter().map(|step| step.waited).sum()))
+        Ok((
+            took,
+            done.steps.iter().map(|step| step.grace_duration).sum(),
+        ))
     }
 }
 
 /// So many policies over a local endpoint each, every one with rules of its own about pods that have
 /// some tag, and pods at so many addresses.
-fn input(sets: usize, addresses: usize, rules: usize) -> Input {
+fn input(sets: usize, addresses: usize, rules: usize) -> BenchInput {
     let namespace = |_| {
-        Written::Namespace(WrittenNamespace {
+        BenchObject::Namespace(BenchNamespace {
             name: NAMESPACE.into(),
             labels: Vec::new(),
         })
     };
-    let peer = |n| Written::Pod(pod(n, tags_of(n % KINDS), None));
-    Input::of(vec![
+    let peer = |n| BenchObject::Pod(pod(n, tags_of(n % KINDS), None));
+    BenchInput::of(vec![
         (1, Box::new(namespace)),
-        (sets, Box::new(move |n| Written::Policy(policy(n, rules)))),
+        (
+            sets,
+            Box::new(move |n| BenchObject::Policy(policy(n, rules))),
+        ),
         (addresses, Box::new(peer)),
-        (sets, Box::new(|n| Written::Pod(local(n, n)))),
+        (sets, Box::new(|n| BenchObject::Pod(local(n, n)))),
     ])
 }
 
@@ -199,26 +205,29 @@ fn tags_of(kind: usize) -> Vec<(String, String)> {
         .collect()
 }
 
-fn policy(number: usize, rules: usize) -> WrittenPolicy {
-    let rule = |n: usize| WrittenRule {
+fn policy(number: usize, rules: usize) -> BenchPolicy {
+    let rule = |n: usize| BenchRule {
         action: Action::Allow,
-        peer: WrittenPeer::Labelled(vec![Test::Has(format!("tag-{}", (number + n * 11) % TAGS))]),
+        peer: BenchPeer::Labelled(vec![LabelTest::Has(format!(
+            "tag-{}",
+            (number + n * 11) % TAGS
+        ))]),
         ports: vec![(Protocol::TCP, 8_000 + u16::try_from(n).unwrap_or(0))],
     };
-    WrittenPolicy {
+    BenchPolicy {
         namespace: None,
         name: format!("policy-{number}"),
         tier: "default",
         file: states::file(number),
         line: states::line(number),
-        subject: vec![Test::Is("app".into(), format!("app-{number}"))],
+        subject: vec![LabelTest::Is("app".into(), format!("app-{number}"))],
         ingress: Some((0..rules).map(rule).collect()),
         egress: None,
     }
 }
 
 /// A pod of this host, of an app.
-fn local(number: usize, app: usize) -> WrittenPod {
+fn local(number: usize, app: usize) -> BenchPod {
     pod(
         1_000_000 + number,
         vec![("app".into(), format!("app-{app}"))],
@@ -226,8 +235,8 @@ fn local(number: usize, app: usize) -> WrittenPod {
     )
 }
 
-fn pod(number: usize, labels: Vec<(String, String)>, interface: Option<String>) -> WrittenPod {
-    WrittenPod {
+fn pod(number: usize, labels: Vec<(String, String)>, interface: Option<String>) -> BenchPod {
+    BenchPod {
         namespace: NAMESPACE.into(),
         name: format!("pod-{number}"),
         labels,

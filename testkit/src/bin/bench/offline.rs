@@ -6,13 +6,13 @@
 //! `diff`, which reads two dumps.
 
 use crate::agent;
-use crate::case::{Case, Samples};
+use crate::case::{BenchCase, Samples};
 use crate::heap;
 use crate::report::Figure;
 use crate::states::scaled;
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
-use palisade_testkit::dump::Dump;
+use palisade_testkit::dump::ClusterDump;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -26,41 +26,41 @@ const LOOK: Duration = Duration::from_millis(5);
 const TICKS: f64 = 100.0;
 
 /// Every case, in order.
-pub(crate) fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<BenchCase> {
     vec![cluster()]
 }
 
 /// 150,000 pods of 5,000 workloads in 200 namespaces, 10,000 policies; afterwards one policy more.
-fn dump(scale: f64) -> [Dump; 2] {
-    let before = Dump {
+fn dump(scale: f64) -> [ClusterDump; 2] {
+    let before = ClusterDump {
         pods: scaled(150_000, scale),
         workloads: scaled(5_000, scale),
         namespaces: scaled(200, scale),
         policies: scaled(10_000, scale),
     };
-    let after = Dump {
+    let after = ClusterDump {
         policies: before.policies + 1,
         ..before
     };
     [before, after]
 }
 
-fn cluster() -> Case {
+fn cluster() -> BenchCase {
     let name = "offline/cluster";
     let figure = |what: &str, unit| Figure::of(format!("{name}/{what}"), unit);
     let read = format!("{name}/read");
-    Case {
+    BenchCase {
         name: name.to_owned(),
         figures: vec![
             figure("read", "s"),
-            figure("read/rate", "MB/s").against("aim", 100.0),
-            figure("read/peak_rss", "MiB").against("aim", 400.0),
+            figure("read/rate", "MB/s").with_reference("aim", 100.0),
+            figure("read/peak_rss", "MiB").with_reference("aim", 400.0),
             figure("explain", "ratio")
                 .relative_to(&read)
-                .against("aim", 1.0),
-            figure("connections/past-reading", "s").against("aim", 5.0),
+                .with_reference("aim", 1.0),
+            figure("connections/past-reading", "s").with_reference("aim", 5.0),
             figure("connections/peak_rss", "MiB"),
-            figure("diff/past-reading", "s").against("aim", 5.0),
+            figure("diff/past-reading", "s").with_reference("aim", 5.0),
             figure("diff/peak_rss", "MiB"),
         ],
         processes: 1,
@@ -90,7 +90,7 @@ impl Folder {
     }
 
     /// Writes a dump; its path, and how many bytes it has.
-    fn write(&self, name: &str, dump: Dump) -> Result<(String, u64), String> {
+    fn write(&self, name: &str, dump: ClusterDump) -> Result<(String, u64), String> {
         let path = self.0.join(name);
         let write = || {
             let mut file = BufWriter::new(File::create(&path)?);
@@ -105,12 +105,12 @@ impl Folder {
 }
 
 /// What a run of the program took: seconds of CPU, and the most it had resident, in mebibytes.
-struct Ran {
+struct CommandRun {
     seconds: f64,
     peak: f64,
 }
 
-fn run(program: &Path, args: &[&str], codes: &[i32]) -> Result<Ran, String> {
+fn run(program: &Path, args: &[&str], codes: &[i32]) -> Result<CommandRun, String> {
     #[allow(clippy::disallowed_methods, reason = "the program is what is measured")]
     let mut command = Command::new(program);
     command
@@ -145,7 +145,7 @@ fn run(program: &Path, args: &[&str], codes: &[i32]) -> Result<Ran, String> {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         return Err(format!("{args:?}: {status}: {said}"));
     }
-    Ok(Ran {
+    Ok(CommandRun {
         seconds,
         peak: heap::mebibytes(peak),
     })

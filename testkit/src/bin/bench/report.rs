@@ -42,7 +42,7 @@ impl Figure {
     }
 
     /// With something to hold it against.
-    pub(crate) fn against(mut self, who: &'static str, value: f64) -> Self {
+    pub(crate) fn with_reference(mut self, who: &'static str, value: f64) -> Self {
         self.references.push(Reference { who, value });
         self
     }
@@ -50,7 +50,7 @@ impl Figure {
 
 /// What came of a figure.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Outcome {
+pub(crate) enum BenchOutcome {
     /// It was measured.
     Measured(Summary),
     /// Why there is none.
@@ -84,30 +84,30 @@ impl Summary {
 
 /// Prints each figure as it comes, and keeps it for the file.
 #[derive(Debug, Default)]
-pub(crate) struct Report {
+pub(crate) struct BenchReport {
     lines: Vec<Value>,
     medians: BTreeMap<String, f64>,
     missing: usize,
     unchecked: Vec<String>,
 }
 
-impl Report {
+impl BenchReport {
     /// Begins the table.
     pub(crate) fn begin() -> Self {
         println!(
             "{:<46} {:>6} {:>12} {:>12} {:>12} {:<7} held against",
             "figure", "times", "min", "median", "max", "unit"
         );
-        Report::default()
+        BenchReport::default()
     }
 
     /// Takes in a figure.
-    pub(crate) fn take(&mut self, figure: &Figure, outcome: &Outcome) {
+    pub(crate) fn record(&mut self, figure: &Figure, outcome: &BenchOutcome) {
         let mut line = Map::new();
         line.insert("name".into(), json!(figure.name));
         line.insert("unit".into(), json!(figure.unit));
         match outcome {
-            Outcome::Measured(summary) => {
+            BenchOutcome::Measured(summary) => {
                 line.insert("repetitions".into(), json!(summary.repetitions));
                 line.insert("min".into(), json!(summary.min));
                 line.insert("median".into(), json!(summary.median));
@@ -120,7 +120,7 @@ impl Report {
                     digits(summary.median),
                     digits(summary.max),
                     figure.unit,
-                    held_against(figure, summary.median),
+                    comparison_text(figure, summary.median),
                 );
                 if let Some(name) = &figure.baseline {
                     line.insert("baseline".into(), json!(name));
@@ -133,7 +133,7 @@ impl Report {
                     line.insert(format!("ratio_to_{}", reference.who), json!(ratio));
                 }
             }
-            Outcome::Missing(reason) => {
+            BenchOutcome::Missing(reason) => {
                 line.insert("repetitions".into(), json!(0));
                 line.insert("missing".into(), json!(reason));
                 println!("{:<46} MISSING: {reason}", figure.name);
@@ -144,12 +144,12 @@ impl Report {
     }
 
     /// Notes a case that was ended before the oracle had compared its verdicts.
-    pub(crate) fn unchecked(&mut self, case: &str) {
+    pub(crate) fn record_unchecked(&mut self, case: &str) {
         self.unchecked.push(case.to_owned());
     }
 
     /// What is not as it should be.
-    pub(crate) fn shortcomings(&self) -> Vec<String> {
+    pub(crate) fn problems(&self) -> Vec<String> {
         let mut all = Vec::new();
         if self.missing > 0 {
             all.push(format!("{} figures are missing", self.missing));
@@ -174,7 +174,7 @@ impl Report {
     }
 }
 
-fn held_against(figure: &Figure, median: f64) -> String {
+fn comparison_text(figure: &Figure, median: f64) -> String {
     let references = figure.references.iter().map(|reference| {
         let ratio = median / reference.value;
         format!(

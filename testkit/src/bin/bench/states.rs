@@ -5,8 +5,7 @@
 
 use crate::stopwatch::Stopwatch;
 use crate::written::{
-    Test, Written, WrittenNamespace, WrittenPeer, WrittenPod, WrittenPolicy, WrittenRule,
-    WrittenTier,
+    BenchNamespace, BenchObject, BenchPeer, BenchPod, BenchPolicy, BenchRule, BenchTier, LabelTest,
 };
 use palisade_model::{Action, Prefix, Protocol, Str, Update};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -22,20 +21,20 @@ pub(crate) enum Families {
 }
 
 /// A whole input, by number.
-pub(crate) struct Input {
-    parts: Vec<(usize, Part)>,
+pub(crate) struct BenchInput {
+    parts: Vec<(usize, ObjectGenerator)>,
 }
 
-type Part = Box<dyn Fn(usize) -> Written>;
+type ObjectGenerator = Box<dyn Fn(usize) -> BenchObject>;
 
-impl Input {
+impl BenchInput {
     /// An input of these parts: how many objects, and what each is.
-    pub(crate) fn of(parts: Vec<(usize, Part)>) -> Self {
-        Input { parts }
+    pub(crate) fn of(parts: Vec<(usize, ObjectGenerator)>) -> Self {
+        BenchInput { parts }
     }
 
     /// Every object.
-    pub(crate) fn objects(&self) -> impl Iterator<Item = Written> + '_ {
+    pub(crate) fn objects(&self) -> impl Iterator<Item = BenchObject> + '_ {
         let parts = self.parts.iter();
         parts.flat_map(|(count, part)| (0..*count).map(part))
     }
@@ -44,11 +43,11 @@ impl Input {
     /// the time of `watch`.
     pub(crate) fn updates<'a>(&'a self, watch: &'a Stopwatch) -> impl Iterator<Item = Update> + 'a {
         let mut objects = self.objects();
-        let mut chunk: Vec<Written> = Vec::new();
+        let mut chunk: Vec<BenchObject> = Vec::new();
         let mut at = 0;
         std::iter::from_fn(move || {
             if at == chunk.len() {
-                watch.apart(|| {
+                watch.exclude(|| {
                     chunk.clear();
                     chunk.extend(objects.by_ref().take(AHEAD));
                 });
@@ -106,8 +105,8 @@ fn is_spread_local(pod: usize, pods: usize, local: usize) -> bool {
 /// Many endpoints with shared labels, many policies of `has()` selectors.
 pub(crate) mod tags {
     use super::{
-        Action, Families, Input, Protocol, Test, Written, WrittenNamespace, WrittenPeer,
-        WrittenPod, WrittenPolicy, WrittenRule, WrittenTier, addresses, file, interface, line,
+        Action, BenchInput, BenchNamespace, BenchObject, BenchPeer, BenchPod, BenchPolicy,
+        BenchRule, BenchTier, Families, LabelTest, Protocol, addresses, file, interface, line,
         scaled,
     };
 
@@ -120,15 +119,21 @@ pub(crate) mod tags {
 
     /// 250,000 pods (200 local) in 100 namespaces with six labels each, and 10,000 policies of five
     /// rules, in two tiers.
-    pub(crate) fn input(scale: f64, families: Families) -> Input {
+    pub(crate) fn input(scale: f64, families: Families) -> BenchInput {
         let pods = pods(scale);
-        Input::of(vec![
-            (1, Box::new(|_| Written::Tier(tier()))),
-            (NAMESPACES, Box::new(|n| Written::Namespace(namespace(n)))),
-            (policies(scale), Box::new(|n| Written::Policy(policy(n, 0)))),
+        BenchInput::of(vec![
+            (1, Box::new(|_| BenchObject::Tier(tier()))),
+            (
+                NAMESPACES,
+                Box::new(|n| BenchObject::Namespace(namespace(n))),
+            ),
+            (
+                policies(scale),
+                Box::new(|n| BenchObject::Policy(policy(n, 0))),
+            ),
             (
                 pods,
-                Box::new(move |n| Written::Pod(pod(n, n, pods, families))),
+                Box::new(move |n| BenchObject::Pod(pod(n, n, pods, families))),
             ),
         ])
     }
@@ -141,15 +146,15 @@ pub(crate) mod tags {
         scaled(10_000, scale)
     }
 
-    fn tier() -> WrittenTier {
-        WrittenTier {
+    fn tier() -> BenchTier {
+        BenchTier {
             name: "security",
             order: 100.0,
         }
     }
 
-    fn namespace(number: usize) -> WrittenNamespace {
-        WrittenNamespace {
+    fn namespace(number: usize) -> BenchNamespace {
+        BenchNamespace {
             name: format!("namespace-{number}"),
             labels: vec![
                 ("team".into(), format!("team-{}", number % 7)),
@@ -163,10 +168,10 @@ pub(crate) mod tags {
     }
 
     /// Pod `number` with the labels of pod `like`.
-    pub(crate) fn pod(number: usize, like: usize, pods: usize, families: Families) -> WrittenPod {
+    pub(crate) fn pod(number: usize, like: usize, pods: usize, families: Families) -> BenchPod {
         let spread = SPREADS.map(|n| (format!("one-in-{n}"), format!("value-{}", like % n)));
         let local = number < pods && number + LOCAL >= pods;
-        WrittenPod {
+        BenchPod {
             namespace: format!("namespace-{}", number % NAMESPACES),
             name: format!("pod-{number}"),
             labels: spread
@@ -184,32 +189,32 @@ pub(crate) mod tags {
 
     /// Policy `number` with five rules and `more` after them. Every tenth stands in a tier of its
     /// own, where it denies one tag a port and passes on the others.
-    pub(crate) fn policy(number: usize, more: usize) -> WrittenPolicy {
+    pub(crate) fn policy(number: usize, more: usize) -> BenchPolicy {
         let security = number % 10 == 9;
-        let rules = (0..5).map(|k| WrittenRule {
+        let rules = (0..5).map(|k| BenchRule {
             action: match (security, k) {
                 (false, _) => Action::Allow,
                 (true, 0) => Action::Deny,
                 (true, _) => Action::Pass,
             },
-            peer: WrittenPeer::Labelled(vec![Test::Has(tag(number + k))]),
+            peer: BenchPeer::Labelled(vec![LabelTest::Has(tag(number + k))]),
             ports: match (security, k) {
                 (true, 0) => vec![(Protocol::TCP, 8080)],
                 _ => Vec::new(),
             },
         });
-        let extra = (0..more).map(|k| WrittenRule {
+        let extra = (0..more).map(|k| BenchRule {
             action: Action::Allow,
-            peer: WrittenPeer::Labelled(vec![Test::Has(tag(number + 9 + k))]),
+            peer: BenchPeer::Labelled(vec![LabelTest::Has(tag(number + 9 + k))]),
             ports: vec![(Protocol::TCP, 443)],
         });
-        WrittenPolicy {
+        BenchPolicy {
             namespace: None,
             name: format!("tag-policy-{number}"),
             tier: if security { "security" } else { "default" },
             file: file(number),
             line: line(number),
-            subject: vec![Test::Has(tag(number))],
+            subject: vec![LabelTest::Has(tag(number))],
             ingress: Some(rules.chain(extra).collect()),
             egress: None,
         }
@@ -219,8 +224,8 @@ pub(crate) mod tags {
 /// Many namespaces of one pod, each with a policy that isolates it.
 pub(crate) mod tenants {
     use super::{
-        Action, Families, Input, Ipv4Addr, Prefix, Protocol, Test, Written, WrittenNamespace,
-        WrittenPeer, WrittenPod, WrittenPolicy, WrittenRule, addresses, file, interface,
+        Action, BenchInput, BenchNamespace, BenchObject, BenchPeer, BenchPod, BenchPolicy,
+        BenchRule, Families, Ipv4Addr, LabelTest, Prefix, Protocol, addresses, file, interface,
         is_spread_local, line, scaled,
     };
 
@@ -233,35 +238,35 @@ pub(crate) mod tenants {
     /// isolation policy with a DNS rule each; beside them the two DNS pods. The policies have so many
     /// different bodies: with more than one, each lets a network of its own in to a port of its own,
     /// and another tenant's pods out to one.
-    pub(crate) fn input(scale: f64, families: Families, bodies: usize) -> Input {
+    pub(crate) fn input(scale: f64, families: Families, bodies: usize) -> BenchInput {
         let tenants = scaled(100_000, scale);
-        Input::of(vec![
-            (1, Box::new(|_| Written::Namespace(system()))),
-            (tenants, Box::new(|n| Written::Namespace(namespace(n)))),
+        BenchInput::of(vec![
+            (1, Box::new(|_| BenchObject::Namespace(system()))),
+            (tenants, Box::new(|n| BenchObject::Namespace(namespace(n)))),
             (
                 tenants,
-                Box::new(move |n| Written::Policy(policy(n, bodies))),
+                Box::new(move |n| BenchObject::Policy(policy(n, bodies))),
             ),
             (
                 DNS_PODS,
-                Box::new(move |n| Written::Pod(dns(n, tenants + n, families))),
+                Box::new(move |n| BenchObject::Pod(dns(n, tenants + n, families))),
             ),
             (
                 tenants,
-                Box::new(move |n| Written::Pod(pod(n, tenants, families))),
+                Box::new(move |n| BenchObject::Pod(pod(n, tenants, families))),
             ),
         ])
     }
 
-    fn system() -> WrittenNamespace {
-        WrittenNamespace {
+    fn system() -> BenchNamespace {
+        BenchNamespace {
             name: SYSTEM.into(),
             labels: Vec::new(),
         }
     }
 
-    fn namespace(number: usize) -> WrittenNamespace {
-        WrittenNamespace {
+    fn namespace(number: usize) -> BenchNamespace {
+        BenchNamespace {
             name: format!("tenant-{number}"),
             labels: vec![
                 ("plan".into(), format!("plan-{}", number % 4)),
@@ -270,7 +275,7 @@ pub(crate) mod tenants {
         }
     }
 
-    fn pod(number: usize, tenants: usize, families: Families) -> WrittenPod {
+    fn pod(number: usize, tenants: usize, families: Families) -> BenchPod {
         let shared = [
             ("app", format!("app-{}", number % 5)),
             ("app.kubernetes.io/component", "server".into()),
@@ -292,7 +297,7 @@ pub(crate) mod tenants {
         ];
         let own = unique.map(|key| (key, format!("{key}-{number:08x}")));
         let local = is_spread_local(number, tenants, 100);
-        WrittenPod {
+        BenchPod {
             namespace: format!("tenant-{number}"),
             name: format!("server-{number:08x}-x"),
             labels: shared
@@ -309,8 +314,8 @@ pub(crate) mod tenants {
         }
     }
 
-    fn dns(number: usize, address: usize, families: Families) -> WrittenPod {
-        WrittenPod {
+    fn dns(number: usize, address: usize, families: Families) -> BenchPod {
+        BenchPod {
             namespace: SYSTEM.into(),
             name: format!("kube-dns-{number}"),
             labels: vec![("k8s-app".into(), "kube-dns".into())],
@@ -320,34 +325,34 @@ pub(crate) mod tenants {
         }
     }
 
-    fn policy(number: usize, bodies: usize) -> WrittenPolicy {
+    fn policy(number: usize, bodies: usize) -> BenchPolicy {
         // What is local lies a thousand apart, and differs as well.
         let body = (number % 997 + number / 997) % bodies;
         let own = |n: usize| u8::try_from(n % 250).unwrap_or(0);
         let port = u16::try_from(1_000 + body).unwrap_or(0);
-        let allow = |peer, ports: &[(Protocol, u16)]| WrittenRule {
+        let allow = |peer, ports: &[(Protocol, u16)]| BenchRule {
             action: Action::Allow,
             peer,
             ports: ports.to_vec(),
         };
-        let dns = vec![Test::Is("k8s-app".into(), "kube-dns".into())];
-        let mut ingress = vec![allow(WrittenPeer::SameNamespace, &[])];
+        let dns = vec![LabelTest::Is("k8s-app".into(), "kube-dns".into())];
+        let mut ingress = vec![allow(BenchPeer::SameNamespace, &[])];
         let mut egress = vec![
-            allow(WrittenPeer::SameNamespace, &[]),
+            allow(BenchPeer::SameNamespace, &[]),
             allow(
-                WrittenPeer::Pods(SYSTEM.into(), dns),
+                BenchPeer::Pods(SYSTEM.into(), dns),
                 &[(Protocol::UDP, 53), (Protocol::TCP, 53)],
             ),
         ];
         if bodies > 1 {
             let net = Ipv4Addr::new(172, 16, own(body / 250), own(body));
             let net = Prefix::new(net.into(), 32);
-            ingress.push(allow(WrittenPeer::Net(net), &[(Protocol::TCP, port)]));
-            let app = vec![Test::Is("app".into(), format!("app-{}", body % 5))];
-            let other = WrittenPeer::Pods(format!("tenant-{body}"), app);
+            ingress.push(allow(BenchPeer::Net(net), &[(Protocol::TCP, port)]));
+            let app = vec![LabelTest::Is("app".into(), format!("app-{}", body % 5))];
+            let other = BenchPeer::Pods(format!("tenant-{body}"), app);
             egress.push(allow(other, &[(Protocol::TCP, port)]));
         }
-        WrittenPolicy {
+        BenchPolicy {
             namespace: Some(format!("tenant-{number}")),
             name: "isolate".into(),
             tier: "default",

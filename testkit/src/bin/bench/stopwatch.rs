@@ -27,7 +27,7 @@ impl Stopwatch {
     }
 
     /// Does something that is not measured.
-    pub(crate) fn apart<T>(&self, work: impl FnOnce() -> T) -> T {
+    pub(crate) fn exclude<T>(&self, work: impl FnOnce() -> T) -> T {
         let began = now();
         let done = work();
         self.apart.set(self.apart.get() + began.elapsed());
@@ -35,7 +35,7 @@ impl Stopwatch {
     }
 
     /// What was measured so far.
-    pub(crate) fn measured(&self) -> Duration {
+    pub(crate) fn elapsed(&self) -> Duration {
         self.began.elapsed().saturating_sub(self.apart.get())
     }
 }

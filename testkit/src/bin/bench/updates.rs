@@ -1,8 +1,8 @@
 //! The smaller states in which single updates are timed.
 
-use crate::states::{Families, Input, addresses, file, line};
+use crate::states::{BenchInput, Families, addresses, file, line};
 use crate::written::{
-    Test, Written, WrittenNamespace, WrittenPeer, WrittenPod, WrittenPolicy, WrittenRule,
+    BenchNamespace, BenchObject, BenchPeer, BenchPod, BenchPolicy, BenchRule, LabelTest,
 };
 use palisade_model::{Action, Prefix, Protocol};
 use std::net::{IpAddr, Ipv4Addr};
@@ -12,16 +12,16 @@ const NAMESPACE: &str = "bench";
 /// How many rules a policy has, where a state only asks for a number of rules.
 const RULES: usize = 10;
 
-fn namespace() -> Written {
-    Written::Namespace(WrittenNamespace {
+fn namespace() -> BenchObject {
+    BenchObject::Namespace(BenchNamespace {
         name: NAMESPACE.into(),
         labels: Vec::new(),
     })
 }
 
 /// A pod; the local one has an interface.
-fn pod(number: usize, labels: Vec<(String, String)>, local: bool) -> WrittenPod {
-    WrittenPod {
+fn pod(number: usize, labels: Vec<(String, String)>, local: bool) -> BenchPod {
+    BenchPod {
         namespace: NAMESPACE.into(),
         name: format!("pod-{number}"),
         labels,
@@ -36,81 +36,81 @@ fn pod(number: usize, labels: Vec<(String, String)>, local: bool) -> WrittenPod 
 }
 
 /// The endpoint that every policy of these states selects.
-pub(crate) fn local() -> Written {
-    Written::Pod(pod(9_000_000, vec![("role".into(), "bench".into())], true))
+pub(crate) fn local() -> BenchObject {
+    BenchObject::Pod(pod(9_000_000, vec![("role".into(), "bench".into())], true))
 }
 
 /// A policy over the local endpoint.
-fn policy(number: usize, name: &str, ingress: Vec<WrittenRule>) -> WrittenPolicy {
-    WrittenPolicy {
+fn policy(number: usize, name: &str, ingress: Vec<BenchRule>) -> BenchPolicy {
+    BenchPolicy {
         namespace: None,
         name: name.into(),
         tier: "default",
         file: file(number),
         line: line(number),
-        subject: vec![Test::Is("role".into(), "bench".into())],
+        subject: vec![LabelTest::Is("role".into(), "bench".into())],
         ingress: Some(ingress),
         egress: None,
     }
 }
 
-fn allow(tests: Vec<Test>, ports: &[(Protocol, u16)]) -> WrittenRule {
-    WrittenRule {
+fn allow(tests: Vec<LabelTest>, ports: &[(Protocol, u16)]) -> BenchRule {
+    BenchRule {
         action: Action::Allow,
-        peer: WrittenPeer::Labelled(tests),
+        peer: BenchPeer::Labelled(tests),
         ports: ports.to_vec(),
     }
 }
 
-fn is(key: &str, value: String) -> Test {
-    Test::Is(key.into(), value)
+fn is(key: &str, value: String) -> LabelTest {
+    LabelTest::Is(key.into(), value)
 }
 
 /// One local endpoint under policies with so many different selectors, and 1,000 other pods of 100
 /// signatures.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Selectors(pub(crate) usize);
+pub(crate) struct SelectorScenario(pub(crate) usize);
 
-impl Selectors {
+impl SelectorScenario {
     pub(crate) const PODS: usize = 1_000;
     const KINDS: usize = 100;
 
-    pub(crate) fn input(self) -> Input {
-        Input::of(vec![
+    pub(crate) fn input(self) -> BenchInput {
+        BenchInput::of(vec![
             (1, Box::new(|_| namespace())),
             (
                 self.0.div_ceil(RULES),
-                Box::new(move |n| Written::Policy(self.policy(n))),
+                Box::new(move |n| BenchObject::Policy(self.policy(n))),
             ),
             (Self::PODS, Box::new(move |n| self.pod(n, n))),
             (1, Box::new(|_| local())),
         ])
     }
 
-    fn policy(self, number: usize) -> WrittenPolicy {
+    fn policy(self, number: usize) -> BenchPolicy {
         let selectors = (number * RULES..self.0).take(RULES);
         let rules = selectors.map(|i| allow(Self::selector(i), &[]));
         policy(number, &format!("allow-{number}"), rules.collect())
     }
 
     /// A third tests a value, a third two values, a third the presence of a key of its own.
-    fn selector(number: usize) -> Vec<Test> {
+    fn selector(number: usize) -> Vec<LabelTest> {
         match number % 3 {
             0 => vec![is("app", format!("app-{number}"))],
             1 => vec![
                 is("app", format!("app-{number}")),
                 is("tier", format!("tier-{}", number % 7)),
             ],
-            _ => vec![Test::Has(format!("feature-{number}"))],
+            _ => vec![LabelTest::Has(format!("feature-{number}"))],
         }
     }
 
     /// Pod `number` with the labels of kind `kind`: known as soon as each kind has a pod.
-    pub(crate) fn pod(self, number: usize, kind: usize) -> Written {
+    pub(crate) fn pod(self, number: usize, kind: usize) -> BenchObject {
         let kind = kind % Self::KINDS;
         let selector = kind * self.0 / Self::KINDS;
         let feature = selector / 3 * 3 + 2;
-        Written::Pod(pod(
+        BenchObject::Pod(pod(
             number,
             vec![
                 ("app".into(), format!("app-{selector}")),
@@ -122,15 +122,15 @@ impl Selectors {
         ))
     }
 
-    /// How many different label combinations [`Selectors::novel`] has.
-    pub(crate) fn novelties(self) -> usize {
+    /// How many different label combinations [`SelectorScenario::pod_with_new_labels`] has.
+    pub(crate) fn new_label_combinations(self) -> usize {
         let features = self.0 / 3;
         (features * features.saturating_sub(1) / 2).min(200)
     }
 
     /// Pod `number` with a combination of labels that no pod ever had: two features at once, as no
     /// kind has.
-    pub(crate) fn novel(self, number: usize, novelty: usize) -> Written {
+    pub(crate) fn pod_with_new_labels(self, number: usize, novelty: usize) -> BenchObject {
         let features = self.0 / 3;
         let (mut first, mut rest) = (0, novelty);
         while rest >= features - 1 - first {
@@ -138,7 +138,7 @@ impl Selectors {
             first += 1;
         }
         let feature = |n: usize| (format!("feature-{}", n * 3 + 2), "on".to_owned());
-        Written::Pod(pod(
+        BenchObject::Pod(pod(
             number,
             vec![
                 ("app".into(), format!("app-{}", novelty % self.0)),
@@ -153,19 +153,19 @@ impl Selectors {
 
 /// One local endpoint, so many others, and a policy that is edited.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Endpoints(pub(crate) usize);
+pub(crate) struct EndpointScenario(pub(crate) usize);
 
-impl Endpoints {
+impl EndpointScenario {
     pub(crate) const APPS: usize = 10;
     pub(crate) const TIERS: usize = 3;
     const RARE: usize = 1_000;
     /// How many labels there are of which half of all pods have each.
     const HALVES: usize = 4;
 
-    pub(crate) fn input(self) -> Input {
+    pub(crate) fn input(self) -> BenchInput {
         let known = (0..Self::APPS).map(|n| is("app", format!("app-{n}")));
         let tiers = (0..Self::TIERS).map(|n| is("tier", format!("tier-{n}")));
-        let standing: Vec<WrittenRule> = known
+        let standing: Vec<BenchRule> = known
             .chain(tiers)
             .enumerate()
             .map(|(n, test)| {
@@ -173,20 +173,20 @@ impl Endpoints {
                 allow(vec![test], &[(Protocol::TCP, port)])
             })
             .collect();
-        Input::of(vec![
+        BenchInput::of(vec![
             (1, Box::new(|_| namespace())),
             (
                 1,
-                Box::new(move |_| Written::Policy(policy(0, "standing", standing.clone()))),
+                Box::new(move |_| BenchObject::Policy(policy(0, "standing", standing.clone()))),
             ),
-            (1, Box::new(|_| Self::known(0))),
+            (1, Box::new(|_| Self::policy_with_known_tests(0))),
             (self.0, Box::new(Self::pod)),
             (1, Box::new(|_| local())),
         ])
     }
 
     /// Ten pods of each app, ten at most of each rare key.
-    fn pod(number: usize) -> Written {
+    fn pod(number: usize) -> BenchObject {
         let mut labels = vec![
             ("app".into(), format!("app-{}", number / 10)),
             ("tier".into(), format!("tier-{}", number % 7)),
@@ -197,36 +197,36 @@ impl Endpoints {
         }
         let halves = (0..Self::HALVES).filter(|half| number >> half & 1 == 1);
         labels.extend(halves.map(|half| (format!("half-{half}"), "yes".into())));
-        Written::Pod(pod(number, labels, false))
+        BenchObject::Pod(pod(number, labels, false))
     }
 
     /// The edited policy with a selector that half of all pods match, by a label that nothing tests
     /// before the edit.
-    pub(crate) fn half(edit: usize) -> Written {
-        let key = Test::Has(format!("half-{}", edit % Self::HALVES));
+    pub(crate) fn policy_matching_half(edit: usize) -> BenchObject {
+        let key = LabelTest::Has(format!("half-{}", edit % Self::HALVES));
         let rule = allow(vec![key], &[(Protocol::TCP, 443)]);
-        Written::Policy(policy(1, "edited", vec![rule]))
+        BenchObject::Policy(policy(1, "edited", vec![rule]))
     }
 
     /// The edited policy with a selector made of tests that the standing rules make already.
-    pub(crate) fn known(edit: usize) -> Written {
+    pub(crate) fn policy_with_known_tests(edit: usize) -> BenchObject {
         let app = is("app", format!("app-{}", edit % Self::APPS));
         let tier = is("tier", format!("tier-{}", edit % Self::TIERS));
         let rule = allow(vec![app, tier], &[(Protocol::TCP, 443)]);
-        Written::Policy(policy(1, "edited", vec![rule]))
+        BenchObject::Policy(policy(1, "edited", vec![rule]))
     }
 
     /// The edited policy with a key that no rule tests, and never tested.
-    pub(crate) fn new_key(edit: usize) -> Written {
-        let key = Test::Has(format!("rare-{}", edit % Self::RARE));
+    pub(crate) fn policy_with_new_key(edit: usize) -> BenchObject {
+        let key = LabelTest::Has(format!("rare-{}", edit % Self::RARE));
         let rule = allow(vec![key], &[(Protocol::TCP, 443)]);
-        Written::Policy(policy(1, "edited", vec![rule]))
+        BenchObject::Policy(policy(1, "edited", vec![rule]))
     }
 }
 
 /// What stands in a policy set that is computed when its one endpoint comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PolicySet {
+pub(crate) enum PolicySetScenario {
     /// 1,000 allowed networks.
     Cidrs,
     /// The same, with a denied network inside each, before them.
@@ -235,39 +235,39 @@ pub(crate) enum PolicySet {
     Labels,
 }
 
-impl PolicySet {
+impl PolicySetScenario {
     const COUNT: usize = 1_000;
     const ZONES: [&str; 3] = ["a", "b", "c"];
 
     /// Everything but the endpoint, which is [`local`].
-    pub(crate) fn input(self) -> Input {
+    pub(crate) fn input(self) -> BenchInput {
         let pods = match self {
-            PolicySet::Labels => Self::COUNT * Self::ZONES.len(),
+            PolicySetScenario::Labels => Self::COUNT * Self::ZONES.len(),
             _ => 10,
         };
-        Input::of(vec![
+        BenchInput::of(vec![
             (1, Box::new(|_| namespace())),
-            (1, Box::new(move |_| Written::Policy(self.policy()))),
+            (1, Box::new(move |_| BenchObject::Policy(self.policy()))),
             (pods, Box::new(Self::pod)),
         ])
     }
 
-    fn policy(self) -> WrittenPolicy {
+    fn policy(self) -> BenchPolicy {
         let net = |action, third: u8, n: usize, length| {
             let n = u16::try_from(n).unwrap_or(0).to_be_bytes();
             let address = IpAddr::V4(Ipv4Addr::new(172, n[0], n[1], third));
-            WrittenRule {
+            BenchRule {
                 action,
-                peer: WrittenPeer::Net(Prefix::new(address, length)),
+                peer: BenchPeer::Net(Prefix::new(address, length)),
                 ports: vec![(Protocol::TCP, 8_000 + u16::from_be_bytes(n) % 10)],
             }
         };
         let allowed = (0..Self::COUNT).map(|n| net(Action::Allow, 0, n, 24));
         let denied = (0..Self::COUNT).map(|n| net(Action::Deny, 16, n, 28));
         let rules = match self {
-            PolicySet::Cidrs => allowed.collect(),
-            PolicySet::CidrsWithDenies => denied.chain(allowed).collect(),
-            PolicySet::Labels => {
+            PolicySetScenario::Cidrs => allowed.collect(),
+            PolicySetScenario::CidrsWithDenies => denied.chain(allowed).collect(),
+            PolicySetScenario::Labels => {
                 let apps = (0..Self::COUNT - 2).map(|n| is("app", format!("app-{n}")));
                 let zones = Self::ZONES[..2].iter();
                 let zones = zones.map(|zone| is("zone", (*zone).to_owned()));
@@ -283,9 +283,9 @@ impl PolicySet {
         policy(0, "many-rules", rules)
     }
 
-    fn pod(number: usize) -> Written {
+    fn pod(number: usize) -> BenchObject {
         let zone = Self::ZONES[number / Self::COUNT % Self::ZONES.len()];
-        Written::Pod(pod(
+        BenchObject::Pod(pod(
             number,
             vec![
                 ("app".into(), format!("app-{}", number % Self::COUNT)),

@@ -1,6 +1,6 @@
 //! Objects as a parser leaves them, and their lowering to the model's own types.
 //!
-//! Writing one ([`Written`], plain text and numbers) is outside the clock; [`Written::lower`] is
+//! Writing one ([`BenchObject`], plain text and numbers) is outside the clock; [`BenchObject::lower`] is
 //! inside. It does what a dialect does once a document is parsed: it makes every name, label and
 //! selector a value of the model's, canonical and with provenance (file and line of each policy and
 //! rule), and shares nothing between objects but the name of the file.
@@ -8,33 +8,33 @@
 use palisade_model::{
     Action, DirectionRules, Endpoint, LabelKey, Labels, Namespace, Object, ObjectId, Order, Peer,
     Policy, PolicyId, PortMatch, PortRange, PortSpec, Precedence, Prefix, Profile, Protocol, Rule,
-    RuleOrigin, Selector, SourceLine, Str, Tier, TierDefault, Traffic, Update, reserved,
+    RuleOrigin, Selector, SourceLine, Str, Tier, TierDefault, TrafficMatch, Update, reserved,
 };
 use std::net::IpAddr;
 
 /// One object, parsed.
 #[derive(Clone, Debug)]
-pub(crate) enum Written {
-    Tier(WrittenTier),
-    Namespace(WrittenNamespace),
-    Policy(WrittenPolicy),
-    Pod(WrittenPod),
+pub(crate) enum BenchObject {
+    Tier(BenchTier),
+    Namespace(BenchNamespace),
+    Policy(BenchPolicy),
+    Pod(BenchPod),
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct WrittenTier {
+pub(crate) struct BenchTier {
     pub(crate) name: &'static str,
     pub(crate) order: f64,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct WrittenNamespace {
+pub(crate) struct BenchNamespace {
     pub(crate) name: String,
     pub(crate) labels: Vec<(String, String)>,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct WrittenPod {
+pub(crate) struct BenchPod {
     pub(crate) namespace: String,
     pub(crate) name: String,
     pub(crate) labels: Vec<(String, String)>,
@@ -45,63 +45,63 @@ pub(crate) struct WrittenPod {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct WrittenPolicy {
+pub(crate) struct BenchPolicy {
     pub(crate) namespace: Option<String>,
     pub(crate) name: String,
     pub(crate) tier: &'static str,
     pub(crate) file: Str,
     pub(crate) line: u32,
-    pub(crate) subject: Vec<Test>,
-    pub(crate) ingress: Option<Vec<WrittenRule>>,
-    pub(crate) egress: Option<Vec<WrittenRule>>,
+    pub(crate) subject: Vec<LabelTest>,
+    pub(crate) ingress: Option<Vec<BenchRule>>,
+    pub(crate) egress: Option<Vec<BenchRule>>,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct WrittenRule {
+pub(crate) struct BenchRule {
     pub(crate) action: Action,
-    pub(crate) peer: WrittenPeer,
+    pub(crate) peer: BenchPeer,
     /// Any traffic where empty.
     pub(crate) ports: Vec<(Protocol, u16)>,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) enum WrittenPeer {
+pub(crate) enum BenchPeer {
     /// What has these labels, wherever it is.
-    Labelled(Vec<Test>),
+    Labelled(Vec<LabelTest>),
     /// Pods of the policy's own namespace.
     SameNamespace,
     /// Pods of a namespace, by its name, with these labels.
-    Pods(String, Vec<Test>),
+    Pods(String, Vec<LabelTest>),
     /// A network.
     Net(Prefix),
 }
 
 /// A test of one label.
 #[derive(Clone, Debug)]
-pub(crate) enum Test {
+pub(crate) enum LabelTest {
     Has(String),
     Is(String, String),
 }
 
-impl Test {
+impl LabelTest {
     fn lower(&self) -> Selector {
         match self {
-            Test::Has(key) => Selector::has(LabelKey::own(&**key)),
-            Test::Is(key, value) => Selector::equals(LabelKey::own(&**key), &**value),
+            LabelTest::Has(key) => Selector::has(LabelKey::own(&**key)),
+            LabelTest::Is(key, value) => Selector::equals(LabelKey::own(&**key), &**value),
         }
     }
 }
 
-impl Written {
+impl BenchObject {
     /// The object in the model's own types.
     pub(crate) fn lower(&self) -> Object {
         match self {
-            Written::Tier(tier) => Object::Tier(Tier {
+            BenchObject::Tier(tier) => Object::Tier(Tier {
                 name: tier.name.into(),
-                order: Order::at(tier.order),
+                order: Order::from_number(tier.order),
                 default: TierDefault::Pass,
             }),
-            Written::Namespace(namespace) => {
+            BenchObject::Namespace(namespace) => {
                 let mut labels = labels(&namespace.labels);
                 labels.insert(Namespace::NAME_LABEL.into(), (&*namespace.name).into());
                 Object::Namespace(Namespace {
@@ -109,8 +109,8 @@ impl Written {
                     labels,
                 })
             }
-            Written::Policy(policy) => Object::Policy(policy.lower()),
-            Written::Pod(pod) => Object::Endpoint(pod.lower()),
+            BenchObject::Policy(policy) => Object::Policy(policy.lower()),
+            BenchObject::Pod(pod) => Object::Endpoint(pod.lower()),
         }
     }
 
@@ -120,7 +120,7 @@ impl Written {
     }
 }
 
-impl WrittenPod {
+impl BenchPod {
     fn lower(&self) -> Endpoint {
         Endpoint {
             id: ObjectId {
@@ -144,7 +144,7 @@ impl WrittenPod {
     }
 }
 
-impl WrittenPolicy {
+impl BenchPolicy {
     fn lower(&self) -> Policy {
         let namespaced = self.namespace.is_some();
         let group = match namespaced {
@@ -155,9 +155,9 @@ impl WrittenPolicy {
             true => "NetworkPolicy",
             false => "GlobalNetworkPolicy",
         };
-        let subject = self.subject.iter().map(Test::lower);
+        let subject = self.subject.iter().map(LabelTest::lower);
         let mut line = self.line + 8;
-        let mut rules = |rules: &Option<Vec<WrittenRule>>| {
+        let mut rules = |rules: &Option<Vec<BenchRule>>| {
             let rules = rules.as_ref()?.iter().enumerate();
             Some(DirectionRules {
                 default_deny: true,
@@ -181,7 +181,7 @@ impl WrittenPolicy {
             },
             tier: self.tier.into(),
             precedence: Precedence {
-                order: Order::at(1000.0),
+                order: Order::from_number(1000.0),
                 rank: 1,
             },
             subject: match &self.namespace {
@@ -197,23 +197,23 @@ impl WrittenPolicy {
         }
     }
 
-    fn rule(&self, rule: &WrittenRule, index: usize, line: u32) -> Rule {
+    fn rule(&self, rule: &BenchRule, index: usize, line: u32) -> Rule {
         let own = self.namespace.as_deref().unwrap_or_default();
         let peer = match &rule.peer {
-            WrittenPeer::Labelled(tests) => {
-                Peer::selected(Selector::and(tests.iter().map(Test::lower)))
+            BenchPeer::Labelled(tests) => {
+                Peer::from_selector(Selector::and(tests.iter().map(LabelTest::lower)))
             }
-            WrittenPeer::SameNamespace => Peer::selected(pods_of(own, [])),
-            WrittenPeer::Pods(namespace, tests) => {
+            BenchPeer::SameNamespace => Peer::from_selector(pods_of(own, [])),
+            BenchPeer::Pods(namespace, tests) => {
                 let name =
                     Selector::equals(LabelKey::namespace(Namespace::NAME_LABEL), &**namespace);
                 let of = [workload(), name].into_iter();
-                Peer::selected(Selector::and(of.chain(tests.iter().map(Test::lower))))
+                Peer::from_selector(Selector::and(of.chain(tests.iter().map(LabelTest::lower))))
             }
-            WrittenPeer::Net(net) => Peer::net(*net, Vec::new()),
+            BenchPeer::Net(net) => Peer::net(*net, Vec::new()),
         };
         let traffic = match rule.ports.as_slice() {
-            [] => vec![Traffic::any()],
+            [] => vec![TrafficMatch::any()],
             ports => ports
                 .iter()
                 .map(|(protocol, port)| to(*protocol, *port))
@@ -237,9 +237,9 @@ impl WrittenPolicy {
     }
 }
 
-fn to(protocol: Protocol, port: u16) -> Traffic {
+fn to(protocol: Protocol, port: u16) -> TrafficMatch {
     let port = PortSpec::Range(PortRange::single(port));
-    Traffic::to_port(protocol, PortMatch::of([port]))
+    TrafficMatch::to_port(protocol, PortMatch::one_of([port]))
 }
 
 fn labels(written: &[(String, String)]) -> Labels {

@@ -2,8 +2,8 @@
 
 use super::interrupt::Interrupt;
 use super::site::Site;
-use crate::client::Client;
-use crate::exit::Failure;
+use crate::client::ApiClient;
+use crate::exit::CommandError;
 use palisade_agent::clock::{Clock, SystemClock};
 use palisade_api::{Health, Status, path};
 use palisade_sys::netns::run_in;
@@ -14,18 +14,18 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 /// How often the agent is asked whether it has come as far as awaited.
-const ASK: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// How long it may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+const START_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The running agent; killed when this goes.
 pub(super) struct Daemon {
     /// Talks to it.
-    pub(super) client: Client,
+    pub(super) client: ApiClient,
     child: Child,
     log: PathBuf,
     interrupt: Interrupt,
-    stays: bool,
+    keep_running: bool,
 }
 
 impl Daemon {
@@ -34,16 +34,16 @@ impl Daemon {
         site: &Site,
         interrupt: &Interrupt,
         apart: bool,
-    ) -> Result<(Self, Status), Failure> {
+    ) -> Result<(Self, Status), CommandError> {
         let log = site.directory.join("agent.log");
         let child = spawn(site, &log, apart)?;
-        let client = Client::new(&socket(site));
+        let client = ApiClient::new(&socket(site));
         let mut daemon = Daemon {
             client,
             child,
             log,
             interrupt: interrupt.clone(),
-            stays: false,
+            keep_running: false,
         };
         let status = daemon.wait_until("ready", |status| status.health != Health::Starting)?;
         Ok((daemon, status))
@@ -51,21 +51,25 @@ impl Daemon {
 
     /// Lets it run when this goes.
     pub(super) fn keep(&mut self) {
-        self.stays = true;
+        self.keep_running = true;
     }
 
     /// Its process.
-    pub(super) fn process(&self) -> u32 {
+    pub(super) fn pid(&self) -> u32 {
         self.child.id()
     }
 
     /// How it is.
-    pub(super) fn status(&self) -> Result<Status, Failure> {
+    pub(super) fn status(&self) -> Result<Status, CommandError> {
         self.client.get(path::STATUS)
     }
 
     /// Waits until an input later than revision `after`, with this many policies, is in the kernel.
-    pub(super) fn wait_for(&mut self, after: u64, policies: usize) -> Result<Status, Failure> {
+    pub(super) fn wait_for_revision(
+        &mut self,
+        after: u64,
+        policies: usize,
+    ) -> Result<Status, CommandError> {
         self.wait_until("done with the new policies", |status| {
             status.revision > after
                 && status.realised == status.revision
@@ -74,8 +78,8 @@ impl Daemon {
     }
 
     /// Kills it with SIGKILL: nothing of it can run any more, not even to say goodbye.
-    pub(super) fn kill(&mut self) -> Result<(), Failure> {
-        let failed = |error| Failure::found(format!("killing the agent: {error}"));
+    pub(super) fn kill(&mut self) -> Result<(), CommandError> {
+        let failed = |error| CommandError::problem(format!("killing the agent: {error}"));
         self.child.kill().map_err(failed)?;
         self.child.wait().map(drop).map_err(failed)
     }
@@ -84,7 +88,7 @@ impl Daemon {
         &mut self,
         what: &str,
         is_there: impl Fn(&Status) -> bool,
-    ) -> Result<Status, Failure> {
+    ) -> Result<Status, CommandError> {
         let began = SystemClock.monotonic();
         loop {
             let seen = self.status();
@@ -101,7 +105,7 @@ impl Daemon {
             if let Ok(Some(ended)) = self.child.try_wait() {
                 return Err(self.failure(format!("the agent ended: {ended}")));
             }
-            if SystemClock.monotonic() - began > PATIENCE {
+            if SystemClock.monotonic() - began > START_TIMEOUT {
                 let last = match seen {
                     Ok(status) => format!(
                         "revision {}, {} in the kernel",
@@ -111,19 +115,19 @@ impl Daemon {
                 };
                 return Err(self.failure(format!(
                     "the agent is not {what} after {} s: {last}",
-                    PATIENCE.as_secs()
+                    START_TIMEOUT.as_secs()
                 )));
             }
-            self.interrupt.wait(ASK)?;
+            self.interrupt.wait(POLL_INTERVAL)?;
         }
     }
 
     /// A failure with the end of the agent's log, which is about to be removed.
-    fn failure(&self, text: String) -> Failure {
+    fn failure(&self, text: String) -> CommandError {
         let log = std::fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
         let end = lines[lines.len().saturating_sub(10)..].join("\n  ");
-        Failure::found(if end.is_empty() {
+        CommandError::problem(if end.is_empty() {
             text
         } else {
             format!("{text}\nthe agent's last lines:\n  {end}")
@@ -133,7 +137,7 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        if !self.stays {
+        if !self.keep_running {
             // It may have ended by itself.
             let _ = self.child.kill();
             let _ = self.child.wait();
@@ -150,9 +154,10 @@ pub(super) fn socket(site: &Site) -> PathBuf {
     clippy::disallowed_methods,
     reason = "the demo starts an agent to kill it; the agent itself starts nothing"
 )]
-fn spawn(site: &Site, log: &Path, apart: bool) -> Result<Child, Failure> {
-    let failed =
-        |error: &dyn std::error::Error| Failure::found(format!("starting the agent: {error}"));
+fn spawn(site: &Site, log: &Path, apart: bool) -> Result<Child, CommandError> {
+    let failed = |error: &dyn std::error::Error| {
+        CommandError::problem(format!("starting the agent: {error}"))
+    };
     let output = File::options()
         .create(true)
         .append(true)

@@ -1,33 +1,33 @@
 //! Who reaches whom: measured with real packets, and as the manifests say.
 
-use super::place::Place;
-use super::probe::{Kind, Target};
-use super::screen::{Mark, Screen};
-use crate::exit::Failure;
-use palisade_model::{Family, Flow, L4, Origin, Protocol};
-use palisade_oracle::{Options, Prepared, Question};
+use super::party_netns::PartyNetns;
+use super::probe::{ProbeKind, ProbeTarget};
+use super::screen::{CellMark, Screen};
+use crate::exit::CommandError;
+use palisade_model::{Family, Flow, FlowOrigin, L4, Protocol};
+use palisade_oracle::{OracleOptions, PreparedState, Question};
 use std::collections::BTreeMap;
 use std::path::Path;
 
 /// One attempt: from and to whom (their index), what, and over IPv4 or IPv6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Cell {
+struct MatrixCell {
     from: usize,
     to: usize,
-    kind: Kind,
+    kind: ProbeKind,
     family: Family,
 }
 
 /// Every attempt and whether it was, or should be, answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Matrix {
-    cells: BTreeMap<Cell, bool>,
+pub(super) struct ProbeMatrix {
+    cells: BTreeMap<MatrixCell, bool>,
     names: Vec<&'static str>,
 }
 
-const KINDS: [Kind; 3] = [Kind::Tcp, Kind::Udp, Kind::Ping];
+const KINDS: [ProbeKind; 3] = [ProbeKind::Tcp, ProbeKind::Udp, ProbeKind::Ping];
 
-fn cells(places: &[Place]) -> impl Iterator<Item = Cell> + '_ {
+fn cells(places: &[PartyNetns]) -> impl Iterator<Item = MatrixCell> + '_ {
     let all = 0..places.len();
     let pairs = all
         .clone()
@@ -36,10 +36,10 @@ fn cells(places: &[Place]) -> impl Iterator<Item = Cell> + '_ {
         .filter(|(from, to)| from != to)
         .flat_map(move |(from, to)| {
             let families = [Family::V4, Family::V6].into_iter();
-            let families =
-                families.filter(move |family| target(places, to, Kind::Tcp, *family).is_some());
+            let families = families
+                .filter(move |family| target(places, to, ProbeKind::Tcp, *family).is_some());
             families.flat_map(move |family| {
-                KINDS.map(|kind| Cell {
+                KINDS.map(|kind| MatrixCell {
                     from,
                     to,
                     kind,
@@ -49,25 +49,30 @@ fn cells(places: &[Place]) -> impl Iterator<Item = Cell> + '_ {
         })
 }
 
-fn target(places: &[Place], to: usize, kind: Kind, family: Family) -> Option<Target> {
+fn target(
+    places: &[PartyNetns],
+    to: usize,
+    kind: ProbeKind,
+    family: Family,
+) -> Option<ProbeTarget> {
     let place = &places[to];
     let port = match kind {
-        Kind::Tcp => place.party.tcp,
-        Kind::Udp => place.party.udp,
-        Kind::Ping => 0,
+        ProbeKind::Tcp => place.party.tcp,
+        ProbeKind::Udp => place.party.udp,
+        ProbeKind::Ping => 0,
     };
     let to = place.address(family == Family::V4)?;
-    Some(Target { to, kind, port })
+    Some(ProbeTarget { to, kind, port })
 }
 
-impl Matrix {
+impl ProbeMatrix {
     /// Tries everything at once.
-    pub(super) fn measure(places: &[Place]) -> Result<Matrix, Failure> {
+    pub(super) fn measure(places: &[PartyNetns]) -> Result<ProbeMatrix, CommandError> {
         let waiting: Vec<_> = places
             .iter()
             .enumerate()
             .map(|(from, place)| {
-                let own: Vec<Cell> = cells(places).filter(|cell| cell.from == from).collect();
+                let own: Vec<MatrixCell> = cells(places).filter(|cell| cell.from == from).collect();
                 let targets = own
                     .iter()
                     .filter_map(|cell| target(places, cell.to, cell.kind, cell.family))
@@ -77,26 +82,28 @@ impl Matrix {
             .collect();
         let mut all = BTreeMap::new();
         for (place, own, answered) in waiting {
-            all.extend(own.into_iter().zip(place.outcome(&answered)?));
+            all.extend(own.into_iter().zip(place.receive_outcomes(&answered)?));
         }
-        Ok(Matrix {
+        Ok(ProbeMatrix {
             cells: all,
             names: names(places),
         })
     }
 
     /// What the manifests in this directory say, by the walk that `palisade explain` narrates.
-    pub(super) fn as_written(directory: &Path, places: &[Place]) -> Result<Matrix, Failure> {
+    pub(super) fn from_manifests(
+        directory: &Path,
+        places: &[PartyNetns],
+    ) -> Result<ProbeMatrix, CommandError> {
         let loaded = palisade_source::load(&[directory]);
         if loaded.has_errors() {
             let text = format!("the manifests in {} are not valid", directory.display());
-            return Err(
-                Failure::found(text).hint(format!("palisade validate -f {}", directory.display()))
-            );
+            return Err(CommandError::problem(text)
+                .with_hint(format!("palisade validate -f {}", directory.display())));
         }
         let mut state = loaded.state;
         for endpoint in state.endpoints.values_mut() {
-            let is_it = |place: &&Place| {
+            let is_it = |place: &&PartyNetns| {
                 endpoint.id.namespace.as_deref() == place.party.namespace
                     && &*endpoint.id.name == place.party.name
             };
@@ -105,15 +112,15 @@ impl Matrix {
                 endpoint.addresses = place.addresses.clone();
             }
         }
-        let prepared = Prepared::new(&state);
+        let prepared = PreparedState::new(&state);
         let cells = cells(places)
             .filter_map(|cell| {
                 let question = question(places, cell)?;
-                let (egress, ingress) = prepared.verdict(&question, &Options::default());
+                let (egress, ingress) = prepared.verdict(&question, &OracleOptions::default());
                 Some((cell, egress && ingress))
             })
             .collect();
-        Ok(Matrix {
+        Ok(ProbeMatrix {
             cells,
             names: names(places),
         })
@@ -130,7 +137,7 @@ impl Matrix {
     }
 
     /// Where this differs from another, in words.
-    pub(super) fn differences(&self, expected: &Matrix) -> Vec<String> {
+    pub(super) fn differences(&self, expected: &ProbeMatrix) -> Vec<String> {
         let differing = self
             .cells
             .iter()
@@ -138,9 +145,9 @@ impl Matrix {
         differing
             .map(|(cell, got)| {
                 let kind = match cell.kind {
-                    Kind::Tcp => "TCP",
-                    Kind::Udp => "UDP",
-                    Kind::Ping => "ping",
+                    ProbeKind::Tcp => "TCP",
+                    ProbeKind::Udp => "UDP",
+                    ProbeKind::Ping => "ping",
                 };
                 let (from, to) = (self.names[cell.from], self.names[cell.to]);
                 let got = if *got { "answered" } else { "dropped" };
@@ -150,7 +157,7 @@ impl Matrix {
     }
 
     /// Prints it; with an earlier one, what changed since is marked.
-    pub(super) fn print(&self, screen: Screen, before: Option<&Matrix>) {
+    pub(super) fn print(&self, screen: Screen, before: Option<&ProbeMatrix>) {
         const FIRST: usize = 10;
         let width = self
             .names
@@ -167,7 +174,7 @@ impl Matrix {
         for from in 0..self.names.len() {
             let mut line = format!("{:FIRST$}", self.names[from]);
             for to in 0..self.names.len() {
-                let (text, columns) = self.entry(screen, before, from, to);
+                let (text, columns) = self.pair_marks(screen, before, from, to);
                 line.push_str(&text);
                 line.extend(std::iter::repeat_n(' ', width.saturating_sub(columns)));
             }
@@ -176,10 +183,10 @@ impl Matrix {
     }
 
     /// One pair's marks and how many columns they take.
-    fn entry(
+    fn pair_marks(
         &self,
         screen: Screen,
-        before: Option<&Matrix>,
+        before: Option<&ProbeMatrix>,
         from: usize,
         to: usize,
     ) -> (String, usize) {
@@ -199,10 +206,10 @@ impl Matrix {
                         .and_then(|before| before.cells.get(cell))
                         .unwrap_or(now);
                     screen.mark(match (then, now) {
-                        (true, true) => Mark::Passed,
-                        (false, false) => Mark::Dropped,
-                        (false, true) => Mark::Opened,
-                        (true, false) => Mark::Closed,
+                        (true, true) => CellMark::Passed,
+                        (false, false) => CellMark::Dropped,
+                        (false, true) => CellMark::Opened,
+                        (true, false) => CellMark::Closed,
                     })
                 })
                 .collect();
@@ -213,11 +220,11 @@ impl Matrix {
     }
 }
 
-fn names(places: &[Place]) -> Vec<&'static str> {
+fn names(places: &[PartyNetns]) -> Vec<&'static str> {
     places.iter().map(|place| place.party.name).collect()
 }
 
-fn question(places: &[Place], cell: Cell) -> Option<Question> {
+fn question(places: &[PartyNetns], cell: MatrixCell) -> Option<Question> {
     let v4 = cell.family == Family::V4;
     let target = target(places, cell.to, cell.kind, cell.family)?;
     let ports = L4::Ports {
@@ -225,17 +232,17 @@ fn question(places: &[Place], cell: Cell) -> Option<Question> {
         destination: target.port,
     };
     let (protocol, l4) = match (cell.kind, v4) {
-        (Kind::Tcp, _) => (Protocol::TCP, ports),
-        (Kind::Udp, _) => (Protocol::UDP, ports),
-        (Kind::Ping, true) => (Protocol::ICMP, L4::Icmp { kind: 8, code: 0 }),
-        (Kind::Ping, false) => (Protocol::ICMPV6, L4::Icmp { kind: 128, code: 0 }),
+        (ProbeKind::Tcp, _) => (Protocol::TCP, ports),
+        (ProbeKind::Udp, _) => (Protocol::UDP, ports),
+        (ProbeKind::Ping, true) => (Protocol::ICMP, L4::Icmp { kind: 8, code: 0 }),
+        (ProbeKind::Ping, false) => (Protocol::ICMPV6, L4::Icmp { kind: 128, code: 0 }),
     };
     let flow = Flow {
         source: places[cell.from].address(v4)?,
         destination: target.to,
         protocol,
         l4,
-        origin: Origin::Network,
+        origin: FlowOrigin::Network,
     };
     Some(Question::from(flow))
 }

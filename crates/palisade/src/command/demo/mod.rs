@@ -8,24 +8,24 @@
 mod daemon;
 mod interrupt;
 mod matrix;
-mod place;
+mod party_netns;
 mod plugin;
 mod probe;
 mod screen;
 mod shop;
 mod site;
 
-use crate::cli::{DemoArgs, ExplainArgs, Format, PolicyCommand};
-use crate::exit::{Exit, Failure, Outcome};
+use crate::cli::{DemoArgs, ExplainArgs, OutputFormat, PolicyCommand};
+use crate::exit::{CommandError, CommandResult, ExitStatus};
 use daemon::Daemon;
 use interrupt::Interrupt;
-use matrix::Matrix;
+use matrix::ProbeMatrix;
 use palisade_agent::clock::{Clock, SystemClock};
 use palisade_api::Status;
 use palisade_sys::netns::NetNs;
-use place::{Place, Pulse};
+use party_netns::{ConnectionMonitor, PartyNetns};
 use plugin::Plugin;
-use screen::{Screen, time};
+use screen::{Screen, duration_text};
 use shop::{EDIT, INVENTORY, PARTIES, POLICIES};
 use site::Site;
 use std::net::{IpAddr, SocketAddr};
@@ -33,33 +33,33 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How soon a revoked connection must stop.
-const STOPS_WITHIN: Duration = Duration::from_secs(1);
+const STOP_LIMIT: Duration = Duration::from_secs(1);
 /// For how long a stopped connection must have been silent to count as stopped.
 const SILENCE: Duration = Duration::from_millis(400);
 
 /// Shows it, and removes what it made.
-pub(crate) fn run(args: &DemoArgs) -> Outcome {
-    let screen = Screen::of_this_process();
+pub(crate) fn run(args: &DemoArgs) -> CommandResult {
+    let screen = Screen::from_stdout();
     let interrupt = Interrupt::listen()?;
     let began = SystemClock.monotonic();
     screen.line(
         screen.bold("palisade demo: a small shop behind network policies, with real packets"),
     );
     let mut demo = Demo::build(screen, interrupt, args.keep)?;
-    let open = demo.without_policy()?;
-    let (strict, realised) = demo.with_policies(&open)?;
-    let held = demo.one_edit(&strict, realised)?;
-    demo.explained()?;
-    demo.counted()?;
-    demo.killed_and_restarted(&held)?;
+    let open = demo.show_without_policy()?;
+    let (strict, realised) = demo.apply_policies(&open)?;
+    let held = demo.apply_edit(&strict, realised)?;
+    demo.show_explanation()?;
+    demo.show_counters()?;
+    demo.restart_agent(&held)?;
     let wrong = if args.keep {
-        demo.leave()?
+        demo.keep_running()?
     } else {
         demo.remove()?
     };
-    let took = time(SystemClock.monotonic() - began);
+    let took = duration_text(SystemClock.monotonic() - began);
     if wrong > 0 {
-        return Err(Failure::found(format!(
+        return Err(CommandError::problem(format!(
             "{wrong} of the demo's checks failed; they are marked above"
         )));
     }
@@ -70,12 +70,12 @@ pub(crate) fn run(args: &DemoArgs) -> Outcome {
     if !args.keep {
         suggest(screen);
     }
-    Ok(Exit::Fine)
+    Ok(ExitStatus::Success)
 }
 
 /// What the demo is made of; it goes in this order.
 struct Demo {
-    places: Vec<Place>,
+    places: Vec<PartyNetns>,
     daemon: Daemon,
     plugin: Plugin,
     site: Site,
@@ -84,13 +84,13 @@ struct Demo {
     keep: bool,
     interfaces: Vec<String>,
     steps: usize,
-    wrong: usize,
+    failed_checks: usize,
 }
 
 /// The connections opened before the edit, and the matrix after it.
-struct Held {
-    kept: Arc<Pulse>,
-    matrix: Matrix,
+struct EditResult {
+    surviving: Arc<ConnectionMonitor>,
+    matrix: ProbeMatrix,
 }
 
 fn step(screen: Screen, steps: &mut usize, text: &str) {
@@ -100,14 +100,14 @@ fn step(screen: Screen, steps: &mut usize, text: &str) {
 
 impl Demo {
     /// Step 1: the place, the agent, the workloads.
-    fn build(screen: Screen, interrupt: Interrupt, keep: bool) -> Result<Self, Failure> {
+    fn build(screen: Screen, interrupt: Interrupt, keep: bool) -> Result<Self, CommandError> {
         let mut steps = 0;
         step(
             screen,
             &mut steps,
             "A host, four pods and an outside, each a network namespace of its own",
         );
-        let site = Site::make()?;
+        let site = Site::create()?;
         for (name, text) in INVENTORY {
             site.write(name, text)?;
         }
@@ -121,7 +121,7 @@ impl Demo {
             status.pid,
             site.policy().display()
         ));
-        let plugin = Plugin::find(&site, &daemon::socket(&site))?;
+        let plugin = Plugin::locate(&site, &daemon::socket(&site))?;
         screen.detail(
             "the pods are attached by palisade-cni, called as a container runtime calls it",
         );
@@ -136,14 +136,14 @@ impl Demo {
             keep,
             interfaces,
             steps,
-            wrong: 0,
+            failed_checks: 0,
         };
         demo.attach()?;
         Ok(demo)
     }
 
     /// Attaches the pods as a runtime does, and opens the servers in each namespace.
-    fn attach(&mut self) -> Result<(), Failure> {
+    fn attach(&mut self) -> Result<(), CommandError> {
         for party in PARTIES.iter().copied() {
             self.interrupt.check()?;
             let netns = self.site.name(party.name);
@@ -164,7 +164,7 @@ impl Demo {
                 }
             };
             let inside = NetNs::open(&netns)
-                .map_err(|error| Failure::found(format!("opening {netns}: {error}")))?;
+                .map_err(|error| CommandError::problem(format!("opening {netns}: {error}")))?;
             let shown: Vec<String> = addresses
                 .iter()
                 .map(|address| format!("{address:<20}"))
@@ -176,30 +176,33 @@ impl Demo {
                 party.tcp,
                 party.udp
             ));
-            self.places.push(Place::open(party, addresses, inside)?);
+            self.places
+                .push(PartyNetns::open(party, addresses, inside)?);
         }
         Ok(())
     }
 
     /// Step 2: everything passes.
-    fn without_policy(&mut self) -> Result<Matrix, Failure> {
+    fn show_without_policy(&mut self) -> Result<ProbeMatrix, CommandError> {
         self.step("Without policy: everyone reaches everyone");
         self.legend();
         self.measure(None)
     }
 
     /// Step 3: the policies.
-    fn with_policies(&mut self, open: &Matrix) -> Result<(Matrix, u64), Failure> {
+    fn apply_policies(&mut self, open: &ProbeMatrix) -> Result<(ProbeMatrix, u64), CommandError> {
         self.step("Four policies are copied into the directory");
         let before = self.daemon.status()?;
         let written = self.now();
         for policy in POLICIES {
             self.site.write(policy.name, policy.text)?;
             self.screen
-                .detail(format_args!("{:<18} {}", policy.name, policy.says));
+                .detail(format_args!("{:<18} {}", policy.name, policy.summary));
         }
-        let status = self.daemon.wait_for(before.revision, POLICIES.len())?;
-        self.in_force(written, &status);
+        let status = self
+            .daemon
+            .wait_for_revision(before.revision, POLICIES.len())?;
+        self.report_flush(written, &status);
         let strict = self.measure(None)?;
         self.check(
             strict.answered() < open.answered(),
@@ -213,11 +216,15 @@ impl Demo {
     }
 
     /// Step 4: an edit, while connections run over what it closes and what it does not.
-    fn one_edit(&mut self, strict: &Matrix, revision: u64) -> Result<Held, Failure> {
+    fn apply_edit(
+        &mut self,
+        strict: &ProbeMatrix,
+        revision: u64,
+    ) -> Result<EditResult, CommandError> {
         self.step("One edit, while two long connections run: web to api, and api to db");
         let (file, old, new) = EDIT;
-        let revoked = self.hold("web", "api", true)?;
-        let kept = self.hold("api", "db", !self.site.ipv6)?;
+        let revoked = self.open_connection("web", "api", true)?;
+        let kept = self.open_connection("api", "db", !self.site.ipv6)?;
         self.interrupt.wait(SILENCE)?;
         self.screen
             .detail(format_args!("{file}, who may call api:"));
@@ -226,19 +233,19 @@ impl Demo {
                 self.screen.edit(sign, line);
             }
         }
-        let busy = revoked.beats().count > 0 && kept.beats().count > 0;
+        let busy = revoked.stats().count > 0 && kept.stats().count > 0;
         let written = self.now();
         self.site.write(file, &shop::edited())?;
-        let status = self.daemon.wait_for(revision, POLICIES.len())?;
-        self.in_force(written, &status);
-        let stopped = self.silence_of(&revoked, written)?;
-        let (count, alive) = (kept.beats().count, self.is_alive(&kept)?);
+        let status = self.daemon.wait_for_revision(revision, POLICIES.len())?;
+        self.report_flush(written, &status);
+        let stopped = self.wait_for_silence(&revoked, written)?;
+        let (count, alive) = (kept.stats().count, self.is_alive(&kept)?);
         match stopped.filter(|_| busy) {
             Some(after) => self.check(
-                after < STOPS_WITHIN,
+                after < STOP_LIMIT,
                 &format!(
                     "web to api: the established connection stopped {} after the writing",
-                    time(after)
+                    duration_text(after)
                 ),
             ),
             None => self.check(false, "web to api: the established connection stops"),
@@ -247,15 +254,18 @@ impl Demo {
             alive,
             &format!(
                 "api to db: goes on, {count} answers so far, never more than {} between two",
-                time(kept.beats().gap)
+                duration_text(kept.stats().gap)
             ),
         );
         let matrix = self.measure(Some(strict))?;
-        Ok(Held { kept, matrix })
+        Ok(EditResult {
+            surviving: kept,
+            matrix,
+        })
     }
 
     /// Step 5: why one packet was dropped.
-    fn explained(&mut self) -> Result<(), Failure> {
+    fn show_explanation(&mut self) -> Result<(), CommandError> {
         self.step("Why is web no longer let in? The agent is asked");
         self.screen
             .command("palisade explain --from shop/web --to shop/api --port 8080/TCP");
@@ -270,27 +280,27 @@ impl Demo {
             exit_code: false,
             all: false,
         };
-        super::explain::run(&question, &self.daemon.client, Format::Text)?;
+        super::explain::run(&question, &self.daemon.client, OutputFormat::Text)?;
         self.interrupt.check()
     }
 
     /// Step 6: the counters, which lead back to rules.
-    fn counted(&mut self) -> Result<(), Failure> {
+    fn show_counters(&mut self) -> Result<(), CommandError> {
         self.step("What each rule counted: an established connection is judged once, a dropped packet each time");
         self.screen.command("palisade policy get shop/api");
         let question = PolicyCommand::Get {
             name: "shop/api".to_owned(),
         };
-        super::policy::run(&question, &self.daemon.client, Format::Text)?;
+        super::policy::run(&question, &self.daemon.client, OutputFormat::Text)?;
         self.interrupt.check()
     }
 
     /// Step 7: without an agent, and with a new one.
-    fn killed_and_restarted(&mut self, held: &Held) -> Result<(), Failure> {
+    fn restart_agent(&mut self, held: &EditResult) -> Result<(), CommandError> {
         self.step("The agent is killed with SIGKILL: the kernel goes on");
         self.daemon.kill()?;
-        let without = Matrix::measure(&self.places)?;
-        self.unchanged(&without, &held.matrix, "without an agent");
+        let without = ProbeMatrix::measure(&self.places)?;
+        self.check_unchanged(&without, &held.matrix, "without an agent");
         let (daemon, status) = Daemon::start(&self.site, &self.interrupt, self.keep)?;
         self.daemon = daemon;
         let writes = status.dataplane.start.as_ref().map(|start| start.writes);
@@ -302,23 +312,23 @@ impl Demo {
                 status.pid
             ),
         );
-        let again = Matrix::measure(&self.places)?;
-        self.unchanged(&again, &held.matrix, "with the new agent");
-        let alive = self.is_alive(&held.kept)?;
-        let beats = held.kept.beats();
+        let again = ProbeMatrix::measure(&self.places)?;
+        self.check_unchanged(&again, &held.matrix, "with the new agent");
+        let alive = self.is_alive(&held.surviving)?;
+        let beats = held.surviving.stats();
         self.check(
             alive,
             &format!(
                 "api to db: the same connection, {} answers by now, never more than {} between two",
                 beats.count,
-                time(beats.gap)
+                duration_text(beats.gap)
             ),
         );
         Ok(())
     }
 
     /// Step 8: nothing is left. Says how many checks failed in all.
-    fn remove(mut self) -> Result<usize, Failure> {
+    fn remove(mut self) -> Result<usize, CommandError> {
         self.step("Everything is removed");
         for party in PARTIES {
             let Some(namespace) = party.namespace else {
@@ -342,7 +352,7 @@ impl Demo {
             site,
             screen,
             interfaces,
-            mut wrong,
+            failed_checks: mut wrong,
             ..
         } = self;
         daemon.kill()?;
@@ -350,16 +360,16 @@ impl Demo {
         drop(daemon);
         let left = site.remove(&interfaces)?;
         if left.is_empty() {
-            screen.good("left on this machine: 0 namespaces, 0 processes, 0 interfaces, 0 nftables tables, 0 files");
+            screen.pass("left on this machine: 0 namespaces, 0 processes, 0 interfaces, 0 nftables tables, 0 files");
         } else {
             wrong += 1;
-            screen.bad(format_args!("left: {}", left.join(", ")));
+            screen.fail(format_args!("left: {}", left.join(", ")));
         }
         Ok(wrong)
     }
 
     /// Instead of step 8: how to look around, and how to remove it.
-    fn leave(mut self) -> Result<usize, Failure> {
+    fn keep_running(mut self) -> Result<usize, CommandError> {
         self.step("Everything stands (--keep)");
         let palisade = format!(
             "sudo {} --socket {}",
@@ -387,14 +397,14 @@ impl Demo {
             self.site.policy().display()
         ));
         self.screen.detail("remove it:");
-        self.screen.command(&site::removal(
+        self.screen.command(&site::removal_command(
             self.site.prefix(),
             &self.site.directory,
-            self.daemon.process(),
+            self.daemon.pid(),
         ));
         self.site.keep();
         self.daemon.keep();
-        Ok(self.wrong)
+        Ok(self.failed_checks)
     }
 
     fn step(&mut self, text: &str) {
@@ -402,7 +412,7 @@ impl Demo {
     }
 
     fn legend(&self) {
-        use screen::Mark::{Closed, Dropped, Opened, Passed};
+        use screen::CellMark::{Closed, Dropped, Opened, Passed};
         let mark = |mark| self.screen.mark(mark);
         let families = if self.site.ipv6 {
             "each over IPv4, then IPv6"
@@ -419,29 +429,34 @@ impl Demo {
     }
 
     /// Measures, prints, and compares with what the manifests say.
-    fn measure(&mut self, before: Option<&Matrix>) -> Result<Matrix, Failure> {
+    fn measure(&mut self, before: Option<&ProbeMatrix>) -> Result<ProbeMatrix, CommandError> {
         self.interrupt.check()?;
         let began = self.now();
-        let measured = Matrix::measure(&self.places)?;
+        let measured = ProbeMatrix::measure(&self.places)?;
         let took = self.now() - began;
         measured.print(self.screen, before);
-        let written = Matrix::as_written(&self.site.policy(), &self.places)?;
+        let written = ProbeMatrix::from_manifests(&self.site.policy(), &self.places)?;
         self.compare(&measured, &written, |cells| {
             format!(
                 "{cells} cells as palisade explain says of these files; measured in {}",
-                time(took)
+                duration_text(took)
             )
         });
         Ok(measured)
     }
 
-    fn unchanged(&mut self, now: &Matrix, before: &Matrix, when: &str) {
+    fn check_unchanged(&mut self, now: &ProbeMatrix, before: &ProbeMatrix, when: &str) {
         self.compare(now, before, |cells| {
             format!("{when}: {cells} cells as before")
         });
     }
 
-    fn compare(&mut self, got: &Matrix, expected: &Matrix, words: impl Fn(String) -> String) {
+    fn compare(
+        &mut self,
+        got: &ProbeMatrix,
+        expected: &ProbeMatrix,
+        words: impl Fn(String) -> String,
+    ) {
         let differences = got.differences(expected);
         let cells = format!("{} of {}", got.len() - differences.len(), got.len());
         self.check(differences.is_empty(), &words(cells));
@@ -452,15 +467,15 @@ impl Demo {
 
     fn check(&mut self, holds: bool, text: &str) {
         if holds {
-            self.screen.good(text);
+            self.screen.pass(text);
         } else {
-            self.wrong += 1;
-            self.screen.bad(text);
+            self.failed_checks += 1;
+            self.screen.fail(text);
         }
     }
 
-    fn in_force(&self, written: Instant, status: &Status) {
-        let took = time(self.now() - written);
+    fn report_flush(&self, written: Instant, status: &Status) {
+        let took = duration_text(self.now() - written);
         let writes = status
             .dataplane
             .last
@@ -473,20 +488,29 @@ impl Demo {
     }
 
     /// Opens a long connection between two parties.
-    fn hold(&self, from: &str, to: &str, v4: bool) -> Result<Arc<Pulse>, Failure> {
+    fn open_connection(
+        &self,
+        from: &str,
+        to: &str,
+        v4: bool,
+    ) -> Result<Arc<ConnectionMonitor>, CommandError> {
         let find = |name: &str| self.places.iter().find(|place| place.party.name == name);
         let (from, to) = (find(from), find(to));
         let address = to.and_then(|to| Some(SocketAddr::new(to.address(v4)?, to.party.tcp)));
         match (from, address) {
-            (Some(from), Some(address)) => from.hold(address),
-            _ => Err(Failure::found("the shop has no such party")),
+            (Some(from), Some(address)) => from.open_connection(address),
+            _ => Err(CommandError::problem("the shop has no such party")),
         }
     }
 
     /// When a connection fell silent, counted from `since`; nothing if it does not.
-    fn silence_of(&self, pulse: &Pulse, since: Instant) -> Result<Option<Duration>, Failure> {
-        while self.now() - since < STOPS_WITHIN + SILENCE {
-            let Some(last) = pulse.beats().last else {
+    fn wait_for_silence(
+        &self,
+        pulse: &ConnectionMonitor,
+        since: Instant,
+    ) -> Result<Option<Duration>, CommandError> {
+        while self.now() - since < STOP_LIMIT + SILENCE {
+            let Some(last) = pulse.stats().last else {
                 return Ok(None);
             };
             if self.now().saturating_duration_since(last) >= SILENCE {
@@ -498,11 +522,11 @@ impl Demo {
     }
 
     /// Whether something more comes back over a connection.
-    fn is_alive(&self, pulse: &Pulse) -> Result<bool, Failure> {
-        let count = pulse.beats().count;
+    fn is_alive(&self, pulse: &ConnectionMonitor) -> Result<bool, CommandError> {
+        let count = pulse.stats().count;
         let since = self.now();
-        while self.now() - since < STOPS_WITHIN {
-            if pulse.beats().count > count {
+        while self.now() - since < STOP_LIMIT {
+            if pulse.stats().count > count {
                 return Ok(true);
             }
             self.interrupt.wait(Duration::from_millis(10))?;

@@ -1,7 +1,7 @@
 //! The demo as a container runtime: its pods are attached by the CNI plugin, called as CNI says.
 
 use super::site::Site;
-use crate::exit::Failure;
+use crate::exit::CommandError;
 use palisade_sys::netns::NETNS_DIR;
 use serde_json::{Value, json};
 use std::io::{self, Write as _};
@@ -22,7 +22,7 @@ pub(super) struct Plugin {
 }
 
 /// What it answered about a pod.
-pub(super) struct Attached {
+pub(super) struct AttachedPod {
     /// The host-side interface.
     pub(super) interface: String,
     /// The pod's addresses.
@@ -31,17 +31,17 @@ pub(super) struct Attached {
 
 impl Plugin {
     /// Finds it; it will ask the agent at `socket`.
-    pub(super) fn find(site: &Site, socket: &Path) -> Result<Self, Failure> {
+    pub(super) fn locate(site: &Site, socket: &Path) -> Result<Self, CommandError> {
         let own = std::fs::read_link("/proc/self/exe").unwrap_or_default();
         let beside = own.parent().map(Path::to_path_buf);
         let folders = beside.into_iter().chain(FOLDERS.map(PathBuf::from));
         let mut candidates = folders.map(|folder| folder.join(NAME));
         let program = candidates.find(|program| program.exists()).ok_or_else(|| {
-            Failure::found(format!(
+            CommandError::problem(format!(
                 "the plugin {NAME} is neither beside this program nor in {}",
                 FOLDERS.join(", ")
             ))
-            .hint("make demo builds both; from a source tree: cargo build -p palisade-cni")
+            .with_hint("make demo builds both; from a source tree: cargo build -p palisade-cni")
         })?;
         Ok(Plugin {
             program,
@@ -57,10 +57,10 @@ impl Plugin {
     }
 
     /// ADD, for the pod's namespace of the demo.
-    pub(super) fn add(&self, namespace: &str, name: &str) -> Result<Attached, Failure> {
+    pub(super) fn add(&self, namespace: &str, name: &str) -> Result<AttachedPod, CommandError> {
         let text = self.call("ADD", namespace, name)?;
         let wrong = || {
-            Failure::found(format!(
+            CommandError::problem(format!(
                 "{NAME} answered {}",
                 String::from_utf8_lossy(&text)
             ))
@@ -73,14 +73,14 @@ impl Plugin {
             address.parse().ok()
         };
         let addresses: Option<Vec<IpAddr>> = ips.iter().map(address).collect();
-        Ok(Attached {
+        Ok(AttachedPod {
             interface: interface.to_owned(),
             addresses: addresses.ok_or_else(wrong)?,
         })
     }
 
     /// DEL, for the same.
-    pub(super) fn del(&self, namespace: &str, name: &str) -> Result<(), Failure> {
+    pub(super) fn del(&self, namespace: &str, name: &str) -> Result<(), CommandError> {
         self.call("DEL", namespace, name).map(drop)
     }
 
@@ -88,10 +88,10 @@ impl Plugin {
         clippy::disallowed_methods,
         reason = "the demo plays the runtime, and a plugin is a program"
     )]
-    fn call(&self, command: &str, namespace: &str, name: &str) -> Result<Vec<u8>, Failure> {
+    fn call(&self, command: &str, namespace: &str, name: &str) -> Result<Vec<u8>, CommandError> {
         let container = format!("{}-{name}", self.prefix);
         let failed = |error: io::Error| {
-            Failure::found(format!("calling {}: {error}", self.program.display()))
+            CommandError::problem(format!("calling {}: {error}", self.program.display()))
         };
         let mut child = Command::new(&self.program)
             .env_clear()
@@ -116,10 +116,10 @@ impl Plugin {
         if output.status.success() {
             return Ok(output.stdout);
         }
-        let said = String::from_utf8_lossy(&output.stdout);
-        Err(Failure::found(format!(
+        let message = String::from_utf8_lossy(&output.stdout);
+        Err(CommandError::problem(format!(
             "{NAME} {command} {namespace}/{name}: {}",
-            said.trim()
+            message.trim()
         )))
     }
 }

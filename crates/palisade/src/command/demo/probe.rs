@@ -3,7 +3,7 @@
 //! A denied packet is dropped silently, so "no answer in time" is what denial looks like from inside.
 //! Anything else that goes wrong is reported as what it is and never counted as a denial.
 
-use palisade_sys::packet::{IpVersion, icmp_socket};
+use palisade_sys::icmp::{IpVersion, icmp_socket};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket as StdUdpSocket};
 use std::time::Duration;
@@ -14,7 +14,7 @@ const ATTEMPTS: [Duration; 2] = [Duration::from_millis(300), Duration::from_mill
 
 /// What is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Kind {
+pub(super) enum ProbeKind {
     /// A TCP connection, and a byte there and back.
     Tcp,
     /// A datagram there and back.
@@ -25,17 +25,17 @@ pub(super) enum Kind {
 
 /// One thing to try.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Target {
+pub(super) struct ProbeTarget {
     /// To whom.
     pub(super) to: IpAddr,
     /// What.
-    pub(super) kind: Kind,
+    pub(super) kind: ProbeKind,
     /// The port, where there are ports.
     pub(super) port: u16,
 }
 
 /// Whether an answer came. `number` tells concurrent pings of one network namespace apart.
-pub(super) async fn answers(target: Target, number: u16) -> io::Result<bool> {
+pub(super) async fn is_answered(target: ProbeTarget, number: u16) -> io::Result<bool> {
     for limit in ATTEMPTS {
         match tokio::time::timeout(limit, attempt(target, number)).await {
             Ok(answered) => return answered.map(|()| true),
@@ -45,20 +45,20 @@ pub(super) async fn answers(target: Target, number: u16) -> io::Result<bool> {
     Ok(false)
 }
 
-async fn attempt(target: Target, number: u16) -> io::Result<()> {
+async fn attempt(target: ProbeTarget, number: u16) -> io::Result<()> {
     let to = SocketAddr::new(target.to, target.port);
     match target.kind {
-        Kind::Tcp => {
+        ProbeKind::Tcp => {
             let stream = TcpStream::connect(to).await?;
             exchange(&stream).await
         }
-        Kind::Udp => {
+        ProbeKind::Udp => {
             let socket = UdpSocket::bind(SocketAddr::new(any(target.to), 0)).await?;
             socket.connect(to).await?;
             socket.send(b"p").await?;
             socket.recv(&mut [0; 16]).await.map(drop)
         }
-        Kind::Ping => ping(target.to, number).await,
+        ProbeKind::Ping => ping(target.to, number).await,
     }
 }
 

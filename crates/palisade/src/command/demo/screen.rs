@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// What a cell of the matrix shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mark {
+pub(super) enum CellMark {
     /// Answered, as before.
     Passed,
     /// Dropped, as before.
@@ -29,7 +29,7 @@ pub(super) struct Screen {
 
 impl Screen {
     /// Standard output, as it is.
-    pub(super) fn of_this_process() -> Self {
+    pub(super) fn from_stdout() -> Self {
         let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
             .into_iter()
             .filter_map(variable)
@@ -65,13 +65,13 @@ impl Screen {
     }
 
     /// That a check went well.
-    pub(super) fn good(self, text: impl Display) {
+    pub(super) fn pass(self, text: impl Display) {
         let tick = if self.unicode { "✓" } else { "ok:" };
         self.detail(format_args!("{} {text}", self.paint("32", tick)));
     }
 
     /// That a check did not.
-    pub(super) fn bad(self, text: impl Display) {
+    pub(super) fn fail(self, text: impl Display) {
         let cross = if self.unicode { "✗" } else { "WRONG:" };
         self.detail(self.paint("31;1", &format!("{cross} {text}")));
     }
@@ -88,12 +88,12 @@ impl Screen {
     }
 
     /// One mark of the matrix, one column wide.
-    pub(super) fn mark(self, mark: Mark) -> String {
+    pub(super) fn mark(self, mark: CellMark) -> String {
         let (code, unicode, ascii) = match mark {
-            Mark::Passed => ("32", "✓", "y"),
-            Mark::Dropped => ("31", "✗", "-"),
-            Mark::Opened => ("30;42", "▲", "O"),
-            Mark::Closed => ("30;41", "▼", "X"),
+            CellMark::Passed => ("32", "✓", "y"),
+            CellMark::Dropped => ("31", "✗", "-"),
+            CellMark::Opened => ("30;42", "▲", "O"),
+            CellMark::Closed => ("30;41", "▼", "X"),
         };
         self.paint(code, if self.unicode { unicode } else { ascii })
     }
@@ -108,7 +108,7 @@ impl Screen {
 }
 
 /// Milliseconds below a second, seconds above, for people.
-pub(super) fn time(duration: Duration) -> String {
+pub(super) fn duration_text(duration: Duration) -> String {
     if duration < Duration::from_secs(1) {
         format!("{} ms", duration.as_millis())
     } else {

@@ -25,11 +25,15 @@ pub(super) struct PolicyFile {
     /// Its text.
     pub(super) text: &'static str,
     /// What it says.
-    pub(super) says: &'static str,
+    pub(super) summary: &'static str,
 }
 
 const fn policy((name, text): (&'static str, &'static str), says: &'static str) -> PolicyFile {
-    PolicyFile { name, text, says }
+    PolicyFile {
+        name,
+        text,
+        summary: says,
+    }
 }
 
 /// The policies; each file holds one.
@@ -68,7 +72,7 @@ pub(super) fn edited() -> String {
 
 /// Someone who serves and calls.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Party {
+pub(super) struct ShopParty {
     /// The name of its Pod; or what the demo calls it.
     pub(super) name: &'static str,
     /// The namespace of its Pod; nothing for the outside address.
@@ -79,7 +83,7 @@ pub(super) struct Party {
     pub(super) udp: u16,
 }
 
-impl Party {
+impl ShopParty {
     /// How policy and commands name it.
     pub(super) fn full_name(&self) -> String {
         match self.namespace {
@@ -89,8 +93,13 @@ impl Party {
     }
 }
 
-const fn party(name: &'static str, namespace: Option<&'static str>, tcp: u16, udp: u16) -> Party {
-    Party {
+const fn party(
+    name: &'static str,
+    namespace: Option<&'static str>,
+    tcp: u16,
+    udp: u16,
+) -> ShopParty {
+    ShopParty {
         name,
         namespace,
         tcp,
@@ -99,7 +108,7 @@ const fn party(name: &'static str, namespace: Option<&'static str>, tcp: u16, ud
 }
 
 /// Everyone. The ports are those that the Pods' manifests name.
-pub(super) const PARTIES: &[Party] = &[
+pub(super) const PARTIES: &[ShopParty] = &[
     party("web", Some("shop"), 80, 443),
     party("api", Some("shop"), 8080, 8125),
     party("db", Some("shop"), 5432, 11211),
@@ -136,12 +145,12 @@ mod tests {
     fn the_examples_are_clean_before_and_after_the_edit() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/shop");
         let loaded = palisade_source::load(&[folder]);
-        assert_eq!(loaded.flaws, []);
+        assert_eq!(loaded.diagnostics, []);
         assert_eq!(loaded.state.policies.len(), POLICIES.len());
         assert_eq!(loaded.files, POLICIES.len() + INVENTORY.len());
         assert_eq!(loaded.state.endpoints.len(), PARTIES.len() - 1);
         let text = edited();
-        let reading = palisade_manifest::read(
+        let reading = palisade_manifest::parse(
             "api.yaml",
             text.as_bytes(),
             &palisade_manifest::Limits::default(),

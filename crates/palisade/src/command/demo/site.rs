@@ -4,15 +4,15 @@
 //! the demo. Nothing that somebody else made is touched.
 
 use super::shop::{OUTSIDE_V4, OUTSIDE_V6, PARTIES, UPLINK};
-use crate::exit::{Exit, Failure};
-use palisade_agent::core::chain;
+use crate::exit::{CommandError, ExitStatus};
+use palisade_agent::core::error_chain;
 use palisade_sys::atomic_file::write_atomically;
-use palisade_sys::link::{KernelLinkOpener, LinkChange, LinkOpener, Links, Prefix, Route, VethEnd};
+use palisade_sys::link::{IpNet, KernelLinkOpener, LinkChange, LinkOpener, Links, Route, VethEnd};
 use palisade_sys::netns::{
     KernelNetNamespaces, NETNS_DIR, NetNamespaces, NetNs, NetNsError, NetNsId,
 };
 use palisade_sys::nfnetlink::nf_tables::{NFT_MSG_GETTABLE, NFTA_TABLE_NAME};
-use palisade_sys::nfnetlink::{KernelNfnetlink, NFNL_SUBSYS_NFTABLES, Nfnetlink, Query};
+use palisade_sys::nfnetlink::{KernelNfnetlink, NFNL_SUBSYS_NFTABLES, NfRequest, Nfnetlink};
 use palisade_sys::sysctl::{KernelSysctl, Sysctl};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -30,12 +30,12 @@ pub(super) struct Site {
     pub(super) host: NetNs,
     /// Whether there is IPv6.
     pub(super) ipv6: bool,
-    made: Made,
-    before: Vec<String>,
+    resources: DemoResources,
+    tables_before: Vec<String>,
 }
 
 /// What must be removed.
-struct Made {
+struct DemoResources {
     prefix: String,
     names: Vec<String>,
     ids: Vec<NetNsId>,
@@ -44,10 +44,10 @@ struct Made {
 
 impl Site {
     /// Makes all of it, the pods' namespaces still empty.
-    pub(super) fn make() -> Result<Self, Failure> {
-        let before = tables()?;
+    pub(super) fn create() -> Result<Self, CommandError> {
+        let before = nft_table_names()?;
         let prefix = format!("pal-demo-{}", std::process::id());
-        let mut made = Made {
+        let mut made = DemoResources {
             prefix,
             names: Vec::new(),
             ids: Vec::new(),
@@ -63,29 +63,29 @@ impl Site {
         }
         let directory = made.directory()?;
         let ipv6 = KernelSysctl::new(&host)
-            .has("net/ipv6/conf/all/forwarding")
+            .exists("net/ipv6/conf/all/forwarding")
             .map_err(|error| failure("looking for IPv6", &error))?;
         if let Some(outside) = outside {
-            join_outside(&host, &outside, ipv6)
+            connect_outside(&host, &outside, ipv6)
                 .map_err(|error| failure("joining the outside to the host", &*error))?;
         }
         Ok(Site {
             directory,
             host,
             ipv6,
-            made,
-            before,
+            resources: made,
+            tables_before: before,
         })
     }
 
     /// The full name of one of the namespaces.
     pub(super) fn name(&self, of: &str) -> String {
-        self.made.name(of)
+        self.resources.name(of)
     }
 
     /// What all its names begin with.
     pub(super) fn prefix(&self) -> &str {
-        &self.made.prefix
+        &self.resources.prefix
     }
 
     /// The directory of manifests.
@@ -94,48 +94,48 @@ impl Site {
     }
 
     /// Writes a manifest as a careful editor does: the file is never seen half-written.
-    pub(super) fn write(&self, name: &str, text: &str) -> Result<(), Failure> {
+    pub(super) fn write(&self, name: &str, text: &str) -> Result<(), CommandError> {
         write_atomically(&self.policy().join(name), text.as_bytes())
             .map_err(|error| failure("writing a manifest", &error))
     }
 
     /// The links of the host namespace.
-    pub(super) fn host_links(&self) -> Result<Vec<String>, Failure> {
-        links_of(&self.host)
+    pub(super) fn host_links(&self) -> Result<Vec<String>, CommandError> {
+        link_names(&self.host)
     }
 
     /// Lets everything stand when this goes.
     pub(super) fn keep(&mut self) {
-        self.made.names.clear();
-        self.made.directory = None;
+        self.resources.names.clear();
+        self.resources.directory = None;
     }
 
     /// Removes everything and looks for what is left, in words; `interfaces` are those that the
     /// agent made.
-    pub(super) fn remove(mut self, interfaces: &[String]) -> Result<Vec<String>, Failure> {
-        let mut left = self.made.remove();
+    pub(super) fn remove(mut self, interfaces: &[String]) -> Result<Vec<String>, CommandError> {
+        let mut left = self.resources.remove();
         let names = KernelNetNamespaces
             .list()
             .map_err(|error| failure("listing namespaces", &error))?;
         let ours = names
             .into_iter()
-            .filter(|name| name.starts_with(&self.made.prefix));
+            .filter(|name| name.starts_with(&self.resources.prefix));
         left.extend(ours.map(|name| format!("the namespace {name}")));
         left.extend(
-            users_of(&self.made.ids)
+            processes_in(&self.resources.ids)
                 .into_iter()
                 .map(|process| format!("process {process} in a namespace of ours")),
         );
         let here =
             NetNs::current().map_err(|error| failure("opening this network namespace", &error))?;
-        let links = links_of(&here)?;
+        let links = link_names(&here)?;
         let ours = links
             .into_iter()
             .filter(|link| link == UPLINK_NAME || interfaces.contains(link));
         left.extend(ours.map(|link| format!("the interface {link} on this machine")));
-        let new = tables()?
+        let new = nft_table_names()?
             .into_iter()
-            .filter(|table| !self.before.contains(table));
+            .filter(|table| !self.tables_before.contains(table));
         left.extend(
             new.filter(|table| table == "palisade")
                 .map(|table| format!("the nftables table {table} on this machine")),
@@ -147,12 +147,12 @@ impl Site {
     }
 }
 
-impl Made {
+impl DemoResources {
     fn name(&self, of: &str) -> String {
         format!("{}-{of}", self.prefix)
     }
 
-    fn namespace(&mut self, of: &str) -> Result<NetNs, Failure> {
+    fn namespace(&mut self, of: &str) -> Result<NetNs, CommandError> {
         let name = self.name(of);
         let netns = KernelNetNamespaces
             .create(&name)
@@ -160,11 +160,11 @@ impl Made {
                 NetNsError::Io { source, .. }
                     if source.kind() == io::ErrorKind::PermissionDenied =>
                 {
-                    Failure::new(
-                        Exit::NotPermitted,
+                    CommandError::new(
+                        ExitStatus::NotPermitted,
                         format!("making network namespaces needs root: {error}"),
                     )
-                    .hint("sudo palisade demo, or make demo")
+                    .with_hint("sudo palisade demo, or make demo")
                 }
                 _ => failure("making a place for the demo", &error),
             })?;
@@ -174,11 +174,12 @@ impl Made {
     }
 
     /// A directory that only its owner can enter.
-    fn directory(&mut self) -> Result<PathBuf, Failure> {
+    fn directory(&mut self) -> Result<PathBuf, CommandError> {
         let directory = std::env::temp_dir().join(&self.prefix);
         let make = |path: &Path| std::fs::DirBuilder::new().mode(0o700).create(path);
-        let told =
-            |error: io::Error| Failure::found(format!("making {}: {error}", directory.display()));
+        let told = |error: io::Error| {
+            CommandError::problem(format!("making {}: {error}", directory.display()))
+        };
         make(&directory).map_err(told)?;
         self.directory = Some(directory.clone());
         make(&directory.join("policy")).map_err(told)?;
@@ -191,7 +192,7 @@ impl Made {
         for name in self.names.drain(..) {
             match KernelNetNamespaces.delete(&name) {
                 Ok(()) | Err(NetNsError::Missing { .. }) => {}
-                Err(error) => failures.push(chain(&error)),
+                Err(error) => failures.push(error_chain(&error)),
             }
         }
         if let Some(directory) = self.directory.take()
@@ -203,7 +204,7 @@ impl Made {
     }
 }
 
-impl Drop for Made {
+impl Drop for DemoResources {
     fn drop(&mut self) {
         for failure in self.remove() {
             eprintln!("palisade: {failure}");
@@ -211,18 +212,18 @@ impl Drop for Made {
     }
 }
 
-fn failure(doing: &str, error: &dyn std::error::Error) -> Failure {
-    Failure::found(format!("{doing}: {}", chain(error)))
+fn failure(doing: &str, error: &dyn std::error::Error) -> CommandError {
+    CommandError::problem(format!("{doing}: {}", error_chain(error)))
 }
 
 /// An ordinary veth, as a host has a link to its network.
-fn join_outside(
+fn connect_outside(
     host: &NetNs,
     outside: &NetNs,
     ipv6: bool,
 ) -> Result<(), Box<dyn std::error::Error>> {
     let mut on_host = KernelLinkOpener.open_links(host)?;
-    let mut beyond = KernelLinkOpener.open_links(outside)?;
+    let mut outside_links = KernelLinkOpener.open_links(outside)?;
     let end = VethEnd {
         name: UPLINK_NAME.to_owned(),
         ..VethEnd::default()
@@ -240,9 +241,9 @@ fn join_outside(
         KernelSysctl::new(outside).set("net/ipv6/conf/eth0/accept_dad", "0")?;
     }
     on_host.change_link("lo", &LinkChange::Up)?;
-    beyond.change_link("lo", &LinkChange::Up)?;
+    outside_links.change_link("lo", &LinkChange::Up)?;
     on_host.change_link(UPLINK_NAME, &LinkChange::Up)?;
-    beyond.change_link("eth0", &LinkChange::Up)?;
+    outside_links.change_link("eth0", &LinkChange::Up)?;
     for (gateway, length) in UPLINK {
         let (address, everything) = match gateway {
             IpAddr::V4(_) => (
@@ -255,10 +256,10 @@ fn join_outside(
                 IpAddr::from(Ipv6Addr::UNSPECIFIED),
             ),
         };
-        on_host.add_address(UPLINK_NAME, Prefix::new(gateway, length))?;
-        beyond.add_address("eth0", Prefix::new(address, length))?;
-        beyond.replace_route(&Route::via_on_link(
-            Prefix::new(everything, 0),
+        on_host.add_address(UPLINK_NAME, IpNet::new(gateway, length))?;
+        outside_links.add_address("eth0", IpNet::new(address, length))?;
+        outside_links.replace_route(&Route::via_on_link(
+            IpNet::new(everything, 0),
             gateway,
             "eth0",
         ))?;
@@ -266,7 +267,7 @@ fn join_outside(
     Ok(())
 }
 
-fn links_of(netns: &NetNs) -> Result<Vec<String>, Failure> {
+fn link_names(netns: &NetNs) -> Result<Vec<String>, CommandError> {
     let listing = |error: palisade_sys::link::LinkError| failure("listing interfaces", &error);
     let mut links = KernelLinkOpener.open_links(netns).map_err(listing)?;
     Ok(links
@@ -278,10 +279,10 @@ fn links_of(netns: &NetNs) -> Result<Vec<String>, Failure> {
 }
 
 /// The nftables tables of the machine the demo was started on.
-fn tables() -> Result<Vec<String>, Failure> {
+fn nft_table_names() -> Result<Vec<String>, CommandError> {
     let here =
         NetNs::current().map_err(|error| failure("opening this network namespace", &error))?;
-    let query = Query::new(
+    let query = NfRequest::new(
         "listing nf_tables tables",
         NFNL_SUBSYS_NFTABLES,
         NFT_MSG_GETTABLE,
@@ -297,7 +298,7 @@ fn tables() -> Result<Vec<String>, Failure> {
         Err(error) if error.error.errno == palisade_sys::Errno::EPERM => return Ok(Vec::new()),
         Err(error) => return Err(failure("listing nf_tables tables", &error)),
     };
-    let name = |object: &palisade_sys::nfnetlink::Object| {
+    let name = |object: &palisade_sys::nfnetlink::NfMessage| {
         let attr = object.attrs().find(NFTA_TABLE_NAME).ok()??;
         attr.text().ok().map(str::to_owned)
     };
@@ -305,7 +306,7 @@ fn tables() -> Result<Vec<String>, Failure> {
 }
 
 /// Processes whose network namespace is one of these.
-fn users_of(ids: &[NetNsId]) -> Vec<String> {
+fn processes_in(ids: &[NetNsId]) -> Vec<String> {
     let Ok(processes) = std::fs::read_dir("/proc") else {
         return Vec::new();
     };
@@ -325,7 +326,7 @@ fn users_of(ids: &[NetNsId]) -> Vec<String> {
 }
 
 /// How to remove by hand what `--keep` left.
-pub(super) fn removal(prefix: &str, directory: &Path, agent: u32) -> String {
+pub(super) fn removal_command(prefix: &str, directory: &Path, agent: u32) -> String {
     format!(
         "sudo sh -c 'kill {agent}; umount {NETNS_DIR}/{prefix}-*; rm -r {NETNS_DIR}/{prefix}-* {}'",
         directory.display()

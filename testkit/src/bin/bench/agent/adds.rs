@@ -1,8 +1,8 @@
 //! How long a container runtime waits for ADD: the plugin's program from its start to its end.
 
 use super::manifests;
-use super::process::Agent;
-use crate::case::{Case, Samples};
+use super::process::AgentProcess;
+use crate::case::{BenchCase, Samples};
 use crate::report::Figure;
 use crate::stopwatch::now;
 use palisade_testkit::lab::{Lab, NodeId};
@@ -21,14 +21,14 @@ const APPS: usize = 10;
 
 /// Beside each ADD the same program is asked for its versions, which asks no agent: what is measured
 /// less that is the agent's work.
-pub(super) fn case() -> Case {
+pub(super) fn case() -> BenchCase {
     let name = "agent/cni-add";
     let mut figures = vec![Figure::of(format!("{name}/version"), "ms")];
     for among in AMONG {
         figures.push(Figure::of(format!("{name}/among-{among}"), "ms"));
         figures.push(Figure::of(format!("{name}/among-{among}/p90"), "ms"));
     }
-    Case {
+    BenchCase {
         name: name.to_owned(),
         figures,
         processes: 1,
@@ -39,13 +39,13 @@ pub(super) fn case() -> Case {
 }
 
 /// A runtime with one network.
-struct Runtime {
+struct CniRuntime {
     plugin: PathBuf,
     config: String,
 }
 
-impl Runtime {
-    fn new(agent: &Agent) -> Result<Self, String> {
+impl CniRuntime {
+    fn new(agent: &AgentProcess) -> Result<Self, String> {
         let plugin = agent.program().with_file_name("palisade-cni");
         if !plugin.exists() {
             return Err(format!(
@@ -60,7 +60,7 @@ impl Runtime {
             "socket": agent.socket(),
             "queue": agent.state().join("cni-queue"),
         });
-        Ok(Runtime {
+        Ok(CniRuntime {
             plugin,
             config: config.to_string(),
         })
@@ -117,7 +117,7 @@ struct Container {
 impl Container {
     fn new(lab: &mut Lab, pod: usize) -> Result<Self, String> {
         let pod = format!("p{pod}");
-        let node: Result<NodeId, _> = lab.namespace(&pod, Vec::new());
+        let node: Result<NodeId, _> = lab.add_namespace(&pod, Vec::new());
         let node = node.map_err(|error| error.to_string())?;
         Ok(Container {
             netns: lab.namespace_path(node),
@@ -132,7 +132,7 @@ fn app(number: usize) -> String {
 
 fn measure(_scale: f64, samples: &mut Samples<'_>) -> Result<(), String> {
     let mut lab = Lab::new("adds").map_err(|error| error.to_string())?;
-    let mut agent = Agent::new()?;
+    let mut agent = AgentProcess::new()?;
     let most = AMONG.into_iter().max().unwrap_or(0);
     let mut objects = manifests::namespace(NAMESPACE);
     for pod in 0..=most {
@@ -146,7 +146,7 @@ fn measure(_scale: f64, samples: &mut Samples<'_>) -> Result<(), String> {
         agent.write(&format!("{own}.yaml"), &text)?;
     }
     agent.start(&lab, Duration::from_millis(100))?;
-    let runtime = Runtime::new(&agent)?;
+    let runtime = CniRuntime::new(&agent)?;
     let millis = |took: Duration| took.as_secs_f64() * 1e3;
     let version = (0..ROUNDS).map(|_| runtime.call("VERSION", None).map(millis));
     samples(version.collect::<Result<_, _>>()?);

@@ -2,8 +2,8 @@
 
 use super::manifests;
 use super::prober::{NEW, Prober, STANDING};
-use super::process::Agent;
-use crate::case::{Case, Samples};
+use super::process::AgentProcess;
+use crate::case::{BenchCase, Samples};
 use crate::report::Figure;
 use crate::stopwatch::now;
 use palisade_testkit::lab::{Lab, NodeId};
@@ -25,7 +25,7 @@ const SILENCE: Duration = Duration::from_millis(60);
 
 /// 200 local endpoints in 20 namespaces, 1,000 policies, one of which is edited: a port comes and goes,
 /// or, to split an identity, a label that no other policy asks for.
-pub(super) fn case(split: bool) -> Case {
+pub(super) fn case(split: bool) -> BenchCase {
     let name = match split {
         false => "agent/edit-to-enforced",
         true => "agent/edit-to-enforced/split",
@@ -33,10 +33,10 @@ pub(super) fn case(split: bool) -> Case {
     let figure = |what: &str| Figure::of(format!("{name}/{what}"), "ms");
     // Of 120 edits there is no p99 to speak of.
     let p90 = match split {
-        false => figure("p90").against("aim", 10.0),
+        false => figure("p90").with_reference("aim", 10.0),
         true => figure("p90"),
     };
-    Case {
+    BenchCase {
         name: format!("{name}/all"),
         figures: vec![
             figure("opened"),
@@ -54,9 +54,9 @@ pub(super) fn case(split: bool) -> Case {
     }
 }
 
-struct Scene {
+struct EditScenario {
     lab: Lab,
-    agent: Agent,
+    agent: AgentProcess,
     pods: Vec<NodeId>,
 }
 
@@ -84,10 +84,10 @@ fn address(team: usize, pod: usize) -> IpAddr {
     Ipv4Addr::new(10, 77, third, fourth).into()
 }
 
-impl Scene {
+impl EditScenario {
     fn new() -> Result<Self, String> {
         let mut lab = Lab::new("edits").map_err(|error| error.to_string())?;
-        let mut agent = Agent::new()?;
+        let mut agent = AgentProcess::new()?;
         let mut objects = String::new();
         for of in 0..TEAMS {
             objects += &manifests::namespace(&team(of));
@@ -117,14 +117,14 @@ impl Scene {
         for of in 0..TEAMS {
             for pod in 0..PODS {
                 let name = format!("t{of}-{pod}");
-                let node = lab.namespace(&name, vec![address(of, pod)]);
+                let node = lab.add_namespace(&name, vec![address(of, pod)]);
                 let node = node.map_err(|error| error.to_string())?;
                 agent.attach(&lab, node, &team(of), &format!("pod-{pod}"))?;
                 pods.push(node);
             }
         }
         eprintln!("    {} workloads attached", pods.len());
-        Ok(Scene { lab, agent, pods })
+        Ok(EditScenario { lab, agent, pods })
     }
 
     /// Writes the edited policy; says when it was closed.
@@ -144,7 +144,7 @@ impl Scene {
 }
 
 fn measure(split: bool, samples: &mut Samples<'_>) -> Result<(), String> {
-    let scene = Scene::new()?;
+    let scene = EditScenario::new()?;
     let server = SocketAddr::new(address(0, 1), PORT);
     let prober = Prober::start(&scene.lab, scene.pods[0], scene.pods[1], server)?;
     let (mut opened, mut closed, mut stopped) = (Vec::new(), Vec::new(), Vec::new());
@@ -161,7 +161,9 @@ fn measure(split: bool, samples: &mut Samples<'_>) -> Result<(), String> {
         let ended = scene.edit(split, false)?;
         let silent = |kind| {
             let silent_since = |last: &Instant| now().duration_since(*last) > SILENCE;
-            let last = prober.after_last_arrival(kind).filter(silent_since);
+            let last = prober
+                .first_send_after_last_arrival(kind)
+                .filter(silent_since);
             last.filter(|last| *last > ended)
         };
         let cut = wait(|| silent(NEW)).ok_or("what an edit denies goes on passing")?;

@@ -7,12 +7,12 @@ mod prober;
 mod process;
 mod size;
 
-use crate::case::Case;
+use crate::case::BenchCase;
 
 pub(crate) use process::{folder, program};
 
 /// Every case, in order.
-pub(crate) fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<BenchCase> {
     vec![
         edits::case(false),
         edits::case(true),

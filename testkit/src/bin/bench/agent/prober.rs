@@ -24,7 +24,7 @@ pub(super) const STANDING: usize = 1;
 
 /// When each packet was sent, and whether it arrived.
 #[derive(Debug, Default)]
-struct Notes {
+struct PacketLog {
     sent: Vec<Instant>,
     arrived: [Vec<bool>; KINDS],
 }
@@ -32,12 +32,12 @@ struct Notes {
 /// Sends and receives until dropped.
 #[derive(Debug)]
 pub(super) struct Prober {
-    notes: Arc<Mutex<Notes>>,
+    notes: Arc<Mutex<PacketLog>>,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
 
-fn locked(notes: &Mutex<Notes>) -> std::sync::MutexGuard<'_, Notes> {
+fn lock_log(notes: &Mutex<PacketLog>) -> std::sync::MutexGuard<'_, PacketLog> {
     notes.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -50,7 +50,7 @@ impl Prober {
         at: SocketAddr,
     ) -> Result<Self, String> {
         let inside = |node, open: &(dyn Fn() -> io::Result<Socket> + Sync)| {
-            let opened = lab.inside(node, open).map_err(|error| error.to_string())?;
+            let opened = lab.run_in(node, open).map_err(|error| error.to_string())?;
             opened.map_err(|error| format!("opening a prober's socket: {error}"))
         };
         let mut address = at;
@@ -65,7 +65,7 @@ impl Prober {
             socket.set_read_timeout(Some(Duration::from_millis(50)))?;
             Ok(socket.into())
         })?;
-        let notes = Arc::new(Mutex::new(Notes::default()));
+        let notes = Arc::new(Mutex::new(PacketLog::default()));
         let stop = Arc::new(AtomicBool::new(false));
         let (its, ends) = (Arc::clone(&notes), Arc::clone(&stop));
         let sending = std::thread::spawn(move || send(&raw, at.port(), &its, &ends));
@@ -80,7 +80,7 @@ impl Prober {
 
     /// When the first packet of a kind was sent that arrived, of those sent from `from` on.
     pub(super) fn first_arrival(&self, kind: usize, from: Instant) -> Option<Instant> {
-        let notes = locked(&self.notes);
+        let notes = lock_log(&self.notes);
         let first = notes.sent.partition_point(|sent| *sent < from);
         let arrived = notes.arrived[kind].iter().skip(first);
         let at = arrived
@@ -90,8 +90,8 @@ impl Prober {
     }
 
     /// When the first packet was sent after the last one that arrived; none if none was sent since.
-    pub(super) fn after_last_arrival(&self, kind: usize) -> Option<Instant> {
-        let notes = locked(&self.notes);
+    pub(super) fn first_send_after_last_arrival(&self, kind: usize) -> Option<Instant> {
+        let notes = lock_log(&self.notes);
         let last = notes.arrived[kind].iter().rposition(|arrived| *arrived)?;
         notes.sent.get(last + 1).copied()
     }
@@ -108,7 +108,7 @@ impl Drop for Prober {
     }
 }
 
-fn send(socket: &Socket, port: u16, notes: &Mutex<Notes>, stop: &AtomicBool) {
+fn send(socket: &Socket, port: u16, notes: &Mutex<PacketLog>, stop: &AtomicBool) {
     let mut packet = [0; 18];
     packet[2..4].copy_from_slice(&port.to_be_bytes());
     packet[5] = 18;
@@ -121,7 +121,7 @@ fn send(socket: &Socket, port: u16, notes: &Mutex<Notes>, stop: &AtomicBool) {
             source + 1
         };
         packet[9..17].copy_from_slice(&number.to_be_bytes());
-        locked(notes).sent.push(now());
+        lock_log(notes).sent.push(now());
         number += 1;
         for (kind, from) in [(0, source), (1, 1_999)] {
             packet[..2].copy_from_slice(&from.to_be_bytes());
@@ -137,7 +137,7 @@ fn send(socket: &Socket, port: u16, notes: &Mutex<Notes>, stop: &AtomicBool) {
     }
 }
 
-fn receive(socket: &UdpSocket, notes: &Mutex<Notes>, stop: &AtomicBool) {
+fn receive(socket: &UdpSocket, notes: &Mutex<PacketLog>, stop: &AtomicBool) {
     let mut buffer = [0; 32];
     while !stop.load(Ordering::Acquire) {
         let Ok(10) = socket.recv(&mut buffer) else {
@@ -148,7 +148,7 @@ fn receive(socket: &UdpSocket, notes: &Mutex<Notes>, stop: &AtomicBool) {
         };
         let number = number.try_into().map_or(0, u64::from_be_bytes);
         let number = usize::try_from(number).unwrap_or(usize::MAX);
-        let mut notes = locked(notes);
+        let mut notes = lock_log(notes);
         let sent = notes.sent.len();
         if let Some(arrived) = notes.arrived.get_mut(usize::from(*kind))
             && number < sent

@@ -32,20 +32,20 @@ pub(crate) fn program() -> Result<PathBuf, String> {
 
 /// A folder of manifests, one of state, a socket, and the agent on them. Dropped, it is killed and
 /// the folders are removed.
-pub(super) struct Agent {
+pub(super) struct AgentProcess {
     folder: PathBuf,
     program: PathBuf,
     child: Option<Child>,
 }
 
-impl Agent {
+impl AgentProcess {
     /// Folders for an agent that does not run yet.
     pub(super) fn new() -> Result<Self, String> {
         let program = program()?;
         let folder = folder(std::process::id());
         let made = std::fs::create_dir_all(folder.join("policy"));
         made.map_err(|error| format!("making {}: {error}", folder.display()))?;
-        Ok(Agent {
+        Ok(AgentProcess {
             folder,
             program,
             child: None,
@@ -90,7 +90,7 @@ impl Agent {
             .stderr(log);
         let began = now();
         // A child is born in the namespace of the thread that makes it.
-        let child = lab.inside(lab.host(), move || command.spawn());
+        let child = lab.run_in(lab.host(), move || command.spawn());
         let child = child.map_err(|error| chain(&error))?;
         self.child = Some(child.map_err(|error| format!("starting the agent: {error}"))?);
         let socket = self.socket();
@@ -144,7 +144,7 @@ impl Agent {
     }
 
     /// A number from a file of its process, given in kB there.
-    pub(super) fn kilobytes(&self, file: &str, field: &str) -> Result<f64, String> {
+    pub(super) fn proc_kilobytes(&self, file: &str, field: &str) -> Result<f64, String> {
         let pid = self.child.as_ref().map_or(0, Child::id);
         let path = Path::new("/proc").join(pid.to_string()).join(file);
         let text = std::fs::read_to_string(&path);
@@ -171,7 +171,7 @@ impl Agent {
     }
 }
 
-impl Drop for Agent {
+impl Drop for AgentProcess {
     fn drop(&mut self) {
         if let Some(child) = &mut self.child {
             // One that has ended already needs no end.

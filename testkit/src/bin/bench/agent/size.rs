@@ -1,8 +1,8 @@
 //! How much memory the agent of one node holds in a big cluster.
 
 use super::manifests;
-use super::process::Agent;
-use crate::case::{Case, Samples};
+use super::process::AgentProcess;
+use crate::case::{BenchCase, Samples};
 use crate::report::Figure;
 use crate::states::scaled;
 use palisade_testkit::lab::Lab;
@@ -17,12 +17,12 @@ const LOCAL: usize = 50;
 const CHUNK: usize = 500;
 
 /// 1,000 nodes, 50,000 pods in 100 namespaces, 250 policies; 50 of the pods are on this node.
-pub(super) fn case() -> Case {
+pub(super) fn case() -> BenchCase {
     let name = "agent/rss";
-    Case {
+    BenchCase {
         name: name.to_owned(),
         figures: vec![
-            Figure::of(name, "MiB").against("aim", 64.0),
+            Figure::of(name, "MiB").with_reference("aim", 64.0),
             Figure::of(format!("{name}/pss"), "MiB"),
             Figure::of(format!("{name}/peak"), "MiB"),
             Figure::of(format!("{name}/start"), "s"),
@@ -57,7 +57,7 @@ fn measure(scale: f64, samples: &mut Samples<'_>) -> Result<(), String> {
     let (nodes, pods) = (scaled(1_000, scale), scaled(50_000, scale));
     let policies = scaled(250, scale);
     let mut lab = Lab::new("rss").map_err(|error| error.to_string())?;
-    let mut agent = Agent::new()?;
+    let mut agent = AgentProcess::new()?;
     let mut objects: Vec<String> = (0..NAMESPACES)
         .map(|n| manifests::namespace(&namespace(n)))
         .collect();
@@ -89,7 +89,7 @@ fn measure(scale: f64, samples: &mut Samples<'_>) -> Result<(), String> {
     }
     let took = agent.start(&lab, Duration::from_millis(100))?;
     for pod in (0..pods).filter(|pod| pod % nodes == 0).take(LOCAL) {
-        let node = lab.namespace(&format!("p{pod}"), vec![address(pod)]);
+        let node = lab.add_namespace(&format!("p{pod}"), vec![address(pod)]);
         let node = node.map_err(|error| error.to_string())?;
         agent.attach(
             &lab,
@@ -109,7 +109,7 @@ fn measure(scale: f64, samples: &mut Samples<'_>) -> Result<(), String> {
         status["endpoints"],
         status["policies"]
     );
-    let mebibytes = |file, field| Ok::<f64, String>(agent.kilobytes(file, field)? / 1024.0);
+    let mebibytes = |file, field| Ok::<f64, String>(agent.proc_kilobytes(file, field)? / 1024.0);
     samples(vec![mebibytes("status", "VmRSS")?]);
     samples(vec![mebibytes("smaps_rollup", "Pss")?]);
     samples(vec![mebibytes("status", "VmHWM")?]);

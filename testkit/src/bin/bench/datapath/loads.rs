@@ -1,6 +1,6 @@
 //! TCP loads: one message to and fro, one connection for each message, one long stream.
 
-use super::place::Place;
+use super::place::DatapathLab;
 use crate::stopwatch::now;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
@@ -17,12 +17,12 @@ const BURST: Duration = Duration::from_millis(150);
 /// Sends for a while.
 pub(super) trait Load {
     /// The rate that was reached, in the unit of its kind.
-    fn burst(&mut self, place: &Place) -> Result<f64, String>;
+    fn burst(&mut self, place: &DatapathLab) -> Result<f64, String>;
 }
 
 /// Which end of the traffic.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Side {
+pub(super) enum TrafficSide {
     /// The one that sends, and whose CPU carries packets.
     Load,
     /// The one it speaks to.
@@ -30,11 +30,11 @@ pub(super) enum Side {
 }
 
 /// Binds the calling thread to the CPU of a side.
-pub(super) fn pin(side: Side) -> Result<(), String> {
+pub(super) fn pin(side: TrafficSide) -> Result<(), String> {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let cpu = match side {
-        Side::Load => 0,
-        Side::Other => cpus - 1,
+        TrafficSide::Load => 0,
+        TrafficSide::Other => cpus - 1,
     };
     let mut set = CpuSet::new();
     set.set(cpu)
@@ -48,15 +48,15 @@ fn failed(doing: &str) -> impl Fn(io::Error) -> String + '_ {
 
 /// A server that does `serve` with each connection, until the process ends.
 fn serve(
-    place: &Place,
+    place: &DatapathLab,
     to: SocketAddr,
     serve: impl Fn(TcpStream) -> io::Result<()> + Send + 'static,
 ) -> Result<(), String> {
     let listener = place
-        .at(Side::Other, || TcpListener::bind(to))?
+        .run_in(TrafficSide::Other, || TcpListener::bind(to))?
         .map_err(failed("listening"))?;
     std::thread::spawn(move || {
-        if let Err(error) = pin(Side::Other) {
+        if let Err(error) = pin(TrafficSide::Other) {
             eprintln!("    {error}");
         }
         for stream in listener.incoming().flatten() {
@@ -67,10 +67,10 @@ fn serve(
     Ok(())
 }
 
-fn connected(place: &Place, to: SocketAddr) -> Result<TcpStream, String> {
+fn connected(place: &DatapathLab, to: SocketAddr) -> Result<TcpStream, String> {
     let connect = || TcpStream::connect_timeout(&to, Duration::from_secs(5));
     let stream = place
-        .at(Side::Load, connect)?
+        .run_in(TrafficSide::Load, connect)?
         .map_err(failed("connecting"))?;
     stream.set_nodelay(true).map_err(failed("connecting"))?;
     Ok(stream)
@@ -84,7 +84,7 @@ fn rate(count: u64, took: Duration) -> f64 {
 struct Exchange(TcpStream);
 
 /// One byte there and one back, over one connection.
-pub(super) fn exchange(place: &Place, family: Family) -> Result<Box<dyn Load>, String> {
+pub(super) fn exchange(place: &DatapathLab, family: Family) -> Result<Box<dyn Load>, String> {
     let to = place.server(family);
     serve(place, to, |mut stream| {
         stream.set_nodelay(true)?;
@@ -98,7 +98,7 @@ pub(super) fn exchange(place: &Place, family: Family) -> Result<Box<dyn Load>, S
 }
 
 impl Load for Exchange {
-    fn burst(&mut self, _: &Place) -> Result<f64, String> {
+    fn burst(&mut self, _: &DatapathLab) -> Result<f64, String> {
         let mut byte = [1];
         let (mut count, began) = (0, now());
         while began.elapsed() < BURST {
@@ -113,7 +113,7 @@ impl Load for Exchange {
 struct Connect(SocketAddr);
 
 /// A connection, one byte there and one back, and its end, again and again.
-pub(super) fn connect(place: &Place, family: Family) -> Result<Box<dyn Load>, String> {
+pub(super) fn connect(place: &DatapathLab, family: Family) -> Result<Box<dyn Load>, String> {
     let to = place.server(family);
     serve(place, to, |mut stream| {
         let mut byte = [0];
@@ -125,7 +125,7 @@ pub(super) fn connect(place: &Place, family: Family) -> Result<Box<dyn Load>, St
 }
 
 impl Load for Connect {
-    fn burst(&mut self, place: &Place) -> Result<f64, String> {
+    fn burst(&mut self, place: &DatapathLab) -> Result<f64, String> {
         place.forget_flows()?;
         let to = self.0;
         let once = move || -> io::Result<()> {
@@ -137,7 +137,7 @@ impl Load for Connect {
                 _ => Err(io::ErrorKind::UnexpectedEof.into()),
             }
         };
-        place.at(Side::Load, move || {
+        place.run_in(TrafficSide::Load, move || {
             let (mut count, began) = (0, now());
             while began.elapsed() < BURST {
                 once().map_err(failed("connecting"))?;
@@ -154,7 +154,7 @@ struct Bulk {
 }
 
 /// One stream, as fast as it goes.
-pub(super) fn bulk(place: &Place, family: Family) -> Result<Box<dyn Load>, String> {
+pub(super) fn bulk(place: &DatapathLab, family: Family) -> Result<Box<dyn Load>, String> {
     let to = place.server(family);
     let arrived = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&arrived);
@@ -173,7 +173,7 @@ pub(super) fn bulk(place: &Place, family: Family) -> Result<Box<dyn Load>, Strin
 }
 
 impl Load for Bulk {
-    fn burst(&mut self, _: &Place) -> Result<f64, String> {
+    fn burst(&mut self, _: &DatapathLab) -> Result<f64, String> {
         let buffer = [7; 128 << 10];
         let (before, began) = (self.arrived.load(Ordering::Relaxed), now());
         while began.elapsed() < BURST {

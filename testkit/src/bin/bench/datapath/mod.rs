@@ -11,11 +11,11 @@ mod loads;
 mod place;
 mod tuples;
 
-use crate::case::{Case, Samples};
+use crate::case::{BenchCase, Samples};
 use crate::report::Figure;
 use loads::Load;
 use palisade_model::Family;
-use place::{Host, Place};
+use place::{DatapathLab, HostSetup};
 
 pub(crate) use place::{chain, config};
 
@@ -28,38 +28,38 @@ const RULES: [usize; 3] = [1, 1_000, 10_000];
 const NETS: [usize; 3] = [10, 1_000, 10_000];
 
 /// Readies a load between the two ends of a place.
-type Start = fn(&Place, Family) -> Result<Box<dyn Load>, String>;
+type LoadStarter = fn(&DatapathLab, Family) -> Result<Box<dyn Load>, String>;
 
 /// What is sent.
 #[derive(Clone, Copy)]
-struct Kind {
+struct LoadKind {
     name: &'static str,
     unit: &'static str,
-    start: Start,
+    start: LoadStarter,
     /// What a trial layout had on this kind of machine, and connection tracking alone.
     trial: [f64; 2],
 }
 
-const KINDS: [Kind; 4] = [
-    Kind {
+const KINDS: [LoadKind; 4] = [
+    LoadKind {
         name: "rr",
         unit: "/s",
         start: loads::exchange,
         trial: [0.86, 0.92],
     },
-    Kind {
+    LoadKind {
         name: "crr",
         unit: "/s",
         start: loads::connect,
         trial: [0.87, 0.88],
     },
-    Kind {
+    LoadKind {
         name: "throughput",
         unit: "Gbit/s",
         start: loads::bulk,
         trial: [0.94, 0.96],
     },
-    Kind {
+    LoadKind {
         name: "udp-new",
         unit: "/s",
         start: tuples::new_tuples,
@@ -68,8 +68,8 @@ const KINDS: [Kind; 4] = [
 ];
 
 /// Every case, in order.
-pub(crate) fn cases() -> Vec<Case> {
-    let mut cases: Vec<Case> = KINDS.map(|kind| by_rules(kind, Family::V4)).into();
+pub(crate) fn cases() -> Vec<BenchCase> {
+    let mut cases: Vec<BenchCase> = KINDS.map(|kind| by_rules(kind, Family::V4)).into();
     cases.push(by_networks());
     cases.extend(KINDS.map(|kind| by_rules(kind, Family::V6)));
     cases
@@ -78,12 +78,12 @@ pub(crate) fn cases() -> Vec<Case> {
 fn ratio(name: String, baseline: &str, trial: Option<f64>) -> Figure {
     let figure = Figure::of(name, "ratio").relative_to(baseline);
     match trial {
-        Some(trial) => figure.against("trial", trial),
+        Some(trial) => figure.with_reference("trial", trial),
         None => figure,
     }
 }
 
-fn by_rules(kind: Kind, family: Family) -> Case {
+fn by_rules(kind: LoadKind, family: Family) -> BenchCase {
     // What a trial had was measured over IPv4.
     let (what, trial) = match family {
         Family::V4 => (kind.name.to_owned(), kind.trial.map(Some)),
@@ -98,36 +98,36 @@ fn by_rules(kind: Kind, family: Family) -> Case {
     ];
     figures.extend(RULES.map(|n| ratio(format!("{name}/{n}"), &plain, trial[0])));
     figures.push(flatness(&name, RULES));
-    Case {
+    BenchCase {
         name,
         figures,
         processes: 1,
         asks_the_oracle: false,
         limits: 3,
         measure: Box::new(move |_, samples| {
-            let mut hosts = vec![Host::Plain, Host::Tracking];
-            hosts.extend(RULES.map(Host::Rules));
+            let mut hosts = vec![HostSetup::Plain, HostSetup::Tracking];
+            hosts.extend(RULES.map(HostSetup::Rules));
             compare(&hosts, kind, family, samples)
         }),
     }
 }
 
 /// New flows to the outside, judged once, by egress rules of so many networks.
-fn by_networks() -> Case {
+fn by_networks() -> BenchCase {
     let name = "datapath/nft/cidr".to_owned();
     let plain = "datapath/plain/cidr".to_owned();
     let mut figures = vec![Figure::of(plain.clone(), "/s")];
     figures.extend(NETS.map(|n| ratio(format!("{name}/{n}"), &plain, None)));
     figures.push(flatness(&name, NETS));
-    Case {
+    BenchCase {
         name,
         figures,
         processes: 1,
         asks_the_oracle: false,
         limits: 3,
         measure: Box::new(move |_, samples| {
-            let mut hosts = vec![Host::PlainToOutside];
-            hosts.extend(NETS.map(Host::Networks));
+            let mut hosts = vec![HostSetup::PlainToOutside];
+            hosts.extend(NETS.map(HostSetup::Networks));
             compare(&hosts, KINDS[3], Family::V4, samples)
         }),
     }
@@ -138,22 +138,22 @@ fn flatness(name: &str, numbers: [usize; 3]) -> Figure {
     let fewest = format!("{name}/{}", numbers[0]);
     Figure::of(format!("{name}/flat"), "ratio")
         .relative_to(&fewest)
-        .against("aim", 1.0)
+        .with_reference("aim", 1.0)
 }
 
 /// Tries the hosts in turns, and hands out the rate of the first and the others as ratios to it.
 fn compare(
-    hosts: &[Host],
-    kind: Kind,
+    hosts: &[HostSetup],
+    kind: LoadKind,
     family: Family,
     samples: &mut Samples<'_>,
 ) -> Result<(), String> {
     let mut places = Vec::new();
     for host in hosts {
         eprintln!("    {}: making {host}", kind.name);
-        places.push(Place::new(*host)?);
+        places.push(DatapathLab::new(*host)?);
     }
-    loads::pin(loads::Side::Load)?;
+    loads::pin(loads::TrafficSide::Load)?;
     let mut loads = Vec::new();
     for place in &places {
         let mut load = (kind.start)(place, family)?;
@@ -185,6 +185,6 @@ fn compare(
     Ok(())
 }
 
-fn burst(places: &[Place], loads: &mut [Box<dyn Load>], host: usize) -> Result<f64, String> {
+fn burst(places: &[DatapathLab], loads: &mut [Box<dyn Load>], host: usize) -> Result<f64, String> {
     loads[host].burst(&places[host])
 }

@@ -1,12 +1,12 @@
 //! A host between a client and a server, and what it does with their packets.
 
-use super::loads::Side;
-use crate::states::{self, Families, Input};
+use super::loads::TrafficSide;
+use crate::states::{self, BenchInput, Families};
 use crate::written::{
-    Test, Written, WrittenNamespace, WrittenPeer, WrittenPod, WrittenPolicy, WrittenRule,
+    BenchNamespace, BenchObject, BenchPeer, BenchPod, BenchPolicy, BenchRule, LabelTest,
 };
 use palisade_dataplane::{Dataplane, NftConfig, NftDataplane};
-use palisade_engine::{Engine, Options};
+use palisade_engine::{Engine, EngineOptions};
 use palisade_model::{Action, Family, Prefix, Protocol};
 use palisade_testkit::lab::{self, Lab, NodeId, OUTSIDE_ADDRESSES, PodSpec};
 use std::fmt;
@@ -23,7 +23,7 @@ const FIRST_PORT: u16 = 10_000;
 
 /// What a host does.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Host {
+pub(super) enum HostSetup {
     /// It routes.
     Plain,
     /// It routes, and the server is beyond its uplink.
@@ -36,52 +36,52 @@ pub(super) enum Host {
     Networks(usize),
 }
 
-impl fmt::Display for Host {
+impl fmt::Display for HostSetup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Host::Plain | Host::PlainToOutside => f.write_str("a host that routes"),
-            Host::Tracking => f.write_str("a host that tracks connections"),
-            Host::Rules(n) => write!(f, "a host with {n} rules"),
-            Host::Networks(n) => write!(f, "a host with rules of {n} networks"),
+            HostSetup::Plain | HostSetup::PlainToOutside => f.write_str("a host that routes"),
+            HostSetup::Tracking => f.write_str("a host that tracks connections"),
+            HostSetup::Rules(n) => write!(f, "a host with {n} rules"),
+            HostSetup::Networks(n) => write!(f, "a host with rules of {n} networks"),
         }
     }
 }
 
 /// A host, a client and a server, until dropped.
-pub(super) struct Place {
+pub(super) struct DatapathLab {
     lab: Lab,
-    host: Host,
+    host: HostSetup,
     client: NodeId,
     server: NodeId,
     _dataplane: Option<NftDataplane>,
 }
 
-fn told(error: lab::LabError) -> String {
+fn error_text(error: lab::LabError) -> String {
     error.to_string()
 }
 
-impl Place {
-    pub(super) fn new(host: Host) -> Result<Self, String> {
-        let mut lab = Lab::new("bench").map_err(told)?;
-        let client = lab.pod(PodSpec::new("client", "palclient", &CLIENT));
-        let client = client.map_err(told)?;
+impl DatapathLab {
+    pub(super) fn new(host: HostSetup) -> Result<Self, String> {
+        let mut lab = Lab::new("bench").map_err(error_text)?;
+        let client = lab.add_pod(PodSpec::new("client", "palclient", &CLIENT));
+        let client = client.map_err(error_text)?;
         let server = match host {
-            Host::PlainToOutside | Host::Networks(_) => lab.outside(),
+            HostSetup::PlainToOutside | HostSetup::Networks(_) => lab.outside(),
             _ => {
-                let server = lab.pod(PodSpec::new("server", "palserver", &SERVER));
-                server.map_err(told)?
+                let server = lab.add_pod(PodSpec::new("server", "palserver", &SERVER));
+                server.map_err(error_text)?
             }
         };
         let dataplane = match host {
-            Host::Plain | Host::PlainToOutside => None,
-            Host::Tracking => {
+            HostSetup::Plain | HostSetup::PlainToOutside => None,
+            HostSetup::Tracking => {
                 track(&lab)?;
                 None
             }
-            Host::Rules(rules) => Some(enforce(&lab, &by_label(rules))?),
-            Host::Networks(nets) => Some(enforce(&lab, &by_network(nets))?),
+            HostSetup::Rules(rules) => Some(enforce(&lab, &by_label(rules))?),
+            HostSetup::Networks(nets) => Some(enforce(&lab, &by_network(nets))?),
         };
-        Ok(Place {
+        Ok(DatapathLab {
             lab,
             host,
             client,
@@ -101,30 +101,30 @@ impl Place {
 
     fn port(&self) -> u16 {
         match self.host {
-            Host::Rules(rules) | Host::Networks(rules) => port(rules - 1),
+            HostSetup::Rules(rules) | HostSetup::Networks(rules) => port(rules - 1),
             _ => FIRST_PORT,
         }
     }
 
     /// Does something in the namespace of one side.
-    pub(super) fn at<R: Send>(
+    pub(super) fn run_in<R: Send>(
         &self,
-        side: Side,
+        side: TrafficSide,
         work: impl FnOnce() -> R + Send,
     ) -> Result<R, String> {
         let node = match side {
-            Side::Load => self.client,
-            Side::Other => self.server,
+            TrafficSide::Load => self.client,
+            TrafficSide::Other => self.server,
         };
-        self.lab.inside(node, work).map_err(told)
+        self.lab.run_in(node, work).map_err(error_text)
     }
 
     /// Forgets all flows, so that the next ones are new.
     pub(super) fn forget_flows(&self) -> Result<(), String> {
         match self.host {
             // Nobody tracks them.
-            Host::Plain | Host::PlainToOutside => Ok(()),
-            _ => self.lab.forget_flows().map_err(told),
+            HostSetup::Plain | HostSetup::PlainToOutside => Ok(()),
+            _ => self.lab.flush_conntrack().map_err(error_text),
         }
     }
 
@@ -137,10 +137,10 @@ impl Place {
         let refused = refused.err().map(|error| error.kind());
         let passes = refused == Some(std::io::ErrorKind::ConnectionRefused);
         match self.host {
-            Host::Rules(_) | Host::Networks(_) if passes => {
+            HostSetup::Rules(_) | HostSetup::Networks(_) if passes => {
                 Err(format!("{}: what no rule allows passes", self.host))
             }
-            Host::Plain | Host::PlainToOutside | Host::Tracking if !passes => {
+            HostSetup::Plain | HostSetup::PlainToOutside | HostSetup::Tracking if !passes => {
                 Err(format!("{}: does not route ({refused:?})", self.host))
             }
             _ => Ok(()),
@@ -175,7 +175,7 @@ fn track(lab: &Lab) -> Result<(), String> {
             false => String::from_utf8_lossy(&output.stderr).into_owned(),
         })
     };
-    let said = lab.inside(lab.host(), run).map_err(told)?;
+    let said = lab.run_in(lab.host(), run).map_err(error_text)?;
     match said {
         Ok(said) if said.is_empty() => Ok(()),
         Ok(said) => Err(format!("nft: {said}")),
@@ -183,11 +183,11 @@ fn track(lab: &Lab) -> Result<(), String> {
     }
 }
 
-fn enforce(lab: &Lab, input: &Input) -> Result<NftDataplane, String> {
-    let mut engine = Engine::new(Options::default());
+fn enforce(lab: &Lab, input: &BenchInput) -> Result<NftDataplane, String> {
+    let mut engine = Engine::new(EngineOptions::default());
     engine.apply(input.objects().map(|written| written.update()));
     let new = || NftDataplane::new(config());
-    let dataplane = lab.inside(lab.host(), new).map_err(told)?;
+    let dataplane = lab.run_in(lab.host(), new).map_err(error_text)?;
     let mut dataplane = dataplane.map_err(|error| chain(&error))?;
     let started = dataplane.start(engine.tables());
     started.map_err(|error| chain(&error))?;
@@ -217,16 +217,16 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-fn namespace() -> Written {
-    Written::Namespace(WrittenNamespace {
+fn namespace() -> BenchObject {
+    BenchObject::Namespace(BenchNamespace {
         name: NAMESPACE.into(),
         labels: Vec::new(),
     })
 }
 
-fn pod(name: &str, addresses: Vec<IpAddr>, interface: Option<&str>) -> Written {
+fn pod(name: &str, addresses: Vec<IpAddr>, interface: Option<&str>) -> BenchObject {
     let local = interface.is_some();
-    Written::Pod(WrittenPod {
+    BenchObject::Pod(BenchPod {
         namespace: NAMESPACE.into(),
         name: name.into(),
         labels: vec![("app".into(), name.into())],
@@ -236,18 +236,18 @@ fn pod(name: &str, addresses: Vec<IpAddr>, interface: Option<&str>) -> Written {
     })
 }
 
-fn local(name: &str, addresses: [&str; 2], interface: &str) -> Written {
+fn local(name: &str, addresses: [&str; 2], interface: &str) -> BenchObject {
     let addresses = addresses.iter().filter_map(|text| text.parse().ok());
     pod(name, addresses.collect(), Some(interface))
 }
 
-fn rule(number: usize, last: usize, peer: WrittenPeer) -> WrittenRule {
+fn rule(number: usize, last: usize, peer: BenchPeer) -> BenchRule {
     let action = match number == last || number.is_multiple_of(2) {
         true => Action::Allow,
         false => Action::Deny,
     };
     let port = port(number);
-    WrittenRule {
+    BenchRule {
         action,
         peer,
         ports: vec![(Protocol::TCP, port), (Protocol::UDP, port)],
@@ -256,10 +256,10 @@ fn rule(number: usize, last: usize, peer: WrittenPeer) -> WrittenRule {
 
 fn policy(
     subject: &str,
-    ingress: Option<Vec<WrittenRule>>,
-    egress: Option<Vec<WrittenRule>>,
-) -> Written {
-    Written::Policy(WrittenPolicy {
+    ingress: Option<Vec<BenchRule>>,
+    egress: Option<Vec<BenchRule>>,
+) -> BenchObject {
+    BenchObject::Policy(BenchPolicy {
         namespace: None,
         name: subject.into(),
         tier: "default",
@@ -271,21 +271,21 @@ fn policy(
     })
 }
 
-fn is_app(name: &str) -> Test {
-    Test::Is("app".into(), name.into())
+fn is_app(name: &str) -> LabelTest {
+    LabelTest::Is("app".into(), name.into())
 }
 
 /// So many rules at either end, each about a peer, ports and a verdict of its own; the last is about
 /// the other end.
-fn by_label(rules: usize) -> Input {
+fn by_label(rules: usize) -> BenchInput {
     let last = rules - 1;
-    let about = move |end: &'static str| -> Vec<WrittenRule> {
+    let about = move |end: &'static str| -> Vec<BenchRule> {
         let peer = |n| match n == last {
             true => is_app(end),
             false => is_app(&format!("peer-{n}")),
         };
         (0..rules)
-            .map(|n| rule(n, last, WrittenPeer::Labelled(vec![peer(n)])))
+            .map(|n| rule(n, last, BenchPeer::Labelled(vec![peer(n)])))
             .collect()
     };
     let peer = |n| {
@@ -295,7 +295,7 @@ fn by_label(rules: usize) -> Input {
             None,
         )
     };
-    Input::of(vec![
+    BenchInput::of(vec![
         (1, Box::new(|_| namespace())),
         (
             1,
@@ -312,7 +312,7 @@ fn by_label(rules: usize) -> Input {
 }
 
 /// So many egress rules, each about a network of its own; the last is about the server's.
-fn by_network(nets: usize) -> Input {
+fn by_network(nets: usize) -> BenchInput {
     let last = nets - 1;
     let net = move |n| match n == last {
         true => Prefix::new(OUTSIDE_ADDRESSES[0], 24),
@@ -322,11 +322,11 @@ fn by_network(nets: usize) -> Input {
             Prefix::new(address.into(), 24)
         }
     };
-    let rules = move || -> Vec<WrittenRule> {
-        let of = |n| rule(n, last, WrittenPeer::Net(net(n)));
+    let rules = move || -> Vec<BenchRule> {
+        let of = |n| rule(n, last, BenchPeer::Net(net(n)));
         (0..nets).map(of).collect()
     };
-    Input::of(vec![
+    BenchInput::of(vec![
         (1, Box::new(|_| namespace())),
         (1, Box::new(move |_| policy("client", None, Some(rules())))),
         (1, Box::new(|_| local("client", CLIENT, "palclient"))),

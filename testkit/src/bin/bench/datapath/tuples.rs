@@ -1,7 +1,7 @@
 //! The load that only ever begins flows: UDP, a source port never seen for each packet.
 
-use super::loads::{Load, Side, pin};
-use super::place::Place;
+use super::loads::{Load, TrafficSide, pin};
+use super::place::DatapathLab;
 use crate::stopwatch::now;
 use nix::sys::socket::{setsockopt, sockopt::RcvBufForce};
 use palisade_model::Family;
@@ -27,7 +27,7 @@ struct NewTuples {
 }
 
 /// Every packet is a flow of its own.
-pub(super) fn new_tuples(place: &Place, family: Family) -> Result<Box<dyn Load>, String> {
+pub(super) fn new_tuples(place: &DatapathLab, family: Family) -> Result<Box<dyn Load>, String> {
     let to = place.server(family);
     let receive = || -> io::Result<UdpSocket> {
         let socket = UdpSocket::bind(to)?;
@@ -35,7 +35,7 @@ pub(super) fn new_tuples(place: &Place, family: Family) -> Result<Box<dyn Load>,
         socket.set_nonblocking(true)?;
         Ok(socket)
     };
-    let receiver = place.at(Side::Other, receive)?;
+    let receiver = place.run_in(TrafficSide::Other, receive)?;
     let receiver = receiver.map_err(|error| format!("receiving: {error}"))?;
     let open = || -> io::Result<Socket> {
         let socket = Socket::new(Domain::for_address(to), Type::RAW, Some(Protocol::UDP))?;
@@ -44,7 +44,7 @@ pub(super) fn new_tuples(place: &Place, family: Family) -> Result<Box<dyn Load>,
         socket.connect(&SockAddr::from(towards))?;
         Ok(socket)
     };
-    let socket = place.at(Side::Load, open)?;
+    let socket = place.run_in(TrafficSide::Load, open)?;
     let socket = socket.map_err(|error| format!("opening a raw socket: {error}"))?;
     let from = socket.local_addr().map(|from| from.as_socket());
     let from = from.map_err(|error| format!("opening a raw socket: {error}"))?;
@@ -58,12 +58,12 @@ pub(super) fn new_tuples(place: &Place, family: Family) -> Result<Box<dyn Load>,
 }
 
 impl Load for NewTuples {
-    fn burst(&mut self, place: &Place) -> Result<f64, String> {
+    fn burst(&mut self, place: &DatapathLab) -> Result<f64, String> {
         place.forget_flows()?;
         let sent = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let receiving = scope.spawn(|| {
-                pin(Side::Other)?;
+                pin(TrafficSide::Other)?;
                 Ok::<f64, String>(count(&self.receiver, &sent))
             });
             let took = self.send();

@@ -1,0 +1,248 @@
+//! Dry mode: what an agent that started here would find and do, with nothing touched.
+//!
+//! It takes the agent's own way: the source is read whole, remembered workloads are taken over, the
+//! tables are compiled, the kernel is read back, and the plan from there is printed instead of
+//! executed. It promises to write nothing: no table, no link, no setting, no file, no lock, no
+//! socket; so it may run beside an agent that enforces.
+
+use crate::clock::SystemClock;
+use crate::config::Config;
+use crate::core::{Core, CoreEvent, CoreParts};
+use crate::ipam_check::HostInventory;
+use crate::network_driver::{
+    AddressUse, HostInterfaceState, KernelNetworkDriver, NetnsFacts, NetnsInterface, NetworkDriver,
+    NetworkDriverError,
+};
+use crate::run::{RunError, nft_config, source_options};
+use crate::settings::SettingsFile;
+use crate::workload_store::WorkloadRecord;
+use palisade_api::{EndpointList, Status};
+use palisade_dataplane::{
+    ApplyOutcome, CounterJournal, Counters, Dataplane, Error, InstalledWorkloads, JournalEntry,
+    Masquerade, NftDataplane, PacketWatch, PlanPreview, TamperWatch,
+};
+use palisade_model::Prefix;
+use palisade_source::{Directory, Source};
+use palisade_sys::netns::{NetNs, NetNsOpener};
+use palisade_tables::{Credit, Delta, Tables, UndoRecord};
+use serde::Serialize;
+use std::net::IpAddr;
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What an agent would find and do.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DryRunReport {
+    /// [`palisade_api::API_VERSION`].
+    pub api_version: String,
+    /// How it would be, once it had done it.
+    pub status: Status,
+    /// Its endpoints.
+    pub endpoints: EndpointList,
+    /// What it would write to the kernel's packet filter.
+    pub plan: DryRunPlan,
+}
+
+/// A plan that is not carried out.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DryRunPlan {
+    /// Kernel objects and elements that it would write or delete.
+    pub writes: usize,
+    /// Its steps, each one transaction, in the words of `nft`.
+    pub text: String,
+}
+
+/// Looks, and tells.
+///
+/// # Errors
+/// What could not be read.
+pub fn run(config: Config) -> Result<DryRunReport, RunError> {
+    let mut source = Directory::open_read_only(source_options(&config))?;
+    let preview = Arc::new(Mutex::new(PlanPreview::default()));
+    let dataplane = DryRunDataplane {
+        nft: NftDataplane::new(nft_config(&config))?,
+        preview: Arc::clone(&preview),
+    };
+    let mut core = Core::new(CoreParts {
+        config,
+        dataplane: Box::new(dataplane),
+        network: Box::new(ReadOnlyNetworkDriver(KernelNetworkDriver::current()?)),
+        clock: Box::new(SystemClock),
+        source: source.describe(),
+    });
+    core.restore()?;
+    source.run(&mut |batch| {
+        let in_sync = batch.in_sync;
+        core.handle_event(CoreEvent::Source(batch));
+        match in_sync {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
+    })?;
+    let preview = preview.lock().unwrap_or_else(PoisonError::into_inner);
+    Ok(DryRunReport {
+        api_version: palisade_api::api_version(),
+        status: core.status(),
+        endpoints: core.endpoint_list(),
+        plan: DryRunPlan {
+            writes: preview.writes,
+            text: preview.text.clone(),
+        },
+    })
+}
+
+/// A dataplane that plans from what the kernel holds, and writes to nothing but paper.
+struct DryRunDataplane {
+    nft: NftDataplane,
+    preview: Arc<Mutex<PlanPreview>>,
+}
+
+impl Dataplane for DryRunDataplane {
+    fn start(&mut self, tables: &Tables) -> Result<ApplyOutcome, Error> {
+        let preview = self.nft.preview(tables)?;
+        let writes = preview.writes;
+        *self.preview.lock().unwrap_or_else(PoisonError::into_inner) = preview;
+        Ok(ApplyOutcome {
+            writes,
+            ..ApplyOutcome::default()
+        })
+    }
+
+    fn apply(&mut self, _: &Delta, tables: &Tables) -> Result<ApplyOutcome, Error> {
+        self.start(tables)
+    }
+
+    fn verify(&mut self, tables: &Tables) -> Result<ApplyOutcome, Error> {
+        self.start(tables)
+    }
+
+    fn counters(&mut self) -> Result<Counters, Error> {
+        Ok(Counters::default())
+    }
+
+    fn masquerade(&mut self, _: &Masquerade) -> Result<usize, Error> {
+        Ok(0)
+    }
+
+    fn installed_workloads(&mut self) -> Result<InstalledWorkloads, Error> {
+        self.nft.installed_workloads()
+    }
+
+    fn remove(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn tamper_watch(&self) -> Result<TamperWatch, Error> {
+        self.nft.tamper_watch()
+    }
+
+    fn packet_watch(&self) -> Result<Option<PacketWatch>, Error> {
+        Ok(None)
+    }
+
+    fn undo(&self, _: &Delta) -> Option<UndoRecord> {
+        None
+    }
+
+    fn set_journal(&mut self, _: Box<dyn CounterJournal>, _: Vec<JournalEntry>) {}
+
+    fn retain_counts(&mut self, _: &dyn Fn(&Credit) -> bool) {}
+
+    fn take_journal_error(&mut self) -> Option<std::io::Error> {
+        None
+    }
+}
+
+/// A host that is looked at, and left as it is.
+struct ReadOnlyNetworkDriver(KernelNetworkDriver);
+
+impl NetworkDriver for ReadOnlyNetworkDriver {
+    fn create_interfaces(&mut self, _: &WorkloadRecord) -> Result<(), NetworkDriverError> {
+        Ok(())
+    }
+
+    fn configure_netns(&mut self, _: &WorkloadRecord) -> Result<(), NetworkDriverError> {
+        Ok(())
+    }
+
+    fn bring_up(&mut self, _: &WorkloadRecord) -> Result<(), NetworkDriverError> {
+        Ok(())
+    }
+
+    fn delete_interfaces(&mut self, _: &WorkloadRecord) -> Result<(), NetworkDriverError> {
+        Ok(())
+    }
+
+    fn has_interface(&mut self, record: &WorkloadRecord) -> Result<bool, NetworkDriverError> {
+        self.0.has_interface(record)
+    }
+
+    fn opener(&self) -> Option<NetNsOpener> {
+        self.0.opener()
+    }
+
+    fn pin_netns(&mut self, netns: Option<NetNs>) {
+        self.0.pin_netns(netns);
+    }
+
+    fn netns_facts(&mut self, record: &WorkloadRecord) -> Result<NetnsFacts, NetworkDriverError> {
+        self.0.netns_facts(record)
+    }
+
+    fn address_use(
+        &mut self,
+        address: IpAddr,
+        pool: Option<Prefix>,
+        whole: bool,
+    ) -> Result<Option<AddressUse>, NetworkDriverError> {
+        self.0.address_use(address, pool, whole)
+    }
+
+    fn link_index(&mut self, name: &str) -> Result<Option<u32>, NetworkDriverError> {
+        self.0.link_index(name)
+    }
+
+    fn link_name(&mut self, index: u32) -> Result<Option<String>, NetworkDriverError> {
+        self.0.link_name(index)
+    }
+
+    fn netns_interface(
+        &mut self,
+        record: &WorkloadRecord,
+    ) -> Result<NetnsInterface, NetworkDriverError> {
+        self.0.netns_interface(record)
+    }
+
+    fn host_interface_states(
+        &mut self,
+        records: &[WorkloadRecord],
+    ) -> Result<Vec<HostInterfaceState>, NetworkDriverError> {
+        self.0.host_interface_states(records)
+    }
+
+    fn restore_name(&mut self, _: &WorkloadRecord, _: &str) -> Result<(), NetworkDriverError> {
+        Ok(())
+    }
+
+    fn ensure_forwarding(
+        &mut self,
+        _: &str,
+        _: &SettingsFile,
+    ) -> Result<Vec<String>, NetworkDriverError> {
+        Ok(Vec::new())
+    }
+
+    fn inventory(&mut self, prefix: &str) -> Result<HostInventory, NetworkDriverError> {
+        self.0.inventory(prefix)
+    }
+
+    fn default_route_mtu(&mut self) -> Result<Option<u32>, NetworkDriverError> {
+        self.0.default_route_mtu()
+    }
+
+    fn netns_exists(&self, record: &WorkloadRecord) -> bool {
+        self.0.netns_exists(record)
+    }
+}

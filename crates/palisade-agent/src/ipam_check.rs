@@ -1,0 +1,279 @@
+//! Who has which address, and whether records, disk, interfaces, routes and tables agree about it.
+//!
+//! It looks, and changes nothing: what it finds, [`crate::host`], a restart or GC puts right, or a
+//! person does.
+
+use crate::clock::rfc3339;
+use crate::core::Core;
+use crate::network_driver::NetworkDriverError;
+use crate::workload_store::{WorkloadRecord, WorkloadStoreError};
+use palisade_api::{
+    AddressReport, EndpointState, IpamCheckReport, IpamFinding, IpamReport, PoolReport,
+};
+use palisade_model::Str;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// Why it could not be looked.
+#[derive(Debug, thiserror::Error)]
+pub enum IpamCheckError {
+    /// The host's interfaces and routes cannot be read.
+    #[error("reading this host's interfaces and routes")]
+    Host(#[from] NetworkDriverError),
+    /// The tables cannot be read.
+    #[error("reading the tables in the kernel")]
+    Dataplane(#[from] palisade_dataplane::Error),
+    /// The records cannot be read.
+    #[error(transparent)]
+    Record(#[from] WorkloadStoreError),
+    /// The deletions that wait cannot be listed.
+    #[error("looking for deletions that wait")]
+    Deletions(#[from] std::io::Error),
+}
+
+/// What of this host could be workloads'.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HostInventory {
+    /// The links whose names begin as ours do.
+    pub links: BTreeSet<String>,
+    /// Routes to one address each, with the link they lead to.
+    pub routes: BTreeSet<(IpAddr, String)>,
+    /// Permanent neighbours, with their link.
+    pub neighbours: BTreeSet<(IpAddr, String)>,
+    /// This host's own addresses.
+    pub host_addresses: BTreeSet<IpAddr>,
+}
+
+impl Core {
+    /// `GET /v1/ipam`.
+    pub fn ipam_report(&self) -> IpamReport {
+        let number = |n: u128| u64::try_from(n).unwrap_or(u64::MAX);
+        let pools = self.ipam.pool_usages().into_iter().map(|used| PoolReport {
+            pool: used.pool.to_string(),
+            size: number(used.size),
+            taken: number(used.taken),
+            reserved: number(used.reserved),
+            free: number(used.free),
+        });
+        let mut addresses: Vec<(IpAddr, AddressReport)> = Vec::new();
+        for record in self.registry.records().chain(&self.leftovers) {
+            for address in &record.addresses {
+                addresses.push((*address, self.address_report(record, *address)));
+            }
+        }
+        addresses.sort_by_key(|(address, _)| *address);
+        IpamReport {
+            api_version: palisade_api::api_version(),
+            pools: pools.collect(),
+            addresses: addresses.into_iter().map(|(_, report)| report).collect(),
+        }
+    }
+
+    fn address_report(&self, record: &WorkloadRecord, address: IpAddr) -> AddressReport {
+        let container = record.container.as_ref();
+        AddressReport {
+            address: address.to_string(),
+            pool: self.ipam.pool_of(address).map(|pool| pool.to_string()),
+            namespace: record.namespace.to_string(),
+            name: record.name.to_string(),
+            interface: record.interface.to_string(),
+            container: container.map(|c| c.id.clone()),
+            network: container.map(|c| c.network.clone()),
+            since: rfc3339(Duration::from_secs(record.created)),
+            masquerade: self.is_masqueraded(record),
+        }
+    }
+
+    /// `GET /v1/ipam/check`.
+    ///
+    /// # Errors
+    /// If something cannot be looked at.
+    pub fn ipam_check(&mut self) -> Result<IpamCheckReport, IpamCheckError> {
+        let survey = self.network.inventory(&self.config.interface_prefix)?;
+        let mut found = IpamFindings::default();
+        self.check_records(&mut found)?;
+        self.check_links(&survey, &mut found);
+        let installed = self.dataplane.installed_workloads()?;
+        self.check_tables(&installed, &mut found);
+        let folder = crate::deletions::queue_dir(&self.config.state_dir);
+        for file in crate::deletions::queued_files(&folder)? {
+            found.add("deletion", file.display(), "waits, though an agent runs");
+        }
+        found.0.sort();
+        Ok(IpamCheckReport {
+            api_version: palisade_api::api_version(),
+            workloads: self.registry.iter().count(),
+            findings: found.0,
+        })
+    }
+
+    fn check_records(&self, findings: &mut IpamFindings) -> Result<(), IpamCheckError> {
+        let mut holders: BTreeMap<IpAddr, String> = BTreeMap::new();
+        for record in self.registry.records().chain(&self.leftovers) {
+            let id = record.id().to_string();
+            for address in &record.addresses {
+                if let Some(other) = holders.insert(*address, id.clone()) {
+                    findings.add("address", address, format!("{other} and {id} have it"));
+                }
+                if !self.ipam.allocated().contains(address) {
+                    findings.add(
+                        "address",
+                        address,
+                        format!("{id} has it, and it counts as free"),
+                    );
+                }
+            }
+        }
+        for record in &self.leftovers {
+            let reason = "attaching it failed, and what that left cannot be removed";
+            findings.add("record", record.id(), reason);
+        }
+        for address in self.ipam.allocated() {
+            if !holders.contains_key(address) {
+                findings.add("address", address, "is taken, and no workload has it");
+            }
+        }
+        let stored = self.records.read()?.records;
+        let known: Vec<&WorkloadRecord> = self.registry.records().chain(&self.leftovers).collect();
+        for record in &known {
+            if !stored.contains(record) {
+                findings.add("disk", record.id(), "is not remembered as it is");
+            }
+        }
+        for record in stored.iter().filter(|record| !known.contains(record)) {
+            findings.add("disk", record.id(), "is remembered, and not so attached");
+        }
+        Ok(())
+    }
+
+    fn check_links(&self, survey: &HostInventory, findings: &mut IpamFindings) {
+        let by_link: BTreeMap<&str, &WorkloadRecord> = self
+            .registry
+            .records()
+            .map(|record| (&*record.interface, record))
+            .collect();
+        let prefix = &*self.config.interface_prefix;
+        for link in &survey.links {
+            if !by_link.contains_key(&**link) {
+                findings.add("interface", link, "is no workload's");
+            }
+        }
+        for (kind, entries) in [("route", &survey.routes), ("neighbour", &survey.neighbours)] {
+            for (address, link) in entries {
+                let object = format!("{address} by {link}");
+                match by_link.get(&**link) {
+                    Some(record) if record.addresses.contains(address) => {}
+                    Some(record) if !record.chained => {
+                        let reason = format!("is not an address of {}", record.id());
+                        findings.add(kind, object, reason);
+                    }
+                    None if link.starts_with(prefix) => {
+                        findings.add(kind, object, "leads to no workload");
+                    }
+                    Some(_) | None => {}
+                }
+            }
+        }
+        for (id, workload) in self.registry.iter() {
+            let record = &workload.record;
+            if workload.state == EndpointState::Lost {
+                let reason = workload.reason.as_deref().unwrap_or("lost");
+                findings.add("record", id, reason);
+                continue;
+            }
+            if record.chained {
+                continue;
+            }
+            let link = record.interface.to_string();
+            if !survey.links.contains(&link) {
+                findings.add("interface", &link, format!("of {id} is gone"));
+            }
+            // A closed one gets its routes when it opens.
+            let open = workload.state == EndpointState::Ready;
+            for address in record.addresses.iter().filter(|_| open) {
+                if !survey.routes.contains(&(*address, link.clone())) {
+                    findings.add(
+                        "route",
+                        format!("{address} by {link}"),
+                        format!("of {id} is gone"),
+                    );
+                }
+            }
+        }
+        for address in &survey.host_addresses {
+            if self.ipam.allocated().contains(address) {
+                findings.add(
+                    "address",
+                    address,
+                    "is a workload's, and this host has it too",
+                );
+            }
+        }
+    }
+
+    fn check_tables(
+        &self,
+        installed: &palisade_dataplane::InstalledWorkloads,
+        findings: &mut IpamFindings,
+    ) {
+        let expected: BTreeSet<(Str, IpAddr)> = self
+            .registry
+            .iter()
+            .filter(|(id, _)| !self.registry.has_no_address(id))
+            .flat_map(|(_, workload)| {
+                let record = &workload.record;
+                let name = record.interface.clone();
+                record.addresses.iter().map(move |a| (name.clone(), *a))
+            })
+            .collect();
+        let closed = self
+            .registry
+            .closed_interfaces()
+            .map(|closed| &closed.interface);
+        let interfaces = self.registry.records().map(|r| &r.interface);
+        let interfaces: BTreeSet<&Str> = interfaces.chain(closed).collect();
+        // Without the kernel's consent, status says why.
+        if self.kernel_failure.is_none() && self.in_sync {
+            for (interface, address) in expected.difference(&installed.points) {
+                let object = format!("{address} on {interface}");
+                findings.add("dispatch", object, "has no policy in the kernel");
+            }
+        }
+        for (interface, address) in installed.points.difference(&expected) {
+            let object = format!("{address} on {interface}");
+            findings.add(
+                "dispatch",
+                object,
+                "has policy in the kernel, and is no workload's",
+            );
+        }
+        for interface in &installed.interfaces {
+            if !interfaces.contains(interface) {
+                findings.add("dispatch", interface, "is judged, and is no workload's");
+            }
+        }
+        let translated = self.registry.records().filter(|r| self.is_masqueraded(r));
+        let translated = translated.flat_map(|r| r.addresses.iter().copied());
+        let translated: BTreeSet<IpAddr> = translated.collect();
+        for address in translated.difference(&installed.masqueraded_addresses) {
+            findings.add("masquerade", address, "is not translated");
+        }
+        for address in installed.masqueraded_addresses.difference(&translated) {
+            findings.add("masquerade", address, "is translated, and should not be");
+        }
+    }
+}
+
+#[derive(Default)]
+struct IpamFindings(Vec<IpamFinding>);
+
+impl IpamFindings {
+    fn add(&mut self, kind: &str, object: impl ToString, reason: impl Into<String>) {
+        self.0.push(IpamFinding {
+            kind: kind.to_owned(),
+            object: object.to_string(),
+            reason: reason.into(),
+        });
+    }
+}

@@ -1,0 +1,608 @@
+//! Joining a network namespace to the host: a veth pair, addresses and routes on both sides.
+//!
+//! [`NetworkDriver::create_interfaces`] makes the pair with the host side down, so nothing passes, [`NetworkDriver::configure_netns`]
+//! gives the inside addresses and routes, and only when the endpoint's policy is in the kernel does
+//! [`NetworkDriver::bring_up`] bring the host side up and route to it. [`NetworkDriver::delete_interfaces`] undoes whatever of it was
+//! done. Of an interface that another plugin made, these only look whether it can be judged.
+//!
+//! A namespace is opened once for all these steps ([`NetworkDriver::pin_netns`]), and one that is opened again later
+//! must be the very same, whatever its path leads to by then. Nothing here knows policy.
+
+mod netns_facts;
+mod veth_pair;
+
+pub use netns_facts::{AddressUse, NetnsFacts};
+
+use crate::ipam_check::HostInventory;
+use crate::settings::{self, SettingsError, SettingsFile};
+use crate::workload_store::{NetnsIdentity, WorkloadRecord};
+use palisade_sys::link::{
+    IpNet, KernelLinkOpener, LinkChange, LinkError, LinkOpener, Links, MAIN_TABLE, MacAddr,
+    Neighbour, Route, RouteKind, VethEnd,
+};
+use palisade_sys::netns::{NetNs, NetNsError, NetNsOpener};
+use palisade_sys::sysctl::KernelSysctl;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
+use veth_pair::InnerVeth;
+
+/// The address workloads use as their IPv4 gateway; it exists nowhere.
+pub const GATEWAY_V4: Ipv4Addr = Ipv4Addr::new(169, 254, 1, 1);
+/// The address workloads use as their IPv6 gateway; it exists nowhere.
+pub const GATEWAY_V6: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
+/// How long the core waits for the file system that a namespace's path lies on.
+const CORE_NETNS_TIMEOUT: Duration = Duration::from_millis(500);
+/// The number of those routes that the kernel makes itself.
+const RTPROT_KERNEL: u8 = 2;
+/// The Ethernet address of every host-side interface: each has one neighbour only.
+pub const HOST_MAC: MacAddr = MacAddr([0xee, 0xee, 0xee, 0xee, 0xee, 0xee]);
+
+/// Why a namespace could not be attached or detached.
+#[derive(Debug, thiserror::Error)]
+pub enum NetworkDriverError {
+    /// The namespace cannot be opened.
+    #[error(transparent)]
+    Netns(#[from] NetNsError),
+    /// An interface, address or route was refused.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    /// A kernel setting was refused.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// The interface is there already.
+    #[error("the namespace {netns} already has an interface {interface}")]
+    InterfaceExists {
+        /// The namespace.
+        netns: String,
+        /// The interface.
+        interface: String,
+    },
+    /// The host side is not there.
+    #[error("the interface {0} is gone")]
+    InterfaceMissing(String),
+    /// Something else has the host side's name.
+    #[error(
+        "the interface {0} is not the workload's: it is no veth whose other end is the interface in \
+         that namespace"
+    )]
+    NotVethPeer(String),
+    /// Its path leads to another namespace than when it was attached.
+    #[error("the path {0} leads to another network namespace than when it was attached")]
+    NetnsChanged(String),
+    /// Its packets are not forwarded by this host.
+    #[error(
+        "the interface {interface} is a port of {master}, which passes its packets on without \
+         asking this host: chain palisade-cni after a plugin that routes, such as ptp"
+    )]
+    BridgePort {
+        /// The interface.
+        interface: String,
+        /// What it is a port of.
+        master: String,
+    },
+    /// That is this host's own namespace.
+    #[error("the namespace {0} is the one this agent runs in")]
+    HostNetns(String),
+}
+
+/// What the agent's core asks of the host.
+pub trait NetworkDriver: Send {
+    /// What opens namespaces for whoever must not be held up by their file system; `None` on a host
+    /// that has no namespaces.
+    fn opener(&self) -> Option<NetNsOpener>;
+
+    /// Takes this namespace for the workloads of its path until another is held, or none.
+    fn pin_netns(&mut self, netns: Option<NetNs>);
+
+    /// Whose the namespace is, and whether anything uses it.
+    ///
+    /// # Errors
+    /// If it cannot be opened or looked into.
+    fn netns_facts(&mut self, record: &WorkloadRecord) -> Result<NetnsFacts, NetworkDriverError>;
+
+    /// What this host does with an address of a pool already; `None` if nothing. Looking for gateways
+    /// too (`whole`) reads every route.
+    ///
+    /// # Errors
+    /// If the kernel cannot be asked.
+    fn address_use(
+        &mut self,
+        address: IpAddr,
+        pool: Option<palisade_model::Prefix>,
+        include_gateways: bool,
+    ) -> Result<Option<AddressUse>, NetworkDriverError>;
+
+    /// The number of the link of this name on the host; `None` if there is none.
+    ///
+    /// # Errors
+    /// If the kernel cannot be asked.
+    fn link_index(&mut self, name: &str) -> Result<Option<u32>, NetworkDriverError>;
+
+    /// What the link of this number on the host is called; `None` if there is none.
+    ///
+    /// # Errors
+    /// If the kernel cannot be asked.
+    fn link_name(&mut self, index: u32) -> Result<Option<String>, NetworkDriverError>;
+
+    /// Makes the pair; the host side stays down. Of a chained one, looks whether its packets can be
+    /// judged.
+    ///
+    /// # Errors
+    /// If the kernel refuses it, or it is not as it must be; then nothing is left.
+    fn create_interfaces(&mut self, record: &WorkloadRecord) -> Result<(), NetworkDriverError>;
+
+    /// Gives the inside addresses and routes; nothing of that for a chained one.
+    ///
+    /// # Errors
+    /// If any step is refused.
+    fn configure_netns(&mut self, record: &WorkloadRecord) -> Result<(), NetworkDriverError>;
+
+    /// Brings the host side up and routes to it. Repeating it does no harm.
+    ///
+    /// # Errors
+    /// If any step is refused.
+    fn bring_up(&mut self, record: &WorkloadRecord) -> Result<(), NetworkDriverError>;
+
+    /// Removes the pair; a chained one stays. Removing what is gone is no error.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    fn delete_interfaces(&mut self, record: &WorkloadRecord) -> Result<(), NetworkDriverError>;
+
+    /// Whether the host-side interface is there.
+    ///
+    /// # Errors
+    /// If the kernel cannot be asked.
+    fn has_interface(&mut self, record: &WorkloadRecord) -> Result<bool, NetworkDriverError>;
+
+    /// How the inside is, as a runtime wants to be told.
+    ///
+    /// # Errors
+    /// If it is not there, or the kernel cannot be asked.
+    fn netns_interface(
+        &mut self,
+        record: &WorkloadRecord,
+    ) -> Result<NetnsInterface, NetworkDriverError>;
+
+    /// How the host side of each of these is.
+    ///
+    /// # Errors
+    /// If the kernel cannot be asked.
+    fn host_interface_states(
+        &mut self,
+        records: &[WorkloadRecord],
+    ) -> Result<Vec<HostInterfaceState>, NetworkDriverError>;
+
+    /// Gives the host side, which is called `now`, its own name again. If that cannot be, it is set
+    /// down: under another name nothing judges it.
+    ///
+    /// # Errors
+    /// Why the name is refused.
+    fn restore_name(
+        &mut self,
+        record: &WorkloadRecord,
+        current_name: &str,
+    ) -> Result<(), NetworkDriverError>;
+
+    /// Switches forwarding on where it is off, and has router advertisements taken as before; says
+    /// which settings were changed. What was before is remembered in `file`; names of ours begin with
+    /// `prefix`.
+    ///
+    /// # Errors
+    /// If a setting is refused, or cannot be remembered.
+    fn ensure_forwarding(
+        &mut self,
+        prefix: &str,
+        file: &SettingsFile,
+    ) -> Result<Vec<String>, NetworkDriverError>;
+
+    /// What of this host could be workloads'; names of ours begin with `prefix`.
+    ///
+    /// # Errors
+    /// If the kernel cannot be asked.
+    fn inventory(&mut self, prefix: &str) -> Result<HostInventory, NetworkDriverError>;
+
+    /// The size of the largest packet that leaves by this host's default routes, the smallest if they
+    /// differ; `None` where there are none.
+    ///
+    /// # Errors
+    /// If the kernel cannot be asked.
+    fn default_route_mtu(&mut self) -> Result<Option<u32>, NetworkDriverError>;
+
+    /// Whether the network namespace still exists.
+    fn netns_exists(&self, record: &WorkloadRecord) -> bool;
+}
+
+/// The interface inside a namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NetnsInterface {
+    /// Its Ethernet address.
+    pub mac: MacAddr,
+    /// The size of its largest packet, in bytes.
+    pub mtu: u32,
+    /// Its addresses.
+    pub addresses: Vec<IpAddr>,
+    /// The prefixes that it has routes to by a gateway.
+    pub routes: Vec<IpNet>,
+}
+
+/// How a host side is found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HostInterfaceState {
+    /// As [`NetworkDriver::bring_up`] leaves it.
+    Intact,
+    /// There, but changed: in what.
+    Changed(Vec<String>),
+    /// There, under this name.
+    Renamed(String),
+    /// Not there.
+    Missing,
+}
+
+impl HostInterfaceState {
+    /// What is not as it should be, in words.
+    pub fn differences(self, interface: &str) -> Vec<String> {
+        match self {
+            HostInterfaceState::Intact => Vec::new(),
+            HostInterfaceState::Changed(what) => what,
+            HostInterfaceState::Renamed(current_name) => {
+                vec![format!("{interface} is called {current_name}")]
+            }
+            HostInterfaceState::Missing => vec![format!("{interface} is gone")],
+        }
+    }
+}
+
+/// The kernel this agent runs on.
+pub struct KernelNetworkDriver {
+    host: NetNs,
+    opener: NetNsOpener,
+    pinned_netns: Option<NetNs>,
+}
+
+impl KernelNetworkDriver {
+    /// For the network namespace this thread is in.
+    ///
+    /// # Errors
+    /// If it cannot be opened.
+    pub fn current() -> Result<Self, NetworkDriverError> {
+        Ok(KernelNetworkDriver {
+            host: NetNs::current()?,
+            opener: NetNsOpener::default(),
+            pinned_netns: None,
+        })
+    }
+
+    fn links(&self) -> Result<impl Links + use<>, LinkError> {
+        KernelLinkOpener.open_links(&self.host)
+    }
+
+    /// A workload's namespace: the one that is held, or what its path leads to, if that is still the
+    /// one it was attached from.
+    fn netns(&self, record: &WorkloadRecord) -> Result<NetNs, NetworkDriverError> {
+        let pinned = self.pinned_netns.as_ref();
+        let netns = match pinned.filter(|held| held.label() == record.netns) {
+            Some(held) => held.clone(),
+            None => self.opener.open(&record.netns, CORE_NETNS_TIMEOUT)?,
+        };
+        match record.netns_identity {
+            Some(known) if known != NetnsIdentity::of(&netns) => {
+                Err(NetworkDriverError::NetnsChanged(record.netns.clone()))
+            }
+            _ => Ok(netns),
+        }
+    }
+}
+
+impl NetworkDriver for KernelNetworkDriver {
+    fn opener(&self) -> Option<NetNsOpener> {
+        Some(self.opener.clone())
+    }
+
+    fn pin_netns(&mut self, netns: Option<NetNs>) {
+        self.pinned_netns = netns;
+    }
+
+    fn netns_facts(&mut self, record: &WorkloadRecord) -> Result<NetnsFacts, NetworkDriverError> {
+        self.read_netns_facts(record)
+    }
+
+    fn address_use(
+        &mut self,
+        address: IpAddr,
+        pool: Option<palisade_model::Prefix>,
+        whole: bool,
+    ) -> Result<Option<AddressUse>, NetworkDriverError> {
+        self.read_address_use(address, pool, whole)
+    }
+
+    fn link_index(&mut self, name: &str) -> Result<Option<u32>, NetworkDriverError> {
+        Ok(self.links()?.link(name)?.map(|link| link.index))
+    }
+
+    fn link_name(&mut self, index: u32) -> Result<Option<String>, NetworkDriverError> {
+        Ok(self.links()?.link_by_index(index)?.map(|link| link.name))
+    }
+
+    fn create_interfaces(&mut self, record: &WorkloadRecord) -> Result<(), NetworkDriverError> {
+        let pod = self.netns(record)?;
+        if pod.id() == self.host.id() {
+            return Err(NetworkDriverError::HostNetns(record.netns.clone()));
+        }
+        if record.chained {
+            return self.check_chained(record);
+        }
+        let mut inside = KernelLinkOpener.open_links(&pod)?;
+        if inside.link(&record.inside)?.is_some() {
+            return Err(NetworkDriverError::InterfaceExists {
+                netns: record.netns.clone(),
+                interface: record.inside.clone(),
+            });
+        }
+        let mut host = self.links()?;
+        let outer = VethEnd {
+            name: record.interface.to_string(),
+            mac: Some(HOST_MAC),
+            mtu: record.mtu,
+            netns: None,
+        };
+        let inner = VethEnd {
+            name: record.inside.clone(),
+            mac: None,
+            mtu: record.mtu,
+            netns: Some(pod),
+        };
+        Ok(host.create_veth(&outer, &inner)?)
+    }
+
+    fn configure_netns(&mut self, record: &WorkloadRecord) -> Result<(), NetworkDriverError> {
+        if record.chained {
+            return Ok(());
+        }
+        let pod = self.netns(record)?;
+        configure_links(&mut KernelLinkOpener.open_links(&pod)?, record)
+    }
+
+    fn bring_up(&mut self, record: &WorkloadRecord) -> Result<(), NetworkDriverError> {
+        if record.chained {
+            return self.check_chained(record);
+        }
+        let pod = self.netns(record)?;
+        let mut host = self.links()?;
+        let gone = || NetworkDriverError::InterfaceMissing(record.inside.clone());
+        let inner =
+            InnerVeth::find((&self.host, &mut host), &pod, &record.inside)?.ok_or_else(gone)?;
+        let mac = inner.link.mac.ok_or_else(gone)?;
+        let Some(outer) = host.link(&record.interface)? else {
+            return Err(NetworkDriverError::InterfaceMissing(
+                record.interface.to_string(),
+            ));
+        };
+        if !inner.is_peer(&outer) {
+            return Err(NetworkDriverError::NotVethPeer(
+                record.interface.to_string(),
+            ));
+        }
+        if outer.mac != Some(HOST_MAC) {
+            host.change_link(&record.interface, &LinkChange::Mac(HOST_MAC))?;
+        }
+        host.change_link(&record.interface, &LinkChange::Up)?;
+        for address in &record.addresses {
+            host.set_neighbour(&Neighbour::permanent(&record.interface, *address, mac))?;
+            host.replace_route(&Route::device(IpNet::host(*address), &record.interface))?;
+        }
+        Ok(())
+    }
+
+    fn delete_interfaces(&mut self, record: &WorkloadRecord) -> Result<(), NetworkDriverError> {
+        if record.chained {
+            return Ok(());
+        }
+        match self.links()?.delete_link(&record.interface) {
+            Err(error) if error.is_not_found() => Ok(()),
+            other => Ok(other?),
+        }
+    }
+
+    fn has_interface(&mut self, record: &WorkloadRecord) -> Result<bool, NetworkDriverError> {
+        let mut host = self.links()?;
+        if !record.chained {
+            return Ok(host.link(&record.interface)?.is_some());
+        }
+        let inner = self.inner_veth(&mut host, record);
+        Ok(self
+            .find_host_link(&host.links()?, record, inner.as_ref())
+            .is_some())
+    }
+
+    fn netns_interface(
+        &mut self,
+        record: &WorkloadRecord,
+    ) -> Result<NetnsInterface, NetworkDriverError> {
+        let pod = self.netns(record)?;
+        let mut links = KernelLinkOpener.open_links(&pod)?;
+        let gone = || NetworkDriverError::InterfaceMissing(record.inside.clone());
+        let link = links.link(&record.inside)?.ok_or_else(gone)?;
+        let addresses = links.addresses()?.into_iter();
+        let routes = links.routes()?.into_iter();
+        Ok(NetnsInterface {
+            mac: link.mac.ok_or_else(gone)?,
+            mtu: link.mtu,
+            addresses: addresses
+                .filter(|address| address.link_index == link.index)
+                .map(|address| address.prefix.address)
+                .collect(),
+            routes: routes
+                .filter(|route| route.gateway.is_some())
+                .filter(|route| route.link.as_deref() == Some(&*record.inside))
+                .map(|route| route.destination)
+                .collect(),
+        })
+    }
+
+    fn host_interface_states(
+        &mut self,
+        records: &[WorkloadRecord],
+    ) -> Result<Vec<HostInterfaceState>, NetworkDriverError> {
+        let mut host = self.links()?;
+        let (links, routes, neighbours) = (host.links()?, host.routes()?, host.neighbours()?);
+        let mut state_of = |record: &WorkloadRecord| {
+            let name = &*record.interface;
+            let inner = self.inner_veth(&mut host, record);
+            let Some(link) = self.find_host_link(&links, record, inner.as_ref()) else {
+                return HostInterfaceState::Missing;
+            };
+            if link.name != name {
+                return HostInterfaceState::Renamed(link.name.clone());
+            }
+            let inside = inner.as_ref().map(|inner| &inner.link);
+            if record.chained {
+                return HostInterfaceState::Intact;
+            }
+            let mut changed = Vec::new();
+            if !link.is_up() {
+                changed.push(format!("{name} was set down"));
+            }
+            if link.mac != Some(HOST_MAC) {
+                changed.push(format!("the hardware address of {name}"));
+            }
+            for address in &record.addresses {
+                let has_route = routes.iter().any(|route| {
+                    route.destination == IpNet::host(*address)
+                        && route.link.as_deref() == Some(name)
+                        && (route.table, route.kind) == (MAIN_TABLE, RouteKind::Unicast)
+                        && route.gateway.is_none()
+                });
+                if !has_route {
+                    changed.push(format!("the route to {address}"));
+                }
+                let has_neighbour = neighbours.iter().any(|neighbour| {
+                    (&*neighbour.link, neighbour.address) == (name, *address)
+                        && neighbour.permanent
+                        && neighbour.mac.is_some()
+                        && inside.is_none_or(|i| i.mac == neighbour.mac)
+                });
+                if !has_neighbour {
+                    changed.push(format!("the neighbour {address}"));
+                }
+            }
+            match changed.is_empty() {
+                true => HostInterfaceState::Intact,
+                false => HostInterfaceState::Changed(changed),
+            }
+        };
+        Ok(records.iter().map(&mut state_of).collect())
+    }
+
+    fn restore_name(
+        &mut self,
+        record: &WorkloadRecord,
+        now: &str,
+    ) -> Result<(), NetworkDriverError> {
+        let mut host = self.links()?;
+        let name = LinkChange::Rename(record.interface.to_string());
+        if host.change_link(now, &name).is_ok() {
+            return Ok(());
+        }
+        // Kernels before 6.2 rename no interface that is up.
+        host.change_link(now, &LinkChange::Down)?;
+        Ok(host.change_link(now, &name)?)
+    }
+
+    fn ensure_forwarding(
+        &mut self,
+        prefix: &str,
+        file: &SettingsFile,
+    ) -> Result<Vec<String>, NetworkDriverError> {
+        let (mut sysctl, mut links) = (KernelSysctl::new(&self.host), self.links()?);
+        Ok(settings::ensure_forwarding(
+            &mut sysctl,
+            &mut links,
+            prefix,
+            file,
+        )?)
+    }
+
+    fn inventory(&mut self, prefix: &str) -> Result<HostInventory, NetworkDriverError> {
+        let mut host = self.links()?;
+        let (links, routes, neighbours) = (host.links()?, host.routes()?, host.neighbours()?);
+        let addresses = host.addresses()?.into_iter();
+        let names = links.into_iter().map(|link| link.name);
+        let is_host_route = |route: &Route| {
+            let full_length = IpNet::host(route.destination.address).len;
+            route.destination.len == full_length
+                && (route.table, route.kind) == (MAIN_TABLE, RouteKind::Unicast)
+                // What the kernel made for an address of its own.
+                && route.protocol != RTPROT_KERNEL
+        };
+        Ok(HostInventory {
+            links: names.filter(|name| name.starts_with(prefix)).collect(),
+            routes: routes
+                .into_iter()
+                .filter(is_host_route)
+                .filter_map(|route| Some((route.destination.address, route.link?)))
+                .collect(),
+            neighbours: neighbours
+                .into_iter()
+                .filter(|neighbour| neighbour.permanent && neighbour.mac.is_some())
+                .map(|neighbour| (neighbour.address, neighbour.link))
+                .collect(),
+            host_addresses: addresses.map(|address| address.prefix.address).collect(),
+        })
+    }
+
+    fn default_route_mtu(&mut self) -> Result<Option<u32>, NetworkDriverError> {
+        let mut host = self.links()?;
+        let routes = host.routes()?;
+        let default_links: Vec<&String> = routes
+            .iter()
+            .filter(|route| route.destination.len == 0 && route.table == MAIN_TABLE)
+            .filter(|route| route.kind == RouteKind::Unicast)
+            .filter_map(|route| route.link.as_ref())
+            .collect();
+        let links = host.links()?.into_iter();
+        let uplinks = links.filter(|link| default_links.contains(&&link.name));
+        Ok(uplinks.map(|link| link.mtu).min())
+    }
+
+    fn netns_exists(&self, record: &WorkloadRecord) -> bool {
+        match self.netns(record) {
+            Ok(_) => true,
+            // Of what does not answer, nothing is known.
+            Err(NetworkDriverError::Netns(NetNsError::TimedOut { .. })) => true,
+            Err(_) => false,
+        }
+    }
+}
+
+/// Addresses and routes inside the namespace.
+fn configure_links(
+    inside: &mut impl Links,
+    record: &WorkloadRecord,
+) -> Result<(), NetworkDriverError> {
+    inside.change_link("lo", &LinkChange::Up)?;
+    inside.change_link(&record.inside, &LinkChange::Up)?;
+    for address in &record.addresses {
+        inside.add_address(&record.inside, IpNet::host(*address))?;
+    }
+    let has = |v4: bool| record.addresses.iter().any(|a| a.is_ipv4() == v4);
+    let gateways: [(bool, IpAddr, IpNet); 2] = [
+        (
+            true,
+            GATEWAY_V4.into(),
+            IpNet::new(Ipv4Addr::UNSPECIFIED.into(), 0),
+        ),
+        (
+            false,
+            GATEWAY_V6.into(),
+            IpNet::new(Ipv6Addr::UNSPECIFIED.into(), 0),
+        ),
+    ];
+    for (v4, gateway, everything) in gateways {
+        if has(v4) {
+            inside.set_neighbour(&Neighbour::permanent(&record.inside, gateway, HOST_MAC))?;
+            inside.replace_route(&Route::via_on_link(everything, gateway, &record.inside))?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,155 @@
+//! What the kernel says about a namespace and an address that somebody wants: whose the namespace is,
+//! whether anything uses it, and what the host does with the address. Facts only; who may have what is
+//! decided in [`crate::access`].
+
+use super::{KernelNetworkDriver, NetworkDriverError};
+use crate::workload_store::WorkloadRecord;
+use palisade_model::Prefix as Network;
+use palisade_sys::link::{IpNet, KernelLinkOpener, Link, LinkOpener, Links, RouteKind};
+use palisade_sys::netns::NETNS_DIR;
+use std::fmt;
+use std::net::IpAddr;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// Kinds of links that the kernel makes by itself in every new namespace.
+const FALLBACK_LINK_KINDS: [&str; 10] = [
+    "ipip",
+    "gre",
+    "gretap",
+    "erspan",
+    "sit",
+    "ip6tnl",
+    "ip6gre",
+    "ip6gretap",
+    "vti",
+    "vti6",
+];
+
+/// A namespace, as far as rights depend on it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NetnsFacts {
+    /// The user who may do everything in it; `None` where that cannot be told.
+    pub owner: Option<u32>,
+    /// Whether it has a name in the folder of named namespaces, which only root writes.
+    pub named: bool,
+    /// Whether there is an interface in it, besides loopback and what every new one has.
+    pub used: bool,
+}
+
+/// What this host does with an address already.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AddressUse {
+    /// It is the host's own.
+    Host,
+    /// It is a broadcast, anycast or multicast address.
+    Broadcast,
+    /// The host, or a workload, sends by it.
+    Gateway,
+    /// There is a route for it that is more special than the pool's.
+    Routed {
+        /// Its destination.
+        destination: IpNet,
+        /// Where it leads.
+        link: String,
+    },
+}
+
+impl fmt::Display for AddressUse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AddressUse::Host => f.write_str("it is this host's own"),
+            AddressUse::Broadcast => f.write_str("it is a broadcast address"),
+            AddressUse::Gateway => f.write_str("it is a gateway's"),
+            AddressUse::Routed { destination, link } => {
+                write!(f, "this host routes {destination} to {link}")
+            }
+        }
+    }
+}
+
+impl KernelNetworkDriver {
+    pub(super) fn read_netns_facts(
+        &self,
+        record: &WorkloadRecord,
+    ) -> Result<NetnsFacts, NetworkDriverError> {
+        let netns = self.netns(record)?;
+        let mut links = KernelLinkOpener.open_links(&netns)?;
+        let is_in_use = |link: &Link| {
+            let made_by_kernel = link
+                .kind
+                .as_deref()
+                .is_some_and(|k| FALLBACK_LINK_KINDS.contains(&k));
+            !link.is_loopback() && (link.is_up() || !made_by_kernel)
+        };
+        Ok(NetnsFacts {
+            owner: netns.owner_uid().ok(),
+            named: is_named_netns(&record.netns),
+            used: links.links()?.iter().any(is_in_use),
+        })
+    }
+
+    pub(super) fn read_address_use(
+        &self,
+        address: IpAddr,
+        pool: Option<Network>,
+        include_gateways: bool,
+    ) -> Result<Option<AddressUse>, NetworkDriverError> {
+        let mut host = self.links()?;
+        let pool_length = pool.map_or(0, |pool| pool.length());
+        if let Some(route) = host.route_to(address)? {
+            let is_more_specific = route.destination.len > pool_length;
+            match route.kind {
+                RouteKind::Local => return Ok(Some(AddressUse::Host)),
+                RouteKind::Other(_) => return Ok(Some(AddressUse::Broadcast)),
+                RouteKind::Unicast if is_more_specific => {
+                    return Ok(Some(AddressUse::Routed {
+                        destination: route.destination,
+                        link: route.link.unwrap_or_else(|| "several links".to_owned()),
+                    }));
+                }
+                RouteKind::Unicast | RouteKind::Blackhole | RouteKind::Unreachable => {}
+            }
+        }
+        let gateway = [IpAddr::from(super::GATEWAY_V4), super::GATEWAY_V6.into()];
+        let is_gateway = gateway.contains(&address)
+            || include_gateways
+                && host
+                    .routes()?
+                    .iter()
+                    .any(|route| route.gateway == Some(address));
+        Ok(is_gateway.then_some(AddressUse::Gateway))
+    }
+}
+
+/// Whether a path is that of a file in the folder of named namespaces, in which root alone writes.
+fn is_named_netns(path: &str) -> bool {
+    let folder = Path::new(NETNS_DIR);
+    let name = match Path::new(path).parent() {
+        Some(parent) if path.contains('/') => {
+            parent == folder || parent == Path::new("/var/run/netns")
+        }
+        _ => true,
+    };
+    let root_alone = std::fs::metadata(folder)
+        .is_ok_and(|folder| folder.uid() == 0 && folder.mode() & 0o022 == 0);
+    name && root_alone
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_not_a_path_that_looks_like_one() {
+        for path in [
+            "/proc/1/ns/net",
+            "/tmp/web",
+            "/run/netns/../../tmp/web",
+            "/run/netns/folder/web",
+            "./web",
+        ] {
+            assert!(!is_named_netns(path), "{path}");
+        }
+    }
+}

@@ -1,0 +1,676 @@
+//! Attaching and detaching, step by step: claim, remember, join, furnish, judge, open, settle.
+//!
+//! A workload is remembered on disk as pending before its interface is made, as attached when it is
+//! open, and forgotten after its interface is gone: what a crash leaves, [`Core::restore`] takes over
+//! or clears away. The host side comes up only when its policy is in the kernel. What fails is undone;
+//! what cannot be undone stays remembered with its addresses, and is tried again.
+
+use crate::attach_steps::{AttachStep, StepHook};
+use crate::core::{Core, error_chain};
+use crate::ipam::IpamError;
+use crate::network_driver::NetworkDriverError;
+use crate::registry::Workload;
+use crate::workload_store::{ClosedInterface, NetnsIdentity, WorkloadRecord};
+use crate::workloads::WorkloadError;
+use palisade_api::EndpointState;
+use palisade_model::{EndpointId, Family, Str, Update};
+use palisade_sys::fault;
+use palisade_sys::netns::{NetNs, NetNsError};
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// How long opening a namespace may take.
+pub const NETNS_OPEN_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How many addresses of a pool are looked at for one that this host uses for nothing else.
+const MAX_UNUSABLE_ADDRESSES: usize = 256;
+
+/// A namespace that was opened off the core's thread, or why it could not be; `None`: not yet.
+pub type PreopenedNetns = Option<Result<NetNs, NetNsError>>;
+
+impl Core {
+    /// Has every step announced; for tests.
+    pub fn set_step_hook(&mut self, hook: StepHook) {
+        self.step_hook = Some(hook);
+    }
+
+    fn announce_step(&mut self, step: AttachStep) -> Result<(), WorkloadError> {
+        match &mut self.step_hook {
+            None => Ok(()),
+            Some(hook) => hook(step).map_err(|reason| WorkloadError::Stopped { step, reason }),
+        }
+    }
+
+    /// Takes over the workloads and counts remembered on disk, before any address is given out.
+    ///
+    /// # Errors
+    /// If the file of workloads cannot be read or written, or the host's interfaces cannot be looked
+    /// at.
+    pub fn restore(&mut self) -> Result<(), WorkloadError> {
+        self.restore_counts();
+        let mut updates = Vec::new();
+        let stored = self.records.read()?;
+        // Kept on also while there is none: somebody may rely on it by now.
+        self.forwarding_enabled = match self.settings.read() {
+            Ok(changed) => !self.config.dry_run && !changed.is_empty(),
+            Err(error) => {
+                tracing::warn!(error = %error_chain(&error), "which settings were changed is not known");
+                false
+            }
+        };
+        let mut changed = stored.is_older;
+        let judged = match stored.is_absent {
+            true => self.unowned_judged_interfaces(),
+            false => Vec::new(),
+        };
+        for closed in stored.closed.into_iter().chain(judged) {
+            let name = self.network.link_name(closed.index);
+            let now = name.map_err(|source| WorkloadError::Inspect {
+                id: format!("interface {}", closed.interface),
+                source: Box::new(source),
+            })?;
+            changed |= now.as_deref() != Some(&*closed.interface);
+            if let Some(now) = now {
+                let interface = now.as_str().into();
+                updates.push(self.registry.close_interface(ClosedInterface {
+                    interface,
+                    ..closed
+                }));
+            }
+        }
+        for record in stored.records {
+            if fault::is_injected("restart-forgets-workloads") {
+                continue;
+            }
+            let id = record.id();
+            for address in &record.addresses {
+                if let Err(error) = self.ipam.claim(*address) {
+                    tracing::warn!(workload = %id, %error, "claiming a remembered address");
+                }
+            }
+            let joined =
+                self.network
+                    .has_interface(&record)
+                    .map_err(|source| WorkloadError::Inspect {
+                        id: id.to_string(),
+                        source: Box::new(source),
+                    })?;
+            let is_gone = !joined && (record.chained || !self.network.netns_exists(&record));
+            let interrupted = record.pending && !fault::is_injected("interrupted-kept");
+            if interrupted || is_gone {
+                match record.pending {
+                    true => {
+                        tracing::info!(workload = %id, "attaching it was interrupted: cleared away")
+                    }
+                    false => {
+                        tracing::info!(workload = %id, netns = record.netns, "it is gone: forgotten")
+                    }
+                }
+                changed = true;
+                self.remove_unregistered(record);
+                continue;
+            }
+            let (state, reason) = match joined {
+                true => (EndpointState::Closed, None),
+                false => (
+                    EndpointState::Lost,
+                    Some(format!("its interface {} is gone", record.interface)),
+                ),
+            };
+            updates.push(self.registry.insert(
+                Workload {
+                    record,
+                    state,
+                    reason,
+                },
+                None,
+            ));
+        }
+        if changed {
+            self.save_records()?;
+        }
+        self.apply(updates);
+        Ok(())
+    }
+
+    /// The interfaces of others that the kernel's tables judge: where nothing is remembered, they were
+    /// workloads', and nobody knows of which policy.
+    fn unowned_judged_interfaces(&mut self) -> Vec<ClosedInterface> {
+        let installed = match self.dataplane.installed_workloads() {
+            Ok(held) => held,
+            Err(error) => {
+                tracing::warn!(error = %error_chain(&error), "looking for interfaces that were judged before");
+                return Vec::new();
+            }
+        };
+        let prefix = self.config.interface_prefix.clone();
+        let of_others = installed
+            .interfaces
+            .into_iter()
+            .filter(|name| !name.starts_with(&*prefix));
+        let mut found = Vec::new();
+        for interface in of_others {
+            if let Ok(Some(index)) = self.network.link_index(&interface) {
+                tracing::warn!(%interface, "judged before, and no workload's: closed until it goes");
+                found.push(ClosedInterface { interface, index });
+            }
+        }
+        found
+    }
+
+    /// Removes what is left of one that is not in the engine.
+    fn remove_unregistered(&mut self, record: WorkloadRecord) {
+        match self.delete_interfaces(&record) {
+            Ok(()) => self.release_addresses(&record),
+            Err(error) => {
+                tracing::error!(error = %error_chain(&error), "clearing away; it is tried again");
+                self.add_leftover(record);
+            }
+        }
+    }
+
+    /// Attaches what a record says, with addresses of these families where it brings none; returns
+    /// when its policy is in the kernel.
+    ///
+    /// # Errors
+    /// See [`WorkloadError`]; then nothing of it is left.
+    pub(crate) fn attach(
+        &mut self,
+        mut record: WorkloadRecord,
+        families: &[u8],
+        netns: PreopenedNetns,
+    ) -> Result<WorkloadRecord, WorkloadError> {
+        self.clear_leftovers(Some(&record.id()))?;
+        self.announce_step(AttachStep::ClaimAddresses)?;
+        self.claim_addresses(&mut record, families)?;
+        let id = record.id();
+        self.attach_in_progress = Some(id.clone());
+        let attached = self.attach_with_addresses(&mut record, netns);
+        self.network.pin_netns(None);
+        self.attach_in_progress = None;
+        if let Err(error) = attached {
+            tracing::warn!(workload = %id, error = %error_chain(&error), "attaching failed; undone");
+            if !fault::is_injected("failed-attach-left") {
+                self.roll_back(record);
+            }
+            return Err(error);
+        }
+        Ok(record)
+    }
+
+    fn attach_with_addresses(
+        &mut self,
+        record: &mut WorkloadRecord,
+        netns: PreopenedNetns,
+    ) -> Result<(), WorkloadError> {
+        let (id, path) = (record.id(), record.netns.clone());
+        let attach_error = |source| WorkloadError::Attach {
+            id: id.to_string(),
+            netns: path.clone(),
+            source: Box::new(source),
+        };
+        let netns = self.open_netns(&path, netns).map_err(attach_error)?;
+        record.netns_identity = netns.as_ref().map(NetnsIdentity::of);
+        self.network.pin_netns(netns);
+        self.announce_step(AttachStep::SavePending)?;
+        let pending = WorkloadRecord {
+            pending: true,
+            ..record.clone()
+        };
+        let remembered = self.registry.records().chain(&self.leftovers);
+        let closed = self.registry.closed_interfaces();
+        self.records.write(remembered.chain([&pending]), closed)?;
+        self.announce_step(AttachStep::CreateInterfaces)?;
+        self.network
+            .create_interfaces(record)
+            .map_err(attach_error)?;
+        record.index = self
+            .network
+            .link_index(&record.interface)
+            .map_err(attach_error)?;
+        self.announce_step(AttachStep::ConfigureNetns)?;
+        self.network.configure_netns(record).map_err(attach_error)?;
+        self.announce_step(AttachStep::ApplyPolicy)?;
+        if fault::is_injected("opened-before-flush") {
+            self.network.bring_up(record).map_err(attach_error)?;
+        }
+        let pod = self.engine.endpoint(&id);
+        let workload = Workload {
+            record: record.clone(),
+            state: EndpointState::Closed,
+            reason: None,
+        };
+        let mut updates = vec![self.registry.insert(workload, pod)];
+        updates.extend(self.registry.forget_closed_interface(&record.interface));
+        self.apply(updates);
+        let refusal = self.kernel_failure.clone();
+        if let Some(reason) = refusal.filter(|_| !fault::is_injected("opened-though-refused")) {
+            let id = id.to_string();
+            return Err(WorkloadError::NotEnforced { id, reason });
+        }
+        self.announce_step(AttachStep::Masquerade)?;
+        self.apply_masquerade_for(&id)?;
+        self.announce_step(AttachStep::BringUp)?;
+        self.attach_in_progress = None;
+        if let Some(because) = self.registry.closed_reason(&id) {
+            if let Some(workload) = self.registry.get_mut(&id) {
+                workload.reason = Some(because.to_owned());
+            }
+        } else if let Err(error) = self.open_workload(record) {
+            return Err(attach_error(error));
+        }
+        self.announce_step(AttachStep::SaveAttached)?;
+        self.save_records()?;
+        self.announce_step(AttachStep::ReportAttached)
+    }
+
+    /// The namespace of a path: as it was opened already, else opened now.
+    pub(crate) fn open_netns(
+        &mut self,
+        path: &str,
+        netns: PreopenedNetns,
+    ) -> Result<Option<NetNs>, NetworkDriverError> {
+        match (netns, self.network.opener()) {
+            (Some(opened), _) => Ok(Some(opened?)),
+            (None, Some(opener)) => Ok(Some(opener.open(path, NETNS_OPEN_TIMEOUT)?)),
+            (None, None) => Ok(None),
+        }
+    }
+
+    /// Writes every workload to disk, and which interfaces stay closed.
+    pub(crate) fn save_records(&mut self) -> Result<(), WorkloadError> {
+        let all = self.registry.records().chain(&self.leftovers);
+        Ok(self.records.write(all, self.registry.closed_interfaces())?)
+    }
+
+    /// What keeps the interface of a workload closed that is being taken away: another plugin made it,
+    /// and it is still there.
+    fn close_orphaned_interface(&mut self, record: &WorkloadRecord) -> Option<Update> {
+        if !record.chained {
+            return None;
+        }
+        let name_and_index = match record.index {
+            Some(index) => self
+                .network
+                .link_name(index)
+                .map(|name| name.zip(Some(index))),
+            None => self
+                .network
+                .link_index(&record.interface)
+                .map(|index| Some(record.interface.to_string()).zip(index)),
+        };
+        match name_and_index {
+            Ok(None) => None,
+            Ok(Some((name, index))) => Some(self.registry.close_interface(ClosedInterface {
+                interface: name.as_str().into(),
+                index,
+            })),
+            Err(error) => {
+                // Closed without need is put right by the next notice of a link.
+                tracing::warn!(workload = %record.id(), error = %error_chain(&error), "looking for its interface");
+                Some(self.registry.close_interface(ClosedInterface {
+                    interface: record.interface.clone(),
+                    index: record.index.unwrap_or(0),
+                }))
+            }
+        }
+    }
+
+    /// Takes back everything a failed attach did. What cannot be, stays remembered.
+    fn roll_back(&mut self, record: WorkloadRecord) {
+        let id = record.id();
+        if let Err(error) = self.teardown(&record) {
+            tracing::error!(workload = %id, error = %error_chain(&error), "undoing a failed attach; it is tried again");
+            if let Some((_, update)) = self.registry.remove(&id) {
+                let mut updates = vec![update];
+                updates.extend(self.close_orphaned_interface(&record));
+                self.apply(updates);
+            }
+            self.add_leftover(record);
+            if let Err(error) = self.save_records() {
+                tracing::error!(workload = %id, error = %error_chain(&error), "remembering what is left");
+            }
+        }
+    }
+
+    /// Keeps what could not be taken down, to be tried again; its addresses stay its own.
+    fn add_leftover(&mut self, record: WorkloadRecord) {
+        if !self
+            .leftovers
+            .iter()
+            .any(|left| left.interface == record.interface)
+        {
+            self.leftovers.push(WorkloadRecord {
+                pending: true,
+                ..record
+            });
+        }
+        self.ensure_retry();
+    }
+
+    /// Detaches a workload; false if there is none. Its policy leaves the kernel after its interface
+    /// is gone.
+    ///
+    /// # Errors
+    /// If the interface cannot be removed; then it stays attached. If what comes after that fails;
+    /// then asking again goes on.
+    pub(crate) fn detach(&mut self, id: &EndpointId) -> Result<bool, WorkloadError> {
+        let had_leftover = self.clear_leftovers(Some(id))?;
+        let Some(record) = self.registry.get(id).map(|w| w.record.clone()) else {
+            return Ok(had_leftover);
+        };
+        self.teardown(&record)?;
+        self.announce_step(AttachStep::ReportDetached)?;
+        Ok(true)
+    }
+
+    /// Tries again to remove what could not be: of one workload, or all. Says whether there was any.
+    pub(crate) fn clear_leftovers(
+        &mut self,
+        only: Option<&EndpointId>,
+    ) -> Result<bool, WorkloadError> {
+        let is_of = |record: &WorkloadRecord| only.is_none_or(|id| *id == record.id());
+        let all = std::mem::take(&mut self.leftovers);
+        let (retried, others): (Vec<WorkloadRecord>, _) = all.into_iter().partition(is_of);
+        self.leftovers = others;
+        let found = !retried.is_empty();
+        let mut failed = None;
+        for record in retried {
+            if let Err(error) = self.teardown(&record) {
+                self.add_leftover(record);
+                failed = Some(error);
+            }
+        }
+        failed.map_or(Ok(found), Err)
+    }
+
+    /// Interface, policy, disk, addresses: in this order, so that nothing is free before whatever
+    /// could use it is gone.
+    fn teardown(&mut self, record: &WorkloadRecord) -> Result<(), WorkloadError> {
+        let id = record.id();
+        self.announce_step(AttachStep::DeleteInterfaces)?;
+        self.delete_interfaces(record)?;
+        self.announce_step(AttachStep::RemovePolicy)?;
+        // Another container may have taken its place.
+        let is_it = |w: &Workload| w.record.interface == record.interface;
+        if self.registry.get(&id).is_some_and(is_it)
+            && let Some((_, update)) = self.registry.remove(&id)
+        {
+            let mut updates = vec![update];
+            updates.extend(self.close_orphaned_interface(record));
+            self.apply(updates);
+        }
+        let removed = self.remove_record(record);
+        if removed.is_err() {
+            self.add_leftover(record.clone());
+        }
+        removed
+    }
+
+    fn remove_record(&mut self, record: &WorkloadRecord) -> Result<(), WorkloadError> {
+        self.apply_masquerade_for(&record.id())?;
+        self.announce_step(AttachStep::RemoveRecord)?;
+        self.save_records()?;
+        self.announce_step(AttachStep::ReleaseAddresses)?;
+        self.release_addresses(record);
+        Ok(())
+    }
+
+    /// Frees the addresses of a workload that is gone.
+    fn release_addresses(&mut self, record: &WorkloadRecord) {
+        for address in &record.addresses {
+            let mut others = self.registry.records().chain(&self.leftovers);
+            if !others.any(|other| other.addresses.contains(address)) {
+                self.ipam.release(*address);
+            }
+        }
+    }
+
+    /// The same, for the sake of one.
+    fn apply_masquerade_for(&mut self, id: &EndpointId) -> Result<(), WorkloadError> {
+        match self.apply_masquerade() {
+            Ok(_) => Ok(()),
+            Err(error) => Err(WorkloadError::NotMasqueraded {
+                id: id.to_string(),
+                source: Box::new(error),
+            }),
+        }
+    }
+
+    /// Whether what a workload sends to the outside leaves with this host's address.
+    pub(crate) fn is_masqueraded(&self, record: &WorkloadRecord) -> bool {
+        !record.chained && record.masquerade.unwrap_or(self.config.masquerade)
+    }
+
+    /// Has the kernel translate what workloads send to the outside; returns how much was written.
+    pub(crate) fn apply_masquerade(&mut self) -> Result<usize, palisade_dataplane::Error> {
+        let config = &self.config;
+        let masqueraded = self
+            .registry
+            .records()
+            .filter(|record| self.is_masqueraded(record))
+            .flat_map(|record| record.addresses.iter().copied());
+        let near = config.pools.iter().chain(&config.masquerade_except);
+        let wanted = palisade_dataplane::Masquerade {
+            table: config.table.as_str().into(),
+            interface_prefix: config.interface_prefix.as_str().into(),
+            exempt_prefixes: near.copied().collect(),
+            addresses: masqueraded.collect(),
+        };
+        let written = self.dataplane.masquerade(&wanted);
+        self.masquerade_failure = written.as_ref().err().map(|error| error_chain(error));
+        written
+    }
+
+    fn delete_interfaces(&mut self, record: &WorkloadRecord) -> Result<(), WorkloadError> {
+        self.network
+            .delete_interfaces(record)
+            .map_err(|source| WorkloadError::Detach {
+                id: record.id().to_string(),
+                interface: record.interface.to_string(),
+                source: Box::new(source),
+            })
+    }
+
+    /// Opens the workloads that wait for their policy, once the kernel holds it.
+    pub(crate) fn open_pending(&mut self) {
+        let refused = self.kernel_failure.is_some() && !fault::is_injected("opened-though-refused");
+        if refused || !self.in_sync {
+            return;
+        }
+        let is_pending = |(id, workload): &(&EndpointId, &Workload)| {
+            workload.state == EndpointState::Closed
+                && self.attach_in_progress.as_ref() != Some(*id)
+                && self.registry.closed_reason(id).is_none()
+        };
+        let pending = self.registry.iter().filter(is_pending);
+        let waiting: Vec<WorkloadRecord> = pending.map(|(_, w)| w.record.clone()).collect();
+        for record in waiting {
+            if let Err(error) = self.open_workload(&record) {
+                tracing::warn!(workload = %record.id(), error = %error_chain(&error), "opening");
+            }
+        }
+    }
+
+    /// Opens one, and tells whoever waits for it.
+    fn open_workload(&mut self, record: &WorkloadRecord) -> Result<(), NetworkDriverError> {
+        let forwarding = self.enable_forwarding();
+        let opened = forwarding.and_then(|()| self.network.bring_up(record));
+        let id = record.id();
+        if let Some(workload) = self.registry.get_mut(&id) {
+            workload.reason = opened.as_ref().err().map(|error| error_chain(error));
+            if opened.is_ok() {
+                workload.state = EndpointState::Ready;
+            }
+        }
+        if opened.is_ok() {
+            let (notified, remaining) = std::mem::take(&mut self.open_waiters)
+                .into_iter()
+                .filter(|(_, waiting)| !waiting.is_closed())
+                .partition(|(of, _)| *of == id);
+            self.open_waiters = remaining;
+            let notified: Vec<(EndpointId, tokio::sync::oneshot::Sender<()>)> = notified;
+            for (_, waiting) in notified {
+                // Whoever stopped waiting needs no answer.
+                let _ = waiting.send(());
+            }
+        }
+        opened
+    }
+
+    /// A name that no interface has, and none had whose dispatch entry still lives: made of what is
+    /// attached and when, and looked for wherever it could be.
+    pub(crate) fn generate_interface_name(
+        &mut self,
+        namespace: &str,
+        name: &str,
+        netns: &str,
+    ) -> Result<Str, WorkloadError> {
+        let prefix = self.config.interface_prefix.clone();
+        let digits = (15 - prefix.len()).min(11);
+        let mut tries = 0_u32;
+        loop {
+            let nanos = self.clock.wall().as_nanos();
+            let text = format!("{namespace}/{name}@{netns} {nanos} {tries}");
+            tries += 1;
+            let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+                (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+            });
+            let candidate: Str =
+                format!("{prefix}{}", &format!("{hash:016x}")[16 - digits..]).into();
+            let known = self.registry.records().chain(&self.leftovers);
+            let points = self.engine.tables().points.keys();
+            let is_taken = known
+                .map(|record| &record.interface)
+                .any(|n| *n == candidate)
+                || points
+                    .map(|point| &point.interface)
+                    .any(|n| *n == candidate)
+                || self
+                    .network
+                    .link_index(&candidate)
+                    .map(|index| index.is_some())
+                    .map_err(|source| WorkloadError::Inspect {
+                        id: format!("{namespace}/{name}"),
+                        source: Box::new(source),
+                    })?;
+            if !is_taken {
+                return Ok(candidate);
+            }
+        }
+    }
+
+    fn claim_addresses(
+        &mut self,
+        record: &mut WorkloadRecord,
+        families: &[u8],
+    ) -> Result<(), WorkloadError> {
+        let id = record.id().to_string();
+        let requested = std::mem::take(&mut record.addresses);
+        let claimed = if requested.is_empty() {
+            let wanted: Vec<Family> = match families {
+                [] => self.ipam.families().collect(),
+                some => some
+                    .iter()
+                    .map(|n| if *n == 4 { Family::V4 } else { Family::V6 })
+                    .collect(),
+            };
+            if wanted.is_empty() {
+                let reason = "this host has no pool; give addresses".to_owned();
+                return Err(WorkloadError::Invalid {
+                    field: "addresses",
+                    reason,
+                });
+            }
+            let is_root = record.owner.is_none();
+            wanted.into_iter().try_for_each(|family| {
+                let taken = self.allocate_address(family, &id, is_root)?;
+                record.addresses.push(taken);
+                Ok(())
+            })
+        } else {
+            requested.into_iter().try_for_each(|address| {
+                let claimed = self.ipam.claim(address);
+                claimed.map_err(|source| self.address_error(id.clone(), source))?;
+                record.addresses.push(address);
+                Ok(())
+            })
+        };
+        claimed.inspect_err(|_| {
+            for address in record.addresses.drain(..) {
+                self.ipam.release(address);
+            }
+        })
+    }
+
+    /// A free address that this host uses for nothing else; where none is left, also of containers
+    /// whose namespace is gone.
+    fn allocate_address(
+        &mut self,
+        family: Family,
+        id: &str,
+        is_root: bool,
+    ) -> Result<IpAddr, WorkloadError> {
+        let mut unusable = Vec::new();
+        let allocated = loop {
+            let address = match self.allocate_from_pools(family) {
+                Ok(address) => address,
+                Err(source) => break Err(self.address_error(id.to_owned(), source)),
+            };
+            let pool = self.ipam.pool_of(address);
+            match self.address_use(address, pool, !is_root) {
+                Ok(Some(used)) if unusable.len() < MAX_UNUSABLE_ADDRESSES => {
+                    tracing::warn!(%address, reason = %used, "not given out");
+                    unusable.push(address);
+                }
+                Ok(Some(used)) => {
+                    self.ipam.release(address);
+                    let reason = format!("none is fit: of {address}, {used}");
+                    break Err(WorkloadError::Invalid {
+                        field: "addresses",
+                        reason,
+                    });
+                }
+                Ok(None) => break Ok(address),
+                Err(error) => {
+                    self.ipam.release(address);
+                    break Err(error);
+                }
+            }
+        };
+        for address in unusable {
+            self.ipam.release(address);
+        }
+        allocated
+    }
+
+    fn allocate_from_pools(&mut self, family: Family) -> Result<IpAddr, IpamError> {
+        match self.ipam.allocate(family) {
+            Err(IpamError::Exhausted { .. }) => {
+                if let Err(error) = self.detach_vanished() {
+                    tracing::warn!(error = %error_chain(&error), "looking for containers that are gone");
+                }
+                self.ipam.allocate(family)
+            }
+            other => other,
+        }
+    }
+
+    fn address_error(&self, id: String, source: IpamError) -> WorkloadError {
+        let holder_of = |address| {
+            let mut workloads = self.registry.iter();
+            workloads.find(|(_, workload)| workload.record.addresses.contains(&address))
+        };
+        if let IpamError::InUse(address) = source
+            && let Some((holder, _)) = holder_of(address)
+        {
+            let holder = holder.to_string();
+            return WorkloadError::AddressTaken {
+                id,
+                address,
+                holder,
+            };
+        }
+        WorkloadError::Address { id, source }
+    }
+}

@@ -1,0 +1,409 @@
+//! What the agent remembers of an attached workload, and the file it remembers it in.
+//!
+//! The file carries a schema number. One of an older schema is read, and written in the newest with
+//! the next change; one of a newer schema is refused, so that a downgrade loses nothing. It is
+//! written whole by temporary file, fsync and rename.
+
+use palisade_api::CniAttachment;
+use palisade_model::{EndpointId, NamedPort, ObjectId, Str};
+use palisade_sys::netns::NetNs;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::io;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+/// The schema this build writes: 1 had no containers, sizes of packets, masquerading or chains.
+const SCHEMA: u32 = 2;
+
+/// An attached network namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WorkloadRecord {
+    /// Its Kubernetes namespace.
+    pub namespace: Str,
+    /// Its name.
+    pub name: Str,
+    /// The network namespace, as it was given: a name under `/run/netns`, or a path.
+    pub netns: String,
+    /// The interface inside it.
+    pub inside: String,
+    /// The host-side interface.
+    pub interface: Str,
+    /// Its addresses.
+    pub addresses: Vec<IpAddr>,
+    /// Labels that were given; `None`: those of the Pod of its name.
+    pub labels: Option<BTreeMap<Str, Str>>,
+    /// Named ports that were given; empty: those of the Pod of its name.
+    pub ports: Vec<NamedPort>,
+    /// When it was attached, in seconds since 1970.
+    pub created: u64,
+    /// Whether attaching it has not ended yet. One that a crash left so is cleared away: whoever
+    /// asked for it had no answer.
+    #[serde(default)]
+    pub pending: bool,
+    /// The container it is, if a runtime attached it; `None`: somebody did by name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container: Option<Container>,
+    /// The size of its largest packet, in bytes; `None` (of schema 1): what was configured then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u32>,
+    /// Whether its packets leave the host under the host's address; `None`: as the agent is
+    /// configured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub masquerade: Option<bool>,
+    /// Another plugin made the interface, and removes it: nothing of it is ours but the policy.
+    #[serde(default)]
+    pub chained: bool,
+    /// The number that the kernel gave the host-side interface; `None` where an older agent wrote it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub index: Option<u32>,
+    /// Which namespace it was attached from, whatever `netns` leads to by now; `None` where an older
+    /// agent wrote it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub netns_identity: Option<NetnsIdentity>,
+    /// The user who attached it, where that was not root.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<u32>,
+}
+
+/// Which network namespace: the same while the kernel runs, and no other's while it lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NetnsIdentity {
+    /// Device of the file system of namespaces.
+    pub device: u64,
+    /// Inode on it.
+    pub inode: u64,
+}
+
+impl NetnsIdentity {
+    /// That of an open namespace.
+    pub fn of(netns: &NetNs) -> Self {
+        let id = netns.id();
+        NetnsIdentity {
+            device: id.dev,
+            inode: id.ino,
+        }
+    }
+}
+
+/// An interface that was a workload's, exists without one, and stays closed until it goes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClosedInterface {
+    /// Its name.
+    pub interface: Str,
+    /// The number that the kernel gave it.
+    pub index: u32,
+}
+
+/// What a container runtime calls an attachment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Container {
+    /// Its id of the container.
+    pub id: String,
+    /// The name of the network it joined.
+    pub network: String,
+    /// The pod's uid, where the runtime said it. Shown, and nothing is decided by it: that of a
+    /// static pod is not the one its object has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<String>,
+    /// Whether it is the sandbox of a pod, whose labels are to be waited for.
+    #[serde(default)]
+    pub pod: bool,
+}
+
+impl WorkloadRecord {
+    /// The endpoint it stands for: the Pod of its name.
+    pub fn id(&self) -> EndpointId {
+        pod_id(&self.namespace, &self.name)
+    }
+
+    /// The runtime's words for it, if a runtime attached it.
+    pub fn attachment(&self) -> Option<CniAttachment> {
+        let container = self.container.as_ref()?;
+        Some(CniAttachment {
+            container: container.id.clone(),
+            network: container.network.clone(),
+            interface: self.inside.clone(),
+        })
+    }
+
+    /// Whether it is closed until the Pod of its name is known: that of a runtime, and one that somebody
+    /// attached who is not root.
+    pub fn needs_pod(&self) -> bool {
+        let is_pod = self.container.as_ref().is_some_and(|c| c.pod);
+        self.labels.is_none() && (is_pod || self.owner.is_some())
+    }
+}
+
+/// The id of the Pod of a name.
+pub fn pod_id(namespace: &str, name: &str) -> EndpointId {
+    ObjectId {
+        namespace: Some(namespace.into()),
+        name: name.into(),
+        group: "".into(),
+        kind: "Pod".into(),
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct WorkloadFile {
+    schema: u32,
+    workloads: Vec<WorkloadRecord>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    closed: Vec<ClosedInterface>,
+}
+
+/// What the file said.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoredWorkloads {
+    /// The records.
+    pub records: Vec<WorkloadRecord>,
+    /// The interfaces that stay closed.
+    pub closed: Vec<ClosedInterface>,
+    /// Whether there was no file: nothing was ever remembered, or it is lost.
+    pub is_absent: bool,
+    /// Whether an older schema said it.
+    pub is_older: bool,
+}
+
+/// Why the records could not be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkloadStoreError {
+    /// Reading or writing failed.
+    #[error("{doing} {path}")]
+    Io {
+        /// `reading` or `writing`.
+        doing: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What went wrong.
+        source: io::Error,
+    },
+    /// The content makes no sense.
+    #[error("reading {path}: it is damaged; move it away to start without attached workloads")]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What went wrong.
+        source: serde_json::Error,
+    },
+    /// A newer Palisade wrote it.
+    #[error(
+        "reading {path}: schema {found} is newer than {SCHEMA}, which this build knows; \
+         enforcement in the kernel stays as it is; start the newer version again"
+    )]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Its schema.
+        found: u32,
+    },
+}
+
+/// The file of records.
+#[derive(Clone, Debug)]
+pub struct WorkloadStore {
+    path: PathBuf,
+    read_only: bool,
+}
+
+impl WorkloadStore {
+    /// The records kept in a state directory.
+    pub fn in_state_dir(state_dir: &Path) -> Self {
+        WorkloadStore {
+            path: state_dir.join("workloads.json"),
+            read_only: false,
+        }
+    }
+
+    /// The same, of which none is ever written.
+    pub fn read_only(state_dir: &Path) -> Self {
+        WorkloadStore {
+            read_only: true,
+            ..WorkloadStore::in_state_dir(state_dir)
+        }
+    }
+
+    /// Reads them; none where there is no file yet.
+    ///
+    /// # Errors
+    /// If the file is there but cannot be read, is damaged, or was written by a newer version.
+    pub fn read(&self) -> Result<StoredWorkloads, WorkloadStoreError> {
+        let path = self.path.clone();
+        let text = match std::fs::read(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Ok(StoredWorkloads {
+                    is_absent: true,
+                    ..StoredWorkloads::default()
+                });
+            }
+            Err(source) => {
+                return Err(WorkloadStoreError::Io {
+                    doing: "reading",
+                    path,
+                    source,
+                });
+            }
+        };
+        #[derive(Deserialize)]
+        struct SchemaHeader {
+            schema: u32,
+        }
+        let head: Result<SchemaHeader, _> = serde_json::from_slice(&text);
+        match head {
+            Ok(head) if head.schema > SCHEMA => Err(WorkloadStoreError::Newer {
+                path,
+                found: head.schema,
+            }),
+            Ok(_) => serde_json::from_slice::<WorkloadFile>(&text)
+                .map(|file| StoredWorkloads {
+                    is_older: file.schema < SCHEMA,
+                    records: file.workloads,
+                    closed: file.closed,
+                    is_absent: false,
+                })
+                .map_err(|source| WorkloadStoreError::Damaged { path, source }),
+            Err(source) => Err(WorkloadStoreError::Damaged { path, source }),
+        }
+    }
+
+    /// Writes them, and the interfaces that stay closed.
+    ///
+    /// # Errors
+    /// If the file cannot be written; the old one is then still whole.
+    pub fn write<'a>(
+        &self,
+        records: impl IntoIterator<Item = &'a WorkloadRecord>,
+        closed: impl IntoIterator<Item = &'a ClosedInterface>,
+    ) -> Result<(), WorkloadStoreError> {
+        if self.read_only {
+            return Ok(());
+        }
+        let file = WorkloadFile {
+            schema: SCHEMA,
+            workloads: records.into_iter().cloned().collect(),
+            closed: closed.into_iter().cloned().collect(),
+        };
+        let error = |source| WorkloadStoreError::Io {
+            doing: "writing",
+            path: self.path.clone(),
+            source,
+        };
+        let text = serde_json::to_vec_pretty(&file).map_err(|e| error(e.into()))?;
+        palisade_sys::atomic_file::write_atomically(&self.path, &text)
+            .map_err(|e| error(io::Error::other(e)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record() -> WorkloadRecord {
+        WorkloadRecord {
+            namespace: "shop".into(),
+            name: "web".into(),
+            netns: "web".to_owned(),
+            inside: "eth0".to_owned(),
+            interface: "pal0".into(),
+            addresses: vec!["10.0.0.2".parse().unwrap(), "fd00::2".parse().unwrap()],
+            labels: Some(BTreeMap::from([("app".into(), "web".into())])),
+            ports: Vec::new(),
+            created: 7,
+            pending: false,
+            container: Some(Container {
+                id: "c0".to_owned(),
+                network: "pods".to_owned(),
+                uid: Some("u0".to_owned()),
+                pod: true,
+            }),
+            mtu: Some(1400),
+            masquerade: Some(true),
+            chained: false,
+            index: Some(9),
+            netns_identity: Some(NetnsIdentity {
+                device: 4,
+                inode: 4_026_532_008,
+            }),
+            owner: Some(1000),
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let records = WorkloadStore::in_state_dir(dir.path());
+        let nothing = records.read().unwrap();
+        assert!(nothing.is_absent && nothing.records.is_empty());
+        let closed = ClosedInterface {
+            interface: "veth0".into(),
+            index: 7,
+        };
+        records.write([&record()], [&closed]).unwrap();
+        let found = records.read().unwrap();
+        assert_eq!(
+            (found.records, found.closed),
+            (vec![record()], vec![closed])
+        );
+        assert!(!found.is_absent);
+    }
+
+    #[test]
+    fn damage_and_newer_schemas_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let records = WorkloadStore::in_state_dir(dir.path());
+        let put = |text: &str| {
+            palisade_sys::atomic_file::write_atomically(
+                &dir.path().join("workloads.json"),
+                text.as_bytes(),
+            )
+            .unwrap()
+        };
+        put("{\"schema\": 1, \"workl");
+        assert!(matches!(
+            records.read(),
+            Err(WorkloadStoreError::Damaged { .. })
+        ));
+        put("{\"schema\": 3, \"other\": 1}");
+        assert!(matches!(
+            records.read(),
+            Err(WorkloadStoreError::Newer { found: 3, .. })
+        ));
+    }
+
+    #[test]
+    fn the_first_schema_is_read_and_becomes_the_newest() {
+        let dir = tempfile::tempdir().unwrap();
+        let records = WorkloadStore::in_state_dir(dir.path());
+        let path = dir.path().join("workloads.json");
+        let text = r#"{"schema": 1, "workloads": [{
+            "namespace": "shop", "name": "web", "netns": "web", "inside": "eth0",
+            "interface": "pal0", "addresses": ["10.0.0.2", "fd00::2"],
+            "labels": {"app": "web"}, "ports": [], "created": 7, "pending": false}]}"#;
+        palisade_sys::atomic_file::write_atomically(&path, text.as_bytes()).unwrap();
+        let old = WorkloadRecord {
+            container: None,
+            mtu: None,
+            masquerade: None,
+            index: None,
+            netns_identity: None,
+            owner: None,
+            ..record()
+        };
+        let found = records.read().unwrap();
+        assert_eq!(
+            (&*found.records, found.is_older),
+            (&[old.clone()][..], true)
+        );
+        records.write([&old], []).unwrap();
+        let found = records.read().unwrap();
+        assert_eq!((&*found.records, found.is_older), (&[old][..], false));
+        let text = std::fs::read_to_string(path).unwrap();
+        assert!(text.contains("\"schema\": 2"), "{text}");
+    }
+}

@@ -1,0 +1,144 @@
+//! The ends of connections as they are reported.
+
+use crate::address_set::AddressSet;
+use crate::ip_blocks::{IpBlock, shortest_ip_blocks};
+use crate::workload::WorkloadRef;
+use palisade_model::{Family, Prefix};
+use serde::Serialize;
+use serde::ser::{SerializeMap, Serializer};
+use std::fmt;
+use std::net::IpAddr;
+use std::rc::Rc;
+
+/// One end of a connection.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ConnectionEnd {
+    /// A workload.
+    Workload(WorkloadRef),
+    /// Several workloads. What is said of a group is said of each of them; and of each of them with
+    /// each other one, where the group is at both ends.
+    Group(WorkloadGroup),
+    /// Addresses that no workload holds.
+    Outside(Prefix),
+    /// Those addresses of networks that no workload holds.
+    Networks(IpBlocks),
+}
+
+/// Workloads that are reported together.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct WorkloadGroup {
+    /// Two or more, in order.
+    pub members: Rc<Vec<WorkloadRef>>,
+    /// Whether JSON lists them all.
+    pub list_members: bool,
+}
+
+/// Networks that are reported together, some with exceptions; one may add what another leaves out.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct IpBlocks(pub Rc<Vec<IpBlock>>);
+
+impl IpBlocks {
+    /// These parts of the outside; `free` is what may be covered or not, as it suits.
+    pub(crate) fn from_address_sets(regions: &[AddressSet; 2], free: &[AddressSet; 2]) -> Self {
+        let mut shown = Vec::new();
+        for family in Family::BOTH {
+            let (region, free) = (&regions[family as usize], &free[family as usize]);
+            if !region.is_empty() {
+                shown.extend(shortest_ip_blocks(family, region, free));
+            }
+        }
+        IpBlocks(Rc::new(shown))
+    }
+
+    /// Whether an address that no workload holds is meant.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        self.0.iter().any(|network| {
+            let except = |net: &palisade_model::Prefix| net.contains(address);
+            network.cidr.contains(address) && !network.except.iter().any(except)
+        })
+    }
+
+    fn to_strings(&self) -> Vec<String> {
+        self.0.iter().map(ToString::to_string).collect()
+    }
+}
+
+impl ConnectionEnd {
+    /// These workloads: one under its own name.
+    pub(crate) fn from_workloads(mut members: Vec<WorkloadRef>) -> Option<ConnectionEnd> {
+        members.sort();
+        match members.len() {
+            0 => None,
+            1 => members.pop().map(ConnectionEnd::Workload),
+            _ => Some(ConnectionEnd::Group(WorkloadGroup {
+                members: Rc::new(members),
+                list_members: false,
+            })),
+        }
+    }
+
+    /// The workloads.
+    pub fn workloads(&self) -> &[WorkloadRef] {
+        match self {
+            ConnectionEnd::Workload(workload) => std::slice::from_ref(workload),
+            ConnectionEnd::Group(group) => &group.members,
+            ConnectionEnd::Outside(_) | ConnectionEnd::Networks(_) => &[],
+        }
+    }
+
+    /// The same, but that JSON lists every member of a group.
+    #[must_use]
+    pub fn with_members(self) -> ConnectionEnd {
+        match self {
+            ConnectionEnd::Group(group) => ConnectionEnd::Group(WorkloadGroup {
+                list_members: true,
+                ..group
+            }),
+            other => other,
+        }
+    }
+}
+
+impl Serialize for ConnectionEnd {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            ConnectionEnd::Workload(workload) => workload.serialize(serializer),
+            ConnectionEnd::Group(group) => {
+                let mut map = serializer.serialize_map(None)?;
+                map.serialize_entry("group", &self.to_string())?;
+                map.serialize_entry("count", &group.members.len())?;
+                if group.list_members {
+                    map.serialize_entry("members", &*group.members)?;
+                }
+                map.end()
+            }
+            ConnectionEnd::Outside(cidr) => {
+                let mut map = serializer.serialize_map(Some(1))?;
+                map.serialize_entry("cidr", cidr)?;
+                map.end()
+            }
+            ConnectionEnd::Networks(networks) => {
+                let mut map = serializer.serialize_map(Some(1))?;
+                map.serialize_entry("networks", &networks.to_strings())?;
+                map.end()
+            }
+        }
+    }
+}
+
+impl fmt::Display for ConnectionEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ConnectionEnd::Workload(workload) => workload.fmt(f),
+            ConnectionEnd::Group(group) => match group.members.first() {
+                Some(first) => write!(f, "{first} and {} more", group.members.len() - 1),
+                None => Ok(()),
+            },
+            ConnectionEnd::Outside(cidr) => write!(f, "outside {cidr}"),
+            ConnectionEnd::Networks(networks) => match networks.to_strings().as_slice() {
+                [v4, v6] if v4 == "0.0.0.0/0" && v6 == "::/0" => f.write_str("outside"),
+                shown => write!(f, "outside {}", shown.join(", ")),
+            },
+        }
+    }
+}

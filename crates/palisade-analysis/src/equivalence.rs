@@ -1,0 +1,308 @@
+//! Workloads that no policy tells apart, and the parts of the outside, as kinds; and which kinds get
+//! the same.
+//!
+//! The work follows what differs. What most sources get is said once for each way they are treated,
+//! and only sources that get something else are looked at one by one.
+
+use crate::address_set::AddressSet;
+use crate::pair_evaluator::{TrafficSetId, TrafficSetInterner};
+use crate::reachability::{Reachability, ReportUnit};
+use crate::reachability_matrix::{INSIDE, OUTSIDE, ReachabilityMatrix};
+use crate::rules::to_u32;
+use crate::workload::WorkloadRef;
+use palisade_model::Family;
+use std::collections::BTreeMap;
+
+/// What two kinds get in each layer in which both are.
+pub(crate) type LayerTraffic = Vec<Option<TrafficSetId>>;
+
+/// Workloads that no policy tells apart, in any layer.
+pub(crate) struct EquivalenceClass {
+    /// The class in each layer in which they are: by view, then by family.
+    pub(crate) classes: Vec<Option<u32>>,
+    /// Their names; none of what is outside.
+    pub(crate) names: Vec<WorkloadRef>,
+    /// The pod whose one address this is.
+    pub(crate) pod: Option<WorkloadRef>,
+    /// What is outside: its family and addresses, some of which may be held.
+    pub(crate) region: Option<(Family, AddressSet)>,
+}
+
+impl EquivalenceClass {
+    fn zone(&self) -> usize {
+        match self.region {
+            None => INSIDE,
+            Some(_) => OUTSIDE,
+        }
+    }
+}
+
+/// Kinds, told by what most of those that are treated alike would be: all of these but some, and
+/// some others.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ClassSelection {
+    /// Each a base with the kinds of it that are left out.
+    group_exceptions: Vec<(u32, Vec<u32>)>,
+    extra: Vec<u32>,
+}
+
+/// All kinds of one or two views.
+pub(crate) struct EquivalenceClasses<'v> {
+    pub(crate) classes: Vec<EquivalenceClass>,
+    layers: Vec<&'v ReachabilityMatrix>,
+    sets: &'v TrafficSetInterner,
+    /// Where a class of a layer occurs.
+    occurrences: Vec<BTreeMap<u32, Vec<u32>>>,
+    /// Kinds that most others treat alike as sources, and as destinations, by zone.
+    treatment_groups: [[Vec<TreatmentGroup>; 2]; 2],
+    /// Of each base its kinds.
+    group_members: Vec<Vec<u32>>,
+}
+
+/// What the kinds of a base send, or take, in each layer.
+struct TreatmentGroup {
+    id: u32,
+    usual: Vec<Option<TrafficSetId>>,
+}
+
+/// As sources.
+const SOURCES: usize = 0;
+/// As destinations.
+const DESTINATIONS: usize = 1;
+
+impl<'v> EquivalenceClasses<'v> {
+    /// The kinds of these views, whose units are alike in all of them.
+    pub(crate) fn new(
+        views: &'v [&'v Reachability],
+        units: &[BTreeMap<WorkloadRef, ReportUnit>],
+        sets: &'v TrafficSetInterner,
+    ) -> Self {
+        let layers: Vec<&ReachabilityMatrix> =
+            views.iter().flat_map(|view| &view.matrices).collect();
+        let mut kinds = workload_classes(&layers, units);
+        for family in Family::BOTH {
+            kinds.extend(outside_classes(views, family));
+        }
+        let mut places = vec![BTreeMap::<u32, Vec<u32>>::new(); layers.len()];
+        for (id, kind) in kinds.iter().enumerate() {
+            for (class, places) in kind.classes.iter().zip(&mut places) {
+                if let Some(class) = class {
+                    places.entry(*class).or_default().push(to_u32(id));
+                }
+            }
+        }
+        let mut all = EquivalenceClasses {
+            classes: kinds,
+            layers,
+            sets,
+            occurrences: places,
+            treatment_groups: Default::default(),
+            group_members: Vec::new(),
+        };
+        all.find_treatment_groups();
+        all
+    }
+
+    fn find_treatment_groups(&mut self) {
+        for role in [SOURCES, DESTINATIONS] {
+            let mut known: BTreeMap<(usize, LayerTraffic), Vec<u32>> = BTreeMap::new();
+            for (id, kind) in self.classes.iter().enumerate() {
+                let usual = kind.classes.iter().zip(&self.layers).map(|(class, layer)| {
+                    // Only what goes to or comes from workloads is ever asked for.
+                    Some(match role {
+                        SOURCES => layer.usual_egress((*class)?, INSIDE),
+                        _ => layer.usual_ingress((*class)?, INSIDE),
+                    })
+                });
+                let key = (kind.zone(), usual.collect());
+                known.entry(key).or_default().push(to_u32(id));
+            }
+            for ((zone, usual), members) in known {
+                let id = to_u32(self.group_members.len());
+                self.group_members.push(members);
+                self.treatment_groups[role][zone].push(TreatmentGroup { id, usual });
+            }
+        }
+    }
+
+    /// What a source and a destination get.
+    pub(crate) fn traffic_between(&self, source: u32, destination: u32) -> LayerTraffic {
+        let ends = [source, destination].map(|kind| &self.classes[kind as usize].classes);
+        let layers = self.layers.iter().enumerate();
+        layers
+            .map(|(at, layer)| Some(layer.allowed(ends[0][at]?, ends[1][at]?)))
+            .collect()
+    }
+
+    /// For a workload as destination (`taking`) or as source the others of a zone, by what they get
+    /// together; of that only what `matters`.
+    pub(crate) fn peers_by_traffic(
+        &self,
+        own: u32,
+        is_destination: bool,
+        zone: usize,
+        is_relevant: &dyn Fn(&LayerTraffic) -> bool,
+    ) -> BTreeMap<LayerTraffic, ClassSelection> {
+        let classes = &self.classes[own as usize].classes;
+        let mut unusual = Vec::new();
+        for ((class, layer), places) in classes.iter().zip(&self.layers).zip(&self.occurrences) {
+            let Some(class) = class else { continue };
+            let others = match is_destination {
+                true => &layer.by_destination[*class as usize],
+                false => &layer.by_source[*class as usize],
+            };
+            let kinds = others.iter().filter_map(|(class, _)| places.get(class));
+            unusual.extend(kinds.flatten().copied());
+        }
+        unusual.retain(|kind| self.classes[*kind as usize].zone() == zone);
+        unusual.sort_unstable();
+        unusual.dedup();
+        let mut found: BTreeMap<LayerTraffic, ClassSelection> = BTreeMap::new();
+        let role = if is_destination {
+            SOURCES
+        } else {
+            DESTINATIONS
+        };
+        for base in &self.treatment_groups[role][zone] {
+            let layers = self.layers.iter().zip(classes).zip(&base.usual);
+            let value: LayerTraffic = layers
+                .map(|((layer, class), other)| {
+                    let own = match is_destination {
+                        true => layer.usual_ingress((*class)?, zone),
+                        false => layer.usual_egress((*class)?, zone),
+                    };
+                    Some(self.sets.intersect(own, (*other)?))
+                })
+                .collect();
+            if !is_relevant(&value) {
+                continue;
+            }
+            let members = &self.group_members[base.id as usize];
+            let out = unusual
+                .iter()
+                .filter(|kind| members.binary_search(kind).is_ok());
+            let out: Vec<u32> = out.copied().collect();
+            if out.len() < members.len() {
+                found
+                    .entry(value)
+                    .or_default()
+                    .group_exceptions
+                    .push((base.id, out));
+            }
+        }
+        for kind in unusual {
+            let value = match is_destination {
+                true => self.traffic_between(kind, own),
+                false => self.traffic_between(own, kind),
+            };
+            if is_relevant(&value) {
+                found.entry(value).or_default().extra.push(kind);
+            }
+        }
+        found
+    }
+
+    /// The kinds of a block, ascending.
+    pub(crate) fn expand(&self, block: &ClassSelection) -> Vec<u32> {
+        let mut all = block.extra.clone();
+        for (base, out) in &block.group_exceptions {
+            let members = self.group_members[*base as usize].iter();
+            all.extend(members.filter(|kind| out.binary_search(kind).is_err()));
+        }
+        all.sort_unstable();
+        all
+    }
+}
+
+fn workload_classes(
+    layers: &[&ReachabilityMatrix],
+    units: &[BTreeMap<WorkloadRef, ReportUnit>],
+) -> Vec<EquivalenceClass> {
+    let mut names: Vec<&WorkloadRef> = units.iter().flat_map(BTreeMap::keys).collect();
+    names.sort();
+    names.dedup();
+    let mut known: BTreeMap<(Vec<_>, Option<_>), Vec<WorkloadRef>> = BTreeMap::new();
+    for name in names {
+        let units: Vec<Option<&ReportUnit>> = units.iter().map(|units| units.get(name)).collect();
+        let of_families = units.iter().flat_map(|unit| match unit {
+            Some(unit) => unit.classes,
+            None => [None; 2],
+        });
+        let classes = of_families.zip(layers);
+        let classes =
+            classes.map(|(class, layer)| class.map(|class| layer.representatives[class as usize]));
+        let part_of = units.iter().flatten().find_map(|unit| unit.pod.as_ref());
+        let key = (classes.collect(), part_of);
+        known.entry(key).or_default().push(name.clone());
+    }
+    let mut kinds: Vec<EquivalenceClass> = known
+        .into_iter()
+        .map(|((classes, part_of), names)| EquivalenceClass {
+            classes,
+            names,
+            pod: part_of.cloned(),
+            region: None,
+        })
+        .collect();
+    kinds.sort_by(|a, b| a.names.cmp(&b.names));
+    kinds
+}
+
+/// What is outside in all views, in parts that are of one class in each.
+fn outside_classes(views: &[&Reachability], family: Family) -> Vec<EquivalenceClass> {
+    let mut parts: BTreeMap<Vec<Option<u32>>, Vec<(u128, u128)>> = BTreeMap::new();
+    let sorted = |view: &Reachability| {
+        let regions = view.outside[family as usize].iter();
+        let ranges = regions.flat_map(|(region, class)| {
+            let ranges = region.ranges().iter();
+            ranges.map(|(first, last)| (*first, *last, *class))
+        });
+        let mut ranges: Vec<(u128, u128, u32)> = ranges.collect();
+        ranges.sort_unstable();
+        ranges
+    };
+    let mut common: Vec<(u128, u128, Vec<u32>)> = vec![(0, u128::MAX, Vec::new())];
+    for view in views {
+        let ranges = sorted(view);
+        let mut next = Vec::new();
+        let mut at = 0;
+        for (first, last, classes) in common {
+            while ranges.get(at).is_some_and(|range| range.1 < first) {
+                at += 1;
+            }
+            let inside = ranges[at..].iter().take_while(|range| range.0 <= last);
+            for (from, to, class) in inside {
+                let classes = classes.iter().chain([class]).copied().collect();
+                next.push((first.max(*from), last.min(*to), classes));
+            }
+        }
+        common = next;
+    }
+    for (first, last, classes) in common {
+        let mut free = AddressSet::from_ranges(family, vec![(first, last)]);
+        if views.len() > 1 {
+            for held in views
+                .iter()
+                .map(|view| &view.workload_addresses[family as usize])
+            {
+                free = free.subtract(&held.intersect_range(first, last));
+            }
+        }
+        if free.is_empty() {
+            continue;
+        }
+        let mut layers = vec![None; views.len() * 2];
+        for (view, class) in classes.into_iter().enumerate() {
+            let twin = views[view].matrices[family as usize].representatives[class as usize];
+            layers[view * 2 + family as usize] = Some(twin);
+        }
+        parts.entry(layers).or_default().push((first, last));
+    }
+    let parts = parts.into_iter().map(|(classes, ranges)| EquivalenceClass {
+        classes,
+        names: Vec::new(),
+        pod: None,
+        region: Some((family, AddressSet::from_ranges(family, ranges))),
+    });
+    parts.collect()
+}

@@ -1,0 +1,153 @@
+//! The traffic of a query: protocol, ports, ICMP type and code.
+
+use super::FlowQuery;
+use palisade_model::{Endpoint, Family, L4, Protocol};
+
+/// The source port of a query that names none: the first of the dynamic ports.
+const DEFAULT_SOURCE_PORT: u16 = 49152;
+
+/// Why the traffic of a query is not understood.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TrafficError {
+    /// Neither a port nor a protocol.
+    #[error("say what kind of traffic: a port (80/TCP) or a protocol (ICMP)")]
+    Unspecified,
+    /// Both a port and a protocol that disagree, or a port for a protocol without ports.
+    #[error("port {port:?}: {protocol} has no ports that policy can test")]
+    NoPorts {
+        /// The port as written.
+        port: String,
+        /// The protocol.
+        protocol: Protocol,
+    },
+    /// A protocol with ports, but none given.
+    #[error("{protocol} needs a port: write it as PORT/{protocol}")]
+    NeedsPort {
+        /// The protocol.
+        protocol: Protocol,
+    },
+    /// No such protocol.
+    #[error("protocol {0:?} is neither TCP, UDP, SCTP, ICMP, ICMPv6 nor a number from 0 to 255")]
+    UnknownProtocol(String),
+    /// A port that is no number and no name.
+    #[error("port {0:?} is neither a number from 0 to 65535 nor the name of a port")]
+    BadPort(String),
+    /// An ICMP type that is not understood.
+    #[error("ICMP type {0:?}: write it as TYPE or TYPE/CODE, each from 0 to 255")]
+    BadIcmp(String),
+    /// An ICMP type for another protocol.
+    #[error("an ICMP type was given, but {0} is not ICMP")]
+    NotIcmp(Protocol),
+}
+
+/// A destination port as written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum QueryPort {
+    Number(u16),
+    /// The name of a port of whatever endpoint is at the destination.
+    Named(String),
+}
+
+impl QueryPort {
+    /// The number at an endpoint.
+    pub(super) fn resolve(&self, endpoint: Option<&Endpoint>, protocol: Protocol) -> Option<u16> {
+        match self {
+            QueryPort::Number(port) => Some(*port),
+            QueryPort::Named(name) => endpoint.and_then(|e| e.named_port(name, protocol)),
+        }
+    }
+}
+
+/// The traffic of a query.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct QueryTraffic {
+    pub(super) protocol: Protocol,
+    pub(super) port: Option<QueryPort>,
+    source_port: u16,
+    icmp: Option<(u8, u8)>,
+}
+
+impl QueryTraffic {
+    pub(super) fn from_query(query: &FlowQuery) -> Result<Self, TrafficError> {
+        let (port, protocol) = match (&query.port, &query.protocol) {
+            (None, None) => return Err(TrafficError::Unspecified),
+            (None, Some(protocol)) => (None, parse_protocol(protocol)?),
+            (Some(port), given) => {
+                let (port, of_port) = match port.split_once('/') {
+                    Some((port, protocol)) => (port, Some(protocol)),
+                    None => (port.as_str(), given.as_deref()),
+                };
+                let protocol = parse_protocol(of_port.unwrap_or("TCP"))?;
+                if !protocol.has_ports() {
+                    let port = port.to_owned();
+                    return Err(TrafficError::NoPorts { port, protocol });
+                }
+                (Some(read_port(port)?), protocol)
+            }
+        };
+        if port.is_none() && protocol.has_ports() {
+            return Err(TrafficError::NeedsPort { protocol });
+        }
+        let icmp = query.icmp_type.as_deref().map(read_icmp).transpose()?;
+        if icmp.is_some() && !protocol.is_icmp() {
+            return Err(TrafficError::NotIcmp(protocol));
+        }
+        Ok(QueryTraffic {
+            protocol,
+            port,
+            source_port: query.source_port.unwrap_or(DEFAULT_SOURCE_PORT),
+            icmp,
+        })
+    }
+
+    /// The family that the protocol belongs to, if it belongs to one.
+    pub(super) fn family(&self) -> Option<Family> {
+        match self.protocol {
+            Protocol::ICMP => Some(Family::V4),
+            Protocol::ICMPV6 => Some(Family::V6),
+            _ => None,
+        }
+    }
+
+    /// What a packet carries, to this destination port if it has ports.
+    pub(super) fn l4(&self, destination: Option<u16>) -> L4 {
+        const ECHO_REQUEST: u8 = 8;
+        const ECHO_REQUEST_V6: u8 = 128;
+        if let Some(destination) = destination {
+            return L4::Ports {
+                source: self.source_port,
+                destination,
+            };
+        }
+        let echo = match self.protocol {
+            Protocol::ICMP => Some((ECHO_REQUEST, 0)),
+            Protocol::ICMPV6 => Some((ECHO_REQUEST_V6, 0)),
+            _ => None,
+        };
+        match self.icmp.or(echo) {
+            Some((kind, code)) => L4::Icmp { kind, code },
+            None => L4::None,
+        }
+    }
+}
+
+fn parse_protocol(text: &str) -> Result<Protocol, TrafficError> {
+    Protocol::parse(text).ok_or_else(|| TrafficError::UnknownProtocol(text.to_owned()))
+}
+
+fn read_port(text: &str) -> Result<QueryPort, TrafficError> {
+    let digits = text.bytes().all(|b| b.is_ascii_digit());
+    match text.parse() {
+        Ok(port) if digits => Ok(QueryPort::Number(port)),
+        _ if text.is_empty() || digits => Err(TrafficError::BadPort(text.to_owned())),
+        _ => Ok(QueryPort::Named(text.to_owned())),
+    }
+}
+
+fn read_icmp(text: &str) -> Result<(u8, u8), TrafficError> {
+    let (kind, code) = text.split_once('/').unwrap_or((text, "0"));
+    match (kind.parse(), code.parse()) {
+        (Ok(kind), Ok(code)) => Ok((kind, code)),
+        _ => Err(TrafficError::BadIcmp(text.to_owned())),
+    }
+}

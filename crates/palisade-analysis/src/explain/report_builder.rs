@@ -1,0 +1,281 @@
+//! An answer of the oracle as an explanation.
+
+use super::nearest::{find_nearest_rule, last_stage};
+use super::reasons::ReasonContext;
+use super::report::{
+    DecisionReport, DirectionReport, FlowEndReport, FlowReport, NearestMiss, ObjectRef, RuleRef,
+    StepReport, VerdictWord,
+};
+use super::resolve::QueryFlow;
+use crate::traffic::ProtocolName;
+use palisade_model::{
+    Action, Direction, L4, ObjectId, PolicyId, Protocol, RuleOrigin, TierDefault,
+};
+use palisade_oracle::{
+    Answer, DecisionReason, DirectionJudgement, FlowEnd, FlowVerdict, HolderName,
+    PolicyApplicability, PreparedState, RuleOutcome, RuleOwner, TierOutcome, TraceStep,
+};
+
+/// One flow with what the oracle says about it.
+pub(super) fn flow_report(
+    prepared: &PreparedState<'_>,
+    flow: QueryFlow,
+    answer: &Answer,
+) -> FlowReport {
+    let state = prepared.state();
+    let question = &flow.question;
+    let (port, source_port, icmp_type) = match question.l4 {
+        L4::Ports {
+            source,
+            destination,
+        } => (Some(destination), Some(source), None),
+        L4::Icmp { kind, code } => (None, None, Some([kind, code])),
+        L4::None => (None, None, None),
+    };
+    let direction_report = |judgement: &DirectionJudgement, direction: Direction| {
+        let (own, peer) = match direction {
+            Direction::Egress => ("the source", "the destination"),
+            Direction::Ingress => ("the destination", "the source"),
+        };
+        let context = ReasonContext {
+            state,
+            question,
+            peer,
+            own,
+        };
+        ReportBuilder { context, direction }.direction_report(judgement)
+    };
+    FlowReport {
+        verdict: verdict_word(answer.verdict),
+        from: flow_end_report(prepared, &question.source, None),
+        to: flow_end_report(prepared, &question.destination, flow.service.clone()),
+        family: question.family.to_string(),
+        protocol: protocol(question.protocol),
+        port,
+        source_port,
+        icmp_type,
+        egress: direction_report(&answer.egress, Direction::Egress),
+        ingress: direction_report(&answer.ingress, Direction::Ingress),
+    }
+}
+
+fn verdict_word(verdict: FlowVerdict) -> VerdictWord {
+    if verdict.is_allow() {
+        VerdictWord::Allow
+    } else {
+        VerdictWord::Deny
+    }
+}
+
+fn protocol(protocol: Protocol) -> String {
+    match ProtocolName::of(protocol) {
+        ProtocolName::Named(name) => name.to_owned(),
+        _ => protocol.0.to_string(),
+    }
+}
+
+fn flow_end_report(
+    prepared: &PreparedState<'_>,
+    end: &FlowEnd,
+    service: Option<String>,
+) -> FlowEndReport {
+    let endpoint = prepared.endpoint_at(end).map(|e| object_ref(&e.id));
+    let address = match end {
+        FlowEnd::Address(address) => Some(*address),
+        FlowEnd::Endpoint(_) => None,
+    };
+    FlowEndReport {
+        endpoint,
+        address,
+        service,
+    }
+}
+
+fn object_ref(id: &ObjectId) -> ObjectRef {
+    ObjectRef {
+        kind: id.kind.to_string(),
+        namespace: id.namespace.as_ref().map(ToString::to_string),
+        name: id.name.to_string(),
+        line: None,
+    }
+}
+
+/// Tells of one direction.
+struct ReportBuilder<'a> {
+    context: ReasonContext<'a>,
+    direction: Direction,
+}
+
+impl ReportBuilder<'_> {
+    fn direction_report(&self, judgement: &DirectionJudgement) -> DirectionReport {
+        let stage = last_stage(&judgement.steps);
+        let near = match judgement.decided_by {
+            DecisionReason::TierDefault { .. } | DecisionReason::NoProfileMatch => {
+                find_nearest_rule(stage, self.context)
+            }
+            _ => None,
+        };
+        let nearest_miss = near.and_then(|(step, unless)| match step {
+            TraceStep::Rule {
+                owner: source,
+                origin,
+                action,
+                ..
+            } => Some(NearestMiss {
+                rule: self.rule(source, origin, *action),
+                unless,
+            }),
+            _ => None,
+        });
+        DirectionReport {
+            subject: judgement.subject.as_ref().map(object_ref),
+            verdict: verdict_word(judgement.verdict),
+            decided_by: self.decision_report(&judgement.decided_by),
+            steps: judgement
+                .steps
+                .iter()
+                .map(|step| self.step_report(step, judgement))
+                .collect(),
+            not_applying: 0,
+            nearest_miss,
+        }
+    }
+
+    fn policy(&self, id: &PolicyId) -> ObjectRef {
+        let policy = self.context.state.policies.get(id);
+        let line = policy.and_then(|policy| policy.line.as_ref());
+        ObjectRef {
+            line: line.map(ToString::to_string),
+            ..object_ref(&id.object)
+        }
+    }
+
+    fn rule(&self, source: &RuleOwner, origin: &RuleOrigin, action: Action) -> RuleRef {
+        let (policy, profile) = match source {
+            RuleOwner::Policy(id) => (Some(self.policy(id)), None),
+            RuleOwner::Profile(name) => (None, Some(name.to_string())),
+        };
+        RuleRef {
+            policy,
+            profile,
+            direction: self.direction.to_string(),
+            index: origin.index,
+            name: origin.name.as_ref().map(ToString::to_string),
+            line: origin.line.as_ref().map(ToString::to_string),
+            action: action.to_string(),
+        }
+    }
+
+    fn decision_report(&self, decided_by: &DecisionReason) -> DecisionReport {
+        match decided_by {
+            DecisionReason::Rule {
+                owner: source,
+                origin,
+                action,
+                ..
+            } => DecisionReport::Rule(self.rule(source, origin, *action)),
+            DecisionReason::TierDefault { tier, isolating } => DecisionReport::TierDefault {
+                tier: tier.to_string(),
+                isolating: isolating.iter().map(|id| self.policy(id)).collect(),
+            },
+            DecisionReason::AllowAllProfile => DecisionReport::AllowAllProfile,
+            DecisionReason::NoProfileMatch => DecisionReport::NoProfileMatch,
+            DecisionReason::MissingProfile { profile } => DecisionReport::MissingProfile {
+                profile: profile.to_string(),
+            },
+            DecisionReason::HostOrigin => DecisionReport::HostOrigin,
+            DecisionReason::Hairpin => DecisionReport::Itself,
+            DecisionReason::Encapsulated { encapsulation } => DecisionReport::Encapsulated {
+                encapsulation: encapsulation.name().to_owned(),
+                parameter: encapsulation.parameter(),
+            },
+            DecisionReason::NotAnEndpoint => DecisionReport::NotAnEndpoint,
+        }
+    }
+
+    fn step_report(&self, step: &TraceStep, judgement: &DirectionJudgement) -> StepReport {
+        match step {
+            TraceStep::Tier {
+                tier,
+                default,
+                missing,
+                counts,
+            } => StepReport::Tier {
+                tier: tier.to_string(),
+                default: match default {
+                    TierDefault::Deny => "deny".to_owned(),
+                    TierDefault::Pass => "pass".to_owned(),
+                },
+                missing: *missing,
+                counts: *counts,
+            },
+            TraceStep::Policy {
+                policy,
+                applicability: fit,
+                ..
+            } => StepReport::Policy {
+                policy: self.policy(policy),
+                judges: *fit == PolicyApplicability::Applies,
+                reason: self.applicability_reason(fit, judgement),
+            },
+            TraceStep::Rule {
+                owner: source,
+                origin,
+                action,
+                outcome,
+            } => StepReport::Rule {
+                rule: self.rule(source, origin, *action),
+                matched: *outcome == RuleOutcome::Matched,
+                reasons: match outcome {
+                    RuleOutcome::Matched => Vec::new(),
+                    RuleOutcome::Missed(miss) => self.context.rule_miss(miss),
+                },
+            },
+            TraceStep::TierEnd { tier, outcome: end } => {
+                let (outcome, reason) = match end {
+                    TierOutcome::Denied { .. } => {
+                        ("deny", "no rule matched, and policies isolate the endpoint")
+                    }
+                    TierOutcome::DefaultPass => ("pass", "no rule matched, and the tier passes on"),
+                    TierOutcome::NotIsolated => (
+                        "pass",
+                        "no rule matched, and no policy isolates the endpoint",
+                    ),
+                };
+                StepReport::TierEnd {
+                    tier: tier.to_string(),
+                    outcome: outcome.to_owned(),
+                    reason: reason.to_owned(),
+                }
+            }
+            TraceStep::Profile { profile, exists } => StepReport::Profile {
+                profile: profile.to_string(),
+                exists: *exists,
+            },
+        }
+    }
+
+    fn applicability_reason(
+        &self,
+        fit: &PolicyApplicability,
+        judgement: &DirectionJudgement,
+    ) -> Option<String> {
+        match fit {
+            PolicyApplicability::Applies => None,
+            PolicyApplicability::OtherDirection => {
+                Some(format!("it says nothing about {}", self.direction))
+            }
+            PolicyApplicability::NotSelected {
+                unmet_requirements: unmet,
+            } => {
+                let subject = judgement.subject.clone()?;
+                let holder = HolderName::Endpoint(subject);
+                let unmet = unmet
+                    .iter()
+                    .map(|part| self.context.describe_unmet(part, &holder));
+                let unmet = unmet.collect::<Vec<_>>().join(" and ");
+                Some(format!("{holder} {unmet}"))
+            }
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! A part of the outside in as few networks as there can be, for people: networks with exceptions.
+//!
+//! Addresses that workloads hold are neither asked for nor to be kept out, because other rows speak
+//! of them. What is written holds every wanted address and no other that no workload holds.
+
+use crate::address_set::{AddressSet, address_from_number};
+use palisade_model::{Family, Prefix};
+use std::fmt;
+
+/// A network without some of its parts.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct IpBlock {
+    /// The network.
+    pub cidr: Prefix,
+    /// What of it is not meant.
+    pub except: Vec<Prefix>,
+}
+
+/// The shortest way to write what lies inside one prefix.
+#[derive(Clone, Debug, Default)]
+struct ShortestCover {
+    /// Where nothing around says that it is meant.
+    outside: Vec<IpBlock>,
+    /// Where a network around it is meant: what to take out, and what of that to add again.
+    inside: (Vec<Prefix>, Vec<IpBlock>),
+}
+
+/// The wanted part of a family in the fewest networks; `held` may be covered or not, as it suits.
+pub(crate) fn shortest_ip_blocks(
+    family: Family,
+    wanted: &AddressSet,
+    workload_addresses: &AddressSet,
+) -> Vec<IpBlock> {
+    let all = Prefix::all(family);
+    let everything = AddressSet::from_ranges(family, vec![all.bounds()]);
+    let unwanted = everything
+        .subtract(wanted)
+        .subtract(workload_addresses)
+        .fill_gaps(workload_addresses);
+    let wanted = wanted.fill_gaps(workload_addresses);
+    let mut shown = shortest_cover(all, wanted.ranges(), unwanted.ranges()).outside;
+    shown.sort_by_key(|network| network.cidr);
+    shown
+}
+
+fn shortest_cover(at: Prefix, wanted: &[(u128, u128)], unwanted: &[(u128, u128)]) -> ShortestCover {
+    let (wanted, unwanted) = (ranges_within(wanted, at), ranges_within(unwanted, at));
+    let whole = |all, except| IpBlock { cidr: all, except };
+    match (wanted.is_empty(), unwanted.is_empty()) {
+        (true, true) => return ShortestCover::default(),
+        (false, true) => {
+            return ShortestCover {
+                outside: vec![whole(shrink_prefix(at, wanted), Vec::new())],
+                inside: Default::default(),
+            };
+        }
+        (true, false) => {
+            return ShortestCover {
+                outside: Vec::new(),
+                inside: (vec![shrink_prefix(at, unwanted)], Vec::new()),
+            };
+        }
+        (false, false) => {}
+    }
+    let mut parts = ShortestCover::default();
+    for half in halves(at) {
+        let half = shortest_cover(half, wanted, unwanted);
+        parts.outside.extend(half.outside);
+        parts.inside.0.extend(half.inside.0);
+        parts.inside.1.extend(half.inside.1);
+    }
+    let (inside, outside) = (parts.inside, parts.outside);
+    let (cost_inside, cost_outside) = (inside.0.len() + cost(&inside.1), cost(&outside));
+    ShortestCover {
+        outside: if cost_inside + 1 < cost_outside {
+            let mut networks = vec![whole(at, inside.0.clone())];
+            networks.extend(inside.1.clone());
+            networks
+        } else {
+            outside.clone()
+        },
+        inside: if cost_outside + 1 < cost_inside {
+            (vec![at], outside)
+        } else {
+            inside
+        },
+    }
+}
+
+/// The smallest prefix with the same ranges: no network is named that only workloads live in.
+fn shrink_prefix(mut at: Prefix, ranges: &[(u128, u128)]) -> Prefix {
+    loop {
+        let mut taken = halves(at).filter(|half| !ranges_within(ranges, *half).is_empty());
+        match (taken.next(), taken.next()) {
+            (Some(half), None) => at = half,
+            _ => return at,
+        }
+    }
+}
+
+fn cost(networks: &[IpBlock]) -> usize {
+    networks.iter().map(|n| 1 + n.except.len()).sum()
+}
+
+/// Those of ascending ranges that have addresses in a prefix.
+fn ranges_within(ranges: &[(u128, u128)], at: Prefix) -> &[(u128, u128)] {
+    let (first, last) = at.bounds();
+    let from = ranges.partition_point(|range| range.1 < first);
+    let to = ranges.partition_point(|range| range.0 <= last);
+    ranges.get(from..to).unwrap_or_default()
+}
+
+fn halves(of: Prefix) -> impl Iterator<Item = Prefix> {
+    let length = of.length() + 1;
+    let (first, last) = of.bounds();
+    let middle = first + (last - first) / 2 + 1;
+    let numbers = (length <= of.family().bits()).then_some([first, middle]);
+    let halves = numbers.into_iter().flatten();
+    halves.map(move |number| Prefix::new(address_from_number(of.family(), number), length))
+}
+
+impl fmt::Display for IpBlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.cidr.fmt(f)?;
+        for (at, except) in self.except.iter().enumerate() {
+            let before = if at == 0 { " except " } else { " and " };
+            write!(f, "{before}{except}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn region(family: Family, nets: &[&str]) -> AddressSet {
+        let ranges = nets.iter().map(|n| n.parse::<Prefix>().unwrap().bounds());
+        AddressSet::from_ranges(family, ranges.collect())
+    }
+
+    fn shown(networks: Vec<IpBlock>) -> Vec<String> {
+        networks.iter().map(ToString::to_string).collect()
+    }
+
+    /// (family, wanted, of that not, held, what is written)
+    type Case<'a> = (Family, &'a [&'a str], &'a [&'a str], &'a [&'a str], &'a str);
+
+    #[test]
+    fn the_shortest_way_is_taken() {
+        let cases: [Case<'_>; 9] = [
+            (Family::V4, &[], &[], &[], ""),
+            (
+                Family::V4,
+                &["0.0.0.0/0"],
+                &[],
+                &["10.0.0.1/32"],
+                "0.0.0.0/0",
+            ),
+            (
+                Family::V4,
+                &["0.0.0.0/0"],
+                &["128.0.0.0/1"],
+                &[],
+                "0.0.0.0/1",
+            ),
+            (
+                Family::V4,
+                &["0.0.0.0/0"],
+                &["10.0.0.0/8"],
+                &[],
+                "0.0.0.0/0 except 10.0.0.0/8",
+            ),
+            (
+                Family::V6,
+                &["::/0"],
+                &["fd00:1::/64"],
+                &[],
+                "::/0 except fd00:1::/64",
+            ),
+            // Beside the one exception there is an address that a workload holds.
+            (
+                Family::V6,
+                &["fd00:1::/64"],
+                &["fd00:1::2/128"],
+                &["fd00:1::1/128"],
+                "fd00:1::/64 except fd00:1::2/128",
+            ),
+            (
+                Family::V4,
+                &["10.0.0.0/8"],
+                &["10.1.0.0/16", "10.9.0.0/16"],
+                &["10.1.0.9/32"],
+                "10.0.0.0/8 except 10.1.0.0/16 and 10.9.0.0/16",
+            ),
+            (
+                Family::V4,
+                &["10.0.0.0/8", "192.168.0.0/16"],
+                &["192.168.7.0/24"],
+                &[],
+                "10.0.0.0/8; 192.168.0.0/16 except 192.168.7.0/24",
+            ),
+            (
+                Family::V4,
+                &["10.0.0.1/32"],
+                &[],
+                &["10.0.0.0/32"],
+                "10.0.0.1/32",
+            ),
+        ];
+        for (family, all, except, held, expected) in cases {
+            let held = region(family, held);
+            let wanted = region(family, all)
+                .subtract(&region(family, except))
+                .subtract(&held);
+            let shown = shown(shortest_ip_blocks(family, &wanted, &held)).join("; ");
+            assert_eq!(shown, expected, "{all:?} without {except:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_added_again_is_a_network_of_its_own() {
+        let all = region(Family::V4, &["0.0.0.0/0"]).subtract(&region(Family::V4, &["10.0.0.0/8"]));
+        let wanted = all.union(&region(Family::V4, &["10.1.0.0/16"]));
+        let shown = shown(shortest_ip_blocks(
+            Family::V4,
+            &wanted,
+            &AddressSet::empty(Family::V4),
+        ));
+        assert_eq!(shown, ["0.0.0.0/0 except 10.0.0.0/8", "10.1.0.0/16"]);
+    }
+}

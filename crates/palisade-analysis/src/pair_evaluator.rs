@@ -1,0 +1,391 @@
+//! What the policies of a state allow between two classes of ends in one direction.
+//!
+//! What is allowed is never worked out here: ports, types and protocols are cut wherever a rule that
+//! could match names one, and the oracle is asked once inside each piece. No rule can tell two flows
+//! of one piece apart, so the sets are exact. The oracle is asked about the two ends alone, with the
+//! policies that select them; and once for all pairs whose rules come to the same.
+
+use crate::end_classes::EndClass;
+use crate::pair_set::{PairSet, ranges_between_cuts};
+use crate::rules::{StateRules, to_u32};
+use crate::traffic::TrafficSet;
+use palisade_model::{
+    Action, Direction, Encapsulations, Endpoint, Family, FlowOrigin, L4, PortMatch, PortSpec,
+    Protocol, State, TrafficMatch, Update,
+};
+use palisade_oracle::{FlowEnd, HairpinAction, OracleOptions, PreparedState, Question};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+/// Stands for a set of traffic in [`TrafficSetInterner`].
+pub(crate) type TrafficSetId = u32;
+
+/// Sets of traffic, each once.
+pub(crate) struct TrafficSetInterner {
+    ids: RefCell<BTreeMap<Rc<TrafficSet>, TrafficSetId>>,
+    sets: RefCell<Vec<Rc<TrafficSet>>>,
+    intersections: RefCell<BTreeMap<(TrafficSetId, TrafficSetId), TrafficSetId>>,
+}
+
+impl TrafficSetInterner {
+    /// Nothing.
+    pub(crate) const NONE: TrafficSetId = 0;
+    /// Everything.
+    pub(crate) const ALL: TrafficSetId = 1;
+
+    pub(crate) fn new() -> Self {
+        let sets = TrafficSetInterner {
+            ids: RefCell::default(),
+            sets: RefCell::default(),
+            intersections: RefCell::default(),
+        };
+        sets.intern(TrafficSet::none());
+        sets.intern(TrafficSet::all());
+        sets
+    }
+
+    pub(crate) fn intern(&self, set: TrafficSet) -> TrafficSetId {
+        if let Some(id) = self.ids.borrow().get(&set) {
+            return *id;
+        }
+        let mut sets = self.sets.borrow_mut();
+        let id = to_u32(sets.len());
+        let set = Rc::new(set);
+        sets.push(Rc::clone(&set));
+        self.ids.borrow_mut().insert(set, id);
+        id
+    }
+
+    pub(crate) fn get(&self, id: TrafficSetId) -> Rc<TrafficSet> {
+        let sets = self.sets.borrow();
+        sets.get(id as usize).cloned().unwrap_or_default()
+    }
+
+    /// What is in both.
+    pub(crate) fn intersect(&self, a: TrafficSetId, b: TrafficSetId) -> TrafficSetId {
+        match (a.min(b), a.max(b)) {
+            (Self::NONE, _) => Self::NONE,
+            (Self::ALL, other) => other,
+            (a, b) if a == b => a,
+            key => {
+                if let Some(known) = self.intersections.borrow().get(&key) {
+                    return *known;
+                }
+                let id = self.intern(self.get(key.0).intersect(&self.get(key.1)));
+                self.intersections.borrow_mut().insert(key, id);
+                id
+            }
+        }
+    }
+
+    /// What is in the first and not in the other.
+    pub(crate) fn subtract(&self, a: TrafficSetId, b: TrafficSetId) -> TrafficSetId {
+        match (a, b) {
+            (a, Self::NONE) => a,
+            (_, Self::ALL) => Self::NONE,
+            (a, b) if a == b => Self::NONE,
+            _ => self.intern(self.get(a).subtract(&self.get(b))),
+        }
+    }
+}
+
+/// Judges pairs of classes of one family.
+pub(crate) struct PairEvaluator<'j, 'a> {
+    pub(crate) family: Family,
+    pub(crate) state: &'a State,
+    pub(crate) rules: &'j StateRules<'a>,
+    pub(crate) classes: &'j [EndClass<'a>],
+    pub(crate) sets: &'j TrafficSetInterner,
+    pub(crate) cache: RefCell<BTreeMap<Vec<u32>, TrafficSetId>>,
+}
+
+impl PairEvaluator<'_, '_> {
+    /// What the subject allows in a direction to or from a peer, whatever the other end says; `rules`
+    /// are those of the subject that can match between the two.
+    pub(crate) fn allowed_traffic(
+        &self,
+        subject: usize,
+        peer: usize,
+        direction: Direction,
+        rules: &[u32],
+    ) -> TrafficSetId {
+        let class = &self.classes[subject];
+        if !class.signature.is_endpoint {
+            return TrafficSetInterner::ALL;
+        }
+        let key = self.rule_key(subject, peer, direction, rules);
+        if let Some(known) = self.cache.borrow().get(&key) {
+            return *known;
+        }
+        let set = self
+            .sets
+            .intern(self.query_oracle(subject, peer, direction, rules));
+        self.cache.borrow_mut().insert(key, set);
+        set
+    }
+
+    /// What the rules come to: equal keys are judged alike.
+    fn rule_key(
+        &self,
+        subject: usize,
+        peer: usize,
+        direction: Direction,
+        rules: &[u32],
+    ) -> Vec<u32> {
+        const TIER: u32 = u32::MAX;
+        const PROFILE: u32 = u32::MAX - 1;
+        const PORTS: u32 = u32::MAX - 2;
+        let all = self.rules;
+        let signature = &self.classes[subject].signature;
+        let push_effects = |range: &std::ops::Range<usize>, key: &mut Vec<u32>| {
+            let from = rules.partition_point(|rule| (*rule as usize) < range.start);
+            let to = rules.partition_point(|rule| (*rule as usize) < range.end);
+            let deeds = rules.get(from..to).unwrap_or_default().iter();
+            key.extend(deeds.map(|rule| all.all[*rule as usize].effect));
+        };
+        let mut key = Vec::new();
+        for (tier, policies) in all.tiers.iter().enumerate() {
+            let begin = key.len();
+            key.extend([TIER, to_u32(tier), 0]);
+            let mut judging = false;
+            for policy in policies {
+                if signature.policies.binary_search(policy).is_err() {
+                    continue;
+                }
+                if let Some(list) = all.policies[*policy as usize].rules(direction) {
+                    judging = true;
+                    key[begin + 2] |= u32::from(list.default_deny);
+                    push_effects(&all.policy_rules[*policy as usize], &mut key);
+                }
+            }
+            if !judging {
+                key.truncate(begin);
+                continue;
+            }
+            let of_tier = rules.iter().map(|rule| &all.all[*rule as usize]);
+            let mut of_tier = of_tier.filter(|placed| placed.rule.action != Action::Allow);
+            if of_tier.next().is_none() {
+                // Rules that only allow say the same in any order.
+                let mut sorted = key.split_off(begin + 3);
+                sorted.sort_unstable();
+                sorted.dedup();
+                key.extend(sorted);
+            }
+        }
+        for (place, profile) in signature.profiles.iter().enumerate() {
+            key.extend([PROFILE, to_u32(place)]);
+            let builtin = **profile == *palisade_model::Profile::ALLOW_ALL;
+            match all.profile_rules.get(profile) {
+                Some(range) if !builtin => {
+                    key.push(1);
+                    push_effects(range, &mut key);
+                }
+                _ => key.push(2 + u32::from(builtin)),
+            }
+        }
+        let names = rules.iter().map(|rule| all.all[*rule as usize].names_ports);
+        let names = names.fold([false; 2], |a, b| [a[0] || b[0], a[1] || b[1]]);
+        let (from, to) = match direction {
+            Direction::Egress => (subject, peer),
+            Direction::Ingress => (peer, subject),
+        };
+        for (end, _) in [from, to]
+            .into_iter()
+            .zip(names)
+            .filter(|(_, named)| *named)
+        {
+            key.push(PORTS);
+            let ports = self.classes[end].signature.ports.iter();
+            key.extend(ports.flat_map(|(name, protocol, port)| {
+                [*name, u32::from(*protocol), u32::from(*port)]
+            }));
+        }
+        key.push(u32::from(names[0]) | u32::from(names[1]) << 1);
+        key
+    }
+
+    /// The two ends with the policies that select the subject.
+    fn minimal_state(&self, subject: usize, peer: usize) -> State {
+        let mut minimal = State {
+            tiers: self.state.tiers.clone(),
+            profiles: self.state.profiles.clone(),
+            ..State::default()
+        };
+        for policy in &self.classes[subject].signature.policies {
+            let policy = self.rules.policies[*policy as usize];
+            minimal.policies.insert(policy.id.clone(), policy.clone());
+        }
+        for class in [subject, peer] {
+            let class = &self.classes[class];
+            if let FlowEnd::Address(address) = class.end {
+                let sets = self.state.network_sets.values();
+                let sets = sets.filter(|set| set.nets.iter().any(|net| net.contains(address)));
+                minimal
+                    .network_sets
+                    .extend(sets.map(|set| (set.id.clone(), set.clone())));
+                let nodes = self.state.nodes.values();
+                let nodes = nodes.filter(|node| node.addresses.contains(&address));
+                minimal
+                    .nodes
+                    .extend(nodes.map(|n| (n.name.clone(), n.clone())));
+            }
+            if let Some(endpoint) = class.endpoint {
+                let described = endpoint.id.namespace.as_ref();
+                let described =
+                    described.and_then(|name| self.state.namespaces.get_key_value(name));
+                minimal
+                    .namespaces
+                    .extend(described.map(|(name, n)| (name.clone(), n.clone())));
+                let account = endpoint
+                    .id
+                    .namespace
+                    .clone()
+                    .zip(endpoint.service_account.clone());
+                let account =
+                    account.and_then(|key| self.state.service_accounts.get_key_value(&key));
+                minimal
+                    .service_accounts
+                    .extend(account.map(|(key, a)| (key.clone(), a.clone())));
+                minimal.apply(Update::Upsert(palisade_model::Object::Endpoint(
+                    endpoint.clone(),
+                )));
+            }
+        }
+        for set in minimal.network_sets.values() {
+            let namespace = set.id.namespace.as_ref();
+            let described = namespace.and_then(|name| self.state.namespaces.get_key_value(name));
+            minimal
+                .namespaces
+                .extend(described.map(|(name, n)| (name.clone(), n.clone())));
+        }
+        minimal
+    }
+
+    /// What one direction allows, by asking the oracle.
+    fn query_oracle(
+        &self,
+        subject: usize,
+        peer: usize,
+        direction: Direction,
+        rules: &[u32],
+    ) -> TrafficSet {
+        let (from, to) = match direction {
+            Direction::Egress => (&self.classes[subject], &self.classes[peer]),
+            Direction::Ingress => (&self.classes[peer], &self.classes[subject]),
+        };
+        let minimal = self.minimal_state(subject, peer);
+        let prepared = PreparedState::new(&minimal);
+        let terms: Vec<&TrafficMatch> = rules
+            .iter()
+            .flat_map(|rule| &self.rules.all[*rule as usize].rule.traffic)
+            .collect();
+        let question = RefCell::new(Question {
+            source: from.end.clone(),
+            destination: to.end.clone(),
+            family: self.family,
+            protocol: Protocol::TCP,
+            l4: L4::None,
+            origin: FlowOrigin::Network,
+        });
+        // One endpoint stands for its like at both ends: what it may send to another of them.
+        let options = OracleOptions {
+            hairpin: HairpinAction::Policy,
+            // What is configured is no policy: it would cut every line in pieces.
+            allowed_encapsulation: Encapsulations::ALL,
+            ..OracleOptions::default()
+        };
+        let allows = |protocol: Protocol, l4: L4| {
+            let mut question = question.borrow_mut();
+            (question.protocol, question.l4) = (protocol, l4);
+            prepared.allows(&question, direction, &options)
+        };
+        let mut named = BTreeSet::new();
+        for term in &terms {
+            named.extend(term.protocol);
+            named.extend(term.not_protocol);
+        }
+        let unnamed = (0..=u8::MAX)
+            .map(Protocol)
+            .find(|p| !p.has_ports() && !p.is_icmp() && !named.contains(p));
+        let rest = unnamed.is_some_and(|protocol| allows(protocol, L4::None));
+        TrafficSet::from_parts(
+            |protocol| {
+                let sources = port_cuts(&terms, |t| &t.source, from.endpoint, protocol);
+                let ports = port_cuts(&terms, |t| &t.destination, to.endpoint, protocol);
+                PairSet::from_grid(
+                    &ranges_between_cuts(&sources, u16::MAX),
+                    &ranges_between_cuts(&ports, u16::MAX),
+                    |source, destination| {
+                        allows(
+                            protocol,
+                            L4::Ports {
+                                source,
+                                destination,
+                            },
+                        )
+                    },
+                )
+            },
+            |protocol| {
+                let (kinds, codes) = icmp_cuts(&terms);
+                let byte = |n: u16| u8::try_from(n).unwrap_or(u8::MAX);
+                let max = u16::from(u8::MAX);
+                PairSet::from_grid(
+                    &ranges_between_cuts(&kinds, max),
+                    &ranges_between_cuts(&codes, max),
+                    |kind, code| {
+                        let (kind, code) = (byte(kind), byte(code));
+                        allows(protocol, L4::Icmp { kind, code })
+                    },
+                )
+            },
+            |protocol| match named.contains(&protocol) {
+                true => allows(protocol, L4::None),
+                false => rest,
+            },
+        )
+    }
+}
+
+/// Where the port tests of these terms change what they say, for one protocol at one end.
+fn port_cuts(
+    terms: &[&TrafficMatch],
+    end: impl Fn(&TrafficMatch) -> &PortMatch,
+    at: Option<&Endpoint>,
+    protocol: Protocol,
+) -> BTreeSet<u32> {
+    let mut cuts = BTreeSet::new();
+    for term in terms {
+        let test = end(term);
+        for spec in test.is.iter().flatten().chain(&test.not) {
+            let range = match spec {
+                PortSpec::Range(range) => Some((range.first, range.last)),
+                PortSpec::Named(name) => at
+                    .and_then(|endpoint| endpoint.named_port(name, protocol))
+                    .map(|port| (port, port)),
+            };
+            if let Some((first, last)) = range {
+                cuts.extend([u32::from(first), u32::from(last) + 1]);
+            }
+        }
+    }
+    cuts
+}
+
+/// Where the ICMP tests of these terms change what they say: types, codes.
+fn icmp_cuts(terms: &[&TrafficMatch]) -> (BTreeSet<u32>, BTreeSet<u32>) {
+    let (mut kinds, mut codes) = (BTreeSet::new(), BTreeSet::new());
+    for message in terms
+        .iter()
+        .flat_map(|term| [term.icmp, term.not_icmp])
+        .flatten()
+    {
+        let kind = u32::from(message.kind);
+        kinds.extend([kind, kind + 1]);
+        if let Some(code) = message.code.map(u32::from) {
+            codes.extend([code, code + 1]);
+        }
+    }
+    (kinds, codes)
+}

@@ -1,0 +1,232 @@
+//! A whole state seen as workloads, the outside, and what is allowed between them.
+
+use crate::address_set::AddressSet;
+use crate::end_classes::EndClassifier;
+use crate::pair_evaluator::{PairEvaluator, TrafficSetInterner};
+use crate::reachability_matrix::ReachabilityMatrix;
+use crate::rules::{StateRules, to_u32};
+use crate::workload::{WorkloadRef, group_endpoints};
+use palisade_model::{Endpoint, Family, State};
+use palisade_oracle::{FlowEnd, PreparedState};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::rc::Rc;
+
+/// What is reported as one: its class in each family in which it exists.
+#[derive(Clone, Debug)]
+pub(crate) struct ReportUnit {
+    pub(crate) classes: [Option<u32>; 2],
+    /// The pod, where only one of its addresses is meant.
+    pub(crate) pod: Option<WorkloadRef>,
+}
+
+/// An endpoint with the classes its addresses fall into.
+struct GroupMember {
+    name: WorkloadRef,
+    address_classes: [Vec<(Option<IpAddr>, u32)>; 2],
+}
+
+/// All these together, which are alike.
+fn merged_unit(members: &[GroupMember]) -> ReportUnit {
+    let class = |family: Family| {
+        let mut points = members
+            .iter()
+            .flat_map(|m| &m.address_classes[family as usize]);
+        points.next().map(|(_, class)| *class)
+    };
+    ReportUnit {
+        classes: Family::BOTH.map(class),
+        pod: None,
+    }
+}
+
+impl GroupMember {
+    /// Each address apart.
+    fn units(&self) -> impl Iterator<Item = (WorkloadRef, ReportUnit)> + '_ {
+        let points = Family::BOTH.into_iter().flat_map(|family| {
+            let points = self.address_classes[family as usize].iter();
+            points.map(move |point| (family, *point))
+        });
+        points.map(|(family, (address, class))| {
+            let name = WorkloadRef {
+                address,
+                ..self.name.clone()
+            };
+            let mut classes = [None, None];
+            classes[family as usize] = Some(class);
+            let part_of = Some(self.name.clone());
+            (
+                name,
+                ReportUnit {
+                    classes,
+                    pod: part_of,
+                },
+            )
+        })
+    }
+}
+
+/// What is not reported as one.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SplitWorkloads {
+    /// Owners whose pods differ.
+    owners: BTreeSet<WorkloadRef>,
+    /// Pods whose addresses of one family differ.
+    pods: BTreeSet<WorkloadRef>,
+}
+
+impl SplitWorkloads {
+    /// What is apart in either.
+    pub(crate) fn union(mut self, other: SplitWorkloads) -> SplitWorkloads {
+        self.owners.extend(other.owners);
+        self.pods.extend(other.pods);
+        self
+    }
+}
+
+/// A state, worked out.
+pub(crate) struct Reachability {
+    /// What is allowed, by family.
+    pub(crate) matrices: [ReachabilityMatrix; 2],
+    /// What is outside, by family: regions that may have held addresses in them, with their classes.
+    pub(crate) outside: [Vec<(AddressSet, u32)>; 2],
+    /// The addresses that workloads hold, by family.
+    pub(crate) workload_addresses: [AddressSet; 2],
+    groups: BTreeMap<WorkloadRef, Vec<GroupMember>>,
+}
+
+impl Reachability {
+    pub(crate) fn new(state: &State, sets: &Rc<TrafficSetInterner>) -> Self {
+        let prepared = PreparedState::new(state);
+        let rules = StateRules::new(state, &prepared);
+        let mut ends = Family::BOTH.map(|family| EndClassifier::new(family, &prepared, &rules));
+        let mut members = BTreeMap::new();
+        for (name, endpoints) in group_endpoints(state) {
+            let of_group = endpoints.into_iter();
+            let of_group = of_group.map(|e| group_member(&mut ends, &prepared, &rules, e));
+            members.insert(name, of_group.collect());
+        }
+        let matrices = Family::BOTH.map(|family| {
+            let ends = &ends[family as usize];
+            let judge = PairEvaluator {
+                family,
+                state,
+                rules: &rules,
+                classes: &ends.classes,
+                sets,
+                cache: Default::default(),
+            };
+            ReachabilityMatrix::new(&judge, ends, Rc::clone(sets))
+        });
+        let [v4, v6] = ends;
+        let outside = |ends: &EndClassifier<'_>| {
+            let outside = ends.outside.iter();
+            let outside = outside.map(|(region, class)| (region.clone(), to_u32(*class)));
+            outside.collect()
+        };
+        Reachability {
+            outside: [outside(&v4), outside(&v6)],
+            workload_addresses: [v4.workload_addresses, v6.workload_addresses],
+            matrices,
+            groups: members,
+        }
+    }
+
+    /// What cannot be reported as one.
+    pub(crate) fn find_split_workloads(&self) -> SplitWorkloads {
+        let mut split = SplitWorkloads::default();
+        for (name, members) in &self.groups {
+            if self.are_alike(members) {
+                continue;
+            }
+            split.owners.insert(name.clone());
+            let pods = members
+                .iter()
+                .filter(|m| !self.are_alike(std::slice::from_ref(m)));
+            split.pods.extend(pods.map(|m| m.name.clone()));
+        }
+        split
+    }
+
+    fn are_alike(&self, members: &[GroupMember]) -> bool {
+        Family::BOTH.into_iter().all(|family| {
+            let twins = &self.matrices[family as usize].representatives;
+            let points = members
+                .iter()
+                .flat_map(|m| &m.address_classes[family as usize]);
+            let mut twins = points.map(|(_, class)| twins[*class as usize]);
+            let first = twins.next();
+            twins.all(|twin| Some(twin) == first)
+        })
+    }
+
+    /// What is reported as one, where nothing in `apart` is.
+    pub(crate) fn units(&self, split: &SplitWorkloads) -> BTreeMap<WorkloadRef, ReportUnit> {
+        let mut units = BTreeMap::new();
+        for (name, members) in &self.groups {
+            if !split.owners.contains(name) {
+                units.insert(name.clone(), merged_unit(members));
+                continue;
+            }
+            for member in members {
+                if split.pods.contains(&member.name) {
+                    units.extend(member.units());
+                } else {
+                    let unit = merged_unit(std::slice::from_ref(member));
+                    units.insert(member.name.clone(), unit);
+                }
+            }
+        }
+        units
+    }
+
+    /// The listed workloads that this name stands for: its own, or that of one of its pods.
+    pub(crate) fn collect_named(
+        &self,
+        wanted: &dyn Fn(&WorkloadRef) -> bool,
+        found: &mut BTreeSet<WorkloadRef>,
+    ) {
+        for (name, members) in &self.groups {
+            let pods = members.iter().map(|member| &member.name);
+            let mut pods = pods.filter(|pod| wanted(pod)).peekable();
+            if wanted(name) || pods.peek().is_some() {
+                found.insert(name.clone());
+                match wanted(name) {
+                    true => found.extend(members.iter().map(|m| m.name.clone())),
+                    false => found.extend(pods.cloned()),
+                }
+            }
+        }
+    }
+}
+
+fn group_member<'a>(
+    ends: &mut [EndClassifier<'a>; 2],
+    prepared: &PreparedState<'a>,
+    rules: &StateRules<'a>,
+    endpoint: &'a Endpoint,
+) -> GroupMember {
+    let mut points = [Vec::new(), Vec::new()];
+    for family in Family::BOTH {
+        let ends = &mut ends[family as usize];
+        let points = &mut points[family as usize];
+        if endpoint.addresses.is_empty() {
+            let end = FlowEnd::Endpoint(endpoint.id.clone());
+            points.push((None, to_u32(ends.classify(end, prepared, rules))));
+        }
+        let own: BTreeSet<IpAddr> = endpoint.addresses.iter().copied().collect();
+        let own = own.into_iter().filter(|a| Family::of(*a) == family);
+        for address in own {
+            let holder = prepared.address_holder(address);
+            if holder.is_some_and(|holder| holder.id == endpoint.id) {
+                let end = FlowEnd::Address(address);
+                let class = ends.classify(end, prepared, rules);
+                points.push((Some(address), to_u32(class)));
+            }
+        }
+    }
+    GroupMember {
+        name: WorkloadRef::from_endpoint(endpoint),
+        address_classes: points,
+    }
+}

@@ -1,0 +1,350 @@
+//! What is allowed between all classes of one family, kept as what most pairs get and where it differs.
+
+use crate::end_classes::EndClassifier;
+use crate::pair_evaluator::{PairEvaluator, TrafficSetId, TrafficSetInterner};
+use crate::rules::{StateRules, to_u32};
+use palisade_model::Direction;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// What a class gets with most peers that are workloads, with most that are outside, and with the
+/// others, ascending.
+#[derive(Clone, Debug, Default)]
+struct MatrixRow {
+    usual: [TrafficSetId; 2],
+    exceptions: Vec<(u32, TrafficSetId)>,
+}
+
+impl MatrixRow {
+    fn get(&self, class: u32, zone: usize) -> TrafficSetId {
+        match self
+            .exceptions
+            .binary_search_by_key(&class, |(class, _)| *class)
+        {
+            Ok(at) => self.exceptions[at].1,
+            Err(_) => self.usual[zone],
+        }
+    }
+}
+
+/// The classes that some peers match: those listed, or, by zone, all but those.
+struct PeerMatches {
+    inverted: [bool; 2],
+    listed: Vec<u32>,
+}
+
+/// The zone of workloads.
+pub(crate) const INSIDE: usize = 0;
+/// The zone of everything else.
+pub(crate) const OUTSIDE: usize = 1;
+
+/// What is allowed between the classes of one family.
+pub(crate) struct ReachabilityMatrix {
+    /// The zone of each class.
+    zones: Vec<usize>,
+    egress: Vec<MatrixRow>,
+    ingress: Vec<MatrixRow>,
+    /// For each source the destinations that get something else than most of its kind do.
+    pub(crate) by_source: Vec<Vec<(u32, TrafficSetId)>>,
+    /// For each destination the sources, likewise.
+    pub(crate) by_destination: Vec<Vec<(u32, TrafficSetId)>>,
+    /// For each class the first that is treated alike in everything.
+    pub(crate) representatives: Vec<u32>,
+    sets: Rc<TrafficSetInterner>,
+}
+
+impl ReachabilityMatrix {
+    pub(crate) fn new(
+        judge: &PairEvaluator<'_, '_>,
+        ends: &EndClassifier<'_>,
+        sets: Rc<TrafficSetInterner>,
+    ) -> Self {
+        let count = ends.classes.len();
+        let outside = |class: &crate::end_classes::EndClass<'_>| {
+            usize::from(class.endpoint.is_none_or(|endpoint| endpoint.host))
+        };
+        let zones: Vec<usize> = ends.classes.iter().map(outside).collect();
+        let rows = RowBuilder::new(judge, ends, &zones);
+        let egress: Vec<MatrixRow> = (0..count).map(|c| rows.row(c, Direction::Egress)).collect();
+        let ingress: Vec<MatrixRow> = (0..count)
+            .map(|c| rows.row(c, Direction::Ingress))
+            .collect();
+        let mut matrix = ReachabilityMatrix {
+            zones,
+            egress,
+            ingress,
+            by_source: vec![Vec::new(); count],
+            by_destination: vec![Vec::new(); count],
+            representatives: Vec::new(),
+            sets,
+        };
+        matrix.combine();
+        matrix.representatives = matrix.find_representatives();
+        matrix
+    }
+
+    /// What is allowed from one class to another.
+    pub(crate) fn allowed(&self, source: u32, destination: u32) -> TrafficSetId {
+        let others = &self.by_destination[destination as usize];
+        match others.binary_search_by_key(&source, |(class, _)| *class) {
+            Ok(at) => others[at].1,
+            Err(_) => self.usual_traffic(source, destination),
+        }
+    }
+
+    /// What a source may send to most classes of a zone, if these take it.
+    pub(crate) fn usual_egress(&self, source: u32, zone: usize) -> TrafficSetId {
+        self.egress[source as usize].usual[zone]
+    }
+
+    /// What a destination takes from most classes of a zone, if these send it.
+    pub(crate) fn usual_ingress(&self, destination: u32, zone: usize) -> TrafficSetId {
+        self.ingress[destination as usize].usual[zone]
+    }
+
+    fn usual_traffic(&self, source: u32, destination: u32) -> TrafficSetId {
+        let [from, to] = [source, destination].map(|class| self.zones[class as usize]);
+        self.sets.intersect(
+            self.usual_egress(source, to),
+            self.usual_ingress(destination, from),
+        )
+    }
+
+    fn combine(&mut self) {
+        let mut senders: Vec<Vec<(u32, TrafficSetId)>> =
+            vec![Vec::new(); self.by_destination.len()];
+        for (source, row) in self.egress.iter().enumerate() {
+            for (destination, set) in &row.exceptions {
+                senders[*destination as usize].push((to_u32(source), *set));
+            }
+        }
+        for (to, senders) in senders.into_iter().enumerate() {
+            let destination = to_u32(to);
+            let taken = self.ingress[to]
+                .exceptions
+                .iter()
+                .map(|(source, _)| *source);
+            let mut sources: Vec<u32> = taken.chain(senders.iter().map(|(s, _)| *s)).collect();
+            sources.sort_unstable();
+            sources.dedup();
+            for source in sources {
+                let (from, zone) = (source as usize, self.zones[to]);
+                let sent = match senders.binary_search_by_key(&source, |(s, _)| *s) {
+                    Ok(at) => senders[at].1,
+                    Err(_) => self.egress[from].usual[zone],
+                };
+                let taken = self.ingress[to].get(source, self.zones[from]);
+                let set = self.sets.intersect(sent, taken);
+                if set != self.usual_traffic(source, destination) {
+                    self.by_source[from].push((destination, set));
+                    self.by_destination[to].push((source, set));
+                }
+            }
+        }
+    }
+
+    /// Classes are twins if they get the same with every class of either zone.
+    fn find_representatives(&self) -> Vec<u32> {
+        let most = |rows: &[MatrixRow], zone: usize| {
+            let of_zone = rows.iter().zip(&self.zones).filter(|(_, z)| **z == zone);
+            let mut most: Vec<TrafficSetId> = of_zone.map(|(row, _)| row.usual[INSIDE]).collect();
+            most.sort_unstable();
+            most.dedup();
+            most
+        };
+        let takers = [INSIDE, OUTSIDE].map(|zone| most(&self.ingress, zone));
+        let senders = [INSIDE, OUTSIDE].map(|zone| most(&self.egress, zone));
+        let mut effects: BTreeMap<(bool, usize, TrafficSetId), Vec<TrafficSetId>> = BTreeMap::new();
+        let mut ids: BTreeMap<Vec<TrafficSetId>, u32> = BTreeMap::new();
+        let mut effect = |is_sender: bool, zone: usize, set: TrafficSetId| {
+            let others = if is_sender { &takers } else { &senders };
+            let effect = effects.entry((is_sender, zone, set)).or_insert_with(|| {
+                let others = others[zone].iter();
+                others
+                    .map(|other| self.sets.intersect(set, *other))
+                    .collect()
+            });
+            let next = to_u32(ids.len());
+            *ids.entry(effect.clone()).or_insert(next)
+        };
+        let mut first: BTreeMap<_, u32> = BTreeMap::new();
+        let mut twins = Vec::new();
+        for class in 0..self.zones.len() {
+            let (sends, takes) = (self.egress[class].usual, self.ingress[class].usual);
+            let key = (
+                self.zones[class],
+                [INSIDE, OUTSIDE].map(|zone| effect(true, zone, sends[zone])),
+                [INSIDE, OUTSIDE].map(|zone| effect(false, zone, takes[zone])),
+                &self.by_source[class],
+                &self.by_destination[class],
+            );
+            twins.push(*first.entry(key).or_insert(to_u32(class)));
+        }
+        twins
+    }
+}
+
+/// Works out the rows of classes.
+struct RowBuilder<'r, 'a> {
+    judge: &'r PairEvaluator<'r, 'a>,
+    zones: &'r [usize],
+    /// For each rule the classes that its peers match.
+    peer_matches: Vec<Rc<PeerMatches>>,
+    /// Classes that have ports of names in use.
+    with_named_ports: Vec<u32>,
+}
+
+impl<'r, 'a> RowBuilder<'r, 'a> {
+    fn new(
+        judge: &'r PairEvaluator<'r, 'a>,
+        ends: &'r EndClassifier<'a>,
+        zones: &'r [usize],
+    ) -> Self {
+        let rules: &StateRules<'_> = judge.rules;
+        let mut of_tests: Vec<Vec<u32>> = vec![Vec::new(); rules.tests.len()];
+        let mut with_ports = Vec::new();
+        let mut sizes = [0; 2];
+        for (class, zone) in ends.classes.iter().zip(zones) {
+            let id = to_u32(sizes[INSIDE] + sizes[OUTSIDE]);
+            for test in &class.signature.matching_tests {
+                of_tests[*test as usize].push(id);
+            }
+            if !class.signature.ports.is_empty() {
+                with_ports.push(id);
+            }
+            sizes[*zone] += 1;
+        }
+        let mut known: BTreeMap<&[u32], Rc<PeerMatches>> = BTreeMap::new();
+        let matched = rules.all.iter().map(|placed| {
+            let matched = known.entry(&placed.peers).or_insert_with(|| {
+                let tests = placed.peers.iter();
+                let mut all: Vec<u32> = tests
+                    .flat_map(|t| &of_tests[*t as usize])
+                    .copied()
+                    .collect();
+                all.sort_unstable();
+                all.dedup();
+                Rc::new(PeerMatches::new(all, zones, sizes))
+            });
+            Rc::clone(matched)
+        });
+        RowBuilder {
+            peer_matches: matched.collect(),
+            judge,
+            zones,
+            with_named_ports: with_ports,
+        }
+    }
+
+    /// The rules of a class for a direction that can match, given its own address.
+    fn applicable_rules(&self, class: usize, direction: Direction) -> Vec<u32> {
+        let rules = self.judge.rules;
+        let signature = &self.judge.classes[class].signature;
+        let of_policies = signature.policies.iter();
+        let of_policies = of_policies.map(|policy| &rules.policy_rules[*policy as usize]);
+        let of_profiles = signature.profiles.iter();
+        let of_profiles = of_profiles.filter_map(|name| rules.profile_rules.get(name));
+        let ranges = of_policies.chain(of_profiles);
+        let mut all: Vec<u32> = ranges.flat_map(Clone::clone).map(to_u32).collect();
+        all.retain(|rule| {
+            let placed = &rules.all[*rule as usize];
+            let own = placed.own;
+            placed.direction == direction
+                && own.is_none_or(|own| signature.matching_tests.binary_search(&own).is_ok())
+        });
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    fn row(&self, class: usize, direction: Direction) -> MatrixRow {
+        if !self.judge.classes[class].signature.is_endpoint {
+            return MatrixRow {
+                usual: [TrafficSetInterner::ALL; 2],
+                exceptions: Vec::new(),
+            };
+        }
+        let rules = self.applicable_rules(class, direction);
+        let usual = [INSIDE, OUTSIDE].map(|zone| {
+            let inverted = |rule: &&u32| self.peer_matches[**rule as usize].inverted[zone];
+            rules.iter().filter(inverted).copied().collect::<Vec<u32>>()
+        });
+        let mut toggled: Vec<(u32, u32)> = Vec::new();
+        for rule in &rules {
+            let listed = self.peer_matches[*rule as usize].listed.iter();
+            toggled.extend(listed.map(|class| (*class, *rule)));
+        }
+        // The names of the peer's ports count where a rule names ports at its end.
+        let end = usize::from(direction == Direction::Egress);
+        let named = rules
+            .iter()
+            .any(|rule| self.judge.rules.all[*rule as usize].names_ports[end]);
+        let mut classes: Vec<u32> = toggled.iter().map(|(class, _)| *class).collect();
+        if named {
+            classes.extend(&self.with_named_ports);
+        }
+        classes.sort_unstable();
+        classes.dedup();
+        toggled.sort_unstable();
+        let most = [INSIDE, OUTSIDE].map(|zone| {
+            let usual_peer = |peer: &usize| {
+                self.zones[*peer] == zone && classes.binary_search(&to_u32(*peer)).is_err()
+            };
+            let peer = (0..self.zones.len()).find(usual_peer);
+            let allowed = |peer| {
+                self.judge
+                    .allowed_traffic(class, peer, direction, &usual[zone])
+            };
+            peer.map_or(TrafficSetInterner::NONE, allowed)
+        });
+        let mut others = Vec::new();
+        for peer in classes {
+            let zone = self.zones[peer as usize];
+            let from = toggled.partition_point(|(class, _)| *class < peer);
+            let to = toggled.partition_point(|(class, _)| *class <= peer);
+            let turned = toggled.get(from..to).unwrap_or_default();
+            let mut relevant = usual[zone].clone();
+            for (_, rule) in turned {
+                match relevant.binary_search(rule) {
+                    Ok(at) => drop(relevant.remove(at)),
+                    Err(at) => relevant.insert(at, *rule),
+                }
+            }
+            let set = self
+                .judge
+                .allowed_traffic(class, peer as usize, direction, &relevant);
+            if set != most[zone] {
+                others.push((peer, set));
+            }
+        }
+        MatrixRow {
+            usual: most,
+            exceptions: others,
+        }
+    }
+}
+
+impl PeerMatches {
+    fn new(all: Vec<u32>, zones: &[usize], sizes: [usize; 2]) -> Self {
+        let mut counts = [0; 2];
+        for class in &all {
+            counts[zones[*class as usize]] += 1;
+        }
+        let inverted = [INSIDE, OUTSIDE].map(|zone| counts[zone] * 2 > sizes[zone]);
+        if inverted == [false; 2] {
+            return PeerMatches {
+                inverted,
+                listed: all,
+            };
+        }
+        let mut matching = all.into_iter().peekable();
+        let listed = (0..zones.len()).map(to_u32).filter(|class| {
+            let matches = matching.next_if_eq(class).is_some();
+            matches != inverted[zones[*class as usize]]
+        });
+        PeerMatches {
+            inverted,
+            listed: listed.collect(),
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! The marks of tracked flows, where packets alone cannot keep them right: before there is a table,
+//! and when the generations come round to numbers that were used before.
+//!
+//! Promises: no mark that is older than the table, or than the last time round, is ever taken for
+//! the live generation; only bits of ours change.
+//!
+//! Never: ends a flow, or touches the bit that says that a flow's beginning was not seen.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use palisade_nft::Config;
+use palisade_sys::conntrack::{Conntrack, ConntrackEntry, ConntrackError, ConntrackFilter};
+use palisade_tables::Tables;
+
+/// Before the first table: a flow of one of our endpoints that is tracked already gets a mark that
+/// says so, and keeps its direction; what others' tables of ours left in any mark goes. Returns how
+/// many flows were marked.
+pub(crate) fn mark_existing_flows(
+    conntrack: &mut impl Conntrack,
+    config: &Config,
+    tables: &Tables,
+) -> Result<usize, ConntrackError> {
+    let own: BTreeSet<IpAddr> = tables.points.keys().map(|point| point.address).collect();
+    let ends = |flow: &ConntrackEntry| {
+        let tuples = [flow.original, flow.reply];
+        tuples.map(|tuple| [tuple.source, tuple.destination])
+    };
+    let flows = conntrack.entries(&ConntrackFilter::default())?;
+    let ours = flows.iter().filter(|flow| {
+        flow.mark & config.generation_mask() != 0
+            || ends(flow).iter().flatten().any(|end| own.contains(end))
+    });
+    reset_marks(conntrack, config, ours)
+}
+
+/// After a table whose generation could not be told was replaced: what it went on marking meanwhile
+/// goes as well. Returns how many flows were marked anew.
+pub(crate) fn reset_stale_marks(
+    conntrack: &mut impl Conntrack,
+    config: &Config,
+    generation: u32,
+) -> Result<usize, ConntrackError> {
+    let flows = conntrack.entries(&ConntrackFilter::default())?;
+    let stale = |flow: &&ConntrackEntry| ![0, generation].contains(&config.generation(flow.mark));
+    reset_marks(conntrack, config, flows.iter().filter(stale))
+}
+
+/// Whether the generation opens a quarter of all generations when it becomes `next`.
+pub(crate) fn enters_quarter(config: &Config, next: u32) -> bool {
+    let last = match next {
+        next if next <= config.least_generation() => config.last_generation(),
+        next => next - 1,
+    };
+    config.generation_quarter(next) != config.generation_quarter(last)
+}
+
+/// Before the generation becomes one of another quarter: no flow is left marked with one of that
+/// quarter. Returns how many flows were marked anew.
+pub(crate) fn reset_quarter_marks(
+    conntrack: &mut impl Conntrack,
+    config: &Config,
+    next: u32,
+) -> Result<usize, ConntrackError> {
+    let flows = conntrack.entries(&ConntrackFilter {
+        mark: Some(config.generation_quarter(next)),
+        zone: None,
+    })?;
+    let unmarked = |flow: &&ConntrackEntry| flow.mark & config.generation_mask() != 0;
+    reset_marks(conntrack, config, flows.iter().filter(unmarked))
+}
+
+fn reset_marks<'a>(
+    conntrack: &mut impl Conntrack,
+    config: &Config,
+    flows: impl Iterator<Item = &'a ConntrackEntry>,
+) -> Result<usize, ConntrackError> {
+    let unknown = config.mark(config.stale_generation());
+    let mut marked = 0;
+    for flow in flows.filter(|flow| flow.mark & config.generation_mask() != unknown) {
+        if conntrack.set_mark(flow, unknown, config.generation_mask())? {
+            marked += 1;
+        }
+    }
+    Ok(marked)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use palisade_model::Direction;
+    use palisade_sys::conntrack::{ConntrackTuple, FakeConntrack, TupleProto};
+    use palisade_tables::{Point, PolicySetId};
+
+    fn flow(id: u32, ends: [&str; 2], mark: u32) -> ConntrackEntry {
+        let [source, destination] = ends.map(|end| end.parse().unwrap());
+        let there = ConntrackTuple {
+            source,
+            destination,
+            protocol: 6,
+            proto: TupleProto::Ports(1000, 80),
+        };
+        let back = ConntrackTuple {
+            source: destination,
+            destination: source,
+            protocol: 6,
+            proto: TupleProto::Ports(80, 1000),
+        };
+        ConntrackEntry {
+            original: there,
+            reply: back,
+            zone: 0,
+            mark,
+            status: 0,
+            id,
+            timeout: Some(60),
+        }
+    }
+
+    fn marks(conntrack: &FakeConntrack) -> Vec<u32> {
+        conntrack.table.iter().map(|flow| flow.mark).collect()
+    }
+
+    #[test]
+    fn before_a_table_endpoints_flows_and_old_marks_are_told_apart_from_others() {
+        let config = Config::default();
+        let mut tables = Tables::default();
+        let point = Point {
+            interface: "pal0".into(),
+            address: "10.0.0.1".parse().unwrap(),
+            direction: Direction::Egress,
+        };
+        tables.points.insert(point, PolicySetId(1));
+        let older = config.midstream_bit();
+        let mut conntrack = FakeConntrack {
+            table: vec![
+                flow(1, ["10.0.0.1", "10.0.0.9"], 0x05),
+                flow(2, ["10.0.0.9", "10.0.0.1"], 0),
+                flow(3, ["10.0.0.8", "10.0.0.9"], 0x7f),
+                flow(4, ["10.0.0.8", "10.0.0.9"], 0x1234_0002 & !older | older),
+            ],
+            ..FakeConntrack::default()
+        };
+        let unknown = config.mark(config.stale_generation());
+        assert_eq!(
+            mark_existing_flows(&mut conntrack, &config, &tables).unwrap(),
+            3
+        );
+        let after = [unknown | 5, unknown, 0x7f, unknown | older | 2];
+        assert_eq!(marks(&conntrack), after);
+        assert_eq!(
+            mark_existing_flows(&mut conntrack, &config, &tables).unwrap(),
+            0
+        );
+        conntrack.table[1].mark = config.mark(7);
+        conntrack.table[3].mark = config.mark(1) | older | 2;
+        assert_eq!(reset_stale_marks(&mut conntrack, &config, 1).unwrap(), 1);
+        let after = [unknown | 5, unknown, 0x7f, config.mark(1) | older | 2];
+        assert_eq!(marks(&conntrack), after);
+    }
+
+    #[test]
+    fn a_quarter_is_emptied_before_it_is_used_again_and_only_then() {
+        let config = Config {
+            ct_mark_mask: 0xff00,
+            ..Config::default()
+        };
+        let ends = ["10.0.0.1", "10.0.0.2"];
+        let all = || FakeConntrack {
+            table: (0..=config.stale_generation())
+                .map(|generation| flow(generation, ends, config.mark(generation) | 3))
+                .collect(),
+            ..FakeConntrack::default()
+        };
+        let unknown = config.mark(config.stale_generation()) | 3;
+        let mut emptied = Vec::new();
+        let least = config.least_generation();
+        for next in least..=config.last_generation() {
+            let mut conntrack = all();
+            if !enters_quarter(&config, next) {
+                continue;
+            }
+            let count = reset_quarter_marks(&mut conntrack, &config, next).unwrap();
+            let changed: Vec<u32> = conntrack
+                .table
+                .iter()
+                .filter(|flow| flow.mark != config.mark(flow.id) | 3)
+                .map(|flow| flow.id)
+                .collect();
+            assert_eq!(changed.len(), count);
+            assert!(
+                conntrack
+                    .table
+                    .iter()
+                    .all(|flow| { flow.mark == unknown || flow.mark == config.mark(flow.id) | 3 })
+            );
+            assert!(changed.contains(&next));
+            emptied.extend(changed);
+        }
+        emptied.sort_unstable();
+        let every: Vec<u32> = (least..=config.last_generation()).collect();
+        assert_eq!(emptied, every);
+    }
+}

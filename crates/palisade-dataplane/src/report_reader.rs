@@ -1,0 +1,326 @@
+//! From the kernel's reports to sightings, and what the kernel did not report.
+//!
+//! Promises: what the reporting chains counted is either seen or told as lost, exactly once nothing
+//! comes any more, and never too much before. Never: waits for anything but packets.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use palisade_model::Str;
+use palisade_nft::{Expr, NflogReason};
+use palisade_sys::link::{KernelLinks, Links};
+use palisade_sys::nflog::{Nflog, NflogEvent, NflogPacket};
+use palisade_sys::nfnetlink::KernelNfnetlink;
+use palisade_tables::Packet;
+
+use crate::driver::Error;
+use crate::packet_header;
+use crate::packet_report::{PacketReport, PacketReportBatch, ReportReason};
+
+/// How much of each packet is looked at, in bytes.
+pub(crate) const SNAP_LEN: u32 = 192;
+/// After this long without a packet, what the chains counted is compared with what was seen.
+const QUIET_PERIOD: Duration = Duration::from_millis(150);
+/// Packets handed over at once.
+const BATCH: usize = 256;
+/// Without a pause, the counts are looked at every so many packets; and as many may be on their way.
+const MAX_IN_FLIGHT: u64 = 1000;
+
+/// What else must be asked of the kernel about reports.
+pub(crate) trait ReportLookup {
+    /// How many packets each kind of report counted since the table was made.
+    fn packet_counts(&mut self) -> Result<BTreeMap<ReportReason, u64>, Error>;
+
+    /// The names of interfaces by index.
+    fn interfaces(&mut self) -> Result<BTreeMap<u32, Str>, Error>;
+}
+
+/// Turns reports into sightings.
+pub(crate) struct ReportReader<N, K> {
+    nflog: N,
+    lookup: K,
+    /// What the chains said last.
+    last_counts: BTreeMap<ReportReason, u64>,
+    /// Counted since the beginning, less what was seen and what was told as lost.
+    unaccounted: BTreeMap<ReportReason, i64>,
+    interface_names: BTreeMap<u32, Str>,
+    active: bool,
+    since_comparison: u64,
+}
+
+impl<N: Nflog, K: ReportLookup> ReportReader<N, K> {
+    /// Whatever is counted from now on is seen or lost.
+    pub(crate) fn new(nflog: N, mut kernel: K) -> Result<Self, Error> {
+        Ok(Self {
+            last_counts: kernel.packet_counts()?,
+            nflog,
+            lookup: kernel,
+            unaccounted: BTreeMap::new(),
+            interface_names: BTreeMap::new(),
+            active: false,
+            since_comparison: 0,
+        })
+    }
+
+    pub(crate) fn next(&mut self, timeout: Duration) -> Result<Option<PacketReportBatch>, Error> {
+        let wait = if self.active {
+            timeout.min(QUIET_PERIOD)
+        } else {
+            timeout
+        };
+        let mut batch = PacketReportBatch::default();
+        let mut event = self.nflog.next_event(Some(wait))?;
+        if event.is_none() {
+            if !std::mem::take(&mut self.active) {
+                return Ok(None);
+            }
+            // An interface may be another one by the next packet.
+            self.interface_names.clear();
+            batch.lost = self.take_lost(0)?;
+            return Ok(Some(batch));
+        }
+        self.active = true;
+        while let Some(next) = event {
+            if let NflogEvent::Packet(packet) = next {
+                batch.packets.extend(self.packet_report(&packet)?);
+                self.since_comparison += 1;
+            }
+            if batch.packets.len() == BATCH {
+                break;
+            }
+            event = self.nflog.next_event(Some(Duration::ZERO))?;
+        }
+        if self.since_comparison >= MAX_IN_FLIGHT {
+            self.since_comparison = 0;
+            batch.lost = self.take_lost(MAX_IN_FLIGHT)?;
+        }
+        Ok(Some(batch))
+    }
+
+    /// What was counted and not seen, but for so many that may be on their way.
+    fn take_lost(&mut self, on_the_way: u64) -> Result<BTreeMap<ReportReason, u64>, Error> {
+        let counted = self.lookup.packet_counts()?;
+        for (why, count) in &counted {
+            let last = self.last_counts.get(why).copied().unwrap_or_default();
+            // A table made anew counts from 0.
+            let more = count.checked_sub(last).unwrap_or(*count);
+            *self.unaccounted.entry(*why).or_default() += i64::try_from(more).unwrap_or(i64::MAX);
+        }
+        self.last_counts = counted;
+        let mut lost = BTreeMap::new();
+        for (why, open) in &mut self.unaccounted {
+            let now = u64::try_from(*open).unwrap_or(0);
+            let now = now.saturating_sub(on_the_way);
+            if now > 0 {
+                *open -= i64::try_from(now).unwrap_or(i64::MAX);
+                lost.insert(*why, now);
+            }
+        }
+        Ok(lost)
+    }
+
+    /// `None` if the report is somebody else's, or its headers say nothing; then it is lost.
+    fn packet_report(&mut self, message: &NflogPacket) -> Result<Option<PacketReport>, Error> {
+        let Some((why, reply)) = NflogReason::parse(&message.prefix) else {
+            return Ok(None);
+        };
+        let why = report_reason(why);
+        let Some(header) = packet_header::parse(&message.head) else {
+            return Ok(None);
+        };
+        *self.unaccounted.entry(why).or_default() -= 1;
+        let packet = Packet {
+            input_interface: self.interface(message.iif)?,
+            output_interface: self.interface(message.oif)?,
+            source: header.source,
+            destination: header.destination,
+            protocol: header.protocol,
+            l4: header.l4,
+        };
+        Ok(Some(PacketReport {
+            time: message.time,
+            reason: why,
+            reply,
+            packet,
+            length: header.length,
+        }))
+    }
+
+    fn interface(&mut self, index: Option<u32>) -> Result<Option<Str>, Error> {
+        let Some(index) = index else {
+            return Ok(None);
+        };
+        if !self.interface_names.contains_key(&index) {
+            self.interface_names = self.lookup.interfaces()?;
+            // One that is gone again is told by its number, and not asked for each time.
+            self.interface_names
+                .entry(index)
+                .or_insert_with(|| format!("if{index}").into());
+        }
+        Ok(self.interface_names.get(&index).cloned())
+    }
+}
+
+fn report_reason(report: NflogReason) -> ReportReason {
+    match report {
+        NflogReason::Denied => ReportReason::Denied,
+        NflogReason::Logged(direction) => ReportReason::Logged(direction),
+        NflogReason::Spoofed => ReportReason::Spoofed,
+        NflogReason::UnknownInterface => ReportReason::UnknownInterface,
+        NflogReason::Invalid => ReportReason::Invalid,
+        NflogReason::NoPoint => ReportReason::NoPoint,
+    }
+}
+
+/// The kernel of one namespace, and the table in it.
+pub(crate) struct KernelReportLookup {
+    pub(crate) table: Str,
+    pub(crate) nfnetlink: KernelNfnetlink,
+    pub(crate) links: KernelLinks,
+}
+
+impl ReportLookup for KernelReportLookup {
+    fn packet_counts(&mut self) -> Result<BTreeMap<ReportReason, u64>, Error> {
+        let mut counted = BTreeMap::new();
+        for report in NflogReason::ALL {
+            let count = counted.entry(report_reason(report)).or_default();
+            for chain in report.counted_chains() {
+                let rules = crate::netlink::rules(&mut self.nfnetlink, &self.table, &chain)?;
+                let mut exprs = rules.iter().flat_map(|rule| &rule.exprs);
+                *count += exprs
+                    .find_map(|expr| match expr {
+                        Expr::Counter(count) => Some(count.packets),
+                        _ => None,
+                    })
+                    .unwrap_or_default();
+            }
+        }
+        Ok(counted)
+    }
+
+    fn interfaces(&mut self) -> Result<BTreeMap<u32, Str>, Error> {
+        let links = self.links.links()?;
+        let named = links
+            .into_iter()
+            .map(|link| (link.index, link.name.as_str().into()));
+        Ok(named.collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use palisade_model::{Direction, L4, Protocol};
+    use palisade_sys::nflog::FakeNflog;
+
+    /// Counts that a test sets, in the order they are asked for; the last stays.
+    struct FakeReportLookup(Vec<u64>);
+
+    impl ReportLookup for FakeReportLookup {
+        fn packet_counts(&mut self) -> Result<BTreeMap<ReportReason, u64>, Error> {
+            let now = if self.0.len() > 1 {
+                self.0.remove(0)
+            } else {
+                self.0[0]
+            };
+            Ok([(ReportReason::Denied, now)].into())
+        }
+
+        fn interfaces(&mut self) -> Result<BTreeMap<u32, Str>, Error> {
+            Ok([(3, "pal0".into())].into())
+        }
+    }
+
+    fn nflog_event(prefix: &str) -> NflogEvent {
+        let mut head = vec![0x45, 0, 0, 40, 0, 0, 0, 0, 64, 6, 0, 0];
+        head.extend([10, 0, 0, 1, 10, 0, 0, 2, 0, 80, 0x10, 0]);
+        NflogEvent::Packet(NflogPacket {
+            prefix: prefix.to_owned(),
+            hook: 2,
+            iif: Some(3),
+            oif: Some(9),
+            time: None,
+            head,
+        })
+    }
+
+    #[test]
+    fn what_was_counted_is_seen_or_lost() {
+        let queue = [
+            nflog_event("palisade denied reply"),
+            NflogEvent::Overrun(7),
+            nflog_event("somebody else's"),
+            nflog_event("palisade denied"),
+        ];
+        let nflog = FakeNflog {
+            queue: queue.into(),
+        };
+        // Ten before this began, twelve counted since, then the table is made anew and counts three.
+        let mut reports = ReportReader::new(nflog, FakeReportLookup(vec![10, 22, 3])).unwrap();
+        let seen = reports.next(Duration::ZERO).unwrap().unwrap();
+        assert_eq!(seen.packets.len(), 2);
+        assert_eq!(seen.lost, BTreeMap::new());
+        let first = &seen.packets[0];
+        assert!(first.reply && first.reason == ReportReason::Denied && first.length == 40);
+        let judged = Packet {
+            input_interface: Some("if9".into()),
+            output_interface: Some("pal0".into()),
+            source: [10, 0, 0, 2].into(),
+            destination: [10, 0, 0, 1].into(),
+            protocol: Protocol::TCP,
+            l4: L4::Ports {
+                source: 4096,
+                destination: 80,
+            },
+        };
+        assert_eq!(first.judged_packet(), judged);
+        let quiet = reports.next(Duration::ZERO).unwrap().unwrap();
+        assert_eq!(quiet.lost, [(ReportReason::Denied, 10)].into());
+        assert_eq!(reports.next(Duration::ZERO).unwrap(), None);
+        reports
+            .nflog
+            .queue
+            .push_back(nflog_event("palisade denied"));
+        let seen = reports.next(Duration::ZERO).unwrap().unwrap();
+        assert_eq!((seen.packets.len(), seen.lost.len()), (1, 0));
+        let quiet = reports.next(Duration::ZERO).unwrap().unwrap();
+        assert_eq!(quiet.lost, [(ReportReason::Denied, 2)].into());
+    }
+
+    #[test]
+    fn a_flood_tells_its_losses_while_it_lasts() {
+        let packets = MAX_IN_FLIGHT as usize + 10;
+        let queue = vec![nflog_event("palisade denied"); packets];
+        let nflog = FakeNflog {
+            queue: queue.into(),
+        };
+        let mut reports = ReportReader::new(nflog, FakeReportLookup(vec![0, 50_000])).unwrap();
+        let (mut seen, mut lost, mut first) = (0, 0, None);
+        while let Some(next) = reports.next(Duration::ZERO).unwrap() {
+            seen += next.packets.len() as u64;
+            lost += next.lost.values().sum::<u64>();
+            first = first.or(next.lost.values().next().copied());
+        }
+        assert_eq!((seen, seen + lost), (packets as u64, 50_000));
+        assert!(first.is_some_and(|first| first < lost), "{first:?} {lost}");
+    }
+
+    #[test]
+    fn an_answer_to_a_ping_is_judged_as_the_ping() {
+        let sighting = PacketReport {
+            time: None,
+            reason: ReportReason::Logged(Direction::Egress),
+            reply: true,
+            packet: Packet {
+                input_interface: None,
+                output_interface: None,
+                source: [10, 0, 0, 1].into(),
+                destination: [10, 0, 0, 2].into(),
+                protocol: Protocol::ICMP,
+                l4: L4::Icmp { kind: 0, code: 0 },
+            },
+            length: 0,
+        };
+        assert_eq!(sighting.judged_packet().l4, L4::Icmp { kind: 8, code: 0 });
+    }
+}

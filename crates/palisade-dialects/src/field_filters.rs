@@ -1,0 +1,174 @@
+//! What the dialects read of an object, so that nothing else of a dump has to be kept.
+//!
+//! Kinds of which a cluster has many are named with every field that some reader looks at. Of any
+//! other kind all is kept but what the API server notes about who wrote which field: policies are
+//! read strictly, and a kind that is not known may be a misspelt one.
+
+use palisade_manifest::FieldFilter;
+use palisade_manifest::FieldFilter::{All, AllBut, Nothing, Only};
+
+const METADATA: FieldFilter = AllBut(&[("managedFields", Nothing), ("annotations", Nothing)]);
+const PORTS: FieldFilter = Only(&[("ports", All), ("restartPolicy", All)]);
+const POD_SPEC: FieldFilter = Only(&[
+    ("nodeName", All),
+    ("serviceAccountName", All),
+    ("serviceAccount", All),
+    ("hostNetwork", All),
+    ("containers", PORTS),
+    ("initContainers", PORTS),
+]);
+const TEMPLATE: FieldFilter = Only(&[("metadata", METADATA), ("spec", POD_SPEC)]);
+
+static POD: FieldFilter = Only(&[
+    ("apiVersion", All),
+    ("kind", All),
+    ("metadata", METADATA),
+    ("spec", POD_SPEC),
+    (
+        "status",
+        Only(&[("phase", All), ("podIP", All), ("podIPs", All)]),
+    ),
+]);
+static WORKLOAD: FieldFilter = Only(&[
+    ("apiVersion", All),
+    ("kind", All),
+    ("metadata", METADATA),
+    ("spec", Only(&[("template", TEMPLATE)])),
+]);
+static CRON_JOB: FieldFilter = Only(&[
+    ("apiVersion", All),
+    ("kind", All),
+    ("metadata", METADATA),
+    (
+        "spec",
+        Only(&[(
+            "jobTemplate",
+            Only(&[("spec", Only(&[("template", TEMPLATE)]))]),
+        )]),
+    ),
+]);
+static NODE: FieldFilter = Only(&[
+    ("apiVersion", All),
+    ("kind", All),
+    ("metadata", METADATA),
+    ("status", Only(&[("addresses", All)])),
+]);
+static OTHER: FieldFilter = AllBut(&[("metadata", AllBut(&[("managedFields", Nothing)]))]);
+
+/// What is read of an object of a kind; the kind alone tells, since one of the same name in another
+/// API group is either none of policy's or not read.
+#[must_use]
+pub fn field_filter_of_kind(kind: Option<&str>) -> &'static FieldFilter {
+    match kind {
+        Some("Pod") => &POD,
+        Some(
+            "Deployment"
+            | "StatefulSet"
+            | "DaemonSet"
+            | "ReplicaSet"
+            | "ReplicationController"
+            | "Job",
+        ) => &WORKLOAD,
+        Some("CronJob") => &CRON_JOB,
+        Some("Node") => &NODE,
+        _ => &OTHER,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lower_object;
+    use palisade_manifest::{
+        Limits, ObjectSink, ParsedObjects, Problem, RawObject, extract_objects, read_stream,
+    };
+
+    #[derive(Default)]
+    struct CollectingSink(Vec<RawObject>);
+
+    impl ObjectSink for CollectingSink {
+        fn push_object(&mut self, object: RawObject) {
+            self.0.push(object);
+        }
+        fn push_problem(&mut self, _: Problem) {}
+        fn begin_document(&mut self) {}
+        fn rollback_document(&mut self) {}
+    }
+
+    const SPEC: &str = r#"{"nodeName": "n", "serviceAccountName": "s", "serviceAccount": "t",
+        "hostNetwork": false, "volumes": [{"name": "v"}],
+        "containers": [{"name": "c", "env": [], "ports": [{"name": "p", "containerPort": 1}]}],
+        "initContainers": [{"restartPolicy": "Always", "ports": [{"name": "q", "containerPort": 2}]},
+                           {"ports": [{"name": "r", "containerPort": 3}]}]}"#;
+
+    /// What is left out changes nothing that a reader says.
+    #[test]
+    fn every_field_that_is_read_is_kept() {
+        let metadata = r#"{"name": "a", "namespace": "shop", "labels": {"app": "a"}, "uid": "u",
+            "creationTimestamp": "2026-01-01T00:00:00Z", "annotations": {"x": "y"},
+            "managedFields": [{"manager": "m"}],
+            "ownerReferences": [{"kind": "ReplicaSet", "name": "o", "controller": true}]}"#;
+        let template = format!(r#"{{"metadata": {metadata}, "spec": {SPEC}}}"#);
+        let status = r#"{"phase": "Running", "podIP": "10.0.0.1", "podIPs": [{"ip": "fd00::1"}],
+            "conditions": [], "addresses": [{"type": "InternalIP", "address": "10.0.0.9"}]}"#;
+        let specs = [
+            ("v1", "Pod", SPEC.to_owned()),
+            (
+                "apps/v1",
+                "Deployment",
+                format!(r#"{{"template": {template}, "replicas": 2}}"#),
+            ),
+            (
+                "apps/v1",
+                "ReplicaSet",
+                format!(r#"{{"template": {template}}}"#),
+            ),
+            ("batch/v1", "Job", format!(r#"{{"template": {template}}}"#)),
+            (
+                "batch/v1",
+                "CronJob",
+                format!(r#"{{"jobTemplate": {{"spec": {{"template": {template}}}}}}}"#),
+            ),
+            ("v1", "Node", r#"{"podCIDR": "10.0.0.0/24"}"#.to_owned()),
+            (
+                "v1",
+                "Service",
+                r#"{"selector": {"a": "b"}, "ports": [{"port": 80}]}"#.to_owned(),
+            ),
+            (
+                "networking.k8s.io/v1",
+                "NetworkPolicy",
+                r#"{"podSelector": {}, "oops": 1}"#.to_owned(),
+            ),
+        ];
+        for (version, kind, spec) in specs {
+            let text = format!(
+                r#"{{"items": [{{"apiVersion": "{version}", "kind": "{kind}", "metadata": {metadata},
+                    "spec": {spec}, "status": {status}}}], "apiVersion": "v1", "kind": "List"}}"#
+            );
+            let limits = Limits::default();
+            let mut collected = CollectingSink::default();
+            let step = Some(64);
+            read_stream(
+                "f",
+                &mut text.as_bytes(),
+                &limits,
+                step,
+                field_filter_of_kind,
+                &mut collected,
+            )
+            .unwrap();
+            let whole: ParsedObjects = extract_objects(
+                palisade_manifest::parse("f", text.as_bytes(), &limits),
+                &limits,
+            );
+            let [pruned, all] = [&collected.0[0], &whole.objects[0]];
+            assert_ne!(pruned.root, all.root, "{kind}");
+            assert_eq!(lower_object(pruned), lower_object(all), "{kind}");
+            assert!(
+                !lower_object(all).objects.is_empty() || kind == "NetworkPolicy",
+                "{kind}"
+            );
+        }
+    }
+}

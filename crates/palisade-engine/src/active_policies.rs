@@ -1,0 +1,377 @@
+//! Activity: which policies select which local endpoints.
+//!
+//! Keeps, for every local endpoint, the policies that select it, and for every policy and profile
+//! how many local endpoints it is about. A policy whose subject names a namespace is only tried on
+//! endpoints of that namespace; policies with one subject are tried once.
+
+use crate::holder_store::HolderStore;
+use crate::label_index::HolderLabels;
+use crate::policies::{Policies, PolicyEdit, PolicyNumber};
+use crate::pool::HashMap;
+use crate::relative::PLACEHOLDER;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+use palisade_model::{
+    Endpoint, EndpointId, LabelKey, LabelScope, LabelValues, Profile, Selector, State, Str,
+    reserved,
+};
+
+/// What is known of a local endpoint.
+#[derive(Debug, Default)]
+struct LocalEndpoint {
+    policies: BTreeSet<PolicyNumber>,
+    profiles: Vec<Str>,
+}
+
+/// Where a policy can select anything.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum SubjectScope {
+    /// In its own namespace.
+    OwnNamespace(Str),
+    /// In these namespaces.
+    Namespaces(Vec<Str>),
+    /// Anywhere.
+    Anywhere(SubjectKey),
+}
+
+/// What tells subjects apart: the number, and the namespace it is relative to.
+type SubjectKey = (u32, u32);
+
+/// Which policies are about local endpoints.
+#[derive(Debug, Default)]
+pub(crate) struct ActivePolicies {
+    locals: BTreeMap<EndpointId, LocalEndpoint>,
+    /// Local endpoints by namespace.
+    locals_by_namespace: BTreeMap<Str, BTreeSet<EndpointId>>,
+    selected: HashMap<PolicyNumber, usize>,
+    profiles: BTreeMap<Str, usize>,
+    /// Policies that can only select in their own namespace, by its number.
+    by_own_namespace: BTreeSet<(u32, PolicyNumber)>,
+    /// Policies that can only select in a namespace.
+    by_namespace: BTreeSet<(Str, PolicyNumber)>,
+    /// The others, by subject.
+    by_subject: BTreeSet<(SubjectKey, PolicyNumber)>,
+    /// Where policies are filed, but for those that can only select at home.
+    scopes: HashMap<PolicyNumber, SubjectScope>,
+}
+
+/// What changed.
+#[derive(Debug, Default)]
+pub(crate) struct ActivePolicyChanges {
+    /// Local endpoints, past and present, that other policies or profiles are about than before.
+    pub(crate) locals: BTreeSet<EndpointId>,
+    /// Policies that may have become active or inactive.
+    pub(crate) policies: BTreeSet<PolicyNumber>,
+    /// Profiles that may have become active or inactive.
+    pub(crate) profiles: BTreeSet<Str>,
+}
+
+/// Whether an endpoint is attached to this host.
+pub(crate) fn is_local(endpoint: &Endpoint) -> bool {
+    endpoint.interface.is_some() && !endpoint.template
+}
+
+impl ActivePolicies {
+    /// The policies that select a local endpoint, by number; `None` if there is no such.
+    pub(crate) fn policies_of(&self, endpoint: &EndpointId) -> Option<&BTreeSet<PolicyNumber>> {
+        self.locals.get(endpoint).map(|local| &local.policies)
+    }
+
+    /// The local endpoints, by name.
+    pub(crate) fn local_endpoints(&self) -> impl Iterator<Item = &EndpointId> {
+        self.locals.keys()
+    }
+
+    /// The local endpoints that a policy selects.
+    pub(crate) fn endpoints_selected_by(
+        &self,
+        policy: PolicyNumber,
+    ) -> impl Iterator<Item = &EndpointId> {
+        let of = self.locals.iter();
+        of.filter(move |(_, local)| local.policies.contains(&policy))
+            .map(|(id, _)| id)
+    }
+
+    /// The local endpoints that name a profile.
+    pub(crate) fn endpoints_with_profile(
+        &self,
+        profile: &Str,
+    ) -> impl Iterator<Item = &EndpointId> {
+        let of = self.locals.iter();
+        of.filter(|(_, local)| local.profiles.contains(profile))
+            .map(|(id, _)| id)
+    }
+
+    /// Whether a policy selects a local endpoint.
+    pub(crate) fn is_active(&self, policy: PolicyNumber) -> bool {
+        self.selected.contains_key(&policy)
+    }
+
+    /// How many policies select a local endpoint.
+    pub(crate) fn active_count(&self) -> usize {
+        self.selected.len()
+    }
+
+    /// Whether a local endpoint names a profile.
+    pub(crate) fn is_profile_active(&self, profile: &Str) -> bool {
+        self.profiles.contains_key(profile)
+    }
+
+    /// Takes in policies and endpoints that changed.
+    pub(crate) fn recompute(
+        &mut self,
+        state: &State,
+        store: &HolderStore,
+        policies: &Policies,
+        edits: &BTreeMap<PolicyNumber, PolicyEdit>,
+        endpoints: &BTreeSet<EndpointId>,
+    ) -> ActivePolicyChanges {
+        let mut changes = ActivePolicyChanges::default();
+        let mut endpoints_by_subject: BTreeMap<SubjectKey, BTreeSet<EndpointId>> = BTreeMap::new();
+        for (number, edit) in edits {
+            if !edit.subject {
+                changes.policies.insert(*number);
+                continue;
+            }
+            self.unindex(policies, *number);
+        }
+        for id in endpoints {
+            self.update_endpoint(state, store, policies, id, &mut changes);
+        }
+        for (number, edit) in edits {
+            if edit.subject {
+                let reach = self.index(policies, *number);
+                self.update_policy(
+                    store,
+                    policies,
+                    *number,
+                    reach,
+                    &mut endpoints_by_subject,
+                    &mut changes,
+                );
+            }
+        }
+        changes
+    }
+
+    fn update_policy(
+        &mut self,
+        store: &HolderStore,
+        policies: &Policies,
+        number: PolicyNumber,
+        reach: Option<SubjectScope>,
+        endpoints_by_subject: &mut BTreeMap<SubjectKey, BTreeSet<EndpointId>>,
+        changes: &mut ActivePolicyChanges,
+    ) {
+        let selects = |id: &EndpointId| {
+            let labels = HolderLabels::endpoint(store, id);
+            labels.is_some_and(|labels| policies.selects(number, &labels))
+        };
+        let once;
+        let now: &BTreeSet<EndpointId> = match reach {
+            None => {
+                once = BTreeSet::new();
+                &once
+            }
+            Some(SubjectScope::OwnNamespace(name)) => {
+                let locals = self.locals_by_namespace.get(&name).into_iter().flatten();
+                once = locals.filter(|id| selects(id)).cloned().collect();
+                &once
+            }
+            Some(SubjectScope::Namespaces(names)) => {
+                let places = names
+                    .iter()
+                    .filter_map(|name| self.locals_by_namespace.get(name));
+                once = places.flatten().filter(|id| selects(id)).cloned().collect();
+                &once
+            }
+            Some(SubjectScope::Anywhere(subject)) => {
+                endpoints_by_subject.entry(subject).or_insert_with(|| {
+                    let locals = self.locals.keys();
+                    locals.filter(|id| selects(id)).cloned().collect()
+                })
+            }
+        };
+        let was = self.selected.contains_key(&number);
+        if !was && now.is_empty() {
+            return;
+        }
+        changes.policies.insert(number);
+        if was {
+            for (id, local) in &mut self.locals {
+                if !now.contains(id) && local.policies.remove(&number) {
+                    changes.locals.insert(id.clone());
+                    adjust_count(&mut self.selected, &number, false);
+                }
+            }
+        }
+        for id in now {
+            if let Some(local) = self.locals.get_mut(id)
+                && local.policies.insert(number)
+            {
+                changes.locals.insert(id.clone());
+                adjust_count(&mut self.selected, &number, true);
+            }
+        }
+    }
+
+    fn update_endpoint(
+        &mut self,
+        state: &State,
+        store: &HolderStore,
+        policies: &Policies,
+        id: &EndpointId,
+        changes: &mut ActivePolicyChanges,
+    ) {
+        let now = state.endpoints.get(id).filter(|e| is_local(e));
+        let was = self.locals.remove(id);
+        if was.is_none() && now.is_none() {
+            return;
+        }
+        changes.locals.insert(id.clone());
+        self.index_endpoint(id, now.is_some());
+        let old = was.unwrap_or_default();
+        let new = now.map_or_else(LocalEndpoint::default, |e| LocalEndpoint {
+            policies: self.selecting_policies(store, policies, &e.id),
+            profiles: e.profiles.clone(),
+        });
+        for policy in old.policies.symmetric_difference(&new.policies) {
+            adjust_count(&mut self.selected, policy, new.policies.contains(policy));
+            changes.policies.insert(*policy);
+        }
+        for (profiles, more) in [(&new.profiles, true), (&old.profiles, false)] {
+            let distinct: BTreeSet<&Str> = profiles.iter().collect();
+            for profile in distinct {
+                let count = self.profiles.entry(profile.clone()).or_default();
+                *count = if more { *count + 1 } else { *count - 1 };
+                if *count == 0 {
+                    self.profiles.remove(profile);
+                }
+                changes.profiles.insert(profile.clone());
+            }
+        }
+        if now.is_some() {
+            self.locals.insert(id.clone(), new);
+        }
+    }
+
+    fn index_endpoint(&mut self, id: &EndpointId, present: bool) {
+        let Some(name) = &id.namespace else { return };
+        let locals = self.locals_by_namespace.entry(name.clone()).or_default();
+        match present {
+            true => locals.insert(id.clone()),
+            false => locals.remove(id),
+        };
+        if locals.is_empty() {
+            self.locals_by_namespace.remove(name);
+        }
+    }
+
+    /// The filed policies that select an endpoint.
+    fn selecting_policies(
+        &self,
+        store: &HolderStore,
+        policies: &Policies,
+        endpoint: &EndpointId,
+    ) -> BTreeSet<PolicyNumber> {
+        let mut selecting = BTreeSet::new();
+        let Some(labels) = HolderLabels::endpoint(store, endpoint) else {
+            return selecting;
+        };
+        if let Some(name) = &endpoint.namespace {
+            if let Some(own) = policies.find_name(name) {
+                let here = (own, 0)..=(own, PolicyNumber::MAX);
+                let home = self.by_own_namespace.range(here).map(|(_, number)| *number);
+                selecting.extend(home.filter(|number| policies.selects(*number, &labels)));
+            }
+            let here = (name.clone(), 0)..=(name.clone(), PolicyNumber::MAX);
+            let bound = self.by_namespace.range(here).map(|(_, number)| *number);
+            selecting.extend(bound.filter(|number| policies.selects(*number, &labels)));
+        }
+        let mut last = None;
+        for (subject, number) in &self.by_subject {
+            let selects = match last {
+                Some((known, selects)) if known == subject => selects,
+                _ => policies.selects(*number, &labels),
+            };
+            last = Some((subject, selects));
+            if selects {
+                selecting.insert(*number);
+            }
+        }
+        selecting
+    }
+
+    /// Takes a policy out of the files.
+    fn unindex(&mut self, policies: &Policies, number: PolicyNumber) {
+        match self.scopes.remove(&number) {
+            Some(SubjectScope::Anywhere(subject)) => {
+                self.by_subject.remove(&(subject, number));
+            }
+            Some(SubjectScope::Namespaces(names)) => {
+                for name in names {
+                    self.by_namespace.remove(&(name, number));
+                }
+            }
+            Some(SubjectScope::OwnNamespace(_)) | None => {
+                if let Some((own, _)) = policies.namespace(number) {
+                    self.by_own_namespace.remove(&(own, number));
+                }
+            }
+        }
+    }
+
+    /// Files a policy, and says where.
+    fn index(&mut self, policies: &Policies, number: PolicyNumber) -> Option<SubjectScope> {
+        let (subject, selector) = policies.subject(number)?;
+        let Some(names) = required_namespaces(selector) else {
+            let subject = (subject, policies.body_key(number)?.1);
+            self.by_subject.insert((subject, number));
+            self.scopes.insert(number, SubjectScope::Anywhere(subject));
+            return Some(SubjectScope::Anywhere(subject));
+        };
+        let own = policies.base_namespace(number);
+        let absolute_name = |name: &Str| match own {
+            Some(own) if **name == *PLACEHOLDER => own.clone(),
+            _ => name.clone(),
+        };
+        if let Some((home, name)) = policies.namespace(number)
+            && names.len() == 1
+            && names.iter().all(|only| absolute_name(only) == *name)
+        {
+            self.by_own_namespace.insert((home, number));
+            return Some(SubjectScope::OwnNamespace(name.clone()));
+        }
+        let names: Vec<Str> = names.iter().map(absolute_name).collect();
+        for name in &names {
+            self.by_namespace.insert((name.clone(), number));
+        }
+        let reach = SubjectScope::Namespaces(names);
+        self.scopes.insert(number, reach.clone());
+        Some(reach)
+    }
+}
+
+fn adjust_count(counts: &mut HashMap<PolicyNumber, usize>, key: &PolicyNumber, increment: bool) {
+    let count = counts.entry(*key).or_default();
+    *count = if increment { *count + 1 } else { *count - 1 };
+    if *count == 0 {
+        counts.remove(key);
+    }
+}
+
+/// The namespaces outside which a selector matches nothing; `None` where it is not bound to any.
+fn required_namespaces(selector: &Selector) -> Option<&LabelValues> {
+    let is_name =
+        |key: &LabelKey| key.scope == LabelScope::Reserved && &*key.name == reserved::NAMESPACE;
+    match selector {
+        Selector::In(key, values) if is_name(key) => Some(values),
+        Selector::And(parts) => parts.iter().find_map(required_namespaces),
+        _ => None,
+    }
+}
+
+/// Whether a profile is the one that always exists and allows everything.
+pub(crate) fn is_builtin(profile: &str) -> bool {
+    profile == Profile::ALLOW_ALL
+}

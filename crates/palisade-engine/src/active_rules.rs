@@ -1,0 +1,413 @@
+//! The rules of active policies and profiles, with their selectors resolved to numbers.
+//!
+//! A source of rules is active while it is about a local endpoint. Policies that say the same share
+//! their rules. What rules ask of the other end is counted, so that only what some active rule asks
+//! for tells identities apart.
+
+use crate::policies::{Policies, PolicyNumber};
+use crate::pool::HashMap;
+use crate::selectors::ActiveSelectors;
+use crate::traffic::{for_each_named_port, merge_port_lists};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use palisade_model::{
+    Action, Direction, Peer, PortMatch, Prefix, Profile, Protocol, Rule, RuleOrigin, Selector, Str,
+    TrafficMatch,
+};
+
+/// A test of the other end.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct PeerTest {
+    pub(crate) selector: Option<u32>,
+    pub(crate) not_selector: Option<u32>,
+    pub(crate) nets: Option<Vec<Prefix>>,
+    pub(crate) not_nets: Vec<Prefix>,
+}
+
+impl PeerTest {
+    /// Whether every address matches.
+    pub(crate) fn is_any(&self) -> bool {
+        self.selector.is_none()
+            && self.not_selector.is_none()
+            && self.nets.is_none()
+            && self.not_nets.is_empty()
+    }
+}
+
+/// A rule, ready to be put into policy sets.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct ResolvedRule {
+    pub(crate) action: Action,
+    /// Where it was written, without the line.
+    pub(crate) origin: RuleOrigin,
+    pub(crate) peers: Vec<PeerTest>,
+    /// Its place among the rules of its side that test the own address, if it is one.
+    pub(crate) own_test: Option<u32>,
+    /// What it matches of traffic, in as few terms as say the same.
+    pub(crate) traffic: Vec<TrafficMatch>,
+    /// Whether it asks for a named port at the other end.
+    pub(crate) uses_peer_named_ports: bool,
+}
+
+/// What the rules of a side ask of the endpoint's own end.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct OwnEndReferences {
+    /// Tests of the own address, rule by rule.
+    pub(crate) tests: Vec<Peer>,
+    /// Named ports of the endpoint.
+    pub(crate) ports: BTreeSet<(Str, Protocol)>,
+    /// Whether the family of the own address matters.
+    pub(crate) family: bool,
+}
+
+/// What a source says of one direction.
+#[derive(Debug, Default)]
+pub(crate) struct ResolvedDirectionRules {
+    pub(crate) rules: Vec<ResolvedRule>,
+    /// Whether what none of the tier's rules matches is to be denied.
+    pub(crate) default_deny: bool,
+    pub(crate) own_end: OwnEndReferences,
+    /// Whether some rule asks for a named port at the other end.
+    pub(crate) uses_peer_named_ports: bool,
+}
+
+/// What a source asks of the other end.
+#[derive(Debug, Default)]
+struct PeerReferences {
+    selectors: Vec<u32>,
+    nets: Vec<Prefix>,
+    ports: Vec<(Str, Protocol)>,
+}
+
+/// The rules of one source.
+#[derive(Debug)]
+pub(crate) struct ResolvedRules {
+    /// `None` where the source does not govern the direction.
+    ingress: Option<ResolvedDirectionRules>,
+    egress: Option<ResolvedDirectionRules>,
+    peers: PeerReferences,
+}
+
+impl ResolvedRules {
+    pub(crate) fn direction(&self, direction: Direction) -> Option<&ResolvedDirectionRules> {
+        match direction {
+            Direction::Ingress => self.ingress.as_ref(),
+            Direction::Egress => self.egress.as_ref(),
+        }
+    }
+
+    /// Whether both ask the same of endpoints: the same directions, and the same of their own end.
+    fn has_same_own_end_references(&self, other: &ResolvedRules) -> bool {
+        Direction::BOTH.iter().all(|direction| {
+            match (self.direction(*direction), other.direction(*direction)) {
+                (Some(a), Some(b)) => a.own_end == b.own_end,
+                (a, b) => a.is_none() == b.is_none(),
+            }
+        })
+    }
+}
+
+/// Every active source.
+#[derive(Debug, Default)]
+pub(crate) struct ActiveRules {
+    policies: HashMap<PolicyNumber, PolicyBodyKey>,
+    /// The rules of policies by what they say, with the number of policies that say it.
+    rules_by_body: BTreeMap<PolicyBodyKey, (Arc<ResolvedRules>, usize)>,
+    profiles: BTreeMap<Str, Arc<ResolvedRules>>,
+    nets: BTreeMap<Prefix, usize>,
+    ports: BTreeMap<(Str, Protocol), usize>,
+    /// Networks and named ports that began or ended to be asked for.
+    net_changes: BTreeSet<Prefix>,
+    port_changes: BTreeSet<(Str, Protocol)>,
+}
+
+/// A shape, and the namespace it is relative to: see [`Policies::body_key`].
+type PolicyBodyKey = (u32, u32);
+
+impl ActiveRules {
+    /// The rules of an active policy.
+    pub(crate) fn policy(&self, number: PolicyNumber) -> Option<&Arc<ResolvedRules>> {
+        let saying = self.policies.get(&number)?;
+        self.rules_by_body.get(saying).map(|(bodies, _)| bodies)
+    }
+
+    /// The rules of an active profile.
+    pub(crate) fn profile(&self, name: &Str) -> Option<&Arc<ResolvedRules>> {
+        self.profiles.get(name)
+    }
+
+    /// Whether an active rule asks for this network.
+    pub(crate) fn references_net(&self, net: Prefix) -> bool {
+        self.nets.contains_key(&net)
+    }
+
+    /// The named ports that an active rule asks for at the other end.
+    pub(crate) fn ports(&self) -> impl Iterator<Item = &(Str, Protocol)> {
+        self.ports.keys()
+    }
+
+    /// The networks that began or ended to be asked for since the last call.
+    pub(crate) fn take_net_changes(&mut self) -> BTreeSet<Prefix> {
+        core::mem::take(&mut self.net_changes)
+    }
+
+    /// The named ports that began or ended to be asked for since the last call.
+    pub(crate) fn take_port_changes(&mut self) -> BTreeSet<(Str, Protocol)> {
+        core::mem::take(&mut self.port_changes)
+    }
+
+    /// Takes in the rules of a policy in place of those it had. Returns whether the policy sets of
+    /// its endpoints may be others than before.
+    pub(crate) fn activate_policy(
+        &mut self,
+        policies: &Policies,
+        number: PolicyNumber,
+        selectors: &mut ActiveSelectors,
+    ) -> bool {
+        let Some(saying) = policies.body_key(number) else {
+            return false;
+        };
+        if self.policies.get(&number) == Some(&saying) {
+            return false;
+        }
+        let shared = match self.rules_by_body.get_mut(&saying) {
+            Some((bodies, uses)) => {
+                *uses += 1;
+                bodies.clone()
+            }
+            None => {
+                let shape = policies.body(number);
+                let rules = |direction| {
+                    let rules = shape?.rules(direction)?;
+                    Some((rules.rules.as_slice(), rules.default_deny))
+                };
+                let absolute = |selector: &Selector| policies.absolute_selector(number, selector);
+                let bodies = self.resolve_rules(rules, absolute, selectors);
+                self.rules_by_body.insert(saying, (bodies.clone(), 1));
+                bodies
+            }
+        };
+        let was = self.policies.insert(number, saying);
+        let Some(was) = was else { return true };
+        let same = self.rules_by_body.get(&was);
+        let same = same.is_some_and(|(bodies, _)| bodies.has_same_own_end_references(&shared));
+        self.release_body(was, selectors);
+        !same
+    }
+
+    /// Forgets the rules of a policy.
+    pub(crate) fn deactivate_policy(
+        &mut self,
+        number: PolicyNumber,
+        selectors: &mut ActiveSelectors,
+    ) {
+        if let Some(saying) = self.policies.remove(&number) {
+            self.release_body(saying, selectors);
+        }
+    }
+
+    fn release_body(&mut self, saying: PolicyBodyKey, selectors: &mut ActiveSelectors) {
+        let Some((_, uses)) = self.rules_by_body.get_mut(&saying) else {
+            return;
+        };
+        *uses -= 1;
+        if *uses == 0
+            && let Some((gone, _)) = self.rules_by_body.remove(&saying)
+        {
+            self.release_rules(&gone, selectors);
+        }
+    }
+
+    /// Takes in the rules of a profile in place of those it had.
+    pub(crate) fn activate_profile(&mut self, profile: &Profile, selectors: &mut ActiveSelectors) {
+        let rules = |direction| {
+            let rules = match direction {
+                Direction::Ingress => profile.ingress.as_slice(),
+                Direction::Egress => profile.egress.as_slice(),
+            };
+            Some((rules, false))
+        };
+        let bodies = self.resolve_rules(rules, Selector::clone, selectors);
+        if let Some(was) = self.profiles.insert(profile.name.clone(), bodies) {
+            self.release_rules(&was, selectors);
+        }
+    }
+
+    /// Forgets the rules of a profile.
+    pub(crate) fn deactivate_profile(&mut self, name: &Str, selectors: &mut ActiveSelectors) {
+        if let Some(was) = self.profiles.remove(name) {
+            self.release_rules(&was, selectors);
+        }
+    }
+
+    /// Makes rules ready, and counts what they ask for.
+    fn resolve_rules<'a>(
+        &mut self,
+        rules: impl Fn(Direction) -> Option<(&'a [Rule], bool)>,
+        absolute: impl Fn(&Selector) -> Selector,
+        selectors: &mut ActiveSelectors,
+    ) -> Arc<ResolvedRules> {
+        let mut peer_references = PeerReferences::default();
+        let mut of = |direction| -> Option<ResolvedDirectionRules> {
+            let (rules, default_deny) = rules(direction)?;
+            let mut side = ResolvedDirectionRules {
+                default_deny,
+                rules: Vec::with_capacity(rules.len()),
+                ..ResolvedDirectionRules::default()
+            };
+            for rule in rules {
+                let body = resolve_rule(
+                    rule,
+                    direction,
+                    &mut side,
+                    &mut peer_references,
+                    &absolute,
+                    selectors,
+                );
+                side.rules.push(body);
+            }
+            Some(side)
+        };
+        let bodies = ResolvedRules {
+            ingress: of(Direction::Ingress),
+            egress: of(Direction::Egress),
+            peers: peer_references,
+        };
+        for net in &bodies.peers.nets {
+            add_reference(&mut self.nets, &mut self.net_changes, net);
+        }
+        for port in &bodies.peers.ports {
+            add_reference(&mut self.ports, &mut self.port_changes, port);
+        }
+        Arc::new(bodies)
+    }
+
+    fn release_rules(&mut self, gone: &ResolvedRules, selectors: &mut ActiveSelectors) {
+        for number in &gone.peers.selectors {
+            selectors.release(*number);
+        }
+        for net in &gone.peers.nets {
+            remove_reference(&mut self.nets, &mut self.net_changes, net);
+        }
+        for port in &gone.peers.ports {
+            remove_reference(&mut self.ports, &mut self.port_changes, port);
+        }
+    }
+}
+
+fn add_reference<K: Ord + Clone>(
+    uses: &mut BTreeMap<K, usize>,
+    changes: &mut BTreeSet<K>,
+    key: &K,
+) {
+    let uses = uses.entry(key.clone()).or_default();
+    *uses += 1;
+    if *uses == 1 {
+        changes.insert(key.clone());
+    }
+}
+
+fn remove_reference<K: Ord + Clone>(
+    uses: &mut BTreeMap<K, usize>,
+    changes: &mut BTreeSet<K>,
+    key: &K,
+) {
+    if let Some(count) = uses.get_mut(key) {
+        *count -= 1;
+        if *count == 0 {
+            uses.remove(key);
+            changes.insert(key.clone());
+        }
+    }
+}
+
+fn resolve_rule(
+    rule: &Rule,
+    direction: Direction,
+    direction_rules: &mut ResolvedDirectionRules,
+    peer_references: &mut PeerReferences,
+    absolute: &impl Fn(&Selector) -> Selector,
+    selectors: &mut ActiveSelectors,
+) -> ResolvedRule {
+    let mut number = |selector: &Selector| {
+        let number = selectors.acquire(&absolute(selector));
+        peer_references.selectors.push(number);
+        number
+    };
+    let peers = rule.peers.iter().map(|peer| PeerTest {
+        selector: peer.selector.as_ref().map(&mut number),
+        not_selector: peer.not_selector.as_ref().map(&mut number),
+        nets: peer.nets.clone(),
+        not_nets: peer.not_nets.clone(),
+    });
+    let peers: Vec<PeerTest> = peers.collect();
+    for peer in &peers {
+        let nets = peer.nets.iter().flatten().chain(&peer.not_nets);
+        peer_references.nets.extend(nets);
+    }
+    let mut asks_ports = false;
+    for term in &rule.traffic {
+        for_each_named_port(
+            term,
+            peer_port_test(term, direction),
+            &mut |name, protocol| {
+                peer_references.ports.push((name.clone(), protocol));
+                asks_ports = true;
+            },
+        );
+        for_each_named_port(
+            term,
+            own_port_test(term, direction),
+            &mut |name, protocol| {
+                direction_rules
+                    .own_end
+                    .ports
+                    .insert((name.clone(), protocol));
+            },
+        );
+        direction_rules.own_end.family |= term.family.is_some();
+    }
+    direction_rules.uses_peer_named_ports |= asks_ports;
+    let own = rule.own.as_ref().map(|own| {
+        let mut own = own.clone();
+        for selector in own.selector.iter_mut().chain(&mut own.not_selector) {
+            *selector = absolute(selector);
+        }
+        direction_rules.own_end.tests.push(own);
+        u32::try_from(direction_rules.own_end.tests.len() - 1).unwrap_or(u32::MAX)
+    });
+    ResolvedRule {
+        action: rule.action,
+        origin: without_line(&rule.origin),
+        peers,
+        own_test: own,
+        traffic: merge_port_lists(&rule.traffic),
+        uses_peer_named_ports: asks_ports,
+    }
+}
+
+/// A rule is the same one wherever in its file it stands: an edit that only moves it must not lose
+/// its counts, nor write to the kernel.
+fn without_line(origin: &RuleOrigin) -> RuleOrigin {
+    RuleOrigin {
+        line: None,
+        ..origin.clone()
+    }
+}
+
+/// The port test at the end of the endpoint that judges.
+fn own_port_test(term: &TrafficMatch, direction: Direction) -> &PortMatch {
+    match direction {
+        Direction::Ingress => &term.destination,
+        Direction::Egress => &term.source,
+    }
+}
+
+/// The port test at the other end.
+fn peer_port_test(term: &TrafficMatch, direction: Direction) -> &PortMatch {
+    match direction {
+        Direction::Ingress => &term.source,
+        Direction::Egress => &term.destination,
+    }
+}

@@ -1,0 +1,243 @@
+//! Programs: what a policy set does with one identity, as one total function.
+//!
+//! [`compile`] walks the steps that concern the identity for every region that they tell apart. All
+//! order, tiers, Pass, Log and defaults end here. It never asks who an identity is: that is settled
+//! before, rule by rule.
+
+use crate::faults::{EngineFault, on};
+use crate::traffic::{
+    PortEnd, PortRanges, TrafficRegion, all_ports, collect_protocols, contains, merge_regions,
+    traffic_region,
+};
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+use palisade_model::{Action, Direction, PortRange, Protocol, Str, TrafficMatch};
+use palisade_tables::{Cell, PortMap, Program, RuleId, SourcePortMap, Verdict};
+
+/// One step of a policy set.
+#[derive(Debug)]
+pub(crate) struct SequenceStep<'a> {
+    /// What it is credited as.
+    pub(crate) id: RuleId,
+    pub(crate) operation: StepOperation<'a>,
+}
+
+/// What a step does.
+#[derive(Debug)]
+pub(crate) enum StepOperation<'a> {
+    /// A rule.
+    Rule {
+        action: Action,
+        /// Where Pass goes on: the place of a step.
+        next: usize,
+        /// What it matches of traffic.
+        terms: Vec<&'a TrafficMatch>,
+    },
+    /// Whatever comes here is decided.
+    Fallback(Verdict),
+}
+
+/// What an identity meets in a policy set, in order; what falls off its end is denied.
+#[derive(Debug)]
+pub(crate) struct RuleSequence<'a> {
+    /// The direction of its rules.
+    pub(crate) direction: Direction,
+    pub(crate) steps: Vec<SequenceStep<'a>>,
+}
+
+/// Compiles what an identity meets. `named` resolves named ports at either end. `None` where the
+/// program would test more than `most` source ports.
+///
+/// The work follows the ranges that rules name: each protocol is swept once, from port to port.
+pub(crate) fn compile(
+    sequence: &RuleSequence<'_>,
+    resolve_port: impl Fn(PortEnd, &Str, Protocol) -> Option<u16>,
+    max_source_ports: usize,
+) -> Option<Program> {
+    let steps = &sequence.steps;
+    let mut protocols = Vec::new();
+    for step in steps {
+        if let StepOperation::Rule { terms, .. } = &step.operation {
+            for term in terms {
+                collect_protocols(term, &mut protocols);
+            }
+        }
+    }
+    protocols.sort_unstable();
+    protocols.dedup();
+    let regions = |protocol| -> Vec<Vec<TrafficRegion>> {
+        let of = |step: &SequenceStep<'_>| match &step.operation {
+            StepOperation::Rule { terms, .. } => merge_regions(
+                terms
+                    .iter()
+                    .filter_map(|term| traffic_region(term, protocol, &resolve_port))
+                    .collect(),
+            ),
+            StepOperation::Fallback(_) => Vec::new(),
+        };
+        steps.iter().map(of).collect()
+    };
+    let mut remaining = max_source_ports;
+    let rest = compile_protocol(sequence, &regions(None), &mut remaining)?;
+    let mut listed = Vec::with_capacity(protocols.len());
+    for protocol in protocols {
+        let map = compile_protocol(sequence, &regions(Some(protocol)), &mut remaining)?;
+        listed.push((protocol, map));
+    }
+    Some(Program::new(listed, rest.get(0).get(0).clone()))
+}
+
+/// Where a region of a step begins or ends: the number, whether it begins, the step, the region.
+type RegionEdge = (u32, bool, usize, usize);
+
+/// The regions that hold at a number, by step; the stops are always among them.
+type ActiveRegions = BTreeSet<(usize, usize)>;
+
+/// The function of one protocol. `room` is how many source ports may still be tested.
+fn compile_protocol(
+    sequence: &RuleSequence<'_>,
+    regions: &[Vec<TrafficRegion>],
+    remaining: &mut usize,
+) -> Option<PortMap<SourcePortMap>> {
+    let mut edges: Vec<RegionEdge> = Vec::new();
+    let mut active = ActiveRegions::new();
+    for (step, (of, does)) in regions.iter().zip(&sequence.steps).enumerate() {
+        if matches!(does.operation, StepOperation::Fallback(_)) {
+            active.insert((step, 0));
+        }
+        for (number, region) in of.iter().enumerate() {
+            for range in &region.key {
+                edges.push((u32::from(range.first), true, step, number));
+                edges.push((u32::from(range.last) + 1, false, step, number));
+            }
+        }
+    }
+    edges.sort_unstable();
+    let mut edges = edges.into_iter().peekable();
+    let mut segments: Vec<(u16, SourcePortMap)> = Vec::new();
+    let mut first = 0;
+    while first <= u32::from(u16::MAX) {
+        while let Some((_, begins, step, region)) = edges.next_if(|edge| edge.0 <= first) {
+            match begins {
+                true => active.insert((step, region)),
+                false => active.remove(&(step, region)),
+            };
+        }
+        let next = edges
+            .peek()
+            .map_or(u32::from(u16::MAX) + 1, |edge| edge.0)
+            .min(u32::from(u16::MAX) + 1);
+        let values = compile_values(sequence, regions, &active, remaining)?;
+        let end = u16::try_from(next - 1).unwrap_or(u16::MAX);
+        match segments.last_mut() {
+            Some((last, same)) if *same == values => *last = end,
+            _ => segments.push((end, values)),
+        }
+        first = next;
+    }
+    PortMap::from_segments(segments)
+}
+
+/// The cells of one number, by source port.
+fn compile_values(
+    sequence: &RuleSequence<'_>,
+    regions: &[Vec<TrafficRegion>],
+    active: &ActiveRegions,
+    remaining: &mut usize,
+) -> Option<SourcePortMap> {
+    let sources = || {
+        active
+            .iter()
+            .filter_map(|at| Some(&region_at(regions, *at)?.source))
+    };
+    let whole = all_ports();
+    if sources().all(|ranges| *ranges == whole) {
+        let cell = evaluate(sequence, regions, active, 0);
+        return Some(PortMap::constant(cell));
+    }
+    let ends = segment_ends(sources());
+    *remaining = remaining.checked_sub(ends.len())?;
+    let cells = ends
+        .into_iter()
+        .map(|source| (source, evaluate(sequence, regions, active, source)));
+    PortMap::from_segments(cells)
+}
+
+/// The region of an entry of [`ActiveRegions`]; none for a stop.
+fn region_at(
+    regions: &[Vec<TrafficRegion>],
+    (step, region): (usize, usize),
+) -> Option<&TrafficRegion> {
+    regions.get(step)?.get(region)
+}
+
+/// The last number of each run in which no range begins or ends; the last of all is 65535.
+fn segment_ends<'a>(ranges: impl Iterator<Item = &'a PortRanges>) -> Vec<u16> {
+    let mut ends = alloc::vec![u16::MAX];
+    for PortRange { first, last } in ranges.flatten() {
+        ends.extend(first.checked_sub(1));
+        ends.push(*last);
+    }
+    ends.sort_unstable();
+    ends.dedup();
+    ends
+}
+
+/// The cell of one packet, whose number some regions hold.
+fn evaluate(
+    sequence: &RuleSequence<'_>,
+    regions: &[Vec<TrafficRegion>],
+    active: &ActiveRegions,
+    port: u16,
+) -> Cell {
+    let mut hits = Vec::new();
+    let mut log = None;
+    let mut at = 0;
+    let holds = |entry: &&(usize, usize)| {
+        let region = region_at(regions, **entry);
+        region.is_none_or(|region| contains(&region.source, port))
+    };
+    while let Some((step, _)) = active.range((at, 0)..).find(holds) {
+        at = step + 1;
+        let Some(SequenceStep {
+            id,
+            operation: does,
+        }) = sequence.steps.get(*step)
+        else {
+            break;
+        };
+        hits.push(*id);
+        let (action, next) = match does {
+            StepOperation::Fallback(verdict) => {
+                return Cell {
+                    verdict: *verdict,
+                    hits,
+                    log,
+                };
+            }
+            StepOperation::Rule { action, next, .. } => (action, next),
+        };
+        let verdict = match action {
+            Action::Allow => Verdict::Allow,
+            Action::Deny => Verdict::Deny,
+            Action::Log if on(EngineFault::LogDecides) => Verdict::Allow,
+            Action::Log if on(EngineFault::LogNotReported) => continue,
+            Action::Log => {
+                log = Some(sequence.direction);
+                continue;
+            }
+            Action::Pass if on(EngineFault::PassAsAllow) => Verdict::Allow,
+            Action::Pass if on(EngineFault::PassAsDeny) => Verdict::Deny,
+            Action::Pass => {
+                at = *next;
+                continue;
+            }
+        };
+        return Cell { verdict, hits, log };
+    }
+    Cell {
+        verdict: Verdict::Deny,
+        hits,
+        log,
+    }
+}

@@ -1,0 +1,141 @@
+//! How a holder's own facts are kept: one string of bytes.
+//!
+//! Numbers are written in as few bytes as they need, text with its length before it. What was written
+//! is read back in the same order; the bytes never leave the engine.
+
+use alloc::vec::Vec;
+use core::net::IpAddr;
+
+/// Writes a number.
+pub(crate) fn write_number(out: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        out.push(number.to_le_bytes()[0] | 0x80);
+        number >>= 7;
+    }
+    out.push(number.to_le_bytes()[0]);
+}
+
+/// Writes text.
+pub(crate) fn write_text(out: &mut Vec<u8>, text: &str) {
+    write_number(out, text.len() as u64);
+    out.extend_from_slice(text.as_bytes());
+}
+
+/// Writes addresses.
+pub(crate) fn write_addresses(out: &mut Vec<u8>, addresses: &[IpAddr]) {
+    write_number(out, addresses.len() as u64);
+    for address in addresses {
+        match address {
+            IpAddr::V4(address) => {
+                out.push(4);
+                out.extend_from_slice(&address.octets());
+            }
+            IpAddr::V6(address) => {
+                out.push(6);
+                out.extend_from_slice(&address.octets());
+            }
+        }
+    }
+}
+
+/// Reads what was written, from its beginning.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ByteReader<'a>(pub(crate) &'a [u8]);
+
+impl<'a> ByteReader<'a> {
+    pub(crate) fn byte(&mut self) -> u8 {
+        match self.0.split_first() {
+            Some((first, rest)) => {
+                self.0 = rest;
+                *first
+            }
+            None => 0,
+        }
+    }
+
+    pub(crate) fn number(&mut self) -> u64 {
+        let mut number = 0;
+        let mut shift = 0;
+        loop {
+            let byte = self.byte();
+            number |= u64::from(byte & 0x7f) << shift;
+            shift += 7;
+            if byte & 0x80 == 0 || shift > 63 {
+                return number;
+            }
+        }
+    }
+
+    /// A number of something that is interned.
+    pub(crate) fn reference(&mut self) -> u32 {
+        u32::try_from(self.number()).unwrap_or(u32::MAX)
+    }
+
+    fn bytes(&mut self, length: usize) -> &'a [u8] {
+        match self.0.split_at_checked(length) {
+            Some((bytes, rest)) => {
+                self.0 = rest;
+                bytes
+            }
+            None => &[],
+        }
+    }
+
+    pub(crate) fn text_bytes(&mut self) -> &'a [u8] {
+        let length = usize::try_from(self.number()).unwrap_or(0);
+        self.bytes(length)
+    }
+
+    pub(crate) fn text(&mut self) -> &'a str {
+        core::str::from_utf8(self.text_bytes()).unwrap_or_default()
+    }
+
+    /// Skips this many texts.
+    pub(crate) fn skip_texts(&mut self, count: usize) {
+        for _ in 0..count {
+            self.text_bytes();
+        }
+    }
+
+    pub(crate) fn addresses(&mut self) -> HolderAddresses<'a> {
+        let mut all = HolderAddresses {
+            count: self.number(),
+            reader: *self,
+        };
+        let read = all;
+        for _ in all.by_ref() {}
+        self.0 = all.reader.0;
+        read
+    }
+}
+
+/// The addresses of a holder, in order.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HolderAddresses<'a> {
+    count: u64,
+    reader: ByteReader<'a>,
+}
+
+impl HolderAddresses<'_> {
+    /// No address.
+    pub(crate) const NONE: Self = HolderAddresses {
+        count: 0,
+        reader: ByteReader(&[]),
+    };
+}
+
+impl Iterator for HolderAddresses<'_> {
+    type Item = IpAddr;
+
+    fn next(&mut self) -> Option<IpAddr> {
+        self.count = self.count.checked_sub(1)?;
+        match self.reader.byte() {
+            4 => Some(IpAddr::from(
+                <[u8; 4]>::try_from(self.reader.bytes(4)).ok()?,
+            )),
+            _ => Some(IpAddr::from(
+                <[u8; 16]>::try_from(self.reader.bytes(16)).ok()?,
+            )),
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! What a flush found, written into the tables that are wanted.
+//!
+//! Every entry that may have changed is computed again and compared; what differs is noted. Programs
+//! and rules of the tables follow the classes that use them.
+
+use super::Graph;
+use crate::budget::COMPILED_PER_WRITTEN;
+use crate::identities::IdentityChanges;
+use crate::matching::{ClassCache, CompileContext};
+use crate::points::PointChanges;
+use crate::sequencer::TableDifferences;
+use crate::sets::{ChangedPeers, PolicySetChanges};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+use palisade_model::Prefix;
+use palisade_tables::{ClassId, IdentityId, PolicySetId, Program, RuleId};
+
+impl Graph {
+    /// Writes what changed into the tables that are wanted.
+    pub(super) fn write(
+        &mut self,
+        identities: &IdentityChanges,
+        points: &PointChanges,
+        sets: &PolicySetChanges,
+    ) -> TableDifferences {
+        let mut differences = TableDifferences {
+            new_identities: identities.added.iter().map(|n| IdentityId(*n)).collect(),
+            removed_identities: identities.removed.iter().map(|n| IdentityId(*n)).collect(),
+            ..TableDifferences::default()
+        };
+        differences.addresses = self.write_addresses(&identities.entries);
+        let nets = differences.addresses.iter();
+        let nets = nets.filter(|(prefix, _)| !prefix.is_host());
+        let lengths = nets.map(|(prefix, _)| (prefix.family(), prefix.length()));
+        differences.lengths = lengths.chain(self.identities.net_lengths()).collect();
+        for (point, to) in &points.points {
+            if set_entry(&mut self.desired.points, point.clone(), *to) {
+                differences.points.insert(point.clone());
+            }
+        }
+        for (name, ours) in &points.interfaces {
+            let changed = match ours {
+                true => self.desired.interfaces.insert(name.clone()),
+                false => self.desired.interfaces.remove(name),
+            };
+            if changed {
+                differences.interfaces.insert(name.clone());
+            }
+        }
+        for number in &sets.removed {
+            self.remove_set(*number, &mut differences);
+        }
+        for number in &sets.stale {
+            self.write_set(*number, &mut differences);
+        }
+        // Sets that are to be written whole: those that are closed, and those that grow too large.
+        let mut whole: BTreeSet<PolicySetId> = BTreeSet::new();
+        for (number, part) in &sets.changed_peers {
+            self.write_changed_peers(*number, part, &mut whole, &mut differences);
+        }
+        let affected: BTreeSet<u32> = identities
+            .added
+            .union(&identities.rekeyed)
+            .copied()
+            .collect();
+        for identity in &identities.removed {
+            for number in self.distinguishing_sets(*identity) {
+                self.write_class(number, IdentityId(*identity), None, &mut differences);
+            }
+        }
+        for identity in &affected {
+            for number in self.distinguishing_sets(*identity) {
+                if !sets.stale.contains(&number) {
+                    let one = Vec::from([*identity]);
+                    self.write_classes(number, one, &mut whole, &mut differences);
+                }
+            }
+        }
+        if !identities.removed.is_empty() || !affected.is_empty() {
+            whole.extend(self.usage.closed_sets().map(|(number, _)| number));
+        }
+        for number in whole {
+            self.write_set(number, &mut differences);
+        }
+        self.allocate_host_budget(&mut differences);
+        differences
+    }
+
+    /// Writes entries of the address table, and says which differ from what was there.
+    fn write_addresses(
+        &mut self,
+        entries: &[(Prefix, Option<IdentityId>)],
+    ) -> Vec<(Prefix, Option<IdentityId>)> {
+        let addresses = &mut self.desired.addresses;
+        let mut differ = Vec::new();
+        if addresses.is_empty() {
+            // Made in one go, the table is dense; one by one in order, it would be half empty.
+            let there = entries
+                .iter()
+                .filter_map(|(p, entry)| Some((*p, (*entry)?)));
+            *addresses = there.collect();
+            differ.extend(addresses.keys().map(|prefix| (*prefix, None)));
+            return differ;
+        }
+        for (prefix, entry) in entries {
+            let was = match entry {
+                Some(identity) => addresses.insert(*prefix, *identity),
+                None => addresses.remove(prefix),
+            };
+            if was != *entry {
+                differ.push((*prefix, was));
+            }
+        }
+        differ
+    }
+
+    /// The sets in which an identity has a class of its own, or may have one now.
+    fn distinguishing_sets(&self, identity: u32) -> BTreeSet<PolicySetId> {
+        let key = self.identities.key(identity);
+        let mut sets = key.map_or_else(BTreeSet::new, |key| self.sets.distinguishing_sets(key));
+        sets.extend(
+            self.sets_by_identity
+                .get(&IdentityId(identity))
+                .into_iter()
+                .flatten(),
+        );
+        sets
+    }
+
+    fn remove_set(&mut self, number: PolicySetId, differences: &mut TableDifferences) {
+        let Some(gone) = self.desired.sets.remove(&number) else {
+            return;
+        };
+        self.programs.release(gone.default);
+        differences.sets.insert(number);
+        for identity in self.identities_in_set(number) {
+            self.write_class(number, identity, None, differences);
+        }
+        self.usage.remove(number);
+    }
+
+    pub(super) fn identities_in_set(&self, set: PolicySetId) -> Vec<IdentityId> {
+        let range = (set, IdentityId(0))..=(set, IdentityId(u32::MAX));
+        let entries = self.desired.classes.range(range);
+        entries.map(|((_, identity), _)| *identity).collect()
+    }
+
+    /// The classes that changed rules may change.
+    fn write_changed_peers(
+        &mut self,
+        number: PolicySetId,
+        changed_peers: &ChangedPeers,
+        whole: &mut BTreeSet<PolicySetId>,
+        differences: &mut TableDifferences,
+    ) {
+        let selectors = changed_peers.selectors.iter();
+        let mut identities: Vec<u32> = selectors
+            .flat_map(|selector| self.identities.matching(*selector))
+            .collect();
+        let nets = changed_peers.nets.iter();
+        identities.extend(nets.flat_map(|net| self.identities.within(*net)));
+        self.write_classes(number, identities, whole, differences);
+    }
+
+    /// The classes of these identities in a set; `whole` takes the set in where it has to be written
+    /// whole.
+    fn write_classes(
+        &mut self,
+        number: PolicySetId,
+        mut identities: Vec<u32>,
+        whole: &mut BTreeSet<PolicySetId>,
+        differences: &mut TableDifferences,
+    ) {
+        let Some(default) = self.desired.sets.get(&number).map(|set| set.default) else {
+            return;
+        };
+        identities.sort_unstable();
+        identities.dedup();
+        let mut cache = ClassCache::default();
+        for identity in identities {
+            let compiled = self.usage.compiled_elements(number) / COMPILED_PER_WRITTEN;
+            let too_large = compiled > self.budget.set;
+            if too_large || self.usage.close_reason(number).is_some() {
+                whole.insert(number);
+                return;
+            }
+            let mut context = CompileContext {
+                policies: &self.policies,
+                credits: &mut self.credits,
+                programs: &mut self.programs,
+                denied_encapsulation: self.denied_encapsulation,
+                max_elements: self.budget.set,
+            };
+            let entry = match (self.identities.key(identity), self.sets.get(number)) {
+                (Some(key), Some(set)) => match set.class_of(key, &mut context, &mut cache) {
+                    Some(class) => (class != default).then_some(class),
+                    None => {
+                        whole.insert(number);
+                        return;
+                    }
+                },
+                _ => None,
+            };
+            self.write_class(number, IdentityId(identity), entry, differences);
+        }
+        if self.usage.required(number) > self.budget.set {
+            self.recompute_savings();
+        }
+        if self.usage.required(number) > self.budget.set {
+            whole.insert(number);
+        }
+    }
+
+    pub(super) fn write_class(
+        &mut self,
+        number: PolicySetId,
+        identity: IdentityId,
+        entry: Option<ClassId>,
+        differences: &mut TableDifferences,
+    ) {
+        let key = (number, identity);
+        let was = self.desired.classes.get(&key).copied();
+        if was == entry {
+            return;
+        }
+        if let Some(class) = entry {
+            self.programs.acquire(class);
+            self.usage
+                .add_class(number, class, self.programs.elements(class));
+        }
+        if let Some(class) = was {
+            self.usage
+                .remove_class(number, class, self.programs.elements(class));
+            self.programs.release(class);
+        }
+        set_entry(&mut self.desired.classes, key, entry);
+        let sets = self.sets_by_identity.entry(identity).or_default();
+        match (entry, sets.binary_search(&number)) {
+            (Some(_), Err(at)) => sets.insert(at, number),
+            (None, Ok(at)) => drop(sets.remove(at)),
+            _ => {}
+        }
+        if sets.is_empty() {
+            self.sets_by_identity.remove(&identity);
+        }
+        differences.classes.insert(key);
+    }
+
+    /// Brings programs and rules of the tables in line with the classes.
+    pub(super) fn sweep(&mut self, differences: &mut TableDifferences) {
+        let gone = self.programs.sweep();
+        for class in self.programs.take_created() {
+            let Some(program) = self.programs.get(class).cloned() else {
+                continue;
+            };
+            for rule in credited_rules(&program) {
+                if let Some(credit) = self.credits.acquire_for_program(rule) {
+                    self.desired.rules.insert(rule, credit);
+                    differences.rules.insert(rule);
+                }
+            }
+            self.desired.programs.insert(class, program);
+            differences.programs.insert(class);
+        }
+        for (class, program) in gone {
+            if self.desired.programs.remove(&class).is_none() {
+                continue;
+            }
+            differences.programs.insert(class);
+            for rule in credited_rules(&program) {
+                if self.credits.release_from_program(rule) {
+                    self.desired.rules.remove(&rule);
+                    differences.rules.insert(rule);
+                }
+            }
+        }
+        self.credits.sweep();
+    }
+}
+
+/// Every rule that a program credits.
+fn credited_rules(program: &Program) -> Vec<RuleId> {
+    let mut hits = Vec::new();
+    program.for_each_cell(|cell| hits.extend(&cell.hits));
+    hits.sort_unstable();
+    hits.dedup();
+    hits
+}
+
+/// Puts a value, or takes it away. Returns whether that changes anything.
+fn set_entry<K: Ord, V: PartialEq + Copy>(
+    map: &mut BTreeMap<K, V>,
+    key: K,
+    value: Option<V>,
+) -> bool {
+    let was = match value {
+        Some(value) => map.insert(key, value),
+        None => map.remove(&key),
+    };
+    was != value
+}

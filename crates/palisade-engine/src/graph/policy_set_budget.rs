@@ -1,0 +1,413 @@
+//! Policy sets held to their budget: compiled whole or not at all.
+
+use super::Graph;
+use crate::budget::{
+    COMPILED_PER_WRITTEN, CloseReason, ClosedPolicySet, ExceededLimit, RuleCost, required_elements,
+    sharing_savings,
+};
+use crate::faults::{EngineFault, on};
+use crate::identities::IdentityKey;
+use crate::matching::{ClassCache, ClassKey, CompileContext, MatchedStep};
+use crate::pool::{HashMap, hash};
+use crate::sequencer::TableDifferences;
+use crate::sets::PolicySetRules;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+use core::cmp::Ordering;
+use palisade_model::{Direction, PolicyId};
+use palisade_tables::{Cell, ClassId, Credit, IdentityId, PolicySet, Program, SHARE_MIN_ELEMENTS};
+use palisade_tables::{PolicySetId, Verdict};
+
+/// How many rules are told of a set that takes too much.
+const MAX_REPORTED_RULES: usize = 5;
+
+/// The classes of a set, compiled and not yet used.
+struct CompiledSet {
+    default: ClassId,
+    /// The class of each identity that may have another.
+    classes: Vec<(u32, ClassId)>,
+    /// How many elements sharing saves.
+    saved: usize,
+    /// What of a budget they need.
+    required_elements: usize,
+}
+
+impl Graph {
+    /// Every class of a set, or none where they would be too many.
+    pub(super) fn write_set(&mut self, number: PolicySetId, differences: &mut TableDifferences) {
+        self.recompute_savings();
+        let others = self
+            .usage
+            .total()
+            .saturating_sub(self.usage.required(number));
+        let closed = match self.compile_set(number) {
+            Some(compiled) if others + compiled.required_elements <= self.budget.host => {
+                return self.open_set(number, compiled, differences);
+            }
+            Some(compiled) => CloseReason {
+                exceeded: ExceededLimit::Host,
+                required_elements: compiled.required_elements,
+            },
+            None => CloseReason {
+                exceeded: ExceededLimit::Set,
+                required_elements: self.budget.set,
+            },
+        };
+        self.close_set(number, closed, differences);
+    }
+
+    /// Compiles the classes of a set, until they are more than it may have.
+    fn compile_set(&mut self, number: PolicySetId) -> Option<CompiledSet> {
+        let most = match on(EngineFault::BudgetIgnored) {
+            true => usize::MAX,
+            false => self.budget.set,
+        };
+        let identities = self.distinguished_identities(number);
+        let set = self.sets.get(number)?;
+        let mut context = CompileContext {
+            policies: &self.policies,
+            credits: &mut self.credits,
+            programs: &mut self.programs,
+            denied_encapsulation: self.denied_encapsulation,
+            max_elements: most,
+        };
+        let mut cache = ClassCache::default();
+        let default = set.class_of(&IdentityKey::default(), &mut context, &mut cache)?;
+        let most_compiled = most.saturating_mul(COMPILED_PER_WRITTEN);
+        let mut elements = 1 + context.programs.elements(default);
+        let mut seen = BTreeSet::from([default]);
+        let mut classes = Vec::new();
+        for identity in identities {
+            let Some(key) = self.identities.key(identity) else {
+                continue;
+            };
+            let class = set.class_of(key, &mut context, &mut cache)?;
+            if class == default {
+                continue;
+            }
+            elements += 1;
+            if seen.insert(class) {
+                elements += context.programs.elements(class);
+            }
+            if elements > most_compiled {
+                return None;
+            }
+            classes.push((identity, class));
+        }
+        let saved = self.savings(seen.into_iter());
+        let needs = required_elements(elements.saturating_sub(saved), elements);
+        (needs <= most).then_some(CompiledSet {
+            default,
+            classes,
+            saved,
+            required_elements: needs,
+        })
+    }
+
+    /// How many elements sharing saves among these classes.
+    fn savings(&self, classes: impl Iterator<Item = ClassId>) -> usize {
+        let large = classes.filter(|class| self.programs.elements(*class) >= SHARE_MIN_ELEMENTS);
+        let programs = large.filter_map(|class| self.programs.get(class));
+        let programs: Vec<&Program> = programs.map(|program| &**program).collect();
+        sharing_savings(&programs)
+    }
+
+    /// Finds what sharing saves in the sets whose large programs changed.
+    pub(super) fn recompute_savings(&mut self) {
+        for number in self.usage.take_stale() {
+            let saved = self.savings(self.usage.classes(number));
+            self.usage.set_savings(number, saved);
+        }
+    }
+
+    /// The identities that a set may tell from nobody.
+    fn distinguished_identities(&self, number: PolicySetId) -> Vec<u32> {
+        let mut identities: Vec<u32> = Vec::new();
+        match self.sets.get(number).map(PolicySetRules::peer_references) {
+            Some(Some((selectors, nets))) => {
+                identities.extend(selectors.flat_map(|s| self.identities.matching(s)));
+                identities.extend(nets.flat_map(|net| self.identities.within(net)));
+            }
+            Some(None) => identities.extend(self.identities.keys().map(|(number, _)| number)),
+            None => {}
+        }
+        identities.sort_unstable();
+        identities.dedup();
+        identities
+    }
+
+    fn open_set(
+        &mut self,
+        number: PolicySetId,
+        compiled: CompiledSet,
+        differences: &mut TableDifferences,
+    ) {
+        self.usage.set_closed(number, None);
+        self.write_default(number, compiled.default, differences);
+        let mut entries: BTreeMap<u32, ClassId> = compiled.classes.into_iter().collect();
+        for identity in self.identities_in_set(number) {
+            let entry = entries.remove(&identity.0);
+            self.write_class(number, identity, entry, differences);
+        }
+        for (identity, class) in entries {
+            self.write_class(number, IdentityId(identity), Some(class), differences);
+        }
+        self.usage.set_savings(number, compiled.saved);
+    }
+
+    /// Has a set deny everything.
+    fn close_set(
+        &mut self,
+        number: PolicySetId,
+        closed: CloseReason,
+        differences: &mut TableDifferences,
+    ) {
+        let Some(credit) = self.sets.get(number).map(|set| self.closed_set_credit(set)) else {
+            return;
+        };
+        self.usage.set_closed(number, Some(closed));
+        let rule = self.credits.intern(credit);
+        let denied = Program::constant(Cell {
+            verdict: Verdict::Deny,
+            hits: Vec::from([rule]),
+            log: None,
+        });
+        let Some(class) = self.programs.intern(denied, usize::MAX) else {
+            return;
+        };
+        self.write_default(number, class, differences);
+        for identity in self.identities_in_set(number) {
+            self.write_class(number, identity, None, differences);
+        }
+    }
+
+    /// What a closed set credits: the default denial of its policies.
+    fn closed_set_credit(&self, set: &PolicySetRules) -> Credit {
+        let direction = set.key.direction;
+        let numbers = &set.key.policies;
+        let first = numbers
+            .first()
+            .and_then(|policy| self.policies.body(*policy));
+        match first {
+            Some(said) => Credit::TierDefault {
+                tier: said.tier.clone(),
+                direction,
+                policies: numbers
+                    .iter()
+                    .filter_map(|p| self.policies.id(*p))
+                    .collect(),
+            },
+            None => Credit::NoProfileMatch { direction },
+        }
+    }
+
+    /// The class of whoever has none of its own in a set.
+    fn write_default(
+        &mut self,
+        number: PolicySetId,
+        default: ClassId,
+        differences: &mut TableDifferences,
+    ) {
+        self.programs.acquire(default);
+        self.usage
+            .add_class(number, default, self.programs.elements(default));
+        let was = self.desired.sets.insert(number, PolicySet { default });
+        if let Some(was) = was {
+            self.usage
+                .remove_class(number, was.default, self.programs.elements(was.default));
+            self.programs.release(was.default);
+        }
+        if was != Some(PolicySet { default }) {
+            differences.sets.insert(number);
+        }
+    }
+
+    /// Gives the host's room to sets in the order of their policies' names. Does nothing where all
+    /// have room.
+    pub(super) fn allocate_host_budget(&mut self, differences: &mut TableDifferences) {
+        self.recompute_savings();
+        let bound_by_host =
+            |(_, closed): (PolicySetId, CloseReason)| closed.exceeded == ExceededLimit::Host;
+        if self.usage.total() <= self.budget.host && !self.usage.closed_sets().any(bound_by_host) {
+            return;
+        }
+        let mut sets: Vec<PolicySetId> = self.usage.sets().collect();
+        sets.sort_by(|a, b| self.compare_sets(*a, *b));
+        let mut room = self.budget.host;
+        let mut open = Vec::new();
+        for number in sets {
+            let closed = self.usage.close_reason(number);
+            let needs = match closed {
+                Some(closed) if closed.exceeded == ExceededLimit::Set => continue,
+                Some(closed) => closed.required_elements,
+                None => self.usage.required(number),
+            };
+            match room.checked_sub(needs) {
+                Some(left) => {
+                    room = left;
+                    open.extend(closed.map(|_| number));
+                }
+                None if closed.is_none() => {
+                    let bound = ExceededLimit::Host;
+                    self.close_set(
+                        number,
+                        CloseReason {
+                            exceeded: bound,
+                            required_elements: needs,
+                        },
+                        differences,
+                    );
+                }
+                None => {}
+            }
+        }
+        for number in open {
+            if let Some(compiled) = self.compile_set(number) {
+                self.open_set(number, compiled, differences);
+            }
+        }
+    }
+
+    /// An order of sets that does not depend on their numbers.
+    fn compare_sets(&self, a: PolicySetId, b: PolicySetId) -> Ordering {
+        let (Some(a), Some(b)) = (self.sets.get(a), self.sets.get(b)) else {
+            return a.cmp(&b);
+        };
+        let (a, b) = (&a.key, &b.key);
+        let pairs = a.policies.iter().zip(&b.policies);
+        let mut policies = pairs.map(|(a, b)| self.policies.compare_names(*a, *b));
+        let first = policies.find(|order| order.is_ne());
+        let rest = || {
+            let key = |key: &crate::sets::PolicySetKey| {
+                let (profiles, own) = (key.profiles.clone(), key.own_tests.clone());
+                (
+                    key.policies.len(),
+                    key.direction,
+                    profiles,
+                    own,
+                    key.ports.clone(),
+                    key.family,
+                )
+            };
+            key(a).cmp(&key(b))
+        };
+        first.unwrap_or_else(rest)
+    }
+
+    /// What all policy sets take.
+    pub(crate) fn elements(&self) -> usize {
+        self.usage.written_elements()
+    }
+
+    /// The sets that are closed because they would take too much.
+    pub(crate) fn closed_policy_sets(&self) -> Vec<ClosedPolicySet> {
+        let mut closed: Vec<(PolicySetId, CloseReason)> = self.usage.closed_sets().collect();
+        closed.sort_by(|(a, _), (b, _)| self.compare_sets(*a, *b));
+        let told = closed.into_iter();
+        told.filter_map(|(number, closed)| self.closed_policy_set(number, closed))
+            .collect()
+    }
+
+    /// The policies of a set that is closed.
+    pub(crate) fn closed_policies(&self, number: PolicySetId) -> Option<Vec<PolicyId>> {
+        self.usage.close_reason(number)?;
+        let policies = self.sets.get(number)?.key.policies.iter();
+        Some(policies.filter_map(|p| self.policies.id(*p)).collect())
+    }
+
+    fn closed_policy_set(
+        &self,
+        number: PolicySetId,
+        closed: CloseReason,
+    ) -> Option<ClosedPolicySet> {
+        let set = self.sets.get(number)?;
+        let (elements, rules) = self.estimate(number, set);
+        let direction = set.key.direction;
+        let numbers = set.key.policies.iter();
+        Some(ClosedPolicySet {
+            policies: numbers.filter_map(|p| self.policies.id(*p)).collect(),
+            direction,
+            exceeded: closed.exceeded,
+            elements: match closed.exceeded {
+                ExceededLimit::Host => closed.required_elements,
+                ExceededLimit::Set => elements.max(closed.required_elements + 1),
+            },
+            budget: match closed.exceeded {
+                ExceededLimit::Host => self.budget.host,
+                ExceededLimit::Set => self.budget.set,
+            },
+            rules,
+        })
+    }
+
+    /// About how many elements a set would take, and its dearest rules, without compiling it: each
+    /// rule counted with whom it concerns, but a long one for everyone once, since that is shared.
+    fn estimate(&self, number: PolicySetId, set: &PolicySetRules) -> (usize, Vec<RuleCost>) {
+        let mut seen: BTreeSet<u64> = BTreeSet::new();
+        let mut weights: HashMap<(u32, u32), usize> = HashMap::default();
+        let mut rule_weights: BTreeMap<(u32, u32), (u32, usize)> = BTreeMap::new();
+        let nobody = IdentityKey::default();
+        let asked = self.distinguished_identities(number);
+        let everyone: BTreeSet<(u32, u32)> = matched_rules(&set.class_key(&nobody))
+            .map(|(_, kind, rule)| (kind, rule))
+            .collect();
+        let keys = asked.into_iter().filter_map(|id| self.identities.key(id));
+        let mut elements = 0_usize;
+        for key in core::iter::once(&nobody).chain(keys) {
+            elements += 1;
+            let met = set.class_key(key);
+            if !seen.insert(hash(&met)) {
+                continue;
+            }
+            let is_first = seen.len() == 1;
+            for (at, kind, rule) in matched_rules(&met) {
+                let weight = weights.entry((kind, rule)).or_insert_with(|| {
+                    let body = set.rule((kind, rule));
+                    body.map_or(0, |body| crate::traffic::element_weight(&body.traffic))
+                });
+                if !is_first && *weight >= SHARE_MIN_ELEMENTS && everyone.contains(&(kind, rule)) {
+                    continue;
+                }
+                elements += *weight;
+                rule_weights.entry((at, rule)).or_insert((kind, 0)).1 += *weight;
+            }
+        }
+        let mut rules: Vec<((u32, u32), (u32, usize))> = rule_weights.into_iter().collect();
+        rules.sort_by_key(|(place, (_, weight))| (core::cmp::Reverse(*weight), *place));
+        rules.truncate(MAX_REPORTED_RULES);
+        let told = rules
+            .into_iter()
+            .filter_map(|((at, place), (_, elements))| {
+                let policy = *set.key.policies.get(at as usize)?;
+                self.rule_cost(policy, set.key.direction, place, elements)
+            });
+        (elements, told.collect())
+    }
+
+    fn rule_cost(
+        &self,
+        policy: u32,
+        direction: Direction,
+        place: u32,
+        elements: usize,
+    ) -> Option<RuleCost> {
+        let id: PolicyId = self.policies.id(policy)?;
+        let whole = self.policies.get(policy)?;
+        let rule = whole.rules(direction)?.rules.get(place as usize)?;
+        Some(RuleCost {
+            policy: id,
+            direction,
+            index: rule.origin.index,
+            line: rule.origin.line.clone(),
+            elements,
+        })
+    }
+}
+
+/// The rules that were met: the place of the source, what it says, and the rule's place in it.
+fn matched_rules(met: &ClassKey) -> impl Iterator<Item = (u32, u32, u32)> {
+    met.0.iter().filter_map(|(_, step)| match step {
+        MatchedStep::Rule(at, kind, rule) => Some((*at, *kind, *rule)),
+        MatchedStep::Fallback => None,
+    })
+}

@@ -1,0 +1,598 @@
+//! Everything that can hold an address (endpoints, network sets, nodes), in columns.
+//!
+//! What holders share is interned: label keys as sorted lists, kind, account, profiles and ports
+//! together, names. What is a holder's own is one string of bytes. An endpoint comes back exactly as
+//! it was given. A holder that is removed keeps its slot until [`HolderStore::free_removed`]. Nothing here
+//! knows what a label means.
+
+use crate::chunked_vec::ChunkedVec;
+use crate::encoding::{write_addresses, write_number, write_text};
+use crate::holders::{
+    HolderAttributes, HolderKind, HolderObject, HolderView, LabelKeySet, SharedAttributes, flag,
+    text,
+};
+use crate::inherited_labels::InheritedLabels;
+use crate::label_index::HolderId;
+use crate::pool::{HashMap, InternPool, hash};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use hashbrown::HashTable;
+use palisade_model::{Endpoint, EndpointId, Labels, ObjectId, Owner, Str};
+
+/// The number of a holder while it lives.
+pub(crate) type HolderSlot = u32;
+
+/// No slot, no name, no signature.
+pub(crate) const NONE: u32 = u32::MAX;
+
+#[derive(Debug)]
+struct HolderRecord {
+    encoded: Box<[u8]>,
+    namespace: u32,
+    keys: u32,
+    shared: u32,
+    signature: u32,
+    /// The others of its signature.
+    members: ListLinks,
+    /// The others of its namespace.
+    neighbours: ListLinks,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct ListLinks {
+    previous: HolderSlot,
+    next: HolderSlot,
+}
+
+const UNLINKED: ListLinks = ListLinks {
+    previous: NONE,
+    next: NONE,
+};
+
+/// What stood in a slot before an update. To be given back with [`HolderStore::release_replaced`].
+#[derive(Debug)]
+pub(crate) struct ReplacedHolder {
+    encoded: Box<[u8]>,
+    keys: u32,
+    shared: u32,
+    namespace: u32,
+}
+
+/// Everything that can hold an address.
+#[derive(Debug, Default)]
+pub(crate) struct HolderStore {
+    records: ChunkedVec<HolderRecord>,
+    free: Vec<HolderSlot>,
+    /// By namespace and name, with the hash of these: a table that grows does not look at its holders.
+    index: HashTable<(u32, HolderSlot)>,
+    pub(crate) names: InternPool<Str>,
+    pub(crate) key_sets: InternPool<LabelKeySet>,
+    shared_attributes: InternPool<SharedAttributes>,
+    /// What namespaces and service accounts say.
+    pub(crate) inherited_labels: InheritedLabels,
+    /// The first holder of each namespace.
+    namespaces: HashMap<u32, HolderSlot>,
+    /// Endpoints, network sets and nodes that are not gone.
+    counts: [usize; 3],
+    /// What the last holder had, likely to be what the next one has.
+    last_keys: u32,
+    last_shared: u32,
+    scratch: Vec<u8>,
+}
+
+impl HolderStore {
+    /// How many holders there are.
+    pub(crate) fn len(&self) -> usize {
+        self.counts.iter().sum()
+    }
+
+    /// How many holders of one kind there are.
+    pub(crate) fn count(&self, kind: HolderKind) -> usize {
+        self.counts[kind as usize]
+    }
+
+    /// How many things are kept for holders: slots, names, lists of keys, what is in
+    /// common, and the namespaces and service accounts that are described.
+    pub(crate) fn pool_sizes(&self) -> [usize; 5] {
+        [
+            self.index.len(),
+            self.names.len(),
+            self.key_sets.len(),
+            self.shared_attributes.len(),
+            self.inherited_labels.len(),
+        ]
+    }
+
+    /// What holders have in common, by number.
+    pub(crate) fn shared(&self, number: u32) -> Option<&SharedAttributes> {
+        self.shared_attributes.get(number)
+    }
+
+    /// The slot of a holder that is not gone.
+    pub(crate) fn find(&self, id: &HolderId) -> Option<HolderSlot> {
+        let slot = match id {
+            HolderId::Endpoint(id) => self.find_slot(HolderKind::Endpoint, Some(id), &id.name),
+            HolderId::NetworkSet(id) => self.find_slot(HolderKind::NetworkSet, Some(id), &id.name),
+            HolderId::Node(name) => self.find_slot(HolderKind::Node, None, name),
+        }?;
+        self.view(slot).map(|_| slot)
+    }
+
+    /// The same, of an endpoint.
+    pub(crate) fn find_endpoint(&self, id: &EndpointId) -> Option<HolderSlot> {
+        let slot = self.find_slot(HolderKind::Endpoint, Some(id), &id.name)?;
+        self.view(slot).map(|_| slot)
+    }
+
+    /// The slot of a name, of a holder that is gone as well.
+    fn find_slot(&self, kind: HolderKind, id: Option<&ObjectId>, name: &str) -> Option<HolderSlot> {
+        let namespace = match id.and_then(|id| id.namespace.as_deref()) {
+            Some(namespace) => self.names.find(namespace)?,
+            None => NONE,
+        };
+        let is = |slot: &HolderSlot| {
+            self.records.get(*slot).is_some_and(|record| {
+                record.namespace == namespace
+                    && HolderAttributes::read(&record.encoded).name == name.as_bytes()
+                    && self
+                        .shared_attributes
+                        .get(record.shared)
+                        .is_some_and(|common| {
+                            common.holder_kind == kind
+                                && id.is_none_or(|id| {
+                                    common.kind == id.kind && common.group == id.group
+                                })
+                        })
+            })
+        };
+        let key = name_hash(namespace, name.as_bytes());
+        let found = self
+            .index
+            .find(widen_hash(key), |(of, slot)| *of == key && is(slot));
+        found.map(|(_, slot)| *slot)
+    }
+
+    /// The holder in a slot, unless it is gone.
+    pub(crate) fn view(&self, slot: HolderSlot) -> Option<HolderView<'_>> {
+        let record = self.records.get(slot)?;
+        let here = record.encoded.first().is_some_and(|f| f & flag::GONE == 0);
+        here.then_some(HolderView {
+            store: self,
+            encoded: &record.encoded,
+            namespace: record.namespace,
+            keys: record.keys,
+            shared: record.shared,
+        })
+    }
+
+    /// What a holder was before an update.
+    pub(crate) fn view_replaced<'a>(&'a self, before: &'a ReplacedHolder) -> HolderView<'a> {
+        HolderView {
+            store: self,
+            encoded: &before.encoded,
+            namespace: before.namespace,
+            keys: before.keys,
+            shared: before.shared,
+        }
+    }
+
+    /// The name of a holder, whether it is gone or not.
+    pub(crate) fn id(&self, slot: HolderSlot) -> Option<HolderId> {
+        let record = self.records.get(slot)?;
+        let common = self.shared_attributes.get(record.shared)?;
+        let name: Str = text(HolderAttributes::read(&record.encoded).name).into();
+        let id = |name| ObjectId {
+            namespace: self.names.get(record.namespace).cloned(),
+            name,
+            group: common.group.clone(),
+            kind: common.kind.clone(),
+        };
+        Some(match common.holder_kind {
+            HolderKind::Endpoint => HolderId::Endpoint(id(name)),
+            HolderKind::NetworkSet => HolderId::NetworkSet(id(name)),
+            HolderKind::Node => HolderId::Node(name),
+        })
+    }
+
+    /// The name of an endpoint.
+    pub(crate) fn endpoint_id(&self, slot: HolderSlot) -> Option<EndpointId> {
+        match self.id(slot)? {
+            HolderId::Endpoint(id) => Some(id),
+            _ => None,
+        }
+    }
+
+    /// The endpoint in a slot, as it was given.
+    pub(crate) fn endpoint(&self, slot: HolderSlot) -> Option<Endpoint> {
+        let view = self.view(slot)?;
+        let common = view.shared()?;
+        let HolderId::Endpoint(id) = self.id(slot)? else {
+            return None;
+        };
+        let own = view.attributes();
+        let mut values = own.values;
+        let labels = view.keys().iter().filter_map(|key| {
+            let value = values.text();
+            Some((self.names.get(*key)?.clone(), value.into()))
+        });
+        Some(Endpoint {
+            id,
+            host: common.host,
+            labels: labels.collect(),
+            service_account: common.account.clone(),
+            node: self.names.get(own.node).cloned(),
+            interface: own.interface.map(|bytes| text(bytes).into()),
+            addresses: own.addresses.collect(),
+            ports: common.ports.clone(),
+            profiles: common.profiles.clone(),
+            created: own.created,
+            owner: own.owner.and_then(|(kind, name)| {
+                Some(Owner {
+                    kind: self.names.get(kind)?.clone(),
+                    name: self.names.get(name)?.clone(),
+                })
+            }),
+            template: own.is_template(),
+        })
+    }
+
+    /// Every slot of an endpoint that is not gone.
+    pub(crate) fn endpoints(&self) -> impl Iterator<Item = HolderSlot> {
+        let slots = self.views();
+        slots.filter_map(|(slot, view)| (view.kind() == HolderKind::Endpoint).then_some(slot))
+    }
+
+    /// Every holder that is not gone.
+    pub(crate) fn views(&self) -> impl Iterator<Item = (HolderSlot, HolderView<'_>)> {
+        let all = self.records.iter();
+        all.filter_map(|(slot, _)| Some((slot, self.view(slot)?)))
+    }
+
+    /// Every slot with its list of keys and its signature.
+    pub(crate) fn slot_signatures(&self) -> impl Iterator<Item = (HolderSlot, u32, u32)> {
+        let all = self.records.iter();
+        all.map(|(slot, record)| (slot, record.keys, record.signature))
+    }
+
+    /// The namespaces that holders are in, in no particular order.
+    pub(crate) fn namespaces(&self) -> impl Iterator<Item = u32> {
+        self.namespaces.keys().copied()
+    }
+
+    /// The endpoints and network sets of a namespace, gone or not.
+    pub(crate) fn in_namespace(&self, namespace: u32) -> impl Iterator<Item = HolderSlot> {
+        let first = self.namespaces.get(&namespace).copied();
+        core::iter::successors(first, |slot| {
+            let next = self.records.get(*slot)?.neighbours.next;
+            (next != NONE).then_some(next)
+        })
+    }
+
+    /// Puts a holder in place of what had its name. `None` where that is what is there; else its slot
+    /// and what it was, if it was not gone.
+    pub(crate) fn upsert(
+        &mut self,
+        object: HolderObject<'_>,
+    ) -> Option<(HolderSlot, Option<ReplacedHolder>)> {
+        let id = object.id();
+        let found = self.find_slot(object.kind(), id, object.name());
+        let alive = found.filter(|slot| self.view(*slot).is_some());
+        let keys = self.acquire_keys(object.labels());
+        let common = self.acquire_shared(object);
+        let mut encoded = core::mem::take(&mut self.scratch);
+        encoded.clear();
+        self.encode(object, &mut encoded);
+        let same = alive
+            .and_then(|slot| self.records.get(slot))
+            .is_some_and(|r| r.keys == keys && r.shared == common && *r.encoded == *encoded);
+        let new: Box<[u8]> = match same {
+            true => Box::default(),
+            false => encoded.as_slice().into(),
+        };
+        if same {
+            self.release_encoded(&encoded);
+            self.release_keys(keys);
+            self.shared_attributes.release(common);
+        }
+        self.scratch = encoded;
+        if same {
+            return None;
+        }
+        if alive.is_none() {
+            self.counts[object.kind() as usize] += 1;
+        }
+        let Some(slot) = found else {
+            return Some((self.insert(object, new, keys, common), None));
+        };
+        let record = self.records.get_mut(slot)?;
+        let before = ReplacedHolder {
+            encoded: core::mem::replace(&mut record.encoded, new),
+            keys: core::mem::replace(&mut record.keys, keys),
+            shared: core::mem::replace(&mut record.shared, common),
+            namespace: record.namespace,
+        };
+        if alive.is_some() {
+            return Some((slot, Some(before)));
+        }
+        self.release_replaced(before);
+        Some((slot, None))
+    }
+
+    fn insert(
+        &mut self,
+        object: HolderObject<'_>,
+        encoded: Box<[u8]>,
+        keys: u32,
+        common: u32,
+    ) -> HolderSlot {
+        let namespace = object.id().and_then(|id| id.namespace.as_ref());
+        let namespace = namespace.map_or(NONE, |name| self.acquire_name(name));
+        let record = HolderRecord {
+            encoded,
+            namespace,
+            keys,
+            shared: common,
+            signature: NONE,
+            members: UNLINKED,
+            neighbours: UNLINKED,
+        };
+        let slot = match self.free.pop() {
+            Some(slot) => {
+                if let Some(place) = self.records.get_mut(slot) {
+                    *place = record;
+                }
+                slot
+            }
+            None => self.records.push(record),
+        };
+        let key = name_hash(namespace, object.name().as_bytes());
+        self.index
+            .insert_unique(widen_hash(key), (key, slot), |(key, _)| widen_hash(*key));
+        if namespace != NONE {
+            let first = self.namespaces.insert(namespace, slot).unwrap_or(NONE);
+            if let Some(record) = self.records.get_mut(slot) {
+                record.neighbours.next = first;
+            }
+            if let Some(record) = self.records.get_mut(first) {
+                record.neighbours.previous = slot;
+            }
+        }
+        slot
+    }
+
+    /// Marks a holder as gone.
+    pub(crate) fn remove(&mut self, slot: HolderSlot) {
+        let Some(what) = self.view(slot).map(|view| view.kind()) else {
+            return;
+        };
+        self.counts[what as usize] -= 1;
+        let record = self.records.get_mut(slot);
+        if let Some(flags) = record.and_then(|record| record.encoded.first_mut()) {
+            *flags |= flag::GONE;
+        }
+    }
+
+    /// Gives back the slots of holders that are gone.
+    pub(crate) fn free_removed(&mut self, slots: &[HolderSlot]) {
+        for slot in slots {
+            if self.view(*slot).is_none() {
+                self.free_slot(*slot);
+            }
+        }
+        if self.index.is_empty() {
+            self.records = ChunkedVec::default();
+            self.free = Vec::new();
+            self.index = HashTable::new();
+            self.namespaces = HashMap::default();
+        }
+    }
+
+    fn free_slot(&mut self, slot: HolderSlot) {
+        let Some(record) = self.records.get(slot) else {
+            return;
+        };
+        if record.encoded.is_empty() {
+            return;
+        }
+        let key = name_hash(
+            record.namespace,
+            HolderAttributes::read(&record.encoded).name,
+        );
+        let found = self
+            .index
+            .find_entry(widen_hash(key), |(_, other)| *other == slot);
+        if let Ok(entry) = found {
+            entry.remove();
+        }
+        let Some(record) = self.records.get_mut(slot) else {
+            return;
+        };
+        let before = ReplacedHolder {
+            encoded: core::mem::take(&mut record.encoded),
+            keys: record.keys,
+            shared: record.shared,
+            namespace: record.namespace,
+        };
+        let ListLinks { previous, next } = core::mem::replace(&mut record.neighbours, UNLINKED);
+        if let Some(record) = self.records.get_mut(previous) {
+            record.neighbours.next = next;
+        } else if next != NONE {
+            self.namespaces.insert(before.namespace, next);
+        } else {
+            self.namespaces.remove(&before.namespace);
+        }
+        if let Some(record) = self.records.get_mut(next) {
+            record.neighbours.previous = previous;
+        }
+        let namespace = before.namespace;
+        self.release_replaced(before);
+        self.names.release(namespace);
+        self.free.push(slot);
+    }
+
+    /// Gives back what a holder was.
+    pub(crate) fn release_replaced(&mut self, before: ReplacedHolder) {
+        self.release_encoded(&before.encoded);
+        self.release_keys(before.keys);
+        self.shared_attributes.release(before.shared);
+    }
+
+    /// The signature of the holder in a slot.
+    pub(crate) fn signature(&self, slot: HolderSlot) -> u32 {
+        self.records.get(slot).map_or(NONE, |r| r.signature)
+    }
+
+    /// Makes a holder the first member of a signature.
+    pub(crate) fn join_signature(&mut self, slot: HolderSlot, signature: u32, first: HolderSlot) {
+        if let Some(record) = self.records.get_mut(slot) {
+            record.signature = signature;
+            record.members = ListLinks {
+                previous: NONE,
+                next: first,
+            };
+        }
+        if let Some(record) = self.records.get_mut(first) {
+            record.members.previous = slot;
+        }
+    }
+
+    /// Takes a holder out of its signature. Returns the member that comes first now, if it was the
+    /// first.
+    pub(crate) fn leave_signature(&mut self, slot: HolderSlot) -> Option<HolderSlot> {
+        let record = self.records.get_mut(slot)?;
+        record.signature = NONE;
+        let ListLinks { previous, next } = core::mem::replace(&mut record.members, UNLINKED);
+        if let Some(record) = self.records.get_mut(next) {
+            record.members.previous = previous;
+        }
+        match self.records.get_mut(previous) {
+            Some(record) => {
+                record.members.next = next;
+                None
+            }
+            None => Some(next),
+        }
+    }
+
+    /// The members of a signature, from the first.
+    pub(crate) fn signature_members(&self, first: HolderSlot) -> impl Iterator<Item = HolderSlot> {
+        core::iter::successors((first != NONE).then_some(first), |slot| {
+            let next = self.records.get(*slot)?.members.next;
+            (next != NONE).then_some(next)
+        })
+    }
+
+    /// The number of a name, with one use more.
+    pub(crate) fn acquire_name(&mut self, name: &Str) -> u32 {
+        self.names.acquire_with::<str>(name, || name.clone())
+    }
+
+    /// The number of the list of keys of these labels, with one use more.
+    pub(crate) fn acquire_keys(&mut self, labels: &Labels) -> u32 {
+        let is_last = self.key_sets.get(self.last_keys).is_some_and(|last| {
+            let name = |key: &u32| self.names.get(*key).map(|name| &**name);
+            last.keys.len() == labels.len()
+                && (last.keys.iter().map(name)).eq(labels.keys().map(|key| Some(&**key)))
+        });
+        if is_last {
+            self.key_sets.retain(self.last_keys);
+            return self.last_keys;
+        }
+        let keys: Vec<u32> = labels.keys().map(|key| self.acquire_name(key)).collect();
+        let before = self.key_sets.len();
+        let number = self.key_sets.acquire_with(keys.as_slice(), || LabelKeySet {
+            keys: keys.as_slice().into(),
+            ..LabelKeySet::default()
+        });
+        if self.key_sets.len() == before {
+            for key in keys {
+                self.names.release(key);
+            }
+        }
+        self.last_keys = number;
+        number
+    }
+
+    /// Gives back a list of keys.
+    pub(crate) fn release_keys(&mut self, number: u32) {
+        if let Some(gone) = self.key_sets.release(number) {
+            for key in gone.keys {
+                self.names.release(key);
+            }
+        }
+    }
+
+    fn acquire_shared(&mut self, object: HolderObject<'_>) -> u32 {
+        let last = self.shared_attributes.get(self.last_shared);
+        if last.is_some_and(|common| object.has_shared(common)) {
+            self.shared_attributes.retain(self.last_shared);
+            return self.last_shared;
+        }
+        self.last_shared = self.shared_attributes.acquire(object.shared_attributes());
+        self.last_shared
+    }
+
+    fn encode(&mut self, object: HolderObject<'_>, out: &mut Vec<u8>) {
+        out.push(0);
+        write_text(out, object.name());
+        match object {
+            HolderObject::Endpoint(endpoint) => {
+                let flags = self.encode_endpoint(endpoint, out);
+                if let Some(first) = out.first_mut() {
+                    *first = flags;
+                }
+            }
+            _ => write_addresses(out, &[]),
+        }
+        for value in object.labels().values() {
+            write_text(out, value);
+        }
+    }
+
+    fn encode_endpoint(&mut self, endpoint: &Endpoint, out: &mut Vec<u8>) -> u8 {
+        let mut flags = 0;
+        write_addresses(out, &endpoint.addresses);
+        if let Some(node) = &endpoint.node {
+            flags |= flag::NODE;
+            write_number(out, u64::from(self.acquire_name(node)));
+        }
+        if let Some(interface) = &endpoint.interface {
+            flags |= flag::INTERFACE;
+            write_text(out, interface);
+        }
+        if endpoint.created != 0 {
+            flags |= flag::CREATED;
+            write_number(out, endpoint.created);
+        }
+        if let Some(owner) = &endpoint.owner {
+            flags |= flag::OWNER;
+            write_number(out, u64::from(self.acquire_name(&owner.kind)));
+            write_number(out, u64::from(self.acquire_name(&owner.name)));
+        }
+        if endpoint.template {
+            flags |= flag::TEMPLATE;
+        }
+        flags
+    }
+
+    /// Gives back the names that a holder's own facts refer to.
+    fn release_encoded(&mut self, encoded: &[u8]) {
+        let own = HolderAttributes::read(encoded);
+        self.names.release(own.node);
+        if let Some((kind, name)) = own.owner {
+            self.names.release(kind);
+            self.names.release(name);
+        }
+    }
+}
+
+/// A hash of a holder's name.
+fn name_hash(namespace: u32, name: &[u8]) -> u32 {
+    let [a, b, c, d, ..] = hash(&(namespace, name)).to_le_bytes();
+    u32::from_le_bytes([a, b, c, d])
+}
+
+/// The hash again, as long as a table wants it: it looks at both ends.
+fn widen_hash(hash: u32) -> u64 {
+    u64::from(hash) << 32 | u64::from(hash)
+}

@@ -1,0 +1,209 @@
+//! The labels of namespaces and service accounts.
+//!
+//! A cluster may have a namespace for each pod, so these are kept as those of holders are: keys as a
+//! list that is shared, values as bytes. They come back as they were given. Nothing here knows what a
+//! label means.
+
+use crate::encoding::{ByteReader, write_text};
+use crate::holder_store::{HolderStore, NONE};
+use crate::pool::HashMap;
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use palisade_model::{Labels, Namespace, ServiceAccount, Str};
+
+/// A namespace, and a service account in it or none, by the numbers of their names.
+type LabelOwner = (u32, u32);
+
+/// Labels.
+#[derive(Debug, PartialEq, Eq)]
+struct EncodedLabels {
+    keys: u32,
+    values: Box<[u8]>,
+}
+
+/// What is said of namespaces and service accounts.
+#[derive(Debug, Default)]
+pub(crate) struct InheritedLabels {
+    all: HashMap<LabelOwner, EncodedLabels>,
+}
+
+impl InheritedLabels {
+    /// How many namespaces and service accounts are described.
+    pub(crate) fn len(&self) -> usize {
+        self.all.len()
+    }
+}
+
+impl HolderStore {
+    /// What is said of a namespace, or of a service account in it; nothing any more where there are
+    /// no `labels`. Returns whether that is another thing than before.
+    pub(crate) fn set_inherited_labels(
+        &mut self,
+        namespace: &Str,
+        account: Option<&Str>,
+        labels: Option<&Labels>,
+    ) -> bool {
+        let Some(labels) = labels else {
+            return self.remove_inherited_labels(namespace, account);
+        };
+        let owner = (
+            self.acquire_name(namespace),
+            account.map_or(NONE, |account| self.acquire_name(account)),
+        );
+        let keys = self.acquire_keys(labels);
+        let mut values = Vec::new();
+        for value in labels.values() {
+            write_text(&mut values, value);
+        }
+        let encoded = EncodedLabels {
+            keys,
+            values: values.into(),
+        };
+        let was = self.inherited_labels.all.insert(owner, encoded);
+        let same = was.is_some() && was.as_ref() == self.inherited_labels.all.get(&owner);
+        if let Some(was) = was {
+            self.release_labels(owner, &was);
+        }
+        !same
+    }
+
+    fn remove_inherited_labels(&mut self, namespace: &Str, account: Option<&Str>) -> bool {
+        let Some(owner) = self.find_label_owner(namespace, account.map(|account| &**account))
+        else {
+            return false;
+        };
+        let Some(was) = self.inherited_labels.all.remove(&owner) else {
+            return false;
+        };
+        self.release_labels(owner, &was);
+        if self.inherited_labels.all.is_empty() {
+            self.inherited_labels = InheritedLabels::default();
+        }
+        true
+    }
+
+    fn release_labels(&mut self, owner: LabelOwner, was: &EncodedLabels) {
+        self.release_keys(was.keys);
+        self.names.release(owner.0);
+        self.names.release(owner.1);
+    }
+
+    fn find_label_owner(&self, namespace: &str, account: Option<&str>) -> Option<LabelOwner> {
+        let account = match account {
+            Some(account) => self.names.find(account)?,
+            None => NONE,
+        };
+        Some((self.names.find(namespace)?, account))
+    }
+
+    /// A label of a namespace. One that was never described has only that of its name.
+    pub(crate) fn namespace_label(&self, namespace: u32, key: &str) -> Option<&str> {
+        let name = self.names.get(namespace)?;
+        match self.inherited_labels.all.get(&(namespace, NONE)) {
+            Some(said) => self.label_value(said, key),
+            None => (key == Namespace::NAME_LABEL).then_some(&**name),
+        }
+    }
+
+    /// A label of a service account, if it was described.
+    pub(crate) fn account_label(&self, namespace: u32, account: &str, key: &str) -> Option<&str> {
+        let account = self.names.find(account)?;
+        self.label_value(self.inherited_labels.all.get(&(namespace, account))?, key)
+    }
+
+    fn label_value<'a>(&'a self, said: &'a EncodedLabels, key: &str) -> Option<&'a str> {
+        let key = self.names.find(key)?;
+        let keys = &self.key_sets.get(said.keys)?.keys;
+        let at = keys.iter().position(|other| *other == key)?;
+        let mut values = ByteReader(&said.values);
+        values.skip_texts(at);
+        Some(values.text())
+    }
+
+    /// Every namespace and service account that was described, as it was given.
+    #[allow(
+        clippy::type_complexity,
+        reason = "two maps as the state of all objects has them"
+    )]
+    pub(crate) fn namespaces_and_accounts(
+        &self,
+    ) -> (
+        BTreeMap<Str, Namespace>,
+        BTreeMap<(Str, Str), ServiceAccount>,
+    ) {
+        let mut namespaces = BTreeMap::new();
+        let mut accounts = BTreeMap::new();
+        for ((namespace, account), said) in &self.inherited_labels.all {
+            let Some(namespace) = self.names.get(*namespace).cloned() else {
+                continue;
+            };
+            let keys = self.key_sets.get(said.keys).map_or(&[][..], |k| &k.keys);
+            let mut values = ByteReader(&said.values);
+            let label = |key: &u32| Some((self.names.get(*key)?.clone(), values.text().into()));
+            let labels = keys.iter().filter_map(label).collect();
+            if let Some(name) = self.names.get(*account).cloned() {
+                let account = ServiceAccount {
+                    namespace: namespace.clone(),
+                    name: name.clone(),
+                    labels,
+                };
+                accounts.insert((namespace, name), account);
+            } else {
+                let name = namespace.clone();
+                namespaces.insert(namespace, Namespace { name, labels });
+            }
+        }
+        (namespaces, accounts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_described_comes_back_and_leaves_nothing_behind() {
+        let mut columns = HolderStore::default();
+        let labels = Labels::from([("a".into(), "1".into()), ("b".into(), "2".into())]);
+        let (space, account): (Str, Str) = ("space".into(), "account".into());
+        assert!(columns.set_inherited_labels(&space, None, Some(&labels)));
+        assert!(
+            !columns.set_inherited_labels(&space, None, Some(&labels)),
+            "said again"
+        );
+        assert!(columns.set_inherited_labels(&space, Some(&account), Some(&labels)));
+        let number = columns.names.find::<str>("space").unwrap();
+        assert_eq!(columns.namespace_label(number, "b"), Some("2"));
+        assert_eq!(columns.account_label(number, "account", "a"), Some("1"));
+        assert_eq!(columns.account_label(number, "account", "c"), None);
+        let none = Labels::new();
+        assert!(columns.set_inherited_labels(&space, None, Some(&none)));
+        assert_eq!(columns.namespace_label(number, Namespace::NAME_LABEL), None);
+        let (namespaces, accounts) = columns.namespaces_and_accounts();
+        let expected = Namespace {
+            name: space.clone(),
+            labels: none,
+        };
+        assert_eq!(namespaces, BTreeMap::from([(space.clone(), expected)]));
+        let expected = ServiceAccount {
+            namespace: space.clone(),
+            name: account.clone(),
+            labels,
+        };
+        let key = (space.clone(), account.clone());
+        assert_eq!(accounts, BTreeMap::from([(key, expected)]));
+        assert!(columns.set_inherited_labels(&space, None, None));
+        assert!(
+            !columns.set_inherited_labels(&space, None, None),
+            "gone already"
+        );
+        assert_eq!(
+            columns.namespace_label(number, Namespace::NAME_LABEL),
+            Some("space"),
+            "its name is a label that every namespace has"
+        );
+        assert!(columns.set_inherited_labels(&space, Some(&account), None));
+        assert_eq!(columns.pool_sizes(), [0; 5]);
+    }
+}

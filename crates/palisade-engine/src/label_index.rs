@@ -1,0 +1,591 @@
+//! Labels and signatures: who can hold an address, and which active selectors each matches.
+//!
+//! A signature is what active selectors can see of a holder: for each key that one of them tests,
+//! the value if one of them names it, else only that there is one. Holders with equal signatures
+//! share one evaluation of every selector. A key or value nobody tests costs nothing; all that are
+//! new to the node in one flush are one pass over the holders that can have them.
+
+use crate::holder_store::{HolderSlot, HolderStore, NONE};
+use crate::holders::{HolderKind, HolderView};
+use crate::pool::{InternPool, hash};
+use crate::selector_index::{RequiredTest, required_tests};
+use crate::selectors::{
+    ActiveSelectors, KeyNumber, KeyUsage, TestedKeyChange, find_key, key_number, key_parts,
+};
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use hashbrown::HashTable;
+use palisade_model::{
+    EndpointId, LabelKey, LabelLookup, LabelScope, ObjectId, Selector, Str, reserved,
+};
+
+/// The numbers of selectors, sorted.
+pub(crate) type MatchedSelectors = Arc<[u32]>;
+
+/// The name of something that can hold an address.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum HolderId {
+    Endpoint(EndpointId),
+    NetworkSet(ObjectId),
+    Node(Str),
+}
+
+/// A holder's labels, for a selector to test.
+pub(crate) struct HolderLabels<'a> {
+    view: HolderView<'a>,
+}
+
+impl<'a> HolderLabels<'a> {
+    /// The labels of an endpoint.
+    pub(crate) fn endpoint(store: &'a HolderStore, id: &EndpointId) -> Option<Self> {
+        let view = store.view(store.find_endpoint(id)?)?;
+        Some(HolderLabels { view })
+    }
+
+    fn value(&self, scope: LabelScope, key: &str) -> Option<&'a str> {
+        let (columns, namespace) = (self.view.store, self.view.namespace);
+        match scope {
+            LabelScope::Own => self.view.value(key),
+            LabelScope::Namespace => columns.namespace_label(namespace, key),
+            LabelScope::ServiceAccount => {
+                let account = self.view.shared()?.account.as_ref()?;
+                columns.account_label(namespace, account, key)
+            }
+            LabelScope::Reserved => self.reserved_label(key),
+        }
+    }
+
+    fn reserved_label(&self, key: &str) -> Option<&'a str> {
+        match key {
+            reserved::KIND => Some(match self.view.kind() {
+                HolderKind::NetworkSet => reserved::KIND_NETWORK_SET,
+                HolderKind::Node => reserved::KIND_NODE,
+                HolderKind::Endpoint if self.view.shared().is_some_and(|c| c.host) => {
+                    reserved::KIND_HOST
+                }
+                HolderKind::Endpoint => reserved::KIND_WORKLOAD,
+            }),
+            reserved::NAMESPACE => {
+                let name = self.view.store.names.get(self.view.namespace)?;
+                Some(name)
+            }
+            reserved::NAME => Some(self.view.name()),
+            reserved::SERVICE_ACCOUNT => self.view.shared()?.account.as_deref(),
+            _ => None,
+        }
+    }
+}
+
+impl LabelLookup for HolderLabels<'_> {
+    fn label(&self, key: &LabelKey) -> Option<&str> {
+        self.value(key.scope, &key.name)
+    }
+}
+
+/// A key, and the value as active selectors see it.
+type LabelPair = (KeyNumber, u32);
+
+/// The value of a key that no active selector names.
+const UNNAMED_VALUE: u32 = NONE;
+
+/// What active selectors can see of a holder.
+struct SignatureLabels<'a> {
+    pairs: &'a [LabelPair],
+    names: &'a InternPool<Str>,
+}
+
+impl LabelLookup for SignatureLabels<'_> {
+    fn label(&self, key: &LabelKey) -> Option<&str> {
+        let key = find_key(self.names, key)?;
+        let at = self.pairs.binary_search_by_key(&key, |(k, _)| *k).ok()?;
+        // No label has a value like this.
+        let value = self.names.get(self.pairs[at].1);
+        Some(value.map_or("\0", |value| value))
+    }
+}
+
+#[derive(Debug)]
+struct LabelSignature {
+    pairs: Box<[LabelPair]>,
+    matched: MatchedSelectors,
+    /// The first of its members.
+    first: HolderSlot,
+    /// The settling in which it began.
+    generation: u64,
+}
+
+/// Every holder with its signature.
+#[derive(Debug, Default)]
+pub(crate) struct LabelIndex {
+    pub(crate) store: HolderStore,
+    signatures: Vec<Option<LabelSignature>>,
+    free: Vec<u32>,
+    index: HashTable<u32>,
+    /// Signatures by key and value.
+    by_label: BTreeMap<LabelPair, BTreeSet<u32>>,
+    generation: u64,
+}
+
+impl LabelIndex {
+    /// How many signatures there are.
+    pub(crate) fn signatures(&self) -> usize {
+        self.signatures.len() - self.free.len()
+    }
+
+    /// The active selectors that a holder matches.
+    pub(crate) fn matched_selectors(&self, slot: HolderSlot) -> &[u32] {
+        let signature = self.get(self.store.signature(slot));
+        signature.map_or(&[], |signature| &*signature.matched)
+    }
+
+    fn get(&self, number: u32) -> Option<&LabelSignature> {
+        self.signatures.get(number as usize)?.as_ref()
+    }
+
+    fn get_mut(&mut self, number: u32) -> Option<&mut LabelSignature> {
+        self.signatures.get_mut(number as usize)?.as_mut()
+    }
+
+    /// Whether a selector matches what is in a slot now.
+    pub(crate) fn matches(&self, slot: HolderSlot, selector: &Selector) -> bool {
+        let view = self.store.view(slot);
+        let view = view.filter(|view| !view.attributes().is_template());
+        view.is_some_and(|view| selector.matches(&HolderLabels { view }))
+    }
+
+    /// Brings signatures up to date with holders that changed and selectors that began or ended.
+    /// Returns the slots of the holders that may match others than before.
+    pub(crate) fn recompute(
+        &mut self,
+        selectors: &ActiveSelectors,
+        changed: &[HolderSlot],
+        keys: &[TestedKeyChange],
+        added: &BTreeSet<u32>,
+        removed: &BTreeMap<u32, Arc<Selector>>,
+    ) -> Vec<HolderSlot> {
+        self.generation += 1;
+        let mut moved = Vec::new();
+        let mut dirty = changed.to_vec();
+        let here = changed
+            .iter()
+            .filter(|slot| self.store.view(**slot).is_some());
+        if here.count() < self.store.len() {
+            self.holders_with_changed_keys(keys, &mut dirty);
+            dirty.sort_unstable();
+            dirty.dedup();
+        }
+        let mut scratch = Scratch::default();
+        for slot in dirty {
+            if self.assign_signature(selectors, slot, &mut scratch) {
+                moved.push(slot);
+            }
+        }
+        self.update_matches(selectors, added, removed, &mut moved);
+        moved.sort_unstable();
+        moved.dedup();
+        moved
+    }
+
+    /// Takes selectors that began into the signatures that were there before, and those that ended
+    /// out of them.
+    fn update_matches(
+        &mut self,
+        selectors: &ActiveSelectors,
+        added: &BTreeSet<u32>,
+        removed: &BTreeMap<u32, Arc<Selector>>,
+        moved: &mut Vec<HolderSlot>,
+    ) {
+        let mut altered: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
+        for number in added {
+            let Some(selector) = selectors.get(*number) else {
+                continue;
+            };
+            for signature in self.matching_signatures(selector) {
+                altered.entry(signature).or_default().insert(*number);
+            }
+        }
+        for selector in removed.values() {
+            for signature in self.matching_signatures(selector) {
+                altered.entry(signature).or_default();
+            }
+        }
+        for (number, found) in altered {
+            let Some(signature) = self.get_mut(number) else {
+                continue;
+            };
+            let kept = signature.matched.iter().copied();
+            let mut matched: Vec<u32> = kept
+                .filter(|n| !removed.contains_key(n))
+                .chain(found)
+                .collect();
+            matched.sort_unstable();
+            matched.dedup();
+            signature.matched = matched.into();
+            let first = signature.first;
+            moved.extend(self.store.signature_members(first));
+        }
+    }
+
+    /// The signatures that a selector matches, of those that began before this settling.
+    fn matching_signatures(&self, selector: &Selector) -> Vec<u32> {
+        let names = &self.store.names;
+        let under = |test: &RequiredTest| -> Vec<&BTreeSet<u32>> {
+            match test {
+                RequiredTest::Values(key, values) => {
+                    let of = |value: &u32| self.by_label.get(&(*key, *value));
+                    values.iter().filter_map(of).collect()
+                }
+                RequiredTest::Present(key) => {
+                    let there = self.by_label.range((*key, 0)..=(*key, u32::MAX));
+                    there.map(|(_, signatures)| signatures).collect()
+                }
+                RequiredTest::Never => Vec::new(),
+            }
+        };
+        let matches = |number: &u32| {
+            self.get(*number).is_some_and(|signature| {
+                let pairs = &signature.pairs;
+                signature.generation < self.generation
+                    && selector.matches(&SignatureLabels { pairs, names })
+            })
+        };
+        let tests = required_tests(selector, names);
+        let least = tests
+            .iter()
+            .map(under)
+            .min_by_key(|found| found.iter().map(|set| set.len()).sum::<usize>());
+        match least {
+            Some(found) => found
+                .into_iter()
+                .flatten()
+                .copied()
+                .filter(matches)
+                .collect(),
+            None => {
+                let all = 0..u32::try_from(self.signatures.len()).unwrap_or(u32::MAX);
+                all.filter(matches).collect()
+            }
+        }
+    }
+
+    /// The holders that can see a key or value that was not tested before: by namespace where that
+    /// is what it is about, else in one pass over all.
+    fn holders_with_changed_keys(&self, changes: &[TestedKeyChange], out: &mut Vec<HolderSlot>) {
+        let mut wanted_values: BTreeMap<KeyNumber, Option<BTreeSet<u32>>> = BTreeMap::new();
+        for change in changes {
+            match change.value {
+                Some(value) => {
+                    let of = wanted_values
+                        .entry(change.key)
+                        .or_insert_with(|| Some(BTreeSet::new()));
+                    of.iter_mut().for_each(|values| {
+                        values.insert(value);
+                    });
+                }
+                None => drop(wanted_values.insert(change.key, None)),
+            }
+        }
+        let names = &self.store.names;
+        let has = |values: &Option<BTreeSet<u32>>, value: &str| match values {
+            Some(values) => names.find(value).is_some_and(|n| values.contains(&n)),
+            None => true,
+        };
+        let mut facts: Vec<(LabelScope, &str, &Option<BTreeSet<u32>>)> = Vec::new();
+        let mut own = false;
+        for (key, values) in &wanted_values {
+            let (scope, name) = key_parts(*key);
+            let Some(name) = names.get(name) else {
+                continue;
+            };
+            match (scope, values) {
+                (LabelScope::Own, _) => own = true,
+                (LabelScope::Namespace, _) => {
+                    for namespace in self.store.namespaces() {
+                        let value = self.store.namespace_label(namespace, name);
+                        if value.is_some_and(|value| has(values, value)) {
+                            out.extend(self.store.in_namespace(namespace));
+                        }
+                    }
+                }
+                (LabelScope::Reserved, Some(values)) if **name == *reserved::NAMESPACE => {
+                    for namespace in values {
+                        out.extend(self.store.in_namespace(*namespace));
+                    }
+                }
+                (scope, values) => facts.push((scope, name, values)),
+            }
+        }
+        if !facts.is_empty() {
+            for (slot, view) in self.store.views() {
+                let seen = HolderLabels { view };
+                let sees = |(scope, key, values): &(LabelScope, &str, &Option<BTreeSet<u32>>)| {
+                    seen.value(*scope, key)
+                        .is_some_and(|value| has(values, value))
+                };
+                if facts.iter().any(sees) {
+                    out.push(slot);
+                }
+            }
+        }
+        if own {
+            self.holders_with_own_keys(&wanted_values, out);
+        }
+    }
+
+    /// The holders with one of these labels of their own.
+    fn holders_with_own_keys(
+        &self,
+        wanted_values: &BTreeMap<KeyNumber, Option<BTreeSet<u32>>>,
+        out: &mut Vec<HolderSlot>,
+    ) {
+        type Wanted<'a> = Vec<(usize, &'a Option<BTreeSet<u32>>)>;
+        let names = &self.store.names;
+        let mut wanted: Vec<Wanted<'_>> = Vec::new();
+        let mut any = false;
+        for (number, set) in self.store.key_sets.iter() {
+            wanted.resize_with(number as usize + 1, Vec::new);
+            for (at, key) in set.keys.iter().enumerate() {
+                if let Some(values) = wanted_values.get(&key_number(LabelScope::Own, *key)) {
+                    wanted[number as usize].push((at, values));
+                    any = true;
+                }
+            }
+        }
+        if !any {
+            return;
+        }
+        for (slot, keys, signature) in self.store.slot_signatures() {
+            let Some(wanted) = wanted.get(keys as usize).filter(|w| !w.is_empty()) else {
+                continue;
+            };
+            if signature == NONE {
+                continue;
+            }
+            let has = |(at, values): &(usize, &Option<BTreeSet<u32>>)| match values {
+                None => true,
+                Some(values) => self.store.view(slot).is_some_and(|view| {
+                    let mut texts = view.attributes().values;
+                    texts.skip_texts(*at);
+                    names
+                        .find(texts.text())
+                        .is_some_and(|n| values.contains(&n))
+                }),
+            };
+            if wanted.iter().any(has) {
+                out.push(slot);
+            }
+        }
+    }
+
+    /// Signs a holder again, or takes it out of its signature if it is gone. Returns whether what it
+    /// matches may have changed.
+    fn assign_signature(
+        &mut self,
+        selectors: &ActiveSelectors,
+        slot: HolderSlot,
+        scratch: &mut Scratch,
+    ) -> bool {
+        if !self.collect_pairs(selectors, slot, scratch) {
+            self.leave_signature(slot);
+            return true;
+        }
+        let key = hash(scratch.pairs.as_slice());
+        let same = |number: &u32| {
+            let signature = self.get(*number);
+            signature.is_some_and(|signature| *signature.pairs == *scratch.pairs)
+        };
+        let number = match self.index.find(key, same) {
+            Some(number) => *number,
+            None => self.add_signature(selectors, &scratch.pairs),
+        };
+        for name in scratch.acquired.drain(..) {
+            self.store.names.release(name);
+        }
+        let was = self.store.signature(slot);
+        if was == number {
+            return false;
+        }
+        let matches_differ = match (self.get(was), self.get(number)) {
+            (Some(old), Some(new)) => old.matched != new.matched,
+            _ => true,
+        };
+        self.leave_signature(slot);
+        if let Some(Some(signature)) = self.signatures.get_mut(number as usize) {
+            let first = core::mem::replace(&mut signature.first, slot);
+            self.store.join_signature(slot, number, first);
+        }
+        matches_differ
+    }
+
+    /// What active selectors see of a holder. Returns whether it is there: what stands for pods that
+    /// are not there yet holds nothing.
+    fn collect_pairs(
+        &mut self,
+        selectors: &ActiveSelectors,
+        slot: HolderSlot,
+        scratch: &mut Scratch,
+    ) -> bool {
+        scratch.pairs.clear();
+        let store = &mut self.store;
+        let Some(view) = store.view(slot) else {
+            return false;
+        };
+        let keys = selectors.keys();
+        let set = view.keys;
+        if let Some(set) = store.key_sets.get_mut(set)
+            && set.epoch != keys.epoch
+        {
+            set.epoch = keys.epoch;
+            let tested = (0..).zip(&set.keys).filter_map(|(at, name)| {
+                let key = key_number(LabelScope::Own, *name);
+                keys.get(key).map(|_| (at, key))
+            });
+            set.tested = tested.collect();
+        }
+        let store = &self.store;
+        let Some(view) = store.view(slot) else {
+            return false;
+        };
+        let own = view.attributes();
+        if own.is_template() {
+            return false;
+        }
+        let tested = store.key_sets.get(set).map_or(&[][..], |set| &set.tested);
+        let mut values = own.values;
+        let mut at = 0;
+        for (place, key) in tested {
+            values.skip_texts((place - at) as usize);
+            at = place + 1;
+            if let Some(used) = keys.get(*key) {
+                match used.depends_on_value() {
+                    true => scratch.add_label(store, *key, used, values.text()),
+                    false => {
+                        values.skip_texts(1);
+                        scratch.pairs.push((*key, UNNAMED_VALUE));
+                    }
+                }
+            }
+        }
+        let seen = HolderLabels { view };
+        for scope in [
+            LabelScope::Namespace,
+            LabelScope::ServiceAccount,
+            LabelScope::Reserved,
+        ] {
+            for name in keys.names_in_scope(scope) {
+                let key = key_number(scope, name);
+                let value = store.names.get(name).and_then(|n| seen.value(scope, n));
+                if let (Some(used), Some(value)) = (keys.get(key), value) {
+                    scratch.add_label(store, key, used, value);
+                }
+            }
+        }
+        for (key, value) in scratch.new_values.drain(..) {
+            let value = self.store.acquire_name(&value);
+            scratch.acquired.push(value);
+            scratch.pairs.push((key, value));
+        }
+        scratch.pairs.sort_unstable();
+        true
+    }
+
+    fn add_signature(&mut self, selectors: &ActiveSelectors, pairs: &[LabelPair]) -> u32 {
+        let names = &mut self.store.names;
+        for (key, value) in pairs {
+            names.retain(key_parts(*key).1);
+            names.retain(*value);
+        }
+        let sighting = SignatureLabels { pairs, names };
+        let mut matched: Vec<u32> = selectors
+            .index
+            .candidates(pairs.iter().copied())
+            .filter(|number| selectors.get(*number).is_some_and(|s| s.matches(&sighting)))
+            .collect();
+        matched.sort_unstable();
+        matched.dedup();
+        let signature = Some(LabelSignature {
+            pairs: pairs.into(),
+            matched: matched.into(),
+            first: NONE,
+            generation: self.generation,
+        });
+        let number = match self.free.pop() {
+            Some(number) => {
+                self.signatures[number as usize] = signature;
+                number
+            }
+            None => {
+                self.signatures.push(signature);
+                u32::try_from(self.signatures.len() - 1).unwrap_or(NONE)
+            }
+        };
+        for pair in pairs {
+            self.by_label.entry(*pair).or_default().insert(number);
+        }
+        let signatures = &self.signatures;
+        let again = |number: &u32| {
+            let signature = signatures.get(*number as usize).and_then(Option::as_ref);
+            signature.map_or(0, |signature| hash(&*signature.pairs))
+        };
+        self.index.insert_unique(hash(pairs), number, again);
+        number
+    }
+
+    /// Takes a holder out of its signature; the signature goes with its last member.
+    fn leave_signature(&mut self, slot: HolderSlot) {
+        let number = self.store.signature(slot);
+        if number == NONE {
+            return;
+        }
+        let Some(first) = self.store.leave_signature(slot) else {
+            return;
+        };
+        let Some(signature) = self.get_mut(number) else {
+            return;
+        };
+        signature.first = first;
+        if first != NONE {
+            return;
+        }
+        let Some(gone) = self.signatures[number as usize].take() else {
+            return;
+        };
+        self.free.push(number);
+        let entry = self.index.find_entry(hash(&*gone.pairs), |n| *n == number);
+        if let Ok(entry) = entry {
+            entry.remove();
+        }
+        for pair in &gone.pairs {
+            if let Some(there) = self.by_label.get_mut(pair) {
+                there.remove(&number);
+                if there.is_empty() {
+                    self.by_label.remove(pair);
+                }
+            }
+            self.store.names.release(key_parts(pair.0).1);
+            self.store.names.release(pair.1);
+        }
+    }
+}
+
+/// What one look at a holder needs, kept between looks.
+#[derive(Default)]
+struct Scratch {
+    pairs: Vec<LabelPair>,
+    /// Values that matter as they are, and have no number yet.
+    new_values: Vec<(KeyNumber, Str)>,
+    acquired: Vec<u32>,
+}
+
+impl Scratch {
+    fn add_label(&mut self, store: &HolderStore, key: KeyNumber, usage: &KeyUsage, value: &str) {
+        let known = store.names.find(value);
+        match known.filter(|value| usage.names_value(*value)) {
+            Some(value) => self.pairs.push((key, value)),
+            None if usage.substring_tests > 0 => self.new_values.push((key, value.into())),
+            None => self.pairs.push((key, UNNAMED_VALUE)),
+        }
+    }
+}

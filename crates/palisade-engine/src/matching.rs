@@ -1,0 +1,248 @@
+//! What an identity meets in a policy set: the rules it matches, up to those that decide everything.
+
+use crate::active_rules::ResolvedRule;
+use crate::compiler::{RuleSequence, SequenceStep, StepOperation, compile};
+use crate::encapsulation::deny_encapsulation;
+use crate::faults::{EngineFault, on};
+use crate::identities::IdentityKey;
+use crate::peer_rule_index::RulePosition;
+use crate::policies::Policies;
+use crate::pool::HashMap;
+use crate::program_pool::{CreditPool, ProgramPool};
+use crate::sets::{DecisionBlock, PolicySetRules};
+use crate::traffic::{PortEnd, is_total};
+use alloc::vec::Vec;
+use palisade_model::{Action, Direction, Encapsulations, Protocol, Str, TrafficMatch};
+use palisade_tables::{ClassId, Credit, RuleId};
+
+/// One thing that an identity meets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum MatchedStep {
+    /// A rule: the place of its source, what that says, and the rule's place in it.
+    Rule(u32, u32, u32),
+    /// The stop of a block.
+    Fallback,
+}
+
+/// What decides the class of an identity in a set: what it meets, by block, and its ports where a
+/// rule asks for them.
+pub(crate) type ClassKey = (Vec<(u32, MatchedStep)>, Vec<(Str, Protocol, u16)>);
+
+/// Classes compiled in one go, by what was met.
+pub(crate) type ClassCache = HashMap<ClassKey, ClassId>;
+
+/// Those who turn what is met into classes.
+pub(crate) struct CompileContext<'a> {
+    pub(crate) policies: &'a Policies,
+    pub(crate) credits: &'a mut CreditPool,
+    pub(crate) programs: &'a mut ProgramPool,
+    /// What endpoints may not send although rules allow it.
+    pub(crate) denied_encapsulation: Encapsulations,
+    /// How many elements a program may have.
+    pub(crate) max_elements: usize,
+}
+
+/// The sources that say one thing, from some place on.
+struct GroupCursor<'a> {
+    positions: &'a [u32],
+    rules: &'a [RulePosition],
+}
+
+impl PolicySetRules {
+    /// The class of an identity. It is not used yet. `None` where its program has more elements than
+    /// it may.
+    pub(crate) fn class_of(
+        &self,
+        identity: &IdentityKey,
+        context: &mut CompileContext<'_>,
+        cache: &mut ClassCache,
+    ) -> Option<ClassId> {
+        let met = self.class_key(identity);
+        if let Some(class) = cache.get(&met) {
+            return Some(*class);
+        }
+        let program = self.compile(&met, context)?;
+        let class = context.programs.intern(program, context.max_elements)?;
+        cache.insert(met, class);
+        Some(class)
+    }
+
+    /// What decides the class of an identity.
+    pub(crate) fn class_key(&self, identity: &IdentityKey) -> ClassKey {
+        let ports = match self.index.uses_peer_named_ports() {
+            true => identity.ports.clone(),
+            false => Vec::new(),
+        };
+        (self.matched_steps(identity), ports)
+    }
+
+    pub(crate) fn rule(&self, (group, rule): RulePosition) -> Option<&ResolvedRule> {
+        self.group(group)?.1.rules.get(rule as usize)
+    }
+
+    fn matched_steps(&self, identity: &IdentityKey) -> Vec<(u32, MatchedStep)> {
+        let peers = |place| self.rule(place).map_or(&[][..], |body| &*body.peers);
+        let matched = self.index.matching_rules(identity, peers);
+        let mut cursors: Vec<GroupCursor<'_>> = matched
+            .chunk_by(|a, b| a.0 == b.0)
+            .filter_map(|rules| {
+                let (kind, _) = self.group(rules.first()?.0)?;
+                Some(GroupCursor {
+                    positions: &kind.positions,
+                    rules,
+                })
+            })
+            .collect();
+        let mut steps = Vec::new();
+        for (number, block) in (0..).zip(&self.blocks) {
+            let mut passes = false;
+            let mut decided = false;
+            while !decided {
+                let next = cursors.iter_mut().filter(|c| !c.positions.is_empty());
+                let Some(cursor) = next.min_by_key(|cursor| cursor.positions[0]) else {
+                    break;
+                };
+                let at = cursor.positions[0];
+                if at >= block.end {
+                    break;
+                }
+                cursor.positions = &cursor.positions[1..];
+                let own = self
+                    .segments
+                    .get(at as usize)
+                    .map_or(0, |s| s.first_own_test);
+                for place in cursor.rules {
+                    let Some(body) = self.rule(*place) else {
+                        continue;
+                    };
+                    let fits = body.own_test.is_none_or(|test| {
+                        let place = (own + test) as usize;
+                        self.key.own_tests.get(place).copied().unwrap_or(false)
+                    });
+                    if !fits {
+                        continue;
+                    }
+                    steps.push((number, MatchedStep::Rule(at, place.0, place.1)));
+                    passes |= body.action == Action::Pass;
+                    if body.action != Action::Log && self.applicable_traffic(body).any(is_total) {
+                        decided = true;
+                        break;
+                    }
+                }
+            }
+            for cursor in &mut cursors {
+                let after = cursor.positions.partition_point(|at| *at < block.end);
+                cursor.positions = &cursor.positions[after..];
+            }
+            if !decided && block.fallback.is_some() {
+                steps.push((number, MatchedStep::Fallback));
+                decided = true;
+            }
+            if decided && !(passes && block.profile.is_none()) {
+                break;
+            }
+        }
+        steps
+    }
+
+    /// The traffic terms of a rule that can hold for the points of this set.
+    fn applicable_traffic<'a>(
+        &self,
+        body: &'a ResolvedRule,
+    ) -> impl Iterator<Item = &'a TrafficMatch> {
+        let family = self.key.family;
+        body.traffic.iter().filter(move |term| {
+            term.family.is_none() || term.family == family || on(EngineFault::FamiliesMixed)
+        })
+    }
+
+    fn compile(
+        &self,
+        class_key: &ClassKey,
+        context: &mut CompileContext<'_>,
+    ) -> Option<palisade_tables::Program> {
+        let key = &self.key;
+        let own_end = match key.direction {
+            Direction::Ingress => PortEnd::Destination,
+            Direction::Egress => PortEnd::Source,
+        };
+        let resolve_port = |end: PortEnd, name: &Str, protocol: Protocol| {
+            let ports = if end == own_end {
+                &key.ports
+            } else {
+                &class_key.1
+            };
+            let any = on(EngineFault::NamedPortAnyProtocol);
+            ports
+                .iter()
+                .find(|(n, p, _)| n == name && (any || *p == protocol))
+                .map(|(_, _, port)| *port)
+        };
+        let step = |(block, matched): &(u32, MatchedStep)| -> Option<SequenceStep<'_>> {
+            let of = self.blocks.get(*block as usize)?;
+            let MatchedStep::Rule(at, kind, rule) = *matched else {
+                let (id, verdict) = of.fallback?;
+                return Some(SequenceStep {
+                    id,
+                    operation: StepOperation::Fallback(verdict),
+                });
+            };
+            let body = self.rule((kind, rule))?;
+            Some(SequenceStep {
+                id: self.rule_credit(context, of, at, body)?,
+                operation: StepOperation::Rule {
+                    action: match body.action {
+                        Action::Pass
+                            if of.profile.is_some() && !on(EngineFault::PassInProfileAllows) =>
+                        {
+                            Action::Deny
+                        }
+                        Action::Pass if of.profile.is_some() => Action::Allow,
+                        action => action,
+                    },
+                    next: class_key.0.partition_point(|(other, _)| other <= block),
+                    terms: self.applicable_traffic(body).collect(),
+                },
+            })
+        };
+        let sequence = RuleSequence {
+            direction: key.direction,
+            steps: class_key.0.iter().filter_map(step).collect(),
+        };
+        let program = compile(&sequence, resolve_port, context.max_elements)?;
+        Some(match key.direction {
+            Direction::Ingress => program,
+            Direction::Egress => deny_encapsulation(program, context.denied_encapsulation, || {
+                context.credits.intern(Credit::Encapsulated)
+            }),
+        })
+    }
+
+    /// The number of what a rule of the source at a place is credited as.
+    fn rule_credit(
+        &self,
+        context: &mut CompileContext<'_>,
+        block: &DecisionBlock,
+        at: u32,
+        body: &ResolvedRule,
+    ) -> Option<RuleId> {
+        let direction = self.key.direction;
+        let origin = &body.origin;
+        if let Some(profile) = block.profile.and_then(|place| self.key.profiles.get(place)) {
+            return Some(context.credits.intern(Credit::ProfileRule {
+                profile: profile.clone(),
+                direction,
+                origin: origin.clone(),
+            }));
+        }
+        let policy = *self.key.policies.get(at as usize)?;
+        let policies = context.policies;
+        context.credits.intern_rule(policy, direction, origin, || {
+            Some(Credit::Rule {
+                policy: policies.id(policy)?,
+                direction,
+                origin: origin.clone(),
+            })
+        })
+    }
+}

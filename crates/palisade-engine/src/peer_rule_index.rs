@@ -1,0 +1,165 @@
+//! Where the rules of a policy set are found by what they ask of the other end.
+//!
+//! Every peer of a rule is filed under its selector, else under each of its networks, else with
+//! those that any address may match. So an identity only meets the rules that ask for something it
+//! has.
+
+use crate::active_rules::{PeerTest, ResolvedDirectionRules};
+use crate::faults::{EngineFault, on};
+use crate::identities::IdentityKey;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use palisade_model::{Family, Prefix};
+
+/// A rule: the number of what its source says, and its place in that.
+pub(crate) type RulePosition = (u32, u32);
+
+/// The rules of a set.
+#[derive(Debug, Default)]
+pub(crate) struct PeerRuleIndex {
+    pub(crate) selectors: BTreeMap<u32, Vec<RulePosition>>,
+    pub(crate) nets: BTreeMap<Prefix, Vec<RulePosition>>,
+    lengths: PrefixLengths,
+    any_peer: Vec<RulePosition>,
+    /// Peers that only exclude.
+    excluding_peers: usize,
+    /// Rules that ask for a named port at the other end.
+    named_port_rules: usize,
+}
+
+/// How many prefixes there are of each family and length.
+#[derive(Debug, Default)]
+pub(crate) struct PrefixLengths(BTreeMap<(Family, u8), usize>);
+
+impl PrefixLengths {
+    /// One prefix more, or one less.
+    pub(crate) fn count(&mut self, prefix: Prefix, increment: bool) {
+        let key = (prefix.family(), prefix.length());
+        let count = self.0.entry(key).or_default();
+        *count = if increment { *count + 1 } else { *count - 1 };
+        if *count == 0 {
+            self.0.remove(&key);
+        }
+    }
+
+    /// The prefixes of these lengths that cover this one, the longest first.
+    pub(crate) fn covering(&self, prefix: Prefix) -> impl Iterator<Item = Prefix> {
+        let family = prefix.family();
+        let lengths = self.0.range((family, 0)..=(family, prefix.length()));
+        lengths
+            .rev()
+            .map(move |((_, length), _)| Prefix::new(prefix.address(), *length))
+    }
+}
+
+impl PeerRuleIndex {
+    /// Files the rules of what `kind` says.
+    pub(crate) fn insert(&mut self, group: u32, rules: &ResolvedDirectionRules) {
+        for (rule, body) in (0..).zip(&rules.rules) {
+            self.named_port_rules += usize::from(body.uses_peer_named_ports);
+            for peer in &body.peers {
+                match (&peer.selector, &peer.nets) {
+                    (Some(selector), _) => {
+                        let there = self.selectors.entry(*selector).or_default();
+                        there.push((group, rule));
+                    }
+                    (None, Some(nets)) => {
+                        for net in nets {
+                            let there = self.nets.entry(*net).or_default();
+                            if there.is_empty() {
+                                self.lengths.count(*net, true);
+                            }
+                            there.push((group, rule));
+                        }
+                    }
+                    (None, None) => {
+                        self.any_peer.push((group, rule));
+                        self.excluding_peers += usize::from(!peer.is_any());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes the rules of what `kind` says out.
+    pub(crate) fn remove(&mut self, group: u32, rules: &ResolvedDirectionRules) {
+        for body in &rules.rules {
+            self.named_port_rules -= usize::from(body.uses_peer_named_ports);
+            for peer in &body.peers {
+                match (&peer.selector, &peer.nets) {
+                    (Some(selector), _) => {
+                        if let Some(there) = self.selectors.get_mut(selector) {
+                            there.retain(|(of, _)| *of != group);
+                            if there.is_empty() {
+                                self.selectors.remove(selector);
+                            }
+                        }
+                    }
+                    (None, Some(nets)) => {
+                        for net in nets {
+                            let Some(there) = self.nets.get_mut(net) else {
+                                continue;
+                            };
+                            there.retain(|(of, _)| *of != group);
+                            if there.is_empty() {
+                                self.nets.remove(net);
+                                self.lengths.count(*net, false);
+                            }
+                        }
+                    }
+                    (None, None) => self.excluding_peers -= usize::from(!peer.is_any()),
+                }
+            }
+        }
+        self.any_peer.retain(|(of, _)| *of != group);
+    }
+
+    /// Whether any identity may be told apart, not only those with a selector or network of a rule.
+    pub(crate) fn needs_all_identities(&self) -> bool {
+        self.excluding_peers > 0 || self.named_port_rules > 0
+    }
+
+    /// Whether some rule asks for a named port at the other end.
+    pub(crate) fn uses_peer_named_ports(&self) -> bool {
+        self.named_port_rules > 0
+    }
+
+    /// The rules that an identity may match, in order; `peers` are those of a rule.
+    pub(crate) fn matching_rules<'a>(
+        &self,
+        identity: &IdentityKey,
+        peers: impl Fn(RulePosition) -> &'a [PeerTest],
+    ) -> Vec<RulePosition> {
+        let mut matched = Vec::new();
+        for selector in &identity.selectors {
+            matched.extend(self.selectors.get(selector).into_iter().flatten());
+        }
+        if let Some(net) = identity.net {
+            for covering in self.lengths.covering(net) {
+                matched.extend(self.nets.get(&covering).into_iter().flatten());
+            }
+        }
+        matched.extend(&self.any_peer);
+        matched.sort_unstable();
+        matched.dedup();
+        matched.retain(|place| {
+            peers(*place)
+                .iter()
+                .any(|peer| peer_matches(peer, identity))
+        });
+        matched
+    }
+}
+
+fn peer_matches(peer: &PeerTest, identity: &IdentityKey) -> bool {
+    let within = |nets: &[Prefix]| {
+        identity
+            .net
+            .is_some_and(|at| nets.iter().any(|net| net.covers(at)))
+    };
+    let selected = |number: u32| identity.selectors.binary_search(&number).is_ok();
+    peer.selector.is_none_or(selected)
+        && (on(EngineFault::NotSelectorIgnored) || !peer.not_selector.is_some_and(selected))
+        && peer.nets.as_ref().is_none_or(|nets| within(nets))
+        && (on(EngineFault::NotNetsIgnored) || !within(&peer.not_nets))
+}

@@ -1,0 +1,149 @@
+//! Where a selector can match at all: filed under one test that it requires.
+//!
+//! A selector that requires `app == web` is only tried on what has that label, and what has it only
+//! tries such selectors. Of several required tests the least loaded is taken.
+
+use crate::pool::InternPool;
+use crate::selectors::{KeyNumber, find_key};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+use palisade_model::{LabelKey, Selector, Str};
+
+/// A test that must hold for a selector to match.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum RequiredTest {
+    /// The key has one of these values.
+    Values(KeyNumber, Vec<u32>),
+    /// The key is there.
+    Present(KeyNumber),
+    /// Nothing has the key.
+    Never,
+}
+
+/// The tests that a selector requires; each alone must hold for it to match. Names that nothing
+/// knows are nobody's.
+pub(crate) fn required_tests(selector: &Selector, names: &InternPool<Str>) -> Vec<RequiredTest> {
+    let present = |key: &LabelKey| {
+        let key = find_key(names, key);
+        alloc::vec![key.map_or(RequiredTest::Never, RequiredTest::Present)]
+    };
+    match selector {
+        Selector::In(key, values) => {
+            let values = values.iter().filter_map(|v| names.find::<str>(v)).collect();
+            let key = find_key(names, key);
+            alloc::vec![key.map_or(RequiredTest::Never, |key| RequiredTest::Values(key, values))]
+        }
+        Selector::Has(key)
+        | Selector::Contains(key, _)
+        | Selector::StartsWith(key, _)
+        | Selector::EndsWith(key, _) => present(key),
+        Selector::And(parts) => parts
+            .iter()
+            .flat_map(|p| required_tests(p, names))
+            .collect(),
+        Selector::Not(_) | Selector::Or(_) => Vec::new(),
+    }
+}
+
+/// What is filed under one key.
+#[derive(Debug, Default)]
+struct KeyBucket {
+    values: BTreeMap<u32, BTreeSet<u32>>,
+    present: BTreeSet<u32>,
+}
+
+/// Selectors by a test that they require.
+#[derive(Debug, Default)]
+pub(crate) struct ActiveSelectorIndex {
+    buckets: BTreeMap<KeyNumber, KeyBucket>,
+    unindexed: BTreeSet<u32>,
+    /// Where each is filed that is not loose.
+    tests: BTreeMap<u32, RequiredTest>,
+}
+
+impl ActiveSelectorIndex {
+    /// Files a selector.
+    pub(crate) fn insert(&mut self, number: u32, selector: &Selector, names: &InternPool<Str>) {
+        let tests = required_tests(selector, names).into_iter();
+        let Some(place) = tests.min_by_key(|test| self.load(test)) else {
+            self.unindexed.insert(number);
+            return;
+        };
+        match &place {
+            RequiredTest::Values(key, values) => {
+                let bucket = self.buckets.entry(*key).or_default();
+                for value in values {
+                    bucket.values.entry(*value).or_default().insert(number);
+                }
+            }
+            RequiredTest::Present(key) => {
+                let bucket = self.buckets.entry(*key).or_default();
+                bucket.present.insert(number);
+            }
+            RequiredTest::Never => {}
+        }
+        self.tests.insert(number, place);
+    }
+
+    /// How many selectors stand under a test already.
+    fn load(&self, test: &RequiredTest) -> usize {
+        match test {
+            RequiredTest::Values(key, values) => {
+                let Some(bucket) = self.buckets.get(key) else {
+                    return 0;
+                };
+                let there = values.iter().filter_map(|value| bucket.values.get(value));
+                there.map(BTreeSet::len).sum()
+            }
+            RequiredTest::Present(key) => self.buckets.get(key).map_or(0, |b| b.present.len()),
+            RequiredTest::Never => 0,
+        }
+    }
+
+    /// Takes a selector out.
+    pub(crate) fn remove(&mut self, number: u32) {
+        let key = match self.tests.remove(&number) {
+            Some(RequiredTest::Values(key, values)) => {
+                if let Some(bucket) = self.buckets.get_mut(&key) {
+                    for value in &values {
+                        if let Some(there) = bucket.values.get_mut(value) {
+                            there.remove(&number);
+                            if there.is_empty() {
+                                bucket.values.remove(value);
+                            }
+                        }
+                    }
+                }
+                key
+            }
+            Some(RequiredTest::Present(key)) => {
+                if let Some(bucket) = self.buckets.get_mut(&key) {
+                    bucket.present.remove(&number);
+                }
+                key
+            }
+            Some(RequiredTest::Never) => return,
+            None => {
+                self.unindexed.remove(&number);
+                return;
+            }
+        };
+        let empty = |bucket: &KeyBucket| bucket.values.is_empty() && bucket.present.is_empty();
+        if self.buckets.get(&key).is_some_and(empty) {
+            self.buckets.remove(&key);
+        }
+    }
+
+    /// The selectors that may match something with these labels.
+    pub(crate) fn candidates(
+        &self,
+        labels: impl Iterator<Item = (KeyNumber, u32)>,
+    ) -> impl Iterator<Item = u32> {
+        let under = labels.filter_map(|(key, value)| {
+            let bucket = self.buckets.get(&key)?;
+            let named = bucket.values.get(&value).into_iter().flatten();
+            Some(named.chain(&bucket.present))
+        });
+        under.flatten().chain(&self.unindexed).copied()
+    }
+}

@@ -1,0 +1,200 @@
+//! What every identity means in every set, from the old class through the intersection to the new.
+//!
+//! An identity without an entry means the set's default, which is looked up after the entry was
+//! missed. So where a default changes, every identity that does not change like it has an entry of
+//! its own before that and until after.
+
+use super::class_comparison::ClassComparison;
+use super::interim_identities::InterimIdentities;
+use super::{PhasedChanges, TransitionContext, class_of};
+use alloc::collections::BTreeSet;
+use palisade_tables::{ClassId, IdentityId, PolicySet, PolicySetId, TableChange, Tables};
+
+/// The identities that have an entry in a set.
+pub(super) fn identities_in_set(
+    tables: &Tables,
+    set: PolicySetId,
+) -> impl Iterator<Item = IdentityId> {
+    tables
+        .classes
+        .range((set, IdentityId(0))..=(set, IdentityId(u32::MAX)))
+        .map(|((_, identity), _)| *identity)
+}
+
+/// Writes what becomes of each set's classes, and returns the sets in which any class changes while
+/// packets look.
+pub(super) fn write_changes(
+    context: &TransitionContext<'_>,
+    classes: &mut ClassComparison<'_>,
+    interim: &InterimIdentities,
+    phased: &mut PhasedChanges,
+) -> BTreeSet<PolicySetId> {
+    let mut changing = BTreeSet::new();
+    // Where no identity passes, only sets that differ have anything to do.
+    let sets: BTreeSet<PolicySetId> = if interim.transitional.is_empty() {
+        let classes = context.differences.classes.iter().map(|(set, _)| *set);
+        let differing = classes.chain(context.differences.sets.iter().copied());
+        differing.filter(|set| context.is_in_both(*set)).collect()
+    } else {
+        context.sets_in_both().collect()
+    };
+    for set in sets {
+        if write_common_set(context, classes, interim, set, phased) {
+            changing.insert(set);
+        }
+    }
+    for set in &context.differences.sets {
+        if context.is_in_both(*set) {
+            continue;
+        }
+        match context.new.sets.get(set) {
+            Some(begun) => {
+                phased.split.push(TableChange::Set(*set, Some(*begun)));
+                write_added_set(context, interim, *set, begun.default, phased);
+            }
+            None => write_removed_set(context, interim, *set, phased),
+        }
+    }
+    changing
+}
+
+/// A set that only the new tables have: nobody looks before it is whole.
+fn write_added_set(
+    context: &TransitionContext<'_>,
+    interim: &InterimIdentities,
+    set: PolicySetId,
+    default: ClassId,
+    phased: &mut PhasedChanges,
+) {
+    let identities: BTreeSet<IdentityId> = identities_in_set(context.new, set)
+        .chain(interim.transitional.iter().copied())
+        .collect();
+    for identity in identities {
+        let last = interim.final_class(context, set, identity);
+        if last == default {
+            continue;
+        }
+        let entry = TableChange::Class(set, identity, Some(last));
+        phased.split.push(entry);
+        if !context.new.classes.contains_key(&(set, identity)) {
+            phased.delete.push(TableChange::Class(set, identity, None));
+        }
+    }
+}
+
+/// A set that only the old tables have: it stays as it was until nobody looks.
+fn write_removed_set(
+    context: &TransitionContext<'_>,
+    interim: &InterimIdentities,
+    set: PolicySetId,
+    phased: &mut PhasedChanges,
+) {
+    let default = class_of(context.old, set, IdentityId::UNKNOWN);
+    let identities: BTreeSet<IdentityId> = identities_in_set(context.old, set)
+        .chain(interim.transitional.iter().copied())
+        .collect();
+    for identity in identities {
+        let first = interim.initial_class(context, set, identity);
+        let written = context.old.classes.contains_key(&(set, identity));
+        if !written && first != default {
+            phased
+                .split
+                .push(TableChange::Class(set, identity, Some(first)));
+        }
+        if written || first != default {
+            phased.delete.push(TableChange::Class(set, identity, None));
+        }
+    }
+    phased.delete.push(TableChange::Set(set, None));
+}
+
+/// The identities whose entries in a set that both tables have may change.
+fn affected_identities(
+    context: &TransitionContext<'_>,
+    interim: &InterimIdentities,
+    set: PolicySetId,
+) -> BTreeSet<IdentityId> {
+    let mut identities = interim.transitional.clone();
+    if context.default_changes(set) {
+        identities.extend(identities_in_set(context.old, set));
+        identities.extend(identities_in_set(context.new, set));
+    } else {
+        let range = (set, IdentityId(0))..=(set, IdentityId(u32::MAX));
+        let differing = context.differences.classes.range(range);
+        identities.extend(differing.map(|(_, identity)| *identity));
+    }
+    identities
+}
+
+/// A set that both tables have. Returns whether any class changes in it.
+fn write_common_set(
+    context: &TransitionContext<'_>,
+    classes: &mut ClassComparison<'_>,
+    interim: &InterimIdentities,
+    set: PolicySetId,
+    phased: &mut PhasedChanges,
+) -> bool {
+    let default = ClassTransition::of(
+        classes,
+        class_of(context.old, set, IdentityId::UNKNOWN),
+        class_of(context.new, set, IdentityId::UNKNOWN),
+    );
+    let moves = default.first != default.last;
+    let mut changes = moves;
+    for identity in affected_identities(context, interim, set) {
+        let transition = ClassTransition::of(
+            classes,
+            interim.initial_class(context, set, identity),
+            interim.final_class(context, set, identity),
+        );
+        changes |= transition.first != transition.last;
+        let written = context.old.classes.contains_key(&(set, identity));
+        if moves && transition == default && !written {
+            continue;
+        }
+        // Where the default stands still, what equals it needs no entry.
+        let entry = |class: ClassId| {
+            let needed = moves || class != default.first;
+            TableChange::Class(set, identity, needed.then_some(class))
+        };
+        if !written && (moves || transition.first != default.first) {
+            phased.split.push(entry(transition.first));
+        }
+        if transition.interim != transition.first {
+            phased.tighten.push(entry(transition.interim));
+        }
+        if transition.last != transition.interim {
+            phased.loosen.push(entry(transition.last));
+        }
+        let present = moves || transition.last != default.first;
+        if present && !context.new.classes.contains_key(&(set, identity)) {
+            phased.delete.push(TableChange::Class(set, identity, None));
+        }
+    }
+    let becomes = |default| TableChange::Set(set, Some(PolicySet { default }));
+    if default.interim != default.first {
+        phased.tighten.push(becomes(default.interim));
+    }
+    if default.last != default.interim {
+        phased.loosen.push(becomes(default.last));
+    }
+    changes
+}
+
+/// The classes that an identity has in a set, one after the other.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct ClassTransition {
+    first: ClassId,
+    interim: ClassId,
+    last: ClassId,
+}
+
+impl ClassTransition {
+    fn of(classes: &mut ClassComparison<'_>, first: ClassId, last: ClassId) -> Self {
+        ClassTransition {
+            first,
+            interim: classes.intersection(first, last),
+            last,
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! How points get from one policy set to another.
+//!
+//! Directly, where verdicts change in one direction only and the sets stand still meanwhile; through
+//! a set of intersections made for the passage otherwise.
+
+use super::class_comparison::{ClassComparison, VerdictChange};
+use super::class_transitions::identities_in_set;
+use super::interim_identities::InterimIdentities;
+use super::{PhasedChanges, TransitionContext, class_of};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+use palisade_tables::{ClassId, IdentityId, Point, PolicySet, PolicySetId, TableChange, Tables};
+
+/// What judges a point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum PointState {
+    /// Nothing: its interface is not ours.
+    Open,
+    /// Nothing, and its interface is ours: all is denied.
+    Denied,
+    /// A policy set.
+    Set(PolicySetId),
+}
+
+/// The points that change what judges them.
+pub(super) struct PointTransitions {
+    points_by_transition: BTreeMap<(PointState, PointState), Vec<Point>>,
+}
+
+impl PointTransitions {
+    /// The distinct moves.
+    pub(super) fn transitions(&self) -> impl Iterator<Item = (&PointState, &PointState)> {
+        self.points_by_transition
+            .keys()
+            .map(|(source, target)| (source, target))
+    }
+}
+
+fn point_state(tables: &Tables, point: &Point) -> PointState {
+    if !tables.interfaces.contains(&point.interface) {
+        return PointState::Open;
+    }
+    match tables.points.get(point) {
+        Some(set) => PointState::Set(*set),
+        None => PointState::Denied,
+    }
+}
+
+/// The points that move, by where from and where to.
+pub(super) fn point_transitions(context: &TransitionContext<'_>) -> PointTransitions {
+    let mut kinds: BTreeMap<(PointState, PointState), Vec<Point>> = BTreeMap::new();
+    for point in &context.differences.points {
+        let kind = (
+            point_state(context.old, point),
+            point_state(context.new, point),
+        );
+        kinds.entry(kind).or_default().push(point.clone());
+    }
+    PointTransitions {
+        points_by_transition: kinds,
+    }
+}
+
+/// Writes the moves. Returns whether those that leave a set must have left before classes change.
+pub(super) fn write_changes(
+    context: &TransitionContext<'_>,
+    classes: &mut ClassComparison<'_>,
+    interim: &InterimIdentities,
+    transitions: &PointTransitions,
+    changing: &BTreeSet<PolicySetId>,
+    fresh: &mut impl FnMut() -> PolicySetId,
+    phased: &mut PhasedChanges,
+) -> bool {
+    let mut leave_separately = false;
+    for ((source, target), points) in &transitions.points_by_transition {
+        let put = |changes: &mut Vec<TableChange>, set: Option<PolicySetId>| {
+            changes.extend(points.iter().map(|p| TableChange::Point(p.clone(), set)));
+        };
+        let still =
+            |side: &PointState| !matches!(side, PointState::Set(set) if changing.contains(set));
+        let relation = verdict_change(context, classes, interim, *source, *target);
+        match (*source, *target) {
+            (PointState::Denied, PointState::Set(to)) => put(&mut phased.loosen, Some(to)),
+            (PointState::Set(_), PointState::Denied) => put(&mut phased.leave, None),
+            (PointState::Open, PointState::Set(to)) if still(target) => {
+                put(&mut phased.split, Some(to))
+            }
+            (PointState::Set(_), PointState::Open) if still(source) => {
+                put(&mut phased.delete, None)
+            }
+            (PointState::Set(_), PointState::Set(to)) if !relation.tightens && still(source) => {
+                put(&mut phased.loosen, Some(to));
+            }
+            (PointState::Set(_), PointState::Set(to)) if !relation.loosens && still(target) => {
+                put(&mut phased.leave, Some(to));
+                leave_separately |= !still(source);
+            }
+            (PointState::Open | PointState::Denied, PointState::Open | PointState::Denied) => {}
+            (source, target) => {
+                let interim_set = fresh();
+                write_interim_set(
+                    context,
+                    classes,
+                    interim,
+                    source,
+                    target,
+                    interim_set,
+                    phased,
+                );
+                match source {
+                    PointState::Set(_) => {
+                        put(&mut phased.leave, Some(interim_set));
+                        leave_separately |= !still(&source);
+                    }
+                    _ => put(&mut phased.split, Some(interim_set)),
+                }
+                match target {
+                    PointState::Set(to) => put(&mut phased.loosen, Some(to)),
+                    _ => put(&mut phased.delete, None),
+                }
+            }
+        }
+    }
+    leave_separately
+}
+
+/// The identities that either side may tell apart from nobody.
+fn affected_identities(
+    context: &TransitionContext<'_>,
+    interim: &InterimIdentities,
+    source: PointState,
+    target: PointState,
+) -> BTreeSet<IdentityId> {
+    let mut identities = interim.transitional.clone();
+    if let PointState::Set(set) = source {
+        identities.extend(identities_in_set(context.old, set));
+    }
+    if let PointState::Set(set) = target {
+        identities.extend(identities_in_set(context.new, set));
+    }
+    identities.insert(IdentityId::UNKNOWN);
+    identities.retain(|identity| interim.is_in_use(context, *identity));
+    identities
+}
+
+/// What a move from one set to another does to verdicts.
+fn verdict_change(
+    context: &TransitionContext<'_>,
+    classes: &mut ClassComparison<'_>,
+    interim: &InterimIdentities,
+    source: PointState,
+    target: PointState,
+) -> VerdictChange {
+    let (PointState::Set(from), PointState::Set(to)) = (source, target) else {
+        return VerdictChange::SAME;
+    };
+    let mut all = VerdictChange::SAME;
+    for identity in affected_identities(context, interim, source, target) {
+        let first = interim.initial_class(context, from, identity);
+        let last = interim.final_class(context, to, identity);
+        all = all.union(classes.verdict_change(first, last));
+    }
+    all
+}
+
+/// Writes a set that allows what both sides allow, for the time between.
+fn write_interim_set(
+    context: &TransitionContext<'_>,
+    classes: &mut ClassComparison<'_>,
+    interim: &InterimIdentities,
+    source: PointState,
+    target: PointState,
+    interim_set: PolicySetId,
+    phased: &mut PhasedChanges,
+) {
+    let mut meet = |identity: IdentityId| -> ClassId {
+        match (source, target) {
+            (PointState::Set(from), PointState::Set(to)) => {
+                let first = interim.initial_class(context, from, identity);
+                let last = interim.final_class(context, to, identity);
+                classes.intersection(first, last)
+            }
+            (PointState::Set(from), _) => interim.initial_class(context, from, identity),
+            (_, PointState::Set(to)) => interim.final_class(context, to, identity),
+            _ => class_of(context.new, interim_set, identity),
+        }
+    };
+    let default = meet(IdentityId::UNKNOWN);
+    phased
+        .split
+        .push(TableChange::Set(interim_set, Some(PolicySet { default })));
+    for identity in affected_identities(context, interim, source, target) {
+        let between = meet(identity);
+        if between != default {
+            let entry = TableChange::Class(interim_set, identity, Some(between));
+            phased.split.push(entry);
+            phased
+                .delete
+                .push(TableChange::Class(interim_set, identity, None));
+        }
+    }
+    phased.delete.push(TableChange::Set(interim_set, None));
+}

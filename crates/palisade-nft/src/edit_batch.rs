@@ -1,0 +1,93 @@
+//! The edits of one atomic step, netted: what is written twice is written once, and what ends as it
+//! began is not written.
+
+use crate::{Chain, CreditedCounter, Element, ElementKey, Op};
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use palisade_model::Str;
+
+/// What an element was, and is.
+type ElementEdit = (Option<Element>, Option<Element>);
+
+/// An element of a map.
+pub(crate) type MapElement = (&'static str, ElementKey, Element);
+
+/// Edits of elements and chains.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct EditBatch {
+    edits: BTreeMap<(&'static str, ElementKey), ElementEdit>,
+    pub(crate) new_chains: Vec<(Str, Chain)>,
+    pub(crate) deleted_chains: Vec<Str>,
+    pub(crate) retiring_counters: Vec<CreditedCounter>,
+}
+
+impl EditBatch {
+    /// An element that was `before` becomes `after`.
+    pub(crate) fn edit(
+        &mut self,
+        set: &'static str,
+        key: ElementKey,
+        before: Option<Element>,
+        after: Option<Element>,
+    ) {
+        let entry = self.edits.entry((set, key));
+        let entry = entry.or_insert((before, None));
+        entry.1 = after;
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.new_chains.is_empty()
+            && self.deleted_chains.is_empty()
+            && self.edits.values().all(|(before, after)| before == after)
+    }
+
+    /// The elements that are there afterwards, if there was nothing before.
+    pub(crate) fn into_elements(self) -> (Vec<MapElement>, Vec<(Str, Chain)>) {
+        let elements = self
+            .edits
+            .into_iter()
+            .filter_map(|((set, key), (_, after))| Some((set, key, after?)))
+            .collect();
+        (elements, self.new_chains)
+    }
+
+    /// The operations, in an order that the kernel takes: what is referred to is made first and goes
+    /// last, and ranges go before others take their place.
+    pub(crate) fn into_ops(self) -> (Vec<CreditedCounter>, Vec<Op>) {
+        let mut ops = Vec::new();
+        for (chain, content) in self.new_chains {
+            push_chain(&mut ops, chain, content);
+        }
+        let edits = self.edits.into_iter();
+        let edits = edits.filter(|(_, (before, after))| before != after);
+        let mut adds = Vec::new();
+        for ((set, key), (before, after)) in edits {
+            let set = Str::from(set);
+            if before.is_some() {
+                let (set, key) = (set.clone(), key.clone());
+                ops.push(Op::DeleteElement { set, key });
+            }
+            if let Some(element) = after {
+                adds.push(Op::AddElement { set, key, element });
+            }
+        }
+        ops.append(&mut adds);
+        for chain in self.deleted_chains {
+            ops.push(Op::DeleteChain { chain });
+        }
+        (self.retiring_counters, ops)
+    }
+}
+
+/// Makes a chain with its rules.
+pub(crate) fn push_chain(ops: &mut Vec<Op>, chain: Str, content: Chain) {
+    let base = content.base_chain;
+    ops.push(Op::AddChain {
+        chain: chain.clone(),
+        base_chain: base,
+    });
+    for rule in content.rules {
+        let chain = chain.clone();
+        ops.push(Op::AddRule { chain, rule });
+    }
+}

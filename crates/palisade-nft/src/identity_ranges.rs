@@ -1,0 +1,281 @@
+//! Nested prefixes as disjoint ranges, kept up to date where they change.
+//!
+//! The kernel's interval maps refuse overlaps, so the longest prefix is decided here. Ranges are
+//! maximal: two that touch have different identities. So what the prefixes mean is one value.
+
+use alloc::collections::BTreeMap;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use palisade_model::{Family, Prefix};
+use palisade_tables::IdentityId;
+
+/// The disjoint ranges of one family: first address → (last address, identity). Addresses as
+/// numbers. What nobody holds has no range.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct IdentityRanges {
+    ranges: BTreeMap<u128, (u128, IdentityId)>,
+}
+
+/// A range with its identity: first, last.
+pub(crate) type IdentityRange = (u128, u128, IdentityId);
+
+impl IdentityRanges {
+    pub(crate) fn ranges(&self) -> impl Iterator<Item = IdentityRange> + '_ {
+        self.ranges.iter().map(|(a, (b, id))| (*a, *b, *id))
+    }
+
+    /// The ranges as they are, if they are disjoint, maximal and held by somebody.
+    pub(crate) fn from_ranges(runs: impl IntoIterator<Item = IdentityRange>) -> Option<Self> {
+        let mut flat = IdentityRanges::default();
+        let mut before: Option<(u128, IdentityId)> = None;
+        let mut sorted: Vec<IdentityRange> = runs.into_iter().collect();
+        sorted.sort_unstable();
+        for (first, last, id) in sorted {
+            let clash = before
+                .is_some_and(|(end, other)| first <= end || (first - 1 == end && other == id));
+            if clash || last < first || id == IdentityId::UNKNOWN {
+                return None;
+            }
+            flat.ranges.insert(first, (last, id));
+            before = Some((last, id));
+        }
+        Some(flat)
+    }
+
+    /// Computes anew what the prefixes say between `low` and `high`, which no prefix crosses except
+    /// those that hold it whole. Calls `removed` and `added` for the ranges that differ.
+    pub(crate) fn recompute(
+        &mut self,
+        networks: &BTreeMap<Prefix, IdentityId>,
+        within: Prefix,
+        mut on_change: impl FnMut(IdentityRange, bool),
+    ) {
+        let (low, high) = within.bounds();
+        // Ranges that touch it are included: they may join or part.
+        let from = low.saturating_sub(1);
+        let to = high.saturating_add(1);
+        let start = self
+            .ranges
+            .range(..=from)
+            .next_back()
+            .filter(|(_, (last, _))| *last >= from)
+            .map_or(from, |(first, _)| *first);
+        let old: Vec<IdentityRange> = self
+            .ranges
+            .range(start..=to)
+            .map(|(a, (b, id))| (*a, *b, *id))
+            .collect();
+        let mut pieces: Vec<IdentityRange> = Vec::new();
+        for (a, b, id) in &old {
+            if *a < low {
+                pieces.push((*a, (*b).min(low.wrapping_sub(1)), *id));
+            }
+        }
+        pieces.extend(ranges_within(networks, within));
+        for (a, b, id) in &old {
+            if *b > high {
+                pieces.push(((*a).max(high.wrapping_add(1)), *b, *id));
+            }
+        }
+        let new = merge(pieces);
+        for run in &old {
+            if new.binary_search(run).is_err() {
+                self.ranges.remove(&run.0);
+                on_change(*run, false);
+            }
+        }
+        for run in &new {
+            if old.binary_search(run).is_err() {
+                self.ranges.insert(run.0, (run.1, run.2));
+                on_change(*run, true);
+            }
+        }
+    }
+}
+
+/// Joins touching ranges of one identity; those of nobody go.
+fn merge(pieces: Vec<IdentityRange>) -> Vec<IdentityRange> {
+    let mut out: Vec<IdentityRange> = Vec::with_capacity(pieces.len());
+    for (a, b, id) in pieces {
+        if id == IdentityId::UNKNOWN {
+            continue;
+        }
+        match out.last_mut() {
+            Some((_, end, same)) if *same == id && a > 0 && *end == a - 1 => *end = b,
+            _ => out.push((a, b, id)),
+        }
+    }
+    out
+}
+
+/// What the prefixes say inside one prefix, in order, by a sweep over those inside it.
+fn ranges_within(nets: &BTreeMap<Prefix, IdentityId>, within: Prefix) -> Vec<IdentityRange> {
+    let (low, high) = within.bounds();
+    let mut above = within.parent();
+    let mut outer = IdentityId::UNKNOWN;
+    while let Some(prefix) = above {
+        if let Some(id) = nets.get(&prefix) {
+            outer = *id;
+            break;
+        }
+        above = prefix.parent();
+    }
+    let mut out = Vec::new();
+    // The prefixes that hold the current place, the longest last.
+    let mut stack: Vec<(u128, IdentityId)> = vec![(high, outer)];
+    let mut next = Some(low);
+    // Ends the innermost prefixes that lie before `place`.
+    let mut close =
+        |stack: &mut Vec<(u128, IdentityId)>, next: &mut Option<u128>, address: u128| {
+            while let Some((end, id)) = stack.last().copied() {
+                if end >= address || stack.len() == 1 {
+                    break;
+                }
+                if let Some(at) = next.filter(|at| *at <= end) {
+                    out.push((at, end, id));
+                }
+                *next = end.checked_add(1);
+                stack.pop();
+            }
+            if let (Some(at), Some((_, id))) = (*next, stack.last())
+                && at < address
+            {
+                out.push((at, address - 1, *id));
+                *next = Some(address);
+            }
+        };
+    let last = Prefix::host(within.last());
+    for (prefix, id) in nets.range(within..=last) {
+        let (first, end) = prefix.bounds();
+        close(&mut stack, &mut next, first);
+        stack.push((end, *id));
+    }
+    while let Some((end, id)) = stack.pop() {
+        if let Some(at) = next.filter(|at| *at <= end) {
+            out.push((at, end, id));
+            next = end.checked_add(1);
+        }
+    }
+    out
+}
+
+/// An address as a number of its family.
+pub(crate) fn address_from_number(family: Family, number: u128) -> IpAddr {
+    match family {
+        Family::V4 => IpAddr::V4(Ipv4Addr::from(u32::try_from(number).unwrap_or(u32::MAX))),
+        Family::V6 => IpAddr::V6(Ipv6Addr::from(number)),
+    }
+}
+
+/// The fewest prefixes that make up a range.
+pub(crate) fn range_to_prefixes(family: Family, first: u128, last: u128) -> Vec<Prefix> {
+    let bits = family.bits();
+    let mut out = Vec::new();
+    let mut at = first;
+    loop {
+        let mut size = (at.trailing_zeros().min(u32::from(bits))) as u8;
+        let prefix = loop {
+            let prefix = Prefix::new(address_from_number(family, at), bits - size);
+            if prefix.bounds().1 <= last {
+                break prefix;
+            }
+            size -= 1;
+        };
+        out.push(prefix);
+        let end = prefix.bounds().1;
+        if end >= last {
+            return out;
+        }
+        at = end + 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::rngs::SmallRng;
+    use rand::{Rng, SeedableRng};
+
+    fn all_ranges(family: Family, nets: &BTreeMap<Prefix, IdentityId>) -> IdentityRanges {
+        let mut flat = IdentityRanges::default();
+        flat.recompute(nets, Prefix::all(family), |_, _| {});
+        flat
+    }
+
+    fn longest(nets: &BTreeMap<Prefix, IdentityId>, address: IpAddr) -> IdentityId {
+        nets.iter()
+            .filter(|(prefix, _)| prefix.contains(address))
+            .max_by_key(|(prefix, _)| prefix.length())
+            .map_or(IdentityId::UNKNOWN, |(_, id)| *id)
+    }
+
+    #[test]
+    fn changes_lead_where_a_recomputation_does() {
+        let families = [(Family::V4, 0u128), (Family::V6, u128::MAX - 255)];
+        for (seed, (family, base)) in (palisade_generators::seeds(7).into_iter())
+            .flat_map(|seed| families.map(|family| (seed, family)))
+        {
+            let mut rng = SmallRng::seed_from_u64(seed);
+            let mut nets = BTreeMap::new();
+            let mut flat = IdentityRanges::default();
+            let mut kernel: BTreeMap<u128, IdentityRange> = BTreeMap::new();
+            for _ in 0..2000 {
+                let short = if rng.random_bool(0.05) {
+                    family.bits()
+                } else {
+                    8
+                };
+                let size = rng.random_range(1..=short);
+                let address = address_from_number(family, base + rng.random_range(0..256));
+                let prefix = Prefix::new(address, family.bits() - size);
+                if rng.random_bool(0.5) {
+                    nets.insert(prefix, IdentityId(rng.random_range(0..4)));
+                } else {
+                    nets.remove(&prefix);
+                }
+                let mut gone = Vec::new();
+                let mut come = Vec::new();
+                flat.recompute(&nets, prefix, |run, added| {
+                    if added { &mut come } else { &mut gone }.push(run);
+                });
+                for run in gone {
+                    assert_eq!(kernel.remove(&run.0), Some(run));
+                }
+                for run in come {
+                    assert_eq!(kernel.insert(run.0, run), None);
+                }
+                assert_eq!(flat, all_ranges(family, &nets));
+                assert!(kernel.values().copied().eq(flat.ranges()));
+                assert_eq!(
+                    IdentityRanges::from_ranges(flat.ranges()),
+                    Some(flat.clone())
+                );
+                for offset in 0..256 {
+                    let number = base + offset;
+                    let id = flat.ranges().find(|(a, b, _)| *a <= number && number <= *b);
+                    let id = id.map_or(IdentityId::UNKNOWN, |(_, _, id)| id);
+                    assert_eq!(id, longest(&nets, address_from_number(family, number)));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn ranges_are_made_of_prefixes() {
+        for (first, last) in [(0, 0xffff_ffff), (1, 6), (10, 10), (0, 254), (255, 256)] {
+            let parts = range_to_prefixes(Family::V4, first, last);
+            assert_eq!(parts[0].bounds().0, first);
+            assert_eq!(parts[parts.len() - 1].bounds().1, last);
+            assert!(
+                parts
+                    .windows(2)
+                    .all(|w| w[0].bounds().1 + 1 == w[1].bounds().0)
+            );
+        }
+        assert_eq!(
+            range_to_prefixes(Family::V6, 0, u128::MAX),
+            [Prefix::ALL_V6]
+        );
+    }
+}

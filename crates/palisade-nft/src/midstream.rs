@@ -1,0 +1,267 @@
+//! TCP flows that were under way before anything tracked or judged them.
+//!
+//! Connection tracking takes the first packet that it sees of such a flow for its first, so which end
+//! began it is not known. It passes if it is allowed in *one of the two* directions that it may have
+//! had; its mark keeps a bit that says so, because that question comes again with each revocation.
+//! Nothing is given away: such a packet opens no connection, since every connection is opened by a
+//! SYN, and a SYN is always judged in its own direction. That also ends the doubt: a SYN that is
+//! allowed makes the flow one like any other. A SYN on such a flow is never accepted by the flow's
+//! mark, because connection tracking lets one through that it means to ignore.
+//!
+//! A flow whose mark is all 0 was never judged. A flow that connection tracking knew before there
+//! was a table is marked beforehand ([`Config::stale_generation`]), and keeps the direction that
+//! was seen.
+//!
+//! The direction that is tried first must not end the packet when it denies. So it has verdict maps
+//! of its own, in which denial returns, and then the direction that connection tracking tells is
+//! judged as ever. What is tried is not reported. Where source ports decide (residues), the direction tried first counts as denied.
+
+use crate::judgement::{
+    L4Fields, Orientation, endpoint_interface_key, judgement_rule, pass_chain_name, pass_rules,
+};
+use crate::names::{self, LAST_TRIAL, LIVE_MARK, zero_prefixed_marks};
+use crate::nflog::{NflogReason, counted_drop_rule};
+use crate::rule::{RuleBuilder, chain};
+use crate::skeleton::{judges_host_traffic, own_interface_rules};
+use crate::{
+    Chain, CmpOp, Config, CtKey, Element, ElementKey, MapValue, NftFault, NftRule, NftVerdict,
+    ct_state,
+};
+use crate::{MetaKey, tcp_flag};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+use palisade_model::{Direction, Family, Protocol, Str};
+
+/// One way to judge a packet that is tried: its direction and family.
+#[derive(Clone, Copy)]
+pub(crate) struct MidstreamTrial {
+    orientation: Orientation,
+    family: Family,
+    /// The verdicts of the egress side: allowed goes on to the ingress side.
+    pub(crate) verdict_map: &'static str,
+}
+
+const fn trial(orientation: Orientation, family: Family, next: &'static str) -> MidstreamTrial {
+    MidstreamTrial {
+        orientation,
+        family,
+        verdict_map: next,
+    }
+}
+
+/// All of them.
+pub(crate) const TRIALS: [MidstreamTrial; 4] = [
+    trial(Orientation::Original, Family::V4, "p_either_o4"),
+    trial(Orientation::Original, Family::V6, "p_either_o6"),
+    trial(Orientation::Reply, Family::V4, "p_either_r4"),
+    trial(Orientation::Reply, Family::V6, "p_either_r6"),
+];
+
+impl MidstreamTrial {
+    /// The name of a chain of this way: `p_try_` and what the map of verdicts ends with.
+    fn chain_name(self, letter: &str) -> String {
+        let way = self.verdict_map.trim_start_matches("p_either_");
+        format!("p_try_{letter}{way}")
+    }
+}
+
+/// The chain where TCP of a connection begins: what needs no other judgement comes back from here.
+pub(crate) fn tcp_entry_chain(orientation: Orientation, family: Family) -> String {
+    format!(
+        "{}_tcp",
+        pass_chain_name(orientation, family, L4Fields::Ports)
+    )
+}
+
+/// The rule for packets of or for this host's own stack, where those are not judged: one of the two
+/// directions is always allowed.
+pub(crate) fn host_rule() -> NftRule {
+    RuleBuilder::new()
+        .protocol(Protocol::TCP)
+        .state(ct_state::NEW | ct_state::ESTABLISHED)
+        .jump("p_older_host")
+}
+
+/// The rule for packets that this host's own stack makes, where those are not judged: even a SYN
+/// needs no judgement.
+pub(crate) fn host_output_rule(config: &Config) -> NftRule {
+    let bit = config.midstream_bit();
+    RuleBuilder::new()
+        .protocol(Protocol::TCP)
+        .state(ct_state::NEW | ct_state::ESTABLISHED)
+        .ct_mark(bit, CmpOp::Eq, bit)
+        .goto("p_mark")
+}
+
+/// The constant elements of the verdict maps.
+pub(crate) fn verdict_elements() -> Vec<(&'static str, ElementKey, Element)> {
+    let element = |verdict| Element {
+        data: Some(MapValue::Verdict(verdict)),
+        ..Element::default()
+    };
+    let mut out = Vec::new();
+    let mut map = |name: &'static str, allowed: Str| {
+        out.push((
+            name,
+            zero_prefixed_marks(&[0]),
+            element(NftVerdict::Continue),
+        ));
+        for code in [names::ALLOW, names::LOG_INGRESS, names::LOG_EGRESS] {
+            let allowed = NftVerdict::Goto(allowed.clone());
+            out.push((name, zero_prefixed_marks(&[code]), element(allowed)));
+        }
+        out.push((name, ElementKey::CatchAll, element(NftVerdict::Return)));
+    };
+    for way in TRIALS {
+        map(way.verdict_map, way.chain_name("n").as_str().into());
+    }
+    map(LAST_TRIAL, "p_mark".into());
+    out
+}
+
+/// The chains for such flows.
+pub(crate) fn chains(config: &Config) -> Vec<(Str, Chain)> {
+    let bit = config.midstream_bit();
+    let older = || RuleBuilder::new().ct_mark(bit, CmpOp::Eq, bit);
+    let never_judged = || RuleBuilder::new().ct_mark(config.ct_mark_mask, CmpOp::Eq, 0);
+    let no_syn = |line: RuleBuilder| line.tcp_flags(tcp_flag::SYN, CmpOp::Eq, 0);
+    let live = RuleBuilder::new()
+        .ct(CtKey::Mark, 0)
+        .bitwise(0, &config.generation_mask().to_ne_bytes(), &[0; 4])
+        .in_set(LIVE_MARK, 0)
+        .verdict(NftVerdict::Accept);
+    let opens =
+        || RuleBuilder::new().tcp_flags(tcp_flag::SYN | tcp_flag::ACK, CmpOp::Eq, tcp_flag::SYN);
+    let mut midstream_rules = vec![
+        // Connection tracking calls it invalid itself.
+        counted_drop_rule(config, opens().reply(), NflogReason::Invalid),
+        opens().family(Family::V4).goto("p_open4"),
+        opens().goto("p_open6"),
+        live,
+        RuleBuilder::new().goto("p_either"),
+    ];
+    if NftFault::MidstreamSynAccepted.is_on() {
+        midstream_rules.drain(..3);
+    }
+    let mut chains = vec![
+        chain(
+            "p_tcp",
+            None,
+            vec![
+                older().goto("p_older"),
+                no_syn(never_judged()).goto("p_midway"),
+            ],
+        ),
+        chain("p_older", None, midstream_rules),
+        chain(
+            "p_midway",
+            None,
+            vec![RuleBuilder::new().set_ct_mark(bit, bit).goto("p_either")],
+        ),
+        chain(
+            "p_opened",
+            None,
+            vec![RuleBuilder::new().set_ct_mark(bit, 0).goto("p_mark")],
+        ),
+    ];
+    if !judges_host_traffic(config) {
+        chains.push(chain(
+            "p_older_host",
+            None,
+            vec![
+                older()
+                    .tcp_flags(tcp_flag::SYN | tcp_flag::ACK, CmpOp::Neq, tcp_flag::SYN)
+                    .goto("p_mark"),
+                no_syn(never_judged()).set_ct_mark(bit, bit).goto("p_mark"),
+            ],
+        ));
+    }
+    for (name, family) in [("p_open4", Family::V4), ("p_open6", Family::V6)] {
+        let end = NftVerdict::Goto("p_opened".into());
+        let rules = pass_rules(config, Orientation::Original, family, L4Fields::Ports, end);
+        chains.push(chain(name, None, rules));
+    }
+    for way in TRIALS {
+        let rules = vec![
+            RuleBuilder::new().jump("p_tcp"),
+            RuleBuilder::new().goto(&pass_chain_name(
+                way.orientation,
+                way.family,
+                L4Fields::Ports,
+            )),
+        ];
+        chains.push(chain(
+            &tcp_entry_chain(way.orientation, way.family),
+            None,
+            rules,
+        ));
+    }
+    let mut either = Vec::new();
+    for way in TRIALS {
+        // The direction that connection tracking does not tell.
+        let untracked_direction = match way.orientation {
+            Orientation::Original => RuleBuilder::new().reply(),
+            Orientation::Reply => RuleBuilder::new().original(),
+        };
+        either.push(
+            untracked_direction
+                .family(way.family)
+                .jump(&way.chain_name("")),
+        );
+    }
+    if NftFault::MidstreamJudgedOneWay.is_on() {
+        either.clear();
+    }
+    let pass_chain = |orientation, family| pass_chain_name(orientation, family, L4Fields::Ports);
+    let (original, reply) = (Orientation::Original, Orientation::Reply);
+    either.extend([
+        RuleBuilder::new()
+            .reply()
+            .family(Family::V4)
+            .goto(&pass_chain(reply, Family::V4)),
+        RuleBuilder::new()
+            .reply()
+            .goto(&pass_chain(reply, Family::V6)),
+        RuleBuilder::new()
+            .family(Family::V4)
+            .goto(&pass_chain(original, Family::V4)),
+        RuleBuilder::new().goto(&pass_chain(original, Family::V6)),
+    ]);
+    chains.push(chain("p_either", None, either));
+    for way in TRIALS {
+        chains.extend(trial_chains(config, way));
+    }
+    chains
+}
+
+/// The chains that try one way: they come back where it is denied.
+fn trial_chains(config: &Config, way: MidstreamTrial) -> Vec<(Str, Chain)> {
+    let mut chains = Vec::new();
+    let mut side = |direction, letter: &str, entry: &str, verdicts: &str, next: &str| {
+        let interface: MetaKey = endpoint_interface_key(direction, way.orientation);
+        let judge_chain = way.chain_name(letter);
+        let mut rules = own_interface_rules(config, interface, |line| line.goto(&judge_chain));
+        rules.push(RuleBuilder::new().goto(next));
+        chains.push(chain(entry, None, rules));
+        let (of, header) = ((direction, way.orientation), L4Fields::Ports);
+        let rule =
+            |ids| judgement_rule(of, way.family, header, ids, (verdicts, NftVerdict::Return));
+        let rules = vec![
+            rule(names::host_map(way.family)),
+            rule(names::network_map(way.family)),
+        ];
+        chains.push(chain(&judge_chain, None, rules));
+    };
+    let next = way.chain_name("n");
+    side(
+        Direction::Egress,
+        "e",
+        &way.chain_name(""),
+        way.verdict_map,
+        &next,
+    );
+    side(Direction::Ingress, "i", &next, LAST_TRIAL, "p_mark");
+    chains
+}

@@ -1,0 +1,217 @@
+//! The addresses that endpoints here have, which nothing may send from that comes by another interface.
+//!
+//! They follow from the points: an address is own while a point for what is sent from it lies on an
+//! interface that is ours. One that is own before and after a transaction stays throughout; a new one
+//! comes when everything else tightens, and one that is own no more goes when it loosens, so what is
+//! denied before for one reason and afterwards for another is never let through.
+//!
+//! They are looked up after the interface is. What comes by an interface that becomes ours, or ceases
+//! to be, must not be taken for another's in between: so an address of such an interface comes in a step
+//! of its own after it, or goes before it. With our prefix no interface is ever taken for another's, and
+//! no such step is needed.
+
+use crate::names;
+use crate::{Config, Element, ElementKey, Op, TxStep};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+use core::net::IpAddr;
+use palisade_model::{Direction, Family, Str};
+use palisade_tables::{Delta, Phase, Point, TableChange, Tables};
+
+/// What follows from the tables, and what the kernel has.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct OwnAddresses {
+    /// How many points of interfaces that are ours make an address own.
+    point_counts: BTreeMap<IpAddr, usize>,
+    /// What the kernel has.
+    installed: BTreeSet<IpAddr>,
+    /// Where the two may differ.
+    dirty: BTreeSet<IpAddr>,
+    /// The addresses of interfaces that ceased to be ours.
+    leaving_interfaces: BTreeMap<IpAddr, BTreeSet<Str>>,
+}
+
+impl OwnAddresses {
+    /// Takes in a change, before the tables do.
+    pub(crate) fn apply_change(&mut self, tables: &Tables, change: &TableChange) {
+        match change {
+            TableChange::Interface(name, ours) if tables.interfaces.contains(name) != *ours => {
+                for address in source_addresses(tables, name) {
+                    self.adjust_count(address, *ours);
+                    if !ours {
+                        self.leaving_interfaces
+                            .entry(address)
+                            .or_default()
+                            .insert(name.clone());
+                    }
+                }
+            }
+            TableChange::Point(point, set) => {
+                let is_ours = tables.interfaces.contains(&point.interface);
+                let sends = point.direction == Direction::Egress;
+                if is_ours && sends && tables.points.contains_key(point) != set.is_some() {
+                    self.adjust_count(point.address, set.is_some());
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn adjust_count(&mut self, address: IpAddr, more: bool) {
+        let owners = self.point_counts.entry(address).or_default();
+        *owners = match more {
+            true => *owners + 1,
+            false => owners.saturating_sub(1),
+        };
+        if *owners == 0 {
+            self.point_counts.remove(&address);
+        }
+        self.dirty.insert(address);
+    }
+
+    /// What the kernel turned out to have.
+    pub(crate) fn set_installed(&mut self, there: BTreeSet<IpAddr>) {
+        let own = self.point_counts.keys().copied();
+        self.dirty.extend(own.chain(there.iter().copied()));
+        self.installed = there;
+    }
+
+    /// The elements of all, from now on in the kernel.
+    pub(crate) fn install_all(&mut self) -> Vec<(&'static str, ElementKey)> {
+        self.dirty.clear();
+        self.installed = self.point_counts.keys().copied().collect();
+        self.installed
+            .iter()
+            .map(|address| own_element(*address))
+            .collect()
+    }
+
+    /// Adds what changes in them to the steps of a delta, whose tables are those after it.
+    pub(crate) fn plan(
+        &mut self,
+        config: &Config,
+        tables: &Tables,
+        delta: &Delta,
+        steps: &mut Vec<TxStep>,
+    ) {
+        let prefix = &*config.interface_prefix;
+        let leaving = core::mem::take(&mut self.leaving_interfaces);
+        let arriving = arriving_addresses(prefix, tables, delta);
+        let mut after_interface = Vec::new();
+        let mut additions = Vec::new();
+        let mut before_interface = Vec::new();
+        let mut deletions = Vec::new();
+        for address in core::mem::take(&mut self.dirty) {
+            let (set, key) = own_element(address);
+            let set = set.into();
+            match self.point_counts.contains_key(&address) {
+                true if self.installed.insert(address) => {
+                    let element = Element::default();
+                    let add = Op::AddElement { set, key, element };
+                    match arriving.contains(&address) {
+                        true => after_interface.push(add),
+                        false => additions.push(add),
+                    }
+                }
+                false if self.installed.remove(&address) => {
+                    let delete = Op::DeleteElement { set, key };
+                    let open = |name: &Str| !name.starts_with(prefix);
+                    let left = leaving.get(&address);
+                    match left.is_some_and(|names| names.iter().any(open)) {
+                        true => before_interface.push(delete),
+                        false => deletions.push(delete),
+                    }
+                }
+                _ => {}
+            }
+        }
+        if !deletions.is_empty() {
+            match steps.last_mut() {
+                Some(last)
+                    if !last
+                        .ops
+                        .iter()
+                        .any(|op| adds_unprefixed_interface(op, prefix)) =>
+                {
+                    last.ops.extend(deletions);
+                }
+                _ => steps.push(grace_step(Phase::Delete, deletions)),
+            }
+        }
+        if !additions.is_empty() {
+            match steps.iter().rposition(|step| step.phase < Phase::Revoke) {
+                Some(at) => steps[at].ops.extend(additions),
+                None => steps.insert(0, grace_step(Phase::Tighten, additions)),
+            }
+        }
+        let step_index = |steps: &[TxStep], matches_op: fn(&Op, &str) -> bool| {
+            let found = |step: &TxStep| step.ops.iter().any(|op| matches_op(op, prefix));
+            steps.iter().position(found)
+        };
+        if !before_interface.is_empty() {
+            match step_index(steps, removes_unprefixed_interface) {
+                Some(at) => steps.insert(at, grace_step(steps[at].phase, before_interface)),
+                None => steps.push(grace_step(Phase::Delete, before_interface)),
+            }
+        }
+        if !after_interface.is_empty() {
+            match step_index(steps, adds_unprefixed_interface) {
+                Some(at) => steps.insert(at + 1, grace_step(steps[at].phase, after_interface)),
+                None => steps.insert(0, grace_step(Phase::Tighten, after_interface)),
+            }
+        }
+    }
+}
+
+/// The addresses of interfaces without our prefix that become ours.
+fn arriving_addresses(prefix: &str, tables: &Tables, delta: &Delta) -> BTreeSet<IpAddr> {
+    let changes = delta.steps.iter().flat_map(|step| &step.changes);
+    let names = changes.filter_map(|change| match change {
+        TableChange::Interface(name, true) if !name.starts_with(prefix) => Some(name),
+        _ => None,
+    });
+    names
+        .flat_map(|name| source_addresses(tables, name))
+        .collect()
+}
+
+/// What may be sent from an interface.
+fn source_addresses<'t>(tables: &'t Tables, name: &'t Str) -> impl Iterator<Item = IpAddr> + 't {
+    let first = Point {
+        interface: name.clone(),
+        address: [0; 4].into(),
+        direction: Direction::BOTH[0],
+    };
+    let points = tables.points.range(first..).map(|(point, _)| point);
+    let points = points.take_while(move |point| point.interface == *name);
+    let sent = points.filter(|point| point.direction == Direction::Egress);
+    sent.map(|point| point.address)
+}
+
+fn grace_step(phase: Phase, ops: Vec<Op>) -> TxStep {
+    TxStep {
+        phase,
+        retiring_counters: Vec::new(),
+        ops,
+        needs_grace_period: true,
+    }
+}
+
+/// Whether this makes an interface without our prefix ours.
+fn adds_unprefixed_interface(op: &Op, prefix: &str) -> bool {
+    matches!(op, Op::AddElement { set, key, .. } if **set == *names::IF_OURS && is_unprefixed(key, prefix))
+}
+
+/// Whether this makes an interface without our prefix ours no more.
+fn removes_unprefixed_interface(op: &Op, prefix: &str) -> bool {
+    matches!(op, Op::DeleteElement { set, key } if **set == *names::IF_OURS && is_unprefixed(key, prefix))
+}
+
+fn is_unprefixed(key: &ElementKey, prefix: &str) -> bool {
+    matches!(key, ElementKey::Exact(name) if !name.starts_with(prefix.as_bytes()))
+}
+
+fn own_element(address: IpAddr) -> (&'static str, ElementKey) {
+    let key = ElementKey::Exact(names::address_bytes(address));
+    (names::own_addresses_set(Family::of(address)), key)
+}

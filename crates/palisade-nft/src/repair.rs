@@ -1,0 +1,156 @@
+//! Repair in place: one step that puts back what somebody changed, and nothing else.
+//!
+//! It promises that what was not touched stays as it is, counts included, and that the step is whole
+//! or not at all. It never changes what a table *is* (its comment and flags, how a set is declared,
+//! where a chain is hooked): then there is no such step, and the table is made anew.
+
+use crate::skeleton::{pending_revocation, skeleton};
+use crate::{Chain, Config, Op, Planner, Ruleset, Transaction, TxStep};
+use alloc::vec::Vec;
+use palisade_model::Str;
+use palisade_tables::Phase;
+
+impl Planner {
+    /// Plans the way back from what somebody made of the table to what was planned last. Established
+    /// flows are judged again afterwards, since wrong ones may have begun meanwhile.
+    ///
+    /// `None` if the table must be made anew; an empty transaction if nothing is wrong. Counts must
+    /// be zero ([`Ruleset::without_counts`]).
+    pub fn repair(&mut self, observed: &Ruleset) -> Option<Transaction> {
+        let table = self.config().table.clone();
+        if *observed == self.ruleset() {
+            let steps = Vec::new();
+            return Some(Transaction { table, steps });
+        }
+        let before = self.revocation_pending;
+        self.revocation_pending = true;
+        let Some(repair) = repair_step(observed, &self.ruleset()) else {
+            self.revocation_pending = before;
+            return None;
+        };
+        let revoke = TxStep {
+            phase: Phase::Revoke,
+            retiring_counters: Vec::new(),
+            ops: self.revoke(),
+            needs_grace_period: true,
+        };
+        let steps = [repair, revoke].into();
+        Some(Transaction { table, steps })
+    }
+}
+
+/// A table with its own data and our rules, with a revocation under way: what a table whose rules
+/// somebody changed, or that another version wrote, is mended to. Only sets that we know stay.
+pub(crate) fn restore_rules(config: &Config, observed: &Ruleset, generation: u32) -> Ruleset {
+    let mut ours = skeleton(config, generation);
+    for (name, set) in &mut ours.sets {
+        let found = observed.sets.get(name).filter(|s| s.decl == set.decl);
+        let data = found.into_iter().flat_map(|found| &found.elements);
+        for (key, element) in data {
+            let entry = set.elements.entry(key.clone());
+            entry.or_insert_with(|| element.clone());
+        }
+    }
+    let (set, key, element) = pending_revocation();
+    if let Some(set) = ours.sets.get_mut(set) {
+        set.elements.insert(key, element);
+    }
+    for (name, chain) in &observed.chains {
+        if crate::content::parse_source_port_chain(name).is_some() {
+            ours.chains.insert(name.clone(), chain.clone());
+        }
+    }
+    ours
+}
+
+/// The step from one content of a table to another; `None` if there is none.
+pub(crate) fn repair_step(observed: &Ruleset, wanted: &Ruleset) -> Option<TxStep> {
+    let is_repairable = observed.comment == wanted.comment
+        && observed.flags == wanted.flags
+        && observed.foreign.is_empty()
+        && wanted.sets.iter().all(|(name, set)| {
+            let found = observed.sets.get(name);
+            found.is_none_or(|found| found.decl == set.decl)
+        })
+        && wanted.chains.iter().all(|(name, chain)| {
+            let found = observed.chains.get(name);
+            found.is_none_or(|found| found.base_chain == chain.base_chain)
+        });
+    if !is_repairable {
+        return None;
+    }
+    let mut ops = Vec::new();
+    for (name, set) in &wanted.sets {
+        if !observed.sets.contains_key(name) {
+            let (set, decl) = (name.clone(), set.decl.clone());
+            ops.push(Op::AddSet { set, decl });
+        }
+    }
+    let chain_of = |ruleset: &Ruleset, name: &Str| ruleset.chains.get(name).cloned();
+    let mut rules: Vec<(&Str, &Chain)> = Vec::new();
+    for (name, chain) in &wanted.chains {
+        match chain_of(observed, name) {
+            None => {
+                let (chain, base) = (name.clone(), chain.base_chain);
+                ops.push(Op::AddChain {
+                    chain,
+                    base_chain: base,
+                });
+            }
+            Some(found) if found == *chain => continue,
+            Some(_) => {
+                let chain = name.clone();
+                ops.push(Op::FlushChain { chain });
+            }
+        }
+        rules.push((name, chain));
+    }
+    let foreign = |name: &&Str| !wanted.chains.contains_key(*name);
+    for chain in observed.chains.keys().filter(foreign) {
+        let chain = chain.clone();
+        ops.push(Op::FlushChain { chain });
+    }
+    let mut adds = Vec::new();
+    for (name, found) in &observed.sets {
+        let Some(set) = wanted.sets.get(name) else {
+            continue;
+        };
+        for (key, element) in &found.elements {
+            if set.elements.get(key) != Some(element) {
+                let (set, key) = (name.clone(), key.clone());
+                ops.push(Op::DeleteElement { set, key });
+            }
+        }
+    }
+    for (name, set) in &wanted.sets {
+        let found = observed.sets.get(name);
+        for (key, element) in &set.elements {
+            if found.and_then(|found| found.elements.get(key)) != Some(element) {
+                let (set, key, element) = (name.clone(), key.clone(), element.clone());
+                adds.push(Op::AddElement { set, key, element });
+            }
+        }
+    }
+    for chain in observed.chains.keys().filter(foreign) {
+        let chain = chain.clone();
+        ops.push(Op::DeleteChain { chain });
+    }
+    // The kernel takes a set without a name away with the rule that has it.
+    let foreign = |name: &&Str| !wanted.sets.contains_key(*name) && !name.starts_with("__");
+    for set in observed.sets.keys().filter(foreign) {
+        ops.push(Op::DeleteSet { set: set.clone() });
+    }
+    ops.append(&mut adds);
+    for (name, chain) in rules {
+        for rule in &chain.rules {
+            let (chain, rule) = (name.clone(), rule.clone());
+            ops.push(Op::AddRule { chain, rule });
+        }
+    }
+    Some(TxStep {
+        phase: Phase::Tighten,
+        retiring_counters: Vec::new(),
+        ops,
+        needs_grace_period: true,
+    })
+}

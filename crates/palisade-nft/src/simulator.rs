@@ -1,0 +1,516 @@
+//! A model of what the kernel does with a ruleset and a packet.
+//!
+//! Tests compare it with [`Tables::judge`](palisade_tables::Tables::judge), so a plan's meaning is
+//! checked without a kernel; and since it can begin a packet on one ruleset and end it on the next,
+//! so are packets that are on their way while a step is made.
+
+use crate::names::interface_name;
+use crate::{
+    Chain, CmpOp, CounterLocation, CtKey, Expr, Hook, LookupMode, MetaKey, PayloadBase, Ruleset,
+};
+use crate::{ElementKey, MapValue, NftVerdict, ct_state, ct_status};
+use alloc::vec;
+use alloc::vec::Vec;
+use core::net::IpAddr;
+use palisade_model::{Family, L4, Protocol, Str};
+
+/// A packet as the hooks see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HookPacket {
+    /// The interface it came in by; `None` if this host's own stack made it.
+    pub iif: Option<Str>,
+    /// The interface it leaves by; `None` if it is for this host.
+    pub oif: Option<Str>,
+    /// Its own source address.
+    pub source: IpAddr,
+    /// Its own destination address.
+    pub destination: IpAddr,
+    /// Its protocol.
+    pub protocol: Protocol,
+    /// What stands in its own transport header.
+    pub l4: L4,
+    /// The flags in it, if it is TCP: see [`tcp_flag`](crate::tcp_flag).
+    pub tcp_flags: u8,
+    /// What connection tracking says.
+    pub conntrack: ConntrackInfo,
+}
+
+/// What connection tracking says about a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConntrackInfo {
+    /// One of the bits of [`ct_state`].
+    pub state: u32,
+    /// Whether it runs against the first packet of its connection.
+    pub reply: bool,
+    /// The connection's mark.
+    pub mark: u32,
+}
+
+impl ConntrackInfo {
+    /// The first packet of a flow.
+    pub const NEW: ConntrackInfo = ConntrackInfo {
+        state: ct_state::NEW,
+        reply: false,
+        mark: 0,
+    };
+
+    fn exists(self) -> bool {
+        self.state & (ct_state::INVALID | ct_state::UNTRACKED) == 0
+    }
+}
+
+/// What became of a packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SimulationOutcome {
+    /// Whether it passed every hook.
+    pub accepted: bool,
+    /// The connection's mark afterwards.
+    pub mark: u32,
+    /// Whether the packet's own mark, which belongs to others, is what it was.
+    pub packet_mark_kept: bool,
+    /// The counters that counted it, in order.
+    pub counters_hit: Vec<CounterLocation>,
+    /// The prefixes under which it was logged, in order. No limit is ever reached here.
+    pub log_prefixes: Vec<Str>,
+    /// Rules evaluated and lookups made: what it cost.
+    pub cost: EvaluationCost,
+}
+
+/// The work for a packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EvaluationCost {
+    /// Rules of which at least one expression was evaluated.
+    pub rules: usize,
+    /// Set lookups.
+    pub lookups: usize,
+}
+
+/// Why a ruleset cannot be run: what [`lint`](crate::lint) refuses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SimulationError {
+    /// A chain that is not there.
+    NoChain(Str),
+    /// A set that is not there.
+    NoSet(Str),
+    /// An expression that Palisade never writes.
+    Unknown(Str),
+    /// Chains that go to each other without end.
+    Loop,
+}
+
+/// The mark that every packet comes with: somebody else's.
+const PACKET_MARK: u32 = 0x4000_8001;
+
+/// Runs packets.
+pub struct RulesetSimulator<'a> {
+    first: &'a Ruleset,
+    second: &'a Ruleset,
+    /// The number of steps (of rules evaluated) after which the second ruleset counts.
+    switch_after: usize,
+    /// Whether the flow is translated, and by which interface its packet was to leave before it was.
+    translated: Option<Option<Str>>,
+}
+
+enum ExprOutcome {
+    Next,
+    EndOfRule(bool),
+}
+
+struct PacketRun<'a> {
+    simulator: &'a RulesetSimulator<'a>,
+    packet: &'a HookPacket,
+    hook: Hook,
+    registers: [u8; 64],
+    mark: u32,
+    packet_mark: u32,
+    counters_hit: Vec<CounterLocation>,
+    log_prefixes: Vec<Str>,
+    cost: EvaluationCost,
+    evaluated: usize,
+}
+
+impl<'a> RulesetSimulator<'a> {
+    /// Packets that see one ruleset.
+    pub fn new(ruleset: &'a Ruleset) -> Self {
+        RulesetSimulator {
+            first: ruleset,
+            second: ruleset,
+            switch_after: 0,
+            translated: None,
+        }
+    }
+
+    /// Packets that see the first ruleset for this many expressions, and then the second.
+    pub fn with_switch(first: &'a Ruleset, second: &'a Ruleset, switch: usize) -> Self {
+        RulesetSimulator {
+            first,
+            second,
+            switch_after: switch,
+            translated: None,
+        }
+    }
+
+    /// Packets of flows whose destination is translated. One that this host's own stack makes was to
+    /// leave by `before` when its way through the output hook began: that is what rules there see,
+    /// though its addresses are the new ones. What belongs to no connection is never translated.
+    #[must_use]
+    pub fn with_nat(mut self, before: Option<Str>) -> Self {
+        self.translated = Some(before);
+        self
+    }
+
+    /// Runs a packet through all hooks that it passes.
+    ///
+    /// # Errors
+    ///
+    /// The ruleset cannot be run.
+    pub fn run(&self, packet: &HookPacket) -> Result<SimulationOutcome, SimulationError> {
+        let mut run = PacketRun {
+            simulator: self,
+            packet,
+            hook: Hook::Prerouting,
+            registers: [0xa5; 64],
+            mark: packet.conntrack.mark,
+            packet_mark: PACKET_MARK,
+            counters_hit: Vec::new(),
+            log_prefixes: Vec::new(),
+            cost: EvaluationCost::default(),
+            evaluated: 0,
+        };
+        let hooks: &[Hook] = match (&packet.iif, &packet.oif) {
+            (Some(_), Some(_)) => &[Hook::Prerouting, Hook::Forward, Hook::Postrouting],
+            (Some(_), None) => &[Hook::Prerouting, Hook::Input],
+            (None, Some(_)) => &[Hook::Output, Hook::Postrouting],
+            (None, None) => &[],
+        };
+        let mut accepted = true;
+        for hook in hooks {
+            run.hook = *hook;
+            let mut bases: Vec<(i32, &Str)> = Vec::new();
+            for (name, chain) in &run.ruleset().chains {
+                if let Some(base) = chain.base_chain.filter(|base| base.hook == *hook) {
+                    bases.push((base.priority, name));
+                }
+            }
+            bases.sort();
+            let names: Vec<Str> = bases.into_iter().map(|(_, name)| name.clone()).collect();
+            for name in names {
+                accepted = accepted && run.run_base_chain(&name)?;
+            }
+        }
+        Ok(SimulationOutcome {
+            accepted,
+            mark: run.mark,
+            packet_mark_kept: run.packet_mark == PACKET_MARK,
+            counters_hit: run.counters_hit,
+            log_prefixes: run.log_prefixes,
+            cost: run.cost,
+        })
+    }
+}
+
+impl<'a> PacketRun<'a> {
+    fn ruleset(&self) -> &'a Ruleset {
+        if self.evaluated < self.simulator.switch_after {
+            self.simulator.first
+        } else {
+            self.simulator.second
+        }
+    }
+
+    fn run_base_chain(&mut self, name: &Str) -> Result<bool, SimulationError> {
+        let Some(chain) = self.ruleset().chains.get(name) else {
+            return Ok(true);
+        };
+        let accept = chain
+            .base_chain
+            .is_none_or(|base| base.policy == crate::ChainPolicy::Accept);
+        // A chain that the packet is in stays as it was when it was entered, as in the kernel.
+        let mut stack: Vec<(&'a Chain, Str, usize)> = vec![(chain, name.clone(), 0)];
+        let mut entered = 0;
+        while let Some((chain, name, index)) = stack.pop() {
+            let Some(rule) = chain.rules.get(index) else {
+                continue;
+            };
+            stack.push((chain, name.clone(), index + 1));
+            let verdict = self.evaluate_rule(&rule.exprs, &name, index)?;
+            match verdict {
+                None | Some(NftVerdict::Continue) => {}
+                Some(NftVerdict::Accept) => return Ok(true),
+                Some(NftVerdict::Drop) => return Ok(false),
+                Some(NftVerdict::Return) => drop(stack.pop()),
+                Some(to @ (NftVerdict::Jump(_) | NftVerdict::Goto(_))) => {
+                    if matches!(to, NftVerdict::Goto(_)) {
+                        stack.pop();
+                    }
+                    let Some(to) = to.chain() else { continue };
+                    let chain = self.ruleset().chains.get(to);
+                    let chain = chain.ok_or_else(|| SimulationError::NoChain(to.clone()))?;
+                    stack.push((chain, to.clone(), 0));
+                    entered += 1;
+                    if entered > 1000 {
+                        return Err(SimulationError::Loop);
+                    }
+                }
+            }
+        }
+        Ok(accept)
+    }
+
+    /// Evaluates a rule; `None` if it broke or ended without a verdict.
+    fn evaluate_rule(
+        &mut self,
+        exprs: &[Expr],
+        chain: &Str,
+        rule_index: usize,
+    ) -> Result<Option<NftVerdict>, SimulationError> {
+        self.cost.rules += 1;
+        for expr in exprs {
+            self.evaluated += 1;
+            match self.evaluate_expr(expr, chain, rule_index)? {
+                ExprOutcome::Next => {}
+                ExprOutcome::EndOfRule(false) => return Ok(None),
+                ExprOutcome::EndOfRule(true) => return Ok(self.verdict_of(expr)),
+            }
+        }
+        Ok(None)
+    }
+
+    /// The verdict that an expression which ended a rule gave.
+    fn verdict_of(&self, expr: &Expr) -> Option<NftVerdict> {
+        match expr {
+            Expr::Verdict(verdict) => Some(verdict.clone()),
+            Expr::Lookup { set, sreg, .. } => {
+                let set = self.ruleset().sets.get(set)?;
+                let key = self.load_register(sreg.0, set.decl.key_len());
+                match &set.find(&key)?.1.data {
+                    Some(MapValue::Verdict(verdict)) => Some(verdict.clone()),
+                    _ => None,
+                }
+            }
+            _ => None,
+        }
+    }
+
+    fn load_register(&self, register: u8, len: usize) -> Vec<u8> {
+        let at = usize::from(register) * 4;
+        self.registers[at..at + len].to_vec()
+    }
+
+    /// Writes a value; what is left of its last register is zeroed.
+    fn store_register(&mut self, register: u8, value: &[u8]) {
+        let at = usize::from(register) * 4;
+        self.registers[at..at + value.len().div_ceil(4) * 4].fill(0);
+        self.registers[at..at + value.len()].copy_from_slice(value);
+    }
+
+    fn evaluate_expr(
+        &mut self,
+        expr: &Expr,
+        chain: &Str,
+        rule_index: usize,
+    ) -> Result<ExprOutcome, SimulationError> {
+        let outcome_if = |holds| {
+            if holds {
+                ExprOutcome::Next
+            } else {
+                ExprOutcome::EndOfRule(false)
+            }
+        };
+        Ok(match expr {
+            Expr::Meta { key, dreg } => {
+                let value = self.meta_value(*key);
+                self.store_register(dreg.0, &value);
+                ExprOutcome::Next
+            }
+            Expr::Payload {
+                base,
+                offset,
+                len,
+                dreg,
+            } => {
+                let bytes = self.header_bytes(*base);
+                let range = *offset as usize..(*offset + *len) as usize;
+                match bytes.get(range) {
+                    Some(value) => {
+                        self.store_register(dreg.0, value);
+                        ExprOutcome::Next
+                    }
+                    None => ExprOutcome::EndOfRule(false),
+                }
+            }
+            Expr::CtLoad { key, dreg } => {
+                let ct = self.packet.conntrack;
+                if *key != CtKey::State && !ct.exists() {
+                    return Ok(ExprOutcome::EndOfRule(false));
+                }
+                match key {
+                    CtKey::State => self.store_register(dreg.0, &ct.state.to_ne_bytes()),
+                    CtKey::Direction => self.store_register(dreg.0, &[u8::from(ct.reply)]),
+                    CtKey::Mark => self.store_register(dreg.0, &self.mark.to_ne_bytes()),
+                    CtKey::Status => {
+                        let is_translated = self.simulator.translated.is_some();
+                        let status = u32::from(is_translated) * ct_status::TRANSLATED;
+                        self.store_register(dreg.0, &status.to_ne_bytes());
+                    }
+                }
+                ExprOutcome::Next
+            }
+            Expr::MetaSet { key, sreg } => {
+                if *key == MetaKey::Mark {
+                    let value = self.load_register(sreg.0, 4);
+                    self.packet_mark = crate::names::number_from_bytes(&value).unwrap_or_default();
+                }
+                ExprOutcome::Next
+            }
+            Expr::CtSet { key, sreg } => {
+                if *key == CtKey::Mark && self.packet.conntrack.exists() {
+                    let value = self.load_register(sreg.0, 4);
+                    self.mark = crate::names::number_from_bytes(&value).unwrap_or_default();
+                }
+                ExprOutcome::Next
+            }
+            Expr::Bitwise {
+                sreg,
+                dreg,
+                mask,
+                xor,
+            } => {
+                let mut value = self.load_register(sreg.0, mask.len());
+                for (byte, (mask, xor)) in value.iter_mut().zip(mask.iter().zip(xor)) {
+                    *byte = *byte & mask ^ xor;
+                }
+                self.store_register(dreg.0, &value);
+                ExprOutcome::Next
+            }
+            Expr::Cmp { sreg, op, value } => {
+                let order = self
+                    .load_register(sreg.0, value.len())
+                    .as_slice()
+                    .cmp(value);
+                outcome_if(match op {
+                    CmpOp::Eq => order.is_eq(),
+                    CmpOp::Neq => order.is_ne(),
+                    CmpOp::Lt => order.is_lt(),
+                    CmpOp::Lte => order.is_le(),
+                    CmpOp::Gt => order.is_gt(),
+                    CmpOp::Gte => order.is_ge(),
+                })
+            }
+            Expr::Lookup {
+                set,
+                sreg,
+                mode: to,
+            } => return self.lookup(set, sreg.0, *to),
+            Expr::Immediate { dreg, value } => {
+                self.store_register(dreg.0, value);
+                ExprOutcome::Next
+            }
+            Expr::Counter(_) => {
+                let chain = chain.clone();
+                self.counters_hit.push(CounterLocation::Rule {
+                    chain,
+                    index: rule_index,
+                });
+                ExprOutcome::Next
+            }
+            Expr::Limit { .. } => ExprOutcome::Next,
+            Expr::Log { prefix, .. } => {
+                self.log_prefixes.push(prefix.clone());
+                ExprOutcome::Next
+            }
+            Expr::Verdict(_) => ExprOutcome::EndOfRule(true),
+            // What judges never translates.
+            Expr::Masquerade => return Err(SimulationError::Unknown("masq".into())),
+            Expr::Unknown(name) => return Err(SimulationError::Unknown(name.clone())),
+        })
+    }
+
+    fn lookup(
+        &mut self,
+        name: &Str,
+        from: u8,
+        to: LookupMode,
+    ) -> Result<ExprOutcome, SimulationError> {
+        self.cost.lookups += 1;
+        let set = self.ruleset().sets.get(name);
+        let set = set.ok_or_else(|| SimulationError::NoSet(name.clone()))?;
+        let key = self.load_register(from, set.decl.key_len());
+        let found = set.find(&key);
+        if to == LookupMode::NotMember {
+            return Ok(match found {
+                Some(_) => ExprOutcome::EndOfRule(false),
+                None => ExprOutcome::Next,
+            });
+        }
+        let Some((key, element)) = found else {
+            return Ok(ExprOutcome::EndOfRule(false));
+        };
+        if element.counter.is_some() && *key != ElementKey::CatchAll {
+            let (set, key) = (name.clone(), key.clone());
+            self.counters_hit
+                .push(CounterLocation::Element { set, key });
+        }
+        Ok(match (to, &element.data) {
+            (LookupMode::Register(to), Some(MapValue::Value(value))) => {
+                let value = value.clone();
+                self.store_register(to.0, &value);
+                ExprOutcome::Next
+            }
+            (LookupMode::Verdict, Some(MapValue::Verdict(NftVerdict::Continue))) => {
+                ExprOutcome::Next
+            }
+            (LookupMode::Verdict, Some(MapValue::Verdict(_))) => ExprOutcome::EndOfRule(true),
+            (LookupMode::Member, _) => ExprOutcome::Next,
+            _ => ExprOutcome::EndOfRule(false),
+        })
+    }
+
+    fn meta_value(&self, key: MetaKey) -> Vec<u8> {
+        let name = |name: &Option<Str>| interface_name(name.as_deref().unwrap_or("")).to_vec();
+        match key {
+            MetaKey::IifName => name(&self.packet.iif),
+            MetaKey::OifName => match (&self.simulator.translated, self.hook) {
+                (Some(before), Hook::Output) if self.packet.conntrack.exists() => name(before),
+                _ => name(&self.packet.oif),
+            },
+            MetaKey::L4Proto => vec![self.packet.protocol.0],
+            MetaKey::Mark => self.packet_mark.to_ne_bytes().to_vec(),
+            MetaKey::NfProto => match Family::of(self.packet.source) {
+                Family::V4 => vec![2],
+                Family::V6 => vec![10],
+            },
+        }
+    }
+
+    /// The header's bytes, as far as they matter.
+    fn header_bytes(&self, base: PayloadBase) -> Vec<u8> {
+        let frame = self.packet;
+        match base {
+            PayloadBase::Network => {
+                let mut bytes = match Family::of(frame.source) {
+                    Family::V4 => vec![0u8; 12],
+                    Family::V6 => vec![0u8; 8],
+                };
+                bytes.extend_from_slice(&crate::names::address_bytes(frame.source));
+                bytes.extend_from_slice(&crate::names::address_bytes(frame.destination));
+                bytes
+            }
+            PayloadBase::Transport => match frame.l4 {
+                L4::Ports {
+                    source,
+                    destination,
+                } => {
+                    let mut bytes = [source.to_be_bytes(), destination.to_be_bytes()].concat();
+                    if frame.protocol == Protocol::TCP {
+                        bytes.resize(20, 0);
+                        bytes[13] = frame.tcp_flags;
+                    }
+                    bytes
+                }
+                L4::Icmp { kind, code } => vec![kind, code, 0, 0],
+                L4::None => Vec::new(),
+            },
+        }
+    }
+}

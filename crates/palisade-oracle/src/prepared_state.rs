@@ -1,0 +1,248 @@
+//! A state with its tiers and policies in order and its addresses given to their holders.
+//!
+//! It holds nothing that cannot be read from the state, and no verdicts.
+
+use crate::FlowEnd;
+use crate::criteria;
+use crate::resolved_end::ResolvedEnd;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::net::IpAddr;
+use palisade_model::{
+    Direction, Endpoint, EndpointId, NetworkSet, Node, Order, Peer, Policy, State, Str, Tier,
+    TierDefault, builtin_tiers,
+};
+
+/// A tier with its policies, in order.
+#[derive(Clone, Debug)]
+pub struct OrderedTier<'a> {
+    /// The tier; for one that does not exist, what it is taken as.
+    pub tier: Tier,
+    /// Whether policies name it and no object or built-in tier of the name exists.
+    pub missing: bool,
+    /// Its policies, in order.
+    pub policies: Vec<&'a Policy>,
+}
+
+/// Endpoints times policies of a state for which it is kept who selects whom.
+const MAX_CACHED_SELECTIONS: usize = 1 << 20;
+
+/// A state made ready for questions.
+#[derive(Clone, Debug)]
+pub struct PreparedState<'a> {
+    pub(crate) state: &'a State,
+    pub(crate) tiers: Vec<OrderedTier<'a>>,
+    claims: BTreeMap<IpAddr, &'a Endpoint>,
+    /// For each endpoint whether each policy selects it, in the shape of `tiers`. Empty where that is
+    /// too much to keep; it is then found out when it is asked for.
+    selection_cache: BTreeMap<&'a EndpointId, Vec<Vec<bool>>>,
+}
+
+impl<'a> PreparedState<'a> {
+    /// Puts the state in order.
+    pub fn new(state: &'a State) -> Self {
+        let tiers = ordered_tiers(state);
+        let selected = |endpoint| {
+            let selects = |policy: &&Policy| selects(state, policy, endpoint);
+            let in_tier = |tier: &OrderedTier<'_>| tier.policies.iter().map(selects).collect();
+            tiers.iter().map(in_tier).collect()
+        };
+        let pairs = state.endpoints.len().saturating_mul(state.policies.len());
+        let endpoints = state
+            .endpoints
+            .values()
+            .filter(|_| pairs <= MAX_CACHED_SELECTIONS);
+        PreparedState {
+            selection_cache: endpoints.map(|e| (&e.id, selected(e))).collect(),
+            claims: resolve_address_claims(state),
+            state,
+            tiers,
+        }
+    }
+
+    /// The state it was made of.
+    pub fn state(&self) -> &'a State {
+        self.state
+    }
+
+    /// The tiers with policies in them, in the order in which they decide.
+    pub fn tiers(&self) -> &[OrderedTier<'a>] {
+        &self.tiers
+    }
+
+    /// The endpoint that holds an address.
+    pub fn address_holder(&self, address: IpAddr) -> Option<&'a Endpoint> {
+        self.claims.get(&address).copied()
+    }
+
+    /// Every address that an endpoint holds, with that endpoint.
+    pub fn claims(&self) -> &BTreeMap<IpAddr, &'a Endpoint> {
+        &self.claims
+    }
+
+    /// The endpoint at an end: the one that judges there.
+    pub fn endpoint_at(&self, end: &FlowEnd) -> Option<&'a Endpoint> {
+        match end {
+            FlowEnd::Address(address) => self.address_holder(*address),
+            FlowEnd::Endpoint(id) => self.state.endpoints.get::<EndpointId>(id),
+        }
+    }
+
+    /// Whether a policy selects an endpoint.
+    pub fn selects(&self, policy: &Policy, endpoint: &Endpoint) -> bool {
+        policy
+            .subject
+            .matches(&self.state.endpoint_labels(endpoint))
+    }
+
+    /// Whether a policy judges an endpoint in a direction: it selects it and has rules for it.
+    pub fn applies(&self, policy: &Policy, endpoint: &Endpoint, direction: Direction) -> bool {
+        policy.rules(direction).is_some() && self.selects(policy, endpoint)
+    }
+
+    /// For each policy of a tier, whether it judges an endpoint of this state in a direction.
+    pub(crate) fn policy_applicability(
+        &self,
+        tier: usize,
+        endpoint: &Endpoint,
+        direction: Direction,
+    ) -> Vec<bool> {
+        let selected = self
+            .selection_cache
+            .get(&endpoint.id)
+            .and_then(|s| s.get(tier));
+        let Some(tier) = self.tiers.get(tier) else {
+            return Vec::new();
+        };
+        let policies = tier.policies.iter().enumerate();
+        policies
+            .map(|(at, policy)| {
+                policy.rules(direction).is_some()
+                    && match selected {
+                        Some(selected) => selected.get(at) == Some(&true),
+                        None => self.selects(policy, endpoint),
+                    }
+            })
+            .collect()
+    }
+
+    /// Whether a test of an address holds at an end.
+    pub fn peer_matches(&self, peer: &Peer, end: &FlowEnd) -> bool {
+        criteria::peer_matches(self.state, peer, &self.resolve_end(end))
+    }
+
+    /// Whether each of these tests of an address holds at an end.
+    pub fn match_peers<'p>(
+        &self,
+        peers: impl IntoIterator<Item = &'p Peer>,
+        end: &FlowEnd,
+    ) -> Vec<bool> {
+        let resolved_end = self.resolve_end(end);
+        let holds = |peer| criteria::peer_matches(self.state, peer, &resolved_end);
+        peers.into_iter().map(holds).collect()
+    }
+
+    pub(crate) fn resolve_end(&self, end: &FlowEnd) -> ResolvedEnd<'a> {
+        let endpoint = self.endpoint_at(end);
+        match *end {
+            FlowEnd::Address(address) => ResolvedEnd {
+                address: Some(address),
+                endpoint,
+                sets: sets_containing(self.state, address),
+                nodes: nodes_with_address(self.state, address),
+            },
+            FlowEnd::Endpoint(_) => ResolvedEnd {
+                address: None,
+                endpoint,
+                sets: Vec::new(),
+                nodes: Vec::new(),
+            },
+        }
+    }
+}
+
+fn selects(state: &State, policy: &Policy, endpoint: &Endpoint) -> bool {
+    policy.subject.matches(&state.endpoint_labels(endpoint))
+}
+
+fn sets_containing(state: &State, address: IpAddr) -> Vec<&NetworkSet> {
+    let covers = |set: &&NetworkSet| set.nets.iter().any(|net| net.contains(address));
+    state.network_sets.values().filter(covers).collect()
+}
+
+fn nodes_with_address(state: &State, address: IpAddr) -> Vec<&Node> {
+    let has = |node: &&Node| node.addresses.contains(&address);
+    state.nodes.values().filter(has).collect()
+}
+
+/// Tiers that exist by order then name, then those that only policies name, by name.
+fn ordered_tiers(state: &State) -> Vec<OrderedTier<'_>> {
+    let mut tiers = existing_tiers(state);
+    tiers.sort_by(|a, b| (a.order, &a.name).cmp(&(b.order, &b.name)));
+    let missing = missing_tiers(state, &tiers);
+    let exist = tiers.into_iter().map(|tier| (tier, false));
+    let absent = missing.into_iter().map(|tier| (tier, true));
+    exist
+        .chain(absent)
+        .map(|(tier, missing)| OrderedTier {
+            policies: ordered_policies(state, &tier.name),
+            tier,
+            missing,
+        })
+        .filter(|ordered| !ordered.policies.is_empty())
+        .collect()
+}
+
+/// The tiers of the state, and the built-in ones that none of them replaces.
+fn existing_tiers(state: &State) -> Vec<Tier> {
+    let mut tiers: Vec<Tier> = state.tiers.values().cloned().collect();
+    for builtin in builtin_tiers() {
+        if !state.tiers.contains_key(&builtin.name) {
+            tiers.push(builtin);
+        }
+    }
+    tiers
+}
+
+/// A tier that does not exist denies by default.
+fn missing_tiers(state: &State, existing: &[Tier]) -> Vec<Tier> {
+    let mut names: Vec<&Str> = state.policies.values().map(|p| &p.tier).collect();
+    names.sort();
+    names.dedup();
+    names.retain(|name| !existing.iter().any(|tier| tier.name == **name));
+    names
+        .into_iter()
+        .map(|name| Tier {
+            name: name.clone(),
+            order: Order::Last,
+            default: TierDefault::Deny,
+        })
+        .collect()
+}
+
+/// Policies by precedence, then name.
+fn ordered_policies<'a>(state: &'a State, tier: &Str) -> Vec<&'a Policy> {
+    let of_tier = |policy: &&Policy| policy.tier == *tier;
+    let mut policies: Vec<&Policy> = state.policies.values().filter(of_tier).collect();
+    policies.sort_by(|a, b| (a.precedence, &a.id).cmp(&(b.precedence, &b.id)));
+    policies
+}
+
+/// Gives each address to one of the endpoints that claim it.
+fn resolve_address_claims(state: &State) -> BTreeMap<IpAddr, &Endpoint> {
+    let mut claims: BTreeMap<IpAddr, &Endpoint> = BTreeMap::new();
+    for endpoint in state.endpoints.values().filter(|e| !e.template) {
+        for address in &endpoint.addresses {
+            let holder = claims.entry(*address).or_insert(endpoint);
+            if claim_priority(endpoint) > claim_priority(holder) {
+                *holder = endpoint;
+            }
+        }
+    }
+    claims
+}
+
+/// The strength of an endpoint's claim: local first, then the newest, then the greatest name.
+fn claim_priority(endpoint: &Endpoint) -> (bool, u64, &EndpointId) {
+    (endpoint.interface.is_some(), endpoint.created, &endpoint.id)
+}

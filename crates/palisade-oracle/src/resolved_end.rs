@@ -1,0 +1,65 @@
+//! One end of a flow with everything that holds its address.
+
+use crate::HolderName;
+use alloc::vec::Vec;
+use core::net::IpAddr;
+use palisade_model::{Endpoint, NetworkSet, Node, Selector, State};
+
+/// One thing that holds an address.
+#[derive(Clone, Copy)]
+pub(crate) enum Holder<'a> {
+    Endpoint(&'a Endpoint),
+    NetworkSet(&'a NetworkSet),
+    Node(&'a Node),
+}
+
+impl Holder<'_> {
+    pub(crate) fn matches(self, state: &State, selector: &Selector) -> bool {
+        match self {
+            Holder::Endpoint(endpoint) => selector.matches(&state.endpoint_labels(endpoint)),
+            Holder::NetworkSet(set) => selector.matches(&state.network_set_labels(set)),
+            Holder::Node(node) => selector.matches(&state.node_labels(node)),
+        }
+    }
+
+    pub(crate) fn name(self) -> HolderName {
+        match self {
+            Holder::Endpoint(endpoint) => HolderName::Endpoint(endpoint.id.clone()),
+            Holder::NetworkSet(set) => HolderName::NetworkSet(set.id.clone()),
+            Holder::Node(node) => HolderName::Node(node.name.clone()),
+        }
+    }
+
+    /// The conjuncts that do not hold; the whole selector where it is no conjunction.
+    pub(crate) fn unmet_requirements(self, state: &State, selector: &Selector) -> Vec<Selector> {
+        let parts = match selector {
+            Selector::And(parts) => parts.as_slice(),
+            one => core::slice::from_ref(one),
+        };
+        let failing = parts.iter().filter(|part| !self.matches(state, part));
+        failing.cloned().collect()
+    }
+}
+
+/// One end of a flow, looked up.
+#[derive(Clone)]
+pub(crate) struct ResolvedEnd<'a> {
+    /// Its address, where known.
+    pub(crate) address: Option<IpAddr>,
+    /// The endpoint there: the one that judges, and whose named ports count.
+    pub(crate) endpoint: Option<&'a Endpoint>,
+    /// The network sets that cover the address.
+    pub(crate) sets: Vec<&'a NetworkSet>,
+    /// The nodes that have the address.
+    pub(crate) nodes: Vec<&'a Node>,
+}
+
+impl<'a> ResolvedEnd<'a> {
+    /// Everything that holds the address.
+    pub(crate) fn holders(&self) -> impl Iterator<Item = Holder<'a>> {
+        let endpoint = self.endpoint.into_iter().map(Holder::Endpoint);
+        let sets = self.sets.iter().copied().map(Holder::NetworkSet);
+        let nodes = self.nodes.iter().copied().map(Holder::Node);
+        endpoint.chain(sets).chain(nodes)
+    }
+}

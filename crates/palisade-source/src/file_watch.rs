@@ -1,0 +1,186 @@
+//! One file that may be replaced, edited, turned by a link, or absent: when to read it again.
+//!
+//! Promises: whatever makes the path lead to another content is noticed, also a link on the way that
+//! is turned, and a folder that appears only later. A file that somebody is writing is not announced
+//! before it is closed. It never reads the file.
+
+use crate::directory::{StopHandle, monotonic};
+use crate::path_entries::{FolderEntry, entries_on_path};
+use palisade_sys::watch::{
+    DirChange, DirWatch, InotifyWatch, WakeReason, WatchError, WatchEvent, WatchId,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How long nothing must happen to a file before it is read again.
+const QUIET_PERIOD: Duration = Duration::from_millis(100);
+
+/// Watches one path.
+pub struct FileWatch {
+    path: PathBuf,
+    watch: InotifyWatch,
+    entries: BTreeSet<FolderEntry>,
+    folders: BTreeMap<WatchId, BTreeSet<PathBuf>>,
+    started: bool,
+}
+
+impl FileWatch {
+    /// A watch over a path, of which nothing need be there yet.
+    ///
+    /// # Errors
+    /// If the kernel gives no watch.
+    pub fn open(path: &Path) -> Result<Self, WatchError> {
+        Ok(FileWatch {
+            path: std::path::absolute(path).unwrap_or_else(|_| path.to_owned()),
+            watch: InotifyWatch::new()?,
+            entries: BTreeSet::new(),
+            folders: BTreeMap::new(),
+            started: false,
+        })
+    }
+
+    /// Ends [`FileWatch::wait_for_change`] from another thread.
+    pub fn stop_handle(&self) -> StopHandle {
+        StopHandle(self.watch.stopper())
+    }
+
+    /// Waits until the file should be read: at once the first time, since nothing was seen of what
+    /// happened before, then whenever something happened to it and it has been left alone for a
+    /// tenth of a second. False when told to stop.
+    ///
+    /// # Errors
+    /// If the kernel's notices cannot be read.
+    pub fn wait_for_change(&mut self) -> Result<bool, WatchError> {
+        let mut since: Option<Instant> = None;
+        if !std::mem::replace(&mut self.started, true) {
+            self.update_watches();
+            return Ok(true);
+        }
+        loop {
+            let left = since.map(|since| QUIET_PERIOD.saturating_sub(monotonic() - since));
+            match self.watch.wait(left)? {
+                WakeReason::Stopped => return Ok(false),
+                WakeReason::Events(events) if left != Some(Duration::ZERO) => {
+                    if events.iter().any(|event| self.is_relevant(event)) {
+                        since = Some(monotonic());
+                    }
+                }
+                WakeReason::Events(_) | WakeReason::TimedOut => {
+                    // Before the file is read, so that what happens meanwhile is seen.
+                    self.update_watches();
+                    return Ok(true);
+                }
+            }
+        }
+    }
+
+    fn is_relevant(&self, event: &WatchEvent) -> bool {
+        let WatchEvent::Changed {
+            watch,
+            name,
+            change,
+            ..
+        } = event
+        else {
+            return true;
+        };
+        // Being written; that it is closed comes.
+        if *change == DirChange::Modified {
+            return false;
+        }
+        let Some(name) = name else {
+            return matches!(change, DirChange::SelfMoved | DirChange::SelfDeleted);
+        };
+        let folders = self.folders.get(watch).into_iter().flatten();
+        folders
+            .map(|folder| (folder.clone(), name.clone()))
+            .any(|entry| self.entries.contains(&entry))
+    }
+
+    /// Watches every folder in which something can change where the path leads. What cannot be
+    /// watched is left out: a folder that is gone is told by the one above it.
+    fn update_watches(&mut self) {
+        self.entries = entries_on_path(&self.path);
+        let folders: BTreeSet<&PathBuf> = self.entries.iter().map(|(folder, _)| folder).collect();
+        let previous = std::mem::take(&mut self.folders);
+        for folder in folders {
+            if let Ok(id) = self.watch.add(folder) {
+                self.folders.entry(id).or_default().insert(folder.clone());
+            }
+        }
+        for (id, _) in previous {
+            if !self.folders.contains_key(&id) {
+                self.watch.remove(id);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::disallowed_methods, reason = "a test writes as editors do")]
+    use super::*;
+    use std::fs::{create_dir, remove_file, rename, write};
+    use std::os::unix::fs::symlink;
+    use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+
+    /// Says what is in the file each time it should be read.
+    fn contents(path: PathBuf) -> (Receiver<Option<String>>, StopHandle) {
+        let mut watch = FileWatch::open(&path).unwrap();
+        let stop = watch.stop_handle();
+        let (say, contents) = channel();
+        std::thread::spawn(move || {
+            while watch.wait_for_change().unwrap() {
+                say.send(std::fs::read_to_string(&path).ok()).unwrap();
+            }
+        });
+        (contents, stop)
+    }
+
+    #[test]
+    fn each_way_to_change_a_file_is_seen() {
+        let dir = tempfile::tempdir().unwrap();
+        let top = dir.path();
+        let file = top.join("etc/palisade.yaml");
+        let (contents, stop) = contents(file.clone());
+        let next = |expected: Option<&str>| {
+            // Something may be announced twice, but the last word is right.
+            loop {
+                let text = contents.recv_timeout(Duration::from_secs(20)).unwrap();
+                if text.as_deref() == expected {
+                    return;
+                }
+            }
+        };
+        next(None);
+        create_dir(top.join("etc")).unwrap();
+        write(&file, "made").unwrap();
+        next(Some("made"));
+        write(&file, "written").unwrap();
+        next(Some("written"));
+        write(top.join("etc/.new"), "renamed").unwrap();
+        rename(top.join("etc/.new"), &file).unwrap();
+        next(Some("renamed"));
+        remove_file(&file).unwrap();
+        next(None);
+        // As Kubernetes mounts a ConfigMap: a link to a folder is turned.
+        for version in ["v1", "v2"] {
+            create_dir(top.join("etc").join(version)).unwrap();
+            write(top.join("etc").join(version).join("palisade.yaml"), version).unwrap();
+        }
+        symlink("v1", top.join("etc/..data")).unwrap();
+        symlink("..data/palisade.yaml", &file).unwrap();
+        next(Some("v1"));
+        symlink("v2", top.join("etc/..next")).unwrap();
+        rename(top.join("etc/..next"), top.join("etc/..data")).unwrap();
+        next(Some("v2"));
+        // What happens beside it is none of its business.
+        write(top.join("etc/other.yaml"), "x").unwrap();
+        let silent = contents.recv_timeout(QUIET_PERIOD * 5);
+        assert_eq!(silent, Err(RecvTimeoutError::Timeout));
+        stop.stop();
+        let ended = contents.recv_timeout(Duration::from_secs(20));
+        assert_eq!(ended, Err(RecvTimeoutError::Disconnected));
+    }
+}

@@ -1,0 +1,226 @@
+//! One file of manifests: what tells its versions apart, its objects, and its problems.
+//!
+//! The problems of a file are within the quota of its tree. It reads no file and never decides what is
+//! in force.
+
+use crate::name_index::NameIndex;
+use crate::templates::{self, FileSummary};
+use palisade_dialects::{MAX_PROBLEMS_PER_FILE, OmittedCounts, ProblemQuota};
+use palisade_manifest::{Limits, Location, Problem, RawObject, extract_objects, parse};
+use palisade_text::printable;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Arc;
+
+/// What tells files and folders apart, whatever their names: device and inode.
+pub(crate) type FileId = (u64, u64);
+
+/// What tells versions of a file apart without reading it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    pub(crate) id: FileId,
+    pub(crate) size: u64,
+    pub(crate) modified: (i64, i64),
+    pub(crate) changed: (i64, i64),
+}
+
+/// One file as it was last read; `T` is what is made of each of its objects.
+#[derive(Debug)]
+pub(crate) struct ManifestFile<T> {
+    pub(crate) stamp: Option<Stamp>,
+    /// Its objects, in order.
+    pub(crate) objects: Arc<Vec<T>>,
+    /// What of it could not be read.
+    pub(crate) problems: Arc<Vec<Problem>>,
+    /// Whether it may hold objects that are not in `objects`.
+    pub(crate) incomplete: bool,
+    /// Whether there is nothing in it at all.
+    pub(crate) empty: bool,
+    /// The text of one that is incomplete, as far as there is any.
+    pub(crate) names: Option<NameIndex>,
+    /// How many problems of it are told.
+    pub(crate) reported: ProblemCounts,
+    /// How many are only counted.
+    pub(crate) omitted: OmittedCounts,
+    /// How many of the tree's problems could be told when it was read.
+    pub(crate) quota_room: ProblemCounts,
+}
+
+/// A number of errors and of warnings that are told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ProblemCounts {
+    pub(crate) errors: usize,
+    pub(crate) warnings: usize,
+}
+
+impl ProblemCounts {
+    pub(crate) fn plus(self, other: ProblemCounts) -> ProblemCounts {
+        ProblemCounts {
+            errors: self.errors + other.errors,
+            warnings: self.warnings + other.warnings,
+        }
+    }
+
+    pub(crate) fn minus(self, other: ProblemCounts) -> ProblemCounts {
+        ProblemCounts {
+            errors: self.errors.saturating_sub(other.errors),
+            warnings: self.warnings.saturating_sub(other.warnings),
+        }
+    }
+}
+
+/// What is made of the objects of a file, and what is left of the quota of its problems.
+pub(crate) struct ConvertedObjects<T> {
+    pub(crate) objects: Vec<T>,
+    pub(crate) quota: ProblemQuota,
+}
+
+/// Makes something of the objects of a file; their problems are told within a quota.
+pub(crate) type ObjectConverter<T> = fn(Vec<RawObject>, ProblemQuota) -> ConvertedObjects<T>;
+
+impl<T> Clone for ManifestFile<T> {
+    fn clone(&self) -> Self {
+        ManifestFile {
+            stamp: self.stamp,
+            objects: Arc::clone(&self.objects),
+            problems: Arc::clone(&self.problems),
+            incomplete: self.incomplete,
+            empty: self.empty,
+            names: self.names.clone(),
+            reported: self.reported,
+            omitted: self.omitted,
+            quota_room: self.quota_room,
+        }
+    }
+}
+
+impl<T> ManifestFile<T> {
+    /// Whether it may hold an object of this name that could not be read.
+    pub(crate) fn may_define(&self, name: &str) -> bool {
+        self.unparsed_names()
+            .is_some_and(|text| text.contains(name))
+    }
+
+    /// Its text, if it may hold objects that could not be read.
+    pub(crate) fn unparsed_names(&self) -> Option<&NameIndex> {
+        self.names.as_ref().filter(|_| self.incomplete)
+    }
+
+    /// Whether any of its problems is told.
+    pub(crate) fn has_reported_problems(&self) -> bool {
+        self.reported != ProblemCounts::default()
+    }
+
+    /// Whether problems that had no room when it was read would have some now.
+    pub(crate) fn may_report_more(&self, quota_room: ProblemCounts) -> bool {
+        let more = |omitted: usize, room_before: usize, room_now: usize| {
+            omitted > 0 && room_before < room_now.min(MAX_PROBLEMS_PER_FILE)
+        };
+        more(
+            self.omitted.errors,
+            self.quota_room.errors,
+            quota_room.errors,
+        ) || more(
+            self.omitted.warnings,
+            self.quota_room.warnings,
+            quota_room.warnings,
+        )
+    }
+}
+
+/// Parses the text of a file.
+pub(crate) fn parse_file<T>(
+    path: &Path,
+    bytes: &[u8],
+    limits: &Limits,
+    convert: ObjectConverter<T>,
+    quota_room: ProblemCounts,
+) -> ManifestFile<T> {
+    let mut parsed = extract_objects(parse(&printable_path(path), bytes, limits), limits);
+    let mut summary = FileSummary::default();
+    parsed.objects.retain(|object| summary.add(object));
+    templates::reword_problems(path, bytes, summary, &mut parsed.problems);
+    // An object of a kind that nobody knows may be one that was in force.
+    let known = parsed.objects.iter().all(palisade_dialects::is_known);
+    let incomplete = !parsed.problems.is_empty() || !known;
+    let limit = ProblemCounts {
+        errors: quota_room.errors.min(MAX_PROBLEMS_PER_FILE),
+        warnings: quota_room.warnings.min(MAX_PROBLEMS_PER_FILE),
+    };
+    let mut quota = ProblemQuota::new(limit.errors, limit.warnings);
+    let mut problems = parsed.problems;
+    problems.retain(|_| quota.admit(true));
+    let converted = convert(parsed.objects, quota);
+    let (errors, warnings) = converted.quota.remaining();
+    ManifestFile {
+        stamp: None,
+        incomplete,
+        empty: bytes.iter().all(u8::is_ascii_whitespace),
+        names: incomplete.then(|| NameIndex::build(bytes)),
+        objects: Arc::new(converted.objects),
+        problems: Arc::new(problems),
+        reported: limit.minus(ProblemCounts { errors, warnings }),
+        omitted: converted.quota.omitted(),
+        quota_room,
+    }
+}
+
+/// A file that cannot be read: nothing in it, and a problem that says why.
+pub(crate) fn unreadable_file<T>(
+    path: &Path,
+    reason: String,
+    quota_room: ProblemCounts,
+) -> ManifestFile<T> {
+    let mut quota = ProblemQuota::new(quota_room.errors, quota_room.warnings);
+    let has_room = quota.admit(true);
+    let problem = has_room.then(|| file_problem(path, reason));
+    ManifestFile {
+        stamp: None,
+        objects: Arc::new(Vec::new()),
+        problems: Arc::new(problem.into_iter().collect()),
+        incomplete: true,
+        empty: false,
+        names: None,
+        reported: ProblemCounts {
+            errors: usize::from(has_room),
+            warnings: 0,
+        },
+        omitted: quota.omitted(),
+        quota_room,
+    }
+}
+
+/// A path as it is printed.
+pub(crate) fn printable_path(path: &Path) -> String {
+    printable(&path.display().to_string()).into_owned()
+}
+
+/// A problem with a file or folder as a whole.
+pub(crate) fn file_problem(path: &Path, reason: String) -> Problem {
+    let location = Location {
+        file: printable_path(path).into(),
+        line: 1,
+        column: 1,
+    };
+    Problem {
+        location,
+        object: None,
+        field: String::new(),
+        reason,
+    }
+}
+
+/// What is at a path, behind any links.
+pub(crate) fn file_id(path: &Path) -> Option<FileId> {
+    let meta = std::fs::metadata(path).ok()?;
+    Some((meta.dev(), meta.ino()))
+}
+
+/// Whether a file's name says that it is a manifest.
+pub(crate) fn is_manifest(path: &Path) -> bool {
+    let hidden = path
+        .file_name()
+        .is_none_or(|name| name.as_encoded_bytes().starts_with(b"."));
+    let extension = path.extension().and_then(|extension| extension.to_str());
+    !hidden && matches!(extension, Some("yaml" | "yml" | "json"))
+}

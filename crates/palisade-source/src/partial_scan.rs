@@ -1,0 +1,92 @@
+//! A look at single files, where the events say that nothing else of the tree changed.
+//!
+//! It costs what these files cost, whatever the size of the tree. Wherever one of them might count
+//! more than once or under another name, is not there, or goes beyond a bound, it changes nothing and
+//! asks for a look at the whole tree ([`Tree::scan`]), which alone can find that something is gone.
+
+use crate::manifest_file::ManifestFile;
+use crate::scan::{ScanOutcome, Tree, Walk, WriteActivity};
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// What a look at single files found.
+#[derive(Debug)]
+pub(crate) struct PartialScan<T> {
+    /// These files as they were before; one that was not there is missing.
+    pub(crate) previous: BTreeMap<PathBuf, ManifestFile<T>>,
+    /// The files looked at.
+    pub(crate) paths: BTreeSet<PathBuf>,
+}
+
+impl<T> Tree<T> {
+    /// Looks at the files that were touched since the last look, and at those being written then.
+    /// `None` if that is not enough; then nothing has changed, in the tree or in `activity`.
+    pub(crate) fn scan_changed_files(
+        &mut self,
+        activity: &mut WriteActivity,
+    ) -> Option<PartialScan<T>> {
+        // A link may lead to any of the files, and what could not be looked into may hold anything.
+        if !self.is_complete
+            || self.changed_during_scan
+            || !self.links.is_empty()
+            || !self.problems.is_empty()
+        {
+            return None;
+        }
+        let being_written = std::mem::take(&mut self.being_written);
+        let paths: BTreeSet<PathBuf> = (activity.touched.iter())
+            .chain(&activity.open_files)
+            .chain(&being_written)
+            .cloned()
+            .collect();
+        let Some(outcome) = self.read_files(&paths, activity) else {
+            self.being_written = being_written;
+            return None;
+        };
+        let (seen, free) = outcome;
+        activity.record_scan(&seen, &free);
+        self.last_change = self.last_change.max(seen.last_change);
+        self.being_written = seen.being_written;
+        self.reread_files = seen.reread_files;
+        let mut files = seen.files;
+        let mut previous_files = BTreeMap::new();
+        for path in &paths {
+            if let Some(previous) = self.replace_file(path, files.remove(path)) {
+                previous_files.insert(path.clone(), previous);
+            }
+        }
+        Some(PartialScan {
+            previous: previous_files,
+            paths,
+        })
+    }
+
+    /// These files as they are, as a tree of their own, and those nobody is writing.
+    fn read_files(
+        &self,
+        paths: &BTreeSet<PathBuf>,
+        activity: &WriteActivity,
+    ) -> Option<ScanOutcome<T>> {
+        let limits = palisade_manifest::Limits::default();
+        let mut walk = Walk::new(self, self.reported, &limits, activity);
+        for path in paths {
+            let in_tree = |folder: &Path| self.folders.contains_key(folder);
+            if !path.parent().is_some_and(in_tree) || !crate::manifest_file::is_manifest(path) {
+                return None;
+            }
+            let meta = std::fs::symlink_metadata(path).ok()?;
+            if !meta.is_file() || meta.nlink() != 1 {
+                return None;
+            }
+            walk.visit_manifest(path, &meta);
+        }
+        let (seen, free) = walk.finish();
+        let same = |path: &&PathBuf| self.files.contains_key(*path);
+        let new = seen.files.len() - seen.files.keys().filter(same).count();
+        let bounds = self.bounds;
+        let within = self.files.len() + new <= bounds.files
+            && self.object_count + seen.object_count <= bounds.objects;
+        (seen.is_complete && !seen.changed_during_scan && within).then_some((seen, free))
+    }
+}
