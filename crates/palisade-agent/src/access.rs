@@ -1,28 +1,28 @@
-//! Who may ask for what: one table, without IO.
+//! Access control for API requests: one table, without I/O.
 //!
-//! Root may do everything. Members of the API's group read, and attach namespaces as Pods that the
-//! source knows: they get what the Pod of that name gets, an address of the pools, and nothing that is
-//! somebody else's. Whoever else can open the socket reads. The agent's own user counts as root, since
-//! whoever acts as that user could change the agent itself.
+//! Root may do everything. Members of the API's group may read, and may attach network namespaces as
+//! Pods known to the source: such a workload gets an address of the pools, and no resource of another
+//! user. Every other user who can open the socket may read. The agent's own user counts as root,
+//! because it can modify the agent.
 
 use crate::http::OperationClass;
 use crate::network_driver::{AddressUse, NetnsFacts};
 use std::fmt;
 use std::net::IpAddr;
 
-/// Who asks, as the kernel names them.
+/// The client of a request, as identified by the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caller {
     /// Root, or the agent's own user.
     Root,
     /// A user who is a member of the API's group.
     Member(u32),
-    /// Any other user who could open the socket; `None` where the kernel names none.
+    /// Any other user who can open the socket; `None` if the kernel reports no credentials.
     Other(Option<u32>),
 }
 
 impl Caller {
-    /// The user, where it is not root.
+    /// The uid, unless the caller is root.
     pub fn user(self) -> Option<u32> {
         match self {
             Caller::Root => None,
@@ -42,7 +42,7 @@ impl fmt::Display for Caller {
     }
 }
 
-/// Whether a caller may call operations of this kind at all.
+/// Whether a caller may call operations of this class at all.
 pub fn may_call(caller: Caller, lane: OperationClass) -> bool {
     match (lane, caller) {
         (_, Caller::Root)
@@ -53,50 +53,50 @@ pub fn may_call(caller: Caller, lane: OperationClass) -> bool {
     }
 }
 
-/// What root gave the members of the API's group beyond what they always may.
+/// What root has granted the members of the API's group beyond the defaults.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GroupGrants {
-    /// Labels and named ports of their own choice (`api-group-labels any`).
+    /// Own labels and named ports (`api-group-labels any`).
     pub labels: bool,
-    /// Namespaces that root made, by their names (`api-group-netns named`).
+    /// Named network namespaces that root created (`api-group-netns named`).
     pub named_netns: bool,
-    /// The Kubernetes namespaces they may attach in; empty: all (`api-group-namespaces`).
+    /// The Kubernetes namespaces in which they may attach; empty: all (`api-group-namespaces`).
     pub namespaces: Vec<String>,
-    /// How many workloads each may have attached at a time (`api-group-workloads`).
+    /// The maximum number of attached workloads of each member (`api-group-workloads`).
     pub workloads: u32,
 }
 
-/// Something that a request asks for.
+/// One permission that a request needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AccessRequest<'a> {
-    /// Labels or named ports that are not the Pod's.
+    /// Labels or named ports other than the Pod's.
     Labels,
     /// A workload in this Kubernetes namespace.
     Namespace(&'a str),
-    /// One more workload, where so many are attached.
+    /// One more workload, while this many are attached.
     WorkloadCount(usize),
-    /// A network namespace by this name or path, before it is opened.
+    /// A network namespace by name or path, before it is opened.
     NetnsPath(&'a str),
-    /// A network namespace that was opened.
+    /// An opened network namespace.
     Netns(NetnsFacts),
-    /// An address; of which pool it is, whether that gives it out, and what the host does with it.
+    /// An address, with its pool state and its present use on the host.
     Address {
-        /// Which.
+        /// The address.
         address: IpAddr,
-        /// Whether it lies in a pool.
+        /// Whether it belongs to a pool.
         in_pool: bool,
-        /// Whether it is one that the pool gives out.
+        /// Whether the pool allocates it (not reserved).
         usable: bool,
-        /// What the host does with it.
+        /// Its present use on the host.
         used: Option<AddressUse>,
     },
-    /// The name of a Pod that has an address of its own, or the host's.
+    /// The name of a Pod that already has an address, or that uses the host's network.
     RunningPod,
-    /// To take, change or remove a workload that this user attached; `None`: root did.
+    /// To replace, change or remove a workload attached by this user; `None`: by root.
     Workload(Option<u32>),
 }
 
-/// Why a caller may not have something.
+/// Why access was denied.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{caller} may not {action}")]
 pub struct AccessDenied {
@@ -106,16 +106,16 @@ pub struct AccessDenied {
 }
 
 impl AccessDenied {
-    /// What to try next.
+    /// What the caller can try instead; shown after `try: `.
     pub fn hint(&self) -> &'static str {
         self.hint
     }
 }
 
-/// The table: what a caller may have.
+/// Checks one permission of a caller.
 ///
 /// # Errors
-/// Why not.
+/// If the caller does not have the permission.
 pub fn check_access(
     caller: Caller,
     request: &AccessRequest<'_>,
@@ -130,8 +130,8 @@ pub fn check_access(
     match request {
         AccessRequest::Labels if grants.labels => Ok(()),
         AccessRequest::Labels => deny(
-            "give labels or ports: they are those of the Pod of that name",
-            "leave --label and --port out; root can allow them with api-group-labels",
+            "set labels or ports: they come from the Pod with the same name",
+            "omit --label and --port; root can allow them with api-group-labels",
         ),
         AccessRequest::Namespace(name)
             if grants.namespaces.is_empty() || grants.namespaces.iter().any(|n| n == name) =>
@@ -139,64 +139,64 @@ pub fn check_access(
             Ok(())
         }
         AccessRequest::Namespace(name) => deny(
-            &format!("attach anything in namespace {name}"),
+            &format!("attach workloads in namespace {name}"),
             "root can allow it with api-group-namespaces",
         ),
         AccessRequest::WorkloadCount(attached) if *attached < grants.workloads as usize => Ok(()),
         AccessRequest::WorkloadCount(attached) => deny(
-            &format!("attach more: {attached} are attached"),
+            &format!("attach more workloads: {attached} are attached"),
             "remove one; root can allow more with api-group-workloads",
         ),
         AccessRequest::NetnsPath(path) if is_plain_netns_path(path) => Ok(()),
         AccessRequest::NetnsPath(path) => deny(
-            &format!("give the path {}", shorten_path(path)),
+            &format!("use the path {}", shorten_path(path)),
             "a name under /run/netns, or /proc/PID/ns/net",
         ),
         AccessRequest::Netns(tenancy) if tenancy.owner == Some(user) => Ok(()),
         AccessRequest::Netns(tenancy) if !tenancy.named => deny(
             "attach a network namespace of another user",
-            "one of your own (unshare --user --map-root-user --net), by /proc/PID/ns/net",
+            "a namespace of your own (unshare --user --map-root-user --net), by /proc/PID/ns/net",
         ),
         AccessRequest::Netns(_) if !grants.named_netns => deny(
             "attach a network namespace that root made",
-            "one of your own, by /proc/PID/ns/net; root can allow it with api-group-netns named",
+            "a namespace of your own, by /proc/PID/ns/net; root can allow it with api-group-netns named",
         ),
         AccessRequest::Netns(tenancy) if tenancy.used => deny(
-            "attach a network namespace that has interfaces already",
-            "a new one",
+            "attach a network namespace that already has interfaces",
+            "a new namespace",
         ),
         AccessRequest::Netns(_) => Ok(()),
         AccessRequest::Address {
             address, in_pool, ..
         } if !in_pool => deny(
-            &format!("have the address {address}: it is in no pool"),
-            "leave --address out, or take one of a pool (palisade ipam list)",
+            &format!("use the address {address}: it is not in a pool"),
+            "omit --address, or use an address of a pool (palisade ipam list)",
         ),
         AccessRequest::Address {
             address, usable, ..
         } if !usable => deny(
-            &format!("have the address {address}: it is reserved"),
-            "leave --address out, or take another one of the pool",
+            &format!("use the address {address}: it is reserved"),
+            "omit --address, or use another address of the pool",
         ),
         AccessRequest::Address {
             address,
             used: Some(used),
             ..
         } => deny(
-            &format!("have the address {address}: {used}"),
-            "leave --address out, or take another one of the pool",
+            &format!("use the address {address}: {used}"),
+            "omit --address, or use another address of the pool",
         ),
         AccessRequest::Address { .. } => Ok(()),
         AccessRequest::RunningPod => deny(
-            "attach a Pod that has an address already, so runs elsewhere",
-            "the name of a Pod that does not run yet",
+            "attach a Pod that has a different address: it runs on another node",
+            "the name of a Pod that is not running yet",
         ),
         AccessRequest::Workload(Some(owner)) if *owner == user => Ok(()),
         AccessRequest::Workload(Some(owner)) => deny(
-            &format!("touch what user {owner} attached"),
+            &format!("change a workload that user {owner} attached"),
             "that user, or sudo",
         ),
-        AccessRequest::Workload(None) => deny("touch what root attached", "sudo"),
+        AccessRequest::Workload(None) => deny("change a workload that root attached", "sudo"),
     }
 }
 
@@ -208,7 +208,7 @@ fn access_denied(caller: Caller, action: &str, hint: &'static str) -> AccessDeni
     }
 }
 
-/// A path, as far as a message holds it, without what a terminal would take for commands.
+/// A path for use in a message: shortened, without terminal control characters.
 fn shorten_path(path: &str) -> String {
     path.chars()
         .take(64)
@@ -217,8 +217,8 @@ fn shorten_path(path: &str) -> String {
         .to_string()
 }
 
-/// Whether a path leads through nothing but what the kernel and root keep: so opening it tells nothing
-/// about other files and waits for nobody.
+/// Whether every component of a path belongs to the kernel or root. Opening such a path reveals nothing
+/// about other files and cannot block on a user's file system.
 fn is_plain_netns_path(path: &str) -> bool {
     let is_name =
         |name: &str| !name.is_empty() && !name.contains('/') && name != "." && name != "..";
@@ -273,7 +273,7 @@ mod tests {
         AccessRequest::Netns(NetnsFacts { owner, named, used })
     }
 
-    /// Each wish: whether a member has it by default, and with everything that root can give.
+    /// For each request: whether a member may do it by default, and with all grants.
     #[test]
     fn wishes_of_members() {
         let strict = GroupGrants {
@@ -365,7 +365,7 @@ mod tests {
         )
         .unwrap_err();
         let text = refused.to_string();
-        assert!(text.starts_with("user 1000 may not give the path /home/\\u{1b}[2Jx"));
+        assert!(text.starts_with("user 1000 may not use the path /home/\\u{1b}[2Jx"));
         assert!(text.len() < 200 && !text.contains('\u{1b}'), "{text}");
         assert_eq!(
             refused.hint(),

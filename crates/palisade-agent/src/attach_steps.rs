@@ -1,45 +1,45 @@
-//! The steps of attaching and detaching a workload, by name and in order.
+//! The steps of attaching and detaching a workload, in order.
 //!
-//! Each is announced before it is taken, so that tests can fail it, or die before it. Nothing here
-//! does anything.
+//! Each step is announced before it runs, so that tests can fail it or kill the agent there. This
+//! module only defines the steps.
 
 use std::fmt;
 
-/// What is about to be done.
+/// The step that is about to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AttachStep {
-    /// Addresses are claimed, in memory.
+    /// Claim the addresses in memory.
     ClaimAddresses,
-    /// It is written to disk that it is being attached.
+    /// Save the workload as pending on disk.
     SavePending,
-    /// The pair of interfaces is made, the host's side down.
+    /// Create the veth pair; the host side stays down.
     CreateInterfaces,
-    /// The inside gets addresses and routes.
+    /// Configure addresses and routes inside the namespace.
     ConfigureNetns,
-    /// Its endpoint goes through the engine, and what changes into the kernel.
+    /// Add the endpoint to the engine and write the changes to the kernel.
     ApplyPolicy,
-    /// What it sends to the outside is translated, where that is asked for.
+    /// Masquerade its traffic to external networks, if configured.
     Masquerade,
-    /// The host's side comes up, with routes to it.
+    /// Bring the host side up, with routes to it.
     BringUp,
-    /// It is written to disk that it is attached.
+    /// Save the workload as attached on disk.
     SaveAttached,
-    /// It is done, and whoever asked is told.
+    /// Report success to the caller.
     ReportAttached,
-    /// Its interface is removed.
+    /// Delete its interfaces.
     DeleteInterfaces,
-    /// Its endpoint leaves the engine, and what that changes the kernel.
+    /// Remove the endpoint from the engine and its policy from the kernel.
     RemovePolicy,
-    /// It is written to disk that it is not there any more.
+    /// Remove its record from disk.
     RemoveRecord,
-    /// Its addresses are free again, in memory.
+    /// Release its addresses in memory.
     ReleaseAddresses,
-    /// It is gone, and whoever asked is told.
+    /// Report success to the caller.
     ReportDetached,
 }
 
 impl AttachStep {
-    /// Of attaching, in order.
+    /// The steps of attaching, in order.
     pub const ATTACH: [AttachStep; 9] = [
         AttachStep::ClaimAddresses,
         AttachStep::SavePending,
@@ -51,7 +51,7 @@ impl AttachStep {
         AttachStep::SaveAttached,
         AttachStep::ReportAttached,
     ];
-    /// Of detaching, in order.
+    /// The steps of detaching, in order.
     pub const DETACH: [AttachStep; 5] = [
         AttachStep::DeleteInterfaces,
         AttachStep::RemovePolicy,
@@ -65,22 +65,22 @@ impl fmt::Display for AttachStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             AttachStep::ClaimAddresses => "claiming addresses",
-            AttachStep::SavePending => "remembering it",
-            AttachStep::CreateInterfaces => "making its interfaces",
-            AttachStep::ConfigureNetns => "giving it addresses and routes",
+            AttachStep::SavePending => "saving it as pending",
+            AttachStep::CreateInterfaces => "creating its interfaces",
+            AttachStep::ConfigureNetns => "configuring its addresses and routes",
             AttachStep::ApplyPolicy => "enforcing its policy",
-            AttachStep::Masquerade => "translating what it sends to the outside",
-            AttachStep::BringUp => "opening it",
-            AttachStep::SaveAttached => "remembering that it is attached",
+            AttachStep::Masquerade => "writing its masquerade rules",
+            AttachStep::BringUp => "bringing its interface up",
+            AttachStep::SaveAttached => "saving it as attached",
             AttachStep::ReportAttached => "answering",
-            AttachStep::DeleteInterfaces => "removing its interface",
-            AttachStep::RemovePolicy => "taking back its policy",
-            AttachStep::RemoveRecord => "forgetting it",
-            AttachStep::ReleaseAddresses => "freeing its addresses",
-            AttachStep::ReportDetached => "answering that it is gone",
+            AttachStep::DeleteInterfaces => "deleting its interface",
+            AttachStep::RemovePolicy => "removing its policy from the kernel",
+            AttachStep::RemoveRecord => "removing its record",
+            AttachStep::ReleaseAddresses => "releasing its addresses",
+            AttachStep::ReportDetached => "reporting that it is detached",
         })
     }
 }
 
-/// Hears of every step before it is taken; what it refuses is not done.
+/// Called before every step; the step is skipped if the hook returns an error.
 pub type StepHook = Box<dyn FnMut(AttachStep) -> Result<(), String> + Send>;

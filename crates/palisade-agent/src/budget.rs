@@ -1,7 +1,8 @@
-//! What policy takes of the kernel, and what would take too much, as the API words it.
+//! The element budget: how much kernel memory policy uses, and what exceeds the limits, as the API reports
+//! it.
 //!
-//! A single policy is refused by the source, before anything is compiled; a policy set that several
-//! policies make too large together is closed by the engine. Both are told here.
+//! The source rejects a single policy that is too large before it is compiled. The engine closes a
+//! policy set whose policies together are too large. Both are reported here.
 
 use crate::core::Core;
 use palisade_api::{BudgetExcess, BudgetFallback, RuleCostReport};
@@ -10,13 +11,13 @@ use palisade_model::{PolicyId, SourceLine};
 use std::fmt::Display;
 
 impl Core {
-    /// Has the engine hold policy to the budget that is configured now.
+    /// Applies the configured budget to the engine.
     pub(crate) fn apply_budget(&mut self) {
         self.engine.set_budget(self.config.budget);
         self.apply(Vec::new());
     }
 
-    /// Policies that are refused, then policy sets that are closed.
+    /// Rejected policies, followed by closed policy sets.
     pub(crate) fn budget_excesses(&self) -> Vec<BudgetExcess> {
         let kept = &self.source_report.retained;
         let refused = self.source_report.over_budget.iter().map(|over| {
@@ -47,7 +48,7 @@ impl Core {
         refused.chain(self.closed_policy_sets()).collect()
     }
 
-    /// Policy sets that deny everything, because their policies together would take too much.
+    /// Policy sets that deny everything because their policies together exceed the budget.
     pub(crate) fn closed_policy_sets(&self) -> impl Iterator<Item = BudgetExcess> {
         self.engine
             .over_budget()
@@ -74,7 +75,7 @@ impl Core {
             })
     }
 
-    /// What is over budget of one policy, if anything is.
+    /// The budget excess that affects one policy, if any.
     pub(crate) fn budget_excess_of(
         &self,
         all: &[BudgetExcess],
@@ -87,7 +88,7 @@ impl Core {
     }
 }
 
-/// The parameter of a budget.
+/// The parameter that configures a limit.
 fn budget_parameter(bound: ExceededLimit) -> &'static str {
     match bound {
         ExceededLimit::Set => "policy-set-max-elements",
@@ -95,7 +96,7 @@ fn budget_parameter(bound: ExceededLimit) -> &'static str {
     }
 }
 
-/// A closed policy set in a sentence.
+/// The reason why a policy set is closed, as a sentence.
 pub(crate) fn closed_set_reason(over: &BudgetExcess) -> String {
     let rules = over.rules.iter().map(|rule| {
         let line = rule.line.iter().map(|line| format!(" ({line})"));
@@ -106,8 +107,8 @@ pub(crate) fn closed_set_reason(over: &BudgetExcess) -> String {
         )
     });
     format!(
-        "the policy set of {} denies everything ({}): it would take about {} kernel elements, and {} \
-         allows {}; most by {}",
+        "the policy set of {} denies everything ({}): it would need about {} kernel elements, but {} \
+         allows {}; largest rules: {}",
         join_some(&over.policies),
         over.direction.as_deref().unwrap_or_default(),
         over.elements,
@@ -117,7 +118,7 @@ pub(crate) fn closed_set_reason(over: &BudgetExcess) -> String {
     )
 }
 
-/// The first of many names.
+/// Joins the first names of a list and counts the others.
 fn join_some(names: &[impl Display]) -> String {
     const MAX_NAMES: usize = 5;
     let shown: Vec<String> = names

@@ -1,13 +1,13 @@
-//! Taking away everything Palisade made on this host.
+//! Removal of everything that Palisade created on this host.
 //!
-//! First it looks, and tells what it found; then it removes exactly that, in an order that opens
-//! nothing: runtimes stop being sent here, interfaces go, and only then the table that judged them,
-//! settings that the agent changed (forwarding, then router advertisements) are put back, then files
-//! go. It refuses while an agent runs. What it cannot remove is told, and the rest is removed all the
-//! same. It never removes what others made: interfaces that another CNI plugin made stay, set down,
-//! since nothing judges them any more; so does whatever in the state directory is not Palisade's. A setting that somebody else has changed since
-//! stays as it is, and so do all with `--forwarding keep`, for a host where others rely on forwarding
-//! by now.
+//! It first lists what it finds, and then removes exactly that, in an order that never leaves traffic
+//! open: the CNI configuration, the interfaces, the nftables table, then the sysctls that the agent
+//! changed (forwarding, then router advertisements) are restored, and finally the files are removed. It
+//! refuses to run while an agent runs. An item that cannot be removed is reported, and the others are
+//! removed nevertheless. It never removes objects of others: interfaces created by another CNI plugin
+//! are set down, because no policy applies to them any more, and foreign files in the state directory
+//! stay. A sysctl that another program has changed since is not restored. With `--forwarding keep` no
+//! sysctl is restored, for a host where other software relies on forwarding.
 
 use crate::config::Config;
 use crate::core::error_chain;
@@ -26,7 +26,7 @@ use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
-/// What of a state directory is ours.
+/// The agent's files in the state directory.
 const STATE_FILES: [&str; 6] = [
     "workloads.json",
     "counts.log",
@@ -36,66 +36,66 @@ const STATE_FILES: [&str; 6] = [
     LOCK_FILE,
 ];
 
-/// Why nothing was looked at.
+/// Why the host could not be inspected.
 #[derive(Debug, thiserror::Error)]
 pub enum CleanupError {
-    /// An agent runs.
-    #[error("an agent runs ({0}): stop it first")]
+    /// An agent is running.
+    #[error("an agent is running ({0}): stop it first")]
     AgentRunning(String),
-    /// The lock cannot be looked at.
+    /// The lock cannot be read.
     #[error(transparent)]
     Lock(LockError),
-    /// The remembered workloads cannot be read.
+    /// The workload records cannot be read.
     #[error(transparent)]
     Records(#[from] WorkloadStoreError),
-    /// This host's interfaces cannot be looked at.
-    #[error("looking at this host's interfaces")]
+    /// The host's interfaces cannot be listed.
+    #[error("listing this host's interfaces")]
     Links(#[from] LinkError),
-    /// This host's namespace cannot be opened.
+    /// The host's network namespace cannot be opened.
     #[error("opening this host's network namespace")]
     Netns(#[from] NetNsError),
-    /// This host's settings cannot be looked at.
-    #[error("looking at this host's settings")]
+    /// The changed settings cannot be read.
+    #[error("reading this host's sysctls")]
     Settings(#[from] SettingsError),
-    /// The packet filter cannot be looked at.
-    #[error("looking at the packet filter")]
+    /// The nftables tables cannot be read.
+    #[error("reading the nftables tables")]
     Dataplane(#[from] palisade_dataplane::Error),
 }
 
-/// What kind of thing was found.
+/// The kind of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CleanupKind {
-    /// The configuration that sends runtimes here.
+    /// The CNI configuration that makes runtimes use Palisade.
     CniConfiguration,
     /// A veth pair, with its routes and neighbours.
     Interface,
-    /// A veth pair that another plugin made and we judged: it is set down.
+    /// A veth pair of another plugin that had policy: it is set down.
     ChainedInterface,
     /// The nftables table, with everything in it.
     Table,
-    /// A kernel setting that the agent changed; it is put back.
+    /// A sysctl that the agent changed; it is restored.
     Setting,
     /// The API's socket.
     Socket,
-    /// A file or folder of the state directory, or it itself.
+    /// A file or directory of the state directory, or the directory itself.
     State,
 }
 
-/// One thing that was found.
+/// One item to remove.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CleanupItem {
-    /// What it is.
+    /// Its kind.
     pub kind: CleanupKind,
-    /// Which.
+    /// Its name.
     pub name: String,
-    /// Whose, where that is known.
+    /// The workload or object it belongs to, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub about: Option<String>,
-    /// Whether it is gone now.
+    /// Whether it was removed.
     pub removed: bool,
-    /// Why it is not, if it should be.
+    /// Why it was not removed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
@@ -112,25 +112,25 @@ impl CleanupItem {
     }
 }
 
-/// What was found, and the means to remove it. No agent starts while it is held.
+/// The items found, and what is needed to remove them. It holds the lock, so no agent can start.
 pub struct Cleanup {
-    /// In the order in which it is removed.
+    /// The items, in the order of removal.
     pub items: Vec<CleanupItem>,
     links: KernelLinks,
     dataplane: NftDataplane,
     sysctl: KernelSysctl,
-    /// What each setting was before, by its name.
+    /// The original value of each sysctl, by name.
     original_settings: BTreeMap<String, String>,
     lock: Option<InstanceLock>,
 }
 
-/// Looks for everything of ours, on a host that was configured so.
+/// Finds everything that Palisade created on a host with this configuration.
 ///
 /// # Errors
-/// If an agent runs, or something cannot be looked at.
+/// If an agent is running, or the host cannot be inspected.
 pub fn find(config: &Config) -> Result<Cleanup, CleanupError> {
     let lock_file = config.state_dir.join(LOCK_FILE);
-    // Without the file nobody ever ran here, and taking the lock would make it.
+    // Without the lock file no agent ever ran here, and taking the lock would create the file.
     let lock = lock_file
         .exists()
         .then(|| InstanceLock::acquire_without_pid(&lock_file));
@@ -141,7 +141,7 @@ pub fn find(config: &Config) -> Result<Cleanup, CleanupError> {
     if UnixStream::connect(&config.socket).is_ok() {
         let socket = config.socket.display();
         return Err(CleanupError::AgentRunning(format!(
-            "it answers at {socket}"
+            "it responds at {socket}"
         )));
     }
     let mut items = Vec::new();
@@ -188,7 +188,7 @@ pub fn find(config: &Config) -> Result<Cleanup, CleanupError> {
     })
 }
 
-/// The file that sends runtimes here, if it is ours.
+/// The CNI configuration file, if the agent wrote it.
 fn cni_configuration_item(config: &Config) -> Option<CleanupItem> {
     let path = config.cni_conf_dir.as_ref()?.join(&config.cni_conf_name);
     let text = std::fs::read(&path).ok()?;
@@ -203,7 +203,7 @@ fn cni_configuration_item(config: &Config) -> Option<CleanupItem> {
     })
 }
 
-/// The host sides of pairs that we made: remembered ones, and others that can only be ours.
+/// The host sides of the agent's veth pairs: recorded ones, and unrecorded ones with a generated name.
 fn interface_items(
     config: &Config,
     links: &mut KernelLinks,
@@ -257,7 +257,8 @@ fn interface_items(
     Ok(items)
 }
 
-/// Whether a name is made as ours are: the prefix, then hexadecimal digits up to the full length.
+/// Whether a name has the form of a generated name: the prefix, then hexadecimal digits up to the full
+/// length.
 fn is_generated_name(name: &str, prefix: &str) -> bool {
     let digits = (15 - prefix.len().min(15)).min(11);
     name.strip_prefix(prefix).is_some_and(|rest| {
@@ -266,7 +267,7 @@ fn is_generated_name(name: &str, prefix: &str) -> bool {
     })
 }
 
-/// What of a state directory is ours; the lock last, and then the directory.
+/// The agent's files in the state directory; the lock comes last, followed by the directory.
 fn state_items(state_dir: &Path) -> Vec<CleanupItem> {
     let item =
         |path: PathBuf| CleanupItem::new(CleanupKind::State, path.display().to_string(), None);
@@ -277,7 +278,7 @@ fn state_items(state_dir: &Path) -> Vec<CleanupItem> {
 }
 
 impl Cleanup {
-    /// Removes everything that was found; each item says how that went.
+    /// Removes all items and returns them with their results.
     pub fn remove(mut self) -> Vec<CleanupItem> {
         let mut items = std::mem::take(&mut self.items);
         for item in &mut items {
@@ -318,13 +319,13 @@ impl Cleanup {
     }
 }
 
-/// Removes a file, a folder of ours, or the state directory if nothing else is in it.
+/// Removes a file, a directory of the agent, or the state directory if it is empty.
 fn remove_path(path: &Path) -> io::Result<bool> {
     let is_folder_of_ours = STATE_FILES.iter().any(|name| path.ends_with(name)) && path.is_dir();
     let removed = match (path.is_dir(), is_folder_of_ours) {
         (true, true) => std::fs::remove_dir_all(path),
         (true, false) => match std::fs::remove_dir(path) {
-            // Something that is not ours is in it.
+            // It contains foreign files.
             Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => return Ok(false),
             other => other,
         },
@@ -338,7 +339,7 @@ fn remove_path(path: &Path) -> io::Result<bool> {
 
 impl Drop for Cleanup {
     fn drop(&mut self) {
-        // Held to the end, though its file is gone by then.
+        // The lock is held to the end, although its file is removed before.
         drop(self.lock.take());
     }
 }

@@ -1,23 +1,23 @@
-//! The one place that reads the clock.
+//! The only module that reads the clock.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Tells the time; tests bring their own.
+/// A clock; tests use their own.
 pub trait Clock: Send + Sync {
-    /// Time since 1970.
+    /// Time since 1970-01-01 UTC.
     fn wall(&self) -> Duration;
-    /// A point that never goes back.
+    /// Monotonic time.
     fn monotonic(&self) -> Instant;
 }
 
-/// The machine's clock.
+/// The system clock.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 
 impl Clock for SystemClock {
     #[allow(
         clippy::disallowed_methods,
-        reason = "this is the clock that is handed to everything else"
+        reason = "the only clock; all other code gets it passed"
     )]
     fn wall(&self) -> Duration {
         SystemTime::now()
@@ -27,14 +27,14 @@ impl Clock for SystemClock {
 
     #[allow(
         clippy::disallowed_methods,
-        reason = "this is the clock that is handed to everything else"
+        reason = "the only clock; all other code gets it passed"
     )]
     fn monotonic(&self) -> Instant {
         Instant::now()
     }
 }
 
-/// Milliseconds, for people.
+/// A duration in milliseconds, for display.
 pub fn millis(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 1_000_000.0).round() / 1_000.0
 }
@@ -59,7 +59,7 @@ pub fn rfc3339(since_1970: Duration) -> String {
     )
 }
 
-/// The date of a day since 1970, counting in 400-year cycles that begin on 1 March.
+/// The date of a day since 1970, computed in 400-year cycles that begin on 1 March.
 fn civil_date(days: u64) -> (u64, u64, u64) {
     let shifted = days + 719_468;
     let (era, of_era) = (shifted / 146_097, shifted % 146_097);

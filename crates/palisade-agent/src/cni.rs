@@ -1,9 +1,8 @@
-//! Containers that a runtime attaches by CNI: what the plugin asks, checked and answered.
+//! CNI operations: validates requests of container runtimes and executes them.
 //!
-//! An attachment is the runtime's container, network and interface. ADD and DEL of the same one may be
-//! asked for any number of times. A pod has one interface of ours: a new container of its name takes
-//! the place of the old, and what is asked about the old one then concerns nobody. How attaching is
-//! done is in [`crate::workload_lifecycle`].
+//! An attachment is identified by container, network and interface. ADD and DEL are idempotent. A pod
+//! has one Palisade interface: a new container of the same pod replaces the former one, and later
+//! requests for the former one have no effect. [`crate::workload_lifecycle`] does the attaching.
 
 use crate::core::{Core, error_chain};
 use crate::network_driver::{GATEWAY_V4, GATEWAY_V6, HOST_MAC};
@@ -20,16 +19,16 @@ use palisade_model::{EndpointId, Prefix, Str};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 impl Core {
-    /// ADD: attaches a container; returns when its policy is in the kernel. One whose Pod is not known
-    /// is attached and closed, and the answer says so.
+    /// ADD: attaches a container; returns when its policy is in the kernel. A container whose Pod is
+    /// not known is attached but closed, and the response says so.
     ///
     /// # Errors
-    /// See [`WorkloadError`]; then nothing of it is left.
+    /// See [`WorkloadError`]; the attach is then rolled back.
     pub fn cni_add(&mut self, request: &CniAddRequest) -> Result<CniAddResponse, WorkloadError> {
         self.cni_add_in_netns(request, None)
     }
 
-    /// The same, in a namespace that was opened already.
+    /// The same, in a namespace that is already open.
     ///
     /// # Errors
     /// As [`Core::cni_add`].
@@ -52,8 +51,8 @@ impl Core {
                 return self.cni_add_response(&present);
             }
             let old = &present.record;
-            // Only another container, or the same one in another place, is its successor; and a pod
-            // that root runs is that of what somebody else attached under its name.
+            // Only another container, or the same one with another namespace, replaces it; and a pod of
+            // the runtime replaces what a user attached under its name.
             let conflicts = match (&old.container, &record.container) {
                 _ if old.owner.is_some() => false,
                 (Some(old), Some(new)) => {
@@ -77,11 +76,11 @@ impl Core {
         self.cni_add_response(&record)
     }
 
-    /// DEL: detaches a container. One that is not attached, or whose pod another container has
-    /// become, is no error.
+    /// DEL: detaches a container. It is no error if the container is not attached, or if another
+    /// container has replaced it.
     ///
     /// # Errors
-    /// If its interface cannot be removed; then it stays attached.
+    /// If its interface cannot be deleted; it then stays attached.
     pub fn cni_del(&mut self, attachment: &CniAttachment) -> Result<CniResponse, WorkloadError> {
         let is_same_attachment =
             |record: &&WorkloadRecord| record.attachment().as_ref() == Some(attachment);
@@ -104,7 +103,7 @@ impl Core {
         Ok(cni_done_response(removed))
     }
 
-    /// CHECK: whether a container is attached as it was.
+    /// CHECK: compares a container with its state after ADD.
     ///
     /// # Errors
     /// [`WorkloadError::NotAttached`], or [`WorkloadError::NotAsAttached`] with every difference.
@@ -125,11 +124,14 @@ impl Core {
         let id = record.id();
         let mut differences = Vec::new();
         if record.netns != request.netns {
-            differences.push(format!("it was attached from {}", record.netns));
+            differences.push(format!(
+                "it was attached from the namespace {}",
+                record.netns
+            ));
         }
         for address in parse_addresses(&request.addresses)? {
             if !record.addresses.contains(&address) {
-                differences.push(format!("{address} is not an address of it"));
+                differences.push(format!("{address} is not one of its addresses"));
             }
         }
         let is_waiting = self.registry.closed_reason(&id).is_some();
@@ -162,7 +164,9 @@ impl Core {
                     .addresses
                     .iter()
                     .filter(|address| !inside.addresses.contains(address));
-                differences.extend(missing.map(|a| format!("{a} is not on {}", record.inside)));
+                differences.extend(
+                    missing.map(|a| format!("the address {a} is missing on {}", record.inside)),
+                );
                 for (gateway, everything) in default_routes(&record) {
                     if !record.chained && !inside.routes.contains(&everything) {
                         differences.push(format!("the route to {everything} by {gateway} is gone"));
@@ -179,10 +183,11 @@ impl Core {
         }
     }
 
-    /// GC: detaches what the runtime does not know of a network, and whatever has lost its namespace.
+    /// GC: detaches the containers of a network that the runtime does not list, and all whose namespace is
+    /// gone.
     ///
     /// # Errors
-    /// The first that could not be detached; the others are.
+    /// The first failure; the remaining containers are detached nevertheless.
     pub fn cni_gc(&mut self, request: &CniGcRequest) -> Result<CniResponse, WorkloadError> {
         let is_stale = |record: &WorkloadRecord| {
             let attachment = record.attachment();
@@ -200,7 +205,7 @@ impl Core {
             match self.detach(&id) {
                 Ok(_) => removed.extend(attachment),
                 Err(error) => {
-                    tracing::error!(workload = %id, error = %error_chain(&error), "detaching what is left over");
+                    tracing::error!(workload = %id, error = %error_chain(&error), "CNI GC: detaching a stale container failed");
                     failed.get_or_insert(error);
                 }
             }
@@ -229,9 +234,9 @@ impl Core {
                         id: record.id().to_string(),
                         source: Box::new(source),
                     })?;
-            // A namespace may live on without the path that it had.
+            // A namespace may still exist although its path is gone.
             if !joined {
-                tracing::info!(workload = %record.id(), netns = record.netns, "its namespace is gone: detached");
+                tracing::info!(workload = %record.id(), netns = record.netns, "detached a workload whose network namespace no longer exists");
                 self.detach(&record.id())?;
                 removed.extend(record.attachment());
             }
@@ -239,18 +244,18 @@ impl Core {
         Ok(removed)
     }
 
-    /// Tells `waiting` when a workload opens.
+    /// Notifies `waiter` when a workload opens.
     pub fn notify_when_open(&mut self, id: EndpointId, waiter: tokio::sync::oneshot::Sender<()>) {
         match self.registry.get(&id).map(|workload| workload.state) {
             Some(EndpointState::Closed) => self.open_waiters.push((id, waiter)),
-            // Whoever stopped waiting needs no answer.
+            // The receiver may have stopped waiting.
             _ => drop(waiter.send(())),
         }
     }
 
-    /// Workloads that cannot be there any more once this one is: its pod's former container, the
-    /// same container somewhere else, whatever had the interface that another plugin made, and what
-    /// somebody who is not root attached to its namespace.
+    /// Workloads that this one replaces: the former container of its pod, the same container with
+    /// another namespace, the former workload of an interface that another plugin created, and the
+    /// workload that an unprivileged user attached from its namespace.
     fn superseded_workloads(&self, record: &WorkloadRecord) -> Vec<EndpointId> {
         let attachment = record.attachment();
         let same_netns = |old: &WorkloadRecord| {
@@ -276,13 +281,16 @@ impl Core {
             reason: reason.to_owned(),
         };
         for (field, value) in [("namespace", &request.namespace), ("name", &request.name)] {
-            // A container that is no pod's has its id for a name.
+            // A container without a pod is named by its id.
             let is_valid = match field == "name" && !request.pod {
                 true => is_cni_id(value),
                 false => is_dns_subdomain(value),
             };
             if !is_valid {
-                return Err(invalid(field, &format!("{value:?} is no name of a pod")));
+                return Err(invalid(
+                    field,
+                    &format!("{value:?} is not a valid pod name"),
+                ));
             }
         }
         for (field, value) in [
@@ -290,7 +298,7 @@ impl Core {
             ("network", &request.network),
         ] {
             if !is_cni_id(value) {
-                return Err(invalid(field, &format!("{value:?} is no id")));
+                return Err(invalid(field, &format!("{value:?} is not a valid CNI id")));
             }
         }
         check_netns(&request.netns)?;
@@ -302,7 +310,7 @@ impl Core {
             inside: request.interface.clone(),
             interface: "".into(),
             addresses: parse_addresses(&request.addresses)?,
-            // One that is no pod's has none.
+            // A container without a pod has no labels.
             labels: (!request.pod).then(Default::default),
             ports: Vec::new(),
             created: self.clock.wall().as_secs(),
@@ -323,12 +331,12 @@ impl Core {
         match &request.chained {
             Some(chained) => {
                 if check_interface(&chained.host_interface).is_err() {
-                    return Err(invalid("chained", "names no interface of the host"));
+                    return Err(invalid("chained", "does not name the host-side interface"));
                 }
                 record.interface = Str::from(&*chained.host_interface);
                 record.addresses = parse_addresses(&chained.addresses)?;
                 if record.addresses.is_empty() {
-                    return Err(invalid("chained", "names no address"));
+                    return Err(invalid("chained", "has no addresses"));
                 }
                 record.mtu = None;
                 record.masquerade = Some(false);
@@ -344,15 +352,15 @@ impl Core {
         Ok(record)
     }
 
-    /// The size of a pod's largest packet: what its network says, else what the agent is configured
-    /// with, else that of the way to the outside.
+    /// The MTU of a pod: that of its network configuration, else that of the agent's configuration,
+    /// else that of the default route.
     fn pod_mtu(&mut self, requested: Option<u32>) -> Result<u32, WorkloadError> {
         if let Some(known) = requested.or(self.config.pod_mtu) {
             return Ok(known);
         }
         let mtu = self.network.default_route_mtu();
         let mtu = mtu.map_err(|source| WorkloadError::Inspect {
-            id: "the way to the outside".to_owned(),
+            id: "the default route".to_owned(),
             source: Box::new(source),
         })?;
         Ok(mtu.unwrap_or(self.config.mtu))
@@ -397,7 +405,7 @@ impl Core {
     }
 }
 
-/// Whether a record says of another attachment what was asked for this one.
+/// Whether the existing record describes a different attachment than the request.
 fn matches_request(present: &WorkloadRecord, requested: &WorkloadRecord) -> bool {
     let addresses = requested.addresses.is_empty() || present.addresses == requested.addresses;
     let interface = present.chained == requested.chained
@@ -415,7 +423,7 @@ fn cni_done_response(removed: Vec<CniAttachment>) -> CniResponse {
     }
 }
 
-/// The gateway that an address of a workload has.
+/// The gateway for a workload's address.
 fn gateway_for(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => GATEWAY_V4.into(),
@@ -423,7 +431,7 @@ fn gateway_for(address: IpAddr) -> IpAddr {
     }
 }
 
-/// The gateways of a workload, each with everything that it leads to.
+/// The gateways of a workload, each with its default destination.
 fn default_routes(
     record: &WorkloadRecord,
 ) -> impl Iterator<Item = (IpAddr, palisade_sys::link::IpNet)> + use<> {
@@ -436,7 +444,7 @@ fn default_routes(
     families.map(|(_, any)| (gateway_for(any), palisade_sys::link::IpNet::new(any, 0)))
 }
 
-/// The form of ids that the CNI specification prescribes.
+/// The format of ids in the CNI specification.
 fn is_cni_id(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_alphanumeric())
         && text.len() <= 253

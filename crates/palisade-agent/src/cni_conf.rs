@@ -1,8 +1,8 @@
-//! The CNI configuration that tells runtimes to use palisade-cni: written when the agent is ready,
-//! removed when it ends if so configured.
+//! The CNI configuration file that makes runtimes use palisade-cni: written when the agent is ready,
+//! removed when it stops if so configured.
 //!
-//! The file is always whole, and one that the agent did not write is never touched: it carries a mark
-//! of its own, and what has none is foreign.
+//! The file is replaced atomically. A file that the agent did not write is never changed: the agent's
+//! file contains an owner key, and a file without this key is foreign.
 
 use crate::config::Config;
 use crate::core::{Core, error_chain};
@@ -11,37 +11,37 @@ use serde_json::{Value, json};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The key whose presence says that the file is ours.
+/// The key that identifies a file written by the agent.
 pub(crate) const OWNER_KEY: &str = "palisade.io/written-by";
-/// The newest version that every runtime of the last years knows. What knows newer ones picks of
+/// The newest version that runtimes of recent years support. Newer runtimes select a version from
 /// `cniVersions`.
 const VERSION: &str = "1.0.0";
 
-/// Why it was not written or removed.
+/// Why the file could not be written or removed.
 #[derive(Debug, thiserror::Error)]
 pub enum CniConfError {
-    /// Somebody else's.
+    /// The file belongs to another program.
     #[error(
-        "{} is there and was not written by palisade: it stays; move it away, or configure \
+        "{} exists and was not written by palisade; move it away, or configure \
          another cni-conf-name", .0.display()
     )]
     Foreign(PathBuf),
-    /// It cannot be looked at or removed.
+    /// The file cannot be read or removed.
     #[error("{doing} {}", path.display())]
     Io {
-        /// What was being done.
+        /// The operation that failed.
         doing: &'static str,
-        /// To which file.
+        /// The file.
         path: PathBuf,
-        /// What went wrong.
+        /// The cause.
         source: io::Error,
     },
-    /// It cannot be written.
+    /// The file cannot be written.
     #[error(transparent)]
     Write(#[from] WriteError),
 }
 
-/// Where it goes, what it says, and whether it stays.
+/// The path and content of the file, and whether it is kept when the agent stops.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CniConf {
     path: PathBuf,
@@ -50,7 +50,7 @@ pub struct CniConf {
 }
 
 impl CniConf {
-    /// As configured; `None` if none is to be written.
+    /// The file of a configuration; `None` if none is configured.
     pub fn from_config(config: &Config) -> Option<Self> {
         let path = config.cni_conf_dir.as_ref()?.join(&config.cni_conf_name);
         let queue = crate::deletions::queue_dir(&config.state_dir);
@@ -73,22 +73,23 @@ impl CniConf {
         })
     }
 
-    /// The file.
+    /// The path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Writes it; says whether it was not there like this already.
+    /// Writes the file; false if it already has this content.
     ///
     /// # Errors
-    /// See [`CniConfError`]; then what was there still is.
+    /// See [`CniConfError`]; the existing file is then unchanged.
     pub fn write(&self) -> Result<bool, CniConfError> {
         let existing = self.read_own()?;
         if existing.as_ref() == Some(&self.content) {
             return Ok(false);
         }
         if let Some(directory) = self.path.parent() {
-            std::fs::create_dir_all(directory).map_err(self.io_error("making the folder of"))?;
+            std::fs::create_dir_all(directory)
+                .map_err(self.io_error("creating the directory of"))?;
         }
         let mut text = format!("{:#}", self.content);
         text.push('\n');
@@ -96,7 +97,7 @@ impl CniConf {
         Ok(true)
     }
 
-    /// Removes it, unless it is to stay.
+    /// Removes the file, unless it is to be kept.
     ///
     /// # Errors
     /// See [`CniConfError`].
@@ -107,7 +108,7 @@ impl CniConf {
         std::fs::remove_file(&self.path).map_err(self.io_error("removing"))
     }
 
-    /// What is there, if it is ours.
+    /// The existing content, if the agent wrote it.
     fn read_own(&self) -> Result<Option<Value>, CniConfError> {
         let text = match std::fs::read(&self.path) {
             Ok(text) => text,
@@ -132,7 +133,7 @@ impl CniConf {
 }
 
 impl Core {
-    /// Tells runtimes that this agent is ready; what that fails with is shown in status.
+    /// Writes the CNI configuration; a failure is shown in the status.
     pub(crate) fn install_cni_conf(&mut self) {
         let Some(conf) = CniConf::from_config(&self.config) else {
             return;
@@ -140,34 +141,31 @@ impl Core {
         let path = conf.path().display();
         let plugin = self.config.cni_bin_dir.join("palisade-cni");
         if !plugin.is_file() {
-            // Not degraded: runtimes may well look elsewhere too.
-            tracing::warn!(plugin = %plugin.display(), "the CNI plugin is not where runtimes look for it");
+            // Not degraded: runtimes may have other plugin directories.
+            tracing::warn!(plugin = %plugin.display(), "the CNI plugin is not in cni-bin-dir; runtimes may not find it");
         }
         match conf.write() {
             Ok(true) => tracing::info!(file = %path, "CNI configuration written"),
             Ok(false) => {}
             Err(error) => {
-                tracing::error!(error = %error_chain(&error), "writing the CNI configuration");
+                tracing::error!(error = %error_chain(&error), "writing the CNI configuration failed");
                 self.cni_conf_failure = Some(error_chain(&error));
             }
         }
     }
 
-    /// Takes it back, if it is not to stay.
+    /// Removes the CNI configuration, unless it is to be kept.
     pub(crate) fn uninstall_cni_conf(&mut self) {
         if let Some(conf) = CniConf::from_config(&self.config)
             && let Err(error) = conf.remove_unless_kept()
         {
-            tracing::warn!(error = %error_chain(&error), "removing the CNI configuration");
+            tracing::warn!(error = %error_chain(&error), "removing the CNI configuration failed");
         }
     }
 }
 
 #[cfg(test)]
-#[allow(
-    clippy::disallowed_methods,
-    reason = "tests write with the plain calls"
-)]
+#[allow(clippy::disallowed_methods, reason = "tests write files directly")]
 mod tests {
     use super::*;
     use std::collections::BTreeMap;

@@ -1,10 +1,10 @@
 //! Configuration: every parameter defined once.
 //!
-//! From [`PARAMETERS`] come the flag, the environment variable, the key of the configuration file,
-//! the help, the documentation and what `palisade config` prints. [`Config::resolve`] takes what was
-//! said in each of them as arguments, so nothing here reads the environment or a file itself; a flag
-//! wins over the environment, that over the file, that over the default. What cannot be read or
-//! contradicts itself is refused, all of it in one message that says who said what.
+//! [`PARAMETERS`] defines the flag, the environment variable, the key of the configuration file, the
+//! help, the documentation and the output of `palisade config`. [`Config::resolve`] takes the values of
+//! all sources as arguments, so this module reads neither the environment nor a file. Precedence: flag,
+//! environment, file, default. Invalid and contradictory values are rejected together in one error that
+//! names the source of each value.
 
 mod document;
 mod file;
@@ -27,16 +27,16 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Where a value came from.
+/// The source of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ParameterSource {
     /// The command line.
     Flag,
     /// The environment.
     Environment,
-    /// The configuration file, at this place.
+    /// The configuration file, at this location.
     File(String),
-    /// Nobody said anything.
+    /// The default.
     Default,
 }
 
@@ -50,7 +50,7 @@ impl ParameterSource {
         }
     }
 
-    /// Who said it, as exactly as is known.
+    /// The source of the value, as exactly as it is known.
     fn describe(&self, parameter: &Parameter) -> String {
         match self {
             ParameterSource::Flag => parameter.flag(),
@@ -61,135 +61,135 @@ impl ParameterSource {
     }
 }
 
-/// Whether this host's own packets to its endpoints are judged.
+/// Whether policy applies to this host's own packets to its endpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostToEndpointAction {
-    /// They pass.
+    /// They are allowed.
     Allow,
-    /// They are judged as any others.
+    /// Policy applies to them.
     Policy,
 }
 
 /// The resolved configuration.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The tree of manifests.
+    /// The manifest directory.
     pub directory: PathBuf,
     /// The API's socket.
     pub socket: PathBuf,
     /// The state directory.
     pub state_dir: PathBuf,
-    /// How long the directory must be quiet.
+    /// The debounce time: how long the directory must be unchanged before it is read.
     pub settle: Duration,
-    /// How much of the kernel policy may take.
+    /// The maximum number of kernel elements that policy may use.
     pub budget: ElementBudget,
-    /// The address pools, of either family, in the order they are filled.
+    /// The address pools of both families, in the order of allocation.
     pub pools: Vec<Prefix>,
-    /// Addresses of the pools that are never given out.
+    /// Addresses of the pools that are never allocated.
     pub reserved: Vec<AddressRange>,
     /// The MTU of workload interfaces, in bytes.
     pub mtu: u32,
-    /// The prefix of our interfaces' names.
+    /// The name prefix of the agent's interfaces.
     pub interface_prefix: String,
-    /// The MTU of pods' interfaces, in bytes; `None` for that of the route to the outside.
+    /// The MTU of pod interfaces, in bytes; `None` for the MTU of the default route.
     pub pod_mtu: Option<u32>,
-    /// Whether what pods send to the outside leaves with this host's address.
+    /// Whether the traffic of pods to external networks is masqueraded.
     pub masquerade: bool,
-    /// Networks that pods reach with their own address all the same.
+    /// Networks to which traffic of pods is not masqueraded.
     pub masquerade_except: Vec<Prefix>,
-    /// Where the CNI configuration is written; `None` writes none.
+    /// The directory of the CNI configuration; `None`: no file is written.
     pub cni_conf_dir: Option<PathBuf>,
     /// The file name of the CNI configuration.
     pub cni_conf_name: String,
-    /// Whether the CNI configuration stays when the agent ends.
+    /// Whether the CNI configuration is kept when the agent stops.
     pub cni_conf_keep: bool,
-    /// Where runtimes look for plugins.
+    /// The plugin directory of the runtimes.
     pub cni_bin_dir: PathBuf,
-    /// The nftables table.
+    /// The name of the nftables table.
     pub table: String,
-    /// The bits of the conntrack mark that are ours.
+    /// The bits of the conntrack mark that the agent uses.
     pub mark_mask: u32,
-    /// Whether this host's own packets are judged.
+    /// Whether policy applies to this host's own packets.
     pub host_to_endpoint: HostToEndpointAction,
     /// The encapsulations that endpoints may send where policy allows it.
     pub allowed_encapsulation: Encapsulations,
-    /// Whether no other program can change the nftables tables while the agent runs.
+    /// Whether the nftables tables are owned by the agent, so that no other program can change them.
     pub own_table: bool,
-    /// Whether the agent switches IP forwarding on.
+    /// Whether the agent enables IP forwarding.
     pub manage_forwarding: bool,
-    /// The group that may change things through the API; `None` for root alone.
+    /// The group that may make changes through the API; `None`: root only.
     pub api_group: Option<String>,
-    /// Whether that group may give workloads labels and ports of its own choice.
+    /// Whether that group may set labels and ports of workloads.
     pub group_labels: bool,
-    /// Whether that group may attach namespaces that root made and named.
+    /// Whether that group may attach named namespaces that root created.
     pub group_named_netns: bool,
     /// The Kubernetes namespaces in which that group may attach workloads; empty: all.
     pub group_namespaces: Vec<String>,
-    /// How many workloads each member of that group may have attached.
+    /// The maximum number of attached workloads of each member of that group.
     pub group_workloads: u32,
-    /// How many requests a second each user may make in the long run.
+    /// The sustained request rate of each user, in requests per second.
     pub api_rate: u32,
-    /// How many requests each user may make at once.
+    /// The request burst of each user.
     pub api_burst: u32,
-    /// The largest body of a request, in bytes.
+    /// The maximum size of a request body, in bytes.
     pub api_body_limit: usize,
-    /// The nflog group of denied and logged packets.
+    /// The nflog group for denied and logged packets.
     pub monitor_group: u16,
-    /// How many packets a second are told of each rule.
+    /// The maximum number of packets reported per second for each rule.
     pub monitor_rate: u32,
-    /// The least important log lines that are written: `error` to `trace`.
+    /// The log level: `error` to `trace`.
     pub log_level: String,
     /// Whether log lines are JSON.
     pub log_json: bool,
-    /// Where metrics and health are served besides the socket.
+    /// The TCP address for metrics and health, in addition to the socket.
     pub health_address: Option<SocketAddr>,
-    /// Whether everything is computed and nothing touched.
+    /// Dry run: compute everything and change nothing.
     pub dry_run: bool,
-    /// The configuration file, where there may be one.
+    /// The configuration file, if one is used.
     pub file: Option<ConfigFile>,
     raw: RawParameters,
     file_status: ConfigFileStatus,
 }
 
-/// What was said of each parameter, and by whom.
+/// The text of each parameter that was set, and its source.
 type RawParameters = BTreeMap<&'static str, (String, ParameterSource)>;
 
-/// One thing that is wrong with a configuration.
+/// One problem of a configuration.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ConfigProblem {
-    /// A value cannot be read.
+    /// A value is invalid.
     #[error("{name}: {value:?} ({given_by}) {reason}")]
     Value {
         /// The parameter.
         name: &'static str,
-        /// What was said.
+        /// The text.
         value: String,
-        /// By whom: a flag, a variable, or a place in the file.
+        /// The source: a flag, a variable, or a location in the file.
         given_by: String,
-        /// Why it is not one.
+        /// Why it is invalid.
         reason: String,
     },
-    /// The file says something that cannot be taken in.
+    /// An entry of the file is invalid.
     #[error("{location}: {reason}")]
     File {
         /// File, line and column.
         location: String,
-        /// Why.
+        /// Why it is invalid.
         reason: String,
     },
-    /// Two values cannot both hold.
+    /// Two values contradict each other.
     #[error("{one} and {other} contradict each other: {reason}")]
     Contradiction {
-        /// The first parameter, with who said it.
+        /// The first parameter, with its source.
         one: String,
-        /// The second.
+        /// The second parameter, with its source.
         other: String,
         /// Why, and what to do.
         reason: String,
     },
 }
 
-/// Why a configuration was refused: everything that is wrong with it.
+/// Why a configuration was rejected: all of its problems.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
     /// At least one.
@@ -214,11 +214,11 @@ impl std::fmt::Display for ConfigError {
 impl std::error::Error for ConfigError {}
 
 impl Config {
-    /// The configuration from what was said on the command line (by parameter name), in the
-    /// environment (asked by variable name), and in a file (its name and text).
+    /// Resolves the configuration from the command line (by parameter name), the environment (by
+    /// variable name), and a file (its name and text).
     ///
     /// # Errors
-    /// Everything that cannot be read or contradicts something else.
+    /// All invalid values and contradictions.
     pub fn resolve(
         flags: &BTreeMap<String, String>,
         environment: impl Fn(&str) -> Option<String>,
@@ -250,7 +250,7 @@ impl Config {
         config
     }
 
-    /// What the members of the API's group may have.
+    /// The grants of the members of the API's group.
     pub fn grants(&self) -> GroupGrants {
         GroupGrants {
             labels: self.group_labels,
@@ -260,7 +260,7 @@ impl Config {
         }
     }
 
-    /// The agent would take its own configuration for policy.
+    /// The configuration file lies in the manifest directory, where it would be read as policy.
     fn own_file_problem(&self, file: &str) -> Option<ConfigProblem> {
         let source_of =
             |name: &str| Some(self.raw.get(name)?.1.describe(Parameter::by_name(name)?));
@@ -314,15 +314,15 @@ fn take_from_file(
     Some((text, ParameterSource::File(location.to_string())))
 }
 
-/// What was said, and what of it could be read.
+/// The raw parameters and the values that could be parsed.
 struct ConfigBuilder {
     raw: RawParameters,
     values: BTreeMap<&'static str, ParameterValue>,
 }
 
 impl ConfigBuilder {
-    /// Called only where every value could be read; of a kind that is not the parameter's own these
-    /// give nothing, which the test that sets each parameter notices.
+    /// Called only if every value could be parsed. A value of the wrong kind yields nothing here; the
+    /// test that sets each parameter detects that.
     fn config(self) -> Config {
         Config {
             directory: self.path("directory"),
@@ -428,7 +428,7 @@ impl ConfigBuilder {
         }
     }
 
-    /// The pools, each with the parameter that said it.
+    /// The pools, each with the parameter that defines it.
     fn pools(&self) -> Vec<(&'static str, Prefix)> {
         let pools_of = |name: &'static str| {
             let pools = self.networks(name)?;
@@ -440,7 +440,7 @@ impl ConfigBuilder {
         })
     }
 
-    /// What cannot hold together, of the values that could be read.
+    /// Contradictions between the values that could be parsed.
     fn contradictions(&self) -> Vec<ConfigProblem> {
         let mut problems = Vec::new();
         let mut refuse = |one: &str, other: &str, reason: String| {
@@ -464,7 +464,7 @@ impl ConfigBuilder {
         for single in ["pool-ipv4", "pool-ipv6"] {
             if listed && *self.raw(single).1 != ParameterSource::Default {
                 let reason = format!(
-                    "ipam-pool says every pool; add {} there, and leave {single} out",
+                    "ipam-pool replaces {single}; add {} to ipam-pool, and remove {single}",
                     self.raw(single).0
                 );
                 refuse("ipam-pool", single, reason);
@@ -475,21 +475,23 @@ impl ConfigBuilder {
         let source = if listed { "ipam-pool" } else { "pool-ipv4" };
         for range in self.ranges("ipam-reserved").iter().filter(|_| known) {
             if !pools.iter().any(|(_, pool)| range.overlaps(*pool)) {
-                let reason = format!("{range} lies in no pool, so reserving it does nothing");
+                let reason = format!("{range} is not in a pool, so the reservation has no effect");
                 refuse("ipam-reserved", source, reason);
             }
         }
         let ipv6_pool = pools.iter().find(|(_, pool)| pool.family() == Family::V6);
         let mtu = self.number("pod-mtu");
         if let (Some((parameter, pool)), 1..1280) = (ipv6_pool, mtu) {
-            let reason = format!("pods get addresses of {pool}, and IPv6 needs an MTU of 1280");
+            let reason = format!(
+                "pods get IPv6 addresses of {pool}, and IPv6 requires an MTU of at least 1280"
+            );
             refuse("pod-mtu", parameter, reason);
         }
         if has("cni-conf-dir") && has("directory") {
             let dir = self.path("cni-conf-dir");
             if !dir.as_os_str().is_empty() && dir.starts_with(&directory) {
                 let reason = format!(
-                    "{} lies inside {}, so the agent would read what it writes there as policy",
+                    "{} lies inside {}, so the agent would read its CNI configuration as policy",
                     dir.display(),
                     directory.display()
                 );
@@ -499,7 +501,7 @@ impl ConfigBuilder {
         problems
     }
 
-    /// A parameter and who said it.
+    /// A parameter and its source.
     fn describe(&self, name: &str) -> String {
         let source = Parameter::by_name(name).map(|parameter| self.raw(name).1.describe(parameter));
         format!("{name} ({})", source.unwrap_or_default())

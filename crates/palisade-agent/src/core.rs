@@ -1,9 +1,9 @@
 //! The agent's core: one thread that owns the engine, the dataplane and the workloads.
 //!
-//! Everything that happens reaches it as an [`CoreEvent`] on one bounded queue ([`crate::core_queue`]), so there
-//! is no shared state: sources hand in batches, the API asks with closures, watchers say that the kernel
-//! changed. It takes them one after the other: a source's batch becomes one delta, which is executed
-//! before the next event is looked at. It never waits for a source or for a client.
+//! Every input reaches it as a [`CoreEvent`] on one bounded queue ([`crate::core_queue`]), so there is
+//! no shared state: sources send batches, the API sends requests (closures), watchers send kernel
+//! notifications. Events are handled one after the other: a source's batch becomes one delta, which is
+//! executed before the next event is taken. The core never waits for a source or a client.
 
 use crate::attach_steps::StepHook;
 use crate::clock::Clock;
@@ -29,58 +29,58 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
-/// How long to wait before the dataplane is tried again, first and at most.
+/// The first and the maximum delay before the dataplane is retried.
 const RETRY_BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
 
-/// A batch of so many updates leaves enough freed memory behind to be given back to the kernel.
+/// After a batch of at least this many updates, freed memory is returned to the kernel.
 const LARGE_BATCH: usize = 2_000;
-/// How many new problems of one batch are logged one by one.
+/// The maximum number of new problems of one batch that are logged individually.
 const MAX_LOGGED_PROBLEMS: usize = 100;
 
-/// A question for the core thread.
+/// A request that runs on the core thread.
 pub type CoreRequest = Box<dyn FnOnce(&mut Core) + Send>;
 
-/// What happens to the core.
+/// An event for the core.
 pub enum CoreEvent {
-    /// A source said something.
+    /// Updates of the policy source.
     Source(UpdateBatch),
-    /// A source ended; it should not.
+    /// The policy source stopped, which is an error.
     SourceEnded(String),
-    /// Somebody asks.
+    /// A request of the API or of the agent itself.
     Request(CoreRequest),
-    /// Somebody else changed what is ours in the kernel's packet filter.
+    /// Another program changed the agent's nftables tables.
     Tampered {
-        /// What, for people.
+        /// What was changed, for messages.
         what: String,
-        /// When that was noticed.
+        /// When the change was detected.
         detected_at: Instant,
     },
-    /// Interfaces, routes, neighbours or settings of this host changed.
+    /// Links, routes, neighbours or sysctls of this host changed.
     HostChanged {
-        /// Which.
+        /// The changes.
         changes: HostChanges,
-        /// When that was noticed.
+        /// When the changes were detected.
         detected_at: Instant,
     },
     /// The configuration file changed.
     ConfigChanged,
-    /// Packets were denied, dropped, or asked for by a Log rule.
+    /// Packets that were denied, dropped, or matched a Log rule.
     Packets(crate::monitor::packet_queue::PacketDelivery),
-    /// Stop; enforcement stays in the kernel.
+    /// Stop the core; the kernel continues to enforce policy.
     Stop,
 }
 
-/// The parts the core is made of.
+/// The parts of a core.
 pub struct CoreParts {
     /// The configuration.
     pub config: Config,
-    /// The kernel side.
+    /// The dataplane.
     pub dataplane: Box<dyn Dataplane>,
-    /// What joins namespaces to this host.
+    /// The driver that connects network namespaces to this host.
     pub network: Box<dyn NetworkDriver>,
     /// The clock.
     pub clock: Box<dyn Clock>,
-    /// What the source is, and where.
+    /// The kind of the source, and its path.
     pub source: (String, String),
 }
 
@@ -92,9 +92,9 @@ pub struct Core {
     pub(crate) network: Box<dyn NetworkDriver>,
     pub(crate) clock: Box<dyn Clock>,
     pub(crate) records: WorkloadStore,
-    /// What was changed of this host's settings.
+    /// The file of changed sysctls.
     pub(crate) settings: SettingsFile,
-    /// Whether this host has to forward: from its first workload on.
+    /// Whether this host has to forward: true from its first workload on.
     pub(crate) forwarding_enabled: bool,
     pub(crate) registry: WorkloadRegistry,
     pub(crate) ipam: Ipam,
@@ -113,27 +113,27 @@ pub struct Core {
     pub(crate) repair_count: u64,
     pub(crate) kernel_failure: Option<String>,
     pub(crate) startup_stages: Vec<BootstrapStage>,
-    /// What could not be removed when attaching it failed; remembered as pending.
+    /// Workloads whose attach failed and could not be rolled back; saved as pending.
     pub(crate) leftovers: Vec<WorkloadRecord>,
-    /// Whether a deletion that waits could not be carried out.
+    /// Whether a queued CNI DEL failed.
     pub(crate) deletions_failed: bool,
-    /// Why runtimes are not told of this agent.
+    /// Why the CNI configuration could not be written.
     pub(crate) cni_conf_failure: Option<String>,
-    /// Why the kernel does not translate what it should.
+    /// Why the masquerade rules could not be written.
     pub(crate) masquerade_failure: Option<String>,
-    /// The one that is being attached: whoever does that opens it.
+    /// The workload that is being attached; its attach brings it up, not [`Core::open_pending`].
     pub(crate) attach_in_progress: Option<EndpointId>,
     pub(crate) open_waiters: Vec<(EndpointId, tokio::sync::oneshot::Sender<()>)>,
     pub(crate) step_hook: Option<StepHook>,
     pub(crate) config_listeners: Vec<crate::reload::ConfigListener>,
-    /// The kernel's counts, and when they were read.
+    /// The kernel's counters, and when they were read.
     cached_counters: Option<(Instant, Counters)>,
     sync_waiters: Vec<tokio::sync::oneshot::Sender<()>>,
     retry: Option<(Instant, Duration)>,
 }
 
 impl Core {
-    /// A core of these parts, with nothing known yet.
+    /// A core of these parts, without state.
     pub fn new(parts: CoreParts) -> Self {
         let judge_host_traffic =
             parts.config.host_to_endpoint == crate::config::HostToEndpointAction::Policy;
@@ -185,7 +185,7 @@ impl Core {
         }
     }
 
-    /// Runs until it is told to stop, or nobody is left who could tell it anything.
+    /// Runs until a stop event arrives or all senders are gone.
     pub fn run(mut self, events: &EventReceiver) {
         loop {
             events.mark_idle(self.unready_reasons());
@@ -204,12 +204,12 @@ impl Core {
         }
     }
 
-    /// Takes in one event.
+    /// Handles one event.
     pub fn handle_event(&mut self, event: CoreEvent) {
         match event {
             CoreEvent::Source(batch) => self.handle_batch(batch),
             CoreEvent::SourceEnded(reason) => {
-                tracing::error!(%reason, "the source ended; what is in force stays");
+                tracing::error!(%reason, "the policy source stopped; current policy stays in force");
                 self.source_ended = Some(reason);
             }
             CoreEvent::Request(request) => request(self),
@@ -239,10 +239,7 @@ impl Core {
         }
         let more: usize = new.map(Diagnostic::count).sum();
         if more > 0 {
-            tracing::warn!(
-                more,
-                "more problems of the source: `palisade status` shows them"
-            );
+            tracing::warn!(more, "more problems of the source; see `palisade status`");
         }
         self.source_report = batch.report;
         let source_updates = batch.updates.into_iter();
@@ -262,11 +259,11 @@ impl Core {
             self.resync();
             let millis = crate::clock::millis(self.clock.monotonic() - started);
             self.startup_stages.push(BootstrapStage {
-                name: "kernel in line".to_owned(),
+                name: "kernel synchronised".to_owned(),
                 millis,
             });
             for waiter in self.sync_waiters.drain(..) {
-                // Whoever stopped waiting needs no answer.
+                // The receiver may have stopped waiting.
                 let _ = waiter.send(());
             }
         }
@@ -275,7 +272,7 @@ impl Core {
         }
     }
 
-    /// Tells `waiting` once the source is in sync and the kernel was brought in line.
+    /// Notifies `waiter` once the source is in sync and the kernel has been resynchronised.
     pub fn notify_when_in_sync(&mut self, waiter: tokio::sync::oneshot::Sender<()>) {
         if self.in_sync || fault::is_injected("told-before-in-line") {
             let _ = waiter.send(());
@@ -284,7 +281,7 @@ impl Core {
         }
     }
 
-    /// Lets the engine compute what these updates change, and executes it.
+    /// Passes updates to the engine and writes the changes to the kernel.
     pub(crate) fn apply(&mut self, updates: Vec<Update>) {
         let started = self.clock.monotonic();
         let is_policy = |update: &Update| matches!(update, Update::Delete(ObjectKey::Policy(_)));
@@ -320,20 +317,20 @@ impl Core {
                 self.record_flush(outcome, started);
             }
             Err(error) => {
-                tracing::warn!(error = %error_chain(&error), "writing to the kernel failed; reading it back to try again");
+                tracing::warn!(error = %error_chain(&error), "writing to the kernel failed; will resync");
                 self.metrics.count_failure();
                 self.resync();
             }
         }
     }
 
-    /// Makes the kernel hold the tables, from whatever state it is in.
+    /// Makes the kernel hold the tables, whatever its present state is.
     pub(crate) fn resync(&mut self) {
         let started = self.clock.monotonic();
         if self.kernel_failure.is_some() {
             self.metrics.count_retry();
         }
-        // From whatever the kernel holds now: what it would have said is not known.
+        // The former state of the kernel is not known, so packets cannot be attributed to it.
         self.monitor.clear_history();
         match self.dataplane.start(self.engine.tables()) {
             Ok(outcome) => {
@@ -359,7 +356,7 @@ impl Core {
             Err(error) => {
                 let text = error_chain(&error);
                 let wait = self.schedule_retry();
-                tracing::error!(error = %text, retry_ms = wait.as_millis() as u64, "the kernel refused the policy");
+                tracing::error!(error = %text, retry_ms = wait.as_millis() as u64, "the kernel rejected the policy; will retry");
                 self.metrics.count_failure();
                 self.kernel_failure = Some(text);
             }
@@ -388,7 +385,7 @@ impl Core {
         self.log_journal_error();
     }
 
-    /// Takes over the counts kept from before a restart, and keeps them from now on.
+    /// Restores the counters saved before a restart, and saves them from now on.
     pub(crate) fn restore_counts(&mut self) {
         let file = CountsFile::in_state_dir(&self.config.state_dir);
         let (mut entries, error) = file.read();
@@ -396,12 +393,12 @@ impl Core {
             entries.clear();
         }
         if let Some(error) = error {
-            tracing::warn!(error = %error_chain(&error), "counts from before the restart are lost");
+            tracing::warn!(error = %error_chain(&error), "reading the counter journal failed; counters from before the restart are lost");
         }
         self.dataplane.set_journal(Box::new(file), entries);
     }
 
-    /// The kernel's counts as of the last second: pages that many ask for have it read no oftener.
+    /// The kernel's counters, at most one second old, so that frequent readers do not cause more reads.
     pub(crate) fn recent_counters(&mut self) -> Option<&Counters> {
         let now = self.clock.monotonic();
         let is_recent = |(at, _): &(Instant, Counters)| now - *at < crate::page_cache::MAX_PAGE_AGE;
@@ -409,7 +406,7 @@ impl Core {
             match self.dataplane.counters() {
                 Ok(counters) => self.cached_counters = Some((now, counters)),
                 Err(error) => {
-                    tracing::warn!(%error, "reading counters");
+                    tracing::warn!(%error, "reading the kernel's counters failed");
                     self.cached_counters = None;
                 }
             }
@@ -417,7 +414,7 @@ impl Core {
         self.cached_counters.as_ref().map(|(_, counters)| counters)
     }
 
-    /// Forgets the counts of policies that are gone themselves, or memory and disk would only grow.
+    /// Removes the counters of deleted policies, which would otherwise accumulate in memory and on disk.
     fn prune_counts(&mut self) {
         let engine = &self.engine;
         self.dataplane.retain_counts(&|credit| match credit {
@@ -427,25 +424,24 @@ impl Core {
         });
     }
 
-    /// Says what went wrong with keeping counts.
+    /// Logs an error of the counter journal.
     fn log_journal_error(&mut self) {
         if let Some(error) = self.dataplane.take_journal_error() {
-            tracing::warn!(error = %error_chain(&error), "a restart would lose counts");
+            tracing::warn!(error = %error_chain(&error), "saving counters failed; a restart would lose them");
         }
     }
 
-    /// Brings the table that translates in line; returns how much was written. What fails is tried
-    /// again.
+    /// Updates the masquerade table; returns the number of writes. A failure is retried.
     fn sync_masquerade(&mut self) -> usize {
         self.apply_masquerade().unwrap_or_else(|error| {
-            tracing::error!(error = %error_chain(&error), "translating workloads' addresses");
+            tracing::error!(error = %error_chain(&error), "updating masquerade rules failed; will retry");
             self.schedule_retry();
             0
         })
     }
 
-    /// Tries again what failed: the kernel's state, what could not be removed, deletions that wait. Comes
-    /// by itself, later each time, until nothing is left to try.
+    /// Retries what failed: the kernel's state, leftovers, queued CNI DELs. It is scheduled with
+    /// increasing delays until nothing is left.
     pub fn retry_failed(&mut self) {
         if self.kernel_failure.is_some() || self.masquerade_failure.is_some() {
             self.resync();
@@ -453,12 +449,12 @@ impl Core {
         if !self.leftovers.is_empty()
             && let Err(error) = self.clear_leftovers(None)
         {
-            tracing::warn!(error = %error_chain(&error), "removing what is left of failed workloads");
+            tracing::warn!(error = %error_chain(&error), "removing workloads whose rollback failed; will retry");
         }
         if self.deletions_failed
             && let Err(error) = self.run_queued_deletions()
         {
-            tracing::warn!(%error, "carrying out the deletions that wait");
+            tracing::warn!(%error, "running queued CNI DELs failed");
         }
         if !self.leftovers.is_empty() || self.deletions_failed {
             self.schedule_retry();
@@ -467,20 +463,20 @@ impl Core {
         }
     }
 
-    /// Whether anything is left to be tried again.
+    /// Whether anything has to be retried.
     fn needs_retry(&self) -> bool {
         let kernel = self.kernel_failure.is_some() || self.masquerade_failure.is_some();
         kernel || self.deletions_failed || !self.leftovers.is_empty()
     }
 
-    /// Has what is left be tried again, unless that is planned already.
+    /// Schedules a retry, unless one is scheduled already.
     pub(crate) fn ensure_retry(&mut self) {
         if self.retry.is_none() {
             self.schedule_retry();
         }
     }
 
-    /// Has what failed be tried again, later each time; says in how long.
+    /// Schedules a retry with a doubled delay; returns the delay.
     fn schedule_retry(&mut self) -> Duration {
         let doubled = |(_, wait): (Instant, Duration)| (wait * 2).min(RETRY_BACKOFF.1);
         let wait = self.retry.map_or(RETRY_BACKOFF.0, doubled);
@@ -488,7 +484,7 @@ impl Core {
         wait
     }
 
-    /// Compares the kernel with what was written, and repairs it.
+    /// Compares the kernel with the tables, and repairs it.
     fn verify_kernel(&mut self, what: &str, detected_at: Instant) {
         if !self.in_sync {
             return;
@@ -508,7 +504,7 @@ impl Core {
                 }
             }
             Err(error) => {
-                tracing::warn!(error = %error_chain(&error), "checking the kernel failed");
+                tracing::warn!(error = %error_chain(&error), "verifying the kernel's state failed; will resync");
                 self.metrics.count_failure();
                 self.resync();
             }
@@ -516,7 +512,7 @@ impl Core {
     }
 }
 
-/// An error with all its causes, each once.
+/// An error with all its causes, without duplicates.
 pub fn error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();

@@ -1,11 +1,12 @@
-//! What waits for the core: in order, bounded, and merged where once is enough.
+//! The queue of the core: ordered, bounded, with merged notifications.
 //!
-//! Promises: of notices of the kernel, and of the configuration file, one of each kind waits, however
-//! many came; a source waits with its next batch until the last is taken; of clients' questions at
-//! most [`MAX_WAITING`] of each kind wait, and more are refused; so what waits never grows with what
-//! others do. Beside the queue stands how the core is, for probes, which wait for nobody.
+//! Promises: at most one notification of each kind is queued (kernel changes, configuration file);
+//! later ones are merged into it. A source blocks on its next batch until the last one is taken. At
+//! most [`MAX_WAITING`] client requests of each class are queued, and more are rejected; so the queue
+//! is bounded whatever the senders do. The health of the core is kept beside the queue, so probes never
+//! wait.
 //!
-//! Never: reorders what it does not merge, or drops what is not a client's question.
+//! Never: reorders events except by merging, or drops anything but client requests.
 
 use crate::core::{Core, CoreEvent, CoreRequest};
 use crate::host::HostChanges;
@@ -16,33 +17,33 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How many questions of clients wait at most, of each kind.
+/// The maximum number of queued client requests of each class.
 pub const MAX_WAITING: usize = 256;
 
-/// Why a client's question has no answer.
+/// Why a client request was not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CoreUnavailable {
-    /// The core has ended.
+    /// The core has stopped.
     Stopped,
-    /// Too many wait already.
+    /// Too many requests are queued.
     Busy,
 }
 
-/// How the core is.
+/// The health of the core.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CoreHealth {
-    /// When it began what it is at; `None`: it waits for something to do.
+    /// When it began to handle the present event; `None`: it is idle.
     pub busy_since: Option<Instant>,
-    /// Why the kernel does not hold what the source says.
+    /// Why the kernel does not hold the policy of the source.
     pub unready: Vec<String>,
-    /// Whether it has ended.
+    /// Whether it has stopped.
     pub stopped: bool,
 }
 
 enum QueuedEvent {
     Event(CoreEvent),
     Request(OperationClass, CoreRequest),
-    /// One of each of these at most; what they carry is beside the queue.
+    /// At most one of each of these is queued; their data is kept in [`QueueState`].
     HostChanged,
     Tampered,
     ConfigChanged,
@@ -56,19 +57,19 @@ struct QueueState {
     config_changed: bool,
     requests: BTreeMap<OperationClass, usize>,
     batches: usize,
-    /// Rises with everything that may change what the core would answer.
+    /// Incremented by every event that may change the core's responses.
     change_counter: u64,
     health: CoreHealth,
-    /// Nobody can hand in anything any more.
+    /// All senders are gone.
     senders_gone: bool,
 }
 
 #[derive(Default)]
 struct SharedQueue {
     state: Mutex<QueueState>,
-    /// Something is there to be taken, or will never be.
+    /// An event is queued, or all senders are gone.
     not_empty: Condvar,
-    /// A batch was taken, or none will ever be.
+    /// A batch was taken, or the receiver is gone.
     batch_taken: Condvar,
 }
 
@@ -78,7 +79,7 @@ impl SharedQueue {
     }
 }
 
-/// The last of them to go tells the core.
+/// When the last clone is dropped, the core stops.
 struct QueueSender(Arc<SharedQueue>);
 
 impl Drop for QueueSender {
@@ -88,19 +89,19 @@ impl Drop for QueueSender {
     }
 }
 
-/// Hands events to the core.
+/// The sending end of the queue.
 #[derive(Clone)]
 pub struct CoreHandle {
     sender: Arc<QueueSender>,
-    /// Pages that many ask for.
+    /// Cached responses.
     pub(crate) page_cache: Arc<PageCaches>,
 }
 
-/// The end of the queue that the core reads.
+/// The receiving end of the queue, for the core.
 pub struct EventReceiver(Arc<SharedQueue>);
 
 impl CoreHandle {
-    /// A handle and the end the core reads.
+    /// Creates a queue; returns both ends.
     pub fn channel() -> (CoreHandle, EventReceiver) {
         let shared = Arc::new(SharedQueue::default());
         shared.lock().health.unready = vec![crate::report::NOT_IN_SYNC_REASON.to_owned()];
@@ -115,7 +116,7 @@ impl CoreHandle {
         self.sender.0.lock()
     }
 
-    /// Hands in an event; false if the core has stopped. A source's batch waits here until the last
+    /// Queues an event; false if the core has stopped. A batch of the source blocks here until the last
     /// one is taken.
     pub fn send(&self, event: CoreEvent) -> bool {
         let mut state = self.lock();
@@ -135,15 +136,15 @@ impl CoreHandle {
         true
     }
 
-    /// Asks the core and waits for its answer; `None` if it has stopped. For the agent itself, which
-    /// asks one thing at a time.
+    /// Sends a request and waits for the response; `None` if the core has stopped. For the agent's own
+    /// use, which is limited to one request at a time.
     pub async fn ask<T: Send + 'static>(
         &self,
         request: impl FnOnce(&mut Core) -> T + Send + 'static,
     ) -> Option<T> {
         let (answer, response) = tokio::sync::oneshot::channel();
         let request: CoreRequest = Box::new(move |core| {
-            // Whoever went away does not want its answer any more.
+            // The receiver may have stopped waiting.
             let _ = answer.send(request(core));
         });
         if !self.send(CoreEvent::Request(request)) {
@@ -152,10 +153,10 @@ impl CoreHandle {
         response.await.ok()
     }
 
-    /// Asks for a client. What only reads is left out if the client goes away before.
+    /// Sends a client request. A read is skipped if the client disconnects before it runs.
     ///
     /// # Errors
-    /// If too many of its kind wait already, or the core has stopped.
+    /// If too many requests of its class are queued, or the core has stopped.
     pub async fn ask_for_client<T: Send + 'static>(
         &self,
         lane: OperationClass,
@@ -191,17 +192,17 @@ impl CoreHandle {
         Ok(())
     }
 
-    /// How the core is, without asking it.
+    /// The health of the core, read without a request.
     pub fn health(&self) -> CoreHealth {
         self.lock().health.clone()
     }
 
-    /// A number that is another one after anything that may change what the core would answer.
+    /// A counter that changes with every event that may change the core's responses.
     pub fn change_counter(&self) -> u64 {
         self.lock().change_counter
     }
 
-    /// How much waits.
+    /// The number of queued events.
     pub fn queue_length(&self) -> usize {
         self.lock().queue.len()
     }
@@ -209,7 +210,7 @@ impl CoreHandle {
 
 impl QueueState {
     fn push(&mut self, event: CoreEvent) {
-        // What packets were seen is on no page.
+        // Packets do not appear in any cached response.
         if !matches!(event, CoreEvent::Packets(_)) {
             self.change_counter += 1;
         }
@@ -228,7 +229,7 @@ impl QueueState {
                 what,
                 detected_at: seen,
             } => match &mut self.tampered {
-                // Everything is compared each time: once is enough.
+                // Every verification compares all tables, so one is enough.
                 Some(_) => return,
                 slot => {
                     *slot = Some((what, seen));
@@ -283,10 +284,10 @@ impl QueueState {
 }
 
 impl EventReceiver {
-    /// The next event, at most `patience` from now where that is given.
+    /// The next event; waits at most `timeout`, if given.
     ///
     /// # Errors
-    /// If there is none in time, or nobody is left who could hand one in.
+    /// If no event arrives in time, or all senders are gone.
     pub fn next(&self, timeout: Option<Duration>) -> Result<CoreEvent, RecvTimeoutError> {
         let idle = |state: &mut QueueState| state.queue.is_empty() && !state.senders_gone;
         let state = self.0.lock();
@@ -313,19 +314,19 @@ impl EventReceiver {
         }
     }
 
-    /// The core begins something.
+    /// The core begins to handle an event.
     pub(crate) fn mark_busy(&self, now: Instant) {
         self.0.lock().health.busy_since = Some(now);
     }
 
-    /// The core is done with what it was at, and is so.
+    /// The core has handled an event; sets its health.
     pub(crate) fn mark_idle(&self, unready: Vec<String>) {
         let pulse = &mut self.0.lock().health;
         pulse.busy_since = None;
         pulse.unready = unready;
     }
 
-    /// What the core answers is another thing, though nobody handed anything in.
+    /// The core's responses have changed without an event.
     pub(crate) fn mark_changed(&self) {
         self.0.lock().change_counter += 1;
     }
@@ -335,7 +336,7 @@ impl Drop for EventReceiver {
     fn drop(&mut self) {
         let mut state = self.0.lock();
         state.health.stopped = true;
-        // Whoever waits for an answer hears that there is none, outside the lock.
+        // Dropping the requests notifies their callers; this is done outside the lock.
         let unprocessed = std::mem::take(&mut state.queue);
         drop(state);
         drop(unprocessed);

@@ -1,9 +1,9 @@
-//! The file in which counts outlive the agent.
+//! The counter journal: the file in which counters survive a restart of the agent.
 //!
-//! One entry a line, after a line with the schema's number; entries are added at the end, and now and
-//! then the file is written anew. What was added survives the end of the process, not a failure of
-//! power, with which the kernel's counts go anyway. The file is worth nothing for enforcement: what
-//! of it cannot be read costs counts and nothing else.
+//! The first line has the schema number, then follows one entry per line. Entries are appended, and
+//! from time to time the file is rewritten. Entries survive the end of the process, but not a power
+//! failure, which also resets the kernel's counters. The file does not affect enforcement: an
+//! unreadable part costs only counters.
 
 use palisade_dataplane::{CounterJournal, JournalEntry};
 use serde::{Deserialize, Serialize};
@@ -20,7 +20,7 @@ struct CountsHeader {
     schema: u32,
 }
 
-/// Why counts could not be read.
+/// Why the counter journal could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum CountsError {
     /// Reading failed.
@@ -28,21 +28,21 @@ pub enum CountsError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What went wrong.
+        /// The cause.
         source: io::Error,
     },
-    /// A line makes no sense; those before it were read.
+    /// A line is invalid; the lines before it were read.
     #[error("reading {path}: line {line} is damaged")]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// The line, from 1.
+        /// The line number, from 1.
         line: usize,
-        /// What went wrong.
+        /// The cause.
         source: serde_json::Error,
     },
     /// Another version of Palisade wrote it.
-    #[error("reading {path}: schema {found}, but this build knows {SCHEMA}")]
+    #[error("reading {path}: schema {found} is not supported (this build reads schema {SCHEMA})")]
     Schema {
         /// The file.
         path: PathBuf,
@@ -51,16 +51,16 @@ pub enum CountsError {
     },
 }
 
-/// The file of counts.
+/// The counter journal.
 #[derive(Debug)]
 pub struct CountsFile {
     path: PathBuf,
-    /// Open at its end, once something was added.
+    /// The file, open for appending after the first write.
     file: Option<File>,
 }
 
 impl CountsFile {
-    /// The counts kept in a state directory.
+    /// The counter journal of a state directory.
     pub fn in_state_dir(state_dir: &Path) -> Self {
         CountsFile {
             path: state_dir.join("counts.log"),
@@ -68,8 +68,8 @@ impl CountsFile {
         }
     }
 
-    /// Reads the entries, and what was wrong with the rest; none where there is no file yet. A last
-    /// line without an end was being written when the process died: it never counted.
+    /// Reads the entries, with the error that ended reading, if any; no entries if the file does not
+    /// exist. An unterminated last line was being written when the process died, and is ignored.
     pub fn read(&self) -> (Vec<JournalEntry>, Option<CountsError>) {
         let path = self.path.clone();
         let text = match std::fs::read(&path) {

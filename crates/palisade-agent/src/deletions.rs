@@ -1,8 +1,9 @@
-//! Deletions that the plugin wrote down while no agent ran: carried out once, when one starts.
+//! CNI DELs that the plugin queued while no agent ran: executed once, at the next start.
 //!
-//! The agent listens first, then takes the lock, then carries out what is there, and only then
-//! answers. The plugin writes under the lock and only while nobody listens, so none is written after
-//! the agent has looked. What cannot be carried out stays, is told, and is tried again.
+//! At the start the agent opens its socket, takes the lock of the queue, executes the queued DELs, and
+//! only then answers requests. The plugin writes under the lock and only while the agent's socket is
+//! closed, so no DEL is queued after the agent has read the queue. A DEL that fails stays queued, is
+//! reported, and is retried.
 
 use crate::core::{Core, error_chain};
 use palisade_api::{CniAttachment, cni_queue};
@@ -10,18 +11,18 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The folder of deletions within a state directory.
+/// The queue directory within a state directory.
 pub fn queue_dir(state_dir: &Path) -> PathBuf {
     state_dir.join("cni-queue")
 }
 
-/// The deletions that wait in a folder.
+/// The queued DELs of a directory.
 ///
 /// # Errors
-/// If it cannot be listed. One that is not there holds none.
+/// If the directory cannot be listed. A missing directory is an empty queue.
 #[allow(
     clippy::disallowed_methods,
-    reason = "files of the plugin, which has no other way to be heard"
+    reason = "the queue directory is the interface to the CNI plugin while no agent runs"
 )]
 pub fn queued_files(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let entries = match fs::read_dir(folder) {
@@ -40,13 +41,13 @@ pub fn queued_files(folder: &Path) -> io::Result<Vec<PathBuf>> {
 }
 
 impl Core {
-    /// Carries out every deletion that waits; says how many there were.
+    /// Executes every queued DEL; returns their number.
     ///
     /// # Errors
-    /// If the folder cannot be locked or read. What one file holds is no reason.
+    /// If the queue cannot be locked or read. The content of a file is never an error.
     #[allow(
         clippy::disallowed_methods,
-        reason = "files of the plugin, which has no other way to be heard"
+        reason = "the queue directory is the interface to the CNI plugin while no agent runs"
     )]
     pub fn run_queued_deletions(&mut self) -> io::Result<usize> {
         let folder = queue_dir(&self.config.state_dir);
@@ -67,7 +68,7 @@ impl Core {
                 Ok(()) => done += 1,
                 Err(error) => {
                     self.deletions_failed = true;
-                    tracing::error!(file = %path.display(), %error, "a deletion that waits; it is tried again");
+                    tracing::error!(file = %path.display(), %error, "a queued CNI DEL failed; will retry");
                 }
             }
         }
@@ -77,7 +78,7 @@ impl Core {
         if done > 0 {
             tracing::info!(
                 deletions = done,
-                "carried out what was asked while no agent ran"
+                "ran CNI DELs that were queued while no agent was running"
             );
         }
         Ok(done)
@@ -85,7 +86,7 @@ impl Core {
 
     #[allow(
         clippy::disallowed_methods,
-        reason = "files of the plugin, which has no other way to be heard"
+        reason = "the queue directory is the interface to the CNI plugin while no agent runs"
     )]
     fn run_queued_deletion(&mut self, path: &Path) -> Result<(), String> {
         let text = fs::read(path).map_err(|error| error.to_string())?;

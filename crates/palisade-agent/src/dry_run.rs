@@ -1,9 +1,9 @@
-//! Dry mode: what an agent that started here would find and do, with nothing touched.
+//! Dry run: what an agent would find and do on this host, without changing anything.
 //!
-//! It takes the agent's own way: the source is read whole, remembered workloads are taken over, the
-//! tables are compiled, the kernel is read back, and the plan from there is printed instead of
-//! executed. It promises to write nothing: no table, no link, no setting, no file, no lock, no
-//! socket; so it may run beside an agent that enforces.
+//! It follows the start of the agent: the source is read completely, workload records are restored, the
+//! tables are compiled, the kernel is read, and the resulting plan is printed instead of executed. It
+//! writes nothing: no table, link, sysctl, file, lock or socket; so it may run beside an enforcing
+//! agent.
 
 use crate::clock::SystemClock;
 use crate::config::Config;
@@ -30,34 +30,34 @@ use std::net::IpAddr;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What an agent would find and do.
+/// The result of a dry run.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DryRunReport {
     /// [`palisade_api::API_VERSION`].
     pub api_version: String,
-    /// How it would be, once it had done it.
+    /// The status after the plan has been executed.
     pub status: Status,
-    /// Its endpoints.
+    /// The endpoints.
     pub endpoints: EndpointList,
-    /// What it would write to the kernel's packet filter.
+    /// The planned writes to nftables.
     pub plan: DryRunPlan,
 }
 
-/// A plan that is not carried out.
+/// A plan that is not executed.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DryRunPlan {
-    /// Kernel objects and elements that it would write or delete.
+    /// The number of kernel objects and elements that would be written or deleted.
     pub writes: usize,
-    /// Its steps, each one transaction, in the words of `nft`.
+    /// The steps, each one a transaction in the syntax of `nft`.
     pub text: String,
 }
 
-/// Looks, and tells.
+/// Runs the dry run.
 ///
 /// # Errors
-/// What could not be read.
+/// If the source, the records or the kernel cannot be read.
 pub fn run(config: Config) -> Result<DryRunReport, RunError> {
     let mut source = Directory::open_read_only(source_options(&config))?;
     let preview = Arc::new(Mutex::new(PlanPreview::default()));
@@ -93,7 +93,7 @@ pub fn run(config: Config) -> Result<DryRunReport, RunError> {
     })
 }
 
-/// A dataplane that plans from what the kernel holds, and writes to nothing but paper.
+/// A dataplane that plans against the kernel's present state and writes nothing.
 struct DryRunDataplane {
     nft: NftDataplane,
     preview: Arc<Mutex<PlanPreview>>,
@@ -155,7 +155,7 @@ impl Dataplane for DryRunDataplane {
     }
 }
 
-/// A host that is looked at, and left as it is.
+/// A network driver that only reads.
 struct ReadOnlyNetworkDriver(KernelNetworkDriver);
 
 impl NetworkDriver for ReadOnlyNetworkDriver {

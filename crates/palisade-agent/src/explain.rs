@@ -6,7 +6,7 @@ use palisade_analysis::{ExplainError, Explanation, FlowQuery};
 use palisade_api::ExplainQuery;
 use palisade_model::{Direction, PolicyId};
 
-/// What the API takes as what the analysis takes.
+/// Converts the query of the API to that of the analysis.
 pub fn analysis_query(query: ExplainQuery) -> FlowQuery {
     FlowQuery {
         from: query.from,
@@ -19,10 +19,10 @@ pub fn analysis_query(query: ExplainQuery) -> FlowQuery {
 }
 
 impl Core {
-    /// Whether a flow passes here, and why.
+    /// Whether a flow is allowed on this host, and why.
     ///
     /// # Errors
-    /// If the query is not understood, or names what is not there.
+    /// If the query is invalid, or names an unknown object.
     pub fn explain(&self, query: ExplainQuery) -> Result<Explanation, ExplainError> {
         let host_to_endpoint = match self.config.host_to_endpoint {
             HostToEndpointAction::Allow => palisade_oracle::HostTrafficAction::Allow,
@@ -57,7 +57,7 @@ impl Core {
         if closed.is_empty() {
             return Ok(explanation);
         }
-        // As the engine has it: the policies of a closed set have no rules.
+        // As in the engine: the policies of a closed set have no rules.
         for (direction, policy) in &closed {
             let policy = state.policies.get_mut(policy);
             let side = policy.and_then(|policy| match direction {
@@ -71,7 +71,7 @@ impl Core {
         }
         let mut explanation = palisade_analysis::explain(&state, &question, &options)?;
         explanation.notes.push(
-            "the policies of this endpoint together would take more of the kernel than they may              (palisade status): they are enforced as if they had no rules"
+            "the policies of this endpoint exceed the element budget (palisade status): they deny everything"
                 .to_owned(),
         );
         Ok(explanation)

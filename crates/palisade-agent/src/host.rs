@@ -1,11 +1,11 @@
-//! What others do to the host side of workloads: noticed, put back, and told.
+//! Detection and repair of foreign changes to the host side of workloads.
 //!
-//! The kernel's notices say what may have changed; only those workloads are looked at. What is found
-//! changed is put back as it was when the workload was opened. An interface under another name is
-//! renamed back, since nothing judges it there; where that is refused it is set down. One that is
-//! gone is lost until it comes back. An interface that was a workload's and is kept closed is let go
-//! when it is gone, and followed under another name. Never: touches an interface that is not a
-//! workload's.
+//! Kernel notifications say what may have changed; only the workloads concerned are inspected. Changes
+//! are reverted to the state that bringing the workload up created. A renamed interface is renamed
+//! back, because no policy applies to the new name; if that fails it is set down. A workload whose
+//! interface is gone is lost until it returns. An interface that lost its workload is kept closed: it
+//! is followed when it is renamed, and forgotten when it is deleted. Never: changes an interface that
+//! does not belong to a workload.
 
 use crate::core::{Core, error_chain};
 use crate::network_driver::{HOST_MAC, HostInterfaceState, NetworkDriverError};
@@ -17,34 +17,34 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Instant;
 
-/// How many repairs status remembers.
+/// The maximum number of repairs in the status.
 const MAX_REPAIRS: usize = 16;
-/// How many links and addresses are named before everything is looked at.
+/// The maximum number of named links and addresses; beyond it, everything is inspected.
 const MAX_NAMED_CHANGES: usize = 1_000;
-/// Of how many things one repair names each.
+/// The maximum number of differences that one repair names.
 const MAX_NAMED_IN_REPAIR: usize = 4;
 
 /// What may have changed on this host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostChanges {
-    /// Notices were lost: anything.
+    /// Notifications were lost: everything may have changed.
     all: bool,
-    /// Links of these names.
+    /// Links with these names.
     names: BTreeSet<String>,
-    /// Their numbers, which stay when they are renamed.
+    /// The indexes of the links, which survive a rename.
     indexes: BTreeSet<u32>,
-    /// Those of them that look like a workload's.
+    /// The links that look like a workload's interface.
     workload_like: BTreeSet<String>,
-    /// Those by which routers may be reached.
+    /// The links that are uplinks.
     uplinks: BTreeSet<String>,
-    /// Routes to these, and neighbours.
+    /// Addresses whose routes or neighbours changed.
     addresses: BTreeSet<IpAddr>,
-    /// Settings of the host as a whole.
+    /// Host-wide sysctls.
     settings: bool,
 }
 
 impl HostChanges {
-    /// Everything may have changed.
+    /// All of the host.
     pub fn all() -> Self {
         HostChanges {
             all: true,
@@ -53,7 +53,7 @@ impl HostChanges {
         }
     }
 
-    /// Takes in others.
+    /// Adds other changes.
     pub fn merge(&mut self, others: HostChanges) {
         if self.all || others.all {
             *self = HostChanges::all();
@@ -67,24 +67,24 @@ impl HostChanges {
         self.collapse();
     }
 
-    /// Looking at so many one by one is no better than looking at everything.
+    /// Inspecting that many individually is not cheaper than inspecting everything.
     fn collapse(&mut self) {
         if self.names.len() + self.addresses.len() > MAX_NAMED_CHANGES {
             *self = HostChanges::all();
         }
     }
 
-    /// How many links and addresses are named.
+    /// The number of named links and addresses.
     pub fn len(&self) -> usize {
         self.names.len() + self.addresses.len()
     }
 
-    /// Whether nothing is named, nor everything.
+    /// Whether there are no changes.
     pub fn is_empty(&self) -> bool {
         *self == HostChanges::default()
     }
 
-    /// Takes in a notice.
+    /// Adds a kernel notification.
     pub fn add_event(&mut self, event: LinkEvent) {
         if self.all {
             return;
@@ -123,7 +123,7 @@ impl HostChanges {
 }
 
 impl Core {
-    /// Sees to it that this host forwards, if that is the agent's business; says what was changed.
+    /// Enables forwarding on this host, if the agent manages it; returns the changed sysctls.
     fn ensure_forwarding(&mut self) -> Result<Vec<String>, NetworkDriverError> {
         if !self.config.manage_forwarding {
             return Ok(Vec::new());
@@ -132,12 +132,12 @@ impl Core {
             .network
             .ensure_forwarding(&self.config.interface_prefix, &self.settings)?;
         for setting in &switched {
-            tracing::info!(setting, "changed, so that this host forwards");
+            tracing::info!(setting, "sysctl changed to enable forwarding");
         }
         Ok(switched)
     }
 
-    /// Has this host forward, before its first workload opens.
+    /// Enables forwarding, before the first workload is brought up.
     pub(crate) fn enable_forwarding(&mut self) -> Result<(), NetworkDriverError> {
         if !self.forwarding_enabled {
             self.ensure_forwarding()?;
@@ -146,14 +146,14 @@ impl Core {
         Ok(())
     }
 
-    /// Looks at what changed since `seen`, and puts it back.
+    /// Inspects what changed, and repairs it.
     pub(crate) fn repair_host(&mut self, changes: &HostChanges, detected_at: Instant) {
         if self.forwarding_enabled && (changes.settings || !changes.uplinks.is_empty()) {
             match self.ensure_forwarding() {
                 Ok(switched) if switched.is_empty() || !changes.settings => {}
                 Ok(switched) => self.record_repair(&switched, switched.len(), detected_at),
                 Err(error) => {
-                    tracing::warn!(error = %error_chain(&error), "switching forwarding on");
+                    tracing::warn!(error = %error_chain(&error), "enabling forwarding failed");
                 }
             }
         }
@@ -161,8 +161,8 @@ impl Core {
             self.track_closed_interfaces();
         }
         let known: BTreeSet<&str> = self.registry.records().map(|r| &*r.interface).collect();
-        // One of ours may be there under a name that is not. One that has just been detached is not
-        // there, and all others need not be looked at for its sake.
+        // A workload's interface may have been renamed to a foreign name. The interface of a workload
+        // that was just detached is gone, and does not require inspecting all the others.
         let attach = &mut self.network;
         let mut is_unknown_link = |name: &String| {
             !known.contains(&**name)
@@ -182,7 +182,7 @@ impl Core {
         let states = match self.network.host_interface_states(&affected) {
             Ok(found) => found,
             Err(error) => {
-                return tracing::warn!(error = %error_chain(&error), "looking for our interfaces");
+                return tracing::warn!(error = %error_chain(&error), "inspecting the workloads' interfaces failed");
             }
         };
         let mut repairs = Vec::new();
@@ -195,8 +195,8 @@ impl Core {
         self.open_pending();
     }
 
-    /// Looks where the interfaces are that are kept closed: one that is gone is let go, whatever has
-    /// its name by now, and one under another name is closed there.
+    /// Updates the closed interfaces: a deleted one is forgotten, whatever has its name now, and a
+    /// renamed one is closed under the new name.
     fn track_closed_interfaces(&mut self) {
         let closed_interfaces: Vec<ClosedInterface> =
             self.registry.closed_interfaces().cloned().collect();
@@ -205,7 +205,7 @@ impl Core {
             let now = match self.network.link_name(closed.index) {
                 Ok(now) => now,
                 Err(error) => {
-                    tracing::warn!(interface = %closed.interface, error = %error_chain(&error), "looking for a closed interface");
+                    tracing::warn!(interface = %closed.interface, error = %error_chain(&error), "looking up a closed interface failed");
                     continue;
                 }
             };
@@ -214,9 +214,11 @@ impl Core {
             }
             updates.extend(self.registry.forget_closed_interface(&closed.interface));
             match now {
-                None => tracing::info!(interface = %closed.interface, "closed, and gone"),
+                None => {
+                    tracing::info!(interface = %closed.interface, "a closed interface was deleted")
+                }
                 Some(now) => {
-                    tracing::warn!(interface = %closed.interface, now, "renamed, and still closed");
+                    tracing::warn!(interface = %closed.interface, now, "a closed interface was renamed; it stays closed");
                     let interface = now.as_str().into();
                     updates.push(self.registry.close_interface(ClosedInterface {
                         interface,
@@ -230,11 +232,11 @@ impl Core {
         }
         self.apply(updates);
         if let Err(error) = self.save_records() {
-            tracing::warn!(error = %error_chain(&error), "remembering which interfaces stay closed");
+            tracing::warn!(error = %error_chain(&error), "saving the closed interfaces failed");
         }
     }
 
-    /// Brings one workload to where it should be; says what was put back.
+    /// Restores the intended state of one workload; returns what was repaired.
     fn reconcile_workload(
         &mut self,
         record: &WorkloadRecord,
@@ -256,12 +258,14 @@ impl Core {
             HostInterfaceState::Missing => {}
             HostInterfaceState::Renamed(now) => match self.network.restore_name(record, &now) {
                 Ok(()) => {
-                    repairs.push(format!("{name} was called {now}"));
+                    repairs.push(format!("{name} was renamed to {now}"));
                     repairs.extend(self.reopen(record));
                 }
                 Err(error) => {
                     let why = error_chain(&error);
-                    let reason = format!("its interface {name} is called {now}, and closed: {why}");
+                    let reason = format!(
+                        "its interface {name} was renamed to {now} and cannot be renamed back, so it was set down: {why}"
+                    );
                     self.mark_lost(record, reason);
                 }
             },
@@ -292,7 +296,7 @@ impl Core {
         }
     }
 
-    /// Takes in a workload again that was lost: its interface is there, maybe made anew.
+    /// Marks a lost workload as recovered: its interface is back, possibly created anew.
     fn mark_recovered(&mut self, record: &WorkloadRecord) {
         let id = record.id();
         let index = self.network.link_index(&record.interface);
@@ -307,7 +311,7 @@ impl Core {
         }
     }
 
-    /// Opens a workload again that was open; `None` if that failed. One whose policy is not in the
+    /// Brings an open workload up again; `None` if that failed. A workload whose policy is not in the
     /// kernel waits for it.
     fn reopen(&mut self, record: &WorkloadRecord) -> Option<String> {
         let id = record.id();
@@ -319,10 +323,10 @@ impl Core {
         match self.network.bring_up(record) {
             Ok(()) => {
                 workload.reason = None;
-                Some(format!("{} is open again", record.interface))
+                Some(format!("{} was brought up again", record.interface))
             }
             Err(error) => {
-                tracing::warn!(workload = %id, error = %error_chain(&error), "opening again");
+                tracing::warn!(workload = %id, error = %error_chain(&error), "bringing the workload's interface up failed");
                 workload.reason = Some(error_chain(&error));
                 workload.state = EndpointState::Closed;
                 None
@@ -330,7 +334,7 @@ impl Core {
         }
     }
 
-    /// Remembers a repair of what was noticed at `seen`.
+    /// Records a repair of a change detected at `detected_at`.
     pub(crate) fn record_repair(&mut self, what: &[String], writes: usize, detected_at: Instant) {
         let millis = crate::clock::millis(self.clock.monotonic() - detected_at);
         let mut text = what
@@ -342,7 +346,7 @@ impl Core {
         if what.len() > MAX_NAMED_IN_REPAIR {
             text += &format!(" and {} more", what.len() - MAX_NAMED_IN_REPAIR);
         }
-        tracing::warn!(what = %text, writes, millis, "somebody changed what is ours: repaired");
+        tracing::warn!(what = %text, writes, millis, "another program changed state of the agent: repaired");
         self.repairs.push_back(RepairReport {
             at: crate::clock::rfc3339(self.clock.wall()),
             what: text,

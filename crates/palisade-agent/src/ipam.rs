@@ -1,23 +1,23 @@
-//! Addresses for workloads that bring none: host scope, from one or several pools of each family.
+//! IPAM: allocates addresses of host-local pools for workloads, with one or several pools of each family.
 //!
-//! [`Ipam`] only knows which addresses are taken. What is taken is claimed first (at start, from
-//! disk) and asked for afterwards, so an address in use is never given out. It keeps no state of its
-//! own on disk: an address is taken exactly as long as a workload record names it.
+//! [`Ipam`] only tracks which addresses are allocated. At start the addresses of the workload records
+//! are claimed before any allocation, so an address in use is never allocated. There is no IPAM state
+//! on disk: an address is allocated exactly as long as a workload record has it.
 
 use crate::config::AddressRange;
 use palisade_model::{Family, Prefix};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-/// Why there is no address.
+/// Why no address could be allocated.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum IpamError {
-    /// No pool of that family.
+    /// There is no pool of this family.
     #[error("this host has no {0} pool; give an address, or configure ipam-pool")]
     NoPool(Family),
-    /// Every address of every pool is taken or reserved.
+    /// Every address of every pool is allocated or reserved.
     #[error(
-        "no {family} address is free: of {} {taken} are taken and {reserved} reserved; \
+        "no {family} address is free: of {} {taken} are allocated and {reserved} reserved; \
          remove workloads, or add a network to ipam-pool",
         join_prefixes(pools)
     )]
@@ -26,13 +26,13 @@ pub enum IpamError {
         family: Family,
         /// Its pools.
         pools: Vec<Prefix>,
-        /// How many of their addresses are taken.
+        /// The number of allocated addresses.
         taken: u128,
-        /// How many are reserved, the ends of each pool included.
+        /// The number of reserved addresses, including the first and last of each pool.
         reserved: u128,
     },
-    /// Somebody has it.
-    #[error("the address {0} is taken")]
+    /// The address is in use.
+    #[error("the address {0} is in use")]
     InUse(IpAddr),
 }
 
@@ -41,7 +41,7 @@ fn join_prefixes(pools: &[Prefix]) -> String {
     pools.join(" and ")
 }
 
-/// The pools and what of them is taken.
+/// The pools and their allocated addresses.
 #[derive(Clone, Debug, Default)]
 pub struct Ipam {
     pools: Vec<AddressPool>,
@@ -51,31 +51,31 @@ pub struct Ipam {
 #[derive(Clone, Debug)]
 struct AddressPool {
     prefix: Prefix,
-    /// What may be given, in order and apart, as numbers.
+    /// The ranges that can be allocated, in order and disjoint, as numbers.
     usable: Vec<(u128, u128)>,
     last_allocated: Option<u128>,
 }
 
-/// How much of a pool is what. The numbers of a pool that is a whole /0 end at the greatest number.
+/// The usage of a pool. The numbers of a pool that is a whole /0 saturate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolUsage {
     /// The pool.
     pub pool: Prefix,
-    /// Its addresses.
+    /// The number of its addresses.
     pub size: u128,
-    /// Those that workloads have.
+    /// Addresses of workloads.
     pub taken: u128,
-    /// Those that are never given out, the ends of the pool included.
+    /// Addresses that are never allocated, including the first and last of the pool.
     pub reserved: u128,
-    /// Those that can be given out.
+    /// Addresses that can be allocated.
     pub free: u128,
 }
 
 impl Ipam {
-    /// These pools, filled in this order, but for what is reserved; nothing taken.
+    /// Creates the allocator with these pools, which are filled in this order, and reserved ranges.
     ///
-    /// The first and the last of a pool are never given, nor is the second, which hosts like to use
-    /// for themselves.
+    /// The first and the last address of a pool are never allocated, nor is the second, which hosts
+    /// often use for themselves.
     pub fn new(pools: &[Prefix], reserved: &[AddressRange]) -> Self {
         let pool = |prefix: &Prefix| {
             let (first, last) = prefix.bounds();
@@ -110,10 +110,10 @@ impl Ipam {
         Family::BOTH.into_iter().filter(move |family| has(*family))
     }
 
-    /// Takes this very address, inside a pool or not.
+    /// Claims a specific address, inside or outside a pool.
     ///
     /// # Errors
-    /// If it is taken.
+    /// If it is allocated already.
     pub fn claim(&mut self, address: IpAddr) -> Result<(), IpamError> {
         if self.allocated.insert(address) {
             Ok(())
@@ -122,11 +122,11 @@ impl Ipam {
         }
     }
 
-    /// Takes a free address of the family, of the first pool that has one. Addresses are given in
-    /// turn, so one that was released is not given again soon.
+    /// Allocates a free address of the family, from the first pool that has one. Allocation is
+    /// round-robin, so a released address is not reused soon.
     ///
     /// # Errors
-    /// If there is no pool, or nothing free in any.
+    /// If there is no pool, or no pool has a free address.
     pub fn allocate(&mut self, family: Family) -> Result<IpAddr, IpamError> {
         let mut of_family = Vec::new();
         for pool in self.pools.iter_mut() {
@@ -152,23 +152,23 @@ impl Ipam {
         })
     }
 
-    /// Gives an address back.
+    /// Releases an address.
     pub fn release(&mut self, address: IpAddr) {
         self.allocated.remove(&address);
     }
 
-    /// Every address that is taken, those outside of pools included.
+    /// Every allocated address, including those outside of pools.
     pub fn allocated(&self) -> &BTreeSet<IpAddr> {
         &self.allocated
     }
 
-    /// The pool that an address is of.
+    /// The pool that contains an address.
     pub fn pool_of(&self, address: IpAddr) -> Option<Prefix> {
         let mut pools = self.pools.iter().map(|pool| pool.prefix);
         pools.find(|pool| pool.contains(address))
     }
 
-    /// Whether an address is one that a pool gives out: inside of one, and not reserved.
+    /// Whether a pool can allocate this address: inside the pool and not reserved.
     pub fn can_allocate(&self, address: IpAddr) -> bool {
         let number = address_to_number(address);
         let usable = |pool: &AddressPool| {
@@ -181,7 +181,7 @@ impl Ipam {
         self.pools.iter().any(usable)
     }
 
-    /// How much of each pool is what.
+    /// The usage of each pool.
     pub fn pool_usages(&self) -> Vec<PoolUsage> {
         self.pools
             .iter()
@@ -191,7 +191,7 @@ impl Ipam {
 }
 
 impl AddressPool {
-    /// The next address in turn that is not taken.
+    /// The next free address in round-robin order.
     fn next_free(&mut self, taken: &BTreeSet<IpAddr>) -> Option<IpAddr> {
         let family = self.prefix.family();
         let after = self.last_allocated.map_or(0, |last| last.saturating_add(1));
@@ -238,7 +238,7 @@ impl AddressPool {
     }
 }
 
-/// What is left of a range without what lies from `from` to `to`.
+/// The rest of a range without the addresses from `from` to `to`.
 fn subtract_range((first, last): (u128, u128), from: u128, to: u128) -> Vec<(u128, u128)> {
     if to < first || last < from {
         return vec![(first, last)];
@@ -296,7 +296,7 @@ mod tests {
         let error = ipam.allocate(Family::V4).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "no IPv4 address is free: of 10.0.0.0/29 5 are taken and 3 reserved; \
+            "no IPv4 address is free: of 10.0.0.0/29 5 are allocated and 3 reserved; \
              remove workloads, or add a network to ipam-pool"
         );
         assert_eq!(
@@ -340,7 +340,7 @@ mod tests {
         ipam.release("10.0.0.5".parse().unwrap());
         assert_eq!(take(&mut ipam, Family::V4, 1), ["10.0.0.5"]);
         assert_eq!(take(&mut ipam, Family::V6, 1), ["fd00::8000:0:0:0"]);
-        // One that a workload brought is taken, reserved or not.
+        // An address that the caller gave is claimed, reserved or not.
         ipam.claim("10.0.0.3".parse().unwrap()).unwrap();
         let used = |pool: &str, taken, reserved, free| PoolUsage {
             pool: pool.parse().unwrap(),
@@ -358,7 +358,7 @@ mod tests {
         for address in ["10.0.0.2", "10.0.0.6", "10.0.1.5", "fd00::8000:0:0:0"] {
             assert!(gives(address), "{address}");
         }
-        // The ends of pools, what hosts use for themselves, what is reserved, and what is in no pool.
+        // First and last addresses of pools, second ones, reserved ones, and one outside every pool.
         for address in [
             "10.0.0.0", "10.0.0.1", "10.0.0.7", "10.0.0.3", "10.0.1.4", "10.0.2.2", "fd00::1",
             "fd01::9",

@@ -1,7 +1,7 @@
-//! Who has which address, and whether records, disk, interfaces, routes and tables agree about it.
+//! The IPAM report, and a consistency check of addresses over records, disk, interfaces, routes and tables.
 //!
-//! It looks, and changes nothing: what it finds, [`crate::host`], a restart or GC puts right, or a
-//! person does.
+//! It changes nothing: its findings are repaired by [`crate::host`], a restart, CNI GC or an
+//! administrator.
 
 use crate::clock::rfc3339;
 use crate::core::Core;
@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// Why it could not be looked.
+/// Why the check could not run.
 #[derive(Debug, thiserror::Error)]
 pub enum IpamCheckError {
     /// The host's interfaces and routes cannot be read.
@@ -27,19 +27,19 @@ pub enum IpamCheckError {
     /// The records cannot be read.
     #[error(transparent)]
     Record(#[from] WorkloadStoreError),
-    /// The deletions that wait cannot be listed.
-    #[error("looking for deletions that wait")]
+    /// The queued CNI DELs cannot be listed.
+    #[error("listing queued CNI DELs")]
     Deletions(#[from] std::io::Error),
 }
 
-/// What of this host could be workloads'.
+/// Objects of this host that could belong to workloads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostInventory {
-    /// The links whose names begin as ours do.
+    /// The links with the prefix of generated names.
     pub links: BTreeSet<String>,
-    /// Routes to one address each, with the link they lead to.
+    /// Host routes (to one address), with their link.
     pub routes: BTreeSet<(IpAddr, String)>,
-    /// Permanent neighbours, with their link.
+    /// Permanent neighbour entries, with their link.
     pub neighbours: BTreeSet<(IpAddr, String)>,
     /// This host's own addresses.
     pub host_addresses: BTreeSet<IpAddr>,
@@ -88,7 +88,7 @@ impl Core {
     /// `GET /v1/ipam/check`.
     ///
     /// # Errors
-    /// If something cannot be looked at.
+    /// If the host, the tables or the files cannot be read.
     pub fn ipam_check(&mut self) -> Result<IpamCheckReport, IpamCheckError> {
         let survey = self.network.inventory(&self.config.interface_prefix)?;
         let mut found = IpamFindings::default();
@@ -98,7 +98,11 @@ impl Core {
         self.check_tables(&installed, &mut found);
         let folder = crate::deletions::queue_dir(&self.config.state_dir);
         for file in crate::deletions::queued_files(&folder)? {
-            found.add("deletion", file.display(), "waits, though an agent runs");
+            found.add(
+                "deletion",
+                file.display(),
+                "is still queued although an agent is running",
+            );
         }
         found.0.sort();
         Ok(IpamCheckReport {
@@ -114,35 +118,43 @@ impl Core {
             let id = record.id().to_string();
             for address in &record.addresses {
                 if let Some(other) = holders.insert(*address, id.clone()) {
-                    findings.add("address", address, format!("{other} and {id} have it"));
+                    findings.add(
+                        "address",
+                        address,
+                        format!("is used by both {other} and {id}"),
+                    );
                 }
                 if !self.ipam.allocated().contains(address) {
                     findings.add(
                         "address",
                         address,
-                        format!("{id} has it, and it counts as free"),
+                        format!("is used by {id} but IPAM has it as free"),
                     );
                 }
             }
         }
         for record in &self.leftovers {
-            let reason = "attaching it failed, and what that left cannot be removed";
+            let reason = "its attach failed and could not be rolled back";
             findings.add("record", record.id(), reason);
         }
         for address in self.ipam.allocated() {
             if !holders.contains_key(address) {
-                findings.add("address", address, "is taken, and no workload has it");
+                findings.add("address", address, "is allocated but no workload uses it");
             }
         }
         let stored = self.records.read()?.records;
         let known: Vec<&WorkloadRecord> = self.registry.records().chain(&self.leftovers).collect();
         for record in &known {
             if !stored.contains(record) {
-                findings.add("disk", record.id(), "is not remembered as it is");
+                findings.add("disk", record.id(), "differs from its record on disk");
             }
         }
         for record in stored.iter().filter(|record| !known.contains(record)) {
-            findings.add("disk", record.id(), "is remembered, and not so attached");
+            findings.add(
+                "disk",
+                record.id(),
+                "has a record on disk but is not attached like that",
+            );
         }
         Ok(())
     }
@@ -156,7 +168,7 @@ impl Core {
         let prefix = &*self.config.interface_prefix;
         for link in &survey.links {
             if !by_link.contains_key(&**link) {
-                findings.add("interface", link, "is no workload's");
+                findings.add("interface", link, "belongs to no workload");
             }
         }
         for (kind, entries) in [("route", &survey.routes), ("neighbour", &survey.neighbours)] {
@@ -187,27 +199,23 @@ impl Core {
             }
             let link = record.interface.to_string();
             if !survey.links.contains(&link) {
-                findings.add("interface", &link, format!("of {id} is gone"));
+                findings.add("interface", &link, format!("of {id} does not exist"));
             }
-            // A closed one gets its routes when it opens.
+            // Routes are added when the workload opens.
             let open = workload.state == EndpointState::Ready;
             for address in record.addresses.iter().filter(|_| open) {
                 if !survey.routes.contains(&(*address, link.clone())) {
                     findings.add(
                         "route",
                         format!("{address} by {link}"),
-                        format!("of {id} is gone"),
+                        format!("of {id} does not exist"),
                     );
                 }
             }
         }
         for address in &survey.host_addresses {
             if self.ipam.allocated().contains(address) {
-                findings.add(
-                    "address",
-                    address,
-                    "is a workload's, and this host has it too",
-                );
+                findings.add("address", address, "is used by a workload and by this host");
             }
         }
     }
@@ -233,7 +241,7 @@ impl Core {
             .map(|closed| &closed.interface);
         let interfaces = self.registry.records().map(|r| &r.interface);
         let interfaces: BTreeSet<&Str> = interfaces.chain(closed).collect();
-        // Without the kernel's consent, status says why.
+        // If the kernel could not be updated, the status already says why.
         if self.kernel_failure.is_none() && self.in_sync {
             for (interface, address) in expected.difference(&installed.points) {
                 let object = format!("{address} on {interface}");
@@ -245,22 +253,26 @@ impl Core {
             findings.add(
                 "dispatch",
                 object,
-                "has policy in the kernel, and is no workload's",
+                "has policy in the kernel but belongs to no workload",
             );
         }
         for interface in &installed.interfaces {
             if !interfaces.contains(interface) {
-                findings.add("dispatch", interface, "is judged, and is no workload's");
+                findings.add(
+                    "dispatch",
+                    interface,
+                    "is policed but belongs to no workload",
+                );
             }
         }
         let translated = self.registry.records().filter(|r| self.is_masqueraded(r));
         let translated = translated.flat_map(|r| r.addresses.iter().copied());
         let translated: BTreeSet<IpAddr> = translated.collect();
         for address in translated.difference(&installed.masqueraded_addresses) {
-            findings.add("masquerade", address, "is not translated");
+            findings.add("masquerade", address, "is not masqueraded");
         }
         for address in installed.masqueraded_addresses.difference(&translated) {
-            findings.add("masquerade", address, "is translated, and should not be");
+            findings.add("masquerade", address, "is masqueraded but should not be");
         }
     }
 }

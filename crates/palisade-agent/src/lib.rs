@@ -1,9 +1,8 @@
-//! The agent: one process per host that keeps the kernel enforcing what the source says.
+//! The agent: one process per host that makes the kernel enforce the policy of the source.
 //!
-//! [`run::run`] brings it up in order. One thread, the [`core`], owns engine, dataplane and
-//! workloads; sources, watchers and the API talk to it by messages. It promises that a crash, a
-//! restart or a refused write never opens what was closed, and it decides nothing about policy
-//! itself.
+//! [`run::run`] starts it. One thread, the [`core`], owns engine, dataplane and workloads; sources,
+//! watchers and the API send messages to it. A crash, a restart or a failed write never opens what was
+//! closed. The agent itself makes no policy decisions.
 
 pub mod access;
 pub mod attach_steps;

@@ -1,9 +1,10 @@
-//! The log: one line an event on standard error, as text or as JSON.
+//! The log: one line per event on standard error, as text or JSON.
 //!
-//! Promises: the same names in both forms (`time` in UTC, `level`, `component`, `message`, then the
-//! event's own fields); one event is one line, whatever is in it; the same message again and again
-//! is written twenty times in a minute and then counted, and the count is written. Level and form can change while the agent runs. It never drops an event without
-//! counting it, and never writes anywhere else.
+//! Promises: both formats have the same fields (`time` in UTC, `level`, `component`, `message`, then
+//! the event's own fields); an event is always one line, whatever it contains; a repeated message is
+//! written at most twenty times per minute, and the number of suppressed repetitions is logged. Level
+//! and format can change while the agent runs. It never drops an event without counting it, and never
+//! writes anywhere else.
 
 mod line;
 mod rate_limit;
@@ -19,37 +20,37 @@ use tracing::span;
 use tracing::subscriber::{Interest, Subscriber};
 use tracing::{Event, Level, Metadata};
 
-/// Where lines go.
+/// The output of log lines.
 pub type LogSink = Box<dyn Fn(&str) + Send + Sync>;
 
-/// Why there is no log.
+/// Why the log could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
-    /// There is one already.
+    /// The process already has a log.
     #[error("starting the log: this process has one already")]
     AlreadyStarted,
-    /// The thread that tells of what was left out.
+    /// The thread that reports suppressed messages could not be started.
     #[error("starting the log's thread")]
     Thread(#[source] std::io::Error),
 }
 
-/// The running log; clones are the same one.
+/// The running log; clones share their state.
 #[derive(Clone)]
 pub struct Log(Arc<LogState>);
 
 struct LogState {
-    /// As [`verbosity`] has it.
+    /// In the order of [`verbosity`].
     level: AtomicU8,
     json: AtomicBool,
     clock: Box<dyn Clock>,
     sink: LogSink,
     limiter: Mutex<LogLimiter>,
-    /// Wakes the thread that tells counts; `None` in tests, which ask for them.
+    /// Wakes the thread that reports suppressed messages; `None` in tests, which flush explicitly.
     reporter_wake: Option<Sender<()>>,
 }
 
 impl Log {
-    /// Starts the log of this process, to standard error.
+    /// Starts the log of this process on standard error.
     ///
     /// # Errors
     /// See [`LogError`].
@@ -85,21 +86,21 @@ impl Log {
         log
     }
 
-    /// Another least level (`error` to `trace`; an unknown one is `info`) and form, from now on.
+    /// Sets the level (`error` to `trace`; an unknown one means `info`) and the format.
     pub fn configure(&self, level: &str, json: bool) {
         let level = level.parse().unwrap_or(LevelFilter::INFO);
         self.0.level.store(verbosity(level), Ordering::Relaxed);
         self.0.json.store(json, Ordering::Relaxed);
     }
 
-    /// Writes the counts of what was left out so far, such as at the end.
+    /// Writes the counts of suppressed messages, for example at shutdown.
     pub fn flush(&self) {
         let counts = self.with_limiter(|limiter| limiter.take_all());
         self.write_counts(counts);
     }
 
     fn with_limiter<T>(&self, work: impl FnOnce(&mut LogLimiter) -> T) -> T {
-        // What it holds is counts, each whole at any time.
+        // Only counters are inside, which are consistent at any time, so a poisoned lock is usable.
         let mut limiter = self
             .0
             .limiter
@@ -108,7 +109,7 @@ impl Log {
         work(&mut limiter)
     }
 
-    /// Waits for windows to end in which something was left out. Ends with the process.
+    /// Reports suppressed messages at the end of their windows. Runs until the process ends.
     fn run_reporter(&self, woken: &Receiver<()>) {
         loop {
             let window_end = self.with_limiter(|limiter| limiter.next_window_end());
@@ -137,7 +138,7 @@ impl Log {
         }
     }
 
-    /// The message again, with how many of it were left out.
+    /// Writes a message with the number of its suppressed repetitions.
     fn write_count(&self, message: &LogMessage, count: u64) {
         let mut fields = LogFields::with_message(message.text.clone());
         fields.add_number("suppressed", count);
@@ -160,12 +161,12 @@ impl Log {
 }
 
 impl Subscriber for Log {
-    /// Asked each time, since the level may change.
+    /// Evaluated for each event, since the level may change.
     fn register_callsite(&self, _: &'static Metadata<'static>) -> Interest {
         Interest::sometimes()
     }
 
-    /// Of other people's code only warnings.
+    /// Other crates are limited to warnings.
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         let most = self.0.level.load(Ordering::Relaxed);
         let most = match metadata.target().starts_with("palisade") {
@@ -182,7 +183,7 @@ impl Subscriber for Log {
             *event.metadata().level(),
             component(event.metadata().target()),
         );
-        // Whoever asks for these wants all of them.
+        // Debug and trace messages are not rate-limited.
         if level > Level::INFO {
             return self.write(level, component, &fields);
         }
@@ -203,14 +204,14 @@ impl Subscriber for Log {
             }
             LogDecision::Suppress { first } => {
                 if let (true, Some(wake)) = (first, &self.0.reporter_wake) {
-                    // Without the thread the next event of this message tells the count.
+                    // Without the thread, the next event of this message reports the count.
                     let _ = wake.send(());
                 }
             }
         }
     }
 
-    // Spans are not used here, nor shown where others use them.
+    // Spans are not used here, and those of other crates are ignored.
     fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
         span::Id::from_u64(1)
     }
@@ -220,7 +221,7 @@ impl Subscriber for Log {
     fn exit(&self, _: &span::Id) {}
 }
 
-/// Greater is more talkative.
+/// Greater is more verbose.
 fn verbosity(level: LevelFilter) -> u8 {
     match level {
         LevelFilter::OFF => 0,
@@ -232,7 +233,7 @@ fn verbosity(level: LevelFilter) -> u8 {
     }
 }
 
-/// The part of the program that speaks: a module of the agent, or a crate.
+/// The component of a log line: a module of the agent, or a crate.
 fn component(target: &'static str) -> &'static str {
     let mut parts = target.split("::");
     let (of, module) = (parts.next().unwrap_or(target), parts.next());
@@ -245,7 +246,7 @@ fn component(target: &'static str) -> &'static str {
 
 fn write_to_stderr(line: &str) {
     use std::io::Write;
-    // Nobody is left to be told that nobody reads the log.
+    // If standard error fails, there is no other place to report it.
     let _ = std::io::stderr().lock().write_all(line.as_bytes());
 }
 
@@ -254,7 +255,7 @@ mod tests {
     use super::*;
     use std::time::{Duration, Instant};
 
-    /// A clock that is moved by hand.
+    /// A clock that tests advance.
     struct ManualClock {
         zero: Instant,
         passed: Arc<Mutex<Duration>>,
@@ -393,7 +394,7 @@ mod tests {
             told,
             ["2026-11-21T07:33:05.000000Z WARN log: again suppressed=5\n"]
         );
-        // A new window; and what is left out at the end is told there.
+        // A new window; messages suppressed at the end of the last one are reported there.
         assert_eq!(
             bench.lines(speak).len(),
             rate_limit::MAX_PER_WINDOW as usize + 1
@@ -404,7 +405,7 @@ mod tests {
             told[0].ends_with("again suppressed=5\n") && told.len() == 1,
             "{told:?}"
         );
-        // The next of the same message tells it too.
+        // The next event of the same message reports them too.
         assert_eq!(
             bench.lines(speak).len(),
             rate_limit::MAX_PER_WINDOW as usize + 1
@@ -412,7 +413,7 @@ mod tests {
         *bench.passed.lock().unwrap() += rate_limit::WINDOW;
         let told = bench.lines(|| tracing::warn!(n = 1, "again"));
         assert!(told[0].ends_with("suppressed=5\n") && told[1].ends_with("again n=1\n"));
-        // Who asks for everything gets it.
+        // Debug messages are never suppressed.
         let all = bench.lines(|| (0..many).for_each(|_| tracing::debug!("fine")));
         assert_eq!(all.len() as u64, many);
     }

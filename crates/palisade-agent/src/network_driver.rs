@@ -1,12 +1,14 @@
-//! Joining a network namespace to the host: a veth pair, addresses and routes on both sides.
+//! Connects a network namespace to the host: a veth pair, addresses and routes on both sides.
 //!
-//! [`NetworkDriver::create_interfaces`] makes the pair with the host side down, so nothing passes, [`NetworkDriver::configure_netns`]
-//! gives the inside addresses and routes, and only when the endpoint's policy is in the kernel does
-//! [`NetworkDriver::bring_up`] bring the host side up and route to it. [`NetworkDriver::delete_interfaces`] undoes whatever of it was
-//! done. Of an interface that another plugin made, these only look whether it can be judged.
+//! [`NetworkDriver::create_interfaces`] creates the pair with the host side down, so no traffic passes;
+//! [`NetworkDriver::configure_netns`] configures addresses and routes inside. Only after the endpoint's
+//! policy is in the kernel does [`NetworkDriver::bring_up`] bring the host side up and add the routes
+//! to it. [`NetworkDriver::delete_interfaces`] undoes all of it. For an interface of another plugin
+//! these methods only check whether policy can be applied to it.
 //!
-//! A namespace is opened once for all these steps ([`NetworkDriver::pin_netns`]), and one that is opened again later
-//! must be the very same, whatever its path leads to by then. Nothing here knows policy.
+//! A namespace is opened once for all these steps ([`NetworkDriver::pin_netns`]); when it is reopened
+//! later, it must be the same namespace, whatever its path refers to then. This module does not know
+//! policy.
 
 mod netns_facts;
 mod veth_pair;
@@ -26,15 +28,15 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 use veth_pair::InnerVeth;
 
-/// The address workloads use as their IPv4 gateway; it exists nowhere.
+/// The IPv4 gateway of workloads; no interface has this address.
 pub const GATEWAY_V4: Ipv4Addr = Ipv4Addr::new(169, 254, 1, 1);
-/// The address workloads use as their IPv6 gateway; it exists nowhere.
+/// The IPv6 gateway of workloads; no interface has this address.
 pub const GATEWAY_V6: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
-/// How long the core waits for the file system that a namespace's path lies on.
+/// How long the core waits for the file system of a namespace's path.
 const CORE_NETNS_TIMEOUT: Duration = Duration::from_millis(500);
-/// The number of those routes that the kernel makes itself.
+/// The protocol number of routes added by the kernel itself.
 const RTPROT_KERNEL: u8 = 2;
-/// The Ethernet address of every host-side interface: each has one neighbour only.
+/// The MAC address of every host-side interface; it has only one neighbour, so it need not be unique.
 pub const HOST_MAC: MacAddr = MacAddr([0xee, 0xee, 0xee, 0xee, 0xee, 0xee]);
 
 /// Why a namespace could not be attached or detached.
@@ -43,13 +45,13 @@ pub enum NetworkDriverError {
     /// The namespace cannot be opened.
     #[error(transparent)]
     Netns(#[from] NetNsError),
-    /// An interface, address or route was refused.
+    /// An operation on an interface, address or route failed.
     #[error(transparent)]
     Link(#[from] LinkError),
-    /// A kernel setting was refused.
+    /// A sysctl could not be changed.
     #[error(transparent)]
     Settings(#[from] SettingsError),
-    /// The interface is there already.
+    /// The interface exists already.
     #[error("the namespace {netns} already has an interface {interface}")]
     InterfaceExists {
         /// The namespace.
@@ -57,54 +59,54 @@ pub enum NetworkDriverError {
         /// The interface.
         interface: String,
     },
-    /// The host side is not there.
-    #[error("the interface {0} is gone")]
+    /// The host-side interface does not exist.
+    #[error("the interface {0} does not exist")]
     InterfaceMissing(String),
-    /// Something else has the host side's name.
+    /// The interface with the host side's name belongs to something else.
     #[error(
-        "the interface {0} is not the workload's: it is no veth whose other end is the interface in \
-         that namespace"
+        "the interface {0} is not the workload's: it is not a veth whose peer is the interface in that \
+         namespace"
     )]
     NotVethPeer(String),
-    /// Its path leads to another namespace than when it was attached.
-    #[error("the path {0} leads to another network namespace than when it was attached")]
+    /// The path now refers to a different namespace than at the attach.
+    #[error("the path {0} refers to a different network namespace than when it was attached")]
     NetnsChanged(String),
-    /// Its packets are not forwarded by this host.
+    /// This host does not forward the interface's packets.
     #[error(
-        "the interface {interface} is a port of {master}, which passes its packets on without \
-         asking this host: chain palisade-cni after a plugin that routes, such as ptp"
+        "the interface {interface} is a port of {master}, which forwards its packets without routing \
+         them through this host: chain palisade-cni after a plugin that routes, such as ptp"
     )]
     BridgePort {
         /// The interface.
         interface: String,
-        /// What it is a port of.
+        /// The bridge or other master of the interface.
         master: String,
     },
-    /// That is this host's own namespace.
+    /// The namespace is the host's own.
     #[error("the namespace {0} is the one this agent runs in")]
     HostNetns(String),
 }
 
-/// What the agent's core asks of the host.
+/// The network operations of the host that the core uses.
 pub trait NetworkDriver: Send {
-    /// What opens namespaces for whoever must not be held up by their file system; `None` on a host
-    /// that has no namespaces.
+    /// Opens namespaces outside the core's thread, for callers that must not block on a file system;
+    /// `None` on a host without namespaces.
     fn opener(&self) -> Option<NetNsOpener>;
 
-    /// Takes this namespace for the workloads of its path until another is held, or none.
+    /// Uses this open namespace for the workloads of its path until the next call.
     fn pin_netns(&mut self, netns: Option<NetNs>);
 
-    /// Whose the namespace is, and whether anything uses it.
+    /// The ownership and use of a namespace.
     ///
     /// # Errors
-    /// If it cannot be opened or looked into.
+    /// If the namespace cannot be opened or inspected.
     fn netns_facts(&mut self, record: &WorkloadRecord) -> Result<NetnsFacts, NetworkDriverError>;
 
-    /// What this host does with an address of a pool already; `None` if nothing. Looking for gateways
-    /// too (`whole`) reads every route.
+    /// The present use of a pool address on this host; `None` if it is unused. With `include_gateways`
+    /// every route is read to find gateways.
     ///
     /// # Errors
-    /// If the kernel cannot be asked.
+    /// If the kernel cannot be queried.
     fn address_use(
         &mut self,
         address: IpAddr,
@@ -112,101 +114,101 @@ pub trait NetworkDriver: Send {
         include_gateways: bool,
     ) -> Result<Option<AddressUse>, NetworkDriverError>;
 
-    /// The number of the link of this name on the host; `None` if there is none.
+    /// The index of the host's link with this name; `None` if there is none.
     ///
     /// # Errors
-    /// If the kernel cannot be asked.
+    /// If the kernel cannot be queried.
     fn link_index(&mut self, name: &str) -> Result<Option<u32>, NetworkDriverError>;
 
-    /// What the link of this number on the host is called; `None` if there is none.
+    /// The name of the host's link with this index; `None` if there is none.
     ///
     /// # Errors
-    /// If the kernel cannot be asked.
+    /// If the kernel cannot be queried.
     fn link_name(&mut self, index: u32) -> Result<Option<String>, NetworkDriverError>;
 
-    /// Makes the pair; the host side stays down. Of a chained one, looks whether its packets can be
-    /// judged.
+    /// Creates the pair; the host side stays down. For a chained interface, checks whether policy can
+    /// be applied to its packets.
     ///
     /// # Errors
-    /// If the kernel refuses it, or it is not as it must be; then nothing is left.
+    /// If an operation fails, or the chained interface is not suitable; then nothing is left.
     fn create_interfaces(&mut self, record: &WorkloadRecord) -> Result<(), NetworkDriverError>;
 
-    /// Gives the inside addresses and routes; nothing of that for a chained one.
+    /// Configures addresses and routes inside the namespace; does nothing for a chained interface.
     ///
     /// # Errors
-    /// If any step is refused.
+    /// If any operation fails.
     fn configure_netns(&mut self, record: &WorkloadRecord) -> Result<(), NetworkDriverError>;
 
-    /// Brings the host side up and routes to it. Repeating it does no harm.
+    /// Brings the host side up and adds the routes to it. Idempotent.
     ///
     /// # Errors
-    /// If any step is refused.
+    /// If any operation fails.
     fn bring_up(&mut self, record: &WorkloadRecord) -> Result<(), NetworkDriverError>;
 
-    /// Removes the pair; a chained one stays. Removing what is gone is no error.
+    /// Deletes the pair; a chained interface stays. Idempotent.
     ///
     /// # Errors
-    /// If the kernel refuses.
+    /// If the kernel rejects it.
     fn delete_interfaces(&mut self, record: &WorkloadRecord) -> Result<(), NetworkDriverError>;
 
-    /// Whether the host-side interface is there.
+    /// Whether the host-side interface exists.
     ///
     /// # Errors
-    /// If the kernel cannot be asked.
+    /// If the kernel cannot be queried.
     fn has_interface(&mut self, record: &WorkloadRecord) -> Result<bool, NetworkDriverError>;
 
-    /// How the inside is, as a runtime wants to be told.
+    /// The state of the interface inside, as a CNI runtime needs it.
     ///
     /// # Errors
-    /// If it is not there, or the kernel cannot be asked.
+    /// If it does not exist, or the kernel cannot be queried.
     fn netns_interface(
         &mut self,
         record: &WorkloadRecord,
     ) -> Result<NetnsInterface, NetworkDriverError>;
 
-    /// How the host side of each of these is.
+    /// The state of each workload's host-side interface.
     ///
     /// # Errors
-    /// If the kernel cannot be asked.
+    /// If the kernel cannot be queried.
     fn host_interface_states(
         &mut self,
         records: &[WorkloadRecord],
     ) -> Result<Vec<HostInterfaceState>, NetworkDriverError>;
 
-    /// Gives the host side, which is called `now`, its own name again. If that cannot be, it is set
-    /// down: under another name nothing judges it.
+    /// Renames the host side from `current_name` to its own name. If that fails, sets it down, because
+    /// no policy applies to the other name.
     ///
     /// # Errors
-    /// Why the name is refused.
+    /// If the rename fails.
     fn restore_name(
         &mut self,
         record: &WorkloadRecord,
         current_name: &str,
     ) -> Result<(), NetworkDriverError>;
 
-    /// Switches forwarding on where it is off, and has router advertisements taken as before; says
-    /// which settings were changed. What was before is remembered in `file`; names of ours begin with
-    /// `prefix`.
+    /// Enables forwarding if it is off, and makes the kernel accept router advertisements as before;
+    /// returns the changed sysctls. The former values are saved in `file`; names of the agent's
+    /// interfaces begin with `prefix`.
     ///
     /// # Errors
-    /// If a setting is refused, or cannot be remembered.
+    /// If a sysctl cannot be changed, or its value cannot be saved.
     fn ensure_forwarding(
         &mut self,
         prefix: &str,
         file: &SettingsFile,
     ) -> Result<Vec<String>, NetworkDriverError>;
 
-    /// What of this host could be workloads'; names of ours begin with `prefix`.
+    /// Objects of this host that could belong to workloads; names of the agent's interfaces begin with
+    /// `prefix`.
     ///
     /// # Errors
-    /// If the kernel cannot be asked.
+    /// If the kernel cannot be queried.
     fn inventory(&mut self, prefix: &str) -> Result<HostInventory, NetworkDriverError>;
 
-    /// The size of the largest packet that leaves by this host's default routes, the smallest if they
-    /// differ; `None` where there are none.
+    /// The MTU of this host's default routes, the smallest if they differ; `None` if there are none.
     ///
     /// # Errors
-    /// If the kernel cannot be asked.
+    /// If the kernel cannot be queried.
     fn default_route_mtu(&mut self) -> Result<Option<u32>, NetworkDriverError>;
 
     /// Whether the network namespace still exists.
@@ -216,44 +218,44 @@ pub trait NetworkDriver: Send {
 /// The interface inside a namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NetnsInterface {
-    /// Its Ethernet address.
+    /// Its MAC address.
     pub mac: MacAddr,
-    /// The size of its largest packet, in bytes.
+    /// Its MTU, in bytes.
     pub mtu: u32,
     /// Its addresses.
     pub addresses: Vec<IpAddr>,
-    /// The prefixes that it has routes to by a gateway.
+    /// The destinations of its routes by a gateway.
     pub routes: Vec<IpNet>,
 }
 
-/// How a host side is found.
+/// The state of a host-side interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostInterfaceState {
     /// As [`NetworkDriver::bring_up`] leaves it.
     Intact,
-    /// There, but changed: in what.
+    /// It exists, with these differences.
     Changed(Vec<String>),
-    /// There, under this name.
+    /// It exists under this name.
     Renamed(String),
-    /// Not there.
+    /// It does not exist.
     Missing,
 }
 
 impl HostInterfaceState {
-    /// What is not as it should be, in words.
+    /// The differences from the intended state, for messages.
     pub fn differences(self, interface: &str) -> Vec<String> {
         match self {
             HostInterfaceState::Intact => Vec::new(),
             HostInterfaceState::Changed(what) => what,
             HostInterfaceState::Renamed(current_name) => {
-                vec![format!("{interface} is called {current_name}")]
+                vec![format!("{interface} was renamed to {current_name}")]
             }
-            HostInterfaceState::Missing => vec![format!("{interface} is gone")],
+            HostInterfaceState::Missing => vec![format!("{interface} does not exist")],
         }
     }
 }
 
-/// The kernel this agent runs on.
+/// The driver for the running kernel.
 pub struct KernelNetworkDriver {
     host: NetNs,
     opener: NetNsOpener,
@@ -261,10 +263,10 @@ pub struct KernelNetworkDriver {
 }
 
 impl KernelNetworkDriver {
-    /// For the network namespace this thread is in.
+    /// The driver for the network namespace of this thread.
     ///
     /// # Errors
-    /// If it cannot be opened.
+    /// If the namespace cannot be opened.
     pub fn current() -> Result<Self, NetworkDriverError> {
         Ok(KernelNetworkDriver {
             host: NetNs::current()?,
@@ -277,8 +279,8 @@ impl KernelNetworkDriver {
         KernelLinkOpener.open_links(&self.host)
     }
 
-    /// A workload's namespace: the one that is held, or what its path leads to, if that is still the
-    /// one it was attached from.
+    /// A workload's namespace: the pinned one, or the one its path refers to, if it is the one it was
+    /// attached from.
     fn netns(&self, record: &WorkloadRecord) -> Result<NetNs, NetworkDriverError> {
         let pinned = self.pinned_netns.as_ref();
         let netns = match pinned.filter(|held| held.label() == record.netns) {
@@ -504,7 +506,7 @@ impl NetworkDriver for KernelNetworkDriver {
         if host.change_link(now, &name).is_ok() {
             return Ok(());
         }
-        // Kernels before 6.2 rename no interface that is up.
+        // Kernels before 6.2 do not rename an interface that is up.
         host.change_link(now, &LinkChange::Down)?;
         Ok(host.change_link(now, &name)?)
     }
@@ -532,7 +534,7 @@ impl NetworkDriver for KernelNetworkDriver {
             let full_length = IpNet::host(route.destination.address).len;
             route.destination.len == full_length
                 && (route.table, route.kind) == (MAIN_TABLE, RouteKind::Unicast)
-                // What the kernel made for an address of its own.
+                // Routes that the kernel added for its own addresses.
                 && route.protocol != RTPROT_KERNEL
         };
         Ok(HostInventory {
@@ -568,14 +570,14 @@ impl NetworkDriver for KernelNetworkDriver {
     fn netns_exists(&self, record: &WorkloadRecord) -> bool {
         match self.netns(record) {
             Ok(_) => true,
-            // Of what does not answer, nothing is known.
+            // The state of a namespace on an unresponsive file system is not known.
             Err(NetworkDriverError::Netns(NetNsError::TimedOut { .. })) => true,
             Err(_) => false,
         }
     }
 }
 
-/// Addresses and routes inside the namespace.
+/// Configures addresses and routes inside the namespace.
 fn configure_links(
     inside: &mut impl Links,
     record: &WorkloadRecord,

@@ -1,9 +1,9 @@
-//! Pages that many ask for, made once for all of them.
+//! A cache of frequently requested responses.
 //!
-//! Promises: however often a page is asked for, it is made at most once a second while nothing
-//! changes, and after a change so seldom that making it takes a twentieth of the core's time at most;
-//! whoever asks after a change was handed to the core sees it. Packets are counted as of the last
-//! second. Never: asks the core twice at a time for one page.
+//! However often a page is requested, it is built at most once per second while nothing changes, and
+//! after changes so rarely that building takes at most a twentieth of the core's time. A request made
+//! after a change was queued for the core sees that change. Packet counters may be one second old. At
+//! most one request per page is sent to the core at a time.
 
 use crate::core::Core;
 use crate::core_queue::{CoreHandle, CoreUnavailable};
@@ -15,14 +15,14 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-/// How old a page may be while nothing changes.
+/// The maximum age of a page while nothing changes.
 pub(crate) const MAX_PAGE_AGE: Duration = Duration::from_secs(1);
-/// The least time between two, while something changes.
+/// The minimum interval between two builds while something changes.
 const MIN_PAGE_INTERVAL: Duration = Duration::from_millis(20);
-/// How many times as long as making a page took it is not made again.
+/// A page is not rebuilt for this many times its build time.
 const REBUILD_FACTOR: u32 = 20;
 
-/// The pages.
+/// The cached pages.
 #[derive(Default)]
 pub(crate) struct PageCaches {
     status: PageCache<Status>,
@@ -50,7 +50,7 @@ impl<T: Send + Sync + 'static> PageCache<T> {
         core: &CoreHandle,
         build: fn(&mut Core) -> T,
     ) -> Result<Arc<T>, CoreUnavailable> {
-        // All who wait here take what the first of them gets.
+        // Concurrent callers share the page that the first of them builds.
         let mut cached = self.0.lock().await;
         if let Some(current) = &*cached {
             if current.change_counter == core.change_counter()
@@ -60,7 +60,7 @@ impl<T: Send + Sync + 'static> PageCache<T> {
             }
             tokio::time::sleep_until(current.built_at + current.min_age).await;
         }
-        // Whatever is handed in from here on may be missing on the page.
+        // Changes after this point may be missing from the page.
         let changes = core.change_counter();
         let timed = move |core: &mut Core| {
             let began = core.clock.monotonic();
@@ -83,15 +83,15 @@ impl CoreHandle {
     /// `GET /v1/status`.
     ///
     /// # Errors
-    /// If the core does not answer.
+    /// If the core does not respond.
     pub async fn status(&self) -> Result<Arc<Status>, CoreUnavailable> {
         self.page_cache.status.get(self, Core::status).await
     }
 
-    /// `GET /metrics`, but for what the API counts itself.
+    /// `GET /metrics`, without the API's own metrics.
     ///
     /// # Errors
-    /// If the core does not answer.
+    /// If the core does not respond.
     pub async fn metrics(&self) -> Result<Arc<Exposition>, CoreUnavailable> {
         self.page_cache
             .metrics

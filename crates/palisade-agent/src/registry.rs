@@ -1,12 +1,12 @@
-//! The workloads of this host, laid over what the source says of their Pods.
+//! The registry of this host's workloads, merged with the Pods of the source.
 //!
-//! A workload and the Pod of its name are one endpoint: interface and addresses are the workload's,
-//! labels and ports its own where they were given and the Pod's otherwise. A container whose Pod is
-//! not known holds no address, as one whose Pod ran to its end: whatever its interface carries is dropped, and nobody can mean it as a
-//! peer. One that another plugin made and that is gone is no endpoint of this host any more, so that
-//! nothing that takes its interface's name is judged for it; one that exists without a workload is an
-//! endpoint without an address until it goes. Where somebody who is not root attached a name whose Pod
-//! has another address, the Pod keeps it. Pure bookkeeping: no kernel, no disk.
+//! A workload and the Pod of the same name are one endpoint: interface and addresses come from the
+//! workload, labels and ports from the workload if given there, else from the Pod. A container whose
+//! Pod is not known, or whose Pod has completed, has no address: its traffic is dropped, and it matches
+//! no peer selector. A chained workload whose interface is gone is no endpoint of this host any more,
+//! so that its policy is not applied to a new interface of that name; an interface without a workload
+//! is an endpoint without an address until it is deleted. If an unprivileged user attached a name whose
+//! Pod has a different address, the Pod keeps it. Pure bookkeeping: no kernel, no disk.
 
 use crate::workload_store::{ClosedInterface, WorkloadRecord};
 use palisade_api::{CniAttachment, EndpointState};
@@ -15,24 +15,24 @@ use palisade_model::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The label of an endpoint whose Pod is not known.
+/// The label of endpoints whose Pod is not known.
 pub const INIT_LABEL: &str = "reserved:init";
-/// Why it is closed.
+/// The reason why such an endpoint is closed.
 pub const NO_POD_REASON: &str = "its Pod is not known yet";
 
-/// Why one is closed that is not root's.
-pub const ELSEWHERE_REASON: &str = "its Pod has another address, so it runs elsewhere";
-/// The label of an interface that stays closed.
+/// The reason why a workload of an unprivileged user is closed if its Pod has another address.
+pub const ELSEWHERE_REASON: &str = "its Pod has a different address: it runs on another node";
+/// The label of closed interfaces.
 pub const CLOSED_LABEL: &str = "reserved:closed";
 
 /// An attached workload.
 #[derive(Clone, Debug)]
 pub struct Workload {
-    /// What is remembered of it.
+    /// Its record.
     pub record: WorkloadRecord,
-    /// Where it stands.
+    /// Its state.
     pub state: EndpointState,
-    /// Why, where that is not obvious.
+    /// The reason of its state, unless it is obvious.
     pub reason: Option<String>,
 }
 
@@ -40,26 +40,26 @@ pub struct Workload {
 #[derive(Debug, Default)]
 pub struct WorkloadRegistry {
     workloads: BTreeMap<EndpointId, Workload>,
-    /// What the source says of endpoints that are attached here.
+    /// The Pods of the source that are attached here.
     pods: BTreeMap<EndpointId, Endpoint>,
-    /// Pods that ran to their end.
+    /// Completed Pods.
     completed_pods: BTreeSet<EndpointId>,
-    /// Interfaces that were a workload's, exist without one, and stay closed, by name.
+    /// Interfaces that lost their workload and stay closed, by name.
     closed_interfaces: BTreeMap<Str, ClosedInterface>,
 }
 
 impl WorkloadRegistry {
-    /// The workload of an id.
+    /// The workload with this id.
     pub fn get(&self, id: &EndpointId) -> Option<&Workload> {
         self.workloads.get(id)
     }
 
-    /// The workload of an id, to change where it stands.
+    /// The workload with this id, mutable.
     pub fn get_mut(&mut self, id: &EndpointId) -> Option<&mut Workload> {
         self.workloads.get_mut(id)
     }
 
-    /// The workload that a runtime calls so.
+    /// The workload of a CNI attachment.
     pub fn by_attachment(&self, attachment: &CniAttachment) -> Option<&Workload> {
         let matches = |w: &&Workload| w.record.attachment().as_ref() == Some(attachment);
         self.workloads.values().find(matches)
@@ -71,8 +71,8 @@ impl WorkloadRegistry {
         workload.is_some_and(|w| w.record.needs_pod() && !self.pods.contains_key(id))
     }
 
-    /// Whether a workload's addresses are nobody's at the moment: its Pod is not known, ran to its
-    /// end, or runs elsewhere, or its interface is gone with the plugin that made it.
+    /// Whether a workload has no address at present: its Pod is not known, has completed, or runs
+    /// elsewhere, or its chained interface is gone.
     pub fn has_no_address(&self, id: &EndpointId) -> bool {
         let is_lost_chained = |w: &Workload| w.record.chained && w.state == EndpointState::Lost;
         self.closed_reason(id).is_some()
@@ -80,7 +80,7 @@ impl WorkloadRegistry {
             || self.workloads.get(id).is_some_and(is_lost_chained)
     }
 
-    /// Why a workload must stay closed for now, whatever policies say.
+    /// The reason why a workload must stay closed, independent of policy.
     pub fn closed_reason(&self, id: &EndpointId) -> Option<&'static str> {
         match (self.awaits_pod(id), self.runs_elsewhere(id)) {
             (true, _) => Some(NO_POD_REASON),
@@ -89,7 +89,7 @@ impl WorkloadRegistry {
         }
     }
 
-    /// Whether somebody who is not root attached it, and its Pod has an address of its own.
+    /// Whether an unprivileged user attached it and its Pod has a different address.
     fn runs_elsewhere(&self, id: &EndpointId) -> bool {
         let Some((workload, pod)) = self.workloads.get(id).zip(self.pods.get(id)) else {
             return false;
@@ -97,7 +97,7 @@ impl WorkloadRegistry {
         workload.record.owner.is_some() && pod_runs_elsewhere(pod, &workload.record)
     }
 
-    /// Keeps an interface closed that has no workload any more; says what that makes of it.
+    /// Keeps an interface without a workload closed; returns the update of its endpoint.
     pub fn close_interface(&mut self, closed: ClosedInterface) -> Update {
         let update = Update::Upsert(Object::Endpoint(closed_endpoint(&closed.interface)));
         self.closed_interfaces
@@ -105,7 +105,7 @@ impl WorkloadRegistry {
         update
     }
 
-    /// Lets an interface go that was kept closed, since it is gone or a workload's again.
+    /// Forgets a closed interface, which was deleted or has a workload again.
     pub fn forget_closed_interface(&mut self, interface: &Str) -> Option<Update> {
         let closed = self.closed_interfaces.remove(interface)?;
         Some(Update::Delete(ObjectKey::Endpoint(closed_endpoint_id(
@@ -113,23 +113,22 @@ impl WorkloadRegistry {
         ))))
     }
 
-    /// The interfaces that are kept closed, by name.
+    /// The closed interfaces, by name.
     pub fn closed_interfaces(&self) -> impl Iterator<Item = &ClosedInterface> {
         self.closed_interfaces.values()
     }
 
-    /// Every workload, by id.
+    /// All workloads, by id.
     pub fn iter(&self) -> impl Iterator<Item = (&EndpointId, &Workload)> {
         self.workloads.iter()
     }
 
-    /// What is remembered of every workload.
+    /// The records of all workloads.
     pub fn records(&self) -> impl Iterator<Item = &WorkloadRecord> {
         self.workloads.values().map(|workload| &workload.record)
     }
 
-    /// Adds a workload whose Pod, as the source has it, is `pod`; says what that makes of the
-    /// endpoint.
+    /// Adds a workload with the Pod of the source, if any; returns the update of the endpoint.
     pub fn insert(&mut self, workload: Workload, pod: Option<Endpoint>) -> Update {
         let id = workload.record.id();
         if let Some(pod) = pod {
@@ -139,7 +138,7 @@ impl WorkloadRegistry {
         self.endpoint_update(&id)
     }
 
-    /// Takes in which pods ran to their end; says what that makes of the endpoints here.
+    /// Sets the completed Pods; returns the updates of the endpoints of this host.
     pub fn set_completed_pods(&mut self, completed: &BTreeSet<EndpointId>) -> Vec<Update> {
         if self.completed_pods == *completed {
             return Vec::new();
@@ -150,7 +149,7 @@ impl WorkloadRegistry {
         here.map(|id| self.endpoint_update(id)).collect()
     }
 
-    /// The endpoint that a workload and its Pod are.
+    /// The endpoint of a workload and its Pod.
     pub fn endpoint_update(&self, id: &EndpointId) -> Update {
         let Some(workload) = self.workloads.get(id) else {
             return Update::Delete(ObjectKey::Endpoint(id.clone()));
@@ -169,7 +168,7 @@ impl WorkloadRegistry {
         Update::Upsert(Object::Endpoint(endpoint))
     }
 
-    /// Removes a workload; says what that makes of the endpoint.
+    /// Removes a workload; returns the update of the endpoint.
     pub fn remove(&mut self, id: &EndpointId) -> Option<(Workload, Update)> {
         let workload = self.workloads.remove(id)?;
         let update = match self.pods.remove(id) {
@@ -179,7 +178,7 @@ impl WorkloadRegistry {
         Some((workload, update))
     }
 
-    /// What an update of the source means with the workloads laid over it.
+    /// Merges an update of the source with the workloads.
     pub fn overlay_update(&mut self, update: Update) -> Update {
         let (id, pod) = match &update {
             Update::Upsert(Object::Endpoint(endpoint)) => (endpoint.id.clone(), Some(endpoint)),
@@ -206,7 +205,7 @@ impl WorkloadRegistry {
     }
 }
 
-/// Whether a Pod, as the source has it, runs somewhere else than where this says.
+/// Whether a Pod of the source has another address than the workload's record.
 pub fn pod_runs_elsewhere(pod: &Endpoint, record: &WorkloadRecord) -> bool {
     let other = |address| !record.addresses.contains(address);
     pod.host || pod.addresses.iter().any(other)
@@ -221,7 +220,7 @@ fn closed_endpoint_id(interface: &Str) -> EndpointId {
     }
 }
 
-/// An endpoint that only announces its interface: whatever that carries is dropped.
+/// An endpoint that only declares its interface: all its traffic is dropped.
 fn closed_endpoint(interface: &Str) -> Endpoint {
     Endpoint {
         id: closed_endpoint_id(interface),
@@ -344,10 +343,10 @@ mod tests {
         assert_eq!(workload.state, EndpointState::Closed);
         assert_eq!(workload.reason.as_deref(), Some(ELSEWHERE_REASON));
         assert!(registry.has_no_address(&id));
-        // What root attached is what runs here.
+        // A workload of root is what runs here.
         let (_, roots) = with(record(None, false), Some(pod(&["10.9.9.9"])));
         assert_eq!(roots.addresses, record(None, false).addresses);
-        // Its own address, as a cluster reports it, is no other.
+        // The workload's own address, as the cluster reports it.
         let (_, own) = with(record(Some(1000), false), Some(pod(&["10.0.0.2"])));
         assert_eq!(own.interface.as_deref(), Some("veth0"));
     }

@@ -1,29 +1,29 @@
-//! The configuration file read again while the agent runs: when it changes, and on SIGHUP.
+//! Rereads the configuration file while the agent runs: when it changes, and on SIGHUP.
 //!
-//! Promises: a file that is refused changes nothing, and status says so until it is mended; what
-//! needs a restart is told once and shown by `palisade config`. What the file means is
-//! [`crate::config::Config::reread`]'s business.
+//! A rejected file changes nothing, and the status reports it until the file is corrected; parameters
+//! that need a restart are logged once and shown by `palisade config`.
+//! [`crate::config::Config::reread`] interprets the file.
 
 use crate::config::{Config, ConfigChanges, ConfigFile};
 use crate::core::{Core, CoreEvent, CoreHandle, error_chain};
 use palisade_source::FileWatch;
 use std::path::Path;
 
-/// Told of each new configuration, in the core's thread.
+/// Called with each new configuration, on the core's thread.
 pub type ConfigListener = Box<dyn Fn(&Config) + Send>;
 
 impl Core {
-    /// From now on `listener` is told of each change of the configuration.
+    /// Adds a listener for configuration changes.
     pub fn add_config_listener(&mut self, listener: ConfigListener) {
         self.config_listeners.push(listener);
     }
 
-    /// From now on this is the file that is read again.
+    /// Sets the file to reread.
     pub fn set_config_file(&mut self, file: ConfigFile) {
         self.config.file = Some(file);
     }
 
-    /// Reads the configuration file, and takes from it what can change while running.
+    /// Rereads the configuration file and applies its live parameters.
     pub fn reread_config(&mut self) {
         let Some(file) = self.config.file.clone() else {
             return;
@@ -60,9 +60,9 @@ impl Core {
         let (before, after) = (self.config.file_status(), next.file_status());
         match (&before.error, &after.error) {
             (before, Some(error)) if before.as_ref() != Some(error) => {
-                tracing::error!(%error, "the configuration file is refused; what was in force stays");
+                tracing::error!(%error, "the configuration file is rejected; the current configuration stays in effect");
             }
-            (Some(_), None) => tracing::info!("the configuration file is accepted again"),
+            (Some(_), None) => tracing::info!("the configuration file is valid again"),
             _ => {}
         }
         for (parameter, from, to) in changed {
@@ -75,14 +75,14 @@ impl Core {
                     parameter,
                     in_force,
                     at_restart,
-                    "a new value in the configuration file needs a restart"
+                    "a changed parameter in the configuration file takes effect at the next restart"
                 );
             }
         }
     }
 }
 
-/// Has the file read again whenever it changes. Ends with the core, or with the process.
+/// Requests a reread whenever the file changes. Ends with the core, or with the process.
 pub fn watch_config_file(path: &Path, core: &CoreHandle) {
     let result = FileWatch::open(path).and_then(|mut watch| {
         while watch.wait_for_change()? {
@@ -94,11 +94,11 @@ pub fn watch_config_file(path: &Path, core: &CoreHandle) {
     });
     if let Err(error) = result {
         let error = error_chain(&error);
-        tracing::warn!(%error, "changes of the configuration file are not seen; SIGHUP has it read");
+        tracing::warn!(%error, "cannot watch the configuration file; send SIGHUP after changing it");
     }
 }
 
-/// Has the file read again; false if the core has stopped.
+/// Requests a reread of the file; false if the core has stopped.
 pub fn request_reload(core: &CoreHandle) -> bool {
     core.send(CoreEvent::ConfigChanged)
 }

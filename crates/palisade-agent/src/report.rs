@@ -1,4 +1,4 @@
-//! What the API shows, made from the core's state.
+//! The responses of the API, built from the core's state.
 
 use crate::clock::rfc3339;
 use crate::core::Core;
@@ -18,10 +18,10 @@ use palisade_text::printable;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Why an agent that has just started is not ready.
-pub(crate) const NOT_IN_SYNC_REASON: &str = "the source was not read whole yet";
+/// The reason why an agent that has just started is not ready.
+pub(crate) const NOT_IN_SYNC_REASON: &str = "the policy source has not been read completely yet";
 
-/// A source's flaw as the API words it.
+/// Converts a diagnostic of the source for the API.
 pub fn problem_report(flaw: &Diagnostic) -> ProblemReport {
     let location = &flaw.problem.location;
     ProblemReport {
@@ -40,9 +40,9 @@ pub fn problem_report(flaw: &Diagnostic) -> ProblemReport {
     }
 }
 
-/// How many errors of the source `status` has among its reasons, one sentence each.
+/// The maximum number of source errors in the reasons of `status`, one sentence each.
 const MAX_SOURCE_REASONS: usize = 100;
-/// How many kept objects `status` has; the others are counted.
+/// The maximum number of retained objects in `status`; the others are counted.
 const MAX_RETAINED_OBJECTS: usize = 1_000;
 
 impl Core {
@@ -121,14 +121,14 @@ impl Core {
         }
     }
 
-    /// How many things need a person.
+    /// The number of problems that need an administrator.
     pub(crate) fn degraded_count(&self) -> usize {
         let of_source = Diagnostic::count_by_severity(&self.source_report.problems).0;
         let listed_reasons = self.source_reasons().len();
         self.degraded_reasons(&self.conflicts()).len() - listed_reasons + of_source
     }
 
-    /// The errors of the source, one sentence each, and one for those beyond a hundred.
+    /// The errors of the source, one sentence each; those above the maximum are counted in one sentence.
     fn source_reasons(&self) -> Vec<String> {
         let errors = self
             .source_report
@@ -141,13 +141,13 @@ impl Core {
         let more = Diagnostic::count_by_severity(&self.source_report.problems).0 - counted;
         if more > 0 {
             reasons.push(format!(
-                "{more} more errors of the source: see its problems"
+                "{more} more errors of the source; see its problems"
             ));
         }
         reasons
     }
 
-    /// Why the kernel does not hold what the source says; empty where it does.
+    /// Why the kernel does not hold the policy of the source; empty if it does.
     pub fn unready_reasons(&self) -> Vec<String> {
         let unsynced = !self.in_sync;
         let unsynced = unsynced.then(|| NOT_IN_SYNC_REASON.to_owned());
@@ -156,7 +156,7 @@ impl Core {
         unsynced.into_iter().chain(failed).collect()
     }
 
-    /// What needs a person, one sentence each.
+    /// The problems that need an administrator, one sentence each.
     fn degraded_reasons(&self, conflicts: &[AddressConflictReport]) -> Vec<String> {
         let mut reasons = Vec::new();
         if let Some(failure) = &self.kernel_failure {
@@ -164,17 +164,15 @@ impl Core {
         }
         reasons.extend(self.cni_conf_failure.clone());
         if let Some(failure) = &self.masquerade_failure {
-            reasons.push(format!(
-                "workloads' addresses are not translated as they should be: {failure}"
-            ));
+            reasons.push(format!("masquerading could not be set up: {failure}"));
         }
         if let Some(ended) = &self.source_ended {
             reasons.push(format!(
-                "the source ended: {ended}; changes are not seen any more"
+                "the policy source stopped: {ended}; changes are no longer read"
             ));
         }
         if let Some(trouble) = &self.config.file_status().error {
-            reasons.push(format!("{trouble}; what was in force stays"));
+            reasons.push(format!("{trouble}; current policy stays in force"));
         }
         reasons.extend(self.source_reasons());
         reasons.extend(
@@ -188,20 +186,20 @@ impl Core {
         {
             let reason = workload.reason.as_deref().unwrap_or("lost");
             reasons.push(format!(
-                "{id}: {reason}; remove it, or give its interface back"
+                "{id}: {reason}; remove it, or restore its interface"
             ));
         }
         let missing = self.engine.missing_references();
         for (tier, policies) in &missing.tiers {
             let by = join_names(policies);
             reasons.push(format!(
-                "there is no tier {tier}, which {by} names: it applies after all others"
+                "{by} refers to tier {tier}, which does not exist: it applies after all others"
             ));
         }
         for (profile, endpoints) in &missing.profiles {
             let by = join_names(endpoints);
             reasons.push(format!(
-                "there is no profile {profile}, which {by} names: it denies"
+                "{by} refers to profile {profile}, which does not exist: it denies"
             ));
         }
         for conflict in conflicts {
@@ -333,7 +331,7 @@ impl Core {
     /// `GET /v1/policies/{namespace}/{name}`.
     pub fn policy_detail(&mut self, namespace: &str, name: &str) -> Option<PolicyDetail> {
         let counters = self.dataplane.counters().unwrap_or_else(|error| {
-            tracing::warn!(%error, "reading counters");
+            tracing::warn!(%error, "reading the kernel's counters failed");
             Counters::default()
         });
         let named = |policy: &Policy| {
@@ -350,7 +348,7 @@ impl Core {
         })
     }
 
-    /// The policies that judge an endpoint in a direction, in the order in which they decide.
+    /// The policies that apply to an endpoint in a direction, in order of evaluation.
     fn applied_policies(&self, id: &EndpointId, direction: Direction) -> Vec<AppliedPolicyReport> {
         let policies = self.engine.policies_of(id).into_iter();
         policies
@@ -424,8 +422,8 @@ fn short_name(id: &EndpointId) -> String {
     )
 }
 
-/// Every rule of a policy with what it was credited with, then its share of default denials, then
-/// what rules counted that it does not have any more: a count never stands under another rule.
+/// The counters of every rule of a policy, then the policy's share of default denials, then the
+/// counters of deleted rules: a counter is never shown with a different rule.
 fn rule_counters(policy: &Policy, counters: &Counters) -> Vec<RuleCounterReport> {
     let mut rules: BTreeMap<(Direction, usize), PacketCount> = BTreeMap::new();
     let mut denied: BTreeMap<Direction, PacketCount> = BTreeMap::new();
@@ -506,7 +504,7 @@ mod tests {
         }
     }
 
-    /// A policy whose rules say what these numbers stand for.
+    /// A policy with one rule for each of these numbers.
     fn policy(says: &[u64]) -> Policy {
         let rule = |(index, fingerprint): (u32, &u64)| Rule {
             origin: origin(index, *fingerprint),
@@ -551,7 +549,7 @@ mod tests {
             direction: Direction::Ingress,
             policies: vec![policy(&[]).id],
         };
-        // The rule that says 7 was first, then second; what said 8 is gone.
+        // The rule 7 was first and is now second; the rule 8 was deleted.
         let counters = Counters {
             by_rule: [
                 counted(0, 7, 10),

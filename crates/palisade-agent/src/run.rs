@@ -1,10 +1,11 @@
-//! Bootstrap: in what order an agent comes up, and how it goes down.
+//! Startup and shutdown of the agent.
 //!
-//! First everything that the start needs is opened: the dataplane, the state directory and its lock,
-//! the source, the API's doors. Nothing of the host changes until then, and what a start that fails
-//! has made is removed again ([`crate::startup`]). Then remembered workloads and their addresses, the
-//! source, the kernel read back and brought in line, and only then the API's socket. Each step is
-//! timed for status. Going down stops the threads and leaves the kernel as it is: enforcement goes on.
+//! First all resources of the start are opened: the dataplane, the state directory and its lock, the
+//! source, the listeners of the API. The host is not changed until then, and a failed start removes the
+//! files it created ([`crate::startup`]). Then workloads and their addresses are restored, the source
+//! is read, the kernel is read and resynchronised, and only then the API's socket opens. Every stage is
+//! timed for the status. Shutdown stops the threads and leaves the kernel as it is: enforcement
+//! continues.
 
 use crate::clock::{Clock, SystemClock, millis};
 use crate::config::{Config, HostToEndpointAction};
@@ -30,20 +31,20 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Why the agent did not start, or ended.
+/// Why the agent did not start, or stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// A file or directory of ours cannot be used.
+    /// A file or directory of the agent cannot be used.
     #[error("{doing} {path}")]
     File {
-        /// What was being done.
+        /// The operation that failed.
         doing: &'static str,
-        /// To what.
+        /// The path.
         path: PathBuf,
-        /// What went wrong.
+        /// The cause.
         source: io::Error,
     },
-    /// Another agent runs.
+    /// Another agent is running.
     #[error("starting: {0}")]
     Lock(#[from] LockError),
     /// The host's namespace cannot be opened.
@@ -52,7 +53,7 @@ pub enum RunError {
     /// The dataplane cannot be used.
     #[error("opening the dataplane")]
     Dataplane(#[from] palisade_dataplane::Error),
-    /// The remembered workloads cannot be taken over.
+    /// The workloads cannot be restored.
     #[error("restoring workloads")]
     Restore(#[from] WorkloadError),
     /// The source cannot be opened.
@@ -61,23 +62,23 @@ pub enum RunError {
     /// A thread or the runtime could not be started.
     #[error("starting {0}")]
     Thread(&'static str, #[source] io::Error),
-    /// A door of the API cannot be opened.
+    /// A listener of the API cannot be opened.
     #[error("opening the API")]
     ApiSocket(#[from] ApiSocketError),
-    /// The socket does not take connections any more.
+    /// The socket no longer accepts connections.
     #[error("serving the API")]
     Serving(#[source] io::Error),
-    /// A part of the agent ended by itself: the first that did.
+    /// A thread of the agent ended unexpectedly: the first that did.
     #[error("{name} ended: {reason}")]
     ThreadEnded {
-        /// Which.
+        /// Its name.
         name: &'static str,
         /// Why.
         reason: String,
     },
 }
 
-/// Runs the agent until it is told to stop by SIGTERM or SIGINT.
+/// Runs the agent until SIGTERM or SIGINT.
 ///
 /// # Errors
 /// See [`RunError`].
@@ -89,11 +90,11 @@ pub fn run(config: Config, log: Log, manager: &ServiceManager) -> Result<(), Run
     };
     let mut dataplane = stages.measure("dataplane", || NftDataplane::new(nft_config(&config)))?;
     let grace = dataplane.grace_method();
-    tracing::debug!(grace, "how packets under way are waited for");
+    tracing::debug!(grace, "grace period method");
     let startup = stages.measure("state directory", || StartupGuard::begin(&config))?;
     let tamper = dataplane.tamper_watch()?;
     let packets = dataplane.packet_watch().unwrap_or_else(|error| {
-        tracing::warn!(error = %error_chain(&error), "`palisade monitor` shows no packets");
+        tracing::warn!(error = %error_chain(&error), "opening the nflog group failed; `palisade monitor` shows no packets");
         None
     });
     let source = stages.measure("source", || Directory::open(source_options(&config)))?;
@@ -107,7 +108,7 @@ pub fn run(config: Config, log: Log, manager: &ServiceManager) -> Result<(), Run
     dataplane.acquire_lock()?;
     if config.own_table && !dataplane.owns_tables() {
         tracing::warn!(
-            "others can change the nftables tables, and it is put back: no owned tables before Linux 6.9"
+            "other programs can change the nftables tables (owned tables need Linux 6.9); changes are repaired"
         );
     }
     let lock = startup.commit()?;
@@ -138,7 +139,7 @@ pub fn run(config: Config, log: Log, manager: &ServiceManager) -> Result<(), Run
     let source_thread = supervisor
         .spawn_supervised("source", move || follow_source(source, &to_core))
         .map_err(started("source"))?;
-    // Watchers are not waited for at the end: they wait for the kernel alone.
+    // Watchers are not joined at shutdown: they block on the kernel only.
     let to_core = handle.clone();
     supervisor
         .spawn_supervised("tamper-watch", move || watch_tampering(tamper, &to_core))
@@ -146,14 +147,14 @@ pub fn run(config: Config, log: Log, manager: &ServiceManager) -> Result<(), Run
     if let Some(packets) = packets {
         let to_core = handle.clone();
         let follow = move || crate::monitor::packet_queue::forward_packets(packets, &to_core);
-        // Not kept: without it packets are not shown, and enforced all the same.
+        // Not supervised: without it packets are not reported, but enforcement is not affected.
         spawn_thread("packet-watch", follow)?;
     }
     let to_core = handle.clone();
     supervisor
         .spawn_supervised("host-watch", move || watch_host(links, &to_core))
         .map_err(started("host-watch"))?;
-    // What happened before anybody listened.
+    // Covers changes from before the subscription.
     let (changes, seen) = (HostChanges::all(), clock.monotonic());
     handle.send(CoreEvent::HostChanged {
         changes,
@@ -161,7 +162,7 @@ pub fn run(config: Config, log: Log, manager: &ServiceManager) -> Result<(), Run
     });
     if let Some(path) = config_file {
         let to_core = handle.clone();
-        // Not kept: without it the file is read again on SIGHUP only.
+        // Not supervised: without it the file is reread on SIGHUP only.
         spawn_thread("config-watch", move || {
             crate::reload::watch_config_file(&path, &to_core)
         })?;
@@ -185,7 +186,7 @@ pub fn run(config: Config, log: Log, manager: &ServiceManager) -> Result<(), Run
         supervisor.take_exits(),
     ));
     tracing::info!("stopping; the kernel keeps enforcing");
-    // What feeds the core ends before it does, so nothing that was handed in is lost.
+    // The threads that send to the core are joined before the core, so no event is lost.
     stop_source.stop();
     let source_ended = source_thread.join();
     handle.send(CoreEvent::Stop);
@@ -196,7 +197,7 @@ pub fn run(config: Config, log: Log, manager: &ServiceManager) -> Result<(), Run
     served
 }
 
-/// What the configuration says of the dataplane.
+/// The dataplane's configuration.
 pub(crate) fn nft_config(config: &Config) -> NftConfig {
     NftConfig {
         table: config.table.clone(),
@@ -208,7 +209,7 @@ pub(crate) fn nft_config(config: &Config) -> NftConfig {
     }
 }
 
-/// What the configuration says of the source.
+/// The options of the source.
 pub(crate) fn source_options(config: &Config) -> DirectoryOptions {
     DirectoryOptions {
         path: config.directory.clone(),

@@ -1,9 +1,9 @@
-//! The agent at work: its doors are opened, the service manager is told, and it waits for the first
-//! reason to end.
+//! The service phase of the agent: opens the listeners, notifies the service manager, and waits for the
+//! first reason to stop.
 //!
-//! Figures and probes are there from the start, the socket when the source is in sync (or has taken
-//! too long), and the manager hears *ready* only after the first sync. Going down, the socket goes
-//! first, then requests under way end; the threads are stopped by whoever started them.
+//! Metrics and probes are served from the start, the socket once the source is in sync (or the wait
+//! times out); the service manager is notified of readiness only after the first sync. At shutdown the
+//! socket is removed first, then requests in progress finish; [`crate::run`] joins the threads.
 
 use crate::core::{Core, CoreHandle};
 use crate::http::admission::AdmissionControl;
@@ -19,13 +19,13 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 
-/// How long the start waits for the source before the socket opens anyway.
+/// How long the socket waits for the source before it opens anyway.
 const SYNC_WAIT: Duration = Duration::from_secs(30);
 
-/// Serves until somebody says stop, or a part of the agent ends.
+/// Serves until a stop signal, or until a thread of the agent ends.
 ///
 /// # Errors
-/// What ended that should not have.
+/// The unexpected end of a thread or listener.
 pub async fn serve(
     handle: &CoreHandle,
     sockets: &mut ApiSockets,
@@ -55,7 +55,7 @@ pub async fn serve(
         () = reload_on_hangup(handle, manager, hangups) => Ok(()),
         Some(ThreadExit { name, reason: why }) = exits.recv() => Err(RunError::ThreadEnded {
             name,
-            reason: why.unwrap_or_else(|| "nobody told it to".to_owned()),
+            reason: why.unwrap_or_else(|| "it ended unexpectedly".to_owned()),
         }),
     };
     match &ended {
@@ -63,7 +63,7 @@ pub async fn serve(
         Err(error) => manager.notify_stopping(&format!("{error}; the kernel keeps enforcing")),
     }
     handle.ask(Core::uninstall_cni_conf).await;
-    // Nobody finds it any more while the requests under way end.
+    // New clients must not find it while requests in progress finish.
     sockets.remove_socket();
     let _ = stop_serving.send(true);
     if ended.is_ok() {
@@ -72,16 +72,16 @@ pub async fn serve(
     ended
 }
 
-/// Has the configuration read again on each SIGHUP; never ends before the core does.
+/// Requests a reread of the configuration on each SIGHUP; never returns before the core ends.
 async fn reload_on_hangup(handle: &CoreHandle, manager: &ServiceManager, mut hangups: Signal) {
     while hangups.recv().await.is_some() {
-        tracing::info!("SIGHUP: reading the configuration again");
+        tracing::info!("SIGHUP: rereading the configuration");
         manager.notify_reloading();
         let in_sync = |core: &mut Core| {
             core.reread_config();
             core.in_sync
         };
-        // Whoever was never ready is not ready again.
+        // After a reload, readiness is notified only if it was before.
         if handle.ask(in_sync).await == Some(true) {
             manager.notify_ready(handle).await;
         }
@@ -89,7 +89,7 @@ async fn reload_on_hangup(handle: &CoreHandle, manager: &ServiceManager, mut han
     std::future::pending().await
 }
 
-/// Figures and probes by TCP, if there is an address for them.
+/// Serves metrics and probes by TCP, if an address is configured.
 async fn serve_health(
     handle: &CoreHandle,
     guard: &Arc<AdmissionControl>,
@@ -131,17 +131,17 @@ async fn serve_socket(
         let seconds = SYNC_WAIT.as_secs();
         tracing::warn!(
             seconds,
-            "the source is not in sync; the kernel keeps what it had"
+            "the source is not in sync yet; the kernel keeps its present policy"
         );
         manager.notify_waiting();
     }
     let listener = sockets.bind_socket()?;
-    // Only now: the plugin writes deletions down for as long as nobody listens.
+    // Not earlier: the plugin queues DELs as long as the socket is closed.
     if let Some(Err(error)) = handle.ask(Core::run_queued_deletions).await {
-        tracing::error!(%error, "deletions that wait cannot be carried out");
+        tracing::error!(%error, "reading the queue of CNI DELs failed; they run at the next start of the agent");
     }
     let ready = async {
-        // A core that ends tells nobody.
+        // The sender is dropped if the core ends.
         if in_time || synced.await.is_ok() {
             handle.ask(Core::install_cni_conf).await;
             manager.notify_ready(handle).await;

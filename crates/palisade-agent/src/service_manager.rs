@@ -1,8 +1,8 @@
-//! What the service manager is told: ready, reloading, stopping, and that the core is alive.
+//! Notifications to the service manager (systemd): ready, reloading, stopping, watchdog.
 //!
-//! The watchdog's sign of life is an answer of the core itself, given through the same queue as
-//! everything else: an agent whose core is stuck misses it, whatever its other threads do, and is
-//! started again. Without a manager nothing is told.
+//! Each watchdog notification requires a response of the core through its normal queue: if the core is
+//! stuck, the notification is missed, whatever the other threads do, and the service manager restarts
+//! the agent. Without a service manager nothing is sent.
 
 use crate::core::{Core, CoreHandle};
 use palisade_sys::notify::{Notifier, monotonic_micros};
@@ -12,18 +12,18 @@ use std::time::Duration;
 #[derive(Debug, Default)]
 pub struct ServiceManager {
     notifier: Notifier,
-    /// How often it wants a sign of life.
+    /// The watchdog timeout.
     watchdog: Option<Duration>,
 }
 
 impl ServiceManager {
-    /// As the environment says, asked by the variable's name.
+    /// The service manager from the environment, read by variable name.
     pub fn from_environment(environment: impl Fn(&str) -> Option<String>) -> Self {
         let notifier = match environment("NOTIFY_SOCKET").map(|to| (Notifier::connect(&to), to)) {
             None => Notifier::default(),
             Some((Ok(notifier), _)) => notifier,
             Some((Err(error), address)) => {
-                tracing::warn!(%error, address, "the service manager cannot be told anything");
+                tracing::warn!(%error, address, "cannot open NOTIFY_SOCKET; the service manager is not notified");
                 Notifier::default()
             }
         };
@@ -39,54 +39,54 @@ impl ServiceManager {
 
     fn notify(&self, lines: &str) {
         if let Err(error) = self.notifier.notify(lines) {
-            tracing::debug!(%error, "telling the service manager");
+            tracing::debug!(%error, "notifying the service manager failed");
         }
     }
 
-    /// The first sync is done.
+    /// The first sync is complete.
     pub async fn notify_ready(&self, core: &CoreHandle) {
         if let Some(status) = core.ask(status_line).await {
             self.notify(&format!("READY=1\nSTATUS={status}"));
         }
     }
 
-    /// The start takes as long as the source does.
+    /// The start waits for the source.
     pub fn notify_waiting(&self) {
-        self.notify("STATUS=waiting for the source; the kernel keeps what it had");
+        self.notify("STATUS=waiting for the source; the kernel keeps its present policy");
     }
 
-    /// The configuration is read again.
+    /// The configuration is being reread.
     pub fn notify_reloading(&self) {
         if let Ok(micros) = monotonic_micros() {
             self.notify(&format!("RELOADING=1\nMONOTONIC_USEC={micros}"));
         }
     }
 
-    /// The agent is going down.
+    /// The agent is stopping.
     pub fn notify_stopping(&self, reason: &str) {
         self.notify(&format!("STOPPING=1\nSTATUS={reason}"));
     }
 
-    /// Gives signs of life for as long as the core answers; never ends before the core does.
+    /// Sends watchdog notifications as long as the core responds; never returns before the core ends.
     pub async fn run_watchdog(&self, core: &CoreHandle) {
         let Some(watchdog) = self.watchdog else {
             return std::future::pending().await;
         };
-        // One that comes late by as much again is still in time.
+        // A notification that is one interval late is still in time.
         let mut tick = tokio::time::interval(watchdog / 3);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tick.tick().await;
             match core.ask(status_line).await {
                 Some(status) => self.notify(&format!("WATCHDOG=1\nSTATUS={status}")),
-                // It ended: whoever hears of that ends the agent.
+                // The core has ended, which its supervisor handles.
                 None => return std::future::pending().await,
             }
         }
     }
 }
 
-/// How the agent is, in a line.
+/// The agent's status in one line.
 fn status_line(core: &mut Core) -> String {
     let counts = core.engine.counts();
     let health = match core.unready_reasons().first() {

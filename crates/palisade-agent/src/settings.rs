@@ -1,11 +1,12 @@
-//! This host's settings that forwarding needs: switched on, remembered, and put back.
+//! The sysctls that forwarding needs: changed, saved, and restored.
 //!
-//! IP forwarding is switched on where it is off. The kernel takes no router advertisement on an
-//! interface with `accept_ra` 1 while it forwards, and drops the default routes it had from them; so
-//! every interface that takes them is told to take them all the same (2) first. What was before is
-//! written to the state directory before anything is changed.
+//! IP forwarding is enabled where it is off. While forwarding, the kernel ignores router advertisements
+//! on an interface with `accept_ra` 1, and drops the default routes it had from them; so `accept_ra` is
+//! first set to 2 on every such interface. The former values are written to the state directory before
+//! any change.
 //!
-//! Never: changes an interface that took none, or puts back what somebody else has set since.
+//! Never: changes an interface that ignored router advertisements, or restores a sysctl that another program
+//! has changed since.
 
 use crate::core::error_chain;
 use palisade_sys::link::{Link, LinkError, Links};
@@ -23,46 +24,46 @@ const SCHEMA: u32 = 1;
 
 const V4_FORWARDING: &str = "net/ipv4/ip_forward";
 const V6_FORWARDING: &str = "net/ipv6/conf/all/forwarding";
-/// Its text differs after each boot, when all settings are new.
+/// It differs after each boot, which resets all sysctls.
 const BOOT_ID_PATH: &str = "/proc/sys/kernel/random/boot_id";
 
-/// The number of routes that router advertisements made.
+/// The protocol number of routes from router advertisements.
 const RTPROT_RA: u8 = 9;
 
-/// Kinds of interfaces, beside hardware, by which routers are reached. Others lead to workloads:
-/// those must not become routers of this host because it forwards now.
+/// Kinds of links, besides hardware, that may be uplinks. Other kinds lead to workloads, which must not
+/// become routers of this host because it forwards now.
 const UPLINKS: [&str; 5] = ["vlan", "bond", "team", "macvlan", "ipvlan"];
 
-/// Why a setting could not be switched on or put back.
+/// Why a sysctl could not be changed or restored.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
-    /// The kernel refused.
+    /// The kernel rejected it.
     #[error(transparent)]
     Sysctl(#[from] SysctlError),
-    /// This host's interfaces cannot be looked at.
-    #[error("looking at this host's interfaces")]
+    /// This host's interfaces cannot be listed.
+    #[error("listing this host's interfaces")]
     Links(#[from] LinkError),
-    /// What was before cannot be read or written.
+    /// The file of former values cannot be read or written.
     #[error("{doing} {}", path.display())]
     File {
-        /// What was being done.
+        /// The operation that failed.
         doing: &'static str,
-        /// To which file.
+        /// The file.
         path: PathBuf,
-        /// What went wrong.
+        /// The cause.
         source: io::Error,
     },
 }
 
-/// A setting that was changed.
+/// A changed sysctl.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ChangedSetting {
     /// Its name, with `/` between the parts.
     pub key: String,
-    /// Its value before.
+    /// Its former value.
     pub before: String,
-    /// Its value since.
+    /// Its value after the change.
     pub after: String,
 }
 
@@ -74,7 +75,7 @@ struct SettingsDocument {
     settings: Vec<ChangedSetting>,
 }
 
-/// The file that remembers what was changed.
+/// The file of changed sysctls.
 #[derive(Clone, Debug)]
 pub struct SettingsFile {
     path: PathBuf,
@@ -82,19 +83,19 @@ pub struct SettingsFile {
 }
 
 impl SettingsFile {
-    /// The one of a state directory.
+    /// The file of a state directory.
     pub fn in_state_dir(state_dir: &Path) -> Self {
         SettingsFile {
             path: state_dir.join(SETTINGS_FILE),
-            // Without one, what is remembered counts for ever.
+            // Without a boot id, saved values never expire.
             boot_id: std::fs::read_to_string(BOOT_ID_PATH).unwrap_or_default(),
         }
     }
 
-    /// What was changed since this host was booted.
+    /// The sysctls changed since the host was booted.
     ///
     /// # Errors
-    /// If the file is there but cannot be read.
+    /// If the file exists but cannot be read.
     pub fn read(&self) -> Result<Vec<ChangedSetting>, SettingsError> {
         let failed = |source| SettingsError::File {
             doing: "reading",
@@ -130,7 +131,7 @@ impl SettingsFile {
     }
 }
 
-/// The value; `None` where the kernel has no such setting, or its interface is gone.
+/// The value; `None` if the kernel does not have this sysctl, or its interface is gone.
 fn read_setting(sysctl: &impl Sysctl, key: &str) -> Result<Option<String>, SysctlError> {
     match sysctl.get(key) {
         Ok(value) => Ok(Some(value)),
@@ -143,7 +144,7 @@ fn interface_key(family: &str, interface: &str, name: &str) -> String {
     format!("net/{family}/conf/{interface}/{name}")
 }
 
-/// Whether routers are reached by it.
+/// Whether routers may be reached by this link.
 pub(crate) fn is_uplink(link: &Link) -> bool {
     !link.is_loopback()
         && link
@@ -152,12 +153,12 @@ pub(crate) fn is_uplink(link: &Link) -> bool {
             .is_none_or(|kind| UPLINKS.contains(&kind))
 }
 
-/// Switches forwarding on where it is off, and sees to it that router advertisements are taken as
-/// before, also on interfaces that are new since. Interfaces whose names begin with `prefix` are the
-/// agent's own. Says which settings were changed.
+/// Enables forwarding where it is off, and makes the kernel accept router advertisements as before,
+/// also on new interfaces. Interfaces whose names begin with `prefix` belong to the agent. Returns the
+/// changed sysctls.
 ///
 /// # Errors
-/// If the kernel refuses, or what was before cannot be remembered; then nothing was changed.
+/// If the kernel rejects a change, or the former values cannot be saved; then nothing was changed.
 pub fn ensure_forwarding(
     sysctl: &mut impl Sysctl,
     links: &mut impl Links,
@@ -167,7 +168,7 @@ pub fn ensure_forwarding(
     let remembered = file.read()?;
     let is_ours = |key: &str| remembered.iter().any(|setting| setting.key == key);
     let is_disabled = |key| -> Result<bool, SysctlError> {
-        // A kernel without IPv6 has no such setting, and nothing to forward.
+        // A kernel without IPv6 does not have this sysctl, and nothing to forward.
         Ok(read_setting(sysctl, key)?.is_some_and(|value| value == "0"))
     };
     let (v4, v6) = (is_disabled(V4_FORWARDING)?, is_disabled(V6_FORWARDING)?);
@@ -188,7 +189,7 @@ pub fn ensure_forwarding(
         });
     };
     if v6 {
-        // Without a route from them, nobody misses advertisements that came by a workload's interface.
+        // Besides uplinks, only interfaces with such a route need advertisements.
         let routes = links.routes()?.into_iter();
         let learned: BTreeSet<String> = routes
             .filter(|route| route.protocol == RTPROT_RA)
@@ -218,7 +219,7 @@ pub fn ensure_forwarding(
             continue;
         }
         change(key.to_owned(), "0", "1");
-        // Switching all of them off again would switch these off as well.
+        // Disabling `all` later would disable forwarding on these too.
         for link in &others {
             let key = interface_key(family, &link.name, "forwarding");
             if read_setting(sysctl, &key)?.as_deref() == Some("1") {
@@ -239,7 +240,7 @@ pub fn ensure_forwarding(
         match sysctl.set(&key, &after) {
             Ok(true) => changed.push(key),
             Ok(false) => {}
-            // An interface that is gone needs no setting.
+            // The interface is gone, and its sysctl with it.
             Err(SysctlError::Missing { .. }) => {}
             Err(error) => return Err(error.into()),
         }
@@ -247,7 +248,7 @@ pub fn ensure_forwarding(
     Ok(changed)
 }
 
-/// What of it is still as it was left, and so can be put back.
+/// The sysctls that still have the agent's value, and so can be restored.
 ///
 /// # Errors
 /// If the file or the kernel cannot be read.
@@ -261,8 +262,8 @@ pub fn restorable_settings(
             found.push(setting);
         }
     }
-    // Forwarding first: advertisements are taken at every moment. Interfaces that forwarded before
-    // come last, since switching all off switches them off.
+    // Forwarding comes first, so that advertisements are accepted at every moment. Interfaces that
+    // forwarded before come last, since disabling `all` disables them.
     let rank = |setting: &ChangedSetting| match &*setting.key {
         V4_FORWARDING | V6_FORWARDING => 0,
         _ if setting.before == setting.after => 2,
@@ -272,10 +273,10 @@ pub fn restorable_settings(
     Ok(found)
 }
 
-/// Puts one setting back.
+/// Restores one sysctl.
 ///
 /// # Errors
-/// What the kernel said.
+/// If the kernel rejects the value.
 pub fn restore_setting(sysctl: &mut impl Sysctl, key: &str, before: &str) -> Result<(), String> {
     match sysctl.set(key, before) {
         Err(SysctlError::Missing { .. }) | Ok(_) => Ok(()),
@@ -289,7 +290,7 @@ mod tests {
     use palisade_sys::link::{FakeNet, IpNet, LinkOpener, Route, VethEnd};
     use palisade_sys::netns::NetNs;
 
-    /// A host whose pair of links is `up0` and `pal0`, with these settings.
+    /// A host with the veth pair `up0` and `pal0`, and these sysctls.
     struct SettingsFixture {
         sysctl: palisade_sys::sysctl::FakeSysctl,
         links: palisade_sys::link::FakeLinks,

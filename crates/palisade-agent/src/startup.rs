@@ -1,8 +1,8 @@
-//! What a start makes before it is known to succeed, and takes back if it does not.
+//! The files created by a start, and their removal if the start fails.
 //!
-//! Promises: a start that fails leaves the state directory, the socket's and the lock's file as it
-//! found them; another agent is told by its process. Never: removes a folder that is not empty, or a
-//! file that somebody else made.
+//! A failed start leaves the state directory, the socket's directory and the lock file as it found
+//! them; a running agent is reported with its process id. Never: removes a directory that is not empty,
+//! or a file that another program created.
 
 use crate::config::Config;
 use crate::run::RunError;
@@ -12,22 +12,22 @@ use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-/// The name of the lock's file in the state directory.
+/// The name of the lock file in the state directory.
 pub const LOCK_FILE: &str = "agent.lock";
 
-/// A start that has not succeeded yet.
+/// A start that has not been committed yet.
 #[derive(Debug)]
 pub struct StartupGuard {
     lock: Option<InstanceLock>,
-    /// In the order in which they were made.
+    /// In the order of creation.
     created_paths: Vec<PathBuf>,
 }
 
 impl StartupGuard {
-    /// Makes the directories, takes the lock, and looks whether the socket can be made.
+    /// Creates the directories, takes the lock, and checks whether the socket can be created.
     ///
     /// # Errors
-    /// If a directory or file cannot be made, or another agent runs.
+    /// If a directory or file cannot be created, or another agent is running.
     pub fn begin(config: &Config) -> Result<Self, RunError> {
         let mut startup = StartupGuard {
             lock: None,
@@ -40,7 +40,7 @@ impl StartupGuard {
         if is_new {
             startup.created_paths.push(path);
         }
-        // The source makes it.
+        // Created by the source.
         let last_valid_dir = config.state_dir.join("valid");
         if !last_valid_dir.exists() {
             startup.created_paths.push(last_valid_dir);
@@ -50,10 +50,10 @@ impl StartupGuard {
         Ok(startup)
     }
 
-    /// Everything could be opened: what was made stays.
+    /// Commits the start: the created files stay.
     ///
     /// # Errors
-    /// If the lock's file cannot be written.
+    /// If the lock file cannot be written.
     pub fn commit(mut self) -> Result<InstanceLock, RunError> {
         let signed_lock = self
             .lock
@@ -66,12 +66,12 @@ impl StartupGuard {
             }
             Some(Err(error)) => Err(error.into()),
             None => Err(file_error("locking", Path::new(LOCK_FILE))(
-                io::Error::other("it is not held"),
+                io::Error::other("the lock is not held"),
             )),
         }
     }
 
-    /// Makes a directory, with those above it.
+    /// Creates a directory with its parents.
     fn create_directory(&mut self, path: &Path) -> Result<(), RunError> {
         let missing = path.ancestors().take_while(|above| !above.exists());
         let missing: Vec<PathBuf> = missing
@@ -79,14 +79,14 @@ impl StartupGuard {
             .map(Path::to_path_buf)
             .collect();
         self.created_paths.extend(missing.into_iter().rev());
-        std::fs::create_dir_all(path).map_err(file_error("making", path))
+        std::fs::create_dir_all(path).map_err(file_error("creating", path))
     }
 }
 
 impl Drop for StartupGuard {
     fn drop(&mut self) {
         for path in self.created_paths.drain(..).rev() {
-            // What is not there, or not empty any more, stays as it is.
+            // What is gone, or not empty any more, stays as it is.
             let _ = match path.is_dir() {
                 true => std::fs::remove_dir(&path),
                 false => std::fs::remove_file(&path),
@@ -104,18 +104,18 @@ fn file_error(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Run
     }
 }
 
-/// Whether a socket can be made here later.
+/// Checks whether a socket can be created here later.
 #[allow(
     clippy::disallowed_methods,
-    reason = "a file that is removed at once: whether the folder takes one"
+    reason = "probes whether the directory is writable; the file is removed at once"
 )]
 fn check_socket(path: &Path) -> Result<(), RunError> {
-    let failed = || file_error("making the socket", path);
+    let failed = || file_error("creating the socket", path);
     // Longer paths cannot be bound.
     SocketAddr::from_pathname(path).map_err(failed())?;
     match std::fs::symlink_metadata(path) {
         Ok(found) if !found.file_type().is_socket() => {
-            let reason = "something else has this name";
+            let reason = "the path exists and is not a socket";
             return Err(failed()(io::Error::new(
                 io::ErrorKind::AlreadyExists,
                 reason,
@@ -174,7 +174,7 @@ mod tests {
         let name = "n".repeat(120);
         for socket in ["file/p.sock", "file", "lib", &name] {
             let error = StartupGuard::begin(&config(root, socket)).unwrap_err();
-            assert!(error.to_string().contains("making"), "{error}");
+            assert!(error.to_string().contains("creating"), "{error}");
         }
         let mut now = all(root);
         let mut before = before;

@@ -1,24 +1,24 @@
-//! The agent's threads: each has a name, and none ends unnoticed.
+//! Supervision of the agent's threads: each has a name, and no thread ends unnoticed.
 //!
-//! A thread that the agent cannot do without is *kept*: its end, by itself, by an error or by a panic,
-//! is told once with its name, and the first to end ends the agent, which stops the others in order.
-//! Enforcement stays in the kernel meanwhile, and the service manager starts the agent again.
+//! The end of a *supervised* thread, by return, error or panic, is reported once with its name. The
+//! first one to end makes the agent stop the others in order. Enforcement continues in the kernel
+//! meanwhile, and the service manager restarts the agent.
 
 use crate::core::error_chain;
 use std::io;
 use std::thread::{Builder, JoinHandle};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-/// A thread ended.
+/// The end of a thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThreadExit {
-    /// Which.
+    /// Its name.
     pub name: &'static str,
-    /// Why, if it said so.
+    /// Its error, if there was one.
     pub reason: Option<String>,
 }
 
-/// Starts threads and hears of their ends.
+/// Starts threads and receives their exits.
 pub struct Supervisor {
     exits: UnboundedSender<ThreadExit>,
     receiver: Option<UnboundedReceiver<ThreadExit>>,
@@ -35,10 +35,10 @@ impl Default for Supervisor {
 }
 
 impl Supervisor {
-    /// Starts a thread that the agent cannot do without.
+    /// Starts a supervised thread.
     ///
     /// # Errors
-    /// If the system gives no thread.
+    /// If the thread cannot be created.
     pub fn spawn_supervised<E: std::error::Error>(
         &self,
         name: &'static str,
@@ -56,7 +56,7 @@ impl Supervisor {
         })
     }
 
-    /// Where ends are heard; once.
+    /// The receiver of exits; can be taken once.
     pub fn take_exits(&mut self) -> UnboundedReceiver<ThreadExit> {
         self.receiver
             .take()
@@ -64,7 +64,7 @@ impl Supervisor {
     }
 }
 
-/// Tells of the end, whichever it is.
+/// Reports the exit of the thread when dropped.
 struct ExitNotifier {
     ends: UnboundedSender<ThreadExit>,
     exit: ThreadExit,
@@ -75,7 +75,7 @@ impl Drop for ExitNotifier {
         if std::thread::panicking() {
             self.exit.reason = Some("it panicked; the message is above in the log".to_owned());
         }
-        // Nobody hears it any more when the agent is going down already.
+        // During shutdown there is no receiver any more.
         let _ = self.ends.send(self.exit.clone());
     }
 }
@@ -90,7 +90,7 @@ mod tests {
         let mut ends = supervisor.take_exits();
         let mut end = |work: fn() -> Result<(), io::Error>| {
             let thread = supervisor.spawn_supervised("watcher", work).unwrap();
-            // A panic is an end like others here.
+            // A panic is reported as an exit too.
             let _ = thread.join();
             ends.try_recv().unwrap()
         };

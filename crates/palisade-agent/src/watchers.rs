@@ -1,8 +1,8 @@
-//! What feeds the core: the source, and the kernel's notices.
+//! The threads that send events to the core: the source and the kernel watchers.
 //!
-//! Promises: a burst of notices becomes one event, and what still waits for the core is merged there
-//! ([`crate::core_queue`]), so a core that is busy finds one thing to do and not thousands. Never: waits for
-//! anything but its source, the kernel, or room for a batch.
+//! A burst of notifications becomes one event, and queued events are merged ([`crate::core_queue`]), so
+//! a busy core finds one event and not thousands. Never: blocks on anything but its source, the kernel,
+//! or the queue of batches.
 
 use crate::clock::{Clock, SystemClock};
 use crate::core::{CoreEvent, CoreHandle, error_chain};
@@ -13,10 +13,10 @@ use palisade_sys::link::{LinkError, LinkEvents};
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-/// How many notices are taken together at most: one that never ends must be told too.
+/// The maximum number of notifications of a burst, so that an endless burst is reported too.
 const MAX_BURST: usize = 4_096;
 
-/// Hands in what the source says, until it or the core ends.
+/// Sends the updates of the source to the core, until either ends.
 ///
 /// # Errors
 /// Why the source ended.
@@ -29,17 +29,17 @@ pub fn follow_source<S: Source>(
         false => ControlFlow::Break(()),
     });
     if let Err(error) = &ended {
-        // For whoever asks before the agent is gone.
+        // Keeps the reason available to requests until the agent has stopped.
         core.send(CoreEvent::SourceEnded(error_chain(error)));
     }
     ended
 }
 
-/// Tells the core when somebody else changes our kernel state. It waits for the kernel alone, and
-/// ends with the process.
+/// Notifies the core when another program changes the agent's kernel state. It blocks only on the
+/// kernel, and ends with the process.
 ///
 /// # Errors
-/// Why the notices ended.
+/// Why the notifications ended.
 pub fn watch_tampering(
     mut tamper: TamperWatch,
     core: &CoreHandle,
@@ -49,7 +49,7 @@ pub fn watch_tampering(
             continue;
         };
         let detected_at = SystemClock.monotonic();
-        // Everything is compared each time: once is enough for a burst.
+        // A verification compares all tables, so one is enough for a burst.
         for _ in 0..MAX_BURST {
             let Ok(Some(_)) = tamper.wait(Duration::ZERO) else {
                 break;
@@ -57,7 +57,7 @@ pub fn watch_tampering(
         }
         let what = match first {
             TamperEvent::Changed { description: what } => what,
-            TamperEvent::EventsLost => "notices of the kernel were lost".to_owned(),
+            TamperEvent::EventsLost => "kernel notifications were lost".to_owned(),
         };
         if !core.send(CoreEvent::Tampered { what, detected_at }) {
             return Ok(());
@@ -65,10 +65,10 @@ pub fn watch_tampering(
     }
 }
 
-/// Tells the core what changes on this host. It waits for the kernel alone, and ends with the process.
+/// Notifies the core of changes on this host. It blocks only on the kernel, and ends with the process.
 ///
 /// # Errors
-/// Why the notices ended.
+/// Why the notifications ended.
 pub fn watch_host(mut events: impl LinkEvents, core: &CoreHandle) -> Result<(), LinkError> {
     loop {
         let Some(first) = events.next_event(None)? else {

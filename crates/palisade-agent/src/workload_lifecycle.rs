@@ -1,9 +1,10 @@
-//! Attaching and detaching, step by step: claim, remember, join, furnish, judge, open, settle.
+//! Attach and detach of workloads, step by step (see [`crate::attach_steps`]).
 //!
-//! A workload is remembered on disk as pending before its interface is made, as attached when it is
-//! open, and forgotten after its interface is gone: what a crash leaves, [`Core::restore`] takes over
-//! or clears away. The host side comes up only when its policy is in the kernel. What fails is undone;
-//! what cannot be undone stays remembered with its addresses, and is tried again.
+//! A workload is saved as pending before its interface is created, saved as attached when it is open,
+//! and its record is removed after its interface is deleted; after a crash, [`Core::restore`] takes
+//! workloads over or removes them. The host side is brought up only when its policy is in the kernel. A
+//! failed attach is rolled back; what cannot be rolled back stays recorded with its addresses, and is
+//! retried.
 
 use crate::attach_steps::{AttachStep, StepHook};
 use crate::core::{Core, error_chain};
@@ -19,17 +20,17 @@ use palisade_sys::netns::{NetNs, NetNsError};
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// How long opening a namespace may take.
+/// The timeout for opening a namespace.
 pub const NETNS_OPEN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How many addresses of a pool are looked at for one that this host uses for nothing else.
+/// How many addresses of a pool are tried to find one that the host does not use.
 const MAX_UNUSABLE_ADDRESSES: usize = 256;
 
-/// A namespace that was opened off the core's thread, or why it could not be; `None`: not yet.
+/// A namespace opened outside the core's thread, or why that failed; `None`: not opened yet.
 pub type PreopenedNetns = Option<Result<NetNs, NetNsError>>;
 
 impl Core {
-    /// Has every step announced; for tests.
+    /// Sets a hook that is called before every step; for tests.
     pub fn set_step_hook(&mut self, hook: StepHook) {
         self.step_hook = Some(hook);
     }
@@ -41,20 +42,19 @@ impl Core {
         }
     }
 
-    /// Takes over the workloads and counts remembered on disk, before any address is given out.
+    /// Restores the workloads and counters from disk, before any address is allocated.
     ///
     /// # Errors
-    /// If the file of workloads cannot be read or written, or the host's interfaces cannot be looked
-    /// at.
+    /// If the workload store cannot be read or written, or the host's interfaces cannot be inspected.
     pub fn restore(&mut self) -> Result<(), WorkloadError> {
         self.restore_counts();
         let mut updates = Vec::new();
         let stored = self.records.read()?;
-        // Kept on also while there is none: somebody may rely on it by now.
+        // Forwarding stays enabled while there are no workloads: other software may rely on it by now.
         self.forwarding_enabled = match self.settings.read() {
             Ok(changed) => !self.config.dry_run && !changed.is_empty(),
             Err(error) => {
-                tracing::warn!(error = %error_chain(&error), "which settings were changed is not known");
+                tracing::warn!(error = %error_chain(&error), "cannot read which sysctls were changed");
                 false
             }
         };
@@ -85,7 +85,7 @@ impl Core {
             let id = record.id();
             for address in &record.addresses {
                 if let Err(error) = self.ipam.claim(*address) {
-                    tracing::warn!(workload = %id, %error, "claiming a remembered address");
+                    tracing::warn!(workload = %id, %error, "claiming the address of a workload record failed");
                 }
             }
             let joined =
@@ -100,10 +100,10 @@ impl Core {
             if interrupted || is_gone {
                 match record.pending {
                     true => {
-                        tracing::info!(workload = %id, "attaching it was interrupted: cleared away")
+                        tracing::info!(workload = %id, "removed a workload whose attach was interrupted")
                     }
                     false => {
-                        tracing::info!(workload = %id, netns = record.netns, "it is gone: forgotten")
+                        tracing::info!(workload = %id, netns = record.netns, "the workload no longer exists: record removed")
                     }
                 }
                 changed = true;
@@ -133,13 +133,13 @@ impl Core {
         Ok(())
     }
 
-    /// The interfaces of others that the kernel's tables judge: where nothing is remembered, they were
-    /// workloads', and nobody knows of which policy.
+    /// Interfaces of other plugins that the kernel's tables have policy for, if there are no records:
+    /// they belonged to workloads whose policy is no longer known.
     fn unowned_judged_interfaces(&mut self) -> Vec<ClosedInterface> {
         let installed = match self.dataplane.installed_workloads() {
             Ok(held) => held,
             Err(error) => {
-                tracing::warn!(error = %error_chain(&error), "looking for interfaces that were judged before");
+                tracing::warn!(error = %error_chain(&error), "listing interfaces that have policy failed");
                 return Vec::new();
             }
         };
@@ -151,29 +151,29 @@ impl Core {
         let mut found = Vec::new();
         for interface in of_others {
             if let Ok(Some(index)) = self.network.link_index(&interface) {
-                tracing::warn!(%interface, "judged before, and no workload's: closed until it goes");
+                tracing::warn!(%interface, "interface has policy but no workload: closed until it is deleted");
                 found.push(ClosedInterface { interface, index });
             }
         }
         found
     }
 
-    /// Removes what is left of one that is not in the engine.
+    /// Deletes what is left of a workload that is not in the engine.
     fn remove_unregistered(&mut self, record: WorkloadRecord) {
         match self.delete_interfaces(&record) {
             Ok(()) => self.release_addresses(&record),
             Err(error) => {
-                tracing::error!(error = %error_chain(&error), "clearing away; it is tried again");
+                tracing::error!(error = %error_chain(&error), "removing an interrupted workload failed; will retry");
                 self.add_leftover(record);
             }
         }
     }
 
-    /// Attaches what a record says, with addresses of these families where it brings none; returns
-    /// when its policy is in the kernel.
+    /// Attaches the workload of a record, with addresses of these families if it has none; returns when
+    /// its policy is in the kernel.
     ///
     /// # Errors
-    /// See [`WorkloadError`]; then nothing of it is left.
+    /// See [`WorkloadError`]; the attach is then rolled back.
     pub(crate) fn attach(
         &mut self,
         mut record: WorkloadRecord,
@@ -189,7 +189,7 @@ impl Core {
         self.network.pin_netns(None);
         self.attach_in_progress = None;
         if let Err(error) = attached {
-            tracing::warn!(workload = %id, error = %error_chain(&error), "attaching failed; undone");
+            tracing::warn!(workload = %id, error = %error_chain(&error), "attach failed; rolling back");
             if !fault::is_injected("failed-attach-left") {
                 self.roll_back(record);
             }
@@ -264,7 +264,7 @@ impl Core {
         self.announce_step(AttachStep::ReportAttached)
     }
 
-    /// The namespace of a path: as it was opened already, else opened now.
+    /// The namespace of a path: the one opened before, else it is opened now.
     pub(crate) fn open_netns(
         &mut self,
         path: &str,
@@ -277,14 +277,14 @@ impl Core {
         }
     }
 
-    /// Writes every workload to disk, and which interfaces stay closed.
+    /// Saves all workloads and closed interfaces to disk.
     pub(crate) fn save_records(&mut self) -> Result<(), WorkloadError> {
         let all = self.registry.records().chain(&self.leftovers);
         Ok(self.records.write(all, self.registry.closed_interfaces())?)
     }
 
-    /// What keeps the interface of a workload closed that is being taken away: another plugin made it,
-    /// and it is still there.
+    /// The update that keeps the interface of a detached workload closed, if another plugin created it
+    /// and it still exists.
     fn close_orphaned_interface(&mut self, record: &WorkloadRecord) -> Option<Update> {
         if !record.chained {
             return None;
@@ -306,8 +306,8 @@ impl Core {
                 index,
             })),
             Err(error) => {
-                // Closed without need is put right by the next notice of a link.
-                tracing::warn!(workload = %record.id(), error = %error_chain(&error), "looking for its interface");
+                // If it was closed without need, the next link notification corrects that.
+                tracing::warn!(workload = %record.id(), error = %error_chain(&error), "looking up the workload's interface failed");
                 Some(self.registry.close_interface(ClosedInterface {
                     interface: record.interface.clone(),
                     index: record.index.unwrap_or(0),
@@ -316,11 +316,11 @@ impl Core {
         }
     }
 
-    /// Takes back everything a failed attach did. What cannot be, stays remembered.
+    /// Rolls back a failed attach. What cannot be rolled back stays recorded.
     fn roll_back(&mut self, record: WorkloadRecord) {
         let id = record.id();
         if let Err(error) = self.teardown(&record) {
-            tracing::error!(workload = %id, error = %error_chain(&error), "undoing a failed attach; it is tried again");
+            tracing::error!(workload = %id, error = %error_chain(&error), "rolling back a failed attach failed; will retry");
             if let Some((_, update)) = self.registry.remove(&id) {
                 let mut updates = vec![update];
                 updates.extend(self.close_orphaned_interface(&record));
@@ -328,12 +328,12 @@ impl Core {
             }
             self.add_leftover(record);
             if let Err(error) = self.save_records() {
-                tracing::error!(workload = %id, error = %error_chain(&error), "remembering what is left");
+                tracing::error!(workload = %id, error = %error_chain(&error), "saving the workload records failed");
             }
         }
     }
 
-    /// Keeps what could not be taken down, to be tried again; its addresses stay its own.
+    /// Keeps a workload that could not be removed, for a retry; its addresses stay allocated.
     fn add_leftover(&mut self, record: WorkloadRecord) {
         if !self
             .leftovers
@@ -348,12 +348,12 @@ impl Core {
         self.ensure_retry();
     }
 
-    /// Detaches a workload; false if there is none. Its policy leaves the kernel after its interface
-    /// is gone.
+    /// Detaches a workload; false if there is none. Its policy is removed from the kernel after its
+    /// interface is deleted.
     ///
     /// # Errors
-    /// If the interface cannot be removed; then it stays attached. If what comes after that fails;
-    /// then asking again goes on.
+    /// If the interface cannot be deleted; it then stays attached. If a later step fails; a repeated
+    /// call then continues.
     pub(crate) fn detach(&mut self, id: &EndpointId) -> Result<bool, WorkloadError> {
         let had_leftover = self.clear_leftovers(Some(id))?;
         let Some(record) = self.registry.get(id).map(|w| w.record.clone()) else {
@@ -364,7 +364,7 @@ impl Core {
         Ok(true)
     }
 
-    /// Tries again to remove what could not be: of one workload, or all. Says whether there was any.
+    /// Retries the removal of leftovers: of one workload, or all. Returns whether there were any.
     pub(crate) fn clear_leftovers(
         &mut self,
         only: Option<&EndpointId>,
@@ -384,14 +384,14 @@ impl Core {
         failed.map_or(Ok(found), Err)
     }
 
-    /// Interface, policy, disk, addresses: in this order, so that nothing is free before whatever
-    /// could use it is gone.
+    /// Removes interface, policy, record and addresses in this order, so that nothing is released
+    /// before its users are gone.
     fn teardown(&mut self, record: &WorkloadRecord) -> Result<(), WorkloadError> {
         let id = record.id();
         self.announce_step(AttachStep::DeleteInterfaces)?;
         self.delete_interfaces(record)?;
         self.announce_step(AttachStep::RemovePolicy)?;
-        // Another container may have taken its place.
+        // Another container may have replaced it.
         let is_it = |w: &Workload| w.record.interface == record.interface;
         if self.registry.get(&id).is_some_and(is_it)
             && let Some((_, update)) = self.registry.remove(&id)
@@ -416,7 +416,7 @@ impl Core {
         Ok(())
     }
 
-    /// Frees the addresses of a workload that is gone.
+    /// Releases the addresses of a removed workload.
     fn release_addresses(&mut self, record: &WorkloadRecord) {
         for address in &record.addresses {
             let mut others = self.registry.records().chain(&self.leftovers);
@@ -426,7 +426,7 @@ impl Core {
         }
     }
 
-    /// The same, for the sake of one.
+    /// Applies the masquerade rules for one workload.
     fn apply_masquerade_for(&mut self, id: &EndpointId) -> Result<(), WorkloadError> {
         match self.apply_masquerade() {
             Ok(_) => Ok(()),
@@ -437,12 +437,12 @@ impl Core {
         }
     }
 
-    /// Whether what a workload sends to the outside leaves with this host's address.
+    /// Whether the traffic of a workload to external networks is masqueraded.
     pub(crate) fn is_masqueraded(&self, record: &WorkloadRecord) -> bool {
         !record.chained && record.masquerade.unwrap_or(self.config.masquerade)
     }
 
-    /// Has the kernel translate what workloads send to the outside; returns how much was written.
+    /// Writes the masquerade rules of all workloads to the kernel; returns the number of writes.
     pub(crate) fn apply_masquerade(&mut self) -> Result<usize, palisade_dataplane::Error> {
         let config = &self.config;
         let masqueraded = self
@@ -487,12 +487,12 @@ impl Core {
         let waiting: Vec<WorkloadRecord> = pending.map(|(_, w)| w.record.clone()).collect();
         for record in waiting {
             if let Err(error) = self.open_workload(&record) {
-                tracing::warn!(workload = %record.id(), error = %error_chain(&error), "opening");
+                tracing::warn!(workload = %record.id(), error = %error_chain(&error), "bringing the workload's interface up failed");
             }
         }
     }
 
-    /// Opens one, and tells whoever waits for it.
+    /// Opens a workload and notifies the waiters.
     fn open_workload(&mut self, record: &WorkloadRecord) -> Result<(), NetworkDriverError> {
         let forwarding = self.enable_forwarding();
         let opened = forwarding.and_then(|()| self.network.bring_up(record));
@@ -511,15 +511,15 @@ impl Core {
             self.open_waiters = remaining;
             let notified: Vec<(EndpointId, tokio::sync::oneshot::Sender<()>)> = notified;
             for (_, waiting) in notified {
-                // Whoever stopped waiting needs no answer.
+                // The receiver may have stopped waiting.
                 let _ = waiting.send(());
             }
         }
         opened
     }
 
-    /// A name that no interface has, and none had whose dispatch entry still lives: made of what is
-    /// attached and when, and looked for wherever it could be.
+    /// Generates an interface name that no interface has, and that no former interface with a remaining
+    /// dispatch entry had: derived from the workload and the time, and checked against all of them.
     pub(crate) fn generate_interface_name(
         &mut self,
         namespace: &str,
@@ -576,7 +576,7 @@ impl Core {
                     .collect(),
             };
             if wanted.is_empty() {
-                let reason = "this host has no pool; give addresses".to_owned();
+                let reason = "this host has no address pool; specify addresses".to_owned();
                 return Err(WorkloadError::Invalid {
                     field: "addresses",
                     reason,
@@ -603,7 +603,7 @@ impl Core {
         })
     }
 
-    /// A free address that this host uses for nothing else; where none is left, also of containers
+    /// Allocates an address that this host does not use; if none is left, also those of containers
     /// whose namespace is gone.
     fn allocate_address(
         &mut self,
@@ -620,12 +620,12 @@ impl Core {
             let pool = self.ipam.pool_of(address);
             match self.address_use(address, pool, !is_root) {
                 Ok(Some(used)) if unusable.len() < MAX_UNUSABLE_ADDRESSES => {
-                    tracing::warn!(%address, reason = %used, "not given out");
+                    tracing::warn!(%address, reason = %used, "address is in use on this host; not allocated");
                     unusable.push(address);
                 }
                 Ok(Some(used)) => {
                     self.ipam.release(address);
-                    let reason = format!("none is fit: of {address}, {used}");
+                    let reason = format!("no usable address: {address}: {used}");
                     break Err(WorkloadError::Invalid {
                         field: "addresses",
                         reason,
@@ -648,7 +648,7 @@ impl Core {
         match self.ipam.allocate(family) {
             Err(IpamError::Exhausted { .. }) => {
                 if let Err(error) = self.detach_vanished() {
-                    tracing::warn!(error = %error_chain(&error), "looking for containers that are gone");
+                    tracing::warn!(error = %error_chain(&error), "detaching containers without a namespace failed");
                 }
                 self.ipam.allocate(family)
             }

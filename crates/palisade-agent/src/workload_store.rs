@@ -1,8 +1,8 @@
-//! What the agent remembers of an attached workload, and the file it remembers it in.
+//! The record of an attached workload, and the file that stores the records.
 //!
-//! The file carries a schema number. One of an older schema is read, and written in the newest with
-//! the next change; one of a newer schema is refused, so that a downgrade loses nothing. It is
-//! written whole by temporary file, fsync and rename.
+//! The file has a schema number. A file of an older schema is read, and is written in the newest schema
+//! with the next change; one of a newer schema is rejected, so that a downgrade loses nothing. It is
+//! replaced atomically by temporary file, fsync and rename.
 
 use palisade_api::CniAttachment;
 use palisade_model::{EndpointId, NamedPort, ObjectId, Str};
@@ -13,10 +13,10 @@ use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-/// The schema this build writes: 1 had no containers, sizes of packets, masquerading or chains.
+/// The schema this build writes. Schema 1 had no containers, MTUs, masquerading or chained interfaces.
 const SCHEMA: u32 = 2;
 
-/// An attached network namespace.
+/// The record of an attached network namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkloadRecord {
@@ -32,53 +32,52 @@ pub struct WorkloadRecord {
     pub interface: Str,
     /// Its addresses.
     pub addresses: Vec<IpAddr>,
-    /// Labels that were given; `None`: those of the Pod of its name.
+    /// Its own labels; `None`: those of the Pod of the same name.
     pub labels: Option<BTreeMap<Str, Str>>,
-    /// Named ports that were given; empty: those of the Pod of its name.
+    /// Its own named ports; empty: those of the Pod of the same name.
     pub ports: Vec<NamedPort>,
     /// When it was attached, in seconds since 1970.
     pub created: u64,
-    /// Whether attaching it has not ended yet. One that a crash left so is cleared away: whoever
-    /// asked for it had no answer.
+    /// Whether the attach is not complete. A pending workload is removed after a crash, because its
+    /// caller got no response.
     #[serde(default)]
     pub pending: bool,
-    /// The container it is, if a runtime attached it; `None`: somebody did by name.
+    /// The container, if a runtime attached it; `None`: attached by name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<Container>,
-    /// The size of its largest packet, in bytes; `None` (of schema 1): what was configured then.
+    /// Its MTU, in bytes; `None` (schema 1): the configured MTU of that time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
-    /// Whether its packets leave the host under the host's address; `None`: as the agent is
-    /// configured.
+    /// Whether its traffic to external networks is masqueraded; `None`: as configured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub masquerade: Option<bool>,
-    /// Another plugin made the interface, and removes it: nothing of it is ours but the policy.
+    /// Whether another plugin created the interface and deletes it; the agent then only applies policy.
     #[serde(default)]
     pub chained: bool,
-    /// The number that the kernel gave the host-side interface; `None` where an older agent wrote it.
+    /// The index of the host-side interface; `None` in records of older agents.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub index: Option<u32>,
-    /// Which namespace it was attached from, whatever `netns` leads to by now; `None` where an older
-    /// agent wrote it.
+    /// The namespace it was attached from, whatever `netns` refers to now; `None` in records of older
+    /// agents.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub netns_identity: Option<NetnsIdentity>,
-    /// The user who attached it, where that was not root.
+    /// The uid of the user who attached it, unless that was root.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<u32>,
 }
 
-/// Which network namespace: the same while the kernel runs, and no other's while it lives.
+/// The identity of a network namespace: constant, and unique among the existing namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NetnsIdentity {
-    /// Device of the file system of namespaces.
+    /// The device of the nsfs file system.
     pub device: u64,
-    /// Inode on it.
+    /// The inode of the namespace.
     pub inode: u64,
 }
 
 impl NetnsIdentity {
-    /// That of an open namespace.
+    /// The identity of an open namespace.
     pub fn of(netns: &NetNs) -> Self {
         let id = netns.id();
         NetnsIdentity {
@@ -88,40 +87,40 @@ impl NetnsIdentity {
     }
 }
 
-/// An interface that was a workload's, exists without one, and stays closed until it goes.
+/// An interface that lost its workload, and stays closed until it is deleted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClosedInterface {
     /// Its name.
     pub interface: Str,
-    /// The number that the kernel gave it.
+    /// Its index.
     pub index: u32,
 }
 
-/// What a container runtime calls an attachment.
+/// The CNI identity of an attachment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Container {
-    /// Its id of the container.
+    /// The container id.
     pub id: String,
-    /// The name of the network it joined.
+    /// The name of the CNI network.
     pub network: String,
-    /// The pod's uid, where the runtime said it. Shown, and nothing is decided by it: that of a
-    /// static pod is not the one its object has.
+    /// The pod's uid, if the runtime passed it. It is only displayed: the uid of a static pod differs
+    /// from that of its API object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
-    /// Whether it is the sandbox of a pod, whose labels are to be waited for.
+    /// Whether it is the sandbox of a pod, so that it waits for its Pod's labels.
     #[serde(default)]
     pub pod: bool,
 }
 
 impl WorkloadRecord {
-    /// The endpoint it stands for: the Pod of its name.
+    /// The endpoint id, which is that of the Pod of the same name.
     pub fn id(&self) -> EndpointId {
         pod_id(&self.namespace, &self.name)
     }
 
-    /// The runtime's words for it, if a runtime attached it.
+    /// The CNI attachment, if a runtime attached it.
     pub fn attachment(&self) -> Option<CniAttachment> {
         let container = self.container.as_ref()?;
         Some(CniAttachment {
@@ -131,15 +130,15 @@ impl WorkloadRecord {
         })
     }
 
-    /// Whether it is closed until the Pod of its name is known: that of a runtime, and one that somebody
-    /// attached who is not root.
+    /// Whether it stays closed until its Pod is known: true for containers, and for workloads of
+    /// unprivileged users.
     pub fn needs_pod(&self) -> bool {
         let is_pod = self.container.as_ref().is_some_and(|c| c.pod);
         self.labels.is_none() && (is_pod || self.owner.is_some())
     }
 }
 
-/// The id of the Pod of a name.
+/// The id of the Pod with this name.
 pub fn pod_id(namespace: &str, name: &str) -> EndpointId {
     ObjectId {
         namespace: Some(namespace.into()),
@@ -157,16 +156,16 @@ struct WorkloadFile {
     closed: Vec<ClosedInterface>,
 }
 
-/// What the file said.
+/// The content of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoredWorkloads {
     /// The records.
     pub records: Vec<WorkloadRecord>,
-    /// The interfaces that stay closed.
+    /// The closed interfaces.
     pub closed: Vec<ClosedInterface>,
-    /// Whether there was no file: nothing was ever remembered, or it is lost.
+    /// Whether the file does not exist: nothing was saved yet, or it was lost.
     pub is_absent: bool,
-    /// Whether an older schema said it.
+    /// Whether the file has an older schema.
     pub is_older: bool,
 }
 
@@ -180,20 +179,22 @@ pub enum WorkloadStoreError {
         doing: &'static str,
         /// The file.
         path: PathBuf,
-        /// What went wrong.
+        /// The cause.
         source: io::Error,
     },
-    /// The content makes no sense.
-    #[error("reading {path}: it is damaged; move it away to start without attached workloads")]
+    /// The content is invalid.
+    #[error(
+        "reading {path}: the file is damaged; move it away to start without attached workloads"
+    )]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What went wrong.
+        /// The cause.
         source: serde_json::Error,
     },
-    /// A newer Palisade wrote it.
+    /// A newer version of Palisade wrote the file.
     #[error(
-        "reading {path}: schema {found} is newer than {SCHEMA}, which this build knows; \
+        "reading {path}: schema {found} is newer than schema {SCHEMA} of this build; \
          enforcement in the kernel stays as it is; start the newer version again"
     )]
     Newer {
@@ -204,7 +205,7 @@ pub enum WorkloadStoreError {
     },
 }
 
-/// The file of records.
+/// The store of workload records.
 #[derive(Clone, Debug)]
 pub struct WorkloadStore {
     path: PathBuf,
@@ -212,7 +213,7 @@ pub struct WorkloadStore {
 }
 
 impl WorkloadStore {
-    /// The records kept in a state directory.
+    /// The store of a state directory.
     pub fn in_state_dir(state_dir: &Path) -> Self {
         WorkloadStore {
             path: state_dir.join("workloads.json"),
@@ -220,7 +221,7 @@ impl WorkloadStore {
         }
     }
 
-    /// The same, of which none is ever written.
+    /// The same store, which discards writes.
     pub fn read_only(state_dir: &Path) -> Self {
         WorkloadStore {
             read_only: true,
@@ -228,10 +229,10 @@ impl WorkloadStore {
         }
     }
 
-    /// Reads them; none where there is no file yet.
+    /// Reads the records; none if the file does not exist.
     ///
     /// # Errors
-    /// If the file is there but cannot be read, is damaged, or was written by a newer version.
+    /// If the file exists but cannot be read, is damaged, or was written by a newer version.
     pub fn read(&self) -> Result<StoredWorkloads, WorkloadStoreError> {
         let path = self.path.clone();
         let text = match std::fs::read(&path) {
@@ -272,10 +273,10 @@ impl WorkloadStore {
         }
     }
 
-    /// Writes them, and the interfaces that stay closed.
+    /// Writes the records and the closed interfaces.
     ///
     /// # Errors
-    /// If the file cannot be written; the old one is then still whole.
+    /// If the file cannot be written; the former file is then intact.
     pub fn write<'a>(
         &self,
         records: impl IntoIterator<Item = &'a WorkloadRecord>,

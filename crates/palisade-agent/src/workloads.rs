@@ -1,6 +1,6 @@
-//! Workloads that somebody attaches or detaches by name: what is asked, checked and answered.
+//! Attach and detach of workloads by name: validates and executes the requests.
 //!
-//! How it is done is in [`crate::workload_lifecycle`], which containers share.
+//! [`crate::workload_lifecycle`] does the attaching, for containers as well.
 
 use crate::access::{AccessDenied, AccessRequest, Caller, GroupGrants, check_access};
 use crate::attach_steps::AttachStep;
@@ -21,86 +21,86 @@ use std::net::IpAddr;
 /// Why a workload was not attached or detached.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkloadError {
-    /// The request makes no sense.
+    /// A field of the request is invalid.
     #[error("{field}: {reason}")]
     Invalid {
         /// The field of the request.
         field: &'static str,
-        /// Why.
+        /// Why it is invalid.
         reason: String,
     },
-    /// Whoever asks may not have it.
+    /// The caller does not have the permission.
     #[error(transparent)]
     NotPermitted(#[from] AccessDenied),
-    /// There is one of that name, attached elsewhere.
-    #[error("{id} is attached already, from {netns}; remove it first")]
+    /// A workload with this name is attached elsewhere.
+    #[error("{id} is already attached from {netns}; remove it first")]
     Exists {
         /// The workload.
         id: String,
-        /// Where it is attached from.
+        /// Its network namespace.
         netns: String,
     },
-    /// No address for it.
-    #[error("an address for {id}: {source}")]
+    /// No address could be allocated.
+    #[error("allocating an address for {id}: {source}")]
     Address {
         /// The workload.
         id: String,
-        /// Why.
+        /// The cause.
         source: IpamError,
     },
     /// Another workload has the address.
-    #[error("the address {address} for {id} is that of {holder}")]
+    #[error("the address {address} for {id} is in use by {holder}")]
     AddressTaken {
         /// The workload.
         id: String,
         /// The address.
         address: IpAddr,
-        /// Who has it.
+        /// The other workload.
         holder: String,
     },
-    /// Whether it is still attached cannot be told.
-    #[error("looking for the interface of {id}: {source}")]
+    /// The attached workload could not be inspected.
+    #[error("looking up the interface of {id}: {source}")]
     Inspect {
         /// The workload.
         id: String,
-        /// Why.
+        /// The cause.
         source: Box<NetworkDriverError>,
     },
-    /// The host refused.
+    /// The interfaces could not be created or configured.
     #[error("attaching {id} from {netns}: {source}")]
     Attach {
         /// The workload.
         id: String,
         /// The namespace.
         netns: String,
-        /// Why.
+        /// The cause.
         source: Box<NetworkDriverError>,
     },
-    /// The host kept the interface.
+    /// The interface could not be deleted.
     #[error("removing the interface {interface} of {id}: {source}")]
     Detach {
         /// The workload.
         id: String,
         /// Its host-side interface.
         interface: String,
-        /// Why.
+        /// The cause.
         source: Box<NetworkDriverError>,
     },
-    /// It could not be remembered.
+    /// The record could not be saved.
     #[error(transparent)]
     Record(#[from] WorkloadStoreError),
     /// The kernel does not hold its policy.
-    #[error("{id} stays closed: the kernel refused its policy: {reason}")]
+    #[error("{id} stays closed: the kernel rejected its policy: {reason}")]
     NotEnforced {
         /// The workload.
         id: String,
-        /// Why.
+        /// The cause.
         reason: String,
     },
-    /// The agent does not know the policy yet.
-    #[error("the agent has not read its source yet; try again")]
+    /// The agent is not in sync with the source yet.
+    #[error("the agent has not read its policy source completely yet; retry later")]
     NotInSync,
-    /// No container is attached so.
+    /// No such container is attached.
     #[error("network {network} has no container {container} with interface {interface}")]
     NotAttached {
         /// The network.
@@ -110,43 +110,43 @@ pub enum WorkloadError {
         /// The interface inside it.
         interface: String,
     },
-    /// A container is not attached as it was.
-    #[error("{id} is not as it was attached: {}", differences.join("; "))]
+    /// A container differs from its state after ADD.
+    #[error("{id} differs from its state at attach: {}", differences.join("; "))]
     NotAsAttached {
         /// The workload.
         id: String,
-        /// In what.
+        /// The differences.
         differences: Vec<String>,
     },
-    /// The kernel does not translate what it should.
-    #[error("the kernel refused which addresses leave as this host's, for the sake of {id}")]
+    /// The masquerade rules could not be written to the kernel.
+    #[error("the kernel rejected the masquerade rules for {id}")]
     NotMasqueraded {
         /// The workload.
         id: String,
-        /// Why.
+        /// The cause.
         source: Box<palisade_dataplane::Error>,
     },
-    /// A test asked for it.
+    /// A step hook of a test stopped the operation.
     #[error("{step}: {reason}")]
     Stopped {
-        /// What was not done.
+        /// The step that was skipped.
         step: AttachStep,
-        /// Why.
+        /// The hook's reason.
         reason: String,
     },
 }
 
 impl Core {
-    /// What opens namespaces without the core's thread, if this host has any.
+    /// Opens namespaces outside the core's thread; `None` on a host without namespaces.
     pub fn opener(&self) -> Option<NetNsOpener> {
         self.network.opener()
     }
 
-    /// Attaches a workload for root; returns when its policy is in the kernel. Asking for the very same
-    /// again is no error.
+    /// Attaches a workload for root; returns when its policy is in the kernel. Idempotent for an
+    /// identical request.
     ///
     /// # Errors
-    /// See [`WorkloadError`]; then nothing of it is left.
+    /// See [`WorkloadError`]; the attach is then rolled back.
     pub fn add_workload(
         &mut self,
         request: &WorkloadAddRequest,
@@ -154,10 +154,10 @@ impl Core {
         self.add_workload_for(request, Caller::Root, None)
     }
 
-    /// Attaches a workload for whoever asks, in a namespace that was opened already.
+    /// Attaches a workload for a caller, in a namespace that is already open.
     ///
     /// # Errors
-    /// See [`WorkloadError`]; then nothing of it is left.
+    /// See [`WorkloadError`]; the attach is then rolled back.
     pub fn add_workload_for(
         &mut self,
         request: &WorkloadAddRequest,
@@ -205,7 +205,7 @@ impl Core {
         Ok(self.add_response(&record))
     }
 
-    /// Where a workload stands that is attached and needs nothing more of whoever attached it.
+    /// The state of an attached workload that needs no further action of the caller.
     fn expected_state(&self, id: &EndpointId) -> EndpointState {
         match self.registry.closed_reason(id) {
             Some(_) => EndpointState::Closed,
@@ -213,7 +213,7 @@ impl Core {
         }
     }
 
-    /// Whether a caller who is not root may have what a record says; the namespace, opened.
+    /// Checks whether an unprivileged caller may attach a record with this open namespace.
     fn authorize(
         &mut self,
         record: &WorkloadRecord,
@@ -263,7 +263,7 @@ impl Core {
         Ok(netns.map(Ok))
     }
 
-    /// What this host does with an address already.
+    /// The present use of an address on this host.
     pub(crate) fn address_use(
         &mut self,
         address: IpAddr,
@@ -277,10 +277,10 @@ impl Core {
         })
     }
 
-    /// Detaches a workload for root. Its policy leaves the kernel after its interface is gone.
+    /// Detaches a workload for root. Its policy is removed from the kernel after its interface is deleted.
     ///
     /// # Errors
-    /// If the interface cannot be removed; then it stays attached.
+    /// If the interface cannot be deleted; the workload then stays attached.
     pub fn remove_workload(
         &mut self,
         request: &WorkloadRemoveRequest,
@@ -288,10 +288,10 @@ impl Core {
         self.remove_workload_for(request, Caller::Root)
     }
 
-    /// Detaches a workload for whoever asks.
+    /// Detaches a workload for a caller.
     ///
     /// # Errors
-    /// If the interface cannot be removed, and if it is not the caller's; then it stays attached.
+    /// If the interface cannot be deleted, or the workload is not the caller's; it then stays attached.
     pub fn remove_workload_for(
         &mut self,
         request: &WorkloadRemoveRequest,
@@ -350,7 +350,7 @@ impl Core {
         }
         check_netns(&request.netns)?;
         if request.addresses.len() > MAX_ADDRESSES {
-            return Err(invalid("addresses", "are more than a workload can have"));
+            return Err(invalid("addresses", "exceed the maximum of a workload"));
         }
         if !matches!(*request.families, [] | [4 | 6] | [4, 6] | [6, 4]) {
             return Err(invalid("families", "are 4, 6 or both"));
@@ -401,12 +401,12 @@ fn invalid(field: &'static str, reason: String) -> WorkloadError {
     WorkloadError::Invalid { field, reason }
 }
 
-/// How many addresses a workload can bring.
+/// The maximum number of addresses in a request.
 const MAX_ADDRESSES: usize = 32;
-/// The longest path that the kernel takes, in bytes.
+/// The maximum length of a path, in bytes.
 const PATH_MAX: usize = 4095;
 
-/// Refuses what cannot be the name or path of a namespace.
+/// Rejects invalid names and paths of namespaces.
 pub(crate) fn check_netns(path: &str) -> Result<(), WorkloadError> {
     match path.is_empty() || path.len() > PATH_MAX || path.contains('\0') {
         true => Err(invalid(
@@ -417,9 +417,9 @@ pub(crate) fn check_netns(path: &str) -> Result<(), WorkloadError> {
     }
 }
 
-/// Refuses what is no name of an interface inside a namespace.
+/// Rejects invalid names of interfaces inside a namespace.
 pub(crate) fn check_interface(name: &str) -> Result<(), WorkloadError> {
-    // A backslash escapes bytes in the text of a name, and the kernel replaces a % by a number.
+    // A backslash is the escape character in the text form of a name; the kernel replaces a % by a number.
     let is_forbidden = |c: char| "/:\\%".contains(c) || c.is_whitespace() || c.is_control();
     let is_valid = !name.is_empty()
         && name.len() <= 15
@@ -429,17 +429,17 @@ pub(crate) fn check_interface(name: &str) -> Result<(), WorkloadError> {
         true => Ok(()),
         false => Err(invalid(
             "interface",
-            "is no interface name of at most 15 bytes".to_owned(),
+            "is not an interface name of at most 15 bytes".to_owned(),
         )),
     }
 }
 
-/// Addresses that a workload can have.
+/// Parses and checks the addresses of a workload.
 pub(crate) fn parse_addresses(given: &[String]) -> Result<Vec<IpAddr>, WorkloadError> {
     let parse = |text: &String| -> Result<IpAddr, WorkloadError> {
         let address: IpAddr = text
             .parse()
-            .map_err(|_| invalid("addresses", format!("{text:?} is no IP address")))?;
+            .map_err(|_| invalid("addresses", format!("{text:?} is not an IP address")))?;
         if address.is_unspecified() || address.is_loopback() || address.is_multicast() {
             let reason = format!("{address} cannot be a workload's address");
             return Err(invalid("addresses", reason));
@@ -449,7 +449,7 @@ pub(crate) fn parse_addresses(given: &[String]) -> Result<Vec<IpAddr>, WorkloadE
     given.iter().map(parse).collect()
 }
 
-/// Whether a text is a DNS subdomain as Kubernetes wants names to be.
+/// Whether a text is a DNS subdomain, as Kubernetes requires of names.
 pub(crate) fn is_dns_subdomain(text: &str) -> bool {
     let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'.';
     let outer = |b: Option<&u8>| b.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
@@ -460,7 +460,7 @@ pub(crate) fn is_dns_subdomain(text: &str) -> bool {
         && outer(bytes.last())
 }
 
-/// `name=number/protocol`, the protocol TCP where it is not said.
+/// Parses `name=number/protocol`; the protocol defaults to TCP.
 fn parse_port(text: &str) -> Result<NamedPort, WorkloadError> {
     let parse = || {
         let (name, number) = text.split_once('=')?;
@@ -475,6 +475,6 @@ fn parse_port(text: &str) -> Result<NamedPort, WorkloadError> {
     };
     parse().ok_or_else(|| WorkloadError::Invalid {
         field: "ports",
-        reason: format!("{text:?} is no port such as http=8080/TCP"),
+        reason: format!("{text:?} is not a port such as http=8080/TCP"),
     })
 }

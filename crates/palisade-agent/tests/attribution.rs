@@ -1,4 +1,4 @@
-//! The rule that a report is led back to is the one that the oracle says decided, on random states.
+//! A report is attributed to the rule that decides according to the oracle, on random states.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -17,7 +17,7 @@ use palisade_tables::{Credit, Packet, PastTables};
 const SEED: u64 = 0x0070_616c_6973;
 const CASES: u64 = 300;
 
-/// Whether a credit stands for what the oracle says decided.
+/// Whether a credit denotes what decides according to the oracle.
 fn is_decider(credit: &Credit, judgement: &DirectionJudgement) -> bool {
     let last = judgement.steps.iter().rev().find_map(|step| match step {
         TraceStep::Rule {
@@ -111,7 +111,7 @@ fn a_report_is_led_back_to_the_rule_that_the_oracle_credits() {
                     (false, _) => ReportReason::Denied,
                     (true, true) => ReportReason::Logged(direction),
                     (true, false) => {
-                        // The kernel does not report it; were it to, no rule would be blamed.
+                        // The kernel does not report this packet; if it did, no rule would be blamed.
                         let blamed = attribute(&now, ReportReason::Logged(direction), &packet);
                         assert_eq!(blamed, None, "seed {seed} case {case}: {flow}");
                         refused += 1;

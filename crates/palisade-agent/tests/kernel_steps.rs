@@ -1,14 +1,14 @@
-//! Every step of attaching and detaching failed once, and died before once, on a real kernel: what is
-//! left afterwards is nothing, or what the next agent makes nothing of.
+//! Failure and death at every step of attach and detach, on a real kernel: nothing is left afterwards,
+//! or only what the next agent removes.
 //!
-//! Death is a panic that takes the core with it. Unlike kill -9 it strikes exactly where it should;
-//! what the kernel and the disk hold is the same.
+//! Death is a panic that drops the core. Unlike kill -9 it happens at exactly the chosen step; the
+//! state of kernel and disk is the same.
 
 #![allow(
     clippy::disallowed_methods,
     clippy::panic,
     clippy::unwrap_used,
-    reason = "a test: other programs are its witnesses, a panic its verdict"
+    reason = "a test: it runs other programs, and fails by panic"
 )]
 
 use palisade_agent::attach_steps::AttachStep;
@@ -27,7 +27,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::process::Command;
 
-/// What a death is known by.
+/// The panic payload of a simulated death.
 struct Died;
 
 fn start(state: &Path) -> Core {
@@ -96,8 +96,8 @@ fn request(netns: &Path) -> CniAddRequest {
     }
 }
 
-/// Interfaces, routes and neighbours of ours on the host, elements of both tables, and what is inside
-/// the pod: as other programs see them.
+/// The agent's interfaces, routes and neighbours on the host, the elements of both tables, and the
+/// interfaces inside the pod, as shown by other programs.
 fn seen(lab: &Lab, pod: NodeId) -> Vec<String> {
     let inside = |node: NodeId, program: &[&str]| {
         let output = Command::new("ip")
@@ -131,7 +131,7 @@ fn seen(lab: &Lab, pod: NodeId) -> Vec<String> {
     seen
 }
 
-/// The core's own opinion.
+/// The findings of the core's own check.
 fn findings(core: &mut Core) -> Vec<String> {
     let check = core.ipam_check().unwrap();
     let text = check.findings.into_iter();
@@ -166,7 +166,7 @@ impl Bench<'_> {
         added
     }
 
-    /// Attaching fails at a step: nothing of it is left, and the next time it works.
+    /// An attach that fails at a step leaves nothing, and a retry succeeds.
     fn fails_attaching(&self, at: AttachStep) {
         let mut core = start(self.state);
         core.set_step_hook(Box::new(move |step| match step == at {
@@ -182,7 +182,7 @@ impl Bench<'_> {
         self.assert_nothing(&mut core, &format!("deleted after it failed: {at}"));
     }
 
-    /// Detaching fails at a step: asked again it ends.
+    /// A detach that fails at a step succeeds when repeated.
     fn fails_detaching(&self, at: AttachStep) {
         let mut core = start(self.state);
         self.add(&mut core);
@@ -196,7 +196,7 @@ impl Bench<'_> {
         self.assert_nothing(&mut core, &format!("failed: {at}"));
     }
 
-    /// Death before a step: the runtime, which had no answer, deletes, and nothing is left.
+    /// Death before a step: the runtime, which got no response, calls DEL, and nothing is left.
     fn dies(&self, at: AttachStep, detaching: bool) {
         let mut core = start(self.state);
         let before = detaching.then(|| self.add(&mut core));
@@ -215,7 +215,7 @@ impl Bench<'_> {
         let lost: Vec<_> = lost
             .filter(|e| format!("{:?}", e.state) == "Lost")
             .collect();
-        // Its interface is gone, its record is not: nothing else may be said of it.
+        // Its interface is gone but its record is not; there must be no other finding.
         let told: Vec<String> = findings(&mut core);
         let told = told.iter().filter(|f| f.contains(':') && !f.contains("::"));
         assert_eq!(told.count(), lost.len(), "{at}: {:?}", findings(&mut core));

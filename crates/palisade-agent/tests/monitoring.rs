@@ -1,5 +1,4 @@
-//! What the core tells of packets that a dataplane saw: rules with file and line, names, the past,
-//! rates and losses.
+//! Packet reports of the core: rules with file and line, names, past tables, rate limits and losses.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -29,7 +28,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// A host on which everything works.
+/// A host on which every operation succeeds.
 struct Host;
 
 impl NetworkDriver for Host {
@@ -119,7 +118,7 @@ impl NetworkDriver for Host {
     }
 }
 
-/// A clock that stands where it is set, in milliseconds.
+/// A clock that tests set, in milliseconds.
 #[derive(Clone)]
 struct Stopped(Arc<AtomicU64>, Instant);
 
@@ -170,7 +169,7 @@ fn peer(addresses: &[[u8; 4]]) -> Update {
     }))
 }
 
-/// Ingress of everything: what goes to port 80 is logged, then allowed; to 81 denied; the rest is
+/// An ingress policy for all endpoints: port 80 is logged, then allowed; port 81 is denied; the rest is
 /// denied by default. The rules begin at this line of p.yaml.
 fn policy(line: u32, denied: u16) -> Update {
     let rule = |index: u32, action, port: u16| Rule {
@@ -224,10 +223,7 @@ fn policy(line: u32, denied: u16) -> Update {
 
 impl Site {
     fn open() -> Self {
-        #[allow(
-            clippy::disallowed_methods,
-            reason = "an arbitrary point to count from"
-        )]
+        #[allow(clippy::disallowed_methods, reason = "an arbitrary origin")]
         let clock = Stopped(Arc::new(AtomicU64::new(100_000)), Instant::now());
         let dir = tempfile::tempdir().unwrap();
         let flags = BTreeMap::from([
@@ -302,9 +298,9 @@ impl Site {
         });
     }
 
-    /// What is told of one packet.
+    /// The event of one packet.
     fn told(&mut self, sighting: PacketReport) -> PacketEvent {
-        // Far enough from the last for any rate.
+        // Long enough after the last packet for any rate limit.
         self.clock.set(self.clock.now().as_millis() as u64 + 10_000);
         let mut lines = self.core.subscribe(MonitorQuery::default());
         self.see(vec![sighting]);
@@ -342,11 +338,11 @@ fn a_packet_is_told_with_the_rule_that_decided_and_its_line() {
     assert_eq!((&*default.reason, default.rule), ("default-deny", None));
     assert_eq!(default.policies[0].line.as_deref(), Some("p.yaml:9"));
 
-    // A denial that these tables would not have made is led back to nothing.
+    // A denial that these tables would not have made is attributed to nothing.
     let unknown = site.told(site.sighting(ReportReason::Denied, 80, 100_500));
     assert_eq!((&*unknown.reason, unknown.revision), ("unknown", None));
 
-    // An answer of the workload, judged as what it answers.
+    // A reply of the workload, evaluated as the flow it replies to.
     let mut answer = site.sighting(ReportReason::Denied, 81, 100_500);
     let packet = &mut answer.packet;
     std::mem::swap(&mut packet.input_interface, &mut packet.output_interface);
@@ -360,7 +356,7 @@ fn a_packet_is_told_with_the_rule_that_decided_and_its_line() {
     assert_eq!((answer.rule.unwrap().index, answer.reply), (2, true));
     assert_eq!(answer.source.name.as_deref(), Some("web"));
 
-    // Moved in its file, it is the same rule on another line.
+    // After moving in its file, it is the same rule with another line.
     site.update(policy(20, 81));
     let moved = site.told(site.sighting(ReportReason::Denied, 81, 900_000));
     assert_eq!(

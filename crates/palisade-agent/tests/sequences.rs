@@ -1,8 +1,8 @@
-//! Containers that come, go, fail and die in any order: nothing leaks and no address is given twice.
+//! Random sequences of attach, detach, failures and crashes: nothing leaks and no address is allocated twice.
 //!
-//! The core runs on a host in memory that outlives it, as a kernel does, and on real files. Every
-//! step may fail or be the last one before death; the runtime does what runtimes do after that. When
-//! all is done and every container was deleted, nothing may be left anywhere.
+//! The core runs on a host in memory that outlives it, as a kernel does, and on real files. Every step
+//! may fail or be the last before a crash; the simulated runtime then reacts as real ones do. At the
+//! end every container is deleted, and nothing may be left.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -46,7 +46,7 @@ impl Random {
     }
 }
 
-/// The host: its links with whose addresses they carry, and which are open.
+/// The host: its links with their workloads' addresses, and which are up.
 #[derive(Clone, Default)]
 struct Host(Arc<Mutex<State>>);
 
@@ -54,9 +54,9 @@ struct Host(Arc<Mutex<State>>);
 struct State {
     links: BTreeMap<String, Link>,
     netns: BTreeSet<String>,
-    /// Every name that a link ever had.
+    /// Every name that a link has ever had.
     names: BTreeSet<String>,
-    /// So many calls from now, one is refused.
+    /// The number of calls until one is rejected.
     refuse: Option<u64>,
 }
 
@@ -71,7 +71,7 @@ impl Host {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A change; refused if it is its turn.
+    /// A change; rejected if it is its turn.
     fn change(&self, what: &str) -> Result<std::sync::MutexGuard<'_, State>, NetworkDriverError> {
         let mut state = self.state();
         match state.refuse {
@@ -89,7 +89,7 @@ impl Host {
         }
     }
 
-    /// As when the last process of a namespace ends: what reaches into it goes with it.
+    /// The last process of a namespace ends: its links are deleted.
     fn end(&self, netns: &str) {
         let mut state = self.state();
         state.netns.remove(netns);
@@ -234,7 +234,7 @@ impl NetworkDriver for Host {
     }
 }
 
-/// A clock that goes a microsecond further each time it is read, in all cores.
+/// A clock shared by all cores that advances by a microsecond whenever it is read.
 #[derive(Clone)]
 struct Ticking(Arc<AtomicU64>, Instant);
 
@@ -248,7 +248,7 @@ impl Clock for Ticking {
     }
 }
 
-/// What a runtime knows of a container.
+/// What the runtime knows of a container.
 #[derive(Clone)]
 struct Container {
     id: String,
@@ -286,14 +286,14 @@ struct World {
     dataplane: FakeDataplane,
     clock: Ticking,
     core: Option<Core>,
-    /// Every container that ADD was asked for and DEL was not.
+    /// Every container with an ADD and without a DEL.
     containers: Vec<Container>,
     born: u64,
     deaths: BTreeMap<AttachStep, u64>,
     failures: BTreeMap<AttachStep, u64>,
 }
 
-/// What a death is known by.
+/// The panic payload of a simulated crash.
 struct Died;
 
 impl World {
@@ -313,7 +313,7 @@ impl World {
                 source: ("directory".to_owned(), "/x".to_owned()),
             });
             core.restore().unwrap();
-            // Of the pods 0 to 7 the source knows the first six.
+            // The source has the first six of the pods 0 to 7.
             let updates = (0..6).map(|n| pod(&format!("p{n}"))).collect();
             core.handle_event(CoreEvent::Source(UpdateBatch {
                 updates,
@@ -326,7 +326,7 @@ impl World {
         self.core.as_mut().unwrap()
     }
 
-    /// Does something with the core; a death in it leaves none.
+    /// Runs `work` on the core; a crash drops the core.
     fn with<T>(&mut self, work: impl FnOnce(&mut Core) -> T) -> Option<T> {
         let core = self.core();
         match catch_unwind(AssertUnwindSafe(|| work(core))) {
@@ -339,7 +339,7 @@ impl World {
         }
     }
 
-    /// Has the core die before a step, or fail it, or has the host refuse something.
+    /// Makes the core crash before a step, fails the step, or makes the host reject a call.
     fn trouble(&mut self, random: &mut Random) {
         let all: Vec<AttachStep> = AttachStep::ATTACH
             .into_iter()
@@ -404,7 +404,7 @@ impl World {
             }
             (5 | 6, Some(n)) => self.del(n),
             (7, Some(n)) => {
-                // While no agent runs: the plugin writes it down.
+                // While no agent runs, the plugin queues the DEL.
                 self.core = None;
                 let container = self.containers.remove(n);
                 let folder = self.dir.join("cni-queue");
@@ -420,7 +420,7 @@ impl World {
                 self.host.end(&netns);
             }
             (_, Some(_)) => {
-                // What the runtime has forgotten, GC ends.
+                // GC removes what the runtime has forgotten.
                 let valid = self.containers.iter().map(Container::attachment).collect();
                 let network = "pods".to_owned();
                 let _ = self.with(|core| core.cni_gc(&CniGcRequest { network, valid }));
@@ -454,12 +454,12 @@ impl World {
         }
     }
 
-    /// Deletes what is left, without trouble; nothing may be left of anything.
+    /// Deletes the remaining containers, without failures; nothing may be left.
     fn end(&mut self) -> Vec<String> {
         while !self.containers.is_empty() {
             self.del(0);
         }
-        // What failed is tried again by itself. A dataplane that was to fail does so each time once.
+        // Failures are retried automatically. A dataplane that has to fail does so once for each retry.
         for _ in 0..=OPERATIONS {
             self.core().retry_failed();
         }
@@ -513,7 +513,7 @@ fn pod(name: &str) -> Update {
     }))
 }
 
-/// Memory where there is some: every record is synced to disk.
+/// A directory in memory if possible, because every record is synced to disk.
 fn folder() -> tempfile::TempDir {
     let memory = Path::new("/dev/shm");
     match memory.is_dir() {
@@ -525,14 +525,11 @@ fn folder() -> tempfile::TempDir {
 #[test]
 fn nothing_leaks_whatever_happens() {
     let dir = folder();
-    #[allow(
-        clippy::disallowed_methods,
-        reason = "an arbitrary point to count from"
-    )]
+    #[allow(clippy::disallowed_methods, reason = "an arbitrary origin")]
     let clock = Ticking(Arc::default(), Instant::now());
     let (mut deaths, mut failures) = (BTreeMap::new(), BTreeMap::new());
     let mut born = 0;
-    // 499634104: what a start cannot remove is tried again although nobody asks.
+    // 499634104: a start retries what it cannot remove, without a request.
     let named = [499_634_104];
     for seed in case_seeds(0, SEQUENCES).into_iter().chain(named) {
         let mut random = Random(seed);

@@ -1,9 +1,10 @@
-//! Sets of addresses of one family, and the shortest list of prefixes that is exactly such a set.
+//! Sets of addresses of one family, and their shortest list of prefixes.
 
 use palisade_model::{Family, Prefix};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// A set of addresses of one family, as ascending inclusive ranges that do not touch. Canonical.
+/// A set of addresses of one family, as ascending inclusive ranges that are not adjacent. Canonical:
+/// equal sets are equal values.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AddressSet {
     family: Family,
@@ -24,7 +25,7 @@ pub(crate) fn address_from_number(family: Family, number: u128) -> IpAddr {
 }
 
 impl AddressSet {
-    /// No address.
+    /// The empty set.
     pub fn empty(family: Family) -> Self {
         AddressSet {
             family,
@@ -32,7 +33,7 @@ impl AddressSet {
         }
     }
 
-    /// These ranges; they may overlap and stand in any order.
+    /// The union of these ranges, which may overlap and be in any order.
     pub fn from_ranges(family: Family, mut ranges: Vec<(u128, u128)>) -> Self {
         ranges.sort_unstable();
         let mut joined: Vec<(u128, u128)> = Vec::new();
@@ -60,13 +61,13 @@ impl AddressSet {
         self.ranges.is_empty()
     }
 
-    /// The lowest address inside.
+    /// The lowest address of the set.
     pub fn first(&self) -> Option<IpAddr> {
         let (first, _) = self.ranges.first()?;
         Some(address_from_number(self.family, *first))
     }
 
-    /// Whether an address is inside.
+    /// Whether the set contains an address.
     pub fn contains(&self, wanted: IpAddr) -> bool {
         let at = address_to_number(wanted);
         Family::of(wanted) == self.family
@@ -76,7 +77,7 @@ impl AddressSet {
                 .any(|(first, last)| (*first..=*last).contains(&at))
     }
 
-    /// What of it is in a range.
+    /// The part of the set in a range.
     pub(crate) fn intersect_range(&self, first: u128, last: u128) -> AddressSet {
         let from = self.ranges.partition_point(|range| range.1 < first);
         let to = self.ranges.partition_point(|range| range.0 <= last);
@@ -85,12 +86,12 @@ impl AddressSet {
         AddressSet::from_ranges(self.family, clipped.collect())
     }
 
-    /// Both together.
+    /// The union of both.
     pub fn union(&self, other: &AddressSet) -> AddressSet {
         AddressSet::from_ranges(self.family, [&self.ranges[..], &other.ranges].concat())
     }
 
-    /// What is in this and not in the other.
+    /// The addresses of this set that are not in the other.
     pub fn subtract(&self, other: &AddressSet) -> AddressSet {
         let mut left = Vec::new();
         let mut holes = other.ranges.iter().peekable();
@@ -113,12 +114,12 @@ impl AddressSet {
         AddressSet::from_ranges(self.family, left)
     }
 
-    /// What is in both.
+    /// The intersection of both.
     pub fn intersect(&self, other: &AddressSet) -> AddressSet {
         self.subtract(&self.subtract(other))
     }
 
-    /// The shortest list of prefixes that together are this set, ascending.
+    /// The shortest list of prefixes whose union is this set, ascending.
     pub fn prefixes(&self) -> Vec<Prefix> {
         let bits = u32::from(self.family.bits());
         let mut prefixes = Vec::new();
@@ -139,8 +140,8 @@ impl AddressSet {
         prefixes
     }
 
-    /// This set with those parts of `free` that it encloses: what to show a reader who knows that
-    /// `free` is spoken of elsewhere.
+    /// The union of this set and the ranges of `free` that it encloses. Used for output in which the
+    /// addresses of `free` are listed elsewhere, so that they make no holes.
     pub fn fill_gaps(&self, free: &AddressSet) -> AddressSet {
         let touches = |(first, last): &&(u128, u128)| {
             let end = match self.family {

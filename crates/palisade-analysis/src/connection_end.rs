@@ -1,4 +1,4 @@
-//! The ends of connections as they are reported.
+//! The ends of connections in reports.
 
 use crate::address_set::AddressSet;
 use crate::ip_blocks::{IpBlock, shortest_ip_blocks};
@@ -15,30 +15,32 @@ use std::rc::Rc;
 pub enum ConnectionEnd {
     /// A workload.
     Workload(WorkloadRef),
-    /// Several workloads. What is said of a group is said of each of them; and of each of them with
-    /// each other one, where the group is at both ends.
+    /// Several workloads. A connection of a group holds for each member; if the same group is at both
+    /// ends, it holds between each member and every other member.
     Group(WorkloadGroup),
     /// Addresses that no workload holds.
     Outside(Prefix),
-    /// Those addresses of networks that no workload holds.
+    /// The addresses of these networks that no workload holds.
     Networks(IpBlocks),
 }
 
 /// Workloads that are reported together.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct WorkloadGroup {
-    /// Two or more, in order.
+    /// Two or more workloads, sorted.
     pub members: Rc<Vec<WorkloadRef>>,
-    /// Whether JSON lists them all.
+    /// Whether the JSON output lists all members.
     pub list_members: bool,
 }
 
-/// Networks that are reported together, some with exceptions; one may add what another leaves out.
+/// Networks that are reported together, some with exceptions. One may contain addresses that are an
+/// exception of another; the union counts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct IpBlocks(pub Rc<Vec<IpBlock>>);
 
 impl IpBlocks {
-    /// These parts of the outside; `free` is what may be covered or not, as it suits.
+    /// The fewest networks that cover these parts of the outside. Addresses in `free` may be covered or
+    /// not.
     pub(crate) fn from_address_sets(regions: &[AddressSet; 2], free: &[AddressSet; 2]) -> Self {
         let mut shown = Vec::new();
         for family in Family::BOTH {
@@ -50,7 +52,7 @@ impl IpBlocks {
         IpBlocks(Rc::new(shown))
     }
 
-    /// Whether an address that no workload holds is meant.
+    /// Whether the networks contain an address; only meaningful for one that no workload holds.
     pub fn contains(&self, address: IpAddr) -> bool {
         self.0.iter().any(|network| {
             let except = |net: &palisade_model::Prefix| net.contains(address);
@@ -64,7 +66,7 @@ impl IpBlocks {
 }
 
 impl ConnectionEnd {
-    /// These workloads: one under its own name.
+    /// The end for these workloads: `None` for none, a single workload, or a group.
     pub(crate) fn from_workloads(mut members: Vec<WorkloadRef>) -> Option<ConnectionEnd> {
         members.sort();
         match members.len() {
@@ -77,7 +79,7 @@ impl ConnectionEnd {
         }
     }
 
-    /// The workloads.
+    /// The workloads of this end; empty for the outside.
     pub fn workloads(&self) -> &[WorkloadRef] {
         match self {
             ConnectionEnd::Workload(workload) => std::slice::from_ref(workload),
@@ -86,7 +88,7 @@ impl ConnectionEnd {
         }
     }
 
-    /// The same, but that JSON lists every member of a group.
+    /// The same end, with JSON output that lists every member of a group.
     #[must_use]
     pub fn with_members(self) -> ConnectionEnd {
         match self {

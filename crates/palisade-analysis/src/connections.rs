@@ -1,4 +1,4 @@
-//! Every connection that a state allows.
+//! Lists the connections that a state allows, one by one or grouped.
 
 use crate::address_set::AddressSet;
 use crate::connection_end::{ConnectionEnd, IpBlocks};
@@ -15,20 +15,20 @@ use serde::ser::Serializer;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-/// What one party may send another.
+/// The traffic that one end may send to another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Connection {
-    /// Who opens it.
+    /// The source, which opens the connection.
     pub src: ConnectionEnd,
-    /// To whom.
+    /// The destination.
     pub dst: ConnectionEnd,
-    /// The family, where the two families differ. Networks have their own.
+    /// The family, where the traffic of the two families differs. `None` for networks, which imply it.
     #[serde(
         skip_serializing_if = "Option::is_none",
         serialize_with = "family_name"
     )]
     pub family: Option<Family>,
-    /// What of it; never empty.
+    /// The allowed traffic; never empty.
     pub connections: Rc<TrafficSet>,
 }
 
@@ -39,24 +39,24 @@ fn family_name<S: Serializer>(family: &Option<Family>, serializer: S) -> Result<
     }
 }
 
-/// Which connections are wanted; all, by default.
+/// Restricts which connections are listed; the default is all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionFilter {
     /// Only from this workload or pod, as `namespace/name`.
     pub from: Option<String>,
-    /// Only to this one.
+    /// Only to this workload or pod.
     pub to: Option<String>,
     /// Only from or to workloads of this namespace.
     pub namespace: Option<String>,
 }
 
-/// Nothing goes by a name that a [`ConnectionFilter`] asks for.
+/// A name in a [`ConnectionFilter`] does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectionFilterError {
-    /// No workload.
+    /// No pod or workload has the name.
     #[error("there is no pod or workload {0}")]
     NoWorkload(String),
-    /// No workload in it.
+    /// The namespace has no workload.
     #[error("there is no workload in namespace {0}")]
     NoNamespace(String),
 }
@@ -64,11 +64,11 @@ pub enum ConnectionFilterError {
 /// Addresses of one family, from the first to the last of each range.
 type AddressRanges = Vec<(u128, u128)>;
 
-/// Rows that stand for more pairs of kinds than this are not taken apart.
+/// Grouped rows of more pairs of equivalence classes than this are not expanded into pairs.
 const MAX_EXPANDED_PAIRS: usize = 16;
 
-/// Every connection that a state allows between workloads and to and from the outside, exactly. Each
-/// is one of a source, a destination and a family; ordered by these.
+/// Every connection that a state allows between workloads, and between workloads and the outside.
+/// There is one for each source, destination and family, ordered by these.
 pub fn connections(state: &State) -> Vec<Connection> {
     let sets = Rc::new(TrafficSetInterner::new());
     let view = Reachability::new(state, &sets);
@@ -80,11 +80,11 @@ pub fn connections(state: &State) -> Vec<Connection> {
     rows.list_pairs(&held, &|value, pair| render_value(value, pair, &sets))
 }
 
-/// The same in as few rows as can be: workloads that no policy tells apart are one party, and so are
-/// those that share more than a few rows.
+/// Like [`connections`], in as few rows as possible: workloads that every policy treats alike are one
+/// end, and so are workloads that share more than a few rows.
 ///
 /// # Errors
-/// If nothing goes by a name of the scope.
+/// If a name in the filter does not exist.
 pub fn grouped_connections(
     state: &State,
     scope: &ConnectionFilter,
@@ -106,7 +106,7 @@ fn allows_anything(value: &LayerTraffic) -> bool {
         .any(|set| *set != TrafficSetInterner::NONE)
 }
 
-/// What a value says of two parties: between workloads by family, with the outside in one.
+/// The traffic between two ends: by family between workloads, without family to or from the outside.
 fn render_value(
     value: &LayerTraffic,
     is_pair: bool,
@@ -122,7 +122,7 @@ fn render_value(
     }
 }
 
-/// One row where the families that both ends have agree, otherwise one for each.
+/// One row if the traffic is equal in all families that both ends have, otherwise one for each family.
 pub(crate) fn merge_families(
     found: [Option<TrafficSetId>; 2],
     sets: &TrafficSetInterner,
@@ -138,7 +138,7 @@ pub(crate) fn merge_families(
     rows.map(|(family, set)| (family, sets.get(set))).collect()
 }
 
-/// Which workloads a scope asks for.
+/// A filter with its names resolved to workloads.
 pub(crate) struct ResolvedFilter {
     from: Option<BTreeSet<WorkloadRef>>,
     to: Option<BTreeSet<WorkloadRef>>,
@@ -187,7 +187,8 @@ impl ResolvedFilter {
         self.from.is_none() && self.to.is_none() && self.namespace.is_none()
     }
 
-    /// The wanted part of a row between these, in one or two rows. What is outside has no names.
+    /// The part of a row that the filter selects, as one or two rows. `ends` tells which end is outside
+    /// (and therefore has no names).
     fn restrict_row(
         &self,
         from: Vec<WorkloadRef>,
@@ -233,7 +234,7 @@ impl ResolvedFilter {
     }
 }
 
-/// A workload, whichever of its addresses is meant.
+/// The workload without the address that distinguishes one of its addresses.
 fn without_address(workload: &WorkloadRef) -> WorkloadRef {
     WorkloadRef {
         address: None,
@@ -241,18 +242,18 @@ fn without_address(workload: &WorkloadRef) -> WorkloadRef {
     }
 }
 
-/// What a value says, between workloads or with the outside.
+/// Renders the traffic of a row; the flag tells whether both ends are workloads.
 pub(crate) type ValueRenderer<'s> =
     dyn Fn(&LayerTraffic, bool) -> Vec<(Option<Family>, Rc<TrafficSet>)> + 's;
 
-/// Everything that matters between kinds.
+/// All relevant rows between equivalence classes.
 pub(crate) struct ConnectionRows<'k> {
     kinds: &'k EquivalenceClasses<'k>,
-    /// Sources that get one thing, with the workloads they get it from.
+    /// Sources with the same traffic to the same destination workloads, with those workloads.
     workload_rows: BTreeMap<(ClassSelection, LayerTraffic), Vec<u32>>,
-    /// Parts of the outside that workloads reach, with those workloads.
+    /// Outside destinations with the same traffic, with the workloads that may send it.
     egress_rows: BTreeMap<(ClassSelection, LayerTraffic), Vec<u32>>,
-    /// Parts of the outside that reach workloads.
+    /// Outside sources with the same traffic, with the workloads that may receive it.
     ingress_rows: BTreeMap<(ClassSelection, LayerTraffic), Vec<u32>>,
 }
 
@@ -293,7 +294,7 @@ impl<'k> ConnectionRows<'k> {
         names.cloned().collect()
     }
 
-    /// Whether packets of one to the other never leave a pod.
+    /// Whether both are the same pod, so that packets between them never leave it.
     fn is_same_pod(&self, a: u32, b: u32) -> bool {
         let [a, b] = [a, b].map(|kind| self.kinds.classes[kind as usize].pod.as_ref());
         a.is_some() && a == b
@@ -313,7 +314,7 @@ impl<'k> ConnectionRows<'k> {
         ]
     }
 
-    /// Every pair of workloads, and of a workload and a prefix outside, by itself.
+    /// One row for each pair of workloads, and for each pair of a workload and an outside prefix.
     pub(crate) fn list_pairs(
         &self,
         workload_addresses: &[AddressSet; 2],
@@ -373,7 +374,7 @@ impl<'k> ConnectionRows<'k> {
         found
     }
 
-    /// In as few rows as can be, workloads first, then the outside.
+    /// As few rows as possible: first those between workloads, then those with the outside.
     pub(crate) fn list_groups(
         &self,
         filter: &ResolvedFilter,
@@ -408,7 +409,7 @@ impl<'k> ConnectionRows<'k> {
         let free = self.workload_only_addresses();
         let mut known: BTreeMap<[AddressSet; 2], ConnectionEnd> = BTreeMap::new();
         for (out, list) in [(true, &self.egress_rows), (false, &self.ingress_rows)] {
-            // Both families together, where they get the same.
+            // Both families in one row where their traffic is equal.
             let mut by_kind: BTreeMap<u32, BTreeMap<_, [AddressRanges; 2]>> = BTreeMap::new();
             for ((block, value), kinds) in list {
                 let regions = self.block_address_sets(block);
@@ -476,7 +477,7 @@ impl<'k> ConnectionRows<'k> {
         found
     }
 
-    /// What is neither wanted nor unwanted of the outside: what only workloads hold.
+    /// The addresses that are not outside, because workloads hold them: an outside block may cover them.
     fn workload_only_addresses(&self) -> [AddressSet; 2] {
         Family::BOTH.map(|family| {
             let all = self

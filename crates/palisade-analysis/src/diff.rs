@@ -1,4 +1,4 @@
-//! What a change opens and closes.
+//! The connections that a change opens and closes.
 
 use crate::connections::{
     Connection, ConnectionFilter, ConnectionFilterError, ConnectionRows, ResolvedFilter,
@@ -14,30 +14,31 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// What differs between two states.
+/// The difference between the connections of two states.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ConnectionDiff {
-    /// What only the new state allows, ordered like connections.
+    /// Connections that only the new state allows, ordered like [`crate::connections`].
     pub opened: Vec<Connection>,
-    /// What only the old state allows.
+    /// Connections that only the old state allows.
     pub closed: Vec<Connection>,
-    /// Workloads that only the new state has. What they may do is in `opened`.
+    /// Workloads that only the new state has. Their connections are in `opened`.
     pub appeared: Vec<WorkloadRef>,
-    /// Workloads that only the old state has. What they could do is in `closed`.
+    /// Workloads that only the old state has. Their connections are in `closed`.
     pub vanished: Vec<WorkloadRef>,
 }
 
 impl ConnectionDiff {
-    /// Whether nothing differs.
+    /// Whether there is no difference.
     pub fn is_empty(&self) -> bool {
         *self == ConnectionDiff::default()
     }
 }
 
-/// What a change from `old` to `new` opens and closes, as exactly as [`crate::connections`].
+/// What a change from `old` to `new` opens and closes, as exact as [`crate::connections`].
 ///
-/// Pods are told apart if they differ in either state. The outside is every address that is outside
-/// in both: what becomes of an address that a workload takes or leaves is said under that workload.
+/// Pods of one owner are listed separately if they differ in either state. The outside is every address
+/// that is outside in both states: changes of an address that a workload gains or loses are listed
+/// under that workload.
 pub fn diff(old: &State, new: &State) -> ConnectionDiff {
     let sets = Rc::new(TrafficSetInterner::new());
     let change = StatePair::new(old, new, &sets);
@@ -54,10 +55,10 @@ pub fn diff(old: &State, new: &State) -> ConnectionDiff {
     change.diff(opened, closed)
 }
 
-/// The same in as few rows as can be; see [`crate::grouped_connections`].
+/// Like [`diff`], in as few rows as possible; see [`crate::grouped_connections`].
 ///
 /// # Errors
-/// If nothing goes by a name of the scope.
+/// If a name in the filter does not exist.
 pub fn grouped_diff(
     old: &State,
     new: &State,
@@ -77,7 +78,7 @@ pub fn grouped_diff(
     Ok(change.diff(opened, closed))
 }
 
-/// Both sides of a change.
+/// The old and the new state.
 struct StatePair {
     views: [Reachability; 2],
     units: [BTreeMap<WorkloadRef, ReportUnit>; 2],
@@ -108,7 +109,7 @@ impl StatePair {
     }
 }
 
-/// Whether the old state and the new one allow other things.
+/// Whether the old and the new state allow different traffic.
 fn differs(value: &LayerTraffic) -> bool {
     let set = |at: usize| {
         value
@@ -120,7 +121,7 @@ fn differs(value: &LayerTraffic) -> bool {
     set(0) != set(2) || set(1) != set(3)
 }
 
-/// What is opened, or closed, by family; one that neither state has is none.
+/// The opened or closed traffic by family; `None` for a family that neither state has.
 fn render_change(
     value: &LayerTraffic,
     is_pair: bool,
@@ -137,7 +138,7 @@ fn render_change(
     let found = [only(0), only(1)];
     match is_pair {
         true => merge_families(found, sets),
-        // What is outside is of one family.
+        // An outside end has one family.
         false => merge_families([found[0].or(found[1]), None], sets),
     }
 }

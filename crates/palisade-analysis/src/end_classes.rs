@@ -1,8 +1,8 @@
-//! The ends of flows of one family, sorted into classes that no policy tells apart.
+//! Classifies the ends of flows of one family: every policy treats the ends of a class alike.
 //!
-//! First the ends are sorted by what any rule could look at of them (labels that are tested, names of
-//! ports, the networks around an address), which is cheap for each end; then one of each sort is asked
-//! what it meets.
+//! First the ends are grouped by features that rules could test (labels, named ports, the networks that
+//! contain the address), which is cheap for each end. Then the signature (the tests and policies that
+//! match) is computed for one end of each group.
 
 use crate::address_set::{AddressSet, address_from_number, address_to_number as number_of};
 use crate::rules::{StateRules, to_u32};
@@ -14,33 +14,33 @@ use palisade_oracle::{FlowEnd, PreparedState};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-/// Everything about an end that a policy can see.
+/// Everything about an end that changes the result of a policy.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct EndSignature {
-    /// Whether it is listed as outside.
+    /// Whether it is reported as outside: not an endpoint, or a host endpoint.
     outside: bool,
     pub(crate) is_endpoint: bool,
-    /// The tests of addresses that it meets.
+    /// The address tests that match it.
     pub(crate) matching_tests: Vec<u32>,
     /// The policies that select it.
     pub(crate) policies: Vec<u32>,
     pub(crate) profiles: Vec<Str>,
-    /// For each name in use and each protocol with ports the number behind it, where there is one.
+    /// Its named ports that rules use, as (name, protocol, port number).
     pub(crate) ports: Vec<(u32, u8, u16)>,
 }
 
-/// Ends that no policy tells apart.
+/// Ends that every policy treats alike.
 pub(crate) struct EndClass<'a> {
     pub(crate) signature: EndSignature,
-    /// One of them, for all.
+    /// A representative of the class.
     pub(crate) end: FlowEnd,
     pub(crate) endpoint: Option<&'a Endpoint>,
 }
 
-/// A value of a key that selectors test: its own, or any that none of them names.
+/// The value of a tested key; `None` for any value that no selector names.
 type TestedValue<'a> = Option<&'a str>;
 
-/// What a rule could look at of an end.
+/// The features of an end that rules could test.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct EndFeatures<'a> {
     host: bool,
@@ -50,11 +50,11 @@ struct EndFeatures<'a> {
     name: Option<TestedValue<'a>>,
     ports: Vec<(u32, u8, u16)>,
     profiles: &'a [Str],
-    /// The networks around its address; `None` where that is unknown.
+    /// The innermost network that contains its address; `None` where the address is unknown.
     innermost_net: Option<u32>,
 }
 
-/// A network that something names, and the one around it.
+/// A network in a rule, network set or node, with the innermost network that encloses it.
 struct NamedNet<'a> {
     prefix: Prefix,
     parent: u32,
@@ -62,25 +62,25 @@ struct NamedNet<'a> {
     nodes: Vec<&'a Node>,
 }
 
-/// The ends of one family.
+/// Classifies the ends of one family.
 pub(crate) struct EndClassifier<'a> {
     family: Family,
     pub(crate) classes: Vec<EndClass<'a>>,
     by_signature: BTreeMap<EndSignature, usize>,
     by_features: BTreeMap<EndFeatures<'a>, usize>,
-    /// The first address of each interval that networks cut, with the innermost network around it;
-    /// 0 is none.
+    /// The first address of each interval between network boundaries, with the number of the innermost
+    /// network that contains it; 0 is none.
     intervals: Vec<(u128, u32)>,
     nets: Vec<NamedNet<'a>>,
     namespaces: LabelInterner<'a>,
     accounts: LabelInterner<'a>,
-    /// What is outside, held addresses in its middle included, by class.
+    /// The outside by class; the address sets include workload addresses that they enclose.
     pub(crate) outside: Vec<(AddressSet, usize)>,
     /// The addresses that workloads hold.
     pub(crate) workload_addresses: AddressSet,
 }
 
-/// Namespaces or service accounts that no selector tells apart.
+/// Numbers for namespaces or service accounts; equal where every selector treats them alike.
 #[derive(Default)]
 struct LabelInterner<'a> {
     ids: BTreeMap<(Option<&'a Str>, Option<&'a Str>), u32>,
@@ -88,7 +88,7 @@ struct LabelInterner<'a> {
 }
 
 impl<'a> EndClassifier<'a> {
-    /// The ends outside of a state; workloads are added one by one.
+    /// Classifies the outside of a state. Workloads are added with [`EndClassifier::classify`].
     pub(crate) fn new(
         family: Family,
         prepared: &PreparedState<'a>,
@@ -113,7 +113,7 @@ impl<'a> EndClassifier<'a> {
         ends
     }
 
-    /// Cuts the address space at every network that something names.
+    /// Partitions the address space at the boundaries of every network in a rule, network set or node.
     fn partition_addresses(&mut self, prepared: &PreparedState<'a>, rules: &StateRules<'a>) {
         let state = prepared.state();
         let mut named: BTreeMap<(u128, u8), NamedNet<'a>> = BTreeMap::new();
@@ -174,7 +174,7 @@ impl<'a> EndClassifier<'a> {
         self.classify_outside(prepared, rules);
     }
 
-    /// The innermost network around an address.
+    /// The number of the innermost network that contains an address; 0 is none.
     fn innermost_net(&self, address: IpAddr) -> u32 {
         let at = number_of(address);
         let after = self.intervals.partition_point(|(first, _)| *first <= at);
@@ -407,7 +407,7 @@ fn named_ports(endpoint: &Endpoint, rules: &StateRules<'_>) -> Vec<(u32, u8, u16
     ports
 }
 
-/// The first address of a range that nobody holds.
+/// The first address of a range that no workload holds.
 pub(crate) fn first_free(held: &AddressSet, first: u128, last: u128) -> Option<u128> {
     let ranges = held.ranges();
     let at = ranges.partition_point(|(_, end)| *end < first);

@@ -1,8 +1,8 @@
-//! Workloads that no policy tells apart, and the parts of the outside, as kinds; and which kinds get
-//! the same.
+//! Equivalence classes of workloads and of the outside over all layers (state and family), and the
+//! traffic between them.
 //!
-//! The work follows what differs. What most sources get is said once for each way they are treated,
-//! and only sources that get something else are looked at one by one.
+//! The cost depends on the number of differences: the usual traffic is computed once for each treatment
+//! group, and only classes with other traffic are evaluated individually.
 
 use crate::address_set::AddressSet;
 use crate::pair_evaluator::{TrafficSetId, TrafficSetInterner};
@@ -13,18 +13,18 @@ use crate::workload::WorkloadRef;
 use palisade_model::Family;
 use std::collections::BTreeMap;
 
-/// What two kinds get in each layer in which both are.
+/// The traffic between two equivalence classes by layer; `None` in a layer in which one does not exist.
 pub(crate) type LayerTraffic = Vec<Option<TrafficSetId>>;
 
-/// Workloads that no policy tells apart, in any layer.
+/// Workloads, or a part of the outside, that every policy treats alike in every layer.
 pub(crate) struct EquivalenceClass {
-    /// The class in each layer in which they are: by view, then by family.
+    /// The end class in each layer in which it exists: by state, then by family.
     pub(crate) classes: Vec<Option<u32>>,
-    /// Their names; none of what is outside.
+    /// The workloads; empty for the outside.
     pub(crate) names: Vec<WorkloadRef>,
-    /// The pod whose one address this is.
+    /// The pod, if the class is one of its addresses.
     pub(crate) pod: Option<WorkloadRef>,
-    /// What is outside: its family and addresses, some of which may be held.
+    /// For the outside, the family and addresses, some of which workloads may hold.
     pub(crate) region: Option<(Family, AddressSet)>,
 }
 
@@ -37,41 +37,40 @@ impl EquivalenceClass {
     }
 }
 
-/// Kinds, told by what most of those that are treated alike would be: all of these but some, and
-/// some others.
+/// A set of equivalence classes: treatment groups with exceptions, and single classes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ClassSelection {
-    /// Each a base with the kinds of it that are left out.
+    /// Treatment groups, each with the members that are left out.
     group_exceptions: Vec<(u32, Vec<u32>)>,
     extra: Vec<u32>,
 }
 
-/// All kinds of one or two views.
+/// All equivalence classes of one or two states.
 pub(crate) struct EquivalenceClasses<'v> {
     pub(crate) classes: Vec<EquivalenceClass>,
     layers: Vec<&'v ReachabilityMatrix>,
     sets: &'v TrafficSetInterner,
-    /// Where a class of a layer occurs.
+    /// For each layer, the equivalence classes of an end class.
     occurrences: Vec<BTreeMap<u32, Vec<u32>>>,
-    /// Kinds that most others treat alike as sources, and as destinations, by zone.
+    /// Groups of classes with the same usual traffic as sources, and as destinations, by zone.
     treatment_groups: [[Vec<TreatmentGroup>; 2]; 2],
-    /// Of each base its kinds.
+    /// The equivalence classes of each treatment group.
     group_members: Vec<Vec<u32>>,
 }
 
-/// What the kinds of a base send, or take, in each layer.
+/// A treatment group with the traffic that its members usually send, or accept, in each layer.
 struct TreatmentGroup {
     id: u32,
     usual: Vec<Option<TrafficSetId>>,
 }
 
-/// As sources.
+/// Index of the treatment groups of sources.
 const SOURCES: usize = 0;
-/// As destinations.
+/// Index of the treatment groups of destinations.
 const DESTINATIONS: usize = 1;
 
 impl<'v> EquivalenceClasses<'v> {
-    /// The kinds of these views, whose units are alike in all of them.
+    /// The equivalence classes of these states. `units` are the report units of each state.
     pub(crate) fn new(
         views: &'v [&'v Reachability],
         units: &[BTreeMap<WorkloadRef, ReportUnit>],
@@ -108,7 +107,7 @@ impl<'v> EquivalenceClasses<'v> {
             let mut known: BTreeMap<(usize, LayerTraffic), Vec<u32>> = BTreeMap::new();
             for (id, kind) in self.classes.iter().enumerate() {
                 let usual = kind.classes.iter().zip(&self.layers).map(|(class, layer)| {
-                    // Only what goes to or comes from workloads is ever asked for.
+                    // Only traffic to or from workloads is ever queried.
                     Some(match role {
                         SOURCES => layer.usual_egress((*class)?, INSIDE),
                         _ => layer.usual_ingress((*class)?, INSIDE),
@@ -125,7 +124,7 @@ impl<'v> EquivalenceClasses<'v> {
         }
     }
 
-    /// What a source and a destination get.
+    /// The traffic from a source to a destination.
     pub(crate) fn traffic_between(&self, source: u32, destination: u32) -> LayerTraffic {
         let ends = [source, destination].map(|kind| &self.classes[kind as usize].classes);
         let layers = self.layers.iter().enumerate();
@@ -134,8 +133,8 @@ impl<'v> EquivalenceClasses<'v> {
             .collect()
     }
 
-    /// For a workload as destination (`taking`) or as source the others of a zone, by what they get
-    /// together; of that only what `matters`.
+    /// The classes of a zone, by their traffic with a workload as destination (`is_destination`) or as
+    /// source; only traffic that `is_relevant` accepts.
     pub(crate) fn peers_by_traffic(
         &self,
         own: u32,
@@ -202,7 +201,7 @@ impl<'v> EquivalenceClasses<'v> {
         found
     }
 
-    /// The kinds of a block, ascending.
+    /// The equivalence classes of a selection, ascending.
     pub(crate) fn expand(&self, block: &ClassSelection) -> Vec<u32> {
         let mut all = block.extra.clone();
         for (base, out) in &block.group_exceptions {
@@ -248,7 +247,7 @@ fn workload_classes(
     kinds
 }
 
-/// What is outside in all views, in parts that are of one class in each.
+/// The addresses that are outside in all states, in parts that have one end class in each.
 fn outside_classes(views: &[&Reachability], family: Family) -> Vec<EquivalenceClass> {
     let mut parts: BTreeMap<Vec<Option<u32>>, Vec<(u128, u128)>> = BTreeMap::new();
     let sorted = |view: &Reachability| {

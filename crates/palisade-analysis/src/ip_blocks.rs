@@ -1,31 +1,32 @@
-//! A part of the outside in as few networks as there can be, for people: networks with exceptions.
+//! Writes a part of the outside as the fewest networks with exceptions, for display.
 //!
-//! Addresses that workloads hold are neither asked for nor to be kept out, because other rows speak
-//! of them. What is written holds every wanted address and no other that no workload holds.
+//! Addresses that workloads hold may be covered or not, because other rows list them. The networks
+//! contain every wanted address, and no unwanted address except those that workloads hold.
 
 use crate::address_set::{AddressSet, address_from_number};
 use palisade_model::{Family, Prefix};
 use std::fmt;
 
-/// A network without some of its parts.
+/// A network with exceptions.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct IpBlock {
     /// The network.
     pub cidr: Prefix,
-    /// What of it is not meant.
+    /// The excluded parts of the network.
     pub except: Vec<Prefix>,
 }
 
-/// The shortest way to write what lies inside one prefix.
+/// The shortest cover of the wanted addresses of one prefix.
 #[derive(Clone, Debug, Default)]
 struct ShortestCover {
-    /// Where nothing around says that it is meant.
+    /// The cover if no enclosing network covers the prefix.
     outside: Vec<IpBlock>,
-    /// Where a network around it is meant: what to take out, and what of that to add again.
+    /// If an enclosing network covers the prefix: the exceptions to it, and the networks inside
+    /// those exceptions that are wanted.
     inside: (Vec<Prefix>, Vec<IpBlock>),
 }
 
-/// The wanted part of a family in the fewest networks; `held` may be covered or not, as it suits.
+/// The fewest networks for `wanted`. `workload_addresses` may be covered or not.
 pub(crate) fn shortest_ip_blocks(
     family: Family,
     wanted: &AddressSet,
@@ -87,7 +88,7 @@ fn shortest_cover(at: Prefix, wanted: &[(u128, u128)], unwanted: &[(u128, u128)]
     }
 }
 
-/// The smallest prefix with the same ranges: no network is named that only workloads live in.
+/// The smallest prefix with the same ranges: parts with workload addresses only are left out.
 fn shrink_prefix(mut at: Prefix, ranges: &[(u128, u128)]) -> Prefix {
     loop {
         let mut taken = halves(at).filter(|half| !ranges_within(ranges, *half).is_empty());
@@ -102,7 +103,7 @@ fn cost(networks: &[IpBlock]) -> usize {
     networks.iter().map(|n| 1 + n.except.len()).sum()
 }
 
-/// Those of ascending ranges that have addresses in a prefix.
+/// The ranges, of an ascending list, that have addresses in a prefix.
 fn ranges_within(ranges: &[(u128, u128)], at: Prefix) -> &[(u128, u128)] {
     let (first, last) = at.bounds();
     let from = ranges.partition_point(|range| range.1 < first);
@@ -143,7 +144,7 @@ mod tests {
         networks.iter().map(ToString::to_string).collect()
     }
 
-    /// (family, wanted, of that not, held, what is written)
+    /// (family, wanted, exceptions of that, workload addresses, expected output)
     type Case<'a> = (Family, &'a [&'a str], &'a [&'a str], &'a [&'a str], &'a str);
 
     #[test]
@@ -178,7 +179,7 @@ mod tests {
                 &[],
                 "::/0 except fd00:1::/64",
             ),
-            // Beside the one exception there is an address that a workload holds.
+            // The address adjacent to the exception is held by a workload.
             (
                 Family::V6,
                 &["fd00:1::/64"],

@@ -1,12 +1,12 @@
-//! Which selectors may match an object, without asking each of them.
+//! An index of selectors by required label values, to find those that may match an object.
 //!
-//! A selector that asks for one of some values of a key is found under those values; the others are
-//! always candidates. Whether a candidate matches is for the oracle to say.
+//! A selector that requires one of some values of a key is indexed under those values; all others are
+//! always candidates. Whether a candidate matches is decided by the oracle, never here.
 
 use palisade_model::{LabelKey, LabelLookup, LabelScope, LabelValues, Selector, reserved};
 use std::collections::BTreeMap;
 
-/// Selectors by a value that they ask for.
+/// Selectors by required value.
 #[derive(Default)]
 pub(crate) struct LabelValueIndex<'a> {
     keys: BTreeMap<&'a LabelKey, BTreeMap<&'a str, Vec<u32>>>,
@@ -14,7 +14,7 @@ pub(crate) struct LabelValueIndex<'a> {
 }
 
 impl<'a> LabelValueIndex<'a> {
-    /// Takes in the selector `id`.
+    /// Adds the selector with number `id`.
     pub(crate) fn add(&mut self, id: u32, selector: &'a Selector) {
         let Some((key, values)) = required_values(selector) else {
             self.rest.push(id);
@@ -26,7 +26,7 @@ impl<'a> LabelValueIndex<'a> {
         }
     }
 
-    /// Those that may match an object with these labels, some perhaps twice.
+    /// The selectors that may match an object with these labels, possibly with repeats.
     pub(crate) fn candidates(&self, labels: &impl LabelLookup, found: &mut Vec<u32>) {
         for (key, by_value) in &self.keys {
             let value = labels.label(key);
@@ -41,7 +41,7 @@ impl<'a> LabelValueIndex<'a> {
     }
 }
 
-/// A key and the values that a selector asks for: of several keys the one that tells most apart.
+/// A key and its values that a selector requires; if there are several keys, the most selective.
 fn required_values(selector: &Selector) -> Option<(&LabelKey, &LabelValues)> {
     match selector {
         Selector::In(key, values) => Some((key, values)),

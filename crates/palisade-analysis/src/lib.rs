@@ -1,11 +1,11 @@
-//! Set algebra over policies: connections, diff, nearest miss, explain.
+//! Offline analysis of policies: allowed connections, diffs of two states, explanations of flows.
 //!
-//! [`connections`] says everything that a state allows, [`diff`] what a change opens and closes,
-//! [`explain`] why one flow passes or not. Everything is exact and in a fixed order, and every
-//! verdict comes from the oracle: this crate cuts the space of flows into pieces that no policy can
-//! tell apart, asks once for each piece, and renders what it hears. [`grouped_connections`] and
-//! [`grouped_diff`] say the same in few rows: their work follows what differs, not the pairs. It reads
-//! no files and touches no kernel.
+//! [`connections`] lists everything that a state allows, [`diff`] what a change opens and closes, and
+//! [`explain`] gives the reasons for the verdict of one flow. Results are exact and in a fixed order.
+//! Every verdict comes from the oracle: this crate partitions the space of flows into parts that every
+//! policy treats alike, and asks the oracle once for each part. [`grouped_connections`] and
+//! [`grouped_diff`] give the same result in fewer rows; their cost depends on the number of
+//! differences, not on the number of pairs. This crate never reads files or accesses the kernel.
 
 mod address_set;
 mod connection_end;
@@ -36,5 +36,5 @@ pub use pair_set::{NumberRange, NumberRanges, PairSet};
 pub use traffic::{ProtocolEntry, ProtocolName, TrafficSet};
 pub use workload::WorkloadRef;
 
-/// The version of the JSON shapes that this crate gives.
+/// The API version of the JSON output of this crate.
 pub const API_VERSION: &str = "palisade.io/v1";

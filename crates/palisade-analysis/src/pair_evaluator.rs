@@ -1,9 +1,9 @@
-//! What the policies of a state allow between two classes of ends in one direction.
+//! Computes the traffic that the policies of a state allow between two end classes in one direction.
 //!
-//! What is allowed is never worked out here: ports, types and protocols are cut wherever a rule that
-//! could match names one, and the oracle is asked once inside each piece. No rule can tell two flows
-//! of one piece apart, so the sets are exact. The oracle is asked about the two ends alone, with the
-//! policies that select them; and once for all pairs whose rules come to the same.
+//! Verdicts come only from the oracle. Ports, ICMP types and protocols are partitioned at every value in
+//! a rule that could match, and the oracle is asked once in each part. No rule distinguishes two flows
+//! of one part, so the sets are exact. The oracle gets a state of only the two ends and the policies
+//! that select the subject; the result is cached for all pairs whose rules have the same effect.
 
 use crate::end_classes::EndClass;
 use crate::pair_set::{PairSet, ranges_between_cuts};
@@ -18,10 +18,10 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-/// Stands for a set of traffic in [`TrafficSetInterner`].
+/// The number of a traffic set in a [`TrafficSetInterner`].
 pub(crate) type TrafficSetId = u32;
 
-/// Sets of traffic, each once.
+/// Interned traffic sets.
 pub(crate) struct TrafficSetInterner {
     ids: RefCell<BTreeMap<Rc<TrafficSet>, TrafficSetId>>,
     sets: RefCell<Vec<Rc<TrafficSet>>>,
@@ -29,9 +29,9 @@ pub(crate) struct TrafficSetInterner {
 }
 
 impl TrafficSetInterner {
-    /// Nothing.
+    /// No traffic.
     pub(crate) const NONE: TrafficSetId = 0;
-    /// Everything.
+    /// All traffic.
     pub(crate) const ALL: TrafficSetId = 1;
 
     pub(crate) fn new() -> Self {
@@ -62,7 +62,7 @@ impl TrafficSetInterner {
         sets.get(id as usize).cloned().unwrap_or_default()
     }
 
-    /// What is in both.
+    /// The intersection of both.
     pub(crate) fn intersect(&self, a: TrafficSetId, b: TrafficSetId) -> TrafficSetId {
         match (a.min(b), a.max(b)) {
             (Self::NONE, _) => Self::NONE,
@@ -79,7 +79,7 @@ impl TrafficSetInterner {
         }
     }
 
-    /// What is in the first and not in the other.
+    /// The traffic of the first set that is not in the second.
     pub(crate) fn subtract(&self, a: TrafficSetId, b: TrafficSetId) -> TrafficSetId {
         match (a, b) {
             (a, Self::NONE) => a,
@@ -90,7 +90,7 @@ impl TrafficSetInterner {
     }
 }
 
-/// Judges pairs of classes of one family.
+/// Evaluates pairs of end classes of one family.
 pub(crate) struct PairEvaluator<'j, 'a> {
     pub(crate) family: Family,
     pub(crate) state: &'a State,
@@ -101,8 +101,8 @@ pub(crate) struct PairEvaluator<'j, 'a> {
 }
 
 impl PairEvaluator<'_, '_> {
-    /// What the subject allows in a direction to or from a peer, whatever the other end says; `rules`
-    /// are those of the subject that can match between the two.
+    /// The traffic that the subject allows in a direction to or from a peer, regardless of the policies
+    /// of the peer. `rules` are those of the subject that can match between the two.
     pub(crate) fn allowed_traffic(
         &self,
         subject: usize,
@@ -125,7 +125,7 @@ impl PairEvaluator<'_, '_> {
         set
     }
 
-    /// What the rules come to: equal keys are judged alike.
+    /// The effect of the rules on a pair: pairs with equal keys have equal traffic.
     fn rule_key(
         &self,
         subject: usize,
@@ -166,7 +166,7 @@ impl PairEvaluator<'_, '_> {
             let of_tier = rules.iter().map(|rule| &all.all[*rule as usize]);
             let mut of_tier = of_tier.filter(|placed| placed.rule.action != Action::Allow);
             if of_tier.next().is_none() {
-                // Rules that only allow say the same in any order.
+                // Rules that only allow have the same effect in any order.
                 let mut sorted = key.split_off(begin + 3);
                 sorted.sort_unstable();
                 sorted.dedup();
@@ -205,7 +205,7 @@ impl PairEvaluator<'_, '_> {
         key
     }
 
-    /// The two ends with the policies that select the subject.
+    /// A state of the two ends and the policies that select the subject.
     fn minimal_state(&self, subject: usize, peer: usize) -> State {
         let mut minimal = State {
             tiers: self.state.tiers.clone(),
@@ -262,7 +262,7 @@ impl PairEvaluator<'_, '_> {
         minimal
     }
 
-    /// What one direction allows, by asking the oracle.
+    /// The traffic that one direction allows, from the oracle.
     fn query_oracle(
         &self,
         subject: usize,
@@ -288,10 +288,10 @@ impl PairEvaluator<'_, '_> {
             l4: L4::None,
             origin: FlowOrigin::Network,
         });
-        // One endpoint stands for its like at both ends: what it may send to another of them.
+        // One endpoint represents its class at both ends: this is traffic between two members.
         let options = OracleOptions {
             hairpin: HairpinAction::Policy,
-            // What is configured is no policy: it would cut every line in pieces.
+            // Configuration is not policy, and would split the ports of every connection.
             allowed_encapsulation: Encapsulations::ALL,
             ..OracleOptions::default()
         };
@@ -348,7 +348,7 @@ impl PairEvaluator<'_, '_> {
     }
 }
 
-/// Where the port tests of these terms change what they say, for one protocol at one end.
+/// The ports at which a port test of these terms changes, for one protocol at one end.
 fn port_cuts(
     terms: &[&TrafficMatch],
     end: impl Fn(&TrafficMatch) -> &PortMatch,
@@ -373,7 +373,7 @@ fn port_cuts(
     cuts
 }
 
-/// Where the ICMP tests of these terms change what they say: types, codes.
+/// The types and codes at which an ICMP test of these terms changes.
 fn icmp_cuts(terms: &[&TrafficMatch]) -> (BTreeSet<u32>, BTreeSet<u32>) {
     let (mut kinds, mut codes) = (BTreeSet::new(), BTreeSet::new());
     for message in terms

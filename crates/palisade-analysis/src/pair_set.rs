@@ -7,30 +7,30 @@ use std::collections::{BTreeMap, BTreeSet};
 /// An inclusive range of numbers, never empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NumberRange {
-    /// The lowest number inside.
+    /// The lowest number of the range.
     pub first: u16,
-    /// The highest number inside.
+    /// The highest number of the range.
     pub last: u16,
 }
 
 impl NumberRange {
-    /// Whether the number lies inside.
+    /// Whether the range contains a number.
     pub fn contains(self, number: u16) -> bool {
         self.first <= number && number <= self.last
     }
 }
 
-/// Numbers as ascending spans with gaps between them.
+/// Numbers as ascending ranges that are not adjacent.
 pub type NumberRanges = Vec<NumberRange>;
 
 /// A set of pairs (x, y).
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PairSet {
-    /// Ascending ranges of x, each with the y that belong to it; neighbours that touch differ.
+    /// Ascending ranges of x, each with its set of y. Adjacent ranges have different sets.
     rows: Vec<(NumberRange, NumberRanges)>,
 }
 
-/// The spans between cuts, covering 0 to `max`. A cut is the first number of a span.
+/// The ranges between cuts, covering 0 to `max`. A cut is the first number of a range.
 pub(crate) fn ranges_between_cuts(cuts: &BTreeSet<u32>, max: u16) -> NumberRanges {
     let max = u32::from(max);
     let mut starts: Vec<u32> = cuts.iter().copied().filter(|c| *c <= max).collect();
@@ -52,7 +52,7 @@ fn number_range(first: u32, last: u32) -> NumberRange {
     }
 }
 
-/// Joins ascending spans that touch.
+/// Merges adjacent ranges of an ascending list.
 fn merge_adjacent(spans: impl IntoIterator<Item = NumberRange>) -> NumberRanges {
     let mut out: NumberRanges = Vec::new();
     for next in spans {
@@ -78,12 +78,12 @@ fn contains_number(spans: &[NumberRange], number: u16) -> bool {
 }
 
 impl PairSet {
-    /// No pair.
+    /// The empty set.
     pub fn empty() -> Self {
         PairSet::default()
     }
 
-    /// Every pair up to these bounds.
+    /// Every pair up to these bounds, inclusive.
     pub fn full(max_x: u16, max_y: u16) -> Self {
         let all = |max| NumberRange {
             first: 0,
@@ -94,7 +94,7 @@ impl PairSet {
         }
     }
 
-    /// The pairs of a grid whose cells (told by one of their pairs) are inside.
+    /// The union of the cells of a grid for which `inside` is true at their lowest pair.
     pub(crate) fn from_grid(
         xs: &[NumberRange],
         ys: &[NumberRange],
@@ -117,18 +117,18 @@ impl PairSet {
         PairSet { rows }
     }
 
-    /// Whether no pair is inside.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// Whether a pair is inside.
+    /// Whether the set contains a pair.
     pub fn contains(&self, x: u16, y: u16) -> bool {
         let mut rows = self.rows.iter();
         rows.any(|(xs, ys)| xs.contains(x) && contains_number(ys, y))
     }
 
-    /// The pairs for which `keep` says so, told whether each set has them.
+    /// The pairs for which `keep` is true, given whether this set and the other contain the pair.
     fn combine(&self, other: &PairSet, keep: impl Fn(bool, bool) -> bool) -> PairSet {
         let (mut xs, mut ys) = (BTreeSet::new(), BTreeSet::new());
         for (x, row) in self.rows.iter().chain(&other.rows) {
@@ -144,7 +144,7 @@ impl PairSet {
         })
     }
 
-    /// The pairs in both.
+    /// The intersection of both.
     pub fn intersect(&self, other: &PairSet) -> PairSet {
         if self == other {
             return self.clone();
@@ -152,7 +152,7 @@ impl PairSet {
         self.combine(other, |a, b| a && b)
     }
 
-    /// The pairs in this and not in the other.
+    /// The pairs of this set that are not in the other.
     pub fn subtract(&self, other: &PairSet) -> PairSet {
         if self == other || self.is_empty() {
             return PairSet::empty();
@@ -160,7 +160,7 @@ impl PairSet {
         self.combine(other, |a, b| a && !b)
     }
 
-    /// The set as (all x that have the same y, those y), in order of the x.
+    /// The set as (all x with the same set of y, that set), in order of the x.
     pub fn groups(&self) -> Vec<(NumberRanges, NumberRanges)> {
         let mut by_row: BTreeMap<&NumberRanges, NumberRanges> = BTreeMap::new();
         for (x, row) in &self.rows {

@@ -1,4 +1,4 @@
-//! A whole state seen as workloads, the outside, and what is allowed between them.
+//! The reachability of a state: its workloads, the outside, and the traffic allowed between them.
 
 use crate::address_set::AddressSet;
 use crate::end_classes::EndClassifier;
@@ -12,21 +12,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::rc::Rc;
 
-/// What is reported as one: its class in each family in which it exists.
+/// A unit of reports (a workload, pod or pod address): its class in each family in which it exists.
 #[derive(Clone, Debug)]
 pub(crate) struct ReportUnit {
     pub(crate) classes: [Option<u32>; 2],
-    /// The pod, where only one of its addresses is meant.
+    /// The pod, if the unit is one of its addresses.
     pub(crate) pod: Option<WorkloadRef>,
 }
 
-/// An endpoint with the classes its addresses fall into.
+/// An endpoint with the end classes of its addresses.
 struct GroupMember {
     name: WorkloadRef,
     address_classes: [Vec<(Option<IpAddr>, u32)>; 2],
 }
 
-/// All these together, which are alike.
+/// One unit for members that policy treats alike.
 fn merged_unit(members: &[GroupMember]) -> ReportUnit {
     let class = |family: Family| {
         let mut points = members
@@ -41,7 +41,7 @@ fn merged_unit(members: &[GroupMember]) -> ReportUnit {
 }
 
 impl GroupMember {
-    /// Each address apart.
+    /// One unit for each address.
     fn units(&self) -> impl Iterator<Item = (WorkloadRef, ReportUnit)> + '_ {
         let points = Family::BOTH.into_iter().flat_map(|family| {
             let points = self.address_classes[family as usize].iter();
@@ -66,17 +66,17 @@ impl GroupMember {
     }
 }
 
-/// What is not reported as one.
+/// The workloads that are not reported as one unit.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SplitWorkloads {
-    /// Owners whose pods differ.
+    /// Owners whose pods policy treats differently.
     owners: BTreeSet<WorkloadRef>,
-    /// Pods whose addresses of one family differ.
+    /// Pods whose addresses of one family policy treats differently.
     pods: BTreeSet<WorkloadRef>,
 }
 
 impl SplitWorkloads {
-    /// What is apart in either.
+    /// The workloads that are split in either.
     pub(crate) fn union(mut self, other: SplitWorkloads) -> SplitWorkloads {
         self.owners.extend(other.owners);
         self.pods.extend(other.pods);
@@ -84,11 +84,11 @@ impl SplitWorkloads {
     }
 }
 
-/// A state, worked out.
+/// The reachability of one state.
 pub(crate) struct Reachability {
-    /// What is allowed, by family.
+    /// The allowed traffic between end classes, by family.
     pub(crate) matrices: [ReachabilityMatrix; 2],
-    /// What is outside, by family: regions that may have held addresses in them, with their classes.
+    /// The outside, by family: address sets (which may enclose workload addresses) with their classes.
     pub(crate) outside: [Vec<(AddressSet, u32)>; 2],
     /// The addresses that workloads hold, by family.
     pub(crate) workload_addresses: [AddressSet; 2],
@@ -132,7 +132,7 @@ impl Reachability {
         }
     }
 
-    /// What cannot be reported as one.
+    /// The workloads that cannot be reported as one unit.
     pub(crate) fn find_split_workloads(&self) -> SplitWorkloads {
         let mut split = SplitWorkloads::default();
         for (name, members) in &self.groups {
@@ -160,7 +160,7 @@ impl Reachability {
         })
     }
 
-    /// What is reported as one, where nothing in `apart` is.
+    /// The report units, given the workloads to split.
     pub(crate) fn units(&self, split: &SplitWorkloads) -> BTreeMap<WorkloadRef, ReportUnit> {
         let mut units = BTreeMap::new();
         for (name, members) in &self.groups {
@@ -180,7 +180,7 @@ impl Reachability {
         units
     }
 
-    /// The listed workloads that this name stands for: its own, or that of one of its pods.
+    /// Collects the workloads that `wanted` selects, by their own name or that of one of their pods.
     pub(crate) fn collect_named(
         &self,
         wanted: &dyn Fn(&WorkloadRef) -> bool,

@@ -1,4 +1,5 @@
-//! What is allowed between all classes of one family, kept as what most pairs get and where it differs.
+//! The allowed traffic between all end classes of one family, stored as the usual traffic of each class
+//! and the exceptions to it.
 
 use crate::end_classes::EndClassifier;
 use crate::pair_evaluator::{PairEvaluator, TrafficSetId, TrafficSetInterner};
@@ -7,8 +8,7 @@ use palisade_model::Direction;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// What a class gets with most peers that are workloads, with most that are outside, and with the
-/// others, ascending.
+/// The traffic of a class: with most workloads, with most of the outside, and the exceptions, ascending.
 #[derive(Clone, Debug, Default)]
 struct MatrixRow {
     usual: [TrafficSetId; 2],
@@ -27,7 +27,7 @@ impl MatrixRow {
     }
 }
 
-/// The classes that some peers match: those listed, or, by zone, all but those.
+/// The classes that a rule's peers match: those listed or, in an inverted zone, all but those.
 struct PeerMatches {
     inverted: [bool; 2],
     listed: Vec<u32>,
@@ -35,20 +35,20 @@ struct PeerMatches {
 
 /// The zone of workloads.
 pub(crate) const INSIDE: usize = 0;
-/// The zone of everything else.
+/// The zone of the outside.
 pub(crate) const OUTSIDE: usize = 1;
 
-/// What is allowed between the classes of one family.
+/// The allowed traffic between the end classes of one family.
 pub(crate) struct ReachabilityMatrix {
     /// The zone of each class.
     zones: Vec<usize>,
     egress: Vec<MatrixRow>,
     ingress: Vec<MatrixRow>,
-    /// For each source the destinations that get something else than most of its kind do.
+    /// For each source, the destinations whose traffic differs from the usual.
     pub(crate) by_source: Vec<Vec<(u32, TrafficSetId)>>,
-    /// For each destination the sources, likewise.
+    /// For each destination, the sources whose traffic differs from the usual.
     pub(crate) by_destination: Vec<Vec<(u32, TrafficSetId)>>,
-    /// For each class the first that is treated alike in everything.
+    /// For each class, the first class with the same traffic to and from every other.
     pub(crate) representatives: Vec<u32>,
     sets: Rc<TrafficSetInterner>,
 }
@@ -83,7 +83,7 @@ impl ReachabilityMatrix {
         matrix
     }
 
-    /// What is allowed from one class to another.
+    /// The allowed traffic from one class to another.
     pub(crate) fn allowed(&self, source: u32, destination: u32) -> TrafficSetId {
         let others = &self.by_destination[destination as usize];
         match others.binary_search_by_key(&source, |(class, _)| *class) {
@@ -92,12 +92,12 @@ impl ReachabilityMatrix {
         }
     }
 
-    /// What a source may send to most classes of a zone, if these take it.
+    /// What the egress policy of a source allows to most classes of a zone.
     pub(crate) fn usual_egress(&self, source: u32, zone: usize) -> TrafficSetId {
         self.egress[source as usize].usual[zone]
     }
 
-    /// What a destination takes from most classes of a zone, if these send it.
+    /// What the ingress policy of a destination allows from most classes of a zone.
     pub(crate) fn usual_ingress(&self, destination: u32, zone: usize) -> TrafficSetId {
         self.ingress[destination as usize].usual[zone]
     }
@@ -143,7 +143,7 @@ impl ReachabilityMatrix {
         }
     }
 
-    /// Classes are twins if they get the same with every class of either zone.
+    /// Classes have the same representative if they have the same traffic with every class of both zones.
     fn find_representatives(&self) -> Vec<u32> {
         let most = |rows: &[MatrixRow], zone: usize| {
             let of_zone = rows.iter().zip(&self.zones).filter(|(_, z)| **z == zone);
@@ -184,13 +184,13 @@ impl ReachabilityMatrix {
     }
 }
 
-/// Works out the rows of classes.
+/// Computes the rows of the matrix.
 struct RowBuilder<'r, 'a> {
     judge: &'r PairEvaluator<'r, 'a>,
     zones: &'r [usize],
-    /// For each rule the classes that its peers match.
+    /// For each rule, the classes that its peers match.
     peer_matches: Vec<Rc<PeerMatches>>,
-    /// Classes that have ports of names in use.
+    /// Classes that have named ports that rules use.
     with_named_ports: Vec<u32>,
 }
 
@@ -236,7 +236,7 @@ impl<'r, 'a> RowBuilder<'r, 'a> {
         }
     }
 
-    /// The rules of a class for a direction that can match, given its own address.
+    /// The rules of a class for a direction whose test of the own address matches.
     fn applicable_rules(&self, class: usize, direction: Direction) -> Vec<u32> {
         let rules = self.judge.rules;
         let signature = &self.judge.classes[class].signature;
@@ -274,7 +274,7 @@ impl<'r, 'a> RowBuilder<'r, 'a> {
             let listed = self.peer_matches[*rule as usize].listed.iter();
             toggled.extend(listed.map(|class| (*class, *rule)));
         }
-        // The names of the peer's ports count where a rule names ports at its end.
+        // The peer's named ports matter if a rule has named ports at its end.
         let end = usize::from(direction == Direction::Egress);
         let named = rules
             .iter()

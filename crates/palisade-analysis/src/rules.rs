@@ -1,4 +1,4 @@
-//! The rules of a state, and everything in them that can tell two ends of flows apart.
+//! The rules of a state, and the tests in them by which policy can distinguish two ends of flows.
 
 use crate::label_value_index::LabelValueIndex;
 use palisade_model::{
@@ -9,49 +9,49 @@ use palisade_oracle::PreparedState;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-/// A rule with the direction it is for.
+/// A rule with its direction.
 pub(crate) struct DirectedRule<'a> {
     pub(crate) direction: Direction,
     pub(crate) rule: &'a Rule,
-    /// Its peers, as places in [`StateRules::tests`], ascending.
+    /// Its peers, as indices into [`StateRules::tests`], ascending.
     pub(crate) peers: Vec<u32>,
-    /// Its test of the own address, likewise.
+    /// Its test of the endpoint's own address, as such an index.
     pub(crate) own: Option<u32>,
-    /// Tells rules apart that do other things, or to other traffic.
+    /// The number of its action and traffic terms; rules with equal ones have the same number.
     pub(crate) effect: u32,
-    /// Whether it names ports of the source, and of the destination.
+    /// Whether it has named ports at the source, and at the destination.
     pub(crate) names_ports: [bool; 2],
 }
 
-/// How selectors test a key.
+/// The tests that selectors make of one key.
 #[derive(Default)]
 pub(crate) struct KeyTests<'a> {
-    /// The values that are asked for by name.
+    /// The values that are compared with as a whole.
     pub(crate) values: BTreeSet<&'a str>,
-    /// Whether parts of the value are looked at.
+    /// Whether a selector tests a prefix, suffix or substring of the value.
     pub(crate) tests_substring: bool,
 }
 
-/// Every rule of a state, and the lists they stand in.
+/// Every rule of a state, with its policy or profile.
 pub(crate) struct StateRules<'a> {
     pub(crate) policies: Vec<&'a Policy>,
     pub(crate) all: Vec<DirectedRule<'a>>,
-    /// For each policy its rules in `all`.
+    /// For each policy, the range of its rules in `all`.
     pub(crate) policy_rules: Vec<Range<usize>>,
     pub(crate) profile_rules: BTreeMap<&'a Str, Range<usize>>,
-    /// The tests of addresses, each once.
+    /// The distinct address tests of all rules.
     pub(crate) tests: Vec<&'a Peer>,
-    /// Tests that name networks and ask for no labels, by network.
+    /// Tests of networks without a selector, by network.
     pub(crate) by_net: BTreeMap<Prefix, Vec<u32>>,
-    /// Tests that any address may meet.
+    /// Tests that any address may match.
     pub(crate) any_address_tests: Vec<u32>,
     pub(crate) by_labels: LabelValueIndex<'a>,
     pub(crate) by_subject: LabelValueIndex<'a>,
-    /// The names of ports that some rule uses.
+    /// The port names that rules use.
     pub(crate) port_names: Vec<&'a Str>,
-    /// The keys that some selector tests.
+    /// The keys that selectors test.
     pub(crate) keys: BTreeMap<&'a LabelKey, KeyTests<'a>>,
-    /// For each tier that decides, its policies in order.
+    /// For each tier with policies, its policies in order.
     pub(crate) tiers: Vec<Vec<u32>>,
 }
 
@@ -164,7 +164,7 @@ impl<'a> StateRules<'a> {
         id
     }
 
-    /// Every prefix that some rule names.
+    /// Every prefix in a rule.
     pub(crate) fn prefixes(&self) -> impl Iterator<Item = Prefix> + '_ {
         self.tests.iter().flat_map(|peer| {
             let nets = peer.nets.iter().flatten();
@@ -173,7 +173,7 @@ impl<'a> StateRules<'a> {
     }
 }
 
-/// What has a number already.
+/// The numbers that are assigned already.
 #[derive(Default)]
 struct RuleInterner<'a> {
     tests: BTreeMap<&'a Peer, u32>,
@@ -181,7 +181,7 @@ struct RuleInterner<'a> {
     names: BTreeSet<&'a Str>,
 }
 
-/// A place in a list, kept small: there are many.
+/// An index as `u32`: there are many, so they are kept small.
 pub(crate) fn to_u32(place: usize) -> u32 {
     u32::try_from(place).unwrap_or(u32::MAX)
 }

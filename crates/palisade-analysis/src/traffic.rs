@@ -12,14 +12,14 @@ const PORT_MAX: u16 = u16::MAX;
 const ICMP_MAX: u16 = u8::MAX as u16;
 const ICMP: [Protocol; 2] = [Protocol::ICMP, Protocol::ICMPV6];
 
-/// A set of what a flow between two ends can be.
+/// A set of traffic between two ends.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TrafficSet {
     /// (source port, destination port) for each of [`Protocol::WITH_PORTS`].
     port_pairs: [PairSet; 3],
     /// (type, code) of ICMP and ICMPv6.
     icmp: [PairSet; 2],
-    /// One bit for each other protocol.
+    /// One bit for each protocol without ports or ICMP types.
     others: [u64; 4],
 }
 
@@ -40,12 +40,12 @@ fn set_bit(bits: &mut [u64; 4], protocol: Protocol) {
 }
 
 impl TrafficSet {
-    /// Nothing.
+    /// No traffic.
     pub fn none() -> Self {
         TrafficSet::default()
     }
 
-    /// Everything.
+    /// All traffic.
     pub fn all() -> Self {
         TrafficSet {
             port_pairs: [(); 3].map(|()| PairSet::full(PORT_MAX, PORT_MAX)),
@@ -54,8 +54,8 @@ impl TrafficSet {
         }
     }
 
-    /// The set made of a plane for each protocol that has one, and of whether each other protocol
-    /// is inside.
+    /// The set with these pairs for each protocol with ports or ICMP types, and with each other
+    /// protocol for which `other` is true.
     pub(crate) fn from_parts(
         mut ported: impl FnMut(Protocol) -> PairSet,
         mut icmp: impl FnMut(Protocol) -> PairSet,
@@ -79,12 +79,12 @@ impl TrafficSet {
         *self == TrafficSet::none()
     }
 
-    /// Whether it is everything.
+    /// Whether it is all traffic.
     pub fn is_all(&self) -> bool {
         *self == TrafficSet::all()
     }
 
-    /// Whether a protocol with these ports or this ICMP message is inside.
+    /// Whether the set contains a protocol with these ports or this ICMP message.
     pub fn contains(&self, protocol: Protocol, l4: L4) -> bool {
         let position = |list: &[Protocol]| list.iter().position(|p| *p == protocol);
         match l4 {
@@ -104,12 +104,12 @@ impl TrafficSet {
         self.others[usize::from(protocol.0 / 64)] >> (protocol.0 % 64) & 1 == 1
     }
 
-    /// What is in both.
+    /// The intersection of both.
     pub fn intersect(&self, other: &TrafficSet) -> TrafficSet {
         self.combine(other, PairSet::intersect, |a, b| a & b)
     }
 
-    /// What is in this and not in the other.
+    /// The traffic of this set that is not in the other.
     pub fn subtract(&self, other: &TrafficSet) -> TrafficSet {
         self.combine(other, PairSet::subtract, |a, b| a & !b)
     }
@@ -129,8 +129,8 @@ impl TrafficSet {
 
     /// The set as a list of protocols, each with its ports or types.
     ///
-    /// [`ProtocolName::Other`] stands for every protocol that is not listed; where it appears, the
-    /// five protocols with names are listed even if nothing of them is inside.
+    /// [`ProtocolName::Other`] means every protocol that is not listed. Where it appears, the five
+    /// named protocols are always listed, even with no traffic.
     pub fn entries(&self) -> Vec<ProtocolEntry> {
         let every_other = self.others == all_others();
         let mut entries = Vec::new();
@@ -180,14 +180,14 @@ fn omit_if_full(spans: NumberRanges, max: u16) -> Option<NumberRanges> {
     (!full).then_some(spans)
 }
 
-/// How a protocol is named in a list.
+/// The name of a protocol in a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProtocolName {
-    /// One with a name: TCP, UDP, SCTP, ICMP, ICMPv6.
+    /// A named protocol: TCP, UDP, SCTP, ICMP, ICMPv6.
     Named(&'static str),
-    /// Any other, by its number.
+    /// Another protocol, by number.
     Number(u8),
-    /// Every one that is not listed.
+    /// Every protocol that is not listed.
     Other,
 }
 
@@ -215,18 +215,18 @@ impl Serialize for ProtocolName {
     }
 }
 
-/// One protocol of a set with what is allowed of it.
+/// One protocol of a set with its traffic in the set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProtocolEntry {
     /// The protocol.
     pub protocol: ProtocolName,
-    /// Destination ports; always there for TCP, UDP and SCTP.
+    /// Destination ports; always present for TCP, UDP and SCTP.
     pub ports: Option<NumberRanges>,
-    /// Source ports, where not every one will do.
+    /// Source ports, if restricted.
     pub source_ports: Option<NumberRanges>,
-    /// ICMP types; always there for ICMP and ICMPv6.
+    /// ICMP types; always present for ICMP and ICMPv6.
     pub types: Option<NumberRanges>,
-    /// ICMP codes, where not every one will do.
+    /// ICMP codes, if restricted.
     pub codes: Option<NumberRanges>,
 }
 

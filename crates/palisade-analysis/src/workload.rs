@@ -1,4 +1,4 @@
-//! Which workloads there are, under which names, and which pods are one workload.
+//! The workloads of a state, their names, and the grouping of pods into workloads.
 
 use palisade_model::{Endpoint, Owner, State, Str};
 use serde::ser::{Serialize, SerializeMap, Serializer};
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 
-/// A workload as it is reported: a pod, or what owns pods that do not differ.
+/// A workload in reports: a pod, or the owner of pods that policy treats alike.
 ///
 /// Ordered by namespace, name, kind, address.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -17,12 +17,12 @@ pub struct WorkloadRef {
     pub name: Str,
     /// Its kind.
     pub kind: Str,
-    /// The address that is meant, where those that a pod has in one family differ.
+    /// The address, where policy treats the addresses of a pod in one family differently.
     pub address: Option<IpAddr>,
 }
 
 impl WorkloadRef {
-    /// An endpoint under its own name.
+    /// The workload of a single endpoint.
     pub fn from_endpoint(endpoint: &Endpoint) -> Self {
         WorkloadRef {
             namespace: endpoint.id.namespace.clone(),
@@ -70,7 +70,7 @@ impl fmt::Display for WorkloadRef {
     }
 }
 
-/// The endpoints to list, by the name they share.
+/// The endpoints to list, grouped by workload.
 pub(crate) fn group_endpoints(state: &State) -> BTreeMap<WorkloadRef, Vec<&Endpoint>> {
     let templates = TemplateIndex::new(state);
     let mut groups: BTreeMap<WorkloadRef, Vec<&Endpoint>> = BTreeMap::new();
@@ -85,10 +85,10 @@ pub(crate) fn group_endpoints(state: &State) -> BTreeMap<WorkloadRef, Vec<&Endpo
     groups
 }
 
-/// The templates of a state and the pods made of them.
+/// The workload templates of a state, and which of them have pods.
 struct TemplateIndex<'a> {
     by_name: BTreeMap<WorkloadRef, &'a Endpoint>,
-    /// Those that pods of the state come from.
+    /// The workloads from which pods of the state were created.
     with_pods: Vec<WorkloadRef>,
 }
 
@@ -120,7 +120,7 @@ impl<'a> TemplateIndex<'a> {
         templates
     }
 
-    /// Its owner, that one's owner if it is in the state, and so on.
+    /// The owner of an endpoint, the owner of that if its template is in the state, and so on.
     fn chain(&self, endpoint: &Endpoint) -> Vec<WorkloadRef> {
         let mut chain: Vec<WorkloadRef> = Vec::new();
         let mut next = endpoint.owner.as_ref();
@@ -135,7 +135,8 @@ impl<'a> TemplateIndex<'a> {
         chain
     }
 
-    /// Templates that make owners of this name, where the owner itself is not in the state.
+    /// Templates that create owners with this name (a Deployment for a ReplicaSet, a CronJob for a
+    /// Job), for an owner that is not in the state.
     fn guess_owners(&self, pod: &Endpoint, owner: &WorkloadRef) -> Vec<WorkloadRef> {
         let hash = pod.labels.get("pod-template-hash").map(|hash| &**hash);
         let is_owner = |maker: &&WorkloadRef| {
@@ -151,7 +152,7 @@ impl<'a> TemplateIndex<'a> {
         self.by_name.keys().filter(is_owner).cloned().collect()
     }
 
-    /// A pod goes under the name of its controlling owner, unless that is its node.
+    /// The workload of a pod: its controlling owner, unless that is a node (a static pod).
     fn pod_workload(pod: &Endpoint) -> WorkloadRef {
         match pod.owner.as_ref().filter(|owner| &*owner.kind != "Node") {
             Some(owner) => WorkloadRef::from_owner(pod.id.namespace.clone(), owner),
@@ -159,7 +160,7 @@ impl<'a> TemplateIndex<'a> {
         }
     }
 
-    /// Whether its pods, or the template that makes it, are in the state.
+    /// Whether the template's pods, or the template of its owner, are in the state and listed instead.
     fn is_listed_otherwise(&self, template: &Endpoint) -> bool {
         let made = self.chain(template);
         self.with_pods

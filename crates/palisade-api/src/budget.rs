@@ -1,59 +1,59 @@
-//! What policy takes of the kernel, and what would take too much.
+//! The element budget: the kernel elements that policies use, and policies over the limit.
 
 use serde::{Deserialize, Serialize};
 
-/// How much policy takes and may take, in kernel elements: entries of maps.
+/// Number of kernel elements (map entries) that policies use, and the limits.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ElementBudgetReport {
-    /// What all policy sets of this host take.
+    /// Elements that all policy sets of this host use.
     pub elements: usize,
-    /// What they may take: `host-max-elements`.
+    /// Limit for this host: `host-max-elements`.
     pub host: usize,
-    /// What one policy set may take: `policy-set-max-elements`.
+    /// Limit for one policy set: `policy-set-max-elements`.
     pub policy_set: usize,
 }
 
-/// What is enforced in the place of what would take too much.
+/// What is enforced instead of a policy that is over budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum BudgetFallback {
     /// The policy's last valid version.
     LastValid,
-    /// The policy without its rules: what it selects is isolated. It was never valid.
+    /// The policy without its rules: the pods it selects are isolated. There is no valid version.
     Isolating,
-    /// Nothing of several policies: what all of them select is denied everything.
+    /// Deny-all instead of several policies: all traffic of the endpoints that all of them select is denied.
     Closed,
 }
 
-/// A policy, or several that share endpoints, that would take more than the budget allows.
+/// A policy, or several policies that share endpoints, over the element budget.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct BudgetExcess {
     /// The policies, as `Kind namespace/name`.
     pub policies: Vec<String>,
-    /// The direction, where it is one of a policy set: `ingress` or `egress`.
+    /// The direction, for a policy set: `ingress` or `egress`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub direction: Option<String>,
-    /// File and line of the policy, where it is one.
+    /// File and line of the policy, if it is a single one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<String>,
     /// What is enforced instead.
     pub enforced: BudgetFallback,
-    /// The kernel elements it would take, about.
+    /// Approximate number of kernel elements needed.
     pub elements: usize,
-    /// How many it may.
+    /// The limit.
     pub budget: usize,
-    /// The parameter that says so.
+    /// The configuration parameter that sets the limit.
     pub parameter: String,
-    /// The rules that take the most, the dearest first.
+    /// The most expensive rules, highest first.
     pub rules: Vec<RuleCostReport>,
 }
 
-/// A rule and what it takes.
+/// A rule and its number of kernel elements.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
@@ -67,6 +67,6 @@ pub struct RuleCostReport {
     /// File and line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<String>,
-    /// The kernel elements that say it, about.
+    /// Approximate number of kernel elements.
     pub elements: usize,
 }

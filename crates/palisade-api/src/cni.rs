@@ -1,4 +1,4 @@
-//! Attaching containers by CNI.
+//! Attachment of containers through CNI.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,44 +7,44 @@ use serde::{Deserialize, Serialize};
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CniAddRequest {
-    /// The runtime's id of the container.
+    /// Container id of the runtime.
     pub container: String,
-    /// The name of the network it joins.
+    /// Name of the network.
     pub network: String,
-    /// The interface inside the namespace.
+    /// Name of the interface inside the namespace.
     pub interface: String,
-    /// The namespace's path.
+    /// Path of the network namespace.
     pub netns: String,
-    /// The pod's namespace.
+    /// Kubernetes namespace of the pod.
     pub namespace: String,
-    /// The pod's name.
+    /// Name of the pod.
     pub name: String,
-    /// The pod's uid, where the runtime says it.
+    /// Uid of the pod, if the runtime gives it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
-    /// Whether `namespace` and `name` are a pod's: then its labels come from the Pod of that name,
-    /// and it stays closed until that is known.
+    /// Whether `namespace` and `name` identify a pod. If so, the labels come from that Pod object, and all
+    /// traffic is denied until it is known.
     #[serde(default)]
     pub pod: bool,
-    /// Addresses to give it; empty: one of each family that the host has a pool of.
+    /// Addresses to assign; empty: one of each address family for which the host has a pool.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<String>,
-    /// With pools: only these families (`4`, `6`); empty: every family that has a pool.
+    /// With pools: only these address families (`4`, `6`); empty: every family with a pool.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub families: Vec<u8>,
-    /// The size of the largest packet, in bytes; absent: the agent's.
+    /// MTU in bytes; absent: the agent's configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
-    /// Whether its packets leave the host under the host's address; absent: as the agent is
-    /// configured.
+    /// Whether packets to the outside are masqueraded with the host's address; absent: the agent's
+    /// configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub masquerade: Option<bool>,
-    /// Another plugin made the interface: only policy is added.
+    /// Chained mode: another plugin created the interface, and the agent only adds policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chained: Option<CniPrevResult>,
 }
 
-/// What another plugin made before this one.
+/// The result of the previous plugin in the chain.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -64,19 +64,19 @@ pub struct CniAddResponse {
     pub api_version: String,
     /// The host-side interface.
     pub host_interface: String,
-    /// Its Ethernet address.
+    /// Ethernet address of the host-side interface.
     pub host_mac: String,
     /// The Ethernet address inside the namespace.
     pub mac: String,
-    /// The size of the largest packet, in bytes.
+    /// MTU in bytes.
     pub mtu: u32,
-    /// Its addresses.
+    /// Assigned addresses.
     pub addresses: Vec<CniAddress>,
     /// The routes inside the namespace.
     pub routes: Vec<CniRoute>,
-    /// The policy revision that is real in the kernel for it.
+    /// The policy revision that is in the kernel for this endpoint.
     pub revision: u64,
-    /// Why nothing passes yet, if nothing does.
+    /// Why all traffic is denied, if it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub closed: Option<String>,
 }
@@ -86,9 +86,9 @@ pub struct CniAddResponse {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct CniAddress {
-    /// With its prefix length.
+    /// Address with prefix length.
     pub address: String,
-    /// Its gateway.
+    /// Gateway address.
     pub gateway: String,
 }
 
@@ -97,69 +97,69 @@ pub struct CniAddress {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct CniRoute {
-    /// The prefix it leads to.
+    /// Destination prefix.
     pub destination: String,
-    /// Its gateway.
+    /// Gateway address.
     pub gateway: String,
 }
 
-/// One container's attachment.
+/// The attachment of one container to a network.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CniAttachment {
-    /// The runtime's id of the container.
+    /// Container id of the runtime.
     pub container: String,
-    /// The name of the network.
+    /// Name of the network.
     pub network: String,
-    /// The interface inside the namespace.
+    /// Name of the interface inside the namespace.
     pub interface: String,
 }
 
-/// Whether a container is attached as it was.
+/// Check that a container is attached as its ADD result says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CniCheckRequest {
     /// The attachment.
     pub attachment: CniAttachment,
-    /// The namespace's path.
+    /// Path of the network namespace.
     pub netns: String,
-    /// The addresses that ADD answered.
+    /// The addresses in the result of ADD.
     pub addresses: Vec<String>,
 }
 
-/// Detach every container of a network that is not listed.
+/// Detach every container of a network that is not listed as valid.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CniGcRequest {
-    /// The name of the network.
+    /// Name of the network.
     pub network: String,
-    /// What stays.
+    /// Attachments to keep.
     pub valid: Vec<CniAttachment>,
 }
 
-/// What an operation on attachments did.
+/// The result of an operation on attachments.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct CniResponse {
     /// [`crate::API_VERSION`].
     pub api_version: String,
-    /// What was detached; empty where nothing was there.
+    /// The detached attachments; empty if there were none.
     pub removed: Vec<CniAttachment>,
 }
 
-/// The folder in which deletions wait while the agent is down.
+/// The directory of deletions that were requested while the agent was down.
 pub mod deletion_queue {
     use super::CniAttachment;
 
-    /// The file that is locked by whoever writes or carries out deletions.
+    /// Lock file, held by a process that writes or executes deletions.
     pub const LOCK: &str = "lock";
 
-    /// The file of a deletion. Names of networks and containers hold no comma, and nothing of an
-    /// attachment holds a slash.
+    /// File name of a deletion. It is unambiguous: names of networks and containers contain no comma, and no
+    /// part of an attachment contains a slash.
     pub fn file_name(attachment: &CniAttachment) -> String {
         let CniAttachment {
             container,

@@ -2,16 +2,16 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Every parameter with its value and where it came from.
+/// Every parameter with its value and the origin of the value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ConfigReport {
     /// [`crate::API_VERSION`].
     pub api_version: String,
-    /// In the order of the documentation.
+    /// In documentation order.
     pub parameters: Vec<ParameterReport>,
-    /// The configuration file, where the agent looks for one.
+    /// The configuration file, if the agent uses one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<ConfigFileReport>,
 }
@@ -21,11 +21,11 @@ pub struct ConfigReport {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ConfigFileReport {
-    /// Where it is.
+    /// Path.
     pub path: String,
-    /// Whether it is there.
+    /// Whether the file exists.
     pub found: bool,
-    /// Why it is refused as it is now; what was in force before it was written stays in force.
+    /// Why the present file is invalid; the previous configuration stays active.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
@@ -35,32 +35,32 @@ pub struct ConfigFileReport {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ParameterReport {
-    /// Its name, as a flag without dashes in front.
+    /// Name, as a flag without leading dashes.
     pub name: String,
-    /// The value in force.
+    /// Active value.
     pub value: String,
-    /// `flag`, `environment`, `file` or `default`.
+    /// Origin of the value: `flag`, `environment`, `file` or `default`.
     pub source: String,
-    /// The value where nothing is said.
+    /// Default value.
     pub default: String,
-    /// What it is for.
+    /// Description.
     pub help: String,
-    /// Its chapter of the documentation.
+    /// Section of the documentation.
     #[serde(default)]
     pub section: String,
-    /// What values it takes, in words.
+    /// Description of the accepted values.
     #[serde(default)]
     pub values: String,
-    /// Who said the value: the flag, the variable, or file, line and column.
+    /// Exact origin of the value: the flag, the variable, or file, line and column.
     #[serde(default)]
     pub said_by: String,
-    /// Whether a new value in the file counts at once; otherwise it waits for the next start.
+    /// Whether a new value in the file takes effect at once; otherwise it needs a restart.
     #[serde(default)]
     pub changeable: bool,
-    /// Whether its value is not shown.
+    /// Whether the value is hidden.
     #[serde(default)]
     pub secret: bool,
-    /// The value that the next start will take, where that is another one.
+    /// The value that takes effect at the next start, if it is different.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pending: Option<String>,
 }

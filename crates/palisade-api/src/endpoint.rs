@@ -3,16 +3,16 @@
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Where an endpoint stands in its life.
+/// Life cycle state of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum EndpointState {
-    /// Attached, and closed until its first policy is in the kernel.
+    /// Attached; all traffic is denied until its first policy is in the kernel.
     Closed,
     /// Its policy is in the kernel.
     Ready,
-    /// Its interface is gone, or its namespace: see `reason`.
+    /// Its interface or its network namespace no longer exists: see `reason`.
     Lost,
 }
 
@@ -23,11 +23,11 @@ pub enum EndpointState {
 pub struct EndpointList {
     /// [`crate::API_VERSION`].
     pub api_version: String,
-    /// By namespace and name.
+    /// Ordered by namespace and name.
     pub endpoints: Vec<EndpointSummary>,
 }
 
-/// One endpoint in short.
+/// Summary of one endpoint.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
@@ -38,7 +38,7 @@ pub struct EndpointSummary {
     pub name: String,
     /// Its state.
     pub state: EndpointState,
-    /// Why it is in that state, where that is not obvious.
+    /// Reason for the state, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// The host-side interface.
@@ -47,31 +47,31 @@ pub struct EndpointSummary {
     pub addresses: Vec<String>,
     /// Its labels.
     pub labels: BTreeMap<String, String>,
-    /// Whether ingress is isolated by some policy.
+    /// Whether a policy isolates it for ingress.
     pub ingress_isolated: bool,
-    /// Whether egress is isolated by some policy.
+    /// Whether a policy isolates it for egress.
     pub egress_isolated: bool,
-    /// The policy revision that is real in the kernel for it.
+    /// The policy revision that is in the kernel for this endpoint.
     pub revision: u64,
 }
 
-/// One endpoint with everything known about it.
+/// All details of one endpoint.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct EndpointDetail {
     /// [`crate::API_VERSION`].
     pub api_version: String,
-    /// The short form.
+    /// The summary.
     #[serde(flatten)]
     pub summary: EndpointSummary,
-    /// The namespace path it was attached from.
+    /// Path of the network namespace from which it was attached.
     pub netns: String,
     /// Named ports.
     pub ports: Vec<String>,
-    /// The policies that apply to what it receives, in the order they are judged.
+    /// Policies that apply to ingress, in evaluation order.
     pub ingress: Vec<AppliedPolicyReport>,
-    /// The policies that apply to what it sends.
+    /// Policies that apply to egress, in evaluation order.
     pub egress: Vec<AppliedPolicyReport>,
 }
 

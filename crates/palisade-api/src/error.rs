@@ -1,56 +1,56 @@
-//! What the agent answers when it cannot do what was asked.
+//! Error responses of the agent.
 
 use serde::{Deserialize, Serialize};
 
-/// What kind of refusal it is, for programs.
+/// Machine-readable class of an error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum ErrorCode {
-    /// The request is no request of this API.
+    /// The request is malformed.
     BadRequest,
-    /// The peer may not change anything.
+    /// The user may not change anything.
     Forbidden,
-    /// There is no such path, or no such object.
+    /// No such path or object.
     NotFound,
-    /// The path does not take this method.
+    /// The path does not support this method.
     MethodNotAllowed,
     /// The request did not arrive in time.
     Timeout,
-    /// It contradicts what is there.
+    /// The request conflicts with the present state.
     Conflict,
-    /// The body is too large.
+    /// The request body is too large.
     TooLarge,
-    /// The request is understood and makes no sense.
+    /// The request is well-formed but has invalid values.
     Invalid,
-    /// Too many requests: `Retry-After` says when the next one is taken.
+    /// Too many requests: `Retry-After` says when to retry.
     RateLimited,
-    /// The agent could not do it.
+    /// The agent failed to execute the request.
     #[default]
     Failed,
-    /// The agent is starting, stopping, or has too many connections.
+    /// The agent is starting or stopping, or has too many connections.
     Unavailable,
 }
 
-/// A refusal: what was being done, why it failed, and what to try.
+/// An error response: the failed action, the reason, and the next step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ApiError {
     /// [`crate::API_VERSION`].
     pub api_version: String,
-    /// What was being done to which object, and what went wrong.
+    /// The action, its object, and what failed.
     pub error: String,
-    /// What to try next, where there is something.
+    /// The next step, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
-    /// What kind of refusal it is.
+    /// Machine-readable class of the error.
     #[serde(default)]
     pub code: ErrorCode,
 }
 
 impl ApiError {
-    /// A refusal without a hint.
+    /// An error without a hint.
     pub fn new(error: impl Into<String>) -> Self {
         ApiError {
             api_version: crate::api_version(),
@@ -60,7 +60,7 @@ impl ApiError {
         }
     }
 
-    /// The same with a next step.
+    /// Adds a hint.
     pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self

@@ -1,4 +1,4 @@
-//! What `GET /v1/explain` is asked.
+//! The request of `GET /v1/explain`.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,20 +7,20 @@ use serde::{Deserialize, Serialize};
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ExplainQuery {
-    /// Who connects.
+    /// The source: workload or address.
     pub from: String,
-    /// To whom.
+    /// The destination: workload, address or service.
     pub to: String,
-    /// Port and protocol.
+    /// Destination port and protocol.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<String>,
-    /// A protocol without ports.
+    /// Protocol without ports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocol: Option<String>,
     /// ICMP type, or type and code.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub icmp_type: Option<String>,
-    /// The source port.
+    /// Source port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source_port: Option<u16>,
 }

@@ -1,16 +1,16 @@
-//! What probes are answered.
+//! Responses of the health probes.
 
 use serde::{Deserialize, Serialize};
 
-/// The answer to a probe.
+/// The response of a probe.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ProbeResult {
     /// [`crate::API_VERSION`].
     pub api_version: String,
-    /// Whether all is well; the HTTP status says the same.
+    /// Whether the probe succeeded; the HTTP status agrees.
     pub ok: bool,
-    /// Why it is not, one sentence each.
+    /// Reasons for a failure, one sentence each.
     pub reasons: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! Identities: addresses that no active policy can tell apart.
+//! Identities: groups of addresses that all active policies treat alike.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub struct IdentityList {
     /// [`crate::API_VERSION`].
     pub api_version: String,
-    /// By number.
+    /// Ordered by id.
     pub identities: Vec<IdentityReport>,
 }
 
@@ -18,10 +18,10 @@ pub struct IdentityList {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct IdentityReport {
-    /// Its number, local to this node and this run.
+    /// Numeric id, valid on this node until the agent restarts.
     pub id: u32,
-    /// The addresses and prefixes that have it.
+    /// Its addresses and prefixes.
     pub prefixes: Vec<String>,
-    /// What active policies test that its addresses match: selectors, networks, named ports.
+    /// The conditions of active policies that its addresses meet: selectors, networks, named ports.
     pub matches: Vec<String>,
 }

@@ -1,88 +1,88 @@
-//! The addresses of workloads, and whether every part of the host agrees about them.
+//! Address management: pools, assigned addresses, and consistency findings.
 
 use serde::{Deserialize, Serialize};
 
-/// Pools, and who has which address.
+/// Pools and assigned addresses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct IpamReport {
     /// [`crate::API_VERSION`].
     pub api_version: String,
-    /// In the order in which they are filled.
+    /// In the order in which they are used.
     pub pools: Vec<PoolReport>,
-    /// In order.
+    /// Ordered by address.
     pub addresses: Vec<AddressReport>,
 }
 
-/// How much of a pool is what, in addresses. 2^64 and more are told as 2^64 - 1.
+/// Usage of a pool, in addresses. Values above 2^64 - 1 are given as 2^64 - 1.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct PoolReport {
-    /// The pool.
+    /// The pool's prefix.
     pub pool: String,
-    /// All.
+    /// All addresses of the pool.
     pub size: u64,
-    /// Those that workloads have.
+    /// Addresses assigned to workloads.
     pub taken: u64,
-    /// Those that are never given out.
+    /// Addresses that are never assigned.
     pub reserved: u64,
-    /// Those that can be given out.
+    /// Addresses available for assignment.
     pub free: u64,
 }
 
-/// An address and who has it.
+/// An assigned address.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct AddressReport {
     /// The address.
     pub address: String,
-    /// The pool that it is of; absent: the workload brought it.
+    /// The pool of the address; absent if the request gave the address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
-    /// The workload's namespace.
+    /// Namespace of the workload.
     pub namespace: String,
-    /// The workload's name.
+    /// Name of the workload.
     pub name: String,
     /// The host-side interface.
     pub interface: String,
-    /// The runtime's id of the container, if a runtime attached it.
+    /// Container id of the runtime, if a runtime attached the workload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<String>,
-    /// The network that it joined, if a runtime attached it.
+    /// Name of the network, if a runtime attached the workload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<String>,
-    /// When it was attached.
+    /// Time of the attachment.
     pub since: String,
-    /// Whether what the workload sends to the outside leaves with this host's address.
+    /// Whether traffic to the outside is masqueraded with this host's address.
     pub masquerade: bool,
 }
 
-/// What does not agree about addresses.
+/// Inconsistencies of address management.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct IpamCheckReport {
     /// [`crate::API_VERSION`].
     pub api_version: String,
-    /// How many workloads were looked at.
+    /// Number of workloads checked.
     pub workloads: usize,
-    /// What leaks or is missing; empty where all is well.
+    /// Leaked and missing objects; empty if everything is consistent.
     pub findings: Vec<IpamFinding>,
 }
 
-/// One thing that does not agree.
+/// One inconsistency.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct IpamFinding {
-    /// What kind of thing: `record`, `address`, `interface`, `route`, `neighbour`, `dispatch`,
-    /// `masquerade`, `disk` or `deletion`.
+    /// Kind of the object: `record`, `address`, `interface`, `route`, `neighbour`, `dispatch`, `masquerade`,
+    /// `disk` or `deletion`.
     pub kind: String,
-    /// Which one.
+    /// The object.
     pub object: String,
-    /// What is wrong with it.
+    /// What is wrong.
     pub reason: String,
 }

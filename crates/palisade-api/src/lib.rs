@@ -1,7 +1,7 @@
 //! The wire types of the agent's socket: HTTP over a unix socket, JSON bodies, paths under `/v1`.
 //!
-//! The command line prints the same values with `-o json`. Every answer carries `apiVersion`, and
-//! the types only grow: a field once there keeps its name and meaning. Nothing here does IO.
+//! The command line prints the same values with `-o json`. Every response carries `apiVersion`. The types are
+//! only extended: an existing field keeps its name and meaning. This crate does no I/O.
 
 mod budget;
 mod cni;
@@ -45,7 +45,7 @@ pub use workload::{
     WorkloadAddRequest, WorkloadAddResponse, WorkloadRemoveRequest, WorkloadRemoveResponse,
 };
 
-/// The version every answer carries as `apiVersion`.
+/// The `apiVersion` of every response.
 pub const API_VERSION: &str = "palisade.io/v1";
 
 /// Paths of the agent's API.
@@ -70,8 +70,8 @@ pub mod path {
     /// `POST`: [`crate::WorkloadAddRequest`] in, [`crate::WorkloadAddResponse`] out; `DELETE`:
     /// [`crate::WorkloadRemoveRequest`] in, [`crate::WorkloadRemoveResponse`] out.
     pub const WORKLOADS: &str = "/v1/workloads";
-    /// `POST`: [`crate::CniAddRequest`] in, [`crate::CniAddResponse`] out; `DELETE`: [`crate::CniAttachment`] in,
-    /// [`crate::CniResponse`] out.
+    /// `POST`: [`crate::CniAddRequest`] in, [`crate::CniAddResponse`] out; `DELETE`: [`crate::CniAttachment`]
+    /// in, [`crate::CniResponse`] out.
     pub const CNI: &str = "/v1/cni";
     /// `POST`: [`crate::CniCheckRequest`] in, [`crate::CniResponse`] out.
     pub const CNI_CHECK: &str = "/v1/cni/check";
@@ -83,13 +83,13 @@ pub mod path {
     pub const IPAM_CHECK: &str = "/v1/ipam/check";
     /// `GET`: [`crate::ConfigReport`].
     pub const CONFIG: &str = "/v1/config";
-    /// `GET`: figures in Prometheus' text format.
+    /// `GET`: metrics in the Prometheus text format.
     pub const METRICS: &str = "/metrics";
-    /// `GET`: [`crate::ProbeResult`]: whether the agent's core answers.
+    /// `GET`: [`crate::ProbeResult`]: whether the agent's core responds.
     pub const HEALTHZ: &str = "/healthz";
-    /// `GET`: [`crate::ProbeResult`]: whether the kernel holds what the source says; 503 where it does not.
+    /// `GET`: [`crate::ProbeResult`]: whether the kernel enforces the state of the source; 503 if not.
     pub const READYZ: &str = "/readyz";
-    /// `GET`: the OpenAPI document of all this.
+    /// `GET`: the OpenAPI document of this API.
     pub const OPENAPI: &str = "/v1/openapi.json";
 }
 

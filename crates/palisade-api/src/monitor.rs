@@ -1,5 +1,5 @@
-//! What `GET /v1/monitor` streams: one line for each packet that was denied, dropped, or asked for
-//! by a Log rule, and lines that say how many more there were.
+//! The stream of `GET /v1/monitor`: one line per packet that was denied, dropped, or logged by a Log rule,
+//! and lines with the number of packets that are not shown.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,18 +10,18 @@ use serde::{Deserialize, Serialize};
 pub enum MonitorLine {
     /// A packet.
     Packet(Box<PacketEvent>),
-    /// Packets that are not told one by one.
+    /// Packets that are not shown one by one.
     Lost(Box<LostEvents>),
 }
 
-/// What a packet got.
+/// Verdict of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum MonitorVerdict {
     /// It was dropped.
     Denied,
-    /// The direction that is told of let it pass.
+    /// It was allowed in the reported direction.
     Allowed,
 }
 
@@ -32,25 +32,25 @@ pub enum MonitorVerdict {
 pub struct PacketEvent {
     /// [`crate::API_VERSION`].
     pub api_version: String,
-    /// When it was seen, RFC 3339 with microseconds.
+    /// Time of the packet, RFC 3339 with microseconds.
     pub time: String,
-    /// What it got in the direction that is told of.
+    /// Verdict in the reported direction.
     pub verdict: MonitorVerdict,
-    /// What decided: `rule`, `default-deny`, `profile`, `encapsulated`; or why it was dropped without a judgement:
-    /// `spoofed`, `unknown-interface`, `invalid`, `no-point`; or `unknown`, where the rules changed
-    /// before it could be told.
+    /// What decided: `rule`, `default-deny`, `profile`, `encapsulated`; or why it was dropped before policy
+    /// evaluation: `spoofed`, `unknown-interface`, `invalid`, `no-point`; or `unknown` if the rules changed
+    /// before the packet was attributed.
     pub reason: String,
-    /// `ingress` or `egress`, seen from `endpoint`.
+    /// `ingress` or `egress`, relative to `endpoint`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub direction: Option<String>,
-    /// The workload that was judged, as `namespace/name`.
+    /// The workload whose policy was evaluated, as `namespace/name`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<String>,
-    /// Where it came from.
+    /// Source of the packet.
     pub source: MonitorEndpoint,
-    /// Where it went.
+    /// Destination of the packet.
     pub destination: MonitorEndpoint,
-    /// Its protocol, by name where it has one.
+    /// Protocol, by name if it has one.
     pub protocol: String,
     /// The ICMP type.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -58,23 +58,24 @@ pub struct PacketEvent {
     /// The ICMP code.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub icmp_code: Option<u8>,
-    /// Whether it is an answer; it is judged as the first packet of its flow, the other way round.
+    /// Whether it is a reply; a reply is evaluated as the first packet of its connection, in the opposite
+    /// direction.
     pub reply: bool,
     /// The rule that decided.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<MonitorRule>,
-    /// Of a default denial: the policies that isolate the endpoint in this direction.
+    /// For a default deny: the policies that isolate the endpoint in this direction.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub policies: Vec<MonitorPolicy>,
-    /// The Log rules that were met on the way.
+    /// The Log rules that matched before the decision.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub logged: Vec<MonitorRule>,
-    /// Its length in bytes, network header included.
+    /// Length in bytes, including the network header.
     pub length: u32,
-    /// The interface of the workload that was judged, or that it came by.
+    /// Interface of the workload whose policy was evaluated, or else the input interface.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
-    /// The revision whose rules these are; absent where they are not known any more.
+    /// The revision of the rules named here; absent if it is no longer known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<u64>,
     /// Whether the rules have changed since.
@@ -82,20 +83,20 @@ pub struct PacketEvent {
     pub stale: bool,
 }
 
-/// One end of a packet.
+/// Source or destination of a packet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct MonitorEndpoint {
     /// Its address.
     pub address: String,
-    /// Its port, where the protocol has ports.
+    /// Port, if the protocol has ports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
-    /// The namespace of the workload that has, or lately had, the address.
+    /// Namespace of the workload that has, or recently had, the address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// Its name.
+    /// Name of the workload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 }
@@ -112,7 +113,7 @@ pub struct MonitorPolicy {
     pub namespace: Option<String>,
     /// Its name.
     pub name: String,
-    /// File and line; absent where it is gone.
+    /// File and line; absent if the policy no longer exists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<String>,
 }
@@ -122,40 +123,40 @@ pub struct MonitorPolicy {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct MonitorRule {
-    /// The policy it stands in; the line is the rule's own.
+    /// Its policy; `line` is that of the rule.
     #[serde(flatten)]
     pub policy: MonitorPolicy,
-    /// Its index in the list of its direction, as it stands now.
+    /// Present index in the rule list of its direction.
     pub index: u32,
-    /// Its own name, in dialects that have one.
+    /// Name of the rule, in policy types that have one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule_name: Option<String>,
-    /// `allow`, `deny`, `pass` or `log`; absent where it is gone.
+    /// `allow`, `deny`, `pass` or `log`; absent if the rule no longer exists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub action: Option<String>,
 }
 
-/// Packets that are not told one by one.
+/// Packets that are not shown one by one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct LostEvents {
     /// [`crate::API_VERSION`].
     pub api_version: String,
-    /// When this was found, RFC 3339 with microseconds.
+    /// Time of detection, RFC 3339 with microseconds.
     pub time: String,
-    /// Where they were left out: `kernel` (more than it reports), `agent` (more than it looks at),
-    /// `rate` (more of one rule than `monitor-rate`), or `client` (this reader is too slow).
+    /// Where they were dropped from the report: `kernel` (more than it reports), `agent` (more than it
+    /// processes), `rate` (more of one rule than `monitor-rate`), or `client` (the reader is too slow).
     pub cause: String,
-    /// How many.
+    /// Number of packets.
     pub count: u64,
-    /// What they have in common: a packet's `reason`, or `denied` or `logged` where no more is known.
+    /// Their common `reason`, or `denied` or `logged` if no more is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The rule they have in common.
+    /// Their common rule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<MonitorRule>,
-    /// The policies whose default denial they have in common.
+    /// The policies of their common default deny.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub policies: Vec<MonitorPolicy>,
 }
@@ -165,7 +166,7 @@ pub struct LostEvents {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct MonitorQuery {
-    /// Only packets that this workload (`namespace/name`) sent or was sent.
+    /// Only packets that this workload (`namespace/name`) sent or received.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<String>,
     /// Only packets from or to workloads of this namespace.
@@ -180,10 +181,10 @@ pub struct MonitorQuery {
     /// Only packets to this workload or address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
-    /// Begin with so many of the packets seen last.
+    /// Start with this many of the most recent packets.
     #[serde(default)]
     pub last: usize,
-    /// End after those.
+    /// Stop after the most recent packets.
     #[serde(default)]
     pub stop: bool,
 }

@@ -10,11 +10,11 @@ use serde::{Deserialize, Serialize};
 pub struct PolicyList {
     /// [`crate::API_VERSION`].
     pub api_version: String,
-    /// The order in which tiers and policies are judged.
+    /// In the evaluation order of tiers and policies.
     pub policies: Vec<PolicySummary>,
 }
 
-/// One policy in short.
+/// Summary of one policy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
@@ -28,17 +28,16 @@ pub struct PolicySummary {
     pub namespace: Option<String>,
     /// Its name.
     pub name: String,
-    /// Whom it selects.
+    /// Its selector.
     pub subject: String,
-    /// How many endpoints of this host it selects.
+    /// Number of endpoints of this host that it selects.
     pub endpoints: usize,
-    /// Its number of rules, both directions.
+    /// Number of rules in both directions.
     pub rules: usize,
-    /// File and line it was read from.
+    /// File and line of its definition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<String>,
-    /// What it, or a policy set that it is part of, would take of the kernel, where that is more than
-    /// it may.
+    /// The excess, if this policy or a policy set it belongs to is over the element budget.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub over_budget: Option<BudgetExcess>,
 }
@@ -48,9 +47,9 @@ pub struct PolicySummary {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct PacketCount {
-    /// Packets that were judged; established flows are judged once.
+    /// Evaluated packets; of an established connection, only the first packet is evaluated.
     pub packets: u64,
-    /// Their bytes.
+    /// Bytes of these packets.
     pub bytes: u64,
 }
 
@@ -61,31 +60,31 @@ pub struct PacketCount {
 pub struct PolicyDetail {
     /// [`crate::API_VERSION`].
     pub api_version: String,
-    /// The short form.
+    /// The summary.
     #[serde(flatten)]
     pub summary: PolicySummary,
     /// The endpoints of this host that it selects, as `namespace/name`.
     pub selects: Vec<String>,
-    /// Its rules in order, then what its isolation denied by default.
+    /// Counters of its rules in order, then of its default deny.
     pub rule_counters: Vec<RuleCounterReport>,
 }
 
-/// One rule of a policy and what it was credited with.
+/// Counters of one rule of a policy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct RuleCounterReport {
     /// `ingress` or `egress`.
     pub direction: String,
-    /// Its index in the object's list; absent for what is not one rule.
+    /// Index in the object's list; absent if it is not a single rule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub index: Option<u32>,
-    /// `allow`, `deny`, `pass`, `log`, `default-deny`, or `retired`: what rules counted that the
-    /// policy does not have any more.
+    /// `allow`, `deny`, `pass`, `log`, `default-deny`, or `retired`: the sum of rules that the policy no
+    /// longer has.
     pub action: String,
     /// File and line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<String>,
-    /// What it was credited with.
+    /// Packets and bytes.
     pub count: PacketCount,
 }

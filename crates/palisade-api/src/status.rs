@@ -1,44 +1,44 @@
-//! The agent's state in one page.
+//! The state of the agent.
 
 use crate::{BudgetExcess, ElementBudgetReport};
 use serde::{Deserialize, Serialize};
 
-/// How the agent is.
+/// Health of the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Health {
-    /// Not yet in sync; the kernel keeps what it had.
+    /// Not yet in sync; the kernel keeps its previous policy.
     Starting,
-    /// Everything the source says is in the kernel.
+    /// The state of the source is in the kernel.
     Ready,
-    /// Something needs a person: see `reasons`.
+    /// Needs attention: see `reasons`.
     Degraded,
 }
 
-/// What `palisade status` shows.
+/// The response of `palisade status`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Status {
     /// [`crate::API_VERSION`].
     pub api_version: String,
-    /// When this was so, RFC 3339; packets are counted as of at most a second before.
+    /// Time of this state, RFC 3339; counters are at most one second older.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub as_of: String,
-    /// How the agent is.
+    /// Health of the agent.
     pub health: Health,
-    /// Why it is degraded, one sentence each.
+    /// Reasons for degraded health, one sentence each.
     pub reasons: Vec<String>,
-    /// Palisade's version.
+    /// Version of Palisade.
     pub version: String,
-    /// The agent's process.
+    /// Process id of the agent.
     pub pid: u32,
-    /// When it started, RFC 3339.
+    /// Start time, RFC 3339.
     pub started: String,
     /// The revision of the last accepted input.
     pub revision: u64,
-    /// The revision that is real in the kernel.
+    /// The revision that is in the kernel.
     pub realised: u64,
     /// Endpoints of this host.
     pub endpoints: usize,
@@ -46,23 +46,23 @@ pub struct Status {
     pub policies: usize,
     /// Identities in the kernel.
     pub identities: usize,
-    /// Where the input comes from.
+    /// The source of objects.
     pub source: SourceStatus,
-    /// The kernel side.
+    /// The dataplane.
     pub dataplane: DataplaneStatus,
-    /// The steps of the start, in order.
+    /// The stages of the start, in order.
     pub bootstrap: Vec<BootstrapStage>,
     /// Objects whose last valid version stays in force.
     pub kept: Vec<RetainedObjectReport>,
-    /// How many more of these there are than the thousand that are listed.
+    /// Number of retained objects beyond the thousand that are listed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub more_kept: Option<usize>,
     /// Addresses that several live objects claim.
     pub conflicts: Vec<AddressConflictReport>,
-    /// How much of the kernel policy takes and may take.
+    /// Use of the element budget.
     #[serde(default)]
     pub budget: ElementBudgetReport,
-    /// What would take more than that, and what is enforced instead.
+    /// Policies over the element budget, and what is enforced instead.
     #[serde(default)]
     pub over_budget: Vec<BudgetExcess>,
 }
@@ -72,21 +72,21 @@ pub struct Status {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct SourceStatus {
-    /// What kind of source.
+    /// Kind of the source.
     pub kind: String,
-    /// Where it is.
+    /// Its path.
     pub location: String,
-    /// Whether the first whole reading is done.
+    /// Whether the first complete read is done.
     pub in_sync: bool,
     /// Files read.
     pub files: usize,
     /// Objects in force.
     pub objects: usize,
-    /// What is wrong with the input.
+    /// Problems of the input.
     pub problems: Vec<ProblemReport>,
 }
 
-/// Something wrong with the input.
+/// A problem of the input.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
@@ -99,31 +99,31 @@ pub struct ProblemReport {
     pub column: u32,
     /// `error` or `warning`.
     pub severity: String,
-    /// The object, where it could be told.
+    /// The object, if it could be determined.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub object: Option<String>,
     /// The field.
     pub field: String,
-    /// Why.
+    /// What is wrong.
     pub reason: String,
-    /// If it stands for problems that are not told one by one: how many these are.
+    /// Number of problems that this one summarizes, if they are not listed one by one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub more: Option<usize>,
 }
 
 impl ProblemReport {
-    /// How many problems it is.
+    /// Number of problems: 1, or the number summarized.
     pub fn count(&self) -> usize {
         self.more.unwrap_or(1)
     }
 }
 
-/// One kernel flush.
+/// One write of a revision to the kernel.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct FlushReport {
-    /// The revision it made real.
+    /// The revision.
     pub revision: u64,
     /// Kernel objects and elements written.
     pub writes: usize,
@@ -131,83 +131,83 @@ pub struct FlushReport {
     pub millis: f64,
 }
 
-/// One repair of what somebody else changed.
+/// One repair after another program changed kernel objects.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct RepairReport {
-    /// When it was done, RFC 3339.
+    /// Time of the repair, RFC 3339.
     pub at: String,
-    /// What was changed, for people.
+    /// Description of the change.
     pub what: String,
     /// Kernel objects and elements written.
     pub writes: usize,
-    /// Milliseconds from when the change was noticed to the last acknowledgement.
+    /// Milliseconds from the detection of the change to the last acknowledgement.
     pub millis: f64,
 }
 
-/// The kernel side.
+/// State of the dataplane.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct DataplaneStatus {
     /// Its name.
     pub name: String,
-    /// The generation of established flows.
+    /// Policy generation of established connections.
     pub generation: u32,
-    /// What the start wrote: 0 on unchanged input.
+    /// The write at the start: 0 writes with unchanged input.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start: Option<FlushReport>,
-    /// The last flush.
+    /// The last write.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<FlushReport>,
-    /// The last repairs, newest last.
+    /// The most recent repairs, oldest first.
     pub repairs: Vec<RepairReport>,
-    /// How many there were since the start.
+    /// Number of repairs since the start.
     pub repaired: u64,
-    /// Drops that no rule decided: reason, packets, bytes.
+    /// Packets dropped without a rule: reason, packets, bytes.
     pub drops: Vec<(String, u64, u64)>,
-    /// The last failure, if it has not been overcome.
+    /// The last error, if it persists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
-/// One step of the start.
+/// One stage of the start.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct BootstrapStage {
-    /// What it did.
+    /// Name of the stage.
     pub name: String,
-    /// How long it took, in milliseconds.
+    /// Duration in milliseconds.
     pub millis: f64,
 }
 
-/// An object whose last valid version stays in force, because its current text is invalid.
+/// An object whose last valid version stays in force because its present text is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct RetainedObjectReport {
     /// The object.
     pub object: String,
-    /// When the version in force was read, RFC 3339; absent if there never was a valid one and the
-    /// object isolates what it selects.
+    /// When the version in force was read, RFC 3339; absent if there is no valid version and the pods that
+    /// the object selects are isolated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
-    /// The hash of the version in force.
+    /// Hash of the version in force.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hash: Option<String>,
 }
 
-/// An address with several live claimants.
+/// An address that several live objects claim.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct AddressConflictReport {
     /// The address.
     pub address: String,
-    /// Who has it.
+    /// The object that owns it.
     pub owner: String,
-    /// Who else claims it.
+    /// The other claimants.
     pub others: Vec<String>,
 }

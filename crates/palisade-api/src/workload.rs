@@ -1,4 +1,4 @@
-//! Attaching network namespaces.
+//! Attachment of network namespaces as workloads.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -8,26 +8,26 @@ use std::collections::BTreeMap;
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct WorkloadAddRequest {
-    /// The namespace's name under `/run/netns`, or a path.
+    /// Name of the network namespace under `/run/netns`, or a path.
     pub netns: String,
-    /// The Kubernetes namespace it belongs to.
+    /// Kubernetes namespace of the workload.
     pub namespace: String,
-    /// Its name.
+    /// Name of the workload.
     pub name: String,
-    /// Its labels; absent: those of the Pod of that name in the source. Where there is no such Pod,
-    /// root's has none, and any other user's stays closed.
+    /// Labels; absent: those of the Pod with that name in the source. If there is no such Pod, a workload
+    /// attached by root has no labels, and all traffic of a workload attached by another user is denied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub labels: Option<BTreeMap<String, String>>,
-    /// Addresses to give it; empty: one of each family that the host has a pool of.
+    /// Addresses to assign; empty: one of each address family for which the host has a pool.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<String>,
     /// With pools: only these families (`4`, `6`); empty: every family that has a pool.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub families: Vec<u8>,
-    /// Named ports, `name=number/protocol`; empty: those of the Pod of that name.
+    /// Named ports, `name=number/protocol`; empty: those of the Pod with that name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<String>,
-    /// The interface inside the namespace; absent: `eth0`.
+    /// Name of the interface inside the namespace; absent: `eth0`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
 }
@@ -45,11 +45,11 @@ pub struct WorkloadAddResponse {
     pub name: String,
     /// The host-side interface.
     pub host_interface: String,
-    /// Its addresses.
+    /// Assigned addresses.
     pub addresses: Vec<String>,
-    /// The policy revision that is real in the kernel for it.
+    /// The policy revision that is in the kernel for this workload.
     pub revision: u64,
-    /// Why nothing passes yet, if nothing does.
+    /// Why all traffic is denied, if it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub closed: Option<String>,
 }
@@ -65,13 +65,13 @@ pub struct WorkloadRemoveRequest {
     pub name: String,
 }
 
-/// The workload is detached; nothing of it is left.
+/// The workload is detached and all its objects are removed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct WorkloadRemoveResponse {
     /// [`crate::API_VERSION`].
     pub api_version: String,
-    /// Whether there was one; removing what is not there is no error.
+    /// Whether it was attached; removing an unknown workload is not an error.
     pub removed: bool,
 }

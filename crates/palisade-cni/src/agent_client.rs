@@ -1,7 +1,7 @@
-//! The agent's socket, spoken to without an async runtime.
+//! A blocking client of the agent's socket.
 //!
-//! One request, one answer, one connection: HTTP/1.0, so that the answer's body ends where the
-//! connection does.
+//! One request and one response per connection: HTTP/1.0, so that the end of the connection ends the response
+//! body.
 
 use crate::error::CniError;
 use palisade_api::{ApiError, ProbeResult, path};
@@ -12,41 +12,41 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Longest answer that is read, in bytes.
+/// Maximum size of a response in bytes.
 const MAX_RESPONSE_BYTES: u64 = 4 << 20;
-/// Most headers an answer may have.
+/// Maximum number of response headers.
 const MAX_HEADERS: usize = 32;
 
-/// Why the agent gave no answer of success.
+/// Why a call to the agent did not succeed.
 #[derive(Debug)]
 pub(crate) enum AgentCallError {
-    /// Nobody listens.
+    /// Nothing listens on the socket.
     NotListening(io::Error),
-    /// It ended, or ended the connection, before it had answered.
+    /// The agent ended, or closed the connection, before its response was complete.
     ConnectionClosed(String),
-    /// It listens, and the answer did not come or makes no sense.
+    /// The agent did not respond in time, or its response is invalid.
     InvalidResponse(String),
-    /// It said no.
+    /// The agent rejected the request.
     Refused {
-        /// The status.
+        /// HTTP status.
         status: u16,
-        /// What it said.
+        /// Error response.
         error: ApiError,
     },
 }
 
 impl AgentCallError {
-    /// As the runtime hears it.
+    /// Converts to an error for the runtime.
     pub(crate) fn into_cni_error(self, socket: &Path) -> CniError {
         let socket = socket.display();
         match self {
-            AgentCallError::NotListening(error) => {
-                CniError::TryAgainLater(format!("no agent answers at {socket}: {error}"))
-            }
+            AgentCallError::NotListening(error) => CniError::TryAgainLater(format!(
+                "cannot connect to the agent's socket {socket}: {error}"
+            )),
             AgentCallError::ConnectionClosed(what) | AgentCallError::InvalidResponse(what) => {
                 CniError::TryAgainLater(format!("the agent at {socket}: {what}"))
             }
-            // It has not read its source yet.
+            // It has not finished reading its source.
             AgentCallError::Refused {
                 status: 503,
                 error: said,
@@ -63,7 +63,7 @@ impl AgentCallError {
     }
 }
 
-/// The agent behind a socket.
+/// The agent at a socket.
 #[derive(Clone, Debug)]
 pub(crate) struct AgentClient {
     socket: PathBuf,
@@ -78,12 +78,12 @@ impl AgentClient {
         }
     }
 
-    /// Whether anybody does.
+    /// Whether a process listens on the socket.
     pub(crate) fn is_listening(&self) -> bool {
         UnixStream::connect(&self.socket).is_ok()
     }
 
-    /// Whether it is ready, and why not; asks for nothing else.
+    /// Whether the agent is ready, and the reasons if not; has no side effect.
     pub(crate) fn readiness(&self) -> Result<ProbeResult, AgentCallError> {
         let (status, body) = self.exchange("GET", path::READYZ, &[])?;
         serde_json::from_slice(&body).map_err(|_| rejection(status, &body))
@@ -108,14 +108,13 @@ impl AgentClient {
     ) -> Result<T, AgentCallError> {
         let (status, body) = self.exchange(method, path, body)?;
         match (200..300).contains(&status) {
-            true => {
-                serde_json::from_slice(&body).map_err(|e| invalid_response("understanding", &e))
-            }
+            true => serde_json::from_slice(&body)
+                .map_err(|e| invalid_response("decoding the response", &e)),
             false => Err(rejection(status, &body)),
         }
     }
 
-    /// Status and body of the answer.
+    /// Sends a request; returns status and body of the response.
     fn exchange(
         &self,
         method: &str,
@@ -131,8 +130,8 @@ impl AgentClient {
                  Content-Length: {}\r\n\r\n",
                 body.len()
             );
-            // The agent may refuse by the head alone, and close before the body is written: its answer
-            // waits to be read all the same, followed by the kernel's error.
+            // The agent may reject a request by its header and close before the body is written: the response
+            // can then still be read, before the error of the kernel.
             let sent = stream.write_all(&[head.as_bytes(), body].concat());
             let mut answer = Vec::new();
             let read = (&stream).take(MAX_RESPONSE_BYTES).read_to_end(&mut answer);
@@ -143,9 +142,9 @@ impl AgentClient {
         };
         let answer = transfer().map_err(|error| match error.kind() {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => AgentCallError::InvalidResponse(
-                format!("no answer within {} s", self.timeout.as_secs()),
+                format!("no response within {} s", self.timeout.as_secs()),
             ),
-            _ => AgentCallError::ConnectionClosed(format!("asking: {error}")),
+            _ => AgentCallError::ConnectionClosed(format!("sending a request: {error}")),
         })?;
         let (status, body) = parse_response(&answer)?;
         Ok((status, body.to_vec()))
@@ -165,14 +164,14 @@ fn invalid_response(doing: &str, error: &dyn std::error::Error) -> AgentCallErro
     AgentCallError::InvalidResponse(format!("{doing}: {error}"))
 }
 
-/// Status and body of an answer. A body shorter than its announced length is none.
+/// Status and body of a response. A body shorter than its Content-Length is an error.
 fn parse_response(answer: &[u8]) -> Result<(u16, &[u8]), AgentCallError> {
     let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut response = httparse::Response::new(&mut headers);
-    let cut = || AgentCallError::ConnectionClosed("the answer ended early".to_owned());
+    let cut = || AgentCallError::ConnectionClosed("the response is incomplete".to_owned());
     let parsed = response
         .parse(answer)
-        .map_err(|error| invalid_response("understanding", &error))?;
+        .map_err(|error| invalid_response("decoding the response", &error))?;
     let httparse::Status::Complete(body_offset) = parsed else {
         return Err(cut());
     };
@@ -215,7 +214,7 @@ mod tests {
         ));
     }
 
-    /// Who refuses by the head alone closes with the body unread.
+    /// A server that rejects by the header closes with the body unread.
     #[test]
     fn a_refusal_that_comes_before_the_body_is_read_is_understood() {
         use std::os::unix::net::UnixListener;
@@ -232,7 +231,7 @@ mod tests {
                 let head = format!("HTTP/1.1 403 Forbidden\r\nContent-Length: {length}\r\n\r\n");
                 stream.write_all((head + body).as_bytes()).unwrap();
             });
-            // Larger than what a socket holds, so that it is still being written.
+            // Larger than a socket's buffer, so that it is still being written.
             let body = vec![b' '; 4 << 20];
             let agent = AgentClient::new(&socket, Duration::from_secs(20));
             let (status, answer) = agent.exchange("POST", "/v1/cni/add", &body).unwrap();

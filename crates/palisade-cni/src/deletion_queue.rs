@@ -1,8 +1,8 @@
-//! Deletions that wait for the agent: one file each, in a folder under a lock.
+//! The queue of deletions that the agent has not executed: one file each, in a directory with a lock.
 //!
-//! The plugin writes one where the agent does not answer; the agent carries them out when it starts,
-//! before it serves anything. Both hold the lock while they do, and the plugin asks once more under
-//! it, so that no deletion is written after the agent has looked.
+//! The plugin adds a file if the agent does not respond; the agent executes the deletions at its start,
+//! before it serves requests. Both hold the lock meanwhile, and the plugin tries the agent again under the
+//! lock, so that no deletion is added after the agent has read the queue.
 
 use crate::error::CniError;
 use palisade_api::CniAttachment;
@@ -10,7 +10,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// The folder of deletions, locked.
+/// The directory of deletions, locked.
 #[derive(Debug)]
 pub(crate) struct DeletionQueue {
     folder: PathBuf,
@@ -25,10 +25,10 @@ fn io_error(doing: &str, path: &Path, source: io::Error) -> CniError {
 }
 
 impl DeletionQueue {
-    /// Makes the folder where it is missing, and waits for its lock.
+    /// Creates the directory if it is missing, and waits for its lock.
     #[allow(
         clippy::disallowed_methods,
-        reason = "the queue is files of the plugin's own"
+        reason = "only the plugin and the agent use the queue's files"
     )]
     pub(crate) fn lock(folder: &Path) -> Result<Self, CniError> {
         fs::create_dir_all(folder).map_err(|e| io_error("making", folder, e))?;
@@ -46,10 +46,10 @@ impl DeletionQueue {
         })
     }
 
-    /// Remembers a deletion; it is on disk when this returns.
+    /// Adds a deletion; it is on disk when this returns.
     #[allow(
         clippy::disallowed_methods,
-        reason = "the queue is files of the plugin's own"
+        reason = "only the plugin and the agent use the queue's files"
     )]
     pub(crate) fn push(&self, attachment: &CniAttachment) -> Result<(), CniError> {
         let path = self
@@ -68,7 +68,10 @@ impl DeletionQueue {
 }
 
 #[cfg(test)]
-#[allow(clippy::disallowed_methods, reason = "tests look with the plain calls")]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "tests use the standard library's calls"
+)]
 mod tests {
     use super::*;
 

@@ -1,65 +1,65 @@
-//! What a plugin may fail with: the codes of the CNI specification, with a message and a next step.
+//! Errors of the plugin: the codes of the CNI specification, with a message and a next step.
 
 use serde::Serialize;
 
-/// A failure as the CNI specification numbers it (its section "Error").
+/// An error with a code of the CNI specification (section "Error").
 #[derive(Debug, thiserror::Error)]
 pub enum CniError {
     /// Code 1.
-    #[error("the CNI version {asked:?} is not supported; this plugin knows {known}")]
+    #[error("the CNI version {asked:?} is not supported; supported versions: {known}")]
     Version {
-        /// What the configuration names.
+        /// The version in the configuration.
         asked: String,
-        /// What this plugin knows.
+        /// The supported versions.
         known: String,
     },
-    /// Code 3: there is no such container.
+    /// Code 3: the container is unknown.
     #[error("{0}")]
     UnknownContainer(String),
-    /// Code 4: an environment variable is missing or makes no sense.
+    /// Code 4: an environment variable is missing or invalid.
     #[error("{name}: {reason}")]
     Environment {
         /// The variable.
         name: &'static str,
-        /// Why.
+        /// What is wrong.
         reason: String,
     },
     /// Code 5: reading or writing failed.
     #[error("{doing}: {source}")]
     Io {
-        /// What was being done.
+        /// The failed action.
         doing: String,
-        /// What went wrong.
+        /// The error.
         source: std::io::Error,
     },
-    /// Code 6: the configuration is no JSON of the right shape.
+    /// Code 6: the configuration is not valid JSON of the expected structure.
     #[error("decoding the network configuration: {0}")]
     Decode(serde_json::Error),
-    /// Code 7: the configuration makes no sense.
+    /// Code 7: the configuration has an invalid value.
     #[error("network configuration, {field}: {reason}")]
     Configuration {
         /// The field.
         field: &'static str,
-        /// Why.
+        /// What is wrong.
         reason: String,
     },
-    /// Code 11: the same may succeed later.
+    /// Code 11: retrying may succeed.
     #[error("{0}")]
     TryAgainLater(String),
     /// Code 50, of STATUS: the plugin cannot serve ADD now.
     #[error("{0}")]
     NotAvailable(String),
-    /// Code 100, the first that is a plugin's own: the agent refused.
+    /// Code 100, the first plugin-specific code: the agent rejected the request.
     #[error("{message}")]
     Refused {
-        /// What the agent said.
+        /// The agent's error message.
         message: String,
-        /// Its next step.
+        /// The agent's hint.
         hint: Option<String>,
     },
 }
 
-/// The wire form of a failure.
+/// The JSON form of an error.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct CniErrorResult<'a> {
@@ -71,7 +71,7 @@ pub(crate) struct CniErrorResult<'a> {
 }
 
 impl CniError {
-    /// Its number.
+    /// The error code.
     pub fn code(&self) -> u32 {
         match self {
             CniError::Version { .. } => 1,
@@ -86,7 +86,7 @@ impl CniError {
         }
     }
 
-    /// The wire form, for a configuration of this version.
+    /// The JSON form, for a configuration of this version.
     pub(crate) fn to_error_result<'a>(&self, version: &'a str) -> CniErrorResult<'a> {
         let details = match self {
             CniError::Refused { hint, .. } => hint.clone(),

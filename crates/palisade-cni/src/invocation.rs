@@ -1,49 +1,49 @@
-//! What the runtime asks for: the environment variables of the CNI specification, checked.
+//! The parameters of a call: the environment variables of the CNI specification, validated.
 //!
-//! Never reads the environment itself: it is handed in, so that tests need none.
+//! Never reads the environment itself: the variables are passed in, so that tests need none.
 
 use crate::error::CniError;
 
 /// The operations of CNI 1.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CniCommand {
-    /// Attach a container, or confirm that it is.
+    /// Attach a container; succeeds if it is already attached.
     Add,
-    /// Detach a container, or confirm that it is not attached.
+    /// Detach a container; succeeds if it is not attached.
     Del,
-    /// Whether a container is attached as it was.
+    /// Check that a container is attached as its ADD result says.
     Check,
     /// Detach every container that is not listed.
     Gc,
-    /// Whether ADD would be served.
+    /// Whether ADD can be served.
     Status,
-    /// The versions this plugin knows.
+    /// The supported versions.
     Version,
 }
 
 /// One call of the plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Invocation {
-    /// What is asked for.
+    /// The operation.
     pub command: CniCommand,
-    /// `CNI_CONTAINERID`; empty for what concerns no container.
+    /// `CNI_CONTAINERID`; empty for operations without a container.
     pub container: String,
-    /// `CNI_IFNAME`; empty for what concerns no container.
+    /// `CNI_IFNAME`; empty for operations without a container.
     pub interface: String,
-    /// `CNI_NETNS`; a DEL may come without.
+    /// `CNI_NETNS`; optional for DEL.
     pub netns: Option<String>,
-    /// `CNI_ARGS`: pairs, in order.
+    /// `CNI_ARGS`: key-value pairs, in order.
     pub arguments: Vec<(String, String)>,
 }
 
-/// Longest name of an interface, in bytes.
+/// Maximum length of an interface name in bytes.
 const MAX_INTERFACE_NAME_LEN: usize = 15;
 
 impl Invocation {
     /// Reads the variables through `variable`.
     ///
     /// # Errors
-    /// [`CniError::Environment`] naming the variable that is missing or wrong.
+    /// [`CniError::Environment`] with the missing or invalid variable.
     pub fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Result<Self, CniError> {
         let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
         let required = |name: &'static str| {
@@ -64,7 +64,7 @@ impl Invocation {
             other => {
                 return Err(environment_error(
                     "CNI_COMMAND",
-                    format!("{other:?} is none of ADD, DEL, CHECK, GC, STATUS, VERSION"),
+                    format!("{other:?} is not one of ADD, DEL, CHECK, GC, STATUS, VERSION"),
                 ));
             }
         };
@@ -86,7 +86,7 @@ impl Invocation {
             return Err(environment_error(
                 "CNI_CONTAINERID",
                 format!(
-                    "{:?} must begin with a letter or digit and hold only those, _, . and -",
+                    "{:?} must begin with a letter or digit and contain only letters, digits, _, . and -",
                     invocation.container
                 ),
             ));
@@ -96,7 +96,7 @@ impl Invocation {
             return Err(environment_error(
                 "CNI_IFNAME",
                 format!(
-                    "{:?} is no interface name of at most {MAX_INTERFACE_NAME_LEN} bytes",
+                    "{:?} is not an interface name of at most {MAX_INTERFACE_NAME_LEN} bytes",
                     invocation.interface
                 ),
             ));
@@ -116,7 +116,7 @@ impl Invocation {
                 None => {
                     return Err(environment_error(
                         "CNI_ARGS",
-                        format!("{pair:?} is no NAME=VALUE"),
+                        format!("{pair:?} is not of the form NAME=VALUE"),
                     ));
                 }
             }
@@ -131,7 +131,7 @@ impl Invocation {
     }
 }
 
-/// The specification's form of container ids and network names.
+/// Whether a text is a valid container id or network name according to the specification.
 pub(crate) fn is_valid_identifier(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_alphanumeric())
         && text
@@ -204,7 +204,7 @@ mod tests {
         };
         for (name, value, said) in [
             ("CNI_COMMAND", "", "CNI_COMMAND: must be set"),
-            ("CNI_COMMAND", "add", "CNI_COMMAND: \"add\" is none of"),
+            ("CNI_COMMAND", "add", "CNI_COMMAND: \"add\" is not one of"),
             ("CNI_CONTAINERID", "", "CNI_CONTAINERID: must be set"),
             (
                 "CNI_CONTAINERID",
@@ -224,7 +224,7 @@ mod tests {
             (
                 "CNI_ARGS",
                 "novalue",
-                "CNI_ARGS: \"novalue\" is no NAME=VALUE",
+                "CNI_ARGS: \"novalue\" is not of the form NAME=VALUE",
             ),
         ] {
             let error = of_add(name, value);

@@ -1,11 +1,10 @@
-//! The CNI plugin: what a container runtime asks, put to the agent.
+//! The CNI plugin: passes the requests of a container runtime to the agent.
 //!
-//! Promises: ADD returns when the endpoint's policy is in the kernel, and not before; DEL succeeds
-//! while the agent is down and is carried out when it is back; every answer has the form of the
-//! version that the configuration names.
+//! Promises: ADD returns only after the endpoint's policy is in the kernel; DEL succeeds while the agent is
+//! down and is executed when it is back; every result has the form of the version in the configuration.
 //!
-//! Never: touches an interface, an address or a policy itself; keeps state apart from the deletions
-//! that wait; starts an async runtime.
+//! Never: changes an interface, an address or a policy itself; keeps state other than the queue of deletions;
+//! starts an async runtime.
 
 mod agent_client;
 mod deletion_queue;

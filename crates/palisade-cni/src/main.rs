@@ -1,4 +1,4 @@
-//! The plugin as a runtime starts it: environment and standard input in, one JSON value out.
+//! The plugin binary: environment and standard input in, one JSON value out.
 
 use palisade_cni::Invocation;
 use std::io::{Read, Write};
@@ -13,7 +13,7 @@ fn main() -> ExitCode {
     let mut input = Vec::new();
     let read = std::io::stdin().lock().read_to_end(&mut input);
     let (out, code) = palisade_cni::run(invocation, read.map(|_| input));
-    // A runtime that no longer listens cannot be told.
+    // If the runtime has closed the pipe, there is no other way to report.
     let _ = std::io::stdout().lock().write_all(out.as_bytes());
     code
 }

@@ -1,7 +1,6 @@
-//! The network configuration on standard input, read and checked.
+//! The network configuration on standard input, parsed and validated.
 //!
-//! Fields that belong to other plugins or to the runtime are left alone; those of this plugin are
-//! documented here and nowhere else decided.
+//! Fields of other plugins or of the runtime are ignored; the fields of this plugin are documented here.
 
 use crate::error::CniError;
 use crate::invocation::is_valid_identifier;
@@ -11,50 +10,50 @@ use serde_json::Value;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-/// What the runtime configured, as far as it concerns this plugin.
+/// The network configuration, as far as this plugin uses it.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NetConf {
-    /// The version every answer has the form of.
+    /// The version that determines the form of every result.
     #[serde(default = "oldest")]
     pub cni_version: String,
-    /// The network's name.
+    /// Name of the network.
     #[serde(default)]
     pub name: String,
-    /// What the plugin before this one answered; present: this one only adds policy.
+    /// The result of the previous plugin; if present, this plugin only adds policy.
     #[serde(default)]
     pub prev_result: Option<Value>,
-    /// The agent's socket.
+    /// Path of the agent's socket.
     #[serde(default = "socket")]
     pub socket: PathBuf,
-    /// Where deletions wait while the agent is down.
+    /// Directory of the deletions that the agent has not executed.
     #[serde(default = "queue")]
     pub queue: PathBuf,
-    /// The namespace of containers that come without a pod's name.
+    /// Namespace of containers without a pod name.
     #[serde(default = "namespace")]
     pub namespace: String,
-    /// The size of the largest packet, in bytes; absent: the agent's.
+    /// MTU in bytes; absent: the agent's configuration.
     #[serde(default)]
     pub mtu: Option<u32>,
-    /// Whether the container's packets leave the host under the host's address; absent: as the agent
-    /// is configured.
+    /// Whether packets to the outside are masqueraded with the host's address; absent: the agent's
+    /// configuration.
     #[serde(default)]
     pub ip_masq: Option<bool>,
-    /// Only addresses of these families (`4`, `6`); empty: of every pool.
+    /// Only addresses of these families (`4`, `6`); empty: every family with a pool.
     #[serde(default)]
     pub families: Vec<u8>,
-    /// How long the agent may take, in seconds.
+    /// Timeout of a call to the agent, in seconds.
     #[serde(default = "wait")]
     pub wait_seconds: u64,
-    /// What the runtime passes for capabilities: `ips`.
+    /// Capability arguments of the runtime: `ips`.
     #[serde(default)]
     runtime_config: RuntimeConfig,
-    /// What the runtime passes by convention: `cni.ips`.
+    /// Conventional arguments of the runtime: `cni.ips`.
     #[serde(default)]
     args: CniArgs,
     #[serde(default, rename = "cni.dev/valid-attachments")]
     valid_attachments: Option<Vec<ValidAttachment>>,
-    /// What the specification misspelt at first; runtimes give both, or one of them.
+    /// The misspelt name in the first version of the specification; runtimes give both or either.
     #[serde(default, rename = "cni.dev/attachments")]
     legacy_attachments: Option<Vec<ValidAttachment>>,
 }
@@ -62,10 +61,10 @@ pub struct NetConf {
 /// One container's attachment to the network.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct ValidAttachment {
-    /// The container.
+    /// Container id.
     #[serde(rename = "containerID")]
     pub container: String,
-    /// Its interface.
+    /// Interface name.
     #[serde(rename = "ifname")]
     pub interface: String,
 }
@@ -83,7 +82,7 @@ struct CniArgs {
 }
 
 fn oldest() -> String {
-    // The specification: a configuration without a version is of the first.
+    // According to the specification, a configuration without a version has the first version.
     "0.1.0".to_owned()
 }
 
@@ -104,10 +103,10 @@ const fn wait() -> u64 {
 }
 
 impl NetConf {
-    /// Reads the text of a configuration.
+    /// Parses a configuration.
     ///
     /// # Errors
-    /// If it is no JSON of that shape, or a field of it makes no sense.
+    /// If it is not JSON of the expected structure, or a field is invalid.
     pub fn parse(text: &[u8]) -> Result<Self, CniError> {
         let network: NetConf = serde_json::from_slice(text).map_err(CniError::Decode)?;
         let wrong = |field, reason: String| Err(CniError::Configuration { field, reason });
@@ -115,7 +114,7 @@ impl NetConf {
             return wrong(
                 "name",
                 format!(
-                    "{:?} must begin with a letter or digit and hold only those, _, . and -",
+                    "{:?} must begin with a letter or digit and contain only letters, digits, _, . and -",
                     network.name
                 ),
             );
@@ -124,13 +123,13 @@ impl NetConf {
             return wrong("families", format!("{family} is neither 4 nor 6"));
         }
         if let Some(mtu) = network.mtu.filter(|mtu| !(68..=65_535).contains(mtu)) {
-            return wrong("mtu", format!("{mtu} is not within 68 and 65535"));
+            return wrong("mtu", format!("{mtu} is not between 68 and 65535"));
         }
         Ok(network)
     }
 
-    /// Of GC: the attachments that stay. A runtime that lists none, as libcni does without arguments,
-    /// says that none is valid; it has detached those it knew itself.
+    /// For GC: the attachments to keep. A runtime that lists none, as libcni does without arguments, declares
+    /// none valid; it has already detached those it knew.
     #[must_use]
     pub fn valid_attachments(&self) -> &[ValidAttachment] {
         let listed = self
@@ -140,10 +139,10 @@ impl NetConf {
         listed.map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// The version of its answers.
+    /// The version of the results.
     ///
     /// # Errors
-    /// If this plugin does not know it.
+    /// If the version is not supported.
     pub fn version(&self) -> Result<CniVersion, CniError> {
         CniVersion::parse(&self.cni_version).ok_or_else(|| CniError::Version {
             asked: self.cni_version.clone(),
@@ -151,11 +150,11 @@ impl NetConf {
         })
     }
 
-    /// The addresses that were asked for, in the order of the specification's conventions: the
-    /// capability `ips` first, then `args.cni.ips`. A length behind `/` is not needed and ignored.
+    /// The requested addresses, in the order of the specification's conventions: the capability `ips` first,
+    /// then `args.cni.ips`. A prefix length is optional and ignored.
     ///
     /// # Errors
-    /// If one is no address.
+    /// If one is not an address.
     pub fn requested_addresses(&self) -> Result<Vec<IpAddr>, CniError> {
         let asked = match self.runtime_config.ips.is_empty() {
             false => &self.runtime_config.ips,
@@ -165,12 +164,12 @@ impl NetConf {
     }
 }
 
-/// An address, with or without a prefix length.
+/// Parses an address with or without a prefix length.
 pub(crate) fn parse_address(text: &str) -> Result<IpAddr, CniError> {
     let plain = text.split_once('/').map_or(text, |(address, _)| address);
     plain.parse().map_err(|_| CniError::Configuration {
         field: "ips",
-        reason: format!("{text:?} is no IP address"),
+        reason: format!("{text:?} is not an IP address"),
     })
 }
 

@@ -1,4 +1,4 @@
-//! The operations, one function each.
+//! The CNI operations, one function each.
 
 use crate::agent_client::{AgentCallError, AgentClient};
 use crate::deletion_queue::DeletionQueue;
@@ -16,12 +16,12 @@ use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// How often an agent that ends in the middle is asked again.
+/// Number of attempts with an agent that closes the connection without a response.
 const MAX_ATTEMPTS: usize = 5;
 
-/// Runs one call. Returns what belongs on standard output, and the exit code.
+/// Runs one call. Returns the text for standard output and the exit code.
 ///
-/// `input` is standard input, or why it could not be read.
+/// `input` is the content of standard input, or the error of reading it.
 pub fn run(
     invocation: Result<Invocation, CniError>,
     input: io::Result<Vec<u8>>,
@@ -67,7 +67,7 @@ pub fn run(
     }
 }
 
-/// VERSION answers also where the configuration cannot be read.
+/// VERSION succeeds even if the configuration cannot be read.
 fn version_result(input: &[u8]) -> Value {
     let asked = NetConf::parse(input)
         .ok()
@@ -132,7 +132,7 @@ impl PluginCall {
             .agent
             .send("POST", path::CNI, &request)
             .map_err(|unanswered| self.cni_error(unanswered))?;
-        // Chained, the answer is what the plugins before made.
+        // In a chain, the result is that of the previous plugin.
         Ok(match &self.network.prev_result {
             Some(previous) => previous.clone(),
             None => add_result(
@@ -144,7 +144,7 @@ impl PluginCall {
         })
     }
 
-    /// What the plugins before this one made, if there were any.
+    /// The result of the previous plugin, if there is one.
     fn prev_result(&self) -> Result<Option<CniPrevResult>, CniError> {
         let Some(previous) = &self.network.prev_result else {
             return Ok(None);
@@ -154,14 +154,14 @@ impl PluginCall {
             reason,
         };
         let interfaces = previous["interfaces"].as_array().ok_or_else(|| {
-            wrong("names no interfaces; a chain needs version 0.3.0 or later".to_owned())
+            wrong("contains no interfaces; chaining needs version 0.3.0 or later".to_owned())
         })?;
-        // Bridges come before the port that the container hangs on.
+        // Bridges are listed before the port to which the container is connected.
         let host = interfaces
             .iter()
             .rfind(|interface| interface["sandbox"].as_str().is_none_or(str::is_empty))
             .and_then(|interface| interface["name"].as_str())
-            .ok_or_else(|| wrong("names no interface on the host's side".to_owned()))?;
+            .ok_or_else(|| wrong("contains no host-side interface".to_owned()))?;
         let ips = previous["ips"].as_array().map(Vec::as_slice);
         let addresses = ips
             .unwrap_or_default()
@@ -172,7 +172,7 @@ impl PluginCall {
             })
             .collect::<Result<Vec<_>, CniError>>()?;
         if addresses.is_empty() {
-            return Err(wrong("names no addresses".to_owned()));
+            return Err(wrong("contains no addresses".to_owned()));
         }
         Ok(Some(CniPrevResult {
             host_interface: host.to_owned(),
@@ -187,19 +187,20 @@ impl PluginCall {
                 .agent
                 .send::<CniResponse>("DELETE", path::CNI, &attachment)
             {
-                // Not asked, or it died before it answered.
+                // Not connected, or the agent ended before its response.
                 Err(AgentCallError::NotListening(_) | AgentCallError::ConnectionClosed(_)) => {}
                 other => return self.discard_response(other),
             }
             let queue = DeletionQueue::lock(&self.network.queue)?;
-            // An agent listens before it takes this lock: one that does will look at the queue, or
-            // has. It is not asked while the lock is held, since it might be waiting for it.
+            // The agent listens before it takes this lock: if it listens now, it has read the queue or will
+            // read it. No request is sent while the lock is held, since the agent may be waiting for the
+            // lock.
             if !self.agent.is_listening() {
                 return queue.push(&attachment);
             }
         }
         Err(CniError::TryAgainLater(format!(
-            "the agent at {} ended {MAX_ATTEMPTS} times before it answered",
+            "the agent at {} closed the connection {MAX_ATTEMPTS} times without a response",
             self.network.socket.display()
         )))
     }
@@ -213,7 +214,7 @@ impl PluginCall {
         let Some(previous) = &self.network.prev_result else {
             return Err(CniError::Configuration {
                 field: "prevResult",
-                reason: "CHECK needs what ADD answered".to_owned(),
+                reason: "CHECK needs the result of ADD (prevResult)".to_owned(),
             });
         };
         let ips = previous["ips"].as_array().map(Vec::as_slice);
@@ -262,7 +263,7 @@ impl PluginCall {
 mod tests {
     use super::*;
 
-    /// Colours, C1, line ends and what turns text round.
+    /// Terminal colours, C1 controls, line ends and bidirectional controls.
     const HOSTILE: &str = "\u{1b}[31m\u{9b}2J\u{85}\r\n\tforged\u{202e}\u{2028}";
 
     fn invocation(variables: &[(&str, &str)]) -> Result<Invocation, CniError> {
@@ -307,6 +308,6 @@ mod tests {
             assert!(serde_json::from_str::<Value>(&text).is_ok(), "{text:?}");
             told += usize::from(text.contains("forged"));
         }
-        assert!(told >= 8, "the hostile text is told in {told} answers only");
+        assert!(told >= 8, "the hostile text is in {told} results only");
     }
 }

@@ -1,13 +1,13 @@
 //! The result of ADD, in the form of each version of the specification.
 //!
-//! Never invents a field that a version does not have: a runtime decodes strictly.
+//! Never adds a field that a version does not have: runtimes decode strictly.
 
 use palisade_api::CniAddResponse;
 use serde_json::{Map, Value, json};
 
 /// A version of the CNI specification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[allow(missing_docs, reason = "the names are the versions")]
+#[allow(missing_docs, reason = "the names are the version numbers")]
 pub enum CniVersion {
     V0_1_0,
     V0_2_0,
@@ -19,7 +19,7 @@ pub enum CniVersion {
 }
 
 impl CniVersion {
-    /// Every version this plugin answers in, oldest first.
+    /// Every supported version, oldest first.
     pub const ALL: [CniVersion; 7] = [
         CniVersion::V0_1_0,
         CniVersion::V0_2_0,
@@ -43,7 +43,7 @@ impl CniVersion {
         }
     }
 
-    /// The version of a name; one that is left empty is the first.
+    /// Parses a version; the empty text is the first version.
     pub fn parse(name: &str) -> Option<Self> {
         match name {
             "" => Some(CniVersion::V0_1_0),
@@ -52,7 +52,7 @@ impl CniVersion {
     }
 }
 
-/// What ADD prints for a container attached by this plugin alone.
+/// The result of ADD for a container attached by this plugin alone.
 pub fn add_result(
     version: CniVersion,
     interface: &str,
@@ -77,7 +77,7 @@ pub fn add_result(
                 "address": address.address,
                 "gateway": address.gateway,
             });
-            // Dropped by 1.0.0, where the address says it.
+            // Removed in 1.0.0, where the address implies it.
             if version < CniVersion::V1_0_0 {
                 ip["version"] = family(&address.address).into();
             }
@@ -98,7 +98,7 @@ pub fn add_result(
     })
 }
 
-/// The form of 0.1.0 and 0.2.0: one address of each family.
+/// The form of 0.1.0 and 0.2.0: one address per family.
 fn legacy_result(version: CniVersion, added: &CniAddResponse) -> Value {
     let mut result = Map::new();
     result.insert("cniVersion".to_owned(), version.name().into());

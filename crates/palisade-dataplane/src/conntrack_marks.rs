@@ -1,10 +1,10 @@
-//! The marks of tracked flows, where packets alone cannot keep them right: before there is a table,
-//! and when the generations come round to numbers that were used before.
+//! Sets the marks of tracked flows where the rules alone cannot: before there is a table, and when the
+//! generation numbers wrap around.
 //!
-//! Promises: no mark that is older than the table, or than the last time round, is ever taken for
-//! the live generation; only bits of ours change.
+//! Promises: a mark from before the table, or from an earlier use of the same generation, is never taken for
+//! the live generation; only our bits of the mark change.
 //!
-//! Never: ends a flow, or touches the bit that says that a flow's beginning was not seen.
+//! Never: ends a flow, or changes the mid-stream bit.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -13,9 +13,8 @@ use palisade_nft::Config;
 use palisade_sys::conntrack::{Conntrack, ConntrackEntry, ConntrackError, ConntrackFilter};
 use palisade_tables::Tables;
 
-/// Before the first table: a flow of one of our endpoints that is tracked already gets a mark that
-/// says so, and keeps its direction; what others' tables of ours left in any mark goes. Returns how
-/// many flows were marked.
+/// Before the first table: a tracked flow of one of our endpoints, or one with our bits in its mark from an
+/// earlier table, gets the stale generation and keeps its direction. Returns the number of flows marked.
 pub(crate) fn mark_existing_flows(
     conntrack: &mut impl Conntrack,
     config: &Config,
@@ -34,8 +33,8 @@ pub(crate) fn mark_existing_flows(
     reset_marks(conntrack, config, ours)
 }
 
-/// After a table whose generation could not be told was replaced: what it went on marking meanwhile
-/// goes as well. Returns how many flows were marked anew.
+/// After a table with an unknown generation was replaced: resets also the marks that it set until then.
+/// Returns the number of flows marked.
 pub(crate) fn reset_stale_marks(
     conntrack: &mut impl Conntrack,
     config: &Config,
@@ -46,7 +45,7 @@ pub(crate) fn reset_stale_marks(
     reset_marks(conntrack, config, flows.iter().filter(stale))
 }
 
-/// Whether the generation opens a quarter of all generations when it becomes `next`.
+/// Whether the change of the generation to `next` enters another quarter of all generations.
 pub(crate) fn enters_quarter(config: &Config, next: u32) -> bool {
     let last = match next {
         next if next <= config.least_generation() => config.last_generation(),
@@ -55,8 +54,8 @@ pub(crate) fn enters_quarter(config: &Config, next: u32) -> bool {
     config.generation_quarter(next) != config.generation_quarter(last)
 }
 
-/// Before the generation becomes one of another quarter: no flow is left marked with one of that
-/// quarter. Returns how many flows were marked anew.
+/// Before the generation enters another quarter: every flow that carries a generation of that
+/// quarter gets the stale generation. Returns the number of flows marked.
 pub(crate) fn reset_quarter_marks(
     conntrack: &mut impl Conntrack,
     config: &Config,

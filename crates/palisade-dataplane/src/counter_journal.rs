@@ -1,8 +1,8 @@
-//! What is written down so that no count is lost with the process that kept it.
+//! The counter journal: a durable write-ahead log, so that no count is lost with the process.
 //!
-//! A count lives in the kernel, in an element or a rule, until that goes; from then on it lives in
-//! the ledger. Promises: what is about to go is written before it goes, so whenever the process dies,
-//! the kernel tells the next one which of it went. Never: decides where the ledger is kept.
+//! A count lives in the kernel, in an element or a rule, until that is deleted; from then on it is in the
+//! journal. Promises: a deletion is journalled before it happens, so after a crash at any time the next
+//! process can tell from the kernel which counters are gone. Never: decides where the journal is stored.
 
 use std::io;
 
@@ -10,52 +10,52 @@ use palisade_nft::{CounterLocation, CounterValue, ElementKey};
 use palisade_tables::Credit;
 use serde::{Deserialize, Serialize};
 
-/// Where entries are kept.
+/// Storage of journal entries.
 pub trait CounterJournal: Send {
-    /// Adds entries. Once it returns they survive the end of this process.
+    /// Appends entries. Once it returns they survive the end of this process.
     ///
     /// # Errors
-    /// If they could not be added; what was there before is whole.
+    /// If they could not be appended; earlier entries are intact.
     fn append(&mut self, entries: &[JournalEntry]) -> io::Result<()>;
 
-    /// Puts these entries in place of all others, whole or not at all.
+    /// Atomically replaces all entries with these.
     ///
     /// # Errors
-    /// If they could not be written; the others are then still there.
+    /// If they could not be written; the old entries are then intact.
     fn replace(&mut self, entries: &[JournalEntry]) -> io::Result<()>;
 }
 
-/// What is counted for.
+/// What a count is credited to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum JournalAccount {
-    /// A rule, or what stands for one.
+    /// A rule, tier default or profile.
     Rule(Credit),
-    /// A drop that no rule decided, by its reason.
+    /// A drop that no rule decided: its reason.
     Reason(String),
 }
 
-/// One line of the ledger. Packets come before bytes; places are texts of [`format_location`].
+/// One entry of the journal. Numbers are packets, then bytes; locations are texts of [`format_location`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum JournalEntry {
-    /// From here on a number stands for an account.
+    /// Assigns a number to an account, for the entries that follow.
     Account(u32, JournalAccount),
-    /// What a place in the kernel counts for.
+    /// The accounts of a counter in the kernel.
     Place(String, Vec<u32>),
-    /// A place that is about to go, what it counts for, and what it held.
+    /// A counter about to be deleted: its location, accounts and value.
     Going(String, Vec<u32>, u64, u64),
-    /// Everything that was about to go is gone.
+    /// All counters about to be deleted are gone.
     Gone,
-    /// Nothing of what was about to go is.
+    /// None of them was deleted.
     Stayed,
-    /// To be added to what an account has from places that are gone.
+    /// Adds to the retired counts of an account.
     Add(u32, u64, u64),
-    /// An account's total as it was told last.
+    /// The total of an account that was reported last.
     Told(u32, u64, u64),
 }
 
-/// A place as text.
+/// A counter location as text.
 pub(crate) fn format_location(place: &CounterLocation) -> String {
     let hex = |bytes: &[u8]| -> String { bytes.iter().map(|b| format!("{b:02x}")).collect() };
     match place {
@@ -68,7 +68,7 @@ pub(crate) fn format_location(place: &CounterLocation) -> String {
     }
 }
 
-/// The place that a text stands for.
+/// The counter location of a text; `None` if it is malformed.
 pub(crate) fn parse_location(text: &str) -> Option<CounterLocation> {
     if let Some((chain, index)) = text.split_once('#') {
         let (chain, index) = (chain.into(), index.parse().ok()?);

@@ -1,8 +1,8 @@
-//! Counts that never go back, whatever becomes of the places in the kernel that held them.
+//! The counter ledger: totals per account that never decrease, even when the kernel's counters are deleted.
 //!
-//! Promises: what was told once is never told less; a count is taken over exactly once, when its
-//! place goes, also if the process dies between any two of its own steps, as long as there is a
-//! ledger. What somebody else removes is taken over as it was read last. Never: reads the kernel.
+//! Promises: a reported total never goes back; with a journal, a deleted counter is added to the totals
+//! exactly once, even if the process dies between any two steps. A counter that another program deletes is
+//! added with the value read last. Never: reads the kernel.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,10 +17,10 @@ use crate::counter_journal::{
 use crate::counts::{CountAccount, CounterAccounts, CounterSnapshot, add, parse_drop_reason};
 use crate::driver::Counters;
 
-/// Fewer entries than this are never worth writing the ledger anew.
+/// The journal is not compacted before it has this many new entries.
 const MIN_COMPACTION: usize = 2_000;
 
-/// A place that is about to go.
+/// A counter that is about to be deleted.
 #[derive(Clone, Debug)]
 pub(crate) struct RetiringCounter {
     pub(crate) location: CounterLocation,
@@ -28,23 +28,23 @@ pub(crate) struct RetiringCounter {
     pub(crate) count: CounterValue,
 }
 
-/// What is gone, what was seen, and what was told.
+/// Retired counts, values read last, and totals reported last.
 #[derive(Default)]
 pub(crate) struct CounterLedger {
-    /// What places held that are gone.
+    /// Counts of deleted counters.
     retired: BTreeMap<CountAccount, CounterValue>,
-    /// What each place held when it was read last.
+    /// The value of each counter when it was read last.
     last_read: BTreeMap<CounterLocation, CounterValue>,
-    /// The totals told last.
+    /// The totals reported last.
     reported: BTreeMap<CountAccount, CounterValue>,
-    /// What may be gone: the kernel tells.
+    /// Counters that may be deleted already; reading the kernel decides.
     retiring: Vec<RetiringCounter>,
     journal: Option<Box<dyn CounterJournal>>,
-    /// The numbers that the ledger has for accounts.
+    /// The journal's numbers of accounts.
     account_numbers: BTreeMap<CountAccount, u32>,
-    /// Entries since the ledger was written anew, and then.
+    /// Entries since the last compaction, and the entries it wrote.
     journal_sizes: (usize, usize),
-    /// What went wrong with the ledger, until it is asked for.
+    /// The last journal error, until [`CounterLedger::take_error`] returns it.
     journal_error: Option<std::io::Error>,
 }
 
@@ -59,7 +59,7 @@ impl fmt::Debug for CounterLedger {
 }
 
 impl CounterLedger {
-    /// Takes over what an earlier process wrote; says whom the kernel's places count for.
+    /// Restores the entries of an earlier process; returns the accounts of the kernel's counters.
     pub(crate) fn restore(
         &mut self,
         journal: Box<dyn CounterJournal>,
@@ -117,17 +117,17 @@ impl CounterLedger {
         credits
     }
 
-    /// What went wrong with the ledger since this was asked last.
+    /// The journal error since the last call, if any.
     pub(crate) fn take_error(&mut self) -> Option<std::io::Error> {
         self.journal_error.take()
     }
 
-    /// Whether anybody writes the ledger.
+    /// Whether a journal is written.
     pub(crate) fn has_journal(&self) -> bool {
         self.journal.is_some()
     }
 
-    /// Writes down whom new places count for, before they are in the kernel.
+    /// Journals the accounts of new counters, before they are in the kernel.
     pub(crate) fn record_accounts(&mut self, credits: &CounterAccounts) {
         if !self.has_journal() || credits.is_empty() {
             return;
@@ -144,7 +144,7 @@ impl CounterLedger {
         }
     }
 
-    /// Writes down what is about to go.
+    /// Journals counters that are about to be deleted.
     pub(crate) fn begin_retirement(&mut self, going: Vec<RetiringCounter>) {
         let mut entries = Vec::new();
         for RetiringCounter {
@@ -166,7 +166,7 @@ impl CounterLedger {
         }
     }
 
-    /// What was about to go is gone.
+    /// The counters given to [`CounterLedger::begin_retirement`] are deleted.
     pub(crate) fn finish_retirement(&mut self) {
         if self
             .retiring
@@ -192,8 +192,8 @@ impl CounterLedger {
         }
     }
 
-    /// Takes over what is not in the kernel any more: `live` is what there is, `credits` whom it
-    /// counts for.
+    /// Adds counters that are missing from the kernel, or lower than before, to the retired counts:
+    /// `snapshot` is what was read, `credits` has the accounts of each counter.
     pub(crate) fn reconcile(&mut self, credits: &CounterAccounts, snapshot: &CounterSnapshot) {
         let went_back = |place: &CounterLocation, to: &[CountAccount], was: CounterValue| {
             let is = snapshot.value_at(place, to).unwrap_or_default();
@@ -237,7 +237,7 @@ impl CounterLedger {
         }
     }
 
-    /// The totals, from now on never told less.
+    /// The totals; later ones are never less.
     pub(crate) fn update_totals(
         &mut self,
         credits: &CounterAccounts,
@@ -255,7 +255,7 @@ impl CounterLedger {
         }
         let mut entries = Vec::new();
         for (account, reported) in &self.reported {
-            // What died with its table before anybody read it again.
+            // Counts of a table that was deleted before it was read again.
             let total = totals.entry(account.clone()).or_default();
             let missing = counter_value(
                 reported.packets.saturating_sub(total.packets),
@@ -292,7 +292,7 @@ impl CounterLedger {
         counters
     }
 
-    /// Forgets what is counted for rules that nobody will ask for again.
+    /// Drops the totals of rules for which `keep` returns false.
     pub(crate) fn retain(&mut self, keep: &dyn Fn(&Credit) -> bool) {
         let wanted = |who: &CountAccount| match who {
             CountAccount::Rule(credit) => keep(credit),
@@ -302,8 +302,8 @@ impl CounterLedger {
         self.reported.retain(|who, _| wanted(who));
     }
 
-    /// Writes the ledger anew, if it has grown by much or `always`: `credits` is whom everything in
-    /// the kernel counts for.
+    /// Rewrites the journal if it has grown enough or if `always` is set: `credits` gives the accounts of
+    /// all counters in the kernel.
     pub(crate) fn compact(&mut self, always: bool, credits: &dyn Fn() -> CounterAccounts) {
         let (since, then) = self.journal_sizes;
         if self.journal.is_none() || !(always || since > then.max(MIN_COMPACTION)) {
@@ -342,7 +342,7 @@ impl CounterLedger {
         self.journal_sizes = (0, entries.len());
     }
 
-    /// The numbers of accounts; entries for those that are new.
+    /// The numbers of accounts; appends entries for new ones.
     fn numbers_of(
         &mut self,
         accounts: &[CountAccount],
@@ -393,7 +393,7 @@ mod tests {
     use rand::{Rng, SeedableRng};
     use std::sync::{Mutex, PoisonError};
 
-    /// A ledger that outlives its book.
+    /// A journal that outlives its ledger.
     #[derive(Clone, Default)]
     struct SharedJournal(Arc<Mutex<Vec<JournalEntry>>>);
 
@@ -417,7 +417,7 @@ mod tests {
         }
     }
 
-    /// A kernel that counts, a book over it that may die at any moment, and what is true.
+    /// A simulated kernel, a ledger that may crash at any moment, and the true counts.
     struct CrashSimulation {
         rng: SmallRng,
         kernel: BTreeMap<u8, u64>,
@@ -454,7 +454,7 @@ mod tests {
             snapshot(&counts)
         }
 
-        /// A new process.
+        /// Starts a new process.
         fn restart(&mut self) {
             self.ledger = CounterLedger::default();
             let entries = self.journal.entries();
@@ -483,7 +483,7 @@ mod tests {
             }
         }
 
-        /// Some elements come and some go, as a flush does it.
+        /// Adds and deletes some elements, as a flush does.
         fn flush(&mut self) {
             let mut new = CounterAccounts::new();
             for _ in 0..self.rng.random_range(0..3) {
@@ -520,7 +520,7 @@ mod tests {
                 return;
             }
             if self.rng.random_bool(0.1) {
-                // Refused: the kernel is read back.
+                // Refused: the kernel is read again.
                 self.ledger.reconcile(&self.accounts, &self.snapshot());
                 return;
             }
@@ -580,7 +580,7 @@ mod tests {
                     0 => world.kernel.clear(),
                     1 => drop(world.kernel.pop_first()),
                     2 => {
-                        // Replaced by hand, and counting anew.
+                        // Another program replaces a counter; it counts from zero.
                         if let Some(mut first) = world.kernel.first_entry() {
                             *first.get_mut() = 0;
                         }

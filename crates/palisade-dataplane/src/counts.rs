@@ -1,7 +1,8 @@
-//! Where counts are in the kernel, and whom they are for.
+//! The locations of counters in the kernel, and the accounts that they are credited to.
 //!
-//! Promises: a place is only taken for what it counts for; drops without a rule's word are told apart
-//! by the comments of the skeleton's rules. Never: reads the kernel, or adds up what is gone.
+//! Promises: a value is only used if the location still counts for the same accounts; drops that no rule
+//! decides are identified by the comments of the skeleton's rules. Never: reads the kernel, or adds retired
+//! counts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use palisade_nft::{
 };
 use palisade_tables::{Credit, RuleId};
 
-/// Comment of a counted drop in the skeleton, and the reason it is told as.
+/// Comment of a counted drop in the skeleton, and the reason it is reported as.
 const DROP_REASONS: [(&str, &str); 4] = [
     ("spoofed source", "spoofed"),
     ("unknown interface", "unknown-interface"),
@@ -21,19 +22,19 @@ const DROP_REASONS: [(&str, &str); 4] = [
     ("no point", "no-point"),
 ];
 
-/// What a count is for.
+/// What a count is credited to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum CountAccount {
-    /// A rule, or what stands for one.
+    /// A rule, tier default or profile.
     Rule(Arc<Credit>),
-    /// A drop that no rule decided.
+    /// A drop that no rule decided: its reason.
     Reason(&'static str),
 }
 
-/// Whom each place counts for.
+/// The accounts of each counter.
 pub(crate) type CounterAccounts = BTreeMap<CounterLocation, Vec<CountAccount>>;
 
-/// What was read that can hold counts.
+/// Sets and chains read from the kernel, with their counters.
 #[derive(Debug, Default)]
 pub(crate) struct CounterSnapshot {
     pub(crate) elements: BTreeMap<Str, BTreeMap<ElementKey, Element>>,
@@ -41,7 +42,7 @@ pub(crate) struct CounterSnapshot {
 }
 
 impl CounterSnapshot {
-    /// The count of a place; `None` where nothing counts for these any more.
+    /// The value of a counter; `None` if nothing at the location counts for these accounts any more.
     pub(crate) fn value_at(
         &self,
         place: &CounterLocation,
@@ -51,7 +52,7 @@ impl CounterSnapshot {
             CounterLocation::Element { set, key } => self.elements.get(set)?.get(key)?.counter,
             CounterLocation::Rule { chain, index } => {
                 let rule = self.chains.get(chain)?.rules.get(*index)?;
-                // A rule that was deleted leaves its index to the next one.
+                // When a rule is deleted, the next one takes its index.
                 let same = match accounts {
                     [CountAccount::Reason(reason)] => drop_reason(rule) == Some(reason),
                     _ => true,
@@ -61,7 +62,7 @@ impl CounterSnapshot {
         }
     }
 
-    /// The places of drops that no rule decides.
+    /// The counters of drops that no rule decides.
     pub(crate) fn drop_counters(&self) -> CounterAccounts {
         drop_counters(&self.chains)
     }
@@ -84,13 +85,13 @@ fn counter_value(expr: &Expr) -> Option<CounterValue> {
     }
 }
 
-/// The reason that a text stands for.
+/// The reason of a text; `None` if it is not one.
 pub(crate) fn parse_drop_reason(text: &str) -> Option<&'static str> {
     let mut known = DROP_REASONS.into_iter().map(|(_, reason)| reason);
     known.find(|reason| *reason == text)
 }
 
-/// The reason that a rule drops for without a word of policy.
+/// The reason of a drop rule that is no policy decision.
 fn drop_reason(rule: &NftRule) -> Option<&'static str> {
     let comment = rule.comment.as_deref()?;
     let known = DROP_REASONS.into_iter().find(|(text, _)| *text == comment);
@@ -101,7 +102,7 @@ fn drop_reason(rule: &NftRule) -> Option<&'static str> {
     known.filter(|_| drops).map(|(_, reason)| reason)
 }
 
-/// The places of drops that no rule decides.
+/// The counters of drops that no rule decides.
 pub(crate) fn drop_counters(chains: &BTreeMap<Str, Chain>) -> CounterAccounts {
     let mut out = CounterAccounts::new();
     for (chain, content) in chains {
@@ -125,7 +126,7 @@ pub(crate) fn add(total: &mut CounterValue, count: CounterValue) {
     total.bytes = total.bytes.saturating_add(count.bytes);
 }
 
-/// The accounts of rules; what stands for nothing is left out.
+/// The accounts of rules; unknown numbers are left out.
 pub(crate) fn rule_accounts(
     of: &[RuleId],
     rules: &BTreeMap<RuleId, Arc<Credit>>,
@@ -134,7 +135,7 @@ pub(crate) fn rule_accounts(
     known.cloned().map(CountAccount::Rule).collect()
 }
 
-/// Who a place's rules stand for.
+/// The accounts of counters.
 pub(crate) fn counter_accounts(
     places: Vec<CreditedCounter>,
     rules: &BTreeMap<RuleId, Arc<Credit>>,
@@ -150,7 +151,7 @@ pub(crate) fn counter_accounts(
         .collect()
 }
 
-/// Has every step harvest all the places of `among` that it removes, and that are there.
+/// Adds to each step the counters of `known_counters` that it deletes and that exist.
 pub(crate) fn add_retiring_counters(
     transaction: &mut Transaction,
     known_counters: &CounterAccounts,
@@ -174,7 +175,7 @@ pub(crate) fn add_retiring_counters(
     }
 }
 
-/// The places of `among` that a step removes.
+/// The counters of `known_counters` that a step deletes.
 fn removed_counters<'a>(
     step: &TxStep,
     known_counters: &'a CounterAccounts,
@@ -236,7 +237,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// Elements that counted so much.
+    /// A snapshot of elements with these packet counts.
     pub(crate) fn snapshot(counts: &[(u8, u64)]) -> CounterSnapshot {
         let counted = |(number, packets): &(u8, u64)| {
             let element = Element {
@@ -325,7 +326,7 @@ pub(crate) mod tests {
                 vec![element(1), element(2), in_chain(0), in_chain(2)],
             ]
         );
-        // Where the first rule was deleted, its index is not taken for another reason's.
+        // After the first rule is deleted, its index is not used for another reason.
         live.chains.values_mut().for_each(|chain| {
             chain.rules.remove(0);
         });

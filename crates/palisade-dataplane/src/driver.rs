@@ -1,9 +1,9 @@
-//! What every dataplane can do, and what it tells about it.
+//! The dataplane interface, its results and its errors.
 //!
-//! Promises: what is written is written in safe order, whole step by whole
-//! step; on an error nothing of the failed step was done; counts never go back.
+//! Promises: changes are written in safe order, one atomic step after the other; a step that fails has no
+//! effect; counters never decrease.
 //!
-//! Never: decides what a packet gets; that is in the decision tables.
+//! Never: decides a verdict; verdicts are in the decision tables.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -19,139 +19,139 @@ use crate::counter_journal::{CounterJournal, JournalEntry};
 use crate::netlink::{ExecuteError, OwnerError, TableReadError};
 use crate::packet_report::PacketWatch;
 
-/// One dataplane. Everything is synchronous; one thread owns it.
+/// A dataplane. All calls are synchronous; one thread owns it.
 pub trait Dataplane: Send {
-    /// Reads the kernel back, adopts what is ours by content, and writes the difference in safe
-    /// order. Also what follows any error.
+    /// Reads the kernel's state, adopts what matches by content, and writes the difference in safe order.
+    /// Called at startup and after any error.
     ///
     /// # Errors
-    /// What could not be read or written.
+    /// If the kernel cannot be read or written.
     fn start(&mut self, tables: &Tables) -> Result<ApplyOutcome, Error>;
 
-    /// Executes one delta; `tables` is the state after it. After an error [`Dataplane::start`] is
-    /// called before anything else.
+    /// Applies one delta; `tables` is the state after it. After an error [`Dataplane::start`] must be called
+    /// before anything else.
     ///
     /// # Errors
-    /// What could not be written; steps before it stay done.
+    /// If the kernel cannot be written; earlier steps stay applied.
     fn apply(&mut self, delta: &Delta, tables: &Tables) -> Result<ApplyOutcome, Error>;
 
     /// Compares the kernel with what was last written, and repairs it in safe order.
-    /// [`ApplyOutcome::writes`] is 0 if nothing was wrong.
+    /// [`ApplyOutcome::writes`] is 0 if nothing differed.
     ///
     /// # Errors
-    /// What could not be read or written.
+    /// If the kernel cannot be read or written.
     fn verify(&mut self, tables: &Tables) -> Result<ApplyOutcome, Error>;
 
-    /// Packets and bytes so far.
+    /// Packets and bytes counted so far.
     ///
     /// # Errors
-    /// What could not be read.
+    /// If the counters cannot be read.
     fn counters(&mut self) -> Result<Counters, Error>;
 
-    /// Has the kernel translate what this says, and nothing else; returns how much was written.
-    /// Without addresses there is no table for it.
+    /// Makes the masquerade table match `wanted`; returns the number of objects and elements written.
+    /// Without addresses the table is removed.
     ///
     /// # Errors
-    /// What could not be read or written; then it is as it was.
+    /// If the table cannot be read or written; it is then unchanged.
     fn masquerade(&mut self, wanted: &Masquerade) -> Result<usize, Error>;
 
-    /// What of workloads the kernel holds now, read anew.
+    /// The workload state in the kernel now, without a cache.
     ///
     /// # Errors
-    /// What could not be read.
+    /// If the kernel cannot be read.
     fn installed_workloads(&mut self) -> Result<InstalledWorkloads, Error>;
 
-    /// Removes everything of ours from the kernel.
+    /// Removes all our tables from the kernel.
     ///
     /// # Errors
-    /// What could not be removed.
+    /// If a table cannot be removed.
     fn remove(&mut self) -> Result<(), Error>;
 
-    /// Listens, from now on, for changes of our kernel state by others.
+    /// Subscribes to changes of our kernel state by other programs.
     ///
     /// # Errors
-    /// If the kernel gives no notifications.
+    /// If the kernel provides no notifications.
     fn tamper_watch(&self) -> Result<TamperWatch, Error>;
 
-    /// Listens, from now on, to packets that were denied, dropped, or asked for by a Log rule. `None`
-    /// if this kernel reports none.
+    /// Subscribes to packets that were denied, dropped, or matched by a Log rule. `None` if this kernel has
+    /// no nflog.
     ///
     /// # Errors
-    /// If somebody else listens already, or the kernel refuses.
+    /// If another program already listens on the nflog group, or the kernel refuses.
     fn packet_watch(&self) -> Result<Option<PacketWatch>, Error>;
 
-    /// What a delta that has not been applied would replace of what the kernel holds; `None` if that
-    /// is not known.
+    /// The previous values of everything that a delta not yet applied would replace; `None` if the kernel's
+    /// content is not known.
     fn undo(&self, delta: &Delta) -> Option<UndoRecord>;
 
-    /// Keeps counts in a ledger from now on, and takes over the entries that an earlier process
-    /// wrote there; before the first start.
+    /// Records counts in a journal from now on, and restores the entries that an earlier process wrote to
+    /// it; to be called before the first start.
     fn set_journal(&mut self, journal: Box<dyn CounterJournal>, entries: Vec<JournalEntry>);
 
-    /// Forgets the counts of rules that nobody will ask for again.
+    /// Drops the counts of rules for which `keep` returns false.
     fn retain_counts(&mut self, keep: &dyn Fn(&Credit) -> bool);
 
-    /// What went wrong with the ledger since this was asked last.
+    /// The journal error since the last call, if any.
     fn take_journal_error(&mut self) -> Option<std::io::Error>;
 }
 
-/// What of workloads a kernel holds.
+/// The workload state in a kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InstalledWorkloads {
-    /// The interfaces that are judged.
+    /// The interfaces that are subject to policy.
     pub interfaces: BTreeSet<Str>,
-    /// The interfaces and addresses that have policy.
+    /// The pairs of interface and address that have policy.
     pub points: BTreeSet<(Str, IpAddr)>,
-    /// The addresses that are translated.
+    /// The addresses that are masqueraded.
     pub masqueraded_addresses: BTreeSet<IpAddr>,
 }
 
-/// What was done.
+/// The result of applying changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ApplyOutcome {
     /// Kernel objects and elements written or deleted.
     pub writes: usize,
     /// The steps, in order.
     pub steps: Vec<StepOutcome>,
-    /// The generation that established flows must carry.
+    /// The generation in the connection mark of accepted flows.
     pub generation: u32,
 }
 
 /// One step of an [`ApplyOutcome`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StepOutcome {
-    /// What it was for.
+    /// The phase that it belongs to.
     pub phase: Phase,
     /// Kernel objects and elements written or deleted.
     pub ops: usize,
-    /// Time it took, the wait for packets under way included.
+    /// Time it took, the grace period included.
     pub duration: Duration,
-    /// How much of it was waiting for packets under way.
+    /// The part of it spent waiting for the grace period.
     pub grace_duration: Duration,
 }
 
-/// Packets and bytes.
+/// Packet and byte counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// By what they are credited to.
+    /// By the rule, tier default or profile that they are credited to.
     pub by_rule: BTreeMap<Arc<Credit>, CounterValue>,
-    /// Dropped without a rule's word, by reason.
+    /// Drops that no rule decided, by reason.
     pub by_drop_reason: BTreeMap<&'static str, CounterValue>,
 }
 
-/// Something of ours was changed by someone else.
+/// Another program changed our kernel state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TamperEvent {
-    /// An object was made, changed or deleted.
+    /// An object was created, changed or deleted.
     Changed {
-        /// Which, for people.
+        /// Human-readable description of the change.
         description: String,
     },
-    /// Notifications were lost, so something may have been.
+    /// Notifications were lost, so there may have been changes.
     EventsLost,
 }
 
-/// Tells of changes by others.
+/// A subscription to changes by other programs.
 pub struct TamperWatch {
     next: Box<TamperReceiver>,
 }
@@ -159,7 +159,7 @@ pub struct TamperWatch {
 type TamperReceiver = dyn FnMut(Duration) -> Result<Option<TamperEvent>, Error> + Send;
 
 impl TamperWatch {
-    /// From a function that waits for the next change, at most the time given.
+    /// Wraps a function that waits for the next change, at most for the time given.
     pub fn new(
         next: impl FnMut(Duration) -> Result<Option<TamperEvent>, Error> + Send + 'static,
     ) -> Self {
@@ -168,7 +168,7 @@ impl TamperWatch {
         }
     }
 
-    /// The next change; `None` if there was none for `timeout`.
+    /// The next change; `None` if there was none within `timeout`.
     ///
     /// # Errors
     /// If the notifications end.
@@ -183,49 +183,49 @@ impl std::fmt::Debug for TamperWatch {
     }
 }
 
-/// What went wrong with a dataplane.
+/// An error of a dataplane.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// No socket to the kernel.
-    #[error("reaching the kernel's packet filter")]
+    /// The netlink socket could not be opened.
+    #[error("opening the nf_tables netlink socket")]
     Open(#[from] palisade_sys::netlink::OpenError),
-    /// The namespace is not there.
-    #[error("reaching the network namespace")]
+    /// The network namespace does not exist or cannot be entered.
+    #[error("entering the network namespace")]
     NetNs(#[from] palisade_sys::netns::NetNsError),
-    /// A feature of the kernel could not be looked at.
-    #[error("looking at kernel features")]
+    /// A kernel setting could not be read.
+    #[error("reading kernel settings")]
     Feature(#[from] palisade_sys::sysctl::SysctlError),
-    /// The kernel offers no grace periods.
-    #[error("waiting for packets under way")]
+    /// The kernel offers no way to wait for a grace period.
+    #[error("setting up RCU grace periods")]
     Grace(#[from] palisade_sys::grace::GraceError),
-    /// The kernel could not be read.
-    #[error("reading the kernel back")]
+    /// The nftables table could not be read.
+    #[error("reading the nftables table from the kernel")]
     Read(#[from] TableReadError),
-    /// The table is another agent's, or cannot be taken over.
-    #[error("making sure that no other agent has the table")]
+    /// The table is owned by another agent, or cannot be taken over.
+    #[error("checking who owns the nftables table")]
     Owner(#[from] OwnerError),
-    /// The kernel could not be written.
-    #[error("writing to the kernel")]
+    /// The transaction could not be applied.
+    #[error("applying nftables changes")]
     Execute(#[from] ExecuteError),
-    /// The kernel's notifications ended.
-    #[error("listening for changes by others")]
+    /// The subscription to nftables notifications failed.
+    #[error("watching nftables notifications")]
     Watch(#[from] palisade_sys::nfnetlink::NfRequestError),
-    /// The kernel's reports of packets cannot be had.
-    #[error("listening to the kernel's reports of packets")]
+    /// Packets cannot be read from nflog.
+    #[error("reading packets from nflog")]
     Reports(#[from] palisade_sys::nflog::NflogError),
-    /// The interfaces could not be looked at.
-    #[error("looking at interfaces")]
+    /// The network interfaces could not be listed.
+    #[error("listing network interfaces")]
     Links(#[from] palisade_sys::link::LinkError),
-    /// Which marks established flows carry could not be told.
-    #[error("looking at established flows")]
+    /// The conntrack table could not be read or its marks changed.
+    #[error("reading the conntrack table")]
     Flows(#[from] palisade_sys::conntrack::ConntrackError),
-    /// The kernel gave no random number.
-    #[error("asking the kernel for a random number")]
+    /// The kernel returned no random number.
+    #[error("getting a random number from the kernel")]
     Random(#[from] palisade_sys::random::RandomError),
-    /// A parameter that cannot be.
+    /// An invalid parameter.
     #[error("{0}")]
     Config(&'static str),
-    /// A failure that a test asked for.
-    #[error("failed on request: {0}")]
+    /// A failure injected by a test.
+    #[error("injected failure: {0}")]
     Injected(String),
 }

@@ -1,7 +1,7 @@
-//! A dataplane in memory: holds what it was given, and records it.
+//! An in-memory dataplane that records its calls.
 //!
-//! Promises: it applies deltas to its own copy of the tables and checks that
-//! the caller's copy agrees; failures come when asked for. Never: judges.
+//! Promises: it applies deltas to its own copy of the tables and checks that the caller's copy agrees;
+//! failures are injected by the test. Never: judges.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::net::IpAddr;
@@ -17,7 +17,7 @@ use crate::driver::{
 };
 use crate::packet_report::{PacketReportBatch, PacketWatch};
 
-/// One call a [`FakeDataplane`] got.
+/// A call of a [`FakeDataplane`] method.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DataplaneCall {
     /// [`Dataplane::start`] with these tables.
@@ -30,7 +30,7 @@ pub enum DataplaneCall {
     Remove,
 }
 
-/// A recording dataplane; clones share what it holds.
+/// A recording dataplane; clones share its state.
 #[derive(Clone, Debug, Default)]
 pub struct FakeDataplane {
     state: Arc<Mutex<FakeDataplaneState>>,
@@ -52,25 +52,25 @@ struct FakeDataplaneState {
 }
 
 impl FakeDataplane {
-    /// An empty kernel.
+    /// A dataplane with an empty kernel.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The calls so far, in order, failed ones included.
+    /// The calls so far, in order, including failed ones.
     #[must_use]
     pub fn calls(&self) -> Vec<DataplaneCall> {
         self.lock().calls.clone()
     }
 
-    /// What it holds; `None` before the first start and after a removal.
+    /// The tables that it holds; `None` before the first start and after a removal.
     #[must_use]
     pub fn tables(&self) -> Option<Tables> {
         self.lock().tables.clone()
     }
 
-    /// Replaces what it holds, as someone else would.
+    /// Replaces the tables, as another program would.
     pub fn tamper(&self, held: Option<Tables>) {
         let mut state = self.lock();
         state.tables = held;
@@ -79,27 +79,27 @@ impl FakeDataplane {
         });
     }
 
-    /// Makes the next start, apply or verify fail, saying `reason`.
+    /// Makes the next start, apply or verify fail with `reason`.
     pub fn fail_next(&self, reason: &str) {
         self.lock().failures.push(reason.to_owned());
     }
 
-    /// How often [`Dataplane::counters`] was asked.
+    /// The number of calls of [`Dataplane::counters`].
     pub fn counter_reads(&self) -> usize {
         self.lock().counter_reads
     }
 
-    /// Sets what [`Dataplane::counters`] says.
+    /// Sets the result of [`Dataplane::counters`].
     pub fn set_counters(&self, counters: Counters) {
         self.lock().counters = counters;
     }
 
-    /// Puts packets in front of the watch.
+    /// Queues packets for the packet watch.
     pub fn push_packets(&self, seen: PacketReportBatch) {
         self.lock().packet_reports.push_back(seen);
     }
 
-    /// The entries it was given with its ledger.
+    /// The entries that it got with its journal.
     #[must_use]
     pub fn journal(&self) -> Vec<JournalEntry> {
         self.lock().journal.clone()
@@ -119,7 +119,7 @@ impl FakeDataplaneState {
         Err(Error::Injected(self.failures.remove(0)))
     }
 
-    /// Takes `tables` over, as one write of everything if they differ.
+    /// Replaces the tables; counts one write if they differ.
     fn replace_tables(&mut self, tables: &Tables) -> ApplyOutcome {
         let same = self.tables.as_ref() == Some(tables);
         self.tables = Some(tables.clone());
@@ -155,7 +155,7 @@ impl Dataplane for FakeDataplane {
         delta.apply_to(&mut held);
         if held != *tables {
             return Err(Error::Injected(
-                "the delta does not lead to the tables that came with it".to_owned(),
+                "the tables after the delta differ from the tables passed with it".to_owned(),
             ));
         }
         state.tables = Some(held);

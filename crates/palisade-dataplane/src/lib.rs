@@ -1,14 +1,14 @@
-//! Executes transactions, reads the kernel back, repairs.
+//! Applies planned transactions to the kernel, reads its state back, and repairs it.
 //!
-//! [`driver`] says what a dataplane is; [`NftDataplane`] is the one over nf_tables, for which [`netlink`] carries the words of
-//! `palisade-nft` to the kernel and back; [`fake`] is a dataplane for tests of
-//! what stands above.
+//! [`driver`] defines the dataplane interface. [`NftDataplane`] implements it with nf_tables; [`netlink`]
+//! encodes the types of `palisade-nft` for the kernel and decodes them. [`fake`] is an in-memory dataplane
+//! for tests of the callers.
 //!
-//! Promises: a step is in the kernel whole or not at all; the next one waits
-//! until no packet is still between two lookups of the last; what is not ours
-//! is never touched.
+//! Promises: a step is applied atomically; the next step starts only after a grace period, when no packet is
+//! still between two lookups of the previous one; objects of other programs are never changed.
 //!
-//! Never: decides what a packet gets, or in which order things change; both
+//! Never: decides a verdict, or the order of changes; both are computed by `palisade-tables` and
+//! `palisade-nft`.
 //! come as values from `palisade-tables` and `palisade-nft`.
 
 mod conntrack_marks;

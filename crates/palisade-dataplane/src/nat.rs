@@ -1,7 +1,7 @@
-//! The table that translates workloads' addresses, and what of workloads both tables hold.
+//! The masquerade table, and the workload state that both tables hold.
 //!
-//! Promises: only what `palisade_nft::Masquerade` plans is executed; a table that nobody needs is
-//! removed. Never: judges, or touches the table that does.
+//! Promises: only what `palisade_nft::Masquerade` plans is executed; an unneeded table is removed. Never:
+//! changes the policy table.
 
 use palisade_nft::{
     Config, CounterValue, CreditedCounter, Masquerade, Ruleset, installed_points,
@@ -13,7 +13,7 @@ use palisade_sys::nfnetlink::Nfnetlink;
 use crate::driver::{Error, InstalledWorkloads};
 use crate::netlink::Executor;
 
-/// The table beside the one that judges.
+/// The masquerade table's name.
 pub(crate) fn table_name(config: &Config) -> palisade_model::Str {
     empty_masquerade(config).table_name()
 }
@@ -27,8 +27,8 @@ fn empty_masquerade(config: &Config) -> Masquerade {
     }
 }
 
-/// Writes what differs from `held`, which is read where it is not known, in a table with these flags. Returns what the kernel
-/// holds then, and how much was written.
+/// Writes what differs from `held`, which is read if it is not known, into a table with these flags. Returns
+/// the table as it is in the kernel then, and the number of objects and elements written.
 pub(crate) fn sync<N: Nfnetlink, G: GracePeriod>(
     executor: &mut Executor<N, G>,
     wanted: &Masquerade,
@@ -54,7 +54,7 @@ pub(crate) fn sync<N: Nfnetlink, G: GracePeriod>(
     })
 }
 
-/// Removes the table if it is there.
+/// Removes the table if it exists.
 pub(crate) fn remove<N: Nfnetlink, G: GracePeriod>(
     executor: &mut Executor<N, G>,
     config: &Config,
@@ -68,7 +68,7 @@ pub(crate) fn remove<N: Nfnetlink, G: GracePeriod>(
     .map(drop)
 }
 
-/// What of workloads these tables hold.
+/// The workload state that these tables hold.
 pub(crate) fn installed_workloads(
     policy_table: Option<&Ruleset>,
     masquerade_table: Option<&Option<Ruleset>>,

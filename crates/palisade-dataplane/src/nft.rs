@@ -1,12 +1,11 @@
 //! The dataplane over nf_tables.
 //!
-//! Promises: what `palisade-nft` plans is what is executed, nothing else; the
-//! kernel is adopted by content, so a start on unchanged input writes nothing;
-//! a generation is never taken up while a flow is marked with it already, and
-//! the first one is random, so that it is nobody else's mark.
+//! Promises: exactly what `palisade-nft` plans is executed; the kernel's tables are adopted by content, so a
+//! start on unchanged input writes nothing; a generation is never used while a flow still carries it, and
+//! the first generation is random, so that it does not equal another program's mark.
 //!
-//! Never: touches another table, or goes on with a plan after a failed step;
-//! then the kernel is read back and planned for anew.
+//! Never: touches another table, or continues a plan after a failed step; then the kernel is read again and
+//! a new plan is made.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -47,16 +46,16 @@ use crate::report_reader::{self, KernelReportLookup, ReportReader};
 pub struct NftConfig {
     /// Name of the table of family `inet`.
     pub table: String,
-    /// What the names of our interfaces begin with.
+    /// Prefix of the names of our interfaces.
     pub interface_prefix: String,
-    /// The bits of the conntrack mark that are ours: one run of at least 8.
+    /// The bits of the conntrack mark that we use: one contiguous run of at least 8.
     pub mark_mask: u32,
-    /// Whether packets of this host's own stack are judged.
+    /// Whether packets of this host's own stack are subject to policy.
     pub judge_host_traffic: bool,
-    /// Whether no other program can change the tables while this socket is open, where the kernel
-    /// knows how (6.9).
+    /// Whether the socket owns the tables, so that no other program can change them while it is open; where
+    /// the kernel supports it (6.9).
     pub own_table: bool,
-    /// The nflog group that denied and logged packets are reported to; `None`: they are not.
+    /// The nflog group that denied and logged packets are sent to; `None` disables reporting.
     pub log_group: Option<u16>,
 }
 
@@ -68,41 +67,41 @@ pub struct NftDataplane {
     executor: Executor<KernelNfnetlink, KernelGracePeriod>,
     /// What the kernel holds; `None` before the first start and after a failure.
     planner: Option<Planner>,
-    /// What the numbers of rules stand for, as of the last success.
+    /// The credit of each rule number, as of the last success.
     rules: BTreeMap<RuleId, Arc<Credit>>,
-    /// Whom the kernel's counts are for, while there is no planner to tell.
+    /// The accounts of the kernel's counters while there is no planner.
     recovered_accounts: CounterAccounts,
-    /// Where the skeleton counts drops that no rule decides.
+    /// The skeleton's counters of drops that no rule decides.
     drop_counters: CounterAccounts,
     ledger: CounterLedger,
-    /// What the kernel translates; `None` where that is not known.
+    /// The content of the masquerade table; `None` if it is not known.
     masquerade_table: Option<Option<Ruleset>>,
 }
 
-/// A plan that is not carried out.
+/// A plan that is not executed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlanPreview {
     /// Kernel objects and elements that it would write or delete.
     pub writes: usize,
-    /// Its steps, each one transaction, in the words of `nft`.
+    /// Its steps, each one transaction, in nft-like syntax.
     pub text: String,
 }
 
 impl NftDataplane {
-    /// In the network namespace of the calling thread.
+    /// A dataplane in the network namespace of the calling thread.
     ///
     /// # Errors
-    /// If the kernel's interfaces cannot be reached or the parameters cannot be.
+    /// If the kernel's interfaces cannot be opened or a parameter is invalid.
     pub fn new(config: NftConfig) -> Result<Self, Error> {
         Self::new_in(config, &NetNs::current()?)
     }
 
-    /// In the network namespace given.
+    /// A dataplane in the given network namespace.
     ///
     /// # Errors
     /// As [`NftDataplane::new`].
     pub fn new_in(config: NftConfig, netns: &NetNs) -> Result<Self, Error> {
-        // Before features are looked at: it has the kernel load what has them.
+        // Before the sysctls are read: this makes the kernel load the module that has them.
         KernelConntrack::open(netns)?.count()?;
         let mut config = Config {
             table: config.table.as_str().into(),
@@ -131,11 +130,11 @@ impl NftDataplane {
         })
     }
 
-    /// Makes sure that no other agent has these tables, and that none gets them while this lasts. Where
-    /// the kernel knows no owners, nothing can be made sure.
+    /// Takes the lock on these tables, so that no other agent uses them while this dataplane exists. Has no
+    /// effect on kernels without table owners.
     ///
     /// # Errors
-    /// If another one has them.
+    /// If another agent holds the lock or owns a table.
     pub fn acquire_lock(&mut self) -> Result<(), Error> {
         self.check_owner()?;
         Ok(owner::acquire_lock(
@@ -144,10 +143,10 @@ impl NftDataplane {
         )?)
     }
 
-    /// Refuses if another agent that runs has these tables. Changes nothing.
+    /// Fails if another running agent owns these tables. Changes nothing.
     ///
     /// # Errors
-    /// If another one has them, or it cannot be told.
+    /// If another agent owns a table, or the owner cannot be queried.
     pub fn check_owner(&mut self) -> Result<(), Error> {
         Ok(owner::check_owner(
             self.executor.nfnetlink_mut(),
@@ -155,12 +154,12 @@ impl NftDataplane {
         )?)
     }
 
-    /// Whether others cannot change the tables.
+    /// Whether the socket owns the tables, so that other programs cannot change them.
     pub fn owns_tables(&self) -> bool {
         self.config.owned
     }
 
-    /// Takes over what outlived an agent before.
+    /// Takes over tables that outlived their agent.
     fn adopt_orphaned_tables(&mut self) -> Result<(), Error> {
         for table in [self.config.table.clone(), nat::table_name(&self.config)] {
             owner::take_ownership(self.executor.nfnetlink_mut(), &table, self.config.owned)?;
@@ -168,23 +167,23 @@ impl NftDataplane {
         Ok(())
     }
 
-    /// The table as it is in the kernel; `None` if it is not there.
+    /// The table as it is in the kernel; `None` if it does not exist.
     ///
     /// # Errors
-    /// What could not be read.
+    /// If it cannot be read.
     pub fn read_back(&mut self) -> Result<Option<Ruleset>, Error> {
         Ok(self.executor.read_back()?)
     }
 
-    /// How packets under way are waited for, for people.
+    /// How the grace period is waited for, as text for people.
     pub fn grace_method(&self) -> &'static str {
         self.executor.grace().method()
     }
 
-    /// The tables of ours that are in the kernel, by name.
+    /// The names of our tables that exist in the kernel.
     ///
     /// # Errors
-    /// What could not be read.
+    /// If they cannot be queried.
     pub fn present_tables(&mut self) -> Result<Vec<String>, Error> {
         let mut present = Vec::new();
         if self.executor.read_back()?.is_some() {
@@ -200,13 +199,13 @@ impl NftDataplane {
         Ok(present)
     }
 
-    /// What [`Dataplane::start`] would write from here: reads, and writes nothing.
+    /// What [`Dataplane::start`] would write now. Reads only.
     ///
     /// # Errors
-    /// What could not be read.
+    /// If the kernel cannot be read.
     pub fn preview(&mut self, tables: &Tables) -> Result<PlanPreview, Error> {
         let mut observed = self.executor.read_back()?;
-        // Taking it over is no change of what it holds.
+        // Taking over the table does not change its content.
         if let Some(observed) = &mut observed
             && self.config.owned
             && observed.flags == table_flag::PERSIST
@@ -215,7 +214,7 @@ impl NftDataplane {
         }
         let (planner, mut transaction) = adopt(&self.config, observed.as_ref(), tables, 0);
         if planner.generation() == 0 {
-            // A start begins with a random one; what is printed must not differ each time.
+            // A start uses a random generation; the preview must print the same text each time.
             let first = self.config.least_generation();
             transaction = adopt(&self.config, observed.as_ref(), tables, first).1;
         }
@@ -229,7 +228,7 @@ impl NftDataplane {
         })
     }
 
-    /// Forgets the plan but not whom the counts are for, what was planned to go included.
+    /// Drops the plan but keeps the accounts of all counters, those that it would have deleted included.
     fn discard_plan(&mut self, transaction: Transaction) {
         let steps = transaction.steps.into_iter();
         let going = steps.flat_map(|step| step.retiring_counters).collect();
@@ -240,7 +239,7 @@ impl NftDataplane {
         self.planner = None;
     }
 
-    /// Whom the kernel's counts are for.
+    /// The accounts of the kernel's counters.
     fn counter_accounts(&self) -> CounterAccounts {
         let mut credits = match &self.planner {
             Some(planner) => counts::counter_accounts(planner.credited_counters(), &self.rules),
@@ -251,7 +250,7 @@ impl NftDataplane {
         credits
     }
 
-    /// From whatever the kernel holds to `tables`.
+    /// Changes the kernel from `observed` to `tables`.
     fn adopt(&mut self, observed: Option<Ruleset>, tables: &Tables) -> Result<ApplyOutcome, Error> {
         let (mut planner, mut transaction) = adopt(&self.config, observed.as_ref(), tables, 0);
         let is_fresh = planner.generation() == 0;
@@ -292,7 +291,7 @@ impl NftDataplane {
         Ok(apply_outcome(steps, generation))
     }
 
-    /// Takes over what is not in the kernel any more; says whom the rest is for.
+    /// Retires counters that are not in the kernel any more; returns the accounts of the others.
     fn reconcile_counters(&mut self, snapshot: &CounterSnapshot) -> CounterAccounts {
         let mut credits = self.counter_accounts();
         credits.extend(snapshot.drop_counters());
@@ -300,8 +299,8 @@ impl NftDataplane {
         credits
     }
 
-    /// Executes, and takes over every count that goes: what is in `old` is for whom that says, the
-    /// rest for what the rules' numbers stand for.
+    /// Executes a transaction and retires every counter that it deletes: those in `old` are credited to the
+    /// accounts given there, others to the accounts of their rule numbers.
     fn execute(
         &mut self,
         transaction: &mut Transaction,
@@ -326,7 +325,7 @@ impl NftDataplane {
         Ok(self.executor.execute(transaction, &mut observer)?)
     }
 
-    /// Puts back what somebody changed, where that can be done in place.
+    /// Restores in place what another program changed; `None` if that is not possible.
     fn repair(&mut self, observed: &Ruleset) -> Option<ApplyOutcome> {
         let plain = observed.clone().without_counts();
         let mut planner = self.planner.clone()?;
@@ -343,13 +342,13 @@ impl NftDataplane {
         let rules = std::mem::take(&mut self.rules);
         let steps = self.execute(&mut transaction, &accounts, &snapshot, &rules);
         self.rules = rules;
-        // Otherwise the kernel is read back, and the table made anew.
+        // Otherwise the kernel is read again, and the table is rebuilt.
         let steps = steps.ok()?;
         self.planner = Some(planner);
         Some(apply_outcome(steps, generation))
     }
 
-    /// Before a transaction that raises the generation: no flow may be marked with what comes.
+    /// Before a transaction that raises the generation: no flow may already carry the new one.
     fn clear_reused_marks(&self, transaction: &Transaction) -> Result<(), Error> {
         let raised = raised_generation(&self.config, transaction);
         if let Some(next) =
@@ -384,7 +383,7 @@ impl Dataplane for NftDataplane {
             return self.start(tables);
         };
         let changes = || delta.steps.iter().flat_map(|step| &step.changes);
-        // What goes with this delta is still credited while it is executed.
+        // Rules that this delta deletes are still credited while it is executed.
         for change in changes() {
             if let TableChange::Rule(rule, Some(credit)) = change {
                 self.rules.insert(*rule, credit.clone());
@@ -441,7 +440,7 @@ impl Dataplane for NftDataplane {
         if let Some(outcome) = observed.as_ref().and_then(|observed| self.repair(observed)) {
             return Ok(outcome);
         }
-        // A step of mending may have been done.
+        // A repair step may have been applied.
         let observed = self.executor.read_back()?;
         self.adopt(observed, tables)
     }
@@ -556,7 +555,7 @@ impl Dataplane for NftDataplane {
     }
 }
 
-/// Takes counts over as they go.
+/// Passes the counters that a step deletes to the ledger.
 struct LedgerObserver<'a> {
     ledger: &'a mut CounterLedger,
     accounts: &'a CounterAccounts,
@@ -581,7 +580,7 @@ impl CounterObserver for LedgerObserver<'_> {
     }
 }
 
-/// How packets are reported in this kernel. One without nflog would refuse the whole table.
+/// The nflog parameters; `None` if the kernel has no nflog, since it would then refuse the whole table.
 fn log_config(group: Option<u16>, netns: &NetNs) -> Result<Option<NflogConfig>, Error> {
     let Some(group) = group else {
         return Ok(None);
@@ -600,12 +599,12 @@ fn validate_config(config: &Config) -> Result<(), Error> {
     let run = mask >> mask.trailing_zeros().min(31);
     if mask.count_ones() < 8 || run & run.wrapping_add(1) != 0 {
         return Err(Error::Config(
-            "the bits of the conntrack mark must be one run of at least 8",
+            "the conntrack mark mask must be one contiguous run of at least 8 bits",
         ));
     }
     if !(1..=14).contains(&config.interface_prefix.len()) {
         return Err(Error::Config(
-            "the prefix of interface names must be 1 to 14 bytes long",
+            "the interface prefix must be 1 to 14 bytes long",
         ));
     }
     Ok(())
@@ -619,18 +618,18 @@ fn apply_outcome(steps: Vec<StepOutcome>, generation: u32) -> ApplyOutcome {
     }
 }
 
-/// What happened, if it happened to `table`.
+/// Describes a notification as text, if it is about `table`.
 fn describe_tampering(object: &NfMessage, table: &Str) -> Option<String> {
     const INET: u8 = 1;
-    // The table's name has the same number in every kind of object.
+    // `NFTA_*_TABLE` has the same number in every kind of object.
     let of = object.attrs().find(nft::NFTA_TABLE_NAME).ok()??;
     if object.kind == nft::NFT_MSG_NEWGEN || object.family != INET || of.text().ok()? != &**table {
         return None;
     }
     let what = match object.kind {
-        nft::NFT_MSG_NEWTABLE => "the table was changed",
+        nft::NFT_MSG_NEWTABLE => "the table was created or changed",
         nft::NFT_MSG_DELTABLE => "the table was deleted",
-        nft::NFT_MSG_NEWCHAIN => "a chain was changed",
+        nft::NFT_MSG_NEWCHAIN => "a chain was created or changed",
         nft::NFT_MSG_DELCHAIN => "a chain was deleted",
         nft::NFT_MSG_NEWRULE => "a rule was added",
         nft::NFT_MSG_DELRULE => "a rule was deleted",
@@ -638,7 +637,7 @@ fn describe_tampering(object: &NfMessage, table: &Str) -> Option<String> {
         nft::NFT_MSG_DELSET => "a set was deleted",
         nft::NFT_MSG_NEWSETELEM => "an element was added",
         nft::NFT_MSG_DELSETELEM => "an element was deleted",
-        _ => "something was changed",
+        _ => "an object was changed",
     };
     Some(what.to_owned())
 }

@@ -1,13 +1,13 @@
-//! What the first bytes of a packet say of it.
+//! Parses the headers of a packet from its first bytes.
 //!
-//! Promises: every bound is checked; what is cut off or is no IP packet is told as such. Never:
-//! looks beyond the transport header's ports, or type and code.
+//! Promises: every bound is checked; truncated and non-IP packets are rejected. Never: reads beyond the
+//! transport header's ports, or ICMP type and code.
 
 use std::net::IpAddr;
 
 use palisade_model::{L4, Protocol};
 
-/// An IPv6 packet with more extension headers than this is not looked into.
+/// An IPv6 packet with more extension headers than this is not parsed further.
 const MAX_EXTENSION_HEADERS: usize = 8;
 
 /// Addresses, protocol, ports and length of a packet.
@@ -16,13 +16,13 @@ pub(crate) struct PacketHeader {
     pub(crate) source: IpAddr,
     pub(crate) destination: IpAddr,
     pub(crate) protocol: Protocol,
-    /// [`L4::None`] also where the transport header is not there.
+    /// [`L4::None`] also if the transport header is missing.
     pub(crate) l4: L4,
-    /// In bytes, by the packet's own word.
+    /// Length in bytes, from the packet's own header.
     pub(crate) length: u32,
 }
 
-/// Reads a packet from its network header on; `None` if that is not whole.
+/// Parses a packet from its network header on; `None` if that is truncated.
 pub(crate) fn parse(bytes: &[u8]) -> Option<PacketHeader> {
     match bytes.first()? >> 4 {
         4 => parse_v4(bytes),
@@ -61,10 +61,10 @@ fn parse_v6(bytes: &[u8]) -> Option<PacketHeader> {
             break;
         };
         let len = match next {
-            // Hop by hop, routing, destination options.
+            // Hop-by-hop, routing, destination options.
             0 | 43 | 60 => (usize::from(*len) + 1) * 8,
             44 if be16(here, 2).is_some_and(|field| field & 0xfff8 == 0) => 8,
-            // Authentication counts in fours.
+            // Authentication header: its length is in 4-byte units.
             51 => (usize::from(*len) + 2) * 4,
             _ => break,
         };
@@ -139,7 +139,7 @@ mod tests {
         assert_eq!(parse(&v4(1, &[8, 1, 0])).unwrap().l4, ping);
         assert_eq!(parse(&v4(47, &tcp)).unwrap().l4, L4::None);
 
-        // Hop by hop of 16 bytes, a first fragment, authentication, then TCP.
+        // A hop-by-hop header of 16 bytes, a first fragment, an authentication header, then TCP.
         let mut rest = vec![44, 1];
         rest.resize(16, 0);
         rest.extend([51, 0, 0, 1, 0, 0, 0, 0]);

@@ -1,8 +1,7 @@
-//! Packets that a dataplane reports: denied, dropped, or asked for by a Log rule.
+//! Packets that a dataplane reports: denied, dropped, or matched by a Log rule.
 //!
-//! Promises: a sighting says what the kernel knew, and why it was reported; which rule it was is
-//! found by judging its first packet again. What was not reported is counted by the reason that it
-//! would have had.
+//! Promises: a report has what the kernel knew, and the reason; the rule is found by judging the first
+//! packet of the flow again. Packets that were not delivered are counted by reason.
 //!
 //! Never: judges.
 
@@ -17,22 +16,22 @@ use crate::driver::Error;
 /// Why a packet is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ReportReason {
-    /// One of its judgements denied it.
+    /// Policy denied it in one direction.
     Denied,
-    /// Its judgement in this direction allowed it, and a Log rule was met on the way.
+    /// Policy allowed it in this direction, and a Log rule matched.
     Logged(Direction),
-    /// Dropped: sent from an address that is not the endpoint's own.
+    /// Dropped: its source is not an address of the endpoint.
     Spoofed,
-    /// Dropped: it came by an interface with our prefix that nobody announced.
+    /// Dropped: it arrived by an interface with our prefix that belongs to no known endpoint.
     UnknownInterface,
-    /// Dropped: it fits no connection and begins none.
+    /// Dropped: it belongs to no connection and opens none.
     Invalid,
-    /// Dropped: nothing judges the address that it has at an interface of ours.
+    /// Dropped: its address has no policy at our interface.
     NoPoint,
 }
 
 impl ReportReason {
-    /// Its name, as [`Counters::by_drop_reason`](crate::Counters::by_drop_reason) has those of drops.
+    /// Its name; for drops the same as in [`Counters::by_drop_reason`](crate::Counters::by_drop_reason).
     pub fn name(self) -> &'static str {
         match self {
             ReportReason::Denied => "denied",
@@ -48,11 +47,12 @@ impl ReportReason {
 /// A packet that was reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PacketReport {
-    /// When the kernel saw it, since 1970; `None` if it does not say.
+    /// When the kernel saw it, since the Unix epoch; `None` if the kernel does not say.
     pub time: Option<Duration>,
     /// Why it is reported.
     pub reason: ReportReason,
-    /// Whether it runs against its flow's first packet, in whose direction it was judged.
+    /// Whether it is in the reply direction of its flow; policy was evaluated for the first packet's
+    /// direction.
     pub reply: bool,
     /// The packet itself.
     pub packet: Packet,
@@ -61,7 +61,7 @@ pub struct PacketReport {
 }
 
 impl PacketReport {
-    /// The packet that was judged: of a reply, the first of its flow.
+    /// The packet that policy was evaluated for: for a reply, the first packet of its flow.
     pub fn judged_packet(&self) -> Packet {
         let packet = self.packet.clone();
         if !self.reply {
@@ -92,16 +92,16 @@ impl PacketReport {
     }
 }
 
-/// What was seen since the last look.
+/// The packets since the last call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PacketReportBatch {
-    /// Packets, in order.
+    /// The packets, in order.
     pub packets: Vec<PacketReport>,
-    /// How many more there were that nobody gets to see.
+    /// The number of further packets that were not delivered.
     pub lost: BTreeMap<ReportReason, u64>,
 }
 
-/// Tells of packets.
+/// A subscription to reported packets.
 pub struct PacketWatch {
     next: Box<ReportReceiver>,
 }
@@ -109,7 +109,7 @@ pub struct PacketWatch {
 type ReportReceiver = dyn FnMut(Duration) -> Result<Option<PacketReportBatch>, Error> + Send;
 
 impl PacketWatch {
-    /// From a function that waits for the next packets, at most the time given.
+    /// Wraps a function that waits for the next packets, at most for the time given.
     pub fn new(
         next: impl FnMut(Duration) -> Result<Option<PacketReportBatch>, Error> + Send + 'static,
     ) -> Self {
@@ -118,11 +118,11 @@ impl PacketWatch {
         }
     }
 
-    /// The next packets, at most a few hundred; `None` if there were none for `timeout`. When no
-    /// more come after some, that is told once, by none with whatever was lost.
+    /// The next packets, at most a few hundred; `None` if there were none within `timeout`. When packets
+    /// stop arriving, one batch without packets follows, with the packets lost.
     ///
     /// # Errors
-    /// If the reports end.
+    /// If nflog fails.
     pub fn wait(&mut self, timeout: Duration) -> Result<Option<PacketReportBatch>, Error> {
         (self.next)(timeout)
     }

@@ -1,7 +1,7 @@
-//! From the kernel's reports to sightings, and what the kernel did not report.
+//! Turns nflog messages into packet reports, and counts the packets that nflog did not deliver.
 //!
-//! Promises: what the reporting chains counted is either seen or told as lost, exactly once nothing
-//! comes any more, and never too much before. Never: waits for anything but packets.
+//! Promises: each packet counted by a reporting chain is reported or counted as lost, exactly once when
+//! packets stop arriving; before that, losses are never overstated. Never: waits for anything but packets.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,31 +17,31 @@ use crate::driver::Error;
 use crate::packet_header;
 use crate::packet_report::{PacketReport, PacketReportBatch, ReportReason};
 
-/// How much of each packet is looked at, in bytes.
+/// Bytes of each packet that are copied.
 pub(crate) const SNAP_LEN: u32 = 192;
-/// After this long without a packet, what the chains counted is compared with what was seen.
+/// After this time without a packet, the chains' counters are compared with the packets received.
 const QUIET_PERIOD: Duration = Duration::from_millis(150);
-/// Packets handed over at once.
+/// Maximum number of packets in a batch.
 const BATCH: usize = 256;
-/// Without a pause, the counts are looked at every so many packets; and as many may be on their way.
+/// In steady traffic the counters are read after so many packets; as many may still be in flight.
 const MAX_IN_FLIGHT: u64 = 1000;
 
-/// What else must be asked of the kernel about reports.
+/// Kernel queries that the reader needs.
 pub(crate) trait ReportLookup {
-    /// How many packets each kind of report counted since the table was made.
+    /// The packets that the chains of each reason counted since the table was created.
     fn packet_counts(&mut self) -> Result<BTreeMap<ReportReason, u64>, Error>;
 
     /// The names of interfaces by index.
     fn interfaces(&mut self) -> Result<BTreeMap<u32, Str>, Error>;
 }
 
-/// Turns reports into sightings.
+/// Turns nflog messages into packet reports.
 pub(crate) struct ReportReader<N, K> {
     nflog: N,
     lookup: K,
-    /// What the chains said last.
+    /// The chains' counters when read last.
     last_counts: BTreeMap<ReportReason, u64>,
-    /// Counted since the beginning, less what was seen and what was told as lost.
+    /// Packets counted since the start, less those received and those reported as lost.
     unaccounted: BTreeMap<ReportReason, i64>,
     interface_names: BTreeMap<u32, Str>,
     active: bool,
@@ -49,7 +49,7 @@ pub(crate) struct ReportReader<N, K> {
 }
 
 impl<N: Nflog, K: ReportLookup> ReportReader<N, K> {
-    /// Whatever is counted from now on is seen or lost.
+    /// Every packet counted from now on is reported or counted as lost.
     pub(crate) fn new(nflog: N, mut kernel: K) -> Result<Self, Error> {
         Ok(Self {
             last_counts: kernel.packet_counts()?,
@@ -74,7 +74,7 @@ impl<N: Nflog, K: ReportLookup> ReportReader<N, K> {
             if !std::mem::take(&mut self.active) {
                 return Ok(None);
             }
-            // An interface may be another one by the next packet.
+            // An index may belong to another interface by the next packet.
             self.interface_names.clear();
             batch.lost = self.take_lost(0)?;
             return Ok(Some(batch));
@@ -97,12 +97,12 @@ impl<N: Nflog, K: ReportLookup> ReportReader<N, K> {
         Ok(Some(batch))
     }
 
-    /// What was counted and not seen, but for so many that may be on their way.
+    /// Packets counted and not received, less `on_the_way` that may be in flight.
     fn take_lost(&mut self, on_the_way: u64) -> Result<BTreeMap<ReportReason, u64>, Error> {
         let counted = self.lookup.packet_counts()?;
         for (why, count) in &counted {
             let last = self.last_counts.get(why).copied().unwrap_or_default();
-            // A table made anew counts from 0.
+            // A recreated table counts from 0.
             let more = count.checked_sub(last).unwrap_or(*count);
             *self.unaccounted.entry(*why).or_default() += i64::try_from(more).unwrap_or(i64::MAX);
         }
@@ -119,7 +119,7 @@ impl<N: Nflog, K: ReportLookup> ReportReader<N, K> {
         Ok(lost)
     }
 
-    /// `None` if the report is somebody else's, or its headers say nothing; then it is lost.
+    /// `None` if the message is not ours, or its headers cannot be parsed; then it counts as lost.
     fn packet_report(&mut self, message: &NflogPacket) -> Result<Option<PacketReport>, Error> {
         let Some((why, reply)) = NflogReason::parse(&message.prefix) else {
             return Ok(None);
@@ -152,7 +152,7 @@ impl<N: Nflog, K: ReportLookup> ReportReader<N, K> {
         };
         if !self.interface_names.contains_key(&index) {
             self.interface_names = self.lookup.interfaces()?;
-            // One that is gone again is told by its number, and not asked for each time.
+            // An interface that is gone is named by its index, and not queried for each packet.
             self.interface_names
                 .entry(index)
                 .or_insert_with(|| format!("if{index}").into());
@@ -172,7 +172,7 @@ fn report_reason(report: NflogReason) -> ReportReason {
     }
 }
 
-/// The kernel of one namespace, and the table in it.
+/// The kernel of one network namespace, and the table in it.
 pub(crate) struct KernelReportLookup {
     pub(crate) table: Str,
     pub(crate) nfnetlink: KernelNfnetlink,
@@ -213,7 +213,7 @@ mod tests {
     use palisade_model::{Direction, L4, Protocol};
     use palisade_sys::nflog::FakeNflog;
 
-    /// Counts that a test sets, in the order they are asked for; the last stays.
+    /// Counter values set by a test, in the order they are read; the last one repeats.
     struct FakeReportLookup(Vec<u64>);
 
     impl ReportLookup for FakeReportLookup {
@@ -255,7 +255,7 @@ mod tests {
         let nflog = FakeNflog {
             queue: queue.into(),
         };
-        // Ten before this began, twelve counted since, then the table is made anew and counts three.
+        // Ten before the start, twelve counted since, then a recreated table that counts three.
         let mut reports = ReportReader::new(nflog, FakeReportLookup(vec![10, 22, 3])).unwrap();
         let seen = reports.next(Duration::ZERO).unwrap().unwrap();
         assert_eq!(seen.packets.len(), 2);

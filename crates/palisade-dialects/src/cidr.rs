@@ -1,25 +1,25 @@
-//! Networks and addresses as Kubernetes objects write them, in the reading of its API server.
+//! Networks and addresses in Kubernetes objects, parsed as the API server does.
 //!
-//! That reading is Go's of old: a number may have leading zeros and is decimal all the same, and an
-//! IPv4 address that is written as an IPv6 one (`::ffff:10.0.0.0`) is the IPv4 address. The API
-//! server takes both and warns, because other programs read them otherwise; so is it here.
+//! The API server uses the rules of Go before 1.17: leading zeros are allowed and the number is decimal, and
+//! an IPv4 address written as IPv6 (`::ffff:10.0.0.0`) is the IPv4 address. It accepts both with a warning,
+//! because other programs read them differently; so does this module.
 
 use palisade_manifest::quote;
 use palisade_model::{Family, Prefix};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// A network as it was written.
+/// A network as written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CidrLiteral {
-    /// The network, masked.
+    /// The network, with host bits cleared.
     pub(crate) net: Prefix,
-    /// The length as it was written: that of an IPv4 network written as IPv6 counts from there.
+    /// The prefix length as written; for an IPv4 network written as IPv6 it counts the IPv6 bits.
     pub(crate) written_length: u8,
-    /// What is doubtful about it.
+    /// Warnings about how it is written.
     pub(crate) warnings: Vec<String>,
 }
 
-/// Reads `address/length`; refused with a reason.
+/// Parses `address/length`; the error is the reason.
 pub(crate) fn parse_network(text: &str) -> Result<CidrLiteral, String> {
     let shown = quote(text);
     let Some((address, length)) = text.split_once('/') else {
@@ -52,17 +52,18 @@ pub(crate) fn parse_network(text: &str) -> Result<CidrLiteral, String> {
     let mut warnings = Vec::new();
     if has_leading_zeros(address) || length.len() > 1 && length.starts_with('0') {
         warnings.push(format!(
-            "{shown} has leading zeros, which some read as octal numbers: it is taken as {net}"
+            "{shown} has leading zeros, which some programs read as octal; it is read as {net}"
         ));
     }
     if mapped {
         warnings.push(format!(
-            "{shown} is an IPv4 network written as IPv6, which some read as IPv6: it is taken as {net}"
+            "{shown} is an IPv4 network written as IPv6, which some programs read as IPv6; it is read as \
+             {net}"
         ));
     }
     if masked.address() != written {
         warnings.push(format!(
-            "{} has bits set beyond its length: it is taken as {net}",
+            "{} has host bits set; it is read as {net}",
             shown.trim_matches('"')
         ));
     }
@@ -73,7 +74,7 @@ pub(crate) fn parse_network(text: &str) -> Result<CidrLiteral, String> {
     })
 }
 
-/// Reads an address; with it what is doubtful about it.
+/// Parses an address; the second value is a warning about how it is written.
 pub(crate) fn parse_address(text: &str) -> Result<(IpAddr, Option<String>), String> {
     let written = parse_ip(text).ok_or_else(|| not_an_address(text))?;
     let shown = quote(text);
@@ -83,11 +84,11 @@ pub(crate) fn parse_address(text: &str) -> Result<(IpAddr, Option<String>), Stri
     };
     let warning = if address != written {
         Some(format!(
-            "{shown} is an IPv4 address written as IPv6: it is taken as {address}"
+            "{shown} is an IPv4 address written as IPv6; it is read as {address}"
         ))
     } else if has_leading_zeros(text) {
         Some(format!(
-            "{shown} has leading zeros, which some read as octal numbers: it is taken as {address}"
+            "{shown} has leading zeros, which some programs read as octal; it is read as {address}"
         ))
     } else {
         None
@@ -95,7 +96,7 @@ pub(crate) fn parse_address(text: &str) -> Result<(IpAddr, Option<String>), Stri
     Ok((address, warning))
 }
 
-/// Why nobody can be reached at an address, so that no pod can have it.
+/// Why an address cannot be that of a pod.
 pub(crate) fn unusable_reason(address: IpAddr) -> Option<&'static str> {
     if address.is_unspecified() {
         Some("the unspecified address")
@@ -114,7 +115,7 @@ fn not_an_address(text: &str) -> String {
     format!("{} is not an IP address", quote(text))
 }
 
-/// An address, its numbers with as many zeros before them as anybody likes.
+/// Parses an address whose numbers may have any number of leading zeros.
 fn parse_ip(text: &str) -> Option<IpAddr> {
     if !text.contains(':') {
         return decimal_octets(text)
@@ -132,7 +133,7 @@ fn parse_ip(text: &str) -> Option<IpAddr> {
     groups.join(":").parse::<Ipv6Addr>().ok().map(IpAddr::V6)
 }
 
-/// Octets with dots between, without leading zeros.
+/// Removes the leading zeros of octets separated by dots.
 fn decimal_octets(text: &str) -> String {
     let octets: Vec<&str> = text
         .split('.')
@@ -141,7 +142,7 @@ fn decimal_octets(text: &str) -> String {
     octets.join(".")
 }
 
-/// A number without leading zeros; anything else as it is.
+/// Removes the leading zeros of a number; other text is returned unchanged.
 fn without_zeros(text: &str, is_digit: fn(&u8) -> bool) -> &str {
     if text.is_empty() || !text.as_bytes().iter().all(is_digit) {
         return text;
@@ -152,7 +153,7 @@ fn without_zeros(text: &str, is_digit: fn(&u8) -> bool) -> &str {
     }
 }
 
-/// Of IPv4's octets; those of IPv6 are hexadecimal to everybody.
+/// Checks IPv4 octets only; IPv6 groups are hexadecimal in every parser.
 fn has_leading_zeros(text: &str) -> bool {
     let octets = text.rsplit(':').next().unwrap_or_default();
     octets.contains('.') && octets.split('.').any(|o| o.len() > 1 && o.starts_with('0'))
@@ -171,7 +172,7 @@ mod tests {
             ("fd00::1/64", "fd00::/64", "bits"),
             ("FD00:0:0::/48", "fd00::/48", ""),
             ("::/0", "::/0", ""),
-            // As Go read them before 1.17, and the API server does to this day.
+            // As Go before 1.17 and the API server.
             ("010.0.0.0/8", "10.0.0.0/8", "zeros"),
             ("10.0.0.010/32", "10.0.0.10/32", "zeros"),
             ("10.00.0.0/08", "10.0.0.0/8", "zeros"),
@@ -186,7 +187,7 @@ mod tests {
             ("::ffff:010.0.0.0/104", "10.0.0.0/8", "zeros IPv6"),
             ("::ffff:10.0.0.1/128", "10.0.0.1/32", "IPv6"),
             ("::ffff:0:0/96", "0.0.0.0/0", "IPv6"),
-            // Shorter than the part that says that it is IPv4: a network of IPv6.
+            // Shorter than the IPv4-mapped prefix: an IPv6 network.
             ("::ffff:0:0/90", "::ffc0:0:0/90", "bits"),
             ("::ffff:0:0/0", "::/0", "bits"),
         ] {
@@ -196,7 +197,10 @@ mod tests {
             assert_eq!(written.warnings.len(), doubts.len(), "{text}: {written:?}");
             for (written, doubt) in written.warnings.iter().zip(doubts) {
                 assert!(written.contains(doubt), "{text}: {written}");
-                assert!(written.ends_with(&format!("taken as {net}")), "{written}");
+                assert!(
+                    written.ends_with(&format!("it is read as {net}")),
+                    "{written}"
+                );
             }
         }
         let length =
@@ -270,7 +274,7 @@ mod tests {
         }
     }
 
-    /// A message never holds more of a text than a reader needs, however long it is.
+    /// A message quotes only a short part of a long text.
     #[test]
     fn long_texts_are_cut_in_messages() {
         let zeros = "0".repeat(1 << 20);

@@ -1,4 +1,4 @@
-//! What every dialect does, and which one an object belongs to.
+//! The trait of all dialects, and the selection of the dialect of an object.
 
 use crate::kubernetes::KubernetesDialect;
 use crate::quota::OmittedProblems;
@@ -7,47 +7,47 @@ use crate::unsupported::UnsupportedDialects;
 use palisade_manifest::{Location, Problem, RawObject};
 use palisade_model::{Endpoint, Object, ObjectId, Policy};
 
-/// One language of policy objects.
+/// One family of policy kinds.
 pub(crate) trait Dialect: Sync {
-    /// Reads an object, or leaves it to the next dialect. Decided by API group, version and kind.
+    /// Lowers an object; `None` if its API group, version and kind belong to another dialect.
     fn lower(&self, object: &RawObject) -> Option<LoweredObject>;
 
-    /// What to enforce in the place of an object that [`lower_object`] refuses and that was never valid: a
-    /// policy that isolates what the object is about, in the directions it names. `None` for kinds
-    /// that do not isolate, and where the subject cannot be read.
+    /// The isolation policy of an object that [`lower_object`] rejects and that was never valid: it isolates
+    /// the object's subject in the directions of the object. `None` for kinds that do not isolate, and if the
+    /// subject cannot be read.
     fn isolate(&self, object: &RawObject) -> Option<Policy>;
 }
 
-/// Every dialect this build knows.
+/// Every dialect of this build.
 const DIALECTS: [&dyn Dialect; 2] = [&KubernetesDialect, &UnsupportedDialects];
 
-/// One object, read.
+/// A lowered object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoweredObject {
-    /// The object's name, with the namespace it has by default.
+    /// The object's name, with the default namespace applied.
     pub id: ObjectId,
-    /// Where it begins.
+    /// The beginning of the object.
     pub location: Location,
-    /// What it says. Empty if there are errors, for kinds no dialect reads, and for objects that
-    /// say nothing about policy (a pod on its node's network).
+    /// The model objects. Empty if there are errors, for kinds that no dialect reads, and for objects that do
+    /// not concern policy (a pod on the host network).
     pub objects: Vec<Object>,
-    /// Why it cannot be taken: the first hundred reasons, in the order of reading.
+    /// The errors: the first hundred, in the order of reading.
     pub errors: Vec<Problem>,
-    /// What is taken, but is likely not meant; the first hundred.
+    /// Warnings: valid, but likely not intended; the first hundred.
     pub warnings: Vec<Problem>,
-    /// How many more of both there are.
+    /// Summaries of further errors and warnings.
     pub omitted: Vec<OmittedProblems>,
-    /// Its kind (`v1 ConfigMap`, `networking.k8s.io/v1 Ingress`), if that is none of policy's.
+    /// Its kind (`v1 ConfigMap`, `networking.k8s.io/v1 Ingress`), if the kind is ignored.
     pub ignored: Option<String>,
-    /// Whether it is a pod that ran to its end, and so has an endpoint that holds no address.
+    /// Whether it is a completed pod, whose endpoint has no addresses.
     pub completed: bool,
-    /// The endpoint it would be if it did not use its node's network. Such a pod is the node, and
-    /// neither peer nor subject of policy.
+    /// The endpoint it would be without host networking. A pod on the host network has the node's addresses
+    /// and is neither peer nor subject of a policy.
     pub on_host_network: Option<Endpoint>,
 }
 
 impl LoweredObject {
-    /// An object that says nothing (yet).
+    /// A result without model objects.
     pub(crate) fn empty(id: ObjectId, object: &RawObject) -> Self {
         LoweredObject {
             id,
@@ -63,7 +63,7 @@ impl LoweredObject {
     }
 }
 
-/// Reads one object by the dialect it is written in.
+/// Lowers one object with its dialect.
 #[must_use]
 pub fn lower_object(object: &RawObject) -> LoweredObject {
     DIALECTS
@@ -72,22 +72,21 @@ pub fn lower_object(object: &RawObject) -> LoweredObject {
         .unwrap_or_else(|| unknown::lower_unknown(object))
 }
 
-/// The policy to enforce in the place of an object that [`lower_object`] refuses and that was never valid,
-/// if its kind isolates, its namespace is sound and its subject can be read.
+/// The isolation policy of an object that [`lower_object`] rejects and that was never valid, if its kind
+/// isolates, its namespace is valid and its subject can be read.
 ///
-/// A Kubernetes NetworkPolicy, also one whose kind or version is mistyped, isolates the pods its
-/// podSelector selects. A podSelector with anything
-/// wrong in it is not read; one that is missing beside a field that may be its misspelling is not
-/// either; one that is missing otherwise selects every pod of the namespace, as in a valid policy.
-/// The directions are those of policyTypes; where these hold anything unreadable, or a field of the
-/// spec may be their misspelling, both; where they are missing, ingress, and egress as well if there
-/// is anything in `egress`.
+/// A Kubernetes NetworkPolicy, also one with a mistyped kind or version, isolates the pods its podSelector
+/// selects. There is no isolation policy if the podSelector contains any error, or if it is missing and
+/// another field may be a misspelling of it; otherwise a missing podSelector selects every pod of the
+/// namespace, as in a valid policy. The directions are those of policyTypes; both if policyTypes contains
+/// anything unreadable or a field of the spec may be a misspelling of it; without policyTypes, ingress, and
+/// egress as well if `egress` is not empty.
 #[must_use]
 pub fn isolate(object: &RawObject) -> Option<Policy> {
     DIALECTS.iter().find_map(|dialect| dialect.isolate(object))
 }
 
-/// The name of an object as it stands there; nothing is known of its kind.
+/// The name of an object as written; its kind is not interpreted.
 pub(crate) fn literal_id(object: &RawObject) -> ObjectId {
     ObjectId {
         namespace: object.namespace.as_deref().map(Into::into),
@@ -97,7 +96,7 @@ pub(crate) fn literal_id(object: &RawObject) -> ObjectId {
     }
 }
 
-/// `apiVersion Kind`, as it stands in the file.
+/// `apiVersion Kind`, as written.
 pub(crate) fn qualified_kind(object: &RawObject) -> String {
     format!("{} {}", object.api_version, object.kind)
 }

@@ -1,15 +1,15 @@
-//! Mistakes that can be switched on, to prove that the tests which should notice them do.
+//! Faults that can be injected, to prove that the tests that should detect them do.
 //!
-//! Without the feature `faults` the question whether one is on is a constant `false` and nothing can be set.
-//! With it, one fault at a time is on for the whole process.
+//! Without the feature `faults`, `is_injected` is a constant `false` and nothing can be set. With it, one
+//! fault at a time is active for the whole process.
 
-/// A mistake in the reading of Kubernetes objects.
+/// A fault in lowering Kubernetes objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum DialectFault {
-    /// An ipBlock's `except` is read as if it were not there.
+    /// The `except` list of an ipBlock is ignored.
     ExceptIgnored = 1,
-    /// A range of ports is its first port only.
+    /// A port range is read as its first port only.
     EndPortIgnored,
     /// A peer with only a podSelector matches the pods of every namespace.
     NamespaceScopeLost,
@@ -21,39 +21,39 @@ pub enum DialectFault {
     EmptyFromMatchesNothing,
     /// A rule without ports matches no traffic.
     EmptyPortsMeansNothing,
-    /// A port without a protocol is a UDP port.
+    /// The default protocol of a port is UDP.
     ProtocolDefaultUdp,
     /// A UDP port opens the TCP port of its number as well.
     UdpOpensTcp,
-    /// NotIn asks for the key to be there.
+    /// NotIn requires the key to exist.
     NotInAbsentFalse,
-    /// Exists holds always.
+    /// Exists always matches.
     ExistsAsAlways,
-    /// A selector's matchExpressions are not read.
+    /// The matchExpressions of a selector are ignored.
     MatchExpressionsIgnored,
-    /// A peer's podSelector and namespaceSelector are alternatives.
+    /// The podSelector and namespaceSelector of a peer are alternatives.
     PodAndNamespaceSelectorOred,
-    /// The peers of a rule must all match.
+    /// All peers of a rule must match.
     PeersAnded,
-    /// Egress rules stand for ingress and the other way round.
+    /// Egress rules are read as ingress rules and vice versa.
     EgressRulesReadAsIngress,
-    /// A named port stands for every protocol.
+    /// A named port matches every protocol.
     NamedPortProtocolIgnored,
-    /// Named ports of init containers that end before the pod starts count.
+    /// Named ports of init containers that are not sidecars are included.
     InitContainerPortsCounted,
     /// A completed pod keeps its addresses.
     CompletedPodHoldsAddress,
-    /// An ipBlock of IPv6 matches nothing.
+    /// An IPv6 ipBlock matches nothing.
     Ipv6BlocksIgnored,
-    /// Of a rule's peers only the first is read.
+    /// Only the first peer of a rule is read.
     OnlyFirstPeerRead,
-    /// Of a rule's ports only the first is read.
+    /// Only the first port of a rule is read.
     OnlyFirstPortRead,
-    /// A policy whose podSelector is empty is about no pod.
+    /// A policy with an empty podSelector selects no pod.
     EmptyPodSelectorSelectsNothing,
-    /// Of a selector's matchLabels only the first is read.
+    /// Only the first entry of a selector's matchLabels is read.
     OnlyFirstLabelRead,
-    /// A pod on the host's network holds its node's address.
+    /// A pod on the host network has its node's address.
     HostNetworkPodHoldsAddress,
 }
 
@@ -90,20 +90,20 @@ impl DialectFault {
 #[cfg(feature = "faults")]
 static ACTIVE: std::sync::atomic::AtomicU8 = std::sync::atomic::AtomicU8::new(0);
 
-/// Switches one fault on, or all off.
+/// Activates one fault, or none.
 #[cfg(feature = "faults")]
 pub fn set(fault: Option<DialectFault>) {
     let number = fault.map_or(0, |fault| fault as u8);
     ACTIVE.store(number, std::sync::atomic::Ordering::SeqCst);
 }
 
-/// Whether this fault is on.
+/// Whether this fault is active.
 #[cfg(feature = "faults")]
 pub(crate) fn is_injected(fault: DialectFault) -> bool {
     ACTIVE.load(std::sync::atomic::Ordering::SeqCst) == fault as u8
 }
 
-/// Whether this fault is on: never, in a build without the feature.
+/// Whether this fault is active: never, in a build without the feature.
 #[cfg(not(feature = "faults"))]
 pub(crate) const fn is_injected(_: DialectFault) -> bool {
     false

@@ -1,8 +1,8 @@
-//! What the dialects read of an object, so that nothing else of a dump has to be kept.
+//! The fields of each kind that the dialects read, so that other fields of a dump are not kept in memory.
 //!
-//! Kinds of which a cluster has many are named with every field that some reader looks at. Of any
-//! other kind all is kept but what the API server notes about who wrote which field: policies are
-//! read strictly, and a kind that is not known may be a misspelt one.
+//! For kinds that are numerous in a cluster, every field that is read is listed. Of any other kind everything
+//! is kept except `managedFields`: unknown fields of a policy are errors, and an unknown kind may be a
+//! misspelled one.
 
 use palisade_manifest::FieldFilter;
 use palisade_manifest::FieldFilter::{All, AllBut, Nothing, Only};
@@ -55,8 +55,8 @@ static NODE: FieldFilter = Only(&[
 ]);
 static OTHER: FieldFilter = AllBut(&[("metadata", AllBut(&[("managedFields", Nothing)]))]);
 
-/// What is read of an object of a kind; the kind alone tells, since one of the same name in another
-/// API group is either none of policy's or not read.
+/// The fields that are read of an object of this kind. The kind alone decides: a kind of the same name in
+/// another API group is either ignored or rejected.
 #[must_use]
 pub fn field_filter_of_kind(kind: Option<&str>) -> &'static FieldFilter {
     match kind {
@@ -101,7 +101,7 @@ mod tests {
         "initContainers": [{"restartPolicy": "Always", "ports": [{"name": "q", "containerPort": 2}]},
                            {"ports": [{"name": "r", "containerPort": 3}]}]}"#;
 
-    /// What is left out changes nothing that a reader says.
+    /// Lowering gives the same result with and without the fields that are left out.
     #[test]
     fn every_field_that_is_read_is_kept() {
         let metadata = r#"{"name": "a", "namespace": "shop", "labels": {"app": "a"}, "uid": "u",

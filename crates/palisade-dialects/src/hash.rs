@@ -1,11 +1,10 @@
-//! A number that tells contents apart.
+//! A hash of the content of an object.
 
 use palisade_manifest::{ManifestNode, ManifestValue};
 use std::fmt;
 
-/// Tells the contents of two objects apart: equal for the same values, whatever file, line, order
-/// of fields or spelling they were written in. The same in every run and build. Not made to resist
-/// someone who looks for two contents with one hash.
+/// Identifies the content of an object: equal for equal values, whatever the file, line, order of fields or
+/// notation. The same in every run and build. Not resistant to deliberate collisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ContentHash(pub u128);
 
@@ -36,8 +35,8 @@ impl ContentHasher {
         }
     }
 
-    /// What kind of value comes, and how long it is: without both, `["a", "b"]` and `["ab"]` would
-    /// be one.
+    /// Hashes the type of a value and its length: without both, `["a", "b"]` and `["ab"]` would have equal
+    /// hashes.
     fn value_header(&mut self, tag: u8, length: usize) {
         self.bytes(&[tag]);
         self.bytes(&(length as u64).to_le_bytes());

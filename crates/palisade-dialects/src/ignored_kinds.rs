@@ -1,10 +1,10 @@
-//! The kinds of the API groups in which there is something to read.
+//! The ignored kinds of the API groups in which some kind is read.
 //!
-//! In such a group a kind that nobody knows is likely a slip, and to pass over it would take a policy
-//! out of force. So the kinds that are of no concern there are listed, those of Kubernetes 1.35 and
-//! the ones that it served before. Groups that are not here belong to others.
+//! In such a group an unknown kind is likely a typo, and skipping it would take a policy out of force. So the
+//! other kinds of these groups are listed: those of Kubernetes 1.35 and those of earlier versions. In groups
+//! that are not listed here every kind is ignored.
 
-/// API group, and its kinds that policy does not depend on.
+/// API groups and their kinds that do not concern policy.
 const IGNORED_KINDS: [(&str, &[&str]); 9] = [
     (
         "",
@@ -92,7 +92,7 @@ const IGNORED_KINDS: [(&str, &[&str]); 9] = [
     ("policy.networking.k8s.io", &[]),
 ];
 
-/// Staged policies are among them: Calico does not enforce those either.
+/// Includes staged policies: Calico does not enforce those either.
 const CALICO: &[&str] = &[
     "AlertException",
     "AuthenticationReview",
@@ -135,14 +135,13 @@ const CALICO: &[&str] = &[
     "UISettingsGroup",
 ];
 
-/// The kinds of an API group that policy does not depend on; none if it is not a group in which
-/// there is something to read.
+/// The kinds of an API group that do not concern policy; `None` if no kind of the group is read.
 pub(crate) fn ignored_kinds(group: &str) -> Option<&'static [&'static str]> {
     let entry = IGNORED_KINDS.iter().find(|(known, _)| *known == group);
     entry.map(|(_, kinds)| *kinds)
 }
 
-/// The API groups in which there is something to read.
+/// The API groups in which some kind is read.
 pub(crate) fn known_groups() -> impl Iterator<Item = &'static str> {
     IGNORED_KINDS.iter().map(|(group, _)| *group)
 }

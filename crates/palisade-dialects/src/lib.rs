@@ -1,18 +1,17 @@
 //! Policy objects: parse, validate, lower.
 //!
-//! For: turning what people write (`palisade_manifest::RawObject`) into the one form that everything
-//! behind works on (`palisade_model::Object`), with every refusal and doubt named by file, line,
-//! field and reason.
+//! Lowers objects as written (`palisade_manifest::RawObject`) to the model (`palisade_model::Object`) that
+//! the rest of Palisade uses. Every error and warning names file, line, field and reason.
 //!
-//! Promises: an object is lowered whole or not at all; all of its problems are told, not only the
-//! first, up to a hundred, and the others are counted; which reader an object gets is decided by API
-//! group, version and kind together; what no reader takes is counted, never dropped without a word;
-//! a kind that is likely mistyped is an error; no input makes it panic.
+//! Promises: an object is lowered completely or not at all; all of its problems are reported, up to a
+//! hundred, and the rest counted; API group, version and kind together select the dialect of an object;
+//! objects of ignored kinds are counted, never dropped silently; a kind that is likely a typo is an error; no
+//! input causes a panic.
 //!
-//! Never: decides what a packet gets, remembers an earlier input, or reads a file.
+//! Never: evaluates policy for a packet, keeps state between inputs, or reads a file.
 //!
-//! A dialect is a module with one type that implements `dialect::Dialect` and stands in the list
-//! beside it. Nothing behind this crate knows which dialect a policy was written in.
+//! A dialect is a module with one type that implements `dialect::Dialect` and is listed there. The rest of
+//! Palisade does not know in which dialect a policy was written.
 
 mod cidr;
 mod dialect;

@@ -1,7 +1,7 @@
-//! What is valid, but has no effect given the rest of the input.
+//! Warnings about valid objects that have no effect given the rest of the input.
 //!
-//! Each doubt needs more than one object, and costs a look at the pods a policy may be about. They
-//! never change what is lowered.
+//! Each warning needs more than one object; its cost is proportional to the pods that a policy may select.
+//! Warnings never change what is lowered.
 
 use crate::lower::{EntryStatus, Lowering};
 use palisade_manifest::{FieldPath, Location, ManifestNode, Problem, RawObject};
@@ -13,11 +13,11 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-/// Policies that say something which, with the pods and namespaces of this very input, comes to
-/// nothing: a port name that none of the pods concerned has, a namespaceSelector that matches none
-/// of the namespaces. And pods with an address that another one holds. Where the input has no pods or no namespaces to tell by, nothing is said.
+/// Warnings about policies with parts that have no effect with the pods and namespaces of this input: a port
+/// name that none of the matching pods has, a namespaceSelector that matches no namespace; and about pods
+/// whose address another pod has. Checks that need pods or namespaces are skipped if the input has none.
 ///
-/// `lowering` is what [`lower`](crate::lower) made of `objects`.
+/// `lowering` is the result of [`lower`](crate::lower) for `objects`.
 #[must_use]
 pub fn lint(objects: &[RawObject], lowering: &Lowering) -> Vec<Problem> {
     let state = lowering.state();
@@ -52,8 +52,8 @@ pub fn lint(objects: &[RawObject], lowering: &Lowering) -> Vec<Problem> {
     warnings
 }
 
-/// Pods with an address that another of them has too: the younger holds it, then the one whose
-/// namespace and name come last.
+/// Pods that share an address with another pod. The youngest pod gets the address; among equally old ones,
+/// the last by namespace and name.
 pub fn duplicate_addresses<'a>(
     pods: impl IntoIterator<Item = (&'a Endpoint, &'a Location)>,
 ) -> Vec<Problem> {
@@ -75,13 +75,16 @@ pub fn duplicate_addresses<'a>(
             location: (*location).clone(),
             object: Some(pod.id.to_string()),
             field: "status".to_owned(),
-            reason: format!("{address} is {}'s as well, which holds it", holder.id),
+            reason: format!(
+                "address {address} is also claimed by {}, which gets it",
+                holder.id
+            ),
         }));
     }
     problems
 }
 
-/// A policy that selects pods which use their node's network has no effect on those: once for each
+/// Warnings about policies that select pods on the host network, where policies have no effect: one for each
 /// policy.
 pub fn host_network_warnings<'a>(
     policies: impl IntoIterator<Item = (&'a Policy, &'a RawObject)>,
@@ -98,17 +101,17 @@ pub fn host_network_warnings<'a>(
     policies.into_iter().filter_map(warning).collect()
 }
 
-/// Where an object says which pods it is about.
+/// The location of the field with which an object selects its pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SubjectLocation {
-    /// The place of the field, or of the nearest one around it.
+    /// The location of the field, or of its nearest ancestor.
     pub location: Location,
-    /// The field.
+    /// The field path.
     pub field: String,
 }
 
 impl SubjectLocation {
-    /// Where this object says it.
+    /// The location in this object.
     #[must_use]
     pub fn of(object: &RawObject) -> Self {
         let (location, field) = locate(
@@ -119,8 +122,8 @@ impl SubjectLocation {
     }
 }
 
-/// The doubt about a policy that selects any of these pods, all of which use their node's network
-/// and are in the policy's namespace (or the policy in none).
+/// The warning about a policy that selects any of these pods, all of which are on the host network and in the
+/// policy's namespace (any namespace if the policy has none).
 pub fn host_network_warning<'a>(
     policy: &Policy,
     place: &SubjectLocation,
@@ -136,7 +139,7 @@ pub fn host_network_warning<'a>(
         more => format!(" and {more} more"),
     };
     let reason = format!(
-        "it selects {}{others} on the host network, where it has no effect: such a pod is its node",
+        "it selects {}{others} on the host network; policies do not apply to host-network pods",
         pod.id
     );
     Some(Problem {
@@ -147,7 +150,7 @@ pub fn host_network_warning<'a>(
     })
 }
 
-/// Endpoints by namespace: a policy of a namespace is about no others.
+/// Endpoints by namespace: a namespaced policy applies to its own namespace only.
 struct PodIndex<'a> {
     by_namespace: BTreeMap<Option<&'a Str>, Vec<&'a Endpoint>>,
 }
@@ -162,7 +165,7 @@ impl<'a> PodIndex<'a> {
         PodIndex { by_namespace }
     }
 
-    /// Those in the namespaces that a peer names, or all.
+    /// The endpoints in the namespaces that a peer names, or all.
     fn in_peer_namespaces<'s>(&'s self, rule: &'s Rule) -> impl Iterator<Item = &'a Endpoint> + 's {
         fn peer_namespaces(peer: &Peer) -> Option<&LabelValues> {
             peer.selector.as_ref().and_then(named_namespaces)
@@ -180,7 +183,7 @@ impl<'a> PodIndex<'a> {
             .flat_map(|(_, pods)| pods.iter().copied())
     }
 
-    /// The pods a policy can be about, by namespace.
+    /// The pods in the namespace of a policy.
     fn in_policy_namespace<'s>(
         &'s self,
         policy: &'s Policy,
@@ -202,7 +205,7 @@ impl<'a> PodIndex<'a> {
     }
 }
 
-/// The namespaces that a selector names, if it matches in no others.
+/// The namespaces that a selector names, if it cannot match in others.
 fn named_namespaces(selector: &Selector) -> Option<&LabelValues> {
     match selector {
         Selector::In(key, values)
@@ -215,7 +218,7 @@ fn named_namespaces(selector: &Selector) -> Option<&LabelValues> {
     }
 }
 
-/// Of pods that differ in nothing that a rule of any dialect tests, one.
+/// One pod of each group of pods that are equal in everything a rule can match.
 fn distinct_pods(state: &State) -> Vec<&Endpoint> {
     let mut seen = BTreeSet::new();
     let mut pods: Vec<&Endpoint> = state.endpoints.values().collect();
@@ -230,7 +233,7 @@ fn distinct_pods(state: &State) -> Vec<&Endpoint> {
     pods
 }
 
-/// The namespaces that are described, and those that only occur. None if none is described.
+/// The namespaces with a Namespace object and those only referred to. Empty if there is no Namespace object.
 fn all_namespaces(state: &State) -> Vec<Namespace> {
     if state.namespaces.is_empty() {
         return Vec::new();
@@ -252,17 +255,17 @@ impl LabelLookup for NamespaceLabels<'_> {
     }
 }
 
-/// What policies say that comes to nothing, with the pods and namespaces of one state.
+/// Checks policies against the pods and namespaces of one state.
 pub struct PolicyLinter<'a> {
     state: &'a State,
     pods: PodIndex<'a>,
     namespaces: Vec<Namespace>,
-    /// Whether these tests match any namespace.
+    /// Whether these selectors match any namespace.
     match_cache: RefCell<BTreeMap<Selector, bool>>,
 }
 
 impl<'a> PolicyLinter<'a> {
-    /// Of this state.
+    /// A linter for this state.
     #[must_use]
     pub fn new(state: &'a State) -> Self {
         PolicyLinter {
@@ -273,7 +276,7 @@ impl<'a> PolicyLinter<'a> {
         }
     }
 
-    /// Those about one policy.
+    /// The warnings about one policy.
     #[must_use]
     pub fn check(&self, policy: &Policy, raw: &RawObject) -> Vec<Problem> {
         let mut warnings = Vec::new();
@@ -281,7 +284,7 @@ impl<'a> PolicyLinter<'a> {
             let Some(rules) = policy.rules(direction) else {
                 continue;
             };
-            // Those that receive by ingress are the policy's own, whatever the rule.
+            // The receivers of ingress are the pods of the policy, for every rule.
             let mut selected: Option<PortNames<'_>> = None;
             for rule in &rules.rules {
                 self.check_namespaces(policy, rule, direction, raw, &mut warnings);
@@ -339,7 +342,7 @@ impl<'a> PolicyLinter<'a> {
                 PathStep::Index(index),
                 PathStep::Key("namespaceSelector"),
             ];
-            let reason = "it matches no namespace of this input, so it has no effect";
+            let reason = "it matches none of the namespaces of the input, so it has no effect";
             warnings.push(warning_at(
                 raw,
                 policy,
@@ -367,10 +370,10 @@ impl<'a> PolicyLinter<'a> {
     }
 }
 
-/// The port names of some pods.
+/// The port names of a group of pods.
 #[derive(Default)]
 struct PortNames<'a> {
-    /// Whether there is any pod.
+    /// Whether the group has any pod.
     has_pods: bool,
     names: BTreeSet<(&'a str, Protocol)>,
 }
@@ -388,7 +391,7 @@ impl<'a> PortNames<'a> {
     }
 }
 
-/// Port names of a rule that none of the pods that receive by it has.
+/// Warns about port names of a rule that none of its receiving pods has.
 fn check_port_names(
     policy: &Policy,
     rule: &Rule,
@@ -410,7 +413,7 @@ fn check_port_names(
             format!(" (there is one for {other})")
         });
         let reason = format!(
-            "none of the pods that receive here has a {protocol} port named \
+            "none of the destination pods has a {protocol} port named \
              `{name}`{other_protocol}, so it has no effect"
         );
         let steps = [
@@ -427,7 +430,7 @@ fn check_port_names(
     }
 }
 
-/// The name and protocol of a port that is named.
+/// The name and protocol of a named port.
 fn peer_namespaces(traffic: &TrafficMatch) -> Option<(&Str, Protocol)> {
     match traffic.destination.is.as_deref()? {
         [PortSpec::Named(name)] => Some((name, traffic.protocol?)),
@@ -435,7 +438,7 @@ fn peer_namespaces(traffic: &TrafficMatch) -> Option<(&Str, Protocol)> {
     }
 }
 
-/// The part of a peer's selector that is about the labels of namespaces.
+/// The part of a peer's selector that tests namespace labels.
 fn namespace_part(selector: &Selector) -> Selector {
     let is_of_namespace = |test: &&Selector| {
         let mut all = true;
@@ -469,7 +472,7 @@ fn rule_path(rule: &Rule, direction: Direction, rest: &[PathStep]) -> Vec<PathSt
     steps
 }
 
-/// A doubt about a field of a policy, at the field if it is there, else at the nearest one around.
+/// A warning about a field of a policy, at the field or at its nearest ancestor.
 fn warning_at(
     object: &RawObject,
     policy: &Policy,

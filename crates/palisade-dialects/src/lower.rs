@@ -1,5 +1,5 @@
-//! A whole input: every object read, what is defined twice, and what stays in force. Problems are
-//! told within the quotas of a file and of an input, and counted beyond.
+//! Lowers a whole input: all objects, with duplicates found and isolation policies added. Problems are listed
+//! within the quotas of a file and of an input, and counted beyond.
 
 use crate::dialect::{isolate, lower_object};
 use crate::hash::ContentHash;
@@ -16,16 +16,15 @@ use std::mem::take;
 /// A whole input, lowered.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Lowering {
-    /// Every object that a dialect knows, in the order of the input.
+    /// Every object of a known kind, in the order of the input.
     pub entries: Vec<LoweringEntry>,
-    /// Why objects were not taken, by place.
+    /// Errors by location.
     pub errors: Vec<Problem>,
-    /// What was taken but is likely not meant, by place.
+    /// Warnings by location: valid, but likely not intended.
     pub warnings: Vec<Problem>,
-    /// How many more of both there are.
+    /// Summaries of further errors and warnings.
     pub omitted: Vec<OmittedProblems>,
-    /// How many objects there were of each kind that is none of policy's, by kind
-    /// (`networking.k8s.io/v1 Ingress`).
+    /// The number of objects of each ignored kind (`networking.k8s.io/v1 Ingress`).
     pub ignored: BTreeMap<String, usize>,
 }
 
@@ -34,40 +33,39 @@ pub struct Lowering {
 pub struct LoweringEntry {
     /// Its name.
     pub id: ObjectId,
-    /// Where it begins.
+    /// The beginning of the object.
     pub location: Location,
-    /// Tells its contents apart from others of that name.
+    /// The hash of its content.
     pub hash: ContentHash,
-    /// Whether it counts.
+    /// Whether it is accepted.
     pub status: EntryStatus,
-    /// What it says; nothing if it was rejected.
+    /// Its model objects; empty if it was rejected.
     pub objects: Vec<Object>,
-    /// For a rejected object: what to enforce if no version of it was ever valid. See
-    /// [`isolate`].
+    /// For a rejected object: the policy to enforce if no version of it was ever valid. See [`isolate`].
     pub isolation: Option<Policy>,
-    /// Whether it is a pod that ran to its end.
+    /// Whether it is a completed pod.
     pub completed: bool,
 }
 
-/// Whether an object counts.
+/// Whether an object is accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EntryStatus {
     /// It is valid and the first of its name.
     Accepted,
     /// It has errors.
     Rejected,
-    /// An object of this name stands before it, there. Neither counts more than the other: it is an
-    /// error, and a source that enforces one of them already (see [`LoweringEntry::hash`]) goes on with
-    /// that. Where none is in force, the first is taken, so that two readings of one input agree.
+    /// There is an earlier object of this name in the input. This is an error. Neither has precedence: a
+    /// source that already enforces one of them (see [`LoweringEntry::hash`]) keeps it. If none is in force,
+    /// the first is used, so that the result depends on the input alone.
     Duplicate {
-        /// Where the first is.
+        /// The location of the first.
         first: Location,
     },
 }
 
 impl Lowering {
-    /// What the input says where nothing was in force before: what was accepted, and the isolation
-    /// in the place of what was rejected.
+    /// The objects in force if nothing was in force before: those accepted, and the isolation policies of
+    /// those rejected.
     pub fn objects(&self) -> impl Iterator<Item = Object> + '_ {
         self.entries.iter().flat_map(|entry| {
             let accepted = match entry.status {
@@ -87,9 +85,9 @@ impl Lowering {
         self.objects().map(Update::Upsert)
     }
 
-    /// The pods that ran to their end. Their endpoints are among the objects, without addresses; for
-    /// an analysis, which takes an endpoint without addresses for one whose addresses are unknown,
-    /// they are not there.
+    /// The completed pods. [`objects`](Self::objects) includes their endpoints, without addresses. An
+    /// analysis has to leave them out, because it treats an endpoint without addresses as one with unknown
+    /// addresses.
     pub fn completed(&self) -> impl Iterator<Item = &ObjectId> + '_ {
         let completed = self.entries.iter().filter(|entry| entry.completed);
         completed.map(|entry| &entry.id)
@@ -102,10 +100,10 @@ impl Lowering {
     }
 }
 
-/// Reads every object of an input.
+/// Lowers every object of an input.
 ///
-/// An object of a name that stands before (same API group, kind, namespace and name; versions do not
-/// tell apart) is an error that names both places.
+/// An object of the same API group, kind, namespace and name as an earlier one (the version does not matter)
+/// is an error that names both locations.
 #[must_use]
 pub fn lower(objects: &[RawObject]) -> Lowering {
     let mut lowering = Lowering::default();
@@ -183,12 +181,12 @@ pub fn lower(objects: &[RawObject]) -> Lowering {
     lowering
 }
 
-/// How many kinds that are none of policy's are told apart.
+/// The number of ignored kinds that are counted separately.
 const MAX_IGNORED_KINDS: usize = 100;
-/// What the others are counted as.
+/// The name under which further kinds are counted.
 const OTHER_KINDS: &str = "other kinds";
 
-/// The problem of another definition of an object.
+/// The problem of a duplicate definition of an object.
 #[must_use]
 pub fn duplicate_definition(id: &ObjectId, here: &Location, first: &Location) -> Problem {
     Problem {
@@ -199,7 +197,7 @@ pub fn duplicate_definition(id: &ObjectId, here: &Location, first: &Location) ->
     }
 }
 
-/// Definitions of an object, first at `first`, that are not told of.
+/// Summarizes definitions of an object that are not listed; the first is at `first`.
 #[must_use]
 pub fn omitted_definitions(
     id: &ObjectId,
@@ -209,11 +207,11 @@ pub fn omitted_definitions(
     omitted.summaries(
         first,
         Some(&id.to_string()),
-        "this object: it is defined there again",
+        "this object: duplicate definitions",
     )
 }
 
-/// Counts an object that is none of policy's. Kinds beyond a hundred count as one.
+/// Counts an object of an ignored kind. Kinds beyond a hundred are counted together.
 pub fn count_ignored(ignored: &mut BTreeMap<String, usize>, kind: String) {
     let is_full = ignored.len() >= MAX_IGNORED_KINDS && !ignored.contains_key(&kind);
     let kind = if is_full {

@@ -1,17 +1,17 @@
-//! What Kubernetes takes for a name, a label key, a label value and a port name.
+//! Validation of names, label keys, label values and port names.
 //!
-//! Each check gives the reasons against a text, none if it is sound. The rules are those of the API
-//! server, so that what passes here would be accepted there.
+//! Each check returns the errors of a text, none if it is valid. The rules are those of the API server, so
+//! that a text that passes here is accepted there.
 
 use palisade_manifest::quote_up_to;
 use std::fmt;
 
 const LABEL_LENGTH: usize = 63;
-/// Of names, and of the prefix of a label key.
+/// The maximum length of names and of the prefix of a label key, in bytes.
 const SUBDOMAIN_LENGTH: usize = 253;
 const PORT_NAME_LENGTH: usize = 15;
 
-/// Reasons against a name in the form of a DNS label, as namespaces have it.
+/// Errors of a name that must be a DNS label, such as that of a namespace.
 pub(crate) fn dns_label_errors(text: &str) -> Vec<String> {
     let shown = QuotedName(text);
     let mut reasons = length_errors(text, LABEL_LENGTH);
@@ -28,7 +28,7 @@ pub(crate) fn dns_label_errors(text: &str) -> Vec<String> {
     reasons
 }
 
-/// Reasons against a name in the form of a DNS subdomain, as most objects have it.
+/// Errors of a name that must be a DNS subdomain, such as that of most objects.
 pub(crate) fn dns_subdomain_errors(text: &str) -> Vec<String> {
     let shown = QuotedName(text);
     let mut reasons = length_errors(text, SUBDOMAIN_LENGTH);
@@ -41,7 +41,7 @@ pub(crate) fn dns_subdomain_errors(text: &str) -> Vec<String> {
     reasons
 }
 
-/// Reasons against a label key: a name, or a DNS subdomain, a slash and a name.
+/// Errors of a label key: a name, or a DNS subdomain, a slash and a name.
 pub(crate) fn label_key_errors(text: &str) -> Vec<String> {
     let shown = QuotedName(text);
     let (prefix, name) = match text.split_once('/') {
@@ -79,7 +79,7 @@ pub(crate) fn label_key_errors(text: &str) -> Vec<String> {
     reasons
 }
 
-/// Reasons against a label value.
+/// Errors of a label value.
 pub(crate) fn label_value_errors(text: &str) -> Vec<String> {
     let shown = QuotedName(text);
     let mut reasons = length_errors(text, LABEL_LENGTH);
@@ -92,7 +92,7 @@ pub(crate) fn label_value_errors(text: &str) -> Vec<String> {
     reasons
 }
 
-/// Reasons against a port name: what IANA takes for a service name, in lower case.
+/// Errors of a port name: an IANA service name in lower case.
 pub(crate) fn port_name_errors(text: &str) -> Vec<String> {
     let shown = QuotedName(text);
     if text.is_empty() {
@@ -101,8 +101,7 @@ pub(crate) fn port_name_errors(text: &str) -> Vec<String> {
     let mut reasons = length_errors(text, PORT_NAME_LENGTH);
     if text.bytes().all(|b| b.is_ascii_digit()) {
         reasons.push(format!(
-            "{shown} is text of digits only: a port name has a letter, and a port number is \
-             written without quotes"
+            "{shown} has only digits: a port name needs a letter, and a port number must not be quoted"
         ));
         return reasons;
     }
@@ -127,7 +126,7 @@ pub(crate) fn port_name_errors(text: &str) -> Vec<String> {
     reasons
 }
 
-/// A text in quotes, cut where no name goes on.
+/// A quoted text, cut after the maximum length of a name.
 #[derive(Clone, Copy)]
 struct QuotedName<'a>(&'a str);
 

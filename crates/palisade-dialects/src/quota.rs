@@ -1,35 +1,35 @@
-//! How many problems are told of an object, of a file and of a whole input.
+//! Limits on the number of problems listed for an object, a file and a whole input.
 //!
-//! A person mends the first ones first, and a file made for it could have millions. Promises: what is
-//! not told is counted; errors and warnings have a quota each, so no number of warnings hides an
-//! error. Never: decides whether an object is taken.
+//! A user corrects the first ones first, and a malicious file could cause millions. Promises: problems that
+//! are not listed are counted; errors and warnings have separate quotas, so warnings never hide an error.
+//! Never: decides whether an object is accepted.
 
 use palisade_manifest::{Location, Problem};
 
-/// Errors, and warnings, that are told of one object.
+/// The number of errors, and of warnings, listed for one object.
 pub const MAX_PROBLEMS_PER_OBJECT: usize = 100;
-/// Errors, and warnings, that are told of one file.
+/// The number of errors, and of warnings, listed for one file.
 pub const MAX_PROBLEMS_PER_FILE: usize = 1_000;
-/// Errors, and warnings, that are told of a whole input.
+/// The number of errors, and of warnings, listed for a whole input.
 pub const MAX_PROBLEMS_PER_INPUT: usize = 10_000;
 
-/// Problems that are counted and not told.
+/// Numbers of problems that are counted but not listed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OmittedCounts {
-    /// How many errors.
+    /// The number of errors.
     pub errors: usize,
-    /// How many warnings.
+    /// The number of warnings.
     pub warnings: usize,
 }
 
 impl OmittedCounts {
-    /// Whether everything is told.
+    /// Whether no problem was left out.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == OmittedCounts::default()
     }
 
-    /// Counts `count` more.
+    /// Adds `count` to the errors or the warnings.
     pub fn add(&mut self, is_error: bool, count: usize) {
         let of = if is_error {
             &mut self.errors
@@ -39,8 +39,8 @@ impl OmittedCounts {
         *of = of.saturating_add(count);
     }
 
-    /// What stands in the place of those that are not told of `what` ("this object"), after the
-    /// place `at`: one for the errors, one for the warnings.
+    /// The problems that summarize what is not listed for `owner` ("this object"), at the location `at`: one
+    /// for the errors, one for the warnings.
     pub fn summaries(
         self,
         at: &Location,
@@ -71,18 +71,18 @@ impl OmittedCounts {
     }
 }
 
-/// Stands for problems that are not told.
+/// A summary of problems that are not listed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OmittedProblems {
-    /// Where they are, and how many.
+    /// Its location, and their number as text.
     pub problem: Problem,
     /// Whether they are errors.
     pub is_error: bool,
-    /// How many.
+    /// Their number.
     pub count: usize,
 }
 
-/// How many more problems may be told.
+/// The remaining quotas of errors and of warnings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProblemQuota {
     errors: usize,
@@ -91,13 +91,13 @@ pub struct ProblemQuota {
 }
 
 impl ProblemQuota {
-    /// Room for this many errors and as many warnings.
+    /// A quota of this many errors and as many warnings.
     #[must_use]
     pub fn uniform(limit: usize) -> Self {
         ProblemQuota::new(limit, limit)
     }
 
-    /// Room for these.
+    /// A quota of these numbers.
     #[must_use]
     pub fn new(errors: usize, warnings: usize) -> Self {
         ProblemQuota {
@@ -107,7 +107,7 @@ impl ProblemQuota {
         }
     }
 
-    /// Whether one more may be told; if not, it is counted.
+    /// Whether one more is listed; if not, it is counted as omitted.
     pub fn admit(&mut self, is_error: bool) -> bool {
         let left = if is_error {
             &mut self.errors
@@ -122,43 +122,43 @@ impl ProblemQuota {
         true
     }
 
-    /// Whether one more may be told.
+    /// Whether one more can be listed.
     #[must_use]
     pub fn has_room(&self, is_error: bool) -> bool {
         (if is_error { self.errors } else { self.warnings }) > 0
     }
 
-    /// How many errors, and how many warnings, may still be told.
+    /// The remaining numbers of errors and of warnings.
     #[must_use]
     pub fn remaining(&self) -> (usize, usize) {
         (self.errors, self.warnings)
     }
 
-    /// Counts what was not admitted.
+    /// Counts omitted problems.
     pub fn omit(&mut self, is_error: bool, count: usize) {
         self.omitted.add(is_error, count);
     }
 
-    /// What it did not admit.
+    /// The numbers of omitted problems.
     #[must_use]
     pub fn omitted(&self) -> OmittedCounts {
         self.omitted
     }
 }
 
-/// Problems of one file after the other, as far as the quotas of a file and of the input allow.
+/// Collects the problems of one file after the other within the quotas of a file and of the input.
 #[derive(Clone, Debug)]
 pub struct ProblemCollector {
     input: ProblemQuota,
     file: ProblemQuota,
-    /// The last place of the file.
+    /// The last location in the file.
     last: Option<Location>,
     errors: Vec<Problem>,
     warnings: Vec<Problem>,
     omitted: Vec<OmittedProblems>,
 }
 
-/// What a [`ProblemCollector`] held at some time.
+/// The state of a [`ProblemCollector`], for rollback.
 #[derive(Clone, Debug)]
 pub struct CollectorCheckpoint {
     input: ProblemQuota,
@@ -180,7 +180,7 @@ impl Default for ProblemCollector {
 }
 
 impl ProblemCollector {
-    /// An empty one, with this quota for the whole input.
+    /// An empty collector with this quota for the whole input.
     #[must_use]
     pub fn new(input: ProblemQuota) -> Self {
         ProblemCollector {
@@ -193,7 +193,7 @@ impl ProblemCollector {
         }
     }
 
-    /// Takes in a problem.
+    /// Adds a problem.
     pub fn add(&mut self, is_error: bool, problem: Problem) {
         if !self.admit(is_error, &problem.location, 1) {
             return;
@@ -206,31 +206,31 @@ impl ProblemCollector {
         of.push(problem.truncated());
     }
 
-    /// Takes in problems.
+    /// Adds problems.
     pub fn add_all(&mut self, is_error: bool, problems: impl IntoIterator<Item = Problem>) {
         for problem in problems {
             self.add(is_error, problem);
         }
     }
 
-    /// Takes in what stands for several, as one.
+    /// Adds a summary of several problems.
     pub fn add_omitted(&mut self, more: OmittedProblems) {
         if self.admit(more.is_error, &more.problem.location, more.count) {
             self.omitted.push(more);
         }
     }
 
-    /// Takes in several of these.
+    /// Adds several summaries.
     pub fn add_all_omitted(&mut self, more: Vec<OmittedProblems>) {
         more.into_iter().for_each(|more| self.add_omitted(more));
     }
 
-    /// Counts problems of the input that have no place of their own.
+    /// Counts problems of the input that have no location.
     pub fn omit(&mut self, is_error: bool, count: usize) {
         self.input.omit(is_error, count);
     }
 
-    /// What there is now, to come back to.
+    /// The present state, for [`rollback`](Self::rollback).
     #[must_use]
     pub fn checkpoint(&self) -> CollectorCheckpoint {
         CollectorCheckpoint {
@@ -241,7 +241,7 @@ impl ProblemCollector {
         }
     }
 
-    /// Takes back what was taken in since.
+    /// Removes everything added since the checkpoint.
     pub fn rollback(&mut self, checkpoint: CollectorCheckpoint) {
         let [errors, warnings, more] = checkpoint.lengths;
         self.errors.truncate(errors);
@@ -250,7 +250,7 @@ impl ProblemCollector {
         (self.input, self.file, self.last) = (checkpoint.input, checkpoint.file, checkpoint.last);
     }
 
-    /// Whether something that stands for `count` problems may be told; if not, they are counted.
+    /// Whether a summary of `count` problems is listed; if not, they are counted as omitted.
     fn admit(&mut self, is_error: bool, at: &Location, count: usize) -> bool {
         if self.last.as_ref().is_some_and(|last| last.file != at.file) {
             self.end_file();
@@ -277,7 +277,7 @@ impl ProblemCollector {
         }
     }
 
-    /// The errors, the warnings, and what stands for those that are not told.
+    /// The errors, the warnings, and the summaries of those that are not listed.
     #[must_use]
     pub fn finish(mut self) -> (Vec<Problem>, Vec<Problem>, Vec<OmittedProblems>) {
         let last = self.last.clone();
@@ -293,7 +293,7 @@ impl ProblemCollector {
     }
 }
 
-/// A number with a comma between thousands.
+/// A number with commas between thousands.
 fn with_thousands_separators(count: usize) -> String {
     let digits = count.to_string();
     let mut shown = String::new();

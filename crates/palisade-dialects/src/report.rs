@@ -1,5 +1,5 @@
-//! Collects everything that is wrong or doubtful in one object while it is read: the first hundred
-//! errors and warnings are told, the others counted.
+//! Collects the errors and warnings of one object while it is lowered: the first hundred of each are listed,
+//! the others counted.
 
 use crate::cidr;
 use crate::quota::{MAX_PROBLEMS_PER_OBJECT, OmittedProblems, ProblemQuota};
@@ -13,18 +13,18 @@ use std::net::IpAddr;
 #[derive(Debug)]
 pub(crate) struct ObjectReport {
     object: String,
-    /// Why the object cannot be taken.
+    /// Why the object is rejected.
     pub(crate) errors: Vec<Problem>,
-    /// What is taken, but is likely not meant.
+    /// Valid, but likely not intended.
     pub(crate) warnings: Vec<Problem>,
     quota: ProblemQuota,
-    /// The last place of anything that is wrong or doubtful.
+    /// The location of the last error or warning.
     last: Option<Location>,
-    /// The last values of the wrong kind.
+    /// The last values of the wrong type.
     mismatches: VecDeque<Problem>,
 }
 
-/// How many values of the wrong kind are remembered.
+/// The number of such values that are remembered.
 const MAX_MISMATCHES: usize = 8;
 
 impl ObjectReport {
@@ -40,7 +40,7 @@ impl ObjectReport {
         }
     }
 
-    /// What stands for the problems that are not told.
+    /// Summaries of the problems that are not listed.
     pub(crate) fn omitted(&self) -> Vec<OmittedProblems> {
         let untold = self.quota.omitted();
         let at = self.last.iter();
@@ -63,21 +63,21 @@ impl ObjectReport {
         }
     }
 
-    /// Refuses the object for what this field holds.
+    /// Adds an error about a field.
     pub(crate) fn error(&mut self, at: &Field<'_>, reason: impl Into<String>) {
         self.record(true, at.location(), |object| {
             at.problem(Some(object), reason)
         });
     }
 
-    /// Refuses the object for each of these reasons.
+    /// Adds an error about a field for each reason.
     pub(crate) fn errors(&mut self, at: &Field<'_>, reasons: impl IntoIterator<Item = String>) {
         for reason in reasons {
             self.error(at, reason);
         }
     }
 
-    /// Refuses the object for each of these reasons against a key of an object in it.
+    /// Adds an error for each reason, about a key of the object in a field.
     pub(crate) fn key_errors(&mut self, of: &Field<'_>, key: &str, reasons: Vec<String>) {
         let entry = of.as_map().ok().and_then(|map| map.entry(key));
         let location = entry.map_or(of.location(), |entry| &entry.location);
@@ -91,14 +91,14 @@ impl ObjectReport {
         }
     }
 
-    /// Notes a doubt about what this field holds.
+    /// Adds a warning about a field.
     pub(crate) fn warn(&mut self, at: &Field<'_>, reason: impl Into<String>) {
         self.record(false, at.location(), |object| {
             at.problem(Some(object), reason)
         });
     }
 
-    /// An address, or its error noted; what is doubtful about it is noted too.
+    /// Parses an address; adds errors and warnings about it.
     pub(crate) fn address(&mut self, at: &Field<'_>, text: &str) -> Option<IpAddr> {
         match cidr::parse_address(text) {
             Ok((address, doubt)) => {
@@ -114,13 +114,13 @@ impl ObjectReport {
         }
     }
 
-    /// The value, or its error noted.
+    /// The value; an error is added to the report.
     pub(crate) fn ok<T>(&mut self, result: Result<T, FieldError>) -> Option<T> {
         match result {
             Ok(value) => Some(value),
             Err(error) => {
                 let problem = error.into_problem(Some(self.object.clone())).truncated();
-                // A value of the wrong kind is asked for each of its fields, but told once.
+                // A value of the wrong type is read once for each expected field but reported once.
                 if !self.mismatches.contains(&problem) {
                     if self.mismatches.len() >= MAX_MISMATCHES {
                         self.mismatches.pop_front();
@@ -134,13 +134,13 @@ impl ObjectReport {
         }
     }
 
-    /// Whether the field holds an object; `null` counts as an empty one, as it does in a list that
-    /// the API server reads. Anything else is an error.
+    /// Whether the field holds an object; `null` counts as an empty object, as in the lists of the API
+    /// server. Anything else is an error.
     pub(crate) fn is_object(&mut self, field: &Field<'_>) -> bool {
         field.node.is_null() || self.ok(field.as_map()).is_some()
     }
 
-    /// A field of an object; nothing where the object is `null`.
+    /// A field of an object; `None` if the object is `null`.
     pub(crate) fn child<'a>(&mut self, of: &Field<'a>, key: &str) -> Option<Field<'a>> {
         if of.node.is_null() {
             return None;
@@ -155,7 +155,7 @@ impl ObjectReport {
         Some(field)
     }
 
-    /// The items of a list; none where there is no list.
+    /// The items of a list; empty if there is no list.
     pub(crate) fn items<'a>(&mut self, of: &Field<'a>, key: &str) -> Vec<Field<'a>> {
         let Some(field) = self.child(of, key) else {
             return Vec::new();
@@ -163,15 +163,15 @@ impl ObjectReport {
         self.ok(field.items()).unwrap_or_default()
     }
 
-    /// A field that holds text, with the field.
+    /// A field that holds a string, with its value.
     pub(crate) fn text<'a>(&mut self, of: &Field<'a>, key: &str) -> Option<(&'a str, Field<'a>)> {
         let field = self.child(of, key)?;
         let text = self.ok(field.as_str())?;
         Some((text, field))
     }
 
-    /// Refuses every field of an object that is not among the known ones. `strays` are fields that
-    /// are known elsewhere, with what to say of them here.
+    /// Adds an error for each field of an object that is not in `known`. `misplaced` are fields valid
+    /// elsewhere, each with a hint.
     pub(crate) fn reject_unknown_fields(
         &mut self,
         of: &Field<'_>,
@@ -186,7 +186,7 @@ impl ObjectReport {
                 let hint = match (stray, nearest(key, known)) {
                     (Some((_, hint)), _) => format!("; {hint}"),
                     (None, Some(suggestion)) => format!("; did you mean `{suggestion}`?"),
-                    (None, None) => format!("; known here: {}", known.join(", ")),
+                    (None, None) => format!("; known fields: {}", known.join(", ")),
                 };
                 Problem {
                     location: entry.location.clone(),
@@ -199,7 +199,7 @@ impl ObjectReport {
     }
 }
 
-/// The line a field's value starts on.
+/// The line on which a field's value begins.
 pub(crate) fn line_of(field: &Field<'_>) -> SourceLine {
     SourceLine {
         file: field.location().file.clone().into(),

@@ -1,8 +1,8 @@
-//! Which known word was meant by one that is not known.
+//! Suggestions for unknown words.
 
-/// The known word nearest to `text`, if one is near enough to be meant by it.
+/// The known word nearest to `text`, if it is near enough to be the intended one.
 pub fn nearest<'a>(text: &str, known: &[&'a str]) -> Option<&'a str> {
-    // Words longer than any field are no slip of the hand, and would cost more than they help.
+    // A text longer than any field is not a typo, and the comparison would be expensive.
     if text.len() > 64 {
         return None;
     }
@@ -15,8 +15,8 @@ pub fn nearest<'a>(text: &str, known: &[&'a str]) -> Option<&'a str> {
         .map(|(_, word)| word)
 }
 
-/// How many letters have to be put in, left out, replaced or swapped with their neighbour, case
-/// apart, to turn one word into the other.
+/// The number of letters to insert, delete, replace or swap with a neighbour to turn one word into the other,
+/// ignoring case.
 pub(crate) fn edit_distance(a: &str, b: &str) -> usize {
     let a: Vec<char> = a.to_lowercase().chars().collect();
     let b: Vec<char> = b.to_lowercase().chars().collect();

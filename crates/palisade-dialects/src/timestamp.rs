@@ -1,7 +1,7 @@
-//! Times as Kubernetes writes them (RFC 3339), as seconds.
+//! Kubernetes timestamps (RFC 3339) in seconds.
 
-/// Seconds since 1970-01-01T00:00:00Z; 0 for anything earlier. `None` for what is not RFC 3339.
-/// A leap second counts as the second after it.
+/// Seconds since 1970-01-01T00:00:00Z; 0 for earlier times. `None` if the text is not RFC 3339. A leap second
+/// counts as the second after it.
 pub(crate) fn parse_rfc3339(text: &str) -> Option<u64> {
     let text = text.as_bytes();
     let number = |from: usize, to: usize| -> Option<i64> {

@@ -1,15 +1,15 @@
-//! Objects that no dialect reads: which are of no concern, and which are likely a slip.
+//! Objects that no dialect reads: decides which are ignored and which are likely typos.
 //!
-//! Promises: a slip in `kind` or `apiVersion` never takes a policy, or what a policy is about, out of
-//! the input without an error. Refused are
-//! - every kind that is not known in an API group in which there is something to read;
+//! Promises: a typo in `kind` or `apiVersion` never removes a policy, or an object that policies refer to,
+//! from the input without an error. Rejected are
+//! - every unknown kind in an API group in which some kind is read;
 //! - a kind that is spelled like a network policy, or nearly so, in any group;
-//! - any other kind that is spelled nearly like one that is read, in any group: another case, a
-//!   plural, a blank, or (for words of six letters and more that begin alike) a letter or two;
-//! - a kind spelled exactly like one that is read, in a group that nobody else can own: one without a
-//!   dot, one below `k8s.io` or `kubernetes.io`, and one that is nearly a group that is read.
+//! - any other kind that is spelled nearly like one that is read, in any group: a different case, a plural, a
+//!   blank, or (for words of six or more letters that begin alike) one or two letters;
+//! - a kind spelled exactly like one that is read, in a group reserved to Kubernetes: one without a dot, one
+//!   below `k8s.io` or `kubernetes.io`, and one that is nearly a group that is read.
 //!
-//! Everything else is somebody's own: `serving.knative.dev/v1 Service` is no Service.
+//! Everything else belongs to other software: `serving.knative.dev/v1 Service` is not a Kubernetes Service.
 
 use crate::dialect::{LoweredObject, literal_id, qualified_kind};
 use crate::ignored_kinds::{ignored_kinds, known_groups};
@@ -20,11 +20,11 @@ use palisade_manifest::{Problem, RawObject};
 /// A kind that a dialect reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct GroupVersionKind {
-    /// Its API group.
+    /// The API group.
     pub(crate) group: &'static str,
-    /// The version of the group that is read; none where it does not matter.
+    /// The version that is read; `None` if any version is.
     pub(crate) version: Option<&'static str>,
-    /// Its name.
+    /// The name of the kind.
     pub(crate) kind: &'static str,
 }
 
@@ -33,7 +33,7 @@ impl GroupVersionKind {
         self.kind.ends_with("NetworkPolicy")
     }
 
-    /// `apiVersion Kind`, as far as that is settled.
+    /// `apiVersion Kind`, without the version if any version is read.
     fn qualified(&self) -> String {
         let version = match (self.group, self.version) {
             ("", version) => version.unwrap_or_default().to_owned(),
@@ -44,13 +44,13 @@ impl GroupVersionKind {
     }
 }
 
-/// Whether an object can be left alone or read: it is not one that [`reject`] is for.
+/// Whether an object is either read or ignored; false for one that [`reject`] reports.
 #[must_use]
 pub fn is_known(object: &RawObject) -> bool {
     !is_misspelled(object)
 }
 
-/// What [`crate::lower_object`] says of an object that no dialect reads.
+/// The result of [`crate::lower_object`] for an object that no dialect reads.
 pub(crate) fn lower_unknown(object: &RawObject) -> LoweredObject {
     if is_misspelled(object) {
         reject(object)
@@ -59,25 +59,25 @@ pub(crate) fn lower_unknown(object: &RawObject) -> LoweredObject {
     }
 }
 
-/// The kind that an object was meant to be of, if a dialect reads it and nobody else can have made the
-/// group: such an object counts as an invalid one of that kind.
+/// The kind that an object was likely intended to be, if a dialect reads it and the group is reserved to
+/// Kubernetes: such an object counts as an invalid one of that kind.
 pub(crate) fn intended_kind(object: &RawObject) -> Option<GroupVersionKind> {
     let group = object.group();
     let is_known_group = ignored_kinds(group).is_some() || is_reserved_group(group);
     is_known_group.then(|| nearest_kind(object)).flatten()
 }
 
-/// The kind that was likely meant, if that is one a dialect reads.
+/// The nearest kind that a dialect reads.
 fn nearest_kind(object: &RawObject) -> Option<GroupVersionKind> {
     let (group, kind) = (object.group(), object.kind.as_str());
     let version: String = object.api_version.chars().take(64).collect();
     let is_candidate =
         |known: &GroupVersionKind| known.kind == kind || is_misspelling_of(kind, known);
-    // In their own group first, then by how near the kind and the group are.
+    // Kinds of the same group first, then by the edit distance of kind and group.
     let key = |known: &GroupVersionKind| {
         let in_other_group = known.group != group;
         let of_kind = edit_distance(&normalize(kind), &normalize(known.kind));
-        // Where the group says nothing, Kubernetes' own kinds come first.
+        // Where the group does not help, kinds of Kubernetes come first.
         let of_group = edit_distance(&version, known.group).min(4);
         (in_other_group, of_kind, of_group)
     };
@@ -95,7 +95,7 @@ fn all_kinds() -> impl Iterator<Item = GroupVersionKind> {
     kubernetes::supported_kinds().chain(unsupported::recognised_kinds())
 }
 
-/// Kinds that are looked for in groups of others: what Kubernetes serves itself, and policies.
+/// Kinds that are also searched for in groups of other software: those of Kubernetes, and policies.
 fn kinds_of_any_group() -> impl Iterator<Item = GroupVersionKind> {
     kubernetes::supported_kinds()
         .chain(unsupported::recognised_kinds().filter(GroupVersionKind::is_policy))
@@ -117,7 +117,7 @@ fn is_misspelled(object: &RawObject) -> bool {
     })
 }
 
-/// Whether nobody but Kubernetes can own an API group, or it is nearly one that is read.
+/// Whether an API group is reserved to Kubernetes, or nearly equal to one that is read.
 fn is_reserved_group(group: &str) -> bool {
     let dotted = group.contains('.');
     let reserved = group.ends_with(".k8s.io") || group.ends_with(".kubernetes.io");
@@ -125,9 +125,9 @@ fn is_reserved_group(group: &str) -> bool {
     !dotted || reserved || group.len() <= 64 && known_groups().any(near)
 }
 
-/// Whether a kind is another spelling of this one.
+/// Whether a kind is a misspelling of this one.
 fn is_misspelling_of(kind: &str, known: &GroupVersionKind) -> bool {
-    // Longer than any kind, and not a slip of the hand.
+    // Longer than any kind: not a typo.
     if kind.len() > 64 || kind == known.kind {
         return false;
     }
@@ -135,7 +135,7 @@ fn is_misspelling_of(kind: &str, known: &GroupVersionKind) -> bool {
     if written == wanted || singulars(&written).any(|one| one == wanted) {
         return true;
     }
-    // A word put before it is a name of its own: `KNetworkPolicy` is a slip, `EgressNetworkPolicy` not.
+    // A prefix that is a word makes another name: `KNetworkPolicy` is a typo, `EgressNetworkPolicy` is not.
     let before = kind.strip_suffix(known.kind);
     if before.is_some_and(|before| before.chars().count() > 1) {
         return false;
@@ -155,7 +155,7 @@ fn normalize(text: &str) -> String {
     kept.flat_map(char::to_lowercase).collect()
 }
 
-/// What a word may be the plural of.
+/// The words that a word may be the plural of.
 fn singulars(word: &str) -> impl Iterator<Item = String> {
     let without = |ending: &str| word.strip_suffix(ending).map(str::to_owned);
     let of_ies = word.strip_suffix("ies").map(|stem| format!("{stem}y"));
@@ -182,8 +182,8 @@ fn reject(object: &RawObject) -> LoweredObject {
         },
     };
     let reason = match is_group_known {
-        true => format!("{what} is no kind of {place}; {hint}"),
-        false => format!("{what} is nothing that is read here; {hint}"),
+        true => format!("unknown kind {what} in {place}; {hint}"),
+        false => format!("unknown apiVersion and kind {what}; {hint}"),
     };
     let id = intended_kind(object).and_then(|known| kubernetes::object_id_as(object, known));
     let mut lowered = LoweredObject::empty(id.unwrap_or_else(|| literal_id(object)), object);
@@ -197,7 +197,7 @@ fn reject(object: &RawObject) -> LoweredObject {
     lowered
 }
 
-/// A text in quotes, and not more of it than a message bears.
+/// A quoted text, cut to the length of a message.
 fn quote_short(text: &str) -> String {
     const SHOWN: usize = 80;
     let more = if text.chars().nth(SHOWN).is_some() {
@@ -218,7 +218,7 @@ fn ignore(object: &RawObject) -> LoweredObject {
             object: Some(lowered.id.to_string()),
             field: "apiVersion".to_owned(),
             reason: format!(
-                "`{}` in API group `{}` is no kind that Palisade reads: it has no effect",
+                "kind `{}` of API group `{}` is not supported by Palisade: it has no effect",
                 object.kind,
                 object.group()
             ),

@@ -1,16 +1,16 @@
-//! Policy kinds that this build knows but does not enforce yet.
+//! Policy kinds that this build recognizes but does not enforce yet.
 //!
-//! To leave one out without a word would leave open what its author closed, so each is an error.
+//! Ignoring such a policy would allow traffic that it denies, so each is an error.
 
 use crate::dialect::{Dialect, LoweredObject, literal_id, qualified_kind};
 use crate::unknown::GroupVersionKind;
 use palisade_manifest::{Problem, RawObject};
 use palisade_model::Policy;
 
-/// The dialects that are recognised only.
+/// The dialects that are recognized only.
 pub(crate) struct UnsupportedDialects;
 
-/// API group, dialect, and its kinds: those of a namespace, then those of the cluster.
+/// An API group and its dialect, with namespaced and cluster-scoped kinds.
 struct UnsupportedGroup {
     group: &'static str,
     dialect: &'static str,
@@ -58,7 +58,7 @@ const GROUPS: [UnsupportedGroup; 4] = [
     },
 ];
 
-/// The kinds that are recognised.
+/// The kinds that are recognized.
 pub(crate) fn recognised_kinds() -> impl Iterator<Item = GroupVersionKind> {
     GROUPS.iter().flat_map(|group| {
         let kinds = group.namespaced.iter().chain(group.cluster);
@@ -90,7 +90,7 @@ impl Dialect for UnsupportedDialects {
             object: Some(id.to_string()),
             field: String::new(),
             reason: format!(
-                "{} is of the {} dialect, which is not enforced by this build",
+                "{} is a kind of the {} dialect, which this build does not enforce",
                 qualified_kind(object),
                 group.dialect
             ),

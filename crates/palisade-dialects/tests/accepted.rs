@@ -1,5 +1,5 @@
-//! What the API server takes, is taken: in its meaning, and with a warning where another reader would
-//! take it otherwise.
+//! Objects that the API server accepts are accepted with the same meaning, and with a warning where other
+//! programs read them differently.
 
 #![allow(
     clippy::unwrap_used,
@@ -13,7 +13,7 @@ mod common;
 use palisade_dialects::lint;
 use palisade_model::{Endpoint, Object, Policy};
 
-/// The one policy of a text, and what is said of it.
+/// The only policy of a text, and its warnings.
 fn policy(text: &str) -> (Policy, Vec<String>) {
     let lowering = common::lowering("f", text);
     assert_eq!(lowering.errors, [], "{text}");
@@ -67,7 +67,7 @@ fn networks_in_the_meaning_of_the_api_server() {
         assert_eq!(peers(&odd_policy), peers(&plain_policy), "{odd}");
         assert_eq!(said.len(), warnings, "{odd}: {said:?}");
         assert!(
-            said.iter().all(|said| said.contains("is taken as")),
+            said.iter().all(|said| said.contains("it is read as")),
             "{said:?}"
         );
         assert_eq!(nothing, Vec::<String>::new());
@@ -86,7 +86,7 @@ fn an_empty_namespace_is_as_good_as_none() {
             &format!("{kind}\nmetadata: {{name: a, namespace: ''}}\n"),
         );
         assert_eq!(lowering.errors, []);
-        let empty = "metadata.namespace: it is empty, which is as good as missing";
+        let empty = "metadata.namespace: it is empty: treated as missing";
         let said = |text: &str| {
             lowering
                 .warnings
@@ -100,7 +100,7 @@ fn an_empty_namespace_is_as_good_as_none() {
     }
 }
 
-/// The pods of a text, and what is doubtful about it.
+/// The pods of a text, and their warnings.
 fn pods(text: &str) -> (Vec<Endpoint>, Vec<String>) {
     let raw = common::raw("f", text);
     let lowering = palisade_dialects::lower(&raw);
@@ -156,7 +156,7 @@ fn addresses_that_no_pod_can_have_and_those_of_another() {
         );
         let said = said.last().unwrap();
         assert!(
-            said.ends_with(&format!("is {what}, which no pod can have: it is ignored")),
+            said.ends_with(&format!("is {what}, which is not valid for a pod; ignored")),
             "{said}"
         );
     }
@@ -170,8 +170,10 @@ fn addresses_that_no_pod_can_have_and_those_of_another() {
     assert_eq!(
         said,
         [
-            "Pod default/old: f:2:1: status: 10.0.0.1 is Pod default/young's as well, which holds it",
-            "Pod default/old: f:2:1: status: fd00::1 is Pod default/young's as well, which holds it",
+            "Pod default/old: f:2:1: status: address 10.0.0.1 is also claimed by Pod default/young, which \
+             gets it",
+            "Pod default/old: f:2:1: status: address fd00::1 is also claimed by Pod default/young, which \
+             gets it",
         ]
     );
 }

@@ -1,4 +1,4 @@
-//! Whatever the input says: an answer, never a crash, and the promises of the answer.
+//! For any input lowering gives a result, never panics, and keeps its promises.
 
 mod common;
 
@@ -7,7 +7,7 @@ use palisade_manifest::{Limits, extract_objects, parse as read_file};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 
-/// Words that occur in manifests, sound and unsound, so that random structures reach deep.
+/// Words that occur in manifests, valid and invalid, so that random structures get past the first checks.
 const WORDS: &[&str] = &[
     "apiVersion",
     "kind",
@@ -137,7 +137,7 @@ fn value() -> impl Strategy<Value = String> {
     })
 }
 
-/// A spec that is near to a sound one: each part sound or random.
+/// A spec that is nearly valid: each part is valid or random.
 fn spec() -> impl Strategy<Value = String> {
     let part = |sound: &'static str| prop_oneof![3 => Just(sound.to_owned()), 1 => value()];
     (
@@ -245,7 +245,7 @@ proptest! {
     }
 }
 
-/// Random input is of use only if some of it gets through.
+/// Random input is useful only if some of it is accepted.
 #[test]
 fn the_generator_reaches_both_outcomes() {
     let mut runner = proptest::test_runner::TestRunner::deterministic();

@@ -1,10 +1,10 @@
-//! Which kinds are read, which are of no concern, and which are a slip.
+//! Which kinds are read, which are ignored, and which are typos.
 
 mod common;
 
 use palisade_dialects::EntryStatus;
 
-/// What becomes of an object: `read`, `ignored`, or the error.
+/// The outcome for an object: `read`, `ignored`, or the error.
 fn outcome(version: &str, kind: &str) -> String {
     let spec = match kind {
         "NetworkPolicy" => "{}",
@@ -127,7 +127,7 @@ fn a_slip_is_an_error_with_a_suggestion() {
             "kind",
             "policy.networking.k8s.io AdminNetworkPolicy",
         ),
-        // Nobody knows what was meant, and that is no reason to pass over it.
+        // The intended kind is unknown, but the object must not be ignored.
         ("networking.k8s.io/v1", "Firewall", "kind", ""),
         ("v1", "Widget", "kind", ""),
     ] {
@@ -161,7 +161,7 @@ fn another_version_is_an_error() {
         ("batch/v1beta1", "CronJob"),
     ] {
         let outcome = outcome(version, kind);
-        let start = format!("apiVersion: `{version}` is not a version that is read: ");
+        let start = format!("apiVersion: `{version}` is not a supported version: ");
         assert!(outcome.starts_with(&start), "{outcome}");
     }
 }
@@ -337,7 +337,7 @@ fn a_mistyped_policy_is_an_invalid_version_of_the_policy() {
     let error = common::problem(&lowering.errors[0]);
     assert_eq!(
         error,
-        "Networkpolicy a: f:2:7: kind: \"Networkpolicy\" is no kind of the API group \
+        "Networkpolicy a: f:2:7: kind: unknown kind \"Networkpolicy\" in the API group \
          \"networking.k8s.io\"; did you mean `networking.k8s.io/v1 NetworkPolicy`?"
     );
     let long = "N".repeat(100_000);

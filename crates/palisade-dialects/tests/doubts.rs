@@ -1,4 +1,4 @@
-//! What is valid, but comes to nothing with the pods and namespaces beside it.
+//! Warnings about valid objects that have no effect with the pods and namespaces of the input.
 
 mod common;
 
@@ -53,11 +53,11 @@ fn port_names_that_no_receiver_has() {
     assert_eq!(
         of(&format!("{POLICIES}---{PODS}")),
         [
-            "NetworkPolicy default/web: f:15:14: spec.ingress[0].ports[2].port: none of the pods \
-             that receive here has a UDP port named `dns` (there is one for TCP), so it has no \
+            "NetworkPolicy default/web: f:15:14: spec.ingress[0].ports[2].port: none of the destination \
+             pods has a UDP port named `dns` (there is one for TCP), so it has no \
              effect",
-            "NetworkPolicy default/web: f:22:13: spec.egress[0].ports[1].port: none of the pods \
-             that receive here has a TCP port named `http`, so it has no effect",
+            "NetworkPolicy default/web: f:22:13: spec.egress[0].ports[1].port: none of the destination pods \
+             has a TCP port named `http`, so it has no effect",
         ]
     );
 }
@@ -69,10 +69,10 @@ fn namespace_selectors_that_match_no_namespace() {
     assert_eq!(
         of(&format!("{POLICIES}---\n{namespace}\n")),
         [
-            "NetworkPolicy default/web: f:10:26: spec.ingress[0].from[1].namespaceSelector: it \
-             matches no namespace of this input, so it has no effect",
-            "NetworkPolicy default/web: f:18:26: spec.egress[0].to[0].namespaceSelector: it \
-             matches no namespace of this input, so it has no effect",
+            "NetworkPolicy default/web: f:10:26: spec.ingress[0].from[1].namespaceSelector: it matches none \
+             of the namespaces of the input, so it has no effect",
+            "NetworkPolicy default/web: f:18:26: spec.egress[0].to[0].namespaceSelector: it matches none of \
+             the namespaces of the input, so it has no effect",
         ]
     );
     let also = "{apiVersion: v1, kind: Namespace, metadata: {name: x, labels: {team: b}}}";

@@ -1,4 +1,4 @@
-//! Every named fault changes what is lowered, so a test that compares meanings can notice it.
+//! Every named fault changes the lowered objects, so a test that compares them can detect it.
 #![cfg(feature = "faults")]
 
 mod common;

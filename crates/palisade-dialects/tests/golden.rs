@@ -1,7 +1,7 @@
-//! Manifests as people write them, against what they are lowered to.
+//! Typical manifests, compared with their lowered form.
 //!
-//! `golden/*.yaml` is the input, `*.txt` beside it the whole expected output. To accept a change,
-//! run with `PALISADE_BLESS=1` and read the difference.
+//! `golden/*.yaml` is the input, `*.txt` beside it the complete expected output. To accept a change, run with
+//! `PALISADE_BLESS=1` and review the difference.
 
 mod common;
 

@@ -1,11 +1,11 @@
-//! What a NetworkPolicy is refused for: every reason, each with its field and its own words.
+//! Errors of a NetworkPolicy: every reason, with its field and text.
 
 mod common;
 
 use palisade_dialects::EntryStatus;
 
-/// The errors of a policy whose spec is this text, in flow style. The spec's first character is at
-/// line 4, column 8.
+/// The errors of a policy with this spec in flow style. The first character of the spec is at line 4, column
+/// 8.
 fn errors(spec: &str) -> Vec<String> {
     of(&format!(
         "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {{name: a}}\nspec: {spec}\n"
@@ -25,7 +25,7 @@ fn of(text: &str) -> Vec<String> {
     lowering.errors.iter().map(shown).collect()
 }
 
-/// The field and reason of each error of a spec, without places.
+/// The field and reason of each error of a spec, without locations.
 fn reasons(spec: &str) -> Vec<String> {
     let text = format!(
         "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {{name: a}}\nspec: {spec}\n"
@@ -51,13 +51,13 @@ fn all_problems_of_one_policy_each_at_its_place() {
              '-', '_' and '.', with a letter or digit first and last",
             "f:4:40: spec.podSelector.matchLabels.-x: \"a b\" is not a label value: letters, \
              digits, '-', '_' and '.', with a letter or digit first and last, or nothing",
-            "f:4:67: spec.ingress[0].from[0]: ipBlock stands alone: it must not be beside \
-             podSelector or namespaceSelector",
+            "f:4:67: spec.ingress[0].from[0]: ipBlock must not be combined with podSelector or \
+             namespaceSelector",
             "f:4:84: spec.ingress[0].from[0].ipBlock.cidr: \"x\" is not an IP address",
             "f:4:124: spec.ingress[0].ports[0].port: 0 is not a port: 1 to 65535",
-            "f:4:137: spec.ingress[0].ports[0].protocol: \"tcp\" is not a protocol of ports: TCP, \
-             UDP or SCTP",
-            "f:4:160: spec.policyTypes[0]: \"ingress\" is not a policy type: Ingress or Egress",
+            "f:4:137: spec.ingress[0].ports[0].protocol: \"tcp\" is not a supported protocol: use TCP, UDP \
+             or SCTP",
+            "f:4:160: spec.policyTypes[0]: \"ingress\" is not a policy type: use Ingress or Egress",
         ]
     );
 }
@@ -76,8 +76,8 @@ fn ports() {
         (
             "{port: '80'}",
             &[
-                "port: \"80\" is text of digits only: a port name has a letter, and a port number is \
-               written without quotes",
+                "port: \"80\" has only digits: a port name needs a letter, and a port number must not be \
+                 quoted",
             ],
         ),
         ("{port: ''}", &["port: a port name must not be empty"]),
@@ -111,11 +111,11 @@ fn ports() {
         ),
         (
             "{endPort: 80}",
-            &["endPort: endPort needs a numeric port beside it: there is no port"],
+            &["endPort: endPort requires a numeric port: port is missing"],
         ),
         (
             "{port: http, endPort: 80}",
-            &["endPort: endPort needs a numeric port beside it: port is the name \"http\""],
+            &["endPort: endPort requires a numeric port: port is the name \"http\""],
         ),
         (
             "{port: 81, endPort: 80}",
@@ -131,11 +131,11 @@ fn ports() {
         ),
         (
             "{protocol: ICMP}",
-            &["protocol: \"ICMP\" is not a protocol of ports: TCP, UDP or SCTP"],
+            &["protocol: \"ICMP\" is not a supported protocol: use TCP, UDP or SCTP"],
         ),
         (
             "{protocol: ''}",
-            &["protocol: \"\" is not a protocol of ports: TCP, UDP or SCTP"],
+            &["protocol: \"\" is not a supported protocol: use TCP, UDP or SCTP"],
         ),
         (
             "{protocol: 6}",
@@ -147,7 +147,7 @@ fn ports() {
         ),
         (
             "{number: 80}",
-            &["number: unknown field `number`; known here: protocol, port, endPort"],
+            &["number: unknown field `number`; known fields: protocol, port, endPort"],
         ),
     ] {
         let expected: Vec<String> = expected
@@ -191,7 +191,7 @@ fn ip_blocks() {
         ),
         (
             "{cidr: 10.0.0.0/8, except: [10.0.0.0/8]}",
-            "ipBlock.except[0]: 10.0.0.0/8 is the whole of cidr 10.0.0.0/8: it must be strictly \
+            "ipBlock.except[0]: 10.0.0.0/8 equals cidr 10.0.0.0/8: it must be strictly \
              inside",
         ),
         (
@@ -249,8 +249,8 @@ fn selectors() {
         (
             "{matchExpressions: [{key: a, operator: in, values: [x]}]}",
             format!(
-                "{expression}.operator: \"in\" is not an operator of selectors: In, NotIn, Exists \
-                 or DoesNotExist"
+                "{expression}.operator: \"in\" is not a selector operator: use In, NotIn, Exists or \
+                 DoesNotExist"
             ),
         ),
         (
@@ -309,7 +309,7 @@ fn selectors() {
         ),
         (
             "{app: web}",
-            "spec.podSelector.app: unknown field `app`; known here: matchLabels, matchExpressions"
+            "spec.podSelector.app: unknown field `app`; known fields: matchLabels, matchExpressions"
                 .to_owned(),
         ),
         (
@@ -345,7 +345,7 @@ fn shape() {
         ),
         (
             "{policyTypes: [null]}",
-            "spec.policyTypes[0]: \"\" is not a policy type: Ingress or Egress",
+            "spec.policyTypes[0]: \"\" is not a policy type: use Ingress or Egress",
         ),
         (
             "{policyTypes: Ingress}",
@@ -383,12 +383,12 @@ fn shape() {
         (
             "{ingress: [{from: [null]}]}",
             "spec.ingress[0].from[0]: a peer must have podSelector, namespaceSelector or ipBlock \
-             (a rule for everyone has no peers)",
+             (omit the list to match all peers)",
         ),
         (
             "{ingress: [{from: [{podSelector: null}]}]}",
             "spec.ingress[0].from[0]: a peer must have podSelector, namespaceSelector or ipBlock \
-             (a rule for everyone has no peers)",
+             (omit the list to match all peers)",
         ),
         (
             "{ingress: [{from: [{podSelector: {}, ports: []}]}]}",
@@ -397,8 +397,7 @@ fn shape() {
         ),
         (
             "{egress: [{to: [{namespaceSelector: {}, ipBlock: {cidr: 10.0.0.0/8}}]}]}",
-            "spec.egress[0].to[0]: ipBlock stands alone: it must not be beside podSelector or \
-             namespaceSelector",
+            "spec.egress[0].to[0]: ipBlock must not be combined with podSelector or namespaceSelector",
         ),
         (
             "{podselector: {}}",

@@ -1,4 +1,4 @@
-//! What an input as a whole leaves in force, and how its objects are told apart.
+//! The objects in force after a whole input, and how objects are identified.
 
 mod common;
 

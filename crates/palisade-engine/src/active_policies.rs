@@ -1,8 +1,8 @@
-//! Activity: which policies select which local endpoints.
+//! Active policies: which policies select which local endpoints.
 //!
-//! Keeps, for every local endpoint, the policies that select it, and for every policy and profile
-//! how many local endpoints it is about. A policy whose subject names a namespace is only tried on
-//! endpoints of that namespace; policies with one subject are tried once.
+//! Has for each local endpoint the policies that select it, and for each policy and profile the
+//! number of local endpoints it applies to. A policy whose subject names a namespace is evaluated
+//! only for endpoints of that namespace; policies with the same subject are evaluated once.
 
 use crate::holder_store::HolderStore;
 use crate::label_index::HolderLabels;
@@ -16,28 +16,28 @@ use palisade_model::{
     reserved,
 };
 
-/// What is known of a local endpoint.
+/// The policies and profiles of a local endpoint.
 #[derive(Debug, Default)]
 struct LocalEndpoint {
     policies: BTreeSet<PolicyNumber>,
     profiles: Vec<Str>,
 }
 
-/// Where a policy can select anything.
+/// The namespaces in which a policy can select endpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum SubjectScope {
-    /// In its own namespace.
+    /// The policy's own namespace only.
     OwnNamespace(Str),
-    /// In these namespaces.
+    /// These namespaces only.
     Namespaces(Vec<Str>),
-    /// Anywhere.
+    /// Any namespace.
     Anywhere(SubjectKey),
 }
 
-/// What tells subjects apart: the number, and the namespace it is relative to.
+/// What distinguishes subjects: the number, and the namespace it is relative to.
 type SubjectKey = (u32, u32);
 
-/// Which policies are about local endpoints.
+/// The policies and profiles that apply to local endpoints.
 #[derive(Debug, Default)]
 pub(crate) struct ActivePolicies {
     locals: BTreeMap<EndpointId, LocalEndpoint>,
@@ -45,20 +45,20 @@ pub(crate) struct ActivePolicies {
     locals_by_namespace: BTreeMap<Str, BTreeSet<EndpointId>>,
     selected: HashMap<PolicyNumber, usize>,
     profiles: BTreeMap<Str, usize>,
-    /// Policies that can only select in their own namespace, by its number.
+    /// Policies that can select only in their own namespace, by its number.
     by_own_namespace: BTreeSet<(u32, PolicyNumber)>,
-    /// Policies that can only select in a namespace.
+    /// Policies that can select only in certain namespaces.
     by_namespace: BTreeSet<(Str, PolicyNumber)>,
-    /// The others, by subject.
+    /// All other policies, by subject.
     by_subject: BTreeSet<(SubjectKey, PolicyNumber)>,
-    /// Where policies are filed, but for those that can only select at home.
+    /// The scope of each policy, except those confined to their own namespace.
     scopes: HashMap<PolicyNumber, SubjectScope>,
 }
 
-/// What changed.
+/// Changes of one recomputation.
 #[derive(Debug, Default)]
 pub(crate) struct ActivePolicyChanges {
-    /// Local endpoints, past and present, that other policies or profiles are about than before.
+    /// Local endpoints, also removed ones, whose policies or profiles changed.
     pub(crate) locals: BTreeSet<EndpointId>,
     /// Policies that may have become active or inactive.
     pub(crate) policies: BTreeSet<PolicyNumber>,
@@ -72,7 +72,7 @@ pub(crate) fn is_local(endpoint: &Endpoint) -> bool {
 }
 
 impl ActivePolicies {
-    /// The policies that select a local endpoint, by number; `None` if there is no such.
+    /// The policies that select a local endpoint; `None` if there is no such endpoint.
     pub(crate) fn policies_of(&self, endpoint: &EndpointId) -> Option<&BTreeSet<PolicyNumber>> {
         self.locals.get(endpoint).map(|local| &local.policies)
     }
@@ -107,7 +107,7 @@ impl ActivePolicies {
         self.selected.contains_key(&policy)
     }
 
-    /// How many policies select a local endpoint.
+    /// The number of policies that select a local endpoint.
     pub(crate) fn active_count(&self) -> usize {
         self.selected.len()
     }
@@ -117,7 +117,7 @@ impl ActivePolicies {
         self.profiles.contains_key(profile)
     }
 
-    /// Takes in policies and endpoints that changed.
+    /// Recomputes changed policies and endpoints.
     pub(crate) fn recompute(
         &mut self,
         state: &State,
@@ -267,7 +267,7 @@ impl ActivePolicies {
         }
     }
 
-    /// The filed policies that select an endpoint.
+    /// The indexed policies that select an endpoint.
     fn selecting_policies(
         &self,
         store: &HolderStore,
@@ -302,7 +302,7 @@ impl ActivePolicies {
         selecting
     }
 
-    /// Takes a policy out of the files.
+    /// Removes a policy from the index.
     fn unindex(&mut self, policies: &Policies, number: PolicyNumber) {
         match self.scopes.remove(&number) {
             Some(SubjectScope::Anywhere(subject)) => {
@@ -321,7 +321,7 @@ impl ActivePolicies {
         }
     }
 
-    /// Files a policy, and says where.
+    /// Adds a policy to the index and returns its scope.
     fn index(&mut self, policies: &Policies, number: PolicyNumber) -> Option<SubjectScope> {
         let (subject, selector) = policies.subject(number)?;
         let Some(names) = required_namespaces(selector) else {
@@ -360,7 +360,7 @@ fn adjust_count(counts: &mut HashMap<PolicyNumber, usize>, key: &PolicyNumber, i
     }
 }
 
-/// The namespaces outside which a selector matches nothing; `None` where it is not bound to any.
+/// The namespaces outside of which a selector matches nothing; `None` if it is not confined to any.
 fn required_namespaces(selector: &Selector) -> Option<&LabelValues> {
     let is_name =
         |key: &LabelKey| key.scope == LabelScope::Reserved && &*key.name == reserved::NAMESPACE;
@@ -371,7 +371,7 @@ fn required_namespaces(selector: &Selector) -> Option<&LabelValues> {
     }
 }
 
-/// Whether a profile is the one that always exists and allows everything.
+/// Whether a profile is the built-in one that allows everything.
 pub(crate) fn is_builtin(profile: &str) -> bool {
     profile == Profile::ALLOW_ALL
 }

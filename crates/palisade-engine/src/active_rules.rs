@@ -1,8 +1,8 @@
 //! The rules of active policies and profiles, with their selectors resolved to numbers.
 //!
-//! A source of rules is active while it is about a local endpoint. Policies that say the same share
-//! their rules. What rules ask of the other end is counted, so that only what some active rule asks
-//! for tells identities apart.
+//! A source (policy or profile) is active while it applies to a local endpoint. Policies with equal
+//! bodies share their rules. References to peers are counted, so that only selectors, networks and
+//! named ports of active rules distinguish identities.
 
 use crate::policies::{Policies, PolicyNumber};
 use crate::pool::HashMap;
@@ -16,7 +16,7 @@ use palisade_model::{
     TrafficMatch,
 };
 
-/// A test of the other end.
+/// A test of the peer's address.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct PeerTest {
     pub(crate) selector: Option<u32>,
@@ -35,44 +35,44 @@ impl PeerTest {
     }
 }
 
-/// A rule, ready to be put into policy sets.
+/// A rule with its references resolved, ready for policy sets.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ResolvedRule {
     pub(crate) action: Action,
     /// Where it was written, without the line.
     pub(crate) origin: RuleOrigin,
     pub(crate) peers: Vec<PeerTest>,
-    /// Its place among the rules of its side that test the own address, if it is one.
+    /// For a rule that tests the own address: its index among such rules of the direction.
     pub(crate) own_test: Option<u32>,
-    /// What it matches of traffic, in as few terms as say the same.
+    /// The traffic it matches, in merged terms.
     pub(crate) traffic: Vec<TrafficMatch>,
-    /// Whether it asks for a named port at the other end.
+    /// Whether it uses a named port of the peer.
     pub(crate) uses_peer_named_ports: bool,
 }
 
-/// What the rules of a side ask of the endpoint's own end.
+/// What the rules of a direction refer to at the endpoint's own end.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct OwnEndReferences {
-    /// Tests of the own address, rule by rule.
+    /// The tests of the own address, in the order of the rules.
     pub(crate) tests: Vec<Peer>,
     /// Named ports of the endpoint.
     pub(crate) ports: BTreeSet<(Str, Protocol)>,
-    /// Whether the family of the own address matters.
+    /// Whether a rule depends on the family of the own address.
     pub(crate) family: bool,
 }
 
-/// What a source says of one direction.
+/// The resolved rules of one direction.
 #[derive(Debug, Default)]
 pub(crate) struct ResolvedDirectionRules {
     pub(crate) rules: Vec<ResolvedRule>,
-    /// Whether what none of the tier's rules matches is to be denied.
+    /// Whether traffic that no rule of the tier matches is denied.
     pub(crate) default_deny: bool,
     pub(crate) own_end: OwnEndReferences,
-    /// Whether some rule asks for a named port at the other end.
+    /// Whether some rule uses a named port of the peer.
     pub(crate) uses_peer_named_ports: bool,
 }
 
-/// What a source asks of the other end.
+/// What the rules of a source refer to at the peer.
 #[derive(Debug, Default)]
 struct PeerReferences {
     selectors: Vec<u32>,
@@ -80,7 +80,7 @@ struct PeerReferences {
     ports: Vec<(Str, Protocol)>,
 }
 
-/// The rules of one source.
+/// The resolved rules of one policy or profile.
 #[derive(Debug)]
 pub(crate) struct ResolvedRules {
     /// `None` where the source does not govern the direction.
@@ -97,7 +97,7 @@ impl ResolvedRules {
         }
     }
 
-    /// Whether both ask the same of endpoints: the same directions, and the same of their own end.
+    /// Whether both govern the same directions with the same references to the own end.
     fn has_same_own_end_references(&self, other: &ResolvedRules) -> bool {
         Direction::BOTH.iter().all(|direction| {
             match (self.direction(*direction), other.direction(*direction)) {
@@ -108,21 +108,21 @@ impl ResolvedRules {
     }
 }
 
-/// Every active source.
+/// The rules of all active policies and profiles, with the counted references to peers.
 #[derive(Debug, Default)]
 pub(crate) struct ActiveRules {
     policies: HashMap<PolicyNumber, PolicyBodyKey>,
-    /// The rules of policies by what they say, with the number of policies that say it.
+    /// The rules of policies by body, with the number of active policies that have it.
     rules_by_body: BTreeMap<PolicyBodyKey, (Arc<ResolvedRules>, usize)>,
     profiles: BTreeMap<Str, Arc<ResolvedRules>>,
     nets: BTreeMap<Prefix, usize>,
     ports: BTreeMap<(Str, Protocol), usize>,
-    /// Networks and named ports that began or ended to be asked for.
+    /// Networks and named ports that rules started or ceased to refer to.
     net_changes: BTreeSet<Prefix>,
     port_changes: BTreeSet<(Str, Protocol)>,
 }
 
-/// A shape, and the namespace it is relative to: see [`Policies::body_key`].
+/// A policy body and the namespace it is relative to: see [`Policies::body_key`].
 type PolicyBodyKey = (u32, u32);
 
 impl ActiveRules {
@@ -137,28 +137,28 @@ impl ActiveRules {
         self.profiles.get(name)
     }
 
-    /// Whether an active rule asks for this network.
+    /// Whether an active rule names this network.
     pub(crate) fn references_net(&self, net: Prefix) -> bool {
         self.nets.contains_key(&net)
     }
 
-    /// The named ports that an active rule asks for at the other end.
+    /// The named ports of peers that active rules use.
     pub(crate) fn ports(&self) -> impl Iterator<Item = &(Str, Protocol)> {
         self.ports.keys()
     }
 
-    /// The networks that began or ended to be asked for since the last call.
+    /// The networks that rules started or ceased to name since the last call.
     pub(crate) fn take_net_changes(&mut self) -> BTreeSet<Prefix> {
         core::mem::take(&mut self.net_changes)
     }
 
-    /// The named ports that began or ended to be asked for since the last call.
+    /// The named ports that rules started or ceased to use since the last call.
     pub(crate) fn take_port_changes(&mut self) -> BTreeSet<(Str, Protocol)> {
         core::mem::take(&mut self.port_changes)
     }
 
-    /// Takes in the rules of a policy in place of those it had. Returns whether the policy sets of
-    /// its endpoints may be others than before.
+    /// Sets the rules of an active policy. Returns whether the keys of its endpoints' policy sets
+    /// may change.
     pub(crate) fn activate_policy(
         &mut self,
         policies: &Policies,
@@ -196,7 +196,7 @@ impl ActiveRules {
         !same
     }
 
-    /// Forgets the rules of a policy.
+    /// Removes the rules of a policy that is no longer active.
     pub(crate) fn deactivate_policy(
         &mut self,
         number: PolicyNumber,
@@ -219,7 +219,7 @@ impl ActiveRules {
         }
     }
 
-    /// Takes in the rules of a profile in place of those it had.
+    /// Sets the rules of an active profile.
     pub(crate) fn activate_profile(&mut self, profile: &Profile, selectors: &mut ActiveSelectors) {
         let rules = |direction| {
             let rules = match direction {
@@ -234,14 +234,14 @@ impl ActiveRules {
         }
     }
 
-    /// Forgets the rules of a profile.
+    /// Removes the rules of a profile that is no longer active.
     pub(crate) fn deactivate_profile(&mut self, name: &Str, selectors: &mut ActiveSelectors) {
         if let Some(was) = self.profiles.remove(name) {
             self.release_rules(&was, selectors);
         }
     }
 
-    /// Makes rules ready, and counts what they ask for.
+    /// Resolves rules and counts their references.
     fn resolve_rules<'a>(
         &mut self,
         rules: impl Fn(Direction) -> Option<(&'a [Rule], bool)>,
@@ -387,8 +387,8 @@ fn resolve_rule(
     }
 }
 
-/// A rule is the same one wherever in its file it stands: an edit that only moves it must not lose
-/// its counts, nor write to the kernel.
+/// The origin without the line, so that a rule is the same wherever it is in its file: an edit that
+/// only moves it must neither reset its counters nor write to the kernel.
 fn without_line(origin: &RuleOrigin) -> RuleOrigin {
     RuleOrigin {
         line: None,
@@ -396,7 +396,7 @@ fn without_line(origin: &RuleOrigin) -> RuleOrigin {
     }
 }
 
-/// The port test at the end of the endpoint that judges.
+/// The port test at the own end of a local endpoint.
 fn own_port_test(term: &TrafficMatch, direction: Direction) -> &PortMatch {
     match direction {
         Direction::Ingress => &term.destination,
@@ -404,7 +404,7 @@ fn own_port_test(term: &TrafficMatch, direction: Direction) -> &PortMatch {
     }
 }
 
-/// The port test at the other end.
+/// The port test at the peer.
 fn peer_port_test(term: &TrafficMatch, direction: Direction) -> &PortMatch {
     match direction {
         Direction::Ingress => &term.source,

@@ -1,9 +1,9 @@
-//! What policy sets take of a dataplane, counted, and how much they may.
+//! Accounting of the elements that policy sets take in a dataplane, and their limits.
 //!
-//! A set that would take more than its budget, or that finds no room on the host, is closed: it denies
-//! everything, as if each of its policies had no rules. What is closed follows from the objects and
-//! the budget alone: room on the host is given by the names of the sets' policies, never by who came
-//! first. Nothing here compiles anything; compiling ends where a budget does.
+//! A set that would exceed its own limit or that of the host is closed: it denies everything, as if
+//! each of its policies had no rules. What is closed follows from the objects and the budget alone:
+//! the host budget is allocated by the names of the sets' policies, never in order of arrival.
+//! Nothing here compiles programs; the limits here bound the compiler.
 
 use crate::pool::HashMap;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -11,17 +11,17 @@ use alloc::vec::Vec;
 use palisade_model::{Direction, PolicyId, SourceLine};
 use palisade_tables::{ClassId, PolicySetId, Program, SHARE_MIN_ELEMENTS, find_shared_bases};
 
-/// So many elements may be compiled for each that may be written: programs that share most of what
-/// they say are written once and held by the engine whole.
+/// The most elements compiled for each element that may be written: programs that share most of
+/// their elements are written once, but the engine holds each of them whole.
 pub(crate) const COMPILED_PER_WRITTEN: usize = 8;
 
-/// What of a budget something needs that is written as so many elements, of so many that were compiled.
+/// The budget needed for this many elements written and compiled.
 pub(crate) fn required_elements(written: usize, compiled: usize) -> usize {
     written.max(compiled.div_ceil(COMPILED_PER_WRITTEN))
 }
 
-/// How many elements these programs have less where what they have in common is written once
-/// ([`palisade_tables::find_shared_bases`]). Small ones are written whole.
+/// The elements saved when what these programs have in common is written once
+/// ([`palisade_tables::find_shared_bases`]). Small programs are written whole.
 pub(crate) fn sharing_savings(programs: &[&Program]) -> usize {
     let is_large = |program: &&&Program| program.element_count() >= SHARE_MIN_ELEMENTS;
     let large: Vec<&Program> = programs.iter().filter(is_large).copied().collect();
@@ -40,14 +40,14 @@ pub(crate) fn sharing_savings(programs: &[&Program]) -> usize {
     saved.sum()
 }
 
-/// How many elements of a dataplane policy may take: entries of the class table, and elements of
-/// programs ([`palisade_tables::Program::element_count`]), what several of a set share counted once. Eight
-/// times as many may be compiled.
+/// Limits on dataplane elements: entries of the class table and elements of programs
+/// ([`palisade_tables::Program::element_count`]). Elements shared by several programs of a set
+/// count once. Eight times as many may be compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ElementBudget {
-    /// One policy set.
+    /// The limit for one policy set.
     pub set: usize,
-    /// All policy sets of this host.
+    /// The limit for all policy sets of this host.
     pub host: usize,
 }
 
@@ -60,55 +60,55 @@ impl Default for ElementBudget {
     }
 }
 
-/// Which budget was not enough.
+/// The limit that a policy set exceeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ExceededLimit {
-    /// That of one policy set.
+    /// The limit for one policy set.
     Set,
-    /// That of the host.
+    /// The limit for the host.
     Host,
 }
 
-/// What a rule has part in.
+/// The elements of one rule in a closed policy set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleCost {
     /// The rule's policy.
     pub policy: PolicyId,
     /// Its direction.
     pub direction: Direction,
-    /// Its place in the policy's list of that direction, from 0.
+    /// Its index in the policy's list of that direction, from 0.
     pub index: u32,
     /// Where it was written.
     pub line: Option<SourceLine>,
-    /// The elements that say it, about.
+    /// Estimated elements of the rule.
     pub elements: usize,
 }
 
-/// A policy set that is closed because it would take too much.
+/// A policy set that is closed because it would exceed a limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClosedPolicySet {
-    /// The policies of the set, in the order in which they decide.
+    /// The policies of the set, in evaluation order.
     pub policies: Vec<PolicyId>,
     /// The direction it judges.
     pub direction: Direction,
-    /// Which budget was not enough.
+    /// The limit that it would exceed.
     pub exceeded: ExceededLimit,
-    /// The elements it would take, about.
+    /// Estimated elements of the set.
     pub elements: usize,
-    /// The budget.
+    /// The value of the limit, in elements.
     pub budget: usize,
-    /// The rules that take the most, the dearest first.
+    /// The rules with the most elements, the most expensive first.
     pub rules: Vec<RuleCost>,
 }
 
-/// What one set takes.
+/// The elements of one set.
 #[derive(Debug, Default)]
 struct SetUsage {
-    /// The elements of its entries, and of its programs, each whole.
+    /// The elements of its entries and of its programs, without sharing.
     compiled: usize,
-    /// How many of them sharing saves, as far as that was found.
+    /// The elements that sharing saves, as last computed.
     saved: usize,
-    /// How often each class is named.
+    /// The number of references to each class.
     classes: HashMap<ClassId, usize>,
     closed: Option<CloseReason>,
 }
@@ -117,7 +117,7 @@ struct SetUsage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CloseReason {
     pub(crate) exceeded: ExceededLimit,
-    /// What it would take, where that is known.
+    /// The budget it would need; the limit itself if compiling stopped there.
     pub(crate) required_elements: usize,
 }
 
@@ -131,19 +131,19 @@ impl SetUsage {
     }
 }
 
-/// What all sets take.
+/// The elements of all sets.
 #[derive(Debug, Default)]
 pub(crate) struct BudgetUsage {
     sets: BTreeMap<PolicySetId, SetUsage>,
-    /// What all sets need.
+    /// The budget that all sets need.
     total: usize,
     closed: usize,
-    /// The sets whose large programs are others than when it was found what sharing them saves.
+    /// Sets whose large programs changed since their savings were computed.
     stale: BTreeSet<PolicySetId>,
 }
 
 impl BudgetUsage {
-    /// A set names a class of so many elements once more.
+    /// Adds a reference of a set to a class with this many elements.
     pub(crate) fn add_class(&mut self, set: PolicySetId, class: ClassId, elements: usize) {
         let used = self.sets.entry(set).or_default();
         self.total -= used.required_elements();
@@ -159,7 +159,7 @@ impl BudgetUsage {
         self.total += used.required_elements();
     }
 
-    /// A set names a class once less.
+    /// Removes a reference of a set to a class.
     pub(crate) fn remove_class(&mut self, set: PolicySetId, class: ClassId, elements: usize) {
         let Some(used) = self.sets.get_mut(&set) else {
             return;
@@ -175,7 +175,7 @@ impl BudgetUsage {
             used.classes.remove(&class);
             used.compiled -= elements;
             if elements >= SHARE_MIN_ELEMENTS {
-                // What it shared is not known to be shared any more.
+                // It is not known whether anything is still shared.
                 used.saved = 0;
                 self.stale.insert(set);
             }
@@ -183,7 +183,7 @@ impl BudgetUsage {
         self.total += used.required_elements();
     }
 
-    /// The sets of which it is not known what sharing saves.
+    /// The sets whose savings have to be computed.
     pub(crate) fn take_stale(&mut self) -> BTreeSet<PolicySetId> {
         core::mem::take(&mut self.stale)
     }
@@ -194,7 +194,7 @@ impl BudgetUsage {
         used.flat_map(|used| used.classes.keys().copied())
     }
 
-    /// Says what sharing saves in a set.
+    /// Records the savings of a set.
     pub(crate) fn set_savings(&mut self, set: PolicySetId, saved: usize) {
         self.stale.remove(&set);
         if let Some(used) = self.sets.get_mut(&set) {
@@ -204,7 +204,7 @@ impl BudgetUsage {
         }
     }
 
-    /// Forgets a set that takes nothing any more.
+    /// Removes a set that has no elements left.
     pub(crate) fn remove(&mut self, set: PolicySetId) {
         if let Some(gone) = self.sets.remove(&set) {
             self.stale.remove(&set);
@@ -213,7 +213,7 @@ impl BudgetUsage {
         }
     }
 
-    /// Says that a set is closed, or open.
+    /// Records whether and why a set is closed.
     pub(crate) fn set_closed(&mut self, set: PolicySetId, closed: Option<CloseReason>) {
         let used = self.sets.entry(set).or_default();
         self.closed -= usize::from(used.closed.is_some());
@@ -221,22 +221,22 @@ impl BudgetUsage {
         used.closed = closed;
     }
 
-    /// What of its budget a set needs.
+    /// The budget that a set needs.
     pub(crate) fn required(&self, set: PolicySetId) -> usize {
         self.sets.get(&set).map_or(0, SetUsage::required_elements)
     }
 
-    /// What was compiled for a set.
+    /// The elements compiled for a set.
     pub(crate) fn compiled_elements(&self, set: PolicySetId) -> usize {
         self.sets.get(&set).map_or(0, |used| used.compiled)
     }
 
-    /// What of the host's budget all sets need.
+    /// The host budget that all sets need.
     pub(crate) fn total(&self) -> usize {
         self.total
     }
 
-    /// The elements that all sets take.
+    /// The elements written for all sets.
     pub(crate) fn written_elements(&self) -> usize {
         self.sets.values().map(SetUsage::written).sum()
     }
@@ -246,7 +246,7 @@ impl BudgetUsage {
         self.sets.get(&set)?.closed
     }
 
-    /// Every closed set. Nearly always there is none.
+    /// All closed sets; rarely any.
     pub(crate) fn closed_sets(&self) -> impl Iterator<Item = (PolicySetId, CloseReason)> {
         let sets = (self.closed > 0).then_some(&self.sets);
         let sets = sets.into_iter().flatten();

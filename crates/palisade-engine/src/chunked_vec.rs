@@ -1,12 +1,12 @@
-//! A column: values by number, in pieces, so that it grows without being copied and without keeping
-//! twice what it holds.
+//! A vector in chunks: it grows without copying its values and without reserving twice their
+//! memory.
 
 use alloc::vec::Vec;
 
-/// How many values a piece has, as a power of two.
+/// The size of a chunk, as a power of two.
 const SHIFT: u32 = 10;
 
-/// Values by number, each followed by the next.
+/// Values under consecutive numbers.
 #[derive(Debug)]
 pub(crate) struct ChunkedVec<T> {
     chunks: Vec<Vec<T>>,

@@ -1,8 +1,8 @@
-//! Programs: what a policy set does with one identity, as one total function.
+//! Compiles what a policy set does with one identity to a program: a total function of the packet.
 //!
-//! [`compile`] walks the steps that concern the identity for every region that they tell apart. All
-//! order, tiers, Pass, Log and defaults end here. It never asks who an identity is: that is settled
-//! before, rule by rule.
+//! [`compile`] evaluates the matching rules for every region of traffic that they distinguish.
+//! Order, tiers, Pass, Log and defaults are resolved here. Peers are not known here: the rules that
+//! an identity matches are determined before.
 
 use crate::faults::{EngineFault, on};
 use crate::traffic::{
@@ -14,41 +14,42 @@ use alloc::vec::Vec;
 use palisade_model::{Action, Direction, PortRange, Protocol, Str, TrafficMatch};
 use palisade_tables::{Cell, PortMap, Program, RuleId, SourcePortMap, Verdict};
 
-/// One step of a policy set.
+/// One step of a rule sequence.
 #[derive(Debug)]
 pub(crate) struct SequenceStep<'a> {
-    /// What it is credited as.
+    /// What it credits with the packets that it decides.
     pub(crate) id: RuleId,
     pub(crate) operation: StepOperation<'a>,
 }
 
-/// What a step does.
+/// The operation of a step.
 #[derive(Debug)]
 pub(crate) enum StepOperation<'a> {
     /// A rule.
     Rule {
         action: Action,
-        /// Where Pass goes on: the place of a step.
+        /// The index of the step where Pass continues.
         next: usize,
-        /// What it matches of traffic.
+        /// The traffic terms of the rule.
         terms: Vec<&'a TrafficMatch>,
     },
-    /// Whatever comes here is decided.
+    /// Decides everything that reaches it.
     Fallback(Verdict),
 }
 
-/// What an identity meets in a policy set, in order; what falls off its end is denied.
+/// The rules and fallbacks that apply to an identity, in order. What reaches the end is denied.
 #[derive(Debug)]
 pub(crate) struct RuleSequence<'a> {
-    /// The direction of its rules.
+    /// The direction of the rules.
     pub(crate) direction: Direction,
     pub(crate) steps: Vec<SequenceStep<'a>>,
 }
 
-/// Compiles what an identity meets. `named` resolves named ports at either end. `None` where the
-/// program would test more than `most` source ports.
+/// Compiles a sequence. `resolve_port` resolves named ports at either end. `None` if the program
+/// would test more than `max_source_ports` source ports.
 ///
-/// The work follows the ranges that rules name: each protocol is swept once, from port to port.
+/// The work is proportional to the ranges that rules name: each protocol is swept once over all
+/// ports.
 pub(crate) fn compile(
     sequence: &RuleSequence<'_>,
     resolve_port: impl Fn(PortEnd, &Str, Protocol) -> Option<u16>,
@@ -87,13 +88,14 @@ pub(crate) fn compile(
     Some(Program::new(listed, rest.get(0).get(0).clone()))
 }
 
-/// Where a region of a step begins or ends: the number, whether it begins, the step, the region.
+/// Start or end of a region: the number, whether it is a start, the step, the region.
 type RegionEdge = (u32, bool, usize, usize);
 
-/// The regions that hold at a number, by step; the stops are always among them.
+/// The regions that contain a number, by step; fallbacks are always included.
 type ActiveRegions = BTreeSet<(usize, usize)>;
 
-/// The function of one protocol. `room` is how many source ports may still be tested.
+/// Compiles the function of one protocol. `remaining` is the number of source ports that may still
+/// be tested.
 fn compile_protocol(
     sequence: &RuleSequence<'_>,
     regions: &[Vec<TrafficRegion>],
@@ -163,7 +165,7 @@ fn compile_values(
     PortMap::from_segments(cells)
 }
 
-/// The region of an entry of [`ActiveRegions`]; none for a stop.
+/// The region of an entry of [`ActiveRegions`]; `None` for a fallback.
 fn region_at(
     regions: &[Vec<TrafficRegion>],
     (step, region): (usize, usize),
@@ -171,7 +173,7 @@ fn region_at(
     regions.get(step)?.get(region)
 }
 
-/// The last number of each run in which no range begins or ends; the last of all is 65535.
+/// The last number of each segment in which no range starts or ends; the last one is 65535.
 fn segment_ends<'a>(ranges: impl Iterator<Item = &'a PortRanges>) -> Vec<u16> {
     let mut ends = alloc::vec![u16::MAX];
     for PortRange { first, last } in ranges.flatten() {
@@ -183,7 +185,7 @@ fn segment_ends<'a>(ranges: impl Iterator<Item = &'a PortRanges>) -> Vec<u16> {
     ends
 }
 
-/// The cell of one packet, whose number some regions hold.
+/// The cell of one packet, given the regions that contain its number.
 fn evaluate(
     sequence: &RuleSequence<'_>,
     regions: &[Vec<TrafficRegion>],

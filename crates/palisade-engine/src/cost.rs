@@ -1,11 +1,12 @@
-//! What a policy takes of a dataplane on its own: a function of the policy alone.
+//! The elements that a policy takes in a dataplane on its own: a function of the policy alone.
 //!
-//! It is counted as if the policy stood alone in its policy set and its peers were apart: one class for
-//! whoever no rule names, and one for each group of peers that the same rules name. It knows no pod, so
-//! it is the same on every host, before and after an edit of anything else. The work is bounded: what
-//! is dear is compiled until [`MAX_COMPILED_ELEMENTS`] elements, and counted rule by rule from there on. What classes
-//! share is counted once ([`palisade_tables::find_shared_bases`]), as far as it was compiled. Where peers
-//! overlap or policies share a set, what is really taken is told by [`crate::Engine::over_budget`].
+//! The count assumes that the policy is alone in its policy set and that its peers do not overlap:
+//! one class for identities that no rule names, and one for each group of peers that the same rules
+//! name. No endpoint is considered, so the result is the same on every host and independent of
+//! other objects. The work is bounded: programs are compiled until they have
+//! [`MAX_COMPILED_ELEMENTS`] elements in total, and estimated rule by rule beyond that. Elements
+//! that compiled classes share are counted once ([`palisade_tables::find_shared_bases`]). Where
+//! peers overlap or policies share a set, [`crate::Engine::over_budget`] reports the real count.
 
 use crate::budget::required_elements;
 use crate::compiler::{RuleSequence, SequenceStep, StepOperation, compile};
@@ -22,43 +23,43 @@ use palisade_tables::{
     Program, RuleId, SHARE_MIN_ELEMENTS, SharedBase, Verdict, find_shared_bases,
 };
 
-/// A policy that takes no more by the cheapest count is not counted more exactly.
+/// An estimate up to this many elements is not refined by compiling.
 const ESTIMATE_UP_TO: usize = 1 << 10;
-/// So many elements are compiled to be counted.
+/// The most elements compiled for a count.
 const MAX_COMPILED_ELEMENTS: usize = 1 << 20;
-/// So many ranges are swept to be counted.
+/// The most port ranges swept for a count.
 const MAX_SWEPT_RANGES: usize = 1 << 22;
 
-/// What a policy takes.
+/// The elements that a policy takes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PolicyCost {
-    /// Elements, about; never less than one.
+    /// Estimated elements; at least one.
     pub elements: usize,
-    /// The elements of all classes, each whole, about.
+    /// Estimated elements of all classes without sharing.
     pub compiled: usize,
-    /// What each rule has part in, the dearest first.
+    /// The share of each rule, the most expensive first.
     pub rules: Vec<RuleShare>,
 }
 
 impl PolicyCost {
-    /// What of a budget it needs: its elements, or an eighth of what is compiled for them.
+    /// The budget it needs: the larger of its elements and an eighth of the compiled elements.
     pub fn required_elements(&self) -> usize {
         required_elements(self.elements, self.compiled)
     }
 }
 
-/// A rule's part of a policy's cost.
+/// A rule's share of a policy's cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RuleShare {
     /// The rule's direction.
     pub direction: Direction,
-    /// Its place in the policy's list of that direction.
+    /// Its index in the policy's list of that direction.
     pub index: usize,
-    /// The elements that say it, about.
+    /// Estimated elements of the rule.
     pub elements: usize,
 }
 
-/// What a policy takes on its own.
+/// The elements that a policy takes on its own.
 pub fn policy_cost(policy: &Policy) -> PolicyCost {
     let mut cost = PolicyCost::default();
     for direction in Direction::BOTH {
@@ -71,7 +72,7 @@ pub fn policy_cost(policy: &Policy) -> PolicyCost {
     cost
 }
 
-/// What a rule asks of the other end, one test of it.
+/// A single test of a rule's peer.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Atom<'a> {
     selector: Option<&'a Selector>,
@@ -80,15 +81,15 @@ struct Atom<'a> {
     not_nets: &'a [Prefix],
 }
 
-/// The rules of one direction.
+/// Counts the elements of the rules of one direction.
 struct DirectionCost<'a> {
     direction: Direction,
     rules: &'a [Rule],
     traffic: Vec<Vec<TrafficMatch>>,
     weights: Vec<usize>,
-    /// The rules for everyone.
+    /// Indexes of the rules that match all peers.
     everyone: Vec<usize>,
-    /// The rules that name the same peers, and how many peers they are.
+    /// Rules that name the same peers, and the number of these peers.
     groups: BTreeMap<Vec<usize>, usize>,
 }
 
@@ -125,13 +126,13 @@ impl<'a> DirectionCost<'a> {
         }
     }
 
-    /// Adds what the side takes.
+    /// Adds the elements of the direction.
     fn add_to(&self, cost: &mut PolicyCost) {
         let weight =
             |places: &[usize]| -> usize { places.iter().map(|at| self.weights[*at]).sum() };
         let everyone = weight(&self.everyone);
-        // Beside what rules say, a class has a default for itself and for each protocol it names, and
-        // what endpoints may not send.
+        // Apart from the rules, a class has a default for itself and for each protocol it names,
+        // and the denial of encapsulations.
         let beside = match self.direction {
             Direction::Ingress => 4,
             Direction::Egress => 4 + MAX_DENIAL_ELEMENTS,
@@ -151,7 +152,7 @@ impl<'a> DirectionCost<'a> {
         let mut sweeps = MAX_SWEPT_RANGES;
         let nobody = (Vec::new(), 1);
         let classes = core::iter::once((&nobody.0, &nobody.1)).chain(&self.groups);
-        // Rules for everyone have part in each class that is not compiled.
+        // Rules for all peers have a share in each class that is not compiled.
         let mut others = 0;
         let mut large: Vec<Program> = Vec::new();
         for (of, peers) in classes {
@@ -195,7 +196,7 @@ impl<'a> DirectionCost<'a> {
         }));
     }
 
-    /// The program of those that these rules name.
+    /// The program for the peers that these rules name.
     fn compile_group(&self, named: &[usize]) -> Option<Program> {
         let mut places: Vec<usize> = named.iter().chain(&self.everyone).copied().collect();
         places.sort_unstable();
@@ -223,7 +224,7 @@ impl<'a> DirectionCost<'a> {
             steps,
         };
         let program = compile(&sequence, |_, _, _| None, MAX_COMPILED_ELEMENTS)?;
-        // As if all were denied: the configuration is no part of the policy.
+        // As if all encapsulations were denied: the configuration is no part of the policy.
         Some(match self.direction {
             Direction::Ingress => program,
             Direction::Egress => deny_encapsulation(program, Encapsulations::ALL, || stop),
@@ -231,7 +232,7 @@ impl<'a> DirectionCost<'a> {
     }
 }
 
-/// The elements of large programs, what they share counted once.
+/// The elements of large programs, with shared ones counted once.
 fn count_large_programs(large: &[Program], shares: &mut [usize]) -> usize {
     let programs: Vec<&Program> = large.iter().collect();
     let mut elements = 0;
@@ -252,7 +253,7 @@ fn count_large_programs(large: &[Program], shares: &mut [usize]) -> usize {
     elements
 }
 
-/// Counts the elements of a program for the rules that they say.
+/// Adds the elements of a program to the shares of the rules they are credited to.
 fn add_rule_shares(program: &Program, base: Option<&Program>, shares: &mut [usize]) {
     program.for_each_element_over(base, |cell, many| {
         let rule = cell.hits.last().copied();

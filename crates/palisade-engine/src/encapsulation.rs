@@ -1,19 +1,20 @@
-//! What endpoints may not send although rules allow it: packets within packets.
+//! Denial of encapsulated packets that endpoints may not send even where rules allow them.
 //!
-//! It ends in programs, like all that is decided: where a program allows what is denied here, the cell
-//! denies. What rules deny stays theirs, so whoever denies everything has nothing more to look up.
+//! The denial is part of the programs: where a program allows a denied encapsulation, the cell
+//! denies instead. A cell that a rule denies keeps its credit, so a program that denies everything
+//! does not grow.
 
 use crate::faults::{EngineFault, on};
 use alloc::vec::Vec;
 use palisade_model::{Encapsulation, Encapsulations, Protocol};
 use palisade_tables::{Cell, PortMap, Program, RuleId, Verdict};
 
-/// How many elements of a program say what is denied, at most: three protocols, three ports, and what
-/// other ports of UDP get.
+/// The most elements that the denial adds to a program: three protocols, three ports, and the
+/// default for other UDP ports.
 pub(crate) const MAX_DENIAL_ELEMENTS: usize = 7;
 
-/// The program with a denial wherever it allows what endpoints may not send. `credit` numbers what is
-/// credited with a denial; it is asked only where there is one.
+/// The program with a denial wherever it allows a denied encapsulation. `credit` returns the credit
+/// number of the denial; it is called only if there is one.
 pub(crate) fn deny_encapsulation(
     program: Program,
     denied: Encapsulations,
@@ -29,7 +30,7 @@ pub(crate) fn deny_encapsulation(
     denial_program(denied, credit()).intersect(&program)
 }
 
-/// The program that denies these and allows everything else.
+/// The program that denies these encapsulations and allows everything else.
 fn denial_program(denied: Encapsulations, credit: RuleId) -> Program {
     let cell = |verdict| Cell {
         verdict,

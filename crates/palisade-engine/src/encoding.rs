@@ -1,12 +1,12 @@
-//! How a holder's own facts are kept: one string of bytes.
+//! Byte encoding of a holder's own attributes.
 //!
-//! Numbers are written in as few bytes as they need, text with its length before it. What was written
-//! is read back in the same order; the bytes never leave the engine.
+//! Numbers take as few bytes as they need; text is preceded by its length. Attributes are read in
+//! the order of writing. The bytes never leave the engine.
 
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
-/// Writes a number.
+/// Writes a number, seven bits in each byte, the lowest first.
 pub(crate) fn write_number(out: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         out.push(number.to_le_bytes()[0] | 0x80);
@@ -15,13 +15,13 @@ pub(crate) fn write_number(out: &mut Vec<u8>, mut number: u64) {
     out.push(number.to_le_bytes()[0]);
 }
 
-/// Writes text.
+/// Writes a text with its length.
 pub(crate) fn write_text(out: &mut Vec<u8>, text: &str) {
     write_number(out, text.len() as u64);
     out.extend_from_slice(text.as_bytes());
 }
 
-/// Writes addresses.
+/// Writes a list of addresses with its length.
 pub(crate) fn write_addresses(out: &mut Vec<u8>, addresses: &[IpAddr]) {
     write_number(out, addresses.len() as u64);
     for address in addresses {
@@ -38,7 +38,7 @@ pub(crate) fn write_addresses(out: &mut Vec<u8>, addresses: &[IpAddr]) {
     }
 }
 
-/// Reads what was written, from its beginning.
+/// Reads an encoding from its beginning.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ByteReader<'a>(pub(crate) &'a [u8]);
 
@@ -66,7 +66,7 @@ impl<'a> ByteReader<'a> {
         }
     }
 
-    /// A number of something that is interned.
+    /// The number of an interned value.
     pub(crate) fn reference(&mut self) -> u32 {
         u32::try_from(self.number()).unwrap_or(u32::MAX)
     }
@@ -109,7 +109,7 @@ impl<'a> ByteReader<'a> {
     }
 }
 
-/// The addresses of a holder, in order.
+/// Iterator over the addresses of a holder, in order.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HolderAddresses<'a> {
     count: u64,

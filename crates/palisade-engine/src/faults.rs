@@ -1,18 +1,15 @@
-//! Named faults that a test build can switch on, each a mistake the proofs must find.
+//! Named faults that a test build can switch on, each a mistake that the tests must find.
 //!
-//! Without the feature `faults` nothing here can be switched on and every question is answered "no"
-//! at compile time. A fault never changes the shape of the output, only its truth.
+//! Without the feature `faults` no fault can be switched on, and every query is a constant `false`.
+//! A fault makes the output wrong, but never malformed.
 
-/// A mistake the engine makes on purpose.
+/// A mistake that the engine makes on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(
     not(feature = "faults"),
-    allow(
-        unreachable_pub,
-        reason = "public only where faults can be switched on"
-    )
+    allow(unreachable_pub, reason = "public only with the feature `faults`")
 )]
-#[allow(missing_docs, reason = "each variant is named after its mistake")]
+#[allow(missing_docs, reason = "each variant names its mistake")]
 pub enum EngineFault {
     PassAsAllow,
     PassAsDeny,
@@ -53,7 +50,7 @@ pub enum EngineFault {
 }
 
 impl EngineFault {
-    /// Every fault that verdicts show. That a budget is ignored shows in what policy takes.
+    /// All faults that change verdicts. `BudgetIgnored` is not one: it changes what policy takes.
     #[cfg(feature = "faults")]
     pub const ALL: [EngineFault; 35] = [
         EngineFault::PassAsAllow,
@@ -99,15 +96,15 @@ mod switch {
     use super::EngineFault;
     use core::sync::atomic::{AtomicU8, Ordering};
 
-    /// The fault that is on, plus one; 0 where none is.
+    /// The active fault plus one; 0 if there is none.
     static ON: AtomicU8 = AtomicU8::new(0);
 
-    /// Switches one fault on, or all off, for the whole process.
+    /// Switches on one fault, or none, for the whole process.
     pub fn set(fault: Option<EngineFault>) {
         ON.store(fault.map_or(0, |f| f as u8 + 1), Ordering::SeqCst);
     }
 
-    /// Whether a fault is on.
+    /// Whether a fault is switched on.
     pub fn on(fault: EngineFault) -> bool {
         ON.load(Ordering::Relaxed) == fault as u8 + 1
     }
@@ -117,7 +114,7 @@ mod switch {
 mod switch {
     use super::EngineFault;
 
-    /// Whether a fault is on: never in this build.
+    /// Whether a fault is switched on: never in this build.
     #[inline(always)]
     pub(crate) const fn on(_: EngineFault) -> bool {
         false

@@ -1,9 +1,8 @@
-//! The graph: what a batch of updates touches, room by room, until the tables are what the objects
-//! ask for.
+//! The graph: from object updates to the desired tables.
 //!
-//! Updates only note what they touch. A flush then goes through the rooms once: activity, rules,
-//! selectors, signatures, identities, points, policy sets, classes. Each looks again at what was
-//! touched before it and at nothing else.
+//! An update only records what it changes. A flush then recomputes each stage once: active
+//! policies, active rules, selectors, label signatures, identities, points, policy sets, classes.
+//! Each stage recomputes what the stages before it changed, and nothing else.
 
 use crate::active_policies::{ActivePolicies, is_builtin, is_local};
 use crate::active_rules::ActiveRules;
@@ -32,21 +31,21 @@ use palisade_tables::{IdentityId, PolicySetId, Tables};
 mod desired_tables;
 mod policy_set_budget;
 
-/// What updates touched since the last flush.
+/// What updates changed since the last flush.
 #[derive(Debug, Default)]
 struct PendingChanges {
     holders: Vec<HolderSlot>,
     locals: BTreeSet<EndpointId>,
     policies: BTreeMap<PolicyNumber, PolicyEdit>,
     profiles: BTreeSet<Str>,
-    /// A tier changed: every order may be another.
+    /// A tier changed: the order of policies may be another.
     tiers: bool,
-    /// An address changed hands, or the interface of its holder.
+    /// An address has a new owner, or its owner another interface.
     address_moved: bool,
     network_sets: BTreeSet<HolderSlot>,
 }
 
-/// Every object, and everything computed from them.
+/// All objects, and everything computed from them.
 #[derive(Debug, Default)]
 pub(crate) struct Graph {
     /// Every object but policies, namespaces, service accounts, and the endpoints of other hosts.
@@ -66,25 +65,25 @@ pub(crate) struct Graph {
     /// The networks of the network sets that match an active selector.
     network_set_nets: BTreeMap<HolderSlot, Vec<Prefix>>,
     pending: PendingChanges,
-    /// What endpoints may not send although rules allow it.
+    /// Encapsulations that endpoints may not send even where rules allow them.
     pub(crate) denied_encapsulation: Encapsulations,
-    /// How much policy sets may take, and what they do.
+    /// The limits on the elements of policy sets, and the elements in use.
     pub(crate) budget: ElementBudget,
     usage: BudgetUsage,
     /// The sets in which each identity has an entry, in order.
     pub(crate) sets_by_identity: HashMap<IdentityId, Vec<PolicySetId>>,
-    /// The tables that the objects ask for.
+    /// The tables that the objects require.
     pub(crate) desired: Tables,
 }
 
-/// What a flush changed in the tables.
+/// What a flush changed in the desired tables.
 pub(crate) struct FlushResult {
     pub(crate) differences: TableDifferences,
     pub(crate) address_moved: bool,
 }
 
 impl Graph {
-    /// Takes in one update, and notes what it touches.
+    /// Applies one update and records what it changes.
     pub(crate) fn apply(&mut self, update: Update) {
         match update {
             Update::Upsert(Object::Endpoint(endpoint)) => self.upsert_endpoint(endpoint),
@@ -133,7 +132,7 @@ impl Graph {
         }
     }
 
-    /// Labels of a namespace, or of a service account in it.
+    /// Sets or removes the labels of a namespace, or of a service account in it.
     fn set_inherited_labels(
         &mut self,
         namespace: &Str,
@@ -149,7 +148,7 @@ impl Graph {
         }
     }
 
-    /// Objects that are only looked up by others.
+    /// Applies an update of an object that others only refer to: a tier or a profile.
     fn apply_referenced(&mut self, update: Update) {
         let key = match &update {
             Update::Upsert(object) => object.key(),
@@ -163,7 +162,8 @@ impl Graph {
         self.state.apply(update);
     }
 
-    /// The labels of a namespace changed, or of one service account in it.
+    /// Marks the holders whose inherited labels changed: of a namespace, or of one service account
+    /// in it.
     fn mark_namespace_members(&mut self, namespace: &Str, account: Option<&Str>) {
         let store = &self.label_index.store;
         let Some(number) = store.names.find::<str>(namespace) else {
@@ -216,8 +216,8 @@ impl Graph {
         self.state.endpoints.remove(id);
     }
 
-    /// Notes what another endpoint in a slot touches: instead of what was there before, or nothing
-    /// (`there` is false) instead of what is there now.
+    /// Records what a change of an endpoint affects. `before` is the endpoint that was replaced. If
+    /// `present` is false, the endpoint in the slot is about to be removed.
     fn mark_endpoint_change(
         &mut self,
         slot: HolderSlot,
@@ -342,7 +342,7 @@ impl Graph {
         self.state.network_sets.extend(new.map(|s| (id.clone(), s)));
     }
 
-    /// Goes through the rooms, and says what changed in the tables that are wanted.
+    /// Recomputes all stages, and returns what changed in the desired tables.
     pub(crate) fn flush(&mut self) -> FlushResult {
         let mut pending = core::mem::take(&mut self.pending);
         pending.holders.sort_unstable();
@@ -389,7 +389,7 @@ impl Graph {
         }
     }
 
-    /// Activity and rules. Returns the local endpoints whose points are to be looked at again.
+    /// Recomputes active policies and rules. Returns the local endpoints whose points to recompute.
     fn recompute_active_rules(&mut self, pending: &PendingChanges) -> BTreeSet<EndpointId> {
         let edits = &pending.policies;
         let changes = self.active_policies.recompute(
@@ -433,7 +433,7 @@ impl Graph {
                     locals.extend(self.active_policies.endpoints_with_profile(name).cloned());
                 }
                 None => {
-                    // Endpoints may still name it: what it asked of their own end counts no more.
+                    // Endpoints may still name it: its rules no longer refer to their own end.
                     if self.active_rules.profile(name).is_some() {
                         locals.extend(self.active_policies.endpoints_with_profile(name).cloned());
                     }
@@ -450,7 +450,7 @@ impl Graph {
         locals
     }
 
-    /// Selectors and signatures, and what they touch of addresses.
+    /// Recomputes selectors and signatures, and marks the addresses that this affects.
     fn recompute_selectors(&mut self, pending: &PendingChanges) {
         let changes = self
             .selectors
@@ -505,7 +505,7 @@ impl Graph {
         }
     }
 
-    /// A network set holds other networks, or matches other selectors.
+    /// Updates the networks of a network set whose networks or matched selectors changed.
     fn update_network_set_nets(&mut self, id: &ObjectId, slot: HolderSlot) {
         for net in self.network_set_nets.remove(&slot).unwrap_or_default() {
             self.identities.set_network_set(net, slot, false);
@@ -520,7 +520,7 @@ impl Graph {
     }
 }
 
-/// The addresses of an endpoint that count.
+/// The addresses of an endpoint that the engine uses; one fault ignores all but the first.
 fn effective_addresses(addresses: HolderAddresses<'_>) -> impl Iterator<Item = core::net::IpAddr> {
     let known = match on(EngineFault::SecondAddressIgnored) {
         true => 1,
@@ -529,7 +529,7 @@ fn effective_addresses(addresses: HolderAddresses<'_>) -> impl Iterator<Item = c
     addresses.take(known)
 }
 
-/// The addresses that an endpoint claims.
+/// The addresses that an endpoint claims; none for a template.
 fn claimed_addresses<'a>(
     view: &Option<HolderView<'a>>,
 ) -> impl Iterator<Item = core::net::IpAddr> + use<'a> {

@@ -1,9 +1,9 @@
-//! Everything that can hold an address (endpoints, network sets, nodes), in columns.
+//! The store of all holders of addresses: endpoints, network sets and nodes.
 //!
-//! What holders share is interned: label keys as sorted lists, kind, account, profiles and ports
-//! together, names. What is a holder's own is one string of bytes. An endpoint comes back exactly as
-//! it was given. A holder that is removed keeps its slot until [`HolderStore::free_removed`]. Nothing here
-//! knows what a label means.
+//! Common attributes are interned: lists of label keys; kind, account, profiles and ports together;
+//! names. A holder's own attributes are one string of bytes. An endpoint is given back exactly as
+//! it came. A removed holder keeps its slot until [`HolderStore::free_removed`]. Nothing here
+//! interprets labels.
 
 use crate::chunked_vec::ChunkedVec;
 use crate::encoding::{write_addresses, write_number, write_text};
@@ -19,10 +19,10 @@ use alloc::vec::Vec;
 use hashbrown::HashTable;
 use palisade_model::{Endpoint, EndpointId, Labels, ObjectId, Owner, Str};
 
-/// The number of a holder while it lives.
+/// The number of a holder in the store, until it is freed.
 pub(crate) type HolderSlot = u32;
 
-/// No slot, no name, no signature.
+/// No slot, name or signature.
 pub(crate) const NONE: u32 = u32::MAX;
 
 #[derive(Debug)]
@@ -32,9 +32,9 @@ struct HolderRecord {
     keys: u32,
     shared: u32,
     signature: u32,
-    /// The others of its signature.
+    /// The neighbours in the list of its signature.
     members: ListLinks,
-    /// The others of its namespace.
+    /// The neighbours in the list of its namespace.
     neighbours: ListLinks,
 }
 
@@ -49,7 +49,7 @@ const UNLINKED: ListLinks = ListLinks {
     next: NONE,
 };
 
-/// What stood in a slot before an update. To be given back with [`HolderStore::release_replaced`].
+/// A holder as before an update, to be released with [`HolderStore::release_replaced`].
 #[derive(Debug)]
 pub(crate) struct ReplacedHolder {
     encoded: Box<[u8]>,
@@ -58,41 +58,41 @@ pub(crate) struct ReplacedHolder {
     namespace: u32,
 }
 
-/// Everything that can hold an address.
+/// All holders.
 #[derive(Debug, Default)]
 pub(crate) struct HolderStore {
     records: ChunkedVec<HolderRecord>,
     free: Vec<HolderSlot>,
-    /// By namespace and name, with the hash of these: a table that grows does not look at its holders.
+    /// By namespace and name, stored with their hash: growing the table does not read the holders.
     index: HashTable<(u32, HolderSlot)>,
     pub(crate) names: InternPool<Str>,
     pub(crate) key_sets: InternPool<LabelKeySet>,
     shared_attributes: InternPool<SharedAttributes>,
-    /// What namespaces and service accounts say.
+    /// The labels of namespaces and service accounts.
     pub(crate) inherited_labels: InheritedLabels,
     /// The first holder of each namespace.
     namespaces: HashMap<u32, HolderSlot>,
-    /// Endpoints, network sets and nodes that are not gone.
+    /// The numbers of endpoints, network sets and nodes, without removed ones.
     counts: [usize; 3],
-    /// What the last holder had, likely to be what the next one has.
+    /// The values of the last holder inserted, likely to be those of the next one.
     last_keys: u32,
     last_shared: u32,
     scratch: Vec<u8>,
 }
 
 impl HolderStore {
-    /// How many holders there are.
+    /// The number of holders, without removed ones.
     pub(crate) fn len(&self) -> usize {
         self.counts.iter().sum()
     }
 
-    /// How many holders of one kind there are.
+    /// The number of holders of one kind, without removed ones.
     pub(crate) fn count(&self, kind: HolderKind) -> usize {
         self.counts[kind as usize]
     }
 
-    /// How many things are kept for holders: slots, names, lists of keys, what is in
-    /// common, and the namespaces and service accounts that are described.
+    /// Numbers of stored values: slots, names, lists of keys, shared attributes, and namespaces and
+    /// service accounts with labels.
     pub(crate) fn pool_sizes(&self) -> [usize; 5] {
         [
             self.index.len(),
@@ -103,12 +103,12 @@ impl HolderStore {
         ]
     }
 
-    /// What holders have in common, by number.
+    /// Shared attributes by number.
     pub(crate) fn shared(&self, number: u32) -> Option<&SharedAttributes> {
         self.shared_attributes.get(number)
     }
 
-    /// The slot of a holder that is not gone.
+    /// The slot of a holder that is not removed.
     pub(crate) fn find(&self, id: &HolderId) -> Option<HolderSlot> {
         let slot = match id {
             HolderId::Endpoint(id) => self.find_slot(HolderKind::Endpoint, Some(id), &id.name),
@@ -118,13 +118,13 @@ impl HolderStore {
         self.view(slot).map(|_| slot)
     }
 
-    /// The same, of an endpoint.
+    /// The slot of an endpoint that is not removed.
     pub(crate) fn find_endpoint(&self, id: &EndpointId) -> Option<HolderSlot> {
         let slot = self.find_slot(HolderKind::Endpoint, Some(id), &id.name)?;
         self.view(slot).map(|_| slot)
     }
 
-    /// The slot of a name, of a holder that is gone as well.
+    /// The slot of a name, also of a removed holder.
     fn find_slot(&self, kind: HolderKind, id: Option<&ObjectId>, name: &str) -> Option<HolderSlot> {
         let namespace = match id.and_then(|id| id.namespace.as_deref()) {
             Some(namespace) => self.names.find(namespace)?,
@@ -152,7 +152,7 @@ impl HolderStore {
         found.map(|(_, slot)| *slot)
     }
 
-    /// The holder in a slot, unless it is gone.
+    /// The holder in a slot, unless it is removed.
     pub(crate) fn view(&self, slot: HolderSlot) -> Option<HolderView<'_>> {
         let record = self.records.get(slot)?;
         let here = record.encoded.first().is_some_and(|f| f & flag::GONE == 0);
@@ -165,7 +165,7 @@ impl HolderStore {
         })
     }
 
-    /// What a holder was before an update.
+    /// A holder as before an update.
     pub(crate) fn view_replaced<'a>(&'a self, before: &'a ReplacedHolder) -> HolderView<'a> {
         HolderView {
             store: self,
@@ -176,7 +176,7 @@ impl HolderStore {
         }
     }
 
-    /// The name of a holder, whether it is gone or not.
+    /// The name of a holder, removed or not.
     pub(crate) fn id(&self, slot: HolderSlot) -> Option<HolderId> {
         let record = self.records.get(slot)?;
         let common = self.shared_attributes.get(record.shared)?;
@@ -202,7 +202,7 @@ impl HolderStore {
         }
     }
 
-    /// The endpoint in a slot, as it was given.
+    /// The endpoint in a slot, exactly as it was given.
     pub(crate) fn endpoint(&self, slot: HolderSlot) -> Option<Endpoint> {
         let view = self.view(slot)?;
         let common = view.shared()?;
@@ -236,19 +236,19 @@ impl HolderStore {
         })
     }
 
-    /// Every slot of an endpoint that is not gone.
+    /// The slots of all endpoints that are not removed.
     pub(crate) fn endpoints(&self) -> impl Iterator<Item = HolderSlot> {
         let slots = self.views();
         slots.filter_map(|(slot, view)| (view.kind() == HolderKind::Endpoint).then_some(slot))
     }
 
-    /// Every holder that is not gone.
+    /// All holders that are not removed.
     pub(crate) fn views(&self) -> impl Iterator<Item = (HolderSlot, HolderView<'_>)> {
         let all = self.records.iter();
         all.filter_map(|(slot, _)| Some((slot, self.view(slot)?)))
     }
 
-    /// Every slot with its list of keys and its signature.
+    /// Every slot with its list of label keys and its signature.
     pub(crate) fn slot_signatures(&self) -> impl Iterator<Item = (HolderSlot, u32, u32)> {
         let all = self.records.iter();
         all.map(|(slot, record)| (slot, record.keys, record.signature))
@@ -259,7 +259,7 @@ impl HolderStore {
         self.namespaces.keys().copied()
     }
 
-    /// The endpoints and network sets of a namespace, gone or not.
+    /// The endpoints and network sets of a namespace, removed or not.
     pub(crate) fn in_namespace(&self, namespace: u32) -> impl Iterator<Item = HolderSlot> {
         let first = self.namespaces.get(&namespace).copied();
         core::iter::successors(first, |slot| {
@@ -268,8 +268,8 @@ impl HolderStore {
         })
     }
 
-    /// Puts a holder in place of what had its name. `None` where that is what is there; else its slot
-    /// and what it was, if it was not gone.
+    /// Inserts a holder, or replaces the one with its name. Returns the slot and the holder
+    /// replaced, if that was not removed; `None` if nothing changed.
     pub(crate) fn upsert(
         &mut self,
         object: HolderObject<'_>,
@@ -360,7 +360,7 @@ impl HolderStore {
         slot
     }
 
-    /// Marks a holder as gone.
+    /// Marks a holder as removed.
     pub(crate) fn remove(&mut self, slot: HolderSlot) {
         let Some(what) = self.view(slot).map(|view| view.kind()) else {
             return;
@@ -372,7 +372,7 @@ impl HolderStore {
         }
     }
 
-    /// Gives back the slots of holders that are gone.
+    /// Frees the slots of removed holders.
     pub(crate) fn free_removed(&mut self, slots: &[HolderSlot]) {
         for slot in slots {
             if self.view(*slot).is_none() {
@@ -430,7 +430,7 @@ impl HolderStore {
         self.free.push(slot);
     }
 
-    /// Gives back what a holder was.
+    /// Releases the interned values of a replaced holder.
     pub(crate) fn release_replaced(&mut self, before: ReplacedHolder) {
         self.release_encoded(&before.encoded);
         self.release_keys(before.keys);
@@ -456,8 +456,8 @@ impl HolderStore {
         }
     }
 
-    /// Takes a holder out of its signature. Returns the member that comes first now, if it was the
-    /// first.
+    /// Removes a holder from the members of its signature. Returns the new first member if it was
+    /// the first.
     pub(crate) fn leave_signature(&mut self, slot: HolderSlot) -> Option<HolderSlot> {
         let record = self.records.get_mut(slot)?;
         record.signature = NONE;
@@ -474,7 +474,7 @@ impl HolderStore {
         }
     }
 
-    /// The members of a signature, from the first.
+    /// The members of a signature, starting at the first.
     pub(crate) fn signature_members(&self, first: HolderSlot) -> impl Iterator<Item = HolderSlot> {
         core::iter::successors((first != NONE).then_some(first), |slot| {
             let next = self.records.get(*slot)?.members.next;
@@ -482,12 +482,12 @@ impl HolderStore {
         })
     }
 
-    /// The number of a name, with one use more.
+    /// The number of a name; counts one use more.
     pub(crate) fn acquire_name(&mut self, name: &Str) -> u32 {
         self.names.acquire_with::<str>(name, || name.clone())
     }
 
-    /// The number of the list of keys of these labels, with one use more.
+    /// The number of the key list of these labels; counts one use more.
     pub(crate) fn acquire_keys(&mut self, labels: &Labels) -> u32 {
         let is_last = self.key_sets.get(self.last_keys).is_some_and(|last| {
             let name = |key: &u32| self.names.get(*key).map(|name| &**name);
@@ -513,7 +513,7 @@ impl HolderStore {
         number
     }
 
-    /// Gives back a list of keys.
+    /// Counts one use of a key list less.
     pub(crate) fn release_keys(&mut self, number: u32) {
         if let Some(gone) = self.key_sets.release(number) {
             for key in gone.keys {
@@ -575,7 +575,7 @@ impl HolderStore {
         flags
     }
 
-    /// Gives back the names that a holder's own facts refer to.
+    /// Releases the names in a holder's encoded attributes.
     fn release_encoded(&mut self, encoded: &[u8]) {
         let own = HolderAttributes::read(encoded);
         self.names.release(own.node);
@@ -592,7 +592,7 @@ fn name_hash(namespace: u32, name: &[u8]) -> u32 {
     u32::from_le_bytes([a, b, c, d])
 }
 
-/// The hash again, as long as a table wants it: it looks at both ends.
+/// The hash widened for the hash table, which uses the bits of both ends.
 fn widen_hash(hash: u32) -> u64 {
     u64::from(hash) << 32 | u64::from(hash)
 }

@@ -1,6 +1,8 @@
-//! One holder: what it shares with others, what is its own, and how an update gives it.
+//! One holder (endpoint, network set or node): shared attributes, own attributes, object of an
+//! update.
 //!
-//! A view reads a holder out of the columns without copying it. Nothing here changes anything.
+//! A [`HolderView`] reads a holder from the store without copying it. Nothing here modifies the
+//! store.
 
 use crate::encoding::{ByteReader, HolderAddresses};
 use crate::holder_store::{HolderStore, NONE};
@@ -10,7 +12,7 @@ use core::borrow::Borrow;
 use core::hash::{Hash, Hasher};
 use palisade_model::{Endpoint, Labels, NamedPort, NetworkSet, Node, ObjectId, Str};
 
-/// What a holder is.
+/// The kind of a holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum HolderKind {
     Endpoint,
@@ -18,7 +20,7 @@ pub(crate) enum HolderKind {
     Node,
 }
 
-/// What many holders have in common.
+/// Attributes that many holders have in common, interned.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct SharedAttributes {
     pub(crate) holder_kind: HolderKind,
@@ -30,12 +32,12 @@ pub(crate) struct SharedAttributes {
     pub(crate) ports: Vec<NamedPort>,
 }
 
-/// A sorted list of label keys, by the numbers of their names.
+/// Label keys: the sorted numbers of their names.
 #[derive(Debug, Default)]
 pub(crate) struct LabelKeySet {
     pub(crate) keys: Box<[u32]>,
-    /// Which of them selectors test: the place in the list and the key's number. True as of an epoch
-    /// of the tested keys.
+    /// The keys that selectors test: index in `keys` and key number. Valid at `epoch` of the tested
+    /// keys.
     pub(crate) tested: Vec<(u32, u32)>,
     pub(crate) epoch: u64,
 }
@@ -60,7 +62,7 @@ impl PartialEq for LabelKeySet {
 
 impl Eq for LabelKeySet {}
 
-/// What is a holder's own, read from its bytes.
+/// The attributes that a holder does not share, decoded from its bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HolderAttributes<'a> {
     flags: u8,
@@ -70,14 +72,14 @@ pub(crate) struct HolderAttributes<'a> {
     pub(crate) interface: Option<&'a [u8]>,
     pub(crate) created: u64,
     pub(crate) owner: Option<(u32, u32)>,
-    /// The values of its labels, in the order of their keys.
+    /// The label values, in the order of the keys.
     pub(crate) values: ByteReader<'a>,
 }
 
 pub(crate) mod flag {
-    //! What the first byte of a holder's own facts says.
+    //! Bits of the first byte of a holder's encoded attributes.
 
-    /// It is removed.
+    /// The holder is removed.
     pub(crate) const GONE: u8 = 1;
     pub(crate) const TEMPLATE: u8 = 2;
     pub(crate) const INTERFACE: u8 = 4;
@@ -153,7 +155,7 @@ impl<'a> HolderView<'a> {
         keys.map_or(&[], |set| &set.keys)
     }
 
-    /// The value under one of its own label keys.
+    /// The value of one of its own labels.
     pub(crate) fn value(&self, key: &str) -> Option<&'a str> {
         let key = self.store.names.find(key)?;
         let at = self.keys().iter().position(|k| *k == key)?;
@@ -167,7 +169,7 @@ impl<'a> HolderView<'a> {
         text(self.attributes().name)
     }
 
-    /// Whether selectors see the same in both, but for namespace and account labels.
+    /// Whether selectors see the same labels in both, apart from namespace and account labels.
     pub(crate) fn has_same_labels(&self, other: &HolderView<'_>) -> bool {
         let (a, b) = (self.attributes(), other.attributes());
         self.keys == other.keys
@@ -179,7 +181,7 @@ impl<'a> HolderView<'a> {
             }
     }
 
-    /// Whether both are as strong a claimant of an address, with the same named ports.
+    /// Whether both have the same precedence as claimants of an address, and the same named ports.
     pub(crate) fn has_same_claim(&self, other: &HolderView<'_>) -> bool {
         let (a, b) = (self.attributes(), other.attributes());
         a.created == b.created
@@ -190,7 +192,7 @@ impl<'a> HolderView<'a> {
             }
     }
 
-    /// Whether its interface is the same.
+    /// Whether both have the same interface.
     pub(crate) fn has_same_interface(&self, other: &HolderView<'_>) -> bool {
         self.attributes().interface == other.attributes().interface
     }
@@ -200,7 +202,7 @@ pub(crate) fn text(bytes: &[u8]) -> &str {
     core::str::from_utf8(bytes).unwrap_or_default()
 }
 
-/// A holder, as an update says it.
+/// The object of an update, as a holder.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum HolderObject<'a> {
     Endpoint(&'a Endpoint),

@@ -1,10 +1,10 @@
-//! Identities: which addresses no active rule can tell apart.
+//! Identities: classes of addresses that no active rule distinguishes.
 //!
-//! *Hosts* are addresses that endpoints or nodes hold; *regions* are networks that active rules ask
-//! for, or that matched network sets hold. Each has an identity: the active selectors its holders
-//! match, the longest network asked for around it, and the numbers behind the named ports asked
-//! for. Only what was touched is looked at again. An entry of the address table is written only
-//! where the next shorter one does not say it already.
+//! Tracked addresses are those that endpoints or nodes hold. Tracked networks are those that active
+//! rules name or that matched network sets contain. Each has an identity: the active selectors that
+//! its holders match, the longest network of an active rule that covers it, and the numbers of the
+//! named ports that active rules use. Only what changed is recomputed. An entry of the address
+//! table is written only where it differs from the next shorter prefix.
 
 use crate::active_rules::ActiveRules;
 use crate::faults::{EngineFault, on};
@@ -21,46 +21,47 @@ use core::net::IpAddr;
 use palisade_model::{EndpointId, Family, Prefix, Protocol, State, Str};
 use palisade_tables::IdentityId;
 
-/// What makes an identity.
+/// What distinguishes an identity from all others.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct IdentityKey {
-    /// The active selectors that something holding the address matches, sorted.
+    /// The active selectors that some holder of the address matches, sorted.
     pub(crate) selectors: Vec<u32>,
-    /// The longest network around it that an active rule asks for.
+    /// The longest covering network that an active rule names.
     pub(crate) net: Option<Prefix>,
-    /// The numbers behind the named ports asked for.
+    /// The numbers of the named ports that active rules use.
     pub(crate) ports: Vec<(Str, Protocol, u16)>,
 }
 
 #[derive(Debug)]
 struct Identity {
     key: Arc<IdentityKey>,
-    /// Hosts and regions that have it.
+    /// How many tracked addresses and networks have it.
     members: usize,
 }
 
-/// Identities by what they match.
+/// Identities by the selectors and the network of their keys.
 #[derive(Debug, Default)]
 struct IdentityIndex {
     by_selector: BTreeMap<u32, BTreeSet<u32>>,
-    /// By the longest network asked for around them.
+    /// By [`IdentityKey::net`].
     by_net: BTreeSet<(Prefix, u32)>,
 }
 
-/// What a settling changed.
+/// Changes of one recomputation.
 #[derive(Debug, Default)]
 pub(crate) struct IdentityChanges {
-    /// Entries of the address table to look at, in order: the identity, or none.
+    /// Entries of the address table that may have changed, in order; `None` where there is to be
+    /// none.
     pub(crate) entries: Vec<(Prefix, Option<IdentityId>)>,
-    /// Identities that began.
+    /// New identities.
     pub(crate) added: BTreeSet<u32>,
-    /// Identities that mean something else than before.
+    /// Identities with another key than before.
     pub(crate) rekeyed: BTreeSet<u32>,
-    /// Identities that ended.
+    /// Removed identities.
     pub(crate) removed: BTreeSet<u32>,
 }
 
-/// All identities, and who has them.
+/// All identities, and the addresses and networks that have them.
 #[derive(Debug)]
 pub(crate) struct Identities {
     addresses: TrackedAddresses,
@@ -70,7 +71,7 @@ pub(crate) struct Identities {
     index: IdentityIndex,
     next: u32,
     dirty_addresses: Vec<IpAddr>,
-    /// Regions of which everything inside is to be looked at again.
+    /// Tracked networks to recompute together with everything inside them.
     dirty_networks: BTreeSet<Prefix>,
 }
 
@@ -103,7 +104,7 @@ impl<'a> IdentityInputs<'a> {
         (view.kind() == HolderKind::Endpoint).then_some(view)
     }
 
-    /// Of several claimants: local first, then the newest, then the greatest name.
+    /// Of several claimants the owner is the local one, then the newest, then the greatest name.
     fn owner(&self, claimants: &[HolderSlot]) -> Option<HolderSlot> {
         if let [only] = claimants {
             return Some(*only);
@@ -122,24 +123,24 @@ impl<'a> IdentityInputs<'a> {
     }
 }
 
-/// A host or region and what becomes of it.
+/// The change of one tracked address or network.
 struct IdentityMove {
     prefix: Prefix,
     is_address: bool,
-    /// The identity it had.
+    /// The identity before.
     old_identity: u32,
-    /// Which of the keys it will have; `None` if it goes.
+    /// The number of its new key; `None` if it is removed.
     key: Option<u32>,
-    /// The endpoint that will hold it.
+    /// The new owner of the address.
     owner: Option<HolderSlot>,
 }
 
-/// Different keys, by number, while they are given to hosts and regions.
+/// The distinct keys of one recomputation, by number.
 #[derive(Default)]
 struct KeyList {
     keys: Vec<Arc<IdentityKey>>,
     numbers: HashMap<Arc<IdentityKey>, u32>,
-    /// The key of a host by the signature of its only holder and the region around it.
+    /// The key of an address by the signature of its only holder and the network that covers it.
     by_signature: HashMap<(u32, Option<Prefix>), u32>,
 }
 
@@ -157,7 +158,7 @@ impl KeyList {
 }
 
 impl Identities {
-    /// A number that stands for no identity yet.
+    /// An unused identity number.
     pub(crate) fn allocate_id(&mut self) -> u32 {
         let number = self.next;
         self.next = self.next.wrapping_add(1);
@@ -184,19 +185,19 @@ impl Identities {
             .copied()
     }
 
-    /// The identities inside a network.
+    /// The identities whose network lies inside a network.
     pub(crate) fn within(&self, net: Prefix) -> impl Iterator<Item = u32> {
         let from = self.index.by_net.range((net, 0)..);
         let inside = from.take_while(move |(prefix, _)| net.covers(*prefix));
         inside.map(|(_, number)| *number)
     }
 
-    /// The slot of the endpoint that holds an address.
+    /// The slot of the endpoint that owns an address.
     pub(crate) fn owner(&self, address: IpAddr) -> Option<HolderSlot> {
         self.addresses.owner(address)
     }
 
-    /// Every endpoint that claims an address, for the addresses that several claim.
+    /// The addresses that several endpoints claim, with all claimants.
     pub(crate) fn contested(&self) -> impl Iterator<Item = (IpAddr, &[HolderSlot])> {
         self.addresses.contested()
     }
@@ -219,12 +220,12 @@ impl Identities {
         self.dirty_addresses.push(address);
     }
 
-    /// Something about the holders of an address changed.
+    /// Marks an address whose holders changed in some way.
     pub(crate) fn mark_dirty(&mut self, address: IpAddr) {
         self.dirty_addresses.push(address);
     }
 
-    /// A matched network set holds a network, or does so no more, or matches something else.
+    /// Adds, updates or removes a network of a matched network set.
     pub(crate) fn set_network_set(&mut self, net: Prefix, slot: HolderSlot, holds: bool) {
         if on(EngineFault::NetworkSetIgnored) {
             return;
@@ -237,7 +238,7 @@ impl Identities {
         self.dirty_networks.insert(net);
     }
 
-    /// An active rule asks for a network, or none does any more.
+    /// Sets whether an active rule names a network.
     pub(crate) fn set_referenced(&mut self, net: Prefix, asked: bool) {
         if asked {
             self.networks.entry(net).referenced = true;
@@ -247,17 +248,17 @@ impl Identities {
         self.dirty_networks.insert(net);
     }
 
-    /// Whether addresses were touched since the last settling.
+    /// Whether addresses were marked since the last recomputation.
     pub(crate) fn has_dirty_addresses(&self) -> bool {
         !self.dirty_addresses.is_empty()
     }
 
-    /// The families and lengths of the networks that may have entries of their own.
+    /// The families and lengths of the networks that may have entries in the address table.
     pub(crate) fn net_lengths(&self) -> impl Iterator<Item = (Family, u8)> {
         self.networks.lengths()
     }
 
-    /// Looks again at everything touched. Says as well whether an address changed hands.
+    /// Recomputes what was marked. Also returns whether an address has a new owner.
     pub(crate) fn recompute(&mut self, inputs: IdentityInputs<'_>) -> (IdentityChanges, bool) {
         let (hosts, regions) = self.take_dirty();
         let mut keys = KeyList::default();
@@ -265,7 +266,7 @@ impl Identities {
         for prefix in regions {
             let region = self.networks.get(prefix);
             let held = prefix.is_host() && self.addresses.is_held(prefix.address());
-            // A region of one address that something holds says nothing of its own.
+            // A tracked network of one address that is held needs no identity: the address has one.
             let key = region
                 .is_some_and(TrackedNetwork::is_used)
                 .then(|| match held {
@@ -314,7 +315,7 @@ impl Identities {
         (changes, address_moved)
     }
 
-    /// What becomes of a host.
+    /// The change of a tracked address; `None` if the address is not tracked.
     fn plan_address(
         &self,
         inputs: IdentityInputs<'_>,
@@ -330,8 +331,8 @@ impl Identities {
                 (inputs.owner(&crowd.claimants), crowd.owner, &*crowd.nodes)
             }
         };
-        // An address that becomes a local endpoint's may have live flows of whoever held it
-        // before, whether that is known here or not.
+        // A local endpoint's new address may have live flows of its previous holder, whether that
+        // holder is known here or not.
         if owner.is_some() && was_owner != owner {
             let local = || {
                 let endpoint = owner.and_then(|slot| inputs.endpoint(slot));
@@ -367,7 +368,7 @@ impl Identities {
         })
     }
 
-    /// The hosts and regions to look at again.
+    /// The addresses and networks to recompute.
     fn take_dirty(&mut self) -> (Vec<IpAddr>, BTreeSet<Prefix>) {
         let mut hosts = core::mem::take(&mut self.dirty_addresses);
         let mut regions = BTreeSet::new();
@@ -414,7 +415,8 @@ impl Identities {
         key
     }
 
-    /// The identity of the entry that a prefix needs.
+    /// The identity of the entry to write for a prefix; `None` where the covering network has the
+    /// same.
     fn table_entry(&self, prefix: Prefix) -> Option<IdentityId> {
         let region = || self.networks.get(prefix).map(|r| r.identity);
         let host = match prefix.is_host() {
@@ -431,11 +433,11 @@ impl Identities {
         (own != above).then_some(IdentityId(own))
     }
 
-    /// Gives numbers to what hosts and regions will have, each with what it had. An identity that
-    /// nothing has any more hands its number to the new one that takes most of its members.
+    /// Assigns identity numbers to the new keys of addresses and networks. An identity without
+    /// members left passes its number on to the new key that takes most of its members.
     fn assign_numbers(&mut self, moves: &[IdentityMove], list: &KeyList) -> NumberAssignment {
         let keys = &list.keys;
-        // Only the default key has none of what makes an identity.
+        // Only the default key has neither selectors nor a network nor ports.
         let nobody = list.numbers.get(&IdentityKey::default()).copied();
         let named = |key: Option<u32>| key.filter(|key| Some(*key) != nobody);
         let mut lost_members: HashMap<u32, usize> = HashMap::default();
@@ -526,7 +528,7 @@ impl Identities {
 
 #[derive(Default)]
 struct NumberAssignment {
-    /// The number of each key.
+    /// The identity number of each key.
     assigned: Vec<u32>,
     added: BTreeSet<u32>,
     rekeyed: BTreeSet<u32>,
@@ -534,7 +536,7 @@ struct NumberAssignment {
 }
 
 impl IdentityIndex {
-    /// Files an identity under what it matches, or takes it out.
+    /// Adds an identity under its selectors and network, or removes it.
     fn update(&mut self, key: &IdentityKey, number: u32, present: bool) {
         for selector in &key.selectors {
             let under = self.by_selector.entry(*selector).or_default();
@@ -555,7 +557,7 @@ impl IdentityIndex {
     }
 }
 
-/// Whether the named ports of a holder may matter.
+/// Whether a holder has named ports that may be part of its key.
 fn has_named_ports(inputs: IdentityInputs<'_>, owner: HolderSlot) -> bool {
     let endpoint = inputs.endpoint(owner).and_then(|view| view.shared());
     endpoint.is_some_and(|endpoint| !endpoint.ports.is_empty())

@@ -1,8 +1,8 @@
-//! The labels of namespaces and service accounts.
+//! The labels of namespaces and service accounts, which their holders inherit.
 //!
-//! A cluster may have a namespace for each pod, so these are kept as those of holders are: keys as a
-//! list that is shared, values as bytes. They come back as they were given. Nothing here knows what a
-//! label means.
+//! A cluster may have a namespace for each pod, so the encoding is that of holders: an interned
+//! list of keys, values as bytes. Labels are given back exactly as they came. Nothing here
+//! interprets them.
 
 use crate::encoding::{ByteReader, write_text};
 use crate::holder_store::{HolderStore, NONE};
@@ -12,32 +12,32 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use palisade_model::{Labels, Namespace, ServiceAccount, Str};
 
-/// A namespace, and a service account in it or none, by the numbers of their names.
+/// A namespace and a service account in it, or `NONE`, by the numbers of their names.
 type LabelOwner = (u32, u32);
 
-/// Labels.
+/// Labels: the number of the key list, and the encoded values.
 #[derive(Debug, PartialEq, Eq)]
 struct EncodedLabels {
     keys: u32,
     values: Box<[u8]>,
 }
 
-/// What is said of namespaces and service accounts.
+/// The labels of all namespaces and service accounts.
 #[derive(Debug, Default)]
 pub(crate) struct InheritedLabels {
     all: HashMap<LabelOwner, EncodedLabels>,
 }
 
 impl InheritedLabels {
-    /// How many namespaces and service accounts are described.
+    /// The number of namespaces and service accounts with an object.
     pub(crate) fn len(&self) -> usize {
         self.all.len()
     }
 }
 
 impl HolderStore {
-    /// What is said of a namespace, or of a service account in it; nothing any more where there are
-    /// no `labels`. Returns whether that is another thing than before.
+    /// Sets or, without `labels`, removes the labels of a namespace or of a service account in it.
+    /// Returns whether that changed anything.
     pub(crate) fn set_inherited_labels(
         &mut self,
         namespace: &Str,
@@ -97,7 +97,7 @@ impl HolderStore {
         Some((self.names.find(namespace)?, account))
     }
 
-    /// A label of a namespace. One that was never described has only that of its name.
+    /// A label of a namespace. A namespace without an object has only the label with its name.
     pub(crate) fn namespace_label(&self, namespace: u32, key: &str) -> Option<&str> {
         let name = self.names.get(namespace)?;
         match self.inherited_labels.all.get(&(namespace, NONE)) {
@@ -106,7 +106,7 @@ impl HolderStore {
         }
     }
 
-    /// A label of a service account, if it was described.
+    /// A label of a service account, if it has an object.
     pub(crate) fn account_label(&self, namespace: u32, account: &str, key: &str) -> Option<&str> {
         let account = self.names.find(account)?;
         self.label_value(self.inherited_labels.all.get(&(namespace, account))?, key)
@@ -121,11 +121,8 @@ impl HolderStore {
         Some(values.text())
     }
 
-    /// Every namespace and service account that was described, as it was given.
-    #[allow(
-        clippy::type_complexity,
-        reason = "two maps as the state of all objects has them"
-    )]
+    /// All namespaces and service accounts with an object, exactly as they were given.
+    #[allow(clippy::type_complexity, reason = "the two maps are those of `State`")]
     pub(crate) fn namespaces_and_accounts(
         &self,
     ) -> (
@@ -201,7 +198,7 @@ mod tests {
         assert_eq!(
             columns.namespace_label(number, Namespace::NAME_LABEL),
             Some("space"),
-            "its name is a label that every namespace has"
+            "every namespace has a label with its name"
         );
         assert!(columns.set_inherited_labels(&space, Some(&account), None));
         assert_eq!(columns.pool_sizes(), [0; 5]);

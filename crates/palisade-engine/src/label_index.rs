@@ -1,9 +1,9 @@
-//! Labels and signatures: who can hold an address, and which active selectors each matches.
+//! Labels of holders, their signatures, and which active selectors they match.
 //!
-//! A signature is what active selectors can see of a holder: for each key that one of them tests,
-//! the value if one of them names it, else only that there is one. Holders with equal signatures
-//! share one evaluation of every selector. A key or value nobody tests costs nothing; all that are
-//! new to the node in one flush are one pass over the holders that can have them.
+//! A signature is what active selectors can see of a holder: each tested key with its value if a
+//! selector names it, else only its presence. Holders with equal signatures share one evaluation of
+//! every selector. Keys and values that no selector tests cost nothing. All those that selectors of
+//! one flush newly test take one pass over the holders that may have them.
 
 use crate::holder_store::{HolderSlot, HolderStore, NONE};
 use crate::holders::{HolderKind, HolderView};
@@ -24,7 +24,7 @@ use palisade_model::{
 /// The numbers of selectors, sorted.
 pub(crate) type MatchedSelectors = Arc<[u32]>;
 
-/// The name of something that can hold an address.
+/// The name of a holder.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum HolderId {
     Endpoint(EndpointId),
@@ -84,13 +84,13 @@ impl LabelLookup for HolderLabels<'_> {
     }
 }
 
-/// A key, and the value as active selectors see it.
+/// A key, and its value as active selectors see it.
 type LabelPair = (KeyNumber, u32);
 
-/// The value of a key that no active selector names.
+/// Stands for all values of a key that no active selector names.
 const UNNAMED_VALUE: u32 = NONE;
 
-/// What active selectors can see of a holder.
+/// The labels of a signature, for a selector to test.
 struct SignatureLabels<'a> {
     pairs: &'a [LabelPair],
     names: &'a InternPool<Str>,
@@ -100,7 +100,7 @@ impl LabelLookup for SignatureLabels<'_> {
     fn label(&self, key: &LabelKey) -> Option<&str> {
         let key = find_key(self.names, key)?;
         let at = self.pairs.binary_search_by_key(&key, |(k, _)| *k).ok()?;
-        // No label has a value like this.
+        // No label has this value.
         let value = self.names.get(self.pairs[at].1);
         Some(value.map_or("\0", |value| value))
     }
@@ -110,13 +110,13 @@ impl LabelLookup for SignatureLabels<'_> {
 struct LabelSignature {
     pairs: Box<[LabelPair]>,
     matched: MatchedSelectors,
-    /// The first of its members.
+    /// Its first member.
     first: HolderSlot,
-    /// The settling in which it began.
+    /// The recomputation that added it.
     generation: u64,
 }
 
-/// Every holder with its signature.
+/// All holders with their signatures and the selectors they match.
 #[derive(Debug, Default)]
 pub(crate) struct LabelIndex {
     pub(crate) store: HolderStore,
@@ -129,7 +129,7 @@ pub(crate) struct LabelIndex {
 }
 
 impl LabelIndex {
-    /// How many signatures there are.
+    /// The number of signatures.
     pub(crate) fn signatures(&self) -> usize {
         self.signatures.len() - self.free.len()
     }
@@ -148,15 +148,15 @@ impl LabelIndex {
         self.signatures.get_mut(number as usize)?.as_mut()
     }
 
-    /// Whether a selector matches what is in a slot now.
+    /// Whether a selector matches the holder in a slot.
     pub(crate) fn matches(&self, slot: HolderSlot, selector: &Selector) -> bool {
         let view = self.store.view(slot);
         let view = view.filter(|view| !view.attributes().is_template());
         view.is_some_and(|view| selector.matches(&HolderLabels { view }))
     }
 
-    /// Brings signatures up to date with holders that changed and selectors that began or ended.
-    /// Returns the slots of the holders that may match others than before.
+    /// Updates signatures after changes of holders and active selectors. Returns the slots of the
+    /// holders whose matched selectors may have changed.
     pub(crate) fn recompute(
         &mut self,
         selectors: &ActiveSelectors,
@@ -188,8 +188,7 @@ impl LabelIndex {
         moved
     }
 
-    /// Takes selectors that began into the signatures that were there before, and those that ended
-    /// out of them.
+    /// Adds new selectors to the signatures that existed before, and removes ended ones from them.
     fn update_matches(
         &mut self,
         selectors: &ActiveSelectors,
@@ -228,7 +227,7 @@ impl LabelIndex {
         }
     }
 
-    /// The signatures that a selector matches, of those that began before this settling.
+    /// The signatures that a selector matches, of those that existed before this recomputation.
     fn matching_signatures(&self, selector: &Selector) -> Vec<u32> {
         let names = &self.store.names;
         let under = |test: &RequiredTest| -> Vec<&BTreeSet<u32>> {
@@ -270,8 +269,8 @@ impl LabelIndex {
         }
     }
 
-    /// The holders that can see a key or value that was not tested before: by namespace where that
-    /// is what it is about, else in one pass over all.
+    /// The holders with a key or value that is newly tested: by namespace if the key is one of
+    /// namespaces, else in one pass over all holders.
     fn holders_with_changed_keys(&self, changes: &[TestedKeyChange], out: &mut Vec<HolderSlot>) {
         let mut wanted_values: BTreeMap<KeyNumber, Option<BTreeSet<u32>>> = BTreeMap::new();
         for change in changes {
@@ -334,7 +333,7 @@ impl LabelIndex {
         }
     }
 
-    /// The holders with one of these labels of their own.
+    /// The holders that have one of these keys or values as own labels.
     fn holders_with_own_keys(
         &self,
         wanted_values: &BTreeMap<KeyNumber, Option<BTreeSet<u32>>>,
@@ -379,8 +378,8 @@ impl LabelIndex {
         }
     }
 
-    /// Signs a holder again, or takes it out of its signature if it is gone. Returns whether what it
-    /// matches may have changed.
+    /// Assigns a holder its signature, or none if it is removed. Returns whether its matched
+    /// selectors may have changed.
     fn assign_signature(
         &mut self,
         selectors: &ActiveSelectors,
@@ -419,8 +418,8 @@ impl LabelIndex {
         matches_differ
     }
 
-    /// What active selectors see of a holder. Returns whether it is there: what stands for pods that
-    /// are not there yet holds nothing.
+    /// Collects what active selectors see of a holder. Returns false if it is removed, or a
+    /// template: that stands for pods that do not exist yet and holds no address.
     fn collect_pairs(
         &mut self,
         selectors: &ActiveSelectors,
@@ -533,7 +532,7 @@ impl LabelIndex {
         number
     }
 
-    /// Takes a holder out of its signature; the signature goes with its last member.
+    /// Removes a holder from its signature; a signature without members is removed.
     fn leave_signature(&mut self, slot: HolderSlot) {
         let number = self.store.signature(slot);
         if number == NONE {
@@ -570,11 +569,11 @@ impl LabelIndex {
     }
 }
 
-/// What one look at a holder needs, kept between looks.
+/// Buffers for evaluating one holder, reused for the next.
 #[derive(Default)]
 struct Scratch {
     pairs: Vec<LabelPair>,
-    /// Values that matter as they are, and have no number yet.
+    /// Values that selectors distinguish and that are not interned yet.
     new_values: Vec<(KeyNumber, Str)>,
     acquired: Vec<u32>,
 }

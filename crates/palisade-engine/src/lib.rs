@@ -1,9 +1,9 @@
-//! The incremental graph from updates to decision-table deltas.
+//! Incremental computation of decision tables, and of the deltas between them, from object updates.
 //!
-//! [`Engine::apply`] takes a batch of updates and returns the steps that lead from the tables as they
-//! were to the tables that the objects of now ask for. It promises that the tables are a function of
-//! the objects alone, up to numbering, whatever the order, batching and repetition of updates; and
-//! that between the steps no packet gets a verdict that is neither the old nor the new. It is
+//! [`Engine::apply`] takes a batch of updates and returns the steps from the tables before the
+//! batch to the tables that the current objects require. The tables are a function of the objects
+//! alone, up to numbering, whatever the order, batching and repetition of updates. Between the
+//! steps no packet gets a verdict that is neither the old nor the new one. The engine is
 //! synchronous and deterministic, does no IO, and never judges a packet itself.
 
 #![no_std]
@@ -55,23 +55,23 @@ use palisade_model::{
 };
 use palisade_tables::{Delta, IdentityId, TableChange, Tables};
 
-/// What is configured rather than written as policy.
+/// Configuration of the engine, apart from policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EngineOptions {
-    /// Whether packets that this host's own stack makes are judged on their way into its endpoints.
+    /// Whether packets from this host's own stack are judged at the ingress of its endpoints.
     pub judge_host_traffic: bool,
-    /// The encapsulations that endpoints may send where policy allows it; the others are denied.
+    /// The encapsulations that endpoints may send where policy allows them; all others are denied.
     pub allowed_encapsulation: Encapsulations,
-    /// How much of a dataplane policy may take.
+    /// Limits on the elements that policy may take in the dataplane.
     pub budget: ElementBudget,
 }
 
-/// The graph: every object that sources have said, and the tables they ask for.
+/// All objects, and the decision tables computed from them.
 #[derive(Debug)]
 pub struct Engine {
     graph: Graph,
-    /// What the deltas so far have written, but for addresses: a delta leaves them as they are
-    /// wanted.
+    /// The tables as the deltas so far have written them, without addresses: after each delta the
+    /// address table is as desired.
     written: Tables,
     revision: u64,
 }
@@ -90,8 +90,8 @@ impl Engine {
         }
     }
 
-    /// Takes in a batch of updates and raises the revision. The delta leads from the tables as they
-    /// were to [`Engine::tables`] as they are now.
+    /// Applies a batch of updates and increments the revision. The delta leads from the tables
+    /// before the batch to [`Engine::tables`] after it.
     pub fn apply(&mut self, updates: impl IntoIterator<Item = Update>) -> Delta {
         for update in updates {
             self.graph.apply(update);
@@ -131,7 +131,7 @@ impl Engine {
         delta
     }
 
-    /// From the next batch on, policy may take this much.
+    /// Sets the element budget. It takes effect with the next batch.
     pub fn set_budget(&mut self, budget: ElementBudget) {
         if self.graph.budget != budget {
             self.graph.budget = budget;
@@ -139,23 +139,23 @@ impl Engine {
         }
     }
 
-    /// The policy sets that deny everything because they would take more than the budget allows.
+    /// The policy sets that deny everything because they would exceed the element budget.
     pub fn over_budget(&self) -> Vec<ClosedPolicySet> {
         self.graph.closed_policy_sets()
     }
 
-    /// The tables that the objects ask for: what is in force once the last delta is written.
+    /// The tables that the objects require: what is in force once the last delta is written.
     pub fn tables(&self) -> &Tables {
         &self.graph.desired
     }
 
-    /// The number of batches taken in.
+    /// The number of batches applied.
     pub fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// Every object taken in, put together anew: for looking at single objects there are
-    /// [`Engine::endpoint`] and [`Engine::policy`].
+    /// All objects, assembled anew on each call. For single objects use [`Engine::endpoint`] and
+    /// [`Engine::policy`].
     pub fn state(&self) -> State {
         let store = &self.graph.label_index.store;
         let (namespaces, service_accounts) = store.namespaces_and_accounts();
@@ -169,23 +169,23 @@ impl Engine {
         }
     }
 
-    /// An endpoint as it was taken in.
+    /// An endpoint, exactly as its last update gave it.
     pub fn endpoint(&self, id: &EndpointId) -> Option<Endpoint> {
         let store = &self.graph.label_index.store;
         store.endpoint(store.find_endpoint(id)?)
     }
 
-    /// A policy as it was taken in.
+    /// A policy, exactly as its last update gave it.
     pub fn policy(&self, id: &PolicyId) -> Option<Policy> {
         self.graph.policies.get(self.graph.policies.find(id)?)
     }
 
-    /// A profile as it was taken in.
+    /// A profile, exactly as its last update gave it.
     pub fn profile(&self, name: &str) -> Option<&Profile> {
         self.graph.state.profiles.get(name)
     }
 
-    /// Whether a policy of this name was taken in.
+    /// Whether a policy of this name exists.
     pub fn has_policy(&self, id: &PolicyId) -> bool {
         self.graph.policies.find(id).is_some()
     }

@@ -1,4 +1,4 @@
-//! What an identity meets in a policy set: the rules it matches, up to those that decide everything.
+//! Determines which rules of a policy set an identity matches, up to those that decide everything.
 
 use crate::active_rules::ResolvedRule;
 use crate::compiler::{RuleSequence, SequenceStep, StepOperation, compile};
@@ -15,42 +15,42 @@ use alloc::vec::Vec;
 use palisade_model::{Action, Direction, Encapsulations, Protocol, Str, TrafficMatch};
 use palisade_tables::{ClassId, Credit, RuleId};
 
-/// One thing that an identity meets.
+/// One step that applies to an identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum MatchedStep {
-    /// A rule: the place of its source, what that says, and the rule's place in it.
+    /// A rule: position of its source, rule group, index of the rule in the group.
     Rule(u32, u32, u32),
-    /// The stop of a block.
+    /// The fallback of a block.
     Fallback,
 }
 
-/// What decides the class of an identity in a set: what it meets, by block, and its ports where a
-/// rule asks for them.
+/// What determines the class of an identity in a set: the matched steps with their blocks, and its
+/// named ports if rules use them.
 pub(crate) type ClassKey = (Vec<(u32, MatchedStep)>, Vec<(Str, Protocol, u16)>);
 
-/// Classes compiled in one go, by what was met.
+/// Classes compiled during one pass, by key.
 pub(crate) type ClassCache = HashMap<ClassKey, ClassId>;
 
-/// Those who turn what is met into classes.
+/// What compiling a class needs.
 pub(crate) struct CompileContext<'a> {
     pub(crate) policies: &'a Policies,
     pub(crate) credits: &'a mut CreditPool,
     pub(crate) programs: &'a mut ProgramPool,
-    /// What endpoints may not send although rules allow it.
+    /// Encapsulations that endpoints may not send even where rules allow them.
     pub(crate) denied_encapsulation: Encapsulations,
-    /// How many elements a program may have.
+    /// The most elements that a program may have.
     pub(crate) max_elements: usize,
 }
 
-/// The sources that say one thing, from some place on.
+/// The positions of a rule group's sources that are not yet processed, and its matching rules.
 struct GroupCursor<'a> {
     positions: &'a [u32],
     rules: &'a [RulePosition],
 }
 
 impl PolicySetRules {
-    /// The class of an identity. It is not used yet. `None` where its program has more elements than
-    /// it may.
+    /// The class of an identity, without counting a use. `None` if its program exceeds the limit of
+    /// elements.
     pub(crate) fn class_of(
         &self,
         identity: &IdentityKey,
@@ -67,7 +67,7 @@ impl PolicySetRules {
         Some(class)
     }
 
-    /// What decides the class of an identity.
+    /// What determines the class of an identity.
     pub(crate) fn class_key(&self, identity: &IdentityKey) -> ClassKey {
         let ports = match self.index.uses_peer_named_ports() {
             true => identity.ports.clone(),
@@ -145,7 +145,7 @@ impl PolicySetRules {
         steps
     }
 
-    /// The traffic terms of a rule that can hold for the points of this set.
+    /// The traffic terms of a rule that can hold for the address family of this set.
     fn applicable_traffic<'a>(
         &self,
         body: &'a ResolvedRule,
@@ -218,7 +218,7 @@ impl PolicySetRules {
         })
     }
 
-    /// The number of what a rule of the source at a place is credited as.
+    /// The credit number of a rule of the source at a position.
     fn rule_credit(
         &self,
         context: &mut CompileContext<'_>,

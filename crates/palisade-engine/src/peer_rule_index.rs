@@ -1,8 +1,8 @@
-//! Where the rules of a policy set are found by what they ask of the other end.
+//! Index of a policy set's rules by their peers.
 //!
-//! Every peer of a rule is filed under its selector, else under each of its networks, else with
-//! those that any address may match. So an identity only meets the rules that ask for something it
-//! has.
+//! Each peer of a rule is indexed under its selector, else under each of its networks, else with
+//! the peers that any address may match. Only rules with a selector or network of the identity are
+//! evaluated for it.
 
 use crate::active_rules::{PeerTest, ResolvedDirectionRules};
 use crate::faults::{EngineFault, on};
@@ -11,28 +11,28 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use palisade_model::{Family, Prefix};
 
-/// A rule: the number of what its source says, and its place in that.
+/// A rule: number of its rule group, index in the group.
 pub(crate) type RulePosition = (u32, u32);
 
-/// The rules of a set.
+/// The rules of a set by their peers.
 #[derive(Debug, Default)]
 pub(crate) struct PeerRuleIndex {
     pub(crate) selectors: BTreeMap<u32, Vec<RulePosition>>,
     pub(crate) nets: BTreeMap<Prefix, Vec<RulePosition>>,
     lengths: PrefixLengths,
     any_peer: Vec<RulePosition>,
-    /// Peers that only exclude.
+    /// Number of peers that only exclude.
     excluding_peers: usize,
-    /// Rules that ask for a named port at the other end.
+    /// Number of rules that use named ports of the peer.
     named_port_rules: usize,
 }
 
-/// How many prefixes there are of each family and length.
+/// The number of prefixes of each family and length.
 #[derive(Debug, Default)]
 pub(crate) struct PrefixLengths(BTreeMap<(Family, u8), usize>);
 
 impl PrefixLengths {
-    /// One prefix more, or one less.
+    /// Counts one prefix more or less.
     pub(crate) fn count(&mut self, prefix: Prefix, increment: bool) {
         let key = (prefix.family(), prefix.length());
         let count = self.0.entry(key).or_default();
@@ -42,7 +42,7 @@ impl PrefixLengths {
         }
     }
 
-    /// The prefixes of these lengths that cover this one, the longest first.
+    /// The prefixes of the counted lengths that cover this one, the longest first.
     pub(crate) fn covering(&self, prefix: Prefix) -> impl Iterator<Item = Prefix> {
         let family = prefix.family();
         let lengths = self.0.range((family, 0)..=(family, prefix.length()));
@@ -53,7 +53,7 @@ impl PrefixLengths {
 }
 
 impl PeerRuleIndex {
-    /// Files the rules of what `kind` says.
+    /// Adds the rules of a group.
     pub(crate) fn insert(&mut self, group: u32, rules: &ResolvedDirectionRules) {
         for (rule, body) in (0..).zip(&rules.rules) {
             self.named_port_rules += usize::from(body.uses_peer_named_ports);
@@ -81,7 +81,7 @@ impl PeerRuleIndex {
         }
     }
 
-    /// Takes the rules of what `kind` says out.
+    /// Removes the rules of a group.
     pub(crate) fn remove(&mut self, group: u32, rules: &ResolvedDirectionRules) {
         for body in &rules.rules {
             self.named_port_rules -= usize::from(body.uses_peer_named_ports);
@@ -114,17 +114,18 @@ impl PeerRuleIndex {
         self.any_peer.retain(|(of, _)| *of != group);
     }
 
-    /// Whether any identity may be told apart, not only those with a selector or network of a rule.
+    /// Whether rules may distinguish any identity, not only those with a selector or network of a
+    /// rule.
     pub(crate) fn needs_all_identities(&self) -> bool {
         self.excluding_peers > 0 || self.named_port_rules > 0
     }
 
-    /// Whether some rule asks for a named port at the other end.
+    /// Whether some rule uses named ports of the peer.
     pub(crate) fn uses_peer_named_ports(&self) -> bool {
         self.named_port_rules > 0
     }
 
-    /// The rules that an identity may match, in order; `peers` are those of a rule.
+    /// The rules that an identity may match, in order; `peers` returns the peers of a rule.
     pub(crate) fn matching_rules<'a>(
         &self,
         identity: &IdentityKey,

@@ -1,7 +1,7 @@
 //! Judgement points: which policy set judges each own address of each local endpoint.
 //!
-//! Here the endpoint's own end is resolved: which policies apply and in which order, its own named
-//! ports, its own address where a rule tests it, its family where a rule asks for it.
+//! References to the endpoint's own end are resolved here: applicable policies and their order, own
+//! named ports, own address and family as far as rules test them.
 
 use crate::active_policies::{ActivePolicies, is_local};
 use crate::active_rules::{ActiveRules, OwnEndReferences, ResolvedRules};
@@ -22,7 +22,7 @@ use palisade_model::{
 };
 use palisade_tables::{Point, PolicySetId};
 
-/// Where a tier stands: those that do not exist come last, by name.
+/// The sort key of a tier; tiers that do not exist come last, by name.
 fn tier_rank(state: &State, name: &Str) -> (bool, Order) {
     match state.tier(name) {
         Some(tier) if on(EngineFault::TierOrderReversed) => (true, negate_order(tier.order)),
@@ -38,7 +38,7 @@ fn negate_order(order: Order) -> Order {
     }
 }
 
-/// These policies in the order in which they decide: by tier, place in the tier, and name.
+/// These policies in evaluation order: by tier, precedence and name.
 pub(crate) fn sort_policies(
     state: &State,
     policies: &Policies,
@@ -79,8 +79,8 @@ pub(crate) fn sort_policies(
 /// All points.
 #[derive(Debug, Default)]
 pub(crate) struct JudgementPoints {
-    /// What each endpoint's point asks for. Two endpoints may have one point: the one that holds the
-    /// address judges, else the first by name.
+    /// The set key of each endpoint at a point. Several endpoints may share a point: the one that
+    /// owns the address determines the set, else the first by name.
     claims: BTreeMap<Point, BTreeMap<EndpointId, Arc<PolicySetKey>>>,
     by_endpoint: BTreeMap<EndpointId, (Str, Vec<Point>)>,
     assigned: BTreeMap<Point, PolicySetId>,
@@ -90,7 +90,7 @@ pub(crate) struct JudgementPoints {
     pub(crate) own_address_tested: BTreeSet<EndpointId>,
 }
 
-/// What a settling touched.
+/// Points and interfaces that a recomputation changed.
 #[derive(Debug, Default)]
 pub(crate) struct PointChanges {
     pub(crate) points: BTreeMap<Point, Option<PolicySetId>>,
@@ -108,7 +108,7 @@ pub(crate) struct PointInputs<'a> {
 }
 
 impl JudgementPoints {
-    /// Looks again at these endpoints.
+    /// Recomputes the points of these endpoints.
     pub(crate) fn recompute(
         &mut self,
         inputs: PointInputs<'_>,
@@ -235,10 +235,10 @@ impl JudgementPoints {
     }
 }
 
-/// Policies in order, by those that are to be ordered.
+/// Policies in evaluation order, by the set of policies.
 type PolicyOrderCache = BTreeMap<Vec<PolicyNumber>, Vec<PolicyNumber>>;
 
-/// What judges one endpoint in one direction.
+/// The rules that apply to one endpoint in one direction.
 struct ApplicableRules<'a> {
     endpoint: &'a Endpoint,
     direction: Direction,
@@ -274,7 +274,7 @@ impl<'a> ApplicableRules<'a> {
         }
     }
 
-    /// What each source asks of the own end.
+    /// What each source refers to at the own end.
     fn own_end_references(&self) -> impl Iterator<Item = &'a OwnEndReferences> {
         let sides = self
             .sources
@@ -320,7 +320,7 @@ impl<'a> ApplicableRules<'a> {
     }
 }
 
-/// Everything that holds an address.
+/// All holders of an address.
 fn address_holders(inputs: PointInputs<'_>, address: IpAddr) -> Vec<HolderSlot> {
     let identity_inputs = inputs.identity_inputs;
     let owner = inputs.identities.owner(address);

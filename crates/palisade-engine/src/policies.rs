@@ -1,8 +1,8 @@
-//! The policies, each by a number: what it says once for all that say the same, and where it stands.
+//! All policies by number, with their bodies interned.
 //!
-//! A *shape* is a policy without its name, relative to its namespace and its line. Policies come back
-//! exactly as they were given. A policy that is deleted keeps its number until the flush has dealt
-//! with it. Nothing here knows whom a policy selects.
+//! A *body* is a policy without its name, relative to its namespace and its line; equal bodies are
+//! kept once. Policies are given back exactly as they came. A deleted policy keeps its number until
+//! the flush has processed the deletion. What a policy selects is not known here.
 
 use crate::pool::{HashMap, InternPool};
 use crate::relative::{self, PLACEHOLDER, RelativeLabels};
@@ -15,13 +15,13 @@ use palisade_model::{
     Selector, SourceLine, Str,
 };
 
-/// The number of a policy.
+/// The number of a policy name.
 pub(crate) type PolicyNumber = u32;
 
-/// Stands for no value of a pool.
+/// Marks the absence of a pool number.
 const NONE: u32 = u32::MAX;
 
-/// What a policy says.
+/// A policy without name, namespace and line.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct PolicyBody {
     pub(crate) tier: Str,
@@ -29,9 +29,9 @@ pub(crate) struct PolicyBody {
     subject: u32,
     ingress: Option<DirectionRules>,
     egress: Option<DirectionRules>,
-    /// Whether the policy's own namespace is left open.
+    /// Whether the policy's own namespace is replaced by the placeholder.
     namespace_relative: bool,
-    /// Whether lines are counted from the policy's own.
+    /// Whether lines are relative to the policy's own line.
     line_relative: bool,
 }
 
@@ -51,7 +51,8 @@ impl Hash for PolicyBody {
 }
 
 impl PolicyBody {
-    /// The rules of one direction, relative to the policy; `None` where it does not govern it.
+    /// The rules of one direction, relative to the policy; `None` if it does not govern the
+    /// direction.
     pub(crate) fn rules(&self, direction: Direction) -> Option<&DirectionRules> {
         match direction {
             Direction::Ingress => self.ingress.as_ref(),
@@ -62,23 +63,23 @@ impl PolicyBody {
 
 #[derive(Clone, Copy, Debug)]
 struct PolicyRecord {
-    /// Its name: namespace, name, and the rest.
+    /// The interned namespace, name and [`PolicyKind`].
     name: (u32, u32, u32),
-    /// `NONE` once it is deleted.
+    /// The number of the body; `NONE` once it is deleted.
     body: u32,
-    /// Where it was written: a file and a line; no file where that is not known.
+    /// Where the policy was written: file and line; `NONE` as the file where that is not known.
     file: u32,
     line: u32,
 }
 
-/// What an update changed about a policy.
+/// What an update changed in a policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PolicyEdit {
-    /// Whom it is about.
+    /// Its subject.
     pub(crate) subject: bool,
-    /// Where it stands among others.
+    /// Its tier or precedence.
     pub(crate) order: bool,
-    /// What its rules say.
+    /// Its rules.
     pub(crate) rules: bool,
 }
 
@@ -89,7 +90,7 @@ impl PolicyEdit {
         rules: true,
     };
 
-    /// Both changes.
+    /// The union of both edits.
     pub(crate) fn union(self, other: PolicyEdit) -> PolicyEdit {
         PolicyEdit {
             subject: self.subject || other.subject,
@@ -99,34 +100,35 @@ impl PolicyEdit {
     }
 }
 
-/// Group, kind and part of a policy's name.
+/// Group, kind and part of a policy name.
 type PolicyKind = (Str, Str, u8);
 
-/// Every policy.
+/// All policies.
 #[derive(Debug, Default)]
 pub(crate) struct Policies {
     records: Vec<Option<PolicyRecord>>,
     free: Vec<u32>,
     numbers: HashMap<(u32, u32, u32), u32>,
-    /// How many are not deleted.
+    /// The number of policies that are not deleted.
     live_count: usize,
     names: InternPool<Str>,
     kinds: InternPool<PolicyKind>,
     subjects: InternPool<Selector>,
     bodies: InternPool<PolicyBody>,
-    /// Shapes that policies had, kept until the flush is over, and numbers that may be free then.
+    /// Bodies replaced since the last flush, kept until it is over; below, numbers that may be free
+    /// then.
     retired_bodies: Vec<u32>,
     deleted: Vec<u32>,
     placeholder: Option<Str>,
 }
 
 impl Policies {
-    /// How many policies there are.
+    /// The number of policies.
     pub(crate) fn len(&self) -> usize {
         self.live_count
     }
 
-    /// How many values are kept: names, kinds, subjects, shapes.
+    /// Numbers of interned values: names, kinds, subjects, bodies.
     pub(crate) fn pool_sizes(&self) -> [usize; 4] {
         [
             self.names.len(),
@@ -136,7 +138,7 @@ impl Policies {
         ]
     }
 
-    /// Takes in a policy, and says what that changed; nothing where it says what is known.
+    /// Inserts or replaces a policy. Returns its number and what changed; `None` if nothing did.
     pub(crate) fn upsert(&mut self, policy: Policy) -> Option<(PolicyNumber, PolicyEdit)> {
         let number = self.intern_name(&policy.id);
         let line = policy.line.clone();
@@ -173,7 +175,8 @@ impl Policies {
         Some((number, edit))
     }
 
-    /// Deletes a policy. Returns its number, which stays its own until [`Policies::release_deleted`].
+    /// Deletes a policy. Returns its number, which stays reserved until
+    /// [`Policies::release_deleted`].
     pub(crate) fn remove(&mut self, id: &PolicyId) -> Option<(PolicyNumber, PolicyEdit)> {
         let number = self.find(id)?;
         let record = self.records[number as usize].as_mut()?;
@@ -184,7 +187,7 @@ impl Policies {
         Some((number, PolicyEdit::ALL))
     }
 
-    /// Forgets what no policy says any more.
+    /// Releases deleted policies and replaced bodies.
     pub(crate) fn release_deleted(&mut self) {
         for shape in core::mem::take(&mut self.retired_bodies) {
             self.release_body(shape);
@@ -214,7 +217,7 @@ impl Policies {
         }
     }
 
-    /// The number of a name, a new one if it has none.
+    /// The number of a policy name, new or known.
     fn intern_name(&mut self, id: &PolicyId) -> PolicyNumber {
         let ObjectId {
             namespace,
@@ -256,7 +259,7 @@ impl Policies {
         number
     }
 
-    /// What a policy says, as a shape with one use more.
+    /// Interns the body of a policy; counts one use more.
     fn intern_body(&mut self, policy: Policy) -> u32 {
         let Policy {
             id,
@@ -316,7 +319,7 @@ impl Policies {
             line_relative: lined,
         });
         if self.bodies.len() == before {
-            // The shape that is there counts its subject already.
+            // The body was interned before and counts its subject already.
             self.subjects.release(subject);
         }
         shape
@@ -326,7 +329,7 @@ impl Policies {
         self.records.get(number as usize)?.as_ref()
     }
 
-    /// The number of a policy that is there.
+    /// The number of a policy that exists.
     pub(crate) fn find(&self, id: &PolicyId) -> Option<PolicyNumber> {
         let object = &id.object;
         let namespace = match &object.namespace {
@@ -356,7 +359,7 @@ impl Policies {
         })
     }
 
-    /// How the names of two policies compare.
+    /// Compares the names of two policies.
     pub(crate) fn compare_names(&self, a: PolicyNumber, b: PolicyNumber) -> Ordering {
         let name = |number| {
             let (namespace, name, kind) = self.record(number)?.name;
@@ -369,12 +372,12 @@ impl Policies {
         name(a).cmp(&name(b))
     }
 
-    /// What a policy says; nothing for one that is deleted.
+    /// The body of a policy; `None` if it is deleted.
     pub(crate) fn body(&self, number: PolicyNumber) -> Option<&PolicyBody> {
         self.bodies.get(self.record(number)?.body)
     }
 
-    /// What tells apart what policies say: the shape, and the namespace it is relative to.
+    /// What distinguishes bodies as evaluated: the body number and the namespace it is relative to.
     pub(crate) fn body_key(&self, number: PolicyNumber) -> Option<(u32, u32)> {
         let record = self.record(number)?;
         let shape = self.bodies.get(record.body)?;
@@ -392,24 +395,24 @@ impl Policies {
         self.names.get(own)
     }
 
-    /// The namespace that a policy, there or just deleted, is in, by number and name.
+    /// The namespace of a policy, number and name, also of one that was just deleted.
     pub(crate) fn namespace(&self, number: PolicyNumber) -> Option<(u32, &Str)> {
         let (own, ..) = self.record(number)?.name;
         Some((own, self.names.get(own)?))
     }
 
-    /// The number of a name that some policy or its namespace has.
+    /// The number of a name or namespace of some policy.
     pub(crate) fn find_name(&self, name: &str) -> Option<u32> {
         self.names.find(name)
     }
 
-    /// The subject of a policy by number, as it is written relative to [`Policies::base_namespace`].
+    /// The subject of a policy and its number, relative to [`Policies::base_namespace`].
     pub(crate) fn subject(&self, number: PolicyNumber) -> Option<(u32, &Selector)> {
         let subject = self.body(number)?.subject;
         Some((subject, self.subjects.get(subject)?))
     }
 
-    /// Whether a policy is about what has these labels.
+    /// Whether a policy selects an endpoint with these labels.
     pub(crate) fn selects(&self, number: PolicyNumber, labels: &impl LabelLookup) -> bool {
         let Some((_, subject)) = self.subject(number) else {
             return false;
@@ -423,7 +426,7 @@ impl Policies {
         }
     }
 
-    /// A selector of a policy as it is meant.
+    /// A selector of a policy with the policy's namespace in place of the placeholder.
     pub(crate) fn absolute_selector(&self, number: PolicyNumber, selector: &Selector) -> Selector {
         let mut absolute = selector.clone();
         if let Some(own) = self.base_namespace(number) {
@@ -432,7 +435,7 @@ impl Policies {
         absolute
     }
 
-    /// A policy as it was given.
+    /// A policy exactly as it was given.
     pub(crate) fn get(&self, number: PolicyNumber) -> Option<Policy> {
         let shape = self.body(number)?;
         let record = self.record(number)?;
@@ -472,7 +475,7 @@ impl Policies {
         all.filter(|number| self.body(*number).is_some())
     }
 
-    /// Every policy as it was given, by name.
+    /// All policies exactly as they were given, by name.
     pub(crate) fn all(&self) -> BTreeMap<PolicyId, Policy> {
         let policies = self.numbers().filter_map(|number| self.get(number));
         policies.map(|policy| (policy.id.clone(), policy)).collect()
@@ -550,7 +553,11 @@ mod tests {
             .collect();
         for policy in &given {
             assert!(policies.upsert(policy.clone()).is_some());
-            assert_eq!(policies.upsert(policy.clone()), None, "said again");
+            assert_eq!(
+                policies.upsert(policy.clone()),
+                None,
+                "the same policy again"
+            );
         }
         assert_eq!(policies.pool_sizes(), [7, 1, 1, 1]);
         let back: Vec<Policy> = policies.all().into_values().collect();

@@ -1,7 +1,7 @@
-//! Pools: equal values kept once, by number, for as long as anything uses them.
+//! Intern pools: equal values are kept once, under a number, as long as anything uses them.
 //!
-//! A number stands for its value while its count of uses is above 0, and may stand for another
-//! afterwards. Hashes only find values; nothing that leaves the engine is in their order.
+//! A number belongs to its value while the use count is above 0; afterwards it may be reused.
+//! Hashes are only used to find values: no output of the engine depends on their order.
 
 use alloc::vec::Vec;
 use core::borrow::Borrow;
@@ -9,10 +9,10 @@ use core::hash::{BuildHasher, Hash};
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 
-/// A map whose order is never looked at.
+/// A map whose order is never observed.
 pub(crate) type HashMap<K, V> = hashbrown::HashMap<K, V, FixedState>;
 
-/// A set whose order is never looked at.
+/// A set whose order is never observed.
 pub(crate) type HashSet<T> = hashbrown::HashSet<T, FixedState>;
 
 /// The hash under which a value is found.
@@ -26,7 +26,7 @@ struct PoolSlot<T> {
     uses: u32,
 }
 
-/// Values by number.
+/// Interned values with use counts.
 #[derive(Debug)]
 pub(crate) struct InternPool<T> {
     slots: Vec<PoolSlot<T>>,
@@ -45,12 +45,12 @@ impl<T> Default for InternPool<T> {
 }
 
 impl<T: Hash + Eq> InternPool<T> {
-    /// How many values there are.
+    /// The number of values.
     pub(crate) fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
-    /// The number of a value, if there is one.
+    /// The number of a value, if it is interned.
     pub(crate) fn find<Q: Hash + Eq + ?Sized>(&self, value: &Q) -> Option<u32>
     where
         T: Borrow<Q>,
@@ -59,7 +59,7 @@ impl<T: Hash + Eq> InternPool<T> {
         self.index.find(hash(value), same).copied()
     }
 
-    /// The number of a value, with one use more.
+    /// The number of a value, interned if it is new; counts one use more.
     pub(crate) fn acquire(&mut self, value: T) -> u32 {
         if let Some(number) = self.find::<T>(&value) {
             self.retain(number);
@@ -72,7 +72,7 @@ impl<T: Hash + Eq> InternPool<T> {
         self.insert(place)
     }
 
-    /// The same, for a value that is only made where it is new.
+    /// As [`Self::acquire`], but makes the value only if it is new.
     pub(crate) fn acquire_with<Q: Hash + Eq + ?Sized>(
         &mut self,
         value: &Q,
@@ -112,7 +112,7 @@ impl<T: Hash + Eq> InternPool<T> {
         number
     }
 
-    /// The value of a number.
+    /// The value with this number.
     pub(crate) fn get(&self, number: u32) -> Option<&T> {
         self.slots.get(number as usize)?.value.as_ref()
     }
@@ -123,7 +123,7 @@ impl<T: Hash + Eq> InternPool<T> {
         places.filter_map(|(number, place)| Some((number, place.value.as_ref()?)))
     }
 
-    /// The same, to change what does not tell it from others.
+    /// The value with this number, to change what takes no part in equality and hash.
     pub(crate) fn get_mut(&mut self, number: u32) -> Option<&mut T> {
         self.slots.get_mut(number as usize)?.value.as_mut()
     }
@@ -135,7 +135,7 @@ impl<T: Hash + Eq> InternPool<T> {
         }
     }
 
-    /// Counts one use less; the last one frees the value, which is then returned.
+    /// Counts one use less. Removes and returns the value if it was the last.
     pub(crate) fn release(&mut self, number: u32) -> Option<T> {
         let place = self.slots.get_mut(number as usize)?;
         place.uses = place.uses.saturating_sub(1);

@@ -1,4 +1,4 @@
-//! Classes and credits: programs and rules by number, counted by what uses them.
+//! Interned programs (classes) and credits, with use counts.
 
 use crate::policies::PolicyNumber;
 use crate::pool::{HashMap, hash};
@@ -23,12 +23,12 @@ pub(crate) struct ProgramPool {
     programs: HashMap<ClassId, ProgramEntry>,
     next: u32,
     created: Vec<ClassId>,
-    /// What may have lost its last use, repeats included.
+    /// Classes that may have lost their last use; may contain repeats.
     unused: Vec<ClassId>,
 }
 
 impl ProgramPool {
-    /// The class of a program, if there is one.
+    /// The class of a program, if it is interned.
     pub(crate) fn find(&self, program: &Program) -> Option<ClassId> {
         self.find_hashed(hash(program), program)
     }
@@ -40,7 +40,7 @@ impl ProgramPool {
         self.numbers.find(key, same).map(|(_, class)| *class)
     }
 
-    /// A number that stands for no program yet.
+    /// An unused class number.
     pub(crate) fn allocate_id(&mut self) -> ClassId {
         let class = ClassId(self.next);
         self.next = self.next.wrapping_add(1);
@@ -51,13 +51,13 @@ impl ProgramPool {
         self.programs.get(&class).map(|known| &known.program)
     }
 
-    /// How many elements a program has; 0 for one that is not there.
+    /// The number of elements of a program; 0 if it is not interned.
     pub(crate) fn elements(&self, class: ClassId) -> usize {
         self.programs.get(&class).map_or(0, |known| known.elements)
     }
 
-    /// The class of a program, which may be new. It is not used yet: see [`ProgramPool::acquire`]. `None`
-    /// where it has more elements than `most`.
+    /// The class of a program, new or known, without counting a use: see [`ProgramPool::acquire`].
+    /// `None` if it has more than `max_elements` elements.
     pub(crate) fn intern(&mut self, program: Program, max_elements: usize) -> Option<ClassId> {
         let elements = program.element_count();
         if elements > max_elements {
@@ -98,12 +98,12 @@ impl ProgramPool {
         }
     }
 
-    /// The programs that were new since the last call.
+    /// The programs added since the last call.
     pub(crate) fn take_created(&mut self) -> Vec<ClassId> {
         core::mem::take(&mut self.created)
     }
 
-    /// Forgets the programs that nothing uses, and returns them.
+    /// Removes the programs without uses, and returns them.
     pub(crate) fn sweep(&mut self) -> Vec<(ClassId, Arc<Program>)> {
         let mut gone = Vec::new();
         for class in core::mem::take(&mut self.unused) {
@@ -124,7 +124,7 @@ impl ProgramPool {
     }
 }
 
-/// What makes a credit.
+/// What distinguishes credits.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum CreditKey {
     /// A rule of a policy.
@@ -137,9 +137,9 @@ enum CreditKey {
 struct CreditEntry {
     key: CreditKey,
     credit: Arc<Credit>,
-    /// Policy sets that hold it.
+    /// Number of policy sets that hold it.
     policy_sets: usize,
-    /// Programs that credit it.
+    /// Number of programs that credit it.
     programs: usize,
 }
 
@@ -149,12 +149,12 @@ pub(crate) struct CreditPool {
     numbers: HashMap<CreditKey, RuleId>,
     credits: HashMap<RuleId, CreditEntry>,
     next: u32,
-    /// What may have lost its last use, repeats included.
+    /// Rule numbers that may have lost their last use; may contain repeats.
     unused: Vec<RuleId>,
 }
 
 impl CreditPool {
-    /// The number of a credit. It is not used yet.
+    /// The number of a credit, new or known, without counting a use.
     pub(crate) fn intern(&mut self, credit: Credit) -> RuleId {
         let credit = Arc::new(credit);
         let origin = CreditKey::Other(credit.clone());
@@ -164,7 +164,8 @@ impl CreditPool {
         }
     }
 
-    /// The number of a policy's rule, whose credit is only made where it is new. It is not used yet.
+    /// The number of a policy rule's credit, without counting a use. The credit is made only if it
+    /// is new.
     pub(crate) fn intern_rule(
         &mut self,
         policy: PolicyNumber,
@@ -194,14 +195,14 @@ impl CreditPool {
         rule
     }
 
-    /// One policy set more holds a credit.
+    /// Counts one policy set more.
     pub(crate) fn acquire_for_set(&mut self, rule: RuleId) {
         if let Some(credited) = self.credits.get_mut(&rule) {
             credited.policy_sets += 1;
         }
     }
 
-    /// One policy set less holds it.
+    /// Counts one policy set less.
     pub(crate) fn release_from_set(&mut self, rule: RuleId) {
         if let Some(credited) = self.credits.get_mut(&rule) {
             credited.policy_sets -= 1;
@@ -211,14 +212,14 @@ impl CreditPool {
         }
     }
 
-    /// One program more credits it. Returns what it stands for where that is the first.
+    /// Counts one program more. Returns the credit if this is the first.
     pub(crate) fn acquire_for_program(&mut self, rule: RuleId) -> Option<Arc<Credit>> {
         let credited = self.credits.get_mut(&rule)?;
         credited.programs += 1;
         (credited.programs == 1).then(|| credited.credit.clone())
     }
 
-    /// One program less credits it. Returns whether it was the last.
+    /// Counts one program less. Returns whether it was the last.
     pub(crate) fn release_from_program(&mut self, rule: RuleId) -> bool {
         let Some(credited) = self.credits.get_mut(&rule) else {
             return false;
@@ -230,12 +231,12 @@ impl CreditPool {
         credited.programs == 0
     }
 
-    /// How many there are.
+    /// The number of credits.
     pub(crate) fn len(&self) -> usize {
         self.credits.len()
     }
 
-    /// Forgets the credits that nothing uses.
+    /// Removes the credits without uses.
     pub(crate) fn sweep(&mut self) {
         for rule in core::mem::take(&mut self.unused) {
             let unused = |credited: &CreditEntry| credited.policy_sets + credited.programs == 0;

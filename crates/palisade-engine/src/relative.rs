@@ -1,17 +1,18 @@
-//! Policies relative to where they stand: their own namespace and their own line are left open.
+//! Policies relative to their own namespace and line, so that equal ones can be interned.
 //!
-//! Policies that a tool writes for every namespace are then one value. What is left open is put back
-//! exactly as it was; a policy for which that would not be sure is kept as it is written.
+//! Policies that a tool writes for every namespace thus become one value. Restoring the namespace
+//! and the line gives back exactly the original; a policy for which that is not certain is kept as
+//! it is written.
 
 use palisade_model::{
     DirectionRules, LabelKey, LabelLookup, LabelScope, LabelValues, Namespace, Selector,
     SourceLine, Str, reserved,
 };
 
-/// What stands for the namespace or the file of the policy itself.
+/// Stands for the policy's own namespace or file.
 pub(crate) const PLACEHOLDER: &str = "\0";
 
-/// The name of a namespace that happens to be [`PLACEHOLDER`].
+/// Stands for a namespace whose name happens to be [`PLACEHOLDER`].
 const ESCAPED_PLACEHOLDER: &str = "\0\0";
 
 /// Whether the values of a key are names of namespaces.
@@ -23,7 +24,8 @@ fn is_namespace_name_key(key: &LabelKey) -> bool {
     }
 }
 
-/// Whether a selector means the same with `own` left open.
+/// Whether a selector can be stored with `namespace` replaced by the placeholder and restored
+/// exactly.
 pub(crate) fn can_be_relative(selector: &Selector, namespace: &str) -> bool {
     match selector {
         Selector::In(key, values) => {
@@ -42,7 +44,7 @@ pub(crate) fn can_be_relative(selector: &Selector, namespace: &str) -> bool {
     }
 }
 
-/// Replaces the name of a namespace.
+/// Replaces a namespace name wherever the selector tests it.
 pub(crate) fn replace_namespace(selector: &mut Selector, from: &str, to: &Str) {
     match selector {
         Selector::In(key, values)
@@ -68,7 +70,7 @@ pub(crate) fn selectors(rules: &DirectionRules) -> impl Iterator<Item = &Selecto
     })
 }
 
-/// Every selector of a direction's rules.
+/// Every selector of a direction's rules, mutable.
 pub(crate) fn selectors_mut(rules: &mut DirectionRules) -> impl Iterator<Item = &mut Selector> {
     rules.rules.iter_mut().flat_map(|rule| {
         let peers = rule.peers.iter_mut().chain(&mut rule.own);
@@ -76,7 +78,7 @@ pub(crate) fn selectors_mut(rules: &mut DirectionRules) -> impl Iterator<Item = 
     })
 }
 
-/// Every line that a direction's rules name.
+/// The source lines of a direction's rules.
 pub(crate) fn lines(rules: &DirectionRules) -> impl Iterator<Item = &SourceLine> {
     rules
         .rules
@@ -84,13 +86,13 @@ pub(crate) fn lines(rules: &DirectionRules) -> impl Iterator<Item = &SourceLine>
         .filter_map(|rule| rule.origin.line.as_ref())
 }
 
-/// Every line that a direction's rules name.
+/// The source lines of a direction's rules, mutable.
 pub(crate) fn lines_mut(rules: &mut DirectionRules) -> impl Iterator<Item = &mut SourceLine> {
     let rules = rules.rules.iter_mut();
     rules.filter_map(|rule| rule.origin.line.as_mut())
 }
 
-/// Labels as a selector that is relative to a namespace sees them.
+/// Labels as a selector relative to a namespace sees them.
 pub(crate) struct RelativeLabels<'a, L> {
     pub(crate) labels: &'a L,
     pub(crate) namespace: &'a str,

@@ -1,7 +1,8 @@
-//! Where a selector can match at all: filed under one test that it requires.
+//! Index of selectors by one test that each requires.
 //!
-//! A selector that requires `app == web` is only tried on what has that label, and what has it only
-//! tries such selectors. Of several required tests the least loaded is taken.
+//! A selector that requires `app == web` is evaluated only for labels with that value, and such
+//! labels are evaluated only against selectors indexed under them. Of several required tests the
+//! one with the fewest selectors is used.
 
 use crate::pool::InternPool;
 use crate::selectors::{KeyNumber, find_key};
@@ -14,14 +15,14 @@ use palisade_model::{LabelKey, Selector, Str};
 pub(crate) enum RequiredTest {
     /// The key has one of these values.
     Values(KeyNumber, Vec<u32>),
-    /// The key is there.
+    /// The key is present.
     Present(KeyNumber),
-    /// Nothing has the key.
+    /// No label satisfies the test.
     Never,
 }
 
-/// The tests that a selector requires; each alone must hold for it to match. Names that nothing
-/// knows are nobody's.
+/// The tests that a selector requires: each must hold for it to match. A key that is not interned
+/// is on no label.
 pub(crate) fn required_tests(selector: &Selector, names: &InternPool<Str>) -> Vec<RequiredTest> {
     let present = |key: &LabelKey| {
         let key = find_key(names, key);
@@ -45,24 +46,24 @@ pub(crate) fn required_tests(selector: &Selector, names: &InternPool<Str>) -> Ve
     }
 }
 
-/// What is filed under one key.
+/// The selectors under one key.
 #[derive(Debug, Default)]
 struct KeyBucket {
     values: BTreeMap<u32, BTreeSet<u32>>,
     present: BTreeSet<u32>,
 }
 
-/// Selectors by a test that they require.
+/// Active selectors by a test that they require.
 #[derive(Debug, Default)]
 pub(crate) struct ActiveSelectorIndex {
     buckets: BTreeMap<KeyNumber, KeyBucket>,
     unindexed: BTreeSet<u32>,
-    /// Where each is filed that is not loose.
+    /// The test under which each indexed selector is entered.
     tests: BTreeMap<u32, RequiredTest>,
 }
 
 impl ActiveSelectorIndex {
-    /// Files a selector.
+    /// Adds a selector.
     pub(crate) fn insert(&mut self, number: u32, selector: &Selector, names: &InternPool<Str>) {
         let tests = required_tests(selector, names).into_iter();
         let Some(place) = tests.min_by_key(|test| self.load(test)) else {
@@ -85,7 +86,7 @@ impl ActiveSelectorIndex {
         self.tests.insert(number, place);
     }
 
-    /// How many selectors stand under a test already.
+    /// The number of selectors already under a test.
     fn load(&self, test: &RequiredTest) -> usize {
         match test {
             RequiredTest::Values(key, values) => {
@@ -100,7 +101,7 @@ impl ActiveSelectorIndex {
         }
     }
 
-    /// Takes a selector out.
+    /// Removes a selector.
     pub(crate) fn remove(&mut self, number: u32) {
         let key = match self.tests.remove(&number) {
             Some(RequiredTest::Values(key, values)) => {
@@ -134,7 +135,7 @@ impl ActiveSelectorIndex {
         }
     }
 
-    /// The selectors that may match something with these labels.
+    /// The selectors that may match these labels.
     pub(crate) fn candidates(
         &self,
         labels: impl Iterator<Item = (KeyNumber, u32)>,

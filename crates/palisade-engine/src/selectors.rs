@@ -1,7 +1,7 @@
-//! The selectors that active rules ask for, interned, and which labels they can see.
+//! The selectors of active rules, interned, and the label keys that they test.
 //!
-//! A selector is active while a rule of an active policy or of a local endpoint's profile uses it at
-//! the other end. Nothing here knows what a selector matches.
+//! A selector is active while it selects peers in a rule of an active policy or of a local
+//! endpoint's profile. Nothing here evaluates selectors.
 
 use crate::pool::{HashMap, InternPool};
 use crate::selector_index::ActiveSelectorIndex;
@@ -10,7 +10,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use palisade_model::{LabelKey, LabelScope, LabelValues, Selector, Str};
 
-/// A label key by number: its scope and the number of its name.
+/// A label key as a number: the number of its name and its scope.
 pub(crate) type KeyNumber = u32;
 
 /// The number of a key whose name has this number.
@@ -29,16 +29,16 @@ pub(crate) fn key_parts(key: KeyNumber) -> (LabelScope, u32) {
     (scope, key >> 2)
 }
 
-/// The number of a key, if anything knows its name.
+/// The number of a key, if its name is interned.
 pub(crate) fn find_key(names: &InternPool<Str>, key: &LabelKey) -> Option<KeyNumber> {
     Some(key_number(key.scope, names.find::<str>(&key.name)?))
 }
 
-/// A key, or a value of a key, that no active selector tested before.
+/// A key, or a value of a key, that active selectors did not test before.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TestedKeyChange {
     pub(crate) key: KeyNumber,
-    /// The number of the value; `None` where any value matters.
+    /// The number of the value; `None` if any value matters.
     pub(crate) value: Option<u32>,
 }
 
@@ -47,18 +47,18 @@ pub(crate) struct TestedKeyChange {
 pub(crate) struct KeyUsage {
     /// Tests of any kind.
     tests: usize,
-    /// Tests of a part of the value: they tell all values apart.
+    /// Tests of a part of the value: these distinguish all values.
     pub(crate) substring_tests: usize,
     named_values: BTreeMap<u32, usize>,
 }
 
 impl KeyUsage {
-    /// Whether a value is named.
+    /// Whether a selector names this value.
     pub(crate) fn names_value(&self, value: u32) -> bool {
         self.named_values.contains_key(&value)
     }
 
-    /// Whether values matter, and not only that there is one.
+    /// Whether selectors test values, and not only presence.
     pub(crate) fn depends_on_value(&self) -> bool {
         self.substring_tests > 0 || !self.named_values.is_empty()
     }
@@ -68,9 +68,9 @@ impl KeyUsage {
 #[derive(Debug)]
 pub(crate) struct TestedKeys {
     uses: HashMap<KeyNumber, KeyUsage>,
-    /// The numbers of their names, by scope.
+    /// The names of tested keys, by scope.
     scopes: [BTreeSet<u32>; 4],
-    /// Grows when the set of tested keys changes.
+    /// Incremented when the set of tested keys changes.
     pub(crate) epoch: u64,
 }
 
@@ -85,12 +85,12 @@ impl Default for TestedKeys {
 }
 
 impl TestedKeys {
-    /// How a key is tested; `None` where it is not.
+    /// How a key is tested; `None` if it is not.
     pub(crate) fn get(&self, key: KeyNumber) -> Option<&KeyUsage> {
         self.uses.get(&key)
     }
 
-    /// The numbers of the names of the tested keys of a scope.
+    /// The names of the tested keys of a scope, as numbers.
     pub(crate) fn names_in_scope(&self, scope: LabelScope) -> impl Iterator<Item = u32> {
         self.scopes[scope_index(scope) as usize].iter().copied()
     }
@@ -129,12 +129,13 @@ pub(crate) struct ActiveSelectors {
     next: u32,
     keys: TestedKeys,
     pub(crate) index: ActiveSelectorIndex,
-    /// Selectors that became active, and those that may have ended, since the last settling.
+    /// Selectors added, and selectors that may be unused, since [`Self::take_changes`] was last
+    /// called.
     added: BTreeSet<u32>,
     removed: BTreeSet<u32>,
 }
 
-/// What changed between two settlings.
+/// Changes between two calls of [`ActiveSelectors::take_changes`].
 #[derive(Debug, Default)]
 pub(crate) struct SelectorChanges {
     pub(crate) keys: Vec<TestedKeyChange>,
@@ -171,7 +172,7 @@ impl ActiveSelectors {
         }
     }
 
-    /// What began and what ended since the last call; ended selectors are forgotten.
+    /// The selectors added and removed since the last call. Removed ones are dropped from the pool.
     pub(crate) fn take_changes(&mut self, names: &mut InternPool<Str>) -> SelectorChanges {
         let mut changes = SelectorChanges {
             added: core::mem::take(&mut self.added),
@@ -202,7 +203,7 @@ impl ActiveSelectors {
         changes
     }
 
-    /// The selector of a number.
+    /// The selector with this number.
     pub(crate) fn get(&self, number: u32) -> Option<&Selector> {
         self.selectors.get(&number).map(|(selector, _)| &**selector)
     }
@@ -214,7 +215,7 @@ impl ActiveSelectors {
             .map(|(number, (selector, _))| (*number, &**selector))
     }
 
-    /// The keys that are tested.
+    /// The keys that active selectors test.
     pub(crate) fn keys(&self) -> &TestedKeys {
         &self.keys
     }
@@ -291,7 +292,7 @@ impl ActiveSelectors {
     }
 }
 
-/// What a selector asks of one key.
+/// A test that a selector makes on one key.
 enum LabelKeyTest<'a> {
     Present,
     Part,

@@ -1,10 +1,10 @@
-//! Policy sets: the applicable rules of one direction, shared by every point that has the same.
+//! Policy sets: the applicable rules of one direction, shared by all points with the same key.
 //!
-//! A set is what its key says: the policies and profiles in order, and how the endpoint's own end
-//! resolves what they ask of it. It holds what each policy says once for all that say the same. An
-//! edit of a policy exchanges what that one says, and concerns the identities that the rules which
-//! differ ask for. Every identity has a class, compiled from the rules it meets until one decides
-//! everything.
+//! The key of a set has the policies and profiles in order, and how their rules' references to the
+//! endpoint's own end resolve. Sources (policies and profiles) with equal rules share one rule
+//! group. An edit of a policy replaces only the rules of that policy, and affects only the
+//! identities that the changed rules name. Each identity has a class, compiled from the rules that
+//! it matches up to the first that decides all traffic.
 
 use crate::active_policies::is_builtin;
 use crate::active_rules::{ActiveRules, ResolvedDirectionRules, ResolvedRule, ResolvedRules};
@@ -19,28 +19,28 @@ use alloc::vec::Vec;
 use palisade_model::{Direction, Family, Prefix, Protocol, RuleOrigin, State, Str, TierDefault};
 use palisade_tables::{Credit, PolicySetId, RuleId, Verdict};
 
-/// What makes a policy set.
+/// What distinguishes a policy set from all others.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct PolicySetKey {
     pub(crate) direction: Direction,
     pub(crate) policies: Vec<PolicyNumber>,
     pub(crate) profiles: Vec<Str>,
-    /// For each rule that tests the own address, whether the test holds.
+    /// The result of each test of the own address, in the order of the rules.
     pub(crate) own_tests: Vec<bool>,
-    /// The numbers behind the own named ports that a rule asks for.
+    /// The numbers of the own named ports that rules use.
     pub(crate) ports: Vec<(Str, Protocol, u16)>,
-    /// The family, where a rule asks for it.
+    /// The address family, if a rule depends on it.
     pub(crate) family: Option<Family>,
 }
 
-/// Where rules come from.
+/// The source of rules.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum PolicyOrProfile {
     Policy(PolicyNumber),
     Profile(Str),
 }
 
-/// What sets are built from.
+/// What policy sets are built from.
 #[derive(Clone, Copy)]
 pub(crate) struct PolicySetInputs<'a> {
     pub(crate) state: &'a State,
@@ -48,31 +48,31 @@ pub(crate) struct PolicySetInputs<'a> {
     pub(crate) active_rules: &'a ActiveRules,
 }
 
-/// What one source says, and where in the set it is said.
+/// Equal rules of one or several sources in a set.
 #[derive(Debug)]
 pub(super) struct RuleGroup {
     rules: Arc<ResolvedRules>,
-    /// The places of its sources, in order.
+    /// The positions of the sources in the set, in order.
     pub(super) positions: Vec<u32>,
 }
 
 /// One source in a set.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SourceSegment {
-    /// What it says; none where it says nothing.
+    /// The rule group; `None` if the source has no rules.
     group: Option<u32>,
-    /// Its first place in [`PolicySetKey::own_tests`].
+    /// The index of its first test in [`PolicySetKey::own_tests`].
     pub(super) first_own_test: u32,
 }
 
-/// Sources that are decided together: those of a tier, or a profile; then what stops what none of
-/// them decided.
+/// Sources that decide together, those of a tier or one profile, with the fallback for what none of
+/// them decides.
 #[derive(Debug)]
 pub(super) struct DecisionBlock {
-    /// The place after its last source.
+    /// The position after its last source.
     pub(super) end: u32,
     pub(super) fallback: Option<(RuleId, Verdict)>,
-    /// The place of the profile in [`PolicySetKey::profiles`], if it is one.
+    /// For a profile, its index in [`PolicySetKey::profiles`].
     pub(super) profile: Option<usize>,
 }
 
@@ -82,12 +82,12 @@ pub(crate) struct PolicySetRules {
     points: usize,
     pub(super) segments: Vec<SourceSegment>,
     pub(super) blocks: Vec<DecisionBlock>,
-    /// By number; none where a number is free.
+    /// By group number; `None` where the number is free.
     groups: Vec<Option<RuleGroup>>,
     pub(super) index: PeerRuleIndex,
 }
 
-/// Which sets may tell which identities apart.
+/// The sets that may distinguish identities, by the peers of their rules.
 #[derive(Debug, Default)]
 struct PolicySetIndex {
     selectors: BTreeSet<(u32, PolicySetId)>,
@@ -105,40 +105,40 @@ pub(crate) struct PolicySets {
     by_profile: BTreeSet<(Str, PolicySetId)>,
     index: PolicySetIndex,
     next: u32,
-    /// Sets that are to be built (again).
+    /// Sets to build, or to build again.
     stale: BTreeSet<PolicySetId>,
-    /// Sets of which some policies changed what they say.
+    /// Sets, and those of their policies whose rules changed.
     edited: BTreeSet<(PolicySetId, PolicyNumber)>,
     unused: BTreeSet<PolicySetId>,
 }
 
-/// What the rules that changed in a set ask for.
+/// Peers of the rules that changed in a set.
 #[derive(Debug, Default)]
 pub(crate) struct ChangedPeers {
     pub(crate) selectors: BTreeSet<u32>,
     pub(crate) nets: BTreeSet<Prefix>,
 }
 
-/// What a settling changed.
+/// Changes of one recomputation.
 #[derive(Debug, Default)]
 pub(crate) struct PolicySetChanges {
-    /// Sets whose classes are all to be looked at again.
+    /// Sets of which all classes have to be recomputed.
     pub(crate) stale: BTreeSet<PolicySetId>,
-    /// Sets in which only identities that match some of this are to be looked at again.
+    /// Sets in which only identities that match one of these peers have to be recomputed.
     pub(crate) changed_peers: BTreeMap<PolicySetId, ChangedPeers>,
-    /// Sets that ended.
+    /// Removed sets.
     pub(crate) removed: BTreeSet<PolicySetId>,
 }
 
 impl PolicySets {
-    /// A number that stands for no set yet.
+    /// An unused set number.
     pub(crate) fn allocate_id(&mut self) -> PolicySetId {
         let set = PolicySetId(self.next);
         self.next = self.next.wrapping_add(1);
         set
     }
 
-    /// The number of a set, with one point more.
+    /// The number of the set with this key, new or known; counts one point more.
     pub(crate) fn acquire(&mut self, key: &Arc<PolicySetKey>) -> PolicySetId {
         if let Some(number) = self.numbers.get(key) {
             let number = *number;
@@ -168,7 +168,7 @@ impl PolicySets {
         number
     }
 
-    /// One point less.
+    /// Counts one point less.
     pub(crate) fn release(&mut self, number: PolicySetId) {
         if let Some(set) = self.sets.get_mut(&number) {
             set.points -= 1;
@@ -178,7 +178,7 @@ impl PolicySets {
         }
     }
 
-    /// The rules of a source changed.
+    /// Marks the sets of a source whose rules changed.
     pub(crate) fn mark_edited(&mut self, source: &PolicyOrProfile) {
         match source {
             PolicyOrProfile::Policy(number) => {
@@ -197,12 +197,12 @@ impl PolicySets {
         }
     }
 
-    /// Something that all sets may depend on changed.
+    /// Marks all sets to be built again.
     pub(crate) fn mark_all_stale(&mut self) {
         self.stale.extend(self.sets.keys());
     }
 
-    /// The sets in which an identity may have another class than nobody has.
+    /// The sets in which an identity may have a class other than the default.
     pub(crate) fn distinguishing_sets(&self, identity: &IdentityKey) -> BTreeSet<PolicySetId> {
         let mut sets = self.index.all_identities.clone();
         for selector in &identity.selectors {
@@ -220,12 +220,12 @@ impl PolicySets {
         sets
     }
 
-    /// A set, if it has been built.
+    /// A set, if it is built.
     pub(crate) fn get(&self, number: PolicySetId) -> Option<&PolicySetRules> {
         self.sets.get(&number)
     }
 
-    /// Forgets sets without points, and builds those that changed.
+    /// Removes sets without points, and builds those that changed.
     pub(crate) fn recompute(
         &mut self,
         inputs: PolicySetInputs<'_>,
@@ -312,7 +312,7 @@ impl PolicySetIndex {
         }
     }
 
-    /// Brings the files in line with what a set asks of these.
+    /// Updates the index for those peers of a set that changed.
     fn update(&mut self, number: PolicySetId, index: &PeerRuleIndex, changed_peers: &ChangedPeers) {
         for selector in &changed_peers.selectors {
             match index.selectors.contains_key(selector) {
@@ -331,7 +331,8 @@ impl PolicySetIndex {
 }
 
 impl ChangedPeers {
-    /// Notes whom a rule may match. Returns whether that can be said at all.
+    /// Adds the peers of a rule. Returns false if one has neither a selector nor networks, so that
+    /// any identity may match.
     fn add_rule_peers(&mut self, body: &ResolvedRule) -> bool {
         for peer in &body.peers {
             match (&peer.selector, &peer.nets) {
@@ -345,8 +346,8 @@ impl ChangedPeers {
 }
 
 impl PolicySetRules {
-    /// The selectors and networks by which alone the set tells identities apart; `None` where it
-    /// looks at more.
+    /// The selectors and networks by which the set distinguishes identities; `None` if it may
+    /// distinguish any identity.
     pub(crate) fn peer_references(
         &self,
     ) -> Option<(impl Iterator<Item = u32>, impl Iterator<Item = Prefix>)> {
@@ -355,7 +356,7 @@ impl PolicySetRules {
         (!index.needs_all_identities()).then_some(asked)
     }
 
-    /// What a kind says.
+    /// A rule group, and its rules of the set's direction.
     pub(super) fn group(&self, number: u32) -> Option<(&RuleGroup, &ResolvedDirectionRules)> {
         let kind = self.groups.get(number as usize)?.as_ref()?;
         Some((kind, kind.rules.direction(self.key.direction)?))
@@ -366,7 +367,7 @@ impl PolicySetRules {
         stops.for_each(|(rule, _)| credits.release_from_set(rule));
     }
 
-    /// The number of what these bodies say, filed.
+    /// The group of these rules, new or known. `None` if they do not govern the direction.
     fn intern_rules(&mut self, bodies: &Arc<ResolvedRules>) -> Option<u32> {
         let same = |kind: &Option<RuleGroup>| {
             kind.as_ref()
@@ -395,8 +396,8 @@ impl PolicySetRules {
         Some(number)
     }
 
-    /// Puts what a policy says now in place of what it said. Returns whether it could: not where the
-    /// policy stops other things than before, or may concern any identity.
+    /// Replaces the rules of one policy. Returns false if the set must be built anew: if the
+    /// policy's default denial or own tests change, or if a changed rule may match any identity.
     fn replace_rules(
         &mut self,
         inputs: PolicySetInputs<'_>,
@@ -577,7 +578,7 @@ impl<'a> PolicySetBuilder<'a> {
         self.add_fallback(credit, verdict);
     }
 
-    /// A source, with what it says.
+    /// Adds a source with its rules.
     fn add_source(&mut self, bodies: Option<&Arc<ResolvedRules>>) {
         let at = u32::try_from(self.set.segments.len()).unwrap_or(u32::MAX);
         let kind = bodies.and_then(|bodies| self.set.intern_rules(bodies));

@@ -1,6 +1,6 @@
-//! What people ask about the graph: conflicts, gaps, counts, identities, applied policies.
+//! Status queries: address conflicts, missing references, counts, identities, applied policies.
 //!
-//! Everything here is read from the objects and the tables when it is asked for; nothing is kept.
+//! Everything is computed from the objects and the tables on request; nothing is stored.
 
 use crate::Engine;
 use crate::holders::HolderKind;
@@ -21,15 +21,15 @@ use palisade_tables::{IdentityId, Point, PolicySetId};
 pub struct AddressConflict {
     /// The address.
     pub address: IpAddr,
-    /// Who holds it.
+    /// The endpoint that owns it.
     pub owner: EndpointId,
-    /// Who else claims it, by name.
+    /// The other claimants, by name.
     pub others: Vec<EndpointId>,
 }
 
-/// How much there is.
+/// Numbers of objects, table entries and interned values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs, reason = "each field counts the things of its name")]
+#[allow(missing_docs, reason = "each field counts what it names")]
 pub struct EngineCounts {
     pub endpoints: usize,
     pub local_endpoints: usize,
@@ -44,59 +44,58 @@ pub struct EngineCounts {
     /// Entries of the class table.
     pub class_entries: usize,
     pub classes: usize,
-    /// What policy sets take of a dataplane: entries of the class table, and elements of programs.
+    /// Dataplane elements of policy sets: entries of the class table, and elements of programs.
     pub elements: usize,
-    /// Selectors that active rules ask for.
+    /// Selectors of peers in active rules.
     pub selectors: usize,
-    /// Kinds of labels that active selectors can tell apart.
+    /// Distinct sets of labels as active selectors see them.
     pub signatures: usize,
-    /// Things that can hold an address: endpoints, network sets, nodes.
+    /// Holders of addresses: endpoints, network sets, nodes.
     pub holders: usize,
-    /// Slots of holders, and what they share: names, lists of label keys, other properties.
+    /// Interned parts of holders: slots, names, lists of label keys, other shared attributes.
     pub holder_parts: usize,
-    /// What a policy set or a program credits.
+    /// Interned credits of policy sets and programs.
     pub rules: usize,
-    /// What policies say, apart from their names, namespaces and lines: those that say the same are
-    /// kept once.
+    /// Interned policy bodies: policies without names, namespaces and lines.
     pub policy_bodies: usize,
-    /// Names and subjects of policies, each kept once.
+    /// Interned names, kinds and subjects of policies.
     pub policy_texts: usize,
 }
 
-/// References to objects that are not there.
+/// References to objects that do not exist.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MissingReferences {
-    /// Tiers that policies name: such policies apply in a tier of that name after all others.
+    /// Tiers that policies name: such policies apply in a tier of that name, after all other tiers.
     pub tiers: BTreeMap<Str, Vec<PolicyId>>,
-    /// Profiles that local endpoints name: they deny.
+    /// Profiles that local endpoints name: a missing profile denies.
     pub profiles: BTreeMap<Str, Vec<EndpointId>>,
 }
 
-/// A policy that judges an endpoint.
+/// A policy that applies to an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AppliedPolicy {
-    /// The tier it stands in.
+    /// The policy's tier.
     pub tier: Str,
     /// The policy.
     pub policy: PolicyId,
-    /// Whether it has ingress rules for the endpoint.
+    /// Whether it governs ingress of the endpoint.
     pub ingress: bool,
-    /// Whether it has egress rules for the endpoint.
+    /// Whether it governs egress of the endpoint.
     pub egress: bool,
 }
 
-/// An identity, and what sets it apart.
+/// An identity, and what distinguishes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdentityView {
     /// Its number.
     pub id: IdentityId,
-    /// The entries of the address table that have it.
+    /// The entries of the address table with this identity.
     pub members: Vec<Prefix>,
     /// The active selectors it matches.
     pub selectors: Vec<Selector>,
-    /// The longest network of an active rule that holds its addresses.
+    /// The longest network of an active rule that contains its addresses.
     pub net: Option<Prefix>,
-    /// The numbers behind the named ports that active rules ask for.
+    /// The numbers of the named ports that active rules use.
     pub ports: Vec<(Str, Protocol, u16)>,
 }
 
@@ -121,7 +120,7 @@ impl Engine {
             .collect()
     }
 
-    /// How much there is.
+    /// Numbers of objects, table entries and interned values.
     pub fn counts(&self) -> EngineCounts {
         let local = self.local_endpoints();
         let [names, kinds, subjects, policy_bodies] = self.graph.policies.pool_sizes();
@@ -149,7 +148,7 @@ impl Engine {
         }
     }
 
-    /// References of policies to tiers, and of local endpoints to profiles, that are not there.
+    /// References to missing objects: of policies to tiers, and of local endpoints to profiles.
     pub fn missing_references(&self) -> MissingReferences {
         let mut missing = MissingReferences::default();
         let policies = &self.graph.policies;
@@ -179,8 +178,8 @@ impl Engine {
         self.graph.state.endpoints.values()
     }
 
-    /// The policies that select an endpoint, in the order in which they decide. Empty for an endpoint
-    /// that is not there.
+    /// The policies that select an endpoint, in evaluation order. Empty if the endpoint does not
+    /// exist.
     pub fn policies_of(&self, endpoint: &EndpointId) -> Vec<AppliedPolicy> {
         let state = &self.graph.state;
         let store = &self.graph.label_index.store;
@@ -212,12 +211,12 @@ impl Engine {
             .collect()
     }
 
-    /// The policies that select a local endpoint, in the order in which they decide.
+    /// The policies that select a local endpoint, in evaluation order.
     pub fn active_policies(&self) -> Vec<Policy> {
         self.ordered(|number| self.graph.active_policies.is_active(number))
     }
 
-    /// Every policy, in the order in which they decide.
+    /// All policies, in evaluation order.
     pub fn ordered_policies(&self) -> Vec<Policy> {
         self.ordered(|_| true)
     }
@@ -253,8 +252,8 @@ impl Engine {
         points
     }
 
-    /// The policies of an endpoint's policy set of a direction, where that is closed because it would
-    /// take too much.
+    /// The policies of an endpoint's policy set of a direction, if that set is closed because it
+    /// would exceed a limit.
     pub fn closed_policies(
         &self,
         endpoint: &EndpointId,
@@ -265,7 +264,7 @@ impl Engine {
         sets.find_map(|(_, set)| self.graph.closed_policies(set))
     }
 
-    /// Every identity with its members and what sets it apart, by number.
+    /// All identities with their members and keys, by number.
     pub fn identities(&self) -> Vec<IdentityView> {
         let mut members: BTreeMap<u32, Vec<Prefix>> = BTreeMap::new();
         for (prefix, identity) in &self.graph.desired.addresses {
@@ -287,7 +286,7 @@ impl Engine {
         graph.identities.keys().filter_map(view).collect()
     }
 
-    /// Who holds an address among endpoints.
+    /// The endpoint that owns an address.
     pub fn address_owner(&self, address: IpAddr) -> Option<EndpointId> {
         let slot = self.graph.identities.owner(address)?;
         self.graph.label_index.store.endpoint_id(slot)

@@ -1,7 +1,7 @@
-//! Hosts: the addresses that endpoints or nodes hold, and who claims each.
+//! Tracked addresses: those that endpoints or nodes hold, with their claimants and identities.
 //!
-//! Nearly every address has one claimant and no node: such a host is two numbers. The others stand in
-//! a map of their own. Nothing here knows what an identity means.
+//! Nearly every address has one claimant and no node: it takes two numbers. All others are in a
+//! separate map. Nothing here interprets identities.
 
 use crate::holder_store::{HolderSlot, NONE};
 use alloc::collections::BTreeMap;
@@ -9,13 +9,13 @@ use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use palisade_model::Prefix;
 
-/// Set while a claimant does not hold the address as of the last settling.
+/// Set while a claimant is not yet the owner, as of the last recomputation.
 const UNCONFIRMED: u32 = 1 << 31;
 
-/// Stands for a host that is in the map of its own.
+/// Marks an address whose claims are in the separate map.
 const MULTIPLE: u32 = UNCONFIRMED - 1;
 
-/// An address that something holds.
+/// An address that something holds: its only claimant or a mark, and its identity.
 #[derive(Clone, Copy, Debug)]
 struct TrackedAddress {
     holder: u32,
@@ -27,19 +27,19 @@ struct TrackedAddress {
 pub(crate) struct AddressClaims {
     pub(crate) claimants: Vec<HolderSlot>,
     pub(crate) nodes: Vec<HolderSlot>,
-    /// The claimant that holds it, as of the last settling.
+    /// The claimant that owns it, as of the last recomputation.
     pub(crate) owner: Option<HolderSlot>,
 }
 
-/// Who holds an address.
+/// The claims on an address.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum AddressOwnership<'a> {
-    /// One endpoint; whether it held the address as of the last settling.
+    /// One endpoint, and whether it was the owner as of the last recomputation.
     Single(HolderSlot, bool),
     Multiple(&'a AddressClaims),
 }
 
-/// Every host.
+/// All tracked addresses.
 #[derive(Debug, Default)]
 pub(crate) struct TrackedAddresses {
     v4: BTreeMap<Ipv4Addr, TrackedAddress>,
@@ -69,7 +69,7 @@ impl TrackedAddresses {
         }
     }
 
-    /// Who holds an address; `None` if nothing ever did since it was last forgotten.
+    /// The claims on an address; `None` if it is not tracked.
     pub(crate) fn ownership(&self, address: IpAddr) -> Option<AddressOwnership<'_>> {
         let host = self.get(address)?;
         if host.holder == MULTIPLE {
@@ -81,12 +81,12 @@ impl TrackedAddresses {
         ))
     }
 
-    /// The identity of an address, if it is a host.
+    /// The identity of a tracked address.
     pub(crate) fn identity(&self, address: IpAddr) -> Option<u32> {
         self.get(address).map(|host| host.identity)
     }
 
-    /// The claimant that holds an address, as of the last settling.
+    /// The claimant that owns an address, as of the last recomputation.
     pub(crate) fn owner(&self, address: IpAddr) -> Option<HolderSlot> {
         match self.ownership(address)? {
             AddressOwnership::Single(slot, held) => held.then_some(slot),
@@ -119,7 +119,7 @@ impl TrackedAddresses {
         many.map(|(address, crowd)| (*address, &*crowd.claimants))
     }
 
-    /// The hosts inside a network.
+    /// Adds the tracked addresses inside a network to `out`.
     pub(crate) fn within(&self, net: Prefix, out: &mut Vec<IpAddr>) {
         match (net.address(), net.last()) {
             (IpAddr::V4(first), IpAddr::V4(last)) => {
@@ -132,7 +132,7 @@ impl TrackedAddresses {
         }
     }
 
-    /// An endpoint claims an address, or does so no more.
+    /// Adds or removes the claim of an endpoint on an address.
     pub(crate) fn set_claim(&mut self, address: IpAddr, slot: HolderSlot, claims: bool) {
         match self.get(address).map(|host| host.holder) {
             None if claims => {
@@ -150,7 +150,7 @@ impl TrackedAddresses {
         }
     }
 
-    /// A node has an address, or has it no more.
+    /// Adds or removes a node of an address.
     pub(crate) fn set_node(&mut self, address: IpAddr, slot: HolderSlot, has: bool) {
         set_member(&mut self.claims_mut(address).nodes, slot, has);
     }
@@ -176,7 +176,7 @@ impl TrackedAddresses {
         crowd
     }
 
-    /// Settles who holds an address, and what identity it has.
+    /// Records the owner and the identity of an address.
     pub(crate) fn assign(&mut self, address: IpAddr, owner: Option<HolderSlot>, identity: u32) {
         let is_multiple = self.get(address).is_some_and(|h| h.holder == MULTIPLE);
         let is_single =
@@ -199,7 +199,7 @@ impl TrackedAddresses {
         }
     }
 
-    /// Nothing holds an address any more.
+    /// Removes an address that nothing holds.
     pub(crate) fn remove(&mut self, address: IpAddr) {
         self.multiple.remove(&address);
         match address {
@@ -216,5 +216,5 @@ fn set_member(slots: &mut Vec<HolderSlot>, slot: HolderSlot, present: bool) {
     }
 }
 
-/// No slot is mistaken for a mark.
+/// No slot equals a mark.
 const _: () = assert!(NONE > MULTIPLE);

@@ -1,14 +1,14 @@
-//! Regions: the networks that active rules ask for, or that matched network sets hold.
+//! Tracked networks: those that active rules name or that matched network sets contain.
 //!
-//! Only lengths that there are are looked at, so that an address is found in few steps. Nothing here
-//! knows what an identity means.
+//! A lookup tries only the prefix lengths in use, so it takes few steps. Nothing here interprets
+//! identities.
 
 use crate::holder_store::HolderSlot;
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::net::IpAddr;
 use palisade_model::{Family, Prefix};
 
-/// A network that matters.
+/// A network with an identity of its own.
 #[derive(Debug, Default)]
 pub(crate) struct TrackedNetwork {
     pub(crate) referenced: bool,
@@ -22,11 +22,11 @@ impl TrackedNetwork {
     }
 }
 
-/// Every region.
+/// All tracked networks.
 #[derive(Debug, Default)]
 pub(crate) struct TrackedNetworks {
     all: BTreeMap<Prefix, TrackedNetwork>,
-    /// How many there are of each family and length.
+    /// The number of networks of each family and length.
     lengths: BTreeMap<(Family, u8), usize>,
 }
 
@@ -39,7 +39,7 @@ impl TrackedNetworks {
         self.all.get_mut(&prefix)
     }
 
-    /// The region of a prefix, a new one if there is none.
+    /// The tracked network of a prefix, added if it is new.
     pub(crate) fn entry(&mut self, prefix: Prefix) -> &mut TrackedNetwork {
         let lengths = &mut self.lengths;
         self.all.entry(prefix).or_insert_with(|| {
@@ -63,18 +63,18 @@ impl TrackedNetworks {
         }
     }
 
-    /// The families and lengths that there are.
+    /// The families and prefix lengths in use.
     pub(crate) fn lengths(&self) -> impl Iterator<Item = (Family, u8)> {
         self.lengths.keys().copied()
     }
 
-    /// The regions inside a network, itself included.
+    /// The tracked networks inside a network, itself included.
     pub(crate) fn within(&self, net: Prefix) -> impl Iterator<Item = Prefix> {
         let from = self.all.range(net..).map(|(prefix, _)| *prefix);
         from.take_while(move |prefix| net.covers(*prefix))
     }
 
-    /// The regions around an address that are at most so long, the longest first.
+    /// The tracked networks that contain an address, up to a prefix length, the longest first.
     pub(crate) fn covering(
         &self,
         address: IpAddr,

@@ -1,7 +1,8 @@
-//! Traffic terms as regions: which protocols, destination and source ports or ICMP messages.
+//! Traffic terms as regions: protocols, destination and source ports, ICMP messages.
 //!
-//! Resolves named ports through a lookup it is given and turns one [`TrafficMatch`] term into the
-//! [`TrafficRegion`] it covers for one protocol. Exact, negations included; it knows no rule and no peer.
+//! Resolves named ports through a function of the caller, and converts one [`TrafficMatch`] term to
+//! the [`TrafficRegion`] that it covers for one protocol. The result is exact, negations included.
+//! Rules and peers are not known here.
 
 use crate::faults::{EngineFault, on};
 use alloc::collections::BTreeMap;
@@ -14,16 +15,17 @@ use palisade_tables::{SHORT_RANGE, icmp_key};
 /// Sorted, disjoint ranges of 16-bit numbers.
 pub(crate) type PortRanges = Vec<PortRange>;
 
-/// Which end of a flow a named port belongs to.
+/// The end of a flow that a named port belongs to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PortEnd {
-    /// Where the first packet comes from.
+    /// The sender of the first packet.
     Source,
-    /// Where the first packet goes.
+    /// The receiver of the first packet.
     Destination,
 }
 
-/// What a term covers of one protocol: the number programs are keyed by, and the source port.
+/// What a term covers of one protocol: ranges of the program key (destination port or ICMP message)
+/// and of the source port.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct TrafficRegion {
     pub(crate) key: PortRanges,
@@ -31,7 +33,7 @@ pub(crate) struct TrafficRegion {
 }
 
 impl TrafficRegion {
-    /// Everything of the protocol.
+    /// All traffic of the protocol.
     fn whole() -> Self {
         TrafficRegion {
             key: all_ports(),
@@ -51,7 +53,7 @@ pub(crate) fn contains(ranges: &PortRanges, number: u16) -> bool {
         .is_some_and(|i| ranges[i].contains(number))
 }
 
-/// The same regions with those of the same source ports put together.
+/// Merges regions with equal source ports.
 pub(crate) fn merge_regions(mut regions: Vec<TrafficRegion>) -> Vec<TrafficRegion> {
     if regions.len() < 2 {
         return regions;
@@ -83,7 +85,7 @@ fn union(mut ranges: PortRanges) -> PortRanges {
     out
 }
 
-/// What is in `from` and not in `without`; both sorted and disjoint.
+/// The numbers in `from` that are not in `without`; both sorted and disjoint.
 fn subtract(from: &PortRanges, without: &PortRanges) -> PortRanges {
     let mut out = Vec::new();
     for range in from {
@@ -132,7 +134,7 @@ pub(crate) fn is_total(term: &TrafficMatch) -> bool {
         && term.not_icmp.is_none()
 }
 
-/// The protocols that a term treats apart from the rest.
+/// Collects the protocols that a term distinguishes from the rest.
 pub(crate) fn collect_protocols(term: &TrafficMatch, out: &mut Vec<Protocol>) {
     out.extend(term.protocol);
     out.extend(term.not_protocol);
@@ -146,8 +148,8 @@ pub(crate) fn collect_protocols(term: &TrafficMatch, out: &mut Vec<Protocol>) {
     }
 }
 
-/// The same terms with the port lists of those put together that differ in nothing else, and adjacent
-/// ports of a list made one range: a list of ports is often written as one term for each.
+/// Merges the destination port lists of terms that are otherwise equal, and adjacent ports into
+/// ranges: a list of ports is often written as one term for each.
 pub(crate) fn merge_port_lists(terms: &[TrafficMatch]) -> Vec<TrafficMatch> {
     let mut lists: BTreeMap<(Option<Family>, Option<Protocol>), PortRanges> = BTreeMap::new();
     let mut out: Vec<TrafficMatch> = Vec::new();
@@ -172,7 +174,7 @@ pub(crate) fn merge_port_lists(terms: &[TrafficMatch]) -> Vec<TrafficMatch> {
     out
 }
 
-/// The destination ports of a term that asks for nothing else but protocol and family.
+/// The destination ports of a term without tests other than protocol and family.
 fn destination_ports(term: &TrafficMatch) -> Option<PortRanges> {
     let plain = term.not_protocol.is_none()
         && term.source.is_any()
@@ -187,7 +189,7 @@ fn destination_ports(term: &TrafficMatch) -> Option<PortRanges> {
     specs.iter().map(range).collect()
 }
 
-/// About how many elements terms need, whatever else matches as well.
+/// About how many elements terms need, independent of other rules.
 pub(crate) fn element_weight(terms: &[TrafficMatch]) -> usize {
     let list = |test: &PortMatch| {
         let size = |spec: &PortSpec| match spec {
@@ -216,7 +218,7 @@ pub(crate) fn element_weight(terms: &[TrafficMatch]) -> usize {
     terms.iter().map(of).sum()
 }
 
-/// Calls `each` with every (name, protocol) that a port test of a term can ask for.
+/// Calls `each` with every (name, protocol) that a port test of a term may resolve.
 pub(crate) fn for_each_named_port<'a>(
     term: &'a TrafficMatch,
     test: &'a PortMatch,
@@ -265,8 +267,8 @@ fn resolve_ports(
     subtract(&inside, &resolve(&test.not))
 }
 
-/// What a term covers of a protocol; `None` for the protocol stands for every one that no term of
-/// the policy set treats apart. Returns `None` where it covers nothing.
+/// What a term covers of a protocol. `None` as protocol stands for every one that no term of the
+/// policy set distinguishes. Returns `None` if the term covers nothing of it.
 pub(crate) fn traffic_region(
     term: &TrafficMatch,
     protocol: Option<Protocol>,

@@ -1,4 +1,4 @@
-//! What policy may take is bounded, and what becomes of it past the bound follows from the objects
+//! The element budget bounds what policy takes, and the sets closed by it follow from the objects
 //! alone.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -86,7 +86,7 @@ fn policy(name: &str, subject: &str, rules: Vec<Rule>) -> Policy {
     }
 }
 
-/// A list of ports for everyone, and peers that each have a port of their own.
+/// A list of ports for all peers, and peers that each have a port of their own.
 fn wide(name: &str, subject: &str, list: u16, peers: u8) -> Policy {
     let mut rules = vec![rule(0, None, ports(1000, list))];
     for peer in 0..peers {
@@ -107,7 +107,7 @@ fn engine(set: usize, host: usize) -> Engine {
     })
 }
 
-/// Everything that programs take, each whole, and entries of classes.
+/// The elements of all programs without sharing, and the class entries.
 fn compiled(engine: &Engine) -> usize {
     let tables = engine.tables();
     let programs = tables
@@ -117,7 +117,7 @@ fn compiled(engine: &Engine) -> usize {
     programs.sum::<usize>() + tables.classes.len()
 }
 
-/// The same where what large programs share is written once.
+/// The same with the elements that large programs share counted once.
 fn taken(engine: &Engine) -> usize {
     let programs = engine.tables().programs.values();
     let large = programs.filter(|program| program.element_count() >= SHARE_MIN_ELEMENTS);
@@ -151,7 +151,7 @@ fn allows(engine: &Engine, point: &str, from: &str, port: u16) -> bool {
     cell.verdict == Verdict::Allow
 }
 
-/// Applies these, with every intermediate state looked at.
+/// Applies these updates and checks every intermediate state.
 fn apply(engine: &mut Engine, updates: impl IntoIterator<Item = Update>) {
     let old = engine.tables().clone();
     let delta = engine.apply(updates);
@@ -163,11 +163,11 @@ fn peers(many: u8) -> impl Iterator<Item = Update> {
     (0..many).map(|peer| pod(&format!("p{peer}"), 100 + peer, None))
 }
 
-/// The elements of a direction that no policy governs, egress: one class that allows everything but
-/// encapsulation.
+/// The elements of the egress direction, which no policy governs: one class that allows everything
+/// but encapsulation.
 const UNGOVERNED: usize = 8;
 
-/// What an endpoint may not send although rules allow it is counted too: everything to 40 peers.
+/// The denial of encapsulations that rules would allow counts too: all traffic to 40 peers.
 #[test]
 fn what_is_denied_of_what_rules_allow_is_counted() {
     let each = |peer: u8| {
@@ -205,7 +205,10 @@ fn what_is_counted_is_what_a_policy_alone_takes() {
             "{} of {taken}",
             told.elements
         );
-        assert_eq!(told.rules[0].index, 0, "the list is the dearest");
+        assert_eq!(
+            told.rules[0].index, 0,
+            "the list is the most expensive rule"
+        );
         let list = usize::from(list);
         let times = if exact { 1 } else { usize::from(of) + 1 };
         assert_eq!(told.rules[0].elements, list * times);
@@ -225,8 +228,8 @@ fn what_is_counted_is_what_a_policy_alone_takes() {
     }
 }
 
-/// A list for everyone is counted once, as long as what is compiled for it is no more than eight times
-/// what may be written.
+/// A list for all peers counts once, as long as at most eight times the elements that may be
+/// written are compiled for it.
 #[test]
 fn a_list_that_every_peer_shares_counts_once() {
     let wide = wide("wide", "web", 1000, 20);
@@ -243,7 +246,7 @@ fn a_list_that_every_peer_shares_counts_once() {
         apply(&mut engine, [upsert(&wide)]);
         assert_eq!(allows(&engine, "web", "p3", 1000), is_open, "{most}");
         assert_eq!(engine.over_budget().is_empty(), is_open, "{most}");
-        // The same where peers come one by one, and go.
+        // The same if peers are added one by one and removed.
         let mut engine = self::engine(most, 1_000_000);
         apply(&mut engine, [upsert(&wide), pod("web", 1, Some("pal0"))]);
         for peer in peers(20) {
@@ -261,8 +264,8 @@ fn a_list_that_every_peer_shares_counts_once() {
 
 #[test]
 fn counting_does_not_take_what_it_counts() {
-    // 400 peers, each with a list of its own and one for everyone: 26 million elements; of those that
-    // are compiled what all share is counted once.
+    // 400 peers, each with a list of its own and one for all: 26 million elements; what the
+    // compiled programs share is counted once.
     let mut rules = vec![rule(0, None, ports(1, 32_000))];
     rules.extend((1..400).map(|n| rule(n, Some(&format!("p{n}")), ports(2, 32_000))));
     let told = policy_cost(&policy("wide", "web", rules));
@@ -318,12 +321,12 @@ fn a_set_past_its_budget_is_closed_whole_and_opens_again() {
         (over[0].rules[0].index, over[0].rules[0].elements),
         (0, 2500)
     );
-    // It fits without most of its peers.
+    // Too large even without most of its peers: the list alone exceeds the limit.
     let gone = (1..10).map(|n| Update::Delete(ObjectKey::Endpoint(id(&format!("p{n}"), "Pod"))));
     apply(&mut engine, gone);
     assert!(
         engine.over_budget().len() == 1,
-        "2500 ports, whoever is there"
+        "2500 ports, with any peers"
     );
     engine.set_budget(ElementBudget {
         set: 2600,
@@ -363,8 +366,8 @@ fn policies_that_are_small_alone_are_bounded_together() {
     assert!(taken(&engine) < 10);
 }
 
-/// The budget of the host goes to sets by the names of their policies, whatever the order in which
-/// everything came.
+/// The host budget is allocated to sets by the names of their policies, whatever the order of
+/// updates.
 #[test]
 fn room_on_the_host_does_not_depend_on_order() {
     let subjects = ["a", "b", "c", "d"];
@@ -410,7 +413,7 @@ fn room_on_the_host_does_not_depend_on_order() {
     assert_eq!(
         closed,
         ["b", "d"],
-        "first come by name, what still fits after it"
+        "first by name, then those that still fit"
     );
 }
 

@@ -1,5 +1,5 @@
-//! Every named fault of the engine is found where it must be: mistakes in the steps by the checker of
-//! intermediate states, which is not told in which order they should be; all others by the oracle.
+//! Every named fault of the engine is found: faults in the steps of a delta by the checker of
+//! intermediate states, which does not know the required order of steps; all others by the oracle.
 
 #![cfg(feature = "faults")]
 
@@ -14,7 +14,7 @@ use palisade_oracle::PreparedState;
 use palisade_tables::check_any_order;
 use support::{SEED, difference};
 
-/// The mistakes that are made on the way only, not in what the tables come to.
+/// Faults that affect only the steps of a delta, not the tables after it.
 const IN_STEPS: [EngineFault; 6] = [
     EngineFault::SplitAfterLoosen,
     EngineFault::TightenAfterLoosen,
@@ -24,7 +24,7 @@ const IN_STEPS: [EngineFault; 6] = [
     EngineFault::RevokeForgotten,
 ];
 
-/// The first thing that the checker or the oracle sees, within so many cases.
+/// The first difference that the checker or the oracle finds within this many cases.
 fn found(cases: u64, by_checker: bool) -> Option<(u64, String)> {
     for case in 0..cases {
         let world = ModelWorld::generate(SEED, case, 40);
@@ -66,5 +66,5 @@ fn every_fault_is_found_where_it_must_be() {
     for by_checker in [true, false] {
         assert_eq!(found(50, by_checker), None, "without a fault");
     }
-    assert_eq!(missed, [], "faults that nothing shows");
+    assert_eq!(missed, [], "faults that no test found");
 }

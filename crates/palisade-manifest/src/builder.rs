@@ -1,8 +1,7 @@
-//! Builds a document's value from the events that a scanner finds.
+//! Builds the value of a document from scanner events.
 //!
-//! Both scanners, YAML's and JSON's, feed the same builder, so the bounds, the duplicate keys and
-//! the paths in messages are the same for both. It keeps its own stack: nesting costs memory that
-//! is bounded, never the thread's stack.
+//! The YAML and JSON scanners use the same builder, so limits, duplicate key checks and paths in messages are
+//! the same for both. It keeps its own stack: nesting uses bounded heap memory, never the thread's stack.
 
 use crate::describe::{describe, quote};
 use crate::document_error::{DocumentError, DocumentErrorKind};
@@ -15,7 +14,7 @@ use crate::scalar::{Scalar, float_as_int, key_text};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What the rest of a file may still consume.
+/// The remaining limits of a file.
 #[derive(Clone, Debug)]
 pub(crate) struct RemainingLimits {
     nodes: usize,
@@ -43,12 +42,12 @@ impl RemainingLimits {
     }
 }
 
-/// A scalar as a scanner found it.
+/// A scalar from a scanner.
 pub(crate) struct ScannedScalar {
     pub(crate) scalar: Scalar,
-    /// What the file says; kept only where the scalar is not text.
+    /// The text in the file; kept only if the scalar is not a string.
     pub(crate) source_text: Option<Arc<str>>,
-    /// Whether it is a merge key where it stands as a key.
+    /// Whether it is a merge key when used as a key.
     pub(crate) is_merge_key: bool,
 }
 
@@ -62,7 +61,7 @@ pub(crate) struct DocumentBuilder<'a> {
     root: Option<ManifestNode>,
 }
 
-/// A list or object that is not at its end yet.
+/// A list or object that is not complete yet.
 struct OpenCollection {
     location: Location,
     anchor: usize,
@@ -75,7 +74,7 @@ enum PartialCollection {
     Map {
         map: ManifestMap,
         key: PendingKey,
-        /// Where `<<` stands, and what it brings in.
+        /// The line of `<<`, and the objects it merges.
         merge: Option<(u32, Vec<ManifestMap>)>,
     },
 }
@@ -86,7 +85,7 @@ enum PendingKey {
     Merge,
 }
 
-/// How much a value is: its nodes, keys included, the levels it nests, and the bytes of its texts.
+/// The size of a value: its nodes including keys, its nesting depth, and the bytes of its strings.
 #[derive(Clone, Copy)]
 struct NodeSize {
     nodes: usize,
@@ -129,12 +128,12 @@ impl<'a> DocumentBuilder<'a> {
         }
     }
 
-    /// The document's value, if all of it was there; the builder is then ready for the next.
+    /// The document's value, if it is complete; the builder is then ready for the next document.
     pub(crate) fn take_root(&mut self) -> Option<ManifestNode> {
         self.root.take()
     }
 
-    /// Names field and object of a fault that was met at `at`.
+    /// Adds field and object to an error at `at`.
     pub(crate) fn error_at(&self, at: Position, kind: DocumentErrorKind) -> DocumentError {
         DocumentError {
             position: at,
@@ -186,7 +185,7 @@ impl<'a> DocumentBuilder<'a> {
         self.open(at, anchor, content, "an object")
     }
 
-    /// Ends the innermost list or object.
+    /// Closes the innermost list or object.
     pub(crate) fn close(&mut self, at: Position) -> Result<(), DocumentError> {
         let Some(frame) = self.open_collections.pop() else {
             return Err(self.error_at(at, DocumentErrorKind::ParserFailed));
@@ -196,7 +195,7 @@ impl<'a> DocumentBuilder<'a> {
             PartialCollection::Map { mut map, merge, .. } => {
                 for source in merge.into_iter().flat_map(|(_, sources)| sources) {
                     for entry in source {
-                        // Already there: an own field, or one of an earlier source, wins.
+                        // An existing field, of the object itself or of an earlier source, takes precedence.
                         let _ = map.insert(entry);
                     }
                 }
@@ -241,7 +240,7 @@ impl<'a> DocumentBuilder<'a> {
         if self.open_collections.len() + size.height > self.limits.effective_depth() {
             return Err(self.depth_error(at));
         }
-        // Charged before the copy is made: that is what keeps the memory bounded.
+        // Charged before the copy is made, which keeps memory bounded.
         let charged = self.remaining.charge_alias(size, self.limits);
         charged.map_err(|kind| self.error_at(at, kind))?;
         let copy = node.clone();
@@ -303,7 +302,7 @@ impl<'a> DocumentBuilder<'a> {
                             location,
                             value: node,
                         };
-                        // `key` has made sure that there is none of this name.
+                        // `key` has checked that the name is new.
                         let _ = map.insert(entry);
                     }
                     PendingKey::Merge => {
@@ -451,7 +450,7 @@ impl<'a> DocumentBuilder<'a> {
         path
     }
 
-    /// The innermost object of a kind around this place, as far as it was read.
+    /// The innermost enclosing object with a kind, as far as it was read.
     fn enclosing_object(&self) -> Option<String> {
         for (level, frame) in self.open_collections.iter().enumerate().rev() {
             let PartialCollection::Map { map, .. } = &frame.content else {
@@ -474,7 +473,7 @@ impl<'a> DocumentBuilder<'a> {
         None
     }
 
-    /// The `metadata` of the object at `level`, if the fault is inside of it.
+    /// The `metadata` of the object at `level`, if the error is inside it.
     fn open_metadata(&self, level: usize) -> Option<&ManifestMap> {
         let PartialCollection::Map {
             key: PendingKey::Key(key, _),
@@ -490,7 +489,7 @@ impl<'a> DocumentBuilder<'a> {
     }
 }
 
-/// The objects that the value of a merge key names, in the order of their precedence.
+/// The objects that a merge key refers to, in order of precedence.
 fn merge_sources(
     object: &ManifestMap,
     line: u32,
@@ -506,7 +505,7 @@ fn merge_sources(
         let ManifestValue::Map(map) = item.value else {
             return Err(DocumentErrorKind::NotMergeable(found));
         };
-        // Only what stands before `<<` is in `own` yet; see `MergeOverOwn` for why it matters.
+        // `own` holds only the fields before `<<`; see `MergeOverOwn` for why that matters.
         if let Some(entry) = map.iter().find_map(|entry| object.entry(&entry.key)) {
             return Err(DocumentErrorKind::MergeOverOwn {
                 key: quote(&entry.key),

@@ -1,20 +1,20 @@
-//! What a value is called in a message, and how much of it a message carries.
+//! Descriptions of values in messages, and limits on their length.
 //!
-//! Whatever a file holds, a message about it stays short: a text is quoted to a bound, and a name
-//! longer than any that the API server allows is cut where it is first taken.
+//! Messages stay short whatever a file contains: a quoted text is cut at a limit, and a name longer than the
+//! API server allows is cut when it is first read.
 
 use crate::node::{ManifestNode, ManifestValue};
 
-/// How many characters of a text a message quotes.
+/// The maximum number of characters quoted from a text.
 const MAX_QUOTED_CHARS: usize = 60;
-/// The longest name that is kept whole, in bytes. The API server allows none that is longer.
+/// The maximum length of a name in bytes, as in the API server; a longer name is cut.
 pub(crate) const MAX_NAME_BYTES: usize = 253;
-/// How many characters of a longer name are kept.
+/// The number of characters kept of a longer name.
 const KEPT_NAME_CHARS: usize = 64;
-/// How many bytes of a reason, or of a field's path, a message carries.
+/// The maximum length of a reason or a field path in bytes.
 pub(crate) const MAX_MESSAGE_BYTES: usize = 1024;
 
-/// The value in words, with what the file says where that differs.
+/// The value in words, followed by its text in the file if that differs.
 pub(crate) fn describe(node: &ManifestNode) -> String {
     let description = match &node.value {
         ManifestValue::Null => "null".to_owned(),
@@ -35,21 +35,20 @@ pub(crate) fn describe(node: &ManifestNode) -> String {
     }
 }
 
-/// A text in quotes, control characters made visible, cut after 60 characters.
+/// A text in quotes, control characters escaped, cut after 60 characters.
 #[must_use]
 pub fn quote(text: &str) -> String {
     quote_up_to(text, MAX_QUOTED_CHARS)
 }
 
-/// As [`quote`], cut after `most` characters.
+/// Like [`quote`], cut after `max_chars` characters.
 #[must_use]
 pub fn quote_up_to(text: &str, max_chars: usize) -> String {
     format!("\"{}\"", shorten_to(text, max_chars))
 }
 
-/// A name as objects are known by it: whole up to the 253 bytes that the API server allows. Of a
-/// longer one its beginning, its length and a number made of all of it, so that two that differ
-/// stay two.
+/// A name as used to identify objects: unchanged up to the 253 bytes that the API server allows. A longer one
+/// becomes its beginning, its length and a hash of the whole, so that different names remain different.
 #[must_use]
 pub fn bounded_name(text: &str) -> String {
     if text.len() <= MAX_NAME_BYTES {
@@ -65,7 +64,7 @@ pub fn bounded_name(text: &str) -> String {
     format!("{kept}…({} bytes, {number:016x})", text.len())
 }
 
-/// A text cut in the middle to what a message carries.
+/// A text cut in the middle to the maximum length of a message part.
 pub(crate) fn cut_middle(text: String) -> String {
     if text.len() <= MAX_MESSAGE_BYTES {
         return text;
@@ -76,7 +75,7 @@ pub(crate) fn cut_middle(text: String) -> String {
     format!("{}…{}", &text[..head], &text[tail..])
 }
 
-/// A text without quotes, control characters made visible, cut after 60 characters.
+/// A text without quotes, control characters escaped, cut after 60 characters.
 #[must_use]
 pub fn shorten(text: &str) -> String {
     shorten_to(text, MAX_QUOTED_CHARS)
@@ -90,7 +89,7 @@ pub(crate) fn shorten_to(text: &str, max_chars: usize) -> String {
                 shown.push('…');
                 break;
             }
-            // Nothing that is shown stands in single quotes.
+            // Shown texts are never in single quotes.
             '\'' => shown.push(character),
             _ => shown.extend(character.escape_debug()),
         }

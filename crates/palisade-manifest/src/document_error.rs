@@ -1,11 +1,11 @@
-//! Why a document could not be read, and where the reading stopped.
+//! Errors that make a document unreadable, with their location.
 
 use crate::describe::cut_middle;
 use crate::location::{Position, Problem};
 use crate::path::FieldPath;
 use std::sync::Arc;
 
-/// A document that could not be read, with all that is known about the place.
+/// A document error with location, field and object as far as known.
 #[derive(Debug)]
 pub(crate) struct DocumentError {
     pub(crate) position: Position,
@@ -34,24 +34,24 @@ impl DocumentError {
     }
 }
 
-/// What was met that cannot be read, or must not be guessed at.
+/// What cannot be parsed, or must not be guessed at.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum DocumentErrorKind {
     #[error("the document is not YAML: {0}")]
     YamlSyntax(String),
     #[error("the document is not JSON: {0}")]
     JsonSyntax(String),
-    #[error("the YAML parser failed on this document; nothing of it is read")]
+    #[error("the YAML parser failed on this document, which is not read")]
     ParserFailed,
-    #[error("the text is not UTF-8: the byte 0x{0:02x} cannot stand here")]
+    #[error("the text is not UTF-8: invalid byte 0x{0:02x}")]
     NotUtf8(u8),
     #[error("the file is UTF-16; only UTF-8 is read")]
     Utf16,
-    #[error("the control character U+{:04X} cannot stand in YAML", u32::from(*.0))]
+    #[error("the control character U+{:04X} is not allowed in YAML", u32::from(*.0))]
     ControlCharacter(char),
     #[error(
-        "U+{:04X} is a line break to kubectl, but not to other readers of YAML; write it as an \
-         escape in double quotes",
+        "U+{:04X} is a line break in kubectl, but not in other YAML parsers; write it as an escape in \
+         double quotes",
         u32::from(*.0)
     )]
     ForeignLineBreak(char),
@@ -72,21 +72,21 @@ pub(crate) enum DocumentErrorKind {
     #[error("a merge key `<<` takes an object or a list of objects, not {0}")]
     NotMergeable(String),
     #[error(
-        "the field {key} of line {own} is also brought in by the merge key of line {merge}; \
-         kubectl would take the merged value, YAML the own one: put `<<` before the own fields"
+        "the field {key} of line {own} is also set by the merge key of line {merge}; \
+         kubectl uses the merged value, YAML 1.1 that of the object: put `<<` before the other fields"
     )]
     MergeOverOwn { key: String, own: u32, merge: u32 },
-    #[error("text that begins with `?` is read differently by different readers; put it in quotes")]
+    #[error("YAML parsers differ in text that begins with `?`; put it in quotes")]
     LeadingQuestionMark,
-    #[error("an alias stands inside of what its own anchor marks")]
+    #[error("the YAML alias refers to a value that contains it")]
     AliasInsideItself,
-    #[error("{text} is {what}, which JSON, and so a Kubernetes object, cannot hold")]
+    #[error("{text} is {what}, which JSON, and so a Kubernetes object, cannot represent")]
     NotInJson { text: String, what: &'static str },
-    #[error("{text} cannot be read as the type that its tag {tag} names")]
+    #[error("{text} is not valid for its tag {tag}")]
     BadTag { text: String, tag: String },
-    #[error("lists and objects nest deeper than {0} levels")]
+    #[error("lists and objects are nested deeper than {0} levels")]
     TooDeep(usize),
-    #[error("the file has more than {0} bytes; nothing of it is read")]
+    #[error("the file has more than {0} bytes and is not read")]
     TooManyBytes(usize),
     #[error(
         "this document, or this item of a list, has more than {0} bytes; from here on nothing is read"
@@ -111,7 +111,7 @@ pub(crate) enum DocumentErrorKind {
 }
 
 impl DocumentErrorKind {
-    /// Whether the rest of the file is out of reach, and not only this document.
+    /// Whether the rest of the file cannot be read either.
     pub(crate) fn is_fatal_for_file(&self) -> bool {
         matches!(
             self,

@@ -1,4 +1,4 @@
-//! A cursor over a value that knows its path, so that every refusal names field and place.
+//! A cursor over a value that keeps its path, so that every error names field and location.
 
 use crate::describe::describe;
 use crate::location::{Location, Problem};
@@ -6,7 +6,7 @@ use crate::node::{ManifestMap, ManifestNode, ManifestValue};
 use crate::path::FieldPath;
 use std::sync::Arc;
 
-/// A value together with the path that led to it.
+/// A value and its path.
 #[derive(Clone, Debug)]
 pub struct Field<'a> {
     /// The value.
@@ -15,54 +15,54 @@ pub struct Field<'a> {
     pub path: FieldPath,
 }
 
-/// What stands where Kubernetes allows a number or a text, as for ports.
+/// A value where Kubernetes allows a number or a string, as for ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IntOrString<'a> {
-    /// A whole number.
+    /// An integer.
     Int(i64),
-    /// A text.
+    /// A string.
     String(&'a str),
 }
 
-/// A value is not what its field asks for.
+/// A value that does not fit its field.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{location}: {}{mismatch}", prefix(.path))]
 pub struct FieldError {
-    /// Where the value is, or where the object is that lacks it.
+    /// The location of the value, or of the object that lacks it.
     pub location: Location,
     /// The path of the field.
     pub path: FieldPath,
-    /// How it fails.
+    /// The reason.
     pub mismatch: Mismatch,
 }
 
-/// How a value fails its field.
+/// Why a value does not fit its field.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Mismatch {
-    /// The field has to be there, and not `null`.
+    /// The field is required and must not be `null`.
     #[error("is required, but missing")]
     Missing,
-    /// The value is of another kind.
+    /// The value has another type.
     #[error("expected {expected}, found {found}")]
     WrongType {
-        /// What the field asks for.
+        /// The expected type.
         expected: &'static str,
-        /// What is there, in words.
+        /// The value in words.
         found: String,
     },
-    /// The number is outside of the field's range.
+    /// The number is outside the range of the field.
     #[error("expected a number from {least} to {greatest}, found {found}")]
     OutOfRange {
-        /// The least number that is allowed.
+        /// The minimum.
         least: i64,
-        /// The greatest number that is allowed.
+        /// The maximum.
         greatest: i64,
-        /// What is there, in words.
+        /// The value in words.
         found: String,
     },
 }
 
-/// The path as it stands before a reason; nothing for the root.
+/// The path as a prefix of a message; empty for the root.
 fn prefix(path: &FieldPath) -> String {
     if path.is_root() {
         return String::new();
@@ -93,13 +93,13 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// Where the value is.
+    /// The location of the value.
     #[must_use]
     pub fn location(&self) -> &'a Location {
         &self.node.location
     }
 
-    /// The field `key` of this object. A `null` is as good as absent, as it is to Kubernetes.
+    /// The field `key` of this object. `null` counts as absent, as in Kubernetes.
     ///
     /// # Errors
     /// If this is not an object.
@@ -113,7 +113,7 @@ impl<'a> Field<'a> {
             }))
     }
 
-    /// The field `key` of this object, which has to be there and not `null`.
+    /// The required field `key` of this object, which must not be `null`.
     ///
     /// # Errors
     /// If this is not an object or has no such field.
@@ -155,7 +155,7 @@ impl<'a> Field<'a> {
             .collect())
     }
 
-    /// The items of the list in the field `key`; none if there is no such field.
+    /// The items of the list in the field `key`; empty if there is no such field.
     ///
     /// # Errors
     /// If this is not an object, or the field is not a list.
@@ -166,7 +166,7 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// The fields of this object with their keys, `null` ones included.
+    /// The fields of this object with their keys, including those that are `null`.
     ///
     /// # Errors
     /// If this is not an object.
@@ -181,7 +181,7 @@ impl<'a> Field<'a> {
             .collect())
     }
 
-    /// The fields of this object whose keys are not in `known`, at the places of their keys.
+    /// The fields of this object whose keys are not in `known`, with the locations of their keys.
     ///
     /// # Errors
     /// If this is not an object.
@@ -196,10 +196,10 @@ impl<'a> Field<'a> {
             .collect())
     }
 
-    /// Keys and texts of an object of texts, such as labels.
+    /// Keys and values of an object whose values are strings, such as labels.
     ///
     /// # Errors
-    /// If this is not an object or one of its values is not text.
+    /// If this is not an object or one of its values is not a string.
     pub fn as_string_map(&self) -> Result<Vec<(&'a str, &'a str)>, FieldError> {
         let entries = self.entries()?.into_iter();
         entries
@@ -207,10 +207,10 @@ impl<'a> Field<'a> {
             .collect()
     }
 
-    /// Texts of a list of texts.
+    /// The items of a list of strings.
     ///
     /// # Errors
-    /// If this is not a list or one of its items is not text.
+    /// If this is not a list or one of its items is not a string.
     pub fn as_string_list(&self) -> Result<Vec<&'a str>, FieldError> {
         self.items()?.iter().map(Field::as_str).collect()
     }
@@ -233,10 +233,10 @@ impl<'a> Field<'a> {
         self.node.as_list().ok_or_else(|| self.type_error("a list"))
     }
 
-    /// The text.
+    /// The string.
     ///
     /// # Errors
-    /// If this is not text.
+    /// If this is not a string.
     pub fn as_str(&self) -> Result<&'a str, FieldError> {
         self.node.as_str().ok_or_else(|| self.type_error("text"))
     }
@@ -251,17 +251,17 @@ impl<'a> Field<'a> {
             .ok_or_else(|| self.type_error("true or false"))
     }
 
-    /// The whole number.
+    /// The integer.
     ///
     /// # Errors
-    /// If this is not a whole number of 64 bits.
+    /// If this is not a 64-bit integer.
     pub fn as_i64(&self) -> Result<i64, FieldError> {
         self.node
             .as_i64()
             .ok_or_else(|| self.type_error("a whole number"))
     }
 
-    /// The number, whole or not.
+    /// The number, integer or not.
     ///
     /// # Errors
     /// If this is not a number.
@@ -274,10 +274,10 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// The whole number, from `least` to `greatest`.
+    /// The integer, from `least` to `greatest`.
     ///
     /// # Errors
-    /// If this is not a whole number of that range.
+    /// If this is not an integer in that range.
     pub fn as_int_within(&self, least: i64, greatest: i64) -> Result<i64, FieldError> {
         let value = self.as_i64()?;
         if (least..=greatest).contains(&value) {
@@ -294,7 +294,7 @@ impl<'a> Field<'a> {
         })
     }
 
-    /// The whole number of 32 bits.
+    /// The signed 32-bit integer.
     ///
     /// # Errors
     /// If this is not such a number.
@@ -302,7 +302,7 @@ impl<'a> Field<'a> {
         self.as_bounded(i32::MIN.into(), i32::MAX.into())
     }
 
-    /// The whole number of 32 bits without sign.
+    /// The unsigned 32-bit integer.
     ///
     /// # Errors
     /// If this is not such a number.
@@ -310,7 +310,7 @@ impl<'a> Field<'a> {
         self.as_bounded(0, u32::MAX.into())
     }
 
-    /// The whole number of 16 bits without sign, as ports are.
+    /// The unsigned 16-bit integer, such as a port.
     ///
     /// # Errors
     /// If this is not such a number.
@@ -318,7 +318,7 @@ impl<'a> Field<'a> {
         self.as_bounded(0, u16::MAX.into())
     }
 
-    /// The whole number of 8 bits without sign.
+    /// The unsigned 8-bit integer.
     ///
     /// # Errors
     /// If this is not such a number.
@@ -326,10 +326,10 @@ impl<'a> Field<'a> {
         self.as_bounded(0, u8::MAX.into())
     }
 
-    /// The number or text.
+    /// The integer or string.
     ///
     /// # Errors
-    /// If this is neither a whole number nor text.
+    /// If this is neither an integer nor a string.
     pub fn as_int_or_string(&self) -> Result<IntOrString<'a>, FieldError> {
         match &self.node.value {
             ManifestValue::Int(value) => Ok(IntOrString::Int(*value)),

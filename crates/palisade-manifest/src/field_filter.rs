@@ -1,9 +1,9 @@
-//! Which fields of an object a reader needs.
+//! The fields of an object to keep while parsing.
 //!
-//! A dump of a cluster is mostly what no policy looks at. What is left out is checked like anything
-//! else, and then not kept. Which fields those are is the caller's knowledge, not this crate's.
+//! Most of a cluster dump does not concern policy. Fields that are left out are validated like the others and
+//! then dropped. The caller decides which fields those are.
 
-/// What is kept of a value. In a list it is said of each item.
+/// The parts of a value to keep. For a list it applies to each item.
 #[derive(Clone, Copy, Debug)]
 pub enum FieldFilter {
     /// All of it.
@@ -12,15 +12,15 @@ pub enum FieldFilter {
     Nothing,
     /// These fields of an object; the others are left out.
     Only(&'static [(&'static str, FieldFilter)]),
-    /// Every field of an object; of these not the whole.
+    /// Every field of an object, with filters for the listed ones.
     AllBut(&'static [(&'static str, FieldFilter)]),
 }
 
-/// What is kept of an object, by its kind; without one where the kind is not known yet.
+/// The filter of an object by its kind; the argument is `None` while the kind is not known yet.
 pub type FieldFilterOfKind = fn(Option<&str>) -> &'static FieldFilter;
 
 impl FieldFilter {
-    /// What is kept of the field `key`.
+    /// The filter of the field `key`.
     #[must_use]
     pub fn field(&self, key: &str) -> &FieldFilter {
         let listed = |list: &'static [(&'static str, FieldFilter)]| {

@@ -1,8 +1,8 @@
-//! Reads one JSON value fast, and keeps only the fields that are asked for.
+//! A fast reader of one JSON value that keeps only the fields of a filter.
 //!
-//! What is left out is held to the same rules as what is kept: syntax, escapes, numbers, depth, keys
-//! written twice. It never words a problem: where anything is wrong, [`ScanError::Invalid`] sends the caller
-//! to the plain scanner of [`crate::json`], which finds the same place and says what is wrong there.
+//! Fields that are left out are checked like the others: syntax, escapes, numbers, depth and duplicate keys.
+//! It reports no details: on any error, [`ScanError::Invalid`] makes the caller run the plain scanner of
+//! [`crate::json`], which finds the same location and the reason.
 
 use crate::field_filter::{FieldFilter, FieldFilterOfKind};
 use crate::location::{Location, Position};
@@ -12,19 +12,19 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Why a value was not read to its end.
+/// Why a value was not read completely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ScanError {
-    /// The text ends inside of it.
+    /// The text ends inside the value.
     Incomplete,
-    /// Something in it is wrong.
+    /// The value has an error.
     Invalid,
 }
 
-/// From how many keys on an object's keys are kept sorted.
+/// The number of keys from which an object's keys are kept in a sorted set.
 const SORT_THRESHOLD: usize = 48;
 
-/// A key of an object that is open. `tag` tells most keys apart without a look at the text.
+/// A key of an open object. Most different keys differ in `tag`, which avoids comparing their text.
 struct KeySpan {
     quick_hash: u64,
     start: usize,
@@ -34,26 +34,26 @@ struct KeySpan {
 
 /// A reader of one value.
 pub(crate) struct FilteredJsonReader<'t> {
-    /// UTF-8.
+    /// The text, in UTF-8.
     bytes: &'t [u8],
-    /// The byte that is read next.
+    /// The next byte to read.
     offset: usize,
-    /// The byte that `position` is about; never after `at`.
+    /// The byte that `position` refers to; never after `offset`.
     position_offset: usize,
     position: Position,
     file: &'t Arc<str>,
     max_depth: usize,
-    /// The keys of all open objects, outer ones first.
+    /// The keys of all open objects, outermost first.
     keys: Vec<KeySpan>,
-    /// The keys of open objects that have many, each with where they begin in `keys`.
+    /// The key sets of open objects with many keys, each with its start index in `keys`.
     sorted_keys: Vec<(usize, BTreeSet<Cow<'t, str>>)>,
 }
 
 type ScanResult<T> = Result<T, ScanError>;
 
 impl<'t> FilteredJsonReader<'t> {
-    /// A reader of what begins at `position` with the first of `bytes`, which are UTF-8. Values may
-    /// nest `deepest` levels.
+    /// A reader of the value at the first of `bytes`, whose location is `position`. `bytes` are UTF-8; values
+    /// may be nested `max_depth` levels deep.
     pub(crate) fn new(
         bytes: &'t [u8],
         position: Position,
@@ -72,12 +72,12 @@ impl<'t> FilteredJsonReader<'t> {
         }
     }
 
-    /// The byte behind what was read.
+    /// The byte after what was read.
     pub(crate) fn offset(&self) -> usize {
         self.offset
     }
 
-    /// Reads a whole object, or another value; `kind` is what an object is that does not say so.
+    /// Reads an object, or another value; `kind` applies to an object that has no kind of its own.
     pub(crate) fn read_object(
         &mut self,
         filter: FieldFilterOfKind,
@@ -89,7 +89,7 @@ impl<'t> FilteredJsonReader<'t> {
         }
     }
 
-    /// Reads a value and all of it.
+    /// Reads a complete value without a filter.
     pub(crate) fn read_value(&mut self) -> ScanResult<ManifestNode> {
         self.value(0, &FieldFilter::All)
     }
@@ -102,13 +102,13 @@ impl<'t> FilteredJsonReader<'t> {
         }
     }
 
-    /// Goes over blanks, to the next byte.
+    /// Skips blanks and returns the next byte.
     pub(crate) fn peek_non_blank(&mut self) -> ScanResult<u8> {
         self.skip_blanks();
         self.peek()
     }
 
-    /// Goes over this byte, if it comes next.
+    /// Skips this byte if it is next.
     pub(crate) fn eat(&mut self, byte: u8) -> ScanResult<bool> {
         let is = self.peek_non_blank()? == byte;
         self.offset += usize::from(is);
@@ -165,7 +165,7 @@ impl<'t> FilteredJsonReader<'t> {
         })
     }
 
-    /// An object; one whose kind decides about its fields with `keep`.
+    /// Reads an object; for one with a filter by kind, the kind selects the fields.
     fn map(
         &mut self,
         depth: usize,
@@ -214,7 +214,7 @@ impl<'t> FilteredJsonReader<'t> {
         })
     }
 
-    /// Reads a value and keeps nothing of it.
+    /// Checks a value without keeping it.
     fn skip(&mut self, depth: usize) -> ScanResult<()> {
         match self.peek()? {
             b'"' => self.raw_string().map(drop),
@@ -273,8 +273,8 @@ impl<'t> FilteredJsonReader<'t> {
         }
     }
 
-    /// A key that its object does not have yet, its colon, and the blanks behind. The object's keys
-    /// begin at `first` of `keys`.
+    /// Reads a key that is new in its object, the colon, and the blanks after it. The object's keys begin at
+    /// `first` in `keys`.
     fn key(&mut self, first: usize) -> ScanResult<Cow<'t, str>> {
         if self.peek()? != b'"' {
             return Err(ScanError::Invalid);
@@ -365,7 +365,7 @@ impl<'t> FilteredJsonReader<'t> {
         })
     }
 
-    /// One digit or more, and whatever comes behind them.
+    /// Skips one or more digits.
     fn skip_digits(&mut self) -> ScanResult<()> {
         if !self.peek()?.is_ascii_digit() {
             return Err(ScanError::Invalid);
@@ -381,7 +381,7 @@ impl<'t> FilteredJsonReader<'t> {
         self.text_of(from, to, escaped)
     }
 
-    /// What a checked string says.
+    /// The content of a checked string.
     fn text_of(&self, from: usize, to: usize, escaped: bool) -> ScanResult<Cow<'t, str>> {
         let raw = self.slice(from, to)?;
         match escaped {
@@ -390,8 +390,8 @@ impl<'t> FilteredJsonReader<'t> {
         }
     }
 
-    /// A string from its opening quote to behind its closing one: where its text begins and ends,
-    /// and whether there are escapes in it, which are sound.
+    /// Skips a string including its quotes. Returns the start and end of its content, and whether that
+    /// contains escapes, which are valid.
     fn raw_string(&mut self) -> ScanResult<(usize, usize, bool)> {
         self.offset += 1;
         let from = self.offset;
@@ -458,7 +458,7 @@ impl<'t> FilteredJsonReader<'t> {
             match self.bytes.get(self.offset) {
                 Some(b' ') => {
                     self.offset += 1;
-                    // Indentation.
+                    // A run of spaces, such as indentation.
                     while word_at(self.bytes, self.offset) == Some(SPACES) {
                         self.offset += 8;
                     }
@@ -485,13 +485,13 @@ impl<'t> FilteredJsonReader<'t> {
     }
 }
 
-/// Eight bytes as a number.
+/// Eight bytes as an integer.
 fn word_at(bytes: &[u8], at: usize) -> Option<u64> {
     let eight = bytes.get(at..at + 8)?;
     Some(u64::from_le_bytes(eight.try_into().ok()?))
 }
 
-/// Where the next quote, backslash or control character is; the end if there is none.
+/// The offset of the next quote, backslash or control character, or of the end.
 fn plain_text_end(bytes: &[u8], mut at: usize) -> usize {
     const ONES: u64 = 0x0101_0101_0101_0101;
     const HIGH: u64 = 0x8080_8080_8080_8080;
@@ -502,7 +502,7 @@ fn plain_text_end(bytes: &[u8], mut at: usize) -> usize {
         let slash = zero(word ^ (ONES * u64::from(b'\\')));
         let found = (control | quote | slash) & HIGH;
         if found != 0 {
-            // Of the bytes that are marked the first is rightly so.
+            // The first marked byte is always a correct match.
             return at + usize::try_from(found.trailing_zeros() / 8).unwrap_or(0);
         }
         at += 8;
@@ -516,7 +516,7 @@ fn plain_text_end(bytes: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// Equal for equal texts; differs for most others.
+/// A hash: equal for equal texts, different for most others.
 fn quick_hash(text: &[u8]) -> u64 {
     let mut eight = [0; 8];
     let first = text.len().min(8);
@@ -534,7 +534,7 @@ fn hexadecimal(digits: &[u8]) -> Option<u32> {
     })
 }
 
-/// The text of a string whose escapes are sound.
+/// The content of a string whose escapes are valid.
 fn unescape(raw: &str) -> Option<String> {
     let mut text = String::with_capacity(raw.len());
     let mut rest = raw;

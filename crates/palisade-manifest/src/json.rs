@@ -1,7 +1,7 @@
-//! Scans JSON text, several documents one after the other, into a [`DocumentBuilder`].
+//! Scans JSON text, several documents in a row, into a [`DocumentBuilder`].
 //!
-//! JSON is not read through the YAML parser, although YAML claims to contain it: surrogate pairs,
-//! tabs and long keys differ, and a number there has other rules.
+//! JSON is not read with the YAML parser, although YAML claims to be a superset: surrogate pairs, tabs, long
+//! keys and numbers follow different rules.
 
 use crate::builder::{DocumentBuilder, ScannedScalar};
 use crate::document_error::{DocumentError, DocumentErrorKind};
@@ -10,14 +10,14 @@ use crate::node::ManifestNode;
 use crate::scalar::Scalar;
 use std::sync::Arc;
 
-/// Whether kubectl would take the text for JSON.
+/// Whether kubectl would parse the text as JSON.
 pub(crate) fn looks_like_json(text: &str) -> bool {
     text.trim_start_matches([' ', '\t', '\r', '\n'])
         .starts_with(['{', '['])
 }
 
-/// Reads all documents of `text`, whose first line is the file's line `first_line`. What was
-/// whole before a fault is in `documents`.
+/// Scans all documents of `text`, whose first line is line `first_line` of the file. Documents that were
+/// complete before an error are in `documents`.
 pub(crate) fn scan(
     text: &str,
     first_line: u32,
@@ -27,7 +27,7 @@ pub(crate) fn scan(
     scan_from(text, Position::line_start(first_line), builder, documents)
 }
 
-/// The same for a text that begins at `position`.
+/// Like [`scan`], for a text that begins at `position`.
 pub(crate) fn scan_from(
     text: &str,
     position: Position,
@@ -60,9 +60,9 @@ enum Level {
 
 struct Scanner<'t, 'b, 'f> {
     text: &'t str,
-    /// The byte that is read next.
+    /// The next byte to read.
     offset: usize,
-    /// The byte that `position` is about; never after `at`.
+    /// The byte that `position` refers to; never after `offset`.
     position_offset: usize,
     position: Position,
     levels: Vec<Level>,
@@ -70,10 +70,10 @@ struct Scanner<'t, 'b, 'f> {
 }
 
 impl<'t> Scanner<'t, '_, '_> {
-    /// One value and all within it. `levels` is empty before and, if it succeeds, after.
+    /// Scans one value. `levels` is empty before and, on success, after it.
     fn document(&mut self) -> Result<(), DocumentError> {
         loop {
-            // A value is due here.
+            // A value is expected here.
             let opened = self.value()?;
             if opened && self.begins_value()? {
                 continue;
@@ -84,7 +84,7 @@ impl<'t> Scanner<'t, '_, '_> {
         }
     }
 
-    /// Reads a scalar, or the bracket that opens a list or object; says whether it was the latter.
+    /// Scans a scalar, or the bracket that opens a list or object; true for a bracket.
     fn value(&mut self) -> Result<bool, DocumentError> {
         self.skip_blanks();
         let at = self.current_position();
@@ -140,8 +140,8 @@ impl<'t> Scanner<'t, '_, '_> {
         }
     }
 
-    /// After a value: closes what ends here and reads up to where the next value is due. Says
-    /// whether the document is at its end.
+    /// After a value: closes the levels that end here and advances to the next value. True at the end of the
+    /// document.
     fn finish_value(&mut self) -> Result<bool, DocumentError> {
         loop {
             let Some(level) = self.levels.last().copied() else {
@@ -234,7 +234,7 @@ impl<'t> Scanner<'t, '_, '_> {
             _ => {
                 let kind = DocumentErrorKind::NotInJson {
                     text: crate::describe::quote(source),
-                    what: "a number beyond what 64 bits can say",
+                    what: "a number outside the 64-bit range",
                 };
                 Err(self.error(kind))
             }
@@ -255,7 +255,7 @@ impl<'t> Scanner<'t, '_, '_> {
         }
     }
 
-    /// The text of a string, from its opening quote to behind its closing one.
+    /// The content of a string; skips both quotes.
     fn string(&mut self) -> Result<String, DocumentError> {
         self.offset += 1;
         let mut text = String::new();
@@ -290,14 +290,14 @@ impl<'t> Scanner<'t, '_, '_> {
             b'r' => '\r',
             b't' => '\t',
             b'u' => return self.unicode_escape(),
-            _ => return Err(self.syntax_error("an escape that JSON does not know")),
+            _ => return Err(self.syntax_error("an invalid escape")),
         };
         self.offset += 2;
         Ok(character)
     }
 
     fn unicode_escape(&mut self) -> Result<char, DocumentError> {
-        let lone = "half a surrogate pair, which is no character";
+        let lone = "an unpaired surrogate";
         let first = self.hex_escape()?;
         let code = match first {
             0xd800..0xdc00 if self.text[self.offset..].starts_with("\\u") => match self
@@ -335,8 +335,8 @@ impl<'t> Scanner<'t, '_, '_> {
         }
     }
 
-    /// The place of the byte that is read next. Counted on from the last one asked for, so that a
-    /// file in one long line costs no more than any other.
+    /// The position of the next byte. Computed from the last position requested, so that the cost does not
+    /// depend on the length of lines.
     fn current_position(&mut self) -> Position {
         let passed = &self.text.as_bytes()[self.position_offset..self.offset];
         self.position.advance(passed);

@@ -1,4 +1,4 @@
-//! A JSON object too long to be read in one piece: its fields one by one, and of its `items` each.
+//! Reads a JSON object that is too long for one piece: field by field, and its `items` one by one.
 
 use crate::document_error::{DocumentError, DocumentErrorKind};
 use crate::filtered_json::{FilteredJsonReader, ScanError};
@@ -7,10 +7,10 @@ use crate::path::FieldPath;
 use crate::stream::StreamReader;
 use std::io;
 
-/// What a document's reading gives, and the reader's own failures.
+/// The result of reading a document; the outer error is that of the reader.
 type ReadResult<T> = io::Result<Result<T, DocumentError>>;
 
-/// Reads the object that begins at the window's first byte.
+/// Reads the object at the beginning of the window.
 pub(crate) fn read_list(stream: &mut StreamReader<'_>) -> ReadResult<()> {
     let location = stream.window.position().in_file(&stream.file);
     let mut list = ListBuilder::new(location);
@@ -24,7 +24,7 @@ pub(crate) fn read_list(stream: &mut StreamReader<'_>) -> ReadResult<()> {
     })
 }
 
-/// A fault with the path of the value that it was met in.
+/// A value, or an error with the path of the value that it is in.
 type PathResult<T> = Result<T, (DocumentError, FieldPath)>;
 
 fn read_fields(
@@ -113,13 +113,13 @@ fn read_items(
     }
 }
 
-/// The next byte that is not blank.
+/// The next non-blank byte.
 fn next_byte(stream: &mut StreamReader<'_>) -> io::Result<Option<u8>> {
     stream.skip_blanks()?;
     Ok(stream.window.valid_utf8().first().copied())
 }
 
-/// Reads what begins at the window's first byte; the window grows until all of it is there.
+/// Reads the value at the beginning of the window; the window grows until the value is complete.
 fn read_in_window<T>(
     stream: &mut StreamReader<'_>,
     mut read: impl FnMut(&mut FilteredJsonReader<'_>) -> Result<T, ScanError>,
@@ -149,7 +149,7 @@ fn read_in_window<T>(
     }
 }
 
-/// Something else stands at the window's first byte, or nothing.
+/// The error for an unexpected byte, or the end, at the beginning of the window.
 fn expected_error(what: &str, stream: &mut StreamReader<'_>) -> DocumentError {
     let at = stream.window.position();
     let text = std::str::from_utf8(stream.window.valid_utf8()).unwrap_or_default();

@@ -1,19 +1,18 @@
-//! YAML and JSON documents whose every value knows its file, line and column.
+//! YAML and JSON documents in which every value has its file, line and column.
 //!
-//! For: turning the text of a manifest or a dump into Kubernetes-shaped objects, in the reading
-//! that `kubectl` gives it, so that a later message can point at the very character it is about.
+//! Parses manifests and dumps into Kubernetes objects as `kubectl` does, so that later messages can name the
+//! exact location of a value.
 //!
-//! Promises: no input makes it panic; no input makes it use more memory than [`Limits`] allow; a
-//! broken document loses neither the documents before it nor those after it; whatever was not
-//! read is named by a [`Problem`].
+//! Promises: no input causes a panic; no input causes more memory use than [`Limits`] allow; a broken
+//! document affects neither the documents before it nor those after it; everything that was not read is
+//! reported as a [`Problem`].
 //!
-//! Where it is stricter than kubectl, because two readers of the same text could disagree: a key
-//! written twice, a merge key after an own field that it would override, a second document after
-//! `...`, Unicode's line breaks, binary data that is not UTF-8 and half surrogate pairs are
-//! problems. Where it is laxer: directives, tabs between tokens, and `:` at the beginning
-//! or `?` inside of text in flow style are read as YAML 1.2 has them.
+//! Stricter than kubectl, where two parsers could read the same text differently: a duplicate key, a merge
+//! key after a field of the object that it would override, a second document after `...`, Unicode line
+//! breaks, binary data that is not UTF-8 and unpaired surrogates are problems. More lenient: directives, tabs
+//! between tokens, and `:` at the beginning or `?` inside of text in flow style are read as in YAML 1.2.
 //!
-//! Never: opens a file, guesses between two readings of one text, or knows what a policy is.
+//! Never: opens a file, guesses between two readings of a text, or interprets policy.
 
 mod builder;
 mod describe;

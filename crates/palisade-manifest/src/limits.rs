@@ -1,25 +1,25 @@
-//! The bounds that keep any input from taking more than its share.
+//! Limits that bound the resources used for any input.
 
-/// What one [`parse`](crate::parse()) may consume. Going over one ends the reading of that file with
-/// a [`Problem`](crate::Problem) that names the bound.
+/// The limits of one [`parse`](crate::parse()). Exceeding one ends the reading of the file with a
+/// [`Problem`](crate::Problem) that names the limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of one file.
     pub file_bytes: usize,
     /// Documents in one file; empty ones count.
     pub documents: usize,
-    /// How deep lists and objects may nest. Never taken as more than 512, because values are
-    /// compared, copied and dropped recursively.
+    /// Nesting depth of lists and objects. At most 512 is used, because values are compared, copied and
+    /// dropped recursively.
     pub depth: usize,
-    /// Values written in one file, over all its documents.
+    /// Values in one file, over all its documents.
     pub nodes: usize,
-    /// Values that come to be by copying what an anchor stands for, over all documents.
+    /// Values created by copying anchored values for aliases, over all documents.
     pub alias_nodes: usize,
-    /// Bytes of text in these values, each copy counted: whoever takes a text out copies it.
+    /// Bytes of text in these values. Each copy counts, because extracting a text copies it.
     pub alias_bytes: usize,
-    /// Objects of one file, the items of its lists included, whether sound or not.
+    /// Objects of one file, including the items of its lists and invalid objects.
     pub objects: usize,
-    /// Problems that are told of one file; one more says that there are others.
+    /// Problems listed for one file; one more states that there are others.
     pub problems: usize,
 }
 

@@ -1,4 +1,4 @@
-//! A document that may be a list, while it is read field by field and item by item.
+//! Builds a document that may be a list while it is read field by field and item by item.
 
 use crate::describe::quote;
 use crate::document_error::{DocumentError, DocumentErrorKind};
@@ -8,24 +8,24 @@ use crate::object::{ListContext, list_kind, reference};
 use crate::path::FieldPath;
 use crate::stream::StreamReader;
 
-/// The field that holds a list's items.
+/// The field of a list that holds its items.
 pub(crate) const ITEMS: &str = "items";
 
-/// What is known of the document so far.
+/// The document as far as it was read.
 pub(crate) struct ListBuilder {
     location: Location,
-    /// Its fields; of items that were read one by one the key alone.
+    /// Its fields; for streamed items only the key.
     map: ManifestMap,
-    /// Whether its items are read one by one.
+    /// Whether its items are streamed.
     is_streamed: bool,
-    /// Items whose kind the list gives, which has not said its own yet.
+    /// Items without their own kind, read before the kind of the list is known.
     untyped_items: Vec<(usize, ManifestNode)>,
-    /// How many items there were.
+    /// The number of items.
     count: usize,
 }
 
 impl ListBuilder {
-    /// One that begins there.
+    /// An empty document at this location.
     pub(crate) fn new(location: Location) -> Self {
         ListBuilder {
             location,
@@ -36,7 +36,7 @@ impl ListBuilder {
         }
     }
 
-    /// Makes sure that it has no field of this name yet.
+    /// Fails if it already has a field of this name.
     pub(crate) fn check_key(&self, key: &str, at: Position) -> Result<(), DocumentError> {
         let Some(first) = self.map.entry(key) else {
             return Ok(());
@@ -49,9 +49,9 @@ impl ListBuilder {
         Err(self.with_context(DocumentError::new(at, kind), &FieldPath::root().key(key)))
     }
 
-    /// Takes a field in.
+    /// Adds a field.
     pub(crate) fn add_field(&mut self, key: &str, location: Location, value: ManifestNode) {
-        // `key` has made sure that there is none of this name.
+        // `check_key` has checked that the name is new.
         let _ = self.map.insert(MapEntry {
             key: key.into(),
             location,
@@ -59,7 +59,7 @@ impl ListBuilder {
         });
     }
 
-    /// Its items follow, one by one; where from is what they are read as.
+    /// Starts streaming items; returns the context for their kind.
     pub(crate) fn begin_items(&mut self, location: Location) -> ListContext {
         let value = ManifestNode {
             location: location.clone(),
@@ -71,12 +71,12 @@ impl ListBuilder {
         ListContext::items(self.text("apiVersion"), self.text("kind"))
     }
 
-    /// How many items were taken in.
+    /// The number of items added.
     pub(crate) fn item_count(&self) -> usize {
         self.count
     }
 
-    /// Takes an item in.
+    /// Adds an item.
     pub(crate) fn add_item(
         &mut self,
         item: ManifestNode,
@@ -95,7 +95,7 @@ impl ListBuilder {
         }
     }
 
-    /// The document is at its end.
+    /// Finishes the document.
     pub(crate) fn finish(self, stream: &mut StreamReader<'_>) {
         let list = list_kind(&self.map).filter(|_| self.is_streamed);
         let Some((api_version, kind)) = list else {
@@ -117,7 +117,7 @@ impl ListBuilder {
         }
     }
 
-    /// What went wrong inside of the value at `path`, as seen from the document.
+    /// An error inside the value at `path`, relative to the document.
     pub(crate) fn with_context(&self, broken: DocumentError, path: &FieldPath) -> DocumentError {
         let object = || {
             let metadata = self.map.get("metadata");

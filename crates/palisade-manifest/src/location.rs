@@ -1,10 +1,10 @@
-//! Where a value stands, and what is wrong with it there.
+//! Locations in files, and problems at them.
 
 use crate::describe::cut_middle;
 use std::fmt;
 use std::sync::Arc;
 
-/// A place in a file.
+/// A location in a file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Location {
     /// The file's name, as the caller gave it.
@@ -21,24 +21,24 @@ impl fmt::Display for Location {
     }
 }
 
-/// One thing that is wrong with an input: where, in which object and field, and why.
+/// A problem of an input: location, object, field and reason.
 ///
-/// A value, not an `Error`: problems are collected and shown together, and one of them does not
-/// stop the reading of what is sound.
+/// Not an `Error`: problems are collected and shown together, and a problem does not prevent reading the
+/// rest.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Problem {
-    /// Where it is.
+    /// The location.
     pub location: Location,
-    /// The object it is in, as `Kind namespace/name`, as far as that could be read.
+    /// The object, as `Kind namespace/name`, as far as it could be read.
     pub object: Option<String>,
     /// The path of the field, `spec.ingress[0].from[1]`; empty for the whole document.
     pub field: String,
-    /// What is wrong, in words for the one who wrote the file.
+    /// The reason, for the author of the file.
     pub reason: String,
 }
 
 impl Problem {
-    /// The problem with no part longer than a message carries: about 1 KiB each.
+    /// The problem with each part cut to the maximum length of a message: about 1 KiB each.
     #[must_use]
     pub fn truncated(self) -> Self {
         Problem {
@@ -60,7 +60,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// A place without its file; what the scanners count.
+/// A location without its file, as counted by the scanners.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Position {
     pub(crate) line: u32,
@@ -73,7 +73,7 @@ impl Position {
         Position { line, column: 1 }
     }
 
-    /// Goes over UTF-8, whose lines end in LF.
+    /// Advances over UTF-8 text, whose lines end in LF.
     pub(crate) fn advance(&mut self, bytes: &[u8]) {
         let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         let mut last = bytes;

@@ -1,34 +1,34 @@
-//! Values that know where they were written.
+//! Values with their locations.
 
 use crate::location::Location;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A value and its place.
+/// A value and its location.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ManifestNode {
-    /// Where the value begins. What an alias brought in keeps the place of its anchor.
+    /// The beginning of the value. A value copied for an alias keeps the location of its anchor.
     pub location: Location,
     /// The value.
     pub value: ManifestValue,
-    /// What the file says, for a scalar that was read as something other than text (the number
-    /// 64 may be written `0x40`, the boolean `true` may be written `on`).
+    /// The text in the file, for a scalar that is not a string (the number 64 may be written `0x40`, the
+    /// boolean `true` may be written `on`).
     pub source_text: Option<Arc<str>>,
 }
 
-/// What a value is, as JSON knows it.
+/// A value with the types of JSON.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ManifestValue {
-    /// `null`, or nothing written at all.
+    /// `null` or an omitted value.
     Null,
     /// A boolean.
     Bool(bool),
-    /// A whole number. One that is written as a decimal fraction (`80.0`, `1e3`) is here as well,
-    /// because it reaches a Kubernetes object as a whole number.
+    /// An integer. Includes integers written as a decimal fraction (`80.0`, `1e3`), because they reach a
+    /// Kubernetes object as integers.
     Int(i64),
     /// Any other number; never infinite, never NaN.
     Float(f64),
-    /// Text.
+    /// A string.
     String(Arc<str>),
     /// A list.
     List(Vec<ManifestNode>),
@@ -49,7 +49,7 @@ impl ManifestNode {
         self.as_list()?.get(index)
     }
 
-    /// The text, if it is text.
+    /// The string, if it is one.
     #[must_use]
     pub fn as_str(&self) -> Option<&str> {
         match &self.value {
@@ -67,7 +67,7 @@ impl ManifestNode {
         }
     }
 
-    /// The whole number, if it is one.
+    /// The integer, if it is one.
     #[must_use]
     pub fn as_i64(&self) -> Option<i64> {
         match self.value {
@@ -101,7 +101,7 @@ impl ManifestNode {
     }
 }
 
-/// The fields of an object in the order of the file, no key twice.
+/// The fields of an object in the order of the file, with unique keys.
 #[derive(Clone, Debug, Default)]
 #[allow(
     clippy::box_collection,
@@ -109,14 +109,14 @@ impl ManifestNode {
 )]
 pub struct ManifestMap {
     entries: Vec<MapEntry>,
-    /// Built once a scan of `entries` would be slower than a lookup.
+    /// Built once scanning `entries` would be slower than a lookup.
     index: Option<Box<BTreeMap<Arc<str>, usize>>>,
 }
 
 /// One field of an object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MapEntry {
-    /// The key as text; what was written as a number or boolean is here as JSON would have it.
+    /// The key as text; a number or boolean is converted as in JSON.
     pub key: Arc<str>,
     /// Where the key begins.
     pub location: Location,
@@ -130,7 +130,7 @@ impl PartialEq for ManifestMap {
     }
 }
 
-/// From how many fields on a map keeps an index.
+/// The number of fields from which a map keeps an index.
 const INDEX_THRESHOLD: usize = 24;
 
 impl ManifestMap {
@@ -146,7 +146,7 @@ impl ManifestMap {
         self.entry(key).map(|entry| &entry.value)
     }
 
-    /// The field `key` with the place of its key.
+    /// The field `key` with the location of its key.
     #[must_use]
     pub fn entry(&self, key: &str) -> Option<&MapEntry> {
         match &self.index {
@@ -155,12 +155,12 @@ impl ManifestMap {
         }
     }
 
-    /// The fields in the order of the file; those of a merge key come last.
+    /// The fields in the order of the file; merged fields come last.
     pub fn iter(&self) -> std::slice::Iter<'_, MapEntry> {
         self.entries.iter()
     }
 
-    /// How many fields there are.
+    /// The number of fields.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
@@ -175,7 +175,7 @@ impl ManifestMap {
     /// Adds a field at the end.
     ///
     /// # Errors
-    /// Gives the entry back if its key is there already; the map is then as before.
+    /// Returns the entry if its key exists already; the map is then unchanged.
     pub fn insert(&mut self, entry: MapEntry) -> Result<(), Box<MapEntry>> {
         if self.entry(&entry.key).is_some() {
             return Err(Box::new(entry));
@@ -192,7 +192,7 @@ impl ManifestMap {
         Ok(())
     }
 
-    /// Takes the value of `key` out, leaving the other fields in their order.
+    /// Removes the value of `key`; the other fields keep their order.
     pub(crate) fn take(&mut self, key: &str) -> Option<ManifestNode> {
         let at = self.entries.iter().position(|entry| &*entry.key == key)?;
         self.index = None;

@@ -1,4 +1,4 @@
-//! Documents to Kubernetes objects: lists unfolded, each object with its name.
+//! Converts documents to Kubernetes objects: lists are flattened, and each object has its name.
 
 use crate::describe::{bounded_name, describe};
 use crate::field::{Field, FieldError};
@@ -9,36 +9,35 @@ use crate::parse::ParsedFile;
 use crate::path::FieldPath;
 use std::fmt;
 
-/// How deep lists may stand in lists.
+/// The maximum nesting of lists in lists.
 const MAX_LIST_DEPTH: usize = 4;
 
-/// An object as it was written, with what tells it apart from others. Texts that tell it apart are
-/// as [`bounded_name`] has them; the object itself is as it was written.
+/// An object as written, with the fields that identify it. Those are shortened by [`bounded_name`]; the
+/// object itself is unchanged.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RawObject {
-    /// `apiVersion`; that of the list, if the object is an item of a typed list and has none.
+    /// `apiVersion`; for an item of a typed list without one, that of the list.
     pub api_version: String,
-    /// `kind`; that of the list without `List`, if the object is an item of a typed list and has
-    /// none.
+    /// `kind`; for an item of a typed list without one, the kind of the list without the suffix `List`.
     pub kind: String,
-    /// `metadata.namespace`, if there is one; never a default.
+    /// `metadata.namespace`, if present; never a default.
     pub namespace: Option<String>,
     /// `metadata.name`.
     pub name: String,
-    /// `metadata.uid`, if there is one.
+    /// `metadata.uid`, if present.
     pub uid: Option<String>,
     /// The object.
     pub root: ManifestNode,
-    /// Where it begins.
+    /// The beginning of the object.
     pub location: Location,
 }
 
-/// The objects of one reading, and everything that was wrong with it.
+/// The objects of a parsed file, and all problems.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ParsedObjects {
     /// The objects in the order of the file.
     pub objects: Vec<RawObject>,
-    /// The problems of the reading, then those of its objects.
+    /// The problems of the file, then those of its objects.
     pub problems: Vec<Problem>,
 }
 
@@ -66,13 +65,13 @@ impl RawObject {
         }
     }
 
-    /// `Kind namespace/name`, as [`Problem::object`] has it.
+    /// `Kind namespace/name`, the format of [`Problem::object`].
     #[must_use]
     pub fn reference(&self) -> String {
         reference(&self.kind, self.namespace.as_deref(), Some(&self.name))
     }
 
-    /// A problem of this object: at `field`, or at the object as a whole.
+    /// A problem of this object from a field error.
     #[must_use]
     pub fn problem(&self, error: FieldError) -> Problem {
         error.into_problem(Some(self.reference()))
@@ -85,7 +84,7 @@ impl fmt::Display for RawObject {
     }
 }
 
-/// `Kind namespace/name`, as much of it as is known.
+/// `Kind namespace/name`, as far as known.
 pub(crate) fn reference(kind: &str, namespace: Option<&str>, name: Option<&str>) -> String {
     let kind = bounded_name(kind);
     match (namespace.map(bounded_name), name.map(bounded_name)) {
@@ -95,11 +94,10 @@ pub(crate) fn reference(kind: &str, namespace: Option<&str>, name: Option<&str>)
     }
 }
 
-/// The objects of `reading`, with the items of lists in the place of the lists.
+/// The objects of a parsed file, with lists replaced by their items.
 ///
-/// An item of a typed list (`PodList`) that has no `kind` takes it from the list. What is not an
-/// object with `apiVersion`, `kind` and `metadata.name` is a problem, and takes nothing else with
-/// it.
+/// An item of a typed list (`PodList`) without `kind` gets it from the list. Anything that is not an object
+/// with `apiVersion`, `kind` and `metadata.name` is a problem, which does not affect other objects.
 #[must_use]
 pub fn extract_objects(reading: ParsedFile, limits: &Limits) -> ParsedObjects {
     let mut out = ParsedObjects {
@@ -116,15 +114,15 @@ pub fn extract_objects(reading: ParsedFile, limits: &Limits) -> ParsedObjects {
     out
 }
 
-/// Takes what is read of a file, object by object.
+/// Receives the objects of a file one by one.
 pub trait ObjectSink {
-    /// An object that was read.
+    /// An object.
     fn push_object(&mut self, object: RawObject);
-    /// Something that could not be read, or not whole.
+    /// Something that could not be read completely.
     fn push_problem(&mut self, problem: Problem);
-    /// A document begins: from here on [`undo`](Self::rollback_document) takes back.
+    /// A document begins: [`rollback_document`](Self::rollback_document) reverts to this point.
     fn begin_document(&mut self);
-    /// The document turned out to be broken, or no list: everything since it began is taken back.
+    /// The document is invalid, or not a list: drops everything since it began.
     fn rollback_document(&mut self);
 }
 
@@ -142,16 +140,16 @@ impl ObjectSink for ParsedObjects {
     fn rollback_document(&mut self) {}
 }
 
-/// Where an object comes from, if from a list.
+/// The list that an object is an item of, if any.
 pub(crate) struct ListContext {
     path: FieldPath,
-    /// `apiVersion` and `kind` that a typed list gives to its items.
+    /// The `apiVersion` and `kind` of the items of a typed list.
     item_type: Option<(String, String)>,
     list_depth: usize,
 }
 
 impl ListContext {
-    /// A document's.
+    /// The context of a document.
     pub(crate) fn document() -> Self {
         ListContext {
             path: FieldPath::root(),
@@ -160,7 +158,7 @@ impl ListContext {
         }
     }
 
-    /// That of the items of a document that is a list of this `apiVersion` and `kind`.
+    /// The context of the items of a document that is a list of this `apiVersion` and `kind`.
     pub(crate) fn items(api_version: Option<&str>, kind: Option<&str>) -> Self {
         ListContext {
             path: FieldPath::root(),
@@ -169,12 +167,12 @@ impl ListContext {
         }
     }
 
-    /// The kind that an item has that says none.
+    /// The kind of an item that has none of its own.
     pub(crate) fn item_kind(&self) -> Option<&str> {
         self.item_type.as_ref().map(|(_, kind)| &**kind)
     }
 
-    /// The same of the item `index`.
+    /// The same context for the item `index`.
     pub(crate) fn item(&self, index: usize) -> Self {
         ListContext {
             path: FieldPath::root().key("items").index(index),
@@ -184,7 +182,7 @@ impl ListContext {
     }
 }
 
-/// What a typed list gives to its items.
+/// The `apiVersion` and `kind` of the items of a typed list.
 fn item_type_of_list(api_version: Option<&str>, kind: Option<&str>) -> Option<(String, String)> {
     let kind = kind?.strip_suffix("List").filter(|kind| !kind.is_empty())?;
     Some((api_version?.to_owned(), kind.to_owned()))
@@ -192,9 +190,9 @@ fn item_type_of_list(api_version: Option<&str>, kind: Option<&str>) -> Option<(S
 
 pub(crate) struct ListFlattener<'l> {
     limits: &'l Limits,
-    /// Objects so far, sound or not.
+    /// The number of objects so far, valid or not.
     object_count: usize,
-    /// Problems so far.
+    /// The number of problems so far.
     problem_count: usize,
     is_full: bool,
 }
@@ -259,7 +257,7 @@ impl<'l> ListFlattener<'l> {
     ) {
         let path = context.path.key("items");
         if context.list_depth >= MAX_LIST_DEPTH {
-            let reason = format!("lists stand in lists more than {MAX_LIST_DEPTH} deep");
+            let reason = format!("lists are nested in lists more than {MAX_LIST_DEPTH} deep");
             let object = Some(kind.to_owned());
             return self.report_at(location, object, context.path.to_string(), reason, out);
         }
@@ -308,8 +306,8 @@ impl<'l> ListFlattener<'l> {
     }
 }
 
-/// `apiVersion` and `kind` of a list. A kind that only ends in `List` is one if it has items and
-/// no spec, or nothing that names it: `AllowList` may be somebody's own kind.
+/// `apiVersion` and `kind` of a list. A kind that merely ends in `List` is a list if it has items and no
+/// spec, or no name: `AllowList` may be a custom kind.
 pub(crate) fn list_kind(map: &ManifestMap) -> Option<(Option<String>, String)> {
     let kind = map.get("kind")?.as_str()?;
     let text = |node: &ManifestNode| node.as_str().map(bounded_name);
@@ -359,11 +357,11 @@ fn identify(root: ManifestNode, context: &ListContext) -> Result<Box<RawObject>,
     let metadata = field.require("metadata");
     let metadata_field = |key: &str| metadata.clone().and_then(|metadata| metadata.require(key));
     let optional = |key: &str| match metadata.clone().and_then(|metadata| metadata.get(key)) {
-        // An empty one is none, as it is to Kubernetes.
+        // An empty one counts as missing, as in Kubernetes.
         Ok(Some(field)) => field
             .as_str()
             .map(|text| Some(text).filter(|t| !t.is_empty())),
-        // Whatever is wrong with `metadata` is told once, by the name.
+        // An error in `metadata` is reported once, for the name.
         Ok(None) | Err(_) => Ok(None),
     };
     let name = collect(metadata_field("name").and_then(|name| non_empty_text(&name)));
@@ -393,16 +391,14 @@ fn identify(root: ManifestNode, context: &ListContext) -> Result<Box<RawObject>,
     let problems = errors.into_iter().map(|error| {
         let mut problem = error.into_problem(object.clone());
         if generated && problem.field.ends_with("metadata.name") {
-            problem.reason = "is required: the API server would make a name from generateName, \
-                              but a file has none"
-                .to_owned();
+            problem.reason = "is required: generateName works only in the API server".to_owned();
         }
         problem
     });
     Err(problems.collect())
 }
 
-/// Text that says something; an empty one is as good as missing.
+/// A string that is not empty; an empty one counts as missing.
 fn non_empty_text<'a>(field: &Field<'a>) -> Result<&'a str, FieldError> {
     let text = field.as_str()?;
     if text.is_empty() {

@@ -1,4 +1,4 @@
-//! A file's bytes to its documents.
+//! Parses the bytes of a file into documents.
 
 use crate::builder::{DocumentBuilder, RemainingLimits};
 use crate::document_error::{DocumentError, DocumentErrorKind};
@@ -9,28 +9,28 @@ use crate::split::{Chunk, position_of, split};
 use crate::{json, yaml};
 use std::sync::Arc;
 
-/// What some editors write before a file, and so before a document where files are put together.
+/// Written by some editors at the beginning of a file, and so of a document where files are concatenated.
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
-/// One document that holds something.
+/// A document that is not empty.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Document {
     /// Its value.
     pub root: ManifestNode,
 }
 
-/// What a file holds, as far as it can be read, and what could not be.
+/// The documents of a file, and the problems.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ParsedFile {
-    /// The documents that hold something, in the order of the file. Empty ones (`---` and comments
-    /// only, or `null`) are not among them.
+    /// The documents that are not empty, in the order of the file. Empty ones (`---` and comments only, or
+    /// `null`) are left out.
     pub documents: Vec<Document>,
-    /// What could not be read, in the order of the file. Each one is a document, or a rest of the
-    /// file, that is not in `documents`.
+    /// What could not be read, in the order of the file. Each problem stands for a document, or the rest of
+    /// the file, that is not in `documents`.
     pub problems: Vec<Problem>,
 }
 
-/// Reads YAML or JSON as kubectl does; which of the two is decided for each document.
+/// Parses YAML or JSON as kubectl does; the format is determined for each document.
 ///
 /// `file` is only a name for messages. Never fails as a whole: see [`ParsedFile::problems`].
 #[must_use]
@@ -129,8 +129,8 @@ pub(crate) fn parse_chunk(
     if !roots.is_empty() || !matches!(json_error.kind, DocumentErrorKind::JsonSyntax(_)) {
         return Err(json_error);
     }
-    // It may be YAML in flow style, which kubectl tries next. If it is neither, the reader that
-    // came further has the better explanation.
+    // It may be YAML in flow style, which kubectl tries next. If neither parser accepts it, the error of the
+    // one that read further is reported.
     *remaining = saved_limits;
     let yaml_error = match parse_yaml(file, text, text_line, limits, remaining, roots) {
         Ok(()) => return Ok(()),
@@ -158,7 +158,7 @@ pub(crate) fn parse_yaml(
     Ok(())
 }
 
-/// The text after its `---` line, which JSON does not know, and the line that it begins at.
+/// The text after its `---` line, which is not JSON, and the line at which it begins.
 pub(crate) fn without_separator(text: &str, first_line: u32) -> (&str, u32) {
     if !text.starts_with("---") {
         return (text, first_line);
@@ -169,7 +169,7 @@ pub(crate) fn without_separator(text: &str, first_line: u32) -> (&str, u32) {
     }
 }
 
-/// By its byte order mark, or by the zero bytes that its first two ASCII characters have there.
+/// Recognized by its byte order mark, or by the zero bytes of its first two ASCII characters.
 pub(crate) fn is_utf16(bytes: &[u8]) -> bool {
     match bytes {
         [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => true,

@@ -4,12 +4,12 @@ use crate::describe::{cut_middle, shorten_to};
 use std::fmt;
 use std::sync::Arc;
 
-/// How many characters of a key are shown: as many as the longest label key has.
+/// The maximum number of characters shown of a key: the length of the longest label key.
 const MAX_KEY_CHARS: usize = 317;
 
-/// The way from an object's root to one of its values, shown as `spec.ingress[0].from[1]`.
+/// The path from an object's root to one of its values, shown as `spec.ingress[0].from[1]`.
 ///
-/// Steps are shared, so going one further copies nothing of the way so far.
+/// The steps are shared, so extending a path does not copy it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldPath(Option<Arc<PathLink>>);
 
@@ -44,13 +44,13 @@ impl FieldPath {
         self.child(PathSegment::Index(index))
     }
 
-    /// Whether this is the root's path.
+    /// Whether this is the path of the root.
     #[must_use]
     pub fn is_root(&self) -> bool {
         self.0.is_none()
     }
 
-    /// The same path, where its root is at `outer`.
+    /// The same path with `outer` in front.
     pub(crate) fn prefixed_with(&self, outer: &FieldPath) -> Self {
         let Some(step) = &self.0 else {
             return outer.clone();
@@ -93,7 +93,7 @@ impl fmt::Display for FieldPath {
 }
 
 impl FieldPath {
-    /// The whole path, long keys cut.
+    /// Writes the path; long keys are cut.
     fn write(&self, f: &mut impl fmt::Write) -> fmt::Result {
         let mut steps = Vec::new();
         let mut current = self;
@@ -115,7 +115,7 @@ impl FieldPath {
     }
 }
 
-/// Whether a key can stand between dots without being taken for two keys.
+/// Whether a key needs no quotes in a dotted path.
 fn is_plain(key: &str) -> bool {
     !key.is_empty()
         && key

@@ -1,12 +1,12 @@
-//! What a YAML scalar stands for, in the reading of go-yaml v2, which is the one kubectl has.
+//! Resolves YAML scalars as go-yaml v2 does, which kubectl uses.
 //!
-//! That reading is YAML 1.1's with Go's number syntax: `on` is a boolean, `010` is eight,
-//! `0o10` and `0b1000` too, `08` is a float (and so eight), and a timestamp stays text.
+//! Its rules are those of YAML 1.1 with Go's number syntax: `on` is a boolean; `010`, `0o10` and `0b1000` are
+//! eight; `08` is a float (and so eight); a timestamp stays text.
 
 use crate::document_error::DocumentErrorKind;
 use std::sync::Arc;
 
-/// A scalar after its resolution, still with what its becoming a key depends on.
+/// A resolved scalar, before it is converted to a value or a key.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Scalar {
     Null,
@@ -14,7 +14,7 @@ pub(crate) enum Scalar {
     Int(i64),
     /// Above `i64::MAX`.
     Uint(u64),
-    /// May be infinite or NaN, which is fine for a key and for nothing else.
+    /// May be infinite or NaN, which is valid for a key only.
     Float(f64),
     Text(Arc<str>),
 }
@@ -29,8 +29,8 @@ pub(crate) fn resolve_plain(text: &str) -> Scalar {
     resolve_non_text(text).unwrap_or_else(|| Scalar::Text(text.into()))
 }
 
-/// A scalar with an explicit tag. A tag outside of YAML's own leaves the text as it is, as does
-/// `!!timestamp`, because kubectl hands both on as text.
+/// A scalar with an explicit tag. A tag outside the YAML namespace, or `!!timestamp`, leaves the text
+/// unchanged, because kubectl passes both on as text.
 pub(crate) fn resolve_tagged(tag: &str, text: &str) -> Result<Scalar, DocumentErrorKind> {
     let bad_tag = || DocumentErrorKind::BadTag {
         text: crate::describe::quote(text),
@@ -71,7 +71,7 @@ pub(crate) fn resolve_tagged(tag: &str, text: &str) -> Result<Scalar, DocumentEr
     }
 }
 
-/// The key that JSON has for a scalar, as sigs.k8s.io/yaml writes it.
+/// The JSON key of a scalar, as sigs.k8s.io/yaml writes it.
 pub(crate) fn key_text(scalar: Scalar) -> Result<Arc<str>, DocumentErrorKind> {
     match scalar {
         Scalar::Text(text) => Ok(text),
@@ -83,13 +83,13 @@ pub(crate) fn key_text(scalar: Scalar) -> Result<Arc<str>, DocumentErrorKind> {
     }
 }
 
-/// The whole number that a float becomes on its way through JSON, if it becomes one.
+/// The integer that a float becomes in JSON, if it is one.
 pub(crate) fn float_as_int(value: f64) -> Option<i64> {
     if value.fract() != 0.0 {
         return None;
     }
-    // Go writes the shortest digits that identify the float and fills up with zeros; so does
-    // Rust. Beyond 1e21 Go writes an exponent, but there no i64 is left.
+    // Go writes the shortest digits that identify the float and pads with zeros; so does Rust. From 1e21 Go
+    // writes an exponent, but such a number is no i64.
     value.to_string().parse().ok()
 }
 
@@ -112,7 +112,7 @@ fn resolve_non_text(text: &str) -> Option<Scalar> {
 
 fn resolve_number(text: &str) -> Option<Scalar> {
     match text.as_bytes().first()? {
-        // Here Go is asked with the underscores still there, and wants each between two digits.
+        // Here go-yaml calls Go's parser with the underscores, which must be between digits.
         b'.' if underscores_separate_digits(text) => float(&without_underscores(text)),
         b'0'..=b'9' | b'+' | b'-' => {
             let digits = without_underscores(text);
@@ -136,7 +136,7 @@ fn underscores_separate_digits(text: &str) -> bool {
     underscores.all(|at| digit(at.checked_sub(1)) && digit(at.checked_add(1)))
 }
 
-/// Go's `ParseInt` and, failing that, `ParseUint` with base 0.
+/// Go's `ParseInt` and, if that fails, `ParseUint` with base 0.
 fn integer(text: &str) -> Option<Scalar> {
     let (negative, unsigned) = match text.as_bytes().first()? {
         b'-' => (true, &text[1..]),
@@ -148,10 +148,10 @@ fn integer(text: &str) -> Option<Scalar> {
         if let Ok(value) = i64::try_from(value) {
             return Some(Scalar::Int(value));
         }
-        // ParseUint knows no sign, not even `+`.
+        // ParseUint accepts no sign, not even `+`.
         return (unsigned.len() == text.len()).then_some(Scalar::Uint(magnitude));
     }
-    // go-yaml tries `0b` once more by itself, and so lets a sign stand after it.
+    // go-yaml parses `0b` once more by itself and so accepts a sign after it.
     let rest = text.strip_prefix("0b")?;
     let (sign, digits) = match rest.as_bytes().first()? {
         b'-' => ("-", &rest[1..]),
@@ -174,7 +174,7 @@ fn magnitude(text: &str) -> Option<u64> {
         (b'0', Some(_)) => (8, &text[1..]),
         _ => (10, text),
     };
-    // `from_str_radix` would let a sign stand here.
+    // `from_str_radix` would accept a sign here.
     if digits.starts_with(['+', '-']) {
         return None;
     }
@@ -205,7 +205,7 @@ fn float(text: &str) -> Option<Scalar> {
     value.is_finite().then_some(Scalar::Float(value))
 }
 
-/// Go's `FormatFloat(value, 'g', -1, 32)` with YAML's names for what is not finite.
+/// Go's `FormatFloat(value, 'g', -1, 32)`, with the YAML names of non-finite numbers.
 fn float_key(value: f64) -> String {
     #[allow(clippy::cast_possible_truncation)]
     let value = value as f32;
@@ -227,7 +227,7 @@ fn float_key(value: f64) -> String {
     format!("{mantissa}e{sign}{:02}", exponent.abs())
 }
 
-/// Standard base64 with padding; line breaks are passed over.
+/// Standard base64 with padding; line breaks are ignored.
 fn decode_base64(text: &str) -> Option<Vec<u8>> {
     let symbols: Vec<u8> = text
         .bytes()

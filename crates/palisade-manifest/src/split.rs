@@ -1,7 +1,7 @@
-//! Cuts a file at its `---` lines, before anything of it is parsed, as kubectl does.
+//! Splits a file at its `---` lines before parsing, as kubectl does.
 //!
-//! YAML cannot find its way again inside a broken document, but a line that begins with `---` is
-//! never inside of one; so what is broken stays between two such lines.
+//! YAML has no way to resynchronize inside a broken document, but a line that begins with `---` is never
+//! inside a document; so an error is confined between two such lines.
 
 use crate::location::Position;
 
@@ -14,7 +14,7 @@ pub(crate) struct Chunk<'a> {
     pub(crate) bytes: &'a [u8],
     /// The line of the file at which `bytes` begin.
     pub(crate) first_line: u32,
-    /// What stands after `---` on its line, if that is anything but a comment: where, from 1.
+    /// The column, from 1, of text after `---` on its line, if that is not a comment.
     pub(crate) content_after_separator: Option<u32>,
 }
 
@@ -42,7 +42,7 @@ impl<'a> Iterator for Chunks<'a> {
         }
         let mut end = next_separator(self.rest);
         if self.first && is_directives(&self.rest[..end]) && end < self.rest.len() {
-            // Directives belong to the document that follows them.
+            // Directives belong to the following document.
             end += next_separator(&self.rest[end..]);
         }
         self.first = false;
@@ -58,13 +58,13 @@ impl<'a> Iterator for Chunks<'a> {
     }
 }
 
-/// The place just behind `before`, which begins at the first column of `first_line`.
+/// The position after `before`, which begins at the first column of `first_line`.
 pub(crate) fn position_of(before: &[u8], first_line: u32) -> Position {
     let line = before
         .iter()
         .rposition(|b| matches!(b, b'\n' | b'\r'))
         .map_or(before, |at| &before[at + 1..]);
-    // Counts characters: every byte but those that continue one.
+    // Counts characters: every byte except UTF-8 continuation bytes.
     let column = line.iter().filter(|b| **b & 0xc0 != 0x80).count();
     Position {
         line: first_line.saturating_add(line_breaks(before)),
@@ -72,7 +72,7 @@ pub(crate) fn position_of(before: &[u8], first_line: u32) -> Position {
     }
 }
 
-/// Where the first line that is a separator begins, other than the very first line.
+/// The offset of the first separator line after the first line.
 pub(crate) fn next_separator(bytes: &[u8]) -> usize {
     let mut from = 0;
     while let Some(at) = bytes[from..].iter().position(|b| *b == b'\n') {
@@ -84,7 +84,7 @@ pub(crate) fn next_separator(bytes: &[u8]) -> usize {
     bytes.len()
 }
 
-/// A file that begins with a byte order mark may stand behind another one.
+/// Allows a byte order mark, which occurs where files are concatenated.
 pub(crate) fn is_separator(bytes: &[u8]) -> bool {
     let bytes = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
     match bytes.strip_prefix(b"---") {
@@ -105,7 +105,7 @@ pub(crate) fn content_after_separator(bytes: &[u8]) -> Option<u32> {
     (line[at] != b'#').then(column)
 }
 
-/// Whether there is nothing but directives, comments and empty lines, and at least one directive.
+/// Whether there are only directives, comments and empty lines, and at least one directive.
 pub(crate) fn is_directives(bytes: &[u8]) -> bool {
     let mut lines = bytes.split(|b| *b == b'\n');
     let blank = |line: &[u8]| {
@@ -116,7 +116,7 @@ pub(crate) fn is_directives(bytes: &[u8]) -> bool {
         && lines.all(|line| line.starts_with(b"%") || blank(line))
 }
 
-/// Line breaks as YAML counts them: CR, LF, and CR LF as one.
+/// The number of YAML line breaks: CR, LF, and CR LF as one.
 pub(crate) fn line_breaks(bytes: &[u8]) -> u32 {
     let feeds = bytes.iter().filter(|b| **b == b'\n').count();
     let lone = bytes

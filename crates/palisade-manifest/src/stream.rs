@@ -1,13 +1,13 @@
-//! A file of any size, object by object.
+//! Reads a file of any size object by object.
 //!
-//! For: dumps of whole clusters. What [`parse`](crate::parse()) and [`extract_objects`](crate::extract_objects()) say of
-//! a file, this says of it without ever holding more than one document of it, or, of a list, more
-//! than one item. [`Limits::file_bytes`] bounds such a piece; the file as a whole has no bound.
+//! For dumps of whole clusters. The result is that of [`parse`](crate::parse()) and
+//! [`extract_objects`](crate::extract_objects()), but at most one document, or one item of a list, is in
+//! memory at a time. [`Limits::file_bytes`] limits the size of such a piece; the size of the file is not
+//! limited.
 //!
-//! What is told of a document is the same as in one piece, but for long ones (longer than a step):
-//! JSON that is only YAML in flow style is refused with what JSON has against it, and an alias in a
-//! YAML list cannot stand for what another item marks, which is a problem like any other. A list that
-//! is broken anywhere gives none of its items.
+//! Documents longer than a chunk differ in two ways: JSON that is only valid as YAML in flow style is
+//! rejected with the error of the JSON parser, and an alias in a YAML list that refers to an anchor in
+//! another item is a problem. A list with an error anywhere yields none of its items.
 
 use crate::builder::{DocumentBuilder, RemainingLimits};
 use crate::document_error::{DocumentError, DocumentErrorKind};
@@ -28,9 +28,9 @@ use crate::yaml_list;
 use std::io::{self, Read};
 use std::sync::Arc;
 
-/// How far a file was read.
+/// How to continue after a part of a file.
 pub(crate) enum StreamControl {
-    /// What comes next is read.
+    /// Read what follows.
     Continue,
     /// The rest of the document cannot be read.
     Skip,
@@ -38,13 +38,13 @@ pub(crate) enum StreamControl {
     Stop,
 }
 
-/// Reads what `reader` gives and hands every object to `sink`, with what `keep` keeps of it.
+/// Reads a file from `reader` and passes every object to `sink`, with the fields that `filter` selects.
 ///
-/// `file` is only a name for messages. `step` is how many bytes are asked for and looked at together:
-/// what does not fit is read piece by piece; `None` for the usual, 1 MiB.
+/// `file` is only a name for messages. `chunk_size` is the number of bytes read and parsed together; longer
+/// documents are read piece by piece. `None` is the default, 1 MiB.
 ///
 /// # Errors
-/// If the reader fails. What came before was handed over, but for the document that was being read.
+/// If the reader fails. Objects before the error were passed on, except those of the incomplete document.
 pub fn read_stream(
     file: &str,
     reader: &mut dyn Read,
@@ -93,10 +93,10 @@ pub fn read_stream(
     }
 }
 
-/// How many bytes tell whether a line separates documents: a byte order mark, `---` and what follows.
+/// The number of bytes that decide whether a line is a separator: a byte order mark, `---` and what follows.
 const SEPARATOR_BYTES: usize = 7;
 
-/// A file that is being read.
+/// A file being read.
 pub(crate) struct StreamReader<'s> {
     pub(crate) file: Arc<str>,
     pub(crate) limits: &'s Limits,
@@ -107,7 +107,7 @@ pub(crate) struct StreamReader<'s> {
 }
 
 impl StreamReader<'_> {
-    /// All up to the next line that separates documents; the window stands at its beginning.
+    /// Reads a document up to the next separator line; the window is at its beginning.
     fn read_document(&mut self, first: bool) -> io::Result<StreamControl> {
         if let Some(end) = self.document_end(first) {
             return Ok(self.read_whole_document(end));
@@ -144,19 +144,19 @@ impl StreamReader<'_> {
         }
     }
 
-    /// Where the document ends, if all of it is there.
+    /// The end of the document, if it is in the window completely.
     pub(crate) fn document_end(&self, first: bool) -> Option<usize> {
         let bytes = self.window.buffered();
         let mut end = next_separator(bytes);
         if first && end < bytes.len() && is_directives(&bytes[..end]) {
             end += next_separator(&bytes[end..]);
         }
-        // At the very end it may be the beginning of another word.
+        // At the end of the buffer it may be the beginning of another word.
         let whole = self.window.at_eof() || end.saturating_add(SEPARATOR_BYTES) <= bytes.len();
         whole.then_some(end)
     }
 
-    /// Reads a document that is there as a whole.
+    /// Parses a document that is in the window completely.
     pub(crate) fn read_whole_document(&mut self, end: usize) -> StreamControl {
         let bytes = self.window.buffered().get(..end).unwrap_or_default();
         if end > self.limits.file_bytes {
@@ -181,7 +181,7 @@ impl StreamReader<'_> {
         StreamControl::Continue
     }
 
-    /// Reads on until the document ends, as far as it may be that long; whether it does.
+    /// Reads until the end of the document, within the size limit; the end if it was reached.
     pub(crate) fn read_to_document_end(&mut self, first: bool) -> io::Result<Option<usize>> {
         while !self.window.at_eof() && self.window.buffered().len() <= self.limits.file_bytes {
             if let Some(end) = self.document_end(first) {
@@ -192,7 +192,7 @@ impl StreamReader<'_> {
         Ok(self.document_end(first))
     }
 
-    /// JSON values one after the other, until a line that separates documents.
+    /// Reads JSON values in a row up to a separator line.
     fn read_json_values(&mut self, first: bool) -> io::Result<StreamControl> {
         let mut is_first = true;
         loop {
@@ -239,7 +239,7 @@ impl StreamReader<'_> {
         }
     }
 
-    /// Goes over what is blank in JSON.
+    /// Skips JSON blanks.
     pub(crate) fn skip_blanks(&mut self) -> io::Result<()> {
         loop {
             let blank = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\r' | b'\n');
@@ -254,12 +254,12 @@ impl StreamReader<'_> {
         }
     }
 
-    /// Whether no more text can come: at the file's end, or before what is no text.
+    /// Whether no more text can come: at the end of the file, or before a byte that is not UTF-8.
     pub(crate) fn is_text_exhausted(&self) -> bool {
         self.window.at_eof() || self.window.invalid_byte().is_some()
     }
 
-    /// A reader of the JSON value at the window's beginning.
+    /// A reader of the JSON value at the beginning of the window.
     pub(crate) fn json_reader(&self) -> FilteredJsonReader<'_> {
         FilteredJsonReader::new(
             self.window.valid_utf8(),
@@ -269,7 +269,7 @@ impl StreamReader<'_> {
         )
     }
 
-    /// What is wrong with the JSON value at the window's beginning, which could not be read.
+    /// The error in the JSON value at the beginning of the window, which could not be read.
     pub(crate) fn json_error(&mut self) -> DocumentError {
         let at = self.window.position();
         let text = std::str::from_utf8(self.window.valid_utf8()).unwrap_or_default();
@@ -292,7 +292,7 @@ impl StreamReader<'_> {
         }
     }
 
-    /// A piece has more bytes than one may have.
+    /// A piece exceeds the size limit.
     pub(crate) fn reject_oversized(&mut self) -> StreamControl {
         let error = DocumentError::new(
             self.window.position(),
@@ -301,7 +301,7 @@ impl StreamReader<'_> {
         self.reject(error)
     }
 
-    /// Takes back a document and tells why.
+    /// Rolls a document back and reports the error.
     pub(crate) fn reject(&mut self, broken: DocumentError) -> StreamControl {
         self.sink.rollback_document();
         let ends = broken.kind.is_fatal_for_file();
@@ -317,7 +317,7 @@ impl StreamReader<'_> {
         self.flattener.report(problem, self.sink);
     }
 
-    /// Goes to the next line that separates documents, or to the end.
+    /// Skips to the next separator line, or to the end.
     fn skip_to_separator(&mut self) -> io::Result<()> {
         loop {
             let length = self.window.buffered().len();

@@ -1,8 +1,8 @@
-//! A value without its places, as JSON.
+//! Converts a value to JSON without locations.
 
 use crate::node::{ManifestNode, ManifestValue};
 
-/// The value as `serde_json` has it, fields in the order of the file.
+/// The value for `serde_json`, with fields in the order of the file.
 #[must_use]
 pub fn to_json(node: &ManifestNode) -> serde_json::Value {
     match &node.value {

@@ -3,27 +3,27 @@
 use crate::location::Position;
 use std::io::{self, Read};
 
-/// Bytes that are asked of the reader at a time.
+/// The maximum number of bytes read at a time.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// Bytes of a file from `position` on, as far as they have been read.
+/// The bytes of a file from `position` on, as far as they have been read.
 pub(crate) struct ReadWindow<'r> {
     reader: &'r mut dyn Read,
     bytes: Vec<u8>,
-    /// What is before is done with.
+    /// The bytes before it have been consumed.
     start: usize,
-    /// What is before is UTF-8; never less than `from`.
+    /// The bytes before it are valid UTF-8; never less than `start`.
     valid_end: usize,
-    /// Whether the reader has no more.
+    /// Whether the reader is at its end.
     at_eof: bool,
-    /// What stands at `sound`, if it can stand in no UTF-8.
+    /// The byte at `valid_end`, if it is not valid in UTF-8.
     invalid_byte: Option<u8>,
     position: Position,
     chunk_size: usize,
 }
 
 impl<'r> ReadWindow<'r> {
-    /// At the beginning of what `reader` gives; `step` bytes are looked at together, at most.
+    /// A window at the beginning of `reader`, which reads at most `chunk_size` bytes at a time.
     pub(crate) fn new(reader: &'r mut dyn Read, chunk_size: usize) -> Self {
         ReadWindow {
             reader,
@@ -37,39 +37,39 @@ impl<'r> ReadWindow<'r> {
         }
     }
 
-    /// All bytes that are there.
+    /// All bytes in the window.
     pub(crate) fn buffered(&self) -> &[u8] {
         self.bytes.get(self.start..).unwrap_or_default()
     }
 
-    /// Those before the first that is not UTF-8.
+    /// The bytes before the first that is not UTF-8.
     pub(crate) fn valid_utf8(&self) -> &[u8] {
         self.bytes
             .get(self.start..self.valid_end)
             .unwrap_or_default()
     }
 
-    /// What ends the sound bytes, if it is not UTF-8.
+    /// The byte after the valid ones, if it is not valid in UTF-8.
     pub(crate) fn invalid_byte(&self) -> Option<u8> {
         self.invalid_byte
     }
 
-    /// Whether all of the rest is there.
+    /// Whether the rest of the file is in the window.
     pub(crate) fn at_eof(&self) -> bool {
         self.at_eof
     }
 
-    /// Where the first byte stands.
+    /// The position of the first byte.
     pub(crate) fn position(&self) -> Position {
         self.position
     }
 
-    /// Takes the first byte for the first of the file.
+    /// Makes the first byte the beginning of the file.
     pub(crate) fn reset_position(&mut self) {
         self.position = Position::line_start(1);
     }
 
-    /// Goes on by so many bytes.
+    /// Consumes this many bytes.
     pub(crate) fn advance(&mut self, count: usize) {
         let to = self.start.saturating_add(count).min(self.bytes.len());
         self.position.advance(&self.bytes[self.start..to]);
@@ -80,12 +80,12 @@ impl<'r> ReadWindow<'r> {
         }
     }
 
-    /// Reads on until a step is there, or the end.
+    /// Reads until one chunk is in the window, or to the end.
     pub(crate) fn fill(&mut self) -> io::Result<()> {
         self.fill_to(self.chunk_size)
     }
 
-    /// Reads on until so many bytes are there, or the end.
+    /// Reads until this many bytes are in the window, or to the end.
     pub(crate) fn fill_to(&mut self, count: usize) -> io::Result<()> {
         while self.buffered().len() < count && !self.at_eof {
             self.read_more()?;
@@ -93,7 +93,7 @@ impl<'r> ReadWindow<'r> {
         Ok(())
     }
 
-    /// Reads on by one step.
+    /// Reads one more chunk.
     pub(crate) fn read_more(&mut self) -> io::Result<()> {
         if self.at_eof {
             return Ok(());

@@ -1,7 +1,7 @@
 //! Scans one YAML document into a [`DocumentBuilder`].
 //!
-//! The syntax is `saphyr-parser`'s, through its event interface, which does not recurse; what
-//! scalars, anchors and merge keys mean is decided here and in [`crate::scalar`].
+//! The syntax is that of `saphyr-parser`, through its event interface, which does not recurse. Scalars,
+//! anchors and merge keys are resolved here and in [`crate::scalar`].
 
 use crate::builder::{DocumentBuilder, ScannedScalar};
 use crate::document_error::{DocumentError, DocumentErrorKind};
@@ -13,7 +13,7 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Reads the one document of `text`, whose first line is the file's line `first_line`.
+/// Scans the only document of `text`, whose first line is line `first_line` of the file.
 pub(crate) fn scan(
     text: &str,
     first_line: u32,
@@ -24,8 +24,8 @@ pub(crate) fn scan(
         line: first_line,
         column: 1,
     };
-    // The parser is other people's code and reads other people's files. Should it ever panic, one
-    // document is lost, with a problem that says so, and not the agent.
+    // The parser is third-party code and reads untrusted files. If it panics, one document is lost, with a
+    // problem that says so, and the agent continues.
     let prepared = MaskedColons::mask(text);
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         build_from_events(&prepared, first_line, builder, &mut last)
@@ -80,7 +80,7 @@ fn resolve_scalar(
 ) -> Result<ScannedScalar, DocumentErrorKind> {
     let plain = style == ScalarStyle::Plain;
     if plain && text.starts_with('?') {
-        // In flow style go-yaml takes the `?` for the mark of a key.
+        // In flow style go-yaml reads the `?` as a key indicator.
         return Err(DocumentErrorKind::LeadingQuestionMark);
     }
     let (scalar, merge) = match tag {
@@ -103,10 +103,10 @@ fn resolve_scalar(
     })
 }
 
-/// The parser's marks as places in the file.
+/// Converts the parser's marks to positions in the file.
 struct MarkerPositions {
     first_line: u32,
-    /// At the end of a text the parser counts one line more than there is.
+    /// At the end of a text the parser counts one line too many.
     end: Position,
 }
 
@@ -132,12 +132,11 @@ impl MarkerPositions {
     }
 }
 
-/// A text whose colons mean to the parser what they mean to go-yaml.
+/// A text with those colons masked that the parser would read differently from go-yaml.
 ///
-/// To go-yaml a colon ends a plain scalar only before a blank, so `[fd00::]` is a list of one
-/// text. To YAML 1.2 it also does so before `,`, `[`, `]`, `{` and `}`, and that list holds an
-/// object. Such colons are put out of the parser's sight: another character, which the text does
-/// not have, stands for them, one for one, so that no column moves.
+/// In go-yaml a colon ends a plain scalar only before a blank, so `[fd00::]` is a list of one string. In YAML
+/// 1.2 it also does so before `,`, `[`, `]`, `{` and `}`, and that list holds an object. Such colons are
+/// replaced by another character that does not occur in the text, one for one, so that columns do not change.
 struct MaskedColons<'t> {
     text: Cow<'t, str>,
     placeholder: Option<char>,
@@ -148,7 +147,7 @@ impl<'t> MaskedColons<'t> {
         let hidden = |at: usize| {
             let bytes = text.as_bytes();
             let follows = matches!(bytes.get(at + 1), Some(b',' | b'[' | b']' | b'{' | b'}'));
-            // Behind a quote or a bracket no plain scalar is going on; behind a blank it may be.
+            // After a quote or a bracket no plain scalar continues; after a blank one may.
             let goes_on = follows
                 && text[..at]
                     .trim_ascii_end()
@@ -177,7 +176,7 @@ impl<'t> MaskedColons<'t> {
         }
     }
 
-    /// The scalar as the file has it.
+    /// The scalar as written in the file.
     fn unmask<'a>(&self, scalar: Cow<'a, str>) -> Cow<'a, str> {
         match self.placeholder {
             Some(stand_in) if scalar.contains(stand_in) => {
@@ -188,16 +187,16 @@ impl<'t> MaskedColons<'t> {
     }
 }
 
-/// A character for private use that the text does not have. There are more of them than a text
-/// within the default limits would use, unless it is made to.
+/// A private-use character that does not occur in the text. A text within the default limits contains all of
+/// them only if it was made to.
 fn unused_character(text: &str) -> Option<char> {
     let private = '\u{f0000}'..='\u{ffffd}';
     let used: BTreeSet<char> = text.chars().filter(|c| private.contains(c)).collect();
     private.clone().find(|c| !used.contains(c))
 }
 
-/// Refuses what go-yaml refuses, and what it takes for a line break while the parser here does
-/// not: a text that two readers split differently must not decide about packets.
+/// Rejects characters that go-yaml rejects, and those that it treats as line breaks and the parser here does
+/// not: a text that two parsers split differently must not decide about packets.
 fn check_characters(text: &str, first_line: u32) -> Result<(), DocumentError> {
     let suspect = |c: char| {
         !matches!(c, '\t' | '\n' | '\r' | ' '..='~' | '\u{a0}'..='\u{2027}'

@@ -1,8 +1,8 @@
-//! A YAML document too long to be read in one piece: a list in block style, item by item.
+//! Reads a YAML document that is too long for one piece: a list in block style, item by item.
 //!
-//! An item ends where a line begins that is not indented deeper than its dash. Nothing inside of an
-//! item begins such a line: neither text in blocks nor a value that goes on, which both are indented
-//! deeper. Where a text breaks that rule the item is not YAML, and the document is refused.
+//! An item ends before a line that is not indented deeper than its dash. No line inside an item is indented
+//! less: block scalars and continued values are indented deeper. If a text violates that rule, the item is
+//! not YAML and the document is rejected.
 
 use crate::builder::RemainingLimits;
 use crate::document_error::{DocumentError, DocumentErrorKind};
@@ -14,18 +14,18 @@ use crate::path::FieldPath;
 use crate::stream::{StreamControl, StreamReader};
 use std::io;
 
-/// Where the items of a list are, in bytes from the document's beginning.
+/// The offsets of a list's items, in bytes from the beginning of the document.
 struct YamlListLayout {
-    /// The line that says `items:`.
+    /// The line with `items:`.
     items_offset: usize,
     /// The line of the first dash.
     first_item_offset: usize,
-    /// How far dashes are indented.
+    /// The indentation of the dashes.
     indent: usize,
 }
 
-/// Reads the document at the window's beginning; `body` is where its first line begins, behind the
-/// one that separates it from the one before.
+/// Reads the document at the beginning of the window; `body` is the offset of its first line, after its
+/// separator line.
 pub(crate) fn read_list(
     stream: &mut StreamReader<'_>,
     body: usize,
@@ -54,7 +54,7 @@ pub(crate) fn read_list(
     })
 }
 
-/// Finds the items of a list, if the document is one.
+/// Finds the items of a list; `None` if the document is not one.
 fn find_layout(bytes: &[u8]) -> Option<YamlListLayout> {
     let mut key = None;
     let mut at = 0;
@@ -87,7 +87,7 @@ fn is_items_key(words: &[u8]) -> bool {
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"#"))
 }
 
-/// Takes in the fields that the text before `end` says, and goes on behind it.
+/// Adds the fields in the text before `end` and advances to it.
 fn read_fields(
     list: &mut ListBuilder,
     stream: &mut StreamReader<'_>,
@@ -120,7 +120,7 @@ fn read_fields(
     Ok(())
 }
 
-/// What the text before `end` says.
+/// Parses the text before `end`.
 fn parse_value(
     stream: &StreamReader<'_>,
     end: usize,
@@ -186,7 +186,7 @@ fn read_items(
     Ok(read_fields(list, stream, end))
 }
 
-/// Whether the window begins with a dash of this indentation.
+/// Whether a dash of this indentation is at the beginning of the window.
 fn begins_item(stream: &mut StreamReader<'_>, indent: usize) -> io::Result<bool> {
     stream.window.fill_to(indent + 4)?;
     let bytes = stream.window.buffered();
@@ -196,7 +196,7 @@ fn begins_item(stream: &mut StreamReader<'_>, indent: usize) -> io::Result<bool>
     Ok(spaces == indent && dash)
 }
 
-/// Where the item at the window's beginning ends; `None` if that is too far away.
+/// The end of the item at the beginning of the window; `None` if the item exceeds the size limit.
 fn item_end(stream: &mut StreamReader<'_>, indent: usize) -> io::Result<Option<usize>> {
     let mut line = 0;
     loop {

@@ -1,4 +1,4 @@
-//! Documents of a file: where they begin and end, and what a broken one takes with it.
+//! The documents of a file: where they begin and end, and the effect of an error on the others.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use palisade_manifest::{Limits, ParsedFile, parse, to_json};
@@ -98,7 +98,7 @@ fn byte_order_marks_and_encodings() {
     check(
         b"a: 1\n---\nb: \xc3\xa9\xff\n---\nc: 3",
         &[json!({"a": 1}), json!({"c": 3})],
-        &["f:3:5: the text is not UTF-8: the byte 0xff cannot stand here"],
+        &["f:3:5: the text is not UTF-8: invalid byte 0xff"],
     );
 }
 
@@ -107,22 +107,22 @@ fn characters_that_cannot_stand() {
     check(
         "a: 1\nb: x\0y\n",
         &[],
-        &["f:2:5: the control character U+0000 cannot stand in YAML"],
+        &["f:2:5: the control character U+0000 is not allowed in YAML"],
     );
     check(
         "a: \u{7}",
         &[],
-        &["f:1:4: the control character U+0007 cannot stand in YAML"],
+        &["f:1:4: the control character U+0007 is not allowed in YAML"],
     );
     check(
         "a: \u{7f}",
         &[],
-        &["f:1:4: the control character U+007F cannot stand in YAML"],
+        &["f:1:4: the control character U+007F is not allowed in YAML"],
     );
     check(
         "a: b\u{feff}",
         &[],
-        &["f:1:5: the control character U+FEFF cannot stand in YAML"],
+        &["f:1:5: the control character U+FEFF is not allowed in YAML"],
     );
     for (character, code) in [
         ('\u{85}', "0085"),
@@ -131,12 +131,12 @@ fn characters_that_cannot_stand() {
     ] {
         let text = format!("a: 1 # c{character}b: 2");
         let problem = format!(
-            "f:1:9: U+{code} is a line break to kubectl, but not to other readers of YAML; write \
-             it as an escape in double quotes"
+            "f:1:9: U+{code} is a line break in kubectl, but not in other YAML parsers; write it as an \
+             escape in double quotes"
         );
         check(text, &[], &[&problem]);
     }
-    // In JSON they are text like any other.
+    // In JSON they are ordinary text.
     check(
         "{\"a\": \"\u{2028}\u{7f}\"}",
         &[json!({"a": "\u{2028}\u{7f}"})],
@@ -234,7 +234,7 @@ fn duplicate_keys() {
         &[],
         &["f:2:2: a: the field \"a\" is written twice in one object, in line 1 and in line 2"],
     );
-    // As many fields as make a map keep an index.
+    // Enough fields for a map to keep an index.
     let many: String = (0..100).map(|n| format!("k{n}: {n}\n")).collect();
     let (found, wrong) = parts(&many, &Limits::default());
     assert_eq!((found[0]["k99"].clone(), wrong.len()), (json!(99), 0));
@@ -284,8 +284,8 @@ fn anchors_and_merge_keys() {
         "a: &a {p: 1}\nx:\n  p: 2\n  <<: *a\n",
         &[],
         &[
-            "f:4:7: x: the field \"p\" of line 3 is also brought in by the merge key of line 4; \
-           kubectl would take the merged value, YAML the own one: put `<<` before the own fields",
+            "f:4:7: x: the field \"p\" of line 3 is also set by the merge key of line 4; \
+           kubectl uses the merged value, YAML 1.1 that of the object: put `<<` before the other fields",
         ],
     );
     check(
@@ -301,7 +301,7 @@ fn anchors_and_merge_keys() {
     check(
         "a: &x\n  b: *x",
         &[],
-        &["f:2:6: a.b: an alias stands inside of what its own anchor marks"],
+        &["f:2:6: a.b: the YAML alias refers to a value that contains it"],
     );
     check(
         "a: *nope",
@@ -328,7 +328,7 @@ fn limits_end_in_a_problem() {
             "a: 1\nb: 2",
             limited(|l| l.file_bytes = 8),
             vec![],
-            "f:1:1: the file has more than 8 bytes; nothing of it is read",
+            "f:1:1: the file has more than 8 bytes and is not read",
         ),
         (
             "a: 1\n---\nb: 2\n---\nc: 3\n---\nd: 4",
@@ -340,19 +340,19 @@ fn limits_end_in_a_problem() {
             "a: [[1]]\n---\nb: [[[1]]]\n---\nc: 1",
             limited(|l| l.depth = 3),
             vec![json!({"a": [[1]]}), json!({"c": 1})],
-            "f:3:6: b[0][0]: lists and objects nest deeper than 3 levels",
+            "f:3:6: b[0][0]: lists and objects are nested deeper than 3 levels",
         ),
         (
             "{\"a\": [[[1]]]}",
             limited(|l| l.depth = 3),
             vec![],
-            "f:1:9: a[0][0]: lists and objects nest deeper than 3 levels",
+            "f:1:9: a[0][0]: lists and objects are nested deeper than 3 levels",
         ),
         (
             "a: &x [[1]]\nb: [*x]",
             limited(|l| l.depth = 3),
             vec![],
-            "f:2:5: b[0]: lists and objects nest deeper than 3 levels",
+            "f:2:5: b[0]: lists and objects are nested deeper than 3 levels",
         ),
         (
             "a: 1\n---\n[1, 2, 3]\n---\nb: 1",

@@ -1,4 +1,4 @@
-//! The cursor: its paths, its types and what it says when they do not fit.
+//! The field cursor: paths, types and errors.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use palisade_manifest::{Field, FieldPath, IntOrString, Limits, ManifestNode, parse};

@@ -1,4 +1,4 @@
-//! JSON text: one value after the other, in JSON's own rules.
+//! JSON text: several values in a row, by the rules of JSON.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use palisade_manifest::{Limits, parse, to_json};
@@ -43,7 +43,7 @@ fn strings() {
         &[json!({"a": "\"\\/\u{8}\u{c}\n\r\té€😀", "ab": "é😀"})],
         &[],
     );
-    let half = "the document is not JSON: half a surrogate pair, which is no character";
+    let half = "the document is not JSON: an unpaired surrogate";
     check(r#"{"a": "\ud83d"}"#, &[], &[&format!("f:1:14: a: {half}")]);
     check(r#"{"a": "\ude00"}"#, &[], &[&format!("f:1:14: a: {half}")]);
     check(
@@ -90,7 +90,8 @@ fn broken() {
         ),
         (
             "{\"a\": 1e999}",
-            "f:1:12: a: \"1e999\" is a number beyond what 64 bits can say, which JSON, and so a Kubernetes object, cannot hold",
+            "f:1:12: a: \"1e999\" is a number outside the 64-bit range, which JSON, and so a Kubernetes \
+             object, cannot represent",
         ),
         (
             "{\"a\": [1, 2",

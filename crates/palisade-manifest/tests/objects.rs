@@ -1,4 +1,4 @@
-//! Documents to objects: names, lists, and what is refused.
+//! Documents to objects: names, lists and errors.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use palisade_manifest::{Limits, ParsedObjects, extract_objects, parse};
@@ -79,7 +79,7 @@ fn lists() {
     ] {
         check(text, &[], &[]);
     }
-    // A list in a list, and a kind of one's own that only sounds like a list.
+    // A list in a list, and a custom kind whose name only ends in `List`.
     check(
         "kind: List\napiVersion: v1\nitems:\n- kind: List\n  apiVersion: v1\n  items:\n  \
          - {apiVersion: v1, kind: Pod, metadata: {name: a}}\n",
@@ -151,8 +151,7 @@ fn refused() {
         ),
         (
             "apiVersion: v1\nkind: Pod\nmetadata: {generateName: a-}",
-            "f:3:11: metadata.name: is required: the API server would make a name from \
-             generateName, but a file has none (Pod)",
+            "f:3:11: metadata.name: is required: generateName works only in the API server (Pod)",
         ),
         (
             "apiVersion: v1\nkind: Pod\nmetadata: {name: 0x40, namespace: ns}",
@@ -208,7 +207,7 @@ fn bounds() {
         ["f:6:3: items[2]: the file has more than 2 objects; the rest is left out"]
     );
 
-    // Problems are bounded too: of what was read, and of what is in it.
+    // Problems are limited too: those of the file and those of its objects.
     let limits = Limits {
         problems: 2,
         ..Limits::default()
@@ -237,6 +236,6 @@ fn bounds() {
     assert_eq!(found.problems.len(), 1);
     assert_eq!(
         found.problems[0].reason,
-        "lists stand in lists more than 4 deep"
+        "lists are nested in lists more than 4 deep"
     );
 }

@@ -1,4 +1,4 @@
-//! What holds for every text: no panic, the bounds kept, JSON read back as it was.
+//! Properties of every text: no panic, limits respected, JSON read back unchanged.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use palisade_manifest::{Limits, ManifestNode, ManifestValue, extract_objects, parse, to_json};
@@ -18,7 +18,7 @@ fn small() -> Limits {
     }
 }
 
-/// Values in a tree, keys included, and its levels.
+/// The number of values in a tree, including keys, and its depth.
 fn measure(node: &ManifestNode) -> (usize, usize) {
     let sum = |parts: Vec<(usize, usize)>, own: usize| {
         let nodes = parts.iter().map(|part| part.0).sum::<usize>() + own;
@@ -64,7 +64,7 @@ fn reads_within_bounds(text: &[u8]) {
     assert!(found.objects.len() <= limits.objects);
 }
 
-/// Pieces that, strung together, look much like YAML.
+/// Pieces that form YAML-like text when concatenated.
 fn yaml_ish() -> impl Strategy<Value = String> {
     let pieces = [
         "a",
@@ -146,7 +146,7 @@ fn json_value() -> impl Strategy<Value = Json> {
     })
 }
 
-/// Floats that are whole become whole, as they do on their way through kubectl.
+/// Floats with integer values become integers, as in kubectl.
 fn settled(value: Json) -> Json {
     match value {
         Json::Array(items) => items.into_iter().map(settled).collect(),
@@ -161,7 +161,7 @@ fn settled(value: Json) -> Json {
     }
 }
 
-/// The value in YAML's block style, every text in double quotes.
+/// The value in YAML block style, every string in double quotes.
 fn block_style(value: &Json, indent: usize, out: &mut String) {
     let pad = " ".repeat(indent);
     match value {
@@ -182,7 +182,7 @@ fn block_style(value: &Json, indent: usize, out: &mut String) {
     }
 }
 
-/// A text in double quotes, everything but printable ASCII escaped.
+/// A string in double quotes, everything but printable ASCII escaped.
 fn escaped(text: &str) -> String {
     let mut out = "\"".to_owned();
     for character in text.chars() {

@@ -1,4 +1,4 @@
-//! What a YAML scalar is read as, case by case, checked against sigs.k8s.io/yaml.
+//! The resolution of YAML scalars, case by case, checked against sigs.k8s.io/yaml.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use palisade_manifest::{Limits, ManifestNode, ManifestValue, parse, to_json};
@@ -13,7 +13,7 @@ fn value(text: &str) -> Result<ManifestNode, String> {
     }
 }
 
-/// What `a: <text>` makes of the text.
+/// The value of `a: <text>`.
 fn scalar(text: &str) -> Result<Json, String> {
     value(&format!("a: {text}\n")).map(|root| to_json(root.get("a").unwrap()))
 }
@@ -169,51 +169,51 @@ fn refused() {
     let cases = [
         (
             ".inf",
-            "t:1:4: a: \".inf\" is an infinite number, which JSON, and so a Kubernetes object, cannot hold",
+            "t:1:4: a: \".inf\" is an infinite number, which JSON, and so a Kubernetes object, cannot \
+             represent",
         ),
         (
             "-.INF",
-            "t:1:4: a: \"-.INF\" is an infinite number, which JSON, and so a Kubernetes object, cannot hold",
+            "t:1:4: a: \"-.INF\" is an infinite number, which JSON, and so a Kubernetes object, cannot \
+             represent",
         ),
         (
             ".nan",
-            "t:1:4: a: \".nan\" is not a number, which JSON, and so a Kubernetes object, cannot hold",
+            "t:1:4: a: \".nan\" is not a number, which JSON, and so a Kubernetes object, cannot represent",
         ),
-        (
-            "!!int x",
-            "t:1:4: a: \"x\" cannot be read as the type that its tag !!int names",
-        ),
+        ("!!int x", "t:1:4: a: \"x\" is not valid for its tag !!int"),
         (
             "!!int 1.5",
-            "t:1:4: a: \"1.5\" cannot be read as the type that its tag !!int names",
+            "t:1:4: a: \"1.5\" is not valid for its tag !!int",
         ),
         (
             "!!bool 1",
-            "t:1:4: a: \"1\" cannot be read as the type that its tag !!bool names",
+            "t:1:4: a: \"1\" is not valid for its tag !!bool",
         ),
         (
             "!!null x",
-            "t:1:4: a: \"x\" cannot be read as the type that its tag !!null names",
+            "t:1:4: a: \"x\" is not valid for its tag !!null",
         ),
         (
             "!!float x",
-            "t:1:4: a: \"x\" cannot be read as the type that its tag !!float names",
+            "t:1:4: a: \"x\" is not valid for its tag !!float",
         ),
         (
             "!!binary a",
-            "t:1:4: a: \"a\" cannot be read as the type that its tag !!binary names",
+            "t:1:4: a: \"a\" is not valid for its tag !!binary",
         ),
         (
             "!!binary a===",
-            "t:1:4: a: \"a===\" cannot be read as the type that its tag !!binary names",
+            "t:1:4: a: \"a===\" is not valid for its tag !!binary",
         ),
         (
             "!!binary /w==",
-            "t:1:4: a: \"/w==\" is binary data that is not UTF-8, which JSON, and so a Kubernetes object, cannot hold",
+            "t:1:4: a: \"/w==\" is binary data that is not UTF-8, which JSON, and so a Kubernetes object, \
+             cannot represent",
         ),
         (
             "?x",
-            "t:1:4: a: text that begins with `?` is read differently by different readers; put it in quotes",
+            "t:1:4: a: YAML parsers differ in text that begins with `?`; put it in quotes",
         ),
     ];
     for (text, expected) in cases {
@@ -313,7 +313,7 @@ fn a_colon_before_a_bracket_belongs_to_the_text() {
         ("\"\u{f0000}:]\"", json!("\u{f0000}:]")),
     ];
     for (text, expected) in cases {
-        // In a later line, so that the document does not look like JSON.
+        // On a later line, so that the document does not look like JSON.
         assert_eq!(scalar(text), Ok(expected), "{text}");
     }
 }

@@ -1,4 +1,4 @@
-//! A file read object by object says what it says read in one piece.
+//! A file read object by object gives the same result as a file read in one piece.
 
 #![allow(clippy::unwrap_used, reason = "a test's helpers fail with it")]
 
@@ -8,7 +8,7 @@ use palisade_manifest::{
 use palisade_manifest::{Problem, to_json};
 use proptest::prelude::*;
 
-/// What is told of a file; what is taken back is gone.
+/// The result of reading a file; rolled back documents are removed.
 #[derive(Default)]
 struct Told {
     objects: Vec<RawObject>,
@@ -55,7 +55,7 @@ fn in_one_piece(text: &[u8], limits: &Limits) -> ParsedObjects {
     whole
 }
 
-/// The objects; of `items` of an object that is no list only that they are there.
+/// The objects; for `items` of an object that is not a list only their presence.
 fn brief(objects: &ParsedObjects) -> Vec<String> {
     let brief = |object: &RawObject| {
         let mut root = to_json(&object.root);
@@ -75,7 +75,7 @@ fn same(text: &[u8], step: usize) {
     let shown = String::from_utf8_lossy(text);
     let refused = |p: &Problem| p.reason.starts_with("the document is not JSON");
     if text.trim_ascii_start().starts_with(b"{") && pieces.problems.iter().any(refused) {
-        // It may be YAML in flow style, or that reader may have come further.
+        // It may be YAML in flow style, or that parser may have read further.
         let is_json = |text: &str| {
             let values = serde_json::Deserializer::from_str(text).into_iter::<serde_json::Value>();
             values.into_iter().all(|value| value.is_ok())
@@ -88,7 +88,7 @@ fn same(text: &[u8], step: usize) {
         .iter_mut()
         .filter(|p| p.reason.starts_with("the text is not UTF-8"))
     {
-        // In pieces the item is known.
+        // When read in pieces the item is known.
         (problem.object, problem.field) = (None, String::new());
     }
     assert_eq!(problems, whole.problems, "step {step}: {shown}");
@@ -106,17 +106,17 @@ const JSON: &[&str] = &[
     r#"{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"items": "x"}}"#,
     r#"{"apiVersion": "v1", "items": [1, null, {"kind": "Pod"}], "kind": "List"}"#,
     "{\n    \"apiVersion\": \"v1\",\n    \"items\": [\n        {\n            \"apiVersion\": \"v1\",\n            \"kind\": \"Pod\",\n            \"metadata\": {\n                \"name\": \"a\",\n                \"namespace\": \"é\\u00e9\\ud83d\\ude00\"\n            },\n            \"spec\": {\"n\": [1, -2.5e3, 0, 1e2, 12345678901234567890, true, false, null]}\n        },\n        {\"apiVersion\": \"v1\", \"kind\": \"Pod\", \"metadata\": {\"name\": \"b\"}}\n    ],\n    \"kind\": \"List\",\n    \"metadata\": {\n        \"resourceVersion\": \"\"\n    }\n}\n",
-    // Items of a typed list take its kind, wherever it stands.
+    // Items of a typed list get its kind, wherever the kind is written.
     r#"{"kind": "PodList", "apiVersion": "v1", "items": [{"metadata": {"name": "a"}}, {"metadata": {}}]}"#,
     r#"{"apiVersion": "v1", "items": [{"metadata": {"name": "a"}}, {"kind": "Node", "metadata": {"name": "n"}}], "kind": "PodList"}"#,
-    // A kind that only ends in List.
+    // A kind that merely ends in `List`.
     r#"{"apiVersion": "x/v1", "items": [{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}}], "kind": "AllowList", "metadata": {"name": "l"}, "spec": {}}"#,
     r#"{"apiVersion": "x/v1", "items": [{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}}], "kind": "Allow", "metadata": {"name": "l"}}"#,
-    // Lists in lists.
+    // Nested lists.
     r#"{"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}}, {}]}]}"#,
-    // One after the other.
+    // Several values in a row.
     "{\"apiVersion\": \"v1\", \"kind\": \"Pod\", \"metadata\": {\"name\": \"a\"}}{\"apiVersion\": \"v1\", \"kind\": \"Pod\", \"metadata\": {\"name\": \"b\"}}\n\n---\n{\"apiVersion\": \"v1\", \"kind\": \"Pod\", \"metadata\": {\"name\": \"c\"}}\n",
-    // Wrong.
+    // Invalid.
     r#"{"apiVersion": "v1", "items": [{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}}, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "b", "x": 01}}], "kind": "List"}"#,
     r#"{"apiVersion": "v1", "items": [{"kind": "Pod", "metadata": {"name": "a"}}, {"kind": "Pod", "metadata": {"name": "b", "name": "c"}}]}"#,
     r#"{"apiVersion": "v1", "items": [{"kind": "Pod"} {"kind": "Pod"}]}"#,
@@ -131,7 +131,7 @@ const JSON: &[&str] = &[
     "{\"kind\": \"List\", \"items\": [",
     "{\"kind\": \"List\", \"items\"",
     "{\"kind\": \"Li",
-    // What is broken takes what comes behind `---` with it no more than in one piece.
+    // An error affects documents after `---` no more than when read in one piece.
     "{\"kind\": [}\n---\n{\"apiVersion\": \"v1\", \"kind\": \"Pod\", \"metadata\": {\"name\": \"c\"}}\n",
     "{\"kind\": \"List\", \"items\": [{\"kind\": \"Pod\"},]}\n---\napiVersion: v1\nkind: Pod\nmetadata: {name: c}\n",
 ];
@@ -182,7 +182,7 @@ fn what_is_no_text_is_found_in_pieces_too() {
     }
 }
 
-/// A text with one of its characters changed, left out or written twice.
+/// A text with one of its characters changed, removed or duplicated.
 fn damaged(text: &str, at: usize, how: u8, by: char) -> String {
     let mut characters: Vec<char> = text.chars().collect();
     if characters.is_empty() {

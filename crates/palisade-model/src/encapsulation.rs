@@ -1,8 +1,8 @@
-//! Encapsulation: the protocols that carry packets within packets.
+//! Encapsulation: the tunnel protocols that carry packets inside packets.
 //!
-//! What an endpoint sends in a tunnel of its own reaches whoever takes it out of it, and no policy sees
-//! the packet within. So it is denied unless the configuration leaves it to policy. This module names the
-//! protocols and says which packets are theirs; who may send them is decided elsewhere.
+//! An encapsulated packet from an endpoint is decapsulated at the tunnel's far end, and no policy sees
+//! the inner packet. It is therefore denied unless the configuration leaves it to policy. This module
+//! names the protocols and detects their packets; it does not decide who may send them.
 
 use crate::{L4, Protocol};
 use alloc::format;
@@ -10,21 +10,21 @@ use alloc::string::String;
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
-/// A way to carry packets within packets.
+/// A tunnel protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Encapsulation {
     /// VXLAN: UDP to port 4789 (IANA), or to 8472, the default of Linux.
     Vxlan,
     /// Geneve: UDP to port 6081 (RFC 8926).
     Geneve,
-    /// IP within IP: protocol 4 (an IPv4 packet, RFC 2003) or 41 (an IPv6 packet, RFC 2473 and 4213).
+    /// IP in IP: protocol 4 (an IPv4 packet, RFC 2003) or 41 (an IPv6 packet, RFC 2473 and 4213).
     Ipip,
     /// GRE: protocol 47 (RFC 2784).
     Gre,
 }
 
 impl Encapsulation {
-    /// All of them.
+    /// All encapsulations.
     pub const ALL: [Encapsulation; 4] = [
         Encapsulation::Vxlan,
         Encapsulation::Geneve,
@@ -32,7 +32,7 @@ impl Encapsulation {
         Encapsulation::Gre,
     ];
 
-    /// The protocols that are this one whatever their ports.
+    /// The IP protocols that identify it by themselves.
     pub fn protocols(self) -> &'static [Protocol] {
         match self {
             Encapsulation::Vxlan | Encapsulation::Geneve => &[],
@@ -41,7 +41,7 @@ impl Encapsulation {
         }
     }
 
-    /// The UDP destination ports that are this one.
+    /// The UDP destination ports that identify it.
     pub fn ports(self) -> &'static [u16] {
         match self {
             Encapsulation::Vxlan => &[4789, 8472],
@@ -50,7 +50,7 @@ impl Encapsulation {
         }
     }
 
-    /// Which of them a flow is.
+    /// The encapsulation of a flow, if any.
     pub fn detect(protocol: Protocol, l4: L4) -> Option<Encapsulation> {
         let is_match = |encapsulation: &Encapsulation| match l4 {
             L4::Ports { destination, .. } if protocol == Protocol::UDP => {
@@ -61,12 +61,12 @@ impl Encapsulation {
         Encapsulation::ALL.into_iter().find(is_match)
     }
 
-    /// The agent's parameter that says whether endpoints may send it.
+    /// The configuration parameter of the agent that controls whether endpoints may send it.
     pub fn parameter(self) -> String {
         format!("{}-from-workloads", self.name())
     }
 
-    /// Its name in lower case, as parameters and answers use it.
+    /// Its name in lower case, as used in parameters and API responses.
     pub fn name(self) -> &'static str {
         match self {
             Encapsulation::Vxlan => "vxlan",
@@ -91,30 +91,30 @@ impl fmt::Display for Encapsulation {
 /// A set of encapsulations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Encapsulations {
-    /// By place in [`Encapsulation::ALL`].
+    /// Indexed as [`Encapsulation::ALL`].
     present: [bool; Encapsulation::ALL.len()],
 }
 
 impl Encapsulations {
-    /// None of them.
+    /// The empty set.
     pub const NONE: Encapsulations = Encapsulations {
         present: [false; 4],
     };
-    /// All of them.
+    /// The set of all encapsulations.
     pub const ALL: Encapsulations = Encapsulations { present: [true; 4] };
 
-    /// Whether one is among them.
+    /// Whether the set contains an encapsulation.
     pub fn contains(self, encapsulation: Encapsulation) -> bool {
         self.present[encapsulation as usize]
     }
 
-    /// Those among them.
+    /// The encapsulations in the set.
     pub fn iter(self) -> impl Iterator<Item = Encapsulation> {
         let all = Encapsulation::ALL.into_iter();
         all.filter(move |encapsulation| self.contains(*encapsulation))
     }
 
-    /// Those that are not among them.
+    /// The encapsulations that are not in the set.
     #[must_use]
     pub fn complement(self) -> Encapsulations {
         Encapsulations {

@@ -1,4 +1,4 @@
-//! What is asked about: one flow, seen at its first packet and after destination translation.
+//! A flow: the first packet of a connection, after destination NAT.
 
 use crate::Family;
 use core::fmt;
@@ -66,15 +66,15 @@ impl fmt::Display for Protocol {
     }
 }
 
-/// The part of the transport header that policy can test. It always fits the flow's protocol:
-/// ports for TCP, UDP and SCTP, type and code for ICMP and ICMPv6, nothing for the others.
+/// The part of the transport header that policy can test. It always matches the flow's protocol:
+/// ports for TCP, UDP and SCTP, type and code for ICMP and ICMPv6, [`L4::None`] for the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum L4 {
     /// Source and destination port.
     Ports {
-        /// The port of the end that sent the first packet.
+        /// The port of the sender of the first packet.
         source: u16,
-        /// The port it was sent to.
+        /// The port of the receiver.
         destination: u16,
     },
     /// ICMP or ICMPv6 type and code.
@@ -88,22 +88,22 @@ pub enum L4 {
     None,
 }
 
-/// Who put the first packet on its way.
+/// Which network stack emitted the first packet.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 pub enum FlowOrigin {
-    /// It came from an endpoint or from the network (forwarded packets are always this).
+    /// An endpoint or a remote host. Every forwarded packet has this origin.
     #[default]
     Network,
-    /// This host's own stack made it: a kubelet's probe, for instance.
+    /// The host's own network stack: a kubelet probe, for instance.
     HostStack,
 }
 
-/// One flow: the first packet of a connection, with the destination after any translation.
+/// One flow: the first packet of a connection, with the destination after destination NAT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Flow {
-    /// The sender's address; of the same family as the destination.
+    /// The sender's address, of the same family as the destination.
     pub source: IpAddr,
     /// The receiver's address.
     pub destination: IpAddr,
@@ -111,7 +111,7 @@ pub struct Flow {
     pub protocol: Protocol,
     /// Ports, or ICMP type and code.
     pub l4: L4,
-    /// Who put it on its way.
+    /// Which network stack emitted it.
     pub origin: FlowOrigin,
 }
 

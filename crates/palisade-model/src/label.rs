@@ -1,8 +1,8 @@
-//! Labels and where they sit.
+//! Labels and label keys.
 //!
-//! Every test a selector makes names a [`LabelKey`]: a scope and a name. So namespace labels,
-//! service account labels and the facts Palisade itself knows about an endpoint (its kind, its
-//! namespace's name) are all tested the same way, and never collide with what a user writes.
+//! Every test of a selector names a [`LabelKey`]: a scope and a name. Namespace labels, service
+//! account labels and reserved labels (an endpoint's kind, its namespace's name) are thus tested in
+//! the same way as its own labels, and never collide with a label that a user sets.
 
 use crate::Str;
 use alloc::collections::BTreeMap;
@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Whose label it is.
+/// The object that a label belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum LabelScope {
     /// The object's own labels.
@@ -19,16 +19,17 @@ pub enum LabelScope {
     Namespace,
     /// The labels of the service account it runs under.
     ServiceAccount,
-    /// Facts that no user can write; the names are the constants in [`crate::reserved`].
+    /// Labels that Palisade derives and no user can set; the names are the constants in
+    /// [`crate::reserved`].
     Reserved,
 }
 
 /// One label key that a selector can test.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct LabelKey {
-    /// Whose label.
+    /// The object that the label belongs to.
     pub scope: LabelScope,
-    /// The key as written.
+    /// The label key as written.
     pub name: Str,
 }
 
@@ -57,7 +58,7 @@ impl LabelKey {
         }
     }
 
-    /// A fact that Palisade knows; see [`crate::reserved`].
+    /// A reserved key; see [`crate::reserved`].
     pub fn reserved(name: impl Into<Str>) -> Self {
         LabelKey {
             scope: LabelScope::Reserved,
@@ -80,7 +81,7 @@ impl fmt::Display for LabelKey {
 
 /// A set of labels: keys to values, in key order.
 ///
-/// One piece of memory: a cluster has many objects, and each has few labels.
+/// Stored in one allocation: a cluster has many objects with few labels each.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Labels {
     /// Sorted by key, each key once.
@@ -93,23 +94,23 @@ impl Labels {
         Labels::default()
     }
 
-    /// How many there are.
+    /// The number of labels.
     pub fn len(&self) -> usize {
         self.pairs.len()
     }
 
-    /// Whether there are none.
+    /// Whether it has no label.
     pub fn is_empty(&self) -> bool {
         self.pairs.is_empty()
     }
 
-    /// The value under a key.
+    /// The value of a key.
     pub fn get(&self, key: &str) -> Option<&Str> {
         let index = self.find_key(key).ok()?;
         self.pairs.get(index).map(|(_, value)| value)
     }
 
-    /// Puts a value under a key. Returns the one that was there.
+    /// Sets the value of a key and returns the previous value.
     pub fn insert(&mut self, key: Str, value: Str) -> Option<Str> {
         match self.find_key(&key) {
             Ok(at) => Some(core::mem::replace(&mut self.pairs[at].1, value)),
@@ -139,7 +140,7 @@ impl Labels {
         self.pairs.binary_search_by(|(other, _)| (**other).cmp(key))
     }
 
-    /// Labels of any pairs; of several with one key the last.
+    /// Labels from pairs in any order; of several pairs with the same key the last is kept.
     fn from_pairs(mut pairs: Vec<(Str, Str)>) -> Self {
         let is_ascending = |pair: &[(Str, Str)]| *pair[0].0 < *pair[1].0;
         if !pairs.windows(2).all(is_ascending) {
@@ -218,9 +219,9 @@ impl<'de> Deserialize<'de> for Labels {
     }
 }
 
-/// Something whose labels a selector can test.
+/// An object whose labels a selector can test.
 pub trait LabelLookup {
-    /// The value under this key, or `None` where the key is absent.
+    /// The value of this key, or `None` where the key is absent.
     fn label(&self, key: &LabelKey) -> Option<&str>;
 }
 

@@ -1,14 +1,14 @@
-//! The values that a selector names: sorted, each once.
+//! The values of a selector's `In` test: sorted and distinct.
 //!
-//! Nearly every test names one value, and there are many tests: one piece of memory holds them. What
-//! a value means is the selector's business.
+//! Nearly every test names one value, and there are many tests, so a set is one allocation. This
+//! module does not interpret the values.
 
 use crate::Str;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// A set of label values, in order.
+/// A sorted set of label values.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
 pub struct LabelValues(Vec<Str>);
@@ -19,17 +19,17 @@ impl LabelValues {
         LabelValues(alloc::vec![value])
     }
 
-    /// How many there are.
+    /// The number of values.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Whether it has no value.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether a value is among them.
+    /// Whether the set contains a value.
     pub fn contains(&self, value: &str) -> bool {
         match self.0.as_slice() {
             [one] => **one == *value,
@@ -37,12 +37,12 @@ impl LabelValues {
         }
     }
 
-    /// The least of them.
+    /// The least value.
     pub fn first(&self) -> Option<&Str> {
         self.0.first()
     }
 
-    /// Each of them, in order.
+    /// The values, in order.
     pub fn iter(&self) -> core::slice::Iter<'_, Str> {
         self.0.iter()
     }

@@ -1,9 +1,8 @@
-//! Labels, selectors, addresses, ports, and the one policy form that every dialect is lowered to.
+//! Labels, selectors, addresses, ports, and the policy form to which every dialect is lowered.
 //!
-//! This crate is the common language of the workspace: sources produce [`Update`]s, the oracle and
-//! the engine consume them. It promises that equal meanings have equal values where that is cheap
-//! (prefixes are masked, selectors are canonical), and it never decides what a packet gets: that is
-//! the oracle's work, and the engine's.
+//! These are the types that the other crates share: sources produce [`Update`]s, the oracle and the
+//! engine consume them. Where it is cheap, equal meanings are equal values (prefixes are masked,
+//! selectors are canonical). This crate never computes a verdict: the oracle and the engine do.
 
 #![no_std]
 
@@ -37,5 +36,5 @@ pub use ports::{PortMatch, PortRange, PortSpec};
 pub use selector::Selector;
 pub use state::{EndpointLabels, NetworkSetLabels, NodeLabels, State};
 
-/// Immutable text: names, label keys and values. Up to 23 bytes it is held in place, else it is shared.
+/// Immutable text: names, label keys and values. Up to 23 bytes are stored inline; longer text is shared.
 pub type Str = smol_str::SmolStr;

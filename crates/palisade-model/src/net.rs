@@ -1,7 +1,7 @@
 //! Address families and prefixes.
 //!
-//! A [`Prefix`] is always masked: host bits are zero, so equal networks are equal values. Nothing
-//! here resolves names or touches an interface.
+//! A [`Prefix`] is always masked: host bits are zero, so equal networks are equal values. This module
+//! never resolves names and never accesses an interface.
 
 use alloc::string::String;
 use core::fmt;
@@ -12,9 +12,9 @@ use serde::{Deserialize, Serialize};
 /// An address family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Family {
-    /// Internet protocol version 4.
+    /// IPv4.
     V4,
-    /// Internet protocol version 6.
+    /// IPv6.
     V6,
 }
 
@@ -70,8 +70,8 @@ impl Prefix {
         length: 0,
     };
 
-    /// The network of `length` bits that holds `address`; host bits are cleared. A length beyond the
-    /// family's is taken as the full length.
+    /// The network of `length` bits that contains `address`; host bits are cleared. A length greater than
+    /// the family's is clamped to it.
     pub fn new(address: IpAddr, length: u8) -> Self {
         let length = length.min(Family::of(address).bits());
         let value = bits_of(address) & mask(Family::of(address), length);
@@ -81,7 +81,7 @@ impl Prefix {
         }
     }
 
-    /// The prefix that holds this address alone.
+    /// The prefix of exactly this address.
     pub fn host(address: IpAddr) -> Self {
         Prefix {
             address,
@@ -89,7 +89,7 @@ impl Prefix {
         }
     }
 
-    /// The whole space of a family.
+    /// The whole address space of a family.
     pub fn all(family: Family) -> Self {
         match family {
             Family::V4 => Prefix::ALL_V4,
@@ -97,7 +97,7 @@ impl Prefix {
         }
     }
 
-    /// The network address: the lowest address inside.
+    /// The network address, which is the lowest address of the prefix.
     pub fn address(self) -> IpAddr {
         self.address
     }
@@ -112,23 +112,23 @@ impl Prefix {
         Family::of(self.address)
     }
 
-    /// Whether this prefix holds exactly one address.
+    /// Whether this prefix contains exactly one address.
     pub fn is_host(self) -> bool {
         self.length == self.family().bits()
     }
 
-    /// Whether the address lies inside.
+    /// Whether the prefix contains the address.
     pub fn contains(self, address: IpAddr) -> bool {
         self.family() == Family::of(address)
             && bits_of(address) & mask(self.family(), self.length) == bits_of(self.address)
     }
 
-    /// Whether every address of `other` lies inside (a prefix covers itself).
+    /// Whether the prefix contains every address of `other` (a prefix covers itself).
     pub fn covers(self, other: Prefix) -> bool {
         self.length <= other.length && self.contains(other.address)
     }
 
-    /// The lowest and highest address inside, as numbers (IPv4 in the low 32 bits).
+    /// The lowest and highest address, as numbers (IPv4 in the low 32 bits).
     pub fn bounds(self) -> (u128, u128) {
         let low = bits_of(self.address);
         let host = match self.family().bits() - self.length {
@@ -138,12 +138,12 @@ impl Prefix {
         (low, low | host)
     }
 
-    /// The highest address inside.
+    /// The highest address.
     pub fn last(self) -> IpAddr {
         address_of(self.family(), self.bounds().1)
     }
 
-    /// The next shorter prefix that holds this one, or `None` for the whole space.
+    /// The next shorter prefix that covers this one, or `None` for the whole address space.
     pub fn parent(self) -> Option<Prefix> {
         (self.length > 0).then(|| Prefix::new(self.address, self.length - 1))
     }
@@ -157,7 +157,7 @@ pub(crate) fn bits_of(address: IpAddr) -> u128 {
     }
 }
 
-/// The address of a family with this number; bits beyond the family's are dropped.
+/// The address of a family with this number; bits beyond the family's length are dropped.
 fn address_of(family: Family, value: u128) -> IpAddr {
     match family {
         Family::V4 => IpAddr::V4(Ipv4Addr::from((value & 0xffff_ffff) as u32)),
@@ -189,14 +189,14 @@ impl fmt::Debug for Prefix {
     }
 }
 
-/// Why a text is not a prefix.
+/// Why a text is not a valid prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParsePrefixError {
     /// There is no `/`.
     NoLength,
-    /// What stands before the `/` is not an address.
+    /// The part before the `/` is not an IP address.
     BadAddress,
-    /// What stands after the `/` is not a length of the address's family.
+    /// The part after the `/` is not a prefix length of the address's family.
     BadLength,
 }
 
@@ -217,8 +217,8 @@ impl core::error::Error for ParsePrefixError {}
 impl FromStr for Prefix {
     type Err = ParsePrefixError;
 
-    /// Reads `address/length`. Host bits may be set and are cleared; lengths have no sign and no
-    /// leading zero.
+    /// Parses `address/length`. Host bits may be set and are cleared. The length must have no sign and
+    /// no leading zero.
     fn from_str(text: &str) -> Result<Self, ParsePrefixError> {
         let (address, length) = text.split_once('/').ok_or(ParsePrefixError::NoLength)?;
         let address: IpAddr = address.parse().map_err(|_| ParsePrefixError::BadAddress)?;

@@ -1,4 +1,4 @@
-//! What sources say: objects, their names, and the updates that carry them.
+//! The objects that sources provide, their keys, and the updates that carry them.
 
 use crate::{LabelKey, LabelScope, Labels, Policy, PolicyId, Prefix, Protocol, Rule, Str, Tier};
 use alloc::vec::Vec;
@@ -18,15 +18,15 @@ pub mod reserved {
     pub const SERVICE_ACCOUNT: &str = "serviceaccount";
     /// A pod or another attached workload.
     pub const KIND_WORKLOAD: &str = "workload";
-    /// A node's own interface.
+    /// A node's own interface (a host endpoint).
     pub const KIND_HOST: &str = "host";
-    /// A node, by its addresses.
+    /// A node, identified by its addresses.
     pub const KIND_NODE: &str = "node";
-    /// A labelled set of networks.
+    /// A network set.
     pub const KIND_NETWORK_SET: &str = "networkset";
 }
 
-/// An object as its author names it. Objects are told apart by API group and kind.
+/// Identifies an object as written. Objects of different API group or kind are different objects.
 ///
 /// Ordered by namespace, name, group, kind.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -50,7 +50,7 @@ impl fmt::Display for ObjectId {
     }
 }
 
-/// Names an endpoint: the pod, workload, host endpoint or workload template.
+/// Identifies an endpoint: a pod, workload, host endpoint or workload template.
 pub type EndpointId = ObjectId;
 
 /// A named port of an endpoint.
@@ -58,9 +58,9 @@ pub type EndpointId = ObjectId;
 pub struct NamedPort {
     /// The name.
     pub name: Str,
-    /// The protocol the name is for; the same name may stand for other numbers in others.
+    /// The protocol; the same name can have another number for another protocol.
     pub protocol: Protocol,
-    /// The number.
+    /// The port number.
     pub port: u16,
 }
 
@@ -86,26 +86,26 @@ pub struct Endpoint {
     pub service_account: Option<Str>,
     /// The node it runs on, where known.
     pub node: Option<Str>,
-    /// The host-side interface, if it is attached to this host: what makes it local.
+    /// The host-side interface of an endpoint on this host; `None` for an endpoint that is not local.
     pub interface: Option<Str>,
-    /// The addresses it holds, of either family, in any number. Empty where they are unknown, and
-    /// for one that holds none any more (a completed pod).
+    /// Its addresses, any number of each family. Empty where they are unknown, and for an endpoint
+    /// that has released them (a completed pod).
     pub addresses: Vec<IpAddr>,
     /// Its named ports.
     pub ports: Vec<NamedPort>,
-    /// What judges it after the last tier, in order.
+    /// The profiles that are evaluated after the last tier, in order.
     pub profiles: Vec<Str>,
-    /// When it came into being, in any unit that grows with time: of several live claimants of one
+    /// Its creation time, in any unit that grows with time. Of several live endpoints that claim one
     /// address a local one wins, then the newest, then the greatest id.
     pub created: u64,
     /// Its controlling owner.
     pub owner: Option<Owner>,
-    /// Whether it stands for pods that a template would make (offline analysis only).
+    /// Whether it represents the pods of a workload template (offline analysis only).
     pub template: bool,
 }
 
 impl Endpoint {
-    /// The fact under a reserved key.
+    /// The value of a reserved label; see [`reserved`].
     pub fn reserved_label(&self, name: &str) -> Option<&str> {
         match name {
             reserved::KIND => Some(if self.host {
@@ -120,7 +120,7 @@ impl Endpoint {
         }
     }
 
-    /// The number behind a named port for a protocol; of several the first.
+    /// The number of a named port for a protocol; if several ports match, the first.
     pub fn named_port(&self, name: &str, protocol: Protocol) -> Option<u16> {
         self.ports
             .iter()
@@ -129,7 +129,7 @@ impl Endpoint {
     }
 }
 
-/// A labelled set of networks, which a selector can match.
+/// A network set: a labelled set of networks that a selector can match.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NetworkSet {
     /// Its name.
@@ -141,7 +141,7 @@ pub struct NetworkSet {
 }
 
 impl NetworkSet {
-    /// The fact under a reserved key.
+    /// The value of a reserved label; see [`reserved`].
     pub fn reserved_label(&self, name: &str) -> Option<&str> {
         match name {
             reserved::KIND => Some(reserved::KIND_NETWORK_SET),
@@ -152,7 +152,7 @@ impl NetworkSet {
     }
 }
 
-/// A machine of the cluster.
+/// A node of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Node {
     /// Its name.
@@ -164,7 +164,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// The fact under a reserved key.
+    /// The value of a reserved label; see [`reserved`].
     pub fn reserved_label(&self, name: &str) -> Option<&str> {
         match name {
             reserved::KIND => Some(reserved::KIND_NODE),
@@ -174,7 +174,7 @@ impl Node {
     }
 }
 
-/// A namespace and its labels. One that was never described has only the label that every namespace
+/// A namespace and its labels. A namespace without an object has only the label that every namespace
 /// has, `kubernetes.io/metadata.name`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Namespace {
@@ -185,11 +185,11 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// The label that carries a namespace's name, on every namespace.
+    /// The label with the namespace's name, present on every namespace.
     /// Source: Kubernetes, "Automatic labelling" of namespaces.
     pub const NAME_LABEL: &'static str = "kubernetes.io/metadata.name";
 
-    /// A namespace of which only the name is known.
+    /// A namespace with only the name label.
     pub fn from_name(name: Str) -> Self {
         let labels = Labels::from([(Self::NAME_LABEL.into(), name.clone())]);
         Namespace { name, labels }
@@ -207,7 +207,7 @@ pub struct ServiceAccount {
     pub labels: Labels,
 }
 
-/// Rules that judge an endpoint after the last tier.
+/// Rules that are evaluated for an endpoint after the last tier.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Profile {
     /// Its name.
@@ -219,8 +219,8 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// The profile of pods and attached workloads: it allows everything. It exists in every state,
-    /// and no object replaces it.
+    /// The profile of pods and attached workloads: it allows everything. It is built in, and no object
+    /// can replace it.
     pub const ALLOW_ALL: &'static str = "palisade.allow-all";
 }
 
@@ -231,29 +231,29 @@ pub struct ServicePort {
     pub name: Option<Str>,
     /// Its protocol.
     pub protocol: Protocol,
-    /// The port clients use.
+    /// The service port, to which clients connect.
     pub port: u16,
-    /// The port of the pods behind it: a number, or the name of one of their ports.
+    /// The target port on the backend pods: a number, or the name of one of their ports.
     pub target: crate::PortSpec,
 }
 
-/// A service: how clients reach the pods behind it. Policy never sees it (it judges addresses after
-/// translation); explanations resolve it.
+/// A Service. Policy is evaluated after destination NAT and never sees it; explanations resolve it to
+/// its backend pods.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Service {
     /// Its namespace.
     pub namespace: Str,
     /// Its name.
     pub name: Str,
-    /// The labels of the pods behind it; empty where its endpoints are managed by hand.
+    /// The labels that select its backend pods; empty where its endpoints are managed manually.
     pub selector: Labels,
-    /// Its virtual addresses.
+    /// Its cluster IPs.
     pub addresses: Vec<IpAddr>,
     /// Its ports.
     pub ports: Vec<ServicePort>,
 }
 
-/// Anything a source can say.
+/// Any object that a source can provide.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "each variant carries the type of its name")]
 pub enum Object {
@@ -268,7 +268,7 @@ pub enum Object {
     Service(Service),
 }
 
-/// Names an [`Object`] of any type.
+/// Identifies an [`Object`] of any type.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[allow(
     missing_docs,
@@ -286,22 +286,22 @@ pub enum ObjectKey {
     Service { namespace: Str, name: Str },
 }
 
-/// One thing a source says. Updates may come in any order and be repeated; an upsert replaces what
-/// was under the same key, and deleting what is not there does nothing.
+/// One update of a source. Updates may come in any order and be repeated. An upsert replaces the
+/// object with the same key; deleting an object that does not exist has no effect.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(
     clippy::large_enum_variant,
     reason = "nearly every update is an upsert, and each is moved once"
 )]
 pub enum Update {
-    /// The object is now this.
+    /// The object was added or changed.
     Upsert(Object),
-    /// The object is gone.
+    /// The object was deleted.
     Delete(ObjectKey),
 }
 
 impl Object {
-    /// The object's name.
+    /// The object's key.
     pub fn key(&self) -> ObjectKey {
         match self {
             Object::Tier(o) => ObjectKey::Tier(o.name.clone()),
@@ -323,7 +323,7 @@ impl Object {
     }
 }
 
-/// The value under a key of an object that has only labels of its own and reserved facts.
+/// The value of a key on an object that has only its own and reserved labels.
 pub(crate) fn own_or_reserved<'a>(
     key: &LabelKey,
     labels: &'a Labels,

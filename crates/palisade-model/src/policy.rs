@@ -1,12 +1,14 @@
-//! The one policy form: tiers of ordered policies of ordered rules.
+//! The policy form to which every dialect is lowered: ordered tiers of ordered policies of ordered
+//! rules.
 //!
-//! Every dialect is lowered to this. The verdict of one direction for an endpoint: tiers in order;
-//! a tier counts only if one of its policies selects the endpoint and has rules for the direction;
-//! inside it policies by [`Precedence`] then [`PolicyId`], rules in order; the first rule that
-//! matches decides, `Log` goes on, `Pass` goes to the next tier; a tier that nothing matched ends
-//! in `Deny` if its default is [`TierDefault::Deny`] and one of those policies has
-//! [`DirectionRules::default_deny`], and passes on otherwise. After the last tier the endpoint's
-//! profiles decide, where `Pass` denies, a missing profile denies, and no match denies.
+//! The verdict of one direction for an endpoint is computed as follows. Tiers are evaluated in order.
+//! A tier applies only if one of its policies selects the endpoint and has rules for the direction.
+//! Inside a tier, policies are evaluated by [`Precedence`], then [`PolicyId`]; their rules in order.
+//! The first matching rule decides; `Log` continues with the next rule, `Pass` with the next tier.
+//! If no rule of a tier matches, the flow is denied if the tier's default is [`TierDefault::Deny`]
+//! and one of the policies that apply has [`DirectionRules::default_deny`]; otherwise evaluation
+//! continues with the next tier. After the last tier the endpoint's profiles are evaluated: there
+//! `Pass` denies, a missing profile denies, and no match denies.
 
 use crate::{Family, ObjectId, PortMatch, Prefix, Protocol, Selector, Str};
 use alloc::vec::Vec;
@@ -14,12 +16,12 @@ use core::cmp::Ordering;
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
-/// The side of an endpoint that a rule judges.
+/// A direction of traffic, seen from the endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Direction {
-    /// What others send to the endpoint.
+    /// Traffic to the endpoint.
     Ingress,
-    /// What the endpoint sends.
+    /// Traffic from the endpoint.
     Egress,
 }
 
@@ -37,17 +39,17 @@ impl fmt::Display for Direction {
     }
 }
 
-/// A place in an order: numbers ascending, then everything that gave none.
+/// A sort key: numbers ascending, then everything without a number.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub enum Order {
-    /// An explicit number; lower comes first. Never NaN: [`Order::from_number`] refuses it.
+    /// An explicit number; lower comes first. Never NaN: [`Order::from_number`] maps it to `Last`.
     At(f64),
-    /// No number given: after all that have one.
+    /// No number: after everything that has one.
     Last,
 }
 
 impl Order {
-    /// The place of a number; NaN is taken as "no number".
+    /// The order of a number; NaN counts as no number.
     pub fn from_number(number: f64) -> Self {
         if number.is_nan() {
             Order::Last
@@ -82,34 +84,34 @@ impl Ord for Order {
 /// What a tier does with a flow that none of its rules matched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum TierDefault {
-    /// Deny it, if a policy that selects the endpoint asks for default deny.
+    /// Deny it, if a policy that applies to the endpoint has [`DirectionRules::default_deny`].
     Deny,
-    /// Go on to the next tier.
+    /// Continue with the next tier.
     Pass,
 }
 
-/// A tier: policies that are decided before those of later tiers.
+/// A tier: policies that are evaluated before those of later tiers.
 ///
-/// Tiers are ordered by `order`, then name. A policy that names a tier which does not exist still
-/// applies, in a tier of that name after all others, whose default is `Deny`.
+/// Tiers are ordered by `order`, then name. A policy whose tier does not exist still applies, in a
+/// tier of that name after all others, with default `Deny`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tier {
     /// Its name, unique.
     pub name: Str,
-    /// Its place among the tiers.
+    /// Its order among the tiers.
     pub order: Order,
-    /// What happens to a flow that none of its rules matched.
+    /// What happens to a flow that none of its rules matches.
     pub default: TierDefault,
 }
 
 /// Names of the tiers that always exist.
 pub mod tier_name {
-    /// Admin tier of ClusterNetworkPolicy, and AdminNetworkPolicy: order 1,000, passes on.
+    /// Admin tier of ClusterNetworkPolicy, and AdminNetworkPolicy: order 1,000, default `Pass`.
     pub const KUBE_ADMIN: &str = "kube-admin";
-    /// The tier of namespaced policies: order 1,000,000, denies.
+    /// The tier of namespaced policies: order 1,000,000, default `Deny`.
     pub const DEFAULT: &str = "default";
     /// Baseline tier of ClusterNetworkPolicy, and BaselineAdminNetworkPolicy: order 10,000,000,
-    /// passes on.
+    /// default `Pass`.
     pub const KUBE_BASELINE: &str = "kube-baseline";
 }
 
@@ -127,7 +129,7 @@ pub fn builtin_tiers() -> [Tier; 3] {
     ]
 }
 
-/// Where a policy stands inside its tier: by `order`, then `rank`, then the [`PolicyId`].
+/// The position of a policy inside its tier: by `order`, then `rank`, then [`PolicyId`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Precedence {
     /// The policy's own order or priority.
@@ -136,14 +138,14 @@ pub struct Precedence {
     pub rank: u8,
 }
 
-/// Names a lowered policy: the object it was written as, and which part of it (an object that holds
-/// denials and allowances that stand at different places is lowered to several policies).
+/// Identifies a lowered policy: the object it was written as, and the part of that object (an object
+/// whose denying and allowing rules have different precedence is lowered to several policies).
 ///
-/// Ordered by namespace, name, group, kind, part: the order in which rules that stand at the same
+/// Ordered by namespace, name, group, kind, part. This is the order in which rules of equal
 /// precedence are credited.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PolicyId {
-    /// The object as its author names it.
+    /// The object as written.
     pub object: ObjectId,
     /// Which part of the object; 0 where there is only one.
     pub part: u8,
@@ -155,16 +157,16 @@ impl fmt::Display for PolicyId {
     }
 }
 
-/// A policy: whom it is about, and its rules for each direction it governs.
+/// A policy: the endpoints it selects, and its rules for each direction that it governs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Policy {
     /// Its name.
     pub id: PolicyId,
-    /// The tier it stands in.
+    /// The name of its tier.
     pub tier: Str,
-    /// Its place inside the tier.
+    /// Its position inside the tier.
     pub precedence: Precedence,
-    /// The endpoints it is about. Dialects restrict it to kinds and namespaces themselves.
+    /// The endpoints it selects. Each dialect adds its own tests of kind and namespace.
     pub subject: Selector,
     /// Its ingress rules; `None` where it does not govern ingress.
     pub ingress: Option<DirectionRules>,
@@ -175,7 +177,7 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// The rules of one direction; `None` where it does not govern it.
+    /// The rules of one direction; `None` where the policy does not govern it.
     pub fn rules(&self, direction: Direction) -> Option<&DirectionRules> {
         match direction {
             Direction::Ingress => self.ingress.as_ref(),
@@ -187,9 +189,9 @@ impl Policy {
 /// A policy's rules for one direction.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct DirectionRules {
-    /// Whether what no rule of the tier matches is to be denied (in a tier that denies by default).
+    /// Whether traffic that no rule of the tier matches is denied, in a tier with default `Deny`.
     pub default_deny: bool,
-    /// In order.
+    /// The rules, in order of evaluation.
     pub rules: Vec<Rule>,
 }
 
@@ -200,9 +202,9 @@ pub enum Action {
     Allow,
     /// The direction is denied.
     Deny,
-    /// The rest of this tier is skipped. In a profile: denied.
+    /// The rest of this tier is skipped. In a profile, the direction is denied.
     Pass,
-    /// Noted, and judged further by the next rule.
+    /// The packet is logged, and evaluation continues with the next rule.
     Log,
 }
 
@@ -223,13 +225,13 @@ impl fmt::Display for Action {
 pub struct Rule {
     /// Where it was written.
     pub origin: RuleOrigin,
-    /// What it does.
+    /// The action on a matching flow.
     pub action: Action,
-    /// The other end; one must match, so an empty list matches nothing.
+    /// Tests of the other end; one must match, so an empty list matches nothing.
     pub peers: Vec<Peer>,
-    /// A test of the endpoint's own address, the one this flow uses.
+    /// A test of the endpoint's own address that this flow uses.
     pub own: Option<Peer>,
-    /// Protocols and ports; one must match, so an empty list matches nothing.
+    /// Tests of protocol and ports; one must match, so an empty list matches nothing.
     pub traffic: Vec<TrafficMatch>,
 }
 
@@ -240,16 +242,16 @@ pub struct RuleOrigin {
     pub index: u32,
     /// Its own name, in dialects that have one.
     pub name: Option<Str>,
-    /// What it says, as a number; of several that say the same in one direction of one object, each
-    /// has another. What a rule is counted under, so that its counts follow it when rules before it
-    /// come or go. 0 where only its index tells it apart.
+    /// A hash of the rule's content; identical rules in one direction of one object have different
+    /// fingerprints. Counters are keyed by it, so that counts follow the rule when rules before it are
+    /// added or removed. 0 where only the index identifies the rule.
     pub fingerprint: u64,
     /// The line it starts on, where it came from a file.
     pub line: Option<SourceLine>,
 }
 
 impl RuleOrigin {
-    /// Whether both stand for one rule of one object and direction, wherever it stands in its list.
+    /// Whether both are the same rule of one object and direction, at whatever index.
     pub fn is_same_rule(&self, other: &RuleOrigin) -> bool {
         self.fingerprint == other.fingerprint
             && (self.fingerprint != 0 || (self.index, &self.name) == (other.index, &other.name))
@@ -259,9 +261,9 @@ impl RuleOrigin {
 /// A line of a file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SourceLine {
-    /// The file as it was named to us.
+    /// The path of the file as given to Palisade.
     pub file: Str,
-    /// The line, from 1.
+    /// The line number, from 1.
     pub line: u32,
 }
 
@@ -271,17 +273,17 @@ impl fmt::Display for SourceLine {
     }
 }
 
-/// A test of the address at one end of a flow. All criteria must hold; one that is absent holds.
+/// A test of the address at one end of a flow. All criteria must hold; an absent criterion holds.
 ///
-/// Several things can hold an address at once: an endpoint, network sets, nodes. A selector matches
-/// if it matches any one of them; an address that nothing holds matches no `selector`, and every
+/// Several objects can hold an address at once: an endpoint, network sets, nodes. A selector matches
+/// if it matches any one of them. An address without a holder matches no `selector` and every
 /// `not_selector`. Where the address of an endpoint is unknown, `nets` never matches and `not_nets`
 /// excludes nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Peer {
-    /// Something that holds the address matches this.
+    /// A holder of the address matches this.
     pub selector: Option<Selector>,
-    /// Nothing that holds the address matches this.
+    /// No holder of the address matches this.
     pub not_selector: Option<Selector>,
     /// The address lies in one of these; an empty list matches nothing.
     pub nets: Option<Vec<Prefix>>,
@@ -295,7 +297,7 @@ impl Peer {
         Peer::default()
     }
 
-    /// Whatever this selector matches.
+    /// Any address with a holder that this selector matches.
     pub fn from_selector(selector: Selector) -> Self {
         Peer {
             selector: Some(selector),
@@ -327,10 +329,10 @@ pub struct IcmpMatch {
     pub code: Option<u8>,
 }
 
-/// A test of protocol and ports. All criteria must hold; one that is absent holds.
+/// A test of protocol and ports. All criteria must hold; an absent criterion holds.
 ///
-/// `source` and `destination` are the ends of the flow, not of the rule: destination is where the
-/// first packet goes, in both directions.
+/// `source` and `destination` are the ends of the flow, not of the rule: in both directions the
+/// destination is the receiver of the first packet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TrafficMatch {
     /// Only this family.
@@ -339,23 +341,23 @@ pub struct TrafficMatch {
     pub protocol: Option<Protocol>,
     /// Not this protocol.
     pub not_protocol: Option<Protocol>,
-    /// The port the flow goes to.
+    /// The destination port of the flow.
     pub destination: PortMatch,
-    /// The port the flow comes from.
+    /// The source port of the flow.
     pub source: PortMatch,
-    /// Only this ICMP (or ICMPv6) message; holds for no other protocol.
+    /// Only this ICMP (or ICMPv6) message; never holds for another protocol.
     pub icmp: Option<IcmpMatch>,
-    /// Not this ICMP (or ICMPv6) message; holds for every other protocol.
+    /// Not this ICMP (or ICMPv6) message; always holds for another protocol.
     pub not_icmp: Option<IcmpMatch>,
 }
 
 impl TrafficMatch {
-    /// Everything.
+    /// All traffic.
     pub fn any() -> Self {
         TrafficMatch::default()
     }
 
-    /// Everything of one protocol.
+    /// All traffic of one protocol.
     pub fn protocol(protocol: Protocol) -> Self {
         TrafficMatch {
             protocol: Some(protocol),

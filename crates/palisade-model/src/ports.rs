@@ -1,4 +1,4 @@
-//! Ports: ranges, names, and the tests rules make of them.
+//! Ports: ranges, named ports, and the port tests of rules.
 
 use crate::Str;
 use alloc::vec::Vec;
@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 /// An inclusive range of ports, never empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PortRange {
-    /// The lowest port inside.
+    /// The lowest port of the range.
     pub first: u16,
-    /// The highest port inside; at least `first`.
+    /// The highest port of the range; at least `first`.
     pub last: u16,
 }
 
@@ -21,7 +21,7 @@ impl PortRange {
         last: u16::MAX,
     };
 
-    /// The range from `first` to `last`, or `None` where it would be empty.
+    /// The range from `first` to `last`, or `None` if `first` is greater than `last`.
     pub fn new(first: u16, last: u16) -> Option<Self> {
         (first <= last).then_some(PortRange { first, last })
     }
@@ -34,7 +34,7 @@ impl PortRange {
         }
     }
 
-    /// Whether the port lies inside.
+    /// Whether the range contains the port.
     pub fn contains(self, port: u16) -> bool {
         self.first <= port && port <= self.last
     }
@@ -50,13 +50,13 @@ impl fmt::Display for PortRange {
     }
 }
 
-/// One port or range in a rule.
+/// A port, port range or named port in a rule.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum PortSpec {
-    /// Numbers.
+    /// A range of port numbers.
     Range(PortRange),
-    /// A name, resolved for each endpoint at that end of the flow and for the flow's protocol; an
-    /// end that is no endpoint, or has no such port, does not match.
+    /// A named port, resolved at the endpoint at that end of the flow and for the flow's protocol. It
+    /// does not match where that end is not an endpoint or has no such port.
     Named(Str),
 }
 
@@ -69,13 +69,13 @@ impl fmt::Display for PortSpec {
     }
 }
 
-/// A test of one end's port. Holds only for protocols with ports (TCP, UDP, SCTP) unless it is
-/// empty, and the empty test ([`PortMatch::any`]) holds for everything.
+/// A test of the port at one end. The empty test ([`PortMatch::any`]) matches all traffic; any other
+/// matches only protocols with ports (TCP, UDP, SCTP).
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PortMatch {
-    /// The port is one of these; `None` asks for nothing, an empty list matches nothing.
+    /// The port is one of these; `None` matches every port, an empty list none.
     pub is: Option<Vec<PortSpec>>,
-    /// The port is none of these (where a name resolves to nothing it excludes nothing).
+    /// The port is none of these. A name that does not resolve excludes nothing.
     pub not: Vec<PortSpec>,
 }
 
@@ -85,7 +85,7 @@ impl PortMatch {
         PortMatch::default()
     }
 
-    /// One of these.
+    /// Any of these ports.
     pub fn one_of(specs: impl IntoIterator<Item = PortSpec>) -> Self {
         PortMatch {
             is: Some(specs.into_iter().collect()),
@@ -93,7 +93,7 @@ impl PortMatch {
         }
     }
 
-    /// Whether it asks for nothing.
+    /// Whether it matches all traffic.
     pub fn is_any(&self) -> bool {
         self.is.is_none() && self.not.is_empty()
     }

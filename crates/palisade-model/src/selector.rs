@@ -1,8 +1,8 @@
-//! The one boolean expression over labels that every dialect's selectors become.
+//! The boolean expression over labels to which the selectors of every dialect are lowered.
 //!
 //! Built through the constructors below, an expression is canonical: nested conjunctions and
-//! disjunctions are flat, sorted and without repeats, double negation is gone, and constants are
-//! folded. Equal expressions are then equal values, so they can be interned.
+//! disjunctions are flattened, sorted and deduplicated, double negation is removed, and constants are
+//! folded. Equal canonical expressions are equal values, so they can be interned.
 
 use crate::{LabelKey, LabelLookup, LabelValues, Str};
 use alloc::boxed::Box;
@@ -25,14 +25,14 @@ pub enum Selector {
     EndsWith(LabelKey, Str),
     /// The inner test does not hold.
     Not(Box<Selector>),
-    /// Every one holds; with none, everything matches.
+    /// All parts hold; an empty list matches everything.
     And(Vec<Selector>),
-    /// At least one holds; with none, nothing matches.
+    /// At least one part holds; an empty list matches nothing.
     Or(Vec<Selector>),
 }
 
 impl Selector {
-    /// Matches every labelled object.
+    /// Matches every object.
     pub fn all() -> Self {
         Selector::And(Vec::new())
     }
@@ -57,7 +57,7 @@ impl Selector {
         }
     }
 
-    /// `key not in {values}`: true as well where the key is absent.
+    /// `key not in {values}`: also matches where the key is absent.
     pub fn not_in(key: LabelKey, values: impl IntoIterator<Item = Str>) -> Self {
         Selector::negate(Selector::is_in(key, values))
     }
@@ -67,7 +67,7 @@ impl Selector {
         Selector::Has(key)
     }
 
-    /// The opposite.
+    /// The negation of `inner`.
     pub fn negate(inner: Selector) -> Self {
         match inner {
             Selector::Not(inner) => *inner,
@@ -77,7 +77,7 @@ impl Selector {
         }
     }
 
-    /// All of them hold.
+    /// The conjunction of `parts`.
     pub fn and(parts: impl IntoIterator<Item = Selector>) -> Self {
         let mut flat = Vec::new();
         for part in parts {
@@ -92,7 +92,7 @@ impl Selector {
         Self::normalize(flat, Selector::And)
     }
 
-    /// At least one of them holds.
+    /// The disjunction of `parts`.
     pub fn or(parts: impl IntoIterator<Item = Selector>) -> Self {
         let mut flat = Vec::new();
         for part in parts {
@@ -119,7 +119,7 @@ impl Selector {
         }
     }
 
-    /// Whether an object with these labels matches.
+    /// Whether the selector matches an object with these labels.
     pub fn matches(&self, labels: &impl LabelLookup) -> bool {
         match self {
             Selector::In(key, values) => labels.label(key).is_some_and(|v| values.contains(v)),
@@ -137,7 +137,7 @@ impl Selector {
         }
     }
 
-    /// Calls `each` with every key the expression tests, repeats included.
+    /// Calls `each` with every key that the expression tests; a key can occur several times.
     pub fn for_each_key<'a>(&'a self, each: &mut impl FnMut(&'a LabelKey)) {
         match self {
             Selector::In(key, _)

@@ -1,8 +1,8 @@
-//! Every object a source has said, in plain sorted maps.
+//! All objects of a source, in sorted maps.
 //!
-//! [`State`] is the whole input as one value: what the oracle and the analysis read, and what tests
-//! compare with. It keeps no index and computes nothing; `apply` in any order, with repeats, ends in
-//! the same value.
+//! [`State`] is the whole input as one value. The oracle and the analysis read it, and tests compare
+//! with it. It keeps no index and computes nothing. Updates of different objects commute, and repeated
+//! updates have no effect.
 
 use crate::object::own_or_reserved;
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
 use alloc::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
-/// All objects by name. The fields are the whole content.
+/// All objects by key. The fields are the whole content.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(
     missing_docs,
@@ -41,7 +41,7 @@ impl State {
         state
     }
 
-    /// Takes in one update.
+    /// Applies one update.
     pub fn apply(&mut self, update: Update) {
         match update {
             Update::Upsert(object) => self.upsert(object),
@@ -94,7 +94,7 @@ impl State {
         }
     }
 
-    /// Every object, by type and name: applying them to an empty state gives this state.
+    /// Every object, by type and key. Upserting them into an empty state gives this state.
     pub fn objects(&self) -> impl Iterator<Item = Object> + '_ {
         let tiers = self.tiers.values().cloned().map(Object::Tier);
         let policies = self.policies.values().cloned().map(Object::Policy);
@@ -120,7 +120,7 @@ impl State {
             .chain(endpoints)
     }
 
-    /// A tier by name: the object of that name, else the built-in one, else none.
+    /// A tier by name: the object of that name, else the built-in tier, else `None`.
     pub fn tier(&self, name: &str) -> Option<Tier> {
         self.tiers
             .get(name)
@@ -128,7 +128,7 @@ impl State {
             .or_else(|| builtin_tiers().into_iter().find(|tier| &*tier.name == name))
     }
 
-    /// The labels a selector sees on an endpoint.
+    /// The labels of an endpoint that selectors test.
     pub fn endpoint_labels<'a>(&'a self, endpoint: &'a Endpoint) -> EndpointLabels<'a> {
         EndpointLabels {
             state: self,
@@ -136,12 +136,12 @@ impl State {
         }
     }
 
-    /// The labels a selector sees on a network set.
+    /// The labels of a network set that selectors test.
     pub fn network_set_labels<'a>(&'a self, set: &'a NetworkSet) -> NetworkSetLabels<'a> {
         NetworkSetLabels { state: self, set }
     }
 
-    /// The labels a selector sees on a node.
+    /// The labels of a node that selectors test.
     pub fn node_labels<'a>(&'a self, node: &'a Node) -> NodeLabels<'a> {
         NodeLabels { node }
     }

@@ -1,7 +1,7 @@
-//! What operations do to a ruleset: the kernel's side of a transaction, as far as it shows.
+//! Applies operations to a ruleset as the kernel does, as far as it is visible in the content.
 //!
-//! It refuses what the kernel refuses (a missing or doubled object, an element twice, overlapping
-//! ranges, removing what is in use) and then leaves the ruleset as it was, as the kernel does.
+//! It refuses what the kernel refuses (missing or duplicate objects, duplicate elements, overlapping ranges,
+//! deleting objects in use) and then leaves the ruleset unchanged, as the kernel does.
 
 use crate::{Chain, Element, ElementKey, Expr, NftRule, NftSet, NftVerdict, Op, Ruleset};
 use alloc::collections::BTreeMap;
@@ -11,41 +11,41 @@ use palisade_model::Str;
 /// Why the kernel would refuse a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApplyError {
-    /// There is no table yet, or there is one already.
+    /// The table does not exist yet, or exists already.
     Table,
     /// No such chain.
     NoChain(Str),
-    /// The chain is there already.
+    /// The chain exists already.
     ChainExists(Str),
-    /// The chain is still jumped to.
+    /// A rule or element still jumps to the chain.
     ChainInUse(Str),
     /// No such set.
     NoSet(Str),
-    /// The set is there already.
+    /// The set exists already.
     SetExists(Str),
-    /// The set is still looked up.
+    /// A rule still looks up the set.
     SetInUse(Str),
     /// No such element.
     NoElement(Str, ElementKey),
-    /// The element is there already, or overlaps one.
+    /// The element exists already, or overlaps another.
     ElementExists(Str, ElementKey),
 }
 
 impl fmt::Display for ApplyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ApplyError::Table => f.write_str("the table is there already, or is not there"),
-            ApplyError::NoChain(name) => write!(f, "there is no chain {name}"),
-            ApplyError::ChainExists(name) => write!(f, "the chain {name} is there already"),
-            ApplyError::ChainInUse(name) => write!(f, "the chain {name} is still jumped to"),
-            ApplyError::NoSet(name) => write!(f, "there is no set {name}"),
-            ApplyError::SetExists(name) => write!(f, "the set {name} is there already"),
-            ApplyError::SetInUse(name) => write!(f, "the set {name} is still looked up"),
+            ApplyError::Table => f.write_str("the table already exists, or does not exist"),
+            ApplyError::NoChain(name) => write!(f, "chain {name} does not exist"),
+            ApplyError::ChainExists(name) => write!(f, "chain {name} already exists"),
+            ApplyError::ChainInUse(name) => write!(f, "chain {name} is still in use by a jump"),
+            ApplyError::NoSet(name) => write!(f, "set {name} does not exist"),
+            ApplyError::SetExists(name) => write!(f, "set {name} already exists"),
+            ApplyError::SetInUse(name) => write!(f, "set {name} is still in use by a rule"),
             ApplyError::NoElement(set, key) => write!(f, "set {set} has no element {key:?}"),
             ApplyError::ElementExists(set, key) => {
                 write!(
                     f,
-                    "set {set} has an element {key:?} already, or one that overlaps"
+                    "set {set} already has element {key:?}, or one that overlaps it"
                 )
             }
         }
@@ -54,11 +54,11 @@ impl fmt::Display for ApplyError {
 
 impl core::error::Error for ApplyError {}
 
-/// Applies one step to what the kernel holds (`None`: no table), whole or not at all.
+/// Applies one step atomically to the kernel's content (`None`: no table).
 ///
 /// # Errors
 ///
-/// What the kernel would refuse; `kernel` is then unchanged.
+/// If the kernel would refuse the step; `kernel` is then unchanged.
 pub fn apply(kernel: &mut Option<Ruleset>, table: &Str, ops: &[Op]) -> Result<(), ApplyError> {
     let mut next = kernel.clone();
     for op in ops {
@@ -176,7 +176,7 @@ impl Ruleset {
         Ok(())
     }
 
-    /// Whether a rule or an element goes to the chain.
+    /// Whether a rule or an element jumps to the chain.
     fn refers_to_chain(&self, chain: &Str) -> bool {
         let to = |verdict: &NftVerdict| verdict.chain() == Some(chain);
         let rules = self.chains.values().flat_map(|c| &c.rules);
@@ -187,7 +187,7 @@ impl Ruleset {
     }
 }
 
-/// After a batch every object that is referred to must be there.
+/// After a batch every referenced object must exist.
 fn check_references(ruleset: &Ruleset) -> Result<(), ApplyError> {
     let verdict = |verdict: &NftVerdict| match verdict.chain() {
         Some(chain) if !ruleset.chains.contains_key(chain) => {
@@ -213,13 +213,13 @@ fn check_references(ruleset: &Ruleset) -> Result<(), ApplyError> {
 }
 
 impl NftSet {
-    /// Whether a range overlaps one that is there (in every field, where there are several).
+    /// Whether a range overlaps an existing one (in every field, if there are several).
     pub(crate) fn overlaps(&self, key: &ElementKey) -> bool {
         let ElementKey::Range(first, last) = key else {
             return false;
         };
         if let [_] = self.decl.key.as_slice() {
-            // Sorted by the first value, so only the neighbours can overlap.
+            // Elements are sorted by first value, so only the neighbours can overlap.
             let before = self.elements.range(..key).next_back();
             let after = self.elements.range(key..).next();
             return before
@@ -236,7 +236,7 @@ impl NftSet {
         })
     }
 
-    /// The element that a key finds.
+    /// The element that matches a key.
     pub fn find(&self, key: &[u8]) -> Option<(&ElementKey, &Element)> {
         if !self.decl.interval {
             let key = ElementKey::Exact(key.into());

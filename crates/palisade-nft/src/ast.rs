@@ -1,8 +1,8 @@
-//! The words: what one nftables table of ours can hold, and the operations that change it.
+//! The types for the content of one nftables table, and the operations that change it.
 //!
-//! Every value is encoded to nf_tables netlink messages and decoded back one to one, so that what was
-//! read compares equal to what was written (but for counts, see [`Ruleset::without_counts`]). What
-//! Palisade never writes is kept only as far as needed to see that it is there.
+//! Every value is encoded to nf_tables netlink messages and decoded one to one, so that what was read
+//! compares equal to what was written (apart from counter values, see [`Ruleset::without_counts`]). What
+//! Palisade never writes is kept only as far as needed to detect it.
 
 use crate::FieldType;
 use alloc::boxed::Box;
@@ -13,30 +13,30 @@ use palisade_tables::{Phase, RuleId};
 
 /// Flags of a table (`NFT_TABLE_F_…`).
 pub mod table_flag {
-    /// Only the netlink socket that made the table, or took it over, may change it.
+    /// Only the netlink socket that created the table, or took it over, may change it.
     pub const OWNER: u32 = 2;
-    /// The table stays when its owner's socket is closed, and can be taken over then.
+    /// The table stays when its owner's socket is closed, and can then be taken over.
     pub const PERSIST: u32 = 4;
-    /// A table that is protected while its agent runs and stays when it ends.
+    /// A table that is protected while its agent runs and stays when the agent exits.
     pub const OWNED: u32 = OWNER | PERSIST;
 }
 
-/// The content of one table of family `inet`: desired, or observed in the kernel.
+/// The content of one table of family `inet`, desired or observed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ruleset {
     /// The table's name.
     pub table: Str,
-    /// The comment in the table's user data: it names the layout's schema.
+    /// The comment in the table's user data: the version of the layout.
     pub comment: Option<Str>,
-    /// `NFTA_TABLE_FLAGS`: what [`table_flag`] has, or 0. A dormant table enforces nothing.
+    /// `NFTA_TABLE_FLAGS`: bits of [`table_flag`]. A dormant table enforces nothing.
     pub flags: u32,
     /// Chains by name.
     pub chains: BTreeMap<Str, Chain>,
-    /// Sets and maps by name. Anonymous sets are never made; an observed one stands here under the
-    /// name the kernel gave it.
+    /// Sets and maps by name. Palisade creates no anonymous sets; an observed one has the name that the
+    /// kernel gave it.
     pub sets: BTreeMap<Str, NftSet>,
-    /// Observed objects of kinds that are never made here (flowtables, stateful objects): a
-    /// description of each.
+    /// Observed objects of kinds that Palisade never creates (flowtables, stateful objects): a description
+    /// of each.
     pub foreign: Vec<Str>,
 }
 
@@ -53,7 +53,7 @@ impl Ruleset {
         }
     }
 
-    /// The same content with every count zero: what is compared.
+    /// The same content with all counters zero, for comparison.
     #[must_use]
     pub fn without_counts(mut self) -> Self {
         let exprs = self
@@ -79,26 +79,26 @@ impl Ruleset {
 /// A chain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chain {
-    /// Where the kernel calls it; `None` for one that is only jumped to.
+    /// Its hook; `None` for a regular chain, which is only jumped to.
     pub base_chain: Option<BaseChain>,
     /// Its rules, in order.
     pub rules: Vec<NftRule>,
 }
 
-/// Where the kernel calls a base chain.
+/// The hook, priority, policy and type of a base chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BaseChain {
     /// The hook.
     pub hook: Hook,
-    /// Its place among the chains of the hook; lower comes first.
+    /// Its order among the chains of the hook; lower runs first.
     pub priority: i32,
-    /// What a packet gets that comes to the end.
+    /// The verdict at the end of the chain.
     pub policy: ChainPolicy,
     /// Its type.
     pub chain_type: ChainType,
 }
 
-/// The type of a base chain; `Other` is one that is never made here.
+/// The type of a base chain; `Other` is one that Palisade never creates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the kernel's own names")]
 pub enum ChainType {
@@ -131,7 +131,7 @@ impl Hook {
     }
 }
 
-/// What a packet gets that comes to the end of a base chain.
+/// The verdict at the end of a base chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the kernel's own names")]
 pub enum ChainPolicy {
@@ -148,13 +148,13 @@ pub struct NftRule {
     pub comment: Option<Str>,
 }
 
-/// A 32-bit register, 0 to 15: `NFT_REG32_00` to `NFT_REG32_15`. Longer values take the registers
-/// that follow; the last is padded with zeros.
+/// A 32-bit register, 0 to 15: `NFT_REG32_00` to `NFT_REG32_15`. Longer values continue in the next
+/// registers; the last is padded with zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Reg(pub u8);
 
 impl Reg {
-    /// The kernel's number: `NFT_REG32_00` is 8.
+    /// The kernel's register number: `NFT_REG32_00` is 8.
     pub fn number(self) -> u32 {
         8 + u32::from(self.0)
     }
@@ -163,134 +163,134 @@ impl Reg {
 /// One expression of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Expr {
-    /// `meta`: loads a fact about the packet.
+    /// `meta`: loads metadata of the packet.
     Meta {
-        /// Which.
+        /// The key.
         key: MetaKey,
-        /// Where to.
+        /// The destination register.
         dreg: Reg,
     },
-    /// `payload`: loads bytes of the packet. Breaks where the packet is too short.
+    /// `payload`: loads bytes of the packet. Breaks if the packet is too short.
     Payload {
-        /// Where the offset counts from.
+        /// The header that the offset counts from.
         base: PayloadBase,
         /// In bytes.
         offset: u32,
         /// In bytes.
         len: u32,
-        /// Where to.
+        /// The destination register.
         dreg: Reg,
     },
-    /// `ct`, loading: a fact about the packet's connection. Breaks where there is none (but for
+    /// `ct`, loading: a property of the packet's connection. Breaks if there is none (except
     /// [`CtKey::State`]).
     CtLoad {
-        /// Which.
+        /// The key.
         key: CtKey,
-        /// Where to.
+        /// The destination register.
         dreg: Reg,
     },
-    /// `meta`, setting: only [`MetaKey::Mark`] can be set.
+    /// `meta`, setting; only [`MetaKey::Mark`] can be set.
     MetaSet {
-        /// Which.
+        /// The key.
         key: MetaKey,
-        /// Where from.
+        /// The source register.
         sreg: Reg,
     },
     /// `ct`, setting.
     CtSet {
-        /// Which; only [`CtKey::Mark`] can be set.
+        /// The key; only [`CtKey::Mark`] can be set.
         key: CtKey,
-        /// Where from.
+        /// The source register.
         sreg: Reg,
     },
     /// `bitwise` with constants: `dreg = (sreg & mask) ^ xor`. Both have the same length.
     Bitwise {
-        /// Where from.
+        /// The source register.
         sreg: Reg,
-        /// Where to.
+        /// The destination register.
         dreg: Reg,
-        /// The mask.
+        /// The bits that are kept.
         mask: Bytes,
-        /// What is flipped afterwards.
+        /// The bits that are flipped afterwards.
         xor: Bytes,
     },
     /// `cmp`: breaks unless the comparison (of bytes, most significant first) holds.
     Cmp {
-        /// Where from.
+        /// The source register.
         sreg: Reg,
         /// The comparison.
         op: CmpOp,
         /// The constant.
         value: Bytes,
     },
-    /// `lookup`: breaks where the set has no such element.
+    /// `lookup`: breaks if the set has no matching element.
     Lookup {
         /// The set.
         set: Str,
-        /// Where the key begins.
+        /// The first register of the key.
         sreg: Reg,
-        /// What is done with the element.
+        /// How the element is used.
         mode: LookupMode,
     },
     /// `immediate` into a register.
     Immediate {
-        /// Where to.
+        /// The destination register.
         dreg: Reg,
         /// The constant.
         value: Bytes,
     },
     /// `counter`.
     Counter(CounterValue),
-    /// `limit`, of packets a second: breaks once there are more.
+    /// `limit`, in packets per second: breaks above the limit.
     Limit {
-        /// Packets a second.
+        /// Packets per second.
         rate: u32,
-        /// Packets at once.
+        /// Burst, in packets.
         burst: u32,
     },
     /// `log` to an nflog group.
     Log {
         /// The group.
         group: u16,
-        /// What is said in front of the packet; at most 127 bytes.
+        /// The log prefix; at most 127 bytes.
         prefix: Str,
     },
-    /// `masq`: the packet leaves under this host's address. Ends the rule; in `nat` chains only.
+    /// `masq`: replaces the source address by this host's. Ends the rule; in `nat` chains only.
     Masquerade,
     /// `immediate` into the verdict register: ends the rule.
     Verdict(NftVerdict),
-    /// An observed expression that is never written here: its name.
+    /// The name of an observed expression that is never written here.
     Unknown(Str),
 }
 
 /// A short constant.
 pub type Bytes = Box<[u8]>;
 
-/// What a lookup does with the element.
+/// How a lookup uses the element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LookupMode {
-    /// Goes on if it is there.
+    /// Continues if it exists.
     Member,
-    /// Goes on if it is not there.
+    /// Continues if it does not exist.
     NotMember,
-    /// Loads its value.
+    /// Loads its value into the register.
     Register(Reg),
-    /// Gives its verdict; one to continue goes on in the rule.
+    /// Executes its verdict; `continue` continues the rule.
     Verdict,
 }
 
 /// What `meta` loads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetaKey {
-    /// The name of the interface it came in by: 16 bytes, empty where there is none.
+    /// The name of the input interface: 16 bytes, empty if there is none.
     IifName,
-    /// The name of the interface it leaves by: 16 bytes, empty where there is none.
+    /// The name of the output interface: 16 bytes, empty if there is none.
     OifName,
     /// The family: one byte, 2 for IPv4 and 10 for IPv6.
     NfProto,
     /// The transport protocol: one byte.
     L4Proto,
-    /// The packet's mark: four bytes in host order.
+    /// The packet's mark: four bytes in host byte order.
     Mark,
 }
 
@@ -306,7 +306,7 @@ impl MetaKey {
         }
     }
 
-    /// The length of what is loaded, in bytes.
+    /// The length of the loaded value, in bytes.
     #[allow(clippy::len_without_is_empty, reason = "nothing loaded is empty")]
     pub fn len(self) -> u32 {
         match self {
@@ -317,7 +317,7 @@ impl MetaKey {
     }
 }
 
-/// Where a payload offset counts from.
+/// The header that a payload offset counts from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PayloadBase {
     /// The network header.
@@ -339,13 +339,13 @@ impl PayloadBase {
 /// What `ct` loads or sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CtKey {
-    /// The state: four bytes in host order, one of the bits in [`ct_state`].
+    /// The state: four bytes in host byte order, one of the bits in [`ct_state`].
     State,
     /// The direction: one byte, 0 original, 1 reply.
     Direction,
-    /// The status: four bytes in host order, bits of [`ct_status`].
+    /// The status: four bytes in host byte order, bits of [`ct_status`].
     Status,
-    /// The mark: four bytes in host order.
+    /// The mark: four bytes in host byte order.
     Mark,
 }
 
@@ -360,7 +360,7 @@ impl CtKey {
         }
     }
 
-    /// The length of what is loaded, in bytes.
+    /// The length of the loaded value, in bytes.
     #[allow(clippy::len_without_is_empty, reason = "nothing loaded is empty")]
     pub fn len(self) -> u32 {
         match self {
@@ -372,11 +372,11 @@ impl CtKey {
 
 /// The bits of [`CtKey::State`].
 pub mod ct_state {
-    /// The packet fits no connection.
+    /// The packet belongs to no connection and opens none.
     pub const INVALID: u32 = 1;
     /// A packet of a connection that has seen both directions.
     pub const ESTABLISHED: u32 = 2;
-    /// An ICMP error about a connection, or a connection that a helper expected.
+    /// An ICMP error about a connection, or a connection that a conntrack helper expects.
     pub const RELATED: u32 = 4;
     /// A packet of a connection that has not seen a reply.
     pub const NEW: u32 = 8;
@@ -386,15 +386,15 @@ pub mod ct_state {
 
 /// The bits of [`CtKey::Status`].
 pub mod ct_status {
-    /// An address of the flow is translated: its source, or its destination.
+    /// NAT changes the flow's source or destination address.
     pub const TRANSLATED: u32 = 0x10 | 0x20;
 }
 
-/// Bits of the flags of a TCP header.
+/// Bits of the flags in a TCP header.
 pub mod tcp_flag {
     /// Opens a connection.
     pub const SYN: u8 = 2;
-    /// Acknowledges: set in every packet but the first.
+    /// Set in every packet except the first.
     pub const ACK: u8 = 16;
 }
 
@@ -424,7 +424,7 @@ impl CmpOp {
     }
 }
 
-/// A count of packets and bytes.
+/// The value of a counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct CounterValue {
@@ -445,7 +445,7 @@ pub enum NftVerdict {
 }
 
 impl NftVerdict {
-    /// The chain it goes to.
+    /// The target of a jump or goto.
     pub fn chain(&self) -> Option<&Str> {
         match self {
             NftVerdict::Jump(chain) | NftVerdict::Goto(chain) => Some(chain),
@@ -466,18 +466,19 @@ pub struct NftSet {
 /// The declaration of a set or map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetDecl {
-    /// The fields of a key, in order; each is padded to four bytes in a key of several.
+    /// The fields of a key, in order; in a key of several fields each is padded to four bytes.
     pub key: Vec<FieldType>,
-    /// What an element maps to; `None` for a plain set.
+    /// The type of the values; `None` for a plain set.
     pub value_type: Option<MapValueType>,
     /// Whether elements are ranges: of one field (rbtree), or of several (pipapo; the kernel's
     /// `NFT_SET_CONCAT`). Keys are then [`ElementKey::Range`] throughout.
     pub interval: bool,
-    /// Whether every element counts packets and bytes.
+    /// Whether every element has a counter.
     pub counter: bool,
-    /// The greatest number of elements; `None`: no bound. Small plain sets with a bound are faster.
+    /// The maximum number of elements; `None` for no limit. The kernel is faster on small plain sets with a
+    /// limit.
     pub size: Option<u32>,
-    /// Observed properties that are never made here (timeouts, other flags or expressions).
+    /// Observed properties that are never written here (timeouts, other flags or expressions).
     pub unknown: Option<Str>,
 }
 
@@ -491,7 +492,7 @@ impl SetDecl {
     }
 }
 
-/// What a map's elements map to.
+/// The type of a map's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MapValueType {
     /// A value that is loaded into a register.
@@ -503,28 +504,28 @@ pub enum MapValueType {
 /// The key of an element.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ElementKey {
-    /// One value: the bytes of its fields, each padded to four if there are several.
+    /// One value: the bytes of its fields, each padded to four bytes if there are several.
     Exact(Bytes),
-    /// A range, both ends inside; of several fields, a range in each. For one field the kernel keeps
-    /// two elements: the first value, and an interval end one past the last (none at the very end of
-    /// the space); for several it keeps a key and a key end.
+    /// A range with both ends included; for several fields, a range in each. For one field the kernel keeps
+    /// two elements: the first value, and an interval end one past the last (none at the very end of the
+    /// value space); for several it keeps a key and a key end.
     Range(Bytes, Bytes),
-    /// Whatever no other element matches.
+    /// Matches keys that no other element matches.
     CatchAll,
 }
 
 /// An element's content.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Element {
-    /// What it maps to; `None` in a plain set.
+    /// Its value; `None` in a plain set.
     pub data: Option<MapValue>,
-    /// Its count; `Some` exactly in sets that count.
+    /// Its counter; `Some` only in sets with counters.
     pub counter: Option<CounterValue>,
     /// The comment in its user data, at most 128 bytes.
     pub comment: Option<Str>,
 }
 
-/// What an element maps to.
+/// The value of a map element.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MapValue {
     /// A value of the map's type.
@@ -533,38 +534,38 @@ pub enum MapValue {
     Verdict(NftVerdict),
 }
 
-/// One operation on the table. Names and keys are the object's own; nothing needs a kernel handle.
+/// One operation on the table. Objects are identified by name and key, never by kernel handle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// Makes the table. It must not be there.
+    /// Creates the table, which must not exist.
     AddTable {
         /// The comment in its user data.
         comment: Option<Str>,
         /// `NFTA_TABLE_FLAGS`.
         flags: u32,
     },
-    /// Removes the table and everything in it.
+    /// Deletes the table and everything in it.
     DeleteTable,
-    /// Makes a set.
+    /// Creates a set.
     AddSet {
         /// Its name.
         set: Str,
-        /// What it holds.
+        /// Its declaration.
         decl: SetDecl,
     },
-    /// Removes a set and its elements.
+    /// Deletes a set and its elements.
     DeleteSet {
         /// Its name.
         set: Str,
     },
-    /// Makes a chain.
+    /// Creates a chain.
     AddChain {
         /// Its name.
         chain: Str,
-        /// Where the kernel calls it.
+        /// The hook, for a base chain.
         base_chain: Option<BaseChain>,
     },
-    /// Removes a chain and its rules.
+    /// Deletes a chain and its rules.
     DeleteChain {
         /// Its name.
         chain: Str,
@@ -576,13 +577,13 @@ pub enum Op {
         /// The rule.
         rule: NftRule,
     },
-    /// Removes all rules of a chain.
+    /// Deletes all rules of a chain.
     FlushChain {
         /// The chain.
         chain: Str,
     },
-    /// Adds an element. None of the same key may be there (unless an earlier operation of the step
-    /// deletes it: that is how one is replaced).
+    /// Adds an element. No element may have the same key, unless an earlier operation of the step deletes it
+    /// (this is how an element is replaced).
     AddElement {
         /// The set.
         set: Str,
@@ -591,7 +592,7 @@ pub enum Op {
         /// Its content.
         element: Element,
     },
-    /// Removes an element, which must be there.
+    /// Deletes an element, which must exist.
     DeleteElement {
         /// The set.
         set: Str,
@@ -600,8 +601,8 @@ pub enum Op {
     },
 }
 
-/// Steps, each applied whole or not at all, with a grace period after each that asks for it: until no
-/// packet is still between two lookups.
+/// Steps, each applied atomically. A step may require a grace period before the next one, until no packet is
+/// still between two lookups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transaction {
     /// The table.
@@ -613,30 +614,30 @@ pub struct Transaction {
 /// One atomic batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TxStep {
-    /// What it is for.
+    /// The phase of the delta.
     pub phase: Phase,
-    /// Counts to read before the operations, since these remove what counted. Nothing refers to
-    /// these places any more once the grace period of the step before is over, so the counts stand.
+    /// Counters that the operations delete; they are read first. Nothing refers to them any more once the
+    /// grace period of the previous step is over, so their values are final.
     pub retiring_counters: Vec<CreditedCounter>,
-    /// The operations, in an order in which the kernel takes them.
+    /// The operations, in an order that the kernel accepts.
     pub ops: Vec<Op>,
     /// Whether a grace period must pass before the next step.
     pub needs_grace_period: bool,
 }
 
-/// A count that is about to go, and the rules that are credited with it.
+/// A counter, and the rules that it is credited to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CreditedCounter {
-    /// Where the count is.
+    /// The location of the counter.
     pub location: CounterLocation,
-    /// Each of these rules has met every counted packet.
+    /// Each of these rules matched every counted packet.
     pub rules: Vec<RuleId>,
 }
 
-/// Where a count is kept.
+/// The location of a counter.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CounterLocation {
-    /// In an element.
+    /// In a set element.
     Element {
         /// The set.
         set: Str,
@@ -647,13 +648,13 @@ pub enum CounterLocation {
     Rule {
         /// The chain.
         chain: Str,
-        /// Its place in the chain, from 0.
+        /// Its index in the chain, from 0.
         index: usize,
     },
 }
 
 impl Transaction {
-    /// Whether nothing is done.
+    /// Whether there are no steps.
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty()
     }

@@ -1,11 +1,10 @@
-//! Bases: what large programs have in common, written once.
+//! Bases: programs that large classes have in common, written once.
 //!
-//! A base is a program with a number of its own that no packet's class ever is: classes refer to it, and
-//! hold only what they say beyond it. Promises: a base is in the kernel exactly as long as a class
-//! refers to it; it never changes, and a class that has none gets none, since a packet may be between
-//! two lookups; each class of a base refines it ([`Program::refines`]), so its counts are for rules that
-//! live, and the kernel never holds more than without bases, but for one element a class. Never:
-//! decides what a packet gets.
+//! A base is a program with a number that is never a packet's class: classes refer to it, and hold only the
+//! elements that differ. Promises: a base is in the kernel exactly as long as a class refers to it; it never
+//! changes, and a class never gets or changes a base later, since a packet may be between two lookups; each
+//! class refines its base ([`Program::refines`]), so counters are credited only to existing rules, and the
+//! kernel never holds more than without bases, except for one element per class. Never: decides a verdict.
 
 use crate::content::{ClassContent, ClassForm, class_content};
 use crate::edit_batch::EditBatch;
@@ -19,17 +18,17 @@ use palisade_tables::{
     ClassId, Program, ProgramDefaults, TableChange, best_base, find_shared_bases, pair_base,
 };
 
-/// So many bases, and so many programs without one, are looked at for a program that is new: those with
+/// Limit on the bases, and on the programs without a base, that are compared with a new program: those with
 /// the highest numbers.
 const CANDIDATE_LIMIT: usize = 16;
 
-/// One base.
+/// A base.
 #[derive(Clone, Debug)]
 struct BaseProgram {
     program: Arc<Program>,
-    /// How many classes refer to it.
+    /// The number of classes that refer to it.
     references: usize,
-    /// The codes of its residues, in the order of their making.
+    /// The codes of its source-port chains, in the order of creation.
     source_port_codes: Vec<u32>,
 }
 
@@ -48,12 +47,12 @@ impl BasePrograms {
         self.by_class.get(&class).copied()
     }
 
-    /// What a base says.
+    /// The program of a base.
     pub(crate) fn program(&self, number: u32) -> Option<&Arc<Program>> {
         self.by_number.get(&number).map(|base| &base.program)
     }
 
-    /// A base that is there already.
+    /// Adds a base that exists in the kernel.
     pub(crate) fn assign(
         &mut self,
         number: u32,
@@ -71,12 +70,12 @@ impl BasePrograms {
         self.by_number.insert(number, base);
     }
 
-    /// No number below this one is given out until all others were.
+    /// No lower number is allocated until the number space wraps around.
     pub(crate) fn skip_to(&mut self, next: u32) {
         self.next_number = self.next_number.max(next).max(FIRST_BASE);
     }
 
-    /// A class refers to a base from now on.
+    /// Adds the reference of a class to a base.
     pub(crate) fn add_reference(&mut self, class: ClassId, number: u32) {
         if let Some(base) = self.by_number.get_mut(&number) {
             base.references += 1;
@@ -84,7 +83,7 @@ impl BasePrograms {
         }
     }
 
-    /// What these classes, under other names, have here.
+    /// The bases of these classes, with the references under other class numbers.
     pub(crate) fn with_class_ids(&self, classes: &BTreeMap<ClassId, u32>) -> BasePrograms {
         let mut bases = BasePrograms::default();
         for (class, number) in classes {
@@ -139,29 +138,29 @@ impl BasePrograms {
     }
 }
 
-/// Classes that are about to be written, and what for.
+/// Classes about to be written, with program and base number.
 pub(crate) type PendingClasses = BTreeMap<ClassId, (Arc<Program>, u32)>;
 
 impl Planner {
-    /// What a base has in the kernel.
+    /// The kernel content of a base.
     pub(crate) fn base_content(&self, number: u32) -> ClassContent {
         self.numbers.bases.content(&self.config, number)
     }
 
-    /// What all bases have in the kernel, each once.
+    /// The kernel content of all bases.
     pub(crate) fn base_contents(&self) -> impl Iterator<Item = ClassContent> {
         let numbers = self.numbers.bases.by_number.keys();
         numbers.map(|number| self.base_content(*number))
     }
 
-    /// Writes the bases that are known, as if each were new.
+    /// Writes the known bases as if they were new.
     pub(crate) fn write_known_bases(&mut self, batch: &mut EditBatch) {
         for content in self.base_contents().collect::<Vec<_>>() {
             write_content(content, batch);
         }
     }
 
-    /// Finds bases for the classes that these changes make, and writes those that are new.
+    /// Assigns bases to the classes that these changes create, and writes new bases.
     pub(crate) fn assign_bases(&mut self, changes: &[TableChange], batch: &mut EditBatch) {
         let mut added: BTreeMap<ClassId, &Arc<Program>> = BTreeMap::new();
         for change in changes {
@@ -200,7 +199,7 @@ impl Planner {
         }
     }
 
-    /// The base that is there and saves the most of a program.
+    /// The existing base that saves the most elements for a program.
     fn find_base(&self, program: &Program) -> Option<u32> {
         let bases = &self.numbers.bases;
         let alike = bases.by_defaults.get(&program.defaults())?.iter().rev();
@@ -211,7 +210,7 @@ impl Planner {
         best_base(program, known)
     }
 
-    /// What a program has in common with another large one that is there.
+    /// The common part of a program and another large one.
     fn common_base(&self, class: ClassId, program: &Program) -> Option<Program> {
         let alike = self.large_classes.get(&program.defaults())?.iter().rev();
         let others = alike.filter(|other| **other != class).take(CANDIDATE_LIMIT);
@@ -226,7 +225,7 @@ impl Planner {
         self.pending_classes.insert(class, (program.clone(), base));
     }
 
-    /// Makes a base, and writes it.
+    /// Creates and writes a base.
     fn make_base(&mut self, program: Program, batch: &mut EditBatch) -> u32 {
         let number = self.numbers.bases.allocate();
         let next_residue = &mut self.numbers.next_code;
@@ -242,7 +241,7 @@ impl Planner {
         number
     }
 
-    /// The class of a program is written now: it refers to the base that was found for it, if one was.
+    /// Called when the class of a program is written: adds the reference to its assigned base, if any.
     pub(crate) fn bind_base(&mut self, class: ClassId, program: &Arc<Program>) {
         let coming = self.pending_classes.get(&class);
         if coming.is_some_and(|(of, _)| Arc::ptr_eq(of, program))
@@ -256,7 +255,8 @@ impl Planner {
         }
     }
 
-    /// The class of a program goes, and its base with the last class that refers to it.
+    /// Called when the class of a program is deleted: drops its reference, and deletes the base with the
+    /// last one.
     pub(crate) fn unbind_base(&mut self, class: ClassId, program: &Program, batch: &mut EditBatch) {
         if let Some(alike) = self.large_classes.get_mut(&program.defaults()) {
             alike.remove(&class);
@@ -269,7 +269,7 @@ impl Planner {
         }
     }
 
-    /// Releases the bases of classes that were not written after all.
+    /// Releases the bases of classes that were not written.
     pub(crate) fn release_unused_bases(&mut self, batch: &mut EditBatch) {
         for (_, base) in core::mem::take(&mut self.pending_classes).into_values() {
             self.release_base(base, batch);
@@ -300,7 +300,7 @@ impl Planner {
     }
 }
 
-/// A code that no residue has.
+/// Allocates a code for a source-port chain.
 pub(crate) fn allocate_code(next: &mut u32) -> u32 {
     let code = *next;
     *next = code.wrapping_add(1).max(names::LAST_VERDICT + 1);

@@ -1,31 +1,31 @@
-//! What the layout can be told.
+//! The parameters of the table layout.
 
 use palisade_model::Str;
 
-/// The parameters of the layout. Two agents with different ones make different skeletons, and the
-/// second rebuilds the first one's table.
+/// The parameters of the layout. Agents with different parameters create different skeletons; the second
+/// rebuilds the table of the first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// The table's name.
     pub table: Str,
-    /// What the names of our interfaces begin with: one that does and has not been announced is
-    /// closed. At most 14 bytes, not empty.
+    /// Prefix of the names of our interfaces: one that has it and no endpoint is closed. At most 14 bytes,
+    /// not empty.
     pub interface_prefix: Str,
-    /// The bits of the connection mark that hold the generation: one run of at least 8 bits.
+    /// The bits of the connection mark that we use: one contiguous run of at least 8.
     pub ct_mark_mask: u32,
-    /// Whether packets that this host's own stack makes are judged on their way into its endpoints.
+    /// Whether packets from this host's own stack to its endpoints are subject to policy.
     pub judge_host_traffic: bool,
-    /// Whether the kernel tracks SCTP by port. Where it does not, all SCTP between two addresses is
-    /// one connection, and none is ever accepted without being judged.
+    /// Whether the kernel tracks SCTP by port. If not, all SCTP between two addresses is one connection, and
+    /// each packet is judged.
     pub sctp_tracked: bool,
-    /// Whether the table belongs to the socket that writes it, so that no other program can change or
-    /// flush it while the agent runs.
+    /// Whether the socket owns the table, so that no other program can change or flush it while the agent
+    /// runs.
     pub owned: bool,
-    /// Where packets that were denied, or that a Log rule asked for, are reported; `None`: nowhere.
+    /// The nflog parameters of denied and logged packets; `None` disables reporting.
     pub log: Option<NflogConfig>,
-    /// A range of at most this many ports is written as single ones, which are cheaper to change.
+    /// A range of at most this many ports is written as single elements, which are cheaper to change.
     pub max_expanded_ports: u16,
-    /// A program of fewer elements is always written whole, whatever it has in common with others.
+    /// A program of fewer elements is always written complete, without a base.
     pub min_shared_elements: usize,
 }
 
@@ -45,14 +45,14 @@ impl Default for Config {
     }
 }
 
-/// How packets are reported.
+/// The nflog parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NflogConfig {
     /// The nflog group.
     pub group: u16,
-    /// How many packets a second each kind of report hands out at most; more are only counted.
+    /// Maximum rate in packets per second of each reason; more are only counted.
     pub rate: u32,
-    /// How many it hands out at once before the rate counts.
+    /// Burst of each reason, in packets.
     pub burst: u32,
 }
 
@@ -75,14 +75,13 @@ impl Config {
         }
     }
 
-    /// The bit of the connection mark that says that a TCP flow was first seen in its middle: which
-    /// end began it is not known. The highest of the mask.
+    /// The bit of the connection mark for a mid-stream TCP flow, whose initiator is not known: the highest
+    /// bit of the mask.
     pub fn midstream_bit(&self) -> u32 {
         1 << self.ct_mark_mask.checked_ilog2().unwrap_or(0)
     }
 
-    /// The bits of the connection mark that hold the generation: the mask without
-    /// [`Config::midstream_bit`].
+    /// The bits of the connection mark that hold the generation: the mask without [`Config::midstream_bit`].
     pub fn generation_mask(&self) -> u32 {
         self.ct_mark_mask & !self.midstream_bit()
     }
@@ -96,32 +95,30 @@ impl Config {
         self.stale_generation() - 1
     }
 
-    /// What stands in place of a generation in the mark of a flow that was tracked before there was
-    /// a table: never live, so the flow is judged; and not 0, so the direction that connection
-    /// tracking tells is believed.
+    /// The generation in the mark of a flow that was tracked before the table existed: never live, so the
+    /// flow is judged; and not 0, so that its tracked direction is trusted.
     pub fn stale_generation(&self) -> u32 {
         self.generation_mask() >> self.shift()
     }
 
-    /// The connection mark's bits for a generation.
+    /// The connection mark's bits of a generation.
     pub fn mark(&self, generation: u32) -> u32 {
         (generation << self.shift()) & self.generation_mask()
     }
 
-    /// The generation that a connection mark's bits stand for.
+    /// The generation in a connection mark.
     pub fn generation(&self, mark: u32) -> u32 {
         (mark & self.generation_mask()) >> self.shift()
     }
 
-    /// The least generation: the middle of what the mask holds. Every one from here on has the
-    /// highest bit of [`Config::generation_mask`], so a mark that another program writes in low bits
-    /// is never the live one.
+    /// The lowest generation: the middle of the mask's values. Every generation from here on has the highest
+    /// bit of [`Config::generation_mask`], so a mark that another program writes in low bits is never live.
     pub fn least_generation(&self) -> u32 {
         (self.stale_generation() >> 1) + 1
     }
 
-    /// A generation to begin with, made of a random number: where others write high bits as well, it
-    /// is not the one they write.
+    /// The first generation, from a random number: unlikely to equal the mark of a program that writes high
+    /// bits as well.
     pub fn first_generation(&self, random: u32) -> u32 {
         let least = self.least_generation();
         least + random % (self.last_generation() - least + 1)
@@ -136,9 +133,9 @@ impl Config {
         }
     }
 
-    /// The quarter of all generations that this one lies in, as `(value, mask)` of a connection
-    /// mark: before the generation moves on to another quarter, no flow may be marked with one of
-    /// it, or a mark from the last time round would come to life.
+    /// The quarter of all generations that contains this one, as `(value, mask)` of a connection mark.
+    /// Before the generation enters another quarter, no flow may carry a generation of it, or a mark from
+    /// before the wraparound would become live.
     pub fn generation_quarter(&self, generation: u32) -> (u32, u32) {
         let mask = self.generation_mask();
         let top = mask & !(mask >> 2);

@@ -1,4 +1,4 @@
-//! What a class looks like in the maps: its elements, and the chains that test source ports.
+//! The nftables encoding of a class: its elements, and the chains that test source ports.
 
 use crate::NftVerdict;
 use crate::ct_state;
@@ -20,26 +20,26 @@ use core::hash::{Hash, Hasher};
 use palisade_model::{PortRange, Protocol, Str};
 use palisade_tables::{Cell, Credit, Program, RuleId, SourcePortMap, Tables};
 
-/// How a program is written.
+/// How a program is encoded.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ClassForm<'a> {
-    /// Whole, as a class with this fingerprint.
+    /// Complete, as a class with this fingerprint.
     Whole(&'a str),
-    /// As a class with this fingerprint that says only what its base does not: the base's number, and
-    /// what it says.
+    /// As a class with this fingerprint that has only the elements that its base lacks: the base's number
+    /// and program.
     Refining(&'a str, u32, &'a Program),
-    /// Whole, as what classes refer to.
+    /// Complete, as a base.
     Base,
 }
 
-/// Everything the kernel holds for one class, or base.
+/// The kernel content of one class or base.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ClassContent {
     /// Its elements, by map and key.
     pub(crate) elements: BTreeMap<(&'static str, ElementKey), Element>,
-    /// Its residue chains, in the order in which they can be made.
+    /// Its source-port chains, in the order of creation.
     pub(crate) chains: Vec<(Str, Chain)>,
-    /// Whom each count is credited to.
+    /// The rules that each counter is credited to.
     pub(crate) counters: Vec<(CounterLocation, Vec<RuleId>)>,
 }
 
@@ -47,14 +47,14 @@ struct ClassContentBuilder<'a> {
     config: &'a Config,
     class: u32,
     content: ClassContent,
-    /// The chains made so far: the function of the source port, and the chain's code.
+    /// The chains so far: the function of the source port, and its code.
     source_port_chains: Vec<(&'a SourcePortMap, u32)>,
     next_code: &'a mut dyn FnMut() -> u32,
 }
 
-/// The content of a class, or base.
+/// The content of a class or base.
 ///
-/// `next_residue` gives a number for each function of the source port that it needs.
+/// `next_code` allocates a code for each function of the source port.
 pub(crate) fn class_content(
     config: &Config,
     class: u32,
@@ -146,7 +146,7 @@ impl<'a> ClassContentBuilder<'a> {
         }
     }
 
-    /// A range of types and codes, cut where the type changes: whole types together.
+    /// An ICMP range, split by type; complete types stay together.
     fn add_icmp(&mut self, protocol: Protocol, range: PortRange, cell: &'a Cell) {
         let ([first_type, first_code], [last_type, last_code]) =
             (range.first.to_be_bytes(), range.last.to_be_bytes());
@@ -213,8 +213,8 @@ impl<'a> ClassContentBuilder<'a> {
         self.add_element(map, key, code);
     }
 
-    /// Makes the chains of a function of the source port: one for packets that run as the flow's
-    /// first did, and one for replies, whose destination port it is.
+    /// Creates the chains of a function of the source port: one for packets in the original direction, and
+    /// one for replies, where it is the destination port.
     fn add_source_port_chains(&mut self, values: &'a SourcePortMap) -> u32 {
         let code = (self.next_code)();
         self.source_port_chains.push((values, code));
@@ -271,7 +271,7 @@ impl<'a> ClassContentBuilder<'a> {
     }
 }
 
-/// The fingerprint that a class has in the kernel; none if it has no class's elements.
+/// The fingerprint stored in a class's elements; none if it has no elements of a class.
 pub(crate) fn stored_fingerprint(class: u32, content: &ClassContent) -> Option<&str> {
     let key = names::zero_prefixed_marks(&[class]);
     let of = |map| content.elements.get(&(map, key.clone()));
@@ -281,12 +281,12 @@ pub(crate) fn stored_fingerprint(class: u32, content: &ClassContent) -> Option<&
         .as_deref()
 }
 
-/// The chain of a residue: it names its class, so that it can be read back.
+/// The name of a source-port chain; it encodes the class, so that it can be decoded.
 pub(crate) fn source_port_chain_name(class: u32, code: u32) -> alloc::string::String {
     format!("{}{class}_{code}", names::SOURCE_PORT_PREFIX)
 }
 
-/// The class and code in the name of a residue chain, and whether it is the chain for replies.
+/// The class and code of a source-port chain's name, and whether it is the chain for replies.
 pub(crate) fn parse_source_port_chain(name: &str) -> Option<(u32, u32, bool)> {
     let rest = name.strip_prefix(names::SOURCE_PORT_PREFIX)?;
     let (rest, reply) = match rest.strip_suffix("_r") {
@@ -315,9 +315,9 @@ impl Hasher for FingerprintHasher {
     }
 }
 
-/// What a program means and whom it credits, as text of 16 digits, whatever its rules' numbers are:
-/// two classes with equal elements and equal fingerprints count for the same rules. The line that a
-/// rule was written on is no part of it.
+/// The meaning of a program and the rules it credits, as 16 digits, independent of rule numbers: two classes
+/// with equal elements and equal fingerprints count for the same rules. The line of a rule in its source is
+/// not included.
 pub(crate) fn fingerprint(tables: &Tables, program: &Program) -> alloc::string::String {
     let mut hash = FingerprintHasher(0xcbf2_9ce4_8422_2325);
     for (protocol, map) in program.protocols() {

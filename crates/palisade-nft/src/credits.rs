@@ -1,6 +1,6 @@
-//! Whom each count in the kernel is credited to.
+//! The rules that each counter in the kernel is credited to.
 //!
-//! Promises: the places are those of the content planned so far, each once.
+//! Promises: the counters are those of the content planned so far, each listed once.
 
 use crate::planner::to_credited_counters;
 use crate::{CreditedCounter, Planner};
@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use palisade_tables::ClassId;
 
 impl Planner {
-    /// Every place that counts for a rule, after everything planned so far.
+    /// Every counter that is credited to rules, after everything planned so far.
     pub fn credited_counters(&self) -> Vec<CreditedCounter> {
         let bases = self.base_contents();
         let bases = bases.flat_map(|content| to_credited_counters(content.counters));
@@ -17,7 +17,7 @@ impl Planner {
         bases.chain(own).collect()
     }
 
-    /// The places that count for rules in one class, its base's included; none if it is not there.
+    /// The counters of one class and its base; none if the class does not exist.
     pub fn class_counters(&self, class: ClassId) -> Vec<CreditedCounter> {
         let base = self.numbers.bases.base_of(class);
         let base = base.map(|number| self.base_content(number).counters);

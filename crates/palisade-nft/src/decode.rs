@@ -1,7 +1,7 @@
-//! From what the kernel holds back to decision tables, in the kernel's numbers.
+//! Decodes the kernel's content to decision tables, in the kernel's numbers.
 //!
-//! Anything that this layout could not have written (a rule changed, an element that fits nowhere, a
-//! reference to what is not there) is an error: then the table is rebuilt whole.
+//! Anything that this layout could not have written (a changed rule, an unexpected element, a dangling
+//! reference) is an error: then the whole table is rebuilt.
 
 use crate::content::{
     ClassContent, ClassForm, class_content, parse_source_port_chain, stored_fingerprint,
@@ -26,40 +26,39 @@ use palisade_model::{Direction, Family, Prefix, Protocol, Str};
 use palisade_tables::{Cell, ClassId, IdentityId, Point, PolicySet, PortMap, Program, RuleId};
 use palisade_tables::{PolicySetId, SourcePortMap, Tables};
 
-/// Rule numbers from here on stand for rules that were in the kernel and are not known.
+/// Rule numbers from here on stand for unknown rules found in the kernel.
 pub(crate) const UNKNOWN_RULE: u32 = 1 << 31;
 
-/// What was read, in the kernel's numbers.
+/// The decoded content, in the kernel's numbers.
 #[derive(Debug)]
 pub(crate) struct DecodedTable {
-    /// The tables. Every cell of a program is credited to a rule number of its own, which stands for
-    /// nothing.
+    /// The tables. Every cell of a program is credited to a placeholder rule number of its own.
     pub(crate) tables: Tables,
-    /// The ranges of each family.
+    /// The address ranges of each family.
     pub(crate) identity_ranges: [IdentityRanges; 2],
-    /// What each class has, fingerprint included.
+    /// The content of each class, fingerprint included.
     pub(crate) classes: BTreeMap<u32, ClassContent>,
     /// The bases of classes that have one.
     pub(crate) base_of_class: BTreeMap<u32, u32>,
-    /// What each base has.
+    /// The content of each base.
     pub(crate) bases: BTreeMap<u32, ClassContent>,
-    /// What each base says, credited as programs are.
+    /// The program of each base, credited as the tables' programs are.
     pub(crate) base_programs: BTreeMap<u32, Program>,
-    /// The codes of each class's and base's residues, rising.
+    /// The codes of the source-port chains of each class and base, ascending.
     pub(crate) source_port_codes: BTreeMap<u32, Vec<u32>>,
-    /// Pairs that no row has.
+    /// (set, class) pairs without rows.
     pub(crate) unused_pairs: Vec<(u32, u32)>,
-    /// The addresses that endpoints here are said to have.
+    /// The content of the sets of own addresses.
     pub(crate) own_addresses: BTreeSet<IpAddr>,
     pub(crate) generation: u32,
     pub(crate) revocation_pending: bool,
 }
 
-/// Why the table has to be rebuilt: what is wrong in it.
+/// Why the table must be rebuilt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DecodeError(pub(crate) &'static str);
 
-/// The generation that established flows are marked with, if it can be told.
+/// The generation that accepted flows are marked with, if it can be determined.
 pub(crate) fn live_generation(config: &Config, ruleset: &Ruleset) -> Option<u32> {
     match ruleset.chains.get(GENERATION)?.rules.as_slice() {
         [rule] => generation_of(config, rule),
@@ -67,7 +66,7 @@ pub(crate) fn live_generation(config: &Config, ruleset: &Ruleset) -> Option<u32>
     }
 }
 
-/// The interfaces that a table in the kernel judges, and those with addresses that have policy.
+/// The interfaces that a table in the kernel applies policy to, and the points with policy.
 pub fn installed_points(ruleset: &Ruleset) -> (BTreeSet<Str>, BTreeSet<(Str, IpAddr)>) {
     let keys = |name: &str| {
         let set = ruleset.sets.get(name).into_iter();
@@ -92,9 +91,10 @@ pub fn installed_points(ruleset: &Ruleset) -> (BTreeSet<Str>, BTreeSet<(Str, IpA
     (interfaces.collect(), points)
 }
 
-/// Reads a table back. Counts must be zero ([`Ruleset::without_counts`]).
+/// Decodes a table. Counts must be zero ([`Ruleset::without_counts`]).
 pub(crate) fn decode(config: &Config, ruleset: &Ruleset) -> Result<DecodedTable, DecodeError> {
-    let generation = live_generation(config, ruleset).ok_or(DecodeError("no generation"))?;
+    let generation = live_generation(config, ruleset)
+        .ok_or(DecodeError("the generation cannot be determined"))?;
     let fixed = skeleton(config, generation);
     let same = ruleset.comment == fixed.comment
         && ruleset.flags == fixed.flags
@@ -105,7 +105,7 @@ pub(crate) fn decode(config: &Config, ruleset: &Ruleset) -> Result<DecodedTable,
             .iter()
             .all(|(name, chain)| ruleset.chains.get(name) == Some(chain));
     if !same || generation == 0 {
-        return Err(DecodeError("another skeleton"));
+        return Err(DecodeError("the skeleton differs"));
     }
     let mut decoder = TableDecoder {
         observed: DecodedTable {
@@ -157,7 +157,7 @@ struct TableDecoder {
     ranges: [Vec<IdentityRange>; 2],
 }
 
-/// The map's own name, without allocation.
+/// The map's name as a static string.
 fn static_map_name(set: &str) -> Option<&'static str> {
     names::COUNTED.into_iter().find(|name| *name == set)
 }
@@ -198,7 +198,7 @@ impl TableDecoder {
         found: &NftSet,
     ) -> Result<(), DecodeError> {
         if found.decl != fixed.decl {
-            return Err(DecodeError("a set declared otherwise"));
+            return Err(DecodeError("a set declaration differs"));
         }
         for (key, element) in &fixed.elements {
             if found.elements.get(key) != Some(element) {
@@ -217,11 +217,11 @@ impl TableDecoder {
                     .iter()
                     .any(|end| end.get(..4).is_some_and(|lead| lead != [0; 4]))
             {
-                return Err(DecodeError("a key that begins otherwise"));
+                return Err(DecodeError("a key with a wrong first field"));
             }
             if !fixed.elements.contains_key(key) {
                 self.decode_element(name, key, element)
-                    .ok_or(DecodeError("an element that fits nowhere"))?;
+                    .ok_or(DecodeError("an unexpected element"))?;
             }
         }
         Ok(())
@@ -335,7 +335,7 @@ impl TableDecoder {
         Some(())
     }
 
-    /// Checks that everything referred to is there, and reads the programs.
+    /// Checks that all references exist, and decodes the programs.
     fn finish(mut self, config: &Config) -> Result<DecodedTable, DecodeError> {
         for family in Family::BOTH {
             let runs = core::mem::take(&mut self.ranges[family as usize]);
@@ -344,9 +344,9 @@ impl TableDecoder {
                     return Err(DecodeError("an empty range"));
                 }
                 for prefix in range_to_prefixes(family, *first, *last) {
-                    // Ranges come of prefixes of at least two addresses each.
+                    // Each range consists of prefixes with at least two addresses.
                     if prefix.is_host() {
-                        return Err(DecodeError("a range that no prefixes make"));
+                        return Err(DecodeError("a range that is not a union of prefixes"));
                     }
                     self.observed.tables.addresses.insert(prefix, *id);
                 }
@@ -357,7 +357,7 @@ impl TableDecoder {
         self.decode_programs(config)?;
         let tables = &mut self.observed.tables;
         if self.hairpin_interfaces != tables.interfaces {
-            return Err(DecodeError("interfaces that are not the same twice"));
+            return Err(DecodeError("the interface set and the hairpin map differ"));
         }
         let mut used = BTreeSet::new();
         for ((set, _), class) in &tables.classes {
@@ -376,21 +376,19 @@ impl TableDecoder {
                 .all(|set| tables.sets.contains_key(set))
             && used.is_subset(&self.pairs);
         if !whole {
-            return Err(DecodeError("a reference to what is not there"));
+            return Err(DecodeError("a dangling reference"));
         }
         self.observed.unused_pairs = self.pairs.difference(&used).copied().collect();
         Ok(self.observed)
     }
 
-    /// Reads the programs of bases, and of the classes that refer to them or are whole.
+    /// Decodes the programs of bases, and of the classes that refer to them or are whole.
     fn decode_programs(&mut self, config: &Config) -> Result<(), DecodeError> {
         let observed = &mut self.observed;
         observed.bases = observed.classes.split_off(&FIRST_BASE);
         let used: BTreeSet<u32> = observed.base_of_class.values().copied().collect();
         if !used.iter().eq(observed.bases.keys()) {
-            return Err(DecodeError(
-                "a base that is missing or that nothing refers to",
-            ));
+            return Err(DecodeError("a missing or unreferenced base"));
         }
         let codes = |number| {
             observed
@@ -403,14 +401,14 @@ impl TableDecoder {
             let of = decode_program(config, *number, content, codes(*number), None);
             bases.insert(
                 *number,
-                of.ok_or(DecodeError("a base that cannot be read"))?,
+                of.ok_or(DecodeError("a base that cannot be decoded"))?,
             );
         }
         for (class, content) in &observed.classes {
             let base = observed.base_of_class.get(class);
             let base = base.and_then(|number| Some((*number, bases.get(number)?)));
             let (program, _) = decode_program(config, *class, content, codes(*class), base)
-                .ok_or(DecodeError("a class that cannot be read"))?;
+                .ok_or(DecodeError("a class that cannot be decoded"))?;
             let programs = &mut observed.tables.programs;
             programs.insert(ClassId(*class), Arc::new(program));
         }
@@ -420,9 +418,9 @@ impl TableDecoder {
     }
 }
 
-/// Reads the program of a class, or of a base, each cell credited to a number of its own, and says the
-/// last of these numbers. `base` is the class's: its number, what it says, and its last. `None` unless
-/// writing it again gives the same elements and chains.
+/// Decodes the program of a class or base, each cell credited to a number of its own, and returns the last
+/// of these numbers. `base` is the class's base: its number, program and last rule number. `None` unless
+/// encoding the program again gives the same elements and chains.
 fn decode_program(
     config: &Config,
     class: u32,
@@ -541,7 +539,7 @@ fn decode_program(
     (same && entries.is_empty()).then_some((program, next))
 }
 
-/// Reads a function of the source port from its chain: the first rule leads to the chain for replies.
+/// Decodes a function of the source port from its chain: the first rule goes to the chain for replies.
 fn decode_source_port_chain(
     config: &Config,
     rules: &[NftRule],

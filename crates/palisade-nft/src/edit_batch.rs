@@ -1,12 +1,12 @@
-//! The edits of one atomic step, netted: what is written twice is written once, and what ends as it
-//! began is not written.
+//! The net edits of one atomic step: repeated writes of an element become one, and an element that ends
+//! unchanged is not written.
 
 use crate::{Chain, CreditedCounter, Element, ElementKey, Op};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use palisade_model::Str;
 
-/// What an element was, and is.
+/// An element before and after the step.
 type ElementEdit = (Option<Element>, Option<Element>);
 
 /// An element of a map.
@@ -22,7 +22,7 @@ pub(crate) struct EditBatch {
 }
 
 impl EditBatch {
-    /// An element that was `before` becomes `after`.
+    /// Records that an element changes from `before` to `after`.
     pub(crate) fn edit(
         &mut self,
         set: &'static str,
@@ -41,7 +41,7 @@ impl EditBatch {
             && self.edits.values().all(|(before, after)| before == after)
     }
 
-    /// The elements that are there afterwards, if there was nothing before.
+    /// The elements after the step, for a table that was empty before.
     pub(crate) fn into_elements(self) -> (Vec<MapElement>, Vec<(Str, Chain)>) {
         let elements = self
             .edits
@@ -51,8 +51,8 @@ impl EditBatch {
         (elements, self.new_chains)
     }
 
-    /// The operations, in an order that the kernel takes: what is referred to is made first and goes
-    /// last, and ranges go before others take their place.
+    /// The operations, in an order that the kernel accepts: objects are created before and deleted after
+    /// their references, and ranges are deleted before others replace them.
     pub(crate) fn into_ops(self) -> (Vec<CreditedCounter>, Vec<Op>) {
         let mut ops = Vec::new();
         for (chain, content) in self.new_chains {
@@ -79,7 +79,7 @@ impl EditBatch {
     }
 }
 
-/// Makes a chain with its rules.
+/// Creates a chain with its rules.
 pub(crate) fn push_chain(ops: &mut Vec<Op>, chain: Str, content: Chain) {
     let base = content.base_chain;
     ops.push(Op::AddChain {

@@ -1,7 +1,7 @@
-//! Named faults that test builds can switch on, one at a time: each breaks one promise of the plan,
-//! and proves that the comparison with [`Tables::judge`](palisade_tables::Tables::judge) sees it.
+//! Named faults that test builds can inject, one at a time: each breaks one promise of the plan, and proves
+//! that the comparison with [`Tables::judge`](palisade_tables::Tables::judge) detects it.
 //!
-//! Without the feature `faults` nothing can be switched on and every question is answered no.
+//! Without the feature `faults` no fault can be injected.
 
 /// A deliberate mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -34,7 +34,7 @@ pub enum NftFault {
 }
 
 impl NftFault {
-    /// All of them.
+    /// All faults.
     pub const ALL: [NftFault; 24] = [
         NftFault::ReplyNotTranslated,
         NftFault::ReplyPortsNotSwapped,
@@ -62,7 +62,7 @@ impl NftFault {
         NftFault::BaseDroppedEarly,
     ];
 
-    /// Whether it is switched on.
+    /// Whether the fault is injected.
     #[cfg(not(feature = "faults"))]
     #[inline]
     pub(crate) fn is_on(self) -> bool {
@@ -75,18 +75,17 @@ mod switch {
     use super::NftFault;
     use core::sync::atomic::{AtomicU8, Ordering};
 
-    /// 0, or the fault's number plus one. The only state outside values in this crate, and only in
-    /// test builds.
+    /// 0, or the fault's number plus one. The only global state of this crate, and only in test builds.
     static ON: AtomicU8 = AtomicU8::new(0);
 
     impl NftFault {
-        /// Switches this fault on, and any other off.
+        /// Injects this fault instead of any other.
         pub fn set(fault: Option<NftFault>) {
             let value = fault.map_or(0, |fault| fault as u8 + 1);
             ON.store(value, Ordering::SeqCst);
         }
 
-        /// Whether it is switched on.
+        /// Whether the fault is injected.
         pub(crate) fn is_on(self) -> bool {
             ON.load(Ordering::Relaxed) == self as u8 + 1
         }

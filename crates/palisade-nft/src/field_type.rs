@@ -1,5 +1,4 @@
-//! The types of what keys and values are made of, with the numbers and lengths that the kernel and `nft`
-//! know them by. It reads and writes no values.
+//! The types of key fields and values, with the kernel's and `nft`'s type numbers and lengths.
 
 /// The type of a key field or value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,17 +9,18 @@ pub enum FieldType {
     Ipv4,
     /// An IPv6 address.
     Ipv6,
-    /// A number, four bytes in host order.
+    /// A number, four bytes in host byte order.
     Mark,
     /// An IP protocol, one byte.
     Proto,
-    /// A port, two bytes in network order.
+    /// A port, two bytes in network byte order.
     Port,
     /// An ICMP type (of either family), one byte.
     IcmpType,
     /// An ICMP code (of either family), one byte.
     IcmpCode,
-    /// A connection's state, four bytes in host order: one of the bits of [`ct_state`](crate::ct_state).
+    /// A connection's state, four bytes in host byte order: one of the bits of
+    /// [`ct_state`](crate::ct_state).
     CtState,
     /// A packet's direction in its connection, one byte: 0 original, 1 reply.
     CtDirection,
@@ -36,7 +36,7 @@ pub enum FieldType {
 }
 
 impl FieldType {
-    /// The number of the data type as `nft` knows it.
+    /// `nft`'s number of the data type.
     pub fn id(self) -> u32 {
         match self {
             FieldType::IfName => 41,
@@ -54,7 +54,7 @@ impl FieldType {
         }
     }
 
-    /// In bytes, without padding.
+    /// The length in bytes, without padding.
     #[allow(clippy::len_without_is_empty, reason = "no field is empty")]
     pub fn len(self) -> usize {
         match self {
@@ -70,7 +70,7 @@ impl FieldType {
         }
     }
 
-    /// In bytes, padded to whole registers.
+    /// The length in bytes, padded to whole registers.
     pub fn padded(self) -> usize {
         self.len().div_ceil(4) * 4
     }

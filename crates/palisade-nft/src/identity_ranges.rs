@@ -1,7 +1,7 @@
-//! Nested prefixes as disjoint ranges, kept up to date where they change.
+//! Nested prefixes as disjoint ranges, updated incrementally.
 //!
-//! The kernel's interval maps refuse overlaps, so the longest prefix is decided here. Ranges are
-//! maximal: two that touch have different identities. So what the prefixes mean is one value.
+//! The kernel's interval maps refuse overlaps, so longest prefix match is resolved here. Ranges are maximal:
+//! two adjacent ranges have different identities. So the encoding of the prefixes is unique.
 
 use alloc::collections::BTreeMap;
 use alloc::vec;
@@ -10,14 +10,14 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use palisade_model::{Family, Prefix};
 use palisade_tables::IdentityId;
 
-/// The disjoint ranges of one family: first address → (last address, identity). Addresses as
-/// numbers. What nobody holds has no range.
+/// The disjoint ranges of one family: first address → (last address, identity), addresses as numbers.
+/// Addresses in no prefix have no range.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct IdentityRanges {
     ranges: BTreeMap<u128, (u128, IdentityId)>,
 }
 
-/// A range with its identity: first, last.
+/// A range: first address, last address, identity.
 pub(crate) type IdentityRange = (u128, u128, IdentityId);
 
 impl IdentityRanges {
@@ -25,7 +25,7 @@ impl IdentityRanges {
         self.ranges.iter().map(|(a, (b, id))| (*a, *b, *id))
     }
 
-    /// The ranges as they are, if they are disjoint, maximal and held by somebody.
+    /// Accepts ranges that are disjoint, maximal and have a known identity; `None` otherwise.
     pub(crate) fn from_ranges(runs: impl IntoIterator<Item = IdentityRange>) -> Option<Self> {
         let mut flat = IdentityRanges::default();
         let mut before: Option<(u128, IdentityId)> = None;
@@ -43,8 +43,8 @@ impl IdentityRanges {
         Some(flat)
     }
 
-    /// Computes anew what the prefixes say between `low` and `high`, which no prefix crosses except
-    /// those that hold it whole. Calls `removed` and `added` for the ranges that differ.
+    /// Recomputes the ranges inside the prefix `within`. Calls `on_change` for each range that was removed
+    /// (`false`) or added (`true`).
     pub(crate) fn recompute(
         &mut self,
         networks: &BTreeMap<Prefix, IdentityId>,
@@ -52,7 +52,7 @@ impl IdentityRanges {
         mut on_change: impl FnMut(IdentityRange, bool),
     ) {
         let (low, high) = within.bounds();
-        // Ranges that touch it are included: they may join or part.
+        // Adjacent ranges are included: they may be joined or split.
         let from = low.saturating_sub(1);
         let to = high.saturating_add(1);
         let start = self
@@ -94,7 +94,7 @@ impl IdentityRanges {
     }
 }
 
-/// Joins touching ranges of one identity; those of nobody go.
+/// Joins adjacent ranges of one identity; drops those without a known identity.
 fn merge(pieces: Vec<IdentityRange>) -> Vec<IdentityRange> {
     let mut out: Vec<IdentityRange> = Vec::with_capacity(pieces.len());
     for (a, b, id) in pieces {
@@ -109,7 +109,7 @@ fn merge(pieces: Vec<IdentityRange>) -> Vec<IdentityRange> {
     out
 }
 
-/// What the prefixes say inside one prefix, in order, by a sweep over those inside it.
+/// The ranges inside one prefix, in order, by a sweep over the prefixes in it.
 fn ranges_within(nets: &BTreeMap<Prefix, IdentityId>, within: Prefix) -> Vec<IdentityRange> {
     let (low, high) = within.bounds();
     let mut above = within.parent();
@@ -122,10 +122,10 @@ fn ranges_within(nets: &BTreeMap<Prefix, IdentityId>, within: Prefix) -> Vec<Ide
         above = prefix.parent();
     }
     let mut out = Vec::new();
-    // The prefixes that hold the current place, the longest last.
+    // The prefixes that contain the current position, the longest last.
     let mut stack: Vec<(u128, IdentityId)> = vec![(high, outer)];
     let mut next = Some(low);
-    // Ends the innermost prefixes that lie before `place`.
+    // Ends the innermost prefixes that end before `place`.
     let mut close =
         |stack: &mut Vec<(u128, IdentityId)>, next: &mut Option<u128>, address: u128| {
             while let Some((end, id)) = stack.last().copied() {
@@ -168,7 +168,7 @@ pub(crate) fn address_from_number(family: Family, number: u128) -> IpAddr {
     }
 }
 
-/// The fewest prefixes that make up a range.
+/// The minimal list of prefixes that covers a range.
 pub(crate) fn range_to_prefixes(family: Family, first: u128, last: u128) -> Vec<Prefix> {
     let bits = family.bits();
     let mut out = Vec::new();

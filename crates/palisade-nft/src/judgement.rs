@@ -1,8 +1,8 @@
-//! The chains that judge: both sides of a packet that are ours, each by one rule.
+//! The chains that judge a packet on each of its sides that is ours, each side by one rule.
 //!
-//! One judgement is *one rule*: peer → identity, point → policy set, class, and then the class's entries
-//! for the packet, the most special first, then those of its base. Every map but the first has a
-//! catch-all, so no rule falls through to another that would look the same fact up again.
+//! One judgement is *one rule*: peer → identity, point → policy set, class, and then the class's elements
+//! for the packet, the most specific first, then those of its base. Every map but the first has a catch-all,
+//! so no rule falls through to another one that would repeat a lookup.
 
 use crate::names::{
     self, CLASS_BASE, CLASS_DEFAULT, ICMP, ICMP_RANGE, ICMP_REQUEST, IDENTITY_CLASS, PORT,
@@ -19,7 +19,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use palisade_model::{Direction, Family, Str};
 
-/// Which way a packet runs, compared with the first packet of its flow.
+/// The direction of a packet relative to the first packet of its flow.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Orientation {
     Original,
@@ -37,7 +37,7 @@ impl Orientation {
     }
 }
 
-/// The name of the chain that has packets judged, and passes them if they come back.
+/// The name of the chain that has packets judged, and accepts them if the judgements return.
 pub(crate) fn pass_chain_name(
     orientation: Orientation,
     family: Family,
@@ -47,7 +47,7 @@ pub(crate) fn pass_chain_name(
     format!("p_{orientation}{digit}_{}", header.letter())
 }
 
-/// The rules that judge both sides that are ours, and end so where both allow.
+/// The rules that judge the sides that are ours, and end so if both allow.
 pub(crate) fn pass_rules(
     config: &Config,
     orientation: Orientation,
@@ -70,8 +70,8 @@ pub(crate) fn pass_rules(
     rules
 }
 
-/// The rule for what an endpoint sends to itself, by a Service: it arrives and leaves by one interface, of
-/// which both addresses are. That the source is, was asked before (the skeleton's source rules).
+/// The rule for packets from an endpoint to itself through a Service: they arrive and leave by one
+/// interface, and both addresses belong to it. The skeleton's source rules have checked the source.
 fn hairpin_rule(family: Family, allow_verdict: NftVerdict) -> NftRule {
     let (offset, len) = address_field(family, true);
     RuleBuilder::new()
@@ -129,7 +129,7 @@ pub(crate) fn address_field(family: Family, destination: bool) -> (u32, u32) {
     }
 }
 
-/// What a judgement looks at beyond the protocol.
+/// The header fields that a judgement tests, besides the protocol.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum L4Fields {
     Ports,
@@ -149,8 +149,8 @@ impl L4Fields {
     }
 }
 
-/// The chains that judge one side: for each kind of header there is one rule for peers that are known
-/// by their address and one for all others.
+/// The chains that judge one side: for each kind of header there is one rule for peers with an exact address
+/// and one for all others.
 pub(crate) fn judge_chains(
     config: &Config,
     direction: Direction,
@@ -160,7 +160,7 @@ pub(crate) fn judge_chains(
     let mut chains = Vec::new();
     for header in L4Fields::ALL {
         let endpoint_side = (direction, orientation);
-        // An address without a point comes to class 0, which has no entry: dropped and counted.
+        // An address without a point has class 0, which has no elements: dropped and counted.
         let verdicts = (
             CODE_VERDICT,
             nflog::final_verdict(config, NflogReason::NoPoint),
@@ -177,7 +177,7 @@ pub(crate) fn judge_chains(
         let mut rules = vec![
             rule(names::host_map(family)),
             rule(names::network_map(family)),
-            // What is too short to have the header.
+            // The packet is too short to have the header.
             counted_drop_rule(config, RuleBuilder::new(), NflogReason::NoPoint),
         ];
         if NftFault::ExactFallsToNet.is_on() {
@@ -202,10 +202,10 @@ fn load_policy_set(
         .map_lookup(names::point_map(family, direction), 0, 9)
 }
 
-/// One judgement in one rule, with the verdicts of codes and what is neither. Registers: identity and
-/// set in 10 and 9, then class in 9, protocol in 10, ports or ICMP in 11 and 12; what a map says of the
-/// class in 15, and its base takes the class's place in 9. In 8 and 14 wait the zeros that keys begin with ([`names::zero_prefixed`]). Only the first lookup
-/// may miss: the peer is not known so.
+/// One judgement in one rule, with the verdict map of codes and the default verdict. Registers: identity and
+/// set in 10 and 9, then class in 9, protocol in 10, ports or ICMP in 11 and 12; the code from a class map
+/// in 15; then the base replaces the class in 9. Registers 8 and 14 hold the zeros that keys begin with
+/// ([`names::zero_prefixed`]). Only the first lookup may miss: the peer is not in that map.
 pub(crate) fn judgement_rule(
     (direction, orientation): (Direction, Orientation),
     family: Family,
@@ -218,7 +218,7 @@ pub(crate) fn judgement_rule(
     let (peer, len) = address_field(family, endpoint_is_source(direction, orientation));
     let line = RuleBuilder::new()
         .payload(PayloadBase::Network, peer, len, 0)
-        // As long as what maps give in a key, so that `nft` knows its length.
+        // As many bytes as the values loaded into the key, so that `nft` knows their length.
         .zeros(KEY, 16)
         .map_lookup(identities, 0, KEY + 2);
     let line = load_policy_set(line, direction, orientation, family)
@@ -255,7 +255,7 @@ pub(crate) fn judgement_rule(
     if NftFault::BaseIgnored.is_on() {
         return line.verdict(default_verdict);
     }
-    // Only a class that has a base comes here, and what has no class: base 0 has no entries either.
+    // Reached only by classes with a base and by packets without a class: base 0 has no elements either.
     let line = line.map_lookup(CLASS_BASE, KEY, KEY + 1);
     maps.iter().fold(line, lookup_code).verdict(default_verdict)
 }

@@ -1,8 +1,7 @@
-//! Decision tables to nftables transactions, as values.
+//! Plans nftables transactions from decision tables, as values.
 //!
-//! [`ast`] has the words: rulesets, rules, expressions, elements and transactions, near enough to
-//! the kernel's own that each is encoded to netlink and read back one to one. Nothing here touches a
-//! kernel.
+//! [`ast`] has the types: rulesets, rules, expressions, elements and transactions, close enough to the
+//! kernel's that each is encoded to netlink and decoded one to one. Nothing here accesses a kernel.
 
 #![no_std]
 

@@ -1,4 +1,4 @@
-//! What is wrong with a ruleset or a transaction before the kernel says so, or does not say it.
+//! Finds errors in a ruleset or transaction, before the kernel refuses them or silently accepts them.
 
 use crate::names;
 use crate::{
@@ -10,21 +10,21 @@ use alloc::vec::Vec;
 use core::fmt;
 use palisade_model::Str;
 
-/// Something wrong, and where.
+/// An error and its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LintFinding {
     /// The chain or set.
     pub object: Str,
-    /// What.
+    /// The error.
     pub problem: LintProblem,
 }
 
-/// What can be wrong.
+/// The kinds of errors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LintProblem {
-    /// The name is empty, too long or has other characters than letters, digits and `_`.
+    /// The name is empty, too long or has characters other than letters, digits and `_`.
     BadName,
-    /// A chain or set that is not there.
+    /// A reference to a chain or set that does not exist.
     Missing(Str),
     /// Nothing refers to it.
     Unreferenced,
@@ -32,21 +32,21 @@ pub enum LintProblem {
     ExprAfterVerdict,
     /// A rule after one that ends the chain for every packet.
     UnreachableRule,
-    /// A register that nothing in the rule has loaded.
+    /// A register that no expression of the rule has loaded.
     RegisterNotLoaded(u8),
     /// A value that does not fit into the registers.
     RegisterOverflow(u8),
-    /// Chains that lead back to themselves.
+    /// Chains that form a loop.
     Loop,
-    /// A key or value of the wrong length or kind for its set.
+    /// A key or value of the wrong length or type for its set.
     BadElement(ElementKey),
     /// A range that overlaps another.
     Overlap(ElementKey),
     /// A log prefix that is longer than 127 bytes.
     LogPrefixTooLong,
-    /// A limit that nothing passes, which the kernel refuses.
+    /// A rate limit of zero, which the kernel refuses.
     ZeroRate,
-    /// An expression that is never written.
+    /// An expression that Palisade never writes.
     Unknown(Str),
 }
 
@@ -54,8 +54,8 @@ impl fmt::Display for LintFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.object)?;
         match &self.problem {
-            LintProblem::BadName => f.write_str("not a legal name"),
-            LintProblem::Missing(name) => write!(f, "refers to {name}, which is not there"),
+            LintProblem::BadName => f.write_str("invalid name"),
+            LintProblem::Missing(name) => write!(f, "refers to {name}, which does not exist"),
             LintProblem::Unreferenced => f.write_str("nothing refers to it"),
             LintProblem::ExprAfterVerdict => f.write_str("an expression after the verdict"),
             LintProblem::UnreachableRule => f.write_str("a rule that no packet reaches"),
@@ -63,12 +63,12 @@ impl fmt::Display for LintFinding {
                 write!(f, "register {reg} is read before it is loaded")
             }
             LintProblem::RegisterOverflow(reg) => write!(f, "too long for register {reg}"),
-            LintProblem::Loop => f.write_str("leads back to itself"),
+            LintProblem::Loop => f.write_str("chain loop"),
             LintProblem::BadElement(key) => write!(f, "element {key:?} does not fit the set"),
             LintProblem::Overlap(key) => write!(f, "range {key:?} overlaps another"),
             LintProblem::LogPrefixTooLong => f.write_str("a log prefix of more than 127 bytes"),
-            LintProblem::ZeroRate => f.write_str("a limit of nothing"),
-            LintProblem::Unknown(name) => write!(f, "expression {name} is never written"),
+            LintProblem::ZeroRate => f.write_str("a rate limit of zero"),
+            LintProblem::Unknown(name) => write!(f, "unsupported expression {name}"),
         }
     }
 }
@@ -104,7 +104,7 @@ pub fn lint(ruleset: &Ruleset) -> Vec<LintFinding> {
         }
     }
     for name in ruleset.sets.keys() {
-        // Written and read by the agent alone.
+        // Written and read by the agent only.
         if !used.contains(name) && &**name != names::PENDING_REVOCATION {
             lint.add(name, LintProblem::Unreferenced);
         }
@@ -118,8 +118,8 @@ pub fn lint(ruleset: &Ruleset) -> Vec<LintFinding> {
     lint.findings
 }
 
-/// Checks a transaction's operations, at the cost of the operations alone: what they make must be
-/// well-formed. `decl` tells the declarations of sets that are there already.
+/// Checks a transaction's operations, at a cost that depends on them alone: what they create must be
+/// well-formed. `decl` returns the declarations of existing sets.
 pub fn lint_transaction(
     transaction: &Transaction,
     decl: impl Fn(&str) -> Option<SetDecl>,
@@ -170,7 +170,7 @@ fn ends_evaluation(verdict: &NftVerdict) -> bool {
     !matches!(verdict, NftVerdict::Jump(_) | NftVerdict::Continue)
 }
 
-/// Whether a packet may not come past the expression.
+/// Whether the expression may end the rule.
 fn can_break(expr: &Expr) -> bool {
     !matches!(
         expr,
@@ -206,7 +206,7 @@ impl Linter {
     }
 
     fn check_name(&mut self, name: &Str) {
-        // The kernel takes 255 bytes; the characters are those that nft needs no quotes for.
+        // The kernel allows 255 bytes; these characters need no quotes in nft.
         let legal = (1..=255).contains(&name.len())
             && name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
             && name.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'_');
@@ -247,7 +247,7 @@ impl Linter {
             }
             match expr {
                 Expr::Verdict(_) | Expr::Masquerade => ended = true,
-                // What a verdict map says may be to go on.
+                // The verdict of a map may be `continue`.
                 Expr::Lookup { set, .. } if decl(set).is_none() => {
                     self.add(chain, LintProblem::Missing(set.clone()));
                 }
@@ -295,7 +295,7 @@ impl Linter {
             decl: set.decl.clone(),
             elements: BTreeMap::new(),
         };
-        // Ranges of several fields are told apart by their first two, which are always one value each.
+        // Ranges of several fields are grouped by their first two fields, which are always single values.
         let mut group: Option<&[u8]> = None;
         for (key, element) in &set.elements {
             let ElementKey::Range(first, _) = key else {
@@ -313,7 +313,7 @@ impl Linter {
         }
     }
 
-    /// Finds chains that lead back to themselves, through verdict maps as well.
+    /// Finds loops of chains, through verdict maps as well.
     fn check_loops(&mut self, ruleset: &Ruleset) {
         let mut next: BTreeMap<&Str, BTreeSet<&Str>> = BTreeMap::new();
         for (name, chain) in &ruleset.chains {
@@ -334,7 +334,7 @@ impl Linter {
                 }
             }
         }
-        // Chains that lead nowhere are taken away until none is left, or a loop.
+        // Removes chains without targets until none is left, or only a loop.
         while let Some(end) = next.iter().find(|(_, to)| to.is_empty()).map(|(n, _)| *n) {
             next.remove(end);
             next.values_mut().for_each(|to| {
@@ -350,7 +350,7 @@ impl Linter {
 
 type RegisterSpan = Option<(u8, usize)>;
 
-/// The registers that an expression reads, and those that it loads: the first, and the bytes.
+/// The registers that an expression reads, and those that it loads: first register and length in bytes.
 fn registers<'a>(
     expr: &Expr,
     decl: &dyn Fn(&Str) -> Option<&'a SetDecl>,

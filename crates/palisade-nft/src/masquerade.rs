@@ -1,10 +1,9 @@
-//! The table that has workloads leave the host under its address, as a value, and the way to it from
-//! whatever the kernel holds.
+//! The masquerade table, which replaces the workloads' source addresses by the host's, as a value, and its
+//! update from whatever the kernel holds.
 //!
-//! It is a table of its own: translating decides nothing about who may talk, so it is no part of the
-//! layout that judges, and neither is rebuilt for the other's sake. Its elements are the workloads'
-//! addresses; whoever is not named in it keeps its own. Nothing here waits for packets under way: one
-//! that meets the old content is translated as it was a moment before.
+//! It is a separate table: NAT decides no verdicts, so neither the policy table nor this one is rebuilt
+//! because of the other. Its elements are the workloads' addresses; other addresses are not translated. No
+//! step needs a grace period: a packet in flight is translated as it was a moment before.
 
 use crate::names::address_bytes;
 use crate::rule::{RuleBuilder, chain};
@@ -20,31 +19,31 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use palisade_model::{Family, Prefix, Str};
 use palisade_tables::Phase;
 
-/// What the comment of the table says. It changes whenever the fixed part's meaning does.
+/// The comment of the table. The number changes whenever the fixed part's meaning does.
 const SCHEMA: &str = "palisade masquerade 1";
-/// Where source addresses are translated (`NF_IP_PRI_NAT_SRC`).
+/// The priority of source NAT (`NF_IP_PRI_NAT_SRC`).
 const SOURCE_NAT: i32 = 100;
 
-/// Whose packets are translated, and which of them are not.
+/// The addresses that are masqueraded, and the exempt destinations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Masquerade {
-    /// The table of the layout that judges; this one is named after it.
+    /// The policy table's name, from which this table's is derived.
     pub table: Str,
-    /// What the names of our interfaces begin with: what leaves by one stays as it is.
+    /// Prefix of the names of our interfaces: packets that leave by one are not translated.
     pub interface_prefix: Str,
-    /// Networks that see the workloads' own addresses.
+    /// Destinations that see the workloads' own addresses.
     pub exempt_prefixes: Vec<Prefix>,
-    /// The workloads' addresses that are translated.
+    /// The workload addresses that are masqueraded.
     pub addresses: BTreeSet<IpAddr>,
 }
 
 impl Masquerade {
-    /// The name of its table.
+    /// The name of the masquerade table.
     pub fn table_name(&self) -> Str {
         format!("{}_nat", self.table).as_str().into()
     }
 
-    /// The whole table, with these flags of a table.
+    /// The whole table, with these table flags.
     pub fn ruleset(&self, flags: u32) -> Ruleset {
         let mut ruleset = Ruleset::empty(self.table_name());
         ruleset.comment = Some(SCHEMA.into());
@@ -109,8 +108,8 @@ impl Masquerade {
             .build()
     }
 
-    /// What makes this table of what the kernel holds: the elements that differ, or the whole where
-    /// anything else does, its flags included. Empty if nothing does.
+    /// Plans the update of the kernel's table: the elements that differ, or the whole table if anything else
+    /// differs, its flags included. Empty if nothing differs.
     pub fn plan(&self, observed: Option<&Ruleset>, flags: u32) -> Transaction {
         let wanted = self.ruleset(flags);
         let mut ops = Vec::new();
@@ -150,13 +149,13 @@ impl Masquerade {
         transaction(self.table_name(), ops)
     }
 
-    /// What removes the table.
+    /// Plans the removal of the table.
     pub fn plan_removal(&self) -> Transaction {
         transaction(self.table_name(), vec![Op::DeleteTable])
     }
 }
 
-/// The addresses that a table in the kernel translates.
+/// The addresses that a table in the kernel masquerades.
 pub fn masqueraded_addresses(observed: &Ruleset) -> BTreeSet<IpAddr> {
     let mut found = BTreeSet::new();
     for family in Family::BOTH {
@@ -210,7 +209,7 @@ fn transaction(table: Str, ops: Vec<Op>) -> Transaction {
     }
 }
 
-/// Whether two tables are the same but for elements and counts.
+/// Whether two tables are equal apart from elements and counters.
 fn has_same_layout(observed: &Ruleset, wanted: &Ruleset) -> bool {
     let bare = |ruleset: &Ruleset| {
         let mut bare = ruleset.clone().without_counts();
@@ -220,7 +219,8 @@ fn has_same_layout(observed: &Ruleset, wanted: &Ruleset) -> bool {
     bare(observed) == bare(wanted)
 }
 
-/// These prefixes of a family as ranges that neither meet nor touch, and what never leaves the link.
+/// These prefixes of a family, and the link-local, multicast and reserved ones, as ranges that neither
+/// overlap nor touch.
 fn merged_ranges(family: Family, prefixes: &[Prefix]) -> Vec<(crate::Bytes, crate::Bytes)> {
     let link_prefixes: [(IpAddr, u8); 4] = [
         (Ipv4Addr::new(169, 254, 0, 0).into(), 16),
@@ -272,7 +272,7 @@ mod tests {
         }
     }
 
-    /// Carries a plan out on what the kernel would hold.
+    /// Applies a plan to a simulated kernel.
     fn execute_plan(of: &Masquerade, mut held: Option<Ruleset>) -> Option<Ruleset> {
         let plan = of.plan(held.as_ref(), 0);
         let of_table = |name: &str| {

@@ -1,20 +1,18 @@
-//! TCP flows that were under way before anything tracked or judged them.
+//! Mid-stream TCP flows: flows that existed before they were tracked or judged.
 //!
-//! Connection tracking takes the first packet that it sees of such a flow for its first, so which end
-//! began it is not known. It passes if it is allowed in *one of the two* directions that it may have
-//! had; its mark keeps a bit that says so, because that question comes again with each revocation.
-//! Nothing is given away: such a packet opens no connection, since every connection is opened by a
-//! SYN, and a SYN is always judged in its own direction. That also ends the doubt: a SYN that is
-//! allowed makes the flow one like any other. A SYN on such a flow is never accepted by the flow's
-//! mark, because connection tracking lets one through that it means to ignore.
+//! Connection tracking takes the first packet that it sees of such a flow for the flow's first packet, so
+//! the initiator is not known. The packet passes if policy allows it in *either* direction; the flow's mark
+//! keeps a bit for this, because the flow is judged again with each revocation. This permits no new
+//! connection: every connection is opened by a SYN, and a SYN is always judged in its own direction. An
+//! allowed SYN also makes the flow an ordinary one. A SYN on a mid-stream flow is never accepted by the
+//! flow's mark, because connection tracking lets SYNs pass that it means to ignore.
 //!
-//! A flow whose mark is all 0 was never judged. A flow that connection tracking knew before there
-//! was a table is marked beforehand ([`Config::stale_generation`]), and keeps the direction that
-//! was seen.
+//! A flow whose mark is 0 was never judged. A flow that was tracked before the table existed is marked
+//! beforehand ([`Config::stale_generation`]), and keeps its tracked direction.
 //!
-//! The direction that is tried first must not end the packet when it denies. So it has verdict maps
-//! of its own, in which denial returns, and then the direction that connection tracking tells is
-//! judged as ever. What is tried is not reported. Where source ports decide (residues), the direction tried first counts as denied.
+//! A denial of the direction tried first must not drop the packet. So that trial has verdict maps of its
+//! own, in which denial returns; then the tracked direction is judged as usual. The trial is not reported.
+//! Where source ports decide (source-port chains), the trial counts as denied.
 
 use crate::judgement::{
     L4Fields, Orientation, endpoint_interface_key, judgement_rule, pass_chain_name, pass_rules,
@@ -34,12 +32,12 @@ use alloc::vec;
 use alloc::vec::Vec;
 use palisade_model::{Direction, Family, Protocol, Str};
 
-/// One way to judge a packet that is tried: its direction and family.
+/// A trial: the orientation and family in which a packet is judged first.
 #[derive(Clone, Copy)]
 pub(crate) struct MidstreamTrial {
     orientation: Orientation,
     family: Family,
-    /// The verdicts of the egress side: allowed goes on to the ingress side.
+    /// The verdict map of the egress side: allow continues with the ingress side.
     pub(crate) verdict_map: &'static str,
 }
 
@@ -51,7 +49,7 @@ const fn trial(orientation: Orientation, family: Family, next: &'static str) -> 
     }
 }
 
-/// All of them.
+/// All trials.
 pub(crate) const TRIALS: [MidstreamTrial; 4] = [
     trial(Orientation::Original, Family::V4, "p_either_o4"),
     trial(Orientation::Original, Family::V6, "p_either_o6"),
@@ -60,14 +58,14 @@ pub(crate) const TRIALS: [MidstreamTrial; 4] = [
 ];
 
 impl MidstreamTrial {
-    /// The name of a chain of this way: `p_try_` and what the map of verdicts ends with.
+    /// The name of a chain of this trial: `p_try_`, the letter, and the suffix of the verdict map.
     fn chain_name(self, letter: &str) -> String {
         let way = self.verdict_map.trim_start_matches("p_either_");
         format!("p_try_{letter}{way}")
     }
 }
 
-/// The chain where TCP of a connection begins: what needs no other judgement comes back from here.
+/// The entry chain for TCP of a connection: it returns packets that need no trial.
 pub(crate) fn tcp_entry_chain(orientation: Orientation, family: Family) -> String {
     format!(
         "{}_tcp",
@@ -75,8 +73,8 @@ pub(crate) fn tcp_entry_chain(orientation: Orientation, family: Family) -> Strin
     )
 }
 
-/// The rule for packets of or for this host's own stack, where those are not judged: one of the two
-/// directions is always allowed.
+/// The rule for packets from or to this host's own stack, where those are not subject to policy: one of the
+/// two directions is always allowed.
 pub(crate) fn host_rule() -> NftRule {
     RuleBuilder::new()
         .protocol(Protocol::TCP)
@@ -84,8 +82,8 @@ pub(crate) fn host_rule() -> NftRule {
         .jump("p_older_host")
 }
 
-/// The rule for packets that this host's own stack makes, where those are not judged: even a SYN
-/// needs no judgement.
+/// The rule for packets from this host's own stack, where those are not subject to policy: even a SYN
+/// passes.
 pub(crate) fn host_output_rule(config: &Config) -> NftRule {
     let bit = config.midstream_bit();
     RuleBuilder::new()
@@ -121,7 +119,7 @@ pub(crate) fn verdict_elements() -> Vec<(&'static str, ElementKey, Element)> {
     out
 }
 
-/// The chains for such flows.
+/// The chains for mid-stream flows.
 pub(crate) fn chains(config: &Config) -> Vec<(Str, Chain)> {
     let bit = config.midstream_bit();
     let older = || RuleBuilder::new().ct_mark(bit, CmpOp::Eq, bit);
@@ -135,7 +133,7 @@ pub(crate) fn chains(config: &Config) -> Vec<(Str, Chain)> {
     let opens =
         || RuleBuilder::new().tcp_flags(tcp_flag::SYN | tcp_flag::ACK, CmpOp::Eq, tcp_flag::SYN);
     let mut midstream_rules = vec![
-        // Connection tracking calls it invalid itself.
+        // Connection tracking itself calls such a packet invalid.
         counted_drop_rule(config, opens().reply(), NflogReason::Invalid),
         opens().family(Family::V4).goto("p_open4"),
         opens().goto("p_open6"),
@@ -200,7 +198,7 @@ pub(crate) fn chains(config: &Config) -> Vec<(Str, Chain)> {
     }
     let mut either = Vec::new();
     for way in TRIALS {
-        // The direction that connection tracking does not tell.
+        // The direction opposite to the tracked one.
         let untracked_direction = match way.orientation {
             Orientation::Original => RuleBuilder::new().reply(),
             Orientation::Reply => RuleBuilder::new().original(),
@@ -236,7 +234,7 @@ pub(crate) fn chains(config: &Config) -> Vec<(Str, Chain)> {
     chains
 }
 
-/// The chains that try one way: they come back where it is denied.
+/// The chains of one trial: they return if it denies.
 fn trial_chains(config: &Config, way: MidstreamTrial) -> Vec<(Str, Chain)> {
     let mut chains = Vec::new();
     let mut side = |direction, letter: &str, entry: &str, verdicts: &str, next: &str| {

@@ -8,7 +8,7 @@ use core::net::IpAddr;
 use palisade_model::{Direction, Family};
 
 pub(crate) const IF_OURS: &str = "p_if_ours";
-/// Each interface of ours with itself: what arrives by it and leaves by it again.
+/// Each own interface mapped to itself: packets that arrive and leave by the same interface.
 pub(crate) const IF_HAIRPIN: &str = "p_if_same";
 pub(crate) const IDENTITY_CLASS: &str = "p_class";
 pub(crate) const SET_CLASS: &str = "p_pair";
@@ -18,13 +18,13 @@ pub(crate) const ICMP: &str = "p_icmp";
 pub(crate) const ICMP_RANGE: &str = "p_icmpr";
 pub(crate) const PROTO: &str = "p_proto";
 pub(crate) const CLASS_DEFAULT: &str = "p_any";
-/// Class → the base that says what the class's own elements do not; 0 if it has none.
+/// Class → its base, which has the elements that the class lacks; 0 for none.
 pub(crate) const CLASS_BASE: &str = "p_base";
-/// Bases have numbers from here on, classes smaller ones.
+/// Bases are numbered from here, classes below.
 pub(crate) const FIRST_BASE: u32 = 1 << 31;
-/// The verdicts of the codes that the maps of classes hold.
+/// The verdicts of the codes in the class maps.
 pub(crate) const CODE_VERDICT: &str = "p_verdict";
-/// What a packet is to its connection, its family and protocol → the chain that goes on.
+/// Conntrack state, direction, family and protocol → the next chain.
 pub(crate) const DISPATCH: &str = "p_way";
 pub(crate) const LIVE_MARK: &str = "p_live";
 pub(crate) const PENDING_REVOCATION: &str = "p_pending";
@@ -34,23 +34,23 @@ pub(crate) const ICMP_REQUEST: &str = "p_icmp_request";
 pub(crate) const ND_IN: &str = "p_nd_in";
 pub(crate) const ND_OUT: &str = "p_nd_out";
 pub(crate) const GENERATION: &str = "p_generation";
-/// The verdicts of the second of two judgements, where denial is not the end.
+/// The verdicts of a trial's ingress side, the last of its two judgements; denial returns.
 pub(crate) const LAST_TRIAL: &str = "p_either";
-/// What the names of the chains that test source ports begin with.
+/// The prefix of the names of source-port chains.
 pub(crate) const SOURCE_PORT_PREFIX: &str = "p_res_";
 
-/// The maps that hold the elements of classes, each of which counts.
+/// The maps with the elements of classes; each element has a counter.
 pub(crate) const COUNTED: [&str; 6] = [PORT, PORT_RANGE, ICMP, ICMP_RANGE, PROTO, CLASS_DEFAULT];
 
 /// Value of a class element: denied.
 pub(crate) const DENY: u32 = 1;
 /// Value of a class element: allowed.
 pub(crate) const ALLOW: u32 = 2;
-/// Value of a class element: allowed and reported, by a rule for what comes in.
+/// Value of a class element: allowed and reported, by an ingress rule.
 pub(crate) const LOG_INGRESS: u32 = 3;
-/// Value of a class element: allowed and reported, by a rule for what goes out.
+/// Value of a class element: allowed and reported, by an egress rule.
 pub(crate) const LOG_EGRESS: u32 = 4;
-/// The greatest value that is a verdict. Greater ones are the numbers of residues.
+/// The greatest value that is a verdict. Greater ones are codes of source-port chains.
 pub(crate) const LAST_VERDICT: u32 = LOG_EGRESS;
 
 /// The map of points: own interface and address → policy set.
@@ -63,7 +63,7 @@ pub(crate) fn point_map(family: Family, direction: Direction) -> &'static str {
     }
 }
 
-/// The set of the addresses that endpoints here have.
+/// The set of the local endpoints' addresses.
 pub(crate) fn own_addresses_set(family: Family) -> &'static str {
     match family {
         Family::V4 => "p_own4",
@@ -127,7 +127,7 @@ pub(crate) fn declarations() -> Vec<(&'static str, SetDecl)> {
         out.push((host_map(family), plain(&[address], mark)));
         out.push((network_map(family), ranges(plain(&[address], mark))));
     }
-    // What begins with a field that is always 0, see `led`.
+    // A class key begins with a field that is always 0, see `zero_prefixed`.
     let port = counted(plain(&[Proto, Mark, Proto, Port], mark));
     let icmp = counted(plain(&[Proto, Mark, Proto, IcmpType, IcmpCode], mark));
     out.push((IDENTITY_CLASS, plain(&[Proto, Mark, Mark], mark)));
@@ -164,7 +164,7 @@ pub(crate) fn declarations() -> Vec<(&'static str, SetDecl)> {
     out
 }
 
-/// An interface name as the kernel compares it; what does not fit is cut off.
+/// An interface name as the kernel compares it, truncated to 15 bytes.
 pub(crate) fn interface_name(name: &str) -> Bytes {
     let mut out = [0u8; 16];
     for (to, from) in out.iter_mut().zip(name.bytes().take(15)) {
@@ -180,7 +180,7 @@ pub(crate) fn address_bytes(address: IpAddr) -> Bytes {
     }
 }
 
-/// A number of type mark: host order.
+/// A number of type mark, in host byte order.
 pub(crate) fn mark_bytes(number: u32) -> Bytes {
     number.to_ne_bytes().into()
 }
@@ -200,15 +200,15 @@ pub(crate) fn concat_fields(fields: &[&[u8]]) -> Bytes {
     out.into()
 }
 
-/// A key that holds what another map gave: it begins with a 0. The kernel needs none, but `nft` 1.0
-/// aborts on a key that begins with what comes straight from a map, and with it every listing of the
-/// whole ruleset.
+/// A key with a value loaded from another map: it begins with a 0. The kernel does not need it, but `nft`
+/// 1.0 aborts on a key that begins with a value straight from a map, and with it every listing of the whole
+/// ruleset.
 pub(crate) fn zero_prefixed(fields: &[&[u8]]) -> Bytes {
     let fields: Vec<&[u8]> = [&[0u8] as &[u8]].iter().chain(fields).copied().collect();
     concat_fields(&fields)
 }
 
-/// Whether all keys of a map begin so.
+/// Whether the keys of a map begin with a 0.
 pub(crate) fn is_zero_prefixed(map: &str) -> bool {
     [IDENTITY_CLASS, SET_CLASS, CLASS_BASE, CODE_VERDICT].contains(&map) || COUNTED.contains(&map)
 }

@@ -1,10 +1,10 @@
-//! Which packets the kernel reports, how it says why, and the chains that do it.
+//! The chains that send packets to nflog, with the reason.
 //!
-//! Every judgement that denies, every drop without one, and every judgement that a Log rule asks to
-//! be told of ends in a chain that counts the packet, hands its headers to an nflog group within a
-//! limit, and gives the verdict. What the count has and the group has not was suppressed: nothing is
-//! lost unseen. The kernel names neither class nor rule: the judgement is repeated from the headers.
-//! Promises: with or without a listener, and with reports left out, every verdict is the same.
+//! Every denial, every drop without a judgement, and every judgement that matches a Log rule ends in a chain
+//! that counts the packet, sends its headers to an nflog group within a rate limit, and gives the verdict.
+//! The difference between the counter and the packets received was suppressed, so no loss is unnoticed. The
+//! log prefix has neither class nor rule: the judgement is repeated from the headers. Promises: verdicts are
+//! the same with or without a listener or reporting.
 
 use crate::rule::{RuleBuilder, chain};
 use crate::{Chain, Config, Expr, NflogConfig, NftRule, NftVerdict, ct_state};
@@ -17,22 +17,22 @@ use palisade_model::{Direction, Str};
 /// Why a packet is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NflogReason {
-    /// A judgement denied it.
+    /// Policy denied it.
     Denied,
-    /// A judgement in this direction allowed it, and a Log rule was met on the way.
+    /// Policy in this direction allowed it, and a Log rule matched.
     Logged(Direction),
-    /// Dropped: the endpoint sent it from an address that is not its own.
+    /// Dropped: its source is not an address of the endpoint.
     Spoofed,
-    /// Dropped: it came by an interface with our prefix that nobody announced.
+    /// Dropped: it arrived by an interface with our prefix that belongs to no known endpoint.
     UnknownInterface,
-    /// Dropped: it fits no connection and begins none.
+    /// Dropped: it belongs to no connection and opens none.
     Invalid,
-    /// Dropped: it came or went by an interface of ours, for an address that nothing judges.
+    /// Dropped: its address at our interface has no policy.
     NoPoint,
 }
 
 impl NflogReason {
-    /// All of them.
+    /// All reasons.
     pub const ALL: [NflogReason; 7] = [
         NflogReason::Denied,
         NflogReason::Logged(Direction::Ingress),
@@ -43,7 +43,7 @@ impl NflogReason {
         NflogReason::NoPoint,
     ];
 
-    /// The chain that reports so.
+    /// The name of the chain for this reason.
     pub(crate) fn chain_name(self) -> &'static str {
         match self {
             NflogReason::Denied => "p_denied",
@@ -68,8 +68,8 @@ impl NflogReason {
         }
     }
 
-    /// Whether what is reported so may be judged in the direction of its flow's first packet, and is
-    /// then reported as a reply.
+    /// Whether packets with this reason may be in the reply direction of their flow, and are then logged as
+    /// replies.
     fn has_replies(self) -> bool {
         matches!(
             self,
@@ -77,7 +77,7 @@ impl NflogReason {
         )
     }
 
-    /// What a packet that is reported so gets.
+    /// The verdict of packets with this reason.
     fn verdict(self) -> NftVerdict {
         match self {
             NflogReason::Logged(_) => NftVerdict::Return,
@@ -85,7 +85,7 @@ impl NflogReason {
         }
     }
 
-    /// What the kernel says in front of such a packet; `reply`: it runs against its flow's first.
+    /// The log prefix; `reply`: the packet is in the reply direction of its flow.
     pub fn prefix(self, reply: bool) -> String {
         let reply = if reply && self.has_replies() {
             " reply"
@@ -95,7 +95,7 @@ impl NflogReason {
         format!("palisade {}{reply}", self.label())
     }
 
-    /// What a prefix says: why, and whether the packet runs against its flow's first.
+    /// Parses a prefix: the reason, and whether the packet is a reply.
     pub fn parse(prefix: &str) -> Option<(NflogReason, bool)> {
         let rest = prefix.strip_prefix("palisade ")?;
         let (word, reply) = match rest.strip_suffix(" reply") {
@@ -106,7 +106,7 @@ impl NflogReason {
         (!reply || report.has_replies()).then_some((report, reply))
     }
 
-    /// The chains whose first counter counts packets reported so, before the limit.
+    /// The chains whose first counter counts packets with this reason, before the rate limit.
     pub fn counted_chains(self) -> Vec<Str> {
         let replies = self.has_replies().then(|| reply_chain(self));
         let chain = Str::from(self.chain_name());
@@ -118,7 +118,8 @@ fn reply_chain(report: NflogReason) -> Str {
     format!("{}_r", report.chain_name()).into()
 }
 
-/// Ends a judgement, or a drop without one: reports if that is configured.
+/// The final verdict of a judgement, or of a drop without one: goes to the nflog chain if that is
+/// configured.
 pub(crate) fn final_verdict(config: &Config, report: NflogReason) -> NftVerdict {
     match config.log {
         Some(_) => NftVerdict::Goto(report.chain_name().into()),
@@ -126,7 +127,7 @@ pub(crate) fn final_verdict(config: &Config, report: NflogReason) -> NftVerdict 
     }
 }
 
-/// A counted drop without a judgement, with what it means.
+/// A counted drop without a judgement, with its meaning as comment.
 pub(crate) fn counted_drop_rule(
     config: &Config,
     line: RuleBuilder,
@@ -143,7 +144,7 @@ pub(crate) fn counted_drop_rule(
     rule
 }
 
-/// The chains of every kind of report.
+/// The chains of all reasons.
 pub(crate) fn chains(config: &Config) -> Vec<(Str, Chain)> {
     let Some(log) = config.log else {
         return Vec::new();

@@ -1,11 +1,11 @@
 //! The kernel's numbers for identities, policy sets and classes.
 //!
-//! The engine numbers things anew at every start; the kernel keeps the numbers it has, so that a
-//! restart on unchanged input changes nothing there.
+//! The engine assigns new numbers at every start; the kernel's numbers are kept, so that a restart on
+//! unchanged input writes nothing.
 
 use alloc::collections::BTreeMap;
 
-/// One kind's numbers, from 1. A number is not given out again until all others were.
+/// The numbers of one kind of object, from 1. A number is not reused before all others were used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NumberAllocator<K> {
     by_key: BTreeMap<K, u32>,
@@ -16,7 +16,7 @@ pub(crate) struct NumberAllocator<K> {
 }
 
 impl<K: Copy + Ord> NumberAllocator<K> {
-    /// Nothing has a number yet; all will be from `first` to `last`.
+    /// An empty allocator for numbers from `first` to `last`.
     pub(crate) fn new(first: u32, last: u32) -> Self {
         NumberAllocator {
             by_key: BTreeMap::new(),
@@ -32,7 +32,7 @@ impl<K: Copy + Ord> NumberAllocator<K> {
         self.by_key.get(&key).copied()
     }
 
-    /// The number of `key`, which gets a new one if it has none.
+    /// The number of `key`; allocates one if it has none.
     pub(crate) fn get_or_allocate(&mut self, key: K) -> u32 {
         if let Some(number) = self.get(key) {
             return number;
@@ -55,7 +55,7 @@ impl<K: Copy + Ord> NumberAllocator<K> {
         }
     }
 
-    /// Gives `key` this number.
+    /// Assigns this number to `key`.
     pub(crate) fn assign(&mut self, key: K, number: u32) {
         self.by_key.insert(key, number);
         self.by_number.insert(number, key);
@@ -64,12 +64,12 @@ impl<K: Copy + Ord> NumberAllocator<K> {
         }
     }
 
-    /// No number below this one is given out until all others were.
+    /// No lower number is allocated until the number space wraps around.
     pub(crate) fn skip_to(&mut self, next: u32) {
         self.next = self.next.max(next);
     }
 
-    /// Takes the number of `key` back.
+    /// Releases the number of `key`.
     pub(crate) fn release(&mut self, key: K) {
         if let Some(number) = self.by_key.remove(&key) {
             self.by_number.remove(&number);

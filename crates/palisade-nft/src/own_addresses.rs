@@ -1,14 +1,14 @@
-//! The addresses that endpoints here have, which nothing may send from that comes by another interface.
+//! The set of the local endpoints' addresses; packets from other interfaces may not have them as source.
 //!
-//! They follow from the points: an address is own while a point for what is sent from it lies on an
-//! interface that is ours. One that is own before and after a transaction stays throughout; a new one
-//! comes when everything else tightens, and one that is own no more goes when it loosens, so what is
-//! denied before for one reason and afterwards for another is never let through.
+//! The set follows from the points: an address is an own address while an egress point on one of our
+//! interfaces has it. An address that is own before and after a transaction stays in the set throughout; a
+//! new one is added when everything else tightens, and an old one is deleted when it loosens, so a packet
+//! that is denied for one reason before and for another afterwards is never let through.
 //!
-//! They are looked up after the interface is. What comes by an interface that becomes ours, or ceases
-//! to be, must not be taken for another's in between: so an address of such an interface comes in a step
-//! of its own after it, or goes before it. With our prefix no interface is ever taken for another's, and
-//! no such step is needed.
+//! The set is looked up after the interface. A packet of an interface that is being added or removed must
+//! not be taken for another interface's in between: so an address of such an interface is added in a
+//! separate step after it, or deleted in one before it. Interfaces with our prefix are always recognized,
+//! and need no such step.
 
 use crate::names;
 use crate::{Config, Element, ElementKey, Op, TxStep};
@@ -18,21 +18,21 @@ use core::net::IpAddr;
 use palisade_model::{Direction, Family, Str};
 use palisade_tables::{Delta, Phase, Point, TableChange, Tables};
 
-/// What follows from the tables, and what the kernel has.
+/// The own addresses according to the tables, and those in the kernel.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct OwnAddresses {
-    /// How many points of interfaces that are ours make an address own.
+    /// The number of points on our interfaces that have an address.
     point_counts: BTreeMap<IpAddr, usize>,
-    /// What the kernel has.
+    /// The addresses in the kernel.
     installed: BTreeSet<IpAddr>,
-    /// Where the two may differ.
+    /// The addresses for which the two may differ.
     dirty: BTreeSet<IpAddr>,
-    /// The addresses of interfaces that ceased to be ours.
+    /// The addresses of interfaces that are removed.
     leaving_interfaces: BTreeMap<IpAddr, BTreeSet<Str>>,
 }
 
 impl OwnAddresses {
-    /// Takes in a change, before the tables do.
+    /// Applies a change; called before the tables apply it.
     pub(crate) fn apply_change(&mut self, tables: &Tables, change: &TableChange) {
         match change {
             TableChange::Interface(name, ours) if tables.interfaces.contains(name) != *ours => {
@@ -69,14 +69,14 @@ impl OwnAddresses {
         self.dirty.insert(address);
     }
 
-    /// What the kernel turned out to have.
+    /// Sets the addresses that were found in the kernel.
     pub(crate) fn set_installed(&mut self, there: BTreeSet<IpAddr>) {
         let own = self.point_counts.keys().copied();
         self.dirty.extend(own.chain(there.iter().copied()));
         self.installed = there;
     }
 
-    /// The elements of all, from now on in the kernel.
+    /// The elements of all own addresses; from now on they are in the kernel.
     pub(crate) fn install_all(&mut self) -> Vec<(&'static str, ElementKey)> {
         self.dirty.clear();
         self.installed = self.point_counts.keys().copied().collect();
@@ -86,7 +86,7 @@ impl OwnAddresses {
             .collect()
     }
 
-    /// Adds what changes in them to the steps of a delta, whose tables are those after it.
+    /// Adds the changes of the set to the steps of a delta; `tables` are those after it.
     pub(crate) fn plan(
         &mut self,
         config: &Config,
@@ -163,7 +163,7 @@ impl OwnAddresses {
     }
 }
 
-/// The addresses of interfaces without our prefix that become ours.
+/// The addresses of interfaces without our prefix that are added.
 fn arriving_addresses(prefix: &str, tables: &Tables, delta: &Delta) -> BTreeSet<IpAddr> {
     let changes = delta.steps.iter().flat_map(|step| &step.changes);
     let names = changes.filter_map(|change| match change {
@@ -175,7 +175,7 @@ fn arriving_addresses(prefix: &str, tables: &Tables, delta: &Delta) -> BTreeSet<
         .collect()
 }
 
-/// What may be sent from an interface.
+/// The source addresses allowed on an interface.
 fn source_addresses<'t>(tables: &'t Tables, name: &'t Str) -> impl Iterator<Item = IpAddr> + 't {
     let first = Point {
         interface: name.clone(),
@@ -197,12 +197,12 @@ fn grace_step(phase: Phase, ops: Vec<Op>) -> TxStep {
     }
 }
 
-/// Whether this makes an interface without our prefix ours.
+/// Whether the operation adds an interface without our prefix.
 fn adds_unprefixed_interface(op: &Op, prefix: &str) -> bool {
     matches!(op, Op::AddElement { set, key, .. } if **set == *names::IF_OURS && is_unprefixed(key, prefix))
 }
 
-/// Whether this makes an interface without our prefix ours no more.
+/// Whether the operation removes an interface without our prefix.
 fn removes_unprefixed_interface(op: &Op, prefix: &str) -> bool {
     matches!(op, Op::DeleteElement { set, key } if **set == *names::IF_OURS && is_unprefixed(key, prefix))
 }

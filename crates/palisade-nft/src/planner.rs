@@ -1,9 +1,9 @@
-//! From deltas to transactions.
+//! The planner: from deltas to transactions.
 //!
-//! The planner keeps a copy of the decision tables and the kernel's numbers, so a delta costs what it
-//! changes. It promises that each step can be applied alone and atomically, that a packet on its way
-//! while a step is made gets what it would have got before or after it, and that no count is removed
-//! unharvested.
+//! The planner keeps a copy of the decision tables and the kernel's numbers, so the cost of a delta depends
+//! on its changes only. Promises: each step can be applied alone and atomically; a packet in flight during a
+//! step gets the verdict from before or after it; no counter is deleted without being listed in
+//! [`TxStep::retiring_counters`].
 
 use crate::bases::{BasePrograms, PendingClasses, allocate_code};
 use crate::content::{ClassContent, ClassForm, class_content, fingerprint};
@@ -29,7 +29,7 @@ use palisade_tables::{
 };
 use palisade_tables::{PolicySet, PolicySetId, RuleId, Tables};
 
-/// Plans for one table, and what it knows of the kernel's content.
+/// Plans transactions for one table, and tracks the kernel's content.
 #[derive(Clone, Debug)]
 pub struct Planner {
     pub(crate) config: Config,
@@ -39,31 +39,31 @@ pub struct Planner {
     /// The prefixes of `tables` that hold more than one address.
     networks: BTreeMap<Prefix, IdentityId>,
     identity_ranges: [IdentityRanges; 2],
-    /// How many addresses and class rows name an identity.
+    /// The number of addresses and class rows that refer to an identity.
     identity_uses: BTreeMap<IdentityId, usize>,
-    /// How many class rows of a set have a class, by the kernel's numbers.
+    /// The number of rows of a (set, class) pair, in the kernel's numbers.
     pair_uses: BTreeMap<(u32, u32), usize>,
-    /// Pairs that no row has any more, and the step in which they lost the last: they go in a later
-    /// one, since a packet may be between the two lookups.
+    /// Pairs without rows, and the step in which each lost its last row: they are deleted in a later step,
+    /// since a packet may be between the two lookups.
     unused_pairs: BTreeMap<(u32, u32), usize>,
     pub(crate) own_addresses: OwnAddresses,
     /// The step being planned, from 1.
     step: usize,
-    /// Whether the kernel has the mark of a revocation under way.
+    /// Whether the kernel has the element for a pending revocation.
     pub(crate) revocation_pending: bool,
-    /// The classes that could share a base, by what they must agree in.
+    /// The classes that could share a base, by their program's defaults.
     pub(crate) large_classes: BTreeMap<ProgramDefaults, BTreeSet<ClassId>>,
-    /// The bases of classes that the step being planned will write.
+    /// The bases of classes that the step being planned writes.
     pub(crate) pending_classes: PendingClasses,
 }
 
-/// The kernel's numbers of everything.
+/// The kernel's numbers of all objects.
 #[derive(Clone, Debug)]
 pub(crate) struct KernelNumbers {
     pub(crate) identities: NumberAllocator<IdentityId>,
     pub(crate) sets: NumberAllocator<PolicySetId>,
     pub(crate) classes: NumberAllocator<ClassId>,
-    /// The codes of each class's residues, in the order of their making.
+    /// The codes of each class's source-port chains, in the order of creation.
     pub(crate) source_port_codes: BTreeMap<ClassId, Vec<u32>>,
     pub(crate) next_code: u32,
     pub(crate) bases: BasePrograms,
@@ -82,9 +82,9 @@ impl Default for KernelNumbers {
     }
 }
 
-/// The edits of one step of a delta. Where the default of a policy set changes together with its
-/// rows, a packet that found no row must still find the old default: so rows are written first, then
-/// defaults, and rows that go last, each a step of its own.
+/// The edits of one step of a delta. If the default of a policy set changes together with its rows, a packet
+/// that found no row must still find the old default: so rows are written first, then defaults, and rows are
+/// deleted last, each in a step of its own.
 #[derive(Default)]
 struct StepBatches {
     first: EditBatch,
@@ -94,17 +94,17 @@ struct StepBatches {
     changed_defaults: BTreeSet<PolicySetId>,
 }
 
-/// Which bases the classes of whole tables refer to.
+/// How the classes of whole tables get their bases.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BaseSelection {
-    /// Those that are known; what has none is written whole.
+    /// Known bases only; classes without one are written whole.
     Existing,
-    /// Those that are found for them.
+    /// A base is searched for each class.
     Search,
 }
 
 impl Planner {
-    /// For a table that holds only the skeleton with this generation (not 0).
+    /// A planner for a table that holds only the skeleton with this generation (not 0).
     pub fn new(config: Config, generation: u32) -> Self {
         Planner::with_numbers(config, generation, KernelNumbers::default())
     }
@@ -149,8 +149,8 @@ impl Planner {
 
     /// Plans a delta on top of everything planned so far.
     ///
-    /// The delta's steps become the transaction's, some of them split; the counts of what goes are
-    /// named to be harvested.
+    /// The delta's steps become the transaction's, some of them split; counters that are deleted are listed
+    /// in [`TxStep::retiring_counters`].
     pub fn plan(&mut self, delta: &Delta) -> Transaction {
         let mut steps: Vec<TxStep> = Vec::new();
         let revokes = delta.steps.iter().any(|step| step.phase == Phase::Revoke);
@@ -194,7 +194,7 @@ impl Planner {
         }
     }
 
-    /// What the table holds after everything planned so far, counts apart.
+    /// The table's content after everything planned so far, with all counters zero.
     pub fn ruleset(&self) -> Ruleset {
         let mut fresh =
             Planner::with_numbers(self.config.clone(), self.generation, self.numbers.clone());
@@ -216,12 +216,12 @@ impl Planner {
         ruleset
     }
 
-    /// One atomic step that makes the whole table, in place of what is there.
+    /// One atomic step that creates the whole table in place of the existing one.
     ///
-    /// What the kernel calls goes first. Once the new rules hold, the elements of the old table are there
-    /// no more, but its rules go on being asked until the kernel comes to the chain that they are in: it
-    /// takes away what is deleted in the order of the transaction, and what it asks then finds nothing and
-    /// drops. Among a whole table that took a millisecond.
+    /// The base chains are deleted first. Once the new rules are active, the old table's elements are
+    /// inactive, but its rules still run until the kernel has unregistered their base chain: it processes
+    /// deletions in the order of the transaction, and until then their lookups find nothing and the packet
+    /// is dropped. When the base chain was deleted among the whole table, this took a millisecond.
     pub fn rebuild(&self, replaced: Option<&Ruleset>) -> Transaction {
         let ruleset = self.ruleset();
         let mut ops = Vec::new();
@@ -254,8 +254,8 @@ impl Planner {
                 elements.push(Op::AddElement { set, key, element });
             }
         }
-        // Chains first, so that every rule and element finds the one it goes to; then rules, since the
-        // kernel looks at all elements of a map that a new rule asks.
+        // Chains first, so that every rule and element finds its target; then rules, since the kernel
+        // validates all elements of a map that a new rule looks up.
         let mut rules = Vec::new();
         for (name, content) in ruleset.chains {
             push_chain(&mut rules, name, content);
@@ -278,7 +278,7 @@ impl Planner {
         }
     }
 
-    /// Takes in whole tables, as if each entry were new.
+    /// Loads whole tables, as if each entry were new.
     pub(crate) fn load(&mut self, tables: &Tables, sharing: BaseSelection) -> EditBatch {
         let mut buckets = StepBatches::default();
         let changes = changes_from_empty(tables);
@@ -296,7 +296,7 @@ impl Planner {
         buckets.first
     }
 
-    /// Pairs that are in the kernel although no row has them.
+    /// Adds pairs that are in the kernel although no row has them.
     pub(crate) fn add_unused_pairs(&mut self, pairs: impl IntoIterator<Item = (u32, u32)>) {
         self.unused_pairs
             .extend(pairs.into_iter().map(|pair| (pair, 0)));
@@ -306,7 +306,7 @@ impl Planner {
         &self.identity_ranges[family as usize]
     }
 
-    /// What a class has in the kernel; the program is that of the tables.
+    /// The kernel content of a class; `program` is its program in the tables.
     pub(crate) fn class_content(&self, class: ClassId, program: &Program) -> ClassContent {
         let number = self.numbers.classes.get(class).unwrap_or_default();
         let codes = self.numbers.source_port_codes.get(&class);
@@ -318,7 +318,7 @@ impl Planner {
         })
     }
 
-    /// How a class of this fingerprint is written.
+    /// The form in which a class with this fingerprint is encoded.
     fn class_form<'a>(&'a self, class: ClassId, print: &'a str) -> ClassForm<'a> {
         let bases = &self.numbers.bases;
         let base = bases.base_of(class);
@@ -328,7 +328,7 @@ impl Planner {
         }
     }
 
-    /// Raises the generation: established flows are judged again.
+    /// Raises the generation, so that established flows are judged again.
     pub(crate) fn revoke(&mut self) -> Vec<Op> {
         let mut batch = EditBatch::default();
         if self.revocation_pending {
@@ -474,7 +474,7 @@ impl Planner {
         };
         batch.edit(SET_CLASS, zero_prefixed_marks(&[number, 0]), before, after);
         if set.is_none() {
-            // No packet is in a set that goes.
+            // No packet refers to a set that is deleted.
             for (pair, step) in &mut self.unused_pairs {
                 if pair.0 == number {
                     *step = 0;
@@ -600,7 +600,7 @@ impl Planner {
         }
     }
 
-    /// Removes the pairs that no row has any more, in the last step or one after it.
+    /// Deletes the pairs without rows, in the last step or one after it.
     fn delete_unused_pairs(&mut self, steps: &mut Vec<TxStep>) {
         let set: palisade_model::Str = SET_CLASS.into();
         let delete = |(number, class): (u32, u32)| Op::DeleteElement {
@@ -620,7 +620,7 @@ impl Planner {
     }
 }
 
-/// What places count for rules.
+/// The counters that are credited to at least one rule.
 pub(crate) fn to_credited_counters(
     credits: Vec<(CounterLocation, Vec<RuleId>)>,
 ) -> impl Iterator<Item = CreditedCounter> {
@@ -631,7 +631,7 @@ pub(crate) fn to_credited_counters(
     })
 }
 
-/// The generation that flows are marked with after a transaction, if it changes that.
+/// The generation that flows are marked with after a transaction, if the transaction changes it.
 pub fn raised_generation(config: &Config, transaction: &Transaction) -> Option<u32> {
     let ops = transaction.steps.iter().flat_map(|step| &step.ops);
     ops.rev().find_map(|op| match op {
@@ -657,7 +657,7 @@ fn push_step(
     }
 }
 
-/// An element that maps to a number.
+/// An element with a number as its value.
 fn mark_element(number: u32) -> Element {
     Element {
         data: Some(MapValue::Value(mark_bytes(number))),
@@ -665,7 +665,7 @@ fn mark_element(number: u32) -> Element {
     }
 }
 
-/// Changes that make these tables out of empty ones, in an order in which each can be made.
+/// The changes that create these tables from empty ones, in a valid order.
 fn changes_from_empty(tables: &Tables) -> Vec<TableChange> {
     let mut out: Vec<TableChange> = Vec::new();
     let rules = tables.rules.iter();

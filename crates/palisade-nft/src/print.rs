@@ -1,7 +1,7 @@
-//! Text for people and for tests: near nft's own syntax, where that has words for it.
+//! Prints rulesets and transactions for people and tests, close to nft's syntax.
 //!
-//! A rule that carries values from one map to the next in registers cannot be said in nft's
-//! language, so expressions are written with their registers: `r9 = r0 map @p_id4`.
+//! nft's language has no syntax for rules that carry values from one map to the next in registers, so
+//! expressions are printed with their registers: `r9 = r0 map @p_id4`.
 
 use crate::names::number_from_bytes;
 use crate::{
@@ -19,7 +19,7 @@ use core::fmt::Write;
 use core::net::IpAddr;
 use palisade_model::{Family, Prefix, Str};
 
-/// A whole table.
+/// Prints a whole table.
 pub fn print_ruleset(ruleset: &Ruleset) -> String {
     let mut out = format!("table inet {} {{", ruleset.table);
     push_comment(&mut out, ruleset.comment.as_ref());
@@ -48,7 +48,7 @@ pub fn print_ruleset(ruleset: &Ruleset) -> String {
     out
 }
 
-/// A transaction, step by step. `decl` tells the declarations of sets that are there already.
+/// Prints a transaction, step by step. `decl` returns the declarations of existing sets.
 pub fn print_transaction(
     transaction: &Transaction,
     decl: impl Fn(&str) -> Option<SetDecl>,
@@ -60,7 +60,7 @@ pub fn print_transaction(
         let waits = if step.needs_grace_period {
             ""
         } else {
-            " without a wait"
+            " without a grace period"
         };
         push_line(&mut out, 0, &format!("step {:?}{waits} {{", step.phase));
         for harvest in &step.retiring_counters {
@@ -75,7 +75,7 @@ pub fn print_transaction(
             push_line(
                 &mut out,
                 1,
-                &format!("harvest {place} for {}", rules.join(" ")),
+                &format!("read counter {place} of rules {}", rules.join(" ")),
             );
         }
         for op in &step.ops {

@@ -1,8 +1,8 @@
-//! Repair in place: one step that puts back what somebody changed, and nothing else.
+//! In-place repair: one atomic step that restores what another program changed, and nothing else.
 //!
-//! It promises that what was not touched stays as it is, counts included, and that the step is whole
-//! or not at all. It never changes what a table *is* (its comment and flags, how a set is declared,
-//! where a chain is hooked): then there is no such step, and the table is made anew.
+//! Promises: unchanged objects and their counters stay as they are. Never: changes a table's properties (its
+//! comment and flags, declarations of sets, hooks of chains); if they differ there is no repair step, and
+//! the table is rebuilt.
 
 use crate::skeleton::{pending_revocation, skeleton};
 use crate::{Chain, Config, Op, Planner, Ruleset, Transaction, TxStep};
@@ -11,11 +11,11 @@ use palisade_model::Str;
 use palisade_tables::Phase;
 
 impl Planner {
-    /// Plans the way back from what somebody made of the table to what was planned last. Established
-    /// flows are judged again afterwards, since wrong ones may have begun meanwhile.
+    /// Plans the repair of a changed table to the content planned last. The generation is raised afterwards,
+    /// since flows may have been wrongly accepted meanwhile.
     ///
-    /// `None` if the table must be made anew; an empty transaction if nothing is wrong. Counts must
-    /// be zero ([`Ruleset::without_counts`]).
+    /// `None` if the table must be rebuilt; an empty transaction if nothing differs. Counts must be zero
+    /// ([`Ruleset::without_counts`]).
     pub fn repair(&mut self, observed: &Ruleset) -> Option<Transaction> {
         let table = self.config().table.clone();
         if *observed == self.ruleset() {
@@ -39,8 +39,8 @@ impl Planner {
     }
 }
 
-/// A table with its own data and our rules, with a revocation under way: what a table whose rules
-/// somebody changed, or that another version wrote, is mended to. Only sets that we know stay.
+/// The target of the repair of a table whose rules another program changed, or that another version wrote:
+/// its own elements, our rules, and a pending revocation. Unknown sets are dropped.
 pub(crate) fn restore_rules(config: &Config, observed: &Ruleset, generation: u32) -> Ruleset {
     let mut ours = skeleton(config, generation);
     for (name, set) in &mut ours.sets {
@@ -135,7 +135,7 @@ pub(crate) fn repair_step(observed: &Ruleset, wanted: &Ruleset) -> Option<TxStep
         let chain = chain.clone();
         ops.push(Op::DeleteChain { chain });
     }
-    // The kernel takes a set without a name away with the rule that has it.
+    // The kernel deletes an anonymous set together with its rule.
     let foreign = |name: &&Str| !wanted.sets.contains_key(*name) && !name.starts_with("__");
     for set in observed.sets.keys().filter(foreign) {
         ops.push(Op::DeleteSet { set: set.clone() });

@@ -1,4 +1,4 @@
-//! Building rules, a line of expressions at a time.
+//! A builder of rules: matches in order, then what the rule does. It decides nothing about policy.
 
 use crate::names::interface_name;
 use crate::{
@@ -63,28 +63,28 @@ impl RuleBuilder {
         })
     }
 
-    /// Goes on only if the key is in the set.
+    /// Continues only if the key is in the set.
     pub(crate) fn in_set(self, set: &str, from: u8) -> Self {
         self.lookup(set, from, LookupMode::Member)
     }
 
-    /// Goes on only if the key is not in the set.
+    /// Continues only if the key is not in the set.
     pub(crate) fn not_in_set(self, set: &str, from: u8) -> Self {
         self.lookup(set, from, LookupMode::NotMember)
     }
 
-    /// Loads what the map has for the key.
+    /// Loads the map's value for the key.
     pub(crate) fn map_lookup(self, set: &str, from: u8, to: u8) -> Self {
         self.lookup(set, from, LookupMode::Register(Reg(to)))
     }
 
-    /// Loads as many zero bytes.
+    /// Loads this number of zero bytes.
     pub(crate) fn zeros(self, to: u8, bytes: usize) -> Self {
         let (dreg, value) = (Reg(to), alloc::vec![0; bytes].into());
         self.push(Expr::Immediate { dreg, value })
     }
 
-    /// Ends with the verdict that a map has for the key, unless that is to go on.
+    /// Executes the map's verdict for the key; `continue` continues the rule.
     pub(crate) fn verdict_lookup(self, set: &str, from: u8) -> Self {
         self.lookup(set, from, LookupMode::Verdict)
     }
@@ -93,44 +93,44 @@ impl RuleBuilder {
         self.push(Expr::Counter(CounterValue::default()))
     }
 
-    /// Goes on only for packets of this family.
+    /// Continues only for packets of this family.
     pub(crate) fn family(self, family: Family) -> Self {
         let number = family_number(family);
         self.meta(MetaKey::NfProto, 0).cmp(0, CmpOp::Eq, &[number])
     }
 
-    /// Goes on only if the connection's state is one of these.
+    /// Continues only if the connection's state is one of these.
     pub(crate) fn state(self, states: u32) -> Self {
         self.ct(CtKey::State, 0)
             .bitwise(0, &states.to_ne_bytes(), &[0; 4])
             .cmp(0, CmpOp::Neq, &[0; 4])
     }
 
-    /// Goes on only for packets in the reply direction of their connection.
+    /// Continues only for packets in the reply direction of their connection.
     pub(crate) fn reply(self) -> Self {
         self.ct(CtKey::Direction, 0).cmp(0, CmpOp::Eq, &[1])
     }
 
-    /// Goes on only for packets in the direction of their connection's first.
+    /// Continues only for packets in the original direction of their connection.
     pub(crate) fn original(self) -> Self {
         self.ct(CtKey::Direction, 0).cmp(0, CmpOp::Eq, &[0])
     }
 
-    /// Goes on only if an address of the connection is translated.
+    /// Continues only if NAT changes an address of the connection.
     pub(crate) fn translated(self) -> Self {
         self.ct(CtKey::Status, 0)
             .bitwise(0, &ct_status::TRANSLATED.to_ne_bytes(), &[0; 4])
             .cmp(0, CmpOp::Neq, &[0; 4])
     }
 
-    /// Goes on only if these bits of the connection's mark are (not) what is given.
+    /// Continues only if the masked connection mark compares to the value.
     pub(crate) fn ct_mark(self, mask: u32, op: CmpOp, value: u32) -> Self {
         self.ct(CtKey::Mark, 0)
             .bitwise(0, &mask.to_ne_bytes(), &[0; 4])
             .cmp(0, op, &value.to_ne_bytes())
     }
 
-    /// Replaces these bits of the connection's mark.
+    /// Replaces these bits of the connection mark.
     pub(crate) fn set_ct_mark(self, mask: u32, value: u32) -> Self {
         let (key, sreg) = (CtKey::Mark, Reg(0));
         self.ct(CtKey::Mark, 0)
@@ -138,7 +138,7 @@ impl RuleBuilder {
             .push(Expr::CtSet { key, sreg })
     }
 
-    /// Goes on only for TCP packets in whose flags these bits are (not) what is given.
+    /// Continues only for TCP packets whose masked flags compare to the value.
     pub(crate) fn tcp_flags(self, mask: u8, op: CmpOp, value: u8) -> Self {
         self.protocol(Protocol::TCP)
             .payload(PayloadBase::Transport, 13, 1, 0)
@@ -146,18 +146,18 @@ impl RuleBuilder {
             .cmp(0, op, &[value])
     }
 
-    /// Goes on only for packets of this protocol.
+    /// Continues only for packets of this protocol.
     pub(crate) fn protocol(self, protocol: Protocol) -> Self {
         self.meta(MetaKey::L4Proto, 0)
             .cmp(0, CmpOp::Eq, &[protocol.0])
     }
 
-    /// Goes on only if the interface is one of ours.
+    /// Continues only if the interface is one of ours.
     pub(crate) fn own_interface(self, key: MetaKey) -> Self {
         self.meta(key, 0).in_set(crate::names::IF_OURS, 0)
     }
 
-    /// Goes on only if the interface's name begins so, or does not.
+    /// Continues only if the interface's name has, or does not have, this prefix.
     pub(crate) fn interface_prefix(self, key: MetaKey, op: CmpOp, prefix: &str) -> Self {
         let name = interface_name(prefix);
         let len = prefix.len().min(15);
@@ -181,12 +181,12 @@ impl RuleBuilder {
         self.verdict(NftVerdict::Jump(chain.into()))
     }
 
-    /// Ends with the verdict that a map has for the key.
+    /// Ends the rule with the map's verdict for the key.
     pub(crate) fn vmap(self, set: &str, from: u8) -> NftRule {
         self.verdict_lookup(set, from).build()
     }
 
-    /// Ends without a verdict.
+    /// Ends the rule without a verdict.
     pub(crate) fn build(self) -> NftRule {
         NftRule {
             exprs: self.0,

@@ -1,8 +1,8 @@
-//! A model of what the kernel does with a ruleset and a packet.
+//! A simulator of the kernel's evaluation of a ruleset for a packet.
 //!
-//! Tests compare it with [`Tables::judge`](palisade_tables::Tables::judge), so a plan's meaning is
-//! checked without a kernel; and since it can begin a packet on one ruleset and end it on the next,
-//! so are packets that are on their way while a step is made.
+//! Tests compare it with [`Tables::judge`](palisade_tables::Tables::judge), so a plan is checked without a
+//! kernel; since a packet can start on one ruleset and end on the next, packets in flight during a step are
+//! checked as well.
 
 use crate::names::interface_name;
 use crate::{
@@ -14,33 +14,33 @@ use alloc::vec::Vec;
 use core::net::IpAddr;
 use palisade_model::{Family, L4, Protocol, Str};
 
-/// A packet as the hooks see it.
+/// A packet as the netfilter hooks see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HookPacket {
-    /// The interface it came in by; `None` if this host's own stack made it.
+    /// The input interface; `None` if this host's own stack sent it.
     pub iif: Option<Str>,
-    /// The interface it leaves by; `None` if it is for this host.
+    /// The output interface; `None` if it is for this host.
     pub oif: Option<Str>,
-    /// Its own source address.
+    /// The source address in the packet.
     pub source: IpAddr,
-    /// Its own destination address.
+    /// The destination address in the packet.
     pub destination: IpAddr,
     /// Its protocol.
     pub protocol: Protocol,
-    /// What stands in its own transport header.
+    /// The fields of its transport header.
     pub l4: L4,
-    /// The flags in it, if it is TCP: see [`tcp_flag`](crate::tcp_flag).
+    /// The TCP flags: see [`tcp_flag`](crate::tcp_flag).
     pub tcp_flags: u8,
-    /// What connection tracking says.
+    /// The result of connection tracking.
     pub conntrack: ConntrackInfo,
 }
 
-/// What connection tracking says about a packet.
+/// The result of connection tracking for a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConntrackInfo {
     /// One of the bits of [`ct_state`].
     pub state: u32,
-    /// Whether it runs against the first packet of its connection.
+    /// Whether it is in the reply direction of its connection.
     pub reply: bool,
     /// The connection's mark.
     pub mark: u32,
@@ -59,24 +59,24 @@ impl ConntrackInfo {
     }
 }
 
-/// What became of a packet.
+/// The result of simulating a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SimulationOutcome {
     /// Whether it passed every hook.
     pub accepted: bool,
     /// The connection's mark afterwards.
     pub mark: u32,
-    /// Whether the packet's own mark, which belongs to others, is what it was.
+    /// Whether the packet's own mark, which other programs use, is unchanged.
     pub packet_mark_kept: bool,
     /// The counters that counted it, in order.
     pub counters_hit: Vec<CounterLocation>,
-    /// The prefixes under which it was logged, in order. No limit is ever reached here.
+    /// The prefixes under which it was logged, in order. Rate limits are never reached here.
     pub log_prefixes: Vec<Str>,
-    /// Rules evaluated and lookups made: what it cost.
+    /// The number of rules evaluated and lookups made.
     pub cost: EvaluationCost,
 }
 
-/// The work for a packet.
+/// The cost of evaluating a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EvaluationCost {
     /// Rules of which at least one expression was evaluated.
@@ -85,29 +85,29 @@ pub struct EvaluationCost {
     pub lookups: usize,
 }
 
-/// Why a ruleset cannot be run: what [`lint`](crate::lint) refuses.
+/// Why a ruleset cannot be simulated; [`lint`](crate::lint) refuses the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SimulationError {
-    /// A chain that is not there.
+    /// A chain that does not exist.
     NoChain(Str),
-    /// A set that is not there.
+    /// A set that does not exist.
     NoSet(Str),
     /// An expression that Palisade never writes.
     Unknown(Str),
-    /// Chains that go to each other without end.
+    /// A loop of chains.
     Loop,
 }
 
-/// The mark that every packet comes with: somebody else's.
+/// The mark of every packet on arrival, set by another program.
 const PACKET_MARK: u32 = 0x4000_8001;
 
-/// Runs packets.
+/// Simulates packets.
 pub struct RulesetSimulator<'a> {
     first: &'a Ruleset,
     second: &'a Ruleset,
-    /// The number of steps (of rules evaluated) after which the second ruleset counts.
+    /// The number of evaluated expressions after which the second ruleset applies.
     switch_after: usize,
-    /// Whether the flow is translated, and by which interface its packet was to leave before it was.
+    /// Whether the flow has destination NAT, and the packet's output interface before it.
     translated: Option<Option<Str>>,
 }
 
@@ -130,7 +130,7 @@ struct PacketRun<'a> {
 }
 
 impl<'a> RulesetSimulator<'a> {
-    /// Packets that see one ruleset.
+    /// A simulator for one ruleset.
     pub fn new(ruleset: &'a Ruleset) -> Self {
         RulesetSimulator {
             first: ruleset,
@@ -140,7 +140,7 @@ impl<'a> RulesetSimulator<'a> {
         }
     }
 
-    /// Packets that see the first ruleset for this many expressions, and then the second.
+    /// A simulator that uses the first ruleset for this many expressions, and then the second.
     pub fn with_switch(first: &'a Ruleset, second: &'a Ruleset, switch: usize) -> Self {
         RulesetSimulator {
             first,
@@ -150,20 +150,20 @@ impl<'a> RulesetSimulator<'a> {
         }
     }
 
-    /// Packets of flows whose destination is translated. One that this host's own stack makes was to
-    /// leave by `before` when its way through the output hook began: that is what rules there see,
-    /// though its addresses are the new ones. What belongs to no connection is never translated.
+    /// Simulates flows with destination NAT. `before` is the output interface of a packet of this host's own
+    /// stack when it entered the output hook: rules there see this interface, although the addresses are
+    /// already the new ones. Packets without a connection are never translated.
     #[must_use]
     pub fn with_nat(mut self, before: Option<Str>) -> Self {
         self.translated = Some(before);
         self
     }
 
-    /// Runs a packet through all hooks that it passes.
+    /// Simulates a packet through all hooks that it passes.
     ///
     /// # Errors
     ///
-    /// The ruleset cannot be run.
+    /// If the ruleset cannot be simulated.
     pub fn run(&self, packet: &HookPacket) -> Result<SimulationOutcome, SimulationError> {
         let mut run = PacketRun {
             simulator: self,
@@ -225,7 +225,7 @@ impl<'a> PacketRun<'a> {
         let accept = chain
             .base_chain
             .is_none_or(|base| base.policy == crate::ChainPolicy::Accept);
-        // A chain that the packet is in stays as it was when it was entered, as in the kernel.
+        // A chain stays as it was when the packet entered it, as in the kernel.
         let mut stack: Vec<(&'a Chain, Str, usize)> = vec![(chain, name.clone(), 0)];
         let mut entered = 0;
         while let Some((chain, name, index)) = stack.pop() {
@@ -276,7 +276,7 @@ impl<'a> PacketRun<'a> {
         Ok(None)
     }
 
-    /// The verdict that an expression which ended a rule gave.
+    /// The verdict of an expression that ended a rule.
     fn verdict_of(&self, expr: &Expr) -> Option<NftVerdict> {
         match expr {
             Expr::Verdict(verdict) => Some(verdict.clone()),
@@ -297,7 +297,7 @@ impl<'a> PacketRun<'a> {
         self.registers[at..at + len].to_vec()
     }
 
-    /// Writes a value; what is left of its last register is zeroed.
+    /// Writes a value; the rest of its last register is zeroed.
     fn store_register(&mut self, register: u8, value: &[u8]) {
         let at = usize::from(register) * 4;
         self.registers[at..at + value.len().div_ceil(4) * 4].fill(0);
@@ -420,7 +420,7 @@ impl<'a> PacketRun<'a> {
                 ExprOutcome::Next
             }
             Expr::Verdict(_) => ExprOutcome::EndOfRule(true),
-            // What judges never translates.
+            // The policy table never translates.
             Expr::Masquerade => return Err(SimulationError::Unknown("masq".into())),
             Expr::Unknown(name) => return Err(SimulationError::Unknown(name.clone())),
         })
@@ -483,7 +483,7 @@ impl<'a> PacketRun<'a> {
         }
     }
 
-    /// The header's bytes, as far as they matter.
+    /// The header's bytes, as far as rules read them.
     fn header_bytes(&self, base: PayloadBase) -> Vec<u8> {
         let frame = self.packet;
         match base {

@@ -1,14 +1,14 @@
-//! The fixed part of the table: chains and rules that never change while the agent runs (but for the
-//! one rule that writes the generation), the empty maps, and their constant elements.
+//! The fixed part of the table: chains and rules that never change while the agent runs (except the rule
+//! that writes the generation), the empty maps, and their constant elements.
 //!
-//! Packets that neither arrive nor leave by an interface of ours pass after a lookup or two, and are
-//! never dropped. A packet of ours is judged by its egress and its ingress side. One judgement is
-//! *one rule*: peer → identity, point → policy set, class, and then the class's entries for the packet,
-//! the most special first, each with its verdict: the first that there is ends the rule. A class whose
-//! elements end without a default names a base, whose elements follow in the same way. No lookup in it
-//! can miss once the peer is known, since each map has a catch-all element, and class 0, which is what
-//! an address without a point comes to, has no entries. So nothing is looked up twice, and a table
-//! that changes between two rules can never give a packet a mixture of old and new.
+//! Packets that neither arrive nor leave by our interfaces pass after one or two lookups, and are never
+//! dropped. A packet of our interfaces is judged on its egress and its ingress side. One judgement is *one
+//! rule*: peer → identity, point → policy set, class, and then the class's elements for the packet, the most
+//! specific first, each with its verdict: the first match ends the rule. A class whose elements have no
+//! default has a base, whose elements follow in the same way. No lookup can miss once the peer is known,
+//! since each map has a catch-all element, and class 0, the class of an address without a point, has no
+//! elements. So nothing is looked up twice, and a table that changes between two rules never gives a packet
+//! a mixture of old and new.
 
 use crate::judgement::{
     L4Fields, Orientation, address_field, family_digit, judge_chains, pass_chain_name, pass_rules,
@@ -34,10 +34,10 @@ use alloc::vec::Vec;
 use palisade_model::{Direction, Family, Protocol, Str};
 use palisade_tables::{Cell, LOOPBACK, Verdict as Judgement};
 
-/// What the comment of the table says. It changes whenever the skeleton's meaning does.
+/// The comment of the table. The number changes whenever the skeleton's meaning does.
 pub const SCHEMA: &str = "palisade layout 8";
 
-/// ICMP protocol, type of a reply and of its request: the pairs that connection tracking knows.
+/// ICMP protocol, reply type and request type: the pairs that connection tracking supports.
 const REPLIES: [(u8, u8, u8); 6] = [
     (1, 0, 8),
     (1, 14, 13),
@@ -47,14 +47,14 @@ const REPLIES: [(u8, u8, u8); 6] = [
     (58, 140, 139),
 ];
 
-/// The ICMP type that a reply is judged as: that of its request.
+/// The ICMP type that a reply is judged as: the type of its request.
 pub fn icmp_request_type(protocol: Protocol, reply: u8) -> Option<u8> {
     let of = |pair: &&(u8, u8, u8)| (pair.0, pair.1) == (protocol.0, reply);
     REPLIES.iter().find(of).map(|(.., request)| *request)
 }
 
-/// The table without endpoints: everything that depends on the configuration alone, and the
-/// generation that established flows are marked with.
+/// The table without endpoints: everything that depends on the configuration alone, and the generation that
+/// accepted flows are marked with.
 pub fn skeleton(config: &Config, generation: u32) -> Ruleset {
     let mut ruleset = Ruleset::empty(config.table.clone());
     ruleset.comment = Some(SCHEMA.into());
@@ -84,14 +84,14 @@ pub fn skeleton(config: &Config, generation: u32) -> Ruleset {
     ruleset
 }
 
-/// The rule that marks a flow with the generation, keeping the bits that are not ours, and passes.
+/// The rule that writes the generation to the flow's mark, keeping other bits, and accepts.
 pub(crate) fn generation_rule(config: &Config, generation: u32) -> NftRule {
     RuleBuilder::new()
         .set_ct_mark(config.generation_mask(), config.mark(generation))
         .verdict(NftVerdict::Accept)
 }
 
-/// The generation that [`generation_rule`] writes, if the rule is one.
+/// The generation that a [`generation_rule`] writes; `None` for other rules.
 pub(crate) fn generation_of(config: &Config, rule: &NftRule) -> Option<u32> {
     let crate::Expr::Bitwise { xor, .. } = rule.exprs.get(1)? else {
         return None;
@@ -100,7 +100,7 @@ pub(crate) fn generation_of(config: &Config, rule: &NftRule) -> Option<u32> {
     (*rule == generation_rule(config, generation)).then_some(generation)
 }
 
-/// The elements that are always there.
+/// The elements that are always in the table.
 fn constant_elements(config: &Config, generation: u32) -> Vec<(&'static str, ElementKey, Element)> {
     let member = |bytes: &[u8]| (ElementKey::Exact(bytes.into()), Element::default());
     let value = |number: u32| Element {
@@ -147,8 +147,8 @@ fn constant_elements(config: &Config, generation: u32) -> Vec<(&'static str, Ele
     };
     set(L4_PORTS, &Protocol::WITH_PORTS.map(|protocol| protocol.0));
     set(L4_ICMP, &[Protocol::ICMP.0, Protocol::ICMPV6.0]);
-    // MLD queries, reports and done; router solicitation; neighbour solicitation and advertisement.
-    // What only a router sends (advertisements, redirects) is free for this host alone.
+    // MLD queries, reports and done; router solicitation; neighbour solicitation and advertisement. What
+    // only a router sends (advertisements, redirects) is accepted from this host only.
     set(ND_IN, &[130, 131, 132, 133, 135, 136, 143]);
     set(ND_OUT, &[130, 131, 132, 133, 134, 135, 136, 137, 143]);
     let live = config.mark(generation);
@@ -173,11 +173,11 @@ fn constant_elements(config: &Config, generation: u32) -> Vec<(&'static str, Ele
     out
 }
 
-/// The code of a cell in the maps of classes.
+/// The code of a cell in the class maps.
 pub(crate) fn cell_code(cell: &Cell) -> u32 {
     let log = cell.log.filter(|_| !NftFault::LogRuleForgotten.is_on());
     match (cell.verdict, log) {
-        // What is denied is always reported.
+        // Denied packets are always reported.
         (Judgement::Deny, _) => names::DENY,
         (Judgement::Allow, None) => names::ALLOW,
         (Judgement::Allow, Some(Direction::Ingress)) => names::LOG_INGRESS,
@@ -185,7 +185,7 @@ pub(crate) fn cell_code(cell: &Cell) -> u32 {
     }
 }
 
-/// What a code stands for; `None` if it is a residue's.
+/// The cell of a code; `None` for the code of a source-port chain.
 pub(crate) fn code_cell(code: u32) -> Option<(Judgement, Option<Direction>)> {
     Some(match code {
         names::DENY => (Judgement::Deny, None),
@@ -196,7 +196,7 @@ pub(crate) fn code_cell(code: u32) -> Option<(Judgement, Option<Direction>)> {
     })
 }
 
-/// What a packet gets by a code; a residue's, and one that is none, deny.
+/// The verdict of a code; source-port codes and invalid ones deny.
 pub(crate) fn code_verdict(config: &Config, code: u32) -> NftVerdict {
     match code_cell(code) {
         Some((Judgement::Allow, None)) => NftVerdict::Return,
@@ -207,8 +207,8 @@ pub(crate) fn code_verdict(config: &Config, code: u32) -> NftVerdict {
     }
 }
 
-/// The element that turns a code into a verdict: none goes on to the next map, and a residue's goes to
-/// its chain.
+/// The element that maps a code to its verdict: code 0 continues with the next map, the code of a
+/// source-port chain goes to that chain.
 pub(crate) fn verdict_element(
     code: u32,
     verdict: NftVerdict,
@@ -220,8 +220,8 @@ pub(crate) fn verdict_element(
     (CODE_VERDICT, zero_prefixed_marks(&[code]), element)
 }
 
-/// The elements that send a packet of a connection to the chain for its direction, family and header
-/// with one lookup. What has none goes there by the rules that follow.
+/// The elements that dispatch a packet of a connection to the chain for its direction, family and header in
+/// one lookup. Other packets get there by the rules that follow.
 fn dispatch_elements() -> Vec<(&'static str, ElementKey, Element)> {
     let mut out = Vec::new();
     for state in [ct_state::NEW, ct_state::ESTABLISHED] {
@@ -264,9 +264,9 @@ pub(crate) fn filter_base_chain(hook: Hook, priority: i32) -> Option<BaseChain> 
     })
 }
 
-/// Rules for packets of our interfaces. A name with our prefix is enough: such an interface is closed
-/// until it has points. So no verdict hangs on two lookups of the same name, between which the
-/// interface may become ours, or cease to be.
+/// Rules for packets of our interfaces. The prefix alone makes an interface ours: it is closed until it has
+/// points. So no verdict depends on two lookups of the same name, between which the interface may be added
+/// or removed.
 pub(crate) fn own_interface_rules(
     config: &Config,
     key: MetaKey,
@@ -280,7 +280,7 @@ pub(crate) fn own_interface_rules(
     vec![rule(prefixed), rule(other.own_interface(key))]
 }
 
-/// Whether packets of this host's own stack are judged.
+/// Whether packets of this host's own stack are subject to policy.
 pub(crate) fn judges_host_traffic(config: &Config) -> bool {
     config.judge_host_traffic != NftFault::HostTrafficJudged.is_on()
 }
@@ -295,7 +295,7 @@ pub(crate) fn fast_path_rule(config: &Config) -> NftRule {
         .verdict(NftVerdict::Accept)
 }
 
-/// The chains that the kernel calls.
+/// The base chains.
 fn base_chains(config: &Config) -> Vec<(Str, Chain)> {
     use MetaKey::{IifName, OifName};
     let nd = |key, icmp_types| {
@@ -330,8 +330,8 @@ fn base_chains(config: &Config) -> Vec<(Str, Chain)> {
         let judge = || RuleBuilder::new().goto("p_flow");
         (vec![judge()], vec![translated::defer_rule(), judge()])
     } else {
-        // What this host's own stack makes is allowed, and so are the answers to it; but what it
-        // answers to an endpoint goes by the endpoint's egress.
+        // Packets of this host's own stack are allowed, and so are the replies to them; but this host's
+        // replies to an endpoint are subject to the endpoint's egress policy.
         let input = vec![
             reply(ct_state::ESTABLISHED).goto("p_mark"),
             reply(ct_state::RELATED).verdict(NftVerdict::Accept),
@@ -360,8 +360,8 @@ fn base_chains(config: &Config) -> Vec<(Str, Chain)> {
     ]
 }
 
-/// Anti-spoofing: what comes by an interface that is not ours has no endpoint's address. What comes by
-/// loopback this host's own stack made, a proxy that keeps its client's address, say.
+/// Anti-spoofing: packets from other interfaces never have an endpoint's source address. Loopback is exempt:
+/// its packets come from this host's own stack, for example from a proxy that keeps its client's address.
 fn foreign_spoof_rule(config: &Config, family: Family) -> NftRule {
     let (offset, len) = address_field(family, false);
     let line = RuleBuilder::new()
@@ -373,8 +373,8 @@ fn foreign_spoof_rule(config: &Config, family: Family) -> NftRule {
     counted_drop_rule(config, line, NflogReason::Spoofed)
 }
 
-/// Anti-spoofing: an endpoint sends from its own addresses, or neighbour discovery from a link-local
-/// or no address.
+/// Anti-spoofing: an endpoint sends from its own addresses; neighbour discovery also from a link-local or
+/// the unspecified address.
 fn source_rules(config: &Config) -> Vec<NftRule> {
     let own = |family| {
         let (offset, len) = address_field(family, false);
@@ -417,7 +417,7 @@ fn source_rules(config: &Config) -> Vec<NftRule> {
     ]
 }
 
-/// The chains that tell the directions of a flow apart, and what comes after both judgements.
+/// The chains that dispatch by direction of a flow, and those after both judgements.
 fn flow_chains(config: &Config, generation: u32) -> Vec<(Str, Chain)> {
     use Family::V4;
     let mut flow = vec![
@@ -427,7 +427,7 @@ fn flow_chains(config: &Config, generation: u32) -> Vec<(Str, Chain)> {
             .meta(MetaKey::NfProto, 2)
             .meta(MetaKey::L4Proto, 3)
             .vmap(DISPATCH, 0),
-        // Of no connection, of another's, not tracked, or of another protocol.
+        // Invalid, related or untracked packets, and other protocols.
         RuleBuilder::new()
             .state(ct_state::INVALID | ct_state::RELATED)
             .goto("p_odd"),
@@ -446,9 +446,9 @@ fn flow_chains(config: &Config, generation: u32) -> Vec<(Str, Chain)> {
             .in_set(L4_ICMP, 0)
     };
     let related = || RuleBuilder::new().state(ct_state::RELATED);
-    // An ICMP error carries the connection of the flow that it is about: it passes with that flow.
-    // Otherwise it is judged as a flow of its own, and never writes the other's mark. What a
-    // connection helper expects is no error, and judged as any new flow.
+    // An ICMP error carries the connection of the flow that it is about: it passes with that flow. Otherwise
+    // it is judged as a flow of its own, and never writes the other flow's mark. A connection expected by a
+    // conntrack helper is no error, and is judged like any new flow.
     let live = if NftFault::RelatedAccepted.is_on() {
         icmp().verdict(NftVerdict::Accept)
     } else {
@@ -507,8 +507,7 @@ fn flow_chains(config: &Config, generation: u32) -> Vec<(Str, Chain)> {
     chains
 }
 
-/// The element that says that a revocation is under way: tables are tightened, and the generation
-/// still has to be raised.
+/// The element of a pending revocation: tables are tightened, and the generation is not yet raised.
 pub(crate) fn pending_revocation() -> (&'static str, ElementKey, Element) {
     (
         PENDING_REVOCATION,

@@ -1,19 +1,18 @@
-//! What this host's own stack sends into flows whose addresses are translated, where the host's
-//! packets are judged.
+//! Packets of this host's own stack in flows with NAT, where host traffic is subject to policy.
 //!
 //! The kernel translates a packet of a local process in the output hook, before our chain there, and
-//! chooses its way anew, but tells the chains of that hook the interface from before: that of the
-//! service's address, which is not an endpoint's, or another endpoint's. So such packets pass in the
-//! output hook and are judged in the postrouting hook, by their real interface and, before sources are
-//! translated, by their own addresses. Which of the two it is hangs on the flow's status alone, that
-//! nothing changes between the hooks, so each packet is judged once.
+//! reroutes it, but the chains of that hook still see the old output interface: that of the Service address,
+//! which is not an endpoint's, or another endpoint's. So such packets pass the output hook and are judged in
+//! the postrouting hook, by their real interface and, before source NAT, by their own addresses. Only the
+//! flow's status decides which hook judges; nothing changes it between the hooks, so each packet is judged
+//! once.
 //!
-//! Promises: what passes the output hook for being translated is judged here. A forwarded packet that
-//! comes by was judged and carries the live generation; one that cannot (see [`Config::sctp_tracked`])
-//! is judged once more, and the same.
+//! Promises: what the output hook passes for being translated is judged here. A forwarded packet in this
+//! hook was judged and carries the live generation; one that cannot (see [`Config::sctp_tracked`]) is judged
+//! again, with the same result.
 //!
-//! Never: looks at where a packet came from. The kernel names the tunnel's device for a packet that a
-//! tunnel of this host made, and nothing at all for what a bridge passes on.
+//! Never: tests the input interface. The kernel reports the tunnel device for packets of this host's own
+//! tunnels, and none for packets forwarded by a bridge.
 
 use crate::rule::{RuleBuilder, chain};
 use crate::skeleton::{
@@ -29,7 +28,7 @@ pub(crate) fn defer_rule() -> NftRule {
     RuleBuilder::new().translated().verdict(NftVerdict::Accept)
 }
 
-/// The chains that judge them; none where the host's packets are not judged.
+/// The chains that judge them; none if host traffic is not subject to policy.
 pub(crate) fn chains(config: &Config) -> Vec<(Str, Chain)> {
     if !judges_host_traffic(config) {
         return Vec::new();

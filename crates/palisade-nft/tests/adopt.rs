@@ -1,5 +1,5 @@
-//! Start and repair lead from any state to the wanted one, through states in which no packet gets a
-//! verdict that is neither the old nor the new.
+//! Adoption and repair change any state to the desired one, through states in which every packet gets the
+//! old or the new verdict.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -57,7 +57,7 @@ fn installed(config: &Config, tables: &Tables) -> Ruleset {
     kernel.unwrap()
 }
 
-/// Every packet gets the old or the new verdict in every state, and between two.
+/// Checks that every packet gets the old or the new verdict in each state, and during each step.
 fn check_way(
     rng: &mut SmallRng,
     config: &Config,
@@ -69,7 +69,7 @@ fn check_way(
         let from = if rng.random_bool(0.5) { old } else { new };
         let mut frame = frame(rng, from, config.mark(9));
         frame.conntrack.mark &= !config.ct_mark_mask;
-        // Whatever its flow may: such a packet gets no further than where it came from.
+        // Regardless of its flow: a packet spoofed under the new tables may be denied.
         let spoofed = new.is_spoofed(frame.iif.as_ref(), frame.source);
         let denies = changes_direction(config, old, new, &frame) || changes_hands(old, new, &frame);
         let old = expected(old, config, 9, &frame).0;
@@ -85,7 +85,7 @@ fn check_way(
                     [old, new].contains(&outcome.accepted) || denies && !outcome.accepted,
                     "{old} {new} between, after {switch}: {frame:?}"
                 );
-                // What carries the raised generation was judged by tables that had tightened.
+                // A flow with the raised generation was judged after the tables were tightened.
                 let raised = ![0, 9].contains(&config.generation(outcome.mark));
                 assert!(
                     !raised || !outcome.accepted || new || spoofed,
@@ -120,7 +120,7 @@ fn unchanged_input_writes_nothing() {
 #[test]
 fn any_state_of_ours_leads_to_the_wanted_one() {
     let (mut judged, mut stamped, mut stopped, mut shared) = (0, 0, 0, 0);
-    // 1044: a flow of unknown direction that was allowed one way and is now allowed the other.
+    // Seed 1044: a mid-stream flow that was allowed in one direction and is now allowed in the other.
     let named = [1044];
     for seed in case_seeds(0, 60).into_iter().chain(named) {
         let mut rng = SmallRng::seed_from_u64(seed);
@@ -152,7 +152,7 @@ fn any_state_of_ours_leads_to_the_wanted_one() {
         let (_, again) = adopt(&config, kernel.as_ref(), &new, 77);
         assert_eq!(again.steps, [], "seed {seed}");
 
-        // Stopped after any step, the next agent goes on from there.
+        // The process stops after any step; the next agent continues from there.
         for state in &states[1..] {
             let mut kernel = Some(state.clone());
             let (planner, rest) = adopt(&config, kernel.as_ref(), &new, 77);
@@ -172,8 +172,8 @@ fn any_state_of_ours_leads_to_the_wanted_one() {
     );
 }
 
-/// An address that belongs to nobody, within a range of nobody that becomes somebody's: it must not become
-/// theirs with the range.
+/// An unknown address inside an unknown range that gets an identity: the address must not get that identity
+/// with the range.
 #[test]
 fn an_exception_is_there_before_its_range_moves() {
     let config = Config::default();
@@ -238,8 +238,8 @@ fn an_exception_is_there_before_its_range_moves() {
     }
 }
 
-/// A table that another version wrote says so: whatever is in it, it is replaced in one step, so there
-/// is no moment without rules, and flows are judged again.
+/// A table of another layout version is identified by its comment: it is replaced in one step, whatever its
+/// content, so there is no moment without rules, and flows are judged again.
 #[test]
 fn a_table_of_another_layout_is_replaced_at_once() {
     for seed in case_seeds(0, 20) {
@@ -248,13 +248,13 @@ fn a_table_of_another_layout_is_replaced_at_once() {
         let tables = tables(&mut rng, &config);
         let mut former = installed(&config, &tables);
         former.comment = Some("palisade layout 5".into());
-        // As far as this one can tell, its data mean the same, or not.
+        // The old table's elements may or may not be valid in the present layout.
         if rng.random_bool(0.5) {
             damage(&mut rng, &mut former);
         }
         let known = former.chains["p_generation"].rules.len() == 1;
         let (planner, transaction) = adopt(&config, Some(&former), &tables, 77);
-        // What the kernel calls goes before all else, or its rules are asked without their elements.
+        // Base chains are deleted first, or their rules would run without their elements.
         let ops = &transaction.steps[0].ops;
         let until = ops.iter().position(|op| *op == Op::DeleteTable).unwrap();
         let gone = |op: &Op| match op {
@@ -276,7 +276,7 @@ fn a_table_of_another_layout_is_replaced_at_once() {
     }
 }
 
-/// Does what a careless hand might do.
+/// Changes the ruleset at random, as another program might.
 fn damage(rng: &mut SmallRng, ruleset: &mut Ruleset) {
     let name = ruleset.sets.keys().choose(rng).unwrap().clone();
     let chain = ruleset.chains.keys().choose(rng).unwrap().clone();
@@ -305,7 +305,7 @@ fn damage(rng: &mut SmallRng, ruleset: &mut Ruleset) {
     }
 }
 
-/// Everything in a table, each thing gone in turn.
+/// Copies of a table, each without one of its objects.
 fn each_thing_gone(whole: &Ruleset) -> Vec<(String, Ruleset)> {
     let mut out = Vec::new();
     for (name, set) in &whole.sets {

@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use support::expected::{expected, reports};
 use support::{frame, tables};
 
-/// Cases until a packet gets something else than the tables say, at most 2,000.
+/// The number of cases until a packet's verdict differs from the tables'; `None` if 2,000 cases agree.
 fn first_difference() -> Option<usize> {
     let mut cases = 0;
     for seed in 0.. {
@@ -73,7 +73,7 @@ fn first_difference() -> Option<usize> {
     None
 }
 
-/// The classes that nothing leads to go.
+/// Deletes the classes that nothing refers to.
 fn unused(tables: &Tables) -> Vec<TableChange> {
     let defaults = tables.sets.values().map(|set| set.default);
     let used: BTreeSet<ClassId> = defaults.chain(tables.classes.values().copied()).collect();

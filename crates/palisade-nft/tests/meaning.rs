@@ -1,4 +1,4 @@
-//! The plan means what the tables mean: packets through the model of the kernel, in both directions.
+//! Compares plans with the tables: packets through the simulator, in both directions.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -139,8 +139,8 @@ fn packets_get_what_the_tables_say() {
     );
 }
 
-/// What this host's own stack sends gets, translated, what it gets otherwise: by which interface it was
-/// to leave before has no say, and it is judged, counted and told once.
+/// A translated packet of this host's own stack gets the same verdict as any other: its output interface
+/// before translation has no effect, and it is judged, counted and reported once.
 #[test]
 fn what_is_translated_is_judged_by_where_it_goes() {
     let (mut allowed, mut denied) = (0, 0);
@@ -190,7 +190,7 @@ fn what_is_translated_is_judged_by_where_it_goes() {
     assert!(allowed > 500 && denied > 1000, "{allowed} {denied}");
 }
 
-/// What a new flow between two endpoints costs, whose last rules are about a port, and about any.
+/// The cost of a new flow between two endpoints whose last rules match one port, and any port.
 #[test]
 fn a_new_flow_walks_no_further_than_it_must() {
     let cell = |verdict, rule| Cell {

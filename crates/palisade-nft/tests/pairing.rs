@@ -1,6 +1,6 @@
-//! What the kernel holds is found again under any numbers: where the same tables are wanted, numbered
-//! otherwise, nothing is written. Here much says the same: classes of equal programs, policy sets that
-//! no point has, identities that no address has.
+//! Alignment finds the kernel's content under any numbers: if the same tables are desired under other
+//! numbers, nothing is written. Many objects here are equal: classes of equal programs, policy sets without
+//! points, identities without addresses.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -18,10 +18,10 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use support::renumbered;
 
-/// Rules come in pairs that credit the same: so programs can be equal without being identical.
+/// Rules come in pairs with equal credit: so programs can be equal without being identical.
 const RULES: u32 = 6;
 
-/// A program of so many kinds, said by one of its equals.
+/// A program of the given kind, in one of its equal variants.
 fn program(rng: &mut SmallRng, kind: u32) -> Program {
     let rule = RuleId(kind % RULES + RULES * rng.random_range(0..2));
     let cell = |verdict| Cell {
@@ -79,7 +79,7 @@ fn row(tables: &mut Tables, set: u32, id: u32, class: u32) {
     tables.classes.insert(row, ClassId(class));
 }
 
-/// Tables in which little is told apart by what it says.
+/// Tables in which few objects differ in their content.
 fn alike(rng: &mut SmallRng) -> Tables {
     let kinds = rng.random_range(1..4);
     let classes = rng.random_range(1..9);
@@ -111,7 +111,7 @@ fn alike(rng: &mut SmallRng) -> Tables {
     tables
 }
 
-/// The same program for each class, by number.
+/// Tables with the same program in every class.
 fn told_apart_by_nothing(rng: &mut SmallRng, classes: u32) -> Tables {
     with_classes(rng, &vec![0; classes as usize])
 }
@@ -125,7 +125,7 @@ fn installed(config: &Config, tables: &Tables) -> Ruleset {
     kernel.unwrap()
 }
 
-/// Installs the tables, and starts again with other numbers.
+/// Installs the tables, starts again with other numbers, and checks that nothing is written.
 fn nothing_is_written(rng: &mut SmallRng, tables: &Tables, what: &str) {
     let config = Config::default();
     let kernel = installed(&config, tables);
@@ -166,7 +166,7 @@ fn classes_of_one_program_in_the_sets_of_different_points() {
     }
 }
 
-/// Colours alone cannot tell two rings of three from one of six, nor which element of a ring is which.
+/// Colours cannot distinguish two rings of three from one of six, nor the elements of a ring.
 #[test]
 fn rings_that_only_a_search_pairs() {
     for seed in 0..20 {
@@ -186,8 +186,8 @@ fn rings_that_only_a_search_pairs() {
     }
 }
 
-/// The order in which two are tried decides nothing: rings of each size from 3 to 10, 52 of each of
-/// sets and identities.
+/// The order in which candidates are tried has no effect: rings of each size from 3 to 10, with 52 sets and
+/// 52 identities.
 #[test]
 fn many_rings_are_paired_with_their_likes() {
     for seed in 0..5 {
@@ -207,7 +207,7 @@ fn many_rings_are_paired_with_their_likes() {
     }
 }
 
-/// What nothing tells apart is paired at once, however much it is.
+/// Indistinguishable objects are paired without a search, however many there are.
 #[test]
 fn many_that_nothing_tells_apart() {
     let mut rng = SmallRng::seed_from_u64(1);

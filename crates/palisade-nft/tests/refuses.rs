@@ -1,5 +1,4 @@
-//! The linter finds each kind of mistake, and the printed form of a small table is what a person
-//! would expect.
+//! The linter finds each kind of error, and the printed form of a small table is as expected.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -15,7 +14,7 @@ use palisade_tables::{
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A mistake, and what the linter must say of it.
+/// An error, and the finding that the linter must report.
 type Case = (fn(&mut Ruleset), fn(&LintProblem) -> bool);
 
 fn first(ruleset: &mut Ruleset) -> &mut NftRule {
@@ -184,7 +183,7 @@ fn a_plan_reads_well() {
     let text = print_transaction(&planner.plan(&delta), |set| {
         decls.get(set).map(|set| set.decl.clone())
     });
-    // The fingerprint is a hash: that it is there matters, not what it is.
+    // The fingerprint is a hash: its presence matters, not its value.
     let (before, after) = text.split_once("comment \"").unwrap();
     let text = format!("{before}comment \"{}{}", "0".repeat(16), &after[16..]);
     let golden = include_str!("plan.txt");

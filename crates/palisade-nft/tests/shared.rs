@@ -1,5 +1,5 @@
-//! What large programs have in common is in the kernel once, counts once, and goes with the last class
-//! that has it; whatever else claims to be such a base is not ours.
+//! The common part of large programs is in the kernel once, counts once, and is deleted with the last class
+//! that refers to it; a table with an invalid base is rebuilt.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -15,7 +15,7 @@ use palisade_tables::{
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// A list of ports by rule 1, and one port of its own by a rule for each.
+/// A program with a list of ports by rule 1, and optionally one more port by a rule of its own.
 fn program(list: u16, own: Option<u16>) -> Program {
     let cell = |verdict, rule| {
         PortMap::constant(Cell {
@@ -39,7 +39,7 @@ fn program(list: u16, own: Option<u16>) -> Program {
     Program::new([(Protocol::TCP, map)], denied.default().clone())
 }
 
-/// A set that lets everyone in at the list, and so many peers at a port more.
+/// A set that allows the list to everyone, and one port more to each of `peers`.
 fn tables(list: u16, peers: u16) -> Tables {
     let mut tables = Tables::default();
     for rule in 0..2 + u32::from(peers) {
@@ -66,7 +66,7 @@ fn tables(list: u16, peers: u16) -> Tables {
     tables
 }
 
-/// The elements of programs.
+/// The number of elements of programs.
 fn elements(ruleset: &Ruleset) -> usize {
     let maps = ["p_port", "p_portr", "p_proto", "p_any", "p_base"];
     maps.iter()
@@ -80,7 +80,7 @@ fn run(kernel: &mut Option<Ruleset>, transaction: &Transaction) {
     }
 }
 
-/// Says only where they differ.
+/// Asserts that the kernel's content is the planned one, and prints only the differences.
 fn same(kernel: &Option<Ruleset>, planner: &Planner) {
     let (kernel, wanted) = (kernel.as_ref().unwrap(), planner.ruleset());
     for (name, set) in &kernel.sets {
@@ -124,7 +124,7 @@ fn a_list_that_every_peer_has_is_written_once() {
     let held = planner.ruleset();
     assert_eq!(elements(&held), 8002 + 11 + 10);
 
-    // Read back by an agent that would write all of them whole: what is there stays as it is.
+    // Adopted by an agent that would write all programs whole: existing bases stay as they are.
     let (again, nothing) = adopt(&unshared(), Some(&held), &tables, 2);
     assert!(nothing.is_empty());
     assert_eq!(again.ruleset(), held);
@@ -148,8 +148,8 @@ fn a_list_that_every_peer_has_is_written_once() {
     assert_eq!(distinct.len(), places(&planner).len());
 }
 
-/// Peers that come one by one, and go so: the base is there as long as one of its classes is, and each
-/// of its places is harvested once, for rules that live.
+/// Peers are added and deleted one by one: the base exists as long as one of its classes does, and each of
+/// its counters is read once before deletion, for existing rules.
 #[test]
 fn a_base_lives_as_long_as_a_class_has_it() {
     let tables = tables(200, 10);
@@ -164,7 +164,7 @@ fn a_base_lives_as_long_as_a_class_has_it() {
         );
         same(&kernel, &planner);
     }
-    // The first is whole; the base was made with the second.
+    // The first program is written whole; the base is created with the second.
     assert_eq!(elements(kernel.as_ref().unwrap()), 2 * 202 + 10 + 10);
     let mut harvested: Vec<CounterLocation> = Vec::new();
     for class in tables.programs.keys().rev() {
@@ -188,10 +188,10 @@ fn a_base_lives_as_long_as_a_class_has_it() {
     assert_eq!((harvested.len(), distinct.len()), (414, 414));
 }
 
-/// A class's program replaced in the step that took it, and taken twice in one step.
+/// A class's program is replaced in the step that created it, and created twice in one step.
 #[test]
 fn a_class_that_is_written_twice_in_a_step_leaves_nothing() {
-    // Nothing leads to the classes.
+    // Nothing refers to the classes.
     let programs = Tables {
         programs: tables(200, 3).programs,
         ..Tables::default()
@@ -225,10 +225,10 @@ fn number(number: u32) -> Option<MapValue> {
     Some(MapValue::Value(number.to_ne_bytes().into()))
 }
 
-/// Makes data of a table what this layout could not have written.
+/// Changes a table to content that this layout could not have written.
 type Spoil<'a> = &'a dyn Fn(&mut Ruleset);
 
-/// What this layout could not have written is replaced in one step.
+/// Content that this layout could not have written is replaced in one step.
 #[test]
 fn a_base_that_is_none_has_the_table_rebuilt() {
     let tables = tables(200, 10);

@@ -1,7 +1,6 @@
-//! The criteria of a rule: each a test that holds or fails, and what to say when it fails.
+//! The criteria of a rule: each is a test, with the failure to report if it does not hold.
 //!
-//! What matches and what is reported as failing come from the same list of criteria, so a narrative
-//! can never tell another story than the verdict.
+//! Matching and reporting use the same list of criteria, so a trace never contradicts the verdict.
 
 use crate::Question;
 use crate::resolved_end::ResolvedEnd;
@@ -13,7 +12,7 @@ use palisade_model::{
     Endpoint, IcmpMatch, L4, Peer, PortMatch, PortSpec, Prefix, Protocol, Rule, State, TrafficMatch,
 };
 
-/// Everything a rule can look at: the flow, and both its ends looked up.
+/// The input of rule matching: the flow and both of its resolved ends.
 pub(crate) struct MatchContext<'a> {
     pub(crate) state: &'a State,
     pub(crate) question: &'a Question,
@@ -21,16 +20,16 @@ pub(crate) struct MatchContext<'a> {
     pub(crate) destination: ResolvedEnd<'a>,
 }
 
-/// The ends of a flow as a rule of one direction sees them.
+/// The ends of a flow from the viewpoint of one direction.
 #[derive(Clone, Copy)]
 pub(crate) struct DirectionEnds<'c, 'a> {
-    /// The end of the endpoint that judges.
+    /// The end of the endpoint whose policies apply.
     pub(crate) own: &'c ResolvedEnd<'a>,
     /// The other end.
     pub(crate) peer: &'c ResolvedEnd<'a>,
 }
 
-/// A rule matches if the own address, one of the peers and one of the traffic terms match.
+/// A rule matches if the endpoint's own address, one of the peers and one of the traffic terms match.
 pub(crate) fn rule_matches(
     context: &MatchContext<'_>,
     ends: DirectionEnds<'_, '_>,
@@ -61,7 +60,7 @@ fn any_traffic_matches(context: &MatchContext<'_>, rule: &Rule) -> bool {
         .any(|term| traffic_matches(context, term))
 }
 
-/// What keeps a rule from matching: for each part that fails, every failure in it.
+/// Why a rule does not match: every failure of each part that fails.
 pub(crate) fn rule_miss(
     context: &MatchContext<'_>,
     ends: DirectionEnds<'_, '_>,
@@ -148,7 +147,7 @@ impl PeerCriterion {
     }
 }
 
-/// Whether a test of an address holds: all its criteria must.
+/// Whether a peer matches an end: all its criteria must hold.
 pub(crate) fn peer_matches(state: &State, peer: &Peer, end: &ResolvedEnd<'_>) -> bool {
     let mut criteria = PeerCriterion::ALL.into_iter();
     criteria.all(|criterion| criterion.holds(state, peer, end))
@@ -162,26 +161,26 @@ fn peer_failures(state: &State, peer: &Peer, end: &ResolvedEnd<'_>) -> Vec<PeerF
         .collect()
 }
 
-/// A selector matches if it matches any one of the things that hold the address.
+/// A selector matches if it matches any holder of the address.
 fn selector_holds(state: &State, peer: &Peer, end: &ResolvedEnd<'_>) -> bool {
     let wanted = peer.selector.as_ref();
     wanted.is_none_or(|wanted| end.holders().any(|holder| holder.matches(state, wanted)))
 }
 
-/// Nothing that holds the address matches; so an address that nothing holds passes.
+/// No holder of the address may match. An address without a holder therefore passes.
 fn not_selector_holds(state: &State, peer: &Peer, end: &ResolvedEnd<'_>) -> bool {
     let unwanted = peer.not_selector.as_ref();
     unwanted.is_none_or(|unwanted| !end.holders().any(|holder| holder.matches(state, unwanted)))
 }
 
-/// The address lies in one of the networks; an unknown address lies in none.
+/// The address is in one of the networks; an unknown address is in none.
 fn nets_hold(peer: &Peer, end: &ResolvedEnd<'_>) -> bool {
     let Some(nets) = &peer.nets else { return true };
     let address = end.address;
     address.is_some_and(|address| nets.iter().any(|net| net.contains(address)))
 }
 
-/// The excluded network that the address lies in; an unknown address lies in none.
+/// The excluded network that contains the address; an unknown address is in none.
 fn excluding_net(peer: &Peer, end: &ResolvedEnd<'_>) -> Option<Prefix> {
     let address = end.address?;
     let mut nets = peer.not_nets.iter();
@@ -257,7 +256,7 @@ fn traffic_failures(context: &MatchContext<'_>, term: &TrafficMatch) -> Vec<Traf
         .collect()
 }
 
-/// Whether the flow is this ICMP or ICMPv6 message; no other protocol has any.
+/// Whether the flow is this ICMP or ICMPv6 message; false for any other protocol.
 fn is_icmp_message(question: &Question, wanted: IcmpMatch) -> bool {
     match question.l4 {
         L4::Icmp { kind, code } if question.protocol.is_icmp() => {
@@ -267,7 +266,7 @@ fn is_icmp_message(question: &Question, wanted: IcmpMatch) -> bool {
     }
 }
 
-/// The ports of the flow, source then destination; `None` for a protocol without ports.
+/// The source and destination port of the flow; `None` for a protocol without ports.
 fn flow_ports(question: &Question) -> Option<(u16, u16)> {
     match question.l4 {
         L4::Ports {
@@ -278,7 +277,7 @@ fn flow_ports(question: &Question) -> Option<(u16, u16)> {
     }
 }
 
-/// Destination port names stand for ports of the endpoint at the destination.
+/// Named destination ports resolve at the destination endpoint.
 fn destination_failure<'t>(
     context: &MatchContext<'_>,
     term: &'t TrafficMatch,
@@ -292,7 +291,7 @@ fn destination_failure<'t>(
     )
 }
 
-/// Source port names stand for ports of the endpoint at the source.
+/// Named source ports resolve at the source endpoint.
 fn source_failure<'t>(
     context: &MatchContext<'_>,
     term: &'t TrafficMatch,
@@ -306,7 +305,7 @@ fn source_failure<'t>(
     )
 }
 
-/// Why a port test fails, borrowed.
+/// Borrowed form of [`PortFailure`].
 enum PortFailureRef<'t> {
     NoPorts,
     NotListed {
@@ -344,7 +343,8 @@ impl PortFailureRef<'_> {
     }
 }
 
-/// An empty test holds for everything; any other only for protocols with ports.
+/// Why a port test fails, if it does. An empty test never fails; any other fails for protocols without
+/// ports.
 fn port_failure<'t>(
     test: &'t PortMatch,
     port: Option<u16>,
@@ -375,7 +375,7 @@ fn port_failure<'t>(
     })
 }
 
-/// Whether a port is one of those a spec stands for; a name that resolves to nothing stands for none.
+/// Whether a spec contains a port; a name that does not resolve contains none.
 fn spec_contains(
     spec: &PortSpec,
     endpoint: Option<&Endpoint>,
@@ -395,7 +395,7 @@ fn is_unresolved(spec: &PortSpec, endpoint: Option<&Endpoint>, protocol: Protoco
     }
 }
 
-/// The number behind a name: that of the endpoint at this end, for the flow's protocol.
+/// The number of a named port at the endpoint at this end, for the flow's protocol.
 fn resolve_named_port(name: &str, at: Option<&Endpoint>, protocol: Protocol) -> Option<u16> {
     at.and_then(|endpoint| endpoint.named_port(name, protocol))
 }

@@ -1,13 +1,13 @@
-//! The plain, slow meaning of policy, with a narrative of each step.
+//! The reference implementation of policy semantics, with a trace of each step.
 //!
-//! [`PreparedState::judge`] walks the lowered policies of a [`palisade_model::State`] for one
-//! [`Question`] and says what both ends decide, by which rule, and why every rule before it did not
-//! match. [`PreparedState::verdict`] is the same walk without the narrative.
+//! [`PreparedState::judge`] evaluates the lowered policies of a [`palisade_model::State`] for one
+//! [`Question`]. Its [`Answer`] has the decision of both ends, the deciding rule, and why each earlier
+//! rule did not match. [`PreparedState::verdict`] is the same evaluation without the trace.
 //!
-//! It promises to be obviously right rather than fast: one short function for each sentence of the
+//! It is written to be obviously correct rather than fast: one short function for each sentence of the
 //! semantics, and no cache of verdicts. It shares no code with the engine and the tables, which are
-//! tested against it. It never judges what is not policy: replies, ICMP errors about an allowed
-//! connection, and link traffic (ARP, neighbour discovery, MLD) pass without being asked about.
+//! tested against it. It never judges traffic outside policy: replies, ICMP errors about an allowed
+//! connection, and link traffic (ARP, neighbour discovery, MLD) always pass.
 
 #![no_std]
 
@@ -30,12 +30,13 @@ pub use trace::{
 
 use palisade_model::State;
 
-/// What happens to one flow, and why. Asking much of one state is cheaper through [`PreparedState`].
+/// The verdict of one flow, with its trace. For several questions about one state, use
+/// [`PreparedState`]: it is cheaper.
 pub fn judge(state: &State, question: &Question, options: &OracleOptions) -> Answer {
     PreparedState::new(state).judge(question, options)
 }
 
-/// What happens to one flow: whether egress at its source and ingress at its destination allow it.
+/// Whether egress at the source and ingress at the destination allow a flow, in this order.
 pub fn verdict(state: &State, question: &Question, options: &OracleOptions) -> (bool, bool) {
     PreparedState::new(state).verdict(question, options)
 }

@@ -1,6 +1,6 @@
-//! A state with its tiers and policies in order and its addresses given to their holders.
+//! A state with ordered tiers and policies and resolved address claims.
 //!
-//! It holds nothing that cannot be read from the state, and no verdicts.
+//! It contains only data derived from the state, and never caches verdicts.
 
 use crate::FlowEnd;
 use crate::criteria;
@@ -16,30 +16,30 @@ use palisade_model::{
 /// A tier with its policies, in order.
 #[derive(Clone, Debug)]
 pub struct OrderedTier<'a> {
-    /// The tier; for one that does not exist, what it is taken as.
+    /// The tier. For a tier that does not exist: order `Last`, default `Deny`.
     pub tier: Tier,
-    /// Whether policies name it and no object or built-in tier of the name exists.
+    /// Whether the tier does not exist and is only named by policies.
     pub missing: bool,
     /// Its policies, in order.
     pub policies: Vec<&'a Policy>,
 }
 
-/// Endpoints times policies of a state for which it is kept who selects whom.
+/// The number of endpoints times policies up to which the result of each selector is cached.
 const MAX_CACHED_SELECTIONS: usize = 1 << 20;
 
-/// A state made ready for questions.
+/// A state prepared for questions.
 #[derive(Clone, Debug)]
 pub struct PreparedState<'a> {
     pub(crate) state: &'a State,
     pub(crate) tiers: Vec<OrderedTier<'a>>,
     claims: BTreeMap<IpAddr, &'a Endpoint>,
-    /// For each endpoint whether each policy selects it, in the shape of `tiers`. Empty where that is
-    /// too much to keep; it is then found out when it is asked for.
+    /// For each endpoint, whether each policy selects it, indexed as `tiers`. Empty for a state beyond
+    /// [`MAX_CACHED_SELECTIONS`]; selectors are then evaluated on demand.
     selection_cache: BTreeMap<&'a EndpointId, Vec<Vec<bool>>>,
 }
 
 impl<'a> PreparedState<'a> {
-    /// Puts the state in order.
+    /// Orders the tiers and policies of a state and resolves its address claims.
     pub fn new(state: &'a State) -> Self {
         let tiers = ordered_tiers(state);
         let selected = |endpoint| {
@@ -60,12 +60,12 @@ impl<'a> PreparedState<'a> {
         }
     }
 
-    /// The state it was made of.
+    /// The underlying state.
     pub fn state(&self) -> &'a State {
         self.state
     }
 
-    /// The tiers with policies in them, in the order in which they decide.
+    /// The tiers that have policies, in order of evaluation.
     pub fn tiers(&self) -> &[OrderedTier<'a>] {
         &self.tiers
     }
@@ -75,12 +75,12 @@ impl<'a> PreparedState<'a> {
         self.claims.get(&address).copied()
     }
 
-    /// Every address that an endpoint holds, with that endpoint.
+    /// Every address with an endpoint, and that endpoint.
     pub fn claims(&self) -> &BTreeMap<IpAddr, &'a Endpoint> {
         &self.claims
     }
 
-    /// The endpoint at an end: the one that judges there.
+    /// The endpoint at an end, whose policies apply there.
     pub fn endpoint_at(&self, end: &FlowEnd) -> Option<&'a Endpoint> {
         match end {
             FlowEnd::Address(address) => self.address_holder(*address),
@@ -95,12 +95,13 @@ impl<'a> PreparedState<'a> {
             .matches(&self.state.endpoint_labels(endpoint))
     }
 
-    /// Whether a policy judges an endpoint in a direction: it selects it and has rules for it.
+    /// Whether a policy applies to an endpoint in a direction: it selects the endpoint and has rules
+    /// for the direction.
     pub fn applies(&self, policy: &Policy, endpoint: &Endpoint, direction: Direction) -> bool {
         policy.rules(direction).is_some() && self.selects(policy, endpoint)
     }
 
-    /// For each policy of a tier, whether it judges an endpoint of this state in a direction.
+    /// For each policy of a tier, whether it applies to an endpoint of this state in a direction.
     pub(crate) fn policy_applicability(
         &self,
         tier: usize,
@@ -126,12 +127,12 @@ impl<'a> PreparedState<'a> {
             .collect()
     }
 
-    /// Whether a test of an address holds at an end.
+    /// Whether a peer matches an end.
     pub fn peer_matches(&self, peer: &Peer, end: &FlowEnd) -> bool {
         criteria::peer_matches(self.state, peer, &self.resolve_end(end))
     }
 
-    /// Whether each of these tests of an address holds at an end.
+    /// For each of these peers, whether it matches an end.
     pub fn match_peers<'p>(
         &self,
         peers: impl IntoIterator<Item = &'p Peer>,
@@ -175,7 +176,7 @@ fn nodes_with_address(state: &State, address: IpAddr) -> Vec<&Node> {
     state.nodes.values().filter(has).collect()
 }
 
-/// Tiers that exist by order then name, then those that only policies name, by name.
+/// Existing tiers by order, then name; after them missing tiers by name.
 fn ordered_tiers(state: &State) -> Vec<OrderedTier<'_>> {
     let mut tiers = existing_tiers(state);
     tiers.sort_by(|a, b| (a.order, &a.name).cmp(&(b.order, &b.name)));
@@ -193,7 +194,7 @@ fn ordered_tiers(state: &State) -> Vec<OrderedTier<'_>> {
         .collect()
 }
 
-/// The tiers of the state, and the built-in ones that none of them replaces.
+/// The tiers of the state, and the built-in tiers that they do not replace.
 fn existing_tiers(state: &State) -> Vec<Tier> {
     let mut tiers: Vec<Tier> = state.tiers.values().cloned().collect();
     for builtin in builtin_tiers() {
@@ -204,7 +205,7 @@ fn existing_tiers(state: &State) -> Vec<Tier> {
     tiers
 }
 
-/// A tier that does not exist denies by default.
+/// The tiers that policies name but that do not exist: they come last and deny by default.
 fn missing_tiers(state: &State, existing: &[Tier]) -> Vec<Tier> {
     let mut names: Vec<&Str> = state.policies.values().map(|p| &p.tier).collect();
     names.sort();
@@ -228,7 +229,7 @@ fn ordered_policies<'a>(state: &'a State, tier: &Str) -> Vec<&'a Policy> {
     policies
 }
 
-/// Gives each address to one of the endpoints that claim it.
+/// Assigns each address to one of the endpoints that claim it.
 fn resolve_address_claims(state: &State) -> BTreeMap<IpAddr, &Endpoint> {
     let mut claims: BTreeMap<IpAddr, &Endpoint> = BTreeMap::new();
     for endpoint in state.endpoints.values().filter(|e| !e.template) {
@@ -242,7 +243,7 @@ fn resolve_address_claims(state: &State) -> BTreeMap<IpAddr, &Endpoint> {
     claims
 }
 
-/// The strength of an endpoint's claim: local first, then the newest, then the greatest name.
+/// The priority of an endpoint's claim: local endpoints first, then the newest, then the greatest id.
 fn claim_priority(endpoint: &Endpoint) -> (bool, u64, &EndpointId) {
     (endpoint.interface.is_some(), endpoint.created, &endpoint.id)
 }

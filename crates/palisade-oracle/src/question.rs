@@ -1,4 +1,4 @@
-//! What can be asked: one flow between two ends, with what is known of them.
+//! The input of the oracle: one flow between two ends, and the options that apply.
 
 use core::net::IpAddr;
 use palisade_model::{Encapsulations, EndpointId, Family, Flow, FlowOrigin, L4, Protocol};
@@ -6,26 +6,26 @@ use palisade_model::{Encapsulations, EndpointId, Family, Flow, FlowOrigin, L4, P
 /// One end of a flow.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FlowEnd {
-    /// An address. Who holds it is decided by the claims in the state.
+    /// An address. Its endpoint is resolved from the address claims in the state.
     Address(IpAddr),
-    /// An endpoint whose address is unknown: only it holds that address, no network does.
+    /// An endpoint whose address is unknown. No network set or node holds that address.
     Endpoint(EndpointId),
 }
 
-/// One flow to be judged: the first packet of a connection, after destination translation.
+/// One flow to be judged: the first packet of a connection, after destination NAT.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
-    /// Where it comes from.
+    /// Its source.
     pub source: FlowEnd,
-    /// Where it goes to.
+    /// Its destination.
     pub destination: FlowEnd,
-    /// Its family; that of every end whose address is known.
+    /// Its family. It must equal the family of each end with a known address.
     pub family: Family,
     /// Its protocol.
     pub protocol: Protocol,
     /// Its ports, or its ICMP type and code.
     pub l4: L4,
-    /// Who put it on its way.
+    /// Which network stack emitted it.
     pub origin: FlowOrigin,
 }
 
@@ -42,35 +42,36 @@ impl From<Flow> for Question {
     }
 }
 
-/// Whether packets of a host's own stack may reach the endpoints of that host without being judged.
+/// Whether ingress policy applies to packets of the host's own stack to endpoints of that host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HostTrafficAction {
-    /// They may, for a kubelet's probes.
+    /// They are allowed without policy, for kubelet probes.
     #[default]
     Allow,
-    /// They are judged like any flow.
+    /// Policy applies as to any flow.
     Policy,
 }
 
-/// What a flow gets whose two ends are one endpoint: it asked for a Service that led back to it.
+/// Whether policy applies to a flow whose source and destination are the same endpoint (hairpin): it
+/// connected to a Service, and NAT selected the same endpoint as backend.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HairpinAction {
-    /// It passes. Source: Kubernetes, "Network Policies": a Pod cannot block access to itself.
+    /// It is allowed. Source: Kubernetes, "Network Policies": a Pod cannot block access to itself.
     #[default]
     Allow,
-    /// It is judged like any flow: for whoever asks about two endpoints that no policy tells apart, and
-    /// names one of them twice.
+    /// Policy applies as to any flow. For callers that use one endpoint at both ends to represent two
+    /// endpoints of the same class.
     Policy,
 }
 
-/// What is configured rather than written as policy.
+/// The parts of the agent's configuration that change verdicts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OracleOptions {
-    /// What packets of the host's own stack get at its endpoints.
+    /// The action for packets of the host's own stack to its endpoints.
     pub host_to_endpoint: HostTrafficAction,
-    /// What a flow gets whose two ends are one endpoint.
+    /// The action for a flow whose source and destination are the same endpoint.
     pub hairpin: HairpinAction,
-    /// The encapsulations that endpoints may send where policy allows it; the others are denied whatever
-    /// it says, since policy does not see the packet within.
+    /// The encapsulations that endpoints may send where policy allows it. The others are always denied,
+    /// since policy does not see the inner packet.
     pub allowed_encapsulation: Encapsulations,
 }

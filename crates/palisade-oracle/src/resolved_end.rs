@@ -1,11 +1,11 @@
-//! One end of a flow with everything that holds its address.
+//! One end of a flow with all holders of its address.
 
 use crate::HolderName;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 use palisade_model::{Endpoint, NetworkSet, Node, Selector, State};
 
-/// One thing that holds an address.
+/// A holder of an address.
 #[derive(Clone, Copy)]
 pub(crate) enum Holder<'a> {
     Endpoint(&'a Endpoint),
@@ -30,7 +30,7 @@ impl Holder<'_> {
         }
     }
 
-    /// The conjuncts that do not hold; the whole selector where it is no conjunction.
+    /// The conjuncts that do not hold; the whole selector if it is not a conjunction.
     pub(crate) fn unmet_requirements(self, state: &State, selector: &Selector) -> Vec<Selector> {
         let parts = match selector {
             Selector::And(parts) => parts.as_slice(),
@@ -41,21 +41,21 @@ impl Holder<'_> {
     }
 }
 
-/// One end of a flow, looked up.
+/// A resolved end of a flow.
 #[derive(Clone)]
 pub(crate) struct ResolvedEnd<'a> {
     /// Its address, where known.
     pub(crate) address: Option<IpAddr>,
-    /// The endpoint there: the one that judges, and whose named ports count.
+    /// The endpoint at this end, whose policies apply and whose named ports are used.
     pub(crate) endpoint: Option<&'a Endpoint>,
-    /// The network sets that cover the address.
+    /// The network sets that contain the address.
     pub(crate) sets: Vec<&'a NetworkSet>,
     /// The nodes that have the address.
     pub(crate) nodes: Vec<&'a Node>,
 }
 
 impl<'a> ResolvedEnd<'a> {
-    /// Everything that holds the address.
+    /// All holders of the address.
     pub(crate) fn holders(&self) -> impl Iterator<Item = Holder<'a>> {
         let endpoint = self.endpoint.into_iter().map(Holder::Endpoint);
         let sets = self.sets.iter().copied().map(Holder::NetworkSet);

@@ -1,4 +1,4 @@
-//! What the oracle says: verdicts, what decided, and each step on the way.
+//! The output of the oracle: verdicts, the deciding reasons, and the trace of each evaluation.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -8,17 +8,17 @@ use palisade_model::{
     Prefix, Protocol, RuleOrigin, Selector, SourceLine, Str, TierDefault,
 };
 
-/// What becomes of a flow, or of one direction of it.
+/// The verdict of a flow, or of one direction of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FlowVerdict {
-    /// It passes.
+    /// Allowed.
     Allow,
-    /// It does not.
+    /// Denied.
     Deny,
 }
 
 impl FlowVerdict {
-    /// The verdict that allows if `allowed`.
+    /// [`FlowVerdict::Allow`] if `allowed`, else [`FlowVerdict::Deny`].
     pub fn from_allowed(allowed: bool) -> Self {
         if allowed {
             FlowVerdict::Allow
@@ -27,7 +27,7 @@ impl FlowVerdict {
         }
     }
 
-    /// Whether it allows.
+    /// Whether the verdict is [`FlowVerdict::Allow`].
     pub fn is_allow(self) -> bool {
         self == FlowVerdict::Allow
     }
@@ -42,125 +42,125 @@ impl fmt::Display for FlowVerdict {
     }
 }
 
-/// What happens to a flow: both ends must allow it.
+/// The verdict of a flow, with the decisions of both ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// Allow if both directions allow.
     pub verdict: FlowVerdict,
-    /// What the source's endpoint decides.
+    /// The decision of the source endpoint.
     pub egress: DirectionJudgement,
-    /// What the destination's endpoint decides.
+    /// The decision of the destination endpoint.
     pub ingress: DirectionJudgement,
 }
 
-/// What one end decides.
+/// The decision of one end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirectionJudgement {
-    /// The endpoint that judges; `None` where the end is none, so that nothing judges it.
+    /// The endpoint whose policies apply; `None` where the end is not an endpoint, so that none apply.
     pub subject: Option<EndpointId>,
-    /// What it decides.
+    /// The verdict.
     pub verdict: FlowVerdict,
-    /// What decided.
+    /// The reason for the verdict.
     pub decided_by: DecisionReason,
-    /// What was considered, in order, up to the decision.
+    /// The evaluation trace, in order, up to the decision.
     pub steps: Vec<TraceStep>,
 }
 
-/// What decided one direction.
+/// The reason for the verdict of one direction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DecisionReason {
-    /// A rule of a policy or a profile: the first that matched and allows or denies (in a profile,
-    /// or passes).
+    /// A rule of a policy or a profile: the first matching rule that allows or denies (in a profile,
+    /// also one that passes).
     Rule {
-        /// Where the rule stands.
+        /// The policy or profile of the rule.
         owner: RuleOwner,
         /// The direction it is for.
         direction: Direction,
-        /// Which rule.
+        /// The origin of the rule.
         origin: RuleOrigin,
-        /// What it does.
+        /// Its action.
         action: Action,
     },
-    /// No rule of a tier that denies by default matched.
+    /// The default deny of a tier in which no rule matched.
     TierDefault {
         /// The tier.
         tier: Str,
-        /// The policies that ask for default deny there, in order.
+        /// The policies that apply default deny, in order.
         isolating: Vec<PolicyId>,
     },
     /// The built-in profile that allows everything.
     AllowAllProfile,
     /// No rule of any profile of the endpoint matched.
     NoProfileMatch,
-    /// The endpoint names a profile that does not exist.
+    /// A profile of the endpoint does not exist.
     MissingProfile {
         /// Its name.
         profile: Str,
     },
-    /// The host's own stack made the packet, and may reach its endpoints.
+    /// The host's own stack emitted the packet, which is allowed to its endpoints.
     HostOrigin,
-    /// Both ends are this endpoint, which cannot be cut off from itself.
+    /// Source and destination are this endpoint, which policy cannot isolate from itself.
     Hairpin,
-    /// Rules allow it, but the endpoint may not send packets within packets of this kind.
+    /// Rules allow it, but the configuration denies this encapsulation to endpoints.
     Encapsulated {
-        /// The kind.
+        /// The encapsulation.
         encapsulation: Encapsulation,
     },
-    /// There is no endpoint at this end.
+    /// The end is not an endpoint.
     NotAnEndpoint,
 }
 
-/// Where a rule stands.
+/// The object that a rule belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RuleOwner {
-    /// In a policy.
+    /// A policy.
     Policy(PolicyId),
-    /// In a profile.
+    /// A profile, by name.
     Profile(Str),
 }
 
-/// One step of a judgement.
+/// One step of an evaluation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TraceStep {
-    /// A tier's turn; its policies follow.
+    /// A tier is evaluated; its policies follow.
     Tier {
         /// Its name.
         tier: Str,
-        /// What it does with what its rules do not match.
+        /// Its default.
         default: TierDefault,
-        /// Whether no such tier exists.
+        /// Whether the tier does not exist.
         missing: bool,
-        /// Whether it counts: one of its policies judges the endpoint in this direction.
+        /// Whether it applies: one of its policies applies to the endpoint in this direction.
         counts: bool,
     },
-    /// A policy of the tier; if it judges the endpoint, its rules follow.
+    /// A policy of the tier; if it applies to the endpoint, its rules follow.
     Policy {
         /// Its name.
         policy: PolicyId,
         /// Where it was written.
         line: Option<SourceLine>,
-        /// Whether it judges the endpoint in this direction, and if not, why.
+        /// Whether it applies to the endpoint in this direction, and if not, why.
         applicability: PolicyApplicability,
     },
     /// A rule.
     Rule {
-        /// Where it stands.
+        /// Its policy or profile.
         owner: RuleOwner,
-        /// Which rule.
+        /// Its origin.
         origin: RuleOrigin,
-        /// What it does.
+        /// Its action.
         action: Action,
         /// Whether it matched, and if not, why.
         outcome: RuleOutcome,
     },
-    /// None of a tier's rules decided.
+    /// No rule of a tier decided.
     TierEnd {
         /// Its name.
         tier: Str,
-        /// What follows.
+        /// The outcome of its default.
         outcome: TierOutcome,
     },
-    /// A profile's turn; its rules follow.
+    /// A profile is evaluated; its rules follow.
     Profile {
         /// Its name.
         profile: Str,
@@ -169,16 +169,16 @@ pub enum TraceStep {
     },
 }
 
-/// Whether a policy judges an endpoint in a direction.
+/// Whether a policy applies to an endpoint in a direction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PolicyApplicability {
-    /// It does.
+    /// It applies.
     Applies,
     /// It has no rules for the direction (whether or not it selects the endpoint).
     OtherDirection,
     /// It does not select the endpoint.
     NotSelected {
-        /// The parts of its selector that do not hold.
+        /// The requirements of its selector that do not hold.
         unmet_requirements: Vec<Selector>,
     },
 }
@@ -186,34 +186,34 @@ pub enum PolicyApplicability {
 /// Whether a rule matched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RuleOutcome {
-    /// It did.
+    /// It matched.
     Matched,
-    /// It did not.
+    /// It did not match.
     Missed(RuleMiss),
 }
 
-/// How a tier ends that none of its rules decided.
+/// The outcome of a tier in which no rule decided.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TierOutcome {
-    /// Its default denies.
+    /// Denied by the tier's default.
     Denied {
-        /// The policies that ask for it, in order.
+        /// The policies that apply default deny, in order.
         isolating: Vec<PolicyId>,
     },
-    /// Its default passes on.
+    /// The tier's default is `Pass`: the next tier follows.
     DefaultPass,
-    /// Its default denies, but no policy that judges the endpoint asks for that.
+    /// The tier's default is `Deny`, but no policy applies default deny to the endpoint.
     NotIsolated,
 }
 
-/// Why a rule did not match. Each part that failed is there; a part that held is `None`.
+/// Why a rule did not match. A part that matched is `None`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleMiss {
-    /// The test of the own address failed, for these reasons.
+    /// Why the test of the endpoint's own address failed.
     pub own: Option<Vec<PeerFailure>>,
-    /// No peer matched: why each did not. Empty where the rule lists none.
+    /// Why each peer did not match. Empty where the rule has no peers.
     pub peers: Option<Vec<PeerMiss>>,
-    /// No traffic term matched: why each did not. Empty where the rule lists none.
+    /// Why each traffic term did not match. Empty where the rule has no traffic terms.
     pub traffic: Option<Vec<TrafficMiss>>,
 }
 
@@ -229,45 +229,45 @@ pub struct PeerMiss {
 /// A criterion of a peer that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PeerFailure {
-    /// Nothing that holds the address matches.
+    /// No holder of the address matches the selector.
     Selector {
-        /// What was asked for.
+        /// The selector.
         selector: Selector,
-        /// What holds the address, and which parts of the selector fail there. Empty where nothing
-        /// holds it.
+        /// The holders of the address, with the requirements of the selector that fail for each. Empty
+        /// where the address has no holder.
         holders: Vec<HolderMismatch>,
     },
-    /// Something that holds the address matches what must not.
+    /// A holder of the address matches an excluded selector.
     NotSelector {
-        /// What was excluded.
+        /// The excluded selector.
         selector: Selector,
-        /// What matches it.
+        /// The holder that matches it.
         holder: HolderName,
     },
-    /// The address lies in none of these networks.
+    /// The address is in none of these networks.
     Nets {
         /// The networks.
         nets: Vec<Prefix>,
-        /// The address; `None` where it is unknown, which no network holds.
+        /// The address; `None` where it is unknown, and therefore in no network.
         address: Option<IpAddr>,
     },
-    /// The address lies in an excluded network.
+    /// The address is in an excluded network.
     NotNets {
         /// That network.
         net: Prefix,
     },
 }
 
-/// What a selector lacks at one thing that holds the address.
+/// Why a selector does not match a holder of the address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HolderMismatch {
-    /// The thing.
+    /// The holder.
     pub holder: HolderName,
-    /// The parts of the selector that do not hold for it.
+    /// The requirements of the selector that do not hold for it.
     pub unmet_requirements: Vec<Selector>,
 }
 
-/// Names something that holds an address.
+/// Identifies a holder of an address.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum HolderName {
     /// An endpoint.
@@ -299,19 +299,19 @@ pub struct TrafficMiss {
 /// A criterion of a traffic term that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TrafficFailure {
-    /// It is for this family only.
+    /// The term matches only this family.
     Family(Family),
-    /// It is for this protocol only.
+    /// The term matches only this protocol.
     Protocol(Protocol),
-    /// It is for any protocol but this.
+    /// The term excludes this protocol.
     NotProtocol(Protocol),
     /// The destination port does not match.
     Destination(PortFailure),
     /// The source port does not match.
     Source(PortFailure),
-    /// It is for this ICMP message only.
+    /// The term matches only this ICMP message.
     Icmp(IcmpMatch),
-    /// It is for anything but this ICMP message.
+    /// The term excludes this ICMP message.
     NotIcmp(IcmpMatch),
 }
 
@@ -320,31 +320,31 @@ pub enum TrafficFailure {
 pub enum PortFailure {
     /// The flow's protocol has no ports.
     NoPorts,
-    /// It is none of these.
+    /// The port is none of the listed ones.
     NotListed {
         /// The flow's port.
         port: u16,
-        /// What was asked for.
+        /// The listed ports.
         specs: Vec<PortSpec>,
-        /// Those names of it that stand for nothing here.
+        /// The listed port names that do not resolve at this end.
         unresolved: Vec<PortSpec>,
     },
-    /// It is excluded.
+    /// The port is excluded.
     Excluded {
         /// The flow's port.
         port: u16,
-        /// What excludes it.
+        /// The spec that excludes it.
         excluded_by: PortSpec,
     },
 }
 
-/// Hears each step of a walk.
+/// Records the steps of an evaluation.
 pub(crate) trait TraceRecorder {
-    /// Takes in a step, or lets it be: `step` is called only if someone listens.
+    /// Records a step. `step` is called only if a trace is kept.
     fn record(&mut self, step: impl FnOnce() -> TraceStep);
 }
 
-/// Hears nothing.
+/// Records nothing.
 pub(crate) struct NoTrace;
 
 impl TraceRecorder for NoTrace {

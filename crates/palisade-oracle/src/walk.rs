@@ -1,4 +1,5 @@
-//! The walk: host pass, tiers, policies, rules, profiles. One walk, told or silent.
+//! The evaluation of a question: host and hairpin traffic, tiers, policies, rules, profiles. The same
+//! code runs with and without a trace.
 
 use crate::criteria::{DirectionEnds, MatchContext, rule_matches, rule_miss};
 use crate::resolved_end::Holder;
@@ -14,7 +15,7 @@ use palisade_model::{
     TierDefault,
 };
 
-/// What decided, borrowed.
+/// Borrowed form of [`DecisionReason`].
 enum DecisionRef<'w> {
     Rule(RuleOwnerRef<'w>, &'w Rule),
     TierDefault(&'w Str, Vec<&'w Policy>),
@@ -88,24 +89,24 @@ fn policy_ids(policies: &[&Policy]) -> Vec<PolicyId> {
     policies.iter().map(|policy| policy.id.clone()).collect()
 }
 
-/// What the rules of one list said.
+/// The outcome of one list of rules.
 enum RuleListOutcome<'w> {
-    /// This rule decides: the first that matched, `Log` apart.
+    /// The first matching rule other than `Log` allows or denies.
     Decides(&'w Rule),
-    /// This rule passes.
+    /// The first matching rule other than `Log` passes.
     Passes(&'w Rule),
-    /// None matched.
+    /// No rule matched, except `Log` rules.
     NoMatch,
 }
 
-/// What a tier said.
+/// The outcome of a tier.
 enum TierDecision<'w> {
     Decided(DecisionRef<'w>),
     NextTier,
 }
 
 impl<'a> PreparedState<'a> {
-    /// What happens to a flow, and why.
+    /// The verdict of a flow, with its trace.
     pub fn judge(&self, question: &Question, options: &OracleOptions) -> Answer {
         let context = self.match_context(question);
         let egress = self.judge_direction(&context, Direction::Egress, options);
@@ -118,7 +119,7 @@ impl<'a> PreparedState<'a> {
         }
     }
 
-    /// Whether egress at the source and ingress at the destination allow a flow.
+    /// Whether egress at the source and ingress at the destination allow a flow, in this order.
     pub fn verdict(&self, question: &Question, options: &OracleOptions) -> (bool, bool) {
         let context = self.match_context(question);
         let allows = |direction| {
@@ -169,8 +170,9 @@ impl<'a> PreparedState<'a> {
         }
     }
 
-    /// Nothing judges an end that is no endpoint. Then the host's own packets pass, and an endpoint's to
-    /// itself; then rules decide. What they allow to be sent is denied if it is a packet within a packet.
+    /// No policy applies at an end that is not an endpoint. Traffic of the host itself and hairpin traffic
+    /// are allowed as the options say. Otherwise rules decide; an encapsulated packet that they allow
+    /// on egress is denied unless the options allow the encapsulation.
     fn decide<'w>(
         &'w self,
         context: &MatchContext<'w>,
@@ -211,8 +213,8 @@ impl<'a> PreparedState<'a> {
         self.evaluate_profiles(context, direction, subject, recorder)
     }
 
-    /// A tier counts only if one of its policies judges the endpoint; then its first rule that
-    /// matches decides or passes on, and its default if none does.
+    /// A tier applies only if one of its policies applies to the endpoint. Its first matching rule
+    /// decides or passes to the next tier; if none matches, the tier's default applies.
     fn evaluate_tier<'w>(
         &'w self,
         context: &MatchContext<'w>,
@@ -282,8 +284,8 @@ impl<'a> PreparedState<'a> {
         }
     }
 
-    /// The endpoint's profiles in order: the first rule that matches decides, where Pass denies; a
-    /// missing profile denies; no match denies.
+    /// The endpoint's profiles in order: the first matching rule decides, and `Pass` denies. A missing
+    /// profile denies, and so does no match.
     fn evaluate_profiles<'w>(
         &'w self,
         context: &MatchContext<'w>,
@@ -320,7 +322,7 @@ impl<'a> PreparedState<'a> {
     }
 }
 
-/// Egress is judged at the source, ingress at the destination.
+/// Egress is evaluated at the source, ingress at the destination.
 fn direction_ends<'c, 'a>(
     context: &'c MatchContext<'a>,
     direction: Direction,
@@ -337,7 +339,7 @@ fn direction_ends<'c, 'a>(
     }
 }
 
-/// Packets that this host's own stack made may reach the endpoints attached to it.
+/// Whether the packet is from this host's own stack to a local endpoint, and allowed without policy.
 fn passes_from_host(
     context: &MatchContext<'_>,
     direction: Direction,
@@ -351,7 +353,7 @@ fn passes_from_host(
         && local
 }
 
-/// An endpoint's own packets reach it, by a Service that leads back to it.
+/// Whether source and destination are the same endpoint (through a Service), and policy does not apply.
 fn passes_hairpin(context: &MatchContext<'_>, options: &OracleOptions) -> bool {
     let ends = context.source.endpoint.zip(context.destination.endpoint);
     options.hairpin == HairpinAction::Allow
@@ -359,7 +361,7 @@ fn passes_hairpin(context: &MatchContext<'_>, options: &OracleOptions) -> bool {
         && ends.is_some_and(|(from, to)| from.id == to.id)
 }
 
-/// What no endpoint may send, whatever rules say: a packet that carries another, which they do not see.
+/// The encapsulation of the flow, if the options deny it to endpoints on egress whatever the rules are.
 fn denied_encapsulation(
     context: &MatchContext<'_>,
     direction: Direction,
@@ -370,7 +372,7 @@ fn denied_encapsulation(
     (direction == Direction::Egress && denied).then_some(encapsulation)
 }
 
-/// The first rule that matches and does more than log.
+/// The outcome of a list of rules: the first matching rule that is not `Log`.
 fn first_match<'w>(
     context: &MatchContext<'_>,
     direction: Direction,
@@ -401,7 +403,8 @@ fn first_match<'w>(
     RuleListOutcome::NoMatch
 }
 
-/// A tier that nothing matched denies if its default does and a judging policy asks for it.
+/// A tier without a matching rule denies if its default is `Deny` and an applicable policy has default
+/// deny.
 fn apply_tier_default<'w>(
     tier: &'w OrderedTier<'_>,
     isolating: Vec<&'w Policy>,

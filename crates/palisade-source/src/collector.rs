@@ -1,4 +1,4 @@
-//! An input of any size, taken in object by object: of each only what it says of policy is kept.
+//! Collects an input of any size object by object and keeps only what policy evaluation needs.
 
 use crate::Diagnostic;
 use crate::string_interner::StringInterner;
@@ -14,22 +14,22 @@ use std::collections::BTreeMap;
 use std::mem::take;
 use std::path::Path;
 
-/// Everything that was read so far.
+/// Everything read so far.
 #[derive(Default)]
 pub(crate) struct InputCollector {
     entries: Vec<CollectedObject>,
-    /// The endpoints of all entries, in their order: there are far more than of anything else, so they
-    /// lie together, as the state is made of them.
+    /// The endpoints of all entries, in order. They are the bulk of an input, so they are stored in one
+    /// vector that becomes part of the state.
     endpoints: Vec<(EndpointId, Endpoint)>,
-    /// Policies as they were written, each with its place in `entries`.
+    /// Policies as written, each with its index in `entries`.
     raw_policies: Vec<(usize, RawObject)>,
     problems: ProblemCollector,
     ignored: BTreeMap<String, usize>,
-    /// Of the file that is being read: its objects, and what could not be read.
+    /// Counts for the file being read: its objects and what could not be read.
     file_summary: FileSummary,
     unparsed_problems: Vec<Problem>,
     strings: StringInterner,
-    /// What there was when the document began that is being read.
+    /// The state at the beginning of the current document, for rollback.
     checkpoint: DocumentCheckpoint,
 }
 
@@ -44,7 +44,7 @@ struct DocumentCheckpoint {
     ignored: BTreeMap<String, usize>,
 }
 
-/// One object that a dialect knows.
+/// One object of a known kind.
 struct CollectedObject {
     id: ObjectId,
     location: Location,
@@ -52,21 +52,21 @@ struct CollectedObject {
 }
 
 enum CollectedContent {
-    /// It is valid.
+    /// A valid object.
     Valid {
-        /// All but the endpoints.
+        /// All objects except the endpoints.
         objects: Vec<Object>,
-        /// How many endpoints.
+        /// The number of endpoints.
         endpoints: u32,
         on_host_network: Option<Box<Endpoint>>,
         completed: bool,
     },
-    /// It has errors; what isolates in its place.
+    /// An object with errors, and its isolation policy.
     Invalid(Option<Box<Policy>>),
 }
 
 impl CollectedObject {
-    /// How many endpoints it has.
+    /// The number of its endpoints.
     fn endpoint_count(&self) -> usize {
         match &self.content {
             CollectedContent::Valid { endpoints, .. } => *endpoints as usize,
@@ -75,13 +75,12 @@ impl CollectedObject {
     }
 }
 
-/// What an input comes to.
+/// The result of reading an input.
 pub(crate) struct CollectedInput {
-    /// The valid objects, and the isolation in the place of invalid policies; without pods that ran
-    /// to their end.
+    /// The valid objects and the isolation policies of invalid ones, without completed pods.
     pub(crate) state: State,
     pub(crate) diagnostics: Vec<Diagnostic>,
-    /// How many valid objects there are.
+    /// The number of valid objects.
     pub(crate) objects: usize,
     pub(crate) ignored: BTreeMap<String, usize>,
 }
@@ -146,7 +145,7 @@ impl ObjectSink for InputCollector {
 }
 
 impl InputCollector {
-    /// Counts folders that could not be looked into and are not told of.
+    /// Counts folders that cannot be read and are not listed.
     pub(crate) fn omit_folders(&mut self, folders: usize) {
         self.problems.omit(true, folders);
     }
@@ -172,7 +171,7 @@ impl InputCollector {
         }
     }
 
-    /// A file or folder could not be read, or not to its end.
+    /// Records a file or folder that could not be read completely.
     pub(crate) fn add_unreadable(&mut self, problem: Problem) {
         self.file_summary = FileSummary::default();
         self.problems
@@ -180,7 +179,7 @@ impl InputCollector {
         self.problems.add(true, problem);
     }
 
-    /// A file has been read to its end; `head` is how it begins.
+    /// Finishes a file; `head` is its beginning.
     pub(crate) fn end_file(&mut self, path: &Path, head: &[u8]) {
         let file_summary = take(&mut self.file_summary);
         reword_problems(path, head, file_summary, &mut self.unparsed_problems);
@@ -188,7 +187,7 @@ impl InputCollector {
             .add_all(true, take(&mut self.unparsed_problems));
     }
 
-    /// All of it, with what is doubtful about the whole.
+    /// The result, with the warnings about the input as a whole.
     pub(crate) fn finish(mut self) -> CollectedInput {
         self.problems
             .add_all(true, take(&mut self.unparsed_problems));
@@ -203,7 +202,7 @@ impl InputCollector {
         let mut on_host_network = Vec::new();
         let mut state = State::default();
         let mut endpoints = take(&mut self.endpoints);
-        // How many endpoints the entries so far had, and which of them do not count.
+        // The number of endpoints of the entries so far, and the indexes of duplicate ones.
         let mut endpoint_total = 0;
         let mut duplicate_endpoints = Vec::new();
         let mut policies: Vec<Option<Policy>> = vec![None; self.raw_policies.len()];
@@ -312,7 +311,7 @@ impl InputCollector {
         duplicate_addresses(pods)
     }
 
-    /// For each entry where the first of its name is, unless it is that.
+    /// For each entry the location of the first definition of its name; `None` for that definition itself.
     fn first_definitions(&self) -> Vec<Option<Location>> {
         let mut first: BTreeMap<&ObjectId, &Location> = BTreeMap::new();
         let places = self.entries.iter().map(|entry| {

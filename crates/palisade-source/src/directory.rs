@@ -1,10 +1,9 @@
-//! The directory source: a tree of manifests, followed as it changes.
+//! The directory source: follows a tree of manifests.
 //!
-//! A change is taken when its file is closed or renamed and the tree has then been quiet for the
-//! settle time. A file that is open for writing keeps counting as it was. Lost events, new folders
-//! and replaced links lead to another look at everything. What is missing goes out of force only
-//! after a look at the whole tree during which nothing happened. It promises that neither a truncated
-//! file, nor a rename, nor a checkout, nor a broken edit takes a policy out of force.
+//! A change is read after its file was closed or renamed and the tree has been quiet for the settle time. A
+//! file that is open for writing keeps its previous content. Lost events, new folders and replaced links
+//! cause a full scan. A missing object goes out of force only after a full scan during which nothing changed.
+//! It promises that no truncated file, rename, checkout or broken edit takes a policy out of force.
 
 use crate::file_object::FileObject;
 use crate::manifest_file::{FileId, ManifestFile, file_problem};
@@ -25,31 +24,31 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// A tree that is never quiet is looked at after this many settle times; and one in which every look
-/// finds new folders, no more often than this at once.
+/// A tree that is never quiet is scanned after this many settle times; one in which every
+/// scan finds new folders is rescanned at once at most this many times.
 const MAX_SETTLE_PERIODS: u32 = 20;
-/// After single files were looked at, everything is, once it has been quiet for so many settle times:
-/// not every way to change a file makes an event (one is to write it by another name elsewhere).
+/// A full scan follows partial scans once the tree has been quiet for this many settle times: some changes
+/// cause no event (such as a write through a hard link elsewhere).
 const FULL_SCAN_PERIODS: u32 = 20;
 
-/// How long after a look folders that could not be watched are tried again, with another look at
-/// everything: at first, and at most. No event says that there is room for them.
+/// First and longest delay after a scan before folders that could not be watched are tried again, with a full
+/// scan. The kernel sends no event when watches become available.
 const WATCH_RETRY_DELAYS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
-/// What a directory source needs to know.
+/// Configuration of a directory source.
 #[derive(Clone, Debug)]
 pub struct DirectoryOptions {
-    /// The tree: a folder, or a single file.
+    /// The tree: a directory or a single file.
     pub path: PathBuf,
-    /// How long it must be quiet.
+    /// The settle time: how long the tree must be quiet before a change is read.
     pub settle: Duration,
-    /// Where last valid versions are kept.
+    /// The directory of the last valid versions.
     pub state_dir: PathBuf,
-    /// How much policies may take of the kernel.
+    /// The element budget of policies.
     pub budget: ElementBudget,
 }
 
-/// A directory of manifests. See the module's description.
+/// A directory of manifests; see the module documentation.
 pub struct Directory<W = InotifyWatch> {
     options: DirectoryOptions,
     settle: SettleHandle,
@@ -59,30 +58,30 @@ pub struct Directory<W = InotifyWatch> {
     activity: WriteActivity,
     tree: Tree<FileObject>,
     reconciler: Reconciler,
-    /// Something happened that no look has seen yet.
+    /// An event arrived that no scan has covered yet.
     pending: bool,
-    /// Something happened that only a look at the whole tree shows.
+    /// An event arrived that only a full scan covers.
     needs_full_scan: bool,
-    /// Only single files were looked at since the whole tree was.
+    /// Only partial scans were made since the last full scan.
     only_partial_scan: bool,
-    /// How long after a look what could not be watched is tried again.
+    /// Delay after a scan before unwatched folders are tried again.
     watch_retry: Option<Duration>,
-    /// The folder that the last manifests were found in.
+    /// The identity of the folder in which manifests were last found.
     root_id: Option<FileId>,
-    /// Why memory could not be saved.
+    /// Why the version store could not be saved.
     save_problem: Option<Problem>,
     last_report: Option<SourceReport>,
 }
 
-/// What a look at the tree was.
+/// The result of one scan.
 struct TreeScan {
-    /// Whether nothing else happened meanwhile.
+    /// Whether no event arrived during the scan.
     undisturbed: bool,
-    /// The files looked at, if it was not at everything.
+    /// The files scanned by a partial scan; `None` for a full scan.
     paths: Option<BTreeSet<PathBuf>>,
 }
 
-/// Ends a directory source from another thread.
+/// Stops a directory source from another thread.
 #[derive(Clone, Debug)]
 pub struct StopHandle(pub(crate) Stopper);
 
@@ -93,12 +92,12 @@ impl StopHandle {
     }
 }
 
-/// Changes how long the tree must be quiet, from another thread.
+/// Changes the settle time from another thread.
 #[derive(Clone, Debug)]
 pub struct SettleHandle(Arc<AtomicU64>);
 
 impl SettleHandle {
-    /// The tree must be quiet this long, from the next change on.
+    /// Sets the settle time; effective from the next change on.
     pub fn set(&self, settle: Duration) {
         let micros = u64::try_from(settle.as_micros()).unwrap_or(u64::MAX);
         self.0.store(micros, Ordering::Relaxed);
@@ -118,7 +117,7 @@ fn source_error<E: std::error::Error + Send + Sync + 'static>(
     }
 }
 
-/// Refuses a tree that is not there.
+/// Fails if the tree does not exist.
 fn require_path(options: &DirectoryOptions) -> Result<(), SourceError> {
     let doing = format!("opening the policy directory {}", options.path.display());
     std::fs::metadata(&options.path)
@@ -127,17 +126,17 @@ fn require_path(options: &DirectoryOptions) -> Result<(), SourceError> {
 }
 
 impl Directory {
-    /// A source over a tree, with what was in force when the last one ended.
+    /// Opens a source over a tree, starting from the stored last valid versions.
     ///
     /// # Errors
-    /// If the tree is not there, cannot be watched, or the state directory cannot be read.
+    /// If the tree does not exist or cannot be watched, or the state directory cannot be read.
     pub fn open(options: DirectoryOptions) -> Result<Self, SourceError> {
         let doing = format!("watching {}", options.path.display());
         let watch = InotifyWatch::new().map_err(source_error(doing))?;
         Directory::with_watch(options, watch)
     }
 
-    /// As [`Directory::open`], for one that only looks: it keeps nothing and writes no file.
+    /// Like [`Directory::open`], but never writes a file.
     ///
     /// # Errors
     /// As [`Directory::open`].
@@ -148,19 +147,19 @@ impl Directory {
         Directory::with_store(options, watch, memory)
     }
 
-    /// Ends [`Source::run`] from another thread.
+    /// A handle that stops [`Source::run`] from another thread.
     pub fn stop_handle(&self) -> StopHandle {
         StopHandle(self.watch.stopper())
     }
 }
 
 impl<W: DirWatch> Directory<W> {
-    /// As [`Directory::open`], told of changes by `watch`.
+    /// Like [`Directory::open`], with `watch` as the source of events.
     ///
     /// # Errors
-    /// If the tree is not there, or the state directory cannot be read.
+    /// If the tree does not exist, or the state directory cannot be read.
     pub fn with_watch(options: DirectoryOptions, watch: W) -> Result<Self, SourceError> {
-        // Before anything is made in the state directory.
+        // Before anything is created in the state directory.
         require_path(&options)?;
         let memory = VersionStore::open(&options.state_dir);
         Directory::with_store(options, watch, memory)
@@ -173,11 +172,11 @@ impl<W: DirWatch> Directory<W> {
     ) -> Result<Self, SourceError> {
         let doing = || format!("opening the policy directory {}", options.path.display());
         require_path(&options)?;
-        // Not resolved further: the path itself may be a link that is turned later.
+        // Links are not resolved: the path itself may be a link that is replaced later.
         let path = std::path::absolute(&options.path).map_err(source_error(doing()))?;
         let options = DirectoryOptions { path, ..options };
         let memory = store.map_err(source_error::<VersionStoreError>(
-            "opening the last valid objects".to_owned(),
+            "opening the store of last valid versions".to_owned(),
         ))?;
         let settle = SettleHandle(Arc::default());
         settle.set(options.settle);
@@ -200,17 +199,17 @@ impl<W: DirWatch> Directory<W> {
         })
     }
 
-    /// Changes how long the tree must be quiet, while the source runs.
+    /// A handle that changes the settle time while the source runs.
     pub fn settle_handle(&self) -> SettleHandle {
         self.settle.clone()
     }
 
-    /// Changes how much policies may take of the kernel, while the source runs.
+    /// A handle that changes the element budget while the source runs.
     pub fn budget_handle(&self) -> ElementBudgetHandle {
         self.budget.clone()
     }
 
-    /// Waits for events; none if there are none in time, `None` when told to stop.
+    /// Waits for events; an empty list after a timeout, `None` after a stop request.
     fn wait_events(
         &mut self,
         timeout: Option<Duration>,
@@ -224,8 +223,7 @@ impl<W: DirWatch> Directory<W> {
         }
     }
 
-    /// Notes what happened. Says which files were written to, and whether anything happened that a
-    /// look could show.
+    /// Records events. Returns the files that were written to, and whether any event requires a scan.
     fn record_events(&mut self, events: &[WatchEvent]) -> (BTreeSet<PathBuf>, bool) {
         let mut written = BTreeSet::new();
         let mut relevant = false;
@@ -237,7 +235,7 @@ impl<W: DirWatch> Directory<W> {
                 change,
             } = event
             else {
-                // Which files were closed is lost as well: the next look asks for each file.
+                // Close events may be lost as well: the next scan checks each file for writers.
                 self.activity.open_files.clear();
                 self.activity
                     .touched
@@ -258,8 +256,8 @@ impl<W: DirWatch> Directory<W> {
                 let file_check = std::fs::symlink_metadata(&path).map(|meta| meta.is_file());
                 let is_no_file = !file_check.as_ref().is_ok_and(|is| *is);
                 relevant |= *is_dir || name.is_none() || subject.is_relevant || is_no_file;
-                // What is gone again, and was neither folder nor manifest nor on the way to one, was
-                // somebody's temporary file.
+                // A removed entry that was no folder, no manifest and on no watched path was a temporary
+                // file.
                 self.needs_full_scan |= *is_dir
                     || name.is_none()
                     || subject.is_on_path
@@ -276,7 +274,7 @@ impl<W: DirWatch> Directory<W> {
                     DirChange::Created if is_new_empty_file(&path) => {
                         self.activity.open_files.insert(path.clone());
                     }
-                    // One who changes modes may be writing still.
+                    // A program that changes the mode may still be writing.
                     DirChange::Created | DirChange::Attributes => {}
                     _ => drop(self.activity.open_files.remove(&path)),
                 }
@@ -287,15 +285,15 @@ impl<W: DirWatch> Directory<W> {
         (written, relevant)
     }
 
-    /// Waits until the tree has changed and is quiet again; says whether it is, or is never quiet.
-    /// `None` when told to stop.
+    /// Waits until the tree has changed and been quiet for the settle time (true), or is never quiet (false).
+    /// `None` after a stop request.
     fn wait_until_settled(&mut self) -> Result<Option<bool>, SourceError> {
         let mut quiet_since = monotonic();
         let mut since = quiet_since;
         let settle = self.settle.get();
         loop {
             let pending = self.pending;
-            // Asked each time: the wake-up may have come together with events that are no reason to look.
+            // Checked on every wake-up: it may coincide with events that require no scan.
             if !pending && self.budget.get() != self.reconciler.budget() {
                 self.needs_full_scan = true;
                 return Ok(Some(true));
@@ -337,7 +335,7 @@ impl<W: DirWatch> Directory<W> {
         }
     }
 
-    /// Looks at what the events name if that is enough. `None` if it is not.
+    /// Scans only the files that the events name. `None` if a full scan is needed.
     fn scan_changed_files(&mut self) -> Option<PartialScan<FileObject>> {
         if self.needs_full_scan || self.reconciler.has_orphans() {
             return None;
@@ -359,7 +357,7 @@ impl<W: DirWatch> Directory<W> {
         if defines_all {
             return Some(partial);
         }
-        // Read again with everything else, so that it is taken back if it is written to meanwhile.
+        // Also part of the full scan, so that it is reverted if it is written to meanwhile.
         for path in partial.paths {
             self.tree
                 .replace_file(&path, partial.previous.remove(&path));
@@ -368,7 +366,7 @@ impl<W: DirWatch> Directory<W> {
         None
     }
 
-    /// Looks at the tree, and at what appears meanwhile. `None` when told to stop.
+    /// Scans the tree, including folders that appear meanwhile. `None` after a stop request.
     fn scan(&mut self) -> Result<Option<TreeScan>, SourceError> {
         let mut disturbed = false;
         let mut only = None;
@@ -404,7 +402,7 @@ impl<W: DirWatch> Directory<W> {
             if !fresh {
                 break;
             }
-            // What was not watched yet may have changed unseen.
+            // A folder without a watch may have changed without an event.
             self.needs_full_scan = true;
         }
         self.watch_retry =
@@ -417,8 +415,8 @@ impl<W: DirWatch> Directory<W> {
         }))
     }
 
-    /// A new, empty folder in the place of the tree is one that is about to be filled (a clone, a
-    /// volume that is not mounted yet), not the wish to have no policy.
+    /// Keeps all objects when the root was replaced by an empty folder. Such a folder is about to be filled
+    /// (a clone, a volume not mounted yet); it does not mean that no policy is wanted.
     fn guard_root(&mut self) {
         let root = self.tree.folders.get(&self.options.path).copied();
         if !self.tree.files.is_empty() {
@@ -429,14 +427,14 @@ impl<W: DirWatch> Directory<W> {
             && !palisade_sys::fault::is_injected("empty-root-drops")
         {
             self.tree.is_complete = false;
-            let reason = "the folder was replaced by one without manifests; what was in force stays \
-                          until it holds one, or until the next start";
+            let reason = "the policy directory was replaced by one without manifests; all objects stay in \
+                          force until it holds a manifest or the agent restarts";
             let reason = file_problem(&self.options.path, reason.to_owned());
             self.tree.problems.push(reason);
         }
     }
 
-    /// Hands on what the last look changes.
+    /// Publishes the changes of the last scan.
     fn publish(
         &mut self,
         scan: &TreeScan,
@@ -465,8 +463,8 @@ impl<W: DirWatch> Directory<W> {
             let cause = std::error::Error::source(&error).map(ToString::to_string);
             let cause = cause.unwrap_or_default();
             let reason = format!(
-                "last valid versions cannot be saved ({error}: {cause}): after a restart an invalid \
-                 object isolates instead; tried again with the next change"
+                "cannot save the last valid versions ({error}: {cause}): after a restart, pods selected by \
+                 an invalid policy are isolated; retried at the next change"
             );
             file_problem(&self.options.state_dir, reason)
         });
@@ -506,7 +504,7 @@ impl<W: DirWatch + Send> Source for Directory<W> {
         let Some(mut scan) = self.scan()? else {
             return Ok(());
         };
-        // Nothing was seen of what happened before, but files say when it did.
+        // There are no events from before the start; the modification times tell when files last changed.
         let (seconds, nanos) = self.tree.last_change;
         let newest = u64::try_from(seconds).unwrap_or(0);
         let newest = Duration::from_secs(newest) + Duration::from_nanos(nanos.unsigned_abs());
@@ -532,20 +530,20 @@ impl<W: DirWatch + Send> Source for Directory<W> {
     }
 }
 
-/// Whether a name that has just appeared is a file whose content is still to come: a hard link, or a
-/// file made elsewhere and linked here, is whole from the start.
+/// Whether a new name is an empty file whose content is still to be written. A hard link, or a file written
+/// elsewhere and linked here, is complete from the start.
 fn is_new_empty_file(path: &Path) -> bool {
     std::fs::symlink_metadata(path)
         .is_ok_and(|meta| meta.is_file() && meta.nlink() == 1 && meta.size() == 0)
 }
 
-/// Whether an entry is not there after this.
+/// Whether the entry does not exist after this change.
 fn is_removal(change: &DirChange) -> bool {
     matches!(change, DirChange::MovedFrom { .. } | DirChange::Deleted)
 }
 
-/// Whether each object that a file defined is still in it. One that is not may be defined elsewhere
-/// now, which only a look at the whole tree tells.
+/// Whether a file still defines each object of its previous version. A missing one may have moved to another
+/// file, which only a full scan finds.
 fn defines_all(previous: &[FileObject], current: &[FileObject]) -> bool {
     let ids: BTreeSet<_> = current.iter().map(|file_object| &file_object.id).collect();
     previous
@@ -555,7 +553,7 @@ fn defines_all(previous: &[FileObject], current: &[FileObject]) -> bool {
 
 #[allow(
     clippy::disallowed_methods,
-    reason = "for how long it has been quiet is the very thing that is waited for"
+    reason = "the settle time is measured in elapsed time"
 )]
 pub(crate) fn monotonic() -> Instant {
     Instant::now()
@@ -563,8 +561,8 @@ pub(crate) fn monotonic() -> Instant {
 
 #[allow(
     clippy::disallowed_methods,
-    reason = "tells people when a version was read; and how old files are when nothing was seen yet, where \
-              a wrong clock only costs one settle time"
+    reason = "status shows when a version was read; before the first event it gives the age of files, where \
+              a wrong clock costs at most one settle time"
 )]
 fn unix_time() -> Duration {
     SystemTime::now()

@@ -1,5 +1,5 @@
-//! One object of a file, read on its own: all of its meaning that does not depend on other objects,
-//! so that an edit costs no more than the file it is in.
+//! One object of a file, lowered on its own. Nothing here depends on other objects, so the cost of an edit is
+//! that of its file.
 
 use crate::Diagnostic;
 use crate::manifest_file::ConvertedObjects;
@@ -10,40 +10,40 @@ use palisade_manifest::{Location, RawObject};
 use palisade_model::{Endpoint, Object, ObjectId, Policy};
 use std::sync::Arc;
 
-/// An object's name, kept once for all that know the object.
+/// An object's name, shared by all structures that refer to the object.
 pub(crate) type SharedId = Arc<ObjectId>;
 
-/// An object, read.
+/// A lowered object.
 #[derive(Debug)]
 pub(crate) struct FileObject {
     /// Its name.
     pub(crate) id: SharedId,
-    /// Where it begins.
+    /// The beginning of the object.
     pub(crate) location: Location,
-    /// Tells its contents apart.
+    /// The hash of its content.
     pub(crate) hash: ContentHash,
-    /// What it says; nothing if it was rejected.
+    /// Its model objects; empty if it was rejected.
     pub(crate) objects: Arc<Vec<Object>>,
     /// Whether it has errors.
     pub(crate) rejected: bool,
-    /// Whether it is a pod that ran to its end.
+    /// Whether it is a completed pod.
     pub(crate) completed: bool,
-    /// Errors and doubts.
+    /// Errors and warnings.
     pub(crate) diagnostics: Vec<Diagnostic>,
-    /// Its kind, if that is none of policy's.
+    /// Its kind, if the kind is ignored.
     pub(crate) ignored: Option<String>,
-    /// What to enforce if it was rejected and never valid.
+    /// The isolation policy that is in force if it was rejected and no version was ever valid.
     pub(crate) isolation: Option<Box<Policy>>,
-    /// The endpoint it would be if it did not use its node's network.
+    /// The endpoint it would be without host networking.
     pub(crate) on_host_network: Option<Box<Endpoint>>,
-    /// What it takes of the kernel, if it is a policy.
+    /// Its cost in kernel elements, if it is a policy.
     pub(crate) cost: Option<Box<ObjectCost>>,
-    /// Where it says whom it is about, if it is a policy.
+    /// The location of its subject selector, if it is a policy.
     pub(crate) subject: Option<Box<SubjectLocation>>,
 }
 
 impl FileObject {
-    /// Reads the objects of a file.
+    /// Lowers the objects of a file.
     pub(crate) fn from_raw_objects(
         raw: Vec<RawObject>,
         mut quota: ProblemQuota,

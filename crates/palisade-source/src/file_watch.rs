@@ -1,8 +1,9 @@
-//! One file that may be replaced, edited, turned by a link, or absent: when to read it again.
+//! Watches one file that may be replaced, edited, reached through links, or absent, and tells when to read it
+//! again.
 //!
-//! Promises: whatever makes the path lead to another content is noticed, also a link on the way that
-//! is turned, and a folder that appears only later. A file that somebody is writing is not announced
-//! before it is closed. It never reads the file.
+//! Promises: every change that gives the path other content is noticed, including a replaced link on the path
+//! and a folder created later. A file that is open for writing is not announced before it is closed. It never
+//! reads the file.
 
 use crate::directory::{StopHandle, monotonic};
 use crate::path_entries::{FolderEntry, entries_on_path};
@@ -13,10 +14,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long nothing must happen to a file before it is read again.
+/// How long a file must be quiet before it is read again.
 const QUIET_PERIOD: Duration = Duration::from_millis(100);
 
-/// Watches one path.
+/// A watch on one path.
 pub struct FileWatch {
     path: PathBuf,
     watch: InotifyWatch,
@@ -26,10 +27,10 @@ pub struct FileWatch {
 }
 
 impl FileWatch {
-    /// A watch over a path, of which nothing need be there yet.
+    /// Watches a path, which need not exist yet.
     ///
     /// # Errors
-    /// If the kernel gives no watch.
+    /// If the kernel provides no inotify watch.
     pub fn open(path: &Path) -> Result<Self, WatchError> {
         Ok(FileWatch {
             path: std::path::absolute(path).unwrap_or_else(|_| path.to_owned()),
@@ -40,17 +41,16 @@ impl FileWatch {
         })
     }
 
-    /// Ends [`FileWatch::wait_for_change`] from another thread.
+    /// A handle that stops [`FileWatch::wait_for_change`] from another thread.
     pub fn stop_handle(&self) -> StopHandle {
         StopHandle(self.watch.stopper())
     }
 
-    /// Waits until the file should be read: at once the first time, since nothing was seen of what
-    /// happened before, then whenever something happened to it and it has been left alone for a
-    /// tenth of a second. False when told to stop.
+    /// Waits until the file should be read: the first call returns at once, later ones after the file has
+    /// changed and been quiet for 100 ms. False after a stop request.
     ///
     /// # Errors
-    /// If the kernel's notices cannot be read.
+    /// If events cannot be read from the kernel.
     pub fn wait_for_change(&mut self) -> Result<bool, WatchError> {
         let mut since: Option<Instant> = None;
         if !std::mem::replace(&mut self.started, true) {
@@ -67,7 +67,7 @@ impl FileWatch {
                     }
                 }
                 WakeReason::Events(_) | WakeReason::TimedOut => {
-                    // Before the file is read, so that what happens meanwhile is seen.
+                    // Before the file is read, so that changes during the read are seen.
                     self.update_watches();
                     return Ok(true);
                 }
@@ -85,7 +85,7 @@ impl FileWatch {
         else {
             return true;
         };
-        // Being written; that it is closed comes.
+        // Still being written; a close event follows.
         if *change == DirChange::Modified {
             return false;
         }
@@ -98,8 +98,8 @@ impl FileWatch {
             .any(|entry| self.entries.contains(&entry))
     }
 
-    /// Watches every folder in which something can change where the path leads. What cannot be
-    /// watched is left out: a folder that is gone is told by the one above it.
+    /// Watches every folder in which a change can lead the path elsewhere. A folder that cannot be watched is
+    /// left out: if it was removed, its parent reports that.
     fn update_watches(&mut self) {
         self.entries = entries_on_path(&self.path);
         let folders: BTreeSet<&PathBuf> = self.entries.iter().map(|(folder, _)| folder).collect();
@@ -125,7 +125,7 @@ mod tests {
     use std::os::unix::fs::symlink;
     use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 
-    /// Says what is in the file each time it should be read.
+    /// Sends the content of the file each time it should be read.
     fn contents(path: PathBuf) -> (Receiver<Option<String>>, StopHandle) {
         let mut watch = FileWatch::open(&path).unwrap();
         let stop = watch.stop_handle();
@@ -145,7 +145,7 @@ mod tests {
         let file = top.join("etc/palisade.yaml");
         let (contents, stop) = contents(file.clone());
         let next = |expected: Option<&str>| {
-            // Something may be announced twice, but the last word is right.
+            // A change may be announced twice, but the last announcement has the final content.
             loop {
                 let text = contents.recv_timeout(Duration::from_secs(20)).unwrap();
                 if text.as_deref() == expected {
@@ -164,7 +164,7 @@ mod tests {
         next(Some("renamed"));
         remove_file(&file).unwrap();
         next(None);
-        // As Kubernetes mounts a ConfigMap: a link to a folder is turned.
+        // As a ConfigMap volume does: a link to a folder is replaced.
         for version in ["v1", "v2"] {
             create_dir(top.join("etc").join(version)).unwrap();
             write(top.join("etc").join(version).join("palisade.yaml"), version).unwrap();
@@ -175,7 +175,7 @@ mod tests {
         symlink("v2", top.join("etc/..next")).unwrap();
         rename(top.join("etc/..next"), top.join("etc/..data")).unwrap();
         next(Some("v2"));
-        // What happens beside it is none of its business.
+        // A change of another file in the folder is not reported.
         write(top.join("etc/other.yaml"), "x").unwrap();
         let silent = contents.recv_timeout(QUIET_PERIOD * 5);
         assert_eq!(silent, Err(RecvTimeoutError::Timeout));

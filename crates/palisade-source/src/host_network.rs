@@ -1,6 +1,5 @@
-//! Doubts about policies that select pods on the host network, kept up to date as objects change: an
-//! edit of a policy looks at such pods of its namespace, an edit of such a pod at the policies
-//! of its namespace.
+//! Warnings about policies that select pods on the host network, updated as objects change. A changed policy
+//! is compared with such pods of its namespace, a changed pod with the policies of its namespace.
 
 use crate::file_object::{FileObject, SharedId};
 use palisade_dialects::host_network_warning;
@@ -9,7 +8,7 @@ use palisade_model::{Endpoint, Object, ObjectId, Str};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
-/// The doubts.
+/// The current warnings.
 #[derive(Debug, Default)]
 pub(crate) struct HostNetworkLint {
     pods: BTreeMap<SharedId, Endpoint>,
@@ -18,7 +17,7 @@ pub(crate) struct HostNetworkLint {
 }
 
 impl HostNetworkLint {
-    /// Takes in the objects that changed; `piece` is the first definition of an object.
+    /// Updates the warnings for changed objects; each comes with its first definition.
     pub(crate) fn update<'a>(
         &mut self,
         changed: &BTreeSet<SharedId>,
@@ -57,7 +56,7 @@ impl HostNetworkLint {
         }
     }
 
-    /// All of them.
+    /// All warnings.
     pub(crate) fn warnings(&self) -> impl Iterator<Item = &Problem> {
         self.warnings.values()
     }

@@ -1,8 +1,8 @@
-//! Sources of updates: where objects come from, as one stream.
+//! Sources of policy objects: each source delivers its objects as one stream of updates.
 //!
-//! A [`Source`] says everything it knows once, marks the moment it is in sync, and from then on says
-//! what changes. Whatever happens on the way (a broken file, a lost watch, a rescan), the sum of
-//! what it said is always what is in force. Sources never judge policy and never touch the kernel.
+//! A [`Source`] first delivers every object it has, then marks that it is in sync, and after that delivers
+//! changes only. The sum of its updates is always the state in force, also after a broken file, a lost watch
+//! or a full scan. A source never evaluates policy and never accesses the kernel.
 
 mod collector;
 mod directory;
@@ -37,49 +37,49 @@ use palisade_manifest::Problem;
 use palisade_model::Update;
 use std::ops::ControlFlow;
 
-/// Updates that belong together, and what the source now has to report.
+/// A batch of updates that belong together, and the source's report after them.
 #[derive(Clone, Debug, Default)]
 pub struct UpdateBatch {
-    /// What changed, in any order.
+    /// The changes, in any order.
     pub updates: Vec<Update>,
-    /// Whether everything the source knows has now been said. Once true it stays true.
+    /// Whether every object of the source has been delivered. Once true it stays true.
     pub in_sync: bool,
-    /// What people should know about the input as it stands after this batch.
+    /// The state of the input after this batch, for status.
     pub report: SourceReport,
 }
 
 /// The state of a source's input.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SourceReport {
-    /// Files (or other units) read.
+    /// The number of files (or other units) read.
     pub files: usize,
-    /// Objects in force.
+    /// The number of objects in force.
     pub objects: usize,
-    /// What is wrong, by file and line.
+    /// Errors and warnings, by file and line.
     pub problems: Vec<Diagnostic>,
-    /// Objects of which an earlier version, or an isolating stand-in, is in force.
+    /// Objects of which an earlier version, or an isolation policy, is in force.
     pub retained: Vec<RetainedObject>,
-    /// Policies that take more of the kernel than they may: what was valid last stays in force.
+    /// Policies over their element budget: their last valid version stays in force.
     pub over_budget: Vec<OversizedPolicy>,
-    /// Objects that are none of our business, by `apiVersion kind`.
+    /// The number of ignored objects of other kinds, by `apiVersion kind`.
     pub ignored: std::collections::BTreeMap<String, usize>,
-    /// Pods that ran to their end: they hold no address, whoever still has it.
+    /// Pods that have completed: they own no address, even if their status still lists one.
     pub completed: std::collections::BTreeSet<palisade_model::ObjectId>,
 }
 
-/// A problem and how bad it is.
+/// A problem and its severity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// Where and why.
+    /// The place and the reason.
     pub problem: Problem,
-    /// Whether it keeps something from being in force (an error) or not (a warning).
+    /// True for an error, which keeps an object out of force; false for a warning.
     pub is_error: bool,
-    /// If it stands for problems that are not told one by one: how many these are. Otherwise 0.
+    /// If it summarizes problems that are not listed: their number. Otherwise 0.
     pub omitted: usize,
 }
 
 impl Ord for Diagnostic {
-    /// By place; errors before warnings.
+    /// By location; errors before warnings.
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         let key = |diagnostic: &Diagnostic| (!diagnostic.is_error, diagnostic.omitted);
         (self.problem.cmp(&other.problem)).then_with(|| key(self).cmp(&key(other)))
@@ -128,12 +128,12 @@ impl Diagnostic {
         }
     }
 
-    /// How many problems it is.
+    /// The number of problems it stands for.
     pub fn count(&self) -> usize {
         self.omitted.max(1)
     }
 
-    /// How many errors, and how many warnings, these are, with those that are not told one by one.
+    /// The numbers of errors and of warnings, including those that are not listed.
     pub fn count_by_severity(diagnostics: &[Diagnostic]) -> (usize, usize) {
         let of = |error| {
             diagnostics
@@ -144,34 +144,34 @@ impl Diagnostic {
         (total(true), total(false))
     }
 
-    /// By place; each once.
+    /// Sorts by location and removes duplicates.
     pub(crate) fn sort(diagnostics: &mut Vec<Diagnostic>) {
         diagnostics.sort();
         diagnostics.dedup();
     }
 }
 
-/// An object of which the files do not say, or not validly, what is in force.
+/// An object whose version in force is not a valid definition of the present files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RetainedObject {
     /// The object, as `Kind namespace/name`.
     pub object: String,
-    /// When the version in force was read, in seconds since 1970; `None` where there never was a
-    /// valid one and the object isolates what it selects.
+    /// When the version in force was read, in seconds since 1970; `None` if no version was ever valid and an
+    /// isolation policy is in force.
     pub since: Option<u64>,
     /// The hash of the version in force, in hexadecimal.
     pub hash: Option<String>,
 }
 
-/// Where objects come from.
+/// A source of objects.
 pub trait Source: Send {
-    /// What kind of source this is, and where: for status.
+    /// The kind of this source and its location, for status.
     fn describe(&self) -> (String, String);
 
-    /// Hands batches to `sink` until it breaks, or until the source's own stop handle is used.
+    /// Passes batches to `sink` until it breaks or the source's stop handle is used.
     ///
     /// # Errors
-    /// Only what the source cannot go on from; everything else is a [`Diagnostic`] of a report.
+    /// Only errors after which the source cannot continue; everything else is a [`Diagnostic`] in a report.
     fn run(
         &mut self,
         sink: &mut dyn FnMut(UpdateBatch) -> ControlFlow<()>,
@@ -181,9 +181,9 @@ pub trait Source: Send {
 /// Why a source ended.
 #[derive(Debug)]
 pub struct SourceError {
-    /// What it was doing to what.
+    /// The operation and its object.
     pub action: String,
-    /// What went wrong.
+    /// The cause.
     pub cause: Box<dyn std::error::Error + Send + Sync>,
 }
 

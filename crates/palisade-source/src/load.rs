@@ -1,6 +1,6 @@
-//! Reading manifests and dumps once, for commands that need no agent.
+//! Reads manifests and dumps once, for commands that work without an agent.
 //!
-//! Files of any size: they are read object by object, and of each only what it says of policy is kept.
+//! Files may have any size: they are read object by object, and only what policy evaluation needs is kept.
 
 use crate::Diagnostic;
 use crate::collector::{CollectedInput, InputCollector};
@@ -16,26 +16,26 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// The path that stands for the standard input.
+/// The path of the standard input.
 const STDIN_PATH: &str = "-";
 
-/// What a set of files and folders says.
+/// The content of a set of files and folders.
 #[derive(Clone, Debug, Default)]
 pub struct LoadedInput {
-    /// The valid objects, and the isolation in the place of invalid policies.
+    /// The valid objects and the isolation policies of invalid ones.
     pub state: State,
-    /// What is wrong or doubtful, by place; what is not told is counted.
+    /// Errors and warnings by location, with counts of those not listed.
     pub diagnostics: Vec<Diagnostic>,
-    /// How many files were read.
+    /// The number of files read.
     pub files: usize,
-    /// How many valid objects there are.
+    /// The number of valid objects.
     pub objects: usize,
-    /// Objects that are none of policy's, by kind.
+    /// The number of objects of ignored kinds, by kind.
     pub ignored: BTreeMap<String, usize>,
 }
 
 impl LoadedInput {
-    /// Whether anything is wrong (doubts do not count).
+    /// Whether there are errors (warnings do not count).
     pub fn has_errors(&self) -> bool {
         self.diagnostics
             .iter()
@@ -43,27 +43,27 @@ impl LoadedInput {
     }
 }
 
-/// How far the reading of a file is.
+/// The progress of reading a file.
 #[derive(Clone, Copy, Debug)]
 pub struct LoadProgress<'p> {
-    /// Which file.
+    /// The file.
     pub file: &'p Path,
-    /// Bytes read of it.
+    /// The number of bytes read.
     pub read: u64,
-    /// Bytes that it has, where that is known.
+    /// The size of the file in bytes, if known.
     pub size: Option<u64>,
 }
 
-/// Reads files and folders as one input, each file once. A path that cannot be read, or a file that
-/// somebody is writing, is a flaw like any other; `-` is the standard input, and pipes are read to
-/// their end. Names in messages are the paths as given, with what was found below them.
+/// Reads files and folders as one input, each file once. A path that cannot be read, or a file that is open
+/// for writing, is reported as a diagnostic. `-` is the standard input; pipes are read to their end. Names in
+/// messages are the paths as given, with the path below them appended.
 ///
-/// A file may have any size; one document of it, or one item of a list, is bounded.
+/// A file may have any size; the size of one document, or of one item of a list, is limited.
 pub fn load(paths: &[impl AsRef<Path>]) -> LoadedInput {
     load_with_progress(paths, &mut |_| {})
 }
 
-/// The same, and tells now and then how far it is.
+/// Like [`load`], and calls `on_progress` from time to time.
 pub fn load_with_progress(
     paths: &[impl AsRef<Path>],
     on_progress: &mut dyn FnMut(LoadProgress<'_>),
@@ -88,7 +88,7 @@ pub fn load_with_progress(
     let mut files = 0;
     for path in paths {
         collection.begin_document();
-        // Of what was found in a folder only regular files are opened, whatever took their place.
+        // Files found in a folder are opened only if they are still regular files.
         let input = match streams.contains(&path) {
             true => open_stream(&path),
             false => open_file(&path, &mut roots),
@@ -97,7 +97,7 @@ pub fn load_with_progress(
             Ok(InputOutcome::Read) => files += 1,
             Ok(InputOutcome::Gone) => {}
             Ok(InputOutcome::BeingWritten) => {
-                let reason = "somebody is writing it: it is not read".to_owned();
+                let reason = "another process has the file open for writing; not read".to_owned();
                 collection.add_unreadable(file_problem(&path, reason));
             }
             Err(error) => {
@@ -122,14 +122,14 @@ pub fn load_with_progress(
     }
 }
 
-/// Whether a path that was given is no file that has an end: the standard input, a pipe (as
-/// `<(kubectl get …)` makes one), a terminal.
+/// Whether a given path is not a regular file: the standard input, a pipe (such as `<(kubectl get …)`), a
+/// terminal.
 fn is_stream(path: &Path) -> bool {
     path == Path::new(STDIN_PATH)
         || std::fs::metadata(path).is_ok_and(|meta| !meta.is_file() && !meta.is_dir())
 }
 
-/// Files are only looked for here.
+/// The tree only lists files here.
 fn discard_objects(_: Vec<RawObject>, quota: ProblemQuota) -> ConvertedObjects<()> {
     ConvertedObjects {
         objects: Vec::new(),
@@ -143,7 +143,7 @@ enum InputOutcome {
     Gone,
 }
 
-/// What is to be read: a reader, and how many bytes it has, where that is known.
+/// A reader and its size in bytes, if known.
 enum InputReader {
     Reader(Box<dyn Read>, Option<u64>),
     Skipped(InputOutcome),
@@ -210,13 +210,13 @@ fn read_input(
     Ok(InputOutcome::Read)
 }
 
-/// How much of a file tells what it is, in bytes.
+/// The number of bytes at the beginning of a file that decide what kind of file it is.
 const HEAD_BYTES: usize = 64 << 10;
 
-/// A reader that tells how far it is, and remembers how it began.
+/// A reader that reports progress and keeps the beginning of the file.
 struct ProgressReader<'r> {
     reader: &'r mut dyn Read,
-    /// How it begins.
+    /// The beginning of the file.
     head: Vec<u8>,
     progress: LoadProgress<'r>,
     on_progress: &'r mut dyn FnMut(LoadProgress<'_>),

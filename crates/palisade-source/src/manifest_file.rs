@@ -1,7 +1,7 @@
-//! One file of manifests: what tells its versions apart, its objects, and its problems.
+//! One manifest file: its stamp, its objects and its problems.
 //!
-//! The problems of a file are within the quota of its tree. It reads no file and never decides what is
-//! in force.
+//! The number of problems of a file is limited by the quota of its tree. It reads no file and never decides
+//! which version is in force.
 
 use crate::name_index::NameIndex;
 use crate::templates::{self, FileSummary};
@@ -12,10 +12,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// What tells files and folders apart, whatever their names: device and inode.
+/// Identifies a file or folder whatever its names: device and inode.
 pub(crate) type FileId = (u64, u64);
 
-/// What tells versions of a file apart without reading it.
+/// Identifies a version of a file without reading it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
     pub(crate) id: FileId,
@@ -24,29 +24,29 @@ pub(crate) struct Stamp {
     pub(crate) changed: (i64, i64),
 }
 
-/// One file as it was last read; `T` is what is made of each of its objects.
+/// One file as last read; `T` is the converted form of an object.
 #[derive(Debug)]
 pub(crate) struct ManifestFile<T> {
     pub(crate) stamp: Option<Stamp>,
     /// Its objects, in order.
     pub(crate) objects: Arc<Vec<T>>,
-    /// What of it could not be read.
+    /// The problems of documents that could not be parsed.
     pub(crate) problems: Arc<Vec<Problem>>,
     /// Whether it may hold objects that are not in `objects`.
     pub(crate) incomplete: bool,
-    /// Whether there is nothing in it at all.
+    /// Whether the file is empty.
     pub(crate) empty: bool,
-    /// The text of one that is incomplete, as far as there is any.
+    /// The names in the text of an incomplete file, as far as it could be read.
     pub(crate) names: Option<NameIndex>,
-    /// How many problems of it are told.
+    /// The number of its listed problems.
     pub(crate) reported: ProblemCounts,
-    /// How many are only counted.
+    /// The number of its problems that are only counted.
     pub(crate) omitted: OmittedCounts,
-    /// How many of the tree's problems could be told when it was read.
+    /// The free room in the tree's quota when the file was read.
     pub(crate) quota_room: ProblemCounts,
 }
 
-/// A number of errors and of warnings that are told.
+/// Numbers of listed errors and warnings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ProblemCounts {
     pub(crate) errors: usize,
@@ -69,13 +69,13 @@ impl ProblemCounts {
     }
 }
 
-/// What is made of the objects of a file, and what is left of the quota of its problems.
+/// The converted objects of a file, and the remaining quota.
 pub(crate) struct ConvertedObjects<T> {
     pub(crate) objects: Vec<T>,
     pub(crate) quota: ProblemQuota,
 }
 
-/// Makes something of the objects of a file; their problems are told within a quota.
+/// Converts the objects of a file; its problems are listed within a quota.
 pub(crate) type ObjectConverter<T> = fn(Vec<RawObject>, ProblemQuota) -> ConvertedObjects<T>;
 
 impl<T> Clone for ManifestFile<T> {
@@ -95,23 +95,23 @@ impl<T> Clone for ManifestFile<T> {
 }
 
 impl<T> ManifestFile<T> {
-    /// Whether it may hold an object of this name that could not be read.
+    /// Whether it may hold an unreadable object of this name.
     pub(crate) fn may_define(&self, name: &str) -> bool {
         self.unparsed_names()
             .is_some_and(|text| text.contains(name))
     }
 
-    /// Its text, if it may hold objects that could not be read.
+    /// The names in its text, if it may hold objects that could not be read.
     pub(crate) fn unparsed_names(&self) -> Option<&NameIndex> {
         self.names.as_ref().filter(|_| self.incomplete)
     }
 
-    /// Whether any of its problems is told.
+    /// Whether any of its problems is listed.
     pub(crate) fn has_reported_problems(&self) -> bool {
         self.reported != ProblemCounts::default()
     }
 
-    /// Whether problems that had no room when it was read would have some now.
+    /// Whether problems that exceeded the quota when the file was read would fit now.
     pub(crate) fn may_report_more(&self, quota_room: ProblemCounts) -> bool {
         let more = |omitted: usize, room_before: usize, room_now: usize| {
             omitted > 0 && room_before < room_now.min(MAX_PROBLEMS_PER_FILE)
@@ -140,7 +140,7 @@ pub(crate) fn parse_file<T>(
     let mut summary = FileSummary::default();
     parsed.objects.retain(|object| summary.add(object));
     templates::reword_problems(path, bytes, summary, &mut parsed.problems);
-    // An object of a kind that nobody knows may be one that was in force.
+    // An object of an unknown kind may be a misspelled one that was in force.
     let known = parsed.objects.iter().all(palisade_dialects::is_known);
     let incomplete = !parsed.problems.is_empty() || !known;
     let limit = ProblemCounts {
@@ -165,7 +165,7 @@ pub(crate) fn parse_file<T>(
     }
 }
 
-/// A file that cannot be read: nothing in it, and a problem that says why.
+/// A file that cannot be read: no objects, and one problem with the reason.
 pub(crate) fn unreadable_file<T>(
     path: &Path,
     reason: String,
@@ -190,12 +190,12 @@ pub(crate) fn unreadable_file<T>(
     }
 }
 
-/// A path as it is printed.
+/// A path as printed in messages.
 pub(crate) fn printable_path(path: &Path) -> String {
     printable(&path.display().to_string()).into_owned()
 }
 
-/// A problem with a file or folder as a whole.
+/// A problem of a file or folder as a whole.
 pub(crate) fn file_problem(path: &Path, reason: String) -> Problem {
     let location = Location {
         file: printable_path(path).into(),
@@ -210,13 +210,13 @@ pub(crate) fn file_problem(path: &Path, reason: String) -> Problem {
     }
 }
 
-/// What is at a path, behind any links.
+/// The identity of the file at a path, following links.
 pub(crate) fn file_id(path: &Path) -> Option<FileId> {
     let meta = std::fs::metadata(path).ok()?;
     Some((meta.dev(), meta.ino()))
 }
 
-/// Whether a file's name says that it is a manifest.
+/// Whether the file name is that of a manifest.
 pub(crate) fn is_manifest(path: &Path) -> bool {
     let hidden = path
         .file_name()

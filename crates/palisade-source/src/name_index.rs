@@ -1,15 +1,15 @@
-//! Which names a text that cannot be read whole gives to anything.
+//! The object names in a text that cannot be parsed completely.
 //!
-//! They are collected once for each text, so that asking for many objects in many files costs a
-//! lookup each. It never says that a name is not there because the text is broken around it.
+//! They are collected once for each text, so that checking many objects against many files costs one lookup
+//! each. A name that the broken text contains is never reported as absent.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Longer ones are no names.
+/// The maximum length of a Kubernetes object name in bytes.
 const MAX_NAME_BYTES: usize = 253;
 
-/// A text, and the names in it.
+/// A text and the names in it.
 #[derive(Clone, Debug)]
 pub(crate) struct NameIndex {
     text: Arc<[u8]>,
@@ -17,7 +17,7 @@ pub(crate) struct NameIndex {
 }
 
 impl NameIndex {
-    /// Looks for the names in a text.
+    /// Collects the names in a text.
     pub(crate) fn build(text: &[u8]) -> Self {
         let names = name_values(text).map(|value| {
             let end = value.iter().position(ends_name).unwrap_or(value.len());
@@ -32,12 +32,12 @@ impl NameIndex {
         }
     }
 
-    /// The names that go up to a blank, a quote, or the end of a list or object.
+    /// The names that end at a blank, a quote, or the end of a list or object.
     pub(crate) fn names(&self) -> impl Iterator<Item = &[u8]> {
         self.names.iter().map(|name| &**name)
     }
 
-    /// Whether the text gives something this name.
+    /// Whether the text contains this as the value of a `name`.
     pub(crate) fn contains(&self, name: &str) -> bool {
         let name = name.as_bytes();
         if is_indexable(name) {
@@ -51,7 +51,7 @@ impl NameIndex {
     }
 }
 
-/// Whether a name is one of [`NameIndex::names`] wherever a text says it.
+/// Whether a name, wherever it occurs in a text, is one of [`NameIndex::names`].
 pub(crate) fn is_indexable(name: &[u8]) -> bool {
     name.len() <= MAX_NAME_BYTES && !name.iter().any(ends_name)
 }
@@ -64,7 +64,7 @@ fn ends_name(byte: &u8) -> bool {
     byte.is_ascii_whitespace() || is_quote(*byte) || matches!(byte, b',' | b'}' | b'#')
 }
 
-/// What stands behind each `name:` or `"name":`, up to the end of the text.
+/// The text after each `name:` or `"name":`, up to the end.
 fn name_values(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     let key = b"name";
     let mut from = 0;

@@ -1,8 +1,8 @@
-//! A look at single files, where the events say that nothing else of the tree changed.
+//! Partial scans: reads single files where the events show that nothing else in the tree changed.
 //!
-//! It costs what these files cost, whatever the size of the tree. Wherever one of them might count
-//! more than once or under another name, is not there, or goes beyond a bound, it changes nothing and
-//! asks for a look at the whole tree ([`Tree::scan`]), which alone can find that something is gone.
+//! The cost is that of these files, whatever the size of the tree. If one of them might count more than once
+//! or under another name, is missing, or exceeds a limit, nothing is changed and the caller has to make a
+//! full scan ([`Tree::scan`]), which alone can find that an object is gone.
 
 use crate::manifest_file::ManifestFile;
 use crate::scan::{ScanOutcome, Tree, Walk, WriteActivity};
@@ -10,23 +10,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// What a look at single files found.
+/// The result of a partial scan.
 #[derive(Debug)]
 pub(crate) struct PartialScan<T> {
-    /// These files as they were before; one that was not there is missing.
+    /// The previous versions of these files; a new file has none.
     pub(crate) previous: BTreeMap<PathBuf, ManifestFile<T>>,
-    /// The files looked at.
+    /// The files scanned.
     pub(crate) paths: BTreeSet<PathBuf>,
 }
 
 impl<T> Tree<T> {
-    /// Looks at the files that were touched since the last look, and at those being written then.
-    /// `None` if that is not enough; then nothing has changed, in the tree or in `activity`.
+    /// Scans the files that were touched since the last scan or were being written then. `None` if a full
+    /// scan is needed; then the tree and `activity` are unchanged.
     pub(crate) fn scan_changed_files(
         &mut self,
         activity: &mut WriteActivity,
     ) -> Option<PartialScan<T>> {
-        // A link may lead to any of the files, and what could not be looked into may hold anything.
+        // A link may lead to any of the files, and an unreadable folder may hold anything.
         if !self.is_complete
             || self.changed_during_scan
             || !self.links.is_empty()
@@ -62,7 +62,7 @@ impl<T> Tree<T> {
         })
     }
 
-    /// These files as they are, as a tree of their own, and those nobody is writing.
+    /// Reads these files into a tree of their own; also returns the files without a writer.
     fn read_files(
         &self,
         paths: &BTreeSet<PathBuf>,

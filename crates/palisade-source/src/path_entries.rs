@@ -1,17 +1,17 @@
-//! What a path hangs on: every folder entry whose change can make it lead elsewhere.
+//! The directory entries that a path depends on: every entry whose change can make it lead elsewhere.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
 
-/// Links followed on one path before it is taken for a circle. Source: Linux, `MAXSYMLINKS`.
+/// Links followed on one path before it is treated as a loop. Source: Linux, `MAXSYMLINKS`.
 const MAX_SYMLINKS: usize = 40;
 
-/// A folder, and the name of an entry in it.
+/// A folder and the name of an entry in it.
 pub(crate) type FolderEntry = (PathBuf, OsString);
 
-/// Every entry on the way to what an absolute path leads to, links followed: the path's own
-/// components and those of each link's target. Ends where something is missing.
+/// Every entry used in resolving an absolute path, links followed: the path's own components and those of
+/// each link's target. Ends at the first missing entry.
 pub(crate) fn entries_on_path(path: &Path) -> BTreeSet<FolderEntry> {
     let mut entries = BTreeSet::new();
     let mut at = PathBuf::from("/");

@@ -1,10 +1,10 @@
-//! What policies take of the kernel, and which of them may not.
+//! The cost of policies in kernel elements, and which policies exceed their budget.
 //!
-//! A policy's cost is a function of its own text ([`palisade_engine::policy_cost`]): it knows no pod and no
-//! other policy, so what is refused depends neither on order nor on who is attached. One that takes
-//! more than a policy set may is as an invalid one: what was valid last stays in force. Where all valid
-//! policies together take more than the host may, those are refused that do not fit any more, going by
-//! their names. Nothing here looks at what the kernel holds.
+//! The cost of a policy is a function of its own text ([`palisade_engine::policy_cost`]), not of pods or
+//! other policies, so a rejection depends neither on order nor on attached workloads. A policy over the limit
+//! of a policy set is treated as invalid: its last valid version stays in force. If all valid policies
+//! together exceed the limit of the host, they are admitted in the order of their names and those that do not
+//! fit are rejected. The elements present in the kernel are never read here.
 
 use crate::file_object::{FileObject, SharedId};
 use palisade_engine::{ElementBudget, ExceededLimit, RuleShare, policy_cost};
@@ -15,43 +15,43 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// So many of a policy's rules are told.
+/// The number of rules listed for an oversized policy.
 const REPORTED_RULES: usize = 5;
 
-/// Of a policy that takes no more its rules are not remembered.
+/// The rules of a policy at or below this cost are not recorded.
 const CHEAP_POLICY_ELEMENTS: usize = 1 << 10;
 
-/// A policy that takes more of the kernel than it may.
+/// A policy that exceeds its element budget.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OversizedPolicy {
     /// The object, as `Kind namespace/name`.
     pub object: String,
-    /// Where it begins.
+    /// The beginning of the object.
     pub location: Location,
-    /// The kernel elements it would take, about.
+    /// The estimated number of kernel elements.
     pub elements: usize,
-    /// Which budget was not enough.
+    /// The budget that is exceeded.
     pub bound: ExceededLimit,
     /// That budget, in kernel elements.
     pub budget: usize,
-    /// The rules that take the most, the dearest first.
+    /// The most expensive rules, in descending order of cost.
     pub rules: Vec<ExpensiveRule>,
 }
 
-/// A rule, and what it takes.
+/// A rule and its cost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExpensiveRule {
     /// Its direction.
     pub direction: Direction,
-    /// Its place in the object's list of that direction, from 0.
+    /// Its index in the object's list of that direction, from 0.
     pub index: u32,
-    /// Where it was written.
+    /// Its line in the file.
     pub line: Option<SourceLine>,
-    /// The kernel elements that say it, about.
+    /// The estimated number of kernel elements.
     pub elements: usize,
 }
 
-/// What an object's policies take.
+/// The cost of the policies of one object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ObjectCost {
     pub(crate) elements: usize,
@@ -59,7 +59,7 @@ pub(crate) struct ObjectCost {
 }
 
 impl ObjectCost {
-    /// What the policies among these objects take; `None` if there are none.
+    /// The cost of the policies among these objects; `None` if there are none.
     pub(crate) fn of(objects: &[Object]) -> Option<Self> {
         let mut all: Option<ObjectCost> = None;
         for object in objects {
@@ -83,7 +83,7 @@ impl ObjectCost {
         }
     }
 
-    /// What there is to say of an object that takes more than it may.
+    /// Builds the record of an object that exceeds `bound`.
     pub(crate) fn oversized_policy(
         &self,
         (id, location): (&ObjectId, &Location),
@@ -119,25 +119,29 @@ fn expensive_rule(policy: &Policy, share: RuleShare) -> Option<ExpensiveRule> {
 }
 
 impl OversizedPolicy {
-    /// The same as a problem of the input; `what_follows` is what becomes of the object.
+    /// The record as a problem of the input; `consequence` is appended to the reason.
     pub(crate) fn problem(&self, consequence: &str) -> Problem {
         let (whose, parameter) = match self.bound {
-            ExceededLimit::Set => ("a policy set may take", "policy-set-max-elements"),
+            ExceededLimit::Set => ("the limit of a policy set is", "policy-set-max-elements"),
             ExceededLimit::Host => (
-                "is too much beside the others: the host may take",
+                "which with the other policies exceeds the host limit of",
                 "host-max-elements",
             ),
         };
         let joint = match self.bound {
-            ExceededLimit::Set => ", and ",
-            ExceededLimit::Host => " ",
+            ExceededLimit::Set => "; ",
+            ExceededLimit::Host => ", ",
         };
         let mut reason = format!(
-            "it takes about {} kernel elements{joint}{whose} {} ({parameter})",
+            "it needs about {} kernel elements{joint}{whose} {} ({parameter})",
             self.elements, self.budget
         );
         for (at, rule) in self.rules.iter().enumerate() {
-            let before = if at == 0 { "; most by" } else { "," };
+            let before = if at == 0 {
+                "; largest rules by elements:"
+            } else {
+                ","
+            };
             // Writing to a String cannot fail.
             let _ = write!(reason, "{before} {}[{}]", rule.direction, rule.index);
             if let Some(line) = &rule.line {
@@ -155,8 +159,8 @@ impl OversizedPolicy {
     }
 }
 
-/// What an agent with the budgets of its defaults would refuse of these policies, each with the place
-/// where its object begins, in the order of names.
+/// Warnings for policies that an agent with the default budget would reject, in the order of names. Each
+/// object comes with its location.
 pub(crate) fn budget_warnings<'a>(
     policies: impl Iterator<Item = (&'a Policy, &'a Location)>,
 ) -> Vec<Problem> {
@@ -182,12 +186,12 @@ pub(crate) fn budget_warnings<'a>(
             ExceededLimit::Host
         };
         let over = cost.oversized_policy((id, location), bound, budget);
-        warnings.push(over.problem("an agent with this budget, the default, refuses it"));
+        warnings.push(over.problem("an agent with the default budget rejects this policy"));
     }
     warnings
 }
 
-/// A policy without its rules: what it selects is isolated.
+/// The policies without their rules: default deny for the pods they select.
 pub(crate) fn isolation_policies(objects: &[Object]) -> Vec<Object> {
     let isolated = objects.iter().filter_map(|object| {
         let Object::Policy(policy) = object else {
@@ -203,7 +207,7 @@ pub(crate) fn isolation_policies(objects: &[Object]) -> Vec<Object> {
     isolated.collect()
 }
 
-/// Changes what policies may take, from another thread. The source looks again when it is woken.
+/// Changes the element budget from another thread. The source applies it at its next wake-up.
 #[derive(Clone, Debug)]
 pub struct ElementBudgetHandle {
     amounts: Arc<(AtomicU64, AtomicU64)>,
@@ -220,7 +224,7 @@ impl ElementBudgetHandle {
         ElementBudgetHandle { waker, ..handle }
     }
 
-    /// Policies may take this much, from now on.
+    /// Sets the element budget.
     pub fn set(&self, budget: ElementBudget) {
         if self.get() == budget {
             return;
@@ -242,16 +246,16 @@ impl ElementBudgetHandle {
     }
 }
 
-/// What valid policies take, kept up to date as they change.
+/// The cost of all valid policies, kept up to date.
 #[derive(Debug)]
 pub(crate) struct PolicyCostTracker {
     budget: ElementBudget,
-    /// What each policy takes that a policy set has room for.
+    /// The cost of each policy within the limit of a policy set.
     costs: BTreeMap<SharedId, usize>,
     total: usize,
-    /// Those that take more than a policy set may.
+    /// Policies over the limit of a policy set.
     over_set_limit: BTreeSet<SharedId>,
-    /// Those that the host has no room for.
+    /// Policies within that limit that exceed the limit of the host.
     over_host_limit: BTreeSet<SharedId>,
 }
 
@@ -270,14 +274,14 @@ impl PolicyCostTracker {
         self.budget
     }
 
-    /// From now on policies may take this much: each has to be noted again if it is another.
+    /// Sets the budget. Returns whether it changed: then every policy has to be updated again.
     pub(crate) fn set_budget(&mut self, budget: ElementBudget) -> bool {
         let changed = self.budget != budget;
         self.budget = budget;
         changed
     }
 
-    /// Takes in what an object is now: the first definition, if there is one and it is valid.
+    /// Updates one object from its first definition; one that is missing or invalid has no cost.
     pub(crate) fn update(&mut self, id: &SharedId, file_object: Option<&FileObject>) {
         let cost = file_object.and_then(|file_object| file_object.cost.as_ref());
         let elements = cost.map(|cost| cost.elements);
@@ -298,8 +302,8 @@ impl PolicyCostTracker {
         self.total -= previous.unwrap_or(0);
     }
 
-    /// Gives the host's room to policies in the order of their names. Says whose turn it became, or
-    /// is no more.
+    /// Allocates the host's elements to policies in the order of their names. Returns the objects whose
+    /// admission changed.
     pub(crate) fn allocate(&mut self) -> BTreeSet<SharedId> {
         if self.total <= self.budget.host && self.over_host_limit.is_empty() {
             return BTreeSet::new();
@@ -318,7 +322,7 @@ impl PolicyCostTracker {
         changed
     }
 
-    /// Which budget is not enough for an object, if one is not.
+    /// The budget that an object exceeds, if any.
     pub(crate) fn exceeded_limit(
         &self,
         id: &SharedId,
@@ -334,7 +338,7 @@ impl PolicyCostTracker {
         }
     }
 
-    /// Every object that may not be in force.
+    /// Every object over a budget.
     pub(crate) fn over_limit(&self) -> impl Iterator<Item = &SharedId> {
         self.over_set_limit.union(&self.over_host_limit)
     }

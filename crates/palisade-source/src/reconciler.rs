@@ -1,11 +1,10 @@
-//! What is in force, given what the files say now and what was in force before.
+//! Computes the objects in force from the present files and from what was in force before.
 //!
-//! One that no file defines any more goes, but only after a look at the whole tree that nothing
-//! disturbed, and not while the file it came from, or one that names it, cannot be read whole. Which
-//! version of a defined object is in force is for [`crate::version_choice`].
+//! An object that no file defines any more is removed, but only after an undisturbed full scan, and not while
+//! the file it came from, or a file that contains its name, cannot be read completely.
+//! [`crate::version_choice`] decides which version of a defined object is in force.
 //!
-//! The work follows the change: only objects of files that changed are decided anew, and those that
-//! linger.
+//! The work is proportional to the change: only objects of changed files, and orphans, are decided again.
 
 use crate::file_object::{FileObject, SharedId};
 use crate::host_network::HostNetworkLint;
@@ -30,10 +29,10 @@ use std::sync::Arc;
 
 /// The objects of a file.
 type FileObjects = Arc<Vec<FileObject>>;
-/// Where an object is defined: the file, and which of its objects it is.
+/// A definition of an object: the file and the index in its objects.
 type DefinitionSite = (Arc<Path>, usize);
 
-/// Where an object is defined, in order. Nearly always in one place, and there are many objects.
+/// All definitions of an object, in order. Nearly always one, and there are many objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum DefinitionSites {
     One(DefinitionSite),
@@ -48,7 +47,7 @@ impl DefinitionSites {
         }
     }
 
-    /// Without a place; `None` if there is no other.
+    /// Removes a definition; `None` if no other is left.
     fn without(self, place: &DefinitionSite) -> Option<Self> {
         match self {
             DefinitionSites::One(one) => (one != *place).then_some(DefinitionSites::One(one)),
@@ -71,21 +70,21 @@ impl DefinitionSites {
     }
 }
 
-/// Decides what is in force.
+/// Computes the objects in force and keeps their indexes.
 #[derive(Debug)]
 pub(crate) struct Reconciler {
     store: VersionStore,
     files: BTreeMap<Arc<Path>, FileObjects>,
-    /// The files that there is something to say of: most are as they should be.
+    /// The files with diagnostics; most files have none.
     reportable: BTreeSet<Arc<Path>>,
     defined: BTreeMap<SharedId, DefinitionSites>,
-    /// Defined more than once.
+    /// Objects defined more than once.
     duplicates: BTreeSet<SharedId>,
-    /// In force though no file defines it.
+    /// Objects in force that no file defines.
     orphans: BTreeSet<SharedId>,
-    /// In force though the files do not say so, or not validly.
+    /// Objects in force that the files do not define, or not validly.
     retained: BTreeSet<SharedId>,
-    /// Pods that ran to their end.
+    /// Completed pods.
     completed: BTreeSet<SharedId>,
     host_network: HostNetworkLint,
     costs: PolicyCostTracker,
@@ -93,7 +92,7 @@ pub(crate) struct Reconciler {
 }
 
 impl Reconciler {
-    /// With what was in force when the last run ended.
+    /// Starts from the stored versions.
     pub(crate) fn new(store: VersionStore, budget: ElementBudget) -> Self {
         Reconciler {
             orphans: store.iter().map(|(id, _)| id.clone()).collect(),
@@ -110,25 +109,24 @@ impl Reconciler {
         }
     }
 
-    /// What is in force, to be saved.
+    /// The objects in force, for saving.
     pub(crate) fn store(&mut self) -> &mut VersionStore {
         &mut self.store
     }
 
-    /// Whether anything is in force that no file defines: only a look at the whole tree can tell
-    /// that it is gone.
+    /// Whether any object is in force that no file defines: only a full scan can find that it is gone.
     pub(crate) fn has_orphans(&self) -> bool {
         !self.orphans.is_empty()
     }
 
-    /// How much policies may take of the kernel, as of the last look.
+    /// The element budget of the last scan.
     pub(crate) fn budget(&self) -> ElementBudget {
         self.costs.budget()
     }
 
-    /// Takes in a look made at `now` (seconds since 1970), at everything or at these files `only`;
-    /// says what changes. `undisturbed` is whether nothing happened in the tree before and during
-    /// the look, so that what it did not find is gone.
+    /// Takes in a scan made at `now` (seconds since 1970), a full one or one of the files in `only`; returns
+    /// the updates. `undisturbed` means that nothing happened in the tree before and during the scan, so that
+    /// what it did not find is gone.
     pub(crate) fn reconcile(
         &mut self,
         tree: &Tree<FileObject>,
@@ -170,7 +168,7 @@ impl Reconciler {
         }
     }
 
-    /// Brings the index up to date; says which objects the changed files define or did define.
+    /// Updates the index. Returns the objects that the changed files define or defined.
     fn update_files(
         &mut self,
         tree: &Tree<FileObject>,
@@ -238,11 +236,10 @@ impl Reconciler {
         changed
     }
 
-    /// Notes what changed policies take, and adds those to the changed ones that may be in force now,
-    /// or may no more.
+    /// Updates the costs of changed policies. Adds to `changed` every policy whose admission changed.
     fn update_costs(&mut self, changed: &mut BTreeSet<SharedId>, budget: ElementBudget) {
         if self.costs.set_budget(budget) {
-            // Rare: every policy is held against the new budget.
+            // Rare: every policy is checked against the new budget.
             let is_policy = |id: &&SharedId| {
                 self.first_definition(id)
                     .is_some_and(|file_object| file_object.cost.is_some())
@@ -264,7 +261,7 @@ impl Reconciler {
         self.files.get(file)?.get(*index)
     }
 
-    /// The policies that take more than they may, in order of their names.
+    /// The policies over a budget, in the order of their names.
     fn over_budget(&self) -> Vec<OversizedPolicy> {
         let over = self.costs.over_limit().filter_map(|id| {
             let file_object = self.first_definition(id)?;
@@ -375,8 +372,8 @@ impl Reconciler {
                 flaws.omit(false, file.omitted.warnings);
             }
             if file.empty && self.orphans_of(path).next().is_some() {
-                let reason =
-                    "it is empty now; what it held stays in force until the file is removed";
+                let reason = "the file is empty; its previous objects stay in force until the file is \
+                              deleted";
                 flaws.add(Diagnostic::error(file_problem(path, reason.to_owned())));
             }
             for kind in file
@@ -388,8 +385,8 @@ impl Reconciler {
             }
         }
         for path in &tree.being_written {
-            let reason = "it is open for writing: until it is closed it counts as it was before, and \
-                          nothing that is missing elsewhere goes out of force";
+            let reason = "another process has the file open for writing; until it is closed, its previous \
+                          content is used and no object is removed";
             flaws.add(Diagnostic::warning(file_problem(path, reason.to_owned())));
         }
         for id in &self.duplicates {
@@ -399,8 +396,8 @@ impl Reconciler {
             flaws.add(Diagnostic::warning(warning.clone()));
         }
         let over_budget = self.over_budget();
-        let consequence =
-            "what was valid last stays in force, and without it what it selects is isolated";
+        let consequence = "the last valid version stays in force; if there is none, the selected pods are \
+                           isolated";
         for over in &over_budget {
             flaws.add(Diagnostic::error(over.problem(consequence)));
         }
@@ -421,7 +418,7 @@ impl Reconciler {
         }
     }
 
-    /// What lingers because of this file.
+    /// The orphans that stay in force because of this file.
     fn orphans_of(&self, file: &Path) -> impl Iterator<Item = &SharedId> {
         let is_of = move |id: &&SharedId| self.store.get(id).is_some_and(|o| *o.file == *file);
         self.orphans.iter().filter(is_of)
@@ -446,18 +443,18 @@ impl Reconciler {
     }
 }
 
-/// A look at the tree, to decide by.
+/// The scan that decisions are based on.
 struct ScanContext<'a> {
     tree: &'a Tree<FileObject>,
-    /// Whether what it did not find is gone.
+    /// Whether objects that it did not find are gone.
     is_conclusive: bool,
     incomplete_files: IncompleteFiles<'a>,
-    /// When it was, in seconds since 1970.
+    /// Its time, in seconds since 1970.
     now: u64,
 }
 
-/// The files that may hold objects that could not be read, and the names in them: the first file of
-/// each. Looked up only if something is missing.
+/// The files that may hold unreadable objects, and for each name in them the first such file. Built only if
+/// an object is missing.
 #[derive(Default)]
 struct IncompleteFiles<'a> {
     files: OnceCell<Vec<(&'a Path, &'a ManifestFile<FileObject>)>>,
@@ -474,7 +471,7 @@ impl<'a> IncompleteFiles<'a> {
         })
     }
 
-    /// The first of them that gives something this name.
+    /// The first incomplete file that contains this name.
     fn find_name(&self, name: &str, tree: &'a Tree<FileObject>) -> Option<&'a Path> {
         if !is_indexable(name.as_bytes()) {
             let mut files = self.files(tree).iter();
@@ -496,11 +493,11 @@ impl<'a> IncompleteFiles<'a> {
     }
 }
 
-/// What a report tells of, within its quota.
+/// The diagnostics of a report, within its quota.
 struct DiagnosticCollector {
     diagnostics: Vec<Diagnostic>,
     quota: ProblemQuota,
-    /// Where what is not told is counted.
+    /// The location of the last problem that was only counted.
     last: Option<Location>,
 }
 
@@ -549,7 +546,7 @@ fn clone_path<V>((path, _): (&Arc<Path>, V)) -> Arc<Path> {
     Arc::clone(path)
 }
 
-/// Whether there is something to say of a file.
+/// Whether a file has anything to report.
 fn is_reportable(file: &ManifestFile<FileObject>) -> bool {
     let has_report = |file_object: &FileObject| {
         !file_object.diagnostics.is_empty() || file_object.ignored.is_some()
@@ -560,7 +557,7 @@ fn is_reportable(file: &ManifestFile<FileObject>) -> bool {
         || file.objects.iter().any(has_report)
 }
 
-/// Whether an object that no file defines stays in force.
+/// Decides whether an object that no file defines stays in force.
 fn decide_orphan(
     id: &ObjectId,
     previous: &EffectiveObject,
@@ -599,7 +596,7 @@ fn decide_orphan(
     })
 }
 
-/// The difference between two versions.
+/// Adds the difference between two versions to `updates`.
 fn diff_objects(previous: &[Object], current: &[Object], updates: &mut Vec<Update>) {
     let gone = |object: &&Object| !current.iter().any(|other| other.key() == object.key());
     updates.extend(

@@ -1,32 +1,32 @@
-//! Where a tree ends: at the folders and files that were configured.
+//! Confines a tree to its roots, the configured folders and files.
 //!
-//! A link may lead anywhere within them, by any way. Promises: it is decided by where what was opened
-//! really is, not by the path that led there, so nobody can turn a link between the look and the
-//! reading. Never: reads what is outside.
+//! A link may lead anywhere within the roots. Promises: the check uses the real path of the opened file, not
+//! the path that led there, so replacing a link between check and read has no effect. It never reads anything
+//! outside the roots.
 
 use palisade_sys::path_handle::PathHandle;
 use std::fs::{canonicalize, read_link};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The roots, and where they really are.
+/// The roots and their real paths.
 #[derive(Debug)]
 pub(crate) struct Roots {
     paths: Vec<PathBuf>,
     real: Vec<PathBuf>,
 }
 
-/// Why something was not opened.
+/// Why a path was not opened.
 #[derive(Debug)]
 pub(crate) enum RootOpenError {
-    /// It could not be.
+    /// Opening it failed.
     Io(io::Error),
-    /// It is not within the roots; which link led there, for people.
+    /// It is outside the roots; the text names the link that led there.
     OutsideRoots(String),
 }
 
 impl Roots {
-    /// These, as they lead now.
+    /// Resolves the roots as they are now.
     pub(crate) fn new(paths: &[PathBuf]) -> Self {
         let mut roots = Roots {
             paths: paths.to_vec(),
@@ -55,7 +55,7 @@ impl Roots {
         ))
     }
 
-    /// Whether a place is within the roots. These may have been turned since.
+    /// Whether a real path is within the roots. The roots themselves may be links that changed since.
     fn contains(&mut self, real: &Path) -> bool {
         let within = |roots: &Roots| roots.real.iter().any(|root| real.starts_with(root));
         if within(self) {
@@ -75,13 +75,13 @@ impl Roots {
             link.display().to_string()
         };
         format!(
-            "{subject} is a link to {}, which leads out of the folder: nothing of it is read, and what it \
-             held stays in force; put the files themselves into the folder",
+            "{subject} is a symbolic link to {}, outside the given folders, and is not followed; its \
+             previous objects stay in force; copy the files into the folder",
             target.display()
         )
     }
 
-    /// The first link on the way from a root that leads out.
+    /// The first link on the path below a root that leads outside.
     fn escaping_link(&mut self, path: &Path) -> Option<PathBuf> {
         let root = self.paths.iter().find(|root| path.starts_with(root))?;
         let mut at = root.clone();

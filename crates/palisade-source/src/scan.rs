@@ -1,11 +1,10 @@
-//! Finding and reading the files of a tree of manifests.
+//! Finds and reads the files of a tree of manifests.
 //!
-//! [`Tree`] remembers what each file held, so that a scan reads only files that changed, and never
-//! one that somebody is still writing. Names that begin with a dot are skipped (version control,
-//! editors' swap files, the hidden folders behind a mounted ConfigMap); links are followed within the
-//! roots, and one that leads out of them is a problem; each
-//! folder and each file counts once, under the first of its names. Only regular files are opened. It
-//! never decides what is in force.
+//! [`Tree`] keeps the objects of each file, so that a scan reads only changed files, and never one that is
+//! open for writing. Names that begin with a dot are skipped (version control, swap files of editors, the
+//! hidden folders of a mounted ConfigMap). Links are followed within the roots; a link to the outside is a
+//! problem. Each folder and each file is read once, under the first of its names. Only regular files are
+//! opened. It never decides which version is in force.
 
 use crate::manifest_file::{
     FileId, ManifestFile, ObjectConverter, ProblemCounts, Stamp, file_id, file_problem,
@@ -21,17 +20,17 @@ use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// What files are known to be open for writing, or written since they were read.
+/// Files known to be open for writing or written since they were last read.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WriteActivity {
-    /// Written to, and not closed as far as is known.
+    /// Written to, with no close event so far.
     pub(crate) open_files: BTreeSet<PathBuf>,
-    /// Touched since the last scan: read again whatever they look like.
+    /// Touched since the last scan: read again even if their stamp is unchanged.
     pub(crate) touched: BTreeSet<PathBuf>,
 }
 
 impl WriteActivity {
-    /// Takes in what a look saw; `free` are the files that nobody is writing.
+    /// Updates the sets after a scan; `closed` are the files without a writer.
     pub(crate) fn record_scan<T>(&mut self, tree: &Tree<T>, closed: &BTreeSet<FileId>) {
         self.open_files
             .retain(|path| file_id(path).is_some_and(|id| !closed.contains(&id)));
@@ -40,42 +39,42 @@ impl WriteActivity {
     }
 }
 
-/// A tree of manifests, or several, or single files.
+/// One or several trees of manifests, or single files.
 #[derive(Debug)]
 pub(crate) struct Tree<T> {
     pub(crate) roots: Vec<PathBuf>,
     convert: ObjectConverter<T>,
     pub(crate) bounds: TreeLimits,
-    /// Where files are only listed, and not read: those found, in order.
+    /// For a tree that only lists its files: those found, in order.
     pub(crate) listed: Option<Vec<PathBuf>>,
-    /// By path as found.
+    /// The files by the path under which they were found.
     pub(crate) files: BTreeMap<PathBuf, ManifestFile<T>>,
-    /// What could not be looked into, with why.
+    /// Folders and files that could not be read, with the reason.
     pub(crate) problems: Vec<Problem>,
-    /// How many more there are of these.
+    /// The number of such problems that are not listed.
     pub(crate) omitted_problems: usize,
     /// The folders found.
     pub(crate) folders: BTreeMap<PathBuf, FileId>,
-    /// What in it is a link: where it leads has to be watched too.
+    /// The links found: their targets have to be watched too.
     pub(crate) links: BTreeSet<PathBuf>,
-    /// The files whose content the last scan read.
+    /// The files that the last scan read.
     pub(crate) reread_files: BTreeMap<FileId, PathBuf>,
-    /// The files that were being written.
+    /// The files that were open for writing.
     pub(crate) being_written: BTreeSet<PathBuf>,
-    /// Whether the last scan saw the whole tree, so that what it did not find is gone.
+    /// Whether the last scan covered the whole tree, so that what it did not find is gone.
     pub(crate) is_complete: bool,
-    /// Whether a file went while it was looked at.
+    /// Whether a file disappeared during the scan.
     pub(crate) changed_during_scan: bool,
     /// The last change of any file or folder found, in seconds and nanoseconds since 1970.
     pub(crate) last_change: (i64, i64),
-    /// How many objects the files hold.
+    /// The number of objects in the files.
     pub(crate) object_count: usize,
-    /// How many problems of the files are told.
+    /// The number of listed problems of the files.
     pub(crate) reported: ProblemCounts,
 }
 
 impl<T> Tree<T> {
-    /// The tree below these paths; nothing is read yet.
+    /// A tree below these paths, not scanned yet.
     pub(crate) fn new(roots: Vec<PathBuf>, convert: ObjectConverter<T>) -> Self {
         Tree {
             roots,
@@ -97,8 +96,8 @@ impl<T> Tree<T> {
         }
     }
 
-    /// Looks at the whole tree, reading what changed since `before`. Files that are being written
-    /// stay as they were; `activity` is brought up to date.
+    /// Scans the whole tree and reads what changed since `previous`. Files that are open for writing keep
+    /// their previous content; `activity` is updated.
     pub(crate) fn scan(previous: &Tree<T>, activity: &mut WriteActivity) -> Self {
         let limits = Limits::default();
         activity.open_files.retain(|path| file_id(path).is_some());
@@ -111,7 +110,7 @@ impl<T> Tree<T> {
         tree
     }
 
-    /// Puts a file in the place of one, or takes it out; gives what was there.
+    /// Replaces or removes a file; returns its previous version.
     pub(crate) fn replace_file(
         &mut self,
         path: &Path,
@@ -134,8 +133,7 @@ impl<T> Tree<T> {
         previous
     }
 
-    /// Takes back what was read of a file that was written to meanwhile.
-    /// `before` are the files as they were.
+    /// Reverts files that were written to while they were read to their previous version.
     pub(crate) fn revert_read(
         &mut self,
         path: &Path,
@@ -152,27 +150,27 @@ impl<T> Tree<T> {
     }
 }
 
-/// What a look saw, and the files that nobody is writing after all.
+/// A scanned tree, and the files that turned out to have no writer.
 pub(crate) type ScanOutcome<T> = (Tree<T>, BTreeSet<FileId>);
 
-/// A look under way.
+/// A scan in progress.
 pub(crate) struct Walk<'a, T> {
     limits: &'a Limits,
     previous: &'a BTreeMap<PathBuf, ManifestFile<T>>,
     open_files: BTreeSet<FileId>,
     touched: BTreeSet<FileId>,
-    /// Files that nobody is writing after all.
+    /// Files that turned out to have no writer.
     closed: BTreeSet<FileId>,
     entered: BTreeSet<FileId>,
     is_full: bool,
     roots: Roots,
-    /// How many problems of files that are not looked at are told.
+    /// The number of listed problems of files outside this scan.
     reported_elsewhere: ProblemCounts,
     tree: Tree<T>,
 }
 
 impl<'a, T> Walk<'a, T> {
-    /// One that has seen nothing yet, beside the last one's tree.
+    /// A walk that starts from the tree of the last scan.
     pub(crate) fn new(
         previous: &'a Tree<T>,
         reported_elsewhere: ProblemCounts,
@@ -199,12 +197,12 @@ impl<'a, T> Walk<'a, T> {
         }
     }
 
-    /// What it saw, and the files that nobody is writing after all.
+    /// The scanned tree, and the files that turned out to have no writer.
     pub(crate) fn finish(self) -> ScanOutcome<T> {
         (self.tree, self.closed)
     }
 
-    /// A manifest was found.
+    /// Handles a manifest file that was found.
     pub(crate) fn visit_manifest(&mut self, path: &Path, meta: &std::fs::Metadata) {
         let changed = (meta.ctime(), meta.ctime_nsec());
         self.tree.last_change = self.tree.last_change.max(changed);
@@ -219,12 +217,12 @@ impl<'a, T> Walk<'a, T> {
         }
         let meta = match std::fs::metadata(path) {
             Ok(meta) => meta,
-            // Gone between listing and looking, or a link to nothing: no such file.
+            // Removed between listing and stat, or a dangling link: no such file.
             Err(error) if error.kind() == io::ErrorKind::NotFound && !root => return,
-            // A link in a circle holds nothing, so nothing in it can be missed.
+            // A link loop holds no manifests, so none can be missed.
             Err(error) if is_link && !has_manifest_name => return drop(error),
             Err(error) => {
-                return self.report_unreadable(path, &format!("it cannot be looked at: {error}"));
+                return self.report_unreadable(path, &format!("cannot access it: {error}"));
             }
         };
         if meta.is_dir() {
@@ -243,18 +241,20 @@ impl<'a, T> Walk<'a, T> {
     fn visit_folder(&mut self, path: &Path, depth: usize) {
         let limit = self.tree.bounds.depth;
         if depth > limit {
-            return self
-                .report_unreadable(path, &format!("folders nest more than {limit} deep here"));
+            return self.report_unreadable(
+                path,
+                &format!("folders are nested deeper than the limit of {limit}; not entered"),
+            );
         }
         let opened = match self.roots.open(path) {
             Ok(opened) => opened,
-            // Gone since it was looked at.
+            // Removed since the stat.
             Err(RootOpenError::Io(error)) if error.kind() == io::ErrorKind::NotFound => {
                 self.tree.changed_during_scan = true;
                 return;
             }
             Err(RootOpenError::Io(error)) => {
-                return self.report_unreadable(path, &format!("it cannot be looked at: {error}"));
+                return self.report_unreadable(path, &format!("cannot access it: {error}"));
             }
             Err(RootOpenError::OutsideRoots(reason)) => {
                 return self.report_unreadable(path, &reason);
@@ -271,7 +271,7 @@ impl<'a, T> Walk<'a, T> {
         let entries = match opened.entries() {
             Ok(entries) => entries,
             Err(error) => {
-                return self.report_unreadable(path, &format!("it cannot be listed: {error}"));
+                return self.report_unreadable(path, &format!("cannot list it: {error}"));
             }
         };
         let mut names = Vec::new();
@@ -282,7 +282,7 @@ impl<'a, T> Walk<'a, T> {
                     names.push((entry.file_name(), is_link));
                 }
                 Err(error) => {
-                    return self.report_unreadable(path, &format!("it cannot be listed: {error}"));
+                    return self.report_unreadable(path, &format!("cannot list it: {error}"));
                 }
             }
         }
@@ -294,8 +294,7 @@ impl<'a, T> Walk<'a, T> {
         }
     }
 
-    /// Whether a link that has a manifest's name leads out of the roots; it is then a file that may
-    /// hold anything.
+    /// Reports a link with a manifest's name that leads outside the roots; such a file may define any object.
     fn reject_outside_link(&mut self, path: &Path) -> bool {
         let Err(RootOpenError::OutsideRoots(reason)) = self.roots.open(path) else {
             return false;
@@ -317,7 +316,7 @@ impl<'a, T> Walk<'a, T> {
         if self.tree.files.len() >= limit {
             self.is_full = true;
             let reason =
-                format!("there are more than {limit} files; from this one on none is read");
+                format!("limit of {limit} files reached; this file and all after it are not read");
             return self.report_unreadable(path, &reason);
         }
         if is_link && self.reject_outside_link(path) {
@@ -352,14 +351,15 @@ impl<'a, T> Walk<'a, T> {
         let limit = self.tree.bounds.objects;
         if objects > limit {
             self.is_full = true;
-            let reason =
-                format!("there are more than {limit} objects; from this file on none is read");
+            let reason = format!(
+                "limit of {limit} objects reached; this file and all after it are not read"
+            );
             return self.report_unreadable(path, &reason);
         }
         self.tree.replace_file(path, Some(file));
     }
 
-    /// A file that changed; none if it is gone, or new and being written.
+    /// Reads a changed file; `None` if it is gone, or new and open for writing.
     fn read_file(
         &mut self,
         path: &Path,
@@ -391,7 +391,7 @@ impl<'a, T> Walk<'a, T> {
             };
             let writing = writing && !palisade_sys::fault::is_injected("half-written-read");
             if !writing {
-                // One that grows meanwhile is read again: its writer closes it later.
+                // A file that grows meanwhile is read again when its writer closes it.
                 let most = self.limits.file_bytes as u64 + 1;
                 file.by_ref().take(most).read_to_end(&mut bytes)?;
             }
@@ -421,7 +421,7 @@ impl<'a, T> Walk<'a, T> {
         })
     }
 
-    /// How many more problems can be told.
+    /// The free room in the quota of problems.
     fn quota_room(&self) -> ProblemCounts {
         let limit = ProblemCounts {
             errors: MAX_PROBLEMS_PER_INPUT,
@@ -432,7 +432,7 @@ impl<'a, T> Walk<'a, T> {
             .minus(self.reported_elsewhere)
     }
 
-    /// Something could not be looked into, so nothing can be said to be gone.
+    /// Records that something could not be read, so that no object can be treated as gone.
     fn report_unreadable(&mut self, path: &Path, reason: &str) {
         self.tree.is_complete = false;
         if self.tree.problems.len() >= MAX_PROBLEMS_PER_FILE {
@@ -487,9 +487,9 @@ mod tests {
             (tree.files.len(), tree.is_complete, problems.join("\n"))
         };
         assert_eq!(look(4, 7), (4, true, String::new()));
-        let files = "c.yaml: there are more than 2 files; from this one on none is read";
+        let files = "c.yaml: limit of 2 files reached; this file and all after it are not read";
         assert_eq!(look(2, 7), (2, false, files.to_owned()));
-        let objects = "c.yaml: there are more than 5 objects; from this file on none is read";
+        let objects = "c.yaml: limit of 5 objects reached; this file and all after it are not read";
         assert_eq!(look(4, 5), (2, false, objects.to_owned()));
     }
 }

@@ -1,26 +1,26 @@
-//! Equal words are kept once.
+//! Stores equal strings once.
 //!
-//! The objects of a file repeat their namespaces, nodes, label keys and values. It never changes what
-//! an object says.
+//! The objects of a file repeat their namespaces, nodes, label keys and values. The content of an object
+//! never changes.
 
 use palisade_model::{Endpoint, Object, ObjectId, Str};
 use std::collections::BTreeSet;
 use std::mem::take;
 
-/// The words seen so far.
+/// The strings seen so far.
 #[derive(Debug, Default)]
 pub(crate) struct StringInterner(BTreeSet<Str>);
 
 impl StringInterner {
-    /// Has an object use the words seen before.
+    /// Replaces the strings of an object by equal ones seen before.
     pub(crate) fn intern_object(&mut self, object: &mut Object) {
-        // Of these there are many.
+        // Only endpoints: there are many of them.
         if let Object::Endpoint(endpoint) = object {
             self.intern_endpoint(endpoint);
         }
     }
 
-    /// The same with an object's name.
+    /// The same for an object's name.
     pub(crate) fn intern_id(&mut self, id: &mut ObjectId) {
         let ObjectId {
             namespace,

@@ -1,27 +1,27 @@
-//! Files that hold no manifests, and what may be said of them.
+//! Recognizes files that are not manifests, and words their problems.
 //!
-//! Files of kustomize and Helm are named with the command that renders them. Of any other file that is
-//! no manifest nothing is quoted: a link may lead to a file that whoever reads our messages must not
-//! read. It never takes objects away that could be read.
+//! For files of kustomize and Helm the message names the command that renders them. The content of any other
+//! non-manifest is never quoted: a link may lead to a file that readers of the messages are not allowed to
+//! read. It never drops objects that could be read.
 
 use crate::manifest_file::{file_problem, printable_path};
 use palisade_manifest::{Problem, RawObject};
 use std::path::Path;
 
-/// How many folders above a template its chart is looked for.
+/// How many folders above a template are searched for its chart.
 const MAX_CHART_LEVELS: usize = 4;
 
-/// What was read of a file.
+/// Counts of the objects of a file.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct FileSummary {
     objects: usize,
     kustomize: bool,
-    /// A name that is still to be filled in, and so is none.
+    /// Whether a name contains a template placeholder.
     has_placeholders: bool,
 }
 
 impl FileSummary {
-    /// Takes in an object; whether it can be taken for one.
+    /// Adds an object; returns whether it is a real one.
     pub(crate) fn add(&mut self, object: &RawObject) -> bool {
         let has_placeholder = |text: &str| text.contains("{{");
         let has_placeholders = has_placeholder(&object.name)
@@ -35,8 +35,7 @@ impl FileSummary {
 
 const KUSTOMIZE_GROUP: &str = "kustomize.config.k8s.io";
 
-/// Words the problems of a file anew, if it is not one of manifests. `bytes` is its text, or how that
-/// begins.
+/// Replaces the problems of a file that is not a manifest. `bytes` is its text or the beginning of it.
 pub(crate) fn reword_problems(
     path: &Path,
     bytes: &[u8],
@@ -47,11 +46,11 @@ pub(crate) fn reword_problems(
         *problems = vec![file_problem(path, reason)];
     } else if !problems.is_empty() && summary.objects == 0 && !is_manifest(bytes) {
         let missing = match (has_key(bytes, b"apiVersion"), has_key(bytes, b"kind")) {
-            (true, _) => "it has no `kind`",
-            (_, true) => "it has no `apiVersion`",
-            _ => "an object has `apiVersion`, `kind` and `metadata`",
+            (true, _) => "no `kind`",
+            (_, true) => "no `apiVersion`",
+            _ => "no `apiVersion` and no `kind`",
         };
-        // What is said of the file as a whole tells nothing of what is in it.
+        // Problems of the file as a whole quote nothing of its content.
         problems.retain(|problem| {
             let whole = [
                 "the file ",
@@ -60,13 +59,14 @@ pub(crate) fn reword_problems(
             whole.iter().any(|words| problem.reason.starts_with(words))
         });
         if problems.is_empty() {
-            let reason = format!("it is no manifest ({missing}); its content is not shown");
+            let reason =
+                format!("not a Kubernetes manifest ({missing}); the content is not quoted");
             problems.push(file_problem(path, reason));
         }
     }
 }
 
-/// With what a file is rendered into manifests, if it looks like one that has to be.
+/// The message with the render command, if the file looks like kustomize or Helm input.
 fn render_reason(
     path: &Path,
     bytes: &[u8],
@@ -86,7 +86,7 @@ fn render_reason(
         || has_no_objects && !summary.has_placeholders && (named || mentions_kustomize());
     if of_kustomize {
         let command = format!("kubectl kustomize {}", printable_path(folder));
-        return Some(render_message("a file of kustomize", &command));
+        return Some(render_message("a kustomize file", &command));
     }
     if !broken && !summary.has_placeholders {
         return None;
@@ -97,7 +97,7 @@ fn render_reason(
         Some(render_message(what, &command))
     };
     if has_no_objects && (name == "Chart.yaml" || chart == Some(folder) && is_chart_file(name)) {
-        return helm("a file of a Helm chart", folder);
+        return helm("part of a Helm chart", folder);
     }
     let of_helm: [&[u8]; 6] = [
         b"{{-",
@@ -115,13 +115,13 @@ fn render_reason(
                 .find(|at| at.ends_with("templates"))?
                 .parent()
         };
-        return helm("a template of Helm", chart.or_else(above).unwrap_or(folder));
+        return helm("a Helm template", chart.or_else(above).unwrap_or(folder));
     }
     None
 }
 
 fn render_message(what: &str, command: &str) -> String {
-    format!("it is {what} and no manifest yet: read what `{command}` prints")
+    format!("this is {what}, not a manifest; use the output of `{command}`")
 }
 
 fn is_chart_file(name: &str) -> bool {
@@ -137,7 +137,7 @@ fn find_chart(folder: &Path) -> Option<&Path> {
     above.find(|folder| folder.join("Chart.yaml").is_file())
 }
 
-/// Whether a text is a manifest, or meant to be one.
+/// Whether a text is a manifest, or intended as one.
 fn is_manifest(bytes: &[u8]) -> bool {
     has_key(bytes, b"apiVersion") && has_key(bytes, b"kind")
 }
@@ -175,7 +175,7 @@ mod tests {
     use super::*;
     use palisade_manifest::{Limits, extract_objects, parse};
 
-    /// What is said of a file in a folder of files, and how many objects are left.
+    /// The reasons reported for a file in a folder of files, and the number of objects left.
     fn reasons_and_objects(files: &[(&str, &str)], name: &str) -> (Vec<String>, usize) {
         let dir = tempfile::tempdir().unwrap();
         for (name, text) in files {
@@ -201,8 +201,8 @@ mod tests {
 
     #[test]
     fn kustomize_and_helm_are_named_with_their_command() {
-        let kustomize = "TOP/x/K:1:1: it is a file of kustomize and no manifest yet: read what \
-                         `kubectl kustomize TOP/x` prints";
+        let kustomize = "TOP/x/K:1:1: this is a kustomize file, not a manifest; use the output of `kubectl \
+                         kustomize TOP/x`";
         for (name, text) in [
             ("kustomization.yaml", "resources: [a.yaml]\n"),
             ("kustomization.yml", "namePrefix: x-\n"),
@@ -219,7 +219,7 @@ mod tests {
             let (reasons, _) = reasons_and_objects(&[(&path, text)], &path);
             assert_eq!(reasons, [kustomize.replace('K', name)], "{text}");
         }
-        // Flux has a kind of that name, and people a file of that name for it.
+        // Flux has a kind of the same name, and users name its file like that.
         let flux = "apiVersion: kustomize.toolkit.fluxcd.io/v1\nkind: Kustomization\n\
                     metadata: {name: apps}\n";
         assert_eq!(
@@ -235,53 +235,37 @@ mod tests {
         let quoted = POLICY.replace("name: a", "name: \"{{ include \\\"shop.name\\\" . }}\"");
         let control = format!("{{{{- if .Values.on }}}}\n{POLICY}{{{{- end }}}}\n");
         for (path, text, what, folder) in [
-            (chart.0, chart.1, "a file of a Helm chart", "TOP/c"),
+            (chart.0, chart.1, "part of a Helm chart", "TOP/c"),
             (
                 "c/values.yaml",
                 "password: hunter2\n",
-                "a file of a Helm chart",
+                "part of a Helm chart",
                 "TOP/c",
             ),
             (
                 "c/values-prod.yaml",
                 "a: [\n",
-                "a file of a Helm chart",
+                "part of a Helm chart",
                 "TOP/c",
             ),
-            (
-                "c/templates/np.yaml",
-                &template,
-                "a template of Helm",
-                "TOP/c",
-            ),
-            (
-                "c/templates/np.yaml",
-                &quoted,
-                "a template of Helm",
-                "TOP/c",
-            ),
+            ("c/templates/np.yaml", &template, "a Helm template", "TOP/c"),
+            ("c/templates/np.yaml", &quoted, "a Helm template", "TOP/c"),
             (
                 "c/templates/sub/np.yaml",
                 &control,
-                "a template of Helm",
+                "a Helm template",
                 "TOP/c",
             ),
-            (
-                "d/templates/np.yaml",
-                &control,
-                "a template of Helm",
-                "TOP/d",
-            ),
-            ("d/np.yaml", &template, "a template of Helm", "TOP/d"),
+            ("d/templates/np.yaml", &control, "a Helm template", "TOP/d"),
+            ("d/np.yaml", &template, "a Helm template", "TOP/d"),
         ] {
             let (reasons, objects) = reasons_and_objects(&[chart, (path, text)], path);
             let expected = format!(
-                "TOP/{path}:1:1: it is {what} and no manifest yet: read what `helm template {folder}` \
-                 prints"
+                "TOP/{path}:1:1: this is {what}, not a manifest; use the output of `helm template {folder}`"
             );
             assert_eq!((reasons, objects), (vec![expected], 0), "{path} {text}");
         }
-        // Braces in a text of a sound manifest are nobody's business, in a chart as elsewhere.
+        // Braces in a string of a valid manifest are accepted, in a chart as elsewhere.
         let sound = POLICY.replace(
             "{name: a}",
             "{name: a, annotations: {t: \"{{ .Values.x }}\"}}",
@@ -293,7 +277,7 @@ mod tests {
                 "{path}"
             );
         }
-        // Two braces make no template.
+        // Two braces alone do not make a template.
         let braces = "apiVersion: v1\nkind: [{{a: b}}\n";
         let (reasons, _) = reasons_and_objects(&[("p.yaml", braces)], "p.yaml");
         assert!(!reasons[0].contains("helm"), "{reasons:?}");
@@ -323,12 +307,12 @@ mod tests {
             let (reasons, objects) = reasons_and_objects(&[("x.yaml", text)], "x.yaml");
             assert_eq!((reasons.len(), objects), (1, 0), "{text}: {reasons:?}");
             assert!(
-                reasons[0].contains("it is no manifest"),
+                reasons[0].contains("not a Kubernetes manifest"),
                 "{text}: {reasons:?}"
             );
             assert!(!reasons[0].contains("hunter2"), "{text}: {reasons:?}");
         }
-        // Who wrote a manifest is told what is wrong with it.
+        // A broken manifest still gets the exact error.
         let broken = format!("{POLICY}spec: {{podSelector: [}}\n");
         let (reasons, _) = reasons_and_objects(&[("x.yaml", &broken)], "x.yaml");
         assert!(reasons[0].contains("not YAML"), "{reasons:?}");

@@ -1,14 +1,14 @@
-//! How much one tree may hold. What goes beyond is left out with a message that names the bound; what
-//! was in force before stays.
+//! Limits on the size of one tree. Anything beyond a limit is left out, with a message that names the limit;
+//! objects in force stay in force.
 
-/// The bounds of a tree.
+/// The limits of a tree.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TreeLimits {
-    /// Files beyond this are not read.
+    /// The maximum number of files; further ones are not read.
     pub(crate) files: usize,
-    /// Objects beyond this do not count, nor does the rest of the file they are in.
+    /// The maximum number of objects; the file that exceeds it is ignored from there on.
     pub(crate) objects: usize,
-    /// Folders nested deeper than this are not entered.
+    /// The maximum depth of nested folders.
     pub(crate) depth: usize,
 }
 

@@ -1,8 +1,8 @@
-//! Which version of one object is in force.
+//! Decides which version of one object is in force.
 //!
-//! A valid object is in force. An invalid one, or one that takes more than it may, leaves its last valid version in force, or, if there
-//! never was one, isolates what it selects. Of an object defined twice, the version in force stays.
-//! Nothing here remembers anything.
+//! A valid object is in force. For an invalid object, or one over its element budget, the last valid version
+//! stays in force; if there is none, an isolation policy takes its place. Of an object defined twice, the
+//! version in force stays. The functions here keep no state.
 
 use crate::file_object::FileObject;
 use crate::policy_cost::isolation_policies;
@@ -12,12 +12,12 @@ use palisade_sys::fault;
 use std::path::Path;
 use std::sync::Arc;
 
-/// What is in force now.
+/// The version that is in force now.
 #[derive(Debug)]
 pub(crate) struct ChosenVersion {
     /// The object.
     pub(crate) object: EffectiveObject,
-    /// Whether that is not what the files say, or not all of it.
+    /// Whether it differs from the definitions in the files.
     pub(crate) retained: bool,
 }
 
@@ -26,12 +26,12 @@ pub(crate) struct ChosenVersion {
 pub(crate) struct Definition<'a> {
     /// The file it is in.
     pub(crate) file: &'a Arc<Path>,
-    /// What it says.
+    /// The lowered object.
     pub(crate) object: &'a FileObject,
 }
 
-/// Decides between the definitions of one object, in the order of the files, and what was in force
-/// before; `is_over_budget` says which take more than they may. `now` is in seconds since 1970.
+/// Chooses between the definitions of one object, in the order of the files, and the version in force before;
+/// `is_over_budget` tells which definitions exceed their budget. `now` is in seconds since 1970.
 pub(crate) fn choose_version(
     previous: Option<&EffectiveObject>,
     definitions: &[Definition<'_>],

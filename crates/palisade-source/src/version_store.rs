@@ -1,7 +1,8 @@
-//! What is in force, and the same on disk: an input of the next start.
+//! The objects in force, in memory and on disk, where the next start reads them.
 //!
-//! On disk it is kept in a fixed number of files by the object's name, so that one edit rewrites one
-//! small file. Each carries a schema number and is written by temporary file, fsync and rename.
+//! On disk they are distributed over a fixed number of files by the hash of the name, so that one edit
+//! rewrites one small file. Each file carries a schema number and is replaced by temporary file, fsync and
+//! rename.
 
 use crate::file_object::SharedId;
 use palisade_dialects::ContentHash;
@@ -20,15 +21,15 @@ const SHARDS: usize = 64;
 /// An object in force.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct EffectiveObject {
-    /// `None` for an isolation in the place of an object that was never valid.
+    /// `None` for the isolation policy of an object that was never valid.
     pub(crate) version: Option<ValidVersion>,
-    /// The file it came from, or that may hold what came after it.
+    /// The file it came from, or the file that may hold a later version.
     pub(crate) file: Arc<Path>,
-    /// What it says.
+    /// Its model objects.
     pub(crate) objects: Arc<Vec<Object>>,
 }
 
-/// A version that was valid.
+/// A valid version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ValidVersion {
     /// Its hash.
@@ -37,12 +38,12 @@ pub(crate) struct ValidVersion {
     pub(crate) since: u64,
 }
 
-/// An object in force, on disk.
+/// An object in force, as stored on disk.
 #[derive(Serialize, Deserialize)]
 struct StoredObject {
     id: ObjectId,
     version: Option<StoredVersion>,
-    /// A name that is no text cannot be told apart from another such name after a restart.
+    /// Two names that are not UTF-8 may be equal after a restart.
     file: String,
     objects: Arc<Vec<Object>>,
 }
@@ -68,7 +69,7 @@ impl StoredObject {
 
     fn into_effective(self) -> (SharedId, EffectiveObject) {
         let version = self.version.map(|version| ValidVersion {
-            // A hash that is none is no version's: the object is read anew.
+            // An unreadable hash matches no version: the object is read again.
             hash: ContentHash(u128::from_str_radix(&version.hash, 16).unwrap_or_default()),
             since: version.since,
         });
@@ -87,23 +88,23 @@ struct Shard {
     objects: Vec<StoredObject>,
 }
 
-/// Why the memory could not be read or written.
+/// Why the stored versions could not be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum VersionStoreError {
     /// Reading or writing failed.
     #[error("{doing} {path}")]
     Io {
-        /// What was being done.
+        /// The operation.
         doing: &'static str,
-        /// To which file.
+        /// The file.
         path: PathBuf,
-        /// What went wrong.
+        /// The cause.
         source: io::Error,
     },
-    /// A newer Palisade wrote it.
+    /// A newer Palisade wrote the file.
     #[error(
-        "reading {path}: schema {found} is newer than {SCHEMA}, which this build knows; enforcement in \
-         the kernel stays as it is; start the newer version again"
+        "reading {path}: schema {found} is newer than schema {SCHEMA} of this build; enforcement in the \
+         kernel is unchanged; start the newer version again"
     )]
     Newer {
         /// The file.
@@ -113,20 +114,20 @@ pub enum VersionStoreError {
     },
 }
 
-/// What is in force, by object.
+/// The objects in force, by name.
 #[derive(Debug)]
 pub(crate) struct VersionStore {
     folder: PathBuf,
     shards: Vec<BTreeMap<SharedId, EffectiveObject>>,
-    /// The shards that differ from what is on disk.
+    /// The shards that differ from the files.
     changed: BTreeSet<usize>,
-    /// Whether the disk is left as it is.
+    /// Whether the files are never written.
     read_only: bool,
 }
 
 impl VersionStore {
-    /// Reads what is kept in a state directory. A damaged file loses what it held, loudly, and
-    /// nothing else: its objects are read again from the source if they are valid there.
+    /// Reads the stored versions of a state directory. A corrupt file loses its objects, with an error in the
+    /// log; other files are unaffected, and the objects are read again from the source where they are valid.
     pub(crate) fn open(state_dir: &Path) -> Result<Self, VersionStoreError> {
         let folder = state_dir.join("valid");
         std::fs::create_dir_all(&folder).map_err(|source| VersionStoreError::Io {
@@ -137,7 +138,7 @@ impl VersionStore {
         VersionStore::load(folder, false)
     }
 
-    /// The same, and never writes anything.
+    /// Like [`VersionStore::open`], but never writes.
     pub(crate) fn open_read_only(state_dir: &Path) -> Result<Self, VersionStoreError> {
         VersionStore::load(state_dir.join("valid"), true)
     }
@@ -190,30 +191,31 @@ impl VersionStore {
                     .collect();
             }
             Err(error) => {
-                tracing::error!(path = %path.display(), %error, "a file of last valid objects is damaged: ignored");
-                // Written anew, so that it is complained about once.
+                tracing::error!(path = %path.display(), %error, "ignored a corrupt file of last valid \
+                    versions; the policy directory is read instead");
+                // Rewritten, so that the error is logged once.
                 self.changed.insert(shard);
             }
         }
         Ok(())
     }
 
-    /// Everything in force.
+    /// All objects in force.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&SharedId, &EffectiveObject)> {
         self.shards.iter().flatten()
     }
 
-    /// How many objects are in force.
+    /// The number of objects in force.
     pub(crate) fn len(&self) -> usize {
         self.shards.iter().map(BTreeMap::len).sum()
     }
 
-    /// What is in force of this name.
+    /// The version in force of this object.
     pub(crate) fn get(&self, id: &ObjectId) -> Option<&EffectiveObject> {
         self.shards[shard_of(id)].get(id)
     }
 
-    /// Puts an object in force; gives what was before.
+    /// Puts an object in force; returns the previous version.
     pub(crate) fn insert(
         &mut self,
         id: &SharedId,
@@ -221,10 +223,10 @@ impl VersionStore {
     ) -> Option<EffectiveObject> {
         let shard = shard_of(id);
         let (version, file) = (object.version, Arc::clone(&object.file));
-        // Taken out first, so that the name is the one the pieces share, not the one read from disk.
+        // Removed first, so that the key is the shared name and not the one read from disk.
         let previous = self.shards[shard].remove(id);
         self.shards[shard].insert(SharedId::clone(id), object);
-        // Only contents and files matter on disk: a moved line is no reason to write.
+        // Only content and file are stored: a moved line needs no write.
         let same = previous
             .as_ref()
             .is_some_and(|before| before.version == version && before.file == file);
@@ -234,7 +236,7 @@ impl VersionStore {
         previous
     }
 
-    /// Takes an object out of force; gives what it was.
+    /// Removes an object; returns its version.
     pub(crate) fn remove(&mut self, id: &ObjectId) -> Option<EffectiveObject> {
         let shard = shard_of(id);
         let previous = self.shards[shard].remove(id);
@@ -244,12 +246,12 @@ impl VersionStore {
         previous
     }
 
-    /// Has an object written though its version is the same: this build reads it otherwise.
+    /// Marks an object for writing although its version is the same: this build lowers it differently.
     pub(crate) fn mark_changed(&mut self, id: &ObjectId) {
         self.changed.insert(shard_of(id));
     }
 
-    /// Writes what changed. What could not be written is tried again at the next call.
+    /// Writes the changed files. A file that could not be written is tried again at the next call.
     pub(crate) fn save(&mut self) -> Result<(), VersionStoreError> {
         if self.read_only {
             self.changed.clear();

@@ -1,7 +1,7 @@
-//! Which folders are watched, and what an event in one of them is about.
+//! The set of watched folders, and the paths that an event in one of them concerns.
 //!
-//! Watched are the folders of the tree, and every folder in which a change can make the tree, or a
-//! file that is a link, lead elsewhere. It never looks into files.
+//! Watched are the folders of the tree, and every folder in which a change can make the tree, or a linked
+//! file, lead elsewhere. It never reads files.
 
 use crate::manifest_file::{FileId, file_id, file_problem, is_manifest};
 use crate::path_entries::{FolderEntry, entries_on_path};
@@ -13,35 +13,35 @@ use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The folders watched.
+/// The watched folders.
 #[derive(Debug, Default)]
 pub(crate) struct WatchSet {
     folders: BTreeMap<PathBuf, (WatchId, FileId)>,
     by_watch: BTreeMap<WatchId, BTreeSet<PathBuf>>,
     in_tree: BTreeSet<PathBuf>,
-    /// Entries elsewhere that the tree hangs on.
+    /// Entries outside the tree that its paths depend on.
     path_entries: BTreeSet<FolderEntry>,
-    /// Whether a folder could not be watched, the last time it was tried.
+    /// Whether a folder could not be watched at the last attempt.
     pub(crate) incomplete: bool,
 }
 
-/// How many folders that cannot be watched are told of.
+/// How many folders without a watch are listed.
 const MAX_REPORTED_FOLDERS: usize = 100;
 
-/// What an event is about.
+/// A path that an event concerns.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct EventTarget {
     /// The path.
     pub(crate) path: PathBuf,
-    /// Whether its content, if it is a file, counts.
+    /// Whether its content, if it is a file, belongs to the tree.
     pub(crate) is_relevant: bool,
-    /// Whether the tree, or a link in it, leads over it.
+    /// Whether the path of the tree, or of a link in it, passes through it.
     pub(crate) is_on_path: bool,
 }
 
 impl WatchSet {
-    /// Watches what a tree now hangs on, and nothing else. Says whether a folder was not watched
-    /// before (what happened in it until now was not seen), and what cannot be watched.
+    /// Watches the folders that the tree now depends on, and no others. Returns whether a folder was newly
+    /// watched (earlier changes in it caused no event), and the folders that cannot be watched.
     pub(crate) fn update<T>(
         &mut self,
         watch: &mut impl DirWatch,
@@ -85,7 +85,7 @@ impl WatchSet {
                         .insert(path.clone());
                     self.folders.insert(path, (number, id));
                 }
-                // Gone since it was found: the folder above says so too.
+                // Removed since it was found: its parent reports that too.
                 Err(WatchError::Add { source, .. }) if is_missing(&source) => {
                     self.incomplete = true
                 }
@@ -120,7 +120,7 @@ impl WatchSet {
         }
     }
 
-    /// Forgets a watch whose folder was moved or deleted. Says whether anything hung on it.
+    /// Drops the watch of a folder that was moved or deleted. Returns whether the tree depended on it.
     pub(crate) fn remove_watch(&mut self, watch: &mut impl DirWatch, number: WatchId) -> bool {
         let paths = self.by_watch.get(&number).cloned().unwrap_or_default();
         for path in &paths {
@@ -129,7 +129,7 @@ impl WatchSet {
         !paths.is_empty()
     }
 
-    /// What an event is about: nothing, or a path of the tree, or one that the tree hangs on.
+    /// The paths that an event concerns: paths of the tree, or paths that the tree depends on.
     pub(crate) fn targets(&self, number: WatchId, name: Option<&OsStr>) -> Vec<EventTarget> {
         let folders = self.by_watch.get(&number).into_iter().flatten();
         let subject = |folder: &PathBuf| {
@@ -163,8 +163,8 @@ fn watch_failure_reason(error: &WatchError) -> String {
         _ => "",
     };
     format!(
-        "changes in it are seen late, because it cannot be watched; it is tried again, after a minute \
-         at the latest: {error}{hint}"
+        "cannot watch this folder; until it can be watched, a full scan at least once a minute finds its \
+         changes: {error}{hint}"
     )
 }
 

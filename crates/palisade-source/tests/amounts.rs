@@ -1,6 +1,6 @@
-//! What a file made to be hostile costs: how many problems are told of it, and how long they are.
+//! The cost of hostile files: the number of problems reported and the size of their messages.
 //!
-//! Nothing is timed. What is told is counted and measured, which is what memory and output follow.
+//! Nothing is timed. Memory and output are proportional to what is counted and measured here.
 
 #![allow(clippy::unwrap_used, reason = "a test's helpers fail with it")]
 #![allow(clippy::disallowed_methods, reason = "tests write files")]
@@ -24,7 +24,7 @@ fn bad_ports(name: &str, ports: usize) -> String {
     text
 }
 
-/// How many bytes all messages are.
+/// The size of all messages in bytes.
 fn size(flaws: &[Diagnostic]) -> usize {
     let of = |flaw: &Diagnostic| {
         let problem = &flaw.problem;
@@ -33,7 +33,7 @@ fn size(flaws: &[Diagnostic]) -> usize {
     flaws.iter().map(of).sum()
 }
 
-/// What the command line says of these files, and what a source says of them.
+/// The diagnostics of the command line and of a source for these files.
 fn both(files: &[(String, String)]) -> (LoadedInput, SourceReport) {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("tree");
@@ -136,7 +136,7 @@ fn files_and_inputs_tell_so_many_problems_and_count_the_rest() {
         assert_eq!(Diagnostic::count_by_severity(flaws), (3_000, 0));
         assert!(reasons(flaws).contains(&"and 2,000 more problems of this file"));
     }
-    // Every one of 20 files has 3,000.
+    // Each of the 20 files has 3,000.
     let files: Vec<(String, String)> = (0..20)
         .map(|file| {
             let text = text.replace("  name: p", &format!("  name: f{file}p"));
@@ -206,7 +206,7 @@ fn what_there_was_no_room_for_is_told_when_there_is() {
     assert_eq!(looks, 2);
 }
 
-/// Says whenever it is asked for news that events were lost.
+/// Reports lost events at every wait.
 #[derive(Default)]
 struct Overflows(palisade_sys::watch::FakeDirWatch);
 

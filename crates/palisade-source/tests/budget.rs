@@ -1,5 +1,5 @@
-//! A policy that takes more than it may leaves what was valid last, whatever came before or after it,
-//! over a restart, and until it fits or may take more.
+//! A policy over its element budget leaves the last valid version in force, whatever came before or after it,
+//! over a restart, and until it fits or the budget is raised.
 
 #![allow(clippy::unwrap_used, reason = "a test's helpers fail with it")]
 
@@ -9,8 +9,8 @@ use common::{Scene, manifest};
 use palisade_source::{ElementBudget, ExceededLimit, OversizedPolicy};
 use std::fmt::Write;
 
-/// A policy that lets everyone in at so many ports, no two of which are adjacent, and each of some
-/// peers at one more.
+/// A policy that allows everyone at this many ports, no two of them adjacent, and each of some peers at one
+/// more port.
 fn wide(name: &str, ports: u32, peers: u32) -> String {
     let mut text = format!(
         "---\napiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {{name: {name}}}\n\
@@ -37,7 +37,7 @@ fn scene(set: usize, host: usize) -> Scene {
     scene
 }
 
-/// The first line of what is shown, and what was kept.
+/// The first line of what is shown, and the retained objects.
 fn short(scene: &Scene) -> Vec<String> {
     let shown = scene.shown();
     let mut lines = shown.lines();
@@ -70,7 +70,8 @@ fn a_policy_past_the_budget_leaves_what_was_valid_last() {
     let told = &told[0];
     assert_eq!(told.object, "NetworkPolicy default/web");
     assert_eq!((told.bound, told.budget), (ExceededLimit::Set, 2000));
-    // What every peer shares counts once, and is compiled for each: an eighth of that is more.
+    // Elements shared by all peers count once and are compiled for each: an eighth of the sum is above the
+    // limit.
     assert!((3430..3500).contains(&told.elements), "{told:?}");
     let dear = &told.rules[0];
     assert_eq!((dear.index, dear.elements), (10, 2500));
@@ -80,11 +81,11 @@ fn a_policy_past_the_budget_leaves_what_was_valid_last() {
     let said = problem.problem.to_string();
     for part in [
         "web.yaml:2",
-        "spec: it takes about 34",
-        "a policy set may take 2000 (policy-set-max-elements)",
-        "most by ingress[10] (",
+        "spec: it needs about 34",
+        "; the limit of a policy set is 2000 (policy-set-max-elements)",
+        "largest rules by elements: ingress[10] (",
         "web.yaml:18) 2500, ingress[0]",
-        "what was valid last stays in force",
+        "the last valid version stays in force",
     ] {
         assert!(said.contains(part), "{part:?} in {said}");
     }
@@ -109,7 +110,7 @@ fn one_that_never_fitted_isolates_until_it_may_take_more() {
     scene.until("isolated", |scene| short(scene) == isolated);
     scene.restart();
     scene.until("after a restart", |scene| short(scene) == isolated);
-    // Nobody touches a file: the parameter alone has the source look again.
+    // No file changes: the new parameter alone causes a scan.
     let allow = scene.allow.clone().unwrap();
     allow.set(ElementBudget {
         set: 4000,
@@ -126,8 +127,8 @@ fn one_that_never_fitted_isolates_until_it_may_take_more() {
     assert!(open(&scene), "what was valid last stays");
 }
 
-/// The wake-up that comes with a new budget may be read together with events that are no reason to look:
-/// here those of files beside the tree, as when the configuration lies there.
+/// The wake-up for a new budget may coincide with events that require no scan: here those of files beside the
+/// tree, as when the configuration is stored there.
 #[test]
 #[allow(
     clippy::disallowed_methods,
@@ -157,7 +158,7 @@ fn a_new_budget_is_taken_whatever_happens_beside_the_tree() {
     }
 }
 
-/// Which policies the host has no room for follows from the files alone.
+/// Which policies exceed the host limit depends on the files alone.
 #[test]
 fn room_on_the_host_goes_by_name() {
     let files = [("a", 900), ("b", 1500), ("c", 800), ("d", 300)];
@@ -166,7 +167,7 @@ fn room_on_the_host_goes_by_name() {
         let mut scene = scene(1600, 2100);
         let mut order = files;
         order.rotate_left(turn);
-        // The first two are there at the start, the others come later.
+        // The first two exist at the start, the others are added later.
         let (first, later) = order.split_at(2);
         for (name, ports) in first {
             scene.write(&format!("{name}.yaml"), &wide(name, *ports, 0));

@@ -1,4 +1,4 @@
-//! What an edit costs in a large tree.
+//! The cost of an edit in a large tree.
 
 #![allow(clippy::unwrap_used, reason = "a test's helpers fail with it")]
 
@@ -17,11 +17,11 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 thread_local! {
-    /// When the source was last told that the tree is quiet.
+    /// When the watch last reported a timeout without events.
     static QUIET: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-/// Says that a file was written whenever it is asked, then that it is quiet.
+/// A watch that reports a written file, then a timeout.
 struct Edits {
     fake: FakeDirWatch,
 }
@@ -61,7 +61,7 @@ impl DirWatch for Edits {
     }
 }
 
-/// One of 300 files: some of 1,000 policies and 2,000 pods.
+/// One of 300 files with 1,000 policies and 2,000 pods in all.
 fn file(number: usize, port: usize) -> String {
     let mut text = String::new();
     for policy in (0..1000).filter(|policy| policy % 300 == number) {
@@ -142,7 +142,7 @@ fn an_edit_costs_what_is_edited() {
         "300 files, 3000 objects: first batch {first:?}; an edit of one file, end of settle to batch {:?} at best, median {median:?}",
         times[0]
     );
-    // Far more than it takes, far less than reading everything again.
+    // Far above the cost of one file, far below that of a full scan.
     assert!(
         median < first / 4,
         "an edit {median:?}, everything {first:?}"

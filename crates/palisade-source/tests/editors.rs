@@ -1,4 +1,4 @@
-//! How editors and tools write files, one after the other.
+//! The write patterns of editors and tools.
 
 #![allow(clippy::unwrap_used, reason = "a test's helpers fail with it")]
 
@@ -13,7 +13,7 @@ use std::os::unix::fs::symlink;
 fn vim_as_it_writes() {
     let mut scene = Scene::with(&[("foo.yaml", "web:80 db:90")]);
     scene.expect("start", "db:90 web:80");
-    // The probe for a writable folder, the backup, the new file, the backup gone.
+    // vim: the probe for a writable folder, the backup, the new file, the removal of the backup.
     scene.write(".foo.yaml.swp", "swap");
     scene.write("4913", "");
     scene.remove("4913");
@@ -77,7 +77,7 @@ fn written_in_pieces_with_long_pauses() {
     let whole = manifest("web:81 db:90");
     let (first, second) = whole.split_at(manifest("web:81").len());
     let mut file = scene.begin("foo.yaml", "");
-    let held = "? foo.yaml:1 : it is open for writing: until it is closed it co";
+    let held = "? foo.yaml:1 : another process has the file open for writing; u";
     scene.expect(
         "truncated and held open",
         &format!("api:70 db:90 web:80\n{held}"),
@@ -108,7 +108,7 @@ fn truncate_and_write() {
     scene.expect("as VS Code and shells do", "db:90 web:81");
     scene.write("foo.yaml", "");
     let empty = "db:90 web:81
-        ! foo.yaml:1 : it is empty now; what it held stays in force unt
+        ! foo.yaml:1 : the file is empty; its previous objects stay in
         kept NetworkPolicy default/db
         kept NetworkPolicy default/web";
     scene.expect("`> foo.yaml`, and nothing after it", empty);

@@ -61,7 +61,7 @@ fn files_folders_and_what_is_not_there() {
     assert_eq!(
         flaws,
         [format!(
-            "! {missing}:1:1: it cannot be looked at: No such file or directory (os error 2)"
+            "! {missing}:1:1: cannot access it: No such file or directory (os error 2)"
         )]
     );
     fs::write(at("tree/sub/d.yaml"), policy("a")).unwrap();
@@ -82,7 +82,7 @@ fn files_folders_and_what_is_not_there() {
 
 #[test]
 fn names_are_those_given() {
-    // The working folder of tests is the one of this crate.
+    // The working directory of tests is that of this crate.
     let loaded = load(&["tests/../Cargo.toml"]);
     let files: Vec<String> = loaded
         .diagnostics
@@ -118,7 +118,7 @@ fn pipes_and_devices() {
     );
 }
 
-/// A dump is longer than what a file of the agent's folder may have; every item is told of by its
+/// A dump may be larger than the limit for files of the agent; problems of items are reported with their
 /// index.
 #[test]
 fn a_dump_of_any_size_is_read_item_by_item() {
@@ -156,7 +156,7 @@ fn a_dump_of_any_size_is_read_item_by_item() {
         shown[0].starts_with(&place) && shown[0].contains("99999"),
         "{shown:?}"
     );
-    // Cut anywhere, nothing of it counts.
+    // Truncated anywhere, the list yields no objects.
     fs::write(&path, &text[..text.len() / 2]).unwrap();
     let loaded = load(&[&path]);
     assert_eq!(
@@ -178,7 +178,7 @@ fn a_file_that_is_open_for_writing_is_not_half_read() {
     assert_eq!(
         flaws,
         [format!(
-            "! {}:1:1: somebody is writing it: it is not read",
+            "! {}:1:1: another process has the file open for writing; not read",
             path.display()
         )]
     );
@@ -186,7 +186,7 @@ fn a_file_that_is_open_for_writing_is_not_half_read() {
     assert_eq!(said(&[&path]).0, ["a"]);
 }
 
-/// Of endpoints too, which are kept apart from all else, the first definition counts.
+/// Endpoints are stored separately; for them too the first definition is used.
 #[test]
 fn a_pod_that_is_defined_twice_is_the_first_one() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! What a tree can be made of: links, mounted ConfigMaps, roots that come and go, and what is no
-//! manifest at all.
+//! The contents of a tree: links, mounted ConfigMaps, roots that are replaced, and files that are not
+//! manifests.
 
 #![allow(clippy::unwrap_used, reason = "a test's helpers fail with it")]
 
@@ -101,12 +101,12 @@ fn a_link_out_of_the_tree_is_an_error_and_takes_nothing_away() {
     write(&outside.join("web.yaml"), "web:99 stranger:1");
     write(&outside.join("db.yaml"), "db:99");
     scene.expect("start", "db:90 web:80");
-    // By a chain of links, the last of which leads out.
+    // A chain of links, the last of which leads outside.
     symlink("../outside/web.yaml", scene.at(".chain")).unwrap();
     symlink(".chain", scene.at("link")).unwrap();
     scene.rename("link", "web.yaml");
     let file = "db:90 web:80
-        ! web.yaml:1 : it is a link to .chain, which leads out of the f
+        ! web.yaml:1 : it is a symbolic link to .chain, outside the giv
         kept NetworkPolicy default/web";
     scene.expect("a file", file);
     scene.restart();
@@ -119,7 +119,7 @@ fn a_link_out_of_the_tree_is_an_error_and_takes_nothing_away() {
     scene.quiet();
     let shown = scene.shown();
     assert!(
-        shown.starts_with("db:90 web:81\n! sub:1 : it is a link to /"),
+        shown.starts_with("db:90 web:81\n! sub:1 : it is a symbolic link to /"),
         "{shown}"
     );
     assert!(shown.ends_with("kept NetworkPolicy default/db"), "{shown}");
@@ -138,7 +138,7 @@ fn a_link_out_of_the_tree_is_an_error_and_takes_nothing_away() {
         let shown = scene.shown();
         let expected = format!(
             "db:90 web:81\n! {name}:1 : {}",
-            format!("it is a link to {target}, which leads out of the folder")
+            format!("it is a symbolic link to {target}, outside the given folders")
                 .chars()
                 .take(48)
                 .collect::<String>()
@@ -164,9 +164,9 @@ fn a_link_may_lead_to_another_root() {
     assert_eq!(common::policies(&both.state).len(), 2);
     let one = palisade_source::load(&[at("a")]);
     let reasons: Vec<&str> = one.diagnostics.iter().map(|f| &*f.problem.reason).collect();
-    assert!(reasons[0].starts_with("it is a link to ../b/all.yaml, which leads out"));
+    assert!(reasons[0].starts_with("it is a symbolic link to ../b/all.yaml, outside"));
     assert_eq!((reasons.len(), one.has_errors()), (1, true));
-    // What was given may itself be a link, to a folder or to a file.
+    // A given path may be a link itself, to a folder or to a file.
     symlink("a", at("c")).unwrap();
     symlink("b/all.yaml", at("d.yaml")).unwrap();
     let through = palisade_source::load(&[at("c"), at("d.yaml")]);
@@ -174,7 +174,7 @@ fn a_link_may_lead_to_another_root() {
     assert_eq!(through.diagnostics, []);
 }
 
-/// A watch that has no room for one folder for some time.
+/// A watch that fails for one folder for some time, as without free inotify watches.
 struct Full {
     fake: FakeDirWatch,
     refusals: usize,
@@ -230,13 +230,12 @@ fn a_folder_that_cannot_be_watched_is_tried_again_until_it_can() {
         .map(|flaws| flaws.iter().map(|f| f.problem.reason.clone()).collect())
         .collect();
     assert!(
-        reasons[0]
-            .starts_with("changes in it are seen late, because it cannot be watched; it is tried"),
+        reasons[0].starts_with("cannot watch this folder; until it can be watched,"),
         "{reasons:?}"
     );
     assert!(reasons[0].ends_with("raise fs.inotify.max_user_watches"));
     assert_eq!(reasons.last().unwrap(), "", "{reasons:?}");
-    // Whole seconds: a wait is what is left of the delay, and the first may be for the files to age.
+    // Whole seconds: a wait is the rest of the delay, and the first may be for the files to age.
     let seconds = |wait: &Option<Duration>| wait.map(|wait| wait.as_secs_f64().round() as u64);
     let waits: Vec<_> = waits.lock().unwrap().iter().map(seconds).collect();
     let delays: Vec<u64> = waits.iter().flatten().copied().filter(|s| *s > 0).collect();
@@ -266,7 +265,7 @@ fn circles_pipes_devices_and_names_that_are_no_manifests() {
     scene.quiet();
     let shown = scene.shown();
     assert!(
-        shown.starts_with("inner:1 web:80\n! loop1.yaml:1 : it cannot be looked at"),
+        shown.starts_with("inner:1 web:80\n! loop1.yaml:1 : cannot access it"),
         "{shown}"
     );
     scene.remove("loop1.yaml");
@@ -274,7 +273,7 @@ fn circles_pipes_devices_and_names_that_are_no_manifests() {
     fs::remove_file(scene.at("a/also.yaml")).unwrap();
     fs::remove_file(scene.at("a/same.yaml")).unwrap();
     scene.expect("other names of a file go", "inner:1 web:80");
-    // A pipe takes the place of a file.
+    // A pipe replaces a file.
     scene.run("mkfifo", &["pipe2"]);
     scene.rename("pipe2", "a/web.yaml");
     scene.expect("what was a file is none now", "inner:1");
@@ -288,17 +287,14 @@ fn the_root_goes_and_comes_back() {
     scene.quiet();
     let shown = scene.shown();
     assert!(shown.starts_with("db:90 web:80\n! "), "{shown}");
-    assert!(
-        shown.contains("it cannot be looked at: No such file"),
-        "{shown}"
-    );
+    assert!(shown.contains("cannot access it: No such file"), "{shown}");
     assert!(shown.ends_with("kept NetworkPolicy default/db\nkept NetworkPolicy default/web"));
     fs::create_dir(&scene.root).unwrap();
     scene.quiet();
     let shown = scene.shown();
     assert!(shown.starts_with("db:90 web:80\n! "), "{shown}");
     assert!(
-        shown.contains("the folder was replaced by one without"),
+        shown.contains("the policy directory was replaced by one without"),
         "{shown}"
     );
     scene.put("web.yaml", "web:81");
@@ -369,14 +365,14 @@ fn a_single_file() {
 fn what_cannot_be_read_takes_nothing_away() {
     let mut scene = Scene::with(&[("web.yaml", "web:80"), ("db.yaml", "db:90")]);
     scene.expect("start", "db:90 web:80");
-    // Out of the tree, and write-only for everyone, root included.
+    // Outside the tree, and write-only for everyone including root.
     symlink("/proc/self/clear_refs", scene.at("link")).unwrap();
     scene.rename("link", "web.yaml");
     scene.quiet();
     let shown = scene.shown();
     assert!(
         shown.starts_with(
-            "db:90 web:80\n! web.yaml:1 : it is a link to /proc/self/clear_refs, which"
+            "db:90 web:80\n! web.yaml:1 : it is a symbolic link to /proc/self/clear_refs,"
         ),
         "{shown}"
     );
@@ -405,8 +401,8 @@ fn what_cannot_be_read_takes_nothing_away() {
     scene.expect("small again", "db:92 web:81");
 }
 
-/// Files are opened as another user while it lives: root reads files of any mode. It counts for this
-/// thread and those that it starts.
+/// Opens files as another user while it lives, because root reads files of any mode. Applies to this thread
+/// and those that it starts.
 struct OtherUser(Uid);
 
 impl OtherUser {
@@ -441,7 +437,7 @@ fn modes_that_forbid_reading() {
         scene.run("chmod", &["755", name]);
         scene.expect("readable again", "db:90 web:80");
     }
-    // What it started ends as this user, what it left goes as the first.
+    // The source stops as this user; its files are removed as the first.
     scene.stop();
     drop(user);
 }
@@ -461,14 +457,14 @@ fn folders_that_nest_too_deep() {
         "nothing is sure to be gone: {shown}"
     );
     assert!(
-        shown.contains("folders nest more than 64 deep here"),
+        shown.contains("folders are nested deeper than the limit of 64"),
         "{shown}"
     );
     fs::remove_dir_all(scene.at("d")).unwrap();
     scene.expect("removed", "");
 }
 
-/// A watch that loses events when a test says so.
+/// A watch that loses events on request.
 struct Lossy {
     real: InotifyWatch,
     lose: Arc<Mutex<bool>>,
@@ -489,7 +485,7 @@ impl DirWatch for Lossy {
             let mut lose = self.lose.lock().unwrap();
             match (&wake, *lose) {
                 (WakeReason::Events(events), true) => {
-                    // The last event of a burst is the one that says events were lost.
+                    // The last event of a burst reports that events were lost.
                     let end = |event: &WatchEvent| matches!(event, WatchEvent::Changed { name: Some(name), .. } if name == "end");
                     if events.iter().any(end) {
                         *lose = false;
@@ -533,8 +529,8 @@ fn lost_events_lead_to_another_look() {
     let wait = || std::thread::park_timeout(IDLE * 2);
     wait();
     *lose.lock().unwrap() = true;
-    // While nobody listens: one file is written half and held open, a folder with a file is made, a
-    // file goes.
+    // While no source runs: one file is half written and held open, a folder with a file is created, a file
+    // is removed.
     let half = manifest("web:81");
     let held = scene.begin("web.yaml", &half[..half.len() / 2]);
     fs::create_dir(scene.at("new")).unwrap();
@@ -567,7 +563,7 @@ fn lost_events_lead_to_another_look() {
 fn a_tree_that_is_never_quiet_is_looked_at_but_loses_nothing() {
     let scene = Scene::new();
     scene.put("web.yaml", "web:80");
-    // Ages the tree, so that the first look is a settled one.
+    // Ages the tree, so that the first scan finds it quiet.
     std::thread::park_timeout(SETTLE * 2);
     let fake = FakeDirWatch::default();
     let mut source = Directory::with_watch(scene.options(), Restless { fake, left: 400 }).unwrap();
@@ -620,7 +616,7 @@ impl DirWatch for Restless {
             return Ok(WakeReason::TimedOut);
         }
         if self.left == 0 {
-            // First the quiet, then the end.
+            // A timeout first, then the stop.
             return self.fake.wait(timeout).map(|wake| match timeout {
                 Some(_) => wake,
                 None => WakeReason::Stopped,

@@ -1,4 +1,4 @@
-//! What stays in force when objects are invalid, broken or defined twice, and across restarts.
+//! Which versions stay in force when objects are invalid, broken or defined twice, and across restarts.
 
 #![allow(clippy::unwrap_used, reason = "a test's helpers fail with it")]
 
@@ -7,7 +7,7 @@ mod common;
 use common::{Scene, manifest};
 use std::fs;
 
-/// A NetworkPolicy that is refused for its port.
+/// A NetworkPolicy that is rejected for its port.
 const REFUSED: &str = "---\napiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: web}\n\
                        spec: {podSelector: {}, ingress: [{ports: [{port: 99999}]}]}\n";
 const REFUSED_SAID: &str = "spec.ingress[0].ports[0].port: 99999 is not a port: 1 to 65535";
@@ -145,7 +145,7 @@ fn half_a_document() {
             policies.contains("web:") && !policies.contains("web:8,"),
             "{end}: {shown}"
         );
-        // Where the cut falls between two documents, the rest is what its author says.
+        // If the cut falls between two documents, the rest is a valid file.
         let whole = !shown.contains('!');
         assert!(policies.contains("db:9") || whole, "{end}: {shown}");
         assert!(whole || !policies.contains("isolated"), "{end}: {shown}");
@@ -294,7 +294,7 @@ fn memory_on_disk() {
         .err()
         .unwrap();
     let cause = std::error::Error::source(&error).unwrap().to_string();
-    assert!(cause.contains("schema 2 is newer than 1"), "{cause}");
+    assert!(cause.contains("schema 2 is newer than schema 1"), "{cause}");
     fs::remove_file(&web).unwrap();
     fs::create_dir(&web).unwrap();
     let error = palisade_source::Directory::open(scene.options())
@@ -314,7 +314,7 @@ fn memory_that_cannot_be_saved_is_told() {
     scene.quiet();
     let shown = scene.shown();
     assert!(
-        shown.starts_with("web:81\n! state:1 : last valid versions cannot be saved"),
+        shown.starts_with("web:81\n! state:1 : cannot save the last valid versions"),
         "{shown}"
     );
     fs::create_dir(&folder).unwrap();
@@ -334,7 +334,7 @@ fn pods_on_the_host_network_are_doubted_as_both_change() {
     let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {hostNetwork: true, containers: []}\n";
     scene.write("pod.yaml", pod);
     scene.quiet();
-    let doubt = "? web.yaml:7 spec.podSelector: it selects Pod default/p on the host network, wh";
+    let doubt = "? web.yaml:7 spec.podSelector: it selects Pod default/p on the host network; po";
     let shown = scene.shown();
     assert_eq!(shown, format!("web:80\n{doubt}"));
     scene.write(
@@ -361,23 +361,23 @@ fn a_mistyped_kind_takes_nothing_out_of_force() {
     for (wrong, reason) in [
         (
             "apiVersion: networking.k8s.io/v1\nkind: Networkpolicy\n",
-            ":3 kind: \"Networkpolicy\" is no kind of the API group \"ne",
+            ":3 kind: unknown kind \"Networkpolicy\" in the API group \"n",
         ),
         (
             "apiVersion: networking.k8s.io/v1\nkind: \"NetworkPolicy \"\n",
-            ":3 kind: \"NetworkPolicy \" is no kind of the API group \"n",
+            ":3 kind: unknown kind \"NetworkPolicy \" in the API group \"",
         ),
         (
             "apiVersion: networking.k8s.io/v1\nkind: NetworkPolcy\n",
-            ":3 kind: \"NetworkPolcy\" is no kind of the API group \"net",
+            ":3 kind: unknown kind \"NetworkPolcy\" in the API group \"ne",
         ),
         (
             "apiVersion: networking.k8s.io\nkind: NetworkPolicy\n",
-            ":2 apiVersion: \"networking.k8s.io NetworkPolicy\" is nothing tha",
+            ":2 apiVersion: unknown apiVersion and kind \"networking.k8s.io N",
         ),
         (
             "apiVersion: example.com/v1\nkind: NetworkPolicies\n",
-            ":2 apiVersion: \"example.com/v1 NetworkPolicies\" is nothing that",
+            ":2 apiVersion: unknown apiVersion and kind \"example.com/v1 Netw",
         ),
     ] {
         let mut scene = Scene::with(&[("all.yaml", "web:80"), ("db.yaml", "db:90")]);
@@ -404,13 +404,13 @@ fn a_mistyped_kind_takes_nothing_out_of_force() {
 fn a_kind_that_nobody_knows_makes_its_file_incomplete() {
     let mut scene = Scene::with(&[("all.yaml", "web:80 db:90")]);
     scene.expect("start", "db:90 web:80");
-    // The policy became something else: whatever that is, the policy stays.
+    // The policy was replaced by an object of an unknown kind: the policy stays.
     let strange = "---\napiVersion: networking.k8s.io/v1\nkind: Firewall\nmetadata: {name: x}\n";
     scene.write("all.yaml", &format!("{strange}{}", manifest("db:91")));
     scene.quiet();
     let shown = scene.shown();
     assert!(
-        shown.starts_with("db:91 web:80\n! all.yaml:3 kind: \"Firewall\""),
+        shown.starts_with("db:91 web:80\n! all.yaml:3 kind: unknown kind \"Firewall\""),
         "{shown}"
     );
     assert!(
@@ -419,7 +419,7 @@ fn a_kind_that_nobody_knows_makes_its_file_incomplete() {
     );
     scene.restart();
     scene.expect("after a restart", &shown);
-    // Of a kind that is somebody else's own, the file is whole, and what it does not hold is gone.
+    // For a kind of another API group the file is complete, and a missing policy is gone.
     let own = strange.replace("networking.k8s.io", "example.com");
     scene.write("all.yaml", &format!("{own}{}", manifest("db:92")));
     scene.expect("of no concern", "db:92");

@@ -1,8 +1,8 @@
-//! Files that are always whole: the old content or the new, also after a crash.
+//! Atomic file replacement: a reader sees the old content or the new content, also after a crash.
 //!
-//! Promises: after success the new content is on disk under its name; after
-//! failure or a crash the old one is. Never: leaves its temporary file behind
-//! on failure, or follows a symlink at `path` (it replaces it).
+//! Promises: after success the new content is on disk under its name; after failure or a crash the old one
+//! is. Never: leaves its temporary file behind on failure, or follows a symlink at `path` (it replaces the
+//! symlink).
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -16,9 +16,9 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 #[error("{action} {}: {source}", path.display())]
 pub struct WriteError {
-    /// What was being done, for example "renaming onto".
+    /// The action that failed, for example "renaming onto".
     pub action: &'static str,
-    /// To which file.
+    /// The file it was applied to.
     pub path: PathBuf,
     /// The failure.
     pub source: io::Error,
@@ -27,7 +27,7 @@ pub struct WriteError {
 /// Replaces the content of `path`, readable by its owner and group (0640).
 ///
 /// # Errors
-/// The step that failed; the file is then as before.
+/// The step that failed; the file is then unchanged.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -38,7 +38,7 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
         std::fs::rename(&temporary, path).map_err(write_error("renaming onto", path))
     });
     if written.is_err() {
-        // The first failure is the one worth reporting.
+        // The first failure is the one to report.
         let _ = std::fs::remove_file(&temporary);
     }
     written?;
@@ -56,8 +56,8 @@ fn write_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> W
     }
 }
 
-/// Hidden, so that readers of the directory pass it over; per process, so that
-/// two writers never write into one file.
+/// Hidden, so that readers of the directory skip it. The name contains process and thread, so that two
+/// writers never share a file.
 fn temporary_path(path: &Path) -> PathBuf {
     let mut name = OsString::from(".");
     name.push(path.file_name().unwrap_or_default());
@@ -70,7 +70,7 @@ fn temporary_path(path: &Path) -> PathBuf {
 }
 
 fn write_synced(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
-    // Left over from a crash of a process that had the same number.
+    // Left over from a crashed process with the same pid.
     let _ = std::fs::remove_file(path);
     let mut file = File::options()
         .write(true)
@@ -84,7 +84,10 @@ fn write_synced(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
 }
 
 #[cfg(test)]
-#[allow(clippy::disallowed_methods, reason = "tests look with the plain calls")]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "tests use the standard library's calls"
+)]
 mod tests {
     use super::*;
 

@@ -1,8 +1,8 @@
-//! Who is at the other end of a unix socket.
+//! Credentials of the peer of a unix socket.
 //!
-//! Promises: the kernel's word as of when the connection was made, so a process
-//! that has since changed its groups, ended, or given its number away changes
-//! nothing. Never: a number the peer could have chosen.
+//! Promises: the credentials are those that the kernel recorded when the connection was made. A later change
+//! of the peer's groups, its exit, or the reuse of its pid has no effect. Never: returns a value that the
+//! peer could have chosen.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -10,23 +10,23 @@ use std::os::fd::{AsFd, AsRawFd};
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::PeerCredentials;
 
-/// The process that connected.
+/// Credentials of the process that connected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SocketCredentials {
-    /// Its process number.
+    /// Process id.
     pub pid: i32,
-    /// Its user.
+    /// Effective user id.
     pub uid: u32,
-    /// Its group.
+    /// Effective group id.
     pub gid: u32,
-    /// Its supplementary groups.
+    /// Supplementary groups.
     pub groups: Vec<u32>,
 }
 
-/// The peer of a connected unix stream socket.
+/// Credentials of the peer of a connected unix stream socket.
 ///
 /// # Errors
-/// If it is no connected unix socket.
+/// If the socket is not a connected unix socket.
 pub fn peer_credentials(socket: &impl AsFd) -> io::Result<SocketCredentials> {
     let credentials = getsockopt(&socket.as_fd(), PeerCredentials)?;
     Ok(SocketCredentials {
@@ -37,15 +37,15 @@ pub fn peer_credentials(socket: &impl AsFd) -> io::Result<SocketCredentials> {
     })
 }
 
-/// The user this process acts as.
+/// The effective user id of this process.
 pub fn effective_uid() -> u32 {
     nix::unistd::geteuid().as_raw()
 }
 
-/// The supplementary groups, from the socket and not from `/proc`, where the process of that number
-/// may be another one by now.
+/// The supplementary groups, from the socket and not from `/proc`, where the pid may already belong to
+/// another process.
 fn supplementary_groups(socket: &impl AsFd) -> io::Result<Vec<u32>> {
-    // The kernel says how much room it needs where there is too little.
+    // If the buffer is too small, the kernel returns the size that is needed.
     let mut groups: Vec<libc::gid_t> = vec![0; 32];
     loop {
         let room = groups.len() * size_of::<libc::gid_t>();

@@ -1,10 +1,10 @@
-//! Mistakes that test builds can make on purpose, by name, to prove that a test notices them.
+//! Fault injection by name in test builds, to prove that a test detects the fault.
 //!
-//! Without the feature `faults` the question whether one is on is a constant `false`, and no name is in
-//! the program. With it, the one that the variable `PALISADE_FAULT` names is on for the whole process.
-//! What the names mean is for whoever asks.
+//! Without the feature `faults`, [`is_injected`] is a constant `false` and no fault name is in the binary.
+//! With it, the fault named by the variable `PALISADE_FAULT` is active for the whole process. The callers
+//! define the names.
 
-/// Whether the mistake of this name is made.
+/// Returns whether the fault `name` is active.
 #[cfg(feature = "faults")]
 #[must_use]
 pub fn is_injected(name: &str) -> bool {
@@ -13,14 +13,14 @@ pub fn is_injected(name: &str) -> bool {
     let on = INJECTED.get_or_init(|| {
         #[allow(
             clippy::disallowed_methods,
-            reason = "which mistake is made is no configuration of the product, which has none"
+            reason = "fault injection is not part of the product's configuration"
         )]
         std::env::var("PALISADE_FAULT").unwrap_or_default()
     });
     on == name
 }
 
-/// Whether the mistake of this name is made: never, in a build without the feature.
+/// Returns whether the fault `name` is active: never, without the feature `faults`.
 #[cfg(not(feature = "faults"))]
 #[inline(always)]
 #[must_use]

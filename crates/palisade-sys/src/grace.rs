@@ -1,24 +1,21 @@
-//! Waiting until no packet is still between two lookups: an RCU grace period.
+//! RCU grace periods: waiting until no packet is being processed with old state.
 //!
-//! Every packet path walks its rules inside an RCU read section. After
-//! [`GracePeriod::wait`] returns, every section that was open when it was
-//! called has ended: a packet that began its lookups before a change has a
-//! verdict.
+//! Every packet path evaluates its rules inside an RCU read-side critical section. After
+//! [`GracePeriod::wait`] returns, every section that was active at the call has ended: a packet that began
+//! its lookups before a change has a verdict.
 //!
-//! The kernel offers no system call for just that. Two contain
-//! `synchronize_rcu()`:
+//! The kernel has no system call for exactly this. Two operations contain `synchronize_rcu()`:
 //!
-//! - `membarrier(MEMBARRIER_CMD_GLOBAL)`, which is it by another name. It is
-//!   refused on a kernel that runs with `nohz_full`, since it also promises a
-//!   barrier to user code, which such a CPU does not give; and with one CPU
-//!   online it returns at once, though a preempted reader may be left.
-//! - replacing the inner map of a BPF map of maps, which returns when no
-//!   program can still see the old one (`maybe_wait_bpf_programs()` in the
-//!   kernel, since Linux 5.0). Programs run in RCU read sections, as packets do.
+//! - `membarrier(MEMBARRIER_CMD_GLOBAL)`. It fails on a kernel with `nohz_full`, because it also promises a
+//!   barrier to user code, which such a CPU does not provide. With one CPU online it returns at once,
+//!   although a preempted reader may still be active.
+//! - replacing the inner map of a BPF map of maps, which returns when no program can still use the old one
+//!   (`maybe_wait_bpf_programs()` in the kernel, since Linux 5.0). Programs run in RCU read-side critical
+//!   sections, as packet processing does.
 //!
-//! The first is taken where it holds, the second elsewhere.
+//! The first is used where it is valid, the second otherwise.
 //!
-//! Promises: never returns early. Never: waits for a packet that came later.
+//! Promises: never returns early. Never: waits for packets that arrive after the call.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
@@ -33,19 +30,19 @@ const BPF_MAP_UPDATE_ELEM: libc::c_int = 2;
 const BPF_MAP_TYPE_ARRAY: u32 = 2;
 const BPF_MAP_TYPE_ARRAY_OF_MAPS: u32 = 12;
 
-/// The kernel gives no grace period.
+/// A grace period is not available or failed.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum GraceError {
-    /// Neither way is open.
+    /// Neither method is available.
     #[error(
-        "the kernel offers no grace period: membarrier(GLOBAL) says {membarrier} (it is refused with \
-         nohz_full, and waits for nobody with one CPU), a BPF map of maps says {maps} (it needs \
-         CONFIG_BPF_SYSCALL, CAP_SYS_ADMIN or CAP_BPF, and a sandbox that lets bpf(2) through)"
+        "the kernel offers no grace period: membarrier(GLOBAL) failed with {membarrier} (it is refused \
+         with nohz_full, and not usable with one CPU), creating a BPF map of maps failed with {maps} (it \
+         needs CONFIG_BPF_SYSCALL, CAP_SYS_ADMIN or CAP_BPF, and a sandbox that allows bpf(2))"
     )]
     Unsupported {
-        /// What the barrier said.
+        /// Error of membarrier.
         membarrier: Errno,
-        /// What the map said.
+        /// Error of the BPF map.
         maps: Errno,
     },
     /// The wait failed.
@@ -53,18 +50,18 @@ pub enum GraceError {
     Failed(Errno),
 }
 
-/// Waits for grace periods.
+/// Waits for RCU grace periods.
 pub trait GracePeriod {
-    /// Returns once all packet processing that was under way has ended.
+    /// Returns once all packet processing that was active at the call has ended.
     ///
     /// # Errors
-    /// [`GraceError::Failed`]; then nothing may be concluded.
+    /// [`GraceError::Failed`]; the caller must then assume that old state is still in use.
     fn wait(&mut self) -> Result<(), GraceError>;
 }
 
-/// What of the kernel the choice rests on.
+/// The system calls that the choice of method depends on.
 trait GraceSyscalls {
-    /// The map of maps.
+    /// A BPF map of maps.
     type Maps;
 
     fn membarrier(&self, command: libc::c_int) -> Result<libc::c_int, Errno>;
@@ -73,13 +70,13 @@ trait GraceSyscalls {
     fn replace_inner(&self, maps: &Self::Maps) -> Result<(), Errno>;
 }
 
-/// Either way, whichever holds at the moment.
+/// Uses the method that is valid at the time of each wait.
 #[derive(Debug)]
 struct GraceWaiter<C: GraceSyscalls> {
     calls: C,
-    /// What membarrier said, where it is no way.
+    /// Why membarrier cannot be used, if so.
     membarrier_error: Option<Errno>,
-    /// Made when they are needed first.
+    /// Created at first use.
     maps: Option<C::Maps>,
 }
 
@@ -87,7 +84,7 @@ impl<C: GraceSyscalls> GraceWaiter<C> {
     fn new(calls: C) -> Result<Self, GraceError> {
         let offered = calls.membarrier(MEMBARRIER_CMD_QUERY);
         let refused = match offered {
-            // What is offered may still be refused, by a sandbox for one.
+            // An offered command can still be refused, for example by a sandbox.
             Ok(offered) if offered & MEMBARRIER_CMD_GLOBAL != 0 => {
                 calls.membarrier(MEMBARRIER_CMD_GLOBAL).err()
             }
@@ -106,7 +103,7 @@ impl<C: GraceSyscalls> GraceWaiter<C> {
     }
 
     fn membarrier_usable(&self) -> bool {
-        // CPUs come and go.
+        // CPUs can go online and offline at any time.
         self.membarrier_error.is_none() && self.calls.online_cpus() > 1
     }
 
@@ -141,7 +138,7 @@ impl<C: GraceSyscalls> GracePeriod for GraceWaiter<C> {
 pub struct KernelGracePeriod(GraceWaiter<KernelSyscalls>);
 
 impl KernelGracePeriod {
-    /// Finds out which way the kernel offers.
+    /// Determines which method the kernel offers.
     ///
     /// # Errors
     /// [`GraceError::Unsupported`].
@@ -149,7 +146,7 @@ impl KernelGracePeriod {
         GraceWaiter::new(KernelSyscalls).map(Self)
     }
 
-    /// How it waits, for people.
+    /// The method in use, for display.
     #[must_use]
     pub fn method(&self) -> &'static str {
         match self.0.membarrier_usable() {
@@ -165,18 +162,18 @@ impl GracePeriod for KernelGracePeriod {
     }
 }
 
-/// The running kernel.
+/// The system calls of the running kernel.
 #[derive(Clone, Copy, Debug)]
 struct KernelSyscalls;
 
-/// A map of maps and the map in it.
+/// A BPF map of maps and its inner map.
 #[derive(Debug)]
 struct BpfMapOfMaps {
     outer: OwnedFd,
     inner: OwnedFd,
 }
 
-/// What the kernel takes of `union bpf_attr` to make a map.
+/// The part of `union bpf_attr` that creates a map.
 #[repr(C)]
 struct BpfMapCreateAttr {
     map_type: u32,
@@ -187,7 +184,7 @@ struct BpfMapCreateAttr {
     inner_map_fd: u32,
 }
 
-/// What it takes to change an element.
+/// The part of `union bpf_attr` that updates an element.
 #[repr(C)]
 struct BpfMapUpdateAttr {
     map_fd: u64,
@@ -222,7 +219,7 @@ impl GraceSyscalls for KernelSyscalls {
                 inner_map_fd,
             };
             let fd = bpf(BPF_MAP_CREATE, &attr)?;
-            // SAFETY: the kernel has just made this descriptor for us alone.
+            // SAFETY: the kernel has just created this descriptor for this process alone.
             Ok::<OwnedFd, Errno>(unsafe { OwnedFd::from_raw_fd(fd) })
         };
         let inner = make(BPF_MAP_TYPE_ARRAY, 0)?;
@@ -247,8 +244,8 @@ fn raw_fd(fd: &OwnedFd) -> u32 {
 }
 
 fn bpf<T>(command: libc::c_int, attr: &T) -> Result<libc::c_int, Errno> {
-    // SAFETY: `attr` is laid out as the command wants it, and the kernel is told its size; it only
-    // reads it, and the key and value that it points to live in the caller.
+    // SAFETY: `attr` has the layout of the command, and the kernel gets its size; it only reads it, and the
+    // key and value that it points to live in the caller.
     let result = unsafe {
         libc::syscall(
             libc::SYS_bpf,
@@ -260,7 +257,7 @@ fn bpf<T>(command: libc::c_int, attr: &T) -> Result<libc::c_int, Errno> {
     Errno::result(result).map(|fd| fd as libc::c_int)
 }
 
-/// Counts the waits asked for.
+/// Counts the requested waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FakeGracePeriod {
     /// Waits so far.
@@ -279,7 +276,7 @@ mod tests {
     use super::*;
     use std::cell::{Cell, RefCell};
 
-    /// A kernel that offers some of it, and records what it is asked.
+    /// A kernel with a chosen set of features; records the calls.
     struct Fake {
         offers: bool,
         refuses: Option<Errno>,
@@ -330,7 +327,7 @@ mod tests {
             (fake(true, None, 2, Ok(())), "barrier barrier"),
             // nohz_full.
             (fake(false, Some(Errno::EINVAL), 2, Ok(())), "make replace"),
-            // A sandbox.
+            // Sandbox that refuses membarrier.
             (
                 fake(true, Some(Errno::EPERM), 2, Ok(())),
                 "barrier make replace",

@@ -1,16 +1,16 @@
-//! The process's heap, as the C library keeps it.
+//! The heap of the process, managed by the C library.
 //!
-//! Promises: nothing that is allocated moves. Never: decides when; the caller knows when a lot of
+//! Promises: no allocation moves. Never: decides when to trim; the caller knows when a large amount of
 //! short-lived memory was freed.
 
-/// Gives freed memory back to the kernel, all threads' of it. The C library keeps what is freed below
-/// anything still in use, so that after a big start a process goes on holding nearly twice what it
-/// uses. Walks the whole heap: some milliseconds per hundred megabytes.
+/// Returns freed memory of all threads to the kernel. The C library keeps freed memory that lies below memory
+/// in use, so that after a large start-up a process holds nearly twice the memory it uses. Walks the whole
+/// heap: some milliseconds per hundred megabytes.
 ///
-/// Does nothing where the C library knows no such thing (musl).
+/// Does nothing with a C library without `malloc_trim` (musl).
 pub fn trim() {
     #[cfg(target_env = "gnu")]
-    // SAFETY: it has no requirements, and takes the allocator's own locks.
+    // SAFETY: it has no preconditions, and takes the allocator's own locks.
     unsafe {
         libc::malloc_trim(0);
     }

@@ -1,4 +1,4 @@
-//! Sockets for packets that the standard library has no socket for.
+//! Raw ICMP sockets, which the standard library does not offer.
 //!
 //! Promises: a socket belongs to the network namespace of the calling thread. Never: sends anything.
 
@@ -16,11 +16,11 @@ pub enum IpVersion {
     V6,
 }
 
-/// A raw ICMP or ICMPv6 socket that never blocks. What it receives starts with the IP header in
-/// IPv4 and with the ICMPv6 header in IPv6; the kernel fills in ICMPv6 checksums, not ICMP's.
+/// A non-blocking raw ICMP or ICMPv6 socket. Received data starts with the IP header for IPv4 and with the
+/// ICMPv6 header for IPv6; the kernel fills in checksums of ICMPv6, not of ICMP.
 ///
 /// # Errors
-/// `EPERM` without `CAP_NET_RAW`, `EAFNOSUPPORT` without that IP version.
+/// `EPERM` without `CAP_NET_RAW`, `EAFNOSUPPORT` if the IP version is not available.
 pub fn icmp_socket(version: IpVersion) -> io::Result<OwnedFd> {
     let (family, protocol) = match version {
         IpVersion::V4 => (AddressFamily::Inet, SockProtocol::Icmp),

@@ -1,13 +1,12 @@
 //! Kernel interfaces: netlink, namespaces, conntrack, sysctl, inotify; and the heap of the process.
 //!
-//! One small trait per kernel interface, its kernel implementation, and a
-//! recording fake beside it, so that what stands above is tested without root.
-//! Everything takes an open [`netns::NetNs`], so no caller ever changes the
-//! namespace of its own thread.
+//! One small trait per kernel interface, with its kernel implementation and a recording fake, so that the
+//! layers above are tested without root. Every operation takes an open [`netns::NetNs`], so no caller changes
+//! the namespace of its own thread.
 //!
-//! This crate knows no Palisade word and decides nothing: it does one thing to
-//! one kernel object and says, on failure, which thing and which object. It is
-//! the only crate of the workspace that may use `unsafe`.
+//! This crate contains no concept of Palisade and makes no decisions: it performs one operation on one kernel
+//! object and names the operation and the object on failure. It is the only crate of the workspace that may
+//! use `unsafe`.
 
 pub mod atomic_file;
 pub mod conntrack;

@@ -1,7 +1,7 @@
-//! One instance of a program at a time, by an advisory lock on a file.
+//! An advisory lock on a file that allows one instance of a program.
 //!
-//! Promises: the kernel lets go of the lock when its holder ends, however it
-//! ends. Never: deletes the file, which would let two holders in.
+//! Promises: the kernel releases the lock when its holder ends, however it ends. Never: deletes the file,
+//! because two processes could then hold the lock.
 
 use std::fs::{File, TryLockError};
 use std::io::{self, Read, Seek, Write};
@@ -9,15 +9,15 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-/// The lock was not taken.
+/// The lock was not acquired.
 #[derive(Debug, Error)]
 pub enum LockError {
-    /// Somebody holds it.
+    /// Another process holds it.
     #[error("{} is locked by {holder}", path.display())]
     AlreadyLocked {
         /// The file.
         path: PathBuf,
-        /// "process N", or "another process" if it left no number.
+        /// "process N", or "another process" if the file has no pid.
         holder: String,
     },
     /// The file cannot be used.
@@ -30,7 +30,7 @@ pub enum LockError {
     },
 }
 
-/// A lock that is held until this is dropped.
+/// A lock that is held until it is dropped.
 #[derive(Debug)]
 pub struct InstanceLock {
     file: File,
@@ -38,17 +38,17 @@ pub struct InstanceLock {
 }
 
 impl InstanceLock {
-    /// Takes the lock on `path` at once or not at all, and writes this process's number into it.
+    /// Acquires the lock on `path` without waiting, and writes this process's pid into it.
     ///
     /// # Errors
-    /// [`LockError::AlreadyLocked`] if somebody else holds it.
+    /// [`LockError::AlreadyLocked`] if another process holds it.
     pub fn acquire(path: &Path) -> Result<Self, LockError> {
         let mut lock = Self::acquire_without_pid(path)?;
         lock.write_pid()?;
         Ok(lock)
     }
 
-    /// Writes this process's number into the file.
+    /// Writes this process's pid into the file.
     ///
     /// # Errors
     /// [`LockError::Io`].
@@ -63,7 +63,7 @@ impl InstanceLock {
             })
     }
 
-    /// Takes the lock on `path` at once or not at all, and leaves what the file says.
+    /// Acquires the lock on `path` without waiting, and leaves the file's content unchanged.
     ///
     /// # Errors
     /// As [`InstanceLock::acquire`].
@@ -90,7 +90,7 @@ impl InstanceLock {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 let mut text = String::new();
-                // Only for the message; who holds it may not have written yet.
+                // Only for the message; the holder may not have written its pid yet.
                 let _ = file.read_to_string(&mut text);
                 let holder = match text.trim().parse::<u32>() {
                     Ok(pid) => format!("process {pid}"),

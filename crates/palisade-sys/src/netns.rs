@@ -1,8 +1,7 @@
-//! Named network namespaces, as `ip netns` keeps them, and work inside one.
+//! Named network namespaces, compatible with `ip netns`, and execution inside a namespace.
 //!
-//! Promises: a handle stays bound to its namespace however names change;
-//! [`run_in`] never moves the caller's thread; a namespace that could not be
-//! made whole leaves no name behind.
+//! Promises: a handle stays bound to its namespace when names change; [`run_in`] never moves the caller's
+//! thread; a namespace that could not be created completely leaves no name behind.
 //!
 //! Never: switches the namespace of a thread that outlives the call.
 
@@ -24,19 +23,19 @@ mod open;
 
 pub use open::NetNsOpener;
 
-/// Where `ip netns` and this crate keep named namespaces.
+/// Directory in which `ip netns` and this crate keep named namespaces.
 pub const NETNS_DIR: &str = "/run/netns";
 
-/// Which namespace a handle means: two handles with the same identity are the same namespace.
+/// Identity of a namespace: two handles with the same identity are the same namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NetNsId {
-    /// Device of the nsfs file system.
+    /// Device of nsfs.
     pub dev: u64,
-    /// Inode on it.
+    /// Inode on nsfs.
     pub ino: u64,
 }
 
-/// An open network namespace. It lives at least as long as the handle.
+/// An open network namespace. The namespace lives at least as long as the handle.
 #[derive(Clone)]
 pub struct NetNs {
     file: Arc<File>,
@@ -70,39 +69,39 @@ impl AsFd for NetNs {
     }
 }
 
-/// What went wrong with a namespace.
+/// An operation on a namespace failed.
 #[derive(Debug, Error)]
 pub enum NetNsError {
-    /// A name that cannot be a file name under [`NETNS_DIR`].
+    /// The name cannot be a file name under [`NETNS_DIR`].
     #[error("network namespace name {name:?} is not usable: {reason}")]
     BadName {
         /// The name as given.
         name: String,
-        /// What is wrong with it.
+        /// Why the name is invalid.
         reason: &'static str,
     },
-    /// There is no namespace of that name or path.
+    /// There is no namespace with that name or path.
     #[error("network namespace {name} does not exist")]
     Missing {
         /// Name or path as given.
         name: String,
     },
-    /// A namespace of that name is there already.
-    #[error("network namespace {name} exists already")]
+    /// A namespace with that name already exists.
+    #[error("network namespace {name} already exists")]
     Exists {
         /// Name as given.
         name: String,
     },
-    /// The file is there but is no network namespace.
+    /// The file exists but is not a network namespace.
     #[error("{path} is not a network namespace")]
     WrongType {
         /// Path of the file.
         path: String,
     },
-    /// The file system of the path does not answer.
+    /// The file system of the path does not respond.
     #[error(
-        "opening network namespace {name}: its file system does not answer; mend that mount, or \
-         give the namespace by another path"
+        "opening network namespace {name}: its file system does not respond; fix the mount, or use \
+         another path"
     )]
     TimedOut {
         /// Name or path as given.
@@ -111,14 +110,14 @@ pub enum NetNsError {
     /// A system call failed.
     #[error("{action} network namespace {name}: {source}")]
     Io {
-        /// What was being done, for example "opening".
+        /// The action that failed, for example "opening".
         action: &'static str,
         /// Name or path of the namespace.
         name: String,
         /// The failure.
         source: io::Error,
     },
-    /// The thread meant to work inside the namespace died.
+    /// The thread working inside the namespace panicked.
     #[error("the thread working in network namespace {name} panicked")]
     Panicked {
         /// Name or path of the namespace.
@@ -143,7 +142,7 @@ fn errno_error(action: &'static str, name: &str) -> impl Fn(Errno) -> NetNsError
 }
 
 impl NetNs {
-    /// The namespace the calling thread is in now.
+    /// The namespace of the calling thread.
     ///
     /// # Errors
     /// If `/proc` cannot be read.
@@ -151,10 +150,10 @@ impl NetNs {
         Self::open_path(Path::new("/proc/thread-self/ns/net"), "current")
     }
 
-    /// Opens by path (anything with a `/`, such as `/proc/17/ns/net`) or by name under [`NETNS_DIR`].
+    /// Opens by path (any name with a `/`, such as `/proc/17/ns/net`) or by name under [`NETNS_DIR`].
     ///
     /// # Errors
-    /// [`NetNsError::Missing`], [`NetNsError::WrongType`], or the failed call.
+    /// [`NetNsError::Missing`], [`NetNsError::WrongType`], or the error of the system call.
     pub fn open(name_or_path: &str) -> Result<Self, NetNsError> {
         if name_or_path.contains('/') {
             Self::open_path(Path::new(name_or_path), name_or_path)
@@ -180,36 +179,35 @@ impl NetNs {
         })
     }
 
-    /// A handle that stands for a namespace in fakes and is none: it has an
-    /// identity of its own, and kernel calls on it fail.
+    /// A handle for tests that is not a namespace: it has its own identity, and kernel operations on it fail.
     ///
     /// # Errors
-    /// If the kernel gives no anonymous file.
+    /// If the kernel cannot create an anonymous file.
     pub fn fake(label: &str) -> Result<Self, NetNsError> {
         let fd = nix::sys::memfd::memfd_create("netns", nix::sys::memfd::MFdFlags::MFD_CLOEXEC)
-            .map_err(errno_error("standing in for", label))?;
+            .map_err(errno_error("faking", label))?;
         Self::from_file(File::from(fd), label)
     }
 
-    /// Name or path this handle was opened by, for messages.
+    /// Name or path by which the handle was opened, for messages.
     #[must_use]
     pub fn label(&self) -> &str {
         &self.label
     }
 
-    /// Which namespace this is.
+    /// Identity of the namespace.
     #[must_use]
     pub fn id(&self) -> NetNsId {
         self.id
     }
 
-    /// The user who made the user namespace that this belongs to, and so may do everything in it;
-    /// 0 for one that root made.
+    /// The uid that created the owning user namespace, and so has every capability in it; 0 if root created
+    /// it.
     ///
     /// # Errors
-    /// If that user namespace is not this process's own nor below it.
+    /// If that user namespace is neither this process's own nor a descendant of it.
     pub fn owner_uid(&self) -> Result<u32, NetNsError> {
-        open::owner_uid(&self.file).map_err(errno_error("asking for the owner of", self.label()))
+        open::owner_uid(&self.file).map_err(errno_error("reading the owner of", self.label()))
     }
 }
 
@@ -223,13 +221,13 @@ fn namespace_path(name: &str) -> Result<PathBuf, NetNsError> {
         "." | ".." => Err(bad("it is a directory")),
         _ if name.len() > 255 => Err(bad("it is longer than 255 bytes")),
         _ if name.bytes().any(|b| b == b'/' || b == 0) => {
-            Err(bad("it holds a slash or a zero byte"))
+            Err(bad("it contains a slash or a zero byte"))
         }
         _ => Ok(Path::new(NETNS_DIR).join(name)),
     }
 }
 
-/// Runs `work` on a thread of its own inside `netns` and waits for it.
+/// Runs `work` on a new thread inside `netns` and waits for it.
 ///
 /// # Errors
 /// If the thread cannot be started or cannot enter the namespace, or `work` panicked.
@@ -250,9 +248,9 @@ where
     })
 }
 
-/// Moves the calling thread into `netns`; only for threads made for that.
+/// Moves the calling thread into `netns`; only for threads created for this purpose.
 fn enter(netns: &NetNs) -> Result<(), NetNsError> {
-    // Entering one's own namespace needs a privilege; being there does not.
+    // Entering the present namespace needs a privilege too, so it is skipped.
     if NetNs::current()?.id() == netns.id() {
         return Ok(());
     }
@@ -261,20 +259,21 @@ fn enter(netns: &NetNs) -> Result<(), NetNsError> {
 
 /// Named network namespaces of this host.
 pub trait NetNamespaces {
-    /// Makes an empty namespace (its loopback down) and names it.
+    /// Creates and names an empty namespace (loopback down).
     ///
     /// # Errors
-    /// [`NetNsError::Exists`] if the name is taken, or the failed call; then no name is left behind.
+    /// [`NetNsError::Exists`] if the name is in use, or the error of the system call; then no name is left
+    /// behind.
     fn create(&mut self, name: &str) -> Result<NetNs, NetNsError>;
-    /// Takes the name away; the namespace itself ends with its last user.
+    /// Removes the name; the namespace itself ends with its last user.
     ///
     /// # Errors
-    /// [`NetNsError::Missing`], or the failed call.
+    /// [`NetNsError::Missing`], or the error of the system call.
     fn delete(&mut self, name: &str) -> Result<(), NetNsError>;
-    /// Opens by name, or by path if it holds a `/`.
+    /// Opens by name, or by path if it contains a `/`.
     ///
     /// # Errors
-    /// [`NetNsError::Missing`], [`NetNsError::WrongType`], or the failed call.
+    /// [`NetNsError::Missing`], [`NetNsError::WrongType`], or the error of the system call.
     fn open(&self, name_or_path: &str) -> Result<NetNs, NetNsError>;
     /// All names, sorted.
     ///
@@ -325,7 +324,7 @@ impl NetNamespaces for KernelNetNamespaces {
         match made.and_then(|()| NetNs::open(name)) {
             Ok(netns) => Ok(netns),
             Err(error) => {
-                // The first failure is the one worth reporting.
+                // The first failure is the one to report.
                 let _ = umount2(&path, MntFlags::MNT_DETACH);
                 let _ = std::fs::remove_file(&path);
                 Err(error)
@@ -336,7 +335,7 @@ impl NetNamespaces for KernelNetNamespaces {
     fn delete(&mut self, name: &str) -> Result<(), NetNsError> {
         let path = namespace_path(name)?;
         match umount2(&path, MntFlags::MNT_DETACH) {
-            // EINVAL: a name whose mount is gone already, for example after a crash.
+            // EINVAL: a name whose mount no longer exists, for example after a crash.
             Ok(()) | Err(Errno::EINVAL) => {}
             Err(Errno::ENOENT) => {
                 return Err(NetNsError::Missing {
@@ -368,10 +367,10 @@ impl NetNamespaces for KernelNetNamespaces {
     }
 }
 
-/// Makes the directory a shared mount, so that names made in one mount
-/// namespace are seen, and can be deleted, in all; once, as `ip netns` does.
+/// Makes the directory a shared mount, so that names created in one mount namespace are visible, and can be
+/// deleted, in all; once, as `ip netns` does.
 fn share_directory(name: &str) -> Result<(), NetNsError> {
-    std::fs::create_dir_all(NETNS_DIR).map_err(io_error("making the directory of", name))?;
+    std::fs::create_dir_all(NETNS_DIR).map_err(io_error("creating the directory of", name))?;
     let share = || {
         mount(
             None::<&str>,
@@ -383,7 +382,7 @@ fn share_directory(name: &str) -> Result<(), NetNsError> {
     };
     match share() {
         Ok(()) => Ok(()),
-        // EINVAL: not a mount point yet; make it one by binding it to itself.
+        // EINVAL: not a mount point yet; bind it to itself.
         Err(Errno::EINVAL) => {
             mount(
                 Some(NETNS_DIR),
@@ -399,7 +398,7 @@ fn share_directory(name: &str) -> Result<(), NetNsError> {
     }
 }
 
-/// One call a [`FakeNetNamespaces`] got.
+/// One call to a [`FakeNetNamespaces`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NetNsCall {
     /// [`NetNamespaces::create`].
@@ -421,7 +420,7 @@ struct FakeNamespacesState {
 }
 
 impl FakeNetNamespaces {
-    /// The changing calls so far, in order.
+    /// The calls that change something, in order.
     #[must_use]
     pub fn calls(&self) -> Vec<NetNsCall> {
         self.lock().calls.clone()

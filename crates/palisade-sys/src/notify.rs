@@ -1,7 +1,7 @@
-//! Telling a service manager how this process is: lines to a datagram socket.
+//! Service manager notifications: status lines to a datagram socket.
 //!
-//! Source: sd_notify(3). Promises: never waits, and a manager that is not there is told nothing.
-//! Never: reads the environment; the address is an argument.
+//! Source: sd_notify(3). Promises: never blocks; without a manager, nothing is sent. Never: reads the
+//! environment; the address is an argument.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt;
@@ -9,17 +9,17 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 use nix::time::{ClockId, clock_gettime};
 
-/// Where a service manager listens, if there is one.
+/// The notification socket of a service manager.
 #[derive(Debug, Default)]
 pub struct Notifier {
     socket: Option<(UnixDatagram, SocketAddr)>,
 }
 
 impl Notifier {
-    /// For the address in `NOTIFY_SOCKET`: a path, or a name after `@`.
+    /// Connects to the address in `NOTIFY_SOCKET`: a path, or an abstract name after `@`.
     ///
     /// # Errors
-    /// If it is neither.
+    /// If the address is neither.
     pub fn connect(address: &str) -> io::Result<Self> {
         let address = match address.as_bytes() {
             [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
@@ -33,10 +33,10 @@ impl Notifier {
         })
     }
 
-    /// Says this, in lines of `NAME=value`.
+    /// Sends lines of `NAME=value`.
     ///
     /// # Errors
-    /// If the manager is gone or does not read.
+    /// If the manager's socket is closed or full.
     pub fn notify(&self, lines: &str) -> io::Result<()> {
         match &self.socket {
             Some((socket, address)) => socket.send_to_addr(lines.as_bytes(), address).map(drop),
@@ -45,10 +45,10 @@ impl Notifier {
     }
 }
 
-/// The time of the clock that `MONOTONIC_USEC=` means, in microseconds.
+/// `CLOCK_MONOTONIC` in microseconds, the unit of `MONOTONIC_USEC=`.
 ///
 /// # Errors
-/// If the kernel does not tell it.
+/// If the clock cannot be read.
 pub fn monotonic_micros() -> io::Result<u64> {
     let now = clock_gettime(ClockId::CLOCK_MONOTONIC)?;
     let micros = now.tv_sec() * 1_000_000 + now.tv_nsec() / 1_000;

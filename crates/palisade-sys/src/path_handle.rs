@@ -1,8 +1,7 @@
-//! Files and folders that are open, and where they really are.
+//! Handles of files and directories (`O_PATH`), with their resolved paths.
 //!
-//! Promises: opening one here reads nothing, waits for nothing and does nothing to a device or a
-//! pipe; what is read of it afterwards is what was opened, whatever its path leads to by then.
-//! Never: writes.
+//! Promises: opening a handle reads nothing, never blocks, and has no effect on a device or a pipe; a later
+//! read is of the opened file, even if its path leads elsewhere by then. Never: writes.
 
 use crate::writers::open_regular;
 use std::fs::{File, Metadata, OpenOptions, ReadDir};
@@ -11,7 +10,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// Something of the file system, held.
+/// An `O_PATH` descriptor and its resolved path.
 #[derive(Debug)]
 pub struct PathHandle {
     handle: File,
@@ -20,10 +19,10 @@ pub struct PathHandle {
 }
 
 impl PathHandle {
-    /// Holds what a path leads to.
+    /// Opens the file or directory at a path.
     ///
     /// # Errors
-    /// That of opening, or if `/proc` does not say where it is.
+    /// The error of opening, or of reading the resolved path from `/proc`.
     pub fn open(path: &Path) -> io::Result<Self> {
         let handle = OpenOptions::new()
             .read(true)
@@ -34,19 +33,19 @@ impl PathHandle {
         Ok(PathHandle { handle, path, meta })
     }
 
-    /// Where it is, with no link on the way.
+    /// Resolved path, without symlinks.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What it is.
+    /// Metadata at the time of opening.
     #[must_use]
     pub fn meta(&self) -> &Metadata {
         &self.meta
     }
 
-    /// Opens it for reading, without waiting.
+    /// Opens the file for reading, without blocking.
     ///
     /// # Errors
     /// As [`open_regular`].
@@ -54,16 +53,16 @@ impl PathHandle {
         open_regular(&proc_fd_path(&self.handle))
     }
 
-    /// What is in the folder that it is.
+    /// Lists the directory.
     ///
     /// # Errors
-    /// That of listing it.
+    /// The error of listing it.
     pub fn entries(&self) -> io::Result<ReadDir> {
         std::fs::read_dir(proc_fd_path(&self.handle))
     }
 }
 
-/// A name of an open file that leads to nothing but it.
+/// A path under `/proc/self/fd` that always leads to the open file.
 fn proc_fd_path(handle: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", handle.as_raw_fd()))
 }

@@ -1,29 +1,29 @@
-//! Random numbers of the kernel, for what must differ from one start to the next.
+//! Random numbers of the kernel, for values that must differ between starts.
 //!
-//! Promises: never waits, not even in a machine that has only just started.
+//! Promises: never blocks, not even during early boot.
 //!
-//! Never: is good enough for a secret.
+//! Never: suitable for a secret.
 
 use crate::Errno;
 use thiserror::Error;
 
-/// The kernel gave no random number.
+/// The kernel returned no random number.
 #[derive(Debug, Error)]
-#[error("getrandom")]
+#[error("getrandom(2) failed")]
 pub struct RandomError(#[source] Errno);
 
 /// A random number.
 ///
 /// # Errors
-/// What the kernel said: it knows no such call, or a filter of system calls refuses it.
+/// The kernel's error: the system call does not exist, or a seccomp filter rejects it.
 pub fn random_u32() -> Result<u32, RandomError> {
-    // Before Linux 5.6 there is no word for a number that is not secret.
+    // Kernels before 5.6 have no flag for numbers that need not be secret.
     getrandom_u32(libc::GRND_INSECURE).or_else(|_| getrandom_u32(libc::GRND_NONBLOCK))
 }
 
 fn getrandom_u32(flags: libc::c_uint) -> Result<u32, RandomError> {
     let mut bytes = [0_u8; 4];
-    // SAFETY: the kernel writes at most as many bytes as the length says, all of them in the array.
+    // SAFETY: the kernel writes at most `len` bytes, all of them inside the array.
     let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), flags) };
     match usize::try_from(got) {
         Ok(4) => Ok(u32::from_ne_bytes(bytes)),
@@ -40,7 +40,7 @@ mod tests {
     #[test]
     fn numbers_differ() {
         let numbers: BTreeSet<u32> = (0..64).map(|_| random_u32().unwrap()).collect();
-        // Two equal ones in 64 of four thousand million: once in two million runs.
+        // A collision in 64 of 2^32 numbers occurs once in two million runs.
         assert!(numbers.len() >= 63, "{numbers:?}");
         assert!(getrandom_u32(u32::MAX).is_err());
     }

@@ -1,9 +1,9 @@
-//! Kernel parameters under `/proc/sys`, those of a network namespace included.
+//! Kernel parameters under `/proc/sys`, including those of a network namespace.
 //!
-//! Promises: a value is written only where it differs, and the caller learns
-//! whether it was; a missing parameter is told apart from a refused one.
+//! Promises: a value is written only if it differs, and the caller learns whether it was written; a missing
+//! parameter is a separate error from a rejected one.
 //!
-//! Never: invents a parameter's meaning; values are the kernel's text.
+//! Never: interprets a value; values are the kernel's text.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -17,39 +17,39 @@ use thiserror::Error;
 use crate::link::unescape_name;
 use crate::netns::{NetNs, NetNsError, run_in};
 
-/// What went wrong with a parameter.
+/// An operation on a kernel parameter failed.
 #[derive(Debug, Error)]
 pub enum SysctlError {
     /// A name with empty, `.` or `..` parts.
-    #[error("{key:?} is no kernel parameter name")]
+    #[error("{key:?} is not the name of a kernel parameter")]
     BadName {
         /// The name as given.
         key: String,
     },
-    /// The kernel has no such parameter; a module may be missing or an interface gone.
+    /// The kernel has no such parameter; a module may not be loaded or an interface may be gone.
     #[error("kernel parameter {key} does not exist in network namespace {netns}")]
     Missing {
-        /// Its name.
+        /// Parameter name.
         key: String,
         /// The namespace.
         netns: String,
     },
-    /// It could not be read.
+    /// The parameter could not be read.
     #[error("reading kernel parameter {key} in network namespace {netns}: {source}")]
     Read {
-        /// Its name.
+        /// Parameter name.
         key: String,
         /// The namespace.
         netns: String,
         /// The failure.
         source: io::Error,
     },
-    /// It could not be written.
+    /// The parameter could not be written.
     #[error("setting kernel parameter {key} to {value:?} in network namespace {netns}: {source}")]
     Write {
-        /// Its name.
+        /// Parameter name.
         key: String,
-        /// The value meant for it.
+        /// The value to write.
         value: String,
         /// The namespace.
         netns: String,
@@ -63,16 +63,16 @@ pub enum SysctlError {
 
 /// Kernel parameters of one network namespace.
 ///
-/// Names have `/` between their parts (`net/ipv4/conf/eth0.7/proxy_arp`), since
-/// interface names may hold dots; those are in the text of [`crate::link::escape_name`].
+/// Parts of names are separated by `/` (`net/ipv4/conf/eth0.7/proxy_arp`), since interface names may contain
+/// dots; interface names are escaped with [`crate::link::escape_name`].
 pub trait Sysctl {
-    /// The value, without its line end.
+    /// The value without its newline.
     ///
     /// # Errors
     /// [`SysctlError::Missing`], or the failure to read.
     fn get(&self, key: &str) -> Result<String, SysctlError>;
 
-    /// Makes the value `value`; true if it was another one before.
+    /// Sets the parameter to `value`; true if it had another value before.
     ///
     /// # Errors
     /// [`SysctlError::Missing`], or the failure to read or write.
@@ -81,7 +81,7 @@ pub trait Sysctl {
     /// True if the kernel has the parameter.
     ///
     /// # Errors
-    /// If that cannot be told.
+    /// If that cannot be determined.
     fn exists(&self, key: &str) -> Result<bool, SysctlError> {
         match self.get(key) {
             Ok(_) => Ok(true),
@@ -98,7 +98,7 @@ pub struct KernelSysctl {
 }
 
 impl KernelSysctl {
-    /// Of `netns`.
+    /// The parameters of `netns`.
     #[must_use]
     pub fn new(netns: &NetNs) -> Self {
         Self {
@@ -108,7 +108,7 @@ impl KernelSysctl {
 
     fn read(&self, key: &str) -> Result<String, SysctlError> {
         let path = sysctl_path(key)?;
-        // What `/proc/sys/net` shows belongs to the namespace of whoever opens it.
+        // `/proc/sys/net` shows the namespace of the process that opens it.
         let read = run_in(&self.netns, || std::fs::read_to_string(&path))?;
         match read {
             Ok(mut text) => {
@@ -179,7 +179,7 @@ struct FakeSysctlState {
 }
 
 impl FakeSysctl {
-    /// With these parameters and values.
+    /// A fake with these parameters and values.
     pub fn with_values<'a>(values: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let values = values
             .into_iter()
@@ -193,7 +193,7 @@ impl FakeSysctl {
         }
     }
 
-    /// What was written so far, in order.
+    /// The values written so far, in order.
     #[must_use]
     pub fn writes(&self) -> Vec<(String, String)> {
         self.lock().writes.clone()

@@ -1,10 +1,10 @@
-//! inotify: what happens in directories, as typed events.
+//! inotify: changes in directories, as typed events.
 //!
-//! Promises: a full queue is an event of its own, never silence; waiting ends
-//! at once when another thread says stop.
+//! Promises: a full queue is reported as an event; a wait ends at once when another thread calls
+//! [`Stopper::stop`].
 //!
-//! Never: watches below a directory it was not given, or follows a rename;
-//! that is for the caller, who knows the tree.
+//! Never: watches below a directory it was not given, or follows a rename; the caller, which knows the tree,
+//! does that.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsString;
@@ -22,11 +22,11 @@ use thiserror::Error;
 
 use crate::netlink::poll_timeout;
 
-/// Number of a watched directory.
+/// Identifier of a watched directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WatchId(pub i32);
 
-/// What happened to an entry of a watched directory, or to the directory.
+/// A change to an entry of a watched directory, or to the directory itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DirChange {
     /// A file was written to or truncated, and is still open for writing.
@@ -38,58 +38,58 @@ pub enum DirChange {
         /// The same in both halves of one rename.
         cookie: u32,
     },
-    /// An entry was moved here.
+    /// An entry was moved into the directory.
     MovedTo {
         /// The same in both halves of one rename.
         cookie: u32,
     },
-    /// An entry was made: a file still empty, a directory, a symlink, a hard link.
+    /// An entry was created: an empty file, a directory, a symlink or a hard link.
     Created,
     /// An entry was deleted.
     Deleted,
-    /// An entry's metadata changed, such as who may read it.
+    /// An entry's metadata changed, such as its permissions.
     Attributes,
-    /// The directory itself was moved; its watch goes with it.
+    /// The directory itself was moved; its watch moves with it.
     SelfMoved,
     /// The directory itself was deleted.
     SelfDeleted,
-    /// The watch is gone: removed, or its directory deleted or unmounted.
+    /// The watch has ended: it was removed, or its directory was deleted or unmounted.
     Ignored,
 }
 
 /// One event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WatchEvent {
-    /// Something happened in a watched directory.
+    /// A change in a watched directory.
     Changed {
-        /// Which one.
+        /// The directory.
         watch: WatchId,
-        /// The entry; `None` where it is about the directory itself.
+        /// The entry; `None` if the change is to the directory itself.
         name: Option<OsString>,
         /// True if the entry is a directory.
         is_dir: bool,
-        /// What happened.
+        /// The change.
         change: DirChange,
     },
-    /// The queue was full and events are lost: look at everything again.
+    /// The queue overflowed and events were lost: list the directories again.
     Overflow,
 }
 
-/// Why [`DirWatch::wait`] came back.
+/// Why [`DirWatch::wait`] returned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WakeReason {
-    /// These events happened, in order; at least one.
+    /// Events, in order; at least one.
     Events(Vec<WatchEvent>),
-    /// Nothing happened for the time given, or a [`Waker`] said that there is something else to do.
+    /// No event within the timeout, or a [`Waker`] ended the wait.
     TimedOut,
-    /// A [`Stopper`] said stop; every later wait says it too.
+    /// A [`Stopper`] was used; every later wait returns this too.
     Stopped,
 }
 
-/// What went wrong with watching.
+/// Watching directories failed.
 #[derive(Debug, Error)]
 pub enum WatchError {
-    /// The kernel gives no inotify instance.
+    /// The kernel cannot create an inotify instance.
     #[error("starting to watch directories: {0}")]
     Start(io::Error),
     /// A directory cannot be watched.
@@ -97,7 +97,7 @@ pub enum WatchError {
     Add {
         /// The directory.
         path: PathBuf,
-        /// The failure; `NotFound` and `NotADirectory` are the usual ones.
+        /// The failure; usually `NotFound` or `NotADirectory`.
         source: io::Error,
     },
     /// Events cannot be read.
@@ -107,47 +107,47 @@ pub enum WatchError {
 
 /// Watches directories.
 pub trait DirWatch {
-    /// Watches the entries of a directory; the same directory gives the same number again.
+    /// Watches the entries of a directory; the same directory gets the same identifier again.
     ///
     /// # Errors
     /// [`WatchError::Add`].
     fn add(&mut self, directory: &Path) -> Result<WatchId, WatchError>;
 
-    /// Ends a watch; [`DirChange::Ignored`] follows. Nothing happens if it has ended.
+    /// Ends a watch; [`DirChange::Ignored`] follows. Has no effect on an ended watch.
     fn remove(&mut self, watch: WatchId);
 
-    /// Waits for events, at most `timeout` (`None`: for ever).
+    /// Waits for events, at most `timeout` (`None`: without limit).
     ///
     /// # Errors
     /// [`WatchError::Read`].
     fn wait(&mut self, timeout: Option<Duration>) -> Result<WakeReason, WatchError>;
 
-    /// What ends one wait from another thread, where something can.
+    /// A handle that ends one wait from another thread, if the implementation supports it.
     fn waker(&self) -> Option<Waker> {
         None
     }
 }
 
-/// Ends one wait of an [`InotifyWatch`] from another thread, as if its time were over.
+/// Ends one wait of an [`InotifyWatch`] from another thread, as if its timeout had expired.
 #[derive(Clone, Debug)]
 pub struct Waker(Arc<EventFd>);
 
 impl Waker {
-    /// Ends the wait of now, or else the next one.
+    /// Ends the current wait, or the next one if there is none.
     pub fn wake(&self) {
-        // Fails only when the counter is full, and then it was said before.
+        // Fails only when the counter is full; then a wake-up is already pending.
         let _ = self.0.write(1);
     }
 }
 
-/// Ends the waiting of an [`InotifyWatch`] from another thread; clones do the same.
+/// Ends all waits of an [`InotifyWatch`] from another thread; clones are equivalent.
 #[derive(Clone, Debug)]
 pub struct Stopper(Arc<EventFd>);
 
 impl Stopper {
-    /// Says stop; it stays said.
+    /// Ends the current and every later wait.
     pub fn stop(&self) {
-        // Fails only when the counter is full, and then stop was said before.
+        // Fails only when the counter is full; then a stop is already pending.
         let _ = self.0.write(1);
     }
 }
@@ -168,10 +168,10 @@ impl AsFd for InotifyWatch {
 }
 
 impl InotifyWatch {
-    /// Watches nothing yet.
+    /// An instance without watches.
     ///
     /// # Errors
-    /// [`WatchError::Start`], for example at the limit of instances.
+    /// [`WatchError::Start`], for example at the limit of inotify instances.
     pub fn new() -> Result<Self, WatchError> {
         let start = |errno: Errno| WatchError::Start(errno.into());
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
@@ -184,13 +184,13 @@ impl InotifyWatch {
         })
     }
 
-    /// Ends the waiting from another thread.
+    /// A handle that ends all waits from another thread.
     #[must_use]
     pub fn stopper(&self) -> Stopper {
         self.stopper.clone()
     }
 
-    /// All events that are there.
+    /// All pending events.
     fn read(&mut self) -> Result<Vec<WatchEvent>, WatchError> {
         let mut events = Vec::new();
         loop {
@@ -245,7 +245,7 @@ impl DirWatch for InotifyWatch {
 
     fn remove(&mut self, watch: WatchId) {
         if let Some(descriptor) = self.watches.remove(&watch) {
-            // Fails only if the directory is gone, and the watch with it.
+            // Fails only if the directory is gone; then the watch is gone too.
             let _ = self.inotify.rm_watch(descriptor);
         }
     }
@@ -259,7 +259,7 @@ impl DirWatch for InotifyWatch {
             ];
             let ready = match poll(&mut fds, poll_timeout(timeout)) {
                 Ok(ready) => ready,
-                // A signal starts the wait anew.
+                // A signal restarts the wait.
                 Err(Errno::EINTR) => continue,
                 Err(errno) => return Err(WatchError::Read(errno.into())),
             };
@@ -268,7 +268,7 @@ impl DirWatch for InotifyWatch {
             }
             let woken = fds[2].any() == Some(true);
             if woken {
-                // Fails only if it was not woken after all.
+                // Fails only if there was no wake-up.
                 let _ = self.waker.0.read();
             }
             let events = self.read()?;
@@ -282,7 +282,7 @@ impl DirWatch for InotifyWatch {
     }
 }
 
-/// One inotify event can say several things.
+/// One inotify event can carry several changes.
 fn decode_event(raw: &InotifyEvent) -> Vec<WatchEvent> {
     if raw.mask.contains(AddWatchFlags::IN_Q_OVERFLOW) {
         return vec![WatchEvent::Overflow];
@@ -315,12 +315,12 @@ fn decode_event(raw: &InotifyEvent) -> Vec<WatchEvent> {
         .collect()
 }
 
-/// Watches in memory: records directories, gives what a test puts in.
+/// A fake that records directories and returns events that a test supplies.
 #[derive(Clone, Debug, Default)]
 pub struct FakeDirWatch {
-    /// Directories watched now.
+    /// Directories watched at present.
     pub watched: BTreeMap<WatchId, PathBuf>,
-    /// What the next waits return; after that they time out.
+    /// Results of the next waits; after them, waits time out.
     pub wakes: VecDeque<WakeReason>,
     last: i32,
 }
@@ -351,7 +351,7 @@ impl DirWatch for FakeDirWatch {
 mod tests {
     use super::*;
 
-    /// Events up to a pause, as (name, change).
+    /// Events until a pause, as (name, change).
     fn seen(watch: &mut InotifyWatch) -> Vec<(String, DirChange)> {
         let mut seen = Vec::new();
         while let WakeReason::Events(events) = watch.wait(Some(Duration::from_millis(20))).unwrap()

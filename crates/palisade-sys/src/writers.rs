@@ -1,8 +1,8 @@
-//! Regular files opened for reading, with an answer to who else is writing them.
+//! Opens regular files for reading and detects whether another process has them open for writing.
 //!
-//! Promises: opening never waits, not even where a pipe has taken the file's
-//! place; what is not a regular file is refused; asking disturbs no writer and
-//! sends no signal that anything reacts to. Never: changes a file.
+//! Promises: opening never blocks, not even if the path is now a pipe; a file that is not regular is
+//! rejected; detection does not delay a writer noticeably and sends no signal that a process reacts to.
+//! Never: changes a file.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -10,24 +10,24 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// Says by which signal a lease is called back. Source: Linux, uapi/asm-generic/fcntl.h.
+/// Sets the signal for a lease break. Source: Linux, uapi/asm-generic/fcntl.h.
 const F_SETSIG: libc::c_int = 10;
 
-/// Whether somebody has a file open for writing.
+/// Whether a process has a file open for writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriterPresence {
-    /// Nobody.
+    /// No process.
     Absent,
-    /// Somebody.
+    /// At least one process.
     Present,
-    /// The kernel does not say: the file is someone else's, or its filesystem knows no leases.
+    /// The kernel cannot say: the file has another owner, or its file system has no leases.
     Unknown,
 }
 
-/// Opens a regular file for reading, without waiting.
+/// Opens a regular file for reading, without blocking.
 ///
 /// # Errors
-/// That of opening; [`io::ErrorKind::InvalidInput`] if it is not a regular file.
+/// The error of opening; [`io::ErrorKind::InvalidInput`] if the file is not regular.
 pub fn open_regular(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new()
         .read(true)
@@ -41,20 +41,20 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Whether somebody has this file, itself open for reading only, open for writing now.
+/// Detects whether a process has this file open for writing. `file` must be open for reading only.
 #[must_use]
 pub fn detect_writers(file: &File) -> WriterPresence {
     let fd = file.as_raw_fd();
-    // A read lease is given only while nobody writes. Should a writer come in the moment it is held,
-    // the kernel makes it wait until the lease is given back just below, and tells us by a signal:
-    // this one, which processes ignore unless they ask for it, in the place of SIGIO, which kills.
+    // The kernel grants a read lease only if the file has no writer. A process that opens it for writing
+    // while the lease is held waits until it is released below, and this process gets a signal: SIGURG, which
+    // is ignored by default, instead of SIGIO, which terminates the process.
     // SAFETY: takes a number, no pointer.
     if unsafe { libc::fcntl(fd, F_SETSIG, libc::SIGURG) } != 0 {
         return WriterPresence::Unknown;
     }
     // SAFETY: takes a number, no pointer.
     if unsafe { libc::fcntl(fd, libc::F_SETLEASE, libc::F_RDLCK) } == 0 {
-        // Fails only if there is no lease, and then there is nothing to give back.
+        // Fails only if there is no lease; then there is nothing to release.
         // SAFETY: takes a number, no pointer.
         unsafe { libc::fcntl(fd, libc::F_SETLEASE, libc::F_UNLCK) };
         return WriterPresence::Absent;

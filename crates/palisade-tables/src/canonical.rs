@@ -1,4 +1,4 @@
-//! Tables without their numbers, for comparing.
+//! Tables independent of numbering, for comparison.
 
 use crate::{Credit, Point, Program, RuleId, Tables};
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -6,19 +6,19 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use palisade_model::{Prefix, Str};
 
-/// What tables mean, up to the numbering of identities, sets, classes and rules: two tables with the
-/// same canonical form give every packet the same verdict and the same credit, hold the same
-/// entries, and group addresses and points alike.
+/// The content of tables up to the numbering of identities, sets, classes and rules. Two tables with
+/// the same canonical form give every packet the same verdict and credit, have the same entries, and
+/// group addresses and points alike.
 ///
-/// Identities are named by the prefixes that have them, sets by their points, rules by their place
-/// in the sorted list of credits, classes by their programs.
+/// Identities are replaced by their prefixes, sets by their points, rules by the index of their credit
+/// in the sorted list of credits, and classes by their programs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CanonicalTables {
-    /// Our interfaces.
+    /// The managed interfaces.
     pub interfaces: BTreeSet<Str>,
     /// The groups of prefixes that share an identity.
     pub identities: BTreeSet<Vec<Prefix>>,
-    /// The groups of points that share a set, and what they get.
+    /// The groups of points that share a set, with that set.
     pub sets: BTreeMap<Vec<Point>, CanonicalPolicySet>,
     /// The number of classes.
     pub classes: usize,
@@ -26,17 +26,17 @@ pub struct CanonicalTables {
     pub credits: Vec<Arc<Credit>>,
 }
 
-/// What one policy set says.
+/// One policy set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CanonicalPolicySet {
-    /// The program of every identity without an entry; `None` where the set or program is missing.
+    /// The program of every identity without an entry; `None` where the set or its program is missing.
     pub default: Option<Program>,
     /// The program of each group of prefixes that has an entry.
     pub classes: BTreeMap<Vec<Prefix>, Option<Program>>,
 }
 
 impl Tables {
-    /// This table's canonical form.
+    /// The canonical form of these tables.
     pub fn canonical(&self) -> CanonicalTables {
         let mut credits: Vec<Arc<Credit>> = self.rules.values().cloned().collect();
         credits.sort();

@@ -1,14 +1,14 @@
-//! What a flush changes: ordered steps, each one a transaction.
+//! The changes of one flush: ordered steps, each one a transaction.
 
 use crate::{ClassId, Credit, IdentityId, Point, PolicySet, PolicySetId, Program, RuleId, Tables};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use palisade_model::{Prefix, Str};
 
-/// One entry of one table: its new value, or `None` where it goes.
+/// A change of one table entry: its new value, or `None` where it is removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TableChange {
-    /// An interface becomes ours, or is ours no more.
+    /// Whether an interface is managed.
     Interface(Str, bool),
     /// The identity of an address or prefix.
     Address(Prefix, Option<IdentityId>),
@@ -18,14 +18,14 @@ pub enum TableChange {
     Set(PolicySetId, Option<PolicySet>),
     /// The class of an identity in a policy set.
     Class(PolicySetId, IdentityId, Option<ClassId>),
-    /// What a class stands for; only ever set when the class begins, and removed when it ends.
+    /// The program of a class; set once when the class is created and removed when it is deleted.
     Program(ClassId, Option<Arc<Program>>),
-    /// What a rule number stands for.
+    /// The credit of a rule number.
     Rule(RuleId, Option<Arc<Credit>>),
 }
 
 impl TableChange {
-    /// Whether this adds something that nothing refers to, so that no packet can meet it.
+    /// Whether this adds an entry that nothing refers to, so that no lookup can reach it.
     fn is_unreferenced(&self, before: &Tables) -> bool {
         match self {
             TableChange::Rule(rule, Some(_)) => !before.rules.contains_key(rule),
@@ -38,43 +38,43 @@ impl TableChange {
     }
 }
 
-/// The phases of a flush, in order. After a step the executor waits until no packet is still between
-/// two lookups (a grace period), and only then makes the next; [`Delta::needs_grace_period_after`] names the steps
-/// that need none.
+/// The phases of a flush, in order. After a step the executor waits for a grace period, until no packet
+/// is still between two lookups, before it applies the next one.
+/// [`Delta::needs_grace_period_after`] tells which steps need none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
-    /// Rules, programs, sets and identities that are new, and addresses that move to identities
-    /// which still have the class they had. No verdict changes.
+    /// Adds new rules, programs, sets and identities, and moves addresses to identities that still
+    /// have the same classes. No verdict changes.
     Split,
     /// Verdicts change from allow to deny only.
     Tighten,
-    /// The generation of established flows is raised: each is judged again at its next packet. The
-    /// step has no changes.
+    /// The generation of established flows is incremented, so that each is re-evaluated at its next
+    /// packet. The step has no changes.
     Revoke,
     /// Verdicts change from deny to allow only.
     Loosen,
-    /// Addresses move to the identities they keep. No verdict changes.
+    /// Moves addresses to their final identities. No verdict changes.
     Merge,
-    /// What nothing refers to goes. No verdict changes.
+    /// Removes entries that nothing refers to. No verdict changes.
     Delete,
 }
 
-/// One transaction. Inside a step the changes are in an order in which each could be made alone:
-/// what is referred to comes before what refers to it, and goes after.
+/// One transaction. The changes of a step are in an order in which each could be applied alone: an
+/// entry is added before the entries that refer to it, and removed after them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeltaStep {
-    /// What it is for.
+    /// The phase that it belongs to.
     pub phase: Phase,
-    /// What it changes.
+    /// The changes, in order.
     pub changes: Vec<TableChange>,
 }
 
-/// Everything one flush changes.
+/// All changes of one flush.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Delta {
-    /// The policy revision that is in force once the last step is done.
+    /// The policy revision that is in force after the last step.
     pub revision: u64,
-    /// The steps, phases in order, no empty ones (but for [`Phase::Revoke`]).
+    /// The steps, ordered by phase. None is empty, except [`Phase::Revoke`].
     pub steps: Vec<DeltaStep>,
 }
 
@@ -84,11 +84,12 @@ impl Delta {
         self.steps.is_empty()
     }
 
-    /// Whether a grace period has to pass between a step and the next. `before` is what the tables
-    /// are before that step.
+    /// Whether a grace period has to pass between a step and the next. `before` is the tables before
+    /// that step.
     ///
-    /// It need not where the step only adds what no lookup can reach before the next step refers to
-    /// it: a packet that began before it is then as one that began after it.
+    /// None is needed where the step only adds entries that no lookup can reach before the next step
+    /// refers to them: a packet whose lookups began before the step then gets the same result as one
+    /// whose lookups began after it.
     pub fn needs_grace_period_after(&self, step: usize, before: &Tables) -> bool {
         let next = self.steps.get(step + 1).map(|next| next.phase);
         let is_followed_by_verdicts = matches!(next, Some(Phase::Tighten | Phase::Loosen));
@@ -99,7 +100,7 @@ impl Delta {
         !(is_followed_by_verdicts && self.steps.get(step).is_some_and(is_unreachable))
     }
 
-    /// Makes every change in `tables`.
+    /// Applies every change to `tables`.
     pub fn apply_to(&self, tables: &mut Tables) {
         for change in self.steps.iter().flat_map(|step| &step.changes) {
             tables.apply(change);

@@ -1,22 +1,22 @@
-//! What a packet gets: the meaning that every dataplane must reproduce.
+//! Evaluation of a packet: the reference that every dataplane must reproduce.
 
 use crate::{Cell, ClassId, IdentityId, Point, PolicySetId, Program, Tables, Verdict};
 use core::net::IpAddr;
 use palisade_model::{Direction, Family, L4, Prefix, Protocol, Str};
 
-/// The interface by which this host's packets come back to it.
+/// The loopback interface, by which packets of this host return to it.
 pub const LOOPBACK: &str = "lo";
 
-/// The first packet of a flow, as it passes the host.
+/// The first packet of a flow, as the host sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packet {
-    /// The interface it arrived on; `None` if this host's own stack made it.
+    /// The interface on which it arrived; `None` if this host's own stack emitted it.
     pub input_interface: Option<Str>,
-    /// The interface it leaves by; `None` if it is for this host.
+    /// The interface by which it leaves; `None` if it is delivered to this host.
     pub output_interface: Option<Str>,
     /// Its source address.
     pub source: IpAddr,
-    /// Its destination address, after translation.
+    /// Its destination address, after destination NAT.
     pub destination: IpAddr,
     /// Its protocol.
     pub protocol: Protocol,
@@ -24,38 +24,39 @@ pub struct Packet {
     pub l4: L4,
 }
 
-/// How one direction was judged.
+/// The lookups that led to a verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Evaluation<'a> {
     /// The policy set of the point.
     pub set: PolicySetId,
     /// The identity of the other end.
     pub identity: IdentityId,
-    /// The class they make.
+    /// The class of that identity in that set.
     pub class: ClassId,
-    /// What the program says.
+    /// The cell of the class's program for the packet.
     pub cell: &'a Cell,
 }
 
-/// How one direction ended.
+/// The result of judging one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DirectionVerdict<'a> {
-    /// The interface is not ours, or there is none: nothing to say.
+    /// The interface is not managed, or there is none: allowed.
     Unmanaged,
-    /// The interface is ours but has no point for this address: denied. A packet from there with
-    /// another source address is spoofed.
+    /// The interface is managed but has no point for this address: denied. On egress such a packet is
+    /// spoofed.
     NoPoint,
-    /// This host's own stack made the packet, and its packets are not judged: allowed.
+    /// This host's own stack emitted the packet, and policy does not apply to its packets: allowed.
     HostOrigin,
-    /// Both ends are one endpoint, which cannot be cut off from itself: allowed. Such a packet passes a
-    /// host only where a Service was translated to the endpoint that asked for it.
+    /// Source and destination are the same endpoint: allowed, since policy cannot isolate an endpoint
+    /// from itself. The host sees such a packet only where the endpoint connected to a Service and NAT
+    /// selected the same endpoint as backend.
     Hairpin,
-    /// Judged by a policy set.
+    /// Evaluated by a policy set.
     Evaluated(Evaluation<'a>),
 }
 
 impl DirectionVerdict<'_> {
-    /// Whether this direction lets the packet pass.
+    /// The verdict of this direction.
     pub fn verdict(&self) -> Verdict {
         match self {
             DirectionVerdict::Unmanaged
@@ -67,21 +68,21 @@ impl DirectionVerdict<'_> {
     }
 }
 
-/// What a judgement looks up.
+/// The lookups of an evaluation, in current or past tables.
 pub(crate) trait TableLookup {
-    /// Whether packets of this host's own stack are judged.
+    /// Whether ingress policy applies to packets of this host's own stack.
     fn judges_host_traffic(&self) -> bool;
-    /// Whether an interface is ours.
+    /// Whether an interface is managed.
     fn is_managed(&self, interface: &Str) -> bool;
-    /// The entry of a prefix itself.
+    /// The identity of exactly this prefix.
     fn prefix_identity(&self, prefix: &Prefix) -> Option<IdentityId>;
     /// The policy set of a point.
     fn point_set(&self, point: &Point) -> Option<PolicySetId>;
     /// The default class of a policy set.
     fn default_class(&self, set: PolicySetId) -> Option<ClassId>;
-    /// The class of an identity in a policy set, where it has one of its own.
+    /// The class of an identity in a policy set, if it has an entry.
     fn class_entry(&self, set: PolicySetId, identity: IdentityId) -> Option<ClassId>;
-    /// What a class stands for.
+    /// The program of a class.
     fn program(&self, class: ClassId) -> Option<&Program>;
 }
 
@@ -115,7 +116,7 @@ impl TableLookup for Tables {
     }
 }
 
-/// The identity of the longest prefix that holds an address.
+/// The identity of the longest prefix that contains an address.
 pub(crate) fn lookup_identity(view: &impl TableLookup, address: IpAddr) -> IdentityId {
     let mut length = Family::of(address).bits();
     loop {
@@ -129,7 +130,8 @@ pub(crate) fn lookup_identity(view: &impl TableLookup, address: IpAddr) -> Ident
     }
 }
 
-/// Whether both ends of a packet are one endpoint: both addresses are its own, on one interface.
+/// Whether source and destination of a packet are the same endpoint: both addresses have a point on the
+/// interface by which the packet arrives and leaves.
 fn is_hairpin_packet(view: &impl TableLookup, packet: &Packet) -> bool {
     let (Some(input), Some(to)) = (&packet.input_interface, &packet.output_interface) else {
         return false;
@@ -148,7 +150,7 @@ fn is_hairpin_packet(view: &impl TableLookup, packet: &Packet) -> bool {
         && has_point(packet.destination)
 }
 
-/// How one direction judges a packet by what a view shows.
+/// How one direction judges a packet, given the lookups of `view`.
 pub(crate) fn judge_packet<'a>(
     view: &'a impl TableLookup,
     packet: &Packet,
@@ -191,13 +193,13 @@ pub(crate) fn judge_packet<'a>(
 impl Tables {
     /// How one direction judges a packet.
     ///
-    /// Entries that should be there but are not (a point's set, a class's program) deny.
+    /// Missing entries (a point's set, a class's program) deny.
     pub fn judge_direction(&self, packet: &Packet, direction: Direction) -> DirectionVerdict<'_> {
         judge_packet(self, packet, direction)
     }
 
-    /// Whether an endpoint of this host has the address: there is a point for what it sends, on an
-    /// interface that is ours.
+    /// Whether an endpoint of this host has the address: there is an egress point for it on a managed
+    /// interface.
     pub fn is_local_address(&self, address: IpAddr) -> bool {
         self.points.keys().any(|point| {
             point.address == address
@@ -206,9 +208,9 @@ impl Tables {
         })
     }
 
-    /// Whether a packet came by another interface than the one its source address belongs to: by one
-    /// of ours that has no point for it, or by another although an endpoint here has the address. What
-    /// this host's own stack made is never spoofed, so neither is what comes by loopback.
+    /// Whether a packet arrived on the wrong interface for its source address: on a managed interface
+    /// without a point for it, or on an unmanaged interface although a local endpoint has the address.
+    /// Packets of this host's own stack are never spoofed, and therefore packets from loopback are not.
     pub fn is_spoofed(&self, input_interface: Option<&Str>, source: IpAddr) -> bool {
         let Some(from) = input_interface.filter(|name| ***name != *LOOPBACK) else {
             return false;
@@ -224,13 +226,12 @@ impl Tables {
         !self.points.contains_key(&point)
     }
 
-    /// Whether both ends of a packet are one endpoint: then nothing judges it.
+    /// Whether source and destination are the same endpoint, so that policy does not apply.
     pub fn is_hairpin(&self, packet: &Packet) -> bool {
         is_hairpin_packet(self, packet)
     }
 
-    /// Whether a packet passes: its source address must be where it came from, and both of its
-    /// directions must let it.
+    /// The verdict of a packet: allowed if it is not spoofed and both directions allow it.
     pub fn judge(&self, packet: &Packet) -> Verdict {
         match self.is_spoofed(packet.input_interface.as_ref(), packet.source) {
             true => Verdict::Deny,
@@ -238,8 +239,8 @@ impl Tables {
         }
     }
 
-    /// Whether both directions let a flow pass that begins with this packet, wherever that came from:
-    /// what a reply gets, whose own source is what counts.
+    /// The verdict of both directions for a flow that begins with this packet, without the spoofing check.
+    /// Used for replies, where the source address of the reply itself is checked.
     pub fn judge_flow(&self, packet: &Packet) -> Verdict {
         let egress = self.judge_direction(packet, Direction::Egress).verdict();
         let ingress = self.judge_direction(packet, Direction::Ingress).verdict();

@@ -1,13 +1,13 @@
-//! The decision tables: all the meaning there is, as four small tables.
+//! The decision tables: the whole compiled policy of a node, as four small tables.
 //!
-//! *addresses* say which [identity](IdentityId) an address has; *points* say which
-//! [policy set](PolicySetId) judges an interface's own address in a direction; *classes* say which
-//! [program](Program) a policy set has for an identity; *programs* say what a packet gets. The
-//! engine computes them, every dataplane renders them, and none re-thinks them.
+//! *addresses* maps an address to its [identity](IdentityId); *points* maps an interface, its own
+//! address and a direction to a [policy set](PolicySetId); *classes* maps a policy set and an identity
+//! to a [class](ClassId); *programs* maps a class to a [program](Program), which gives the verdict. The
+//! engine computes the tables, and every dataplane implements them without interpreting policy.
 //!
 //! Promises: a [`Program`] is a total function in canonical form, so equal meanings are equal values;
-//! what a [`ClassId`] stands for never changes while the class lives; [`Tables::judge`] is the
-//! meaning that each dataplane must reproduce. Nothing here knows where policies come from.
+//! the program of a [`ClassId`] never changes while the class exists; [`Tables::judge`] defines the
+//! verdicts that each dataplane must reproduce. This crate never depends on the source of policies.
 
 #![no_std]
 

@@ -1,7 +1,8 @@
-//! The tables as they were some flushes ago, without a copy of them: what each flush replaced, laid
-//! over what is there now.
+//! The tables before recent flushes, without a copy: the values that each flush replaced, looked up
+//! before the current tables.
 //!
-//! Promises: a judgement in the past is the one that was made then. Costs what the flushes changed.
+//! Promises: evaluating a packet in past tables gives the verdict of that time. The cost is
+//! proportional to what the flushes changed.
 
 use crate::judge::{TableLookup, judge_packet};
 use crate::{
@@ -12,7 +13,7 @@ use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use palisade_model::{Direction, Prefix, Str};
 
-/// What one delta replaced: the value that each entry it names had before.
+/// The undo record of one delta: the previous value of each entry that it changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UndoRecord {
     interfaces: BTreeMap<Str, bool>,
@@ -25,7 +26,7 @@ pub struct UndoRecord {
 }
 
 impl UndoRecord {
-    /// What `delta` replaces in `before`, the tables that it has not been applied to.
+    /// Records what `delta` replaces in `before`, the tables to which it has not been applied yet.
     pub fn new(delta: &Delta, before: &Tables) -> Self {
         let mut undo = UndoRecord::default();
         for change in delta.steps.iter().flat_map(|step| &step.changes) {
@@ -60,7 +61,7 @@ impl UndoRecord {
         undo
     }
 
-    /// How many entries it holds.
+    /// The number of recorded entries.
     pub fn len(&self) -> usize {
         self.interfaces.len()
             + self.addresses.len()
@@ -81,12 +82,12 @@ impl UndoRecord {
 #[derive(Clone, Debug)]
 pub struct PastTables<'a> {
     current: &'a Tables,
-    /// Oldest first: the first that knows an entry says what it was.
+    /// Oldest first. The first record with an entry has the entry's past value.
     undo_records: alloc::vec::Vec<&'a UndoRecord>,
 }
 
 impl<'a> PastTables<'a> {
-    /// The tables before each of `undone` was made, the oldest first, up to `now`.
+    /// The tables before the deltas of `undo_records` (oldest first), the last of which led to `current`.
     pub fn new(
         current: &'a Tables,
         undo_records: impl IntoIterator<Item = &'a UndoRecord>,
@@ -102,12 +103,12 @@ impl<'a> PastTables<'a> {
         self.undo_records.iter().find_map(|undo| find(undo))
     }
 
-    /// How one direction judged a packet; see [`Tables::judge_direction`].
+    /// How one direction judged a packet at that time; see [`Tables::judge_direction`].
     pub fn judge_direction(&self, packet: &Packet, direction: Direction) -> DirectionVerdict<'_> {
         judge_packet(self, packet, direction)
     }
 
-    /// What a rule number stood for.
+    /// The credit of a rule number at that time.
     pub fn rule(&self, rule: RuleId) -> Option<&Arc<Credit>> {
         match self.find_previous(|undo| undo.rules.get(&rule)) {
             Some(was) => was.as_ref(),

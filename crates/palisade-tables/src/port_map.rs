@@ -4,12 +4,12 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use palisade_model::PortRange;
 
-/// Up to so many values are told apart by comparing each with each.
+/// The number of distinct values up to which they are searched linearly, without a map.
 const SMALL_VALUE_COUNT: usize = 8;
 
 /// A total function over 0–65535, in canonical form: `entries` are sorted, disjoint, not mergeable
-/// and differ from `default`; `default` is the value of most numbers (of several, the one that
-/// starts lowest). Equal functions are equal values.
+/// and differ from `default`; `default` is the value of most numbers (on a tie, the value whose first
+/// range starts lowest). Equal functions are equal values.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PortMap<T> {
     entries: Vec<(PortRange, T)>,
@@ -17,7 +17,7 @@ pub struct PortMap<T> {
 }
 
 impl<T: Clone + Ord> PortMap<T> {
-    /// The same value everywhere.
+    /// The function with one value for every number.
     pub fn constant(value: T) -> Self {
         PortMap {
             entries: Vec::new(),
@@ -25,8 +25,8 @@ impl<T: Clone + Ord> PortMap<T> {
         }
     }
 
-    /// The function with these values, each up to and including the number where it ends. The ends
-    /// rise and the last is 65535; what is missing at the end continues the last value.
+    /// The function with these values, each up to and including the number at which it ends. The ends
+    /// ascend. If the last is less than 65535, its value continues to 65535.
     ///
     /// Returns `None` for an empty list.
     pub fn from_segments(segments: impl IntoIterator<Item = (u16, T)>) -> Option<Self> {
@@ -60,7 +60,7 @@ impl<T: Clone + Ord> PortMap<T> {
     }
 
     fn most_common_value(segments: &[(PortRange, T)]) -> Option<T> {
-        // By value: how many numbers have it, and where the first run of it stands.
+        // For each value: how many numbers have it, and the index of its first segment.
         let mut few: Vec<(&T, (u32, usize))> = Vec::new();
         let mut many: BTreeMap<&T, (u32, usize)> = BTreeMap::new();
         for (at, (range, value)) in segments.iter().enumerate() {
@@ -83,7 +83,7 @@ impl<T: Clone + Ord> PortMap<T> {
         Some(most.0.clone())
     }
 
-    /// The value at a number.
+    /// The value of a number.
     pub fn get(&self, number: u16) -> &T {
         let after = self
             .entries
@@ -94,22 +94,22 @@ impl<T: Clone + Ord> PortMap<T> {
         }
     }
 
-    /// Where the value differs from the default: sorted and disjoint.
+    /// The ranges whose value differs from the default, sorted and disjoint.
     pub fn entries(&self) -> &[(PortRange, T)] {
         &self.entries
     }
 
-    /// The value of all numbers that no entry covers.
+    /// The value of all numbers without an entry.
     pub fn default(&self) -> &T {
         &self.default
     }
 
-    /// The value, if it is the same everywhere.
+    /// The value, if all numbers have the same.
     pub fn as_constant(&self) -> Option<&T> {
         self.entries.is_empty().then_some(&self.default)
     }
 
-    /// Every maximal run within a range of numbers, cut to it.
+    /// Every maximal run of numbers with one value, clipped to `range`.
     pub fn runs_within(&self, range: PortRange) -> impl Iterator<Item = (PortRange, &T)> {
         let mut next = Some(range.first);
         core::iter::from_fn(move || {
@@ -129,7 +129,7 @@ impl<T: Clone + Ord> PortMap<T> {
         })
     }
 
-    /// Where the value differs from the default, without the numbers that entries of `other` cover.
+    /// The entries without the numbers that entries of `other` cover.
     pub fn entries_outside<U>(&self, other: &PortMap<U>) -> Vec<(PortRange, &T)> {
         let mut out = Vec::new();
         let mut theirs = other.entries.iter().map(|(range, _)| range).peekable();
@@ -155,7 +155,7 @@ impl<T: Clone + Ord> PortMap<T> {
         out
     }
 
-    /// Every maximal run of numbers with one value, in order, covering everything.
+    /// Every maximal run of numbers with one value, in order; together they cover 0–65535.
     pub fn runs(&self) -> impl Iterator<Item = (PortRange, &T)> {
         let mut entries = self.entries.iter().peekable();
         let mut next = Some(0);
@@ -174,7 +174,7 @@ impl<T: Clone + Ord> PortMap<T> {
         })
     }
 
-    /// Whether something holds for the values of both at each number.
+    /// Whether `holds` is true for the values of both at every number.
     pub fn all_zipped<U: Clone + Ord>(
         &self,
         other: &PortMap<U>,
@@ -196,12 +196,12 @@ impl<T: Clone + Ord> PortMap<T> {
         true
     }
 
-    /// The same as [`PortMap::runs`], as a list.
+    /// [`PortMap::runs`] as a list.
     pub fn segments(&self) -> Vec<(PortRange, &T)> {
         self.runs().collect()
     }
 
-    /// The function that applies `f` to this one's value.
+    /// The function that applies `f` to the value of this one.
     pub fn map<U: Clone + Ord>(&self, mut f: impl FnMut(&T) -> U) -> PortMap<U> {
         let segments = self.segments();
         let mapped = segments

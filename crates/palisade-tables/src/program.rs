@@ -1,27 +1,28 @@
-//! Programs: what a packet gets once its class is known.
+//! Programs: the function from a packet's transport header to its verdict, for one class.
 
 use crate::{PortMap, RuleId};
 use alloc::vec::Vec;
 use palisade_model::{Direction, L4, PortRange, Protocol};
 
-/// Whether a direction is allowed.
+/// The verdict of a direction or a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Verdict {
-    /// It is denied.
+    /// Denied.
     Deny,
-    /// It is allowed.
+    /// Allowed.
     Allow,
 }
 
-/// A verdict and the rules hit on the way: those that logged or passed, then the deciding one.
+/// A verdict and the rules that are credited with it: those that logged or passed, then the deciding
+/// one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cell {
-    /// What the packet gets.
+    /// The verdict.
     pub verdict: Verdict,
-    /// Every rule that is credited with the packet, in the order they were met; the last decided.
+    /// Every rule that is credited with the packet, in order of evaluation; the last one decided.
     pub hits: Vec<RuleId>,
-    /// Whether a rule met on the way asked for the packet to be reported, and the direction in which
-    /// that rule stands: a dataplane must report a packet although it lets it pass.
+    /// The direction of a matching `Log` rule, if any: a dataplane must then report the packet even if
+    /// it allows it.
     pub log: Option<Direction>,
 }
 
@@ -29,11 +30,11 @@ pub struct Cell {
 /// tests source ports.
 pub type SourcePortMap = PortMap<Cell>;
 
-/// A range of at most this many ports is written as single ones by a dataplane whose ranges are
-/// dearer than single ports, and counts as so many elements.
+/// A range of at most this many ports is written as single ports by a dataplane in which ranges cost
+/// more than single ports, and counts as that many elements.
 pub const SHORT_RANGE: u16 = 16;
 
-/// A total function from what a transport header says to a [`Cell`].
+/// A total function from protocol, ports and ICMP type and code to a [`Cell`].
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Program {
     /// Sorted, each protocol once.
@@ -41,8 +42,7 @@ pub struct Program {
     default: Cell,
 }
 
-/// An ICMP type and code as the number that programs are keyed by: the first two bytes of the
-/// message.
+/// The key of an ICMP type and code in programs: the first two bytes of the message, big-endian.
 pub fn icmp_key(kind: u8, code: u8) -> u16 {
     u16::from_be_bytes([kind, code])
 }
@@ -56,12 +56,12 @@ impl Program {
         }
     }
 
-    /// A program from its parts; protocols that say what the default says are left out. Of several
-    /// functions of one protocol the first counts.
+    /// A program from its parts. Protocols whose function equals the default are left out; if a
+    /// protocol has several functions, the first is used.
     ///
-    /// The number a protocol's function takes is the destination port where the protocol has ports,
-    /// [`icmp_key`] for ICMP and ICMPv6, and 0 for the others. Only protocols with ports may depend
-    /// on the source port.
+    /// The argument of a protocol's function is the destination port where the protocol has ports,
+    /// [`icmp_key`] for ICMP and ICMPv6, and 0 for the others. Only functions of protocols with ports
+    /// may depend on the source port.
     pub fn new(
         protocols: impl IntoIterator<Item = (Protocol, PortMap<SourcePortMap>)>,
         default: Cell,
@@ -82,13 +82,13 @@ impl Program {
         &self.protocols
     }
 
-    /// What a protocol gets, where it differs from the default.
+    /// The function of a protocol, where it differs from the default.
     pub fn protocol(&self, protocol: Protocol) -> Option<&PortMap<SourcePortMap>> {
         let index = self.protocols.binary_search_by_key(&protocol, |(p, _)| *p);
         Some(&self.protocols[index.ok()?].1)
     }
 
-    /// The cell of every protocol that is not listed.
+    /// The cell of every protocol without a function of its own.
     pub fn default(&self) -> &Cell {
         &self.default
     }
@@ -108,8 +108,8 @@ impl Program {
         }
     }
 
-    /// The program that allows what both allow. Where verdicts agree or `other` denies, the cell is
-    /// `other`'s; where only `self` denies, the cell is `self`'s.
+    /// The program that allows what both allow. The cell is that of `self` where only `self` denies, and
+    /// that of `other` elsewhere.
     pub fn intersect(&self, other: &Program) -> Program {
         self.zip(other, |mine, theirs| {
             if mine.verdict < theirs.verdict {
@@ -120,7 +120,7 @@ impl Program {
         })
     }
 
-    /// Whether everything this allows is allowed by `other` as well.
+    /// Whether `other` allows everything that this program allows.
     pub fn is_subset_of(&self, other: &Program) -> bool {
         let holds = |mine: &Cell, theirs: &Cell| mine.verdict <= theirs.verdict;
         let mine = PortMap::constant(PortMap::constant(self.default.clone()));
@@ -136,7 +136,7 @@ impl Program {
             && listed.all(|(a, b)| a.all_zipped(b, |x, y| x.all_zipped(y, holds)))
     }
 
-    /// The program that combines the cells of both, packet by packet.
+    /// The program that applies `f` to the cells of both.
     fn zip(&self, other: &Program, mut f: impl FnMut(&Cell, &Cell) -> Cell) -> Program {
         let default = f(&self.default, &other.default);
         let mine = PortMap::constant(PortMap::constant(self.default.clone()));
@@ -154,30 +154,30 @@ impl Program {
         Program::new(protocols, default)
     }
 
-    /// How many elements a dataplane needs for it at most: one for each port, short range of ports
-    /// ([`SHORT_RANGE`]) counted port by port, long range, test of a source port, protocol that
-    /// differs from the default, and one for the default.
+    /// The maximum number of elements that a dataplane needs for the program: one for the default, each
+    /// protocol that differs from it, each port (a range of at most [`SHORT_RANGE`] ports counts port
+    /// by port) and each longer range; tests of source ports and ICMP messages count several times.
     pub fn element_count(&self) -> usize {
         let mut elements = 1;
         self.for_each_element(|_, many| elements += many);
         elements
     }
 
-    /// Calls `each` with the cells other than the program's default, each with how many of
-    /// [`Program::element_count`] say it.
+    /// Calls `each` with the cells other than the program's default, and with the number of elements of
+    /// [`Program::element_count`] that hold the cell.
     pub fn for_each_element<'a>(&'a self, each: impl FnMut(&'a Cell, usize)) {
         self.for_each_element_over(None, each);
     }
 
-    /// The same of a program that is written as its difference from `base`, which it
-    /// [refines](Program::refines): the defaults are the base's.
+    /// Like [`Program::for_each_element`], for a program that is written as its difference from `base`,
+    /// which it [refines](Program::refines): only elements outside the base are counted.
     pub fn for_each_element_over<'a>(
         &'a self,
         base: Option<&Program>,
         mut each: impl FnMut(&'a Cell, usize),
     ) {
         let mut values = |values: &'a SourcePortMap, weight: usize| {
-            // A test of source ports is written for either direction of the flow.
+            // A test of source ports is written once for each direction of the flow.
             let tests = values.entries().iter();
             tests.for_each(|(_, cell)| each(cell, 2 * weight));
             each(
@@ -217,7 +217,7 @@ impl Program {
         }
     }
 
-    /// The same program with every rule renamed.
+    /// The same program with renumbered rules.
     pub fn renumber_rules(&self, mut name: impl FnMut(RuleId) -> RuleId) -> Program {
         let mut cell = |cell: &Cell| Cell {
             verdict: cell.verdict,

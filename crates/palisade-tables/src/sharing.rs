@@ -1,24 +1,25 @@
-//! What programs have in common, so that a dataplane can write it once.
+//! Common parts of programs, so that a dataplane can write them once.
 //!
-//! A *base* is a program that others refine: it says less than they do, and never anything else. What it
-//! says is true in each of them, rules credited included, so whatever counts in it counts for rules
-//! that live as long as any of them. Promises: [`find_shared_bases`] does not depend on the numbers of rules or
-//! on the order of programs. Never: changes what a program means.
+//! A *base* is a program that others refine: it has the same defaults and a subset of their entries,
+//! with equal cells, credited rules included. The rules that its counters credit therefore exist as
+//! long as any program that refines it. Promises: [`find_shared_bases`] does not depend on rule numbers
+//! or on the order of programs. This module never changes the meaning of a program.
 
 use crate::{Cell, PortMap, Program, SourcePortMap};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use palisade_model::{PortRange, Protocol};
 
-/// A program of fewer elements is written whole, whatever it has in common with others: sharing
-/// would save little, and costs what a port decides lookups.
+/// A program with fewer elements is written whole, whatever it has in common with others: sharing
+/// would save little, and costs additional lookups for packets whose verdict depends on a port.
 pub const SHARE_MIN_ELEMENTS: usize = 64;
 
-/// So often bases are looked for among programs with the same defaults: each time costs one sweep over
+/// How many times bases are searched among programs with the same defaults. Each round is one pass over
 /// them.
 const MAX_ROUNDS: usize = 8;
 
-/// What a program says where it names no port: only programs that agree in it can share a base.
+/// The cells of a program where it has no entry for a port. Only programs with equal defaults can share
+/// a base.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ProgramDefaults {
     default: Cell,
@@ -28,14 +29,14 @@ pub struct ProgramDefaults {
 /// A base, and the programs that refine it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedBase {
-    /// What they have in common.
+    /// The program that all members refine.
     pub base: Program,
-    /// The places of the programs, rising.
+    /// The indices of the programs, ascending.
     pub members: Vec<usize>,
 }
 
-/// What a protocol gets where no entry of its own says more: all that there is of a protocol that has
-/// neither ports nor types.
+/// The cells of a protocol where it has no entry; for a protocol without ports or ICMP types, its only
+/// cells.
 fn protocol_default(protocol: Protocol, map: &PortMap<SourcePortMap>) -> &SourcePortMap {
     match protocol.has_ports() || protocol.is_icmp() {
         true => map.default(),
@@ -44,7 +45,7 @@ fn protocol_default(protocol: Protocol, map: &PortMap<SourcePortMap>) -> &Source
 }
 
 impl Program {
-    /// What it says where it names no port.
+    /// The cells where the program has no entry for a port.
     pub fn defaults(&self) -> ProgramDefaults {
         let protocols = self.protocols().iter();
         let protocols = protocols.map(|(p, map)| (*p, protocol_default(*p, map)));
@@ -55,8 +56,8 @@ impl Program {
         }
     }
 
-    /// Whether everything that `base` says is said here as well: the same defaults, and the same
-    /// wherever an entry of the base is.
+    /// Whether this program has the defaults of `base`, and the same cells wherever `base` has an
+    /// entry.
     pub fn refines(&self, base: &Program) -> bool {
         self.defaults() == base.defaults()
             && base.protocols().iter().all(|(protocol, theirs)| {
@@ -68,7 +69,7 @@ impl Program {
             })
     }
 
-    /// The program that both refine and that says the most: what both say. `None` where their
+    /// The largest program that both refine: the entries that are equal in both. `None` where their
     /// defaults differ.
     pub fn intersection(&self, other: &Program) -> Option<Program> {
         if self.defaults() != other.defaults() {
@@ -92,8 +93,8 @@ impl Program {
         Some(Program::new(protocols, self.default().clone()))
     }
 
-    /// What this program says where `shape` has entries, and its defaults elsewhere: the base that
-    /// `shape` is the shape of, with the cells of this program.
+    /// The cells of this program where `shape` has entries, and its defaults elsewhere: a base of the
+    /// extent of `shape` with the cells of this program.
     pub fn restrict_to(&self, shape: &Program) -> Program {
         let rest = PortMap::constant(PortMap::constant(self.default().clone()));
         let protocols = shape.protocols().iter().map(|(protocol, of)| {
@@ -122,8 +123,8 @@ impl Program {
         Program::new(protocols.collect::<Vec<_>>(), self.default().clone())
     }
 
-    /// How many elements a dataplane needs for what this program says beyond `base`, at most: one of
-    /// them names the base.
+    /// The maximum number of elements that a dataplane needs for the entries of this program outside
+    /// `base`, including the one that refers to the base.
     pub fn element_count_over(&self, base: &Program) -> usize {
         let mut elements = 1;
         self.for_each_element_over(Some(base), |_, many| elements += many);
@@ -131,17 +132,17 @@ impl Program {
     }
 }
 
-/// Whether a program of so many elements is worth writing as its difference from a base of so many:
-/// whether more than half of it is saved.
+/// Whether a program of `whole` elements is worth writing as its difference from a base of `base`
+/// elements: whether that saves more than half of it.
 pub(crate) fn is_worth_sharing(base: usize, whole: usize) -> bool {
     2 * base > whole
 }
 
-/// Finds bases for programs, none of which is in two. From each base, more than half of each of its
-/// members is saved.
+/// Finds bases for programs. No program is a member of two bases, and each base saves more than half
+/// of each member.
 ///
-/// Programs of one size are taken or left together, the smallest first, so that order does not
-/// matter. The work is a few sweeps over all of them.
+/// Programs of one size are accepted or rejected together, the smallest first, so that the result
+/// does not depend on their order. The cost is a few passes over all programs.
 pub fn find_shared_bases(programs: &[&Program]) -> Vec<SharedBase> {
     let mut by_defaults: BTreeMap<ProgramDefaults, BTreeMap<usize, Vec<usize>>> = BTreeMap::new();
     for (place, program) in programs.iter().enumerate() {
@@ -180,8 +181,7 @@ pub fn find_shared_bases(programs: &[&Program]) -> Vec<SharedBase> {
     found
 }
 
-/// What these programs, all of this size, have in common with each other and the base so far, if that
-/// is worth it.
+/// The common part of these programs, all of this size, and the base so far, if it is worth sharing.
 fn narrow_base(
     base: Option<&Program>,
     programs: &[&Program],
@@ -202,7 +202,7 @@ fn narrow_base(
     Some(common)
 }
 
-/// The base of `bases` that saves the most of a program, if one saves more than half of it.
+/// The key of the base that saves most of a program, if one saves more than half of it.
 pub fn best_base<'a, K>(
     program: &Program,
     bases: impl IntoIterator<Item = (K, &'a Program)>,
@@ -216,7 +216,7 @@ pub fn best_base<'a, K>(
     best.map(|(_, key)| key)
 }
 
-/// What a program has in common with the first of `others` with which that is worth a base.
+/// The common part of a program and the first of `others` for which it is worth sharing.
 pub fn pair_base<'a>(
     program: &Program,
     others: impl IntoIterator<Item = &'a Program>,
@@ -241,7 +241,7 @@ mod tests {
         }
     }
 
-    /// These TCP ports are allowed by rule 1, and those by rule 2.
+    /// Rule 1 allows the TCP ports `one`, rule 2 the ports `two`; rule 0 denies the rest.
     fn program(one: &[u16], two: &[u16]) -> Program {
         let mut ports: Vec<(u16, u32)> = one.iter().map(|p| (*p, 1)).collect();
         ports.extend(two.iter().map(|p| (*p, 2)));
@@ -295,7 +295,7 @@ mod tests {
             assert_eq!(shared[0].members.len(), 6);
             programs.rotate_left(1);
         }
-        // Six ways of a list, as one base; the larger one pairs with any of them by less than half.
+        // Six programs share the list as base; the largest has less than half in common with any of them.
         let large = program(&[], &other).intersection(&programs[0]);
         assert!(large.is_some_and(|common| common.element_count() < 4));
         let all: Vec<(usize, &Program)> = programs.iter().enumerate().collect();

@@ -1,4 +1,4 @@
-//! The tables themselves, and their numbers.
+//! The decision tables and the numeric ids that they use.
 
 use crate::{Program, TableChange};
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -30,77 +30,78 @@ macro_rules! number {
 }
 
 number!(
-    /// A set of addresses that no active policy can tell apart. Local to the node.
+    /// A set of addresses that every active policy treats alike. Local to the node.
     IdentityId, "i"
 );
 number!(
-    /// A policy set: the applicable rules of one direction, shared by every point that has the same.
+    /// A policy set: the applicable rules of one direction, shared by all points with the same rules.
     PolicySetId, "s"
 );
 number!(
-    /// A program, by number. Never stands for another program while it lives.
+    /// A class: the number of a program. Its program never changes while the class exists.
     ClassId, "c"
 );
 number!(
-    /// Something that can be credited with a packet. Never stands for another while it lives.
+    /// The number of a [`Credit`], which never changes while the number is in use.
     RuleId, "r"
 );
 
 impl IdentityId {
-    /// The identity of every address without an entry: nothing that an active policy mentions.
+    /// The identity of every address without an entry: no active policy refers to such an address.
     pub const UNKNOWN: IdentityId = IdentityId(0);
 }
 
-/// Where a direction is judged: an endpoint's interface, and which of its own addresses is used.
+/// Where a direction is judged: an endpoint's interface, its own address and the direction.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Point {
     /// The host-side interface.
     pub interface: Str,
     /// The endpoint's own address.
     pub address: IpAddr,
-    /// Seen from the endpoint.
+    /// The direction, seen from the endpoint.
     pub direction: Direction,
 }
 
-/// A policy set.
+/// The entry of a policy set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PolicySet {
-    /// The class of every identity that has no entry of its own.
+    /// The class of every identity without an entry in [`Tables::classes`].
     pub default: ClassId,
 }
 
-/// What a [`RuleId`] stands for: what a counter and a log line lead back to. It never says a line, so
-/// that it is the same over every edit that leaves the rule as it was; serialized in state on disk.
+/// The object that a [`RuleId`] is for: counters and log lines refer to it. It contains no line
+/// number, so it stays equal over every edit that does not change the rule. Serialized in state on
+/// disk.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Credit {
     /// A rule of a policy.
     Rule {
         /// The policy.
         policy: PolicyId,
-        /// The direction it stands in.
+        /// The direction that the rule is for.
         direction: Direction,
-        /// Its place in the policy.
+        /// Its origin in the policy.
         origin: RuleOrigin,
     },
     /// A rule of a profile.
     ProfileRule {
         /// The profile's name.
         profile: Str,
-        /// The direction it stands in.
+        /// The direction that the rule is for.
         direction: Direction,
-        /// Its place in the profile.
+        /// Its origin in the profile.
         origin: RuleOrigin,
     },
-    /// A tier in which nothing matched, and which denies by default.
+    /// The default deny of a tier in which no rule matched.
     TierDefault {
         /// The tier's name.
         tier: Str,
         /// The direction.
         direction: Direction,
-        /// The policies that ask for default deny, in order.
+        /// The policies that apply default deny, in order.
         policies: Vec<PolicyId>,
     },
-    /// A profile that an endpoint names but that does not exist.
+    /// A profile of an endpoint that does not exist.
     MissingProfile {
         /// The profile's name.
         profile: Str,
@@ -112,8 +113,7 @@ pub enum Credit {
         /// The direction.
         direction: Direction,
     },
-    /// What an endpoint sends is a packet within a packet, which the configuration denies although rules
-    /// allow it.
+    /// An encapsulated packet from an endpoint, which rules allow and the configuration denies.
     Encapsulated,
 }
 
@@ -134,32 +134,32 @@ impl Credit {
 /// The decision tables. The fields are the whole content.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tables {
-    /// Whether packets that this host's own stack makes are judged on their way into its endpoints.
-    /// Where they are not, they pass: a kubelet's probes must reach its pods.
+    /// Whether ingress policy applies to packets of this host's own stack to its endpoints. If false,
+    /// they pass: a kubelet's probes must reach its pods.
     pub judge_host_traffic: bool,
-    /// The interfaces that are ours: what arrives or leaves there and has no point is denied.
+    /// The managed interfaces: a packet that arrives or leaves there and has no point is denied.
     pub interfaces: BTreeSet<Str>,
     /// Address or prefix → identity; the longest prefix wins.
     pub addresses: BTreeMap<Prefix, IdentityId>,
-    /// Judgement point → policy set.
+    /// Point → policy set.
     pub points: BTreeMap<Point, PolicySetId>,
     /// The policy sets.
     pub sets: BTreeMap<PolicySetId, PolicySet>,
-    /// (policy set, identity) → class; absent: the set's default.
+    /// (policy set, identity) → class. An identity without an entry has the set's default.
     pub classes: BTreeMap<(PolicySetId, IdentityId), ClassId>,
     /// Class → program.
     pub programs: BTreeMap<ClassId, Arc<Program>>,
-    /// What the rules named by programs stand for.
+    /// Rule number → credit, for every rule that a program refers to.
     pub rules: BTreeMap<RuleId, Arc<Credit>>,
 }
 
 impl Tables {
-    /// The identity of an address: that of the longest prefix that holds it.
+    /// The identity of an address: that of the longest matching prefix, else [`IdentityId::UNKNOWN`].
     pub fn identity(&self, address: IpAddr) -> IdentityId {
         crate::judge::lookup_identity(self, address)
     }
 
-    /// The class of an identity in a policy set; `None` if there is no such set.
+    /// The class of an identity in a policy set; `None` if the set does not exist.
     pub fn class(&self, set: PolicySetId, identity: IdentityId) -> Option<ClassId> {
         let default = self.sets.get(&set)?.default;
         Some(
@@ -170,7 +170,7 @@ impl Tables {
         )
     }
 
-    /// Takes in one change.
+    /// Applies one change.
     pub fn apply(&mut self, change: &TableChange) {
         fn set_or_remove<K: Ord + Clone, V: Clone>(
             map: &mut BTreeMap<K, V>,

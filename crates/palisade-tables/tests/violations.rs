@@ -1,11 +1,8 @@
-//! Bad deltas made by hand, one for every kind of violation that the checker of intermediate states
-//! knows and for every cause of a dangling reference: each is told exactly, and the good delta beside
-//! it is not.
+//! Hand-written bad deltas, one for each kind of violation that the checker of intermediate states
+//! detects and for each cause of a dangling reference. The checker must report exactly that violation,
+//! and accept the corresponding good delta.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "what a test wrote down itself is readable"
-)]
+#![allow(clippy::unwrap_used, reason = "the test's own data is valid")]
 
 use palisade_model::{Direction, L4, Prefix, Protocol};
 use palisade_tables::{
@@ -40,7 +37,7 @@ fn program(verdict: Verdict, rule: u32) -> Arc<Program> {
     }))
 }
 
-/// One endpoint that is denied everything but what one peer sends.
+/// One endpoint whose ingress is denied except from one peer.
 fn tables() -> Tables {
     let credit = Credit::NoProfileMatch {
         direction: Direction::Ingress,
@@ -77,12 +74,12 @@ fn after(old: &Tables, delta: &Delta) -> Tables {
     new
 }
 
-/// What the checker says of a delta that ends where it says.
+/// The violation that the checker reports for a delta with the right final tables.
 fn told(old: &Tables, delta: &Delta) -> Option<Violation> {
     check(old, delta, &after(old, delta), usize::MAX).err()
 }
 
-/// The same, whatever the order of the phases.
+/// Like `told`, for any order of phases.
 fn told_between(old: &Tables, delta: &Delta) -> Option<Violation> {
     check_any_order(old, delta, &after(old, delta), usize::MAX).err()
 }
@@ -91,8 +88,8 @@ fn row(class: ClassId) -> TableChange {
     TableChange::Class(SET, PEER, Some(class))
 }
 
-/// What the peer's packet got, gets and can get in a step. The first header that is judged is that of
-/// a protocol that no program names.
+/// The peer's packet with its old, new and interim verdict in a step. The first sample header has a
+/// protocol that no program names.
 fn wrong(
     step: usize,
     phase: Phase,
@@ -182,7 +179,7 @@ fn each_cause_of_a_dangling_reference() {
     let rule = |credit| TableChange::Rule(RuleId(5), credit);
     let credit = old.rules[&RuleId(0)].clone();
     for (what, made, unmade) in cases {
-        // Something harmless first, and taken back in the end: only one moment is wrong.
+        // The first and last steps are correct: only the state after the second is wrong.
         let passing = delta(vec![
             (Split, vec![rule(Some(credit.clone()))]),
             (Merge, vec![made]),
@@ -204,7 +201,7 @@ fn neither_the_old_nor_the_new() {
     let moved = TableChange::Address(Prefix::host(peer()), Some(other));
     let new_row = TableChange::Class(SET, other, Some(ALLOWS));
     let old_row = TableChange::Class(SET, PEER, None);
-    // A packet that has looked up its identity finds no row for it any more.
+    // A packet that has looked up its old identity finds no class entry for it.
     let at_once = delta(vec![(
         Merge,
         vec![new_row.clone(), moved.clone(), old_row.clone()],
@@ -219,8 +216,8 @@ fn neither_the_old_nor_the_new() {
     assert_eq!(told(&old, &apart), None);
 }
 
-/// Steps between which nobody waits are one to a packet: a program that no row has yet may come
-/// unwaited for, one that a row has may not.
+/// Steps without a grace period between them act as one step: a program that no class entry refers to
+/// may be added without one, a program that is referred to may not.
 #[test]
 fn what_is_not_waited_for_is_judged_as_one() {
     let old = tables();
@@ -268,7 +265,7 @@ fn revoked_without_judging_flows_again() {
     assert_eq!(told(&old, &forgotten), violation());
     assert_eq!(told_between(&old, &forgotten), violation());
     assert_eq!(told(&old, &delta(vec![tighten(), revoke()])), None);
-    // Too early: flows that are judged again before the tables are tight go on.
+    // Too early: flows that are re-evaluated before the tables are tightened stay allowed.
     let early = delta(vec![revoke(), tighten()]);
     let first = wrong(0, Revoke, Allow, Deny, Deny);
     assert_eq!(
@@ -277,7 +274,7 @@ fn revoked_without_judging_flows_again() {
     );
 }
 
-/// Whatever the order, it is told by what it does to a packet.
+/// With any order of phases, a violation is detected by its effect on a packet.
 #[test]
 fn an_order_that_nobody_asks_for_is_seen_by_what_it_does() {
     let old = tables();

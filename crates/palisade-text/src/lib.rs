@@ -1,14 +1,14 @@
-//! Text from input, made fit to be printed.
+//! Escaping of text from untrusted input for output.
 //!
-//! For: everything that leaves the programs as text or JSON (answers, problems, the log, metrics),
-//! and may hold a word that somebody else chose: a name, a value, the name of a file.
+//! For all output of the programs as text or JSON (results, problems, the log, metrics) that may contain text
+//! chosen by others: a name, a value, a file name.
 //!
-//! Promises: what comes out carries no character that a terminal acts upon or that hides or reorders
-//! what is beside it (see [`is_unprintable`]); such a character is shown as an escape, everything else is
-//! as it was.
+//! Promises: the output contains no character that controls a terminal, or that hides or reorders the text
+//! around it (see [`is_unprintable`]); such a character is replaced by an escape, everything else is
+//! unchanged.
 //!
-//! Never: cuts a text, quotes it, or makes escapes that can be told from the same letters in the
-//! input.
+//! Never: truncates a text, quotes it, or produces escapes that can be distinguished from the same characters
+//! in the input.
 
 #![no_std]
 
@@ -18,9 +18,8 @@ use alloc::borrow::Cow;
 use alloc::string::String;
 use core::fmt::Write;
 
-/// Whether a character is never printed as it is: a control character (U+0000 to U+001F, U+007F to
-/// U+009F), a line or paragraph separator, or a character that sets the direction of text or marks
-/// annotations.
+/// Whether a character must be escaped: a control character (U+0000 to U+001F, U+007F to U+009F), a line or
+/// paragraph separator, or a character that sets the direction of text or marks annotations.
 #[must_use]
 pub const fn is_unprintable(c: char) -> bool {
     matches!(c,
@@ -30,7 +29,8 @@ pub const fn is_unprintable(c: char) -> bool {
         | '\u{fff9}'..='\u{fffb}')
 }
 
-/// A text without hidden characters, line breaks included: `\n`, `\t`, `\u{1b}` stand for them.
+/// A text with unprintable characters escaped, line breaks included: `
+/// `, `\t`, `\u{1b}`.
 #[must_use]
 pub fn printable(text: &str) -> Cow<'_, str> {
     escape_where(text, is_unprintable, |out, c| {
@@ -38,15 +38,15 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     })
 }
 
-/// The same for a text of several lines: line feeds stay.
+/// The same for text of several lines: line feeds are kept.
 #[must_use]
 pub fn printable_lines(text: &str) -> Cow<'_, str> {
     let hidden = |c| c != '\n' && is_unprintable(c);
     escape_where(text, hidden, |out, c| out.extend(c.escape_default()))
 }
 
-/// A JSON text without hidden characters in its strings; line feeds stay. Its meaning is the same,
-/// because whatever is hidden can only stand in a string, where `\u001b` stands for it.
+/// A JSON text with unprintable characters in its strings escaped; line feeds are kept. Its meaning is
+/// unchanged, because such characters can only occur in strings, where `\u001b` is equivalent.
 #[must_use]
 pub fn printable_json(json: &str) -> Cow<'_, str> {
     let hidden = |c| c != '\n' && is_unprintable(c);
@@ -61,7 +61,7 @@ fn escape_where(
     must_escape: impl Fn(char) -> bool,
     escape: impl Fn(&mut String, char),
 ) -> Cow<'_, str> {
-    // Nearly every text is of such bytes alone, which is found fast.
+    // Nearly all text has only such bytes, which is quick to check.
     let keeps_line_feeds = !must_escape('\n');
     let plain = |byte: u8| matches!(byte, b' '..=b'~') || keeps_line_feeds && byte == b'\n';
     if text.bytes().all(plain) || !text.contains(&must_escape) {

@@ -1,4 +1,4 @@
-//! The command line: what can be typed, with its help. What it means is in [`crate::command`].
+//! The command line: definitions and help texts. The commands are implemented in [`crate::command`].
 
 use crate::exit::ExitStatus;
 use clap::parser::ValueSource;
@@ -9,17 +9,18 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-const EXIT_CODES: &str = "Exit codes: 0 answered, no problem, no difference; 1 problems or differences \
-found; 2 wrong usage; 3 agent not reached; 4 not permitted; 5 a part of the agent ended while it ran.";
+const EXIT_CODES: &str = "Exit codes: 0 success, no problem, no difference; 1 problems or differences \
+found; 2 invalid usage; 3 agent not reached; 4 not permitted; 5 a thread of the agent terminated \
+unexpectedly.";
 
-/// The heading of the options that every command has.
+/// Help heading of the options that every command has.
 const GLOBAL_OPTIONS_HEADING: &str = "Options of every command";
 
-/// Enforces network policies on this host, and says why a packet passed or did not.
+/// Enforces network policies on this host, and explains why a packet was allowed or denied.
 #[derive(Debug, Parser)]
 #[command(name = "palisade", version, after_help = EXIT_CODES, max_term_width = 100)]
 pub(crate) struct Cli {
-    /// How to print the answer.
+    /// Output format.
     #[arg(
         short,
         long,
@@ -43,84 +44,84 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// How an answer is printed.
+/// Output format of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OutputFormat {
-    /// For people.
+    /// Text for people.
     Text,
-    /// For programs: the API's types.
+    /// JSON for programs: the types of the API.
     Json,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run the agent on a directory of manifests until it is told to stop.
+    /// Run the agent on a directory of manifests until it is stopped.
     ///
-    /// Stopping it, or killing it, leaves enforcement in the kernel. Every parameter can be given
-    /// as a flag, as PALISADE_NAME in the environment, or as a line `name: value` of the file, which
+    /// Stopping or killing the agent leaves enforcement in the kernel. Every parameter can be given as a
+    /// flag, as PALISADE_NAME in the environment, or as a line `name: value` of the configuration file, which
     /// is read again when it changes and on SIGHUP.
     Agent(AgentArgs),
-    /// Show how the agent is: health, revision, problems of the input, kernel writes.
+    /// Show the agent's status: health, revision, problems of the input, kernel writes.
     Status,
-    /// The workloads attached to this host.
+    /// Show the workloads attached to this host.
     #[command(subcommand)]
     Endpoint(EndpointCommand),
-    /// The identities: groups of addresses that no active policy can tell apart.
+    /// Show the identities: groups of addresses that all active policies treat alike.
     #[command(subcommand)]
     Identity(IdentityCommand),
-    /// The policies in force, with the counters of their rules.
+    /// Show the active policies with the counters of their rules.
     #[command(subcommand)]
     Policy(PolicyCommand),
-    /// The addresses of workloads: who has which, and whether everything agrees about it.
+    /// Show the addresses of workloads, and check that all records of them are consistent.
     #[command(subcommand)]
     Ipam(IpamCommand),
     /// Attach network namespaces to this host, or detach them.
     #[command(subcommand)]
     Workload(WorkloadCommand),
-    /// Show packets as they are denied, or asked for by a Log rule, with the rule that decided.
+    /// Show denied and logged packets as they occur, with the rule that decided.
     ///
-    /// Follows until interrupted. A packet is told of when it is judged: of an allowed flow that is
-    /// the first one, and the next after a change that revokes something. More than monitor-rate a
-    /// second of one rule are only counted; every count of packets left out is shown.
+    /// Runs until interrupted. A packet is reported when policy is evaluated: of an allowed connection, that
+    /// is the first packet, and the next one after a change that revokes something. More packets of one rule
+    /// than monitor-rate per second are only counted; the number of packets that are not shown is reported.
     Monitor(MonitorArgs),
-    /// Show every parameter of the running agent, and where its value came from.
+    /// Show every parameter of the running agent, and the origin of its value.
     ///
-    /// Of a parameter that cannot change while running, the value that the file says now is shown
-    /// as pending: it counts after a restart.
+    /// If a parameter cannot change while the agent runs, a new value in the file is shown as pending: it
+    /// takes effect after a restart.
     Config,
-    /// Print what a shell needs to complete this command.
+    /// Print the completion script of a shell.
     ///
     /// For bash: palisade completion bash > /etc/bash_completion.d/palisade
     Completion(CompletionArgs),
-    /// Check manifests: every problem with file, line, field and reason.
+    /// Check manifests: print every problem with file, line, field and reason.
     ///
-    /// Ends with 1 if there is an error; warnings alone do not count.
+    /// The exit code is 1 if there is an error; warnings alone do not count.
     Validate(ManifestArgs),
-    /// Say whether a connection is allowed, and which rule decides.
+    /// Show whether a connection is allowed, and which rule decides.
     ///
-    /// Ends with 0 whatever the verdict, unless --exit-code is given; with 1 also if the manifests
-    /// have errors, which are told on standard error.
+    /// The exit code is 0 for every verdict, unless --exit-code is given; it is 1 if the manifests have
+    /// errors, which are printed on standard error.
     Explain(ExplainArgs),
     /// List every allowed connection, as sets.
     ///
-    /// Between workloads, and between them and the outside: every address that no workload holds.
-    /// Workloads that no policy tells apart are one line with how many they are; of networks outside
-    /// the addresses that workloads hold are left out. With -o json the same, but for 64 pods and
-    /// fewer each pair and each prefix by itself. Ends with 1 if the manifests have errors, which are
-    /// told on standard error.
+    /// Covers connections between workloads, and between workloads and the outside: every address that no
+    /// workload has. Workloads that all policies treat alike are one line with their number; addresses of
+    /// workloads are excluded from outside networks. With -o json the same, but with at most 64 pods each
+    /// pair and each prefix is separate. The exit code is 1 if the manifests have errors, which are printed
+    /// on standard error.
     Connections(ConnectionsArgs),
-    /// Show what a change of the manifests would open and close.
+    /// Show which connections a change of the manifests would allow or deny.
     ///
-    /// As exact as connections. Ends with 1 if there is a difference, or if the manifests have
-    /// errors, which are told on standard error.
+    /// As exact as the command connections. The exit code is 1 if there is a difference, or if the manifests
+    /// have errors, which are printed on standard error.
     Diff(DiffArgs),
-    /// Remove everything that Palisade made on this host: interfaces, table, state.
+    /// Remove everything that Palisade created on this host: interfaces, tables, state.
     ///
-    /// Shows what that is and asks, unless --yes is given; --dry-run only shows it. Refuses while an
-    /// agent runs. Enforcement ends with it. What the agent was configured with (state-dir, table,
-    /// interface-prefix, cni-conf-dir) must be said here as it was there; the same file is read.
+    /// Lists it and asks for confirmation, unless --yes is given; --dry-run only lists it. Fails while an
+    /// agent runs. Enforcement ends. The agent's state-dir, table, interface-prefix and cni-conf-dir must
+    /// have the same values here; the same configuration file is read.
     Cleanup(CleanupArgs),
-    /// Watch policy being enforced: a small shop of network namespaces with real packets.
+    /// Demonstrate enforcement: a small shop of network namespaces with real packets.
     Demo(DemoArgs),
 }
 
@@ -132,16 +133,16 @@ pub(crate) struct ConnectionsArgs {
     pub(crate) scope: ScopeArgs,
 }
 
-/// Which connections are shown.
+/// Filter of connections.
 #[derive(Debug, Args)]
 pub(crate) struct ScopeArgs {
-    /// Only what this workload or pod, as namespace/name, opens.
+    /// Only connections from this workload or pod, as namespace/name.
     #[arg(long, value_name = "X")]
     pub(crate) from: Option<String>,
-    /// Only what is opened to this one.
+    /// Only connections to this workload or pod, as namespace/name.
     #[arg(long, value_name = "Y")]
     pub(crate) to: Option<String>,
-    /// Only what goes from or to workloads of this namespace.
+    /// Only connections from or to workloads of this namespace.
     #[arg(short, long, value_name = "NAMESPACE")]
     pub(crate) namespace: Option<String>,
     /// List the workloads of every group.
@@ -149,10 +150,10 @@ pub(crate) struct ScopeArgs {
     pub(crate) members: bool,
 }
 
-/// Manifests to read.
+/// The manifests to read.
 #[derive(Debug, Args)]
 pub(crate) struct ManifestArgs {
-    /// A manifest file, a directory of them, or - for the standard input; may be repeated.
+    /// Manifest file, directory of manifests, or - for standard input; may be repeated.
     #[arg(short = 'f', long = "filename", required = true, value_name = "PATH")]
     pub(crate) files: Vec<PathBuf>,
 }
@@ -160,7 +161,7 @@ pub(crate) struct ManifestArgs {
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct AgentArgs {
-    /// A file of `parameter: value` lines; without it /etc/palisade/palisade.yaml, if that is there.
+    /// Configuration file of `parameter: value` lines; default /etc/palisade/palisade.yaml, if it exists.
     #[arg(long, env = "PALISADE_CONFIG", value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     #[command(flatten)]
@@ -169,14 +170,14 @@ pub(crate) struct AgentArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct CleanupArgs {
-    /// Do not ask.
+    /// Do not ask for confirmation.
     #[arg(short, long)]
     pub(crate) yes: bool,
     #[command(flatten)]
     pub(crate) agent: AgentArgs,
 }
 
-/// The agent's parameters that were given as flags, by name.
+/// The agent's parameters given as flags, by name.
 #[derive(Debug, Default)]
 pub(crate) struct ParameterArgs(pub(crate) BTreeMap<String, String>);
 
@@ -205,7 +206,7 @@ impl Args for ParameterArgs {
     }
 }
 
-/// A parameter that is an option of every command, and so no flag of its own here.
+/// A parameter that is an option of every command, and therefore not defined again as a flag of the agent.
 const SOCKET_PARAMETER: &str = "socket";
 
 impl FromArgMatches for ParameterArgs {
@@ -217,7 +218,7 @@ impl FromArgMatches for ParameterArgs {
                 values_by_name.insert(parameter.name.to_owned(), values.join(","));
             }
         }
-        // What the environment says of it is read with all other variables.
+        // A value from the environment is read with all other variables.
         if matches.value_source(SOCKET_PARAMETER) == Some(ValueSource::CommandLine)
             && let Some(path) = matches.get_one::<PathBuf>(SOCKET_PARAMETER)
         {
@@ -234,94 +235,93 @@ impl FromArgMatches for ParameterArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum EndpointCommand {
-    /// All of them.
+    /// List all workloads.
     List,
-    /// One, with the policies that apply to it.
+    /// Show one workload, with the policies that apply to it.
     Get {
-        /// Its namespace and name, as `namespace/name`.
+        /// Workload, as `namespace/name`.
         name: String,
     },
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum IpamCommand {
-    /// The pools and how full they are, and every address with its workload.
+    /// List the pools with their usage, and every address with its workload.
     List,
-    /// Compare records, disk, interfaces, routes and the kernel's tables; say what leaks.
+    /// Compare records, disk, interfaces, routes and the kernel's tables; report inconsistencies.
     ///
-    /// Changes nothing. Ends with 1 if something does not agree.
+    /// Changes nothing. The exit code is 1 if there is an inconsistency.
     Check,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum IdentityCommand {
-    /// All of them.
+    /// List all identities.
     List,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PolicyCommand {
-    /// All of them, in the order they are judged.
+    /// List all policies, in evaluation order.
     List,
-    /// One, with its rules and their counters.
+    /// Show one policy, with its rules and their counters.
     Get {
-        /// Its namespace and name, as `namespace/name`.
+        /// Policy, as `namespace/name`.
         name: String,
     },
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum WorkloadCommand {
-    /// Attach a network namespace: closed until its policy is in the kernel.
+    /// Attach a network namespace; all traffic is denied until its policy is in the kernel.
     Add(WorkloadAddArgs),
-    /// Detach one; nothing of it is left.
+    /// Detach a workload and remove everything that belongs to it.
     Remove {
-        /// Its namespace and name, as `namespace/name`.
+        /// Workload, as `namespace/name`.
         name: String,
     },
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct WorkloadAddArgs {
-    /// Its namespace and name, as `namespace/name`; without a namespace, `default`.
+    /// Workload, as `namespace/name`; without a namespace, `default`.
     pub(crate) name: String,
-    /// The network namespace: a name under /run/netns, or a path.
+    /// Network namespace: a name under /run/netns, or a path.
     #[arg(long)]
     pub(crate) netns: String,
-    /// A label, as key=value; may be repeated. Without any: those of the Pod of that name.
+    /// Label, as key=value; may be repeated. Default: the labels of the Pod with that name.
     #[arg(long = "label", value_name = "KEY=VALUE")]
     pub(crate) labels: Vec<String>,
-    /// An address to give it; may be repeated. Without any: one from each of the host's pools.
+    /// Address to assign; may be repeated. Default: one from each of the host's pools.
     #[arg(long = "address", value_name = "ADDRESS")]
     pub(crate) addresses: Vec<String>,
-    /// With the host's pools: only IPv4.
+    /// With pools: assign only IPv4 addresses.
     #[arg(short = '4', long, conflicts_with_all = ["addresses", "ipv6"])]
     pub(crate) ipv4: bool,
-    /// With the host's pools: only IPv6.
+    /// With pools: assign only IPv6 addresses.
     #[arg(short = '6', long, conflicts_with = "addresses")]
     pub(crate) ipv6: bool,
-    /// A named port, as name=number/protocol; may be repeated.
+    /// Named port, as name=number/protocol; may be repeated.
     #[arg(long = "port", value_name = "NAME=PORT/PROTOCOL")]
     pub(crate) ports: Vec<String>,
-    /// The interface inside the namespace.
+    /// Name of the interface inside the namespace.
     #[arg(long, default_value = "eth0")]
     pub(crate) interface: String,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ExplainArgs {
-    /// A manifest file, a directory, or - for the standard input; may be repeated. Without any, the
-    /// running agent is asked.
+    /// Manifest file, directory of manifests, or - for standard input; may be repeated. Default: the state of
+    /// the running agent.
     #[arg(short = 'f', long = "filename", value_name = "PATH")]
     pub(crate) files: Vec<PathBuf>,
-    /// Who connects: namespace/pod (or another workload), or an address; a name alone is one of
-    /// namespace default.
+    /// Source: namespace/pod (or another workload), or an address; the default namespace is `default`.
     #[arg(long, value_name = "X")]
     pub(crate) from: String,
-    /// To whom: namespace/pod, an address, or service:NAMESPACE/NAME.
+    /// Destination: namespace/pod, an address, or service:NAMESPACE/NAME.
     #[arg(long, value_name = "Y")]
     pub(crate) to: String,
-    /// The destination port and protocol, as 80/TCP; the protocol is TCP where it is not said.
+    /// Destination port and protocol, as 80/TCP; the default protocol is TCP.
     #[arg(
         long,
         value_name = "PORT[/PROTOCOL]",
@@ -329,26 +329,26 @@ pub(crate) struct ExplainArgs {
         conflicts_with = "protocol"
     )]
     pub(crate) port: Option<String>,
-    /// A protocol without ports: ICMP, ICMPv6, or a number.
+    /// Protocol without ports: ICMP, ICMPv6, or a number.
     #[arg(long)]
     pub(crate) protocol: Option<String>,
-    /// The ICMP type and code; an echo request where it is not said.
+    /// ICMP type and code; default: echo request.
     #[arg(long, value_name = "TYPE[/CODE]", requires = "protocol")]
     pub(crate) icmp_type: Option<String>,
-    /// The source port; 49152 where it is not said.
+    /// Source port; default: 49152.
     #[arg(long, value_name = "PORT", requires = "port")]
     pub(crate) source_port: Option<u16>,
     /// Also list every policy that does not apply, with the reason.
     #[arg(long)]
     pub(crate) all: bool,
-    /// End with exit code 1 if the connection is denied.
+    /// Exit with code 1 if the connection is denied.
     #[arg(long)]
     pub(crate) exit_code: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct MonitorArgs {
-    /// Only packets that this workload, as namespace/name, sent or was sent.
+    /// Only packets that this workload, as namespace/name, sent or received.
     #[arg(long, value_name = "X")]
     pub(crate) endpoint: Option<String>,
     /// Only packets from or to workloads of this namespace.
@@ -363,27 +363,27 @@ pub(crate) struct MonitorArgs {
     /// Only packets to this workload or address.
     #[arg(long, value_name = "Y")]
     pub(crate) to: Option<String>,
-    /// Begin with the last N packets; the agent remembers about a thousand.
+    /// Start with the last N packets; the agent keeps about a thousand.
     #[arg(long, value_name = "N", default_value = "0")]
     pub(crate) last: usize,
-    /// End after those.
+    /// Stop after the last packets.
     #[arg(long, requires = "last")]
     pub(crate) no_follow: bool,
 }
 
-/// A verdict to look for.
+/// A verdict to filter by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum VerdictFilter {
     /// Dropped packets.
     Denied,
-    /// Packets that a Log rule asked for and that were let through.
+    /// Packets that were logged by a Log rule and allowed.
     Allowed,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct DiffArgs {
-    /// The manifests before, then the manifests after: each a file or a directory, one of them may
-    /// be - for the standard input.
+    /// The old manifests, then the new manifests: each a file or a directory, or - for standard input for one
+    /// of them.
     #[arg(
         short = 'f',
         long = "filename",
@@ -398,12 +398,12 @@ pub(crate) struct DiffArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct CompletionArgs {
-    /// For which shell.
+    /// The shell.
     #[arg(value_enum)]
     pub(crate) shell: Shell,
 }
 
-/// A shell that can complete.
+/// A shell with completion support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Shell {
     /// GNU Bash.
@@ -416,17 +416,17 @@ pub(crate) enum Shell {
 
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
-    /// Leave everything standing at the end, and say how to look around and how to remove it.
+    /// Keep everything at the end, and print how to inspect and how to remove it.
     #[arg(long)]
     pub(crate) keep: bool,
 }
 
-/// Reads the command line. Help and version are answered here.
+/// Parses the command line. Prints help and version itself.
 pub(crate) fn parse() -> Result<Cli, ExitStatus> {
     Cli::try_parse().map_err(|error| {
-        // Nothing is left to do if the terminal is gone.
+        // If the terminal is gone, there is nothing left to do.
         if error.use_stderr() {
-            // It repeats what was typed, so it comes without colours, which are control characters.
+            // It contains the user's input, so it is printed without colours, which are control characters.
             let text = error.render().to_string();
             let _ = io::stderr().write_all(printable_lines(&text).as_bytes());
             ExitStatus::Usage

@@ -1,4 +1,4 @@
-//! Talks to the agent's socket.
+//! Client of the agent's socket.
 
 use crate::exit::{CommandError, ExitStatus};
 use http_body_util::{BodyExt, Full};
@@ -13,13 +13,13 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// A client of one agent.
+/// A client of one agent, connected to its socket.
 pub(crate) struct ApiClient {
     socket: PathBuf,
 }
 
 impl ApiClient {
-    /// For the agent behind this socket.
+    /// A client for the agent at this socket.
     pub(crate) fn new(socket: &Path) -> Self {
         ApiClient {
             socket: socket.to_path_buf(),
@@ -31,7 +31,7 @@ impl ApiClient {
         self.call(Method::GET, path, &())
     }
 
-    /// Sends a body to a path.
+    /// Sends a request with a body.
     pub(crate) fn send<T: DeserializeOwned>(
         &self,
         method: Method,
@@ -50,7 +50,7 @@ impl ApiClient {
         let body = match method {
             Method::GET => Vec::new(),
             _ => serde_json::to_vec(body)
-                .map_err(|e| CommandError::usage(format!("the request: {e}")))?,
+                .map_err(|e| CommandError::usage(format!("encoding the request: {e}")))?,
         };
         let runtime = self.runtime()?;
         let (status, text) = runtime.block_on(async {
@@ -62,13 +62,13 @@ impl ApiClient {
         })?;
         if status.is_success() {
             return serde_json::from_slice(&text)
-                .map_err(|error| self.transport_error("understanding", &error));
+                .map_err(|error| self.transport_error("decoding the response of", &error));
         }
         Err(response_error(status, &text))
     }
 
-    /// `GET`s a path and hands over each line of the answer, until there are no more, `each` has
-    /// enough, or the user interrupts. True if it was the agent that ended it.
+    /// `GET`s a path and passes each line of the response to `each`, until the response ends, `each` stops,
+    /// or the user interrupts. True if the agent ended the response.
     pub(crate) fn follow(
         &self,
         path: &str,
@@ -115,7 +115,7 @@ impl ApiClient {
             .map_err(|e| self.connect_error(&e))?;
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
             .await
-            .map_err(|error| self.transport_error("talking to", &error))?;
+            .map_err(|error| self.transport_error("sending a request to", &error))?;
         tokio::spawn(connection);
         let request = Request::builder()
             .method(method)
@@ -123,7 +123,7 @@ impl ApiClient {
             .header("host", "palisade")
             .header("content-type", "application/json")
             .body(Full::new(Bytes::from(body)))
-            .map_err(|error| CommandError::usage(format!("the request: {error}")))?;
+            .map_err(|error| CommandError::usage(format!("building the request: {error}")))?;
         sender
             .send_request(request)
             .await
@@ -150,26 +150,26 @@ impl ApiClient {
         match error.kind() {
             io::ErrorKind::PermissionDenied => CommandError::new(
                 ExitStatus::NotPermitted,
-                format!("you may not use the agent's socket {socket}"),
+                format!("no permission to use the agent's socket {socket}"),
             )
-            .with_hint("sudo, or become a member of the socket's group"),
+            .with_hint("sudo, or join the socket's group"),
             _ => CommandError::new(
                 ExitStatus::NotReached,
-                format!("no agent answers at {socket}: {error}"),
+                format!("cannot connect to the agent's socket {socket}: {error}"),
             )
             .with_hint(
-                "start one with `palisade agent --directory DIR`, or name its socket with --socket",
+                "start an agent with `palisade agent --directory DIR`, or give its socket with --socket",
             ),
         }
     }
 }
 
-/// The failure that a refusal is.
+/// The error for an error response.
 fn response_error(status: StatusCode, text: &[u8]) -> CommandError {
     let refusal: ApiError = serde_json::from_slice(text)
         .unwrap_or_else(|_| ApiError::new(format!("{status}: {}", String::from_utf8_lossy(text))));
     let mut failure = match status {
-        // What was asked cannot be understood: the command line is wrong.
+        // The request is not valid: the command line is wrong.
         StatusCode::UNPROCESSABLE_ENTITY => CommandError::usage(refusal.error),
         StatusCode::FORBIDDEN => CommandError::new(ExitStatus::NotPermitted, refusal.error),
         _ => CommandError::problem(refusal.error),

@@ -1,23 +1,23 @@
-//! Exit codes, and the errors that lead to them.
+//! Exit codes and command errors.
 
 use palisade_text::{printable, printable_lines};
 use std::fmt;
 use std::process::ExitCode;
 
-/// How the command ends.
+/// Exit code of the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ExitStatus {
-    /// Answered; no problem, no difference.
+    /// Success; no problem, no difference.
     Success = 0,
     /// Problems or differences were found.
     ProblemsFound = 1,
-    /// The command line is wrong.
+    /// Invalid usage.
     Usage = 2,
-    /// The agent was not reached.
+    /// The agent could not be reached.
     NotReached = 3,
     /// Not permitted.
     NotPermitted = 4,
-    /// A part of the agent ended while it ran.
+    /// A thread of the agent terminated unexpectedly.
     AgentFailed = 5,
 }
 
@@ -27,7 +27,7 @@ impl From<ExitStatus> for ExitCode {
     }
 }
 
-/// Why a command could not be done: one message, a next step where there is one, an exit code.
+/// Why a command failed: a message, a hint if there is one, and an exit code.
 #[derive(Debug)]
 pub(crate) struct CommandError {
     pub(crate) exit: ExitStatus,
@@ -36,7 +36,7 @@ pub(crate) struct CommandError {
 }
 
 impl CommandError {
-    /// A failure with this exit code.
+    /// An error with this exit code.
     pub(crate) fn new(exit: ExitStatus, message: impl Into<String>) -> Self {
         CommandError {
             exit,
@@ -45,17 +45,17 @@ impl CommandError {
         }
     }
 
-    /// What was asked cannot be understood.
+    /// The command line is invalid.
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         CommandError::new(ExitStatus::Usage, message)
     }
 
-    /// Something is wrong with the input or the answer.
+    /// The input or the response has a problem.
     pub(crate) fn problem(message: impl Into<String>) -> Self {
         CommandError::new(ExitStatus::ProblemsFound, message)
     }
 
-    /// The same with a next step.
+    /// Adds a hint.
     pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
@@ -72,5 +72,5 @@ impl fmt::Display for CommandError {
     }
 }
 
-/// The outcome of a command.
+/// The result of a command.
 pub(crate) type CommandResult = Result<ExitStatus, CommandError>;

@@ -1,4 +1,4 @@
-//! The `palisade` command: reads the command line, does it, and ends with the documented exit code.
+//! The `palisade` command: parses the command line, runs it, and exits with the documented code.
 
 mod cli;
 mod client;

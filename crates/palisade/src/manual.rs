@@ -1,10 +1,10 @@
-//! The man pages, made from the definition of the command line, and held equal to `docs/man`.
+//! Man pages, generated from the definition of the command line, and compared with `docs/man`.
 //!
-//! After an intended change run `make docs` and read the difference.
+//! After an intended change run `make docs` and review the difference.
 
 #![allow(
     clippy::disallowed_methods,
-    reason = "tests write what they are asked to"
+    reason = "make docs writes the pages through this test"
 )]
 
 use crate::cli::Cli;
@@ -13,7 +13,7 @@ use clap_mangen::Man;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// The pages of a command and of those below it, by file name.
+/// Renders the pages of a command and its subcommands, by file name.
 fn render_pages(command: &Command, pages: &mut BTreeMap<String, String>) {
     for below in command.get_subcommands().filter(|c| !c.is_hide_set()) {
         self::render_pages(below, pages);
@@ -27,7 +27,7 @@ fn render_pages(command: &Command, pages: &mut BTreeMap<String, String>) {
         .manual("Palisade");
     let mut page = Vec::new();
     man.render(&mut page).unwrap();
-    // The agent is a service, and so in another section than the pages that name it.
+    // The agent is a service, so its page has another section than the pages that refer to it.
     let page = String::from_utf8(page)
         .unwrap()
         .replace("palisade\\-agent(1)", "palisade\\-agent(8)");
@@ -52,7 +52,7 @@ fn the_man_pages_are_those_of_the_command_line() {
     if bless {
         std::fs::create_dir_all(&folder).unwrap();
     }
-    // Section 5 is made from the table of parameters, beside it.
+    // Section 5 is generated elsewhere, from the table of parameters.
     let mut found = BTreeMap::new();
     for entry in std::fs::read_dir(&folder).unwrap() {
         let entry = entry.unwrap();
@@ -75,13 +75,13 @@ fn the_man_pages_are_those_of_the_command_line() {
         let same = found.get(name) == Some(page);
         assert!(
             same,
-            "docs/man/{name} differs: run `make docs` and read the difference"
+            "docs/man/{name} differs: run `make docs` and review the difference"
         );
     }
     let names = |pages: &BTreeMap<String, String>| pages.keys().cloned().collect::<Vec<_>>();
     assert!(
         bless || names(&found) == names(&made),
-        "docs/man holds a page of no command"
+        "docs/man has a page without a command"
     );
 }
 

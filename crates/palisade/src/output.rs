@@ -1,5 +1,5 @@
-//! Printing: tables for people, JSON for programs. Nothing that is printed here carries a control
-//! character but line feeds, and no cell one of those.
+//! Output: tables for people, JSON for programs. No output contains control characters other than line feeds,
+//! and no table cell contains line feeds.
 
 use crate::cli::OutputFormat;
 use crate::exit::CommandError;
@@ -8,7 +8,7 @@ use serde::Serialize;
 use std::borrow::Cow;
 use std::io::{self, Write};
 
-/// Prints an answer: as JSON, or as `text` makes it.
+/// Prints a value: as JSON, or as the text that `text` returns.
 pub(crate) fn print_output<T: Serialize>(
     format: OutputFormat,
     value: &T,
@@ -17,7 +17,7 @@ pub(crate) fn print_output<T: Serialize>(
     let mut printed = match format {
         OutputFormat::Json => {
             let json = serde_json::to_string_pretty(value).map_err(|error| {
-                CommandError::problem(format!("writing the answer as JSON: {error}"))
+                CommandError::problem(format!("encoding the output as JSON: {error}"))
             })?;
             make_printable(json, printable_json)
         }
@@ -27,15 +27,15 @@ pub(crate) fn print_output<T: Serialize>(
         printed.push('\n');
     }
     match io::stdout().write_all(printed.as_bytes()) {
-        // Whoever closed the pipe has seen enough.
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(CommandError::problem(format!("printing: {error}")))
-        }
+        // A closed pipe means that the reader is done.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(CommandError::problem(
+            format!("writing to standard output: {error}"),
+        )),
         _ => Ok(()),
     }
 }
 
-/// A whole page made fit to be printed; copied only if it is not.
+/// Escapes a whole page; copies it only if needed.
 fn make_printable(page: String, escape: fn(&str) -> Cow<'_, str>) -> String {
     match escape(&page) {
         Cow::Owned(fit) => fit,
@@ -43,7 +43,7 @@ fn make_printable(page: String, escape: fn(&str) -> Cow<'_, str>) -> String {
     }
 }
 
-/// Rows in columns, the first row as headings.
+/// Rows in aligned columns; the first row has the headings.
 pub(crate) struct TextTable {
     rows: Vec<Vec<String>>,
 }
@@ -83,7 +83,7 @@ impl std::fmt::Display for TextTable {
     }
 }
 
-/// A text, or a dash where there is none.
+/// The text, or a dash if it is empty.
 pub(crate) fn or_dash(text: impl Into<String>) -> String {
     let text = text.into();
     if text.is_empty() {
@@ -93,7 +93,7 @@ pub(crate) fn or_dash(text: impl Into<String>) -> String {
     }
 }
 
-/// A number with its noun.
+/// A number with its noun in singular or plural.
 pub(crate) fn pluralize(count: usize, noun: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };
     format!("{count} {noun}{plural}")

@@ -1,10 +1,10 @@
-//! The whole way: a file is written, packets pass or are dropped, the agent dies and comes back.
+//! End to end: a file is written, packets are allowed or denied, the agent is killed and restarted.
 
 #![allow(
     clippy::disallowed_methods,
     clippy::panic,
     clippy::unwrap_used,
-    reason = "a test: other programs are its witnesses, real time its measure, a panic its verdict"
+    reason = "a test: it runs other programs, measures real time, and fails by panicking"
 )]
 
 mod agent;
@@ -140,7 +140,7 @@ fn a_revoked_flow_stops_and_an_allowed_one_is_never_cut() {
         while revoked.counts().silent_for < Duration::from_millis(200) {
             assert!(
                 began.elapsed() < Duration::from_secs(1),
-                "a revoked flow goes on: {:?}",
+                "a revoked flow continues: {:?}",
                 revoked.counts()
             );
             std::thread::sleep(Duration::from_millis(10));
@@ -242,7 +242,7 @@ fn what_others_change_is_repaired_and_what_is_theirs_is_left() {
         nft(&shop.lab, "list ruleset").contains("map p_class"),
         "operators list everything"
     );
-    assert_eq!(repairs(&shop), 3, "our own writes are no tampering");
+    assert_eq!(repairs(&shop), 3, "the agent's own writes are not repaired");
 }
 
 #[test]
@@ -317,7 +317,7 @@ fn counts_outlive_edits_and_restarts() {
         return;
     }
     let mut shop = Shop::open("counts");
-    // What rules counted, those that are edited away included, and what was denied by default.
+    // Counters of all rules, including removed ones, and of the default deny.
     let packets = |shop: &Shop| -> [u64; 2] {
         let detail = shop.agent.json(&["policy", "get", "shop/api"]);
         let mut sums = [0, 0];

@@ -1,10 +1,10 @@
-//! A policy that would take more of the kernel than it may: what was valid last stays enforced, the
-//! agent says what it would take and which rules do, and an edit or the parameter mends it.
+//! A policy over its element budget: the last valid version stays enforced, the agent reports the number of
+//! elements and the rules that need them, and an edit or a higher limit resolves it.
 
 #![allow(
     clippy::disallowed_methods,
     clippy::unwrap_used,
-    reason = "a test: other programs are its witnesses, real time its measure, a panic its verdict"
+    reason = "a test: it runs other programs, measures real time, and fails by panicking"
 )]
 
 mod agent;
@@ -20,10 +20,10 @@ use std::path::PathBuf;
 const WEB: usize = 0;
 const API: usize = 1;
 const DB: usize = 2;
-/// A port of every list.
+/// A port that is in every list.
 const LISTED: u16 = 9001;
 
-/// Everyone is let in at so many ports, no two of which are adjacent.
+/// Allows everyone on this many ports, no two of which are adjacent.
 fn list(ports: u16) -> String {
     list_from(LISTED, ports)
 }
@@ -40,7 +40,7 @@ fn over(status: &Value) -> &[Value] {
     status["overBudget"].as_array().map_or(&[], |over| over)
 }
 
-/// An agent whose configuration file says how much a policy set may take.
+/// An agent whose configuration file has the limit of a policy set.
 struct World {
     shop: Shop,
     file: PathBuf,
@@ -64,7 +64,7 @@ impl World {
         String::from_utf8(self.shop.agent.run(args).stdout).unwrap()
     }
 
-    /// How many elements the kernel holds for ports.
+    /// Number of port elements in the kernel.
     fn port_elements(&self) -> usize {
         nft(&self.shop.lab, "list map inet palisade p_port")
             .matches("counter")
@@ -83,11 +83,11 @@ fn past_the_budget_the_last_valid_version_is_enforced() {
         .agent
         .apply("api.yaml", &policy("api", "api", FROM_WEB_8080));
     let as_before = |world: &World| {
-        assert!(world.shop.tcp(WEB, API, 8080), "what was allowed still is");
-        assert!(!world.shop.tcp(DB, API, 8080), "what was denied still is");
+        assert!(world.shop.tcp(WEB, API, 8080), "still allowed");
+        assert!(!world.shop.tcp(DB, API, 8080), "still denied");
         assert!(
             !world.shop.tcp(DB, API, LISTED),
-            "what was refused opens nothing"
+            "the rejected version allows nothing"
         );
     };
     as_before(&world);
@@ -114,9 +114,9 @@ fn past_the_budget_the_last_valid_version_is_enforced() {
     assert!(line.ends_with("/api.yaml:7"), "{line}");
     let shown = world.text(&["status"]);
     for part in [
-        "takes about 3003 kernel elements",
+        "needs about 3003 kernel elements",
         "api.yaml:7) 3000",
-        "1 over it",
+        "1 over budget",
     ] {
         assert!(shown.contains(part), "{part:?} in {shown}");
     }
@@ -142,7 +142,7 @@ fn past_the_budget_the_last_valid_version_is_enforced() {
     assert_eq!(status["dataplane"]["start"]["writes"], 0);
     as_before(&world);
 
-    // The parameter alone takes it in force, and an agent that may take less again closes.
+    // A higher limit alone activates the policy, and an agent with a lower limit again denies all.
     world.allow(4096);
     world
         .shop
@@ -182,7 +182,7 @@ fn what_never_fitted_isolates_and_what_is_too_large_together_is_closed() {
     agent.delete("db.yaml");
     assert!(world.shop.tcp(WEB, DB, LISTED));
 
-    // Two lists: each is small.
+    // Two lists, each below the limit.
     agent.apply("list.yaml", &policy("list", "api", &list(1200)));
     assert!(world.shop.tcp(DB, API, LISTED) && agent.status()["health"] == "ready");
     let more = list_from(LISTED + 20_000, 1100);
@@ -204,8 +204,8 @@ fn what_never_fitted_isolates_and_what_is_too_large_together_is_closed() {
     assert!(world.shop.tcp(DB, API, LISTED) && agent.status()["health"] == "ready");
 }
 
-/// Ports for everyone, so many in each of ten rules; beside them ten peers with a port of their own,
-/// of whom only the first runs here.
+/// This many ports for everyone in each of ten rules, and ten peers with their own port, of which only the
+/// first runs here.
 fn list_and_peers(each: u16, peers: u16) -> String {
     let mut text = "  ingress:\n".to_owned();
     for peer in 0..peers {
@@ -228,8 +228,8 @@ fn list_and_peers(each: u16, peers: u16) -> String {
     policy("api", "api", &text)
 }
 
-/// What was counted for each rule of the policy that counted anything. What is denied is sent again by
-/// who sent it, so its count says less.
+/// Counters of the policy's rules that are not zero. Denied packets are retransmitted by the sender, so their
+/// count is less exact.
 fn counted(shop: &Shop) -> BTreeMap<u64, u64> {
     let detail = shop.agent.json(&["policy", "get", "shop/api"]);
     let rows = detail["ruleCounters"].as_array().unwrap().iter();
@@ -239,8 +239,8 @@ fn counted(shop: &Shop) -> BTreeMap<u64, u64> {
         .collect()
 }
 
-/// The 143 KB that took 88,068 elements: the list is in the kernel once, everybody gets what the policy
-/// says, and what was counted where classes share it is there after a restart and after its end.
+/// The 143 KB policy that took 88,068 elements: the list is in the kernel once, every peer gets the right
+/// verdict, and counters of elements shared by classes survive a restart and the removal of the list.
 #[test]
 fn a_list_that_every_peer_has_is_written_once() {
     if !need_root() {
@@ -277,11 +277,11 @@ fn a_list_that_every_peer_has_is_written_once() {
         text.len()
     );
     assert!((8000..8200).contains(&held), "{held}");
-    // What is counted against the budget: those, and the entries of who has a class of its own.
+    // Elements counted against the budget: these, and the entries of peers with their own class.
     assert!((held..held + 200).contains(&told), "{told}");
     assert!(nft(&world.shop.lab, "list map inet palisade p_base").contains("0x80000000"));
 
-    // In both families: from who has a class of its own, and from who has none.
+    // In both families: from a peer with its own class, and from one without.
     let last = LISTED + 2 * 7999;
     let judged = |world: &World| {
         let shop = &world.shop;
@@ -298,7 +298,7 @@ fn a_list_that_every_peer_has_is_written_once() {
         }
     };
     judged(&world);
-    // One packet of each flow is judged: two families, and which rule let them in.
+    // One packet of each connection is evaluated: two families, and the rules that allowed them.
     let times = |n: u64| BTreeMap::from([(0, 2 * n), (10, 2 * n), (11, 2 * n), (19, 2 * n)]);
     assert_eq!(counted(&world.shop), times(1));
 
@@ -317,7 +317,7 @@ fn a_list_that_every_peer_has_is_written_once() {
     judged(&world);
     assert_eq!(counted(&world.shop), times(2));
 
-    // Classes go, then most of them; the base goes with the last, and no count with any of them.
+    // Some classes are removed, then most of them; the base is removed with the last, and no counter is lost.
     let text = text.replace("app: p9", "app: nobody");
     world.shop.agent.apply("api.yaml", &text);
     assert_eq!(counted(&world.shop), times(2));
@@ -326,7 +326,7 @@ fn a_list_that_every_peer_has_is_written_once() {
     assert_eq!(counted(&world.shop), times(3));
     judged(&world);
     assert!(elements(&world) < 8200, "{}", elements(&world));
-    // Of the lists nothing stays but two ports; what was counted for them stays told.
+    // Of the lists only two ports remain; their counters are still reported.
     let few = list_and_peers(1, 1).replace("app: web", "app: nobody");
     world.shop.agent.apply("api.yaml", &few);
     assert!(elements(&world) < 100, "{}", elements(&world));

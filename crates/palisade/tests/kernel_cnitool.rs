@@ -1,10 +1,10 @@
-//! The plugin driven by the CNI project's own `cnitool`: alone, and in a chain with its plugins.
+//! The plugin called by the CNI project's `cnitool`: alone, and in a chain with that project's plugins.
 
 #![allow(
     clippy::disallowed_methods,
     clippy::panic,
     clippy::unwrap_used,
-    reason = "a test: other programs are its witnesses, real time its measure, a panic its verdict"
+    reason = "a test: it runs other programs, measures real time, and fails by panicking"
 )]
 
 mod agent;
@@ -21,14 +21,14 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// A lab, an agent in it, and a network of a runtime.
+/// A lab with an agent and a network of a runtime.
 struct World {
     agent: Agent,
     lab: Lab,
     network: CniNetwork,
 }
 
-/// A pod of namespace shop that was attached.
+/// An attached pod of namespace shop.
 struct Joined {
     attachment: CniToolAttachment,
     node: NodeId,
@@ -37,7 +37,7 @@ struct Joined {
 }
 
 impl World {
-    /// With the plugins that `plugins` makes of this one's part of a configuration, and of a folder.
+    /// With the plugins that `plugins` returns for this plugin's part of a configuration and a directory.
     fn open(name: &str, plugins: impl Fn(Value, &Path) -> Value) -> Option<Self> {
         let runtimes = RuntimePrograms::cni()?;
         let mut agent = Agent::new();
@@ -63,7 +63,7 @@ impl World {
         })
     }
 
-    /// A namespace with the sandbox of a pod to be.
+    /// A namespace with the sandbox of a future pod.
     fn sandbox(&mut self, name: &str) -> CniToolAttachment {
         let sandbox = self
             .lab
@@ -72,7 +72,7 @@ impl World {
         CniToolAttachment::pod(&self.lab.namespace_path(sandbox), "shop", name)
     }
 
-    /// A pod that the directory knows, attached.
+    /// A pod of the directory, attached.
     fn pod(&mut self, name: &str) -> Joined {
         let attachment = self.sandbox(name);
         self.join(name, attachment)
@@ -98,8 +98,8 @@ impl World {
         self.network.call(&self.lab, verb, &pod.attachment)
     }
 
-    /// Which of these flows arrive, none of them known before. Upstream's plugins leave neighbours to
-    /// be asked for, which may take longer than a probe: a first round sees to that.
+    /// Which of these flows arrive; all of them are new. With upstream's plugins neighbours must be resolved
+    /// first, which may take longer than a probe: a first round does that.
     fn arrives(&self, flows: &[ProbeFlow]) -> Vec<bool> {
         probe(&self.lab, flows).unwrap();
         std::thread::sleep(Duration::from_millis(100));
@@ -107,7 +107,7 @@ impl World {
         probe(&self.lab, flows).unwrap()
     }
 
-    /// Whether TCP arrives, by every address; they must agree.
+    /// Whether TCP arrives at every address; all must agree.
     fn tcp(&self, from: &Joined, to: &Joined, port: u16) -> bool {
         let flows = to
             .addresses
@@ -132,7 +132,7 @@ impl World {
         .collect()
     }
 
-    /// Links and routes of the host, neighbours apart: they come and go by themselves.
+    /// Links and routes of the host, without neighbours, which change by themselves.
     fn host(&self) -> Vec<String> {
         let host = self.lab.host();
         let links = ip(&self.lab, host, &["-br", "link"]);
@@ -208,7 +208,7 @@ fn the_main_plugin_by_cnitool() {
     assert_eq!((world.endpoints(), world.host()), (vec![], before));
 }
 
-/// What is left of a pod that lost its IPv4 address inside: both of its addresses are IPv6.
+/// The view of a pod that lost its IPv4 address inside: both of its addresses are IPv6.
 fn web_sees(pod: &Joined) -> Joined {
     let six = pod.addresses.iter().copied().filter(IpAddr::is_ipv6);
     let six: Vec<IpAddr> = six.collect();
@@ -230,13 +230,13 @@ fn what_the_runtime_does_not_know_is_collected() {
     };
     let before = world.host();
     let [web, _api] = ["web", "api"].map(|name| world.pod(name));
-    // A runtime that lost its memory knows of no attachment.
+    // A runtime that lost its state knows no attachment.
     std::fs::remove_dir_all(world.network.folder().join("lib/cni")).unwrap();
     world.call("gc", &web).unwrap();
     assert_eq!((world.endpoints(), world.host()), (vec![], before));
 }
 
-/// Upstream's point-to-point plugin with addresses of both families, ours, and two of upstream's.
+/// Upstream's point-to-point plugin with addresses of both families, this plugin, and two of upstream's.
 fn chain(ours: Value, kept: &Path) -> Value {
     json!([
         {
@@ -292,7 +292,7 @@ fn a_chain_of_upstream_plugins_with_ours() {
         through(outside),
         ProbeFlow::udp(web.node, api.addresses[0], 8080, api.node),
         ProbeFlow::tcp(outside, api.addresses[1], 8080, api.node),
-        // Not its own address.
+        // Spoofed source address.
         ProbeFlow::tcp(web.node, api.addresses[0], 8080, api.node)
             .with_source(address("10.89.0.200")),
     ];
@@ -329,7 +329,7 @@ fn a_chain_of_upstream_plugins_with_ours() {
         }
     }
     assert_eq!((world.endpoints(), world.host()), (vec![], before));
-    // The interface goes after our part of DEL, and is closed until the agent has noticed that.
+    // The interface disappears after this plugin's DEL, and is closed until the agent has noticed that.
     let began = Instant::now();
     let ruleset = loop {
         let ruleset = nft(&world.lab, "list ruleset");
@@ -368,7 +368,7 @@ fn a_chain_undoes_what_came_before_a_plugin_that_fails() {
     world.agent.apply("web.yaml", &pod("web", "web"));
     let attachment = world.sandbox("web");
     world.network.add(&world.lab, &attachment).unwrap_err();
-    // What a runtime does then; cnitool leaves it to its caller.
+    // What a runtime does next; cnitool leaves it to its caller.
     world.network.call(&world.lab, "del", &attachment).unwrap();
     assert_eq!((world.endpoints(), world.host()), (vec![], before));
 }

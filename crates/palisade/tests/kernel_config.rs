@@ -1,11 +1,11 @@
-//! The configuration of a running agent: its file is edited, broken, mended and read again, and its
-//! log changes its form.
+//! The configuration of a running agent: its file is edited, made invalid, corrected and reloaded, and its
+//! log changes its format.
 
 #![allow(
     clippy::disallowed_methods,
     clippy::panic,
     clippy::unwrap_used,
-    reason = "a test: real time is its measure, a panic its verdict"
+    reason = "a test: it measures real time, and fails by panicking"
 )]
 
 mod agent;
@@ -58,7 +58,7 @@ impl World {
             .clone()
     }
 
-    /// Waits until `done` gives something.
+    /// Waits until `done` returns a value.
     fn until<T>(&self, what: &str, done: impl Fn() -> Option<T>) -> T {
         let began = Instant::now();
         loop {
@@ -118,20 +118,20 @@ fn the_file_of_a_running_agent_is_edited_broken_and_mended() {
             .is_some_and(|line| !line.starts_with('{'))
     };
 
-    // Written in place this time, and refused: nothing of it counts.
+    // Written in place this time, and invalid: none of it takes effect.
     std::fs::write(&world.file, "monitor-rate: 7\napi-rat: 3\n").unwrap();
     let status = world.agent.wait("refused", |s| s["health"] == "degraded");
     assert!(as_text(world.agent.log()), "its form changed too");
     let reason = status["reasons"][0].as_str().unwrap();
     assert!(
-        reason.contains("palisade.yaml:2:1: there is no parameter \"api-rat\"; is api-rate meant?"),
+        reason.contains("palisade.yaml:2:1: unknown parameter \"api-rat\"; did you mean api-rate?"),
         "{reason}"
     );
     assert_eq!(world.parameter("monitor-rate")["value"], "6");
     let shown = world.agent.run(&["config"]);
     assert_eq!(shown.status.code(), Some(1));
     assert!(
-        String::from_utf8_lossy(&shown.stdout).contains("REFUSED"),
+        String::from_utf8_lossy(&shown.stdout).contains("INVALID"),
         "{shown:?}"
     );
 
@@ -140,7 +140,7 @@ fn the_file_of_a_running_agent_is_edited_broken_and_mended() {
     assert_eq!(world.parameter("monitor-rate")["value"], "7");
     assert_eq!(world.parameter("mtu")["pending"], "1500");
 
-    // Gone: it was named, so that is no way to say that there is none.
+    // Removed: the path was given explicitly, so a missing file is an error.
     std::fs::remove_file(&world.file).unwrap();
     world.agent.wait("gone", |s| s["health"] == "degraded");
     world.rename_into_place("monitor-rate: 8\n");
@@ -148,7 +148,7 @@ fn the_file_of_a_running_agent_is_edited_broken_and_mended() {
     assert_eq!(world.parameter("monitor-rate")["value"], "8");
 
     world.agent.signal(Signal::SIGHUP);
-    let read = "SIGHUP: reading the configuration again";
+    let read = "SIGHUP: rereading the configuration";
     world.until(read, || world.agent.log().contains(read).then_some(()));
     assert_eq!(world.parameter("monitor-rate")["value"], "8");
 }

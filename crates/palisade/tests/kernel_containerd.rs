@@ -1,10 +1,10 @@
-//! Real containers of real pods: Debian's containerd drives the plugin, and policy holds between them.
+//! Real containers of real pods: Debian's containerd calls the plugin, and policy is enforced between them.
 
 #![allow(
     clippy::disallowed_methods,
     clippy::panic,
     clippy::unwrap_used,
-    reason = "a test: other programs are its witnesses, real time its measure, a panic its verdict"
+    reason = "a test: it runs other programs, measures real time, and fails by panicking"
 )]
 
 mod agent;
@@ -21,7 +21,7 @@ use serde_json::json;
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// A lab's host with containerd and an agent.
+/// The host of a lab, with containerd and an agent.
 struct World {
     agent: Agent,
     containerd: Containerd,
@@ -36,7 +36,7 @@ struct Running {
     addresses: Vec<IpAddr>,
 }
 
-/// What a container of the shop does: listens at two ports, by both families.
+/// Command of a container of the shop: listens on two ports, in both families.
 const SERVE: [&str; 3] = [
     "/bin/sh",
     "-c",
@@ -44,7 +44,7 @@ const SERVE: [&str; 3] = [
 ];
 
 impl World {
-    /// Nothing, after a loud line, where containers cannot run at all.
+    /// `None`, with a printed reason, if containers cannot run at all.
     fn open(name: &str) -> Option<Self> {
         let runtimes = RuntimePrograms::containerd()?;
         let lab = Lab::new(name).unwrap();
@@ -55,7 +55,7 @@ impl World {
                 return None;
             }
         };
-        // With nothing of ours: what fails here is the machine's.
+        // Without this plugin: a failure here is a problem of the machine.
         let subnets = json!([[{"subnet": "10.88.0.0/24"}]]);
         let kept = containerd.folder().join("control");
         let control = json!({
@@ -77,7 +77,7 @@ impl World {
         }
         containerd.remove_configuration().unwrap();
         await_network(&containerd, false);
-        // The agent writes the configuration that containerd then finds.
+        // The agent writes the configuration that containerd finds.
         let folder = containerd.conf_dir();
         let mut agent = Agent::new();
         agent.more(&["--cni-conf-dir", folder.to_str().unwrap()]);
@@ -92,7 +92,7 @@ impl World {
         })
     }
 
-    /// Runs a pod and its container.
+    /// Runs a pod with its container.
     fn run(&mut self, name: &str) -> Result<Running, RuntimeError> {
         let pod = self
             .containerd
@@ -110,8 +110,8 @@ impl World {
         })
     }
 
-    /// Whether a connection comes about between containers, and the same of the prober's packets; by
-    /// both families, which must agree.
+    /// Whether a connection between containers succeeds, and the same for the prober's packets; both families
+    /// must agree.
     fn connects(&self, from: &Running, to: &Running, port: u16) -> bool {
         let mut verdicts = Vec::new();
         for &address in &to.addresses {
@@ -185,12 +185,12 @@ fn containers_of_pods_under_policy() {
         "denied"
     );
 
-    // Labels come from the Pod of that name in the directory, now and later.
+    // Labels come from the Pod with that name in the directory, also after a change.
     world.agent.apply("db.yaml", &pod("db", "web"));
     assert!(world.connects(&db, &api, 8080));
     world.agent.apply("db.yaml", &pod("db", "db"));
 
-    // One that the directory does not know yet.
+    // A pod that is not in the directory yet.
     let late = world.run("late").unwrap();
     assert_eq!(
         world.endpoints(),
@@ -200,7 +200,7 @@ fn containers_of_pods_under_policy() {
     world.agent.apply("late.yaml", &pod("late", "web"));
     assert!(world.connects(&late, &api, 8080) && world.connects(&web, &late, 9090));
 
-    // Without an agent: what is enforced stays, what is removed is remembered, nothing new begins.
+    // Without an agent: enforcement continues, removals are queued, additions fail.
     world.agent.kill();
     assert!(world.connects(&web, &api, 8080) && !world.connects(&db, &api, 8080));
     world.end(&db.pod);
@@ -216,7 +216,7 @@ fn containers_of_pods_under_policy() {
     let early = world.run("early").unwrap();
     assert!(!world.connects(&early, &api, 8080) && world.connects(&early, &web, 8080));
 
-    // A pod that is run again: another sandbox under the same name.
+    // A pod that is started again: another sandbox with the same name.
     world.end(&early.pod);
     world.agent.apply("early.yaml", &pod("early", "web"));
     let pods = world.containerd.pods().unwrap();
@@ -232,7 +232,7 @@ fn containers_of_pods_under_policy() {
     let links = ip(&world.lab, world.lab.host(), &["-br", "link"]);
     assert!(!links.contains("pal"), "{links}");
     assert_eq!(world.agent.status()["health"], "ready");
-    // An agent that ends takes its configuration along, where it is told to.
+    // An agent removes its configuration at its end, if configured.
     world.agent.terminate();
     await_network(&world.containerd, false);
 }

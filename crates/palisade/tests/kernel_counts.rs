@@ -1,10 +1,10 @@
-//! Counts never go back: with packets running, through edits, renumbering, repairs, kills and
-//! restarts, every rule shows what the senders sent, to the packet.
+//! Counters never decrease: with packets flowing, during edits, renumbering, repairs, kills and restarts,
+//! every rule shows exactly the number of packets that the senders sent.
 
 #![allow(
     clippy::disallowed_methods,
     clippy::unwrap_used,
-    reason = "a test: other programs are its witnesses, real time its measure, a panic its verdict"
+    reason = "a test: it runs other programs, measures real time, and fails by panicking"
 )]
 
 mod agent;
@@ -18,15 +18,15 @@ use std::net::{IpAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Where web may send.
+/// The port that web may use.
 const ALLOWED: u16 = 8080;
-/// Where nobody may.
+/// A port that no policy allows.
 const DENIED: u16 = 9999;
 
-/// The source ports given out.
+/// The last source port used.
 static LAST_PORT: AtomicU16 = AtomicU16::new(10_000);
 
-/// Sends packets, each of a flow of its own, and counts them.
+/// Sends packets, each of a new flow, and counts them.
 fn send(lab: &Lab, from: NodeId, to: IpAddr, port: u16, sent: &AtomicU64, stop: &AtomicBool) {
     let any: IpAddr = match to {
         IpAddr::V4(_) => "0.0.0.0".parse().unwrap(),
@@ -34,7 +34,7 @@ fn send(lab: &Lab, from: NodeId, to: IpAddr, port: u16, sent: &AtomicU64, stop: 
     };
     let sending = || {
         while !stop.load(Ordering::Relaxed) {
-            // A port that a tracked flow has already would not be judged again.
+            // The port of an existing conntrack entry would not be evaluated again.
             let last = LAST_PORT.fetch_add(1, Ordering::Relaxed);
             let socket = UdpSocket::bind((any, last)).unwrap();
             if socket.send_to(b"one", (to, port)).is_ok() {
@@ -46,7 +46,7 @@ fn send(lab: &Lab, from: NodeId, to: IpAddr, port: u16, sent: &AtomicU64, stop: 
     lab.run_in(from, sending).unwrap();
 }
 
-/// The policy, with so many rules about nobody before the one about web.
+/// The policy, with this many rules that match no peer before and after the one about web.
 fn text(before: usize, after: usize) -> String {
     let nobody = |n: usize| {
         format!(
@@ -62,7 +62,7 @@ fn text(before: usize, after: usize) -> String {
     policy("api", "api", &spec)
 }
 
-/// What each row of the policy's counters shows, rules by their index.
+/// Counters of the policy, rules by their index.
 fn shown(agent: &Agent) -> BTreeMap<String, u64> {
     let detail = agent.json(&["policy", "get", "shop/api"]);
     let rows = detail["ruleCounters"].as_array().unwrap();
@@ -77,7 +77,7 @@ fn shown(agent: &Agent) -> BTreeMap<String, u64> {
         .collect()
 }
 
-/// Stops the senders also when something fails.
+/// Stops the senders, also on a panic.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -126,7 +126,7 @@ fn every_packet_is_counted_once_through_edits_kills_and_repairs() {
             at = round % 2;
             let next = text(at, 60 + round);
             match round % 3 {
-                // Killed somewhere in an edit, which ends in another process.
+                // Killed during an edit, which the next process completes.
                 0 => {
                     agent.write("api.yaml", &next);
                     std::thread::sleep(Duration::from_millis(22 + 7 * round as u64));
@@ -141,7 +141,7 @@ fn every_packet_is_counted_once_through_edits_kills_and_repairs() {
                     agent.write("api.yaml", &next);
                     agent.start(lab);
                 }
-                // Damage that is mended.
+                // Damage that is repaired.
                 _ => {
                     agent.apply("api.yaml", &next);
                     let before = agent.status()["dataplane"]["repaired"].as_u64();

@@ -1,5 +1,5 @@
-//! `palisade demo` as a newcomer runs it: every check of its own holds, and nothing is left of it,
-//! however it ends. The second demo is a page of the documentation, whose commands are run.
+//! `palisade demo` as a new user runs it: all of its checks pass, and nothing is left behind, however it
+//! ends. The second demo is a page of the documentation, whose commands are run.
 
 #![allow(
     clippy::disallowed_methods,
@@ -19,15 +19,15 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-/// The folder of the programs: `PALISADE_PROGRAMS`, as the package's ring sets it for programs of the
-/// release profile, else those of this build.
+/// Directory of the programs: `PALISADE_PROGRAMS`, which the package ring sets to programs of the release
+/// profile, or else that of this build.
 fn programs() -> PathBuf {
     let folder = std::env::var_os("PALISADE_PROGRAMS").map(PathBuf::from);
     folder.unwrap_or_else(|| plugin::program().parent().unwrap().to_owned())
 }
 
 fn demo() -> Child {
-    // It looks for the plugin beside itself.
+    // The demo looks for the plugin in its own directory.
     let folder = programs();
     assert!(folder.join("palisade-cni").exists(), "{}", folder.display());
     Command::new(folder.join("palisade"))
@@ -39,7 +39,7 @@ fn demo() -> Child {
         .unwrap()
 }
 
-/// What a demo that had this process leaves, if anything.
+/// Objects left behind by the demo with this process id.
 fn left(process: u32) -> Vec<PathBuf> {
     let name = format!("pal-demo-{process}");
     let named = std::fs::read_dir("/run/netns").into_iter().flatten();
@@ -68,13 +68,13 @@ fn every_check_of_the_demo_holds() {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{text}\n{errors}");
     assert_eq!(
-        text.matches("ok: 120 of 120 cells as palisade explain says")
+        text.matches("ok: 120 of 120 cells match palisade explain")
             .count(),
         3,
         "{text}"
     );
     assert!(text.contains("kernel writes at start: 0"), "{text}");
-    assert!(text.contains("Every check held."), "{text}");
+    assert!(text.contains("All checks passed"), "{text}");
     assert!(!text.contains("WRONG"), "{text}");
 }
 

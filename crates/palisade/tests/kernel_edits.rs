@@ -1,10 +1,10 @@
-//! Whatever editors and tools do to the files of a policy that stays: nothing it denies ever passes,
-//! and nothing it allows is ever cut.
+//! All ways in which editors and tools change the files of a policy that stays the same: no denied packet
+//! ever passes, and no allowed connection is interrupted.
 
 #![allow(
     clippy::disallowed_methods,
     clippy::unwrap_used,
-    reason = "a test: other programs are its witnesses, real time its measure, a panic its verdict"
+    reason = "a test: it runs other programs, measures real time, and fails by panicking"
 )]
 
 mod agent;
@@ -22,18 +22,18 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long the agent waits for the tree to settle, in milliseconds: what it does by default.
+/// Settle time of the agent in milliseconds, as by default.
 const SETTLE: u32 = 100;
-/// Longer than that.
+/// Longer than the settle time.
 const LONG: Duration = Duration::from_millis(250);
-/// One lost packet is sent again after 200 ms at the earliest.
+/// A lost packet is retransmitted after 200 ms at the earliest.
 const CUT: Duration = Duration::from_millis(200);
-/// Longer than any machine stands still.
+/// Longer than any machine stalls.
 const STANDSTILL: Duration = Duration::from_secs(5);
-/// Where packets go that the policy denies.
+/// Destination port of packets that the policy denies.
 const DENIED_PORT: u16 = 9999;
 
-/// Packets that the policy denies, each of a flow of its own.
+/// Packets that the policy denies, each of a new flow.
 #[derive(Default)]
 struct Denied {
     stop: AtomicBool,
@@ -78,7 +78,7 @@ impl Denied {
     }
 }
 
-/// Stops the senders also when the test panics, as the threads are waited for.
+/// Stops the senders also on a panic, since the threads are joined.
 struct Stopping<'a>(&'a Denied);
 
 impl Drop for Stopping<'_> {
@@ -102,11 +102,10 @@ fn git(directory: &Path, args: &[&str]) {
     command("git", directory, &[&who[..], args].concat());
 }
 
-/// Does something to the files under a directory.
+/// An operation on the files of a directory.
 type Pattern = fn(&Shop, &Path);
 
-/// What is done to the files, one kind of tool after the other. The policy is in one of them at
-/// every end.
+/// The file operations, by kind of tool. After each of them one file contains the policy.
 fn patterns() -> Vec<(&'static str, Pattern)> {
     fn rules(port: u16) -> String {
         policy(
@@ -208,8 +207,8 @@ fn patterns() -> Vec<(&'static str, Pattern)> {
     ]
 }
 
-/// Segments of the allowed flow that were sent again and had not arrived before: a machine that
-/// stands still for a while makes a flow silent, and its stack send again, without any loss.
+/// Retransmitted segments of the allowed connection that had not arrived before: a machine that stalls
+/// silences a connection and makes its stack retransmit, without any loss.
 fn lost(shop: &Shop) -> u64 {
     let read = |pod, file: &str, head: &str, counter: &str| -> u64 {
         let path = format!("/proc/thread-self/net/{file}");
@@ -271,7 +270,7 @@ fn no_edit_lets_through_what_is_denied_or_cuts_what_is_allowed() {
         let detail = shop.agent.json(&["policy", "get", "shop/api"]);
         let line = detail["ruleCounters"][0]["line"].as_str().unwrap();
         assert!(line.ends_with("mounted/api.yaml:7"), "{line}");
-        // That it is the policy which stops them.
+        // Proof that it is the policy that denies them.
         fs::remove_dir_all(root.join("mounted")).unwrap();
         let began = Instant::now();
         while denied.arrived() == 0 {

@@ -1,11 +1,11 @@
-//! What a pod sends in a tunnel of its own: dropped although policy allows it, and told so; left to
-//! policy where the configuration says so, each kind by its own parameter.
+//! Tunnels created by a pod: dropped although policy allows them, and reported; left to policy if so
+//! configured, each kind by its own parameter.
 
 #![allow(
     clippy::disallowed_methods,
     clippy::panic,
     clippy::unwrap_used,
-    reason = "a test: other programs are its witnesses, real time its measure, a panic its verdict"
+    reason = "a test: it runs other programs, measures real time, and fails by panicking"
 )]
 
 mod agent;
@@ -21,14 +21,14 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long figures and lines may take to come.
+/// Timeout for counters and lines.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 const WEB: usize = 0;
 const API: usize = 1;
 
-/// The variables of the environment that leave a kind to policy, and what is of that kind: protocols,
-/// with a destination port where they have ports.
+/// The environment variables that leave a kind to policy, and the packets of that kind: protocols, with a
+/// destination port if the protocol has ports.
 const KINDS: [(&str, &[(u8, u16)]); 4] = [
     ("PALISADE_VXLAN_FROM_WORKLOADS", &[(17, 4789), (17, 8472)]),
     ("PALISADE_GENEVE_FROM_WORKLOADS", &[(17, 6081)]),
@@ -36,10 +36,10 @@ const KINDS: [(&str, &[(u8, u16)]); 4] = [
     ("PALISADE_GRE_FROM_WORKLOADS", &[(47, 0)]),
 ];
 
-/// What is near them and none of them.
+/// Similar packets that are not tunnels.
 const OTHERS: [(u8, u16); 5] = [(17, 4790), (17, 6082), (6, 4789), (6, 8472), (253, 0)];
 
-/// Sixteen bytes that no other packet ends with.
+/// Sixteen bytes that end no other packet.
 fn tag() -> [u8; 16] {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     let mut tag = *b"encapsulation...";
@@ -51,7 +51,7 @@ fn any(family: usize) -> IpAddr {
     address(["10.9.9.9", "fd09::9"][family])
 }
 
-/// A packet from an address to another; within it one that says it comes from elsewhere.
+/// A packet between two addresses, with an inner packet that claims another source.
 fn tunnel(from: IpAddr, to: IpAddr, (protocol, port): (u8, u16), source_port: u16) -> Vec<u8> {
     let at = |address, port| SocketAddr::new(address, port);
     let within = |family| {
@@ -59,7 +59,7 @@ fn tunnel(from: IpAddr, to: IpAddr, (protocol, port): (u8, u16), source_port: u1
         craft::udp(ends.0, ends.1, 1, &tag())
     };
     let with = |header: &[u8], inner: Vec<u8>| [header, &inner].concat();
-    // A VXLAN or Geneve header, and an Ethernet one, whose content nothing here looks at.
+    // A VXLAN or Geneve header, and an Ethernet header, whose content does not matter here.
     let overlay = with(
         &[8, 0, 0, 0, 0, 0, 7, 0],
         [vec![0xff; 12], vec![8, 0], within(0)].concat(),
@@ -74,7 +74,7 @@ fn tunnel(from: IpAddr, to: IpAddr, (protocol, port): (u8, u16), source_port: u1
     }
 }
 
-/// One packet of each of these kinds, from web to api.
+/// One packet of each of these kinds from web to api.
 fn packets(shop: &Shop, family: usize, kinds: &[(u8, u16)]) -> Vec<CraftedPacket> {
     let ends = [WEB, API].map(|pod| address(ADDRESSES[pod][family]));
     let packet = |kind: &(u8, u16)| CraftedPacket {
@@ -85,7 +85,7 @@ fn packets(shop: &Shop, family: usize, kinds: &[(u8, u16)]) -> Vec<CraftedPacket
     kinds.iter().map(packet).collect()
 }
 
-/// Whether each of these arrives, from web to api, as a flow that nobody knows.
+/// Whether each of these arrives from web at api as a new flow.
 fn arrive(shop: &Shop, family: usize, kinds: &[(u8, u16)]) -> Vec<bool> {
     shop.lab.flush_conntrack().unwrap();
     send_crafted_packets(&shop.lab, &packets(shop, family, kinds)).unwrap()
@@ -137,7 +137,7 @@ fn packets_within_packets_are_dropped_unless_left_to_policy() {
     }
     shop.agent.delete("web.yaml");
 
-    // Each parameter is about its own kind, and leaves it to policy.
+    // Each parameter applies only to its own kind, and leaves it to policy.
     for (left, (variable, kinds)) in KINDS.into_iter().enumerate() {
         restart_with(&mut shop, variable, "policy");
         for family in [0, 1] {
@@ -161,7 +161,7 @@ fn packets_within_packets_are_dropped_unless_left_to_policy() {
             );
         }
         shop.agent.delete("web.yaml");
-        // What is established then ends with the next start.
+        // Established flows then end with the next start.
         shop.lab.flush_conntrack().unwrap();
         let tunnels = [0, 1].map(|family| packets(&shop, family, kinds)).concat();
         assert!(
@@ -204,7 +204,7 @@ fn an_answer_to_a_tunnels_port_is_no_tunnel() {
     }
 }
 
-/// How many packets a VXLAN device of the host took out of its tunnel.
+/// Number of packets that a VXLAN device of the host decapsulated.
 fn taken_out(shop: &Shop) -> u64 {
     let text = ip(
         &shop.lab,
@@ -255,7 +255,7 @@ fn metrics(shop: &Shop) -> String {
     metrics
 }
 
-/// Waits until a text is as it should be.
+/// Waits until a text satisfies a condition.
 fn wait(what: &str, text: impl Fn() -> String, is: impl Fn(&str) -> bool) -> String {
     let began = Instant::now();
     loop {
@@ -276,14 +276,14 @@ fn a_dropped_tunnel_is_told_and_explained() {
     let shop = Shop::open("tunneltold");
     assert_eq!(arrive(&shop, 0, &all()), [false; 6]);
     let counted = "palisade_dropped_packets_total{reason=\"encapsulated\"} 6";
-    // The kernel's counts are read once a second at most.
+    // The kernel's counters are read at most once a second.
     wait("counted", || metrics(&shop), |text| text.contains(counted));
 
     let remembered = || {
         let output = shop.agent.run(&["monitor", "--last", "100", "--no-follow"]);
         String::from_utf8(output.stdout).unwrap()
     };
-    let told = |line: &&str| line.contains("packets within packets");
+    let told = |line: &&str| line.contains("tunnelled packet");
     let lines = wait("told", remembered, |text| {
         text.lines().filter(told).count() == 6
     });

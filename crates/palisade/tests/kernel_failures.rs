@@ -1,10 +1,9 @@
-//! What goes wrong with workloads and with the agent itself: a clear word, nothing half-done, and
-//! nothing left behind.
+//! Failures of workloads and of the agent itself: a clear error, no partial result, and nothing left behind.
 
 #![allow(
     clippy::disallowed_methods,
     clippy::unwrap_used,
-    reason = "a test: other programs are its witnesses, real time its measure, a panic its verdict"
+    reason = "a test: it runs other programs, measures real time, and fails by panicking"
 )]
 
 mod agent;
@@ -17,7 +16,7 @@ use serde_json::Value;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-/// The host's interfaces, and its routes to single addresses of workloads, that are the agent's.
+/// Number of the agent's interfaces, and of its routes to single addresses of workloads, on the host.
 fn held(lab: &Lab) -> (usize, usize) {
     let links = ip(lab, lab.host(), &["-o", "link", "show", "type", "veth"]);
     let routes = |family| ip(lab, lab.host(), &[family, "route", "show"]);
@@ -52,18 +51,18 @@ fn refused_requests_say_why_and_leave_nothing() {
     let before = held(&shop.lab);
     let host = shop.lab.host();
     let cases: [(NodeId, &[&str], i32, &str); 6] = [
-        (node, &["shop/web"], 1, "attached already"),
+        (node, &["shop/web"], 1, "already attached"),
         (
             node,
             &["shop/extra", "--address", ADDRESSES[0][0]],
             1,
-            "10.77.0.1 for Pod shop/extra is that of Pod shop/web",
+            "10.77.0.1 for Pod shop/extra is in use by Pod shop/web",
         ),
         (
             node,
             &["shop/extra", "--address", "10.77.0.300"],
             2,
-            "no IP address",
+            "not an IP address",
         ),
         (
             shop.pods[0],
@@ -151,7 +150,7 @@ fn an_interface_or_namespace_that_goes_away_is_told_and_can_be_removed() {
     let interface = interface.as_str().unwrap();
     ip(&shop.lab, shop.lab.host(), &["link", "delete", interface]);
     lost(&shop, "api");
-    // Over a restart as well.
+    // After a restart as well.
     shop.agent.kill();
     shop.agent.start(&shop.lab);
     lost(&shop, "api");
@@ -195,7 +194,7 @@ fn killed_while_attaching_it_leaves_all_or_nothing() {
     for round in 0..10 {
         let mut client = shop.agent.attaching(&shop.lab, node, "shop/extra");
         let mut client = client.args(["--label", "app=extra"]).spawn().unwrap();
-        // From before the request comes to after the answer, unevenly.
+        // From before the request to after the response, in uneven steps.
         std::thread::sleep(Duration::from_millis(4 + round * round / 2));
         shop.agent.kill();
         let answered = client.wait().unwrap().success();

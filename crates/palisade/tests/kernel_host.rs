@@ -1,11 +1,11 @@
-//! What of the host an agent changes, and when: nothing before it could open everything, forwarding
-//! with the first workload, no default route lost, and all of it put back by cleanup. And hosts that
-//! are odd: a kernel that refuses a grace period, interfaces whose names are no text.
+//! Changes of an agent to the host, and their order: no change before a possible failure, forwarding with the
+//! first workload, no default route lost, and everything restored by cleanup. And unusual hosts: a kernel
+//! that refuses a grace period, interfaces whose names are not text.
 
 #![allow(
     clippy::disallowed_methods,
     clippy::unwrap_used,
-    reason = "a test: other programs are its witnesses, real time its measure, a panic its verdict"
+    reason = "a test: it runs other programs, measures real time, and fails by panicking"
 )]
 
 mod agent;
@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 const V4: &str = "net/ipv4/ip_forward";
 const V6: &str = "net/ipv6/conf/all/forwarding";
-/// Whether the lab's uplink takes router advertisements.
+/// Whether the lab's uplink accepts router advertisements.
 const UPLINK: &str = "net/ipv6/conf/out0/accept_ra";
 
 fn setting(lab: &Lab, key: &str) -> String {
@@ -31,7 +31,7 @@ fn setting(lab: &Lab, key: &str) -> String {
     lab.run_in(lab.host(), read).unwrap().trim().to_owned()
 }
 
-/// A lab whose host does not forward, and whose uplink takes router advertisements.
+/// A lab whose host does not forward, and whose uplink accepts router advertisements.
 fn plain_host(name: &str) -> Lab {
     let lab = Lab::new(name).unwrap();
     assert_eq!(OUTSIDE_INTERFACE, "out0");
@@ -41,7 +41,7 @@ fn plain_host(name: &str) -> Lab {
     lab
 }
 
-/// The settings, links, addresses, routes and tables of a lab's host, and every file of a folder.
+/// Settings, links, addresses, routes and tables of a lab's host, and every file of a directory.
 fn state(lab: &Lab, folder: &Path) -> Vec<String> {
     let all = || {
         let mut found = Vec::new();
@@ -89,7 +89,7 @@ fn files(folder: &Path, found: &mut Vec<String>) {
     }
 }
 
-/// Starts an agent that must fail with this word, and compares the host before and after.
+/// Starts an agent that must fail with this text, and compares the host before and after.
 fn fails_untouched(lab: &Lab, agent: &Agent, what: &str, word: &str) {
     let folder = agent.policy().parent().unwrap().to_path_buf();
     let before = state(lab, &folder);
@@ -110,7 +110,7 @@ fn a_start_that_fails_changes_nothing_of_the_host() {
     let agent = Agent::new();
     std::fs::remove_dir(agent.policy()).unwrap();
     fails_untouched(&lab, &agent, "no directory", "opening the policy directory");
-    // The same beside the state of an agent that ran.
+    // The same with the state of an agent that ran before.
     std::fs::create_dir(agent.state()).unwrap();
     std::fs::write(agent.state().join("agent.lock"), "1\n").unwrap();
     fails_untouched(&lab, &agent, "no directory", "opening the policy directory");
@@ -132,11 +132,11 @@ fn a_start_that_fails_changes_nothing_of_the_host() {
 
     let agent = Agent::new();
     std::fs::create_dir(agent.socket()).unwrap();
-    fails_untouched(&lab, &agent, "the socket's name", "making the socket");
+    fails_untouched(&lab, &agent, "the socket's name", "creating the socket");
 
     let agent = Agent::new();
     std::fs::write(agent.state(), "a file").unwrap();
-    fails_untouched(&lab, &agent, "the state directory's name", "making");
+    fails_untouched(&lab, &agent, "the state directory's name", "creating");
 
     let taken = lab
         .run_in(lab.host(), || TcpListener::bind("127.0.0.1:0").unwrap())
@@ -158,7 +158,7 @@ fn wait(what: &str, done: impl Fn() -> bool) {
     }
 }
 
-/// Has the outside advertise itself until the host has a default route from that.
+/// Makes the outside send router advertisements until the host has a default route from them.
 fn learn_route(lab: &Lab) {
     wait("a route from a router advertisement", || {
         send_router_advertisement(lab, lab.outside(), POD_INTERFACE, 1800).unwrap();
@@ -193,7 +193,7 @@ fn the_first_workload_switches_forwarding_on_and_no_default_route_is_lost() {
     ip(&lab, lab.host(), &["-6", "route", "flush", "default"]);
     learn_route(&lab);
 
-    // Somebody switches it off, and a new uplink comes.
+    // Another program disables it, and a new uplink appears.
     lab.set_sysctl(lab.host(), V4, "0").unwrap();
     wait("forwarding is repaired", || setting(&lab, V4) == "1");
     lab.set_sysctl(lab.host(), "net/ipv6/conf/default/accept_ra", "1")
@@ -211,7 +211,7 @@ fn the_first_workload_switches_forwarding_on_and_no_default_route_is_lost() {
     ];
     ip(&lab, lab.host(), &leads_to_pods);
 
-    // It stays on with the last workload gone, and over a restart.
+    // It stays enabled without workloads, and after a restart.
     assert!(
         agent
             .run(&["workload", "remove", "shop/web"])
@@ -236,7 +236,7 @@ fn the_first_workload_switches_forwarding_on_and_no_default_route_is_lost() {
     let said = String::from_utf8_lossy(&cleaned.stdout).into_owned();
     assert!(cleaned.status.success(), "{said}");
     assert!(
-        said.contains("net/ipv6/conf/out0/accept_ra (2, was 1): put back"),
+        said.contains("net/ipv6/conf/out0/accept_ra (2, was 1): restored"),
         "{said}"
     );
     assert_eq!(settings(&lab), ["0", "0", "1"], "{said}");
@@ -245,7 +245,7 @@ fn the_first_workload_switches_forwarding_on_and_no_default_route_is_lost() {
     assert!(!agent.state().exists());
 }
 
-/// What the agent sees to: the kernel alone drops the route, and learns no other.
+/// The problem that the agent prevents: the kernel alone drops the route, and learns no other.
 #[test]
 fn a_host_that_only_forwards_loses_its_default_route() {
     if !need_root() {
@@ -284,8 +284,8 @@ fn forwarding_is_left_alone_where_that_is_asked_for() {
     );
 }
 
-/// A command that refuses these system calls to what it then executes, as a kernel or a sandbox does:
-/// each with its error number.
+/// A command that makes these system calls fail for the program that it executes, as a kernel or a sandbox
+/// does: each with its error number.
 fn refusing(calls: &[(i64, i32)]) -> Command {
     const SCRIPT: &str = r#"
         my ($prctl, @calls) = map { 0 + $_ } split /,/, shift @ARGV;
@@ -333,7 +333,7 @@ fn a_kernel_with_nohz_full_is_enforced_on_or_refused() {
     fails_untouched(&lab, &agent, "no grace period", "nohz_full");
 }
 
-/// Runs `ip` in the lab's host, with an argument of any bytes.
+/// Runs `ip` in the lab's host, with an argument of arbitrary bytes.
 fn ip_bytes(lab: &Lab, before: &[&str], name: &[u8], after: &[&str]) {
     let output = Command::new("ip")
         .args(["-n", lab.namespace_name(lab.host())])
@@ -378,7 +378,7 @@ fn an_interface_whose_name_is_no_text_ends_nothing() {
     ];
     ip_bytes(&shop.lab, &neighbour, odd, &[]);
 
-    // One of ours gets such a name: nothing judges it there.
+    // An interface of the agent gets such a name: no policy applies to it there.
     let list = shop.agent.json(&["endpoint", "list"]);
     let web = list["endpoints"]
         .as_array()
@@ -392,7 +392,7 @@ fn an_interface_whose_name_is_no_text_ends_nothing() {
         s["dataplane"]["repaired"].as_u64() > Some(0)
     });
     let told = status["dataplane"]["repairs"].to_string();
-    assert!(told.contains(r"was called \\xfd\\xfc"), "{told}");
+    assert!(told.contains(r"was renamed to \\xfd\\xfc"), "{told}");
     let links = ip(
         &shop.lab,
         shop.lab.host(),

@@ -1,11 +1,11 @@
-//! What `palisade monitor` says of real packets: each with its verdict, its ends by name and what
-//! decided; and of a flood, all of it, told or counted.
+//! The output of `palisade monitor` for real packets: each with its verdict, the names of source and
+//! destination, and the rule that decided; and of a flood, all packets, shown or counted.
 
 #![allow(
     clippy::disallowed_methods,
     clippy::panic,
     clippy::unwrap_used,
-    reason = "a test: other programs are its witnesses, real time its measure, a panic its verdict"
+    reason = "a test: it runs other programs, measures real time, and fails by panicking"
 )]
 
 mod agent;
@@ -20,10 +20,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-/// How long lines may take to come.
+/// Timeout for lines.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The packets the agent remembers that fit, once there are as many as wanted.
+/// The packets in the agent's memory that match, once there are as many as wanted.
 fn remembered(shop: &Shop, filters: &[&str], wanted: usize) -> Vec<Value> {
     let began = Instant::now();
     loop {
@@ -48,7 +48,7 @@ fn remembered(shop: &Shop, filters: &[&str], wanted: usize) -> Vec<Value> {
     }
 }
 
-/// The packet that went to this address, by this protocol and destination port.
+/// The packet with this destination, protocol and destination port.
 fn find<'a>(lines: &'a [Value], to: &str, protocol: &str, port: Option<u64>) -> &'a Value {
     let fits = |line: &&Value| {
         line["destination"]["address"] == to
@@ -61,7 +61,7 @@ fn find<'a>(lines: &'a [Value], to: &str, protocol: &str, port: Option<u64>) -> 
         .unwrap_or_else(|| panic!("{to} {protocol} {port:?} in {lines:#?}"))
 }
 
-/// A running `palisade monitor`, its lines as they come.
+/// A running `palisade monitor` and its lines.
 struct Following {
     child: Child,
     lines: Receiver<Value>,
@@ -89,7 +89,7 @@ impl Following {
         Following { child, lines }
     }
 
-    /// Interrupts it, which must end it well.
+    /// Interrupts it; it must exit with success.
     fn interrupt(mut self) {
         let pid = nix::unistd::Pid::from_raw(self.child.id().try_into().unwrap());
         nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).unwrap();
@@ -99,7 +99,7 @@ impl Following {
 
 impl Drop for Following {
     fn drop(&mut self) {
-        // Ended already where the test went well.
+        // Already ended if the test succeeded.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -179,7 +179,7 @@ fn a_denied_packet_is_told_with_its_ends_and_what_isolates() {
         |line: &&Value| line["source"]["name"] == "web" && line["destination"]["port"] == 8080;
     assert!(
         !lines.iter().any(|line| allowed(&line)),
-        "what is allowed is not told"
+        "allowed packets are not reported"
     );
 
     for (filters, least) in [
@@ -218,7 +218,7 @@ fn a_denied_packet_is_told_with_its_ends_and_what_isolates() {
     shop.agent.delete("db.yaml");
 }
 
-/// Packets that the kernel counted as denied by default.
+/// Number of packets that the kernel counted as denied by default.
 fn denied(shop: &Shop) -> u64 {
     let detail = shop.agent.json(&["policy", "get", "shop/db"]);
     let rules = detail["ruleCounters"].as_array().unwrap();
@@ -241,7 +241,7 @@ fn a_flood_is_told_or_counted_and_two_readers_get_the_same() {
         Following::start(&shop, &[]),
         Following::start(&shop, &["--endpoint", "shop/db"]),
     ];
-    // Each must have begun to listen before what it is to hear is sent.
+    // Each listener must be ready before the packets that it must receive are sent.
     let knock = |port: u16| {
         shop.lab
             .run_in(shop.pods[0], move || {
@@ -265,7 +265,7 @@ fn a_flood_is_told_or_counted_and_two_readers_get_the_same() {
             *ready |= reader.lines.try_iter().count() > 0;
         }
     }
-    // Until nothing of the knocking is on its way any more.
+    // Until no knocking packet is in flight any more.
     std::thread::sleep(Duration::from_millis(800));
     for reader in &readers {
         reader.lines.try_iter().for_each(drop);
@@ -275,9 +275,9 @@ fn a_flood_is_told_or_counted_and_two_readers_get_the_same() {
         .run_in(shop.pods[0], move || {
             let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
             for number in 0..PACKETS {
-                // No port of a tunnel, which is denied where it is sent.
+                // Not a port of a tunnel, which would be dropped at the sender.
                 let port = 10_000 + (number % 5_000) as u16;
-                // A full queue refuses; what is not sent is not counted either.
+                // A full queue returns an error; an unsent packet is not counted either.
                 let _ = socket.send_to(b"x", ("10.77.0.3", port));
             }
         })

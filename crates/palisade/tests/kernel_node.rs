@@ -1,12 +1,12 @@
-//! Between a pod and its own node, both ways, with replies: in both modes of `host-to-endpoint`, both
-//! families, TCP, UDP and ICMP, over real sockets, so that a connection that is allowed one way needs
-//! its replies and nothing else.
+//! Traffic between a pod and its own node, in both directions, with replies: in both modes of
+//! `host-to-endpoint`, both families, TCP, UDP and ICMP, over real sockets, so that a connection allowed in
+//! one direction needs its replies and nothing else.
 
 #![allow(
     clippy::disallowed_methods,
     clippy::panic,
     clippy::unwrap_used,
-    reason = "a test: other programs are its witnesses, real time its measure, a panic its verdict"
+    reason = "a test: it runs other programs, measures real time, and fails by panicking"
 )]
 
 mod agent;
@@ -20,11 +20,11 @@ use palisade_testkit::need_root;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-/// How long an answer may take before there is none.
+/// Timeout after which there is no reply.
 const PATIENCE: Duration = Duration::from_millis(700);
 const PORT: u16 = 8080;
 
-/// An agent in a mode, servers on the pod `api` and on the node.
+/// An agent in one of the modes, with servers on the pod `api` and on the node.
 struct Scene {
     shop: Shop,
     _tcp: [TcpEcho; 2],
@@ -49,7 +49,7 @@ impl Scene {
         self.shop.pods[1]
     }
 
-    /// What comes back, by family: of a TCP connection, a UDP exchange, an echo request.
+    /// The replies received, by family: of a TCP connection, a UDP exchange, an echo request.
     fn talks(&self, from: NodeId, to: [IpAddr; 2], receiver: NodeId) -> [[bool; 3]; 2] {
         let lab = &self.shop.lab;
         lab.flush_conntrack().unwrap();
@@ -78,7 +78,7 @@ impl Scene {
 const ALL: [[bool; 3]; 2] = [[true; 3]; 2];
 const NONE: [[bool; 3]; 2] = [[false; 3]; 2];
 
-/// A policy of `api`, which is isolated both ways but for the rules.
+/// A policy that isolates `api` in both directions except for the rules.
 fn isolated(rules: &str) -> String {
     policy(
         "api",
@@ -87,13 +87,13 @@ fn isolated(rules: &str) -> String {
     )
 }
 
-/// A peer that is the node's own two addresses.
+/// A peer with the node's own two addresses.
 fn node_peers() -> String {
     let [v4, v6] = HOST_ADDRESSES;
     format!("[{{ipBlock: {{cidr: {v4}/32}}}}, {{ipBlock: {{cidr: {v6}/128}}}}]")
 }
 
-/// Everything that holds in both modes but what the node itself may send to an isolated pod.
+/// All checks that hold in both modes, given whether the node may connect to an isolated pod.
 fn node_and_pod(mode: &str, node_passes: bool) {
     let scene = Scene::open(mode);
     let agent = &scene.shop.agent;
@@ -106,13 +106,13 @@ fn node_and_pod(mode: &str, node_passes: bool) {
     assert_eq!(scene.pod_to_node(), NONE, "{mode}: isolated");
     assert!(!scene.shop.tcp(0, 1, PORT), "{mode}: another pod");
 
-    // Ingress alone: the pod answers, though it may begin nothing.
+    // Ingress only: the pod replies, though it may not open a connection.
     let ingress = format!("  ingress:\n  - from: {}\n", node_peers());
     agent.apply("api.yaml", &isolated(&ingress));
     assert_eq!(scene.node_to_pod(), ALL, "{mode}: ingress from the node");
     assert_eq!(scene.pod_to_node(), NONE, "{mode}: ingress from the node");
 
-    // Egress alone: the node answers, though by policy it may begin nothing.
+    // Egress only: the node replies, though by policy it may not open a connection.
     let egress = format!("  egress:\n  - to: {}\n", node_peers());
     agent.apply("api.yaml", &isolated(&egress));
     assert_eq!(scene.pod_to_node(), ALL, "{mode}: egress to the node");

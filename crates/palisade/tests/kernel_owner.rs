@@ -1,10 +1,10 @@
-//! The tables belong to the agent: what other programs do to them is refused while it runs, with
-//! packets flowing; it is taken over by the next one; one agent at a time.
+//! Table ownership: changes by other programs are refused while the agent runs, with packets flowing; the
+//! next agent takes ownership over; only one agent runs at a time.
 
 #![allow(
     clippy::disallowed_methods,
     clippy::unwrap_used,
-    reason = "a test: other programs are its witnesses, real time its measure, a panic its verdict"
+    reason = "a test: it runs other programs, measures real time, and fails by panicking"
 )]
 
 mod agent;
@@ -34,7 +34,7 @@ fn enforced(shop: &Shop) -> bool {
     shop.tcp(0, 1, 8080) && !shop.tcp(2, 1, 8080)
 }
 
-/// What another program's `nft` gets.
+/// The result of another program's `nft`.
 fn others(shop: &Shop, script: &str) -> Output {
     let name = shop.lab.namespace_name(shop.lab.host());
     let mut command = Command::new("ip");
@@ -42,7 +42,7 @@ fn others(shop: &Shop, script: &str) -> Output {
     command.output().unwrap()
 }
 
-/// New flows all the time, from one who may and one who may not, in both families.
+/// Continuous new flows, from an allowed and a denied source, in both families.
 struct Traffic {
     sprays: Vec<(bool, Spray)>,
 }
@@ -63,7 +63,7 @@ impl Traffic {
         Traffic { sprays }
     }
 
-    /// Ends it: everything allowed came in but for so many packets of each, and nothing that is denied.
+    /// Stops it: all allowed packets arrived except this many of each kind, and no denied one.
     fn end(self, what: &str, lost: u64) {
         for (allowed, mut spray) in self.sprays {
             spray.stop();
@@ -88,7 +88,7 @@ fn repaired(shop: &Shop) -> u64 {
         .unwrap()
 }
 
-/// The listing with every count left out.
+/// The listing without counters.
 fn listed(shop: &Shop) -> String {
     let name = shop.lab.namespace_name(shop.lab.host());
     let mut command = Command::new("ip");
@@ -139,7 +139,7 @@ fn what_others_flush_delete_or_add_changes_nothing() {
     assert_eq!(listed(&shop), before);
     assert_eq!(nft(&shop.lab, "list table inet palisade_nat"), nat);
     assert_eq!(repaired(&shop), 0, "there was nothing to repair");
-    // What the agent itself changes goes on.
+    // Changes by the agent itself still succeed.
     shop.agent.apply("db.yaml", &policy("db", "db", ""));
     assert!(!shop.tcp(0, 2, 8080) && enforced(&shop));
 }
@@ -178,7 +178,7 @@ fn a_killed_agents_table_stays_and_is_the_next_ones() {
     assert!(!nft(&shop.lab, "list tables").contains("palisade"));
 }
 
-/// What the policy's rules counted, all together.
+/// Sum of the counters of the policy's rules.
 fn counted(shop: &Shop) -> u64 {
     let policy = shop.agent.json(&["policy", "get", "shop/api"]);
     let rules = policy["ruleCounters"].as_array().unwrap();
@@ -219,8 +219,7 @@ fn a_table_without_an_owner_is_taken_over_under_traffic_and_back() {
             nft(&shop.lab, "flush ruleset");
         }
         std::thread::sleep(Duration::from_millis(300));
-        // One transaction puts the new table in the old one's place; a packet between two lookups of the
-        // old one is dropped.
+        // One transaction replaces the old table; a packet between two lookups in the old one is dropped.
         traffic.end(&format!("own-table {owned}"), 1);
         assert!(enforced(&shop));
     }
@@ -242,7 +241,7 @@ fn a_second_agent_refuses_to_start_and_cleanup_to_remove() {
             let said = String::from_utf8_lossy(&ended.stderr).into_owned();
             assert!(!ended.status.success(), "{first} {second}: {said}");
             assert!(
-                said.contains("belongs to another agent"),
+                said.contains("is owned by another running agent"),
                 "{first} {second}: {said}"
             );
             let cleaned = other.beside(&shop.lab, "cleanup", &["--yes"]);

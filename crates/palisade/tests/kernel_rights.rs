@@ -1,10 +1,10 @@
-//! Another user who is a member of the API's group, by real processes: what they get, and what not.
+//! Users in the API's group, with real processes: what they may do, and what not.
 
 #![allow(
     clippy::disallowed_methods,
     clippy::panic,
     clippy::unwrap_used,
-    reason = "a test: other programs are its witnesses, real time its measure, a panic its verdict"
+    reason = "a test: it runs other programs, measures real time, and fails by panicking"
 )]
 
 mod agent;
@@ -27,7 +27,7 @@ const MEMBER: u32 = 54_711;
 const STRANGER: u32 = 54_712;
 const GROUP: u32 = 54_700;
 
-/// An agent in a lab, and programs that any user can run.
+/// An agent in a lab, and programs that every user can execute.
 struct World {
     agent: Agent,
     lab: Lab,
@@ -56,7 +56,7 @@ impl World {
         }
     }
 
-    /// A program as a user with the API's group.
+    /// A program run as a user in the API's group.
     fn as_user(&self, user: u32, program: &str) -> Command {
         let mut command = Command::new("setpriv");
         command
@@ -80,7 +80,7 @@ impl World {
         self.palisade(user, &[&args[..], more].concat())
     }
 
-    /// Attached by the member, and its addresses.
+    /// Attaches as the member; returns the addresses.
     fn attached(&self, name: &str, netns: &str, more: &[&str]) -> Vec<String> {
         let output = self.add(MEMBER, name, netns, more);
         let said = String::from_utf8_lossy(&output.stderr);
@@ -108,14 +108,14 @@ impl World {
     }
 }
 
-/// Refused for want of rights, in these words.
+/// Asserts that a command failed for lack of permission, with this text.
 fn assert_refused(what: &str, output: &Output, words: &str) {
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(4), "{what}: {said}");
     assert!(said.contains(words), "{what}: {said}");
 }
 
-/// A process in a user namespace and a network namespace of its own.
+/// A process in its own user namespace and network namespace.
 struct Own(Child);
 
 impl Own {
@@ -175,7 +175,7 @@ fn a_member_attaches_pods_and_takes_over_nothing() {
         );
     }
 
-    // What a member gets: the Pod's labels, and addresses of the pools, in both families.
+    // Allowed for a member: the Pod's labels, and addresses of the pools, in both families.
     let (web, web_netns) = world.sandbox("web");
     let (api, api_netns) = world.sandbox("api");
     let (_, empty) = world.sandbox("empty");
@@ -205,7 +205,7 @@ fn a_member_attaches_pods_and_takes_over_nothing() {
     );
     assert_eq!(world.endpoints(), ["api", "web"]);
 
-    // What a member does not get.
+    // Not allowed for a member.
     let agent = format!("/proc/{}/ns/net", world.agent.pid());
     let init = "/proc/1/ns/net".to_owned();
     let theirs = Own::of(STRANGER);
@@ -214,9 +214,14 @@ fn a_member_attaches_pods_and_takes_over_nothing() {
             "an address of no pool",
             &empty,
             &["--address", "192.0.2.9"][..],
-            "no pool",
+            "not in a pool",
         ),
-        ("IPv6", &empty, &["--address", "2001:db8::9"], "no pool"),
+        (
+            "IPv6",
+            &empty,
+            &["--address", "2001:db8::9"],
+            "not in a pool",
+        ),
         (
             "a pool's first",
             &empty,
@@ -261,7 +266,7 @@ fn a_member_attaches_pods_and_takes_over_nothing() {
             "another workload's",
             &web_netns,
             &["--interface", "eth1"],
-            "interfaces already",
+            "already has interfaces",
         ),
         (
             "a file of somebody's",
@@ -273,10 +278,10 @@ fn a_member_attaches_pods_and_takes_over_nothing() {
         let output = world.add(MEMBER, "shop/mine", netns, more);
         assert_refused(what, &output, words);
     }
-    // Whether the agent itself may look at it depends on where the test runs.
+    // Whether the agent itself may open it depends on where the test runs.
     assert!(!world.add(MEMBER, "shop/mine", &init, &[]).status.success());
     let far = world.add(MEMBER, "shop/far", &empty, &[]);
-    assert_refused("a Pod that runs elsewhere", &far, "runs elsewhere");
+    assert_refused("a Pod that runs elsewhere", &far, "runs on another node");
     for user in [STRANGER, MEMBER] {
         let mut plugin = world.as_user(user, "palisade-cni");
         let netns = &empty;
@@ -299,7 +304,7 @@ fn a_member_attaches_pods_and_takes_over_nothing() {
             .into();
         let mut call = plugin.spawn().unwrap();
         let text = config.to_string();
-        // A plugin that is refused may end before it has read everything.
+        // A rejected plugin may exit before it has read everything.
         let _ = call.stdin.take().unwrap().write_all(text.as_bytes());
         let output = call.wait_with_output().unwrap();
         let said = String::from_utf8_lossy(&output.stdout);
@@ -316,7 +321,7 @@ fn a_member_attaches_pods_and_takes_over_nothing() {
         (vec![true; 2], vec![false; 2])
     );
 
-    // A namespace of the member's own, by its process.
+    // A namespace that the member owns, by its process.
     let own = Own::of(MEMBER);
     let addresses = world.attached("shop/mine", &own.netns(), &[]);
     assert_eq!(addresses.len(), 2);
@@ -325,7 +330,7 @@ fn a_member_attaches_pods_and_takes_over_nothing() {
     assert_eq!(world.endpoints(), ["api", "web"]);
 }
 
-/// A mount whose file system never answers: requests to it wait until it is gone.
+/// A mount whose file system never responds: requests to it block until it is gone.
 struct Hung {
     folder: tempfile::TempDir,
     server: Child,
@@ -353,7 +358,7 @@ impl Hung {
 
 impl Drop for Hung {
     fn drop(&mut self) {
-        // Whatever waits for it is let go with an error.
+        // Ends all blocked requests with an error.
         let _ = self.server.kill();
         let _ = self.server.wait();
         let _ = Command::new("umount")
@@ -409,20 +414,20 @@ fn what_is_no_namespace_holds_nobody_up() {
         while !adding.is_finished() {
             assert!(world.agent.run(&["endpoint", "list"]).status.success());
             answers += 1;
-            // Below the rate at which anybody is told to wait.
+            // Below the rate limit.
             std::thread::sleep(Duration::from_millis(20));
             assert!(began.elapsed() < Duration::from_secs(60), "held up");
         }
         let (output, time) = adding.join().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(said.contains("does not answer"), "{said}");
+        assert!(said.contains("does not respond"), "{said}");
         (answers, time)
     });
     assert!(core > 1, "the core answered {core} times meanwhile");
     println!("a path without an answer: given up after {time:?}, {core} answers meanwhile");
     drop(hung);
 
-    // A path that leads elsewhere after it was looked at changes nothing there.
+    // A path that is redirected after the check has no effect on its new target.
     let (real, real_path) = world.sandbox("real");
     let (victim, victim_path) = world.sandbox("victim");
     let link = folder.join("link");

@@ -1,14 +1,14 @@
-//! Starts from what earlier versions left on disk: taken over whole and written in today's form. What
-//! a newer version left is refused, with enforcement left on.
+//! Starts with state files of earlier versions: read completely and rewritten in the present schema. Files of
+//! a newer version are rejected, and enforcement continues.
 //!
-//! `recorded/` holds a state directory of each earlier schema, as an agent of that time wrote it with
-//! two workloads under a policy that had let three packets through and denied three; names of this
-//! run stand in braces.
+//! `recorded/` has a state directory of each earlier schema, written by an agent of that version with two
+//! workloads and a policy that had allowed three packets and denied three; names that vary by run are in
+//! braces.
 
 #![allow(
     clippy::disallowed_methods,
     clippy::unwrap_used,
-    reason = "a test: other programs are its witnesses, a panic its verdict"
+    reason = "a test: it runs other programs, and fails by panicking"
 )]
 
 mod agent;
@@ -22,7 +22,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 const NAMES: [&str; 2] = ["web", "db"];
-/// What the recording gave each.
+/// The recorded addresses of each workload.
 const ADDRESSES: [[&str; 2]; 2] = [
     ["10.245.0.2", "fd50:616c:6973::2"],
     ["10.245.0.3", "fd50:616c:6973::3"],
@@ -56,7 +56,7 @@ fn endpoints(agent: &Agent) -> Vec<(String, String, Vec<String>)> {
     all
 }
 
-/// Which of UDP to db's ports 5001 and 5002 arrives, by IPv4 and IPv6.
+/// Whether UDP to db's ports 5001 and 5002 arrives, over IPv4 and IPv6.
 fn arrives(lab: &Lab, pods: [NodeId; 2]) -> Vec<bool> {
     lab.flush_conntrack().unwrap();
     let flow = |to: &str, port| ProbeFlow::udp(pods[0], address(to), port, pods[1]);
@@ -73,7 +73,7 @@ fn arrives(lab: &Lab, pods: [NodeId; 2]) -> Vec<bool> {
     .unwrap()
 }
 
-/// Packets that the policy let through and denied.
+/// Packets that the policy allowed and denied.
 fn counted(agent: &Agent) -> [u64; 2] {
     let policy = agent.json(&["policy", "get", "shop/db"]);
     let rules = policy["ruleCounters"].as_array().unwrap();
@@ -138,7 +138,7 @@ fn every_earlier_schema_is_taken_over_and_a_newer_one_is_refused() {
             names.push((format!("{{netns of {name}}}"), path));
         }
 
-        // The links stay; disk and table are as the earlier version left them over a restart of the host.
+        // The links stay; disk and table are as the earlier version would leave them over a reboot.
         agent.terminate();
         nft(&lab, "delete table inet palisade");
         fs::remove_dir_all(agent.state()).unwrap();
@@ -169,7 +169,7 @@ fn every_earlier_schema_is_taken_over_and_a_newer_one_is_refused() {
         let text = fs::read_to_string(&file).unwrap();
         assert!(text.contains("\"schema\": 2"), "{what}: {text}");
 
-        // And as a version after this one would leave it.
+        // And as a later version would leave it.
         agent.kill();
         let newer = text.replace("\"schema\": 2", "\"schema\": 99");
         fs::write(&file, &newer).unwrap();

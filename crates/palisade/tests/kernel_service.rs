@@ -1,11 +1,11 @@
-//! The agent as a service: with the unit's capabilities alone, told to a service manager, in dry mode,
-//! and taken away.
+//! The agent as a service: with only the capabilities of the unit, with notifications to a service manager,
+//! in dry-run mode, and its cleanup.
 
 #![allow(
     clippy::disallowed_methods,
     clippy::panic,
     clippy::unwrap_used,
-    reason = "a test: real time is its measure, a panic its verdict"
+    reason = "a test: it measures real time, and fails by panicking"
 )]
 
 mod agent;
@@ -34,7 +34,7 @@ fn capabilities() -> Vec<String> {
         .collect()
 }
 
-/// An agent that has these capabilities and no way to more.
+/// An agent that has these capabilities and cannot gain others.
 fn bound_to(capabilities: &[String]) -> Agent {
     let set: Vec<String> = capabilities.iter().map(|name| format!("+{name}")).collect();
     let set = format!("--bounding-set=-all,{}", set.join(","));
@@ -70,7 +70,7 @@ fn the_units_capabilities_are_enough() {
         .apply("db.yaml", &policy("db", "db", FROM_WEB_8080));
     assert!(shop.tcp(0, 2, 8080), "allowed");
     assert!(!shop.tcp(1, 2, 8080), "denied");
-    // What others change is put back.
+    // Changes by others are repaired.
     nft(&shop.lab, "delete table inet palisade");
     shop.agent
         .wait("repair", |s| s["dataplane"]["repaired"].as_u64() > Some(0));
@@ -111,7 +111,7 @@ fn without_the_two_great_capabilities_nothing_works() {
     );
 }
 
-/// The next lines that hold `what`.
+/// The next lines that contain `what`.
 fn heard(listener: &UnixDatagram, what: &str) -> String {
     listener
         .set_read_timeout(Some(Duration::from_secs(20)))
@@ -143,7 +143,7 @@ fn a_service_manager_hears_how_it_is() {
     agent.spawn(&lab);
     let ready = heard(&listener, "READY=1");
     assert!(ready.contains("STATUS=enforcing: revision "), "{ready}");
-    // Ready means that somebody answers.
+    // Ready means that the agent responds.
     assert_eq!(agent.status()["health"], "ready");
     heard(&listener, "WATCHDOG=1");
     agent.signal(Signal::SIGHUP);
@@ -156,7 +156,7 @@ fn a_service_manager_hears_how_it_is() {
     heard(&listener, "STOPPING=1");
 }
 
-/// Everything of a host that an agent could touch.
+/// All objects of a host that an agent could change.
 fn host(lab: &Lab, agent: &Agent) -> Vec<String> {
     let mut out = vec![
         nft(lab, "list ruleset"),
@@ -176,7 +176,7 @@ fn host(lab: &Lab, agent: &Agent) -> Vec<String> {
     out
 }
 
-/// Every file below, with what is in it.
+/// Every file below a directory, with its content.
 fn files(folder: &Path, out: &mut Vec<String>) {
     let mut paths: Vec<_> = std::fs::read_dir(folder)
         .unwrap()
@@ -218,7 +218,7 @@ fn dry_mode_shows_everything_and_touches_nothing() {
     assert!(shown["plan"]["writes"].as_u64() > Some(10));
     drop(lab);
 
-    // Beside what a stopped agent left, after an edit that nobody saw.
+    // Beside the state of a stopped agent, after an edit that it did not see.
     let mut shop = Shop::open("svc-dry2");
     shop.agent.terminate();
     let same = dry(&shop.agent, &shop.lab);
@@ -232,7 +232,7 @@ fn dry_mode_shows_everything_and_touches_nothing() {
     assert!(edited["plan"]["writes"].as_u64() > Some(0));
     let text = shop.agent.beside(&shop.lab, "agent", &["--dry-run"]);
     let text = String::from_utf8_lossy(&text.stdout).into_owned();
-    for part in ["Nothing is touched", "shop/db", "step "] {
+    for part in ["nothing is changed", "shop/db", "step "] {
         assert!(text.contains(part), "{part}: {text}");
     }
     assert!(shop.tcp(1, 2, 8080), "the edit is not in force");
@@ -256,14 +256,14 @@ fn cleanup_takes_everything_away_and_nothing_else() {
     let (code, _, said) = cleanup(&shop, &["--yes"]);
     assert_eq!(code, 1, "{said}");
     assert!(
-        said.contains("an agent runs") && said.contains(&shop.agent.pid().to_string()),
+        said.contains("an agent is running") && said.contains(&shop.agent.pid().to_string()),
         "{said}"
     );
     shop.agent.terminate();
     shop.agent
         .write("db.yaml", &policy("db", "db", FROM_WEB_8080));
     let before = host(&shop.lab, &shop.agent);
-    assert_eq!(cleanup(&shop, &[]).0, 2, "nobody is there to say yes");
+    assert_eq!(cleanup(&shop, &[]).0, 2, "no terminal for the confirmation");
     let (code, shown, said) = cleanup(&shop, &["--dry-run"]);
     assert_eq!(code, 0, "{said}");
     assert_eq!(host(&shop.lab, &shop.agent), before);

@@ -1,7 +1,7 @@
-//! What the packaged unit promises: it is never given up, it is bounded, and it starts after what would
-//! flush its rules.
+//! Properties of the packaged unit: it is always restarted, its resources are limited, and it starts after
+//! services that would flush its rules.
 
-#![allow(clippy::unwrap_used, reason = "a test: a panic is its verdict")]
+#![allow(clippy::unwrap_used, reason = "a test: it fails by panicking")]
 
 const UNIT: &str = include_str!("../../../packaging/palisade.service");
 

@@ -1,6 +1,6 @@
-//! The documentation of the configuration, made from the table of parameters: a page of Markdown,
-//! a man page, and an example file. They are checked in; a test holds them equal to what is made here
-//! (`make docs` writes them).
+//! The documentation of the configuration, generated from the table of parameters: a Markdown page, a
+//! man page, and an example file. The generated files are checked in; a test compares them with the
+//! output of this module (`make docs` writes them).
 
 use super::{PARAMETERS, Parameter, ParameterKind, ReloadMode, Section};
 use std::fmt::Write;
@@ -8,28 +8,28 @@ use std::fmt::Write;
 const OPENING: &str = "\
 # Configuration
 
-<!-- Made from the table of parameters (crates/palisade-agent/src/config/parameters.rs) by `make docs`; edits here are lost. -->
+<!-- Generated from the table of parameters (crates/palisade-agent/src/config/parameters.rs) by `make docs`; edits here are lost. -->
 
 Each parameter of the agent is a flag (`--settle 100`), an environment variable
-(`PALISADE_SETTLE=100`) and a line of the configuration file (`settle: 100`). A flag wins over the
-environment, that over the file, that over the default. The file is `/etc/palisade/palisade.yaml`,
-which need not be there, or the one that `--config` (`PALISADE_CONFIG`) names, which must.
+(`PALISADE_SETTLE=100`) and a line of the configuration file (`settle: 100`). A flag overrides the
+environment, which overrides the file, which overrides the default. The file is `/etc/palisade/palisade.yaml`,
+which is optional, or the one given by `--config` (`PALISADE_CONFIG`), which must exist.
 
-What cannot be read, an unknown name in the file, and values that contradict each other are refused
-before anything is touched, all of it in one message that says who said what. `palisade config`
-shows each value in force, where it came from, and what waits for a restart.
+Invalid values, unknown parameters in the file, and contradictory values are rejected
+before anything is changed, in one message with the source of each value. `palisade config`
+shows each value in effect, its source, and the values that need a restart.
 
 ## Changing it while running
 
-The file is read again when it changes and on SIGHUP. Parameters marked *live* count at once; of any
-other the agent says in its log that it needs a restart, and `palisade config` shows the value that
-waits. A file that is refused changes nothing: the former configuration stays in force as a whole,
-and `palisade status` says why until the file is mended. Flags and environment still win.
+The file is reread when it changes and on SIGHUP. Parameters marked *live* take effect immediately; for
+all others the agent logs that a restart is needed, and `palisade config` shows the pending
+value. A rejected file changes nothing: the former configuration stays in effect as a whole,
+and `palisade status` shows the reason until the file is corrected. Flags and environment still override it.
 
-Lists take commas, or the flag several times, or a list of the file.
+Lists are separated by commas, given by repeating the flag, or written as a YAML list in the file.
 ";
 
-/// The page of documentation.
+/// The Markdown page.
 pub fn markdown() -> String {
     let mut page = OPENING.to_owned();
     for section in Section::ALL {
@@ -66,12 +66,12 @@ const MARKS: &str = "
 
 `mark-mask` says which bits of the *conntrack* mark are Palisade's: a run of at least eight, of which the
 highest says that a TCP flow was first seen in its middle, and the others hold a number, the generation.
-A flow that carries the live number passes without being judged again. Each start on a host without our
+A flow with the live number is allowed without being evaluated again. Each start on a host without our
 table begins with a random number in the upper half of what the bits hold, and numbers stay in that half,
 so the second highest bit of the mask is set in each: a program that writes low bits alone never writes
-the live number. Two programs must still not write the same bits. One that overwrites ours costs a
-judgement each time; one that sets the highest bit of the mask has a TCP flow judged in either direction;
-and ours are in the way of whatever it keeps in its bits. *Packet* marks are another thing: Palisade
+the live number. Two programs must still not write the same bits. One that overwrites Palisade's costs an
+evaluation each time; one that sets the highest bit of the mask makes a TCP flow be evaluated in either direction;
+and Palisade overwrites what it keeps in these bits. *Packet* marks are different: Palisade
 neither reads nor writes them, so they collide only where something copies them into the conntrack mark
 (`CONNMARK --save-mark`, `ct mark set mark`).
 
@@ -91,29 +91,29 @@ number a revocation) conntrack is read once. What other programs of the host wri
 const LOGGING: &str = "
 ## The log
 
-The agent writes one line an event to standard error, as text or as JSON (`log-format`), with the
+The agent writes one line per event to standard error, as text or as JSON (`log-format`), with the
 same names in both:
 
 | name | |
 |---|---|
 | `time` | when, RFC 3339 in UTC, to the microsecond |
 | `level` | `error`, `warn`, `info`, `debug` or `trace` |
-| `component` | the part of the program that speaks: a module of the agent, or a crate |
+| `component` | the source of the event: a module of the agent, or a crate ||
 | `message` | what happened; the words stay the same, what varies is in the fields |
 | `fields` | the event's own, such as `error`, `workload`, `revision`, `writes`, `millis` |
 
 ```
-2026-11-21T07:32:05.000000Z WARN core: checking the kernel failed error=\"no such table\"
-{\"time\":\"2026-11-21T07:32:05.000000Z\",\"level\":\"warn\",\"component\":\"core\",\"message\":\"checking the kernel failed\",\"fields\":{\"error\":\"no such table\"}}
+2026-11-21T07:32:05.000000Z WARN core: verifying the kernel's state failed; will resync error=\"no such table\"
+{\"time\":\"2026-11-21T07:32:05.000000Z\",\"level\":\"warn\",\"component\":\"core\",\"message\":\"verifying the kernel's state failed; will resync\",\"fields\":{\"error\":\"no such table\"}}
 ```
 
 In text the fields follow the message as `name=value`, quoted where that is needed; line breaks and
-other control characters are escaped, so one event is one line. Level and form can change while the
+other control characters are escaped, so one event is one line. Level and format can change while the
 agent runs.
 
-The same message (level, component and words; not the fields) is written twenty times in a minute.
-What is left out is counted, and at the end of the minute told as the same message with the field
-`suppressed`. At `debug` and `trace` nothing is left out.
+The same message (level, component and text; not the fields) is written at most twenty times per minute.
+Further ones are counted, and at the end of the minute the message is written once more with the field
+`suppressed`. At `debug` and `trace` nothing is suppressed.
 ";
 
 /// The man page of the configuration file, section 5.
@@ -159,28 +159,28 @@ const MAN: &[(&str, &[&str])] = &[
     (
         "DESCRIPTION",
         &[
-            "YAML with one line for each parameter, as `settle: 100`. What is not said has its default. \
-             The file is /etc/palisade/palisade.yaml, which need not be there, or the one that \
-             --config or PALISADE_CONFIG names, which must.",
+            "A YAML file with one line for each parameter, as `settle: 100`. Omitted parameters have their default. \
+             The file is /etc/palisade/palisade.yaml, which is optional, or the one given by \
+             --config or PALISADE_CONFIG, which must exist.",
             "Each parameter is also a flag (--settle 100) and an environment variable \
-             (PALISADE_SETTLE=100). A flag wins over the environment, that over the file, that over \
-             the default. Lists take commas, or a list of the file, or the flag several times.",
-            "What cannot be read, unknown names, and values that contradict each other are refused, \
-             all of it in one message.",
+             (PALISADE_SETTLE=100). A flag overrides the environment, which overrides the file, which overrides \
+             the default. Lists are separated by commas, written as a YAML list, or given by repeating the flag.",
+            "Invalid values, unknown parameters, and contradictory values are rejected, \
+             in one message.",
         ],
     ),
     (
         "CHANGES",
         &[
-            "The file is read again when it changes and on SIGHUP. What can change while the agent \
-             runs counts at once; of anything else the log says that it needs a restart, and \
-             palisade config shows the value that waits. A file that is refused changes nothing, and \
-             palisade status says why until it is mended.",
+            "The file is reread when it changes and on SIGHUP. Live parameters take effect \
+             immediately; for all others the agent logs that a restart is needed, and \
+             palisade config shows the pending value. A rejected file changes nothing, and \
+             palisade status shows the reason until it is corrected.",
         ],
     ),
 ];
 
-/// Text as roff takes it for what it is.
+/// Escapes a text for roff.
 fn escape_roff(text: &str) -> String {
     let text = text
         .replace('\\', "\\e")
@@ -192,12 +192,12 @@ fn escape_roff(text: &str) -> String {
     }
 }
 
-/// An example file: every parameter with its default as a comment, but for those given, which are
-/// said.
+/// An example file: every parameter with its default as a comment, except for the overrides, which are
+/// set.
 pub fn example(overrides: &[(&str, &str)]) -> String {
     let mut text = "\
-# Configuration of the Palisade agent. Every line that begins with `#` and a name says the default.
-# `man 5 palisade.yaml` has the rules. Lines marked [live] count as soon as the file is written, all
+# Configuration of the Palisade agent. Every line that begins with `#` and a name shows the default.
+# See `man 5 palisade.yaml`. Parameters marked [live] take effect as soon as the file is written, all
 # others at the next start.
 "
     .to_owned();
@@ -223,7 +223,7 @@ pub fn example(overrides: &[(&str, &str)]) -> String {
     text
 }
 
-/// A value as YAML takes it for what it is.
+/// Quotes a value for YAML where necessary.
 fn quote_yaml(parameter: &Parameter, value: &str) -> String {
     let plain = matches!(
         parameter.kind,

@@ -1,16 +1,16 @@
-//! The configuration file: `parameter: value` lines, each with its place.
+//! The configuration file: `parameter: value` lines, each with its location.
 //!
-//! A key that is no parameter is refused, with the one that was probably meant. Every problem of the
-//! file is told, not the first alone. It never looks at what a value means.
+//! An unknown key is rejected with a suggestion of the nearest parameter. All problems of the file are
+//! reported, not only the first. Values are not parsed here.
 
 use super::{ConfigProblem, PARAMETERS, Parameter, ParameterKind};
 use palisade_manifest::{Limits, Location, ManifestNode, ManifestValue};
 use std::collections::BTreeMap;
 
-/// What the file says of each parameter, and where.
+/// The text of each parameter in the file, with its location.
 pub(super) type FileParameters = BTreeMap<&'static str, (String, Location)>;
 
-/// Reads a file of this name. What cannot be read is left out, and told.
+/// Parses the file with this name. Invalid entries are skipped and reported.
 pub(super) fn parse_file(name: &str, text: &[u8]) -> (FileParameters, Vec<ConfigProblem>) {
     let reading = palisade_manifest::parse(name, text, &Limits::default());
     let mut problems: Vec<ConfigProblem> = reading
@@ -23,7 +23,7 @@ pub(super) fn parse_file(name: &str, text: &[u8]) -> (FileParameters, Vec<Config
         let root = &document.root;
         match &root.value {
             _ if number > 0 => {
-                let reason = "the file has one document; this begins another";
+                let reason = "the file must contain one YAML document; a second one begins here";
                 problems.push(file_problem(&root.location, reason));
             }
             ManifestValue::Null => {}
@@ -55,10 +55,10 @@ fn parse_entry(
     let Some(parameter) = Parameter::by_name(key) else {
         let known: Vec<&str> = PARAMETERS.iter().map(|p| p.name).collect();
         let nearest = palisade_dialects::nearest(key, &known);
-        let hint = nearest.map_or_else(String::new, |name| format!("; is {name} meant?"));
+        let hint = nearest.map_or_else(String::new, |name| format!("; did you mean {name}?"));
         return Err(file_problem(
             location,
-            format!("there is no parameter {key:?}{hint}"),
+            format!("unknown parameter {key:?}{hint}"),
         ));
     };
     let text = match &value.value {
@@ -76,7 +76,7 @@ fn parse_entry(
 }
 
 fn scalar_text(parameter: &Parameter, node: &ManifestNode) -> Result<String, ConfigProblem> {
-    // `off` is a boolean to YAML, and `0xff` a number; what counts is the word that was written.
+    // YAML reads `off` as a boolean and `0xff` as a number; the source text counts.
     let written = node.source_text.as_deref();
     match &node.value {
         ManifestValue::String(text) => Ok(text.to_string()),

@@ -1,33 +1,33 @@
-//! The table of parameters: what can be configured, said once.
+//! The table of parameters: the single definition of what can be configured.
 //!
-//! Flag, environment variable, key of the configuration file, help, documentation, man pages, the
-//! example file and `palisade config` are all made from [`PARAMETERS`]. What a text means is the
-//! kind's business ([`ParameterKind::parse`]); nothing here knows what a parameter is used for.
+//! Flags, environment variables, keys of the configuration file, help, documentation, man pages, the
+//! example file and `palisade config` are all generated from [`PARAMETERS`]. [`ParameterKind::parse`]
+//! parses the values; this module does not know what a parameter is used for.
 
 use super::ParameterKind;
 use palisade_model::Family;
 
-/// A chapter of the documentation.
+/// A section of the documentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Section {
-    /// Where policy is read and how.
+    /// Source of policy.
     Policy,
     /// Interfaces and addresses of workloads.
     Workloads,
-    /// Pods that a container runtime attaches.
+    /// Pods attached by a container runtime.
     Cni,
-    /// What of the kernel is used, and how.
+    /// Use of kernel facilities.
     Kernel,
-    /// The socket, who may use it, and how much.
+    /// The socket, its access rules and limits.
     Api,
-    /// What is seen from outside: packets, logs, health.
+    /// Observability: packets, logs, health.
     Observability,
     /// The process itself.
     Process,
 }
 
 impl Section {
-    /// All of them, in the order of the documentation.
+    /// All sections, in the order of the documentation.
     pub const ALL: [Section; 7] = [
         Section::Policy,
         Section::Workloads,
@@ -52,10 +52,10 @@ impl Section {
     }
 }
 
-/// When a new value counts.
+/// When a new value takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReloadMode {
-    /// At once, when the file is read again.
+    /// Immediately, when the file is reread.
     Live,
     /// At the next start.
     Restart,
@@ -64,31 +64,31 @@ pub enum ReloadMode {
 /// One parameter.
 #[derive(Clone, Copy, Debug)]
 pub struct Parameter {
-    /// Its name: the flag without dashes in front, and the key in the file.
+    /// Its name: the flag without the leading dashes, and the key in the file.
     pub name: &'static str,
-    /// Its chapter.
+    /// Its section.
     pub section: Section,
-    /// What values it takes.
+    /// The values it accepts.
     pub kind: ParameterKind,
-    /// What is taken where nothing is said.
+    /// The value if it is not set.
     pub default: &'static str,
-    /// What a value looks like, for usage.
+    /// The placeholder of its value in usage texts.
     pub placeholder: &'static str,
-    /// When a new value counts.
+    /// When a new value takes effect.
     pub reload: ReloadMode,
-    /// Whether its value must not be shown.
+    /// Whether its value is a secret and must not be shown.
     pub secret: bool,
-    /// What it is for, with its unit.
+    /// Its purpose, with its unit.
     pub help: &'static str,
 }
 
 impl Parameter {
-    /// The parameter of this name.
+    /// The parameter with this name.
     pub fn by_name(name: &str) -> Option<&'static Parameter> {
         PARAMETERS.iter().find(|parameter| parameter.name == name)
     }
 
-    /// The environment variable: `PALISADE_` and the name in capitals.
+    /// The environment variable: `PALISADE_` and the name in upper case.
     pub fn env_variable(&self) -> String {
         format!("PALISADE_{}", self.name.to_uppercase().replace('-', "_"))
     }
@@ -98,7 +98,7 @@ impl Parameter {
         format!("--{}", self.name)
     }
 
-    /// A value as people may see it.
+    /// A value for display; secrets are masked.
     pub fn displayed(&self, value: &str) -> String {
         match (self.secret, value.is_empty()) {
             (true, false) => "(secret)".to_owned(),
@@ -106,7 +106,7 @@ impl Parameter {
         }
     }
 
-    /// The help in the words of a flag's: with the default and the variable.
+    /// The help text of the flag, with default and environment variable.
     pub fn flag_help(&self) -> String {
         let default = match self.default {
             "" => String::new(),
@@ -129,7 +129,7 @@ pub const PARAMETERS: &[Parameter] = &{
             "/etc/palisade/policy",
             "DIR",
             Restart,
-            "The tree of manifests to enforce.",
+            "The directory of the manifests to enforce.",
         ),
         parameter(
             "settle",
@@ -138,7 +138,7 @@ pub const PARAMETERS: &[Parameter] = &{
             "100",
             "MS",
             Live,
-            "How long the directory must be quiet before a change is taken, in milliseconds.",
+            "How long the directory must be unchanged before it is read, in milliseconds.",
         ),
         parameter(
             "policy-set-max-elements",
@@ -147,7 +147,7 @@ pub const PARAMETERS: &[Parameter] = &{
             "131072",
             "N",
             Live,
-            "How many kernel elements (entries of maps) the policies of one endpoint and direction may take; beyond, what was valid last stays in force.",
+            "The maximum number of kernel elements (map entries) for the policies of one endpoint and direction; a policy that exceeds it is rejected, and its last valid version stays in force.",
         ),
         parameter(
             "host-max-elements",
@@ -156,7 +156,7 @@ pub const PARAMETERS: &[Parameter] = &{
             "1048576",
             "N",
             Live,
-            "How many kernel elements all policies together may take on this host.",
+            "The maximum number of kernel elements for all policies on this host.",
         ),
         parameter(
             "state-dir",
@@ -165,7 +165,7 @@ pub const PARAMETERS: &[Parameter] = &{
             "/var/lib/palisade",
             "DIR",
             Restart,
-            "Where attached workloads, last valid objects and counters are kept.",
+            "The directory for workload records, last valid objects and counters.",
         ),
         parameter(
             "pool-ipv4",
@@ -174,7 +174,7 @@ pub const PARAMETERS: &[Parameter] = &{
             "10.245.0.0/24",
             "CIDR|none",
             Restart,
-            "Where workloads that bring no IPv4 address get one.",
+            "The pool from which workloads without a given IPv4 address get one.",
         ),
         parameter(
             "pool-ipv6",
@@ -183,7 +183,7 @@ pub const PARAMETERS: &[Parameter] = &{
             "fd50:616c:6973::/64",
             "CIDR|none",
             Restart,
-            "Where workloads that bring no IPv6 address get one.",
+            "The pool from which workloads without a given IPv6 address get one.",
         ),
         parameter(
             "ipam-pool",
@@ -192,7 +192,7 @@ pub const PARAMETERS: &[Parameter] = &{
             "",
             "CIDR,…|none",
             Restart,
-            "Where workloads and pods get addresses: any number of networks of either family, filled in this order. Said instead of pool-ipv4 and pool-ipv6.",
+            "The address pools of workloads and pods: any number of networks of both families, used in this order. Replaces pool-ipv4 and pool-ipv6.",
         ),
         parameter(
             "ipam-reserved",
@@ -201,7 +201,7 @@ pub const PARAMETERS: &[Parameter] = &{
             "",
             "CIDR|FROM-TO,…",
             Restart,
-            "Addresses of the pools that are never given out: networks, or ranges such as 10.245.0.10-10.245.0.19.",
+            "Addresses of the pools that are never allocated: networks, or ranges such as 10.245.0.10-10.245.0.19.",
         ),
         parameter(
             "mtu",
@@ -219,7 +219,7 @@ pub const PARAMETERS: &[Parameter] = &{
             "pal",
             "TEXT",
             Restart,
-            "How the host side of our interfaces is named; unknown interfaces with it are closed.",
+            "The name prefix of the host-side interfaces; unknown interfaces with this prefix are closed.",
         ),
         parameter(
             "pod-mtu",
@@ -231,7 +231,7 @@ pub const PARAMETERS: &[Parameter] = &{
             "0",
             "BYTES",
             Live,
-            "The MTU of pods' interfaces, in bytes; 0 takes that of the route to the outside. Pods attached before keep theirs.",
+            "The MTU of pods' interfaces, in bytes; 0 means that of the default route. Pods that are already attached keep theirs.",
         ),
         parameter(
             "masquerade",
@@ -240,7 +240,7 @@ pub const PARAMETERS: &[Parameter] = &{
             "off",
             "off|outside",
             Restart,
-            "Whether what pods send to the outside (any address that is in no pool) leaves with this host's address.",
+            "Whether traffic of pods to external addresses (outside of all pools) is masqueraded with this host's address.",
         ),
         parameter(
             "masquerade-except",
@@ -249,7 +249,7 @@ pub const PARAMETERS: &[Parameter] = &{
             "",
             "CIDR,…",
             Restart,
-            "Networks that pods reach with their own address, masquerade or not.",
+            "Networks to which traffic of pods is never masqueraded.",
         ),
         parameter(
             "cni-conf-dir",
@@ -258,7 +258,7 @@ pub const PARAMETERS: &[Parameter] = &{
             "",
             "DIR",
             Restart,
-            "Where the CNI configuration is written once the agent is ready; empty writes none.",
+            "The directory where the CNI configuration is written once the agent is ready; empty: none is written.",
         ),
         parameter(
             "cni-conf-name",
@@ -267,7 +267,7 @@ pub const PARAMETERS: &[Parameter] = &{
             "10-palisade.conflist",
             "FILE",
             Restart,
-            "The name of the CNI configuration in cni-conf-dir; runtimes take the first by name.",
+            "The name of the CNI configuration in cni-conf-dir; runtimes use the first file by name.",
         ),
         parameter(
             "cni-conf-keep",
@@ -276,7 +276,7 @@ pub const PARAMETERS: &[Parameter] = &{
             "true",
             "true|false",
             Live,
-            "Whether the CNI configuration stays when the agent ends; without it a runtime starts no pods meanwhile, and says that its node is not ready.",
+            "Whether the CNI configuration is kept when the agent stops; if it is removed, the runtime starts no pods and reports its node as not ready.",
         ),
         parameter(
             "cni-bin-dir",
@@ -285,7 +285,7 @@ pub const PARAMETERS: &[Parameter] = &{
             "/opt/cni/bin",
             "DIR",
             Restart,
-            "Where runtimes look for CNI plugins, and so for palisade-cni.",
+            "The CNI plugin directory of the runtimes, which contains palisade-cni.",
         ),
         parameter(
             "table",
@@ -304,7 +304,7 @@ pub const PARAMETERS: &[Parameter] = &{
             "true|false",
             Restart,
             "Whether no other program can change or flush the nftables tables while the agent runs (Linux 6.9; \
-             before it, what others change is put back).",
+             with older kernels changes are repaired).",
         ),
         parameter(
             "mark-mask",
@@ -322,7 +322,7 @@ pub const PARAMETERS: &[Parameter] = &{
             "allow",
             "allow|policy",
             Restart,
-            "Whether this host's own packets reach its endpoints without being judged.",
+            "Whether this host's own packets to its endpoints are always allowed, or subject to policy.",
         ),
         parameter(
             "vxlan-from-workloads",
@@ -331,7 +331,7 @@ pub const PARAMETERS: &[Parameter] = &{
             "drop",
             "drop|policy",
             Restart,
-            "What becomes of VXLAN (UDP to ports 4789 and 8472) that endpoints send and policy allows: policy does not see the packets within.",
+            "Whether VXLAN packets (UDP to ports 4789 and 8472) of endpoints are dropped even if policy allows them: policy cannot inspect the encapsulated packets.",
         ),
         parameter(
             "geneve-from-workloads",
@@ -340,7 +340,7 @@ pub const PARAMETERS: &[Parameter] = &{
             "drop",
             "drop|policy",
             Restart,
-            "What becomes of Geneve (UDP to port 6081) that endpoints send and policy allows: policy does not see the packets within.",
+            "Whether Geneve packets (UDP to port 6081) of endpoints are dropped even if policy allows them: policy cannot inspect the encapsulated packets.",
         ),
         parameter(
             "ipip-from-workloads",
@@ -349,7 +349,7 @@ pub const PARAMETERS: &[Parameter] = &{
             "drop",
             "drop|policy",
             Restart,
-            "What becomes of IP in IP (protocols 4 and 41) that endpoints send and policy allows: policy does not see the packets within.",
+            "Whether IP-in-IP packets (protocols 4 and 41) of endpoints are dropped even if policy allows them: policy cannot inspect the encapsulated packets.",
         ),
         parameter(
             "gre-from-workloads",
@@ -358,7 +358,7 @@ pub const PARAMETERS: &[Parameter] = &{
             "drop",
             "drop|policy",
             Restart,
-            "What becomes of GRE (protocol 47) that endpoints send and policy allows: policy does not see the packets within.",
+            "Whether GRE packets (protocol 47) of endpoints are dropped even if policy allows them: policy cannot inspect the encapsulated packets.",
         ),
         parameter(
             "forwarding",
@@ -367,7 +367,7 @@ pub const PARAMETERS: &[Parameter] = &{
             "manage",
             "manage|keep",
             Restart,
-            "Whether the agent switches IP forwarding on.",
+            "Whether the agent enables IP forwarding.",
         ),
         parameter(
             "socket",
@@ -385,7 +385,7 @@ pub const PARAMETERS: &[Parameter] = &{
             "palisade",
             "GROUP",
             Restart,
-            "The group whose members may read, and attach and detach workloads of their own, besides root, who may do everything; empty: root alone.",
+            "The group whose members may read, and attach and detach their own workloads; root may do everything; empty: root only.",
         ),
         parameter(
             "api-group-labels",
@@ -394,7 +394,7 @@ pub const PARAMETERS: &[Parameter] = &{
             "pod",
             "pod|any",
             Live,
-            "Which labels and named ports a member of api-group may give a workload: those of the Pod of its name, without which it stays closed, or any.",
+            "Which labels and named ports a member of api-group may set for a workload: only those of the Pod with its name (it stays closed without that Pod), or any.",
         ),
         parameter(
             "api-group-netns",
@@ -403,7 +403,7 @@ pub const PARAMETERS: &[Parameter] = &{
             "named",
             "own|named",
             Live,
-            "Which network namespaces a member of api-group may attach: those of user namespaces of their own, or also those that have a name under /run/netns and no interface yet.",
+            "Which network namespaces a member of api-group may attach: those of their own user namespaces, or also those with a name under /run/netns and without interfaces.",
         ),
         parameter(
             "api-group-namespaces",
@@ -421,7 +421,7 @@ pub const PARAMETERS: &[Parameter] = &{
             "64",
             "N",
             Live,
-            "How many workloads each member of api-group may have attached at a time.",
+            "The maximum number of attached workloads of each member of api-group.",
         ),
         parameter(
             "api-rate",
@@ -430,7 +430,7 @@ pub const PARAMETERS: &[Parameter] = &{
             "100",
             "N",
             Live,
-            "How many requests a second each user may make of the API in the long run.",
+            "The sustained API request rate of each user, in requests per second.",
         ),
         parameter(
             "api-burst",
@@ -439,7 +439,7 @@ pub const PARAMETERS: &[Parameter] = &{
             "200",
             "N",
             Live,
-            "How many requests each user may make at once before api-rate counts.",
+            "The API request burst of each user, above api-rate.",
         ),
         parameter(
             "api-body-limit",
@@ -448,7 +448,7 @@ pub const PARAMETERS: &[Parameter] = &{
             "1048576",
             "BYTES",
             Live,
-            "The largest body of a request, in bytes.",
+            "The maximum size of a request body, in bytes.",
         ),
         parameter(
             "monitor-group",
@@ -457,7 +457,7 @@ pub const PARAMETERS: &[Parameter] = &{
             "20545",
             "N",
             Restart,
-            "The nflog group that the kernel reports denied and logged packets to.",
+            "The nflog group to which the kernel sends denied and logged packets.",
         ),
         parameter(
             "monitor-rate",
@@ -466,7 +466,7 @@ pub const PARAMETERS: &[Parameter] = &{
             "100",
             "N",
             Live,
-            "How many packets a second are told of each rule; of more, only the number.",
+            "The maximum number of packets reported per second for each rule; further packets are only counted.",
         ),
         parameter(
             "log-level",
@@ -475,7 +475,7 @@ pub const PARAMETERS: &[Parameter] = &{
             "info",
             "LEVEL",
             Live,
-            "The least important log lines that are written: error, warn, info, debug or trace.",
+            "The log level: error, warn, info, debug or trace.",
         ),
         parameter(
             "log-format",
@@ -484,7 +484,7 @@ pub const PARAMETERS: &[Parameter] = &{
             "text",
             "text|json",
             Live,
-            "How log lines are written to standard error.",
+            "The format of log lines on standard error.",
         ),
         parameter(
             "health-address",
@@ -493,7 +493,7 @@ pub const PARAMETERS: &[Parameter] = &{
             "",
             "ADDRESS:PORT",
             Restart,
-            "Where metrics and health are served by HTTP besides the socket, such as 127.0.0.1:9245; empty: nowhere.",
+            "The address where metrics and health are served by HTTP in addition to the socket, such as 127.0.0.1:9245; empty: none.",
         ),
         parameter(
             "dry-run",
@@ -502,7 +502,7 @@ pub const PARAMETERS: &[Parameter] = &{
             "false",
             "true|false",
             Restart,
-            "Whether everything is computed and shown, and nothing is touched: no kernel state, no file.",
+            "Whether everything is only computed and shown, without any change of kernel state or files.",
         ),
     ]
 };

@@ -1,8 +1,8 @@
-//! The file read again while the agent runs: what counts at once, what waits, and what is told.
+//! Rereading the configuration file while the agent runs.
 //!
-//! [`Config::reread`] is a function of the configuration in force and the file's new text. What can
-//! change while running does; everything else waits for the next start and is named. A file that is
-//! refused changes nothing at all, and says why until one is read that is not.
+//! [`Config::reread`] is a function of the present configuration and the new text of the file. Live
+//! parameters change immediately; changes to all others are reported as pending until the next start. A
+//! rejected file changes nothing, and the reason is reported until the file is valid again.
 
 use super::{
     Config, ConfigError, PARAMETERS, Parameter, ParameterSource, RawParameters, ReloadMode, file,
@@ -16,11 +16,11 @@ use std::path::PathBuf;
 /// The configuration file of an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigFile {
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
-    /// Whether nobody named it, so that it may be absent.
+    /// Whether it may be absent, because its path is the default.
     pub optional: bool,
-    /// Whether it is there.
+    /// Whether it exists.
     pub exists: bool,
 }
 
@@ -30,15 +30,15 @@ pub struct ConfigFile {
 pub struct ConfigReadError {
     /// Which file.
     pub path: PathBuf,
-    /// What went wrong.
+    /// The cause.
     pub source: std::io::Error,
 }
 
 impl ConfigFile {
-    /// Its text; `None` where it is absent and may be.
+    /// The text of the file; `None` if it is optional and absent.
     ///
     /// # Errors
-    /// It is there and cannot be read, or it is not there and was named.
+    /// If the file exists and cannot be read, or if it is absent and not optional.
     pub fn read(&self) -> Result<Option<Vec<u8>>, ConfigReadError> {
         match std::fs::read(&self.path) {
             Ok(text) => Ok(Some(text)),
@@ -51,28 +51,27 @@ impl ConfigFile {
     }
 }
 
-/// What the file says that does not count, or not yet.
+/// What of the file is not in effect.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConfigFileStatus {
-    /// Parameters that will have another value after the next start, with that value as
-    /// people may see it.
+    /// Parameters that change at the next start, with their new values for display.
     pub pending: BTreeMap<&'static str, String>,
-    /// Why the file as it is now is refused.
+    /// Why the present file is rejected.
     pub error: Option<String>,
 }
 
-/// What a new text of the file changed at once: parameters with the value before and after.
+/// The live changes of a reread: parameters with the old and the new value.
 pub type ConfigChanges = Vec<(&'static str, String, String)>;
 
 impl Config {
-    /// What the file says that does not count, or not yet.
+    /// What of the file is not in effect.
     pub fn file_status(&self) -> &ConfigFileStatus {
         &self.file_status
     }
 
-    /// The configuration after the file was read again (its name and text; `None` where it is
-    /// absent and may be), and what of it changed. Where the file is refused, it is the same
-    /// configuration with the reason.
+    /// The configuration after a reread of the file (its name and text; `None` if it is optional and
+    /// absent), with the changes. If the file is rejected, the configuration stays the same and has the
+    /// reason in its status.
     pub fn reread(&self, text: Option<(&str, &[u8])>) -> (Config, ConfigChanges) {
         let (mut lines, problems) = text
             .map(|(name, text)| file::parse_file(name, text))
@@ -99,7 +98,7 @@ impl Config {
         }
     }
 
-    /// The same configuration, with the reason why the file does not count.
+    /// The same configuration, with the reason why the file is rejected.
     pub fn with_file_error(&self, reason: String) -> Config {
         let mut same = self.clone();
         same.file_status.error = Some(reason);
@@ -111,7 +110,7 @@ impl Config {
         wanted: &RawParameters,
         problems: Vec<super::ConfigProblem>,
     ) -> Result<(Config, ConfigChanges), ConfigError> {
-        // Valid as a whole, as a start would have it…
+        // The configuration after a restart, to validate the whole…
         let next = Config::from_raw(wanted.clone(), problems)?;
         let file = self
             .file
@@ -143,13 +142,13 @@ impl Config {
             }
             now.clone_from(next);
         }
-        // …and as it counts until then.
+        // …and the configuration in effect until then.
         let mut config = Config::from_raw(raw, Vec::new())?;
         config.file_status.pending = pending;
         Ok((config, changed))
     }
 
-    /// The value in force of a parameter, as people may see it.
+    /// The present value of a parameter, for display.
     pub fn displayed_value(&self, name: &str) -> String {
         let raw = self.raw.get(name).zip(Parameter::by_name(name));
         raw.map_or_else(String::new, |((text, _), parameter)| {
@@ -157,7 +156,7 @@ impl Config {
         })
     }
 
-    /// What `palisade config` shows.
+    /// The output of `palisade config`.
     pub fn report(&self) -> ConfigReport {
         let parameters = PARAMETERS
             .iter()

@@ -1,4 +1,5 @@
-//! The table is total, whoever says a value, and what contradicts itself is refused.
+//! Tests: the table covers every parameter, values of all sources are equivalent, contradictions are
+//! rejected.
 
 use super::*;
 
@@ -24,8 +25,7 @@ fn refused(flags: &[(&str, &str)], env: &[(&str, &str)], file: Option<&str>) -> 
     resolve(flags, env, file).unwrap_err().to_string()
 }
 
-/// A value of each parameter that is not its default, and holds beside all the others but those of
-/// the single pools.
+/// A non-default value of each parameter that is compatible with all others except the single pools.
 const OTHER: &[(&str, &str)] = &[
     ("directory", "/x/policy"),
     ("settle", "5"),
@@ -71,7 +71,7 @@ const OTHER: &[(&str, &str)] = &[
     ("dry-run", "true"),
 ];
 
-/// The fields of a configuration, without what was said.
+/// The fields of a configuration, without the raw parameters.
 fn fields(config: &Config) -> String {
     let text = format!("{config:#?}");
     text.split("\n    raw:").next().unwrap().to_owned()
@@ -84,7 +84,7 @@ fn each_parameter_is_read_from_flag_environment_and_file_and_reaches_its_field()
     assert_eq!(names, others, "each parameter once, in the table's order");
     for ((name, value), parameter) in OTHER.iter().zip(PARAMETERS) {
         assert_ne!(*value, parameter.default, "{name}");
-        // Reserving needs a pool around it.
+        // A reservation requires a pool that contains it.
         let beside: &[(&str, &str)] = match *name {
             "ipam-reserved" => &[("ipam-pool", "10.2.0.0/24,fd00:2::/64")],
             _ => &[],
@@ -176,12 +176,12 @@ fn every_problem_is_told_in_one_message() {
     assert_eq!(
         text,
         "configuration: 5 problems\n  \
-         palisade.yaml:2:1: there is no parameter \"settel\"; is settle meant?\n  \
+         palisade.yaml:2:1: unknown parameter \"settel\"; did you mean settle?\n  \
          palisade.yaml:4:15: expected one value\n  \
-         mtu: \"9\" (palisade.yaml:3:1) is no number from 1280 to 65535\n  \
+         mtu: \"9\" (palisade.yaml:3:1) is not a number from 1280 to 65535\n  \
          table: \"No\" (PALISADE_TABLE) must be 1 to 64 of a-z, 0-9 and _, a letter first\n  \
          ipam-pool (palisade.yaml:5:1) and pool-ipv4 (--pool-ipv4) contradict each other: \
-         ipam-pool says every pool; add 10.9.0.0/24 there, and leave pool-ipv4 out"
+         ipam-pool replaces pool-ipv4; add 10.9.0.0/24 to ipam-pool, and remove pool-ipv4"
     );
 }
 
@@ -225,7 +225,9 @@ fn words_of_the_file_are_taken_as_written() {
     let twice = refused(&[], &[], Some("settle: 1\nsettle: 2\n"));
     assert!(twice.contains("palisade.yaml:2:1: the field \"settle\" is written twice"));
     assert!(refused(&[], &[], Some("- 3\n")).contains("expected `parameter: value` lines"));
-    assert!(refused(&[], &[], Some("settle: 1\n---\nmtu: 1400\n")).contains("begins another"));
+    assert!(
+        refused(&[], &[], Some("settle: 1\n---\nmtu: 1400\n")).contains("a second one begins here")
+    );
 }
 
 #[test]
@@ -286,13 +288,13 @@ fn a_new_file_changes_what_can_change_and_names_what_waits() {
         (&*mtu.value, mtu.pending.as_deref()),
         ("1400", Some("1450"))
     );
-    // What the file takes back does not wait any more.
+    // A change that the file reverts is no longer pending.
     let (back, changed) = next.reread(Some(("palisade.yaml", b"mtu: 1400\nmonitor-rate: 7\n")));
     assert_eq!(
         (changed, back.file_status()),
         (vec![], &ConfigFileStatus::default())
     );
-    // Without a file, the defaults: as after a restart.
+    // Without a file, the defaults apply, as after a restart.
     let (bare, _) = back.reread(None);
     assert_eq!((bare.monitor_rate, bare.mtu), (100, 1400));
     assert_eq!(
@@ -312,7 +314,7 @@ fn a_refused_file_changes_nothing_and_says_why() {
         trouble.contains("monitor-rate: \"0\" (palisade.yaml:2:1)"),
         "{trouble}"
     );
-    // What waits and what is refused are judged as the next start would.
+    // Pending and rejected values are validated as at the next start.
     let (same, _) = config.reread(Some((
         "palisade.yaml",
         b"state-dir: /etc/palisade/policy/s\n",
@@ -333,7 +335,7 @@ fn the_example_file_says_the_defaults() {
         said.cni_conf_dir.as_deref(),
         Some(Path::new("/etc/cni/net.d"))
     );
-    // Its comments too are lines that would be taken.
+    // The commented lines are valid entries too.
     let all = text
         .replace("\n#", "\n")
         .replace("\n ", "\n# ")
@@ -353,15 +355,12 @@ fn the_example_file_says_the_defaults() {
     assert_eq!(fields(&config), fields(&resolve(&[], &[], None).unwrap()));
 }
 
-/// What the packaged file says beyond the defaults: nothing, so that installing the package sends no
-/// container runtime here before somebody asks for it.
+/// The values of the packaged file that differ from the defaults: none, so that installing the package
+/// does not make a container runtime use Palisade before the administrator enables it.
 const PACKAGED: &[(&str, &str)] = &[];
 
 #[test]
-#[allow(
-    clippy::disallowed_methods,
-    reason = "tests write what they are asked to"
-)]
+#[allow(clippy::disallowed_methods, reason = "tests write files directly")]
 fn the_documents_are_those_of_the_table() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     for (name, made) in [

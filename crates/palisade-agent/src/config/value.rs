@@ -1,73 +1,73 @@
-//! Kinds of values: what a text must look like, and what it then is.
+//! The kinds of parameter values: their syntax and their meaning.
 //!
-//! A text is judged here alone, the same wherever it was said. What two parameters mean to each
-//! other is in [`super::Config::resolve`].
+//! All parsing of values is done here, the same for every source. [`super::Config::resolve`] checks the
+//! values of different parameters against each other.
 
 use palisade_model::{Family, Prefix};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
-/// What values a parameter takes.
+/// The values that a parameter accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParameterKind {
     /// A path.
     Path,
     /// A path, or nothing.
     OptionalPath,
-    /// The name of a file, without a folder.
+    /// The name of a file, without a directory.
     FileName,
-    /// A whole number in these bounds.
+    /// An integer within these bounds.
     Number {
-        /// The least.
+        /// The minimum.
         least: u32,
-        /// The most.
+        /// The maximum.
         most: u32,
     },
-    /// A whole number in these bounds, or 0 for a meaning of its own.
+    /// An integer within these bounds, or 0 with a special meaning.
     NumberOrZero {
-        /// The least but 0.
+        /// The minimum except for 0.
         least: u32,
-        /// The most.
+        /// The maximum.
         most: u32,
     },
     /// One of these words.
     OneOf(&'static [&'static str]),
     /// `true` or `false`; as a flag without a value, `true`.
     Bool,
-    /// A name of a-z, 0-9 and _, a letter first.
+    /// A name of a-z, 0-9 and _ that begins with a letter.
     Name {
-        /// The most letters.
+        /// The maximum length.
         most: usize,
     },
-    /// The name of a group of users, or nothing.
+    /// The name of a user group, or nothing.
     Group,
-    /// At least 8 bits next to each other.
+    /// At least 8 contiguous bits.
     Mask,
-    /// One network of a family to give addresses from, or `none`.
+    /// One network of a family from which addresses are allocated, or `none`.
     Network(Family),
-    /// Networks that do not overlap, with commas between them.
+    /// Networks that do not overlap, separated by commas.
     Networks {
-        /// Whether `none` says: not one of them.
+        /// Whether `none` is accepted for an empty list.
         none: bool,
     },
-    /// Networks and ranges of addresses, with commas between them.
+    /// Networks and ranges of addresses, separated by commas.
     Ranges,
-    /// Kubernetes namespaces, with commas between them.
+    /// Kubernetes namespaces, separated by commas.
     Namespaces,
     /// An address and a port, or nothing.
     Address,
 }
 
-/// What a text means.
+/// A parsed value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ParameterValue {
-    /// A path; empty where there is none.
+    /// A path; empty if there is none.
     Path(PathBuf),
-    /// A number; of a choice, which word it is, of a switch 0 or 1.
+    /// A number; for `OneOf`, the index of the word; for `Bool`, 0 or 1.
     Number(u32),
     /// A name.
     Text(String),
-    /// Networks, `None` where nothing was said.
+    /// Networks; `None` if none were given.
     Networks(Option<Vec<Prefix>>),
     /// Ranges of addresses.
     Ranges(Vec<AddressRange>),
@@ -77,7 +77,7 @@ pub enum ParameterValue {
     Address(Option<SocketAddr>),
 }
 
-/// Addresses of one family from the first to the last, both included.
+/// Addresses of one family from first to last, both included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AddressRange {
     /// The first.
@@ -87,12 +87,12 @@ pub struct AddressRange {
 }
 
 impl AddressRange {
-    /// Whether it holds this address.
+    /// Whether the range contains this address.
     pub fn contains(self, address: IpAddr) -> bool {
         Family::of(self.first) == Family::of(address) && (self.first..=self.last).contains(&address)
     }
 
-    /// Whether it and the network have an address in common.
+    /// Whether the range and the network overlap.
     pub fn overlaps(self, network: Prefix) -> bool {
         let bounds = AddressRange::from(network);
         Family::of(self.first) == network.family()
@@ -117,7 +117,7 @@ impl std::fmt::Display for AddressRange {
 }
 
 impl ParameterKind {
-    /// Whether several values may be said, with commas or by repeating the flag.
+    /// Whether it is a list, separated by commas or given by repeating the flag.
     pub fn is_list(self) -> bool {
         matches!(
             self,
@@ -125,7 +125,7 @@ impl ParameterKind {
         )
     }
 
-    /// What is taken, in words, for the documentation.
+    /// A description of the accepted values, for the documentation.
     pub fn describe(self) -> String {
         match self {
             ParameterKind::Path => "path".to_owned(),
@@ -141,7 +141,7 @@ impl ParameterKind {
                 format!("1 to {most} of a-z, 0-9 and _, a letter first")
             }
             ParameterKind::Group => "group, or empty".to_owned(),
-            ParameterKind::Mask => "mask of at least 8 bits next to each other".to_owned(),
+            ParameterKind::Mask => "mask of at least 8 contiguous bits".to_owned(),
             ParameterKind::Network(family) => format!("{family} network, or none"),
             ParameterKind::Networks { none: true } => "networks, or none".to_owned(),
             ParameterKind::Networks { none: false } => "networks".to_owned(),
@@ -151,19 +151,19 @@ impl ParameterKind {
         }
     }
 
-    /// What a text means.
+    /// Parses a text.
     ///
     /// # Errors
-    /// Why it means nothing, to be read after the value.
+    /// Why the text is invalid, phrased to follow the value.
     pub fn parse(self, text: &str) -> Result<ParameterValue, String> {
         match self {
-            ParameterKind::Path if text.is_empty() => Err("is no path".to_owned()),
+            ParameterKind::Path if text.is_empty() => Err("is not a path".to_owned()),
             ParameterKind::Path | ParameterKind::OptionalPath => {
                 Ok(ParameterValue::Path(PathBuf::from(text)))
             }
             ParameterKind::FileName => parse_file_name(text).map(ParameterValue::Text),
             ParameterKind::Number { least, most } => parse_number(text, least, most)
-                .ok_or_else(|| format!("is no number from {least} to {most}"))
+                .ok_or_else(|| format!("is not a number from {least} to {most}"))
                 .map(ParameterValue::Number),
             ParameterKind::NumberOrZero { least, most } => parse_number(text, 0, most)
                 .filter(|n| *n == 0 || *n >= least)
@@ -184,7 +184,7 @@ impl ParameterKind {
 }
 
 fn parse_number(text: &str, least: u32, most: u32) -> Option<u32> {
-    // What Rust takes besides digits is a plus sign, which is nobody's intention.
+    // Rust also accepts a leading plus sign, which is certainly a mistake.
     let digits = text.bytes().all(|b| b.is_ascii_digit());
     text.parse()
         .ok()
@@ -204,8 +204,8 @@ fn parse_file_name(text: &str) -> Result<String, String> {
         .iter()
         .any(|end| text.ends_with(end));
     match (is_name, has_extension) {
-        (false, _) => Err("is no name of a file".to_owned()),
-        (true, false) => Err("must end in .conflist, or runtimes pass it over".to_owned()),
+        (false, _) => Err("is not a file name".to_owned()),
+        (true, false) => Err("must end in .conflist, or runtimes ignore it".to_owned()),
         (true, true) => Ok(text.to_owned()),
     }
 }
@@ -227,7 +227,7 @@ fn parse_group(text: &str) -> Result<String, String> {
     let letter = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
     match text.len() <= 32 && !text.starts_with('-') && text.chars().all(letter) {
         true => Ok(text.to_owned()),
-        false => Err("is no name of a group".to_owned()),
+        false => Err("is not a group name".to_owned()),
     }
 }
 
@@ -239,9 +239,9 @@ fn parse_mask(text: &str) -> Result<u32, String> {
     let contiguous = |m: &u32| {
         m.count_ones() >= 8 && (m >> m.trailing_zeros()).trailing_ones() == m.count_ones()
     };
-    parsed.filter(contiguous).ok_or_else(|| {
-        "is no mask of at least 8 bits next to each other, such as 0xffff0000".to_owned()
-    })
+    parsed
+        .filter(contiguous)
+        .ok_or_else(|| "is not a mask of at least 8 contiguous bits, such as 0xffff0000".to_owned())
 }
 
 fn parse_pool(text: &str, family: Family) -> Result<ParameterValue, String> {
@@ -250,17 +250,17 @@ fn parse_pool(text: &str, family: Family) -> Result<ParameterValue, String> {
     }
     let pool: Prefix = text
         .parse()
-        .map_err(|error| format!("is no CIDR: {error}"))?;
+        .map_err(|error| format!("is not a CIDR: {error}"))?;
     if pool.family() != family {
-        return Err(format!("is no {family} network"));
+        return Err(format!("is not an {family} network"));
     }
     if family.bits() - pool.length() < 2 {
-        return Err("holds fewer than four addresses".to_owned());
+        return Err("contains fewer than four addresses".to_owned());
     }
     Ok(ParameterValue::Networks(Some(vec![pool])))
 }
 
-/// The items of a list; blanks around them do not count.
+/// The items of a list, without surrounding blanks.
 fn items(text: &str) -> impl Iterator<Item = &str> {
     let nothing = text.trim().is_empty();
     text.split(',').map(str::trim).filter(move |_| !nothing)
@@ -274,16 +274,18 @@ fn parse_networks(text: &str, none: bool) -> Result<ParameterValue, String> {
     for item in items(text) {
         let network: Prefix = item
             .parse()
-            .map_err(|error| format!("holds {item:?}, which is no CIDR: {error}"))?;
-        // Addresses are given from lists that may be `none`; such a network needs some.
+            .map_err(|error| format!("contains {item:?}, which is not a CIDR: {error}"))?;
+        // Addresses are allocated from lists that accept `none`; such a network needs free addresses.
         if none && network.family().bits() - network.length() < 2 {
-            return Err(format!("holds {item}, which has fewer than four addresses"));
+            return Err(format!(
+                "contains {item}, which has fewer than four addresses"
+            ));
         }
         if let Some(other) = networks
             .iter()
             .find(|other| other.covers(network) || network.covers(**other))
         {
-            return Err(format!("holds {network} and {other}, which overlap"));
+            return Err(format!("contains {network} and {other}, which overlap"));
         }
         networks.push(network);
     }
@@ -303,7 +305,7 @@ fn parse_namespaces(text: &str) -> Result<Vec<String>, String> {
         let inside = !item.starts_with('-') && !item.ends_with('-');
         let fits = inside && (1..=63).contains(&item.len()) && item.bytes().all(letter);
         fits.then(|| item.to_owned())
-            .ok_or_else(|| format!("holds {item:?}, which is no name of a namespace"))
+            .ok_or_else(|| format!("contains {item:?}, which is not a namespace name"))
     };
     items(text).map(name).collect()
 }
@@ -314,23 +316,23 @@ fn parse_range(item: &str) -> Result<AddressRange, String> {
             Ok(address) => Prefix::host(address),
             Err(_) => item
                 .parse()
-                .map_err(|error| format!("holds {item:?}, which is no CIDR: {error}"))?,
+                .map_err(|error| format!("contains {item:?}, which is not a CIDR: {error}"))?,
         };
         return Ok(network.into());
     };
     let parse_end = |text: &str| {
         let text = text.trim();
         text.parse::<IpAddr>()
-            .map_err(|_| format!("holds {item:?}, of which {text:?} is no address"))
+            .map_err(|_| format!("contains {item:?}, where {text:?} is not an address"))
     };
     let (first, last) = (parse_end(first)?, parse_end(last)?);
     if Family::of(first) != Family::of(last) {
         return Err(format!(
-            "holds {item}, which begins and ends in two families"
+            "contains {item}, whose ends are of different families"
         ));
     }
     if first > last {
-        return Err(format!("holds {item}, which ends before it begins"));
+        return Err(format!("contains {item}, which ends before it begins"));
     }
     Ok(AddressRange { first, last })
 }
@@ -340,7 +342,7 @@ fn parse_socket_address(text: &str) -> Result<Option<SocketAddr>, String> {
         return Ok(None);
     }
     let port = |host: &str| text.strip_prefix(host).and_then(|port| port.parse().ok());
-    // The one name that means the same everywhere; no other is looked up.
+    // The only name with a fixed meaning; no other name is resolved.
     if let Some(port) = port("localhost:") {
         return Ok(Some((Ipv4Addr::LOCALHOST, port).into()));
     }
@@ -352,10 +354,12 @@ fn parse_socket_address(text: &str) -> Result<Option<SocketAddr>, String> {
     ];
     match parsed {
         Some(address) if unspecified.contains(&address.ip()) => {
-            Err("is every address of this host; name one of them".to_owned())
+            Err("means every address of this host; use one of them".to_owned())
         }
         Some(address) => Ok(Some(address)),
-        None => Err("is no address with a port, such as 127.0.0.1:9245 or [::1]:9245".to_owned()),
+        None => {
+            Err("is not an address with a port, such as 127.0.0.1:9245 or [::1]:9245".to_owned())
+        }
     }
 }
 
@@ -385,8 +389,8 @@ mod tests {
         assert_eq!(pools.parse(""), Ok(ParameterValue::Networks(None)));
         assert!(error(pools, "10.0.0.0/24,10.0.0.128/25").contains("overlap"));
         assert!(error(pools, "10.0.0.0/31").contains("fewer than four"));
-        assert!(error(pools, "10.0.0.0/24,").contains("\"\", which is no CIDR"));
-        assert!(error(ParameterKind::Networks { none: false }, "none").contains("no CIDR"));
+        assert!(error(pools, "10.0.0.0/24,").contains("\"\", which is not a CIDR"));
+        assert!(error(ParameterKind::Networks { none: false }, "none").contains("not a CIDR"));
     }
 
     #[test]
@@ -408,8 +412,8 @@ mod tests {
         assert!(!ranges[0].overlaps("10.0.0.8/30".parse().unwrap()));
         assert!(!ranges[0].overlaps("::/0".parse().unwrap()));
         assert!(error(ParameterKind::Ranges, "10.0.0.6-10.0.0.4").contains("before it begins"));
-        assert!(error(ParameterKind::Ranges, "10.0.0.6-fd00::1").contains("two families"));
-        assert!(error(ParameterKind::Ranges, "10.0.0.6-x").contains("\"x\" is no address"));
+        assert!(error(ParameterKind::Ranges, "10.0.0.6-fd00::1").contains("different families"));
+        assert!(error(ParameterKind::Ranges, "10.0.0.6-x").contains("\"x\" is not an address"));
     }
 
     #[test]
@@ -419,7 +423,7 @@ mod tests {
         assert_eq!(names("shop, team-a"), Ok(ParameterValue::Names(two)));
         assert_eq!(names(""), Ok(ParameterValue::Names(Vec::new())));
         for wrong in ["Shop", "-a", "a-", "a b", "a,,b", "a.b", &"x".repeat(64)] {
-            assert!(error(ParameterKind::Namespaces, wrong).contains("no name of a namespace"));
+            assert!(error(ParameterKind::Namespaces, wrong).contains("not a namespace name"));
         }
     }
 
@@ -455,9 +459,10 @@ mod tests {
         assert!(
             ParameterKind::Group.parse("").is_ok() && ParameterKind::Group.parse("a b").is_err()
         );
-        assert!(error(ParameterKind::Mask, "0xf0f0").contains("is no mask"));
+        assert!(error(ParameterKind::Mask, "0xf0f0").contains("is not a mask"));
         assert!(
-            error(ParameterKind::Network(Family::V4), "fd00::/64").contains("is no IPv4 network")
+            error(ParameterKind::Network(Family::V4), "fd00::/64")
+                .contains("is not an IPv4 network")
         );
         assert!(error(ParameterKind::Name { most: 8 }, "Pal").contains("a letter first"));
     }

@@ -1,10 +1,10 @@
-//! What every request passes before its handler sees it: permission, allowance, size.
+//! Admission control of requests: authorization, rate limits, body size.
 //!
-//! Who asks is what the kernel said of the socket's other end when it was connected
-//! ([`palisade_sys::credentials`]), supplementary groups included, so there is no race with a process that
-//! ends or changes its groups meanwhile. Reads are for anyone who could open the socket; its mode
-//! (0660, root and the API's group) decides that. A request without a known peer changes nothing. What
-//! of an operation a caller may ask for is [`crate::access`]'s: the handler is told who asks.
+//! The client is identified by the credentials that the kernel recorded when the socket was connected
+//! ([`palisade_sys::credentials`]), supplementary groups included, so there is no race with a process
+//! that ends or changes its groups. Everyone who can open the socket may read; its mode (0660, root and
+//! the API's group) decides who can. A request without known credentials can change nothing. The
+//! handlers check further permissions with [`crate::access`]; they receive the caller.
 
 use super::rate_limit::{RequestLimiter, RequestRate};
 use super::server::{SpareConnection, UNKNOWN_UID, too_many_connections};
@@ -24,28 +24,28 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a body may take to arrive.
+/// The timeout for receiving a body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The allowance of container runtimes: a node that starts makes all of its pods at once.
+/// The rate limit of container runtimes: a starting node creates all of its pods at once.
 const RUNTIME_RATE: RequestRate = RequestRate {
     per_second: 200,
     burst: 1_000,
 };
 
-/// Who may change something.
+/// The privileged callers of the API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiPrincipals {
     /// The agent's own user.
     pub own_uid: u32,
-    /// The API's group, if this host has it.
+    /// The gid of the API's group, if it exists.
     pub group_id: Option<u32>,
-    /// How it is called.
+    /// The name of the API's group.
     pub group_name: String,
 }
 
 impl ApiPrincipals {
-    /// Who this peer is.
+    /// Classifies a peer.
     pub fn classify(&self, peer: Option<&SocketCredentials>) -> Caller {
         let Some(peer) = peer else {
             return Caller::Other(None);
@@ -61,8 +61,8 @@ impl ApiPrincipals {
     }
 }
 
-/// The number of a group, from the text of `/etc/group`: a name, or a number in digits. Read from
-/// the file alone: a static program cannot load the resolver's modules.
+/// The gid of a group from the text of `/etc/group`, given its name or its number. Only the file is
+/// read, because a statically linked program cannot load NSS modules.
 pub fn parse_group_id(name: &str, etc_group: &str) -> Option<u32> {
     let named = etc_group.lines().find_map(|line| {
         let mut fields = line.split(':');
@@ -72,19 +72,19 @@ pub fn parse_group_id(name: &str, etc_group: &str) -> Option<u32> {
     named.or_else(|| name.parse().ok())
 }
 
-/// How many requests of an operation ended with a status: by method, path and status.
+/// The number of finished requests by method, path and status.
 pub type RequestCounts = BTreeMap<(&'static str, &'static str, u16), u64>;
 
-/// What of one user's requests is taken; it can change while the agent runs.
+/// The limits of each user's requests; they can change while the agent runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestLimits {
-    /// How often.
+    /// The request rate.
     pub rate: RequestRate,
-    /// How many bytes of a body.
+    /// The maximum size of a body, in bytes.
     pub body_limit: usize,
 }
 
-/// What all gates share.
+/// The state shared by all gates.
 pub struct AdmissionControl {
     principals: ApiPrincipals,
     limits: Mutex<RequestLimits>,
@@ -94,7 +94,7 @@ pub struct AdmissionControl {
 }
 
 impl AdmissionControl {
-    /// Lets these change things, and takes so much of each user.
+    /// Admission control with these principals and limits.
     pub fn new(principals: ApiPrincipals, limits: RequestLimits, clock: Arc<dyn Clock>) -> Self {
         AdmissionControl {
             principals,
@@ -105,7 +105,7 @@ impl AdmissionControl {
         }
     }
 
-    /// Takes so much of each user from now on.
+    /// Sets new limits.
     pub fn set_limits(&self, limits: RequestLimits) {
         *self.lock_limits() = limits;
     }
@@ -114,7 +114,7 @@ impl AdmissionControl {
         self.limits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was asked so far, and how it ended.
+    /// The number of requests so far, by result.
     pub fn request_counts(&self) -> RequestCounts {
         self.request_counts
             .lock()
@@ -122,7 +122,7 @@ impl AdmissionControl {
             .clone()
     }
 
-    /// What time it is.
+    /// The present time.
     pub fn now(&self) -> Instant {
         self.clock.monotonic()
     }
@@ -137,7 +137,7 @@ impl AdmissionControl {
             return Ok(caller);
         }
         if !may_call(caller, operation.class) {
-            tracing::warn!(operation = operation.id, who = %caller, "refused: not permitted");
+            tracing::warn!(operation = operation.id, who = %caller, "request denied: not permitted");
             let (what, hint) = match (operation.class, self.principals.group_id) {
                 (OperationClass::Change, Some(_)) => (
                     "change anything",
@@ -167,7 +167,7 @@ impl AdmissionControl {
         admitted.map(|()| caller).map_err(|wait| {
             let seconds = wait.as_secs_f64().ceil().max(1.0) as u64;
             let error = ApiError::new(format!(
-                "user {uid} asks too often: more than {} requests a second",
+                "user {uid} exceeds the rate limit of {} requests per second",
                 rate.per_second
             ));
             let error = error.with_hint(format!("again in {seconds} s"));
@@ -183,16 +183,16 @@ impl AdmissionControl {
         error_response(StatusCode::PAYLOAD_TOO_LARGE, error)
     }
 
-    /// Reads a body to its end and keeps nothing, as far as one would be taken.
+    /// Reads and discards a body up to the body limit.
     async fn discard_body(&self, request: Request) {
         let limit = self.lock_limits().body_limit;
         let mut body = Limited::new(request.into_body(), limit);
         let arriving = async { while let Some(Ok(_)) = body.frame().await {} };
-        // What comes too slowly is not waited for: the answer is a refusal either way.
+        // A timeout is ignored: the response is an error in any case.
         let _ = tokio::time::timeout(BODY_TIMEOUT, arriving).await;
     }
 
-    /// The request with its whole body in memory.
+    /// Reads the whole body into memory.
     async fn read_body(&self, request: Request) -> Result<Request, Response> {
         let limit = self.lock_limits().body_limit;
         let (parts, body) = request.into_parts();
@@ -218,7 +218,7 @@ impl AdmissionControl {
     }
 }
 
-/// The gate of one operation.
+/// The admission control of one operation.
 #[derive(Clone)]
 pub struct OperationGate {
     admission: Arc<AdmissionControl>,
@@ -226,7 +226,7 @@ pub struct OperationGate {
 }
 
 impl OperationGate {
-    /// For this operation.
+    /// A gate for this operation.
     pub fn new(guard: Arc<AdmissionControl>, operation: Operation) -> Self {
         OperationGate {
             admission: guard,
@@ -244,7 +244,7 @@ impl OperationGate {
         let caller = match self.admission.admit(&self.operation, peer) {
             Ok(caller) => caller,
             Err(refused) => {
-                // A client that still writes when the connection closes may never read the answer.
+                // A client that is still writing when the connection closes may never read the response.
                 self.admission.discard_body(request).await;
                 return *refused;
             }
@@ -259,7 +259,7 @@ impl OperationGate {
     }
 }
 
-/// Lets a request through, or refuses it.
+/// Admits or rejects a request.
 pub async fn admit_request(
     State(gate): State<OperationGate>,
     request: Request,

@@ -1,4 +1,4 @@
-//! What answers each operation: every handler asks the core and renders its answer.
+//! The handlers of the operations: each sends a request to the core and renders the response.
 
 use super::admission::AdmissionControl;
 use super::{OperationClass, error_response, json_response};
@@ -26,18 +26,18 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-/// How long an ADD waits for the Pod of its name before it answers that it is closed.
+/// How long an ADD waits for its Pod before it reports that the workload is closed.
 const POD_WAIT: Duration = Duration::from_secs(3);
 
-/// How long the core may be at one thing before probes fail.
+/// Probes fail if the core has been busy with one event for longer.
 const CORE_STUCK_AFTER: Duration = Duration::from_secs(5);
 
-/// The refusal of a core that does not answer.
+/// The error response if the core does not answer.
 fn unavailable_response(why: CoreUnavailable) -> Response {
     match why {
         CoreUnavailable::Stopped => stopping_response(),
         CoreUnavailable::Busy => {
-            let error = ApiError::new("the agent is busy: too many requests wait for it");
+            let error = ApiError::new("the agent is busy: too many requests are queued");
             let mut response = error_response(
                 StatusCode::SERVICE_UNAVAILABLE,
                 error.with_hint("again in 1 s"),
@@ -49,7 +49,7 @@ fn unavailable_response(why: CoreUnavailable) -> Response {
     }
 }
 
-/// The refusal of a core that has ended.
+/// The error response if the core has stopped.
 fn stopping_response() -> Response {
     error_response(
         StatusCode::SERVICE_UNAVAILABLE,
@@ -57,20 +57,20 @@ fn stopping_response() -> Response {
     )
 }
 
-/// A body as a value.
+/// Parses a JSON body.
 fn parse_body<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Box<Response>> {
     serde_json::from_slice(bytes).map_err(|error| {
-        let refusal = ApiError::new(format!("the body: {error}"));
+        let refusal = ApiError::new(format!("parsing the body: {error}"));
         Box::new(error_response(StatusCode::BAD_REQUEST, refusal))
     })
 }
 
-/// Query parameters as a value.
+/// Parses the query parameters.
 fn parse_query<T: DeserializeOwned>(uri: &Uri) -> Result<T, Box<Response>> {
     match Query::try_from_uri(uri) {
         Ok(Query(value)) => Ok(value),
         Err(error) => {
-            let refusal = ApiError::new(format!("the query: {}", error.body_text()));
+            let refusal = ApiError::new(format!("parsing the query: {}", error.body_text()));
             Err(Box::new(error_response(StatusCode::BAD_REQUEST, refusal)))
         }
     }
@@ -83,7 +83,7 @@ async fn respond_read<T: Serialize + Send + 'static>(
     respond(core.ask_for_client(OperationClass::Read, request).await)
 }
 
-/// The same for what changes something.
+/// The same for operations that change something.
 async fn respond_change<T: Serialize + Send + 'static>(
     core: &CoreHandle,
     lane: OperationClass,
@@ -94,7 +94,7 @@ async fn respond_change<T: Serialize + Send + 'static>(
     respond(core.ask_for_client(lane, request).await)
 }
 
-/// What the core answered, if it did.
+/// Renders the core's response, or an error if there is none.
 fn respond<T: Serialize>(
     answer: Result<Result<T, (StatusCode, ApiError)>, CoreUnavailable>,
 ) -> Response {
@@ -127,7 +127,7 @@ pub(super) async fn endpoint(
             ));
             (
                 StatusCode::NOT_FOUND,
-                error.with_hint("palisade endpoint list shows those there are"),
+                error.with_hint("palisade endpoint list"),
             )
         })
     })
@@ -151,7 +151,7 @@ pub(super) async fn policy(
             let error = ApiError::new(format!("there is no policy {namespace}/{name} in force"));
             (
                 StatusCode::NOT_FOUND,
-                error.with_hint("palisade policy list shows those there are"),
+                error.with_hint("palisade policy list"),
             )
         })
     })
@@ -190,7 +190,7 @@ pub(super) async fn monitor(State(core): State<CoreHandle>, uri: Uri) -> Respons
     }
 }
 
-/// Lines as they come, until the core ends.
+/// A stream of lines that ends with the core.
 struct LineStream(tokio::sync::mpsc::Receiver<Bytes>);
 
 impl futures_core::Stream for LineStream {
@@ -208,7 +208,7 @@ pub(super) async fn ipam(State(core): State<CoreHandle>) -> Response {
 pub(super) async fn ipam_check(State(core): State<CoreHandle>) -> Response {
     respond_read(&core, |core| {
         core.ipam_check().map_err(|error| {
-            let error = ApiError::new(format!("looking at addresses: {}", error_chain(&error)));
+            let error = ApiError::new(format!("checking IPAM: {}", error_chain(&error)));
             (StatusCode::INTERNAL_SERVER_ERROR, error)
         })
     })
@@ -219,7 +219,7 @@ pub(super) async fn config(State(core): State<CoreHandle>) -> Response {
     respond_read(&core, |core| Ok(core.config.report())).await
 }
 
-/// Opens a namespace, on no thread that anybody else waits for.
+/// Opens a namespace on a separate thread, so that a slow file system blocks no other request.
 async fn open_netns(core: &CoreHandle, lane: OperationClass, path: &str) -> PreopenedNetns {
     let opener = core
         .ask_for_client(lane, |core| core.opener())
@@ -240,7 +240,7 @@ pub(super) async fn add_workload(
         Ok(request) => request,
         Err(refused) => return *refused,
     };
-    // Before anything looks at it.
+    // Checked before the path is opened.
     let path = AccessRequest::NetnsPath(&request.netns);
     if let Err(refusal) = check_access(caller, &path, &GroupGrants::default()) {
         let (status, error) = forbidden_response(&refusal);
@@ -283,7 +283,7 @@ pub(super) async fn cni_add(State(core): State<CoreHandle>, bytes: Bytes) -> Res
     let mut added = core
         .ask_for_client(OperationClass::Runtime, add(request.clone(), netns))
         .await;
-    // Most often its Pod is only a moment away; a runtime that is told to try again takes longer.
+    // The Pod usually arrives within moments; an error would make the runtime retry, which takes longer.
     if let Ok(Ok(CniAddResponse {
         closed: Some(_), ..
     })) = added
@@ -297,7 +297,7 @@ pub(super) async fn cni_add(State(core): State<CoreHandle>, bytes: Bytes) -> Res
         {
             return unavailable_response(why);
         }
-        // Whichever it was, the answer says how it is.
+        // Opened or timed out: the response has the present state.
         let _ = tokio::time::timeout(POD_WAIT, wait).await;
         added = core
             .ask_for_client(OperationClass::Runtime, add(request, None))
@@ -370,21 +370,21 @@ pub(super) async fn readyz(
     probe_response(reasons)
 }
 
-/// Why the core cannot be said to work.
+/// Why the core is considered stuck or stopped.
 fn stuck_reasons(pulse: &CoreHealth, now: Instant) -> Vec<String> {
     let busy = pulse.busy_since;
     let busy = busy.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
     match (pulse.stopped, busy > CORE_STUCK_AFTER) {
         (true, _) => vec!["the agent is stopping".to_owned()],
         (false, true) => vec![format!(
-            "the core has been at one thing for {} s",
+            "the core has been busy with one event for {} s",
             busy.as_secs()
         )],
         (false, false) => Vec::new(),
     }
 }
 
-/// Answers a probe.
+/// The response to a probe.
 fn probe_response(reasons: Vec<String>) -> Response {
     let (ok, status) = match reasons.is_empty() {
         true => (true, StatusCode::OK),
@@ -403,7 +403,7 @@ pub(super) async fn openapi() -> Response {
 }
 
 fn forbidden_response(refusal: &AccessDenied) -> (StatusCode, ApiError) {
-    tracing::warn!(reason = %refusal, "refused: not permitted");
+    tracing::warn!(reason = %refusal, "request denied: not permitted");
     let error = ApiError::new(refusal.to_string()).with_hint(refusal.hint());
     (StatusCode::FORBIDDEN, error)
 }

@@ -1,9 +1,9 @@
-//! The API: HTTP over a unix socket, described once.
+//! The API: HTTP over a unix socket, defined in one table.
 //!
-//! [`operations`] is the list of everything that can be asked; the router is made from it, and so is
-//! the OpenAPI document in `docs/openapi.json`, so neither has what the other has not. Every request
-//! passes the [`admission`]: who may change something, how often, how much. It keeps no state of its own:
-//! every handler asks the core and renders its answer, and every refusal has one shape.
+//! [`operations`] lists all operations; the router and the OpenAPI document in `docs/openapi.json` are
+//! both generated from it, so they always agree. Every request passes [`admission`]: authorization,
+//! rate limit, body size. The API has no state of its own: handlers send requests to the core and
+//! render the responses, and all errors have one format.
 
 pub mod admission;
 mod handlers;
@@ -28,28 +28,27 @@ use std::sync::Arc;
 /// The OpenAPI document of this API, as it is checked in.
 pub const OPENAPI: &str = include_str!("../../../../docs/openapi.json");
 
-/// What kind of call an operation is: who may make it, and which allowance it is taken from.
+/// The class of an operation, which determines who may call it and which rate limit applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum OperationClass {
-    /// It asks how the agent is: anyone who can open the socket, however much others ask. It waits
-    /// for no other request, and costs the core nothing.
+    /// Health and readiness: anyone who can open the socket, independently of the load by others. It
+    /// waits for no other request and does not involve the core.
     Probe,
-    /// It changes nothing: anyone who can open the socket.
+    /// Reads: anyone who can open the socket.
     Read,
-    /// It changes something: root, the agent's own user, the members of the API's group.
+    /// Changes: root, the agent's own user, the members of the API's group.
     Change,
-    /// It attaches or detaches containers: root and the agent's own user. With an allowance of its own,
-    /// since a node that starts makes many of them at once, and a script that asks too often must not
-    /// hold pods up.
+    /// CNI operations: root and the agent's own user. They have a rate limit of their own, because a
+    /// starting node makes many calls at once, and other clients must not delay pods.
     Runtime,
 }
 
-/// What an operation takes.
+/// The input of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OperationInput {
     /// Nothing.
     Nothing,
-    /// Parts of its path, in order.
+    /// Parameters of the path, in order.
     Path(&'static [&'static str]),
     /// Query parameters: the fields of this type.
     Query(&'static str),
@@ -57,12 +56,12 @@ pub enum OperationInput {
     Body(&'static str),
 }
 
-/// What an operation answers.
+/// The output of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OperationOutput {
     /// A JSON body of this type.
     Json(&'static str),
-    /// One JSON value of this type a line, as they come.
+    /// A stream of lines, each one a JSON value of this type.
     Lines(&'static str),
     /// Any JSON object.
     Object,
@@ -75,17 +74,17 @@ pub enum OperationOutput {
 pub struct Operation {
     /// `GET`, `POST` or `DELETE`.
     pub method: &'static str,
-    /// Its path, parts that vary in braces.
+    /// Its path, with parameters in braces.
     pub path: &'static str,
-    /// Its name, for generated clients.
+    /// Its operation id, for generated clients.
     pub id: &'static str,
-    /// What it does, one sentence.
+    /// Its summary, one sentence.
     pub summary: &'static str,
-    /// Who may call it, and how often.
+    /// Its class.
     pub class: OperationClass,
-    /// What it takes.
+    /// Its input.
     pub input: OperationInput,
-    /// What it answers.
+    /// Its output.
     pub output: OperationOutput,
 }
 
@@ -155,7 +154,7 @@ impl Operation {
 
 const NAMESPACE_AND_NAME: OperationInput = OperationInput::Path(&["namespace", "name"]);
 
-/// Every operation with what carries it out.
+/// Every operation with its handler.
 fn routes() -> Vec<(Operation, MethodRouter<CoreHandle>)> {
     use OperationOutput::{Json, Lines, Object, Text};
     vec![
@@ -163,7 +162,7 @@ fn routes() -> Vec<(Operation, MethodRouter<CoreHandle>)> {
             read_operation(
                 path::STATUS,
                 "getStatus",
-                "How the agent is.",
+                "The status of the agent.",
                 Json("Status"),
             ),
             get(handlers::status),
@@ -200,7 +199,7 @@ fn routes() -> Vec<(Operation, MethodRouter<CoreHandle>)> {
             read_operation(
                 path::POLICIES,
                 "listPolicies",
-                "The policies in force, in the order they are judged.",
+                "The policies in force, in order of evaluation.",
                 Json("PolicyList"),
             ),
             get(handlers::policies),
@@ -219,7 +218,7 @@ fn routes() -> Vec<(Operation, MethodRouter<CoreHandle>)> {
             read_operation(
                 path::EXPLAIN,
                 "explain",
-                "Whether a flow passes here, and why.",
+                "Whether a flow is allowed on this host, and why.",
                 Json("Explanation"),
             )
             .with_input(OperationInput::Query("ExplainQuery")),
@@ -229,7 +228,7 @@ fn routes() -> Vec<(Operation, MethodRouter<CoreHandle>)> {
             read_operation(
                 path::MONITOR,
                 "monitor",
-                "Packets that were denied, dropped, or asked for by a Log rule, as they are seen.",
+                "Packets that were denied, dropped, or matched by a Log rule, as a stream.",
                 Lines("MonitorLine"),
             )
             .with_input(OperationInput::Query("MonitorQuery")),
@@ -239,7 +238,7 @@ fn routes() -> Vec<(Operation, MethodRouter<CoreHandle>)> {
             read_operation(
                 path::IPAM,
                 "listAddresses",
-                "The address pools, and who has which address.",
+                "The address pools and the allocated addresses.",
                 Json("IpamReport"),
             ),
             get(handlers::ipam),
@@ -248,7 +247,7 @@ fn routes() -> Vec<(Operation, MethodRouter<CoreHandle>)> {
             read_operation(
                 path::IPAM_CHECK,
                 "checkAddresses",
-                "What records, interfaces, routes and tables do not agree about.",
+                "Inconsistencies between records, interfaces, routes and tables.",
                 Json("IpamCheck"),
             ),
             get(handlers::ipam_check),
@@ -257,7 +256,7 @@ fn routes() -> Vec<(Operation, MethodRouter<CoreHandle>)> {
             read_operation(
                 path::CONFIG,
                 "getConfig",
-                "Every parameter, and where its value came from.",
+                "Every parameter, with the source of its value.",
                 Json("ConfigReport"),
             ),
             get(handlers::config),
@@ -267,7 +266,7 @@ fn routes() -> Vec<(Operation, MethodRouter<CoreHandle>)> {
                 "POST",
                 path::WORKLOADS,
                 "addWorkload",
-                "Attach a network namespace; answers when its policy is in the kernel.",
+                "Attach a network namespace; responds when its policy is in the kernel.",
                 ("WorkloadAdd", "WorkloadAdded"),
             ),
             post(handlers::add_workload),
@@ -277,7 +276,7 @@ fn routes() -> Vec<(Operation, MethodRouter<CoreHandle>)> {
                 "DELETE",
                 path::WORKLOADS,
                 "removeWorkload",
-                "Detach a network namespace; nothing of it is left.",
+                "Detach a network namespace.",
                 ("WorkloadRemove", "WorkloadRemoved"),
             ),
             delete(handlers::remove_workload),
@@ -287,7 +286,7 @@ fn routes() -> Vec<(Operation, MethodRouter<CoreHandle>)> {
                 "POST",
                 path::CNI,
                 "cniAdd",
-                "Attach a container, or confirm that it is attached; answers when its policy is in the kernel.",
+                "Attach a container, or confirm that it is attached; responds when its policy is in the kernel.",
                 ("CniAdd", "CniAdded"),
             ),
             post(handlers::cni_add),
@@ -297,7 +296,7 @@ fn routes() -> Vec<(Operation, MethodRouter<CoreHandle>)> {
                 "DELETE",
                 path::CNI,
                 "cniDel",
-                "Detach a container; one that is not attached is no error.",
+                "Detach a container; it is no error if it is not attached.",
                 ("CniAttachment", "CniDone"),
             ),
             delete(handlers::cni_del),
@@ -307,7 +306,7 @@ fn routes() -> Vec<(Operation, MethodRouter<CoreHandle>)> {
                 "POST",
                 path::CNI_CHECK,
                 "cniCheck",
-                "Whether a container is attached as it was.",
+                "Whether a container is still attached as after its ADD.",
                 ("CniCheck", "CniDone"),
             ),
             post(handlers::cni_check),
@@ -326,7 +325,7 @@ fn routes() -> Vec<(Operation, MethodRouter<CoreHandle>)> {
             read_operation(
                 path::METRICS,
                 "getMetrics",
-                "Figures in Prometheus' text format.",
+                "Metrics in the Prometheus text format.",
                 Text(crate::metrics::exposition::CONTENT_TYPE),
             ),
             get(handlers::metrics),
@@ -335,7 +334,7 @@ fn routes() -> Vec<(Operation, MethodRouter<CoreHandle>)> {
             probe_operation(
                 path::HEALTHZ,
                 "getHealth",
-                "Whether the agent's core answers.",
+                "Whether the agent's core responds.",
             ),
             get(handlers::healthz),
         ),
@@ -343,7 +342,7 @@ fn routes() -> Vec<(Operation, MethodRouter<CoreHandle>)> {
             probe_operation(
                 path::READYZ,
                 "getReadiness",
-                "Whether the kernel holds what the source says; 503 where it does not.",
+                "Whether the kernel holds the policy of the source; 503 if it does not.",
             ),
             get(handlers::readyz),
         ),
@@ -354,7 +353,7 @@ fn routes() -> Vec<(Operation, MethodRouter<CoreHandle>)> {
     ]
 }
 
-/// Everything that can be asked, in the order of the documentation.
+/// All operations, in the order of the documentation.
 pub fn operations() -> Vec<Operation> {
     routes()
         .into_iter()
@@ -362,12 +361,12 @@ pub fn operations() -> Vec<Operation> {
         .collect()
 }
 
-/// Every route of the API, behind its gate.
+/// The router of the API, with admission control.
 pub fn router(core: CoreHandle, guard: Arc<AdmissionControl>) -> Router {
     build_router(routes(), core, guard)
 }
 
-/// Figures and probes only, for whoever reaches `health-address`.
+/// The router of `health-address`: metrics and probes only.
 pub fn health_router(core: CoreHandle, guard: Arc<AdmissionControl>) -> Router {
     let open_paths = [path::METRICS, path::HEALTHZ, path::READYZ];
     let mut routes = routes();
@@ -401,12 +400,12 @@ fn build_router(
             )
         })
         .layer(Extension(guard))
-        // The gate has its own.
+        // Admission control has its own body limit.
         .layer(DefaultBodyLimit::disable())
         .with_state(core)
 }
 
-/// A refusal as a response.
+/// An error response.
 fn error_response(status: StatusCode, mut error: ApiError) -> Response {
     error.code = match status {
         StatusCode::BAD_REQUEST => ErrorCode::BadRequest,
@@ -424,7 +423,7 @@ fn error_response(status: StatusCode, mut error: ApiError) -> Response {
     (status, json_response(&error)).into_response()
 }
 
-/// A value as a body, fit for a terminal that shows it as it is.
+/// A JSON response without control characters, safe to print on a terminal.
 fn json_response<T: Serialize>(value: &T) -> Response {
     match serde_json::to_string(value) {
         Ok(text) => {

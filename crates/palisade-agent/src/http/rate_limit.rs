@@ -1,22 +1,21 @@
-//! How often somebody may ask: a bucket of tokens for each user and lane.
+//! Rate limits: a token bucket for each user and operation class.
 //!
-//! A bucket holds at most its burst and fills at its rate; a request takes one. It never waits and
-//! never reads a clock. It remembers only buckets that are not full, so users that come and go cost
-//! nothing.
+//! A bucket holds at most its burst and is refilled at its rate; a request takes one token. It never
+//! blocks and never reads a clock. Full buckets are dropped, so users that come and go use no memory.
 
 use super::OperationClass;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// How many buckets are remembered before the full ones are dropped.
+/// The number of buckets above which full ones are dropped.
 const MAX_BUCKETS: usize = 1024;
 
-/// How fast, and how much at once.
+/// A sustained rate and a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestRate {
-    /// Requests a second in the long run.
+    /// The sustained rate, in requests per second.
     pub per_second: u32,
-    /// Requests at once.
+    /// The maximum burst, in requests.
     pub burst: u32,
 }
 
@@ -36,17 +35,17 @@ impl RequestBucket {
     }
 }
 
-/// The buckets.
+/// The token buckets of all users.
 #[derive(Debug, Default)]
 pub struct RequestLimiter {
     buckets: BTreeMap<(OperationClass, u32), RequestBucket>,
 }
 
 impl RequestLimiter {
-    /// Takes a token of this user; otherwise says how long until there is one.
+    /// Takes a token of this user.
     ///
     /// # Errors
-    /// The time until the next request is taken.
+    /// The time until a token is available.
     pub fn try_acquire(
         &mut self,
         lane: OperationClass,
@@ -81,10 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    #[allow(
-        clippy::disallowed_methods,
-        reason = "an arbitrary point to count from"
-    )]
+    #[allow(clippy::disallowed_methods, reason = "an arbitrary origin")]
     fn a_burst_then_the_rate_each_user_and_lane_alone() {
         let rate = RequestRate {
             per_second: 10,
@@ -112,10 +108,7 @@ mod tests {
     }
 
     #[test]
-    #[allow(
-        clippy::disallowed_methods,
-        reason = "an arbitrary point to count from"
-    )]
+    #[allow(clippy::disallowed_methods, reason = "an arbitrary origin")]
     fn full_buckets_are_forgotten() {
         let rate = RequestRate {
             per_second: 10,

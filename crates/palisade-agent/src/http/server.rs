@@ -1,11 +1,11 @@
-//! Connections: how many, how slow, how large a head.
+//! The connections of the API: their number, timeouts and header sizes.
 //!
-//! A connection that sends its request's head too slowly, sends none for a while, or does not read
-//! its answer, is closed. Each user has at most [`ConnectionLimits::per_user`] connections, and all users but root
-//! together at most [`ConnectionLimits::all_but_root`], so nobody can keep the runtime out by holding connections.
-//! Who comes when there is no more room gets a spare connection, on which only a probe is answered; of
-//! these the oldest is closed when there are too many, so none can be held. It knows nothing else of
-//! what is asked.
+//! A connection that sends its request head too slowly, stays idle, or does not read its response is
+//! closed. Each user has at most [`ConnectionLimits::per_user`] connections, and all users but root
+//! together at most [`ConnectionLimits::all_but_root`], so no user can block the runtime by holding
+//! connections. Connections above the limits become spare connections, which serve probes only; when
+//! there are too many, the oldest one is closed, so they cannot be held either. This module does not
+//! interpret requests otherwise.
 
 use super::error_response;
 use axum::Router;
@@ -29,36 +29,36 @@ use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Sleep;
 
-/// The largest head of a request, in bytes.
+/// The maximum size of a request head, in bytes.
 pub const HEAD_LIMIT: usize = 16 << 10;
-/// The most header lines.
+/// The maximum number of header lines.
 const MAX_HEADERS: usize = 64;
-/// How long a connection may wait for a next request, and how long its head may take.
+/// The idle timeout of a connection, and the timeout for receiving a request head.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long the head may take on a spare connection.
+/// The timeout for receiving a request head on a spare connection.
 const SPARE_HEAD_TIMEOUT: Duration = Duration::from_secs(2);
-/// How many spare connections there are.
+/// The maximum number of spare connections.
 const MAX_SPARE_CONNECTIONS: usize = 64;
-/// How long a reader may not read.
+/// The timeout of a write when the client does not read.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long requests under way have when the server ends.
+/// How long requests in progress may continue at shutdown.
 const SHUTDOWN_GRACE: Duration = Duration::from_millis(500);
-/// How long to wait when the process has no descriptor left for a connection.
+/// The delay before the next accept when the process has no file descriptor left.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// The user of connections that have none.
+/// The uid of peers without credentials.
 pub const UNKNOWN_UID: u32 = u32::MAX;
 
-/// Marks a request on a spare connection.
+/// Marks requests on a spare connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SpareConnection;
 
-/// How many connections there may be.
+/// The limits of simultaneous connections.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionLimits {
-    /// Of each user.
+    /// For each user.
     pub per_user: usize,
-    /// Of all users but root.
+    /// For all users but root together.
     pub all_but_root: usize,
 }
 
@@ -71,11 +71,11 @@ impl Default for ConnectionLimits {
     }
 }
 
-/// Where connections come from.
+/// A listener of the API.
 pub enum ApiListener {
-    /// A unix socket, whose peers the kernel names.
+    /// A unix socket; the kernel reports the credentials of its peers.
     Unix(UnixListener),
-    /// A TCP address, whose peers nobody names.
+    /// A TCP address; its peers have no credentials.
     Tcp(TcpListener),
 }
 
@@ -100,11 +100,11 @@ impl ApiListener {
     }
 }
 
-/// Serves connections until `stop` says so or its sender is gone; then requests under way have a
-/// moment to end.
+/// Serves connections until `stop` is set or its sender is gone; requests in progress then have
+/// `SHUTDOWN_GRACE` to finish.
 ///
 /// # Errors
-/// If the listener fails for good.
+/// If the listener fails permanently.
 pub async fn serve(
     door: ApiListener,
     router: Router,
@@ -118,13 +118,13 @@ pub async fn serve(
     let mut connections = JoinSet::new();
     let mut spares: VecDeque<AbortHandle> = VecDeque::new();
     let ended = loop {
-        // Those that ended make room.
+        // Reap the finished connections.
         while connections.try_join_next().is_some() {}
         let (stream, peer) = tokio::select! {
             accepted = door.accept() => match accepted {
                 Ok(accepted) => accepted,
                 Err(error) if is_transient(&error) => {
-                    tracing::warn!(%error, "accepting a connection");
+                    tracing::warn!(%error, "accepting a connection failed");
                     tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
                     continue;
                 }
@@ -142,7 +142,10 @@ pub async fn serve(
                 });
             }
             None => {
-                tracing::warn!(uid, "too many connections: only probes are answered");
+                tracing::warn!(
+                    uid,
+                    "too many connections of this user: only probes are answered"
+                );
                 spares.retain(|spare| !spare.is_finished());
                 if spares.len() >= MAX_SPARE_CONNECTIONS
                     && let Some(oldest) = spares.pop_front()
@@ -151,21 +154,21 @@ pub async fn serve(
                 }
                 let talk = serve_connection(stream, peer, router.clone(), true, stop.clone());
                 spares.push_back(connections.spawn(talk));
-                // A probe that has come whole is answered before others can take its place.
+                // Lets a probe that has been received completely finish before its slot is reused.
                 tokio::task::yield_now().await;
             }
         }
     };
     drop(door);
     let drain = async { while connections.join_next().await.is_some() {} };
-    // Streams do not end by themselves: they are cut.
+    // Streams do not end by themselves: they are aborted after the grace period.
     let _ = tokio::time::timeout(SHUTDOWN_GRACE, drain).await;
     ended
 }
 
-/// Waits until the server is to end.
+/// Waits for shutdown.
 async fn wait_for_stop(stop: &mut watch::Receiver<bool>) {
-    // A sender that is gone tells nobody any more.
+    // A dropped sender also means shutdown.
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
@@ -217,7 +220,7 @@ async fn serve_connection(
     }
 }
 
-/// The refusal of what is no probe on a spare connection.
+/// The error response to requests other than probes on a spare connection.
 pub(crate) fn too_many_connections() -> Response {
     let mut response = error_response(
         StatusCode::SERVICE_UNAVAILABLE,
@@ -274,7 +277,7 @@ impl Drop for ConnectionSlot {
     }
 }
 
-/// A stream whose writes fail when the other end has not read for too long.
+/// A stream whose writes fail if the peer has not read for too long.
 struct WriteTimeoutStream<S> {
     stream: S,
     timeout: Duration,

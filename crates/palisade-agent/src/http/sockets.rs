@@ -1,7 +1,8 @@
-//! Where the API is reached: the socket with its owner and mode, and the address of the probes.
+//! The listeners of the API: the unix socket with its owner and mode, and the health address.
 //!
-//! The socket is made closed to everybody but root, then given to the API's group. The address has no
-//! authentication, so only figures and probes are behind it; one that other hosts reach is warned of.
+//! The socket is created accessible to root only, then given to the API's group. The health address has
+//! no authentication, so it serves only metrics and probes; a warning is logged if it is not a loopback
+//! address.
 
 use super::admission::{AdmissionControl, ApiPrincipals, RequestLimits, parse_group_id};
 use super::rate_limit::RequestRate;
@@ -14,30 +15,30 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::net::{TcpListener, UnixListener};
 
-/// A door could not be opened.
+/// A listener could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum ApiSocketError {
-    /// The socket cannot be made, or not protected.
+    /// The socket cannot be created or protected.
     #[error("{doing} {}", path.display())]
     Socket {
-        /// What was being done.
+        /// The operation that failed.
         doing: &'static str,
-        /// To which socket.
+        /// The socket.
         path: PathBuf,
-        /// What went wrong.
+        /// The cause.
         source: io::Error,
     },
-    /// The address cannot be had.
+    /// The address cannot be bound.
     #[error("listening on health-address {address}")]
     Address {
-        /// Which.
+        /// The address.
         address: SocketAddr,
-        /// What went wrong.
+        /// The cause.
         source: io::Error,
     },
 }
 
-/// What the configuration says of the doors.
+/// The configuration of the listeners.
 #[derive(Debug)]
 pub struct ApiSockets {
     socket: PathBuf,
@@ -47,7 +48,7 @@ pub struct ApiSockets {
     limits: RequestLimits,
 }
 
-/// How much of each user's requests is taken.
+/// The request limits of a configuration.
 pub fn request_limits(config: &Config) -> RequestLimits {
     RequestLimits {
         rate: RequestRate {
@@ -59,7 +60,7 @@ pub fn request_limits(config: &Config) -> RequestLimits {
 }
 
 impl ApiSockets {
-    /// As this configuration says.
+    /// The listeners of a configuration.
     pub fn new(config: &Config) -> Self {
         ApiSockets {
             socket: config.socket.clone(),
@@ -70,7 +71,7 @@ impl ApiSockets {
         }
     }
 
-    /// Who passes them, and how often.
+    /// Admission control for the listeners.
     pub fn admission_control(&self) -> AdmissionControl {
         let permit = ApiPrincipals {
             own_uid: palisade_sys::credentials::effective_uid(),
@@ -85,7 +86,7 @@ impl ApiSockets {
         parse_group_id(self.group.as_deref()?, &groups)
     }
 
-    /// Opens the socket, in the place of one that an agent left behind.
+    /// Opens the socket and replaces a stale one.
     ///
     /// # Errors
     /// See [`ApiSocketError`].
@@ -100,7 +101,7 @@ impl ApiSockets {
         };
         match std::fs::remove_file(path) {
             Err(found) if found.kind() != io::ErrorKind::NotFound => {
-                return Err(error("removing the old")(found));
+                return Err(error("removing the stale socket")(found));
             }
             _ => {}
         }
@@ -114,17 +115,17 @@ impl ApiSockets {
         Ok(listener)
     }
 
-    /// Removes the socket: nobody finds it any more.
+    /// Removes the socket, so that no new client can connect.
     pub fn remove_socket(&self) {
         match std::fs::remove_file(&self.socket) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                tracing::warn!(%error, "removing the socket");
+                tracing::warn!(%error, "removing the socket failed");
             }
             _ => {}
         }
     }
 
-    /// Takes the address of figures and probes, if there is one. Nobody is answered there yet.
+    /// Binds the health address, if one is configured. Connections are not accepted yet.
     ///
     /// # Errors
     /// See [`ApiSocketError`].
@@ -136,13 +137,13 @@ impl ApiSockets {
         let listener = std::net::TcpListener::bind(address).map_err(error)?;
         listener.set_nonblocking(true).map_err(error)?;
         if !address.ip().is_loopback() {
-            tracing::warn!(%address, "whoever reaches health-address reads figures");
+            tracing::warn!(%address, "health-address is not a loopback address: everyone who can reach it can read metrics");
         }
         self.listener = Some(listener);
         Ok(())
     }
 
-    /// What listens at the address that was taken; once, inside the runtime.
+    /// The listener of the health address; can be taken once, inside the runtime.
     ///
     /// # Errors
     /// See [`ApiSocketError`].

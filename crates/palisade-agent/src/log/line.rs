@@ -1,5 +1,5 @@
-//! One line of the log: its fields collected, and written as text or as JSON. Whoever can choose a
-//! word of it cannot begin a line with that, nor colour a terminal.
+//! A log line: collects its fields and formats them as text or JSON. Untrusted values are escaped, so
+//! they can neither begin a new line nor send control sequences to a terminal.
 
 use crate::clock::rfc3339_micros;
 use palisade_text::{is_unprintable, printable, printable_json};
@@ -9,7 +9,7 @@ use std::time::Duration;
 use tracing::Level;
 use tracing::field::{Field, Visit};
 
-/// What an event says: a message, and fields in the order they were given.
+/// The content of an event: a message, and fields in their original order.
 #[derive(Debug, Default)]
 pub(super) struct LogFields {
     message: String,
@@ -25,7 +25,7 @@ impl LogFields {
         }
     }
 
-    /// One more field.
+    /// Adds a numeric field.
     pub(super) fn add_number(&mut self, name: &str, value: u64) {
         self.fields.insert(name.to_owned(), value.into());
     }
@@ -75,7 +75,7 @@ impl Visit for LogFields {
 
 /// One line.
 pub(super) struct LogLine<'a> {
-    /// Since 1970.
+    /// Time since 1970.
     pub(super) time: Duration,
     pub(super) level: Level,
     pub(super) component: &'a str,
@@ -89,7 +89,7 @@ impl LogLine<'_> {
         let mut text = format!("{time} {} {}: ", self.level, self.component);
         text.push_str(&printable(&self.fields.message));
         for (name, value) in &self.fields.fields {
-            // Writing to a string cannot fail.
+            // Writing to a `String` cannot fail.
             let _ = match value {
                 Value::String(plain) if is_plain(plain) => write!(text, " {name}={plain}"),
                 other => write!(text, " {name}={}", printable_json(&other.to_string())),
@@ -113,7 +113,7 @@ impl LogLine<'_> {
     }
 }
 
-/// Whether a value needs no quotes to be read back.
+/// Whether a value is unambiguous without quotes.
 fn is_plain(value: &str) -> bool {
     let special = |c: char| c.is_whitespace() || is_unprintable(c) || matches!(c, '"' | '=');
     !value.is_empty() && !value.contains(special)

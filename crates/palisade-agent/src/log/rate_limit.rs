@@ -1,23 +1,23 @@
-//! How often the same message is written, and how many of it were not.
+//! Rate limit of repeated log messages.
 //!
-//! The same message is the same words of the same component at the same level; fields do not count,
-//! or a message that names a duration would never be the same again. Promises: everything left out
-//! is counted exactly once, in memory that is bounded.
+//! Messages are the same if text, component and level are equal; fields are ignored, since a message
+//! with a duration would never repeat otherwise. Every suppressed message is counted exactly once, in
+//! bounded memory.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use tracing::Level;
 
-/// How many of one message are written in one window.
+/// The maximum number of equal messages that are written per window.
 pub(super) const MAX_PER_WINDOW: u32 = 20;
 
-/// How long a window is; it begins with the first message.
+/// The length of a window; it begins with the first message.
 pub(super) const WINDOW: Duration = Duration::from_secs(60);
 
-/// Messages told apart at once; more of them count as one.
+/// The maximum number of open windows; further messages share one.
 const MAX_WINDOWS: usize = 1024;
 
-/// What makes messages the same.
+/// The identity of a message.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct LogMessage {
     pub(super) level: Level,
@@ -25,12 +25,12 @@ pub(super) struct LogMessage {
     pub(super) text: String,
 }
 
-/// What becomes of a message.
+/// The decision for a message.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum LogDecision {
-    /// It is written, after the count of those left out in the window that has ended.
+    /// Write it, after the number of messages suppressed in the last window.
     Write { suppressed: u64 },
-    /// It is counted; whether as the first of its window.
+    /// Count it; `first` for the first one in its window.
     Suppress { first: bool },
 }
 
@@ -40,14 +40,14 @@ struct SuppressionWindow {
     suppressed: u64,
 }
 
-/// The windows that are open.
+/// The open windows.
 #[derive(Default)]
 pub(super) struct LogLimiter {
     windows: BTreeMap<LogMessage, SuppressionWindow>,
 }
 
 impl LogLimiter {
-    /// Takes in a message.
+    /// Decides about a message.
     pub(super) fn admit(&mut self, message: &LogMessage, now: Instant) -> LogDecision {
         if !self.windows.contains_key(message) && self.windows.len() >= MAX_WINDOWS {
             self.windows
@@ -90,18 +90,18 @@ impl LogLimiter {
         LogDecision::Suppress { first }
     }
 
-    /// When the next window ends in which something was left out.
+    /// The end of the next window with suppressed messages.
     pub(super) fn next_window_end(&self) -> Option<Instant> {
         let open = self.windows.values().filter(|window| window.suppressed > 0);
         open.map(|window| window.began + WINDOW).min()
     }
 
-    /// Closes the windows that have ended; what was left out in them.
+    /// Closes the windows that have ended; returns their suppressed messages.
     pub(super) fn take_ended(&mut self, now: Instant) -> Vec<(LogMessage, u64)> {
         self.close(|window| now >= window.began + WINDOW)
     }
 
-    /// Closes all windows; what was left out in them.
+    /// Closes all windows; returns their suppressed messages.
     pub(super) fn take_all(&mut self) -> Vec<(LogMessage, u64)> {
         self.close(|_| true)
     }

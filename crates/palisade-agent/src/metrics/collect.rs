@@ -1,4 +1,4 @@
-//! Figures made from the core's state.
+//! Collects the metrics from the core's state.
 
 use super::exposition::Exposition;
 use super::table::*;
@@ -10,11 +10,11 @@ use palisade_dataplane::CounterValue;
 use palisade_tables::Credit;
 use std::collections::BTreeMap;
 
-/// Phases that are shown even if none of them ever ran.
+/// Phases that are exported even before they run.
 const PHASES: [&str; 6] = ["split", "tighten", "revoke", "loosen", "merge", "delete"];
 
 impl Core {
-    /// `GET /metrics`, but for what the API counts itself.
+    /// `GET /metrics`, without the API's own metrics.
     pub fn collect_metrics(&mut self) -> Exposition {
         let mut out = Exposition::default();
         let flag = |is: bool| f64::from(u8::from(is));
@@ -108,7 +108,7 @@ impl Core {
         }
     }
 
-    /// Packets that no rule dropped, by why they were.
+    /// Packets that were dropped without a matching rule, by reason.
     fn collect_drops(&mut self, out: &mut Exposition) {
         let Some(counters) = self.recent_counters() else {
             return;
@@ -123,7 +123,7 @@ impl Core {
                 Credit::TierDefault { .. } => "default-deny",
                 Credit::MissingProfile { .. } | Credit::NoProfileMatch { .. } => "profile",
                 Credit::Encapsulated => "encapsulated",
-                // What it did stands with the rule: `palisade policy get`.
+                // Packets of a rule are shown with the rule: `palisade policy get`.
                 Credit::Rule { .. } | Credit::ProfileRule { .. } => continue,
             };
             add_count(drops.entry(reason).or_default(), count);
@@ -136,7 +136,7 @@ impl Core {
 }
 
 impl Exposition {
-    /// Adds what the API counted.
+    /// Adds the request counts of the API.
     pub fn add_requests(&mut self, requests: &RequestCounts) {
         for ((method, route, code), count) in requests {
             let code = code.to_string();
@@ -158,7 +158,7 @@ fn state_name(state: EndpointState) -> &'static str {
     }
 }
 
-/// Whose words a policy was written in, by its API group.
+/// The policy dialect, by API group.
 fn dialect_name(group: &str) -> &'static str {
     match group {
         "networking.k8s.io" => "kubernetes",

@@ -1,4 +1,4 @@
-//! Prometheus' text format, version 0.0.4.
+//! The Prometheus text format, version 0.0.4.
 
 use super::histogram::Histogram;
 use super::table::{METRICS, Metric};
@@ -6,7 +6,7 @@ use palisade_text::printable_lines;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// What `Content-Type` says of it.
+/// Its `Content-Type`.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Samples by metric.
@@ -16,7 +16,7 @@ pub struct Exposition {
 }
 
 impl Exposition {
-    /// A figure, with the values of the metric's labels.
+    /// Adds a sample with these label values.
     pub fn add_sample(&mut self, metric: &Metric, labels: &[&str], value: f64) {
         let line = format!(
             "{}{} {value}",
@@ -26,7 +26,7 @@ impl Exposition {
         self.samples.entry(metric.name).or_default().push(line);
     }
 
-    /// A histogram, with the values of the metric's labels.
+    /// Adds a histogram with these label values.
     pub fn add_histogram(&mut self, metric: &Metric, labels: &[&str], histogram: &Histogram) {
         let lines = self.samples.entry(metric.name).or_default();
         let name = metric.name;
@@ -46,7 +46,7 @@ impl Exposition {
         lines.push(format!("{name}_count{braces} {count}"));
     }
 
-    /// The text, every metric of the table in its order.
+    /// The text, with all metrics in the order of the table.
     pub fn text(&self) -> String {
         let mut out = String::new();
         for metric in METRICS {

@@ -1,8 +1,8 @@
-//! How long things took, in buckets.
+//! Histograms of durations.
 
 use std::time::Duration;
 
-/// The upper bounds of the buckets, in seconds; one without a bound follows.
+/// The upper bounds of the buckets, in seconds; an unbounded bucket follows.
 pub(super) const BUCKET_BOUNDS: [f64; 14] = [
     0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
 ];
@@ -15,7 +15,7 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// Something took so long.
+    /// Adds a duration.
     pub fn observe(&mut self, took: Duration) {
         let seconds = took.as_secs_f64();
         let fits = |bound: &f64| seconds <= *bound;
@@ -29,7 +29,7 @@ impl Histogram {
         self.sum += took;
     }
 
-    /// Each bound, and how many took at most so long; the last is without a bound, so all of them.
+    /// Each bound with the cumulative count; the last bucket is unbounded and has the total.
     pub(super) fn cumulative(&self) -> impl Iterator<Item = (f64, u64)> {
         let bounds = BUCKET_BOUNDS.into_iter().chain([f64::INFINITY]);
         let counts = self.counts.iter().scan(0, |sum, count| {
@@ -39,7 +39,7 @@ impl Histogram {
         bounds.zip(counts)
     }
 
-    /// All of them together.
+    /// The sum of all durations.
     pub(super) fn sum(&self) -> Duration {
         self.sum
     }

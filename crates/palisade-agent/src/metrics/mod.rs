@@ -1,9 +1,8 @@
-//! Figures for Prometheus: what there is, what is counted, and how it is written.
+//! Prometheus metrics: definition, collection and exposition.
 //!
-//! Every metric is defined once, in [`table`]; from there come its lines of the exposition and its
-//! row of `docs/metrics.md`. What happens over time is counted in [`CoreMetrics`] by the core; what is, is
-//! read when somebody asks. Nothing here decides anything, and nothing names a workload or a policy:
-//! who may read figures need not be who may read those.
+//! Every metric is defined once, in [`table`], which also generates the exposition and
+//! `docs/metrics.md`. The core counts events in [`CoreMetrics`]; gauges are read for each scrape. No
+//! metric names a workload or a policy, because readers of metrics may not be permitted to read those.
 
 mod collect;
 pub mod exposition;
@@ -18,7 +17,7 @@ use palisade_tables::Phase;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What the core counts.
+/// Counters and histograms of the core.
 #[derive(Clone, Debug, Default)]
 pub struct CoreMetrics {
     flush: Histogram,
@@ -32,7 +31,7 @@ pub struct CoreMetrics {
 }
 
 impl CoreMetrics {
-    /// Something was written to the kernel.
+    /// Records a flush to the kernel.
     pub(crate) fn observe_flush(&mut self, outcome: &ApplyOutcome, took: Duration) {
         if outcome.steps.is_empty() {
             return;
@@ -41,7 +40,7 @@ impl CoreMetrics {
         self.observe_steps(outcome);
     }
 
-    /// Steps were executed, in a flush or for a repair.
+    /// Records the executed steps of a flush or repair.
     pub(crate) fn observe_steps(&mut self, outcome: &ApplyOutcome) {
         for step in &outcome.steps {
             let phase = self.phases.entry(phase_name(step.phase)).or_default();
@@ -52,17 +51,17 @@ impl CoreMetrics {
         self.writes += outcome.writes as u64;
     }
 
-    /// The kernel refused something.
+    /// Counts a failed write to the kernel.
     pub(crate) fn count_failure(&mut self) {
         self.failures += 1;
     }
 
-    /// It is tried again.
+    /// Counts a retry.
     pub(crate) fn count_retry(&mut self) {
         self.retries += 1;
     }
 
-    /// The source handed something in.
+    /// Counts a batch of the source.
     pub(crate) fn count_batch(&mut self) {
         self.batches += 1;
     }

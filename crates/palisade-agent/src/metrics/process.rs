@@ -1,12 +1,12 @@
-//! What the kernel says of this process.
+//! Metrics of this process, from `/proc`.
 
 use super::exposition::Exposition;
 use super::table::{PROCESS_CPU, PROCESS_FDS, PROCESS_RSS, PROCESS_THREADS};
 
-/// Ticks a second in `/proc`, whatever the kernel was built with.
+/// Clock ticks per second in `/proc`, independent of the kernel's configuration.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// Adds what can be read; what cannot is left out.
+/// Adds the metrics that can be read; the others are omitted.
 pub(super) fn collect(out: &mut Exposition) {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let field = |name: &str| -> Option<f64> {
@@ -24,8 +24,8 @@ pub(super) fn collect(out: &mut Exposition) {
         out.add_sample(&PROCESS_THREADS, &[], threads);
     }
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // The program's name may hold anything; after its closing parenthesis fields are numbers. User
-    // and system time are fields 14 and 15. Source: proc_pid_stat(5).
+    // The program name may contain any character; after its closing parenthesis all fields are numbers.
+    // User and system time are fields 14 and 15. Source: proc_pid_stat(5).
     let after = stat.rsplit_once(')').map_or("", |(_, after)| after);
     let ticks: Vec<f64> = after
         .split_whitespace()
@@ -41,7 +41,7 @@ pub(super) fn collect(out: &mut Exposition) {
         );
     }
     if let Ok(open) = std::fs::read_dir("/proc/self/fd") {
-        // One of them is the one that reads the directory.
+        // One of them is the descriptor that reads the directory.
         out.add_sample(&PROCESS_FDS, &[], open.count().saturating_sub(1) as f64);
     }
 }

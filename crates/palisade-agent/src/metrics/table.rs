@@ -2,20 +2,20 @@
 
 use std::fmt::Write;
 
-/// What kind of figure it is.
+/// The type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricKind {
-    /// It goes up and down.
+    /// A value that goes up and down.
     Gauge,
-    /// It only grows, until the agent starts again (but for counts that are kept over restarts, and
-    /// say so).
+    /// A value that only grows until the agent restarts (unless its help says that it survives
+    /// restarts).
     Counter,
-    /// Durations in buckets.
+    /// A histogram of durations.
     Histogram,
 }
 
 impl MetricKind {
-    /// As the exposition format writes it.
+    /// The name in the exposition format.
     pub fn text(self) -> &'static str {
         match self {
             MetricKind::Gauge => "gauge",
@@ -28,13 +28,13 @@ impl MetricKind {
 /// One metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metric {
-    /// Its name, with the unit.
+    /// Its name, with its unit.
     pub name: &'static str,
-    /// Its kind.
+    /// Its type.
     pub kind: MetricKind,
-    /// Its labels.
+    /// The names of its labels.
     pub labels: &'static [&'static str],
-    /// What it says, one sentence.
+    /// Its help text, one sentence.
     pub help: &'static str,
 }
 
@@ -56,44 +56,44 @@ macro_rules! metrics {
 }
 
 metrics! {
-    BUILD_INFO Gauge "palisade_build_info" ["version"] "Always 1: the version that runs.";
-    READY Gauge "palisade_ready" [] "Whether the source is in sync and the kernel holds what it says: 1 or 0.";
-    DEGRADED_REASONS Gauge "palisade_degraded_reasons" [] "Things that need a person, as palisade status lists them.";
+    BUILD_INFO Gauge "palisade_build_info" ["version"] "Always 1; the label is the running version.";
+    READY Gauge "palisade_ready" [] "Whether the source is in sync and the kernel holds its policy: 1 or 0.";
+    DEGRADED_REASONS Gauge "palisade_degraded_reasons" [] "Problems that need an administrator, as listed by palisade status.";
     ENDPOINTS Gauge "palisade_endpoints" ["state"] "Endpoints of this host.";
     IDENTITIES Gauge "palisade_identities" [] "Groups of addresses that no active policy can tell apart.";
     POLICIES Gauge "palisade_policies" ["dialect", "state"] "Policies in force: active if they select an endpoint of this host, idle otherwise.";
     REVISION_ACCEPTED Gauge "palisade_revision_accepted" [] "The revision of the last accepted input.";
-    REVISION_REALISED Gauge "palisade_revision_realised" [] "The revision that is real in the kernel.";
-    SOURCE_IN_SYNC Gauge "palisade_source_in_sync" [] "Whether the source was read whole once and is still followed: 1 or 0.";
+    REVISION_REALISED Gauge "palisade_revision_realised" [] "The revision that the kernel enforces.";
+    SOURCE_IN_SYNC Gauge "palisade_source_in_sync" [] "Whether the source has been read completely and is still watched: 1 or 0.";
     SOURCE_FILES Gauge "palisade_source_files" [] "Files that the source reads.";
     SOURCE_OBJECTS Gauge "palisade_source_objects" [] "Objects in force.";
-    SOURCE_PROBLEMS Gauge "palisade_source_problems" ["severity"] "What is wrong or doubtful with the input.";
+    SOURCE_PROBLEMS Gauge "palisade_source_problems" ["severity"] "Errors and warnings of the input.";
     SOURCE_KEPT Gauge "palisade_source_kept_objects" ["state"] "Objects whose text is invalid: last-valid keeps a former version, isolating never had one.";
-    POLICY_ELEMENTS Gauge "palisade_policy_elements" [] "Kernel elements that policy takes: entries of classes and elements of programs.";
-    POLICY_ELEMENTS_MAX Gauge "palisade_policy_elements_max" ["of"] "How many it may take: policy-set is one policy set, host all of them.";
-    POLICIES_OVER_BUDGET Gauge "palisade_policies_over_budget" ["enforced"] "What would take more than that: policies of which the last valid version stays (last-valid) or that isolate (isolating), and policy sets that deny everything (closed).";
-    SOURCE_BATCHES Counter "palisade_source_batches_total" [] "Changes that the source handed in.";
+    POLICY_ELEMENTS Gauge "palisade_policy_elements" [] "Kernel elements that policy uses: entries of classes and elements of programs.";
+    POLICY_ELEMENTS_MAX Gauge "palisade_policy_elements_max" ["of"] "The maximum number of kernel elements: policy-set for one policy set, host for all of them.";
+    POLICIES_OVER_BUDGET Gauge "palisade_policies_over_budget" ["enforced"] "Policies and policy sets that exceed the maximum: policies whose last valid version stays in force (last-valid) or that isolate (isolating), and policy sets that deny everything (closed).";
+    SOURCE_BATCHES Counter "palisade_source_batches_total" [] "Batches of changes from the source.";
     FLUSH_SECONDS Histogram "palisade_flush_duration_seconds" [] "From a change to its last acknowledgement by the kernel.";
-    PHASE_SECONDS Histogram "palisade_flush_phase_duration_seconds" ["phase"] "Each step of a flush or repair, the wait for packets under way included.";
-    PHASE_WAIT_SECONDS Counter "palisade_flush_wait_seconds_total" [] "Waiting until no packet was between two lookups.";
-    KERNEL_TRANSACTIONS Counter "palisade_kernel_transactions_total" [] "Kernel transactions that were carried out.";
+    PHASE_SECONDS Histogram "palisade_flush_phase_duration_seconds" ["phase"] "Duration of each step of a flush or repair, including the grace period.";
+    PHASE_WAIT_SECONDS Counter "palisade_flush_wait_seconds_total" [] "Time spent waiting for grace periods (no packet between two lookups).";
+    KERNEL_TRANSACTIONS Counter "palisade_kernel_transactions_total" [] "Committed kernel transactions.";
     KERNEL_WRITES Counter "palisade_kernel_writes_total" [] "Kernel objects and elements written or deleted.";
-    KERNEL_FAILURES Counter "palisade_kernel_failures_total" [] "Writes or readings that the kernel refused.";
-    KERNEL_RETRIES Counter "palisade_kernel_retries_total" [] "Attempts to bring the kernel in line after a failure.";
-    KERNEL_REPAIRS Counter "palisade_kernel_repairs_total" [] "Repairs of what somebody else changed.";
+    KERNEL_FAILURES Counter "palisade_kernel_failures_total" [] "Failed kernel writes and reads.";
+    KERNEL_RETRIES Counter "palisade_kernel_retries_total" [] "Attempts to resync the kernel after a failure.";
+    KERNEL_REPAIRS Counter "palisade_kernel_repairs_total" [] "Repairs of changes by other programs.";
     KERNEL_ERROR Gauge "palisade_kernel_error" [] "Whether the last attempt failed, so that the kernel does not hold the policy: 1 or 0.";
     GENERATION Gauge "palisade_flow_generation" [] "The generation that established flows must carry.";
-    DROPPED_PACKETS Counter "palisade_dropped_packets_total" ["reason"] "Packets dropped by default or without a judgement, by why; kept over restarts.";
-    DROPPED_BYTES Counter "palisade_dropped_bytes_total" ["reason"] "Their bytes; kept over restarts.";
-    API_REQUESTS Counter "palisade_api_requests_total" ["method", "route", "code"] "Requests to the API by how they ended.";
+    DROPPED_PACKETS Counter "palisade_dropped_packets_total" ["reason"] "Packets dropped by default or without policy evaluation, by reason; preserved over restarts.";
+    DROPPED_BYTES Counter "palisade_dropped_bytes_total" ["reason"] "Bytes of these packets; preserved over restarts.";
+    API_REQUESTS Counter "palisade_api_requests_total" ["method", "route", "code"] "API requests by result.";
     PROCESS_START Gauge "process_start_time_seconds" [] "When the agent started, in seconds since 1970.";
-    PROCESS_CPU Counter "process_cpu_seconds_total" [] "Processor time that the agent used.";
-    PROCESS_RSS Gauge "process_resident_memory_bytes" [] "Memory that the agent holds.";
+    PROCESS_CPU Counter "process_cpu_seconds_total" [] "CPU time used by the agent.";
+    PROCESS_RSS Gauge "process_resident_memory_bytes" [] "Resident memory of the agent.";
     PROCESS_THREADS Gauge "process_threads" [] "Threads of the agent.";
-    PROCESS_FDS Gauge "process_open_fds" [] "Descriptors that the agent holds open.";
+    PROCESS_FDS Gauge "process_open_fds" [] "Open file descriptors of the agent.";
 }
 
-/// The page `docs/metrics.md`.
+/// Generates `docs/metrics.md`.
 pub fn markdown() -> String {
     let mut out = String::from(
         "# Metrics\n\n\
@@ -107,7 +107,7 @@ pub fn markdown() -> String {
     );
     for metric in METRICS {
         let labels: Vec<String> = metric.labels.iter().map(|l| format!("`{l}`")).collect();
-        // Writing to a String cannot fail.
+        // Writing to a `String` cannot fail.
         let _ = writeln!(
             out,
             "| `{}` | {} | {} | {} |",

@@ -1,27 +1,27 @@
-//! Whose an address lately was.
+//! Recent holders of released addresses.
 //!
-//! Promises: an address that an endpoint gave up is known for a minute; bounded.
+//! The former holder of an address is known for a minute; memory is bounded.
 
 use palisade_model::EndpointId;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// How long a retired address is known.
+/// How long a released address is remembered.
 const RETENTION: Duration = Duration::from_secs(60);
-/// How many are known at most.
+/// The maximum number of remembered addresses.
 const MAX_ENTRIES: usize = 16_384;
 
-/// Addresses that endpoints gave up.
+/// Addresses that endpoints released.
 #[derive(Default)]
 pub(super) struct AddressHistory {
-    /// By address: who had it, until when; oldest first.
+    /// The former holders of each address, with the time of release; oldest first.
     holders: BTreeMap<IpAddr, VecDeque<(EndpointId, Duration)>>,
     order: VecDeque<(IpAddr, Duration)>,
 }
 
 impl AddressHistory {
-    /// An endpoint has an address no more.
+    /// Records that an endpoint released an address.
     pub(super) fn record_release(&mut self, address: IpAddr, from: EndpointId, now: Duration) {
         self.holders
             .entry(address)
@@ -42,13 +42,13 @@ impl AddressHistory {
         }
     }
 
-    /// Who had an address at a time, if he has given it up since.
+    /// The holder of an address at a time, if the address has been released since.
     pub(super) fn holder_at(&self, address: IpAddr, at: Duration) -> Option<&EndpointId> {
         let mut holders = self.holders.get(&address)?.iter();
         holders.find(|(_, until)| at <= *until).map(|(id, _)| id)
     }
 
-    /// Who had an address last.
+    /// The last holder of an address.
     pub(super) fn last_holder(&self, address: IpAddr) -> Option<&EndpointId> {
         Some(&self.holders.get(&address)?.back()?.0)
     }

@@ -1,23 +1,23 @@
-//! Which judgement a reported packet ended in, and by which rules: the judgement made again.
+//! Attribution of a reported packet to rules, by evaluating the packet again with the tables.
 //!
-//! Promises: an answer only where the tables say what the kernel said; so a packet is never led back
-//! to a rule that would have treated it otherwise.
+//! There is an attribution only if the tables agree with the kernel's report, so a packet is never
+//! attributed to a rule that would have treated it differently.
 
 use palisade_dataplane::ReportReason;
 use palisade_model::Direction;
 use palisade_tables::{Credit, DirectionVerdict, Packet, PastTables, Verdict};
 use std::sync::Arc;
 
-/// How a packet was judged.
+/// The evaluation of a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PacketAttribution {
-    /// The direction that was told of.
+    /// The direction that was reported.
     pub direction: Direction,
-    /// The rules met, in order, the deciding one last; none where nothing judged.
+    /// The rules matched, in order, the deciding one last; empty if no rule was evaluated.
     pub hits: Vec<Arc<Credit>>,
 }
 
-/// The judgement that these tables lead a report back to; `None` if they would not have reported so.
+/// Attributes a report with these tables; `None` if they contradict the report.
 pub fn attribute(
     tables: &PastTables<'_>,
     reason: ReportReason,
@@ -59,7 +59,7 @@ pub fn attribute(
             });
         }
         if seen.cell.verdict == Verdict::Deny {
-            // Nothing comes past a denial.
+            // A denied packet does not reach the next direction.
             return None;
         }
     }

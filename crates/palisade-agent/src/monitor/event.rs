@@ -1,6 +1,6 @@
-//! A packet's event: names, rules and lines in place of addresses and numbers.
+//! Packet events: resolves addresses and rule numbers to names and source lines.
 //!
-//! Promises: a line is that of the same rule as it stands now; a rule that is gone has none.
+//! The line is that of the rule's present definition; a deleted rule has none.
 
 use super::attribution::PacketAttribution;
 use crate::clock::rfc3339_micros;
@@ -12,7 +12,7 @@ use palisade_tables::{Credit, Packet};
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// What decided, for people and programs.
+/// The cause of a packet event, as reported.
 pub(super) struct PacketCause {
     pub(super) reason: &'static str,
     pub(super) rule: Option<MonitorRule>,
@@ -20,7 +20,7 @@ pub(super) struct PacketCause {
 }
 
 impl Core {
-    /// The event of a packet. `found`: how it was judged, by which revision, and whether that is past.
+    /// The event of a packet. `attribution`: the evaluation, its revision, and whether that revision is past.
     pub(super) fn packet_event(
         &self,
         report: &PacketReport,
@@ -110,7 +110,7 @@ impl Core {
         }
     }
 
-    /// What decided about a packet that is reported so and credited to this.
+    /// The cause of an event with this reason and credit.
     pub(super) fn packet_cause(&self, why: ReportReason, credit: Option<&Credit>) -> PacketCause {
         let without_rule = |reason| PacketCause {
             reason,
@@ -152,7 +152,7 @@ impl Core {
         }
     }
 
-    /// The rule that a credit stands for, with its place as it is now.
+    /// The rule of a credit, with its present location.
     fn monitor_rule(&self, credit: &Credit) -> Option<MonitorRule> {
         let of_policy;
         let (policy, origin, rules): (_, &RuleOrigin, &[Rule]) = match credit {

@@ -1,7 +1,6 @@
-//! The tables of the last seconds: a packet is judged again by those that judged it.
+//! The tables of the last seconds, to evaluate a packet with the tables that were in force.
 //!
-//! Promises: bounded in time, flushes and entries. Where the past is not known, it says so by not
-//! having it.
+//! Bounded in time, flushes and entries. A past state that is not known is omitted.
 
 use palisade_tables::{PastTables, Tables, UndoRecord};
 use std::collections::VecDeque;
@@ -9,17 +8,17 @@ use std::time::Duration;
 
 /// How long a flush is remembered.
 const RETENTION: Duration = Duration::from_secs(5);
-/// How many are remembered at most.
+/// The maximum number of remembered flushes.
 const MAX_FLUSHES: usize = 64;
-/// How many replaced entries are remembered at most, of all flushes together.
+/// The maximum number of replaced entries, of all flushes together.
 const MAX_ENTRIES: usize = 100_000;
-/// A packet that is told of so much later than it was seen is still in time.
+/// How long after the end of a flush a timestamp may still belong to the former tables.
 const TIMESTAMP_SLACK: Duration = Duration::from_millis(50);
 
 struct PastFlush {
     began: Duration,
     ended: Duration,
-    /// The revision that was in force before.
+    /// The revision before the flush.
     revision: u64,
     undo: UndoRecord,
 }
@@ -32,7 +31,7 @@ pub(super) struct TableHistory {
 }
 
 impl TableHistory {
-    /// Takes note of a flush between two times; what it replaced of what revision.
+    /// Records a flush with its begin and end, the revision it replaced, and the entries it replaced.
     pub(super) fn record_flush(
         &mut self,
         (began, ended): (Duration, Duration),
@@ -59,14 +58,14 @@ impl TableHistory {
         }
     }
 
-    /// What was before is not known any more.
+    /// Forgets all past states.
     pub(super) fn clear(&mut self) {
         self.layers.clear();
         self.entries = 0;
     }
 
-    /// The states that may have judged a packet at a time, the likeliest first, with their revision
-    /// and whether they are past.
+    /// The states that may have evaluated a packet at a time, the most likely first, with their
+    /// revision and whether they are past.
     pub(super) fn states_at<'a>(
         &'a self,
         now: &'a Tables,

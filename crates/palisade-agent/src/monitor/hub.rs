@@ -1,7 +1,7 @@
-//! Who listens, and what was told last.
+//! The subscribers of the packet stream, and the most recent packets.
 //!
-//! Promises: telling never waits: a reader that is too slow misses lines, and is told how many; every
-//! reader gets the lines it asked for in order.
+//! Publishing never blocks: a subscriber that is too slow misses lines and is sent their number. Every
+//! subscriber receives the lines that match its query in order.
 
 use axum::body::Bytes;
 use palisade_api::{LostEvents, MonitorEndpoint, MonitorLine, MonitorQuery, PacketEvent};
@@ -9,9 +9,9 @@ use std::collections::VecDeque;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
-/// How many packets are remembered.
+/// The number of recent packets kept.
 pub const MAX_RECENT: usize = 1024;
-/// How many lines wait for a reader, beyond those remembered.
+/// The queue length of a subscriber, in addition to the recent packets.
 const SUBSCRIBER_QUEUE: usize = 1024;
 
 struct MonitorSubscriber {
@@ -20,7 +20,7 @@ struct MonitorSubscriber {
     dropped: u64,
 }
 
-/// The readers of the stream.
+/// Publishes packets to the subscribers of the stream.
 #[derive(Default)]
 pub struct MonitorHub {
     subscribers: Vec<MonitorSubscriber>,
@@ -28,7 +28,7 @@ pub struct MonitorHub {
 }
 
 impl MonitorHub {
-    /// The lines for one more reader, each with its line feed.
+    /// Adds a subscriber; returns its lines, each with a line feed.
     pub fn subscribe(&mut self, query: MonitorQuery) -> Receiver<Bytes> {
         self.subscribers.retain(|reader| !reader.sender.is_closed());
         let (lines, receiver) = channel(MAX_RECENT + SUBSCRIBER_QUEUE);
@@ -40,7 +40,7 @@ impl MonitorHub {
         let skip = matching.len().saturating_sub(query.last);
         for event in &matching[skip..] {
             let line = encode_line(&MonitorLine::Packet(Box::new((*event).clone())));
-            // There is room for all that are remembered.
+            // The queue has room for all recent packets.
             let _ = lines.try_send(line);
         }
         if !query.stop {
@@ -53,7 +53,7 @@ impl MonitorHub {
         receiver
     }
 
-    /// Tells of a packet.
+    /// Publishes a packet.
     pub fn publish_packet(&mut self, event: PacketEvent) {
         let mut line = None;
         self.subscribers.retain_mut(|reader| {
@@ -71,7 +71,7 @@ impl MonitorHub {
         self.recent.push_back(event);
     }
 
-    /// Tells every reader, whatever it asked for, of packets that are not told one by one.
+    /// Publishes lost packets to every subscriber, whatever its query.
     pub fn publish_loss(&mut self, lost: LostEvents) {
         let (count, time) = (lost.count, lost.time.clone());
         let line = encode_line(&MonitorLine::Lost(Box::new(lost)));
@@ -81,7 +81,7 @@ impl MonitorHub {
 }
 
 impl MonitorSubscriber {
-    /// Hands over a line that stands for so many packets; false if nobody reads any more.
+    /// Sends a line that stands for this many packets; false if the subscriber is gone.
     fn send(&mut self, line: Bytes, packets: u64, time: &str) -> bool {
         if self.dropped > 0 {
             let missed = LostEvents {
@@ -117,14 +117,14 @@ impl MonitorSubscriber {
 }
 
 fn encode_line(line: &MonitorLine) -> Bytes {
-    // These types have no map with keys that are no text, so writing them cannot fail.
+    // These types contain no map with non-string keys, so serialization cannot fail.
     let json = serde_json::to_string(line).unwrap_or_default();
     let mut text = palisade_text::printable_json(&json).into_owned();
     text.push('\n');
     text.into()
 }
 
-/// Whether a reader asked for a packet.
+/// Whether a packet matches a query.
 pub fn matches_query(query: &MonitorQuery, event: &PacketEvent) -> bool {
     let is_named = |end: &MonitorEndpoint, name: &str| {
         let (namespace, name) = name.split_once('/').unwrap_or(("default", name));

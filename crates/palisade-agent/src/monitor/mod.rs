@@ -1,9 +1,9 @@
-//! Packets that were denied, dropped or asked for by a Log rule, told as they happen.
+//! The packet monitor: reports packets that were denied, dropped or matched by a Log rule.
 //!
-//! The dataplane reports packets; here each is judged again by the tables that were in force, led
-//! back to its rule, given names, and told to whoever listens. It promises that whatever is not told
-//! is counted, with the rule where that is known; that a flood costs the core a bounded share of its
-//! time, and that no reader is ever waited for.
+//! The dataplane reports packets; the monitor evaluates each with the tables that were in force,
+//! attributes it to a rule, resolves names, and publishes it to the subscribers. Packets that are not
+//! published are counted, with their rule where it is known; a flood takes a bounded share of the
+//! core's time, and no subscriber can block the core.
 
 mod address_history;
 pub mod attribution;
@@ -28,31 +28,31 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How often what was lost is told, at most.
+/// The minimum interval between loss reports.
 const LOSS_REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What is told of a second at most `monitor-rate` times: why, in which direction, by which rule.
+/// The key of the rate limit `monitor-rate`: reason, direction, rule.
 type MonitorKey = (ReportReason, Option<Direction>, Option<Arc<Credit>>);
 
-/// What the core keeps for telling of packets.
+/// The monitor's state in the core.
 pub(crate) struct Monitor {
     history: TableHistory,
     address_history: AddressHistory,
     limiter: PacketLimiter<MonitorKey>,
     hub: MonitorHub,
-    /// Not told one by one, by where they were left out; told together from time to time.
+    /// Unreported packets by the place of the loss; published together periodically.
     losses: BTreeMap<(&'static str, ReportReason), u64>,
-    /// Where the limiter's time begins, and when losses were told.
+    /// The origin of the monitor's time, and the time of the last loss report.
     started_at: Instant,
     losses_reported_at: Duration,
 }
 
-/// Packets on their way from the dataplane to the core, and what the way had no room for.
+/// A batch of packets from the dataplane, with the losses of the queue.
 #[derive(Debug, Default)]
 pub struct MonitorBatch {
-    /// From the dataplane.
+    /// The reports of the dataplane.
     pub reports: PacketReportBatch,
-    /// What was left out between there and here.
+    /// Packets dropped by the queue.
     pub dropped: BTreeMap<ReportReason, u64>,
 }
 
@@ -69,12 +69,12 @@ impl Monitor {
         }
     }
 
-    /// Another rate of each rule, from now on.
+    /// Sets the rate limit of each rule.
     pub(crate) fn set_rate(&mut self, rate: u32) {
         self.limiter.set_rate(rate);
     }
 
-    /// Takes note of a flush: between which times, what revision it replaced, and what of it.
+    /// Records a flush with its begin and end, the revision it replaced, and the entries it replaced.
     pub(crate) fn record_flush(
         &mut self,
         times: (Duration, Duration),
@@ -84,14 +84,14 @@ impl Monitor {
         self.history.record_flush(times, revision, undo);
     }
 
-    /// The kernel was brought in line from an unknown state.
+    /// Forgets past tables after a resync from an unknown state.
     pub(crate) fn clear_history(&mut self) {
         self.history.clear();
     }
 }
 
 impl Core {
-    /// One more reader of the stream.
+    /// Adds a subscriber of the stream.
     pub fn subscribe(
         &mut self,
         query: MonitorQuery,
@@ -99,7 +99,7 @@ impl Core {
         self.monitor.hub.subscribe(query)
     }
 
-    /// Remembers whose addresses these updates take away.
+    /// Records the addresses that these updates release.
     pub(crate) fn record_released_addresses(&mut self, updates: &[Update]) {
         if !self.in_sync {
             return;
@@ -124,7 +124,7 @@ impl Core {
         }
     }
 
-    /// Tells of packets that the dataplane saw.
+    /// Reports packets from the dataplane.
     pub fn report_packets(&mut self, batch: MonitorBatch) {
         let is_idle = batch.reports.packets.is_empty();
         let mut add_losses = |cause, lost: BTreeMap<ReportReason, u64>| {
@@ -144,7 +144,7 @@ impl Core {
         }
     }
 
-    /// Time since the start, for rates.
+    /// Time since the start, for rate limits.
     fn monitor_time(&self) -> Duration {
         let now = self.clock.monotonic();
         now.saturating_duration_since(self.monitor.started_at)
@@ -203,7 +203,7 @@ impl Core {
     }
 }
 
-/// What a packet is counted under: of a denied one the rule that decided, of a logged one as well.
+/// The rate-limit key of a packet: for denied and logged packets it has the deciding rule.
 fn rate_key(reason: ReportReason, judgement: Option<&PacketAttribution>) -> MonitorKey {
     match judgement {
         Some(of) => (reason, Some(of.direction), of.hits.last().cloned()),

@@ -1,7 +1,7 @@
-//! From the dataplane's reports to the core, without ever making the core wait or queue.
+//! The queue of packet reports from the dataplane to the core.
 //!
-//! Promises: at most one batch is on its way; what comes meanwhile waits in a bounded queue, and what
-//! that has no room for is counted.
+//! At most one batch is in flight, so packets neither block nor flood the core. Further packets are
+//! queued up to a limit; beyond it they are dropped and counted.
 
 use super::MonitorBatch;
 use crate::core::{CoreEvent, CoreHandle, error_chain};
@@ -11,14 +11,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Packets that wait for the core at most.
+/// The maximum number of queued packets.
 const MAX_QUEUED: usize = 4096;
-/// Packets that the core looks at in one go: a few milliseconds.
+/// The maximum number of packets of a batch, which takes the core a few milliseconds.
 const MAX_BATCH: usize = 256;
-/// How long to wait for packets before looking whether the core has taken the last batch.
+/// How long to wait for packets before checking whether the core has handled the last batch.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// A batch for the core. While it lives, no other is sent.
+/// A batch for the core. No other batch is sent until it is dropped.
 #[derive(Debug)]
 pub struct PacketDelivery {
     batch: MonitorBatch,
@@ -26,7 +26,7 @@ pub struct PacketDelivery {
 }
 
 impl PacketDelivery {
-    /// The batch itself.
+    /// Takes the batch.
     pub fn take_batch(&mut self) -> MonitorBatch {
         std::mem::take(&mut self.batch)
     }
@@ -38,13 +38,13 @@ impl Drop for PacketDelivery {
     }
 }
 
-/// What waits for the core.
+/// Packets waiting for the core.
 #[derive(Default)]
 struct PacketQueue {
     packets: VecDeque<PacketReport>,
     lost: BTreeMap<ReportReason, u64>,
     dropped: BTreeMap<ReportReason, u64>,
-    /// Whether the end of a run of packets has to be told.
+    /// Whether the end of a burst has to be reported.
     idle_reported: bool,
 }
 
@@ -70,7 +70,7 @@ impl PacketQueue {
             && !self.idle_reported
     }
 
-    /// The next batch. The end is told alone, after everything else.
+    /// The next batch. The end of a burst is reported in an empty batch, after all packets.
     fn next_batch(&mut self) -> MonitorBatch {
         let count = self.packets.len().min(MAX_BATCH);
         if count == 0 {
@@ -86,7 +86,7 @@ impl PacketQueue {
     }
 }
 
-/// Hands in what the dataplane reports. It waits for packets alone, and ends with the process.
+/// Forwards the dataplane's packets to the core. It blocks only on packets, and ends with the process.
 pub fn forward_packets(mut watch: PacketWatch, core: &CoreHandle) {
     let in_flight = Arc::new(AtomicBool::new(false));
     let mut queue = PacketQueue::default();
@@ -100,7 +100,7 @@ pub fn forward_packets(mut watch: PacketWatch, core: &CoreHandle) {
             Ok(Some(seen)) => queue.add(seen),
             Ok(None) => {}
             Err(error) => {
-                return tracing::error!(error = %error_chain(&error), "listening to reports of packets");
+                return tracing::error!(error = %error_chain(&error), "reading packet reports failed; packets are no longer reported");
             }
         }
         if queue.is_empty() || in_flight.swap(true, Ordering::AcqRel) {

@@ -1,11 +1,11 @@
-//! How many packets are told of each rule, and how many were not.
+//! Rate limit of reported packets, by key.
 //!
-//! Promises: of each key at most the rate, and as many at once; every other one is counted.
+//! Promises: for each key at most the rate, with a burst of the same size; every other packet is counted.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Keys whose bucket is full are forgotten once there are so many.
+/// The number of keys above which those with a full bucket are dropped.
 const MAX_KEYS: usize = 1024;
 
 struct PacketBucket {
@@ -21,7 +21,7 @@ pub struct PacketLimiter<K> {
 }
 
 impl<K: Ord + Clone> PacketLimiter<K> {
-    /// So many a second of each key.
+    /// A limit of this many per second for each key.
     pub fn new(rate: u32) -> Self {
         PacketLimiter {
             rate: rate.into(),
@@ -29,12 +29,12 @@ impl<K: Ord + Clone> PacketLimiter<K> {
         }
     }
 
-    /// So many from now on; what a bucket holds beyond that goes with its next one.
+    /// Sets the rate; a bucket above the new limit is cut at its next use.
     pub fn set_rate(&mut self, rate: u32) {
         self.rate = rate.into();
     }
 
-    /// Whether one more of `key` passes; it is counted if not. `now` never goes back.
+    /// Whether one more of `key` passes; otherwise it is counted. `now` must not decrease.
     pub fn try_acquire(&mut self, key: &K, now: Duration) -> bool {
         if self.buckets.len() >= MAX_KEYS && !self.buckets.contains_key(key) {
             self.evict_full(now);
@@ -54,7 +54,7 @@ impl<K: Ord + Clone> PacketLimiter<K> {
         true
     }
 
-    /// What did not pass since the last call, by key.
+    /// The number of rejected ones since the last call, by key.
     pub fn take_dropped(&mut self) -> Vec<(K, u64)> {
         let lost = self.buckets.iter_mut().filter(|(_, b)| b.dropped > 0);
         lost.map(|(key, bucket)| (key.clone(), std::mem::take(&mut bucket.dropped)))
@@ -87,7 +87,7 @@ mod tests {
         let mut limiter = PacketLimiter::new(10);
         let mut passed = BTreeMap::new();
         for step in 0..3_000u64 {
-            // Three seconds, a millisecond a step; "b" comes only five times a second.
+            // Three seconds in steps of a millisecond; "b" comes only five times per second.
             let now = Duration::from_millis(step);
             for key in ["a", "b"] {
                 if (key == "a" || step % 200 == 0) && limiter.try_acquire(&key, now) {

@@ -1,6 +1,5 @@
-//! What the kernel says about a namespace and an address that somebody wants: whose the namespace is,
-//! whether anything uses it, and what the host does with the address. Facts only; who may have what is
-//! decided in [`crate::access`].
+//! Facts about a requested namespace or address: the owner of the namespace, whether it is in use, and
+//! the host's use of the address. [`crate::access`] decides about access.
 
 use super::{KernelNetworkDriver, NetworkDriverError};
 use crate::workload_store::WorkloadRecord;
@@ -12,7 +11,7 @@ use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Kinds of links that the kernel makes by itself in every new namespace.
+/// Kinds of links that the kernel creates in every new namespace.
 const FALLBACK_LINK_KINDS: [&str; 10] = [
     "ipip",
     "gre",
@@ -26,31 +25,31 @@ const FALLBACK_LINK_KINDS: [&str; 10] = [
     "vti6",
 ];
 
-/// A namespace, as far as rights depend on it.
+/// The facts about a namespace that access depends on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NetnsFacts {
-    /// The user who may do everything in it; `None` where that cannot be told.
+    /// The owner of its user namespace; `None` if it cannot be determined.
     pub owner: Option<u32>,
-    /// Whether it has a name in the folder of named namespaces, which only root writes.
+    /// Whether it has a name in the directory of named namespaces, which only root can write.
     pub named: bool,
-    /// Whether there is an interface in it, besides loopback and what every new one has.
+    /// Whether it has an interface other than loopback and those of every new namespace.
     pub used: bool,
 }
 
-/// What this host does with an address already.
+/// The present use of an address on this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AddressUse {
-    /// It is the host's own.
+    /// It is an address of the host.
     Host,
     /// It is a broadcast, anycast or multicast address.
     Broadcast,
-    /// The host, or a workload, sends by it.
+    /// It is a gateway of the host or of a workload.
     Gateway,
-    /// There is a route for it that is more special than the pool's.
+    /// There is a route to it that is more specific than the pool's.
     Routed {
         /// Its destination.
         destination: IpNet,
-        /// Where it leads.
+        /// Its link.
         link: String,
     },
 }
@@ -60,7 +59,7 @@ impl fmt::Display for AddressUse {
         match self {
             AddressUse::Host => f.write_str("it is this host's own"),
             AddressUse::Broadcast => f.write_str("it is a broadcast address"),
-            AddressUse::Gateway => f.write_str("it is a gateway's"),
+            AddressUse::Gateway => f.write_str("it is a gateway"),
             AddressUse::Routed { destination, link } => {
                 write!(f, "this host routes {destination} to {link}")
             }
@@ -122,7 +121,7 @@ impl KernelNetworkDriver {
     }
 }
 
-/// Whether a path is that of a file in the folder of named namespaces, in which root alone writes.
+/// Whether a path lies in the directory of named namespaces, which only root can write.
 fn is_named_netns(path: &str) -> bool {
     let folder = Path::new(NETNS_DIR);
     let name = match Path::new(path).parent() {

@@ -1,27 +1,27 @@
-//! Which link of this host is a workload's: told by both ends of the pair, or by the number that the
-//! kernel gave it, never by its name alone.
+//! Finds the link of a workload on this host, by both ends of the veth pair or by its index, never by
+//! its name alone.
 //!
-//! A number alone says nothing either: links of other namespaces have the same ones. So an end is the
-//! other's only if it is a veth, names the other's number, and names its namespace, both ways round.
-//! Nothing here changes anything.
+//! An index alone is not sufficient either: links of other namespaces have the same indexes. So two
+//! links are the ends of one pair only if both are veths, and each refers to the other's index and
+//! namespace. This module changes nothing.
 
 use super::{KernelNetworkDriver, NetworkDriverError};
 use crate::workload_store::WorkloadRecord;
 use palisade_sys::link::{KernelLinkOpener, Link, LinkOpener, Links};
 use palisade_sys::netns::NetNs;
 
-/// The interface inside a workload's namespace, and how the two namespaces know each other.
+/// The interface inside a workload's namespace, with the nsids of the two namespaces.
 pub(super) struct InnerVeth {
     /// The interface.
     pub(super) link: Link,
-    /// The number that the host has for the namespace.
+    /// The nsid of the namespace, as seen from the host.
     nsid_from_host: Option<i32>,
-    /// The number that the namespace has for the host.
+    /// The nsid of the host, as seen from the namespace.
     nsid_of_host: Option<i32>,
 }
 
 impl InnerVeth {
-    /// The interface of this name in a namespace; `None` if there is none.
+    /// The interface with this name in a namespace; `None` if there is none.
     pub(super) fn find(
         host: (&NetNs, &mut impl Links),
         pod: &NetNs,
@@ -29,7 +29,7 @@ impl InnerVeth {
     ) -> Result<Option<Self>, NetworkDriverError> {
         let (host_netns, host) = host;
         let mut inside = KernelLinkOpener.open_links(pod)?;
-        // Asking for the link gives the other namespace its number.
+        // Querying the link makes the kernel allocate an nsid for the other namespace.
         let Some(link) = inside.link(name)? else {
             return Ok(None);
         };
@@ -40,7 +40,7 @@ impl InnerVeth {
         }))
     }
 
-    /// Whether this link of the host is the other end.
+    /// Whether this host link is the other end of the pair.
     pub(super) fn is_peer(&self, outer: &Link) -> bool {
         let is_veth = |link: &Link| link.kind.as_deref() == Some("veth");
         is_veth(outer)
@@ -55,7 +55,7 @@ impl InnerVeth {
 }
 
 impl KernelNetworkDriver {
-    /// The interface inside the namespace, as far as it can be seen.
+    /// The interface inside the namespace, if it can be queried.
     pub(super) fn inner_veth(
         &self,
         host: &mut impl Links,
@@ -65,9 +65,9 @@ impl KernelNetworkDriver {
         InnerVeth::find((&self.host, host), &pod, &record.inside).ok()?
     }
 
-    /// The host side of a workload among these links, under whatever name. The number that the kernel
-    /// gave it is never another link's; where that is not remembered, or the pair was made anew, both
-    /// ends say it. Only where neither is known, its name does.
+    /// The host side of a workload among these links, under any name. It is found by its index, which
+    /// is unique; if the index is not recorded or the pair was created anew, by both ends of the pair;
+    /// and if neither is known, by its name.
     pub(super) fn find_host_link<'a>(
         &self,
         links: &'a [Link],
@@ -85,8 +85,8 @@ impl KernelNetworkDriver {
             .or_else(|| by_name().filter(|_| only_name_known))
     }
 
-    /// Whether what another plugin made is the namespace's other end, and this host forwards what
-    /// comes in by it.
+    /// Checks that the interface of another plugin is the peer of the namespace's interface, and that
+    /// this host forwards its packets.
     pub(super) fn check_chained(&self, record: &WorkloadRecord) -> Result<(), NetworkDriverError> {
         let name = record.interface.to_string();
         let mut host = self.links()?;

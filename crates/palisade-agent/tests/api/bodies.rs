@@ -1,4 +1,4 @@
-//! What the API really answers fits its document: every operation is called, and every body checked.
+//! Response bodies match the OpenAPI document: every operation is called, and every body is validated.
 
 use crate::document::document;
 use crate::schema::check;
@@ -25,7 +25,7 @@ kind: Namespace
 metadata: {name: shop}
 "#;
 
-/// What the manifests above say.
+/// The objects of the manifests above.
 fn updates() -> Vec<Update> {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("shop.yaml");
@@ -121,7 +121,7 @@ async fn every_operation_answers_what_the_document_says() {
                     "{method} {path}: {answer:#}"
                 );
             }
-            // Nothing was seen without a kernel; its own tests hold the shape of a line.
+            // There are no packets without a kernel; unit tests check the format of the lines.
             OperationOutput::Lines(_) => assert_eq!(answer, Value::String(String::new())),
         }
         seen.insert(operation.id);

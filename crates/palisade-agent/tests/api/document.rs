@@ -1,5 +1,5 @@
-//! The OpenAPI document: made from the list of operations and the wire types, and held equal to
-//! `docs/openapi.json`. After an intended change run with `PALISADE_BLESS=1` and read the difference.
+//! The OpenAPI document: generated from the list of operations and the API types, and compared with
+//! `docs/openapi.json`. After an intended change run with `PALISADE_BLESS=1` and review the difference.
 
 use palisade_agent::http::{
     OPENAPI, Operation, OperationClass, OperationInput, OperationOutput, operations,
@@ -16,7 +16,7 @@ carries apiVersion. The API only grows: a field keeps its name and meaning, clie
 values that they do not know. Anyone who can open the socket may read; changing something is for root, \
 the agent's own user and the members of the API's group.";
 
-/// The schema of a type of the API by its name.
+/// The schema of an API type by name.
 fn schema(types: &mut SchemaGenerator, name: &str) -> Value {
     macro_rules! named {
         ($($kind:path as $name:literal),* $(,)?) => {
@@ -63,7 +63,7 @@ fn generator(contract: Contract) -> SchemaGenerator {
     settings.into_generator()
 }
 
-/// The document that the code says.
+/// Generates the document from the code.
 pub(crate) fn document() -> Value {
     let mut given = generator(Contract::Serialize);
     let mut taken = generator(Contract::Deserialize);
@@ -76,11 +76,11 @@ pub(crate) fn document() -> Value {
     }
     let mut schemas = given.take_definitions(true);
     for (name, schema) in taken.take_definitions(true) {
-        // Query parameters are listed where they are taken.
+        // Query parameters are listed with their operation.
         if name.ends_with("Query") {
             continue;
         }
-        // What is given may grow; what is taken must be known.
+        // Responses may gain fields; unknown fields in requests are rejected.
         let open = |schema: &Value| {
             let mut schema = schema.clone();
             schema["additionalProperties"] = json!(true);
@@ -165,10 +165,7 @@ fn entry(operation: &Operation, given: &mut SchemaGenerator, taken: &mut SchemaG
 }
 
 #[test]
-#[allow(
-    clippy::disallowed_methods,
-    reason = "the switch that writes the golden file"
-)]
+#[allow(clippy::disallowed_methods, reason = "enables writing the golden file")]
 fn the_document_is_the_code() {
     let text = serde_json::to_string_pretty(&document()).unwrap() + "\n";
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/openapi.json");

@@ -1,4 +1,4 @@
-//! The figures: every one is in the table and in its page, and the text is what Prometheus reads.
+//! The metrics: every metric is in the table and in its page, and the text is valid Prometheus format.
 
 use crate::site::{Site, reader, root};
 use palisade_agent::http::health_router;
@@ -13,7 +13,7 @@ use tokio::sync::watch;
 /// A sample: its name, its labels, its value.
 type Sample = (String, BTreeMap<String, String>, f64);
 
-/// Reads the text format, and panics at what does not belong there.
+/// Parses the text format; panics on anything invalid.
 fn parse(text: &str) -> (BTreeMap<String, String>, Vec<Sample>) {
     let (mut kinds, mut samples) = (BTreeMap::new(), Vec::new());
     for line in text.lines() {
@@ -120,10 +120,7 @@ fn names_carry_units_and_kinds() {
 }
 
 #[test]
-#[allow(
-    clippy::disallowed_methods,
-    reason = "the switch that writes the golden file"
-)]
+#[allow(clippy::disallowed_methods, reason = "enables writing the golden file")]
 fn the_page_is_the_table() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/metrics.md");
     if std::env::var_os("PALISADE_BLESS").is_some() {

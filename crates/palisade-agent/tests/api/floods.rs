@@ -1,5 +1,5 @@
-//! Floods: whatever comes, what waits for the core is bounded, probes are answered, and pages that many
-//! ask for are made seldom.
+//! Floods: the queue of the core stays bounded, probes are answered, and frequently requested pages are
+//! built rarely.
 
 use crate::site::{Site, reader, root};
 use palisade_agent::clock::{Clock, SystemClock};
@@ -23,7 +23,7 @@ use tokio::sync::watch;
 
 const FLOOD: usize = 100_000;
 
-/// So many links that come, each under a name of its own, and then the end.
+/// This many links appear, each with its own name, and then the stream ends.
 struct Flood(usize);
 
 impl LinkEvents for Flood {
@@ -70,7 +70,7 @@ fn notices_that_wait_are_one_however_many_came() {
     assert!(matches!(events.next(None), Ok(CoreEvent::Tampered { .. })));
     assert!(matches!(events.next(None), Ok(CoreEvent::ConfigChanged)));
     assert_eq!(core.queue_length(), 0);
-    // What was taken is taken: the next notice waits anew.
+    // The queued notification was taken, so the next one is queued again.
     watch_host(Flood(FLOOD - 2), &core).unwrap_err();
     let Ok(CoreEvent::HostChanged { changes, .. }) = events.next(None) else {
         panic!("a notice");
@@ -93,7 +93,7 @@ fn a_source_waits_with_its_next_batch() {
         assert!(matches!(events.next(None), Ok(CoreEvent::Source(_))));
     }
     assert!(source.join().unwrap());
-    // A core that ends lets a waiting source go.
+    // A source that waits is released when the core ends.
     assert!(core.send(CoreEvent::Source(UpdateBatch::default())));
     let source = {
         let core = core.clone();
@@ -109,7 +109,7 @@ const PLENTY: RequestRate = RequestRate {
     burst: 1_000_000,
 };
 
-/// Has the core wait inside an event until the sender is used or gone.
+/// Blocks the core inside an event until the sender is used or dropped.
 fn stall(site: &Site) -> mpsc::Sender<()> {
     let (go_on, wait) = mpsc::channel::<()>();
     let (began, begun) = mpsc::channel();
@@ -151,7 +151,7 @@ async fn ten_thousand_ask_how_it_is_and_the_core_is_asked_once() {
         assert_eq!(status.as_u16(), 200);
         pages.extend(page["asOf"].as_str().map(str::to_owned));
     }
-    // One a second, however long all this took.
+    // One per second, however long this took.
     let most = (SystemClock.monotonic() - began).as_secs() as usize + 2;
     let read = site.dataplane.counter_reads() - reads;
     assert!(
@@ -198,7 +198,7 @@ async fn a_full_queue_is_told_and_holds_no_probe_up() {
         refused += 1;
     }
     assert_eq!(site.core.queue_length(), MAX_WAITING);
-    // Who changes something has a place of its own.
+    // Changes have their own queue limit.
     let change = {
         let site = site.clone();
         let add = r#"{"namespace":"shop","name":"web","netns":"web"}"#;
@@ -217,7 +217,7 @@ async fn a_full_queue_is_told_and_holds_no_probe_up() {
     }
 }
 
-/// The machine's clock, some time ahead.
+/// The system clock, shifted into the future.
 struct Ahead(Duration);
 
 impl Clock for Ahead {
@@ -238,7 +238,7 @@ async fn a_core_that_is_stuck_fails_its_probes_and_one_that_works_does_not() {
     };
     let site = Site::with(rate, Ahead(Duration::from_secs(60)));
     let probe = async |path| site.ask(reader(), "GET", path, "").await;
-    // By this clock, whatever takes a moment takes a minute.
+    // By this clock, every event takes longer than a minute.
     while site.core.health().busy_since.is_some() || site.core.queue_length() > 0 {
         tokio::task::yield_now().await;
     }
@@ -252,7 +252,7 @@ async fn a_core_that_is_stuck_fails_its_probes_and_one_that_works_does_not() {
             answer["reasons"][0]
                 .as_str()
                 .unwrap()
-                .contains("at one thing for ")
+                .contains("busy with one event for ")
         );
     }
     go_on.send(()).unwrap();
@@ -297,7 +297,7 @@ async fn who_holds_all_connections_does_not_keep_probes_out() {
         stream.read_to_string(&mut text).await.unwrap();
         text
     };
-    // Others hold spare connections too, and say nothing on them.
+    // Other clients hold spare connections too, and send nothing.
     for _ in 0..200 {
         held.push(UnixStream::connect(&socket).await.unwrap());
     }

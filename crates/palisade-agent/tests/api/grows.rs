@@ -1,13 +1,13 @@
-//! The API only grows: what a recorded former document promised, today's document keeps.
+//! API compatibility: the present document keeps all promises of the recorded one.
 //!
-//! `recorded.json` is the document of the last release. It is replaced at a release, never to make
+//! `recorded.json` is the document of the last release. It is replaced only at a release, never to make
 //! this test pass.
 
 use crate::document::document;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
-/// What the new document does not keep of the old.
+/// The incompatibilities of the new document with the old one.
 fn broken(old: &Value, new: &Value) -> Vec<String> {
     let mut out = Vec::new();
     let no = Map::new();
@@ -57,7 +57,7 @@ fn broken(old: &Value, new: &Value) -> Vec<String> {
     out
 }
 
-/// The names of what requests are made of.
+/// The names of the types used in requests.
 fn inputs(document: &Value) -> BTreeSet<String> {
     fn references(value: &Value, out: &mut Vec<String>) {
         match value {
@@ -102,7 +102,7 @@ fn keeps(old: &Value, new: &Value, input: bool, at: &str, out: &mut Vec<String>)
         }
     }
     let (was, is) = (words(old, "required"), words(new, "required"));
-    // A client sends what was required of it, and reads what was promised to it.
+    // Clients send what was required, and read what was promised.
     let changed = if input {
         is.difference(&was)
     } else {

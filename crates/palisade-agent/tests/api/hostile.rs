@@ -1,5 +1,5 @@
-//! Text that somebody chose to harm whoever reads an answer: it leaves the API escaped, in JSON, in lines
-//! and in metrics, whether it came from the folder, from a request or from a packet's names.
+//! Hostile text is escaped in all API output: JSON, lines and metrics, whether it came from manifests,
+//! from a request or from a packet's names.
 
 use crate::site::{Site, reader, root};
 use http_body_util::BodyExt;
@@ -12,7 +12,7 @@ use palisade_source::{SourceReport, UpdateBatch};
 use palisade_sys::credentials::SocketCredentials;
 use serde_json::{Value, json};
 
-/// Colours, a title, C1, line ends and what turns text round.
+/// Colours, a window title, C1 controls, line ends and bidirectional controls.
 const HOSTILE: &str =
     "\u{1b}[31m\u{1b}]0;t\u{7}\u{7f}\u{9b}2J\u{85}\r\n\tforged\u{202e}\u{2066}\u{2028}";
 
@@ -28,7 +28,7 @@ fn assert_harmless(what: &str, text: &str) {
     assert_eq!(forged, None, "{what}: {text:?}");
 }
 
-/// What a folder of hostile objects comes to, its file names hostile too.
+/// The batch of a directory with hostile objects and hostile file names.
 fn batch() -> UpdateBatch {
     let h = HOSTILE;
     let policy = |name: &str, spec: Value| {
@@ -44,7 +44,7 @@ fn batch() -> UpdateBatch {
             json!({"podSelector": {"matchLabels": {h: h}}, "policyTypes": [h]}),
         ),
         policy("sound", json!({"podSelector": {}})),
-        // Sound as far as anybody checks.
+        // Passes all validation.
         json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "namespace": "shop",
                "ownerReferences": [{"kind": h, "name": h, "controller": true}]},
                "spec": {"nodeName": h, "serviceAccountName": h},
@@ -131,7 +131,7 @@ async fn no_answer_carries_what_a_terminal_acts_upon() {
             let what = format!("{method} {path} {body:?}");
             let answer = ask(&site, peer, method, &path, body).await;
             assert_harmless(&what, &answer);
-            // What a name was can still be told: in JSON by the escape, in messages in words.
+            // The original name is still recognisable: in JSON by the escapes, in messages by its text.
             told += usize::from(answer.contains("forged"));
         }
     }

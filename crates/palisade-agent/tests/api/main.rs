@@ -1,4 +1,4 @@
-//! The API as clients meet it: its document, its bodies, and whom it refuses.
+//! The API as seen by clients: its document, its bodies, and the requests it rejects.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 

@@ -1,4 +1,4 @@
-//! Whom the API refuses: who may not change anything, asks too often, sends too much, or dawdles.
+//! Rejected requests: no permission, rate limit exceeded, body too large, client too slow.
 
 use crate::site::{GROUP, Site, reader, root};
 use axum::body::{Body, Bytes, HttpBody};
@@ -62,7 +62,7 @@ async fn only_root_and_the_group_change_anything() {
     assert_eq!(requests.get(&("POST", "/v1/workloads", 200)), Some(&1));
 }
 
-/// A body in pieces that counts how many of them are still to be read.
+/// A body in chunks that counts the unread ones.
 struct Pieces(Arc<AtomicUsize>);
 
 impl HttpBody for Pieces {
@@ -83,7 +83,7 @@ impl HttpBody for Pieces {
     }
 }
 
-/// A client that writes while the connection closes under it loses the answer.
+/// A client that still writes when the connection closes would lose the response.
 #[tokio::test]
 async fn a_refusal_waits_until_the_body_was_sent() {
     let site = Site::new();
@@ -134,7 +134,7 @@ async fn a_large_body_is_refused() {
     );
 }
 
-/// A site behind a real socket.
+/// A site with a real socket.
 struct Served {
     _site: Site,
     _dir: tempfile::TempDir,
@@ -164,10 +164,10 @@ fn served(room: ConnectionLimits) -> Served {
     }
 }
 
-/// Sends this and reads until the other end closes.
+/// Sends a request and reads until the server closes the connection.
 async fn answer(socket: &PathBuf, request: &str) -> String {
     let mut stream = UnixStream::connect(socket).await.unwrap();
-    // The other end may close before everything is written.
+    // The server may close the connection before everything is written.
     let _ = stream.write_all(request.as_bytes()).await;
     let mut text = Vec::new();
     let _ = stream.read_to_end(&mut text).await;
@@ -193,10 +193,10 @@ async fn a_large_head_is_refused() {
 #[tokio::test(start_paused = true)]
 async fn who_dawdles_is_cut() {
     let served = served(ConnectionLimits::default());
-    // Half a head, and then nothing: the clock goes on by itself while everybody waits.
+    // Half a head, and then nothing: the paused clock advances while all tasks wait.
     let text = answer(&served.socket, "GET /v1/status HTTP/1.1\r\nhost").await;
     assert!(!text.starts_with("HTTP/1.1 200"), "{text}");
-    // A head that announces a body that does not come.
+    // A head that announces a body, which is never sent.
     let request =
         "POST /v1/workloads HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 9\r\n\r\n";
     let text = answer(&served.socket, request).await;

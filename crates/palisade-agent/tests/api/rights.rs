@@ -1,4 +1,4 @@
-//! What a member of the API's group gets and does not get, asked as clients ask.
+//! The permissions of members of the API's group, tested through the API.
 
 use crate::site::{GROUP, Host, Site, reader, root};
 use palisade_agent::http::rate_limit::RequestRate;
@@ -38,7 +38,7 @@ fn pod(name: &str, addresses: &[&str]) -> Update {
     }))
 }
 
-/// A site whose source knows three Pods, one of which runs elsewhere.
+/// A site whose source has three Pods, one of which runs on another node.
 fn site(host: &Host, said: &[(&str, &str)]) -> Site {
     let site = Site::on(RATE, host, said);
     site.says(vec![
@@ -127,13 +127,13 @@ async fn a_member_gets_what_the_pod_of_that_name_gets() {
         (200, &json!(["10.245.0.50"]))
     );
     assert_eq!(answer["closed"], Value::Null);
-    // The name of a Pod that nobody knows stays closed until somebody does.
+    // A workload without a known Pod stays closed until the Pod is known.
     let (status, answer) = site.post(member(1000), &add("new", json!({}))).await;
     assert_eq!(
         (status, &answer["closed"]),
         (200, &json!("its Pod is not known yet"))
     );
-    // Addresses that the host uses are given to nobody.
+    // Addresses that the host uses are never allocated.
     let mut given = Vec::new();
     for _ in 0..30 {
         let (_, answer) = site.post(root(), &add("db", json!({}))).await;
@@ -158,7 +158,7 @@ async fn a_member_touches_nobody_elses() {
         assert_eq!(status, 409, "{name}: as if it were the caller's own");
     }
     assert_eq!(site.attached().await, 2);
-    // So many each; the caller's own may be asked for again, and removed.
+    // The limit holds for each user; the caller's own workload may be added again, and removed.
     assert_eq!(site.post(member(1001), &add("db", json!({}))).await.0, 200);
     assert_eq!(
         site.post(member(1001), &add("more", json!({}))).await.0,
@@ -195,7 +195,7 @@ async fn operations_of_runtimes_are_roots() {
             .await;
         assert_eq!(answer.0.as_u16(), 403, "{method} {path}: {}", answer.1);
     }
-    // A pod of root's takes the place of what a member attached under its name or in its namespace.
+    // A pod of root replaces what a member attached under its name or in its namespace.
     let (status, answer) = site.ask(root(), "POST", "/v1/cni", &cni.to_string()).await;
     assert_eq!(status.as_u16(), 200, "{answer}");
     assert_eq!(site.attached().await, 1);

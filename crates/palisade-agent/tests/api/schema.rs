@@ -1,18 +1,18 @@
-//! A plain reading of JSON Schema: as much as the document uses, and a panic at what it does not
-//! know, so that no rule is passed over. It is stricter than the standard: an object may hold only
-//! what the schema names.
+//! A simple validator for JSON Schema: it supports what the document uses, and panics on anything else,
+//! so that no rule is ignored. It is stricter than the standard: an object may only have fields that
+//! the schema names.
 
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 
-/// What does not fit, as a path and a reason; none where everything fits.
+/// The violations, as a path and a reason; empty if the value is valid.
 pub(crate) fn check(root: &Value, schema: &Value, value: &Value) -> Vec<String> {
     let mut wrong = Vec::new();
     fits(root, schema, value, "$", &mut wrong);
     wrong
 }
 
-/// Checks one place; unnamed fields are wrong there.
+/// Checks one value; unnamed fields are errors.
 fn fits(root: &Value, schema: &Value, value: &Value, at: &str, wrong: &mut Vec<String>) {
     let named = look(root, schema, value, at, wrong);
     for key in value.as_object().into_iter().flat_map(Map::keys) {
@@ -22,7 +22,7 @@ fn fits(root: &Value, schema: &Value, value: &Value, at: &str, wrong: &mut Vec<S
     }
 }
 
-/// Checks everything that a schema says of a value; the fields that it names.
+/// Checks all keywords of a schema against a value; returns the fields it names.
 fn look(
     root: &Value,
     schema: &Value,

@@ -1,5 +1,5 @@
-//! What the service manager hears: ready after the first sync, and signs of life only from a core
-//! that answers.
+//! Notifications to the service manager: ready after the first sync, and watchdog notifications only
+//! while the core responds.
 
 use crate::site::Site;
 use palisade_agent::core::CoreEvent;
@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 use tokio::net::UnixDatagram;
 
-/// The next line that a manager hears; `None` if there is none for a while.
+/// The next notification; `None` if there is none within `patience`.
 async fn heard(listener: &UnixDatagram, patience: Duration) -> Option<String> {
     let mut text = [0; 512];
     let received = tokio::time::timeout(patience, listener.recv(&mut text)).await;
@@ -41,12 +41,12 @@ async fn a_stuck_core_gives_no_sign_of_life() {
         let sign = heard(&listener, patience).await.unwrap();
         assert!(sign.starts_with("WATCHDOG=1\nSTATUS=enforcing"), "{sign}");
     }
-    // The core is made to wait inside a question: everything else of the agent goes on.
+    // The core blocks inside a request; the other threads of the agent continue.
     let (go_on, wait) = mpsc::channel::<()>();
     site.core.send(CoreEvent::Request(Box::new(move |_| {
         let _ = wait.recv();
     })));
-    // One that was under way may still come.
+    // One notification may still be in flight.
     while heard(&listener, Duration::from_millis(150)).await.is_some() {}
     let sign = heard(&listener, Duration::from_secs(1)).await;
     assert_eq!(sign, None, "a sign of life from a core that is stuck");

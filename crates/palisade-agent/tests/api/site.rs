@@ -1,5 +1,5 @@
-//! An agent's core and API without a kernel: requests go straight to the router, from whichever peer
-//! a test likes, or by a real socket.
+//! An agent's core and API without a kernel: requests go to the router directly, with the credentials
+//! that a test chooses, or through a real socket.
 
 use axum::Router;
 use axum::body::Body;
@@ -29,11 +29,11 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, Mutex};
 
-/// A host on which everything works.
+/// A host on which every operation succeeds.
 #[derive(Clone, Default)]
 pub(crate) struct Host(pub(crate) Arc<Mutex<HostState>>);
 
-/// What a host says of namespaces and addresses.
+/// The state of namespaces and addresses on the host.
 #[derive(Default)]
 pub(crate) struct HostState {
     pub(crate) tenancy: NetnsFacts,
@@ -139,7 +139,7 @@ impl NetworkDriver for Host {
     }
 }
 
-/// The group whose members may change something.
+/// The gid of the group whose members may make changes.
 pub(crate) const GROUP: u32 = 900;
 
 /// A user who may only read.
@@ -157,7 +157,7 @@ pub(crate) fn root() -> SocketCredentials {
     SocketCredentials { uid: 0, ..reader() }
 }
 
-/// The API of a core of its own.
+/// An API with its own core.
 pub(crate) struct Site {
     pub(crate) core: CoreHandle,
     pub(crate) router: Router,
@@ -167,7 +167,7 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    /// One that takes many requests and bodies of a kilobyte.
+    /// A site that accepts many requests, and bodies of a kilobyte.
     pub(crate) fn new() -> Self {
         Site::with_rate(RequestRate {
             per_second: 1_000,
@@ -175,17 +175,17 @@ impl Site {
         })
     }
 
-    /// One that takes so many requests of each user.
+    /// A site with this request rate for each user.
     pub(crate) fn with_rate(rate: RequestRate) -> Self {
         Site::made(rate, SystemClock, &Host::default(), &[])
     }
 
-    /// The same, with a clock of its own at its gate.
+    /// The same, with its own clock for admission control.
     pub(crate) fn with(rate: RequestRate, clock: impl Clock + 'static) -> Self {
         Site::made(rate, clock, &Host::default(), &[])
     }
 
-    /// One on this host, with these parameters.
+    /// A site on this host, with these parameters.
     pub(crate) fn on(rate: RequestRate, host: &Host, said: &[(&str, &str)]) -> Self {
         Site::made(rate, SystemClock, host, said)
     }
@@ -235,7 +235,7 @@ impl Site {
         site
     }
 
-    /// The source says something.
+    /// Sends updates of the source.
     pub(crate) fn says(&self, updates: Vec<Update>) {
         self.core.send(CoreEvent::Source(UpdateBatch {
             updates,
@@ -244,7 +244,7 @@ impl Site {
         }));
     }
 
-    /// Hands a request in as a peer's, and reads the answer.
+    /// Sends a request with the credentials of a peer, and reads the response.
     pub(crate) async fn ask(
         &self,
         peer: SocketCredentials,

@@ -1,5 +1,5 @@
-//! What another plugin made: judged while it is a workload's, closed while it exists, and nothing to us
-//! once it is gone.
+//! Interfaces of other plugins: policed while they belong to a workload, closed while they exist
+//! without one, and ignored once they are deleted.
 
 use super::{Host, core, remove, synced};
 use palisade_agent::core::{Core, CoreEvent};
@@ -33,7 +33,7 @@ fn attachment(container: &str) -> CniAttachment {
     }
 }
 
-/// What the kernel judges: interfaces, and how many points they have.
+/// What the kernel polices: the interfaces, and the number of their points.
 fn judged(dataplane: &FakeDataplane) -> (Vec<String>, usize) {
     let held = dataplane.tables().unwrap();
     let interfaces = held.interfaces.iter().map(|name| name.to_string());
@@ -54,10 +54,7 @@ fn link(index: u32, name: &str) -> Link {
     }
 }
 
-#[allow(
-    clippy::disallowed_methods,
-    reason = "an arbitrary point to count from"
-)]
+#[allow(clippy::disallowed_methods, reason = "an arbitrary origin")]
 fn noticed(core: &mut Core, event: LinkEvent) {
     let mut changes = HostChanges::default();
     changes.add_event(event);
@@ -72,7 +69,7 @@ fn closed(name: &str) -> (Vec<String>, usize) {
     (vec![name.to_owned()], 0)
 }
 
-/// Whatever takes the workload away, what another plugin made stays closed until it goes.
+/// However the workload is removed, the interface of another plugin stays closed until it is deleted.
 #[test]
 fn an_interface_of_another_plugin_is_closed_until_it_goes() {
     type Take = fn(&mut Core);
@@ -109,17 +106,17 @@ fn an_interface_of_another_plugin_is_closed_until_it_goes() {
             closed("veth0"),
             "{way}: after a restart"
         );
-        // Another container of the same interface is judged by its own policy.
+        // Another container with the same interface has its own policy.
         after.cni_add(&chained("api")).unwrap();
         assert_eq!(judged(&dataplane), (vec!["veth0".to_owned()], 4), "{way}");
         after.cni_del(&attachment("api")).unwrap();
         assert_eq!(judged(&dataplane), closed("veth0"), "{way}");
-        // Under another name it is closed there.
+        // After a rename it is closed under the new name.
         let renamed = [("veth9".to_owned(), 7)].into();
         host.0.lock().unwrap().others = renamed;
         noticed(&mut after, LinkEvent::Link(link(7, "veth9")));
         assert_eq!(judged(&dataplane), closed("veth9"), "{way}: renamed");
-        // Gone, and another has its name.
+        // It is deleted, and another link has its name.
         host.0.lock().unwrap().others = [("veth9".to_owned(), 8)].into();
         noticed(&mut after, LinkEvent::Link(link(8, "veth9")));
         assert_eq!(judged(&dataplane), (vec![], 0), "{way}: gone");

@@ -1,5 +1,6 @@
-//! The core with a recording dataplane and a recording host: what it asks of both, and in which
-//! order, when workloads come and go, when the kernel refuses, and when it starts again.
+//! The core with a recording dataplane and a recording host: which operations it calls on both, and in
+//! which order, when workloads are attached and detached, when the kernel rejects writes, and at a
+//! restart.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -31,7 +32,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// A host in memory: which interfaces there are, which are open, and every call.
+/// A host in memory: the existing interfaces, the open ones, and every call.
 #[derive(Clone, Default)]
 struct Host(Arc<Mutex<HostState>>);
 
@@ -41,7 +42,7 @@ struct HostState {
     open: BTreeSet<String>,
     netns: BTreeSet<String>,
     renamed: BTreeMap<String, String>,
-    /// Links that another plugin made, with their numbers.
+    /// Links of another plugin, with their indexes.
     others: BTreeMap<String, u32>,
     refuse: Option<&'static str>,
     calls: Vec<String>,
@@ -221,14 +222,11 @@ impl NetworkDriver for Host {
     }
 }
 
-/// A clock that goes a millisecond further each time it is read.
+/// A clock that advances by a millisecond whenever it is read.
 struct Ticking(Mutex<u64>, Instant);
 
 impl Ticking {
-    #[allow(
-        clippy::disallowed_methods,
-        reason = "an arbitrary point to count from"
-    )]
+    #[allow(clippy::disallowed_methods, reason = "an arbitrary origin")]
     fn new() -> Self {
         Ticking(Mutex::new(0), Instant::now())
     }
@@ -262,7 +260,7 @@ fn core(state_dir: &Path, host: &Host, dataplane: &FakeDataplane) -> Core {
 }
 
 #[test]
-#[allow(clippy::disallowed_methods, reason = "a test writes as editors do")]
+#[allow(clippy::disallowed_methods, reason = "tests write as editors do")]
 fn a_configuration_that_is_read_again_counts_or_is_refused_and_listeners_are_told() {
     let dir = tempfile::tempdir().unwrap();
     let mut core = core(dir.path(), &Host::default(), &FakeDataplane::new());
@@ -401,7 +399,7 @@ fn a_workload_stays_closed_while_the_kernel_refuses_its_policy() {
         "{error}"
     );
     assert_eq!(host.calls(), ["join web", "part web"]);
-    // Undoing it fails as well: the agent is degraded until a later try succeeds.
+    // The rollback fails as well: the agent is degraded until a retry succeeds.
     refuse(3);
     core.add_workload(&add("web")).unwrap_err();
     assert_eq!(core.status().health, Health::Degraded);
@@ -482,7 +480,7 @@ fn one_whose_attaching_was_interrupted_is_cleared_away() {
     synced(&mut first);
     first.add_workload(&add("web")).unwrap();
     drop(first);
-    // As the file is while the interface is being made.
+    // The content of the file while the interface is being created.
     let file = dir.path().join("workloads.json");
     let text = std::fs::read_to_string(&file).unwrap();
     let pending = text.replace("\"pending\": false", "\"pending\": true");
@@ -572,7 +570,8 @@ fn a_host_side_that_others_change_is_put_back_and_told() {
     assert_eq!(refused, (calls, EndpointState::Lost, 2));
 }
 
-/// Whoever waits for the first sync opens the socket then: not before the kernel is in line.
+/// Waiters for the first sync, which then open the socket, are notified only after the kernel is
+/// synchronised.
 #[test]
 fn who_waits_for_the_sync_is_told_when_the_kernel_is_in_line() {
     let dir = tempfile::tempdir().unwrap();
@@ -667,7 +666,7 @@ fn a_deletion_that_waits_is_carried_out_once() {
     assert_eq!(core.run_queued_deletions().unwrap(), 0);
 }
 
-#[allow(clippy::disallowed_methods, reason = "any moment will do")]
+#[allow(clippy::disallowed_methods, reason = "any time is valid")]
 fn now() -> Instant {
     Instant::now()
 }

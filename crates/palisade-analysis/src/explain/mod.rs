@@ -1,8 +1,8 @@
-//! Why one flow passes or not, for a human and for a program.
+//! Explains why a flow is allowed or denied, for people and for programs.
 //!
-//! [`explain`] resolves the two ends of a [`FlowQuery`] to flows, asks the oracle about each, and gives
-//! the [`Explanation`]: plain words and names, complete in itself, so that it can be sent as JSON and
-//! printed by whoever receives it. It never decides anything.
+//! [`explain`] resolves the two ends of a [`FlowQuery`] to flows, asks the oracle about each, and
+//! returns an [`Explanation`]. It contains names and texts only, so it can be sent as JSON and printed
+//! by the receiver. This module never computes a verdict itself.
 
 mod nearest;
 mod query_traffic;
@@ -25,18 +25,18 @@ use palisade_model::State;
 use palisade_oracle::{DecisionReason, OracleOptions, PreparedState};
 use resolve::QueryFlows;
 
-/// What is asked: two ends and a kind of traffic, as a user writes them.
+/// A query: two ends and the traffic between them, as a user writes them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FlowQuery {
-    /// Who connects: `namespace/pod` or an address.
+    /// The source: `namespace/pod` or an address.
     pub from: String,
-    /// To whom: `namespace/pod`, an address, or `service:namespace/name`.
+    /// The destination: `namespace/pod`, an address, or `service:namespace/name`.
     pub to: String,
-    /// `80/TCP`, `80` (TCP), or with the name of a port of the destination, `http/TCP`.
+    /// The destination port: `80/TCP`, `80` (TCP), or a named port of the destination, `http/TCP`.
     pub port: Option<String>,
-    /// The protocol, where `port` is not given: a name or a number.
+    /// The protocol where `port` is absent: a name or a number.
     pub protocol: Option<String>,
-    /// `TYPE` or `TYPE/CODE`; an echo request where absent.
+    /// The ICMP message: `TYPE` or `TYPE/CODE`; an echo request where absent.
     pub icmp_type: Option<String>,
     /// The source port; 49152, the first of the dynamic ports, where absent.
     pub source_port: Option<u16>,
@@ -45,19 +45,19 @@ pub struct FlowQuery {
 /// Why a query cannot be answered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExplainError {
-    /// The traffic is not understood.
+    /// The traffic is invalid.
     #[error(transparent)]
     Traffic(#[from] TrafficError),
-    /// An end is not understood or not there.
+    /// An end is invalid or does not exist.
     #[error(transparent)]
     FlowEnd(#[from] FlowEndError),
 }
 
-/// Whether a flow passes, and why.
+/// Explains the verdict of a query.
 ///
-/// Where a query stands for several flows (both families, several addresses, the pods behind a
-/// service), each distinct outcome is explained; the first one says what the whole gets: allow only
-/// if all are allowed.
+/// Where a query covers several flows (both families, several addresses, the backends of a service),
+/// each distinct result is explained. The first one has the verdict of the query: allow only if all
+/// flows are allowed.
 pub fn explain(
     state: &State,
     query: &FlowQuery,

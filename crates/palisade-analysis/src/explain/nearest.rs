@@ -1,4 +1,4 @@
-//! Of the allowing rules that did not match, the one that came nearest.
+//! Selects the nearest miss: of the allow rules that did not match, the one that came nearest.
 
 use super::reasons::ReasonContext;
 use palisade_model::Action;
@@ -7,10 +7,10 @@ use palisade_oracle::{
     TrafficMiss,
 };
 
-/// More than anything that a change of labels or ports could mend.
+/// The cost of a failure that no change of labels or ports can resolve; greater than any other cost.
 const IMPOSSIBLE_COST: usize = 20;
 
-/// The step of the nearest rule, and what kept it from matching: only its best peer and its best
+/// The step of the nearest rule, and why it did not match: only for its nearest peer and its nearest
 /// traffic term. Of equally near rules the first.
 pub(super) fn find_nearest_rule<'s>(
     steps: &'s [TraceStep],
@@ -28,7 +28,8 @@ pub(super) fn find_nearest_rule<'s>(
     Some((step, context.rule_miss(&nearest_parts(miss))))
 }
 
-/// The steps of the last tier or the profiles: what could still have allowed.
+/// The steps from the last tier that applies: its rules and those of the profiles could still have
+/// allowed the flow.
 pub(super) fn last_stage(steps: &[TraceStep]) -> &[TraceStep] {
     let starts = |step: &TraceStep| match step {
         TraceStep::Tier { counts, .. } => *counts,
@@ -69,7 +70,7 @@ fn peer_miss_cost(miss: &PeerMiss) -> usize {
     miss.failures.iter().map(peer_cost).sum()
 }
 
-/// How much would have to differ: each label counts one, an address more.
+/// The cost of a failure: one for each label that does not match, more for an address.
 fn peer_cost(failure: &PeerFailure) -> usize {
     match failure {
         PeerFailure::Selector { holders, .. } => {

@@ -3,16 +3,16 @@
 use super::FlowQuery;
 use palisade_model::{Endpoint, Family, L4, Protocol};
 
-/// The source port of a query that names none: the first of the dynamic ports.
+/// The default source port of a query: the first dynamic port.
 const DEFAULT_SOURCE_PORT: u16 = 49152;
 
-/// Why the traffic of a query is not understood.
+/// Why the traffic of a query is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TrafficError {
-    /// Neither a port nor a protocol.
-    #[error("say what kind of traffic: a port (80/TCP) or a protocol (ICMP)")]
+    /// Neither a port nor a protocol is given.
+    #[error("no traffic given: specify a port (80/TCP) or a protocol (ICMP)")]
     Unspecified,
-    /// Both a port and a protocol that disagree, or a port for a protocol without ports.
+    /// A port for a protocol without ports.
     #[error("port {port:?}: {protocol} has no ports that policy can test")]
     NoPorts {
         /// The port as written.
@@ -20,22 +20,22 @@ pub enum TrafficError {
         /// The protocol.
         protocol: Protocol,
     },
-    /// A protocol with ports, but none given.
+    /// A protocol with ports, but no port is given.
     #[error("{protocol} needs a port: write it as PORT/{protocol}")]
     NeedsPort {
         /// The protocol.
         protocol: Protocol,
     },
-    /// No such protocol.
+    /// The protocol does not exist.
     #[error("protocol {0:?} is neither TCP, UDP, SCTP, ICMP, ICMPv6 nor a number from 0 to 255")]
     UnknownProtocol(String),
-    /// A port that is no number and no name.
+    /// The port is neither a number nor a name.
     #[error("port {0:?} is neither a number from 0 to 65535 nor the name of a port")]
     BadPort(String),
-    /// An ICMP type that is not understood.
+    /// The ICMP type is invalid.
     #[error("ICMP type {0:?}: write it as TYPE or TYPE/CODE, each from 0 to 255")]
     BadIcmp(String),
-    /// An ICMP type for another protocol.
+    /// An ICMP type is given for another protocol.
     #[error("an ICMP type was given, but {0} is not ICMP")]
     NotIcmp(Protocol),
 }
@@ -44,12 +44,12 @@ pub enum TrafficError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum QueryPort {
     Number(u16),
-    /// The name of a port of whatever endpoint is at the destination.
+    /// A named port of the destination endpoint.
     Named(String),
 }
 
 impl QueryPort {
-    /// The number at an endpoint.
+    /// The port number at an endpoint.
     pub(super) fn resolve(&self, endpoint: Option<&Endpoint>, protocol: Protocol) -> Option<u16> {
         match self {
             QueryPort::Number(port) => Some(*port),
@@ -100,7 +100,7 @@ impl QueryTraffic {
         })
     }
 
-    /// The family that the protocol belongs to, if it belongs to one.
+    /// The family of a protocol that exists in only one (ICMP, ICMPv6).
     pub(super) fn family(&self) -> Option<Family> {
         match self.protocol {
             Protocol::ICMP => Some(Family::V4),
@@ -109,7 +109,7 @@ impl QueryTraffic {
         }
     }
 
-    /// What a packet carries, to this destination port if it has ports.
+    /// The transport header of the first packet, with this destination port if the protocol has ports.
     pub(super) fn l4(&self, destination: Option<u16>) -> L4 {
         const ECHO_REQUEST: u8 = 8;
         const ECHO_REQUEST_V6: u8 = 128;

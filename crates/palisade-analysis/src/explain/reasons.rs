@@ -1,4 +1,4 @@
-//! Why something did not match, in words.
+//! Descriptions of why a rule or a selector did not match.
 
 use palisade_model::{
     IcmpMatch, LabelKey, LabelLookup, LabelScope, PortSpec, Selector, State, reserved,
@@ -8,19 +8,19 @@ use palisade_oracle::{
 };
 use std::fmt::Display;
 
-/// What reasons refer to.
+/// What the descriptions refer to.
 #[derive(Clone, Copy)]
 pub(super) struct ReasonContext<'a> {
     pub(super) state: &'a State,
     pub(super) question: &'a Question,
-    /// What the other end is in this direction: "the source" or "the destination".
+    /// The name of the other end in this direction: "the source" or "the destination".
     pub(super) peer: &'static str,
-    /// What the endpoint's own end is.
+    /// The name of the endpoint's own end.
     pub(super) own: &'static str,
 }
 
 impl ReasonContext<'_> {
-    /// Every part of a rule that did not match, one line each.
+    /// One line for each part of a rule that did not match.
     pub(super) fn rule_miss(&self, miss: &RuleMiss) -> Vec<String> {
         let mut lines = Vec::new();
         if let Some(failures) = &miss.own {
@@ -59,7 +59,7 @@ impl ReasonContext<'_> {
                 selector: wanted,
                 holders,
             } if holders.is_empty() => format!(
-                "{end} is no pod or other labelled thing, and the rule is for what is {}",
+                "{end} is not a pod, workload, node or network set; the rule matches only one that is {}",
                 describe(wanted)
             ),
             PeerFailure::Selector { holders, .. } => {
@@ -71,18 +71,18 @@ impl ReasonContext<'_> {
                 holder,
             } => {
                 format!(
-                    "{holder} is {}, which the rule leaves out",
+                    "{holder} is {}, which the rule excludes",
                     describe(unwanted)
                 )
             }
             PeerFailure::Nets { nets, address } => match address {
                 Some(address) => format!("{end} {address} is not in {}", join_list(nets)),
                 None => format!(
-                    "the address of {end} is unknown, and the rule is for {}",
+                    "the address of {end} is unknown; the rule matches only {}",
                     join_list(nets)
                 ),
             },
-            PeerFailure::NotNets { net } => format!("{end} is in {net}, which the rule leaves out"),
+            PeerFailure::NotNets { net } => format!("{end} is in {net}, which the rule excludes"),
         }
     }
 
@@ -94,7 +94,7 @@ impl ReasonContext<'_> {
         format!("{} {}", gap.holder, unmet.collect::<Vec<_>>().join(" and "))
     }
 
-    /// What a holder is not, and what it is instead.
+    /// Which requirement a holder does not meet, and the value of its label.
     pub(super) fn describe_unmet(&self, part: &Selector, holder: &HolderName) -> String {
         let is_not = match part {
             Selector::Not(inner) if tested_key(inner).is_some() => {
@@ -133,17 +133,17 @@ impl ReasonContext<'_> {
         let protocol = self.question.protocol;
         match failure {
             TrafficFailure::Family(wanted) => {
-                format!("it is for {wanted}, and this is {}", self.question.family)
+                format!("it matches only {wanted}, not {}", self.question.family)
             }
             TrafficFailure::Protocol(wanted) => {
-                format!("it is for {wanted}, and this is {protocol}")
+                format!("it matches only {wanted}, not {protocol}")
             }
-            TrafficFailure::NotProtocol(unwanted) => format!("it is for anything but {unwanted}"),
+            TrafficFailure::NotProtocol(unwanted) => format!("it excludes {unwanted}"),
             TrafficFailure::Destination(failure) => self.port_failure(failure, "destination"),
             TrafficFailure::Source(failure) => self.port_failure(failure, "source"),
-            TrafficFailure::Icmp(wanted) => format!("it is for {}", format_icmp(*wanted)),
+            TrafficFailure::Icmp(wanted) => format!("it matches only {}", format_icmp(*wanted)),
             TrafficFailure::NotIcmp(unwanted) => {
-                format!("it is for anything but {}", format_icmp(*unwanted))
+                format!("it excludes {}", format_icmp(*unwanted))
             }
         }
     }
@@ -152,7 +152,7 @@ impl ReasonContext<'_> {
         let protocol = self.question.protocol;
         match failure {
             PortFailure::NoPorts => {
-                format!("it tests the {end} port, and {protocol} has none")
+                format!("it tests the {end} port, and {protocol} has no ports")
             }
             PortFailure::NotListed {
                 port,
@@ -160,8 +160,11 @@ impl ReasonContext<'_> {
                 unresolved,
             } => {
                 let mut text = match wanted.as_slice() {
-                    [] => format!("it names no {end} port that can match"),
-                    _ => format!("it is for {end} port {}, not {port}", join_list(wanted)),
+                    [] => format!("its list of {end} ports is empty"),
+                    _ => format!(
+                        "it matches only {end} port {}, not {port}",
+                        join_list(wanted)
+                    ),
                 };
                 for name in unresolved
                     .iter()
@@ -177,7 +180,7 @@ impl ReasonContext<'_> {
                 port,
                 excluded_by: by,
             } => {
-                format!("it leaves out {end} port {by}, and this is {port}")
+                format!("it excludes {end} port {by}; the flow's port is {port}")
             }
         }
     }
@@ -192,7 +195,7 @@ fn with_index(what: &str, index: usize, of: usize, text: &str) -> String {
 
 fn join_list(items: &[impl Display]) -> String {
     match items {
-        [] => "no network at all".to_owned(),
+        [] => "an empty list of networks".to_owned(),
         _ => items
             .iter()
             .map(ToString::to_string)
@@ -208,7 +211,7 @@ fn format_icmp(message: IcmpMatch) -> String {
     }
 }
 
-/// The one key that a simple test looks at.
+/// The key of a test of a single key.
 fn tested_key(selector: &Selector) -> Option<&LabelKey> {
     match selector {
         Selector::In(key, _)
@@ -221,7 +224,7 @@ fn tested_key(selector: &Selector) -> Option<&LabelKey> {
     }
 }
 
-/// A protocol that is not the one asked about says it all; that it has no ports either says nothing.
+/// The failures without redundant ones: if the protocol differs, missing ports are not reported.
 fn relevant_failures(failures: &[TrafficFailure]) -> impl Iterator<Item = &TrafficFailure> {
     let other_protocol = failures
         .iter()
@@ -234,7 +237,7 @@ fn relevant_failures(failures: &[TrafficFailure]) -> impl Iterator<Item = &Traff
     failures.iter().filter(move |f| !is_redundant(f))
 }
 
-/// What something that a selector matches is, to stand after "is".
+/// Describes the objects that a selector matches, as a phrase to follow "is".
 pub(super) fn describe(selector: &Selector) -> String {
     match selector {
         Selector::And(parts) if parts.len() > 1 => {
@@ -276,7 +279,7 @@ fn describe_label(key: &LabelKey, test: &str) -> String {
         LabelScope::Own => format!("labelled {name}{test}"),
         LabelScope::Namespace => format!("in a namespace labelled {name}{test}"),
         LabelScope::ServiceAccount => format!("running as a service account labelled {name}{test}"),
-        LabelScope::Reserved => format!("something with a {name}{test}"),
+        LabelScope::Reserved => format!("an object with {name}{test}"),
     }
 }
 

@@ -1,28 +1,29 @@
-//! The explanation as a value: names and words, nothing that needs the state to be read.
+//! The explanation as a serializable value. It is complete: reading it does not require the state.
 
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
-/// Why a query gets what it gets.
+/// The verdict of a query and the reasons for it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Explanation {
-    /// The version of this shape.
+    /// The version of this format.
     #[serde(rename = "apiVersion")]
     pub api_version: String,
-    /// The outcome; of several the first that denies.
+    /// The result; if there are several, the first that denies.
     #[serde(flatten)]
     pub case: FlowReport,
-    /// The other outcomes, where the query stands for several flows that are decided differently.
+    /// The other results, where the query covers several flows with different results.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<FlowReport>,
-    /// What a reader should know about how the ends were understood.
+    /// Notes on how the ends of the query were resolved.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
 
 impl Explanation {
-    /// The same without the policies that do not apply: they are counted.
+    /// The same explanation without the steps of policies that do not apply; they are counted in
+    /// [`DirectionReport::not_applying`].
     #[must_use]
     pub fn brief(mut self) -> Self {
         for case in std::iter::once(&mut self.case).chain(&mut self.others) {
@@ -38,30 +39,33 @@ impl Explanation {
     }
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
+#[allow(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde requires a reference"
+)]
 fn is_zero(number: &usize) -> bool {
     *number == 0
 }
 
-/// A verdict as a word.
+/// A verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
-#[allow(missing_docs, reason = "the words say it")]
+#[allow(missing_docs, reason = "the names are self-explanatory")]
 pub enum VerdictWord {
     Allow,
     Deny,
 }
 
-/// One flow and what becomes of it.
+/// One flow and its verdict.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FlowReport {
-    /// What it gets: allow if both directions allow.
+    /// The verdict: `allow` if both directions allow.
     pub verdict: VerdictWord,
-    /// Where it comes from.
+    /// The source.
     pub from: FlowEndReport,
-    /// Where it goes to.
+    /// The destination.
     pub to: FlowEndReport,
     /// `IPv4` or `IPv6`.
     pub family: String,
@@ -76,9 +80,9 @@ pub struct FlowReport {
     /// The ICMP type and code.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub icmp_type: Option<[u8; 2]>,
-    /// What the source's endpoint decides.
+    /// The decision of the source endpoint.
     pub egress: DirectionReport,
-    /// What the destination's endpoint decides.
+    /// The decision of the destination endpoint.
     pub ingress: DirectionReport,
 }
 
@@ -86,18 +90,18 @@ pub struct FlowReport {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FlowEndReport {
-    /// The endpoint there, if any.
+    /// The endpoint at this end, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<ObjectRef>,
     /// Its address, where known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<IpAddr>,
-    /// The service it was reached through, and the port there: `shop/web:80`.
+    /// The service through which it was reached, with the service port: `shop/web:80`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<String>,
 }
 
-/// Names an object, and where it was written.
+/// Identifies an object, and where it was written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ObjectRef {
@@ -113,14 +117,14 @@ pub struct ObjectRef {
     pub line: Option<String>,
 }
 
-/// Names a rule, and where it was written.
+/// Identifies a rule, and where it was written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RuleRef {
-    /// The policy it stands in, unless it stands in a profile.
+    /// The policy of the rule, unless it is a rule of a profile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<ObjectRef>,
-    /// The profile it stands in.
+    /// The profile of the rule, unless it is a rule of a policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
     /// `ingress` or `egress`.
@@ -137,112 +141,112 @@ pub struct RuleRef {
     pub action: String,
 }
 
-/// What one end decides.
+/// The decision of one end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DirectionReport {
-    /// The endpoint that judges; absent where there is none, so that nothing judges.
+    /// The endpoint whose policies apply; absent where the end is not an endpoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject: Option<ObjectRef>,
-    /// What it decides.
+    /// The verdict.
     pub verdict: VerdictWord,
-    /// What decided.
+    /// The reason for the verdict.
     pub decided_by: DecisionReport,
-    /// What was considered, in order, up to the decision.
+    /// The evaluation trace, in order, up to the decision.
     pub steps: Vec<StepReport>,
-    /// How many policies that do not apply are left out of the steps.
+    /// The number of policies that do not apply and are left out of the steps.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub not_applying: usize,
-    /// For a default deny, the allowing rule that came nearest to matching.
+    /// For a default deny, the allow rule that came nearest to matching.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nearest_miss: Option<NearestMiss>,
 }
 
-/// What decided one direction.
+/// The reason for the verdict of one direction.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "kebab-case")]
 pub enum DecisionReport {
     /// A rule.
     Rule(RuleRef),
-    /// No rule of a tier that denies by default matched.
+    /// The default deny of a tier in which no rule matched.
     TierDefault {
         /// The tier.
         tier: String,
-        /// The policies that isolate the endpoint there.
+        /// The policies of the tier that apply default deny to the endpoint.
         isolating: Vec<ObjectRef>,
     },
-    /// The built-in profile that allows everything: no policy decided.
+    /// The built-in profile that allows everything; no policy decided.
     AllowAllProfile,
     /// No rule of any profile matched.
     NoProfileMatch,
-    /// A profile that does not exist.
+    /// A profile of the endpoint does not exist.
     MissingProfile {
         /// Its name.
         profile: String,
     },
-    /// The host's own stack made the packet, and may reach its endpoints.
+    /// The host's own stack emitted the packet, which is allowed to its endpoints.
     HostOrigin,
-    /// Both ends are this endpoint, which cannot be cut off from itself.
+    /// Source and destination are this endpoint, which policy cannot isolate from itself.
     Itself,
-    /// Rules allow it, but it carries packets within packets, which this endpoint may not send.
+    /// Rules allow it, but the configuration denies this encapsulation to endpoints.
     Encapsulated {
         /// The encapsulation: `vxlan`, `geneve`, `ipip` or `gre`.
         encapsulation: String,
-        /// The agent's parameter that denies it.
+        /// The configuration parameter of the agent that denies it.
         parameter: String,
     },
-    /// There is no endpoint at this end.
+    /// The end is not an endpoint.
     NotAnEndpoint,
 }
 
-/// One thing that was considered.
+/// One step of the evaluation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "step", rename_all = "kebab-case")]
 pub enum StepReport {
-    /// A tier's turn.
+    /// A tier is evaluated.
     Tier {
         /// Its name.
         tier: String,
-        /// What it does with what its rules do not match: `deny` or `pass`.
+        /// Its default for traffic that no rule matches: `deny` or `pass`.
         default: String,
-        /// Whether no such tier exists, so that it stands last.
+        /// Whether the tier does not exist; it is then evaluated last.
         missing: bool,
-        /// Whether it counts: one of its policies judges the endpoint in this direction.
+        /// Whether it applies: one of its policies applies to the endpoint in this direction.
         counts: bool,
     },
     /// A policy of the tier.
     Policy {
         /// Its name.
         policy: ObjectRef,
-        /// Whether it judges the endpoint in this direction.
+        /// Whether it applies to the endpoint in this direction.
         judges: bool,
-        /// Why it does not.
+        /// Why it does not apply.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
     },
     /// A rule.
     Rule {
-        /// Which.
+        /// The rule.
         #[serde(flatten)]
         rule: RuleRef,
         /// Whether it matched.
         matched: bool,
-        /// Why it did not.
+        /// Why it did not match.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         reasons: Vec<String>,
     },
-    /// None of a tier's rules decided.
+    /// No rule of a tier decided.
     TierEnd {
         /// Its name.
         tier: String,
-        /// `deny`, or `pass` to the next tier.
+        /// `deny`, or `pass` (continue with the next tier).
         outcome: String,
-        /// Why.
+        /// The reason for the outcome.
         reason: String,
     },
-    /// A profile's turn.
+    /// A profile is evaluated.
     Profile {
         /// Its name.
         profile: String,
@@ -251,12 +255,12 @@ pub enum StepReport {
     },
 }
 
-/// The allowing rule that came nearest to matching.
+/// The allow rule that came nearest to matching.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NearestMiss {
-    /// Which.
+    /// The rule.
     pub rule: RuleRef,
-    /// What kept it from matching; all of it would have to differ.
+    /// Why it did not match; it would match if none of these held.
     pub unless: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! An answer of the oracle as an explanation.
+//! Converts an answer of the oracle to an explanation.
 
 use super::nearest::{find_nearest_rule, last_stage};
 use super::reasons::ReasonContext;
@@ -16,7 +16,7 @@ use palisade_oracle::{
     PolicyApplicability, PreparedState, RuleOutcome, RuleOwner, TierOutcome, TraceStep,
 };
 
-/// One flow with what the oracle says about it.
+/// The report of one flow and the oracle's answer.
 pub(super) fn flow_report(
     prepared: &PreparedState<'_>,
     flow: QueryFlow,
@@ -100,7 +100,7 @@ fn object_ref(id: &ObjectId) -> ObjectRef {
     }
 }
 
-/// Tells of one direction.
+/// Builds the report of one direction.
 struct ReportBuilder<'a> {
     context: ReasonContext<'a>,
     direction: Direction,
@@ -234,12 +234,15 @@ impl ReportBuilder<'_> {
             TraceStep::TierEnd { tier, outcome: end } => {
                 let (outcome, reason) = match end {
                     TierOutcome::Denied { .. } => {
-                        ("deny", "no rule matched, and policies isolate the endpoint")
+                        ("deny", "no rule matched; the tier's default deny applies")
                     }
-                    TierOutcome::DefaultPass => ("pass", "no rule matched, and the tier passes on"),
+                    TierOutcome::DefaultPass => (
+                        "pass",
+                        "no rule matched; the tier's default is Pass, so evaluation continues with the next tier",
+                    ),
                     TierOutcome::NotIsolated => (
                         "pass",
-                        "no rule matched, and no policy isolates the endpoint",
+                        "no rule matched; no policy in this tier applies default deny to the endpoint",
                     ),
                 };
                 StepReport::TierEnd {
@@ -263,7 +266,7 @@ impl ReportBuilder<'_> {
         match fit {
             PolicyApplicability::Applies => None,
             PolicyApplicability::OtherDirection => {
-                Some(format!("it says nothing about {}", self.direction))
+                Some(format!("it does not govern {}", self.direction))
             }
             PolicyApplicability::NotSelected {
                 unmet_requirements: unmet,

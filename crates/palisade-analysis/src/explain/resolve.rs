@@ -1,4 +1,4 @@
-//! The ends of a query: names to endpoints, endpoints to addresses, services to the pods behind.
+//! Resolves the ends of a query: names to endpoints, endpoints to addresses, services to backend pods.
 
 use super::FlowQuery;
 use super::query_traffic::{QueryPort, QueryTraffic};
@@ -10,61 +10,63 @@ use palisade_model::{
 use palisade_oracle::{FlowEnd, PreparedState, Question};
 use std::net::IpAddr;
 
-/// Why an end of a query is not understood, or stands for nothing.
+/// Why an end of a query is invalid or does not resolve.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FlowEndError {
-    /// Not of any known form.
+    /// The text has no known form.
     #[error(
         "{0:?} is neither namespace/pod nor an address (nor, as a destination, service:namespace/name)"
     )]
     InvalidForm(String),
-    /// No endpoint of the name.
+    /// No endpoint has the name.
     #[error("there is no pod or workload {name}{}", format_suggestions(.near))]
     NoEndpoint {
-        /// The name asked for.
+        /// The requested name.
         name: String,
-        /// Names that may be meant.
+        /// Similar names that exist.
         near: Vec<String>,
     },
-    /// No service of the name.
+    /// No service has the name.
     #[error("there is no service {name}{}", format_suggestions(.near))]
     NoService {
-        /// The name asked for.
+        /// The requested name.
         name: String,
-        /// Names that may be meant.
+        /// Similar names that exist.
         near: Vec<String>,
     },
-    /// A service cannot connect.
-    #[error("{0:?}: a service opens no connections, so it cannot be --from")]
+    /// A service cannot be a source.
+    #[error("{0:?}: a service cannot be the source (--from); use a pod, a workload or an address")]
     ServiceAsSource(String),
     /// The service has no such port.
     #[error("service {service} has no port {port}; it has {has}")]
     NoServicePort {
         /// The service.
         service: String,
-        /// The port asked for.
+        /// The requested port.
         port: String,
         /// Its ports.
         has: String,
     },
-    /// There is nothing behind the service.
-    #[error("nothing is behind port {port} of service {service}: {reason}")]
+    /// The service has no backend.
+    #[error("port {port} of service {service} has no backend: {reason}")]
     NoBackends {
         /// The service.
         service: String,
-        /// The port asked for.
+        /// The requested port.
         port: String,
-        /// Why.
+        /// Why there is no backend.
         reason: &'static str,
     },
-    /// The endpoint holds none of the addresses it claims.
-    #[error("{name} holds no address: {address} is held by {holder}, which came later or is local")]
+    /// Other endpoints hold all addresses that the endpoint claims.
+    #[error(
+        "{name} has no address of its own: {address} is also claimed by {holder}, which takes precedence (local or newer)"
+    )]
     AddressTaken {
         /// The endpoint.
         name: String,
         /// An address it claims.
         address: IpAddr,
-        /// Who holds it.
+        /// The endpoint that holds it.
         holder: String,
     },
     /// The destination has no port of this name.
@@ -77,7 +79,7 @@ pub enum FlowEndError {
         /// The port's name.
         port: String,
     },
-    /// The ends have no family in common.
+    /// The ends have no address family in common.
     #[error("no packet can go from {from} to {to}: they have no address family in common")]
     NoCommonFamily {
         /// The source.
@@ -94,20 +96,20 @@ fn format_suggestions(near: &[String]) -> String {
     }
 }
 
-/// One flow that a query stands for.
+/// One of the flows that a query covers.
 pub(super) struct QueryFlow {
     pub(super) question: Question,
-    /// The service it was reached through, with its port.
+    /// The service through which the destination was reached, with its port.
     pub(super) service: Option<String>,
 }
 
-/// Every flow that a query stands for.
+/// Every flow that a query covers.
 pub(super) struct QueryFlows {
     pub(super) flows: Vec<QueryFlow>,
     pub(super) notes: Vec<String>,
 }
 
-/// A destination with the port that packets arrive at.
+/// A destination with the port at which packets arrive.
 struct QueryTarget {
     end: FlowEnd,
     port: Option<u16>,
@@ -134,8 +136,8 @@ impl QueryFlows {
             .any(|s| targets.iter().any(|t| t.end == *s && t.service.is_none()))
         {
             notes.push(
-                "a pod's packets to its own address never leave it, so policy does not see them; \
-                 this is what they would get through a service"
+                "a pod's packets to its own address never leave the pod, so policy does not see them; \
+                 this is the result for traffic that reaches the pod through a Service"
                     .to_owned(),
             );
         }
@@ -171,7 +173,7 @@ impl QueryFlows {
 
 const SERVICE: &str = "service:";
 
-/// The families in which a packet can go between two ends.
+/// The families that two ends have in common.
 fn common_families(source: &FlowEnd, destination: &FlowEnd) -> Vec<Family> {
     let of = |end: &FlowEnd| match end {
         FlowEnd::Address(address) => vec![Family::of(*address)],
@@ -184,7 +186,7 @@ fn common_families(source: &FlowEnd, destination: &FlowEnd) -> Vec<Family> {
         .collect()
 }
 
-/// What a name or an address stands for: each address of an endpoint, or the endpoint itself.
+/// The ends that a name or an address resolves to: each address of an endpoint, or the endpoint itself.
 fn resolve_ends(
     prepared: &PreparedState<'_>,
     text: &str,
@@ -201,7 +203,7 @@ fn resolve_ends(
     };
     let found = find_endpoint(prepared.state(), namespace, name, notes);
     let endpoint = found.map_err(|error| match error {
-        // Nothing is called so, or nearly so: it may have been meant as something else.
+        // No endpoint has this or a similar name: the text may have been meant as another form.
         FlowEndError::NoEndpoint { near, .. } if is_unqualified && near.is_empty() => {
             FlowEndError::InvalidForm(text.to_owned())
         }
@@ -224,8 +226,8 @@ fn virtual_address_note(state: &State, address: IpAddr) -> Option<String> {
     let mut services = state.services.values();
     let service = services.find(|service| service.addresses.contains(&address))?;
     Some(format!(
-        "{address} is the virtual address of service {0}; policy sees the address behind it: \
-         ask about service:{0}",
+        "{address} is the cluster IP of service {0}; policy is evaluated after NAT to a backend: \
+         query service:{0} instead",
         service_name(service)
     ))
 }
@@ -234,7 +236,7 @@ fn service_name(service: &Service) -> String {
     format!("{}/{}", service.namespace, service.name)
 }
 
-/// The endpoint of a name: a pod first, then a template, then any pod of an owner of that name.
+/// The endpoint of a name: a pod, else a template, else any pod of an owner of that name.
 fn find_endpoint<'a>(
     state: &'a State,
     namespace: &str,
@@ -255,7 +257,7 @@ fn find_endpoint<'a>(
     let owned = |e: &&&Endpoint| e.owner.as_ref().is_some_and(|owner| *owner.name == *name);
     if let Some(endpoint) = in_namespace_endpoints.iter().find(owned) {
         notes.push(format!(
-            "{namespace}/{name} owns several pods; this is about {}",
+            "{namespace}/{name} is the owner of several pods; explaining {}",
             endpoint.id
         ));
         return Ok(endpoint);
@@ -271,7 +273,7 @@ fn find_endpoint<'a>(
     })
 }
 
-/// The addresses that an endpoint holds; the endpoint itself where none is known.
+/// The addresses that an endpoint holds; the endpoint itself where its addresses are unknown.
 fn endpoint_ends(
     prepared: &PreparedState<'_>,
     endpoint: &Endpoint,
@@ -335,7 +337,7 @@ impl std::fmt::Display for QueryPort {
     }
 }
 
-/// The pods behind a port of a service, each with the port that packets arrive at there.
+/// The backends of a service port, each with its target port.
 fn resolve_service(
     prepared: &PreparedState<'_>,
     text: &str,
@@ -364,7 +366,7 @@ fn resolve_service(
         reason,
     };
     if service.selector.is_empty() {
-        return Err(none("it has no selector, its endpoints are managed by hand").into());
+        return Err(none("it has no selector; its endpoints are managed manually").into());
     }
     let backends = backends(state, service);
     if backends.is_empty() {
@@ -384,7 +386,7 @@ fn resolve_service(
         }
     }
     if targets.is_empty() {
-        return Err(none("no pod behind it has a port of the target's name").into());
+        return Err(none("no selected pod has a port with the name in targetPort").into());
     }
     Ok(targets)
 }
@@ -412,7 +414,7 @@ fn service_port<'s>(
         })
 }
 
-/// The pods that a service's selector matches; templates where their pods are not there.
+/// The pods that a service's selector matches, or the templates if no pod exists.
 fn backends<'a>(state: &'a State, service: &Service) -> Vec<&'a Endpoint> {
     let selected = |e: &&Endpoint| {
         let mut wanted = service.selector.iter();

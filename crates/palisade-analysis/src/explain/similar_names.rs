@@ -1,6 +1,6 @@
-//! Names near to one that is not there.
+//! Suggestions for a name that does not exist.
 
-/// The names (up to three) that a misspelling of `namespace/name` most likely stands for.
+/// The names (at most three) that a misspelled `namespace/name` most likely means.
 pub(super) fn similar_names(wanted: &str, names: impl IntoIterator<Item = String>) -> Vec<String> {
     let (wanted_namespace, wanted_own) = split_name(wanted);
     let mut scored: Vec<(usize, String)> = names
@@ -25,7 +25,7 @@ fn split_name(name: &str) -> (&str, &str) {
     name.split_once('/').unwrap_or(("", name))
 }
 
-/// How many insertions, deletions and replacements lead from one text to the other.
+/// The edit distance: insertions, deletions and replacements between two texts.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();

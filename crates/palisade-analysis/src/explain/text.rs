@@ -1,4 +1,4 @@
-//! An explanation as text: the answer first, then why, then everything that was considered.
+//! An explanation as text: the verdict, the deciding reason, then the evaluation trace.
 
 use super::report::{
     DecisionReport, DirectionReport, Explanation, FlowEndReport, FlowReport, ObjectRef, RuleRef,
@@ -44,7 +44,7 @@ impl Display for RuleRef {
 }
 
 impl RuleRef {
-    /// The rule with the policy or profile it stands in.
+    /// The rule with its policy or profile.
     fn qualified(&self) -> String {
         match (&self.policy, &self.profile) {
             (Some(policy), _) => {
@@ -66,10 +66,10 @@ impl Display for FlowEndReport {
             (Some(endpoint), Some(address)) => write!(f, "{endpoint} [{address}]")?,
             (Some(endpoint), None) => endpoint.fmt(f)?,
             (None, Some(address)) => address.fmt(f)?,
-            (None, None) => f.write_str("nobody")?,
+            (None, None) => f.write_str("unknown endpoint")?,
         }
         match &self.service {
-            Some(service) => write!(f, " behind service {service}"),
+            Some(service) => write!(f, " as backend of service {service}"),
             None => Ok(()),
         }
     }
@@ -79,7 +79,7 @@ impl Display for Explanation {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         self.case.fmt(f)?;
         if !self.others.is_empty() {
-            f.write_str("\nNot every flow that was asked about gets the same:\n")?;
+            f.write_str("\nThe query covers several flows with different results:\n")?;
         }
         for case in &self.others {
             write!(f, "\n{case}")?;
@@ -127,13 +127,13 @@ fn write_direction(name: &str, report: &DirectionReport, f: &mut Formatter<'_>) 
     write_decision(report, f)?;
     if let Some(miss) = &report.nearest_miss {
         writeln!(f, "  nearest rule: {}", miss.rule.qualified())?;
-        writeln!(f, "  it would match, but")?;
+        writeln!(f, "  it does not match because:")?;
         for reason in &miss.unless {
             writeln!(f, "    - {reason}")?;
         }
     }
     if !report.steps.is_empty() {
-        writeln!(f, "  considered, in order:")?;
+        writeln!(f, "  evaluation trace:")?;
     }
     for step in &report.steps {
         write_step(step, f)?;
@@ -154,36 +154,44 @@ fn write_decision(report: &DirectionReport, f: &mut Formatter<'_>) -> fmt::Resul
         DecisionReport::TierDefault { tier, isolating } => {
             writeln!(
                 f,
-                "  no rule allows it, and these policies of tier {tier} isolate it:"
+                "  denied by the default of tier {tier}; these policies apply default deny:"
             )?;
             isolating
                 .iter()
                 .try_for_each(|policy| writeln!(f, "    - {policy}"))
         }
-        DecisionReport::AllowAllProfile => writeln!(f, "  no policy decides, so it is allowed"),
-        DecisionReport::NoProfileMatch => writeln!(f, "  no policy and no profile allows it"),
+        DecisionReport::AllowAllProfile => {
+            writeln!(f, "  no policy decided; allowed by the default profile")
+        }
+        DecisionReport::NoProfileMatch => writeln!(
+            f,
+            "  no policy decided and no profile rule matched; denied by default"
+        ),
         DecisionReport::MissingProfile { profile } => {
             writeln!(
                 f,
-                "  no policy decides, and its profile {profile} does not exist"
+                "  no policy decided; denied because profile {profile} does not exist"
             )
         }
         DecisionReport::HostOrigin => {
-            writeln!(f, "  the host's own packets may reach its endpoints")
+            writeln!(
+                f,
+                "  allowed: traffic from the host itself to its own endpoints (host-to-endpoint)"
+            )
         }
         DecisionReport::Itself => {
-            writeln!(f, "  both ends are one: what it sends to itself passes")
+            writeln!(f, "  allowed: source and destination are the same endpoint")
         }
         DecisionReport::Encapsulated {
             encapsulation,
             parameter,
         } => writeln!(
             f,
-            "  rules allow it, but it carries packets within packets ({encapsulation}), which rules do \
-             not see; the agent drops it unless {parameter} is `policy`"
+            "  rules allow it, but it is an encapsulated packet ({encapsulation}), and rules do not see the \
+             inner packet; the agent drops it unless {parameter} is `policy`"
         ),
         DecisionReport::NotAnEndpoint => {
-            writeln!(f, "  no pod or workload is there, so nothing judges")
+            writeln!(f, "  not a pod or workload: no policy applies at this end")
         }
     }
 }
@@ -197,14 +205,14 @@ fn write_step(step: &StepReport, f: &mut Formatter<'_>) -> fmt::Result {
             ..
         } => {
             let missing = if *missing {
-                " (it does not exist, so it stands last)"
+                " (no such tier exists; evaluated last)"
             } else {
                 ""
             };
             let skipped = if *counts {
                 ""
             } else {
-                ": skipped, none of its policies is about this"
+                ": skipped, none of its policies applies"
             };
             writeln!(f, "    tier {tier}{missing}{skipped}")
         }
@@ -212,9 +220,11 @@ fn write_step(step: &StepReport, f: &mut Formatter<'_>) -> fmt::Result {
             policy,
             judges: true,
             ..
-        } => writeln!(f, "      {policy} selects it"),
+        } => writeln!(f, "      {policy} applies"),
         StepReport::Policy { policy, reason, .. } => {
-            let reason = reason.as_deref().unwrap_or("it does not select it");
+            let reason = reason
+                .as_deref()
+                .unwrap_or("it does not select the endpoint");
             writeln!(f, "      {policy} does not apply: {reason}")
         }
         StepReport::Rule {

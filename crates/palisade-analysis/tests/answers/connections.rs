@@ -1,4 +1,4 @@
-//! What `connections` lists, and under which names.
+//! Tests of the output of `connections` and of the names in it.
 
 use crate::build::*;
 use palisade_analysis::{ConnectionFilter, connections, grouped_connections};
@@ -33,7 +33,7 @@ fn template(kind: &str, name: &str, own: &str) -> Endpoint {
     endpoint
 }
 
-/// Only what goes into pod `b` is looked at: nobody may send.
+/// Denies all egress, so that only traffic from the outside to pod `b` is listed.
 fn closed_egress() -> Policy {
     egress(policy("n/zz", "", vec![]))
 }
@@ -217,7 +217,7 @@ fn pods_of_one_owner_are_one_workload_unless_they_differ() {
         "n/w (ReplicaSet) > n/m (Pod): all",
     ];
     lists(&no_outside(build(vec![])), &merged);
-    // A policy that tells them apart without effect does not part them.
+    // A policy that distinguishes pods without effect does not split their workload.
     let idle = in_tier("kube-admin", policy("n/idle", "pod=1", vec![]));
     lists(&no_outside(build(vec![idle])), &merged);
     let refuse = in_tier(
@@ -289,7 +289,7 @@ fn templates_are_listed_unless_their_pods_or_their_maker_are() {
     }
 }
 
-/// Where a policy treats two addresses of one pod differently, each is listed by itself.
+/// Where a policy treats two addresses of one pod differently, each is listed separately.
 #[test]
 fn addresses_of_one_pod_that_differ_are_listed_apart() {
     let by_net = policy(
@@ -338,7 +338,7 @@ fn host_endpoints_are_outside_and_judge() {
     lists(&state(objects), &["n/b (Pod) > outside 192.0.2.6/32: all"]);
 }
 
-/// For people, what is outside is one row, and what workloads hold in its middle is no hole.
+/// In grouped output the outside is one row, and workload addresses inside it make no holes.
 #[test]
 fn summaries_are_short() {
     let state = two(vec![policy(

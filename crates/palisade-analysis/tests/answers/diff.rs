@@ -1,4 +1,4 @@
-//! What `diff` says is opened and closed, and which workloads come and go.
+//! Tests of `diff`: opened and closed connections, appeared and vanished workloads.
 
 use crate::build::*;
 use crate::connections::shown;
@@ -42,7 +42,7 @@ fn ports_opened_and_closed() {
     );
 }
 
-/// Pod `a`, and everything outside but the two pods' own addresses.
+/// Rows to pod `b` from pod `a` and from the outside (without the two pods' addresses).
 fn expected(set: &str) -> Vec<String> {
     let diff = diff(&two(vec![policy("n/p", "app=b", vec![])]), &two(vec![]));
     let into_b = diff
@@ -87,7 +87,7 @@ fn workloads_come_and_go() {
     assert!(!diff.is_empty());
 }
 
-/// New pods of an old owner are the same workload.
+/// New pods of an existing owner are the same workload.
 #[test]
 fn replaced_pods_change_nothing() {
     let state = |pods: &[(&str, &str)]| {

@@ -1,4 +1,4 @@
-//! What `explain` answers, as text and as JSON, and what it refuses.
+//! Tests of `explain`: answers as text and as JSON, and errors.
 
 use crate::build::*;
 use palisade_analysis::{Explanation, FlowQuery, explain};
@@ -21,7 +21,7 @@ fn line(line: u32) -> Option<SourceLine> {
     Some(SourceLine { file, line })
 }
 
-/// A shop: `api` may reach `db` on its port named `sql`, `web` has two pods behind a service.
+/// A shop: `api` may reach `db` on its port named `sql`; service `web` has two backend pods.
 fn shop() -> State {
     let mut allow = from(
         Allow,
@@ -80,7 +80,7 @@ fn shop() -> State {
     state(objects)
 }
 
-#[allow(clippy::panic, reason = "a test that cannot go on")]
+#[allow(clippy::panic, reason = "the test cannot continue")]
 #[track_caller]
 fn asked(query: &FlowQuery) -> Explanation {
     match explain(&shop(), query, &OracleOptions::default()) {
@@ -100,28 +100,28 @@ DENY  TCP to port 5432 from port 49152 over IPv4
   to    Pod shop/db [10.0.0.3]
 
 ALLOW by egress of Pod shop/stranger
-  no policy decides, so it is allowed
-  considered, in order:
-    tier default: skipped, none of its policies is about this
-      NetworkPolicy shop/db (shop/policies.yaml:1) does not apply: it says nothing about egress
-      NetworkPolicy shop/web-2 does not apply: it says nothing about egress
+  no policy decided; allowed by the default profile
+  evaluation trace:
+    tier default: skipped, none of its policies applies
+      NetworkPolicy shop/db (shop/policies.yaml:1) does not apply: it does not govern egress
+      NetworkPolicy shop/web-2 does not apply: it does not govern egress
     profile palisade.allow-all
 
 DENY by ingress of Pod shop/db
-  no rule allows it, and these policies of tier default isolate it:
+  denied by the default of tier default; these policies apply default deny:
     - NetworkPolicy shop/db (shop/policies.yaml:1)
   nearest rule: NetworkPolicy shop/db ingress[1] (allow) at shop/policies.yaml:12
-  it would match, but
+  it does not match because:
     - Pod shop/stranger is not labelled app = \"api\" (app is \"stranger\")
-  considered, in order:
+  evaluation trace:
     tier default
-      NetworkPolicy shop/db (shop/policies.yaml:1) selects it
+      NetworkPolicy shop/db (shop/policies.yaml:1) applies
         ingress[0] (allow) at shop/policies.yaml:9 does not match
           - the source 10.0.0.7 is not in 198.51.100.0/24
         ingress[1] (allow) at shop/policies.yaml:12 does not match
           - Pod shop/stranger is not labelled app = \"api\" (app is \"stranger\")
       NetworkPolicy shop/web-2 does not apply: Pod shop/db is not labelled n = \"2\" (it has no such label)
-      end of tier default: deny (no rule matched, and policies isolate the endpoint)
+      end of tier default: deny (no rule matched; the tier's default deny applies)
 ";
     assert_eq!(text, expected);
 }
@@ -168,7 +168,7 @@ fn json_is_whole_and_can_be_read_back() {
     assert_eq!(denied["ingress"]["decided_by"], default);
     assert_eq!(
         denied["ingress"]["nearest_miss"]["unless"],
-        json!(["it is for destination port sql, not 80"])
+        json!(["it matches only destination port sql, not 80"])
     );
 }
 
@@ -221,7 +221,7 @@ fn families_addresses_and_protocols() {
     let unknown = asked(&query("shop/planned", "shop/stranger", "80"));
     assert_eq!((unknown.case.from.address, unknown.others.len()), (None, 0));
     let notes = asked(&query("shop/api", "10.96.0.1", "80")).notes;
-    assert!(notes[0].contains("ask about service:shop/"), "{notes:?}");
+    assert!(notes[0].contains("query service:shop/"), "{notes:?}");
     assert!(asked(&query("shop/api", "shop/api", "80")).notes[0].contains("its own address"));
 }
 
@@ -252,7 +252,7 @@ fn what_cannot_be_answered_says_why() {
         ),
         (
             query("service:shop/web", "shop/db", "80"),
-            "\"service:shop/web\": a service opens no connections, so it cannot be --from",
+            "\"service:shop/web\": a service cannot be the source (--from); use a pod, a workload or an address",
         ),
         (
             query("shop/api", "service:shop/web", "81"),
@@ -260,15 +260,15 @@ fn what_cannot_be_answered_says_why() {
         ),
         (
             query("shop/api", "service:shop/empty", "80"),
-            "nothing is behind port 80 of service shop/empty: its selector matches no pod",
+            "port 80 of service shop/empty has no backend: its selector matches no pod",
         ),
         (
             query("shop/api", "service:shop/manual", "80"),
-            "nothing is behind port 80 of service shop/manual: it has no selector, its endpoints are managed by hand",
+            "port 80 of service shop/manual has no backend: it has no selector; its endpoints are managed manually",
         ),
         (
             query("shop/api", "service:shop/db", "80"),
-            "nothing is behind port 80 of service shop/db: no pod behind it has a port of the target's name",
+            "port 80 of service shop/db has no backend: no selected pod has a port with the name in targetPort",
         ),
         (
             query("shop/api", "shop/db", "ssh"),
@@ -307,7 +307,7 @@ fn what_cannot_be_answered_says_why() {
         ),
         (
             FlowQuery::default(),
-            "say what kind of traffic: a port (80/TCP) or a protocol (ICMP)",
+            "no traffic given: specify a port (80/TCP) or a protocol (ICMP)",
         ),
     ];
     for (query, expected) in cases {
@@ -364,9 +364,9 @@ fn reasons_in_words() {
         reasons(&query("shop/stranger", "shop/web-1", "80")),
         told(&[
             "peers[0]: Pod shop/stranger is not in a namespace labelled env = \"prod\" (it has no such label) and is labelled app = \"stranger\" (app is \"stranger\")",
-            "peers[1]: Pod shop/stranger is labelled app, which the rule leaves out, and the source is in 10.0.0.0/24, which the rule leaves out",
-            "ports[0]: it is for UDP, and this is TCP, and it is for source port 53, not 49152",
-            "ports[1]: it is for ICMP type 8",
+            "peers[1]: Pod shop/stranger is labelled app, which the rule excludes, and the source is in 10.0.0.0/24, which the rule excludes",
+            "ports[0]: it matches only UDP, not TCP, and it matches only source port 53, not 49152",
+            "ports[1]: it matches only ICMP type 8",
         ])
     );
     let ping = FlowQuery {
@@ -378,10 +378,10 @@ fn reasons_in_words() {
     assert_eq!(
         reasons(&ping),
         told(&[
-            "peers[0]: the source is no pod or other labelled thing, and the rule is for what is in a namespace labelled env = \"prod\" and a pod or workload and in namespace \"shop\" and not labelled app = \"stranger\"",
+            "peers[0]: the source is not a pod, workload, node or network set; the rule matches only one that is in a namespace labelled env = \"prod\" and a pod or workload and in namespace \"shop\" and not labelled app = \"stranger\"",
             "peers[1]: the source 192.0.2.1 is not in 10.0.0.0/8",
-            "ports[0]: it is for UDP, and this is ICMP",
-            "ports[1]: it is for ICMP type 8",
+            "ports[0]: it matches only UDP, not ICMP",
+            "ports[1]: it matches only ICMP type 8",
         ])
     );
 }

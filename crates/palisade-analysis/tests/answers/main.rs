@@ -1,7 +1,7 @@
-//! Connections, diff and explain on small states whose answers are written out whole.
+//! Tests of connections, diff and explain on small states with complete expected output.
 
 #[path = "../../../palisade-oracle/tests/semantics/build.rs"]
-#[allow(dead_code, reason = "the oracle's tests use the rest of it")]
+#[allow(dead_code, reason = "the oracle's tests use the rest of this module")]
 mod build;
 mod connections;
 mod diff;

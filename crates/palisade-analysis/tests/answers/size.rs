@@ -1,4 +1,4 @@
-//! The work follows the kinds of workloads, not the pods.
+//! The size of the grouped output depends on the number of workload classes, not of pods.
 
 use crate::build::*;
 use palisade_analysis::{connections, diff};
@@ -41,7 +41,7 @@ fn cluster() -> State {
 fn a_cluster_is_answered_whole() {
     let state = cluster();
     let listed = connections(&state);
-    // Every app takes from two apps and from two networks; two of the apps name themselves.
+    // Every app accepts from two apps and from two networks; two apps accept from themselves.
     let between = listed.iter().filter(|c| !shown_outside(c)).count();
     assert_eq!(between, 198);
     let inward = listed

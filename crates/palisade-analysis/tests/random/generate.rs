@@ -1,13 +1,17 @@
-//! Small random states over the whole model: few labels, few addresses, so that things meet.
+//! Generates small random states over the whole model, with few labels and addresses, so that rules
+//! match often.
 
-#![allow(clippy::unwrap_used, reason = "what it parses is written here")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "the parsed texts are literals of this file"
+)]
 
 use palisade_model::*;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::net::IpAddr;
 
-/// A source of random parts of a state.
+/// A random generator of parts of a state.
 pub(crate) struct Dice(SmallRng);
 
 const PORTS: [u16; 5] = [0, 53, 80, 443, 65535];

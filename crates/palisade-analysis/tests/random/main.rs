@@ -1,10 +1,10 @@
-//! Connections and diff against the oracle, point by point, on random states.
+//! Compares connections, diff and explain with the oracle, flow by flow, on random states.
 //!
-//! Every case draws a small state over the whole model, asks for its connections (or for the diff of
-//! two states), then draws flows between any two ends and compares what the listing says about each
-//! with what the oracle says.
+//! Every case generates a small state over the whole model and computes its connections (or the diff of
+//! two states). Then it generates flows between any two ends and compares the listing with the oracle's
+//! verdict for each.
 
-#![allow(clippy::unwrap_used, reason = "a test's helpers fail with it")]
+#![allow(clippy::unwrap_used, reason = "a failing helper fails the test")]
 
 mod generate;
 
@@ -20,7 +20,7 @@ use palisade_oracle::{FlowEnd, OracleOptions, PreparedState, Question};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// One end of a random flow: what the oracle is asked, and the names a listing may have it under.
+/// One end of a random flow: the input of the oracle, and the names that a listing may have for it.
 struct Side {
     end: FlowEnd,
     family: Option<Family>,
@@ -110,7 +110,7 @@ fn question(from: &Side, to: &Side, dice: &mut Dice) -> Option<Question> {
     })
 }
 
-/// Whether policy allows a flow: listings are about that, and not about what is configured.
+/// Whether policy allows a flow. Listings do not include the effect of configuration.
 fn allowed(prepared: &PreparedState<'_>, question: &Question) -> bool {
     let options = OracleOptions {
         allowed_encapsulation: Encapsulations::ALL,
@@ -120,8 +120,8 @@ fn allowed(prepared: &PreparedState<'_>, question: &Question) -> bool {
     egress && ingress
 }
 
-/// Whether the flow is one that a listing is about: not between outsiders, nor inside one workload.
-/// Pods of one owner are several workloads only where the listing names them by themselves.
+/// Whether listings cover a flow: not one between two outside ends, nor inside one workload.
+/// Pods of one owner are several workloads only where the listing names them separately.
 fn is_listable(lists: &[&[Connection]], from: &Side, to: &Side) -> bool {
     let (Some(a), Some(b)) = (from.names.first(), to.names.first()) else {
         return !from.names.is_empty() || !to.names.is_empty();
@@ -138,7 +138,7 @@ fn is_listable(lists: &[&[Connection]], from: &Side, to: &Side) -> bool {
     !shared || (a != b && all.any(|c| named(&c.src) || named(&c.dst)))
 }
 
-/// Counts the forms that a listing can take.
+/// Counts the forms of rows in a listing.
 fn count(connection: &Connection, features: &mut BTreeMap<&str, usize>) {
     let mut seen = |feature| *features.entry(feature).or_default() += 1;
     for party in [&connection.src, &connection.dst] {
@@ -241,7 +241,7 @@ fn diff_says_where_the_oracle_changes_its_mind() {
     assert!(changed * 50 > asked);
 }
 
-/// Grouped rows taken apart: who, to whom, in which family, what; what is outside apart.
+/// Expands grouped rows to (source, destination, family, traffic); the outside is compared separately.
 fn taken_apart(rows: &[Connection]) -> Vec<(WorkloadRef, WorkloadRef, String, String)> {
     let mut pairs = Vec::new();
     for row in rows {
@@ -265,7 +265,7 @@ fn taken_apart(rows: &[Connection]) -> Vec<(WorkloadRef, WorkloadRef, String, St
     pairs
 }
 
-/// Whether an address outside is let to or from a workload, as rows say it.
+/// The traffic between an outside address and a workload, according to grouped rows.
 fn outside(rows: &[Connection], address: IpAddr, name: &WorkloadRef, out: bool) -> Vec<String> {
     let is = |party: &ConnectionEnd| match party {
         ConnectionEnd::Outside(prefix) => prefix.contains(address),
@@ -282,7 +282,7 @@ fn outside(rows: &[Connection], address: IpAddr, name: &WorkloadRef, out: bool) 
     found.map(|row| row.connections.to_string()).collect()
 }
 
-/// Grouped rows, taken apart, say what the rows of single pairs say; and with them the oracle.
+/// Expanded grouped rows are equal to the rows of single pairs, which are compared with the oracle.
 #[test]
 fn groups_say_what_their_members_do() {
     let mut groups = 0;
@@ -342,7 +342,7 @@ fn groups_say_what_their_members_do() {
     assert!(groups > 300, "{groups}");
 }
 
-/// A scope leaves out what it does not name, and nothing else.
+/// A filter leaves out the rows that it does not select, and nothing else.
 #[test]
 fn a_scope_takes_its_part() {
     let mut some = 0;
@@ -378,7 +378,7 @@ fn a_scope_takes_its_part() {
                 scope.from.as_ref().is_none_or(|_| same(a, src))
                     && scope.to.as_ref().is_none_or(|_| same(b, dst))
             });
-            // A name may be an owner's as well as a pod's.
+            // A name can be that of an owner and of a pod.
             for pair in &expected {
                 assert!(part.contains(pair), "seed {seed}: {scope:?} {pair:?}");
             }
@@ -408,8 +408,8 @@ fn nothing_changes_from_a_state_to_itself() {
     }
 }
 
-/// An explanation says what the oracle says, names a rule where one decides, and a nearest miss
-/// where a tier that denies by default holds an allowing rule.
+/// An explanation has the oracle's verdict, names the rule where one decides, and has a nearest miss
+/// where a tier with default deny has an allow rule.
 #[test]
 fn explanations_agree_with_the_oracle() {
     let (mut rules, mut defaults, mut misses) = (0, 0, 0);
@@ -430,7 +430,7 @@ fn explanations_agree_with_the_oracle() {
                 continue;
             };
             if q.protocol.is_icmp() && (q.protocol == Protocol::ICMP) != (q.family == Family::V4) {
-                // A query means the family that the protocol belongs to, where it can.
+                // A query for a protocol of one family covers only that family, where possible.
                 continue;
             }
             let query = query(text(from), text(to), &q);

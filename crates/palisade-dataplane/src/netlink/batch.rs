@@ -1,11 +1,10 @@
-//! A step's operations as one netlink batch.
+//! Encodes a step's operations as one netlink batch.
 //!
-//! Promises: the batch does what the operations say, in their order; a refusal
-//! of one of its messages, or of one element in it, is led back to the
-//! operation that asked for it.
+//! Promises: the batch has the operations in their order; a refusal of one message, or of one element in it,
+//! is mapped to its operation.
 //!
-//! Never: an element list longer than an attribute can say; long ones are cut
-//! into several messages of the same batch.
+//! Never: an element list longer than a netlink attribute (64 KiB); long ones are split into several
+//! messages of the same batch.
 
 use palisade_model::Str;
 use palisade_nft::{ChainType, Element, ElementKey, Expr, FieldType, Op, SetDecl};
@@ -20,21 +19,21 @@ use super::userdata::MAX_COMMENT;
 
 /// Family `inet`.
 pub(super) const INET: u8 = 1;
-/// Element lists end well before the 64 KiB an attribute can say.
+/// Limit of an element list, below the 64 KiB of an attribute.
 const LIST_BYTES: usize = 60_000;
 
-/// An operation that cannot be written.
+/// An operation that cannot be encoded.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum EncodeError {
-    /// Something observed in the kernel that is never written here.
-    #[error("it holds {0}, which is never written")]
+    /// It has a property seen in the kernel that is never written.
+    #[error("cannot encode {0}: not supported")]
     Unwritable(String),
     /// It does not fit into a message.
     #[error(transparent)]
     Wire(#[from] WireError),
 }
 
-/// A batch and where its messages come from.
+/// A batch, and the operations of its messages.
 #[derive(Debug)]
 pub(super) struct EncodedBatch {
     pub(super) batch: NfBatch,
@@ -43,19 +42,19 @@ pub(super) struct EncodedBatch {
 }
 
 impl EncodedBatch {
-    /// The operation a refusal is about.
+    /// The operation that the kernel refused.
     pub(super) fn operation(&self, message: usize, error: &KernelError) -> Option<usize> {
         let operations = self.operations.get(message)?;
         let at = match error.offset {
             Some(offset) => operations.partition_point(|(start, _)| *start <= offset),
-            // Without a place, it is about the whole if that is one.
+            // Without an offset the error is about the whole message: known only if it has one operation.
             None => usize::from(operations.len() == 1),
         };
         operations.get(at.checked_sub(1)?).map(|(_, op)| *op)
     }
 }
 
-/// Elements on their way into one message.
+/// Elements collected for one message.
 struct ElementList {
     set: Str,
     delete: bool,
@@ -69,7 +68,7 @@ struct BatchEncoder<'a> {
     pending: Option<ElementList>,
 }
 
-/// Encodes `ops` on `table`; on failure, says which of them cannot be written.
+/// Encodes `ops` on `table`; on failure, returns which of them cannot be encoded.
 pub(super) fn encode(
     table: &str,
     ops: &[Op],
@@ -157,7 +156,7 @@ impl BatchEncoder<'_> {
                     object::write_rule(w, table, chain, rule);
                 })
             }
-            // Without a handle, all rules of the chain are meant.
+            // Without a handle, the kernel deletes all rules of the chain.
             Op::FlushChain { chain } => self.push_message(whole, NFT_MSG_DELRULE, 0, |w| {
                 w.text(NFTA_RULE_TABLE, table).text(NFTA_RULE_CHAIN, chain);
             }),
@@ -220,7 +219,7 @@ impl BatchEncoder<'_> {
     }
 }
 
-/// Refuses what was only ever observed, and what the kernel or `nft` would not take back.
+/// Refuses properties that are only ever observed, and what the kernel or `nft` would not accept.
 fn check_writable(op: &Op) -> Result<(), EncodeError> {
     let unwritable = |what: String| Err(EncodeError::Unwritable(what));
     let comment = match op {
@@ -251,7 +250,7 @@ fn check_writable(op: &Op) -> Result<(), EncodeError> {
             base_chain: Some(base),
             ..
         } if base.chain_type == ChainType::Other => {
-            unwritable("a base chain of another type than filter and nat".to_owned())
+            unwritable("a base chain whose type is neither filter nor nat".to_owned())
         }
         _ => Ok(()),
     }
@@ -259,7 +258,7 @@ fn check_writable(op: &Op) -> Result<(), EncodeError> {
 
 fn unknown_property(decl: &SetDecl) -> Option<String> {
     let field = |field: &FieldType| match field {
-        FieldType::Unknown { id, .. } => Some(format!("a field of the unknown type {id}")),
+        FieldType::Unknown { id, .. } => Some(format!("a field of unknown type {id}")),
         _ => None,
     };
     let data = match &decl.value_type {

@@ -1,19 +1,19 @@
-//! What an operation does, in words for errors.
+//! Describes an operation for error messages.
 //!
-//! Promises: names the object. Never: the whole content.
+//! Promises: names the object. Never: prints the whole content.
 
 use std::fmt::{self, Write as _};
 
 use palisade_nft::{ElementKey, Op};
 
-/// The operation in words, to go after "while".
+/// The operation as a gerund phrase.
 pub(super) fn describe(op: &Op) -> String {
     match op {
-        Op::AddTable { .. } => "making the table".to_owned(),
+        Op::AddTable { .. } => "creating the table".to_owned(),
         Op::DeleteTable => "deleting the table".to_owned(),
-        Op::AddSet { set, .. } => format!("making set {set}"),
+        Op::AddSet { set, .. } => format!("creating set {set}"),
         Op::DeleteSet { set } => format!("deleting set {set}"),
-        Op::AddChain { chain, .. } => format!("making chain {chain}"),
+        Op::AddChain { chain, .. } => format!("creating chain {chain}"),
         Op::DeleteChain { chain } => format!("deleting chain {chain}"),
         Op::AddRule { chain, .. } => format!("adding a rule to chain {chain}"),
         Op::FlushChain { chain } => format!("deleting the rules of chain {chain}"),

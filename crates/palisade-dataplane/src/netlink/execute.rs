@@ -1,10 +1,9 @@
-//! Executing transactions.
+//! Executes transactions.
 //!
-//! Promises: each step is one kernel transaction, followed by a grace period;
-//! the counts that a step removes are read before it and handed over only once
-//! it is done; a refusal names the operation.
+//! Promises: each step is one kernel transaction, followed by a grace period; counters that a step deletes
+//! are read before it and reported as deleted only after it; an error names the operation.
 //!
-//! Never: goes on after a failed step, or undoes the steps before it.
+//! Never: continues after a failed step, or undoes earlier steps.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -28,80 +27,80 @@ use super::read::{TableReadError, TableReader};
 use super::set::RangeEncoding;
 use crate::driver::StepOutcome;
 
-/// A commit that failed for a passing reason is tried at most so often.
+/// Attempts of a commit that fails for a transient reason.
 const MAX_COMMIT_ATTEMPTS: usize = 8;
 /// More elements of one set than this are read by listing the set.
 const MAX_SINGLE_READS: usize = 64;
 
-/// A step was not executed. Nothing of it was done, unless said; the steps before it are.
+/// A step failed. It had no effect unless stated; earlier steps stay applied.
 #[derive(Debug, Error)]
 pub enum ExecuteError {
-    /// An operation cannot be written.
+    /// An operation cannot be encoded.
     #[error("step {step} ({phase:?}), {doing}: {error}")]
     Encode {
-        /// Place of the step, from 0.
+        /// Index of the step, from 0.
         step: usize,
-        /// What it was for.
+        /// The phase of the step.
         phase: Phase,
-        /// The operation, in words.
+        /// Description of the operation.
         doing: String,
-        /// Why not.
+        /// The reason.
         error: EncodeError,
     },
     /// The kernel refused an operation.
     #[error("step {step} ({phase:?}), {doing}: {error}")]
     Refused {
-        /// Place of the step, from 0.
+        /// Index of the step, from 0.
         step: usize,
-        /// What it was for.
+        /// The phase of the step.
         phase: Phase,
-        /// The operation, in words.
+        /// Description of the operation.
         doing: String,
-        /// The kernel's answer.
+        /// The kernel's error.
         error: KernelError,
     },
     /// The kernel refused the step as a whole, or its answer was lost.
     #[error("step {step} ({phase:?}): {error}")]
     Batch {
-        /// Place of the step, from 0.
+        /// Index of the step, from 0.
         step: usize,
-        /// What it was for.
+        /// The phase of the step.
         phase: Phase,
-        /// What happened; after [`BatchError::Unconfirmed`] the step may be done.
+        /// The error; after [`BatchError::Unconfirmed`] the step may have been applied.
         error: BatchError,
     },
-    /// Counts that the step would have removed could not be read.
-    #[error("step {step} ({phase:?}), reading counts before they go: {error}")]
+    /// Counters that the step would have deleted could not be read.
+    #[error("step {step} ({phase:?}), reading counters before deleting them: {error}")]
     ReadCounters {
-        /// Place of the step, from 0.
+        /// Index of the step, from 0.
         step: usize,
-        /// What it was for.
+        /// The phase of the step.
         phase: Phase,
-        /// What happened.
+        /// The error.
         error: TableReadError,
     },
-    /// The step is done, but whether packets under way have passed it is not known.
-    #[error("step {step} ({phase:?}) is done, but {error}")]
+    /// The step was applied, but the grace period after it could not be waited for.
+    #[error("step {step} ({phase:?}) was applied, but the grace period failed: {error}")]
     Grace {
-        /// Place of the step, from 0.
+        /// Index of the step, from 0.
         step: usize,
-        /// What it was for.
+        /// The phase of the step.
         phase: Phase,
-        /// What happened.
+        /// The error.
         error: GraceError,
     },
 }
 
-/// Is told what a step removes, before and after.
+/// Receives the counters that a step deletes, before and after it.
 pub trait CounterObserver {
-    /// These counts are about to go with a step. If it fails, they may or may not have gone.
+    /// A step is about to delete these counters. If it fails, they may or may not be gone.
     fn before_delete(&mut self, counts: &[(&CreditedCounter, CounterValue)]);
 
-    /// They are gone.
+    /// The counters are deleted.
     fn after_delete(&mut self, counts: &[(&CreditedCounter, CounterValue)]);
 }
 
-/// Hears of each count that is gone.
+/// A function is called for each deleted counter.
 impl<F: FnMut(&CreditedCounter, CounterValue)> CounterObserver for F {
     fn before_delete(&mut self, _: &[(&CreditedCounter, CounterValue)]) {}
 
@@ -118,12 +117,12 @@ pub struct Executor<N, G> {
     nfnetlink: N,
     grace: G,
     table: Str,
-    /// What is known of the table's sets.
+    /// The declarations of the table's sets that are known.
     declarations: BTreeMap<Str, SetDecl>,
 }
 
 impl<N: Nfnetlink, G: GracePeriod> Executor<N, G> {
-    /// Works on `table` through a socket.
+    /// An executor for `table` with this socket.
     pub fn new(table: Str, nfnetlink: N, grace: G) -> Self {
         Self {
             nfnetlink,
@@ -133,7 +132,7 @@ impl<N: Nfnetlink, G: GracePeriod> Executor<N, G> {
         }
     }
 
-    /// Works on another table for once, through the same socket. `sets` are those that it has.
+    /// Runs `work` on another table through the same socket. `sets` are that table's sets.
     pub fn with_table<R>(
         &mut self,
         table: Str,
@@ -153,20 +152,20 @@ impl<N: Nfnetlink, G: GracePeriod> Executor<N, G> {
         &self.nfnetlink
     }
 
-    /// The socket, for what is not about a table's content.
+    /// The socket, for requests that are not about a table's content.
     pub(crate) fn nfnetlink_mut(&mut self) -> &mut N {
         &mut self.nfnetlink
     }
 
-    /// The waits for packets under way.
+    /// The grace period implementation.
     pub fn grace(&self) -> &G {
         &self.grace
     }
 
-    /// The table as it is in the kernel; `None` if it is not there.
+    /// The table as it is in the kernel; `None` if it does not exist.
     ///
     /// # Errors
-    /// What could not be read.
+    /// If the table cannot be read.
     pub fn read_back(&mut self) -> Result<Option<Ruleset>, TableReadError> {
         let found = TableReader::new(&mut self.nfnetlink, &self.table).table()?;
         self.declarations = found
@@ -177,10 +176,10 @@ impl<N: Nfnetlink, G: GracePeriod> Executor<N, G> {
         Ok(found)
     }
 
-    /// The elements of one set with their counts; `None` if it is not there.
+    /// The elements of one set with their counters; `None` if the set does not exist.
     ///
     /// # Errors
-    /// What could not be read.
+    /// If the set cannot be read.
     pub fn elements(
         &mut self,
         set: &str,
@@ -196,24 +195,24 @@ impl<N: Nfnetlink, G: GracePeriod> Executor<N, G> {
         }
     }
 
-    /// The rules of one chain with their counts, in order.
+    /// The rules of one chain with their counters, in order.
     ///
     /// # Errors
-    /// What could not be read; `ENOENT` if the chain is not there.
+    /// If the chain cannot be read; `ENOENT` if it does not exist.
     pub fn rules(&mut self, chain: &str) -> Result<Vec<palisade_nft::NftRule>, TableReadError> {
         TableReader::new(&mut self.nfnetlink, &self.table).rules(chain)
     }
 
-    /// All chains with their rules and counts.
+    /// All chains with their rules and counters.
     ///
     /// # Errors
-    /// What could not be read.
+    /// If they cannot be read.
     pub fn chains(&mut self) -> Result<BTreeMap<Str, palisade_nft::Chain>, TableReadError> {
         TableReader::new(&mut self.nfnetlink, &self.table).chains(&mut Vec::new())
     }
 
-    /// Executes the steps in order. `harvest` is told of the counts that a step
-    /// removes, before it and once it is done.
+    /// Executes the steps in order. `observer` receives the counters that a step deletes, before and after
+    /// it.
     ///
     /// # Errors
     /// The first step that failed.
@@ -296,7 +295,7 @@ impl<N: Nfnetlink, G: GracePeriod> Executor<N, G> {
         }
     }
 
-    /// Commits, again where the reason for a failure passes by itself.
+    /// Commits the batch, and retries transient errors.
     fn commit_with_retry(&mut self, batch: &NfBatch) -> Result<(), BatchError> {
         let mut tries = 0;
         loop {
@@ -308,7 +307,7 @@ impl<N: Nfnetlink, G: GracePeriod> Executor<N, G> {
         }
     }
 
-    /// Makes the declarations of all sets that `ops` name known.
+    /// Loads the declarations of all sets that `ops` name.
     fn load_declarations(&mut self, ops: &[Op]) -> Result<(), TableReadError> {
         let mut missing = false;
         for op in ops {
@@ -324,7 +323,7 @@ impl<N: Nfnetlink, G: GracePeriod> Executor<N, G> {
         }
         if missing {
             let mut found = TableReader::new(&mut self.nfnetlink, &self.table).declarations()?;
-            // What this step makes is not there yet, and may replace what is.
+            // Sets that this step creates do not exist yet, and may replace existing ones.
             found.append(&mut self.declarations);
             self.declarations = found;
         }
@@ -355,7 +354,7 @@ impl<N: Nfnetlink, G: GracePeriod> Executor<N, G> {
         Ok(self.declarations.get(set).cloned())
     }
 
-    /// The counts at the places given, in the same order; zero where nothing is.
+    /// The values of the counters at these locations, in the same order; zero where there is none.
     fn read_counters(
         &mut self,
         harvests: &[CreditedCounter],
@@ -413,14 +412,14 @@ impl<N: Nfnetlink, G: GracePeriod> Executor<N, G> {
     }
 }
 
-/// True where trying the same again can help.
+/// Whether a retry can succeed.
 fn is_transient(error: &BatchError) -> bool {
     matches!(error.errno(), Some(Errno::EINTR | Errno::EAGAIN))
 }
 
 #[allow(
     clippy::disallowed_methods,
-    reason = "the time a step took is told, and decides nothing"
+    reason = "the duration of a step is only reported"
 )]
 fn now() -> Instant {
     Instant::now()

@@ -1,7 +1,7 @@
-//! Rule expressions: to attributes and back.
+//! Encodes and decodes rule expressions.
 //!
-//! Promises: what is written is read back equal, counts apart. Never: guesses;
-//! an expression that says more than is understood here is read as unknown.
+//! Promises: what is written is read back equal, apart from counter values. Never: guesses; an expression
+//! with attributes that are not supported here is decoded as unknown.
 
 use palisade_nft::{
     Bytes, CmpOp, CounterValue, CtKey, Expr, LookupMode, MetaKey, NftVerdict, PayloadBase, Reg,
@@ -12,7 +12,7 @@ use palisade_sys::nfnetlink::nf_tables::*;
 const NF_DROP: i32 = 0;
 const NF_ACCEPT: i32 = 1;
 
-/// Writes one expression; an unknown one is refused by its caller.
+/// Encodes one expression; the caller refuses unknown ones.
 pub(super) fn write(w: &mut AttrWriter<'_>, expr: &Expr) {
     let name = match expr {
         Expr::Meta { .. } | Expr::MetaSet { .. } => "meta",
@@ -120,12 +120,12 @@ fn write_data(w: &mut AttrWriter<'_>, expr: &Expr) {
     }
 }
 
-/// A plain value, inside the attribute that holds it.
+/// Encodes a plain value, inside the attribute that holds it.
 pub(super) fn write_value(w: &mut AttrWriter<'_>, value: &[u8]) {
     w.bytes(NFTA_DATA_VALUE, value);
 }
 
-/// A verdict, inside the attribute that holds it.
+/// Encodes a verdict, inside the attribute that holds it.
 pub(super) fn write_verdict(w: &mut AttrWriter<'_>, verdict: &NftVerdict) {
     let code = match verdict {
         NftVerdict::Accept => NF_ACCEPT,
@@ -143,13 +143,13 @@ pub(super) fn write_verdict(w: &mut AttrWriter<'_>, verdict: &NftVerdict) {
     });
 }
 
-/// What a counter holds.
+/// Encodes the value of a counter.
 pub(super) fn write_count(w: &mut AttrWriter<'_>, count: CounterValue) {
     w.be64(NFTA_COUNTER_BYTES, count.bytes)
         .be64(NFTA_COUNTER_PACKETS, count.packets);
 }
 
-/// Reads one expression.
+/// Decodes one expression.
 pub(super) fn read(expr: &Attrs<'_>) -> Result<Expr, WireError> {
     let name = expr.require(NFTA_EXPR_NAME, "expression")?.text()?;
     let data = match expr.find(NFTA_EXPR_DATA)? {
@@ -167,7 +167,7 @@ pub(super) fn read(expr: &Attrs<'_>) -> Result<Expr, WireError> {
         "counter" => Some(Expr::Counter(read_count(&data)?)),
         "limit" => read_limit(&data)?,
         "log" => read_log(&data)?,
-        // With ports or flags it is another one.
+        // With ports or flags it is not the expression that we write.
         "masq" if data.clone().next().is_none() => Some(Expr::Masquerade),
         _ => None,
     };
@@ -178,7 +178,7 @@ fn number(data: &Attrs<'_>, attr: u16) -> Result<Option<u32>, WireError> {
     data.find(attr)?.map(|attr| attr.be32()).transpose()
 }
 
-/// The kernel names every fourth 32-bit register by the old name of the 128-bit one.
+/// The kernel reports every fourth 32-bit register under the number of the 128-bit one.
 fn register(data: &Attrs<'_>, attr: u16) -> Result<Option<Reg>, WireError> {
     Ok(match number(data, attr)? {
         Some(old @ NFT_REG_1..=NFT_REG_4) => Some(Reg((old as u8 - 1) * 4)),
@@ -200,7 +200,7 @@ pub(super) fn read_value(attr: &Attr<'_>) -> Result<Option<Bytes>, WireError> {
     Ok(value.map(|value| value.payload.into()))
 }
 
-/// The verdict in an attribute; `None` if it holds something else or one unknown here.
+/// The verdict in an attribute; `None` if it holds something else or an unknown verdict.
 pub(super) fn read_verdict(attr: &Attr<'_>) -> Result<Option<NftVerdict>, WireError> {
     let Some(verdict) = attr.nested().find(NFTA_DATA_VERDICT)? else {
         return Ok(None);
@@ -222,7 +222,7 @@ pub(super) fn read_verdict(attr: &Attr<'_>) -> Result<Option<NftVerdict>, WireEr
     })
 }
 
-/// What a counter holds.
+/// Decodes the value of a counter.
 pub(super) fn read_count(data: &Attrs<'_>) -> Result<CounterValue, WireError> {
     let of =
         |attr| -> Result<u64, WireError> { data.find(attr)?.map_or(Ok(0), |attr| attr.be64()) };
@@ -298,7 +298,7 @@ fn read_payload(data: &Attrs<'_>) -> Result<Option<Expr>, WireError> {
         number(data, NFTA_PAYLOAD_OFFSET)?,
         number(data, NFTA_PAYLOAD_LEN)?,
     );
-    // Without a destination it writes into the packet.
+    // Without a destination register it writes to the packet.
     let dreg = register(data, NFTA_PAYLOAD_DREG)?;
     Ok((|| {
         Some(Expr::Payload {

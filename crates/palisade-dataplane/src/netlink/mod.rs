@@ -1,7 +1,7 @@
-//! nf_tables over netlink: the words of `palisade-nft` to the kernel and back.
+//! nf_tables over netlink: encodes the types of `palisade-nft` and decodes them.
 //!
-//! Promises: what is written is read back equal, counts apart; one step is one
-//! kernel transaction.
+//! Promises: what is written is read back equal, apart from counter values; one step is one kernel
+//! transaction.
 //!
 //! Never: runs `nft`, or touches another table.
 
@@ -20,7 +20,7 @@ pub use execute::{CounterObserver, ExecuteError, Executor};
 pub use owner::OwnerError;
 pub use read::TableReadError;
 
-/// The rules of one chain with their counts, in order; none if it is not there.
+/// The rules of one chain with their counters, in order; none if the chain does not exist.
 pub(crate) fn rules(
     nfnetlink: &mut impl palisade_sys::nfnetlink::Nfnetlink,
     table: &str,

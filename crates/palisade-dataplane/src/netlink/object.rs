@@ -1,7 +1,7 @@
-//! Tables, chains and rules: to attributes and back.
+//! Encodes and decodes tables, chains and rules.
 //!
-//! Promises: what is written is read back equal, counts apart. Never: a kernel
-//! handle; objects are named, rules are told by their place.
+//! Promises: what is written is read back equal, apart from counter values. Never: uses kernel handles;
+//! objects are identified by name, rules by their position.
 
 use palisade_model::Str;
 use palisade_nft::{BaseChain, Chain, ChainPolicy, ChainType, Expr, Hook, NftRule};
@@ -29,7 +29,7 @@ pub(super) fn write_table(w: &mut AttrWriter<'_>, table: &str, comment: Option<&
     }
 }
 
-/// Comment and flags of a table.
+/// Decodes the comment and flags of a table.
 pub(super) fn read_table(attrs: &Attrs<'_>) -> Result<(Option<Str>, u32), WireError> {
     let comment = attrs
         .find(NFTA_TABLE_USERDATA)?
@@ -70,7 +70,7 @@ pub(super) fn write_chain(
     }
 }
 
-/// Name and declaration of a chain; an error text for a base chain that cannot be told.
+/// Decodes the name and declaration of a chain; an error for a base chain that is not understood.
 pub(super) fn read_chain(attrs: &Attrs<'_>) -> Result<(Str, Chain), WireError> {
     let name = attrs.require(NFTA_CHAIN_NAME, "chain")?.text()?.into();
     let base = match attrs.find(NFTA_CHAIN_HOOK)? {

@@ -1,12 +1,12 @@
-//! Who may change a table, and that one agent at a time does.
+//! Table ownership: which socket may change a table, and the lock against a second agent.
 //!
-//! A table with an owner (`NFT_TABLE_F_OWNER`) can be changed through its owner's netlink socket alone:
-//! what others try is refused, and their `flush ruleset` leaves it out. One that is persistent as well
-//! stays when that socket is closed, and whoever comes next takes it over. A second, empty table that
-//! is owned and *not* persistent is a lock: the kernel removes it with its holder's socket, however
-//! that ends.
+//! A table with an owner (`NFT_TABLE_F_OWNER`) can be changed only through its owner's netlink socket: the
+//! kernel refuses changes by others, and their `flush ruleset` skips the table. A table that is persistent
+//! as well stays when that socket is closed, and another socket can take it over. A second, empty table that
+//! is owned and *not* persistent is a lock: the kernel removes it when its owner's socket is closed, for
+//! whatever reason.
 //!
-//! Promises: asking changes nothing. Never: takes a table from a socket that is open.
+//! Promises: queries change nothing. Never: takes a table from an open socket.
 
 use palisade_model::Str;
 use palisade_nft::table_flag;
@@ -25,31 +25,31 @@ use super::object;
 /// A table cannot be taken over.
 #[derive(Debug, Error)]
 pub enum OwnerError {
-    /// It is owned through a socket that is open.
+    /// It is owned by an open socket.
     #[error(
-        "table inet {table} belongs to another agent that runs (netlink port {port}, which is most \
-         often the number of its process): stop it, or give this one another `table`"
+        "table inet {table} is owned by another running agent (netlink port {port}, usually its process \
+         ID): stop it, or configure another `table` for this one"
     )]
     OwnedByOther {
         /// The table.
         table: Str,
-        /// The port of the owner's socket.
+        /// The netlink port of the owner's socket.
         port: u32,
     },
-    /// Its owner cannot be asked for.
+    /// Its owner could not be queried.
     #[error("asking who owns table inet {table}")]
     Query {
         /// The table.
         table: Str,
-        /// What happened.
+        /// The error.
         source: NfRequestError,
     },
-    /// The kernel's answer, or the question, cannot be put into words.
+    /// A message about the table could not be encoded or decoded.
     #[error("asking who owns table inet {table}")]
     Wire {
         /// The table.
         table: Str,
-        /// What is wrong.
+        /// The error.
         source: WireError,
     },
     /// The kernel refused.
@@ -57,25 +57,25 @@ pub enum OwnerError {
     Batch {
         /// The table.
         table: Str,
-        /// What happened.
+        /// The error.
         source: BatchError,
     },
 }
 
-/// What the kernel says of a table.
+/// The flags and owner of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct TableOwnership {
     flags: u32,
     owner: Option<u32>,
 }
 
-/// The table that is a lock on `table`.
+/// The name of the lock table of `table`.
 fn lock_table_name(table: &str) -> Str {
     format!("{table}_lock").as_str().into()
 }
 
-/// Whether this kernel knows tables that are owned and persistent: it is asked to make one in a
-/// transaction that cannot succeed, so nothing comes of it.
+/// Whether this kernel supports tables that are owned and persistent: asks it to create one in a transaction
+/// that always fails, so nothing is created.
 pub(crate) fn is_supported(
     nfnetlink: &mut impl Nfnetlink,
     table: &Str,
@@ -89,7 +89,7 @@ pub(crate) fn is_supported(
         .map_err(|source| wire_error(table, source))?;
     }
     match nfnetlink.commit(&batch) {
-        // The second is one too many, so the first was none.
+        // The second message fails because the table exists by then, so the first was accepted.
         Err(BatchError::Refused { index: Some(1), .. }) => Ok(true),
         Err(BatchError::Refused {
             index: Some(0),
@@ -101,12 +101,12 @@ pub(crate) fn is_supported(
     }
 }
 
-/// How a kernel refuses a flag that it does not know.
+/// Whether this is the error for a table flag that the kernel does not know.
 fn is_unsupported_flag(errno: Errno) -> bool {
     matches!(errno, Errno::EOPNOTSUPP | Errno::EINVAL)
 }
 
-/// Refuses if an open socket other than this one owns the table, or holds its lock.
+/// Fails if an open socket other than this one owns the table or its lock table.
 pub(crate) fn check_owner(nfnetlink: &mut impl Nfnetlink, table: &Str) -> Result<(), OwnerError> {
     for name in [table.clone(), lock_table_name(table)] {
         table_ownership(nfnetlink, &name)?;
@@ -114,8 +114,8 @@ pub(crate) fn check_owner(nfnetlink: &mut impl Nfnetlink, table: &Str) -> Result
     Ok(())
 }
 
-/// Takes the lock on a table, which lasts as long as this socket. A kernel without owners (before
-/// 5.12) has none.
+/// Takes the lock on a table; it lasts as long as this socket. No-op on a kernel without table owners
+/// (before 5.12).
 pub(crate) fn acquire_lock(nfnetlink: &mut impl Nfnetlink, table: &Str) -> Result<(), OwnerError> {
     let name = lock_table_name(table);
     let mut batch = NfBatch::nf_tables();
@@ -130,7 +130,7 @@ pub(crate) fn acquire_lock(nfnetlink: &mut impl Nfnetlink, table: &Str) -> Resul
     };
     match table_ownership(nfnetlink, &name)? {
         Some(TableOwnership { owner: Some(_), .. }) => return Ok(()),
-        // Nobody's, so it locks nothing.
+        // A table without an owner locks nothing: it is replaced.
         Some(_) => add(NFT_MSG_DELTABLE, None)?,
         None => {}
     }
@@ -142,7 +142,7 @@ pub(crate) fn acquire_lock(nfnetlink: &mut impl Nfnetlink, table: &Str) -> Resul
             ..
         }) if is_unsupported_flag(error.errno) => Ok(()),
         Err(source) => {
-            // Somebody was faster.
+            // Another agent was faster.
             table_ownership(nfnetlink, &name)?;
             Err(batch_error(table, source))
         }
@@ -150,8 +150,8 @@ pub(crate) fn acquire_lock(nfnetlink: &mut impl Nfnetlink, table: &Str) -> Resul
     }
 }
 
-/// Refuses a table that is another's; takes over one that outlived its owner, where it is to be
-/// `owned`. One that is not there, is not persistent, or is this socket's already stays as it is.
+/// Fails if another socket owns the table; takes over an orphaned table if `owned` is set. A table that does
+/// not exist, is not persistent, or is owned by this socket stays as it is.
 pub(crate) fn take_ownership(
     nfnetlink: &mut impl Nfnetlink,
     table: &Str,
@@ -176,7 +176,7 @@ pub(crate) fn take_ownership(
     }
 }
 
-/// What the kernel says of a table; `None` if it is not there.
+/// The flags and owner of a table; `None` if it does not exist.
 fn table_ownership(
     nfnetlink: &mut impl Nfnetlink,
     table: &Str,

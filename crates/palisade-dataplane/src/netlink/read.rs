@@ -1,10 +1,9 @@
-//! Reading a table back.
+//! Reads a table from the kernel.
 //!
-//! Promises: what is returned was in the kernel at one moment; if its state
-//! never stands still, that is an error. What is not understood is told as
-//! foreign, never left out.
+//! Promises: the result was in the kernel at one moment; if the ruleset keeps changing, that is an error.
+//! What is not understood is reported as foreign, never left out.
 //!
-//! Never: reads tables of others.
+//! Never: reads other tables.
 
 use std::collections::BTreeMap;
 
@@ -24,27 +23,27 @@ use super::set::{self, ElementReader};
 
 /// Number of the table attribute, the same in every kind of object.
 const TABLE: u16 = 1;
-/// A read during which the kernel's state changed is repeated at most so often.
+/// Attempts of a read during which the ruleset changes.
 const MAX_READ_ATTEMPTS: usize = 32;
 
 /// A table could not be read.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum TableReadError {
-    /// The kernel refused.
+    /// The kernel refused the query.
     #[error(transparent)]
     Query(#[from] NfRequestError),
-    /// What the kernel sent cannot be read.
+    /// A message of the kernel could not be decoded.
     #[error("reading {what} of table {table}: {error}")]
     Wire {
         /// The kind of object.
         what: &'static str,
         /// The table.
         table: String,
-        /// What is wrong with it.
+        /// The error.
         error: WireError,
     },
-    /// The ruleset changed during every one of several tries.
-    #[error("table {table} could not be read: the kernel's ruleset did not stand still")]
+    /// The ruleset changed during every attempt.
+    #[error("table {table} could not be read: the ruleset kept changing while it was read")]
     Unstable {
         /// The table.
         table: String,
@@ -62,7 +61,7 @@ impl<'a, N: Nfnetlink> TableReader<'a, N> {
         Self { nfnetlink, table }
     }
 
-    /// The whole table; `None` if it is not there.
+    /// The whole table; `None` if it does not exist.
     pub(super) fn table(&mut self) -> Result<Option<Ruleset>, TableReadError> {
         self.read_consistently(|this| {
             let Some(found) = this.get_table()? else {
@@ -88,7 +87,7 @@ impl<'a, N: Nfnetlink> TableReader<'a, N> {
         })
     }
 
-    /// Runs `read` until the generation is the same before and after it.
+    /// Repeats `read` until the ruleset generation is the same before and after it.
     fn read_consistently<T>(
         &mut self,
         mut read: impl FnMut(&mut Self) -> Result<T, TableReadError>,
@@ -98,7 +97,7 @@ impl<'a, N: Nfnetlink> TableReader<'a, N> {
             let found = read(self);
             let steady = self.nfnetlink.generation()? == before;
             match found {
-                // An object may have gone between two queries.
+                // An object may have been deleted between two queries.
                 Err(TableReadError::Query(error))
                     if !steady && error.error.errno == Errno::ENOENT => {}
                 Err(error) => return Err(error),
@@ -147,7 +146,7 @@ impl<'a, N: Nfnetlink> TableReader<'a, N> {
         Ok(self.nfnetlink.get(&query)?)
     }
 
-    /// The objects of one kind; a table that went away has none.
+    /// The objects of one kind; none if the table does not exist.
     fn list_objects(
         &mut self,
         what: &'static str,
@@ -179,7 +178,7 @@ impl<'a, N: Nfnetlink> TableReader<'a, N> {
         what: &'static str,
     ) -> Result<Vec<String>, TableReadError> {
         let objects = match self.list_objects(what, kind) {
-            // A kernel built without such objects has none.
+            // A kernel built without this kind of object has none.
             Err(TableReadError::Query(error)) if error.error.errno == Errno::EOPNOTSUPP => {
                 return Ok(Vec::new());
             }
@@ -193,7 +192,7 @@ impl<'a, N: Nfnetlink> TableReader<'a, N> {
         self.map_wire_error(what, names)
     }
 
-    /// All chains with their rules; rules without a chain are told as foreign.
+    /// All chains with their rules; rules without a chain are reported as foreign.
     pub(super) fn chains(
         &mut self,
         foreign: &mut Vec<Str>,
@@ -208,7 +207,7 @@ impl<'a, N: Nfnetlink> TableReader<'a, N> {
             let (name, rule) = self.map_wire_error("rules", object::read_rule(&object.attrs()))?;
             match chains.get_mut(&name) {
                 Some(chain) => chain.rules.push(rule),
-                None => foreign.push(format!("a rule of the unknown chain {name}").into()),
+                None => foreign.push(format!("a rule of unknown chain {name}").into()),
             }
         }
         Ok(chains)
@@ -241,16 +240,16 @@ impl<'a, N: Nfnetlink> TableReader<'a, N> {
 
     /// All elements of a set.
     ///
-    /// The kernel lists a hash table bucket by bucket. It grows in the background, also after the
-    /// transaction that filled it is over, and a listing under way then leaves out what moved. So
-    /// what was listed is held against the kernel's own number; a kernel that does not tell it has
-    /// to list the same keys twice.
+    /// The kernel lists a hash table bucket by bucket. The table grows in the background, also after the
+    /// transaction that filled it is over, and a listing at that time omits elements that moved. So the
+    /// number of listed elements is compared with the kernel's own count; if the kernel reports no count,
+    /// two successive listings must have the same keys.
     pub(super) fn elements(
         &mut self,
         set: &str,
         decl: &SetDecl,
     ) -> Result<BTreeMap<ElementKey, Element>, TableReadError> {
-        // Ranges are kept in trees, which are listed whole.
+        // Ranges are kept in trees, which are listed completely.
         if decl.interval {
             return self.list_elements(set, decl);
         }
@@ -293,7 +292,7 @@ impl<'a, N: Nfnetlink> TableReader<'a, N> {
         Ok(reader.finish())
     }
 
-    /// How many elements the kernel says a set has, a catch-all element apart.
+    /// The kernel's element count of a set, without a catch-all element.
     fn element_count(&mut self, set: &str) -> Result<Option<u32>, TableReadError> {
         let query = self.query("a set", NFT_MSG_GETSET, |w| {
             w.text(NFTA_SET_NAME, set);
@@ -308,7 +307,7 @@ impl<'a, N: Nfnetlink> TableReader<'a, N> {
         self.map_wire_error("a set", count)
     }
 
-    /// One element of a set without ranges; `None` if it is not there.
+    /// One element of a set without ranges; `None` if it does not exist.
     pub(super) fn element(
         &mut self,
         set: &str,
@@ -330,14 +329,17 @@ impl<'a, N: Nfnetlink> TableReader<'a, N> {
     }
 }
 
-/// Lets the kernel's worker finish a hash table that grows; it tells nobody when it has.
-#[allow(clippy::disallowed_methods, reason = "there is no event to wait for")]
+/// Gives the kernel's worker time to finish growing a hash table; there is no notification.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the kernel sends no event to wait for"
+)]
 fn wait_for_growth() {
     std::thread::sleep(std::time::Duration::from_millis(1));
 }
 
 fn belongs_to_table(attrs: &Attrs<'_>, table: &str) -> Result<bool, WireError> {
-    // Other tables' names need not be text.
+    // The names of other tables need not be UTF-8.
     Ok(attrs.require(TABLE, "object")?.until_nul() == table.as_bytes())
 }
 
@@ -393,7 +395,7 @@ mod tests {
         }
     }
 
-    /// What is read where the kernel lists `listings` one after the other.
+    /// The result of a read if the kernel returns `listings` one after the other.
     fn read(
         count: Option<u32>,
         listings: &[&[ElementKey]],
@@ -420,14 +422,14 @@ mod tests {
         let (one, two) = (key(1), key(2));
         let all = [one.clone(), two.clone(), ElementKey::CatchAll];
         let lost = [two.clone(), ElementKey::CatchAll];
-        // By the kernel's number, in which a catch-all does not count.
+        // With the kernel's count, which excludes a catch-all.
         assert_eq!(read(Some(2), &[&all]), Ok(all.to_vec()));
         assert_eq!(read(Some(2), &[&lost, &all]), Ok(all.to_vec()));
-        // Without it, by the same keys twice.
+        // Without a count: the same keys twice.
         assert_eq!(read(None, &[&lost, &all]), Ok(all.to_vec()));
         assert_eq!(read(None, &[&all, &all]), Ok(all.to_vec()));
         assert_eq!(read(None, &[&[]]), Ok(Vec::new()));
-        // One that never agrees is no answer.
+        // Listings that never agree are an error.
         let table = "t".to_owned();
         assert_eq!(
             read(Some(5), &[&all]),

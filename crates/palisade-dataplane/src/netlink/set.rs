@@ -1,10 +1,10 @@
-//! Sets, maps and their elements: to attributes and back.
+//! Encodes and decodes sets, maps and their elements.
 //!
-//! Promises: what is written is read back equal, counts apart; ranges of one
-//! field come back from the pairs the kernel keeps.
+//! Promises: what is written is read back equal, apart from counter values; ranges of one field are restored
+//! from the kernel's element pairs.
 //!
-//! Never: drops what it does not understand; a set with a property that is
-//! never made here says so in its declaration.
+//! Never: drops what it does not understand; the declaration of a set records properties that are never
+//! written here.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use palisade_sys::nfnetlink::nf_tables::*;
 use super::expr;
 use super::userdata;
 
-/// Bits of a field's type in the type of a key of several.
+/// Bits of each field's type in the key type of a concatenation.
 const TYPE_BITS: u32 = 6;
 const KNOWN_FLAGS: u32 = NFT_SET_INTERVAL | NFT_SET_MAP | NFT_SET_CONCAT | NFT_SET_EXPR;
 
@@ -35,9 +35,9 @@ const FIELDS: [FieldType; 11] = [
     FieldType::NfProto,
 ];
 
-/// Writes a declaration; `id` tells it apart within its batch.
+/// Encodes a declaration; `id` identifies the set within its batch.
 pub(super) fn write_decl(w: &mut AttrWriter<'_>, table: &str, set: &str, decl: &SetDecl, id: u32) {
-    // The kernel takes the fields of a key apart only where each has ranges.
+    // The kernel wants field lengths only for concatenations of ranges.
     let fields_apart = decl.interval && decl.key.len() > 1;
     let mut flags = 0;
     if decl.interval {
@@ -103,7 +103,7 @@ pub(super) fn write_decl(w: &mut AttrWriter<'_>, table: &str, set: &str, decl: &
     );
 }
 
-/// A set's name and declaration.
+/// Decodes a set's name and declaration.
 pub(super) fn read_decl(attrs: &Attrs<'_>) -> Result<(String, SetDecl), WireError> {
     let name = attrs.require(NFTA_SET_NAME, "set")?.text()?.to_owned();
     let number = |attr| -> Result<Option<u32>, WireError> {
@@ -172,7 +172,7 @@ fn field(id: u32, len: u32) -> FieldType {
         .unwrap_or(FieldType::Unknown { id, len })
 }
 
-/// The fields of a key, by its type, if they add up to its length.
+/// The fields of a key type, if they add up to the key's length; otherwise one field.
 fn fields(kind: u32, len: u32) -> Vec<FieldType> {
     let mut fields = Vec::new();
     let mut rest = kind;
@@ -193,12 +193,12 @@ fn fields(kind: u32, len: u32) -> Vec<FieldType> {
     }
 }
 
-/// How a set keeps its ranges.
+/// How a set encodes its ranges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RangeEncoding {
-    /// It has none, or each is one element with two keys.
+    /// No ranges, or one element with key and key end.
     SingleElement,
-    /// Each is two elements: the first value, and one past the last.
+    /// Two elements: the first value, and one past the last.
     ElementPair,
 }
 
@@ -212,7 +212,7 @@ impl RangeEncoding {
     }
 }
 
-/// Writes the list entries of one element; of a deletion if `element` is `None`.
+/// Encodes the list entries of one element; `element` is `None` for a deletion.
 pub(super) fn write_element(
     w: &mut AttrWriter<'_>,
     ranges: RangeEncoding,
@@ -230,7 +230,7 @@ pub(super) fn write_element(
                 w.nest(NFTA_SET_ELEM_DATA, |w| expr::write_verdict(w, verdict));
             }
         }
-        // The set's own expression makes a counter at zero.
+        // The set's own expression creates a counter at zero.
         if let Some(count) = element
             .counter
             .filter(|count| *count != CounterValue::default())
@@ -302,15 +302,15 @@ fn predecessor(value: &[u8]) -> Bytes {
     previous
 }
 
-/// Gathers the elements of one set from what the kernel sends.
+/// Collects the elements of one set from the kernel's messages.
 #[derive(Debug)]
 pub(super) struct ElementReader {
     interval: bool,
     range_encoding: RangeEncoding,
     counter: bool,
     elements: BTreeMap<ElementKey, Element>,
-    /// Of [`RangeEncoding::ElementPair`]: (value, whether a range begins there) in the order in which an end
-    /// comes before a beginning at the same value.
+    /// For [`RangeEncoding::ElementPair`]: (value, whether a range starts there), ordered so that an end
+    /// comes before a start at the same value.
     bounds: BTreeMap<(Bytes, bool), Element>,
 }
 
@@ -325,7 +325,7 @@ impl ElementReader {
         }
     }
 
-    /// Takes in the list of elements of one message.
+    /// Adds the elements of one message.
     pub(super) fn read_list(&mut self, message: &Attrs<'_>) -> Result<(), WireError> {
         let Some(list) = message.find(NFTA_SET_ELEM_LIST_ELEMENTS)? else {
             return Ok(());
@@ -397,11 +397,11 @@ impl ElementReader {
         })
     }
 
-    /// All elements, ranges joined.
+    /// All elements, with ranges joined.
     pub(super) fn finish(mut self) -> BTreeMap<ElementKey, Element> {
         let mut open: Option<(Bytes, Element)> = None;
         for ((value, begins), element) in self.bounds {
-            // A beginning without an end reaches up to the next.
+            // A start without an end extends to the next start.
             if let Some((first, element)) = open.take() {
                 let last = predecessor(&value);
                 self.elements

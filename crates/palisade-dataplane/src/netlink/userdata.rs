@@ -1,18 +1,17 @@
-//! Comments, kept where `nft` keeps them: in user data, as type, length, value.
+//! Comments in user data, in `nft`'s format: type, length, value.
 //!
-//! Promises: `nft list` shows the comments written here. Never: reads anything
-//! else out of user data.
+//! Promises: `nft list` shows the comments written here. Never: reads anything else from user data.
 
 use palisade_model::Str;
 
 /// Type of a comment in the user data of tables, rules and elements.
 const COMMENT: u8 = 0;
-/// Type of a set's or map's key byte order.
+/// Type of the byte order of a set's or map's key.
 const KEY_BYTE_ORDER: u8 = 0;
-/// Type of a map's data byte order.
+/// Type of the byte order of a map's data.
 const DATA_BYTE_ORDER: u8 = 1;
 
-/// The longest comment `nft` takes, in bytes.
+/// The longest comment that `nft` accepts, in bytes.
 pub(super) const MAX_COMMENT: usize = 128;
 
 /// A comment as user data.
@@ -36,7 +35,7 @@ pub(super) fn read_comment(mut data: &[u8]) -> Option<Str> {
     None
 }
 
-/// Tells `nft` how to print keys and data: numbers of the host are in its own order.
+/// Tells `nft` how to print keys and data: whether they are in host byte order.
 pub(super) fn byte_orders(key_in_host_order: bool, data_in_host_order: Option<bool>) -> Vec<u8> {
     let order = |host: bool| if host { 1u32 } else { 2 }.to_ne_bytes();
     let mut out = vec![KEY_BYTE_ORDER, 4];
@@ -57,7 +56,7 @@ mod tests {
         for text in ["", "a", &"x".repeat(MAX_COMMENT)] {
             assert_eq!(read_comment(&comment(text)).as_deref(), Some(text));
         }
-        // Behind another entry, and cut off.
+        // A comment after another entry, and a truncated one.
         let mut data = vec![7, 2, 1, 2];
         data.extend(comment("here"));
         assert_eq!(read_comment(&data).as_deref(), Some("here"));

@@ -1,4 +1,4 @@
-//! What is written is read back equal, and means to `nft` what it means here.
+//! What is written is read back equal, and `nft` lists it with the same meaning.
 
 use crate::need_root;
 use palisade_nft::{
@@ -60,7 +60,7 @@ pub(crate) fn mark(number: u32) -> [u8; 4] {
     number.to_ne_bytes()
 }
 
-/// Every kind of set, element, chain and expression there is.
+/// Every kind of set, element, chain and expression.
 pub(crate) fn everything() -> Ruleset {
     let mut ruleset = Ruleset::empty("t".into());
     ruleset.comment = Some("schema 1".into());
@@ -115,7 +115,7 @@ pub(crate) fn everything() -> Ruleset {
                     ElementKey::Range(bytes(&[0, 0, 0, 0]), bytes(&[9, 255, 255, 255])),
                     element(value(1), false),
                 ),
-                // Adjacent to the one before, and one address wide.
+                // Adjacent to the previous range, and one address wide.
                 (
                     ElementKey::Range(bytes(&[10, 0, 0, 0]), bytes(&[10, 0, 0, 0])),
                     element(value(2), false),
@@ -354,7 +354,7 @@ fn rules() -> Vec<NftRule> {
                 .collect(),
         ));
     }
-    // Every register, so that the kernel's two names for some are both seen.
+    // Every register, to cover both of the kernel's numbers for some of them.
     rules.push(rule(
         (0..16)
             .map(|reg| Expr::Immediate {
@@ -412,8 +412,8 @@ fn everything_comes_back_as_written() {
     let ruleset = everything();
     kernel.step(making(&ruleset)).unwrap();
     assert_eq!(kernel.read(), Some(ruleset));
-    // nft reads it too, comments included; but nft 1.0.6 aborts on rules that
-    // look up a key which was itself looked up, so those are left out.
+    // nft reads it too, including comments; but nft 1.0.6 aborts on rules whose lookup key was itself looked
+    // up, so those are left out.
     let text = [
         "list sets inet",
         "list maps inet",
@@ -453,7 +453,7 @@ fn the_layouts_skeleton_comes_back_as_written() {
         kernel.step(making(&ruleset)).unwrap();
         assert_eq!(kernel.read(), Some(ruleset));
         assert!(test.nft("list sets inet").contains("p_if_ours"));
-        // An operator's nft must be able to list the host's rules, ours among them.
+        // An operator's nft must be able to list the host's ruleset with our tables in it.
         assert!(test.nft("list ruleset").contains("p_judge_eo4_p"));
     }
 }

@@ -178,7 +178,7 @@ pub(crate) fn tables() -> Tables {
     tables
 }
 
-/// What gives `b` another ingress program, as class `class`.
+/// The delta that gives `b` another ingress program, as class `class`.
 fn replacing(class: u32, program: Program, revoke: bool) -> Delta {
     let mut steps = vec![
         (
@@ -236,14 +236,14 @@ fn policy_is_enforced_changed_counted_and_repaired() {
     let place = Place::new();
     let (a, b) = place.sockets(5001);
     let (_, b2) = place.sockets(5002);
-    assert!(answers(&a, &b), "the place routes");
+    assert!(answers(&a, &b), "the host routes");
 
     let mut driver = place.driver();
     let mut tables = tables();
     let started = driver.start(&tables).unwrap();
     assert!(started.writes > 0 && started.generation != 0);
     assert_eq!(driver.verify(&tables).unwrap().writes, 0);
-    // The flow is older than the table, and is judged all the same.
+    // The flow existed before the table, and is judged all the same.
     for _ in 0..3 {
         assert!(answers(&a, &b));
         assert!(!passes(&a, &b2));
@@ -251,16 +251,16 @@ fn policy_is_enforced_changed_counted_and_repaired() {
     let counts = by_rule(&mut driver);
     assert_eq!((counts[&2], counts[&3]), (1, 3), "{counts:?}");
 
-    // A new agent on the same input writes nothing, and goes on counting.
+    // A new agent on the same input writes nothing, and continues the counts.
     drop(driver);
     let mut driver = place.driver();
     let again = driver.start(&tables).unwrap();
     assert_eq!((again.writes, again.generation), (0, started.generation));
     assert_eq!(by_rule(&mut driver), counts);
 
-    // Loosened: the other port opens, and the counts stay though their elements went.
+    // Loosened: the other port opens, and the counts stay although their elements were deleted.
     let delta = replacing(4, ports(&[5001, 5002], 2, 3), false);
-    // Class 3 is a's: keep it, and let class 2 go instead.
+    // Class 3 belongs to a: keep it, and delete class 2 instead.
     let delta = Delta {
         steps: delta
             .steps
@@ -293,7 +293,7 @@ fn policy_is_enforced_changed_counted_and_repaired() {
     assert!(answers(&a, &b2));
     assert_eq!(driver.verify(&tables).unwrap().writes, 0);
 
-    // Tampering is told, and repaired; what was counted stays counted.
+    // Tampering is reported and repaired; counts are kept.
     let before = by_rule(&mut driver);
     let mut watch = driver.tamper_watch().unwrap();
     assert_eq!(watch.wait(Duration::from_millis(1)).unwrap(), None);
@@ -316,18 +316,18 @@ fn policy_is_enforced_changed_counted_and_repaired() {
             assert!(counts[rule] >= *packets, "{harm}: {before:?} {counts:?}");
         }
     }
-    // Others' tables are not ours to tell about.
+    // Changes of other tables are not reported.
     place.host.nft("add table inet other");
     assert_eq!(watch.wait(Duration::from_millis(20)).unwrap(), None);
 
     driver.remove().unwrap();
     assert_eq!(driver.read_back().unwrap(), None);
     driver.remove().unwrap();
-    assert!(answers(&a, &b), "nothing of ours is left");
+    assert!(answers(&a, &b), "our tables are removed");
     assert!(place.host.nft("list tables").contains("other"));
 }
 
-/// A ledger that outlives its dataplane.
+/// A journal that outlives its dataplane.
 #[derive(Clone, Default)]
 struct Kept(Arc<Mutex<Vec<JournalEntry>>>);
 
@@ -364,10 +364,10 @@ fn counts_survive_edits_and_damage_that_no_agent_saw() {
     first.start(&tables).unwrap();
     denied(3);
     drop(first);
-    // Packets and an edit while nobody looks.
+    // Packets, and an edit while no agent runs.
     denied(2);
     let mut delta = replacing(4, ports(&[5001, 5003], 2, 3), false);
-    // Class 3 is a's; class 2 goes.
+    // Class 3 belongs to a; class 2 is deleted.
     delta.steps.pop();
     delta.apply_to(&mut tables);
     tables.programs.remove(&ClassId(2));
@@ -379,13 +379,13 @@ fn counts_survive_edits_and_damage_that_no_agent_saw() {
     let mut third = driver();
     assert_eq!(third.start(&tables).unwrap().writes, 0);
     assert_eq!(by_rule(&mut third)[&3], 6);
-    // A rule deleted by hand is put back in place: what counted goes on counting.
+    // A rule deleted by hand is restored in place: other counters keep counting.
     place.host.nft("flush chain inet t p_generation");
     denied(1);
     assert!(third.verify(&tables).unwrap().writes > 0);
     denied(1);
     assert_eq!(by_rule(&mut third)[&3], 8);
-    // An element deleted by hand takes along only what was not read yet.
+    // An element deleted by hand loses only the counts that were not read yet.
     place.host.nft("flush map inet t p_pt4_i");
     assert!(third.verify(&tables).unwrap().writes > 0);
     assert_eq!(by_rule(&mut third)[&3], 8);

@@ -1,4 +1,4 @@
-//! The netlink words against the running kernel, in namespaces made and removed here.
+//! nf_tables over netlink with the running kernel, in namespaces created and removed here.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! Random decision tables through the kernel: adopted from any other, and from themselves.
+//! Random decision tables in the kernel: each is adopted from another, and from itself.
 
 use crate::need_root;
 use palisade_dataplane::{Dataplane, NftConfig, NftDataplane};
@@ -38,7 +38,7 @@ fn the_kernel_takes_every_way_from_tables_to_tables() {
     for seed in case_seeds(0, 60) {
         let mut rng = SmallRng::seed_from_u64(seed);
         let tables = generated::tables(&mut rng, &config);
-        // Every third time by an agent that knows nothing.
+        // Every third case uses a new agent.
         if seed % 3 == 0 {
             old = driver();
         }

@@ -1,4 +1,4 @@
-//! Reports of real packets: which, why, and how often.
+//! Reports of real packets: which packets, the reason, and the number.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use palisade_tables::{Cell, ClassId, Packet, Program, RuleId, Tables, Verdict};
 use crate::driver::{A, B, Place, passes, ports, tables};
 use crate::need_root;
 
-/// The tables of the driver's tests, with Log rules met by everything that is allowed.
+/// The tables of the driver's tests, with Log rules that match everything allowed.
 fn logging() -> Tables {
     let mut tables = tables();
     let allow = Cell {
@@ -34,7 +34,7 @@ fn logging() -> Tables {
     tables
 }
 
-/// What is seen until nothing more comes, and what was lost.
+/// The packets until no more arrive, and the number lost.
 fn until_quiet(watch: &mut PacketWatch) -> (Vec<PacketReport>, BTreeMap<ReportReason, u64>) {
     let (mut packets, mut lost) = (Vec::new(), BTreeMap::<ReportReason, u64>::new());
     let began = Instant::now();
@@ -43,7 +43,10 @@ fn until_quiet(watch: &mut PacketWatch) -> (Vec<PacketReport>, BTreeMap<ReportRe
         for (why, count) in seen.lost {
             *lost.entry(why).or_default() += count;
         }
-        assert!(began.elapsed() < Duration::from_secs(30), "no end of it");
+        assert!(
+            began.elapsed() < Duration::from_secs(30),
+            "packets do not stop arriving"
+        );
     }
     (packets, lost)
 }
@@ -117,12 +120,12 @@ fn a_flood_is_seen_or_lost_to_the_packet() {
     let address = to.local_addr().unwrap();
     let began = Instant::now();
     for _ in 0..30_000 {
-        // What a full queue refuses is not sent.
+        // A full queue refuses the packet; it is then not sent.
         let _ = from.send_to(b"x", address);
     }
     let took = began.elapsed();
     let (packets, lost) = until_quiet(&mut watch);
-    // Only now: a busy kernel counts the last packets a while after they were sent.
+    // Read only now: a busy kernel counts the last packets some time after they were sent.
     let counters = driver.counters().unwrap();
     let denied = &tables.rules[&RuleId(3)];
     let counted = counters.by_rule[denied].packets;
@@ -140,7 +143,7 @@ fn a_flood_is_seen_or_lost_to_the_packet() {
     );
     assert!(packets.iter().all(|s| s.reason == ReportReason::Denied));
 
-    // Without a listener the same flood, for comparison.
+    // The same flood without a listener, for comparison.
     drop(watch);
     let began = Instant::now();
     for _ in 0..30_000 {

@@ -1,4 +1,4 @@
-//! Steps are whole, refusals are named, counts are handed over.
+//! Steps are atomic, errors name the operation, deleted counters are reported.
 
 use crate::need_root;
 use palisade_dataplane::netlink::{CounterObserver, ExecuteError};
@@ -91,7 +91,7 @@ fn a_refused_step_changes_nothing_and_names_the_operation() {
                 comment: None,
                 flags: 0,
             }],
-            "making the table",
+            "creating the table",
             Errno::EEXIST,
         ),
     ];
@@ -123,7 +123,7 @@ fn elements_are_replaced_in_one_step() {
     let test = TestNetNs::new("swap");
     let mut ruleset = everything();
     test.kernel().step(making(&ruleset)).unwrap();
-    // A fresh executor, which has to learn how the sets keep their ranges.
+    // A new executor, which has to read how the sets encode their ranges.
     let mut kernel = test.kernel();
     let mut ops = Vec::new();
     for (name, set) in &mut ruleset.sets {
@@ -139,14 +139,14 @@ fn elements_are_replaced_in_one_step() {
             ops.push(add(name, key, element));
         }
     }
-    // Added and deleted again: nothing.
+    // Added and deleted again: no change.
     let key = ElementKey::Exact(bytes(&[1, 2, 3, 4]));
     ops.push(add("s_id", &key, &element(value(1), false)));
     ops.push(delete("s_id", &key));
     kernel.step(ops).unwrap();
     assert_eq!(kernel.read(), Some(ruleset.clone()));
 
-    // A range in place of two that touch, and all others gone.
+    // A range replaces two adjacent ones, and all others are deleted.
     let net = ruleset.sets.get_mut("s_net").unwrap();
     let mut ops: Vec<_> = net.elements.keys().map(|k| delete("s_net", k)).collect();
     let whole = ElementKey::Range(bytes(&[0; 4]), bytes(&[255; 4]));
@@ -187,7 +187,7 @@ fn everything_can_be_taken_apart() {
     assert_eq!(kernel.read(), Some(empty));
     kernel.step(vec![Op::DeleteTable]).unwrap();
     assert_eq!(kernel.read(), None);
-    // Made anew in the step that deletes it.
+    // Recreated in the step that deletes it.
     kernel.step(making(&ruleset)).unwrap();
     let mut ops = vec![Op::DeleteTable];
     ops.extend(making(&ruleset));
@@ -215,14 +215,14 @@ fn long_element_lists_are_one_step() {
     kernel.step(making(&ruleset)).unwrap();
     let written = began.elapsed();
     let began = std::time::Instant::now();
-    // At once, while the kernel's hash table still grows.
+    // Immediately, while the kernel's hash table still grows.
     assert_eq!(kernel.read().as_ref(), Some(&ruleset));
     eprintln!(
         "30,000 elements: written in {written:?}, read back in {:?}",
         began.elapsed()
     );
 
-    // The refusal of one deep inside is still named.
+    // An error deep inside a batch still names its operation.
     let mut ops: Vec<_> = (40_000..60_000)
         .map(|n| add("s", &key(n), &returns))
         .collect();
@@ -312,7 +312,7 @@ fn counts_are_handed_over_before_they_go() {
         });
         harvest
     };
-    // Few keys are asked for one by one, many by listing: the same counts.
+    // Few keys are read one by one, many by listing the set: the same counts.
     for keys in [1..=3, 1..=150] {
         let transaction = |ops| Transaction {
             table: "t".into(),
@@ -332,7 +332,7 @@ fn counts_are_handed_over_before_they_go() {
         expected.push((vec![RuleId(1), RuleId(2)], count(8)));
         let mut seen = Vec::new();
         let mut take = |harvest: &CreditedCounter, count| seen.push((harvest.rules.clone(), count));
-        // A refused step hands nothing over.
+        // A refused step reports no counters.
         let refused = transaction(vec![delete("s", &exact(9999))]);
         assert!(kernel.0.execute(&refused, &mut take).is_err());
         let add = Op::AddChain {
@@ -349,7 +349,7 @@ fn counts_are_handed_over_before_they_go() {
     assert_eq!(kernel.0.grace().waits, 3);
 }
 
-/// What is told of a count while it goes: whether its element is there.
+/// Records for each deleted counter whether its element still exists.
 struct Witness<'a> {
     test: &'a TestNetNs,
     seen: Vec<(&'static str, bool)>,
@@ -376,7 +376,7 @@ impl CounterObserver for Witness<'_> {
     }
 }
 
-/// Or a process that dies between the two would lose what was counted.
+/// Otherwise a process that dies between the two would lose the counts.
 #[test]
 fn what_goes_is_told_while_it_is_still_there() {
     if !need_root() {

@@ -1,4 +1,4 @@
-//! A namespace that goes away with the test, and an executor in it.
+//! A network namespace that is removed with the test, and an executor in it.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -25,7 +25,7 @@ impl TestNetNs {
         Self { name, netns }
     }
 
-    /// What `nft` prints for a command; it must succeed.
+    /// The output of an `nft` command, which must succeed.
     pub(crate) fn nft(&self, command: &str) -> String {
         run_in(&self.netns, || {
             let output = Command::new("nft").arg(command).output().unwrap();
@@ -83,7 +83,7 @@ impl Kernel {
     }
 }
 
-/// The operations that make a whole ruleset.
+/// The operations that create a whole ruleset.
 pub(crate) fn making(ruleset: &Ruleset) -> Vec<Op> {
     let mut ops = vec![Op::AddTable {
         comment: ruleset.comment.clone(),

@@ -1,4 +1,4 @@
-//! ICMP errors: they pass with the flow that they are about, from whatever router, and not without.
+//! ICMP errors pass with the flow that they are about, from whatever router, and not without it.
 
 use palisade_model::Direction::{Egress, Ingress};
 use palisade_testkit::lab::craft::{icmp, udp};
@@ -6,7 +6,7 @@ use palisade_testkit::lab::craft::{icmp, udp};
 use crate::need_root;
 use crate::place::{A, B, Enforced, OUT, Place, tag};
 
-/// An error from `from` to the sender of `about`: the packet as its receiver saw it is quoted.
+/// An ICMP error from `from` to the sender of `about`; it quotes the packet as its receiver saw it.
 fn error(from: usize, to: usize, family: usize, too_big: bool, about: &[u8]) -> Vec<u8> {
     let kind = match (family, too_big) {
         (0, true) => (3, 4),
@@ -50,20 +50,20 @@ fn errors_pass_about_a_flow_that_is_allowed_now_and_about_no_other() {
             for too_big in [false, true] {
                 let about = error(to, A, family, too_big, &sent);
                 assert!(place.arrives(to, A, about), "{family} {to} {too_big}");
-                // About a flow that never was, or was never allowed.
+                // About a flow that does not exist, or that is denied.
                 for port in [99, 54] {
                     let about = error(to, A, family, too_big, &ask(to, family, port));
                     assert!(!place.arrives(to, A, about), "{family} {to} {port}");
                 }
             }
         }
-        // A router on the way that is no end of the flow.
+        // From a router on the path that is not an end of the flow.
         let sent = ask(B, family, 53);
         assert!(place.arrives(A, B, sent.clone()));
         let about = error(OUT, A, family, true, &sent);
         assert!(place.arrives(OUT, A, about), "{family}: from a router");
     }
-    // Something else is revoked: errors about what is allowed pass once a packet of it has passed.
+    // Another flow is revoked: errors about an allowed flow pass once one of its packets has passed.
     enforced.set(&closed, &[(A, B, 17, Some(53))]);
     for family in [0, 1] {
         let sent = ask(OUT, family, 53);

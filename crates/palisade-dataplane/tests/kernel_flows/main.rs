@@ -1,5 +1,5 @@
-//! Established flows on real packets, IPv4 and IPv6: what is revoked stops, what is allowed is never
-//! cut, whichever side speaks and whatever was seen of the flow before.
+//! Established flows with real packets, IPv4 and IPv6: revoked flows stop, and allowed flows are never cut,
+//! whichever side sends and whatever was seen of the flow before.
 
 #![allow(
     clippy::unwrap_used,

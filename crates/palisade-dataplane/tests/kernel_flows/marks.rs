@@ -1,4 +1,4 @@
-//! Conntrack marks that other programs write: none of them is taken for the live generation.
+//! Conntrack marks of other programs are never taken for the live generation.
 
 use palisade_dataplane::Dataplane;
 use palisade_model::Direction::Ingress;
@@ -7,8 +7,8 @@ use palisade_testkit::lab::craft::udp;
 use crate::need_root;
 use crate::place::{A, B, Place, tables, tag};
 
-/// Low bits, as mwan3 (0x0100 to 0x3f00), kube-proxy (0x4000, 0x8000), CNI plugins of clouds (0x80) and
-/// people (1, 2, …) write them.
+/// Low bits, as written by mwan3 (0x0100 to 0x3f00), kube-proxy (0x4000, 0x8000), CNI plugins of clouds
+/// (0x80) and administrators (1, 2, …).
 fn foreign() -> Vec<u32> {
     let mwan3 = (1..=0x3f).map(|number| number << 8);
     [
@@ -30,7 +30,7 @@ fn a_mark_of_another_program_passes_nothing_that_is_denied() {
     driver.start(&closed).unwrap();
     let ports = [7, 53];
     for (at, mark) in (0..).zip(foreign()) {
-        // Before anything of ours looks at the flow.
+        // Before our table handles the flow.
         place.nft(
             place.lab.host(),
             &format!(

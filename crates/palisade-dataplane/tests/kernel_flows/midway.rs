@@ -1,4 +1,4 @@
-//! TCP flows that are older than anything that tracks or judges them.
+//! TCP flows that existed before they were tracked or judged.
 
 use palisade_model::Direction::{Egress, Ingress};
 use palisade_testkit::lab::craft::tcp;
@@ -28,7 +28,7 @@ fn flags(from: usize, to: usize, family: usize, ports: [u16; 2], flags: u8) -> V
     tcp(from, to, flags, (1000, 0), &tag())
 }
 
-/// A packet of a connection that begins at 1000 on both sides.
+/// A packet of a connection whose sequence numbers start at 1000 on both sides.
 fn numbered(from: usize, to: usize, family: usize, ports: [u16; 2], flags: u8) -> Vec<u8> {
     let [source, destination] = ports;
     let (from, to) = (
@@ -58,11 +58,11 @@ fn whichever_side_is_heard_first_the_flow_goes_on_if_it_is_allowed_and_only_then
         assert!(place.arrives(B, A, data(B, A, family, server)), "{family}");
         assert!(place.arrives(B, A, data(B, A, family, server)), "{family}");
         assert!(place.arrives(A, B, data(A, B, family, client)), "{family}");
-        // The client's first.
+        // The client's data first.
         let (server, client) = ([80, 40_002], [40_002, 80]);
         assert!(place.arrives(A, B, data(A, B, family, client)), "{family}");
         assert!(place.arrives(B, A, data(B, A, family, server)), "{family}");
-        // Neither direction of these is allowed.
+        // Neither direction of these flows is allowed.
         for ports in [[40_001, 81], [81, 40_001]] {
             let arrives = place.arrives(B, A, data(B, A, family, ports));
             assert!(!arrives, "{family} {ports:?}");
@@ -71,7 +71,7 @@ fn whichever_side_is_heard_first_the_flow_goes_on_if_it_is_allowed_and_only_then
         assert!(!place.arrives(B, A, data(B, A, family, [40_003, 80])));
     }
 
-    // What goes on is judged again with every revocation: something else goes, and it stays.
+    // A flow in progress is judged again with every revocation: another flow is revoked, and this one stays.
     let before = enforced.set(&closed, &[(A, B, 6, Some(80)), (A, B, 6, Some(90))]);
     let raised = enforced.set(&closed, &[(A, B, 6, Some(80))]);
     assert_ne!(raised.generation, before.generation);
@@ -81,7 +81,7 @@ fn whichever_side_is_heard_first_the_flow_goes_on_if_it_is_allowed_and_only_then
         }
         assert!(place.arrives(A, B, data(A, B, family, [40_001, 80])));
     }
-    // And it goes itself.
+    // Now it is revoked itself.
     enforced.set(&closed, &[]);
     for family in [0, 1] {
         for port in [40_001, 40_002] {
@@ -122,7 +122,7 @@ fn a_flow_heard_of_midway_opens_no_connection_the_other_way() {
             "{family}: with congestion flags"
         );
     }
-    // Where it may, the SYN passes, and the flow is one like any other from then on.
+    // If allowed, the SYN passes, and the flow is an ordinary one from then on.
     enforced.set(&closed, &[(B, A, 6, Some(5000)), (A, B, 6, Some(22))]);
     for family in [0, 1] {
         assert!(place.arrives(A, B, flags(A, B, family, [5000, 22], SYN)));
@@ -131,7 +131,7 @@ fn a_flow_heard_of_midway_opens_no_connection_the_other_way() {
     for family in [0, 1] {
         assert!(
             !place.arrives(A, B, flags(A, B, family, [5000, 22], ACK)),
-            "{family}: it began at a, which is not allowed any more"
+            "{family}: opened by a, which is no longer allowed"
         );
     }
 }
@@ -156,7 +156,7 @@ fn a_flow_that_was_tracked_before_there_was_a_table_keeps_its_direction() {
             assert!(place.arrives(A, B, numbered(A, B, family, ports, PSH_ACK)));
         }
     }
-    // b could have begun the second one, too; but it did not, and a may not.
+    // b could have opened the second flow, too; but it did not, and a is not allowed to.
     let mut enforced = Enforced::on(&place);
     let closed = [(A, Ingress), (B, Ingress)];
     enforced.set(&closed, &[(A, B, 6, Some(80)), (B, A, 6, Some(40_002))]);

@@ -1,4 +1,4 @@
-//! Packets in pieces, and behind extension headers.
+//! Fragments, and packets with extension headers.
 
 use palisade_model::Direction::{Egress, Ingress};
 use palisade_testkit::lab::craft::{fragments, udp, with_destination_options};
@@ -8,7 +8,7 @@ use crate::place::{A, B, Enforced, Place, tag};
 
 fn long(family: usize, port: u16, id: u16) -> Vec<u8> {
     let mut body = Vec::new();
-    // Every piece ends with a tag of its own: the first is cut 8 + 56 + 16 bytes in.
+    // Each fragment ends with its own tag: the first is cut after 8 + 56 + 16 bytes.
     body.extend([0; 56]);
     body.extend(tag());
     body.extend([0; 48]);
@@ -40,7 +40,7 @@ fn pieces_are_judged_as_their_whole() {
                 assert_eq!(arrived, [passes; 2], "{family} {port} {swapped}");
             }
         }
-        // One whose first was never seen.
+        // A fragment whose first fragment was not seen.
         id += 1;
         let [first, second] = fragments(&long(family, 53, id), 80, id);
         assert!(!place.arrives(A, B, second), "{family}: alone");

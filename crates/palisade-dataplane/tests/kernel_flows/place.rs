@@ -1,4 +1,4 @@
-//! Two pods and an outside, under a dataplane whose tables a test writes as a list of what is allowed.
+//! Two pods and an external host, with a dataplane whose tables are built from a list of allowed flows.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -18,7 +18,7 @@ use palisade_testkit::lab::{
     HOST_ADDRESSES, Lab, NodeId, OUTSIDE_ADDRESSES, PodSpec, send_crafted_packets,
 };
 
-/// The two pods, and the outside.
+/// The two pods, and the external host.
 pub(crate) const A: usize = 0;
 pub(crate) const B: usize = 1;
 pub(crate) const OUT: usize = 2;
@@ -28,7 +28,7 @@ pub(crate) const HOST: usize = 3;
 const PODS: [[&str; 2]; 2] = [["10.88.0.1", "fd88::1"], ["10.88.0.2", "fd88::2"]];
 pub(crate) const INTERFACES: [&str; 2] = ["pal-a", "pal-b"];
 
-/// What may begin: from, to, protocol, and the destination port; without one, all of the protocol.
+/// An allowed flow: from, to, protocol and destination port; without a port, all of the protocol.
 pub(crate) type Allowed = (usize, usize, u8, Option<u16>);
 
 pub(crate) struct Place {
@@ -48,7 +48,7 @@ impl Place {
         Place { lab, nodes }
     }
 
-    /// The same, with pods and outside that answer nothing: packets are seen, and go no further.
+    /// The same, with pods and external host that answer nothing: packets are seen, and go no further.
     pub(crate) fn quiet(name: &str) -> Self {
         let place = Place::new(name);
         for node in place.nodes {
@@ -83,7 +83,7 @@ impl Place {
         NftDataplane::new_in(config, &self.netns()).unwrap()
     }
 
-    /// One that judges what the host's own stack sends.
+    /// A dataplane that applies policy to the host's own stack.
     pub(crate) fn driver_for_host(&self) -> NftDataplane {
         let config = NftConfig {
             judge_host_traffic: true,
@@ -96,7 +96,7 @@ impl Place {
         NetNs::open(self.lab.namespace_name(self.lab.host())).unwrap()
     }
 
-    /// The address of an end: IPv4 is family 0.
+    /// The address of an end: family 0 is IPv4.
     pub(crate) fn address(end: usize, family: usize) -> IpAddr {
         match end {
             OUT => OUTSIDE_ADDRESSES[family * 4],
@@ -109,7 +109,7 @@ impl Place {
         SocketAddr::new(Place::address(end, family), port)
     }
 
-    /// Sends packets and says which arrived.
+    /// Sends packets and returns which arrived.
     pub(crate) fn arrive(&self, packets: Vec<(usize, usize, Vec<u8>)>) -> Vec<bool> {
         let packets: Vec<CraftedPacket> = packets
             .into_iter()
@@ -160,8 +160,8 @@ fn cell(verdict: Verdict) -> Cell {
     }
 }
 
-/// Tables in which the ends named in `isolated` have in that direction what is allowed and nothing
-/// else, and all other directions everything.
+/// Tables in which the ends and directions in `isolated` allow only the flows in `allowed`, and all other
+/// directions allow everything.
 pub(crate) fn tables(isolated: &[(usize, Direction)], allowed: &[Allowed]) -> Tables {
     let mut tables = Tables::default();
     for rule in [1, 2] {
@@ -246,7 +246,7 @@ fn program(allowed: &BTreeMap<u8, Vec<Option<u16>>>) -> Program {
     Program::new(protocols, cell(Verdict::Deny))
 }
 
-/// A dataplane and what it was given last.
+/// A dataplane and the tables applied last.
 pub(crate) struct Enforced {
     pub(crate) driver: NftDataplane,
 }
@@ -258,7 +258,7 @@ impl Enforced {
         }
     }
 
-    /// Brings other tables about, in the order that every change takes.
+    /// Applies other tables, with the phases of any change.
     pub(crate) fn set(
         &mut self,
         isolated: &[(usize, Direction)],

@@ -1,4 +1,4 @@
-//! Revocation and what must outlive it: replies, first packets without an answer, generations.
+//! Revocation and what must survive it: replies, unanswered first packets, generations.
 
 use palisade_dataplane::Dataplane;
 use palisade_model::Direction::{Egress, Ingress};
@@ -50,7 +50,7 @@ fn a_first_packet_without_an_answer_and_both_sides_at_once() {
         assert!(!place.arrives(B, A, datagram(B, A, family, [54, 1000])));
         assert!(!place.arrives(A, B, datagram(A, B, family, [1000, 54])));
     }
-    // Both ends send at once, and the one that may not is first: it does not decide the direction.
+    // Both ends send at once, the denied one first: it does not determine the direction.
     for family in [0, 1] {
         let there = datagram(A, B, family, [53, 53]);
         let back = |_| datagram(B, A, family, [53, 53]);
@@ -105,7 +105,7 @@ fn the_server_goes_on_speaking_while_the_flow_is_allowed() {
         assert!(!place.arrives(A, B, segment(A, B, family, [2000, 81], ACK)));
     }
 
-    // A tuple that is used again is a new flow, and judged as one: first while it is denied.
+    // A reused tuple is a new flow, and judged as one: first while it is denied.
     const RST: u8 = 4;
     for family in [0, 1] {
         let ends = [(A, 2000), (B, 80)].map(|(end, port)| Place::at(end, family, port));
@@ -121,7 +121,7 @@ fn the_server_goes_on_speaking_while_the_flow_is_allowed() {
         assert!(place.arrives(A, B, segment(A, B, family, [2000, 80], SYN)));
         assert!(
             !place.arrives(A, B, segment(A, B, family, [2001, 80], RST)),
-            "{family}: a reset of nothing is invalid"
+            "{family}: a reset without a connection is invalid"
         );
         assert!(
             !place.arrives(A, B, segment(A, B, family, [2002, 80], SYN | RST)),
@@ -201,7 +201,7 @@ fn a_new_dataplane_takes_the_generation_over() {
     let place = Place::quiet("restart");
     let closed = [(B, Ingress)];
     let allowed: [Allowed; 1] = [(A, B, 17, Some(53))];
-    // So few numbers that all of them come up.
+    // So few generations that all of them are used.
     let few = || Enforced {
         driver: place.driver_with(0x0000_ff00),
     };
@@ -215,7 +215,7 @@ fn a_new_dataplane_takes_the_generation_over() {
     let again = enforced.set(&closed, &allowed);
     assert_eq!((again.writes, again.generation), (0, before.generation));
     assert!(place.arrives(A, B, datagram(A, B, 0, [1000, 53])));
-    // Without its table it does not know the number; no mark of the old table lives on.
+    // Without its table the dataplane does not know the generation; no mark of the old table becomes live.
     place.nft(place.lab.host(), "delete table inet t");
     let mut enforced = few();
     let mut again = 0;
@@ -226,7 +226,7 @@ fn a_new_dataplane_takes_the_generation_over() {
         again += usize::from(is_same);
         assert!(
             round > 3 && !is_same || !place.arrives(A, B, datagram(A, B, 0, [1000, 53])),
-            "alive again at generation {}",
+            "an old mark is live again at generation {}",
             after.generation
         );
     }
@@ -257,7 +257,7 @@ fn a_generation_that_comes_round_again_revives_nothing() {
         if steps % 16 == 1 || generation == first || generation <= 65 {
             assert!(
                 !place.arrives(A, B, datagram(A, B, 0, [1000, 53])),
-                "alive again at generation {generation}, round {rounds}"
+                "an old mark is live again at generation {generation}, round {rounds}"
             );
             assert!(
                 place.arrives(B, A, datagram(B, A, 0, [7, 1000])),
@@ -310,7 +310,7 @@ fn policy_sees_the_address_after_translation() {
     }
 }
 
-/// Both directions of the pod are closed, and nothing may begin.
+/// Both directions of the pod are isolated, and no flow is allowed.
 #[test]
 fn a_pod_reaches_itself_by_a_service() {
     if !need_root() {
@@ -344,7 +344,7 @@ fn a_pod_reaches_itself_by_a_service() {
             let answer = udp(own, translated[family], 1, &tag());
             assert!(place.arrives(A, A, answer), "{family}: the answer, {round}");
         }
-        // Judged once more, it still passes.
+        // Judged again, it still passes.
         enforced.set(&closed, &[(B, A, 17, Some(9))]);
         enforced.set(&closed, &[]);
     }

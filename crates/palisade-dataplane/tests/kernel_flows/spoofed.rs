@@ -1,4 +1,4 @@
-//! Packets with a pod's address that come by another interface than the pod's own, with reverse-path
+//! Packets with a pod's source address that arrive by another interface than the pod's, with reverse-path
 //! filters off.
 
 use palisade_dataplane::{CounterValue, Dataplane, NftDataplane};
@@ -8,7 +8,7 @@ use palisade_testkit::lab::craft::udp;
 use crate::need_root;
 use crate::place::{A, Allowed, B, INTERFACES, OUT, Place, tables, tag};
 
-/// Whether a datagram arrives at b that is sent by `from`, as if `source` sent it.
+/// Whether a datagram with source address `source`, sent by `from`, arrives at b.
 fn passes(place: &Place, from: usize, source: usize, family: usize) -> bool {
     let ends = (Place::at(source, family, 3000), Place::at(B, family, 53));
     place.arrives(from, B, udp(ends.0, ends.1, 1, &tag()))
@@ -45,26 +45,35 @@ fn nobody_sends_from_a_pods_address_by_another_interface() {
     }
     assert_eq!(spoofed(&mut driver), 4);
 
-    // An address that is no endpoint's any more is as any other.
+    // An address that is no longer an endpoint's is treated like any other.
     let mut one = both.clone();
     one.points
         .retain(|point, _| *point.interface != *INTERFACES[A]);
     driver.start(&one).unwrap();
     for family in [0, 1] {
-        assert!(passes(&place, OUT, A, family), "{family}: nobody's here");
+        assert!(
+            passes(&place, OUT, A, family),
+            "{family}: not an own address"
+        );
     }
     driver.start(&both).unwrap();
     for family in [0, 1] {
-        assert!(!passes(&place, OUT, A, family), "{family}: the pod's again");
+        assert!(
+            !passes(&place, OUT, A, family),
+            "{family}: an own address again"
+        );
     }
     assert_eq!(spoofed(&mut driver), 6);
 
-    // Without what this is about, it passes as the pod: the test sees what it must. And it is repaired.
+    // Without the tested rules it passes as the pod: the test can detect the fault. Then it is repaired.
     for set in ["p_own4", "p_own6"] {
         place.nft(place.lab.host(), &format!("flush set inet t {set}"));
     }
     for family in [0, 1] {
-        assert!(passes(&place, OUT, A, family), "{family}: nobody looks");
+        assert!(
+            passes(&place, OUT, A, family),
+            "{family}: without the rules"
+        );
     }
     assert!(driver.verify(&both).unwrap().writes > 0);
     for family in [0, 1] {

@@ -1,5 +1,5 @@
-//! Real connections that are older than the dataplane, in both directions and with a server that
-//! speaks first, while tables come, change and go.
+//! Real connections that existed before the dataplane, in both directions and with a server that sends
+//! first, while tables are created, changed and deleted.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -88,7 +88,7 @@ fn older_connections_go_on_exactly_if_they_are_allowed() {
         for flow in &kept {
             let counts = flow.counts();
             assert!(!counts.ended, "{counts:?}");
-            // One packet of a stream may be lost where two rules were loaded between its judgements.
+            // One packet of a stream may be lost if two rulesets were loaded between its judgements.
             assert!(
                 counts.longest_silence < Duration::from_secs(1),
                 "{counts:?}"

@@ -1,5 +1,5 @@
-//! Local processes of the host that reach a pod through the address of a service, where the host's
-//! packets are judged: by where they really go, whatever interface the service's address belongs to.
+//! Local processes of the host that reach a pod through a Service address, where host traffic is subject to
+//! policy: judged by the real destination, whatever interface the Service address is routed to.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
@@ -12,11 +12,11 @@ use palisade_testkit::lab::TcpEcho;
 use crate::need_root;
 use crate::place::{Allowed, B, HOST, OUT, Place, tables};
 
-/// How long a packet may take before it is taken for dropped.
+/// The time after which a packet counts as dropped.
 const PATIENCE: Duration = Duration::from_millis(300);
-/// Where the pod really serves; the services' port is 53.
+/// The pod's real port; the Services' port is 53.
 const PORT: u16 = 5353;
-/// Services by family: one that is routed to the outside, and one to the other pod.
+/// Services by family: one is routed to the external host, one to the other pod.
 const SERVICES: [[&str; 2]; 2] = [
     ["198.18.0.1:53", "198.18.1.1:53"],
     ["[fd99::1]:53", "[fd98::1]:53"],
@@ -76,14 +76,14 @@ impl Scene {
         }
     }
 
-    /// Has the pod isolated but for this, for everybody and the host alike.
+    /// Isolates the pod except for these flows, for everyone including the host.
     fn set(&mut self, allowed: &[Allowed]) {
         let mut tables = tables(&[(B, Ingress)], allowed);
         tables.judge_host_traffic = true;
         self.driver.start(&tables).unwrap();
     }
 
-    /// A socket of the host that sends to a service and nowhere else.
+    /// A socket of the host that is connected to a Service.
     fn sender(&self, service: SocketAddr) -> UdpSocket {
         let own = Place::at(HOST, usize::from(service.is_ipv6()), 0);
         let host = self.place.lab.host();
@@ -93,10 +93,10 @@ impl Scene {
         socket
     }
 
-    /// How many of as many packets arrive, none of which is answered.
+    /// How many of `count` packets arrive; none of them is answered.
     fn one_way(&self, socket: &UdpSocket, count: u8) -> usize {
         for number in 0..count {
-            // A packet that is dropped on its way out is an error of the call.
+            // A packet that is dropped in the output hook is an error of the call.
             let _ = socket.send(&[number]);
         }
         let mut arrived = 0;
@@ -114,14 +114,14 @@ impl Scene {
         Some(stream)
     }
 
-    /// Packets that rules counted.
+    /// The number of packets counted by rules.
     fn counted(&mut self) -> u64 {
         let counters = self.driver.counters().unwrap();
         counters.by_rule.values().map(|count| count.packets).sum()
     }
 }
 
-/// Whether what is written comes back.
+/// Whether written data comes back.
 fn echoes(stream: &mut TcpStream) -> bool {
     let mut byte = [0];
     stream.write_all(&[7]).is_ok() && stream.read_exact(&mut byte).is_ok() && byte == [7]
@@ -136,7 +136,7 @@ fn a_local_process_is_judged_by_where_the_service_leads() {
     let [tcp, udp]: [Allowed; 2] = [(HOST, B, 6, Some(PORT)), (HOST, B, 17, Some(PORT))];
     for service in SERVICES.concat() {
         let service: SocketAddr = service.parse().unwrap();
-        // Neither the port nor the address of the service is what policy sees.
+        // Policy sees neither the port nor the address of the Service.
         for denied in [&[][..], &[(HOST, B, 6, Some(53)), (HOST, B, 17, Some(53))]] {
             scene.set(denied);
             let socket = scene.sender(service);
@@ -146,14 +146,18 @@ fn a_local_process_is_judged_by_where_the_service_leads() {
         scene.set(&[(OUT, B, 6, Some(PORT)), udp]);
         assert!(scene.connect(service).is_none(), "{service}: UDP alone");
 
-        // Allowed, judged once, and stopped in the middle when it is revoked.
+        // Allowed, judged once, and cut when it is revoked.
         scene.set(&[tcp, udp]);
         let socket = scene.sender(service);
         let before = scene.counted();
         assert_eq!(scene.one_way(&socket, 1), 1, "{service}: allowed");
         assert_eq!(scene.counted(), before + 1, "{service}: counted once");
         assert_eq!(scene.one_way(&socket, 50), 50, "{service}: allowed");
-        assert_eq!(scene.counted(), before + 1, "{service}: known by its mark");
+        assert_eq!(
+            scene.counted(),
+            before + 1,
+            "{service}: accepted by its mark"
+        );
         let mut stream = scene.connect(service).unwrap();
         assert!(echoes(&mut stream), "{service}");
 
@@ -165,13 +169,13 @@ fn a_local_process_is_judged_by_where_the_service_leads() {
         assert_eq!(scene.one_way(&socket, 50), 50, "{service}: allowed again");
     }
 
-    // Without what this is about, all of that passes: the test sees what it must.
+    // Without the tested rules all of it passes: the test can detect the fault.
     scene.set(&[]);
     let host = scene.place.lab.host();
     scene.place.nft(host, "flush chain inet t p_translated");
     for family in [0, 1] {
         let service: SocketAddr = SERVICES[family][0].parse().unwrap();
         let socket = scene.sender(service);
-        assert_eq!(scene.one_way(&socket, 5), 5, "{service}: nobody judges");
+        assert_eq!(scene.one_way(&socket, 5), 5, "{service}: without the rules");
     }
 }

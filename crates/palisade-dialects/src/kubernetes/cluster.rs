@@ -1,11 +1,11 @@
-//! Namespaces, nodes and service accounts.
+//! Lowers Namespaces, Nodes and ServiceAccounts.
 
 use super::{LoweredParts, ManifestObject, metadata};
 use crate::report::ObjectReport;
 use palisade_model::{Namespace, Node, Object, ServiceAccount};
 use std::collections::BTreeSet;
 
-/// Reads a Namespace. The label that carries its name is there whatever is written.
+/// Lowers a Namespace. The label with its name always has the right value, whatever the file says.
 pub(super) fn namespace(
     object: &ManifestObject<'_>,
     report: &mut ObjectReport,
@@ -17,7 +17,7 @@ pub(super) fn namespace(
         report.warn(
             &object.root,
             format!(
-                "the label {} is {name}, as it is for every namespace; {written:?} is ignored",
+                "the label {} is always the name of the namespace, {name}; {written:?} is ignored",
                 Namespace::NAME_LABEL
             ),
         );
@@ -25,7 +25,7 @@ pub(super) fn namespace(
     Some(Object::Namespace(Namespace { name, labels }).into())
 }
 
-/// Reads a Node: its labels and its own addresses.
+/// Lowers a Node: its labels and addresses.
 pub(super) fn node(object: &ManifestObject<'_>, report: &mut ObjectReport) -> Option<LoweredParts> {
     let labels = metadata::metadata_labels(&object.root, report);
     let (mut addresses, mut seen) = (Vec::new(), BTreeSet::new());
@@ -50,7 +50,7 @@ pub(super) fn node(object: &ManifestObject<'_>, report: &mut ObjectReport) -> Op
     Some(Object::Node(node).into())
 }
 
-/// Reads a ServiceAccount: its labels.
+/// Lowers a ServiceAccount: its labels.
 pub(super) fn service_account(
     object: &ManifestObject<'_>,
     report: &mut ObjectReport,

@@ -1,4 +1,4 @@
-//! ipBlock peers: a network, less some networks inside it.
+//! ipBlock peers: a network without the networks of `except`.
 
 use crate::cidr::{self, CidrLiteral};
 use crate::faults::{self, DialectFault};
@@ -8,7 +8,7 @@ use palisade_model::{Family, Peer};
 
 const KNOWN: &[&str] = &["cidr", "except"];
 
-/// Reads an ipBlock.
+/// Lowers an ipBlock.
 pub(super) fn read(field: &Field<'_>, report: &mut ObjectReport) -> Option<Peer> {
     report.ok(field.as_map())?;
     report.reject_unknown_fields(field, KNOWN, &[]);
@@ -42,7 +42,7 @@ pub(super) fn read(field: &Field<'_>, report: &mut ObjectReport) -> Option<Peer>
     Some(Peer::net(net, except))
 }
 
-/// As the API server has it: it looks at the first address, and compares the lengths as written.
+/// As the API server checks it: compares the first address, and the prefix lengths as written.
 fn is_strictly_inside(inner: &CidrLiteral, net: &CidrLiteral) -> bool {
     net.net.contains(inner.net.address()) && net.written_length < inner.written_length
 }
@@ -58,7 +58,7 @@ fn outside_reason(inner: &CidrLiteral, net: &CidrLiteral) -> String {
             net.family()
         )
     } else if net == inner {
-        format!("{inner} is the whole of cidr {net}: it must be strictly inside")
+        format!("{inner} equals cidr {net}: it must be strictly inside")
     } else if mixed {
         format!("{inner} and cidr {net} must both be written as IPv4")
     } else {

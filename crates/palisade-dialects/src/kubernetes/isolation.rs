@@ -1,4 +1,4 @@
-//! What is enforced in the place of a NetworkPolicy that was never valid: its pods are isolated.
+//! The isolation policy of a NetworkPolicy that was never valid: default deny for its pods.
 
 use super::network_policy::{KNOWN, KNOWN_SPEC, build_policy, policy_types};
 use super::{ManifestObject, selector};
@@ -7,7 +7,7 @@ use crate::suggest::nearest;
 use palisade_manifest::Field;
 use palisade_model::{LabelKey, Policy, Selector};
 
-/// The policy without rules; see [`crate::isolate`] for what is read of the broken one.
+/// The policy without rules; [`crate::isolate`] documents which fields of the invalid object are used.
 pub(super) fn isolation_policy(object: &ManifestObject<'_>) -> Option<Policy> {
     let mut report = ObjectReport::new(String::new());
     let Ok(Some(spec)) = object.root.get("spec") else {
@@ -42,8 +42,8 @@ pub(super) fn isolation_policy(object: &ManifestObject<'_>) -> Option<Policy> {
     Some(build_policy(object, pods, rules))
 }
 
-/// Whether an unknown field may be a misspelling of one of these fields of the spec, or one of them
-/// that slipped out of the spec.
+/// Whether an unknown field may be a misspelling of one of these fields of the spec, or one of them outside
+/// the spec.
 fn may_be_misspelled(object: &ManifestObject<'_>, spec: &Field<'_>, fields: &[&str]) -> bool {
     let of_spec = spec.entries().unwrap_or_default();
     let of_root = object.root.entries().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What stands under `metadata`.
+//! The fields of `metadata`.
 
 use crate::names;
 use crate::report::ObjectReport;
@@ -6,7 +6,7 @@ use crate::timestamp;
 use palisade_manifest::{Field, quote};
 use palisade_model::{Labels, Owner, Str};
 
-/// The fields the API server knows under `metadata`, and one that older servers wrote.
+/// The fields of `metadata` in the API server, and one that older servers wrote.
 const KNOWN: &[&str] = &[
     "name",
     "generateName",
@@ -48,8 +48,7 @@ pub(super) fn check(root: &Field<'_>, report: &mut ObjectReport) {
     }
 }
 
-/// Labels, or another object of label keys and values. `null` is an empty value, as it is to the
-/// API server.
+/// Labels, or another map with label keys and values. `null` is an empty value, as in the API server.
 pub(super) fn labels(of: &Field<'_>, key: &str, report: &mut ObjectReport) -> Labels {
     let mut labels = Labels::new();
     let Some(map) = report.object(of, key) else {
@@ -70,7 +69,7 @@ pub(super) fn labels(of: &Field<'_>, key: &str, report: &mut ObjectReport) -> La
     labels
 }
 
-/// The labels under `metadata` of an object or of a template.
+/// The labels in `metadata` of an object or of a template.
 pub(super) fn metadata_labels(of: &Field<'_>, report: &mut ObjectReport) -> Labels {
     match report.object(of, "metadata") {
         Some(metadata) => labels(&metadata, "labels", report),
@@ -78,7 +77,7 @@ pub(super) fn metadata_labels(of: &Field<'_>, report: &mut ObjectReport) -> Labe
     }
 }
 
-/// When the object was made, in seconds; 0 where that is not known.
+/// The creation time in seconds since 1970; 0 if it is not known.
 pub(super) fn created(root: &Field<'_>, report: &mut ObjectReport) -> u64 {
     let Some(metadata) = report.object(root, "metadata") else {
         return 0;
@@ -92,8 +91,7 @@ pub(super) fn created(root: &Field<'_>, report: &mut ObjectReport) -> u64 {
     })
 }
 
-/// The controlling owner. A node that owns a pod (as it does static ones) is no workload, so it is
-/// none.
+/// The controlling owner. `None` for a Node, which owns static pods but is not a workload.
 pub(super) fn owner(root: &Field<'_>, report: &mut ObjectReport) -> Option<Owner> {
     let metadata = report.object(root, "metadata")?;
     for reference in report.items(&metadata, "ownerReferences") {

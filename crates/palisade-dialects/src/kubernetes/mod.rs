@@ -1,8 +1,8 @@
-//! Kubernetes' own objects: NetworkPolicy, and what policy is about.
+//! Objects of Kubernetes itself: NetworkPolicy, and the kinds that policies refer to.
 //!
-//! Policies are read strictly: what the API server would refuse is refused, and so is every field it
-//! does not know. Everything else is read leniently: a dump carries hundreds of fields, and only
-//! those that policy depends on are looked at.
+//! Policies are validated strictly: what the API server would reject is an error, and so is every unknown
+//! field. Other kinds are read leniently: a dump contains hundreds of fields, and only those that policy
+//! depends on are checked.
 
 mod cluster;
 mod ip_block;
@@ -22,22 +22,22 @@ use crate::unknown::{self, GroupVersionKind};
 use palisade_manifest::{Field, Problem, RawObject};
 use palisade_model::{Endpoint, Object, ObjectId, Policy, Str};
 
-/// The namespace of an object of a namespaced kind that names none.
+/// The namespace of a namespaced object without one.
 pub(crate) const DEFAULT_NAMESPACE: &str = "default";
 
-const EMPTY_NAMESPACE: &str = "it is empty, which is as good as missing";
+const EMPTY_NAMESPACE: &str = "it is empty: treated as missing";
 
-/// The dialect.
+/// The dialect of Kubernetes.
 pub(crate) struct KubernetesDialect;
 
-/// An object that is being read.
+/// An object being lowered.
 struct ManifestObject<'a> {
     id: ObjectId,
     root: Field<'a>,
 }
 
 impl ManifestObject<'_> {
-    /// The namespace of an object of a namespaced kind.
+    /// The namespace of a namespaced object.
     fn namespace(&self) -> Str {
         self.id
             .namespace
@@ -46,7 +46,7 @@ impl ManifestObject<'_> {
     }
 }
 
-/// What an object says.
+/// The result of lowering an object.
 #[derive(Default)]
 struct LoweredParts {
     objects: Vec<Object>,
@@ -63,14 +63,14 @@ impl From<Object> for LoweredParts {
     }
 }
 
-/// How a kind is named in its own right.
+/// The scope and the name format of a kind.
 #[derive(Clone, Copy)]
 enum Naming {
-    /// In a namespace, by a DNS subdomain.
+    /// Namespaced; the name is a DNS subdomain.
     Namespaced,
-    /// In the cluster, by a DNS subdomain.
+    /// Cluster-scoped; the name is a DNS subdomain.
     Cluster,
-    /// In the cluster, by a DNS label.
+    /// Cluster-scoped; the name is a DNS label.
     ClusterLabel,
 }
 
@@ -162,7 +162,7 @@ const KINDS: [KindReader; 13] = [
     kind_reader("batch", "v1", "CronJob", Naming::Namespaced, workload::read),
 ];
 
-/// Groups under which Kubernetes served some of the kinds above before.
+/// Groups in which Kubernetes formerly served some of the kinds above.
 const FORMER_GROUPS: [(&str, &[&str]); 1] = [(
     "extensions",
     &["NetworkPolicy", "Deployment", "DaemonSet", "ReplicaSet"],
@@ -210,14 +210,14 @@ pub(crate) fn supported_kinds() -> impl Iterator<Item = GroupVersionKind> {
     })
 }
 
-/// Whether an object is of a group under which Kubernetes served its kind before.
+/// Whether an object is in a group in which Kubernetes formerly served its kind.
 pub(crate) fn is_former_group(object: &RawObject) -> bool {
     FORMER_GROUPS
         .iter()
         .any(|(group, kinds)| *group == object.group() && kinds.contains(&object.kind.as_str()))
 }
 
-/// The name of an object, read as one of this kind.
+/// The name of an object, interpreted as an object of this kind.
 pub(crate) fn object_id_as(object: &RawObject, gvk: GroupVersionKind) -> Option<ObjectId> {
     let kind = reader_of(gvk)?;
     Some(ObjectId {
@@ -233,7 +233,7 @@ fn reader_of(gvk: GroupVersionKind) -> Option<&'static KindReader> {
         .find(|kind| (kind.group, kind.kind) == (gvk.group, gvk.kind))
 }
 
-/// The reader of an object; else the kind as it is read, if the object is of another version.
+/// The reader of an object; if the object is of another version, the reader of its kind.
 fn find_reader(object: &RawObject) -> Result<&'static KindReader, Option<&'static KindReader>> {
     let former = is_former_group(object);
     let served = KINDS
@@ -261,7 +261,7 @@ fn lower_as(object: &RawObject, reader: &KindReader) -> LoweredObject {
     }
 }
 
-/// An object of a version that is not read: an error, as it is to the API server.
+/// An object of an unsupported version: an error, as in the API server.
 fn reject_version(object: &RawObject, reader: &KindReader) -> LoweredObject {
     let id = ObjectId {
         group: reader.group.into(),
@@ -277,7 +277,7 @@ fn reject_version(object: &RawObject, reader: &KindReader) -> LoweredObject {
         object: Some(lowered.id.to_string()),
         field: "apiVersion".to_owned(),
         reason: format!(
-            "`{}` is not a version that is read: {} is served as {served_as}",
+            "`{}` is not a supported version: {} is served as {served_as}",
             object.api_version, reader.kind
         ),
     };
@@ -288,7 +288,7 @@ fn reject_version(object: &RawObject, reader: &KindReader) -> LoweredObject {
     lowered
 }
 
-/// The object's name, with the namespace it has by default.
+/// The object's name, with the default namespace applied.
 fn object_id(object: &RawObject, kind: &KindReader) -> ObjectId {
     let mut id = literal_id(object);
     match kind.naming {
@@ -300,7 +300,7 @@ fn object_id(object: &RawObject, kind: &KindReader) -> ObjectId {
     id
 }
 
-/// The object with its name checked.
+/// The object, with errors for an invalid name.
 fn checked_object<'a>(
     object: &'a RawObject,
     kind: &KindReader,
@@ -322,7 +322,7 @@ fn checked_object<'a>(
                 Naming::Namespaced => report.errors(&field, names::dns_label_errors(namespace)),
                 Naming::Cluster | Naming::ClusterLabel => report.warn(
                     &field,
-                    format!("a {} belongs to no namespace: this is ignored", kind.kind),
+                    format!("{} is cluster-scoped: its namespace is ignored", kind.kind),
                 ),
             }
         }

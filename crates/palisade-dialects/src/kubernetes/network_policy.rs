@@ -1,7 +1,7 @@
-//! NetworkPolicy: whom it is about, in which directions, and its rules.
+//! NetworkPolicy: its subject, directions and rules.
 //!
-//! The rules are those of the API server's defaulting and validation. What it takes with a doubt is
-//! taken here with a warning.
+//! Defaulting and validation follow the API server. What it accepts with a warning is accepted here with a
+//! warning.
 
 use super::{LoweredParts, ManifestObject, metadata, rule, selector};
 use crate::faults::{self, DialectFault};
@@ -22,7 +22,7 @@ const MISPLACED_FIELDS: &[(&str, &str)] = &[
 const IN_SPEC: &str = "it belongs inside `spec`";
 pub(super) const KNOWN_SPEC: &[&str] = &["podSelector", "policyTypes", "ingress", "egress"];
 
-/// Reads a NetworkPolicy.
+/// Lowers a NetworkPolicy.
 pub(super) fn read(object: &ManifestObject<'_>, report: &mut ObjectReport) -> Option<LoweredParts> {
     let root = &object.root;
     report.reject_unknown_fields(root, KNOWN, MISPLACED_FIELDS);
@@ -67,7 +67,7 @@ pub(super) fn read(object: &ManifestObject<'_>, report: &mut ObjectReport) -> Op
     Some(Object::Policy(build_policy(object, subject, rules)).into())
 }
 
-/// The pods the policy is about, by their own labels; all where there is no podSelector.
+/// The selector of the policy's pods, over their own labels; without a podSelector it matches all.
 fn subject(spec: &Field<'_>, report: &mut ObjectReport) -> Selector {
     let selector = match report.child(spec, "podSelector") {
         Some(field) => selector::read(&field, LabelKey::own, report),
@@ -81,7 +81,7 @@ fn subject(spec: &Field<'_>, report: &mut ObjectReport) -> Selector {
     selector
 }
 
-/// The directions that policyTypes names.
+/// The directions in policyTypes.
 pub(super) fn policy_types(spec: &Field<'_>, report: &mut ObjectReport) -> Vec<Direction> {
     let items = report.items(spec, "policyTypes");
     if items.len() > 2
@@ -101,7 +101,10 @@ pub(super) fn policy_types(spec: &Field<'_>, report: &mut ObjectReport) -> Vec<D
             Some("Egress") => directions.push(Direction::Egress),
             Some(other) => report.error(
                 &item,
-                format!("{} is not a policy type: Ingress or Egress", quote(other)),
+                format!(
+                    "{} is not a policy type: use Ingress or Egress",
+                    quote(other)
+                ),
             ),
             None => {}
         }
@@ -109,8 +112,8 @@ pub(super) fn policy_types(spec: &Field<'_>, report: &mut ObjectReport) -> Vec<D
     directions
 }
 
-/// Whether the policy governs ingress and egress. Without policyTypes: ingress always, egress if
-/// there are egress rules.
+/// Whether the policy applies to ingress and to egress. Without policyTypes: always to ingress, and to egress
+/// if there are egress rules.
 fn directions(written: &[Direction], ingress: &[Rule], egress: &[Rule]) -> (bool, bool) {
     if !written.is_empty() {
         return (
@@ -124,7 +127,7 @@ fn directions(written: &[Direction], ingress: &[Rule], egress: &[Rule]) -> (bool
     )
 }
 
-/// The one policy a NetworkPolicy is lowered to; rules of ingress and egress, where it governs them.
+/// The model policy of a NetworkPolicy, with the rules of the directions that it applies to.
 pub(super) fn build_policy(
     source: &ManifestObject<'_>,
     pods: Selector,
@@ -158,7 +161,7 @@ pub(super) fn workload_selector() -> Selector {
     Selector::equals(LabelKey::reserved(reserved::KIND), reserved::KIND_WORKLOAD)
 }
 
-/// What lives in the object's own namespace.
+/// Matches the objects of the policy's own namespace.
 pub(super) fn own_namespace_selector(object: &ManifestObject<'_>) -> Selector {
     Selector::equals(LabelKey::reserved(reserved::NAMESPACE), object.namespace())
 }

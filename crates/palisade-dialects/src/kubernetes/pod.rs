@@ -1,4 +1,4 @@
-//! Pods: their labels, addresses and named ports.
+//! Pods: labels, addresses and named ports.
 
 use super::{LoweredParts, ManifestObject, metadata, rule};
 use crate::cidr;
@@ -10,7 +10,7 @@ use palisade_model::{Endpoint, NamedPort, Object, Profile, Protocol};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-/// Reads a Pod. One that uses its node's network is the node: it is no endpoint.
+/// Lowers a Pod. A pod on the host network has the node's addresses and is not an endpoint.
 pub(super) fn read(object: &ManifestObject<'_>, report: &mut ObjectReport) -> Option<LoweredParts> {
     let root = &object.root;
     let mut endpoint = endpoint(object, root, report);
@@ -31,8 +31,7 @@ pub(super) fn read(object: &ManifestObject<'_>, report: &mut ObjectReport) -> Op
     Some(parts)
 }
 
-/// The endpoint of a pod, or of a template whose metadata and spec are under `pod`; without
-/// addresses.
+/// The endpoint, without addresses, of a pod or of a template whose metadata and spec are under `pod`.
 pub(super) fn endpoint(
     object: &ManifestObject<'_>,
     pod: &Field<'_>,
@@ -62,7 +61,7 @@ pub(super) fn endpoint(
     }
 }
 
-/// The endpoint as an object, or apart where the pod uses its node's network.
+/// The endpoint as an object; kept separately if the pod is on the host network.
 pub(super) fn lower_endpoint(
     endpoint: Endpoint,
     pod: &Field<'_>,
@@ -86,7 +85,7 @@ fn uses_host_network(pod: &Field<'_>, report: &mut ObjectReport) -> bool {
     field.is_some_and(|field| report.ok(field.as_bool()) == Some(true))
 }
 
-/// podIPs, and podIP, which is the first of them.
+/// The addresses in podIPs and in podIP, which is the first of them.
 fn addresses(status: &Field<'_>, report: &mut ObjectReport) -> Vec<IpAddr> {
     let mut written = Vec::new();
     for entry in report.items(status, "podIPs") {
@@ -108,15 +107,15 @@ fn addresses(status: &Field<'_>, report: &mut ObjectReport) -> Vec<IpAddr> {
             None => addresses.push(address),
             Some(description) => report.warn(
                 &field,
-                format!("{address} is {description}, which no pod can have: it is ignored"),
+                format!("{address} is {description}, which is not valid for a pod; ignored"),
             ),
         }
     }
     addresses
 }
 
-/// The named ports of containers, then those of init containers that run beside them (restartPolicy
-/// Always). Other init containers are gone before the pod serves.
+/// The named ports of containers, then those of sidecars (init containers with restartPolicy Always). Other
+/// init containers have ended before the pod serves.
 fn named_ports(spec: &Field<'_>, report: &mut ObjectReport) -> Vec<NamedPort> {
     let mut containers = report.items(spec, "containers");
     for container in report.items(spec, "initContainers") {

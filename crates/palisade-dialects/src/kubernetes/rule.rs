@@ -1,4 +1,4 @@
-//! The rules of a NetworkPolicy: their peers and ports.
+//! The rules of a NetworkPolicy: peers and ports.
 
 use super::network_policy::{own_namespace_selector, workload_selector};
 use super::{ManifestObject, ip_block, selector};
@@ -46,7 +46,7 @@ const IN_BLOCK: &str = "it belongs inside `ipBlock`";
 const KNOWN_PEER: &[&str] = &["podSelector", "namespaceSelector", "ipBlock"];
 const KNOWN_PORT: &[&str] = &["protocol", "port", "endPort"];
 
-/// The rules of one direction, one for each that is written.
+/// The rules of one direction, one for each rule as written.
 pub(super) fn rules(
     spec: &Field<'_>,
     direction: Direction,
@@ -86,7 +86,7 @@ pub(super) fn rules(
     rules
 }
 
-/// What a rule says as a number, which is never 0; `alike` counts those that said the same.
+/// A hash of the rule as written, never 0. `fingerprint_counts` distinguishes equal rules.
 fn fingerprint(rule: &Field<'_>, fingerprint_counts: &mut BTreeMap<ContentHash, u32>) -> u64 {
     let content = ContentHash::of(rule.node);
     let earlier = fingerprint_counts.entry(content).or_default();
@@ -121,7 +121,7 @@ fn read_peers(
     peers
 }
 
-/// One peer as written: several only under a fault, none where it is wrong.
+/// One peer as written: several only with an injected fault, none if it is invalid.
 fn read_peer(
     field: &Field<'_>,
     object: &ManifestObject<'_>,
@@ -147,7 +147,7 @@ fn read_peer(
     if block.is_some() && selects {
         report.error(
             field,
-            "ipBlock stands alone: it must not be beside podSelector or namespaceSelector",
+            "ipBlock must not be combined with podSelector or namespaceSelector",
         );
         return Vec::new();
     }
@@ -157,8 +157,8 @@ fn read_peer(
     if !selects {
         report.error(
             field,
-            "a peer must have podSelector, namespaceSelector or ipBlock (a rule for everyone has no \
-             peers)",
+            "a peer must have podSelector, namespaceSelector or ipBlock (omit the list to match \
+             all peers)",
         );
         return Vec::new();
     }
@@ -187,7 +187,7 @@ fn workload_peer(tests: impl IntoIterator<Item = Selector>) -> Peer {
     ))
 }
 
-/// The mistake of asking for every peer at once.
+/// For an injected fault: a peer that has to match all of these.
 fn intersect_peers(peers: Vec<Peer>) -> Option<Peer> {
     peers.into_iter().reduce(|all, next| Peer {
         selector: match (all.selector, next.selector) {
@@ -247,7 +247,7 @@ fn read_port(field: &Field<'_>, report: &mut ObjectReport) -> Option<TrafficMatc
     if field.node.is_null() {
         report.warn(
             field,
-            "an empty port is every TCP port: is something missing here?",
+            "an empty port matches every TCP port: is something missing here?",
         );
     }
     let default = if faults::is_injected(DialectFault::ProtocolDefaultUdp) {
@@ -259,10 +259,7 @@ fn read_port(field: &Field<'_>, report: &mut ObjectReport) -> Option<TrafficMatc
     let end = report.child(field, "endPort");
     let Some(port) = report.child(field, "port") else {
         if let Some(end) = end {
-            report.error(
-                &end,
-                "endPort needs a numeric port beside it: there is no port",
-            );
+            report.error(&end, "endPort requires a numeric port: port is missing");
         }
         return protocol.map(TrafficMatch::protocol);
     };
@@ -272,7 +269,7 @@ fn read_port(field: &Field<'_>, report: &mut ObjectReport) -> Option<TrafficMatc
                 report.error(
                     &end,
                     format!(
-                        "endPort needs a numeric port beside it: port is the name {}",
+                        "endPort requires a numeric port: port is the name {}",
                         quote(name)
                     ),
                 );
@@ -304,7 +301,7 @@ fn read_port(field: &Field<'_>, report: &mut ObjectReport) -> Option<TrafficMatc
     Some(TrafficMatch::to_port(protocol?, PortMatch::one_of([spec])))
 }
 
-/// A port's number.
+/// A port number.
 pub(super) fn port_number(field: &Field<'_>, value: i64, report: &mut ObjectReport) -> Option<u16> {
     match u16::try_from(value) {
         Ok(port) if port > 0 => Some(port),
@@ -315,7 +312,7 @@ pub(super) fn port_number(field: &Field<'_>, value: i64, report: &mut ObjectRepo
     }
 }
 
-/// The field `protocol` of a pod or Service, where an empty one is as good as missing.
+/// The field `protocol` of a pod or Service, where an empty one counts as missing.
 pub(super) fn optional_protocol(of: &Field<'_>, report: &mut ObjectReport) -> Option<Protocol> {
     let written = of.get("protocol").ok().flatten();
     match written.is_some_and(|field| field.node.as_str() == Some("")) {
@@ -341,7 +338,7 @@ pub(super) fn protocol(
             report.error(
                 &field,
                 format!(
-                    "{} is not a protocol of ports: TCP, UDP or SCTP",
+                    "{} is not a supported protocol: use TCP, UDP or SCTP",
                     quote(other)
                 ),
             );

@@ -10,11 +10,11 @@ use palisade_model::{LabelKey, Selector, Str};
 const KNOWN: &[&str] = &["matchLabels", "matchExpressions"];
 const KNOWN_EXPRESSION: &[&str] = &["key", "operator", "values"];
 
-/// Whose labels a selector tests: how a label's name becomes a key.
+/// Makes a key from a label name, for the labels that a selector tests (of pods or of namespaces).
 pub(super) type LabelKeyFn = fn(Str) -> LabelKey;
 
-/// Reads a label selector. Everything in it must hold; an empty one holds always. What is wrong is
-/// in the report, and the value is then of no use.
+/// Lowers a label selector: all requirements have to match; an empty selector matches everything. If errors
+/// were added to the report, the returned selector must not be used.
 pub(super) fn read(field: &Field<'_>, key_of: LabelKeyFn, report: &mut ObjectReport) -> Selector {
     if !report.is_object(field) {
         return Selector::none();
@@ -95,7 +95,7 @@ fn requirement(
             report.error(
                 &operator,
                 format!(
-                    "{} is not an operator of selectors: In, NotIn, Exists or DoesNotExist",
+                    "{} is not a selector operator: use In, NotIn, Exists or DoesNotExist",
                     quote(text)
                 ),
             );

@@ -1,4 +1,4 @@
-//! Services: which pods stand behind which addresses and ports.
+//! Services: the addresses and ports, and the pods that they forward to.
 
 use super::{LoweredParts, ManifestObject, metadata, rule};
 use crate::names;
@@ -8,7 +8,7 @@ use palisade_model::{Labels, Object, PortRange, PortSpec, Service, ServicePort};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-/// Reads a Service.
+/// Lowers a Service.
 pub(super) fn read(object: &ManifestObject<'_>, report: &mut ObjectReport) -> Option<LoweredParts> {
     let mut service = Service {
         namespace: object.namespace(),
@@ -27,8 +27,7 @@ pub(super) fn read(object: &ManifestObject<'_>, report: &mut ObjectReport) -> Op
     Some(Object::Service(service).into())
 }
 
-/// The virtual addresses: clusterIPs, and clusterIP, which is the first of them. A headless service
-/// says `None`.
+/// The cluster IPs: clusterIPs, and clusterIP, which is the first of them. A headless service has `None`.
 fn addresses(spec: &Field<'_>, report: &mut ObjectReport) -> Vec<IpAddr> {
     let mut fields = report.items(spec, "clusterIPs");
     fields.extend(report.child(spec, "clusterIP"));

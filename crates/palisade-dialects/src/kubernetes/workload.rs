@@ -1,11 +1,11 @@
-//! What makes pods: Deployment, StatefulSet, DaemonSet, ReplicaSet, ReplicationController, Job and
-//! CronJob, read as the pods they would make, for analysis without a cluster.
+//! Workload resources (Deployment, StatefulSet, DaemonSet, ReplicaSet, ReplicationController, Job and
+//! CronJob), lowered to the pods of their templates, for analysis without a cluster.
 
 use super::{LoweredParts, ManifestObject, pod};
 use crate::report::ObjectReport;
 use palisade_manifest::{Field, FieldError};
 
-/// Reads a workload: one endpoint that stands for its pods, however many.
+/// Lowers a workload: one endpoint represents all of its pods.
 pub(super) fn read(object: &ManifestObject<'_>, report: &mut ObjectReport) -> Option<LoweredParts> {
     let template = template(object);
     let template = report.ok(template)?;

@@ -1,4 +1,4 @@
-//! Shows a lowered input as text that a person can check.
+//! Prints a lowered input as text for review.
 #![allow(dead_code, reason = "each test file uses its own part")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
@@ -9,7 +9,7 @@ use palisade_model::{
 };
 use std::fmt::Write;
 
-/// The objects of a text, which must hold nothing else.
+/// The objects of a text, which must have no other content.
 pub(crate) fn raw(file: &str, text: &str) -> Vec<RawObject> {
     let limits = Limits::default();
     let read = extract_objects(parse(file, text.as_bytes(), &limits), &limits);
@@ -30,7 +30,7 @@ pub(crate) fn problem(problem: &Problem) -> String {
     format!("{object}: {problem}")
 }
 
-/// Everything that a lowering says.
+/// The complete result of lowering.
 pub(crate) fn show(lowering: &Lowering) -> String {
     let mut out = String::new();
     for entry in &lowering.entries {

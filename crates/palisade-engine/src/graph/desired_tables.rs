@@ -1,7 +1,7 @@
-//! What a flush found, written into the tables that are wanted.
+//! Writes the results of a flush into the desired tables.
 //!
-//! Every entry that may have changed is computed again and compared; what differs is noted. Programs
-//! and rules of the tables follow the classes that use them.
+//! Every entry that may have changed is computed again and compared; differences are recorded. The
+//! program and rule tables follow the classes that use them.
 
 use super::Graph;
 use crate::budget::COMPILED_PER_WRITTEN;
@@ -16,7 +16,7 @@ use palisade_model::Prefix;
 use palisade_tables::{ClassId, IdentityId, PolicySetId, Program, RuleId};
 
 impl Graph {
-    /// Writes what changed into the tables that are wanted.
+    /// Writes what changed into the desired tables.
     pub(super) fn write(
         &mut self,
         identities: &IdentityChanges,
@@ -53,7 +53,7 @@ impl Graph {
         for number in &sets.stale {
             self.write_set(*number, &mut differences);
         }
-        // Sets that are to be written whole: those that are closed, and those that grow too large.
+        // Sets to write as a whole: those that are closed, and those that become too large.
         let mut whole: BTreeSet<PolicySetId> = BTreeSet::new();
         for (number, part) in &sets.changed_peers {
             self.write_changed_peers(*number, part, &mut whole, &mut differences);
@@ -86,7 +86,7 @@ impl Graph {
         differences
     }
 
-    /// Writes entries of the address table, and says which differ from what was there.
+    /// Writes entries of the address table. Returns those that differ, with their old identity.
     fn write_addresses(
         &mut self,
         entries: &[(Prefix, Option<IdentityId>)],
@@ -94,7 +94,7 @@ impl Graph {
         let addresses = &mut self.desired.addresses;
         let mut differ = Vec::new();
         if addresses.is_empty() {
-            // Made in one go, the table is dense; one by one in order, it would be half empty.
+            // Built in one go, the map is dense; by inserts in order it would be half empty.
             let there = entries
                 .iter()
                 .filter_map(|(p, entry)| Some((*p, (*entry)?)));
@@ -114,7 +114,7 @@ impl Graph {
         differ
     }
 
-    /// The sets in which an identity has a class of its own, or may have one now.
+    /// The sets in which an identity has a class entry, or may get one.
     fn distinguishing_sets(&self, identity: u32) -> BTreeSet<PolicySetId> {
         let key = self.identities.key(identity);
         let mut sets = key.map_or_else(BTreeSet::new, |key| self.sets.distinguishing_sets(key));
@@ -145,7 +145,7 @@ impl Graph {
         entries.map(|((_, identity), _)| *identity).collect()
     }
 
-    /// The classes that changed rules may change.
+    /// Updates the classes of the identities that match a peer of a changed rule.
     fn write_changed_peers(
         &mut self,
         number: PolicySetId,
@@ -162,8 +162,8 @@ impl Graph {
         self.write_classes(number, identities, whole, differences);
     }
 
-    /// The classes of these identities in a set; `whole` takes the set in where it has to be written
-    /// whole.
+    /// Updates the classes of these identities in a set. Adds the set to `whole` if it must be
+    /// written as a whole.
     fn write_classes(
         &mut self,
         number: PolicySetId,
@@ -246,7 +246,7 @@ impl Graph {
         differences.classes.insert(key);
     }
 
-    /// Brings programs and rules of the tables in line with the classes.
+    /// Removes unused programs and rules from the tables, and adds new ones.
     pub(super) fn sweep(&mut self, differences: &mut TableDifferences) {
         let gone = self.programs.sweep();
         for class in self.programs.take_created() {
@@ -278,7 +278,7 @@ impl Graph {
     }
 }
 
-/// Every rule that a program credits.
+/// All rules that a program credits.
 fn credited_rules(program: &Program) -> Vec<RuleId> {
     let mut hits = Vec::new();
     program.for_each_cell(|cell| hits.extend(&cell.hits));
@@ -287,7 +287,7 @@ fn credited_rules(program: &Program) -> Vec<RuleId> {
     hits
 }
 
-/// Puts a value, or takes it away. Returns whether that changes anything.
+/// Inserts a value, or removes it. Returns whether the map changed.
 fn set_entry<K: Ord, V: PartialEq + Copy>(
     map: &mut BTreeMap<K, V>,
     key: K,

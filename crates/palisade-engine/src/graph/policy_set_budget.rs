@@ -1,4 +1,4 @@
-//! Policy sets held to their budget: compiled whole or not at all.
+//! Keeps policy sets within the element budget: a set is compiled as a whole or closed.
 
 use super::Graph;
 use crate::budget::{
@@ -18,22 +18,22 @@ use palisade_model::{Direction, PolicyId};
 use palisade_tables::{Cell, ClassId, Credit, IdentityId, PolicySet, Program, SHARE_MIN_ELEMENTS};
 use palisade_tables::{PolicySetId, Verdict};
 
-/// How many rules are told of a set that takes too much.
+/// The number of rules reported for a closed set.
 const MAX_REPORTED_RULES: usize = 5;
 
-/// The classes of a set, compiled and not yet used.
+/// The classes of a set, compiled and not yet acquired.
 struct CompiledSet {
     default: ClassId,
-    /// The class of each identity that may have another.
+    /// The class of each identity that may have one other than the default.
     classes: Vec<(u32, ClassId)>,
-    /// How many elements sharing saves.
+    /// Elements saved by sharing.
     saved: usize,
-    /// What of a budget they need.
+    /// The budget they need, in elements.
     required_elements: usize,
 }
 
 impl Graph {
-    /// Every class of a set, or none where they would be too many.
+    /// Compiles and writes all classes of a set, or closes it if they exceed the budget.
     pub(super) fn write_set(&mut self, number: PolicySetId, differences: &mut TableDifferences) {
         self.recompute_savings();
         let others = self
@@ -56,7 +56,7 @@ impl Graph {
         self.close_set(number, closed, differences);
     }
 
-    /// Compiles the classes of a set, until they are more than it may have.
+    /// Compiles the classes of a set. `None` if they exceed the budget of the set.
     fn compile_set(&mut self, number: PolicySetId) -> Option<CompiledSet> {
         let most = match on(EngineFault::BudgetIgnored) {
             true => usize::MAX,
@@ -104,7 +104,7 @@ impl Graph {
         })
     }
 
-    /// How many elements sharing saves among these classes.
+    /// The elements that sharing saves among these classes.
     fn savings(&self, classes: impl Iterator<Item = ClassId>) -> usize {
         let large = classes.filter(|class| self.programs.elements(*class) >= SHARE_MIN_ELEMENTS);
         let programs = large.filter_map(|class| self.programs.get(class));
@@ -112,7 +112,7 @@ impl Graph {
         sharing_savings(&programs)
     }
 
-    /// Finds what sharing saves in the sets whose large programs changed.
+    /// Computes the savings of the sets whose large programs changed.
     pub(super) fn recompute_savings(&mut self) {
         for number in self.usage.take_stale() {
             let saved = self.savings(self.usage.classes(number));
@@ -120,7 +120,7 @@ impl Graph {
         }
     }
 
-    /// The identities that a set may tell from nobody.
+    /// The identities that may have a class other than the default of the set.
     fn distinguished_identities(&self, number: PolicySetId) -> Vec<u32> {
         let mut identities: Vec<u32> = Vec::new();
         match self.sets.get(number).map(PolicySetRules::peer_references) {
@@ -155,7 +155,7 @@ impl Graph {
         self.usage.set_savings(number, compiled.saved);
     }
 
-    /// Has a set deny everything.
+    /// Makes a set deny everything.
     fn close_set(
         &mut self,
         number: PolicySetId,
@@ -181,7 +181,7 @@ impl Graph {
         }
     }
 
-    /// What a closed set credits: the default denial of its policies.
+    /// The credit of a closed set's denial: the default denial of its policies.
     fn closed_set_credit(&self, set: &PolicySetRules) -> Credit {
         let direction = set.key.direction;
         let numbers = &set.key.policies;
@@ -201,7 +201,7 @@ impl Graph {
         }
     }
 
-    /// The class of whoever has none of its own in a set.
+    /// Sets the default class of a set, for identities without an entry.
     fn write_default(
         &mut self,
         number: PolicySetId,
@@ -222,8 +222,8 @@ impl Graph {
         }
     }
 
-    /// Gives the host's room to sets in the order of their policies' names. Does nothing where all
-    /// have room.
+    /// Allocates the host budget to sets in the order of their policies' names. Does nothing if the
+    /// budget suffices and no set is closed for it.
     pub(super) fn allocate_host_budget(&mut self, differences: &mut TableDifferences) {
         self.recompute_savings();
         let bound_by_host =
@@ -294,12 +294,12 @@ impl Graph {
         first.unwrap_or_else(rest)
     }
 
-    /// What all policy sets take.
+    /// The elements that all policy sets take.
     pub(crate) fn elements(&self) -> usize {
         self.usage.written_elements()
     }
 
-    /// The sets that are closed because they would take too much.
+    /// The sets that are closed because they would exceed a limit.
     pub(crate) fn closed_policy_sets(&self) -> Vec<ClosedPolicySet> {
         let mut closed: Vec<(PolicySetId, CloseReason)> = self.usage.closed_sets().collect();
         closed.sort_by(|(a, _), (b, _)| self.compare_sets(*a, *b));
@@ -308,7 +308,7 @@ impl Graph {
             .collect()
     }
 
-    /// The policies of a set that is closed.
+    /// The policies of a closed set; `None` if it is open.
     pub(crate) fn closed_policies(&self, number: PolicySetId) -> Option<Vec<PolicyId>> {
         self.usage.close_reason(number)?;
         let policies = self.sets.get(number)?.key.policies.iter();
@@ -340,8 +340,9 @@ impl Graph {
         })
     }
 
-    /// About how many elements a set would take, and its dearest rules, without compiling it: each
-    /// rule counted with whom it concerns, but a long one for everyone once, since that is shared.
+    /// An estimate of a set's elements, and its most expensive rules, without compiling it: each
+    /// rule counts for every distinct class key that it is part of, but a large rule that every
+    /// identity matches counts once, since its elements are shared.
     fn estimate(&self, number: PolicySetId, set: &PolicySetRules) -> (usize, Vec<RuleCost>) {
         let mut seen: BTreeSet<u64> = BTreeSet::new();
         let mut weights: HashMap<(u32, u32), usize> = HashMap::default();
@@ -404,7 +405,7 @@ impl Graph {
     }
 }
 
-/// The rules that were met: the place of the source, what it says, and the rule's place in it.
+/// The rules in a class key: position of the source, rule group, index of the rule in the group.
 fn matched_rules(met: &ClassKey) -> impl Iterator<Item = (u32, u32, u32)> {
     met.0.iter().filter_map(|(_, step)| match step {
         MatchedStep::Rule(at, kind, rule) => Some((*at, *kind, *rule)),

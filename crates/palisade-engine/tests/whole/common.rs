@@ -1,4 +1,4 @@
-//! What happens all the time takes few steps and few changes.
+//! Common changes take few steps and few table changes.
 
 use palisade_engine::{Engine, EngineOptions};
 use palisade_model::{
@@ -39,7 +39,7 @@ fn policy(client: &str, port: u16) -> Update {
     policy_at(client, port, None)
 }
 
-/// The same, its rule written on a line of a file.
+/// The same policy, with a source line for its rule.
 fn policy_at(client: &str, port: u16, line: Option<u32>) -> Update {
     let line = line.map(|line| SourceLine {
         file: "db.yaml".into(),
@@ -82,7 +82,7 @@ fn policy_at(client: &str, port: u16, line: Option<u32>) -> Update {
     }))
 }
 
-/// The phases of a delta and how many changes each makes.
+/// The phases of a delta, with the number of changes in each.
 fn shape(delta: &Delta) -> Vec<(Phase, usize)> {
     let steps = delta.steps.iter();
     steps.map(|step| (step.phase, step.changes.len())).collect()
@@ -100,18 +100,22 @@ fn common_changes_are_small() {
     let gone = |name| Update::Delete(ObjectKey::Endpoint(id(name, "Pod")));
     let cases = [
         (
-            "a peer with known labels comes",
+            "a peer with known labels is added",
             pod("api-1", "10.0.1.2", "api", None),
             vec![(Loosen, 1)],
         ),
         (
-            "the same again",
+            "the same update again",
             pod("api-1", "10.0.1.2", "api", None),
             vec![],
         ),
-        ("it goes", gone("api-1"), vec![(Tighten, 1), (Revoke, 0)]),
         (
-            "a stranger comes",
+            "it is removed",
+            gone("api-1"),
+            vec![(Tighten, 1), (Revoke, 0)],
+        ),
+        (
+            "an endpoint that no rule names is added",
             pod("web-0", "10.0.2.1", "web", None),
             vec![],
         ),
@@ -121,7 +125,7 @@ fn common_changes_are_small() {
             vec![(Loosen, 1)],
         ),
         (
-            "it is a stranger again",
+            "it is no peer any more",
             pod("web-0", "10.0.2.1", "web", None),
             vec![(Tighten, 1), (Revoke, 0)],
         ),
@@ -134,10 +138,10 @@ fn common_changes_are_small() {
     assert_eq!(
         phases,
         [Phase::Split, Tighten, Revoke, Loosen, Phase::Delete],
-        "a rule that moves to another port goes through the intersection"
+        "a rule moved to another port takes the intersection as interim step"
     );
     let addresses = engine.tables().addresses.len();
-    assert_eq!(addresses, 1, "only the peer that the policy mentions");
+    assert_eq!(addresses, 1, "only the peer that the policy names");
 }
 
 #[test]
@@ -155,5 +159,5 @@ fn a_rule_that_only_moves_in_its_file_changes_nothing() {
     assert_eq!((delta.revision, engine.revision()), (2, 2));
     let line = |policy: &Policy| policy.line.as_ref().map(|line| line.line);
     let lines: Vec<_> = engine.state().policies.values().map(line).collect();
-    assert_eq!(lines, [Some(8)], "the state knows where it stands now");
+    assert_eq!(lines, [Some(8)], "the state has the new line");
 }

@@ -1,5 +1,5 @@
-//! Edits of one policy among many that say the same: the tables are those of a fresh start, every
-//! moment between is right, and only what the rules that differ ask for is written.
+//! Edits of one policy among many with equal rules: the tables equal those of a fresh start, every
+//! intermediate state is right, and only entries for peers of the changed rules are written.
 
 use crate::from_scratch;
 use palisade_engine::{Engine, EngineOptions};
@@ -10,7 +10,7 @@ use palisade_model::{
 };
 use palisade_tables::{Delta, TableChange, check};
 
-/// More than any of these flushes has.
+/// Above the number of history pairs in any of these flushes.
 const BOUND: usize = 1_000_000;
 
 fn id(namespace: &str, name: &str, kind: &str) -> ObjectId {
@@ -47,7 +47,7 @@ fn app(name: &str) -> Selector {
     Selector::equals(LabelKey::own("app"), name)
 }
 
-/// A rule that admits a peer at a TCP port, or at any.
+/// A rule that admits a peer at a TCP port, or at all ports.
 fn admits(peer: Peer, port: Option<u16>) -> Rule {
     let to = |port| {
         let port = PortSpec::Range(PortRange::single(port));
@@ -92,7 +92,7 @@ fn policy(namespace: &str, name: &str, rules: Vec<Rule>) -> Update {
     }))
 }
 
-/// Two rules that say the same in every namespace.
+/// Two rules, equal in every namespace.
 fn usual(namespace: &str) -> Vec<Rule> {
     vec![
         admits(
@@ -107,7 +107,7 @@ fn net(text: &str) -> Peer {
     Peer::net(text.parse().unwrap(), Vec::new())
 }
 
-/// What is written about classes.
+/// The number of changes to the class table.
 fn classes(delta: &Delta) -> usize {
     let changes = delta.steps.iter().flat_map(|step| &step.changes);
     changes
@@ -152,46 +152,46 @@ fn an_edit_of_one_policy_of_many() {
     };
     let swapped = || usual("west").into_iter().rev().collect();
     let usually = || policy("west", "usual-7", usual("west"));
-    // What is edited, and how many entries of classes at most are written.
+    // The edits, each with the most class entries that it may write.
     let edits = [
-        ("all of it", first, usize::MAX),
-        ("a rule more, for a peer of its own", vec![with(web())], 2),
+        ("everything added", first, usize::MAX),
+        ("one rule more, for another peer", vec![with(web())], 2),
         (
-            "the same at another port",
+            "its port changed",
             vec![with(admits(Peer::from_selector(app("web")), Some(80)))],
             2,
         ),
-        ("back to what all say", vec![usually()], 2),
+        ("back to the common rules", vec![usually()], 2),
         (
             "a network",
             vec![with(admits(net("192.0.2.0/24"), Some(443)))],
             2,
         ),
         (
-            "a network inside",
+            "a nested network",
             vec![with(admits(net("192.0.2.64/26"), None))],
             4,
         ),
-        ("none", vec![usually()], 2),
+        ("no network", vec![usually()], 2),
         (
-            "anybody",
+            "a rule for any peer",
             vec![with(admits(Peer::any(), Some(53)))],
             usize::MAX,
         ),
-        ("nobody more", vec![usually()], usize::MAX),
+        ("that rule removed", vec![usually()], usize::MAX),
         (
-            "the rules the other way round",
+            "rules in reverse order",
             vec![policy("west", "usual-0", swapped())],
             4,
         ),
-        ("no rule", vec![policy("west", "usual-0", Vec::new())], 4),
+        ("no rules", vec![policy("west", "usual-0", Vec::new())], 4),
         (
-            "a policy goes and comes back before anybody looks",
+            "a policy deleted and added again in one batch",
             vec![gone("usual-3"), policy("west", "usual-3", usual("west"))],
             0,
         ),
         (
-            "several at once",
+            "several policies in one batch",
             vec![
                 with(web()),
                 policy("west", "usual-0", swapped()),
@@ -200,7 +200,7 @@ fn an_edit_of_one_policy_of_many() {
             usize::MAX,
         ),
         (
-            "the last that says it so",
+            "all policies with these rules deleted",
             (0..20).map(|n| gone(&format!("usual-{n}"))).collect(),
             usize::MAX,
         ),
@@ -227,6 +227,6 @@ fn an_edit_of_one_policy_of_many() {
     assert_eq!(
         engine.counts().policy_bodies,
         1,
-        "what the other namespace says"
+        "the body of the other namespace's policies"
     );
 }

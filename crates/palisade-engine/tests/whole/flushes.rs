@@ -1,5 +1,5 @@
-//! Roundabout ways to a state: every intermediate state is right, and the end is that of the
-//! straight way.
+//! States reached by detours: every intermediate state is right, and the final tables equal those
+//! of a fresh start.
 
 use crate::from_scratch;
 use crate::kinds::Kinds;
@@ -12,15 +12,15 @@ use palisade_oracle::PreparedState;
 use palisade_tables::{Delta, Tables, check};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// How many different pairs of histories are judged in one flush: far above what any has.
+/// The most pairs of histories checked in one flush: far above what any flush has.
 const BOUND: usize = 1_000_000;
-/// How many worlds are reached: about eleven flushes each.
+/// Number of generated worlds: each takes about eleven flushes.
 const CASES: u64 = 2_000;
-/// As many flushes at least, of which every intermediate state is judged, unless fewer cases were
-/// asked for.
+/// The least number of flushes of which every intermediate state is checked, unless fewer cases
+/// were requested.
 const FLUSHES: usize = 20_000;
 
-/// A delta, one change a line.
+/// A delta with one change on each line.
 fn told(delta: &Delta) -> String {
     let mut out = String::new();
     for step in &delta.steps {
@@ -58,11 +58,11 @@ fn every_intermediate_state_is_right() {
         all
     });
     println!("account: {}", kinds.told());
-    assert_eq!(kinds.missing(), [""; 0], "kinds that are too rare");
+    assert_eq!(kinds.missing(), [""; 0], "kinds of flush below their share");
     assert_eq!(
         kinds.sampled,
         (0, 0),
-        "flushes too large to be judged whole"
+        "flushes with unchecked pairs of histories"
     );
     assert!(
         cases(CASES) < CASES || kinds.flushes >= FLUSHES,
@@ -71,7 +71,7 @@ fn every_intermediate_state_is_right() {
     );
 }
 
-/// One flush, judged whole.
+/// Applies one batch and checks every intermediate state.
 fn flush(engine: &mut Engine, state: &State, batch: Vec<Update>, kinds: &mut Kinds, what: &str) {
     let old = engine.tables().clone();
     let delta = engine.apply(batch.iter().cloned());
@@ -82,7 +82,7 @@ fn flush(engine: &mut Engine, state: &State, batch: Vec<Update>, kinds: &mut Kin
     kinds.add(&batch, state, (&old, &delta, engine.tables()), &checked);
 }
 
-/// One world, reached by detours, and left again.
+/// Reaches one world by detours, then deletes all its objects.
 fn roundabout(seed: u64, case: u64, kinds: &mut Kinds) {
     let world = ModelWorld::generate(seed, case, 20);
     let detour = ModelWorld::generate(seed ^ 1, case, 0);
@@ -102,7 +102,7 @@ fn roundabout(seed: u64, case: u64, kinds: &mut Kinds) {
     assert_eq!(
         engine.state(),
         now,
-        "seed {seed} case {case}: objects come back as given"
+        "seed {seed} case {case}: engine returns the objects as given"
     );
     let straight = from_scratch(&world.state);
     assert_eq!(
@@ -117,16 +117,16 @@ fn roundabout(seed: u64, case: u64, kinds: &mut Kinds) {
     }
     let rest = world.state.objects();
     let rest = rest.map(|object| Update::Delete(object.key())).collect();
-    let what = format!("seed {seed} case {case}: all goes");
+    let what = format!("seed {seed} case {case}: deleting everything");
     flush(&mut engine, &now, rest, kinds, &what);
     assert_eq!(
         *engine.tables(),
         Tables::default(),
-        "seed {seed} case {case}: all is gone"
+        "seed {seed} case {case}: tables are empty"
     );
     assert_eq!(
         engine.counts(),
         EngineCounts::default(),
-        "seed {seed} case {case}: something is left"
+        "seed {seed} case {case}: nothing is left interned"
     );
 }

@@ -1,15 +1,15 @@
-//! What kinds of flush a run has tried: told of each flush by its content, not by what the generator
-//! meant to make.
+//! The kinds of flush that a run has covered, determined from the content of each flush, not from
+//! what the generator intended.
 
 use palisade_model::{Object, PortSpec, State, Update};
 use palisade_tables::{CheckSummary, Delta, Phase, TableChange, Tables};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Every kind that a run must have tried, and the least share of flushes in a hundred.
+/// The kinds that a run must cover, with the least share of flushes in percent.
 const WANTED: [(&str, f64); 18] = [
     ("changes something", 50.0),
-    ("coalesced: several objects", 30.0),
-    ("coalesced: one object twice", 5.0),
+    ("batch with several objects", 30.0),
+    ("batch with one object twice", 5.0),
     ("splits an identity", 5.0),
     ("merges identities", 5.0),
     ("tightens", 20.0),
@@ -17,29 +17,29 @@ const WANTED: [(&str, f64); 18] = [
     ("tightens and loosens", 10.0),
     ("revokes", 20.0),
     ("deletes", 20.0),
-    ("a network comes or goes", 5.0),
-    ("a network inside another comes or goes", 2.0),
-    ("an endpoint of several addresses changes", 5.0),
-    ("named ports stand in a policy in force", 10.0),
-    ("named ports of an endpoint change", 5.0),
+    ("adds or removes a network", 5.0),
+    ("adds or removes a nested network", 2.0),
+    ("changes an endpoint with several addresses", 5.0),
+    ("an active policy uses named ports", 10.0),
+    ("changes named ports of an endpoint", 5.0),
     ("both endpoints are local", 20.0),
-    ("an address changes hands", 2.0),
-    ("IPv4 and IPv6 at once", 5.0),
+    ("changes the owner of an address", 2.0),
+    ("changes both IPv4 and IPv6", 5.0),
 ];
 
-/// How many flushes were of each kind.
+/// Counts of flushes by kind.
 #[derive(Debug, Default)]
 pub(crate) struct Kinds {
     pub(crate) flushes: usize,
     pub(crate) packets: u64,
     pub(crate) pairs: usize,
-    /// Flushes of which not every pair of histories was judged, and how many were not.
+    /// Flushes of which not all pairs of histories were checked, and the number of pairs left out.
     pub(crate) sampled: (usize, usize),
     by_kind: BTreeMap<&'static str, usize>,
 }
 
 impl Kinds {
-    /// Takes in a flush: its updates, the objects and tables before it, and what was judged.
+    /// Counts a flush: its updates, the objects and tables before it, and what was checked.
     pub(crate) fn add(
         &mut self,
         batch: &[Update],
@@ -61,10 +61,10 @@ impl Kinds {
         let keys: Vec<_> = batch.iter().map(key).collect();
         let different: BTreeSet<_> = keys.iter().collect();
         if different.len() > 1 {
-            found.insert("coalesced: several objects");
+            found.insert("batch with several objects");
         }
         if different.len() < keys.len() {
-            found.insert("coalesced: one object twice");
+            found.insert("batch with one object twice");
         }
         of_steps(delta, &mut found);
         of_networks(old, delta, new, &mut found);
@@ -78,7 +78,7 @@ impl Kinds {
         }
     }
 
-    /// Takes in what another thread counted.
+    /// Adds the counts of another thread.
     pub(crate) fn merge(&mut self, other: Kinds) {
         self.flushes += other.flushes;
         self.packets += other.packets;
@@ -95,11 +95,11 @@ impl Kinds {
         100.0 * count as f64 / self.flushes.max(1) as f64
     }
 
-    /// A line for each kind, and how much was judged.
+    /// One line for each kind, after the totals of what was checked.
     pub(crate) fn told(&self) -> String {
         let mut out = format!(
-            "{} flushes, every intermediate state judged: {} pairs of histories, {} kinds of packet; \
-             0 verdicts neither old nor new; sampled beyond the bound: {} pairs in {} flushes\n",
+            "{} flushes, every intermediate state checked: {} pairs of histories, {} kinds of packet; \
+             0 verdicts neither old nor new; not checked: {} pairs in {} flushes\n",
             self.flushes, self.pairs, self.packets, self.sampled.1, self.sampled.0
         );
         for (kind, _) in WANTED {
@@ -108,7 +108,7 @@ impl Kinds {
         out
     }
 
-    /// The kinds of which there were too few.
+    /// The kinds with too few flushes.
     pub(crate) fn missing(&self) -> Vec<&'static str> {
         let rare = |(kind, least): &(&'static str, f64)| self.percent(kind) < *least;
         WANTED.iter().filter(|w| rare(w)).map(|w| w.0).collect()
@@ -157,18 +157,18 @@ fn of_networks(old: &Tables, delta: &Delta, new: &Tables, found: &mut BTreeSet<&
         if prefix.is_host() || was.is_some() == is.is_some() {
             continue;
         }
-        found.insert("a network comes or goes");
+        found.insert("adds or removes a network");
         let around = |other: &&palisade_model::Prefix| {
             !other.is_host()
                 && *other != prefix
                 && (other.covers(*prefix) || prefix.covers(**other))
         };
         if all.iter().copied().any(|other| around(&other)) {
-            found.insert("a network inside another comes or goes");
+            found.insert("adds or removes a nested network");
         }
     }
     if families.len() == 2 {
-        found.insert("IPv4 and IPv6 at once");
+        found.insert("changes both IPv4 and IPv6");
     }
 }
 
@@ -189,11 +189,11 @@ fn of_points(old: &Tables, delta: &Delta, new: &Tables, found: &mut BTreeSet<&'s
             continue;
         };
         if addresses.get(&point.interface).is_some_and(|a| a.len() > 1) {
-            found.insert("an endpoint of several addresses changes");
+            found.insert("changes an endpoint with several addresses");
         }
         let (was, is) = (holders(old, point.address), holders(new, point.address));
         if !was.is_empty() && !is.is_empty() && was != is {
-            found.insert("an address changes hands");
+            found.insert("changes the owner of an address");
         }
     }
 }
@@ -213,13 +213,13 @@ fn of_ports(batch: &[Update], state: &State, found: &mut BTreeSet<&'static str>)
         })
     };
     if state.policies.values().any(named) {
-        found.insert("named ports stand in a policy in force");
+        found.insert("an active policy uses named ports");
     }
     for update in batch {
         if let Update::Upsert(Object::Endpoint(endpoint)) = update {
             let before = state.endpoints.get(&endpoint.id);
             if before.map_or(&[][..], |e| &e.ports) != &endpoint.ports[..] {
-                found.insert("named ports of an endpoint change");
+                found.insert("changes named ports of an endpoint");
             }
         }
     }

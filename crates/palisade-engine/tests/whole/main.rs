@@ -1,8 +1,8 @@
-//! The engine against the oracle, against itself from scratch, and in every intermediate state.
+//! The engine compared with the oracle and with a fresh start, in every intermediate state.
 
 #![allow(
     clippy::unwrap_used,
-    reason = "what a test wrote down itself is readable"
+    reason = "the inputs of the tests are well-formed"
 )]
 
 mod support;

@@ -1,5 +1,5 @@
-//! A profile that goes while endpoints still name it takes along what it asked of their own end: the
-//! points are grouped as from a fresh start.
+//! Deleting a profile that endpoints still name also drops its references to their own end: the
+//! points are grouped as after a fresh start.
 
 use crate::from_scratch;
 use palisade_engine::{Engine, EngineOptions};
@@ -8,7 +8,7 @@ use palisade_model::{
     PortSpec, Profile, Protocol, Rule, RuleOrigin, State, TrafficMatch, Update,
 };
 
-/// An endpoint with an address in each family, which two profiles judge.
+/// An endpoint with an address of each family and two profiles.
 fn endpoint(name: &str, number: u16, port: u16) -> Update {
     let addresses = [
         format!("10.0.0.{number}"),
@@ -75,7 +75,7 @@ fn a_profile_that_goes_tells_points_apart_no_more() {
     let first_net = || Some(Peer::net("10.0.0.0/24".parse().unwrap(), Vec::new()));
     let asked = [
         ("the family", Direction::Ingress, None, of_family.clone()),
-        ("the family, going out", Direction::Egress, None, of_family),
+        ("the family, at egress", Direction::Egress, None, of_family),
         ("a named port", Direction::Ingress, None, to_named),
         (
             "the address",

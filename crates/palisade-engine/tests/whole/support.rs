@@ -1,4 +1,4 @@
-//! What the tests share: seeds, cases, and how a flow becomes a packet of this host.
+//! Shared by the tests: seeds, cases, and the conversion of a flow to a packet of this host.
 
 use palisade_engine::Engine;
 use palisade_model::{Action, Direction, Endpoint, Flow, FlowOrigin};
@@ -15,7 +15,7 @@ fn local(endpoint: Option<&Endpoint>) -> Option<&Endpoint> {
     endpoint.filter(|e| e.interface.is_some())
 }
 
-/// Whether the oracle meets a Log rule on its way through a direction, and credits it.
+/// Whether the oracle matches a Log rule in a direction and credits it.
 fn logged(
     oracle: &PreparedState<'_>,
     question: &Question,
@@ -31,12 +31,13 @@ fn logged(
         let matched = RuleOutcome::Matched;
         matches!(step, TraceStep::Rule { action: Action::Log, outcome, .. } if *outcome == matched)
     };
-    // A packet within a packet is not credited to the rules that would allow it.
+    // An encapsulated packet that is denied is not credited to the rules that would allow it.
     let encapsulated = matches!(judgement.decided_by, DecisionReason::Encapsulated { .. });
     !encapsulated && judgement.steps.iter().any(logs)
 }
 
-/// Where the tables and the oracle differ about a flow, in the directions that this host judges.
+/// The first difference between tables and oracle for a flow, in the directions that this host
+/// judges.
 pub(crate) fn difference(
     engine: &Engine,
     oracle: &PreparedState<'_>,

@@ -1,4 +1,4 @@
-//! Every verdict of the tables is the oracle's.
+//! Every verdict of the tables equals the oracle's.
 
 use crate::from_scratch;
 use crate::support::{SEED, difference};

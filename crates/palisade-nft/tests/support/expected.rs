@@ -1,12 +1,12 @@
-//! What a packet of the random world must get, by the decision tables alone: whether it passes, the mark
-//! its connection has afterwards, and how it is reported.
+//! The expected result for a packet of the random world, from the decision tables alone: whether it passes,
+//! the mark of its connection afterwards, and the reports.
 
 use super::answer;
 use palisade_model::{Direction, L4, Protocol, Str};
 use palisade_nft::{Config, HookPacket, NflogReason, ct_state, tcp_flag};
 use palisade_tables::{DirectionVerdict, Packet, Point, Tables, Verdict};
 
-/// The first packet of the flow that a packet belongs to.
+/// The first packet of a packet's flow.
 fn first_packet(frame: &HookPacket) -> Packet {
     first_if(
         frame,
@@ -14,7 +14,7 @@ fn first_packet(frame: &HookPacket) -> Packet {
     )
 }
 
-/// The first packet of the flow, if this one is a reply, or is none.
+/// The first packet of the flow if this packet is a reply (`reply`) or not.
 fn first_if(frame: &HookPacket, reply: bool) -> Packet {
     let mut packet = Packet {
         input_interface: frame.iif.clone(),
@@ -130,10 +130,10 @@ pub(crate) fn expected(
     }
     let judge = |packet: &Packet| tables.judge_flow(packet) == Verdict::Allow;
     let passes = judge(&first_packet(frame));
-    // A TCP flow that was under way before anything judged it passes in either direction.
+    // A mid-stream TCP flow passes if either direction is allowed.
     let either = || passes || judge_plainly(tables, &first_if(frame, !frame.conntrack.reply));
     if tracked && older {
-        // Packets of the host's own are not judged, and so do not tell.
+        // The host's own packets are not judged, and so do not determine the direction.
         let judged = !from_host || config.judge_host_traffic;
         if opens && judged && !answers_host(config, frame) {
             let passes = !frame.conntrack.reply && judge(&first_if(frame, false));
@@ -152,7 +152,7 @@ pub(crate) fn expected(
     marked(passes)
 }
 
-/// How a packet must be reported, in order; and whether as a reply.
+/// The reports that a packet must cause, in order; and whether each is a reply.
 pub(crate) fn reports(
     tables: &Tables,
     config: &Config,
@@ -243,7 +243,7 @@ pub(crate) fn reports(
     out
 }
 
-/// Whether this is a TCP packet from the middle of a flow that nothing has judged.
+/// Whether this is a TCP packet from the middle of a flow that was not judged before.
 fn midway(config: &Config, frame: &HookPacket) -> bool {
     frame.protocol == Protocol::TCP
         && frame.conntrack.state & (ct_state::NEW | ct_state::ESTABLISHED) != 0
@@ -251,9 +251,9 @@ fn midway(config: &Config, frame: &HookPacket) -> bool {
         && frame.tcp_flags & tcp_flag::SYN == 0
 }
 
-/// Whether an end of a packet is at an interface that ceases to be ours while its address goes to another
-/// endpoint: what comes from there is spoofed from then on, so its points go before it is open, and
-/// until it is, it is denied.
+/// Whether an end of a packet is at an interface that is removed while its address moves to another
+/// endpoint: packets from there are spoofed from then on, so its points are deleted before it is open, and
+/// until then it is denied.
 pub(crate) fn changes_hands(old: &Tables, new: &Tables, frame: &HookPacket) -> bool {
     let ends = [(&frame.iif, frame.source), (&frame.oif, frame.destination)];
     ends.into_iter().any(|(interface, address)| {
@@ -265,8 +265,8 @@ pub(crate) fn changes_hands(old: &Tables, new: &Tables, frame: &HookPacket) -> b
     })
 }
 
-/// Whether a flow of unknown direction has been allowed in one direction and is now in the other: on the
-/// way, where only what both allow passes, it may be denied.
+/// Whether a mid-stream flow was allowed in one direction and is now allowed in the other: in between, when
+/// only what both tables allow passes, it may be denied.
 pub(crate) fn changes_direction(
     config: &Config,
     old: &Tables,
@@ -291,7 +291,7 @@ pub(crate) fn changes_direction(
         .all(|reply| !(allows(old, *reply) && allows(new, *reply)))
 }
 
-/// Whether this answers the host's own flow, which is not judged.
+/// Whether this is a reply to a flow of the host, which is not judged.
 fn answers_host(config: &Config, frame: &HookPacket) -> bool {
     !config.judge_host_traffic
         && frame.oif.is_none()
@@ -299,7 +299,7 @@ fn answers_host(config: &Config, frame: &HookPacket) -> bool {
         && frame.conntrack.state == ct_state::ESTABLISHED
 }
 
-/// Whether a packet passes, where no source port has a say.
+/// Whether a packet passes, if no source port is tested.
 fn judge_plainly(tables: &Tables, packet: &Packet) -> bool {
     let plain = |direction| match tables.judge_direction(packet, direction) {
         DirectionVerdict::Evaluated(seen) => {

@@ -1,5 +1,5 @@
-//! Random tables and packets over a small world, so that they meet often; and what a packet of them
-//! must get ([`expected`]).
+//! Random tables and packets over a small world, so that they often match; and the expected result for each
+//! packet ([`expected`]).
 
 #![allow(dead_code, reason = "each test uses some of it")]
 
@@ -22,7 +22,7 @@ pub(crate) const OURS: [&str; 3] = ["pal0", "pal1", "wl2"];
 pub(crate) const UNKNOWN: &str = "pal9";
 pub(crate) const FOREIGN: [&str; 2] = ["eth0", "pa"];
 
-/// An address of the small world: two nets of 16 addresses in each family, one of them endpoints'.
+/// An address of the small world: two networks of 16 addresses in each family; one has the endpoints.
 pub(crate) fn address(rng: &mut SmallRng, family: Family) -> IpAddr {
     let low: u8 = rng.random_range(0..16);
     let net: u8 = rng.random_range(0..2);
@@ -110,15 +110,15 @@ pub(crate) fn program(rng: &mut SmallRng) -> Program {
     Program::new(protocols, cell(rng))
 }
 
-/// From how many elements on programs share what they have in common: mostly all do, small as they are.
-/// Takes nothing from what is random otherwise.
+/// The element count from which programs share a base: usually 1, so that small programs do as well. Draws
+/// nothing from the shared random sequence.
 pub(crate) fn share_from(rng: &SmallRng) -> usize {
     *[1, 1, 4, SHARE_MIN_ELEMENTS]
         .choose(&mut rng.clone())
         .unwrap()
 }
 
-/// A program that says what another does, and mostly more where that one names no port.
+/// A program that contains another one, and usually more where that one has no port.
 pub(crate) fn kin(rng: &mut SmallRng, program: &Program) -> Program {
     let mut protocols: BTreeMap<Protocol, PortMap<SourcePortMap>> =
         program.protocols().iter().cloned().collect();
@@ -144,7 +144,7 @@ pub(crate) fn kin(rng: &mut SmallRng, program: &Program) -> Program {
     Program::new(protocols, program.default().clone())
 }
 
-/// Whether a key of a map of classes is a base's.
+/// Whether a key of a class map belongs to a base.
 pub(crate) fn is_of_base(key: &ElementKey) -> bool {
     match key {
         ElementKey::Exact(bytes) | ElementKey::Range(bytes, _) => {
@@ -157,7 +157,7 @@ pub(crate) fn is_of_base(key: &ElementKey) -> bool {
     }
 }
 
-/// How many bases a table has.
+/// The number of bases in a table.
 pub(crate) fn bases(ruleset: &Ruleset) -> usize {
     let any = ruleset.sets["p_any"].elements.keys();
     any.filter(|key| is_of_base(key)).count()
@@ -208,7 +208,7 @@ pub(crate) fn tables(rng: &mut SmallRng, config: &Config) -> Tables {
         for _ in 0..rng.random_range(0..24) {
             let length = family.bits() - *[0, 0, 0, 1, 2, 3, 4].choose(rng).unwrap();
             let prefix = Prefix::new(address(rng, family), length);
-            // Nobody's addresses can stand inside somebody's prefix.
+            // A prefix without identity can be inside one with an identity.
             let id = if rng.random_bool(0.1) {
                 0
             } else {
@@ -247,7 +247,7 @@ pub(crate) fn tables(rng: &mut SmallRng, config: &Config) -> Tables {
     tables
 }
 
-/// A packet; `live` is the mark of the live generation.
+/// A random packet; `live` is the mark of the live generation.
 pub(crate) fn frame(rng: &mut SmallRng, tables: &Tables, live: u32) -> HookPacket {
     let family = *Family::BOTH.choose(rng).unwrap();
     let end = |rng: &mut SmallRng| -> (Option<Str>, IpAddr) {
@@ -432,7 +432,7 @@ pub(crate) fn renumbered(rng: &mut SmallRng, tables: &Tables) -> Tables {
     }
 }
 
-/// A few changes of any kind.
+/// Applies a few changes of any kind.
 pub(crate) fn mutate(rng: &mut SmallRng, config: &Config, tables: &mut Tables) {
     use rand::seq::IteratorRandom;
     for _ in 0..rng.random_range(1..4) {

@@ -1,5 +1,8 @@
-//! Short words for states and questions.
-#![allow(clippy::unwrap_used, reason = "what it parses is written in the tests")]
+//! Helpers that build states and questions from short texts.
+#![allow(
+    clippy::unwrap_used,
+    reason = "the parsed texts are literals of the tests"
+)]
 
 use palisade_model::*;
 use palisade_oracle::{FlowEnd, OracleOptions, Question, verdict};
@@ -58,7 +61,7 @@ pub(crate) fn port(name: &str, protocol: Protocol, port: u16) -> NamedPort {
     }
 }
 
-/// `key=value` on the object's own labels; `ns:key=value` on its namespace's; `key` alone: has it.
+/// `key=value` on the object's own labels; `ns:key=value` on its namespace's; `key` alone: is present.
 pub(crate) fn sel(text: &str) -> Selector {
     let (text, key): (&str, fn(&str) -> LabelKey) = match text.split_once(':') {
         Some(("ns", rest)) => (rest, |k| LabelKey::namespace(k)),
@@ -107,7 +110,7 @@ pub(crate) fn tcp(port: u16) -> TrafficMatch {
     TrafficMatch::to_port(Protocol::TCP, PortMatch::one_of([range]))
 }
 
-/// An isolating ingress policy of the default tier, order 1000, about `subject`.
+/// An ingress policy with default deny in the default tier, order 1000, that selects `subject`.
 pub(crate) fn policy(name: &str, subject: &str, rules: Vec<Rule>) -> Policy {
     let rules = rules.into_iter().enumerate().map(|(index, rule)| Rule {
         origin: RuleOrigin {
@@ -183,8 +186,8 @@ pub(crate) fn two(policies: Vec<Policy>) -> State {
     state(objects)
 }
 
-/// `SOURCE>DESTINATION PROTOCOL[:PORT[<SOURCE PORT]]`, or `ICMP:TYPE/CODE`. An end that is no address
-/// is an endpoint whose address is unknown.
+/// `SOURCE>DESTINATION PROTOCOL[:PORT[<SOURCE PORT]]`, or `ICMP:TYPE/CODE`. An end that is not an
+/// address is an endpoint whose address is unknown.
 pub(crate) fn ask(text: &str) -> Question {
     let (ends, what) = text.split_once(' ').unwrap();
     let (source, destination) = ends.split_once('>').unwrap();
@@ -222,7 +225,7 @@ pub(crate) fn ask(text: &str) -> Question {
     }
 }
 
-/// Asserts what both directions say, as `egress ingress`, each `+` or `-`.
+/// Asserts the verdicts of both directions, as `egress ingress`, each `+` or `-`.
 #[track_caller]
 pub(crate) fn says(state: &State, cases: &[(&str, &str)]) {
     for (question, expected) in cases {

@@ -1,4 +1,4 @@
-//! Every sentence of the verdict, and every decision that the oracle can know.
+//! Tests of every sentence of the verdict semantics and of every decision reason of the oracle.
 
 mod build;
 mod matching;

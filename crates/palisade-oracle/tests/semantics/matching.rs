@@ -1,10 +1,10 @@
-//! What a rule matches: peers, own addresses, protocols, ports, messages.
+//! Rule matching: peers, own addresses, protocols, ports, ICMP messages.
 
 use crate::build::*;
 use Action::{Allow, Deny};
 use palisade_model::*;
 
-/// Pod `b` allows only what `rule` matches; a node, a network set and a namespace are there too.
+/// A state in which pod `b` allows only what `rule` matches, with a node, a network set and a namespace.
 fn guarded(rule: Rule) -> State {
     let mut state = two(vec![policy("n/p", "app=b", vec![rule])]);
     let mut web = pod("m/web", "10.1.0.1 10.2.0.1", "app=web,tier=front");
@@ -86,7 +86,7 @@ fn selectors_match_any_one_thing_that_holds_the_address() {
         &["10.0.0.1", "m/unknown"],
         &["198.51.100.1", "192.0.2.7"],
     );
-    // Not half by one holder and half by another.
+    // One holder must match the whole selector.
     let both = Selector::and([sel("app=set"), sel("is:kind=workload")]);
     peer(
         Peer::from_selector(both),

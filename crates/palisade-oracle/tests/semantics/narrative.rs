@@ -1,4 +1,4 @@
-//! What the oracle tells: who decided, and each step on the way, whole.
+//! The answers of the oracle: the deciding reason and the complete trace.
 
 use crate::build::*;
 use Action::{Allow, Log, Pass};
@@ -182,7 +182,7 @@ fn pass_and_the_rule_that_decides_end_the_tale() {
             rule_step("n/r", 0, Allow, RuleOutcome::Matched),
         ]
     );
-    // Of several that would match, the first by namespace, name and rule is credited.
+    // If several rules would match, the first by namespace, name and rule is credited.
     assert_eq!(
         answer.ingress.decided_by,
         DecisionReason::Rule {

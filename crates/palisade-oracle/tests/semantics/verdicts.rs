@@ -1,4 +1,4 @@
-//! Tiers, policies, rules, profiles, and who judges.
+//! Verdicts: tiers, policies, rules, profiles, and the endpoint whose policies apply.
 
 use crate::build::*;
 use Action::{Allow, Deny, Log, Pass};
@@ -41,7 +41,7 @@ fn a_flow_needs_both_ends() {
     );
 }
 
-/// A tier that counts ends in its default; one that does not is as if it were not there.
+/// The default of a tier applies only if one of its policies applies; else the tier has no effect.
 #[test]
 fn tiers() {
     let deny = || policy("n/deny", "", vec![rule(Deny)]);
@@ -330,12 +330,12 @@ fn a_tunnel_of_an_endpoint_is_denied_although_rules_allow_it() {
     ] {
         let between = format!("10.0.0.1>10.0.0.2 {what}");
         says(&nothing_said, &[(&between, expected)]);
-        // Whoever is no endpoint may send what it likes.
+        // An end that is not an endpoint may send anything.
         says(
             &nothing_said,
             &[(&format!("192.0.2.1>10.0.0.2 {what}"), "++")],
         );
-        // To itself it passes: nothing is taken out of a tunnel on the way.
+        // Hairpin traffic is allowed: no other endpoint decapsulates it.
         says(
             &nothing_said,
             &[(&format!("10.0.0.1>10.0.0.1 {what}"), "++")],
@@ -349,7 +349,7 @@ fn a_tunnel_of_an_endpoint_is_denied_although_rules_allow_it() {
     for (what, allowed) in [("UDP:4789", true), ("UDP:8472", true), ("UDP:6081", false)] {
         assert_eq!(verdict(&nothing_said, &asked(what), &vxlan_only).0, allowed);
     }
-    // What rules deny is theirs.
+    // Where rules deny, the reason is the rule, not the encapsulation.
     let isolated = two(vec![egress(policy("n/e", "app=a", vec![]))]);
     for (state, decided_by_rules) in [(&nothing_said, false), (&isolated, true)] {
         let answer = judge(state, &asked("47"), &OracleOptions::default());
@@ -384,7 +384,7 @@ fn a_pod_is_not_cut_off_from_itself() {
     assert_eq!(verdict(&state, &host, &judged), (true, false));
 }
 
-/// Local first, then the newest, then the greatest name; templates and those without it never.
+/// Local first, then the newest, then the greatest id; never templates or endpoints without the address.
 #[test]
 fn of_several_claimants_one_holds_the_address() {
     let build = |change: &dyn Fn(&mut Endpoint, &mut Endpoint)| {

@@ -1,9 +1,9 @@
-//! A tree of manifests on disk, a source that follows it, and what the source said.
+//! A tree of manifests on disk, a source that follows it, and the batches of the source.
 //!
 //! Policies are written `name:port` (a NetworkPolicy that allows that port), and shown the same way;
-//! `name:isolated` is one that allows nothing. After every step the whole state is compared, and
-//! every batch on the way: no policy that is there before and after may be missing in between, or
-//! be anything but its old or its new self.
+//! `name:isolated` is one that allows nothing. After every step the whole state is compared, as is every
+//! batch on the way: a policy that exists before and after a step must not be missing in between, and must be
+//! either its old or its new version.
 
 #![allow(
     clippy::unwrap_used,
@@ -21,7 +21,7 @@ use palisade_source::{
     Directory, DirectoryOptions, ElementBudget, ElementBudgetHandle, Source, SourceReport,
     StopHandle, UpdateBatch,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::Write;
 use std::ops::ControlFlow;
@@ -33,11 +33,11 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 pub(crate) const SETTLE: Duration = Duration::from_millis(25);
-/// How long nothing may happen for a state to be taken as the last one.
+/// A state is final after no event for this long.
 pub(crate) const IDLE: Duration = Duration::from_millis(130);
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The manifest of policies, `name:port`, several with spaces between.
+/// The manifest of policies written `name:port`, separated by spaces.
 pub(crate) fn manifest(policies: &str) -> String {
     policies
         .split_whitespace()
@@ -53,7 +53,7 @@ pub(crate) fn manifest(policies: &str) -> String {
 
 pub(crate) type Policies = BTreeMap<String, String>;
 
-/// What a state holds.
+/// The policies of a state.
 pub(crate) fn policies(state: &State) -> Policies {
     let shown = state.policies.values().map(|policy| {
         let rules = policy.ingress.as_ref().map_or(&[][..], |d| &d.rules);
@@ -79,9 +79,9 @@ pub(crate) struct Scene {
     pub(crate) top: PathBuf,
     pub(crate) root: PathBuf,
     state_dir: PathBuf,
-    /// How much policies may take.
+    /// The element budget.
     pub(crate) budget: ElementBudget,
-    /// Changes it while the source runs.
+    /// Changes the budget while the source runs.
     pub(crate) allow: Option<ElementBudgetHandle>,
     running: Option<(StopHandle, JoinHandle<()>)>,
     batches: Option<Receiver<UpdateBatch>>,
@@ -97,7 +97,7 @@ impl Drop for Scene {
 }
 
 impl Scene {
-    /// An empty tree that nothing follows yet.
+    /// An empty tree without a source.
     pub(crate) fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let top = dir.path().canonicalize().unwrap();
@@ -118,7 +118,7 @@ impl Scene {
         }
     }
 
-    /// A tree with these files, followed.
+    /// A tree with these files and a running source.
     pub(crate) fn with(files: &[(&str, &str)]) -> Self {
         let mut scene = Scene::new();
         for (name, policies) in files {
@@ -137,7 +137,7 @@ impl Scene {
         }
     }
 
-    /// Starts a source, as after a reboot: nothing is known but what is on disk.
+    /// Starts a source, as after a reboot: only the files on disk remain.
     pub(crate) fn start(&mut self) {
         let mut source = Directory::open(self.options()).unwrap();
         let stop = source.stop_handle();
@@ -177,7 +177,7 @@ impl Scene {
         self.root.join(name)
     }
 
-    /// Writes a file in one go, as `cat > file` does.
+    /// Writes a file in place at once, as `cat > file` does.
     pub(crate) fn write(&self, name: &str, text: &str) {
         let path = self.at(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -196,14 +196,14 @@ impl Scene {
         fs::rename(self.at(from), self.at(to)).unwrap();
     }
 
-    /// Opens a file as an editor that truncates it, writes a first piece, and keeps it open.
+    /// Opens a file like an editor that truncates it, writes a first piece, and keeps it open.
     pub(crate) fn begin(&self, name: &str, piece: &str) -> File {
         let mut file = File::create(self.at(name)).unwrap();
         file.write_all(piece.as_bytes()).unwrap();
         file
     }
 
-    /// Runs a program in the tree; it has to succeed.
+    /// Runs a program in the tree; fails the test if the program fails.
     pub(crate) fn run(&self, program: &str, arguments: &[&str]) {
         let status = Command::new(program)
             .args(arguments)
@@ -233,8 +233,8 @@ impl Scene {
         }
     }
 
-    /// All there is to see: the policies in force, `!` each problem (`?` each doubt), `kept` each
-    /// object kept.
+    /// The present state: the policies in force, `!` for each error (`?` for each warning), `kept` for each
+    /// retained object.
     pub(crate) fn shown(&self) -> String {
         let mut lines: Vec<String> = policies(&self.state)
             .iter()
@@ -280,8 +280,19 @@ impl Scene {
         shown
     }
 
-    /// Waits until this, and nothing else, is to be seen and stays so.
+    /// Waits until exactly this is shown and stays so.
     pub(crate) fn expect(&mut self, what: &str, expected: &str) {
+        self.expect_among(what, expected, &BTreeMap::new());
+    }
+
+    /// The same, where policies may also have had these values in between: the files had them for
+    /// longer than the settle time.
+    pub(crate) fn expect_among(
+        &mut self,
+        what: &str,
+        expected: &str,
+        between: &BTreeMap<String, BTreeSet<Option<String>>>,
+    ) {
         let before = policies(&self.state);
         let from = self.history.len();
         let expected: Vec<&str> = expected.lines().map(str::trim).collect();
@@ -299,8 +310,11 @@ impl Scene {
             for (name, old) in &before {
                 let Some(new) = after.get(name) else { continue };
                 let at_the_moment = moment.get(name);
+                let among = between.get(name);
                 assert!(
-                    at_the_moment == Some(old) || at_the_moment == Some(new),
+                    at_the_moment == Some(old)
+                        || at_the_moment == Some(new)
+                        || among.is_some_and(|values| values.contains(&at_the_moment.cloned())),
                     "{what}: batch {number}: {name} is {at_the_moment:?}, before {old}, after {new}"
                 );
             }
@@ -312,18 +326,18 @@ impl Scene {
         );
     }
 
-    /// Waits a while longer than the source settles; nothing may change.
+    /// Waits longer than the settle time; nothing may change.
     pub(crate) fn unchanged(&mut self, what: &str) {
         let shown = self.shown();
         self.expect(what, &shown);
     }
 
-    /// Takes in what is said until it is quiet.
+    /// Receives batches until there are no more.
     pub(crate) fn quiet(&mut self) {
         while self.receive(IDLE) {}
     }
 
-    /// Waits until something holds and nothing happens any more.
+    /// Waits until a condition holds and no more batches arrive.
     pub(crate) fn until(&mut self, what: &str, holds: impl Fn(&Scene) -> bool) {
         let start = Instant::now();
         while self.receive(IDLE) || !holds(self) {
@@ -331,7 +345,7 @@ impl Scene {
         }
     }
 
-    /// What the source reported last; nothing before its first word.
+    /// The last report of the source; `None` before the first.
     pub(crate) fn report(&self) -> Option<&SourceReport> {
         self.last.as_ref().map(|batch| &batch.report)
     }

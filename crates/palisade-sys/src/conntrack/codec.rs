@@ -1,4 +1,4 @@
-//! ctnetlink messages: connections written and read, and nothing of what they mean.
+//! ctnetlink messages: encodes and decodes conntrack entries, without interpreting them.
 
 use std::net::IpAddr;
 
@@ -34,8 +34,7 @@ const CTA_PROTO_ICMPV6_ID: u16 = 7;
 const CTA_PROTO_ICMPV6_TYPE: u16 = 8;
 const CTA_PROTO_ICMPV6_CODE: u16 = 9;
 
-/// Names one flow: its tuple, its zone, and its number, so that a later flow
-/// of the same tuple is not taken for it.
+/// Identifies one entry by tuple, zone and id, so that a later entry with the same tuple does not match.
 pub(super) fn write_entry_key(w: &mut AttrWriter<'_>, flow: &ConntrackEntry) {
     w.nest(CTA_TUPLE_ORIG, |w| write_tuple(w, &flow.original));
     if flow.zone != 0 {
@@ -88,7 +87,7 @@ pub(super) fn read_entry(object: &NfMessage) -> Result<ConntrackEntry, WireError
     let number = |attr| -> Result<Option<u32>, WireError> {
         attrs.find(attr)?.map(|attr| attr.be32()).transpose()
     };
-    // A zone for one direction only is told in that direction's tuple.
+    // A zone that applies to one direction only is an attribute of that direction's tuple.
     let zone = match attrs.find(CTA_ZONE)? {
         Some(zone) => Some(zone),
         None => original.find(CTA_TUPLE_ZONE)?,

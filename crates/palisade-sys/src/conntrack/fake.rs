@@ -1,22 +1,22 @@
-//! Tracked flows in memory.
+//! A connection tracking table in memory, for tests.
 
 use super::{Conntrack, ConntrackEntry, ConntrackError, ConntrackFilter, ConntrackTuple};
 
-/// One change a [`FakeConntrack`] was asked for.
+/// One change requested from a [`FakeConntrack`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConntrackCall {
-    /// [`Conntrack::set_mark`]: the flow's original tuple, value, mask.
+    /// [`Conntrack::set_mark`]: original tuple of the entry, value, mask.
     SetMark(ConntrackTuple, u32, u32),
-    /// [`Conntrack::delete`]: the flow's original tuple.
+    /// [`Conntrack::delete`]: original tuple of the entry.
     Delete(ConntrackTuple),
 }
 
-/// A table of flows a test fills.
+/// A conntrack table that a test fills.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FakeConntrack {
-    /// The flows there are.
+    /// The present entries.
     pub table: Vec<ConntrackEntry>,
-    /// The changes asked for, in order.
+    /// The requested changes, in order.
     pub calls: Vec<ConntrackCall>,
 }
 

@@ -1,4 +1,4 @@
-//! Tracked flows over ctnetlink.
+//! Connection tracking over ctnetlink.
 
 use super::codec;
 use super::{Conntrack, ConntrackEntry, ConntrackError, ConntrackFilter};
@@ -20,7 +20,7 @@ const CTA_MARK: u16 = 8;
 const CTA_MARK_MASK: u16 = 21;
 const CTA_ZONE: u16 = 18;
 
-/// The kernel's tracked flows in one namespace.
+/// The kernel's conntrack table of one namespace.
 #[derive(Debug)]
 pub struct KernelConntrack {
     nfnetlink: KernelNfnetlink,
@@ -30,7 +30,7 @@ impl KernelConntrack {
     /// Opens a socket in `netns`.
     ///
     /// # Errors
-    /// If the namespace cannot be entered or the socket cannot be made.
+    /// If the namespace cannot be entered or the socket cannot be created.
     pub fn open(netns: &NetNs) -> Result<Self, OpenError> {
         Ok(Self {
             nfnetlink: KernelNfnetlink::open(netns)?,
@@ -62,7 +62,7 @@ impl KernelConntrack {
     }
 }
 
-/// `ENOENT` means the flow has ended.
+/// `ENOENT` means that the entry no longer exists.
 fn false_if_missing(result: Result<(), NfRequestError>) -> Result<bool, ConntrackError> {
     match result {
         Ok(()) => Ok(true),
@@ -142,7 +142,7 @@ impl Conntrack for KernelConntrack {
 /// True if the kernel tracks SCTP in `netns`.
 ///
 /// # Errors
-/// If that cannot be told.
+/// If the parameter cannot be read.
 pub fn tracks_sctp(netns: &NetNs) -> Result<bool, SysctlError> {
     KernelSysctl::new(netns).exists("net/netfilter/nf_conntrack_sctp_timeout_established")
 }

@@ -1,9 +1,9 @@
-//! The kernel's table of tracked flows.
+//! The kernel's connection tracking table.
 //!
-//! Promises: an update touches only the mark bits it names, of exactly the
-//! entry it names; an entry that ended meanwhile is told apart from a failure.
+//! Promises: an update changes only the given mark bits of exactly the given entry; an entry that no longer
+//! exists is reported separately from a failure.
 //!
-//! Never: makes an entry, or flushes the table.
+//! Never: creates an entry, or flushes the table.
 
 mod codec;
 mod fake;
@@ -20,7 +20,7 @@ pub use kernel::{KernelConntrack, tracks_sctp};
 use crate::netlink::WireError;
 use crate::nfnetlink::NfRequestError;
 
-/// What tells flows of one protocol apart.
+/// Layer-4 part of a tuple.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum TupleProto {
     /// Source and destination port (TCP, UDP, SCTP, DCCP, UDP-Lite).
@@ -34,11 +34,11 @@ pub enum TupleProto {
         /// Identifier.
         id: u16,
     },
-    /// Nothing but the addresses.
+    /// The protocol has only addresses.
     None,
 }
 
-/// One direction of a flow.
+/// One direction of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConntrackTuple {
     /// Source address.
@@ -47,7 +47,7 @@ pub struct ConntrackTuple {
     pub destination: IpAddr,
     /// IP protocol number.
     pub protocol: u8,
-    /// What else tells it apart.
+    /// Layer-4 part.
     pub proto: TupleProto,
 }
 
@@ -72,27 +72,27 @@ impl fmt::Display for ConntrackTuple {
     }
 }
 
-/// A tracked flow.
+/// A conntrack entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConntrackEntry {
-    /// As its first packet went.
+    /// Tuple of the first packet's direction.
     pub original: ConntrackTuple,
-    /// As an answer goes; not the mirror of `original` where addresses are translated.
+    /// Tuple of the reply direction; not the mirror of `original` if addresses are translated.
     pub reply: ConntrackTuple,
-    /// Conntrack zone; 0 unless someone set one.
+    /// Conntrack zone; 0 by default.
     pub zone: u16,
-    /// Its mark.
+    /// Connection mark.
     pub mark: u32,
     /// `IPS_…` bits.
     pub status: u32,
-    /// The kernel's number for it, the same for its whole life.
+    /// The kernel's id of the entry, constant for its lifetime.
     pub id: u32,
-    /// Seconds until it ends without traffic; `None` for one being set up.
+    /// Seconds until it expires without traffic; `None` for an unconfirmed entry.
     pub timeout: Option<u32>,
 }
 
 impl ConntrackEntry {
-    /// True once an answer was seen.
+    /// True once a reply was seen.
     #[must_use]
     pub fn has_reply(&self) -> bool {
         const IPS_SEEN_REPLY: u32 = 2;
@@ -100,44 +100,45 @@ impl ConntrackEntry {
     }
 }
 
-/// Which flows to list.
+/// Which entries to list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConntrackFilter {
-    /// Only those whose mark has `(value, mask)`: `mark & mask == value`.
+    /// Only entries with `mark & mask == value`, given as `(value, mask)`.
     pub mark: Option<(u32, u32)>,
-    /// Only those of this conntrack zone.
+    /// Only entries of this conntrack zone.
     pub zone: Option<u16>,
 }
 
-/// What went wrong with tracked flows.
+/// A request to the conntrack table failed.
 #[derive(Debug, Error)]
 pub enum ConntrackError {
-    /// The kernel refused.
+    /// The kernel rejected the request.
     #[error(transparent)]
     Kernel(#[from] NfRequestError),
-    /// A message cannot be written.
+    /// A message cannot be encoded.
     #[error("writing a conntrack message: {0}")]
     Wire(#[from] WireError),
 }
 
-/// Tracked flows of one namespace.
+/// The conntrack table of one namespace.
 pub trait Conntrack {
-    /// How many flows are tracked. Asking has the kernel load what tracks them.
+    /// Number of entries. The request makes the kernel load the conntrack module.
     ///
     /// # Errors
-    /// What the kernel answered.
+    /// The kernel's error.
     fn count(&mut self) -> Result<u32, ConntrackError>;
 
-    /// All flows that pass the filter.
+    /// All entries that match the filter.
     ///
     /// # Errors
-    /// What the kernel answered.
+    /// The kernel's error.
     fn entries(&mut self, filter: &ConntrackFilter) -> Result<Vec<ConntrackEntry>, ConntrackError>;
 
-    /// Sets the bits of `mask` in the mark of `flow` to those of `value`; false if it has ended.
+    /// Sets the bits of `mask` in the mark of `flow` to those of `value`; false if the entry no longer
+    /// exists.
     ///
     /// # Errors
-    /// What the kernel answered.
+    /// The kernel's error.
     fn set_mark(
         &mut self,
         flow: &ConntrackEntry,
@@ -145,9 +146,9 @@ pub trait Conntrack {
         mask: u32,
     ) -> Result<bool, ConntrackError>;
 
-    /// Ends a flow; false if it had ended. A later flow of the same tuple is spared.
+    /// Deletes an entry; false if it no longer exists. A later entry with the same tuple is not deleted.
     ///
     /// # Errors
-    /// What the kernel answered.
+    /// The kernel's error.
     fn delete(&mut self, flow: &ConntrackEntry) -> Result<bool, ConntrackError>;
 }

@@ -1,4 +1,4 @@
-//! rtnetlink messages of links, addresses, routes and neighbours.
+//! rtnetlink messages of links, addresses, routes and neighbours: encoding and decoding.
 
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd};
@@ -78,7 +78,7 @@ pub(super) fn write_veth(
     w.finish()
 }
 
-/// A link's name, ended by a zero byte.
+/// A link's name with a terminating zero byte.
 fn write_name(w: &mut AttrWriter<'_>, name: &str) {
     let mut bytes = unescape_name(name);
     bytes.push(0);
@@ -118,7 +118,7 @@ pub(super) fn write_namespace_id(out: &mut Vec<u8>, netns: &NetNs) -> Result<(),
     w.finish()
 }
 
-/// The number that one namespace has for another; `None` where it has none.
+/// The netnsid that one namespace has for another; `None` if it has none.
 pub(super) fn read_namespace_id(payload: &[u8]) -> Result<Option<i32>, WireError> {
     let attrs = Attrs::after_header(payload, RTGENMSG_LEN, "namespace id")?;
     let id = attrs.require(NETNSA_NSID, "namespace id")?;
@@ -232,7 +232,7 @@ pub(super) fn read_address(payload: &[u8]) -> Result<Option<Address>, WireError>
             _ => {}
         }
     }
-    // IFA_ADDRESS is the far end of a point-to-point link; alone, it is the address.
+    // IFA_ADDRESS is the peer's address on a point-to-point link; without IFA_LOCAL it is the local address.
     Ok(local.or(peer).map(|address| Address {
         link_index,
         prefix: IpNet::new(address, len),
@@ -291,7 +291,7 @@ pub(super) fn write_route(
     w.finish()
 }
 
-/// Asks for the route itself that packets to an address take, not for where it leads.
+/// Requests the matching route itself (`RTM_F_FIB_MATCH`), not the result of the lookup.
 pub(super) fn write_route_lookup(out: &mut Vec<u8>, address: IpAddr) -> Result<(), WireError> {
     let mut head = [0; RTMSG_LEN];
     head[0] = family(address);
@@ -307,7 +307,7 @@ pub(super) fn write_route_dump(out: &mut Vec<u8>) {
     out.extend_from_slice(&[0; RTMSG_LEN]);
 }
 
-/// A route as read, its link still a number.
+/// A decoded route; its link is still an index.
 pub(super) struct DecodedRoute {
     pub(super) route: Route,
     pub(super) link_index: Option<u32>,
@@ -393,7 +393,7 @@ pub(super) fn write_neighbour_dump(out: &mut Vec<u8>, proxies: bool) {
     out.extend_from_slice(&head);
 }
 
-/// A neighbour as read, its link still a number.
+/// A decoded neighbour; its link is still an index.
 pub(super) struct DecodedNeighbour {
     pub(super) link_index: u32,
     pub(super) address: IpAddr,
@@ -401,7 +401,7 @@ pub(super) struct DecodedNeighbour {
     pub(super) permanent: bool,
 }
 
-/// The address of a neighbour, also of one that holds no link-layer address any more.
+/// The address of a neighbour, also of one without a link-layer address.
 pub(super) fn read_neighbour_address(payload: &[u8]) -> Result<Option<IpAddr>, WireError> {
     if !matches!(
         i32::from(u8_at(payload, 0, "neighbour")?),
@@ -431,7 +431,7 @@ pub(super) fn read_neighbour(payload: &[u8]) -> Result<Option<DecodedNeighbour>,
         .find(libc::NDA_LLADDR)?
         .and_then(|attr| read_mac(attr.payload))
         .filter(|_| !proxy);
-    // An entry still being resolved says nothing about who is there.
+    // An entry under resolution does not identify a neighbour yet.
     Ok((proxy || mac.is_some()).then_some(DecodedNeighbour {
         link_index: u32_at(head, 4, "neighbour")?,
         address,

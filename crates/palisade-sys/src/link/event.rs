@@ -1,4 +1,4 @@
-//! Changes of links, addresses, routes, neighbours and forwarding, as they happen.
+//! Change notifications of links, addresses, routes, neighbours and forwarding.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -20,67 +20,67 @@ const RTNLGRP_IPV6_ROUTE: u32 = 11;
 const RTNLGRP_IPV4_NETCONF: u32 = 24;
 const RTNLGRP_IPV6_NETCONF: u32 = 25;
 const NETCONFA_IFINDEX: u16 = 1;
-/// The settings of all links at once.
+/// Interface index that means the settings of all links.
 const NETCONFA_IFINDEX_ALL: u32 = -1_i32 as u32;
-/// A family, padded.
+/// Bytes of `struct netconfmsg`, padded.
 const NETCONFMSG_LEN: usize = 4;
-/// Room for bursts such as hundreds of links going at once.
+/// Large enough for bursts such as the removal of hundreds of links.
 const RECEIVE_BUFFER_BYTES: usize = 4 * 1024 * 1024;
 
 /// One change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LinkEvent {
-    /// A link is new or changed; this is how it is now.
+    /// A link was added or changed; its present state.
     Link(Link),
-    /// A link is gone; this is how it was.
+    /// A link was removed; its last state.
     LinkRemoved(Link),
-    /// An address is on a link.
+    /// An address was added to a link.
     Address {
-        /// Number of the link.
+        /// Index of the link.
         link_index: u32,
         /// The address.
         prefix: IpNet,
     },
-    /// An address is gone from a link.
+    /// An address was removed from a link.
     AddressRemoved {
-        /// Number of the link.
+        /// Index of the link.
         link_index: u32,
         /// The address.
         prefix: IpNet,
     },
-    /// A route came, changed or went.
+    /// A route was added, changed or removed.
     Route {
         /// Its destination.
         destination: IpNet,
     },
-    /// A neighbour came, changed or went.
+    /// A neighbour was added, changed or removed.
     Neighbour {
         /// Its address.
         address: IpAddr,
     },
-    /// A setting of this namespace as a whole changed, such as forwarding.
+    /// A setting of the whole namespace changed, such as forwarding.
     Netconf,
-    /// Changes came faster than they were read and some are lost: list again.
+    /// Notifications were lost because the reader was too slow: list again.
     Overrun,
 }
 
-/// A stream of changes.
+/// A stream of notifications.
 pub trait LinkEvents {
-    /// The next change; `None` if none came within `timeout` (`None` waits for ever).
+    /// The next notification; `None` if there was none within `timeout` (`None` waits without limit).
     ///
     /// # Errors
-    /// If the socket fails; lost changes are no error but [`LinkEvent::Overrun`].
+    /// If the socket fails; lost notifications are not an error but [`LinkEvent::Overrun`].
     fn next_event(&mut self, timeout: Option<Duration>) -> Result<Option<LinkEvent>, LinkError>;
 }
 
-/// The kernel's changes in one namespace; readable ([`AsFd`]) when one is there.
+/// The kernel's notifications of one namespace; readable ([`AsFd`]) when one is pending.
 #[derive(Debug)]
 pub struct KernelLinkEvents {
     socket: NetlinkSocket,
 }
 
 impl KernelLinkEvents {
-    /// Listens in `netns` from now on, to links and addresses.
+    /// Subscribes to links and addresses of `netns`.
     ///
     /// # Errors
     /// [`LinkError::Open`].
@@ -91,7 +91,7 @@ impl KernelLinkEvents {
         )
     }
 
-    /// Listens in `netns` from now on, to links, routes, neighbours and settings.
+    /// Subscribes to links, routes, neighbours and settings of `netns`.
     ///
     /// # Errors
     /// [`LinkError::Open`].
@@ -183,10 +183,10 @@ fn read_event(message: &NetlinkMessage) -> Result<Option<LinkEvent>, KernelError
     })
 }
 
-/// Changes a test puts in.
+/// Notifications that a test supplies.
 #[derive(Clone, Debug, Default)]
 pub struct FakeLinkEvents {
-    /// What comes next, in order.
+    /// Next notifications, in order.
     pub queue: VecDeque<LinkEvent>,
 }
 

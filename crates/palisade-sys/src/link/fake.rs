@@ -1,5 +1,4 @@
-//! Links in memory: several namespaces, a record of every change asked for,
-//! and failures on request.
+//! Links in memory: several namespaces, a record of every requested change, and failures on request.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
@@ -12,11 +11,10 @@ use super::{LinkError, LinkOpener, Links};
 use crate::Errno;
 use crate::netns::{NetNs, NetNsId};
 
-/// The links of all namespaces of one pretended host; clones share it.
+/// The links of all namespaces of one simulated host; clones share it.
 ///
-/// It knows of links, addresses, routes and neighbours what callers can tell:
-/// presence, names, numbers, flags. It knows no reachability, and an address
-/// makes no routes.
+/// It simulates what callers can observe of links, addresses, routes and neighbours: presence, names,
+/// indexes, flags. It has no reachability, and an address adds no routes.
 #[derive(Clone, Debug, Default)]
 pub struct FakeNet {
     state: Arc<Mutex<FakeNetState>>,
@@ -45,19 +43,19 @@ struct FakeLink {
 }
 
 impl FakeNet {
-    /// An empty host.
+    /// A host without links.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Every change asked for so far, failed ones included, with the name of its namespace.
+    /// Every requested change so far, failed ones included, with the name of its namespace.
     #[must_use]
     pub fn calls(&self) -> Vec<(String, LinkAction)> {
         self.lock().calls.clone()
     }
 
-    /// Lets `after` changes through and makes the next one fail with `errno`.
+    /// Accepts `after` changes and makes the next one fail with `errno`.
     pub fn fail_after(&self, after: usize, errno: Errno) {
         self.lock().failures.push_back((after, errno));
     }
@@ -438,7 +436,7 @@ fn covers(prefix: IpNet, address: IpAddr) -> bool {
     }
 }
 
-/// A proxy entry and a real one for the same address stand side by side.
+/// A proxy entry and a normal one for the same address are separate entries.
 fn same_neighbour(a: &Neighbour, b: &Neighbour) -> bool {
     (&a.link, a.address, a.mac.is_none()) == (&b.link, b.address, b.mac.is_none())
 }

@@ -12,7 +12,7 @@ use crate::netns::NetNs;
 const NLM_F_CREATE: u16 = libc::NLM_F_CREATE as u16;
 const NLM_F_EXCL: u16 = libc::NLM_F_EXCL as u16;
 const RTM_GETNSID: u16 = 90;
-/// None at all, or one that is unreachable, a blackhole, or prohibited.
+/// No route, or one of type unreachable, blackhole or prohibit.
 const NO_ROUTE: [Errno; 4] = [
     Errno::ENETUNREACH,
     Errno::EHOSTUNREACH,
@@ -50,7 +50,7 @@ impl KernelLinks {
         })
     }
 
-    /// Runs `work`, turning a failure into one that names `action`.
+    /// Runs `work` and turns an error into one that names `action`.
     fn with_action<T>(
         &mut self,
         action: impl FnOnce() -> LinkAction,
@@ -346,7 +346,7 @@ impl Links for KernelLinks {
                 }
                 Ok(found
                     .into_iter()
-                    // A link gone between the two lists took its neighbours along.
+                    // A link removed between the two lists took its neighbours with it.
                     .filter_map(|read| {
                         Some(Neighbour {
                             link: names.get(&read.link_index)?.clone(),

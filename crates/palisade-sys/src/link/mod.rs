@@ -1,11 +1,10 @@
 //! Links, addresses, routes and neighbours of one network namespace.
 //!
-//! Promises: every failure says which action failed on which object in which
-//! namespace, with the kernel's own words where it gave some; links are named,
-//! never numbered, by callers, since a name is what they own; a name of any
-//! bytes is shown as text that leads back to it ([`escape_name`]).
+//! Promises: every error names the action, the object and the namespace, with the kernel's extended
+//! acknowledgement if there is one; callers identify links by name, not by index, since they own the name; a
+//! name of arbitrary bytes is shown as text that converts back to it ([`escape_name`]).
 //!
-//! Never: caches what the kernel holds, retries, or undoes.
+//! Never: caches kernel state, retries, or undoes.
 
 mod codec;
 mod event;
@@ -30,16 +29,16 @@ use crate::Errno;
 use crate::netlink::{KernelError, OpenError};
 use crate::netns::NetNs;
 
-/// What went wrong with links.
+/// A request about links failed.
 #[derive(Debug, Error)]
 pub enum LinkError {
-    /// No socket to the namespace.
+    /// The socket in the namespace could not be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// The kernel refused an action.
+    /// The kernel rejected an action.
     #[error("{action} in network namespace {netns}: {error}")]
     Refused {
-        /// What was being done to which object.
+        /// The action and its object.
         action: Box<LinkAction>,
         /// The namespace.
         netns: String,
@@ -49,7 +48,7 @@ pub enum LinkError {
 }
 
 impl LinkError {
-    /// The kernel's error number, if it was the kernel that refused.
+    /// The kernel's error number, if the kernel rejected the action.
     #[must_use]
     pub fn errno(&self) -> Option<Errno> {
         match self {
@@ -59,13 +58,13 @@ impl LinkError {
         }
     }
 
-    /// True if the object is there already.
+    /// True if the object exists already.
     #[must_use]
     pub fn is_already_exists(&self) -> bool {
         self.errno() == Some(Errno::EEXIST)
     }
 
-    /// True if the link, address, route or neighbour is not there.
+    /// True if the link, address, route or neighbour does not exist.
     #[must_use]
     pub fn is_not_found(&self) -> bool {
         matches!(
@@ -77,71 +76,71 @@ impl LinkError {
 
 /// Links of one namespace. Every method fails with [`LinkError::Refused`].
 pub trait Links {
-    /// Makes a veth pair; an end whose `netns` is `None` lies in this namespace.
+    /// Creates a veth pair; an end whose `netns` is `None` is created in this namespace.
     ///
     /// # Errors
-    /// `EEXIST` if a name is taken; then neither end is made.
+    /// `EEXIST` if a name is in use; then neither end is created.
     fn create_veth(&mut self, end: &VethEnd, peer: &VethEnd) -> Result<(), LinkError>;
 
-    /// Deletes a link; of a veth, both ends.
+    /// Deletes a link; for a veth, both ends.
     ///
     /// # Errors
-    /// `ENODEV` if it is not there.
+    /// `ENODEV` if it does not exist.
     fn delete_link(&mut self, link: &str) -> Result<(), LinkError>;
 
     /// Changes one property of a link.
     ///
     /// # Errors
-    /// `ENODEV` if it is not there; `EBUSY` for a new name while it is up on old kernels.
+    /// `ENODEV` if it does not exist; `EBUSY` when a link that is up is renamed on an old kernel.
     fn change_link(&mut self, link: &str, change: &LinkChange) -> Result<(), LinkError>;
 
-    /// All links, by index.
+    /// All links, ordered by index.
     ///
     /// # Errors
-    /// What the kernel answered.
+    /// The kernel's error.
     fn links(&mut self) -> Result<Vec<Link>, LinkError>;
 
-    /// One link; `None` if it is not there.
+    /// One link; `None` if it does not exist.
     ///
     /// # Errors
-    /// What the kernel answered.
+    /// The kernel's error.
     fn link(&mut self, link: &str) -> Result<Option<Link>, LinkError>;
 
-    /// One link by its number; `None` if it is not there.
+    /// One link by index; `None` if it does not exist.
     ///
     /// # Errors
-    /// What the kernel answered.
+    /// The kernel's error.
     fn link_by_index(&mut self, index: u32) -> Result<Option<Link>, LinkError>;
 
-    /// The number that this namespace has for another, as [`Link::peer_netnsid`] says it; `None`
-    /// where it has none, which no link then leads to.
+    /// The netnsid that this namespace has for another, as in [`Link::peer_netnsid`]; `None` if it has none,
+    /// and then no link leads there.
     ///
     /// # Errors
-    /// What the kernel answered.
+    /// The kernel's error.
     fn namespace_id(&mut self, other: &NetNs) -> Result<Option<i32>, LinkError>;
 
     /// Adds an address. Duplicate address detection is skipped: the caller owns the address.
     ///
     /// # Errors
-    /// `EEXIST` if it is there, `ENODEV` if the link is not.
+    /// `EEXIST` if it exists, `ENODEV` if the link does not.
     fn add_address(&mut self, link: &str, address: IpNet) -> Result<(), LinkError>;
 
     /// Deletes an address.
     ///
     /// # Errors
-    /// `EADDRNOTAVAIL` if it is not there, `ENODEV` if the link is not.
+    /// `EADDRNOTAVAIL` if it does not exist, `ENODEV` if the link does not.
     fn delete_address(&mut self, link: &str, address: IpNet) -> Result<(), LinkError>;
 
     /// All addresses of all links.
     ///
     /// # Errors
-    /// What the kernel answered.
+    /// The kernel's error.
     fn addresses(&mut self) -> Result<Vec<Address>, LinkError>;
 
     /// Adds a route.
     ///
     /// # Errors
-    /// `EEXIST` if one to that destination with that metric is there, `ENODEV` without its link,
+    /// `EEXIST` if a route with the same destination and metric exists, `ENODEV` without its link,
     /// `ENETUNREACH` or `EHOSTUNREACH` for a gateway off-link.
     fn add_route(&mut self, route: &Route) -> Result<(), LinkError>;
 
@@ -154,44 +153,44 @@ pub trait Links {
     /// Deletes a route.
     ///
     /// # Errors
-    /// `ESRCH` if it is not there.
+    /// `ESRCH` if it does not exist.
     fn delete_route(&mut self, route: &Route) -> Result<(), LinkError>;
 
-    /// All routes of both families and all tables, the kernel's own included.
+    /// All routes of both families and all tables, including those the kernel added.
     ///
     /// # Errors
-    /// What the kernel answered.
+    /// The kernel's error.
     fn routes(&mut self) -> Result<Vec<Route>, LinkError>;
 
-    /// The route that packets to an address take, of whichever table; `None` where there is none, or
-    /// one that refuses them.
+    /// The route that packets to an address take, from any table; `None` if there is none, or if it is an
+    /// unreachable, blackhole or prohibit route.
     ///
     /// # Errors
-    /// What the kernel answered.
+    /// The kernel's error.
     fn route_to(&mut self, address: IpAddr) -> Result<Option<Route>, LinkError>;
 
     /// Sets a permanent neighbour entry, replacing one for the same address.
     ///
     /// # Errors
-    /// `ENODEV` if the link is not there.
+    /// `ENODEV` if the link does not exist.
     fn set_neighbour(&mut self, neighbour: &Neighbour) -> Result<(), LinkError>;
 
     /// Deletes a neighbour entry.
     ///
     /// # Errors
-    /// `ENOENT` if it is not there.
+    /// `ENOENT` if it does not exist.
     fn delete_neighbour(&mut self, neighbour: &Neighbour) -> Result<(), LinkError>;
 
-    /// All neighbour entries that hold a link-layer address, and all proxied addresses.
+    /// All neighbour entries with a link-layer address, and all proxy entries.
     ///
     /// # Errors
-    /// What the kernel answered.
+    /// The kernel's error.
     fn neighbours(&mut self) -> Result<Vec<Neighbour>, LinkError>;
 }
 
 /// Opens the links of a namespace.
 pub trait LinkOpener {
-    /// What it opens.
+    /// The links of one namespace.
     type Links: Links;
 
     /// Binds to `netns`; the result stays bound to it.

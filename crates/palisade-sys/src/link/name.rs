@@ -1,10 +1,10 @@
-//! Names of links as text.
+//! Link names as text.
 //!
-//! The kernel takes any bytes but `/`, `:` and white space as a link's name. As text, what is no
-//! UTF-8 and what is a control character is written `\xNN`, and a backslash is written twice. So every
-//! name has one text, every text of a name leads back to it, and none disturbs a terminal or a log.
+//! The kernel accepts any bytes except `/`, `:` and white space in a link's name. As text, bytes that are not
+//! UTF-8 and control characters are written `\xNN`, and a backslash is doubled. So every name has one text,
+//! each text converts back to its name, and none disturbs a terminal or a log.
 
-/// The text of a name.
+/// Converts a name to text.
 #[must_use]
 pub fn escape_name(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
@@ -26,7 +26,7 @@ pub fn escape_name(bytes: &[u8]) -> String {
     text
 }
 
-/// The name of a text. A backslash that escapes nothing is one.
+/// Converts text to a name. A backslash that starts no valid escape stands for itself.
 #[must_use]
 pub fn unescape_name(text: &str) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len());
@@ -80,7 +80,7 @@ mod tests {
             assert_eq!(escape_name(name), text);
         }
         let mut seen = std::collections::BTreeSet::new();
-        // What a name may begin with, in all pairs, and what may follow an escape.
+        // All pairs of first bytes, and everything that may follow an escape.
         for a in 1..=255_u8 {
             for b in 1..=255_u8 {
                 for name in [vec![a, b], vec![b'\\', a, b], vec![b'\\', b'x', a, b]] {

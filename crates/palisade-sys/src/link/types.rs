@@ -1,4 +1,4 @@
-//! The values of the link interface, and their text in messages.
+//! The values of the link interface and their text in error messages.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -28,7 +28,7 @@ impl fmt::Debug for MacAddr {
     }
 }
 
-/// Text that is no Ethernet address.
+/// The text is not an Ethernet address.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{0:?} is not an Ethernet address such as ee:ee:ee:ee:ee:ee")]
 pub struct ParseMacError(String);
@@ -51,23 +51,23 @@ impl FromStr for MacAddr {
     }
 }
 
-/// An address with a prefix length: of a link, or a route's destination.
+/// An address with a prefix length: of a link, or a route's destination. Host bits are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct IpNet {
-    /// The address; host bits are kept.
+    /// The address, including its host bits.
     pub address: IpAddr,
-    /// Leading bits that count, at most 32 or 128.
+    /// Prefix length: at most 32 or 128.
     pub len: u8,
 }
 
 impl IpNet {
-    /// An address with a length, as given.
+    /// An address and a prefix length.
     #[must_use]
     pub fn new(address: IpAddr, len: u8) -> Self {
         Self { address, len }
     }
 
-    /// One address whole: /32 or /128.
+    /// A single address: /32 or /128.
     #[must_use]
     pub fn host(address: IpAddr) -> Self {
         Self::new(address, if address.is_ipv4() { 32 } else { 128 })
@@ -80,56 +80,56 @@ impl fmt::Display for IpNet {
     }
 }
 
-/// One end of a veth pair to be made.
+/// One end of a veth pair to be created.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VethEnd {
-    /// Its name, at most 15 bytes.
+    /// Name, at most 15 bytes.
     pub name: String,
-    /// Its Ethernet address; the kernel picks one if `None`.
+    /// Ethernet address; the kernel chooses one if `None`.
     pub mac: Option<MacAddr>,
-    /// Its MTU in bytes; 1500 if `None`.
+    /// MTU in bytes; 1500 if `None`.
     pub mtu: Option<u32>,
-    /// Where it lies; the namespace the call is made to if `None`.
+    /// Namespace of this end; `None` is the namespace of the request.
     pub netns: Option<NetNs>,
 }
 
-/// A link as the kernel shows it.
+/// A link as the kernel reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// Its number in its namespace.
+    /// Index in its namespace.
     pub index: u32,
-    /// Its name.
+    /// Name, escaped.
     pub name: String,
-    /// What it is, such as `veth`; `None` for loopback and hardware.
+    /// Kind, such as `veth`; `None` for loopback and hardware.
     pub kind: Option<String>,
-    /// Its Ethernet address.
+    /// Ethernet address.
     pub mac: Option<MacAddr>,
-    /// Its MTU in bytes.
+    /// MTU in bytes.
     pub mtu: u32,
     /// The kernel's `IFF_…` flags.
     pub flags: u32,
-    /// Number of the peer link or lower link, in the namespace of `peer_netnsid`.
+    /// Index of the peer or lower link, in the namespace `peer_netnsid`.
     pub peer_index: Option<u32>,
-    /// This namespace's id for the peer's namespace, if that is another one.
+    /// This namespace's netnsid of the peer's namespace, if that is another one.
     pub peer_netnsid: Option<i32>,
-    /// Number of the link that it is a port of, such as a bridge.
+    /// Index of the link that this one is a port of, such as a bridge.
     pub master: Option<u32>,
 }
 
 impl Link {
-    /// True if it is set up.
+    /// True if the link is administratively up.
     #[must_use]
     pub fn is_up(&self) -> bool {
         self.flags & libc::IFF_UP as u32 != 0
     }
 
-    /// True if it is a loopback.
+    /// True if the link is a loopback.
     #[must_use]
     pub fn is_loopback(&self) -> bool {
         self.flags & libc::IFF_LOOPBACK as u32 != 0
     }
 
-    /// True if it carries packets: up, and its peer too.
+    /// True if the link can carry packets: up, and its peer too.
     #[must_use]
     pub fn has_carrier(&self) -> bool {
         self.flags & libc::IFF_LOWER_UP as u32 != 0
@@ -163,44 +163,44 @@ impl fmt::Display for LinkChange {
     }
 }
 
-/// An address on a link.
+/// An address of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
-    /// Number of its link.
+    /// Index of the link.
     pub link_index: u32,
     /// The address.
     pub prefix: IpNet,
-    /// True while duplicate address detection has not passed, or has failed.
+    /// True while duplicate address detection is running, or after it has failed.
     pub tentative: bool,
 }
 
-/// How far a route's destination is.
+/// Scope of a route's destination.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RouteScope {
-    /// Behind a gateway.
+    /// Reached through a gateway.
     #[default]
     Universe,
-    /// On the link itself.
+    /// Directly on the link.
     Link,
     /// This host.
     Host,
-    /// Another number.
+    /// Another scope.
     Other(u8),
 }
 
-/// What a route does with a packet.
+/// Type of a route.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RouteKind {
-    /// Sends it on.
+    /// Forwards the packet.
     #[default]
     Unicast,
-    /// Takes it in.
+    /// Delivers the packet locally.
     Local,
-    /// Drops it silently.
+    /// Drops the packet silently.
     Blackhole,
-    /// Drops it and tells the sender.
+    /// Drops the packet and sends an ICMP error.
     Unreachable,
-    /// Another number.
+    /// Another type.
     Other(u8),
 }
 
@@ -215,9 +215,9 @@ pub struct Route {
     pub gateway: Option<IpAddr>,
     /// Treat the gateway as directly reachable on the link, whatever the addresses say.
     pub on_link: bool,
-    /// How far the destination is; IPv6 has only `Universe`.
+    /// Scope of the destination; IPv6 has only `Universe`.
     pub scope: RouteScope,
-    /// What it does.
+    /// Type of the route.
     pub kind: RouteKind,
     /// Preferred source address.
     pub source: Option<IpAddr>,
@@ -225,12 +225,12 @@ pub struct Route {
     pub metric: Option<u32>,
     /// Routing table number.
     pub table: u32,
-    /// Who made it (`RTPROT_…`): 2 kernel, 3 boot, 4 static.
+    /// Origin (`RTPROT_…`): 2 kernel, 3 boot, 4 static.
     pub protocol: u8,
 }
 
 impl Route {
-    /// A route to `destination` straight out of `link`, in the main table.
+    /// A route to `destination` directly on `link`, in the main table.
     #[must_use]
     pub fn device(destination: IpNet, link: &str) -> Self {
         Self {
@@ -251,7 +251,7 @@ impl Route {
         }
     }
 
-    /// A route to `destination` through `gateway`, taken to be directly reachable on `link`.
+    /// A route to `destination` through `gateway`, assumed to be directly reachable on `link`.
     #[must_use]
     pub fn via_on_link(destination: IpNet, gateway: IpAddr, link: &str) -> Self {
         Self {
@@ -304,7 +304,7 @@ impl Neighbour {
         }
     }
 
-    /// Answer for `address` on `link` (proxy ARP or proxy neighbour discovery).
+    /// A proxy entry: this host answers for `address` on `link` (proxy ARP or proxy neighbour discovery).
     #[must_use]
     pub fn proxy(link: &str, address: IpAddr) -> Self {
         Self {
@@ -325,24 +325,24 @@ impl fmt::Display for Neighbour {
     }
 }
 
-/// What is done to which object: the subject of errors and of a fake's record.
+/// An action and its object: named in errors and recorded by the fake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LinkAction {
-    /// Making a veth pair.
+    /// Creating a veth pair.
     CreateVeth(VethEnd, VethEnd),
     /// Deleting a link.
     DeleteLink(String),
     /// Changing a link.
     ChangeLink(String, LinkChange),
-    /// Looking at a link.
+    /// Reading a link by name.
     GetLink(String),
-    /// Looking at the link of a number.
+    /// Reading a link by index.
     GetLinkByIndex(u32),
-    /// Asking for the number of another namespace.
+    /// Reading the netnsid of another namespace.
     GetNamespaceId(String),
-    /// Asking for the route to an address.
+    /// Looking up the route to an address.
     GetRoute(IpAddr),
-    /// Listing things of the kind named.
+    /// Listing objects of a kind.
     List(&'static str),
     /// Adding an address to a link.
     AddAddress(String, IpNet),
@@ -358,7 +358,7 @@ pub enum LinkAction {
     SetNeighbour(Neighbour),
     /// Deleting a neighbour entry.
     DeleteNeighbour(Neighbour),
-    /// Listening for changes.
+    /// Subscribing to notifications.
     Listen,
 }
 
@@ -366,7 +366,7 @@ impl fmt::Display for LinkAction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::CreateVeth(end, peer) => {
-                write!(f, "making veth {} with peer {}", end.name, peer.name)?;
+                write!(f, "creating veth {} with peer {}", end.name, peer.name)?;
                 match &peer.netns {
                     Some(netns) => write!(f, " (in {netns})"),
                     None => Ok(()),
@@ -374,10 +374,12 @@ impl fmt::Display for LinkAction {
             }
             Self::DeleteLink(link) => write!(f, "deleting link {link}"),
             Self::ChangeLink(link, change) => write!(f, "setting link {link} to {change}"),
-            Self::GetLink(link) => write!(f, "looking at link {link}"),
-            Self::GetLinkByIndex(index) => write!(f, "looking at link number {index}"),
-            Self::GetNamespaceId(netns) => write!(f, "looking for network namespace {netns}"),
-            Self::GetRoute(address) => write!(f, "looking for the route to {address}"),
+            Self::GetLink(link) => write!(f, "reading link {link}"),
+            Self::GetLinkByIndex(index) => write!(f, "reading the link with index {index}"),
+            Self::GetNamespaceId(netns) => {
+                write!(f, "reading the netnsid of network namespace {netns}")
+            }
+            Self::GetRoute(address) => write!(f, "looking up the route to {address}"),
             Self::List(what) => write!(f, "listing {what}"),
             Self::AddAddress(link, prefix) => write!(f, "adding address {prefix} to {link}"),
             Self::DeleteAddress(link, prefix) => {

@@ -1,4 +1,4 @@
-//! Netlink attributes: a writer that nests, a reader that checks every bound.
+//! Netlink attributes: a writer with nesting, and a reader that checks all bounds.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -9,58 +9,58 @@ use super::align;
 const NLA_F_NESTED: u16 = 1 << 15;
 const NLA_TYPE_MASK: u16 = 0x3fff;
 const NLA_HEADER: usize = 4;
-/// The longest payload a 16-bit attribute length can say.
+/// The longest payload that a 16-bit attribute length can express.
 const NLA_MAX: usize = u16::MAX as usize - NLA_HEADER;
 
-/// A message that is not what its lengths say, or cannot be written.
+/// A message whose lengths are inconsistent, or that cannot be encoded.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum WireError {
-    /// Fewer bytes than the form needs.
-    #[error("{what} needs {need} bytes and has {have}")]
+    /// Fewer bytes than the structure needs.
+    #[error("{what} is truncated: {need} bytes needed, {have} present")]
     Truncated {
-        /// The thing being read.
+        /// The object being decoded.
         what: &'static str,
-        /// Bytes it needs.
+        /// Bytes needed.
         need: usize,
-        /// Bytes there are.
+        /// Bytes present.
         have: usize,
     },
-    /// An attribute that must be there is not.
-    #[error("{what} lacks attribute {attr}")]
+    /// A required attribute is missing.
+    #[error("attribute {attr} of {what} is missing")]
     Missing {
-        /// The thing being read.
+        /// The object being decoded.
         what: &'static str,
         /// Number of the attribute.
         attr: u16,
     },
     /// Text that is not UTF-8.
-    #[error("attribute {attr} is not text")]
+    #[error("attribute {attr} is not UTF-8 text")]
     NotText {
         /// Number of the attribute.
         attr: u16,
     },
-    /// A value with a meaning unknown here.
+    /// A value with an unknown meaning.
     #[error("{what} has the unknown value {value}")]
     Unknown {
-        /// The thing being read.
+        /// The object being decoded.
         what: &'static str,
-        /// Its value.
+        /// The value.
         value: u64,
     },
-    /// An attribute longer than its 16-bit length can say.
+    /// An attribute longer than its 16-bit length can express.
     #[error("attribute {attr} is {len} bytes long; at most {NLA_MAX} fit")]
     AttrTooLong {
         /// Number of the attribute.
         attr: u16,
-        /// Bytes it would hold.
+        /// Bytes of the payload.
         len: usize,
     },
 }
 
-/// Writes attributes onto the end of a message.
+/// Appends attributes to a message.
 ///
-/// An attribute that grows too long poisons the writer: [`AttrWriter::finish`]
-/// reports the first one, so a message is never sent with a cut attribute.
+/// An attribute that is too long puts the writer into an error state: [`AttrWriter::finish`] reports the
+/// first one, so a message with a truncated attribute is never sent.
 #[derive(Debug)]
 pub struct AttrWriter<'a> {
     out: &'a mut Vec<u8>,
@@ -76,7 +76,7 @@ impl<'a> AttrWriter<'a> {
         }
     }
 
-    /// Ends writing.
+    /// Finishes the message.
     ///
     /// # Errors
     /// [`WireError::AttrTooLong`] for the first attribute that did not fit.
@@ -84,7 +84,7 @@ impl<'a> AttrWriter<'a> {
         self.overflow.map_or(Ok(()), Err)
     }
 
-    /// Bytes in the message so far, headers of open nests included; for chunking.
+    /// Bytes in the message so far, including the headers of open nests; for chunking.
     #[must_use]
     pub fn position(&self) -> usize {
         self.out.len()
@@ -98,7 +98,7 @@ impl<'a> AttrWriter<'a> {
         self
     }
 
-    /// Attributes that are written already.
+    /// Attributes that are encoded already.
     pub fn append_encoded(&mut self, attributes: &[u8]) -> &mut Self {
         let start = self.out.len();
         self.out.extend_from_slice(attributes);
@@ -116,32 +116,32 @@ impl<'a> AttrWriter<'a> {
         self.bytes(attr, &[value])
     }
 
-    /// 16 bits in the machine's order (rtnetlink).
+    /// 16 bits in host byte order (rtnetlink).
     pub fn u16(&mut self, attr: u16, value: u16) -> &mut Self {
         self.bytes(attr, &value.to_ne_bytes())
     }
 
-    /// 32 bits in the machine's order (rtnetlink).
+    /// 32 bits in host byte order (rtnetlink).
     pub fn u32(&mut self, attr: u16, value: u32) -> &mut Self {
         self.bytes(attr, &value.to_ne_bytes())
     }
 
-    /// 16 bits in network order (nfnetlink).
+    /// 16 bits in network byte order (nfnetlink).
     pub fn be16(&mut self, attr: u16, value: u16) -> &mut Self {
         self.bytes(attr, &value.to_be_bytes())
     }
 
-    /// 32 bits in network order (nfnetlink).
+    /// 32 bits in network byte order (nfnetlink).
     pub fn be32(&mut self, attr: u16, value: u32) -> &mut Self {
         self.bytes(attr, &value.to_be_bytes())
     }
 
-    /// 64 bits in network order (nfnetlink).
+    /// 64 bits in network byte order (nfnetlink).
     pub fn be64(&mut self, attr: u16, value: u64) -> &mut Self {
         self.bytes(attr, &value.to_be_bytes())
     }
 
-    /// Text, ended by a zero byte as the kernel wants it.
+    /// Text with the terminating zero byte that the kernel expects.
     pub fn text(&mut self, attr: u16, value: &str) -> &mut Self {
         let start = self.open(attr);
         self.out.extend_from_slice(value.as_bytes());
@@ -150,7 +150,7 @@ impl<'a> AttrWriter<'a> {
         self
     }
 
-    /// An address of either family as its plain bytes.
+    /// An address of either family in network byte order.
     pub fn ip(&mut self, attr: u16, value: IpAddr) -> &mut Self {
         match value {
             IpAddr::V4(v4) => self.bytes(attr, &v4.octets()),
@@ -158,7 +158,7 @@ impl<'a> AttrWriter<'a> {
         }
     }
 
-    /// An attribute that holds the attributes `body` writes.
+    /// A nested attribute; `body` writes its content.
     pub fn nest(&mut self, attr: u16, body: impl FnOnce(&mut AttrWriter<'_>)) -> &mut Self {
         let start = self.open(attr | NLA_F_NESTED);
         body(self);
@@ -166,7 +166,7 @@ impl<'a> AttrWriter<'a> {
         self
     }
 
-    /// A nest whose content starts with a fixed structure (`VETH_INFO_PEER`).
+    /// A nested attribute whose content starts with a fixed structure (`VETH_INFO_PEER`).
     pub(crate) fn nest_with_header(
         &mut self,
         attr: u16,
@@ -202,12 +202,12 @@ impl<'a> AttrWriter<'a> {
     }
 }
 
-/// One attribute as read.
+/// A decoded attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attr<'a> {
-    /// Its number, without the flag bits.
+    /// Attribute number, without the flag bits.
     pub kind: u16,
-    /// Its value.
+    /// Payload.
     pub payload: &'a [u8],
 }
 
@@ -226,44 +226,44 @@ impl<'a> Attr<'a> {
     /// The first byte.
     ///
     /// # Errors
-    /// If it is empty.
+    /// If the payload is empty.
     pub fn u8(&self) -> Result<u8, WireError> {
         self.array::<1>().map(|[byte]| byte)
     }
 
-    /// 16 bits in network order.
+    /// 16 bits in network byte order.
     ///
     /// # Errors
-    /// If it is shorter.
+    /// If the payload is shorter.
     pub fn be16(&self) -> Result<u16, WireError> {
         self.array().map(u16::from_be_bytes)
     }
 
-    /// 32 bits in network order.
+    /// 32 bits in network byte order.
     ///
     /// # Errors
-    /// If it is shorter.
+    /// If the payload is shorter.
     pub fn be32(&self) -> Result<u32, WireError> {
         self.array().map(u32::from_be_bytes)
     }
 
-    /// 64 bits in network order.
+    /// 64 bits in network byte order.
     ///
     /// # Errors
-    /// If it is shorter.
+    /// If the payload is shorter.
     pub fn be64(&self) -> Result<u64, WireError> {
         self.array().map(u64::from_be_bytes)
     }
 
-    /// 32 bits in the machine's order.
+    /// 32 bits in host byte order.
     ///
     /// # Errors
-    /// If it is shorter.
+    /// If the payload is shorter.
     pub fn u32(&self) -> Result<u32, WireError> {
         self.array().map(u32::from_ne_bytes)
     }
 
-    /// Text up to its zero byte.
+    /// Text up to its terminating zero byte.
     ///
     /// # Errors
     /// If it is not UTF-8.
@@ -271,14 +271,14 @@ impl<'a> Attr<'a> {
         std::str::from_utf8(self.until_nul()).map_err(|_| WireError::NotText { attr: self.kind })
     }
 
-    /// The bytes up to the first zero byte: a name that others gave, which need not be text.
+    /// The bytes up to the first zero byte: a name chosen by other programs need not be UTF-8.
     #[must_use]
     pub fn until_nul(&self) -> &'a [u8] {
         let end = self.payload.iter().position(|&b| b == 0);
         &self.payload[..end.unwrap_or(self.payload.len())]
     }
 
-    /// An address, its family told by its length.
+    /// An address; its length gives the family.
     ///
     /// # Errors
     /// If it is neither 4 nor 16 bytes long.
@@ -294,27 +294,27 @@ impl<'a> Attr<'a> {
         }
     }
 
-    /// The attributes inside.
+    /// The nested attributes.
     #[must_use]
     pub fn nested(&self) -> Attrs<'a> {
         Attrs::new(self.payload)
     }
 }
 
-/// Reads attributes one after another; an item is an error if its length does not fit.
+/// Iterates over attributes; an item is an error if its length is invalid.
 #[derive(Clone, Debug)]
 pub struct Attrs<'a> {
     data: &'a [u8],
 }
 
 impl<'a> Attrs<'a> {
-    /// Over the attributes in `data`.
+    /// Iterates over the attributes in `data`.
     #[must_use]
     pub fn new(data: &'a [u8]) -> Self {
         Self { data }
     }
 
-    /// Over the attributes after the first `skip` bytes.
+    /// Iterates over the attributes after a header of `skip` bytes.
     ///
     /// # Errors
     /// If there are fewer bytes.
@@ -330,10 +330,10 @@ impl<'a> Attrs<'a> {
         })
     }
 
-    /// The first attribute of that number, if there is one.
+    /// The first attribute with that number, if any.
     ///
     /// # Errors
-    /// If a length before it does not fit.
+    /// If the length of an earlier attribute is invalid.
     pub fn find(&self, kind: u16) -> Result<Option<Attr<'a>>, WireError> {
         for attr in self.clone() {
             let attr = attr?;
@@ -344,10 +344,10 @@ impl<'a> Attrs<'a> {
         Ok(None)
     }
 
-    /// The first attribute of that number.
+    /// The first attribute with that number.
     ///
     /// # Errors
-    /// [`WireError::Missing`] naming `what`, or a length that does not fit.
+    /// [`WireError::Missing`] with `what`, or an invalid length.
     pub fn require(&self, kind: u16, what: &'static str) -> Result<Attr<'a>, WireError> {
         self.find(kind)?
             .ok_or(WireError::Missing { what, attr: kind })

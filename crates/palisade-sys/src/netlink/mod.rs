@@ -1,10 +1,10 @@
-//! The netlink wire form and socket that every netlink interface here stands on.
+//! The netlink message format and socket, the base of all netlink interfaces of this crate.
 //!
-//! Promises: attribute lengths that do not fit are an error, never cut; what
-//! the kernel says is read with every bound checked; answers are matched to
-//! requests by sequence number; an interrupted dump is repeated whole.
+//! Promises: attribute lengths that do not fit are an error, never truncated; data from the kernel is decoded
+//! with all bounds checked; replies are matched to requests by sequence number; an interrupted dump is
+//! repeated from the start.
 //!
-//! Never: interprets a message; that is for the interface above it.
+//! Never: interprets a message; that is the task of the interface above it.
 
 mod attr;
 mod socket;
@@ -22,7 +22,7 @@ pub const fn align(len: usize) -> usize {
     (len + 3) & !3
 }
 
-/// Appends one message to `out`: header, then what `body` writes after it.
+/// Appends one message to `out`: the header, then what `body` writes.
 pub fn write_message(
     out: &mut Vec<u8>,
     kind: u16,
@@ -37,22 +37,22 @@ pub fn write_message(
     out.extend_from_slice(&seq.to_ne_bytes());
     out.extend_from_slice(&[0; 4]);
     body(out);
-    // A message beyond 4 GiB cannot be sent; the socket refuses what does not add up.
+    // A message beyond 4 GiB cannot be sent; the kernel rejects an inconsistent length.
     let len = u32::try_from(out.len() - start).unwrap_or(u32::MAX);
     out[start..start + 4].copy_from_slice(&len.to_ne_bytes());
     out.resize(start + align(out.len() - start), 0);
 }
 
-/// One message as the kernel sent it.
+/// A message received from the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawMessage<'a> {
     /// Message type.
     pub kind: u16,
     /// `NLM_F_…` flags.
     pub flags: u16,
-    /// Sequence number of the request it answers; 0 in notifications.
+    /// Sequence number of the request that it replies to; 0 in notifications.
     pub seq: u32,
-    /// Port of the socket whose request caused it; 0 means the kernel.
+    /// Port id of the socket whose request caused it; 0 is the kernel.
     pub portid: u32,
     /// Everything after the header.
     pub payload: &'a [u8],
@@ -61,7 +61,7 @@ pub struct RawMessage<'a> {
 /// Splits a received datagram into messages.
 ///
 /// # Errors
-/// Per item, if a length does not fit; nothing follows such an item.
+/// Per item, if a length is invalid; no item follows an error.
 pub fn split_messages(mut data: &[u8]) -> impl Iterator<Item = Result<RawMessage<'_>, WireError>> {
     std::iter::from_fn(move || {
         if data.is_empty() {

@@ -1,5 +1,4 @@
-//! A netlink socket bound to one namespace: requests with acknowledgement,
-//! dumps, and multicast messages.
+//! A netlink socket bound to one namespace: acknowledged requests, dumps, and multicast messages.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -31,9 +30,9 @@ const NLMSGERR_ATTR_OFFS: u16 = 2;
 
 /// The kernel fills at most this much in one read of a dump.
 const READ_BUFFER_BYTES: usize = 256 * 1024;
-/// Answers come from inside the request's system call; a longer silence is a fault.
+/// The kernel replies during the request's system call; a longer silence is an error.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
-/// An interrupted dump is repeated at most so often.
+/// Limit on the attempts for an interrupted dump.
 const MAX_DUMP_ATTEMPTS: u32 = 32;
 
 /// Which kernel subsystem a socket talks to.
@@ -51,10 +50,10 @@ pub enum OpenError {
     /// The namespace could not be entered.
     #[error(transparent)]
     NetNs(#[from] NetNsError),
-    /// The socket could not be made or bound.
+    /// The socket could not be created or bound.
     #[error("opening a {protocol:?} netlink socket in network namespace {netns}: {errno}")]
     Socket {
-        /// What it was for.
+        /// Its netlink family.
         protocol: NetlinkFamily,
         /// The namespace.
         netns: String,
@@ -63,15 +62,15 @@ pub enum OpenError {
     },
 }
 
-/// What the kernel answered instead of doing what it was asked.
+/// An error reply of the kernel.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{errno}{}{}", if text.is_empty() { "" } else { ": " }, text)]
 pub struct KernelError {
     /// The error number.
     pub errno: Errno,
-    /// The kernel's own words (extended acknowledgement), often empty.
+    /// The text of the extended acknowledgement, often empty.
     pub text: String,
-    /// Where in the message the attribute begins that it stopped at.
+    /// Offset in the message of the attribute that caused the error.
     pub offset: Option<u32>,
 }
 
@@ -95,16 +94,16 @@ impl From<super::WireError> for KernelError {
     }
 }
 
-/// One message, owned.
+/// An owned netlink message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NetlinkMessage {
     /// Message type.
     pub kind: u16,
     /// `NLM_F_…` flags.
     pub flags: u16,
-    /// Sequence number of the request it answers; 0 in notifications.
+    /// Sequence number of the request that it replies to; 0 in notifications.
     pub seq: u32,
-    /// Port of the socket whose request caused it; 0 means the kernel.
+    /// Port id of the socket whose request caused it; 0 is the kernel.
     pub portid: u32,
     /// Everything after the header.
     pub payload: Vec<u8>,
@@ -122,7 +121,7 @@ impl From<RawMessage<'_>> for NetlinkMessage {
     }
 }
 
-/// A netlink socket; it stays in the namespace it was opened in.
+/// A netlink socket; it stays in the namespace in which it was opened.
 #[derive(Debug)]
 pub struct NetlinkSocket {
     fd: OwnedFd,
@@ -141,10 +140,10 @@ impl AsFd for NetlinkSocket {
 }
 
 impl NetlinkSocket {
-    /// Opens a socket inside `netns`, member of the multicast `groups` given by number.
+    /// Opens a socket inside `netns` as a member of the multicast `groups`.
     ///
     /// # Errors
-    /// If the namespace cannot be entered or the socket cannot be made.
+    /// If the namespace cannot be entered or the socket cannot be created.
     pub fn open(netns: &NetNs, protocol: NetlinkFamily, groups: &[u32]) -> Result<Self, OpenError> {
         let opened = run_in(netns, || open_in_current_netns(protocol, groups))?;
         let (fd, portid) = opened.map_err(|errno| OpenError::Socket {
@@ -163,22 +162,22 @@ impl NetlinkSocket {
         })
     }
 
-    /// The port the kernel gave this socket; notifications carry it.
+    /// The port id that the kernel gave this socket; notifications carry it.
     #[must_use]
     pub fn portid(&self) -> u32 {
         self.portid
     }
 
-    /// Name or path of the namespace it lives in.
+    /// Name or path of the socket's namespace.
     #[must_use]
     pub fn netns(&self) -> &str {
         &self.netns
     }
 
-    /// Asks for one change and waits for the kernel's word.
+    /// Requests one change and waits for the acknowledgement.
     ///
     /// # Errors
-    /// What the kernel answered.
+    /// The kernel's error.
     pub fn change(
         &mut self,
         kind: u16,
@@ -188,10 +187,10 @@ impl NetlinkSocket {
         self.request(kind, flags, body).map(|_| ())
     }
 
-    /// Asks for one object; `None` if the kernel acknowledged without an answer.
+    /// Requests one object; `None` if the kernel acknowledged without a reply.
     ///
     /// # Errors
-    /// What the kernel answered.
+    /// The kernel's error.
     pub fn get(
         &mut self,
         kind: u16,
@@ -227,12 +226,11 @@ impl NetlinkSocket {
         }
     }
 
-    /// Asks for all objects, handing each to `each`. A dump during which the
-    /// kernel's state changed is repeated from the start, `restart` being
-    /// called first; so what was handed over before is to be forgotten.
+    /// Requests all objects and passes each to `each`. A dump during which kernel state changed is repeated
+    /// from the start; `restart` is called before, and the caller must discard the objects passed so far.
     ///
     /// # Errors
-    /// What the kernel answered, or `EINTR` if its state never stood still.
+    /// The kernel's error, or `EINTR` if kernel state changed during every attempt.
     pub fn dump<T>(
         &mut self,
         kind: u16,
@@ -279,8 +277,8 @@ impl NetlinkSocket {
                     Some(error) => return Err(error),
                     None => break,
                 },
-                // The rest of the dump must be read even then, or it would
-                // answer the next request.
+                // The rest of the dump must still be read, or it would be taken for the reply to the next
+                // request.
                 _ => unreadable = unreadable.or(each(&message).err()),
             }
         }
@@ -290,10 +288,10 @@ impl NetlinkSocket {
         }
     }
 
-    /// Sends raw bytes, making the send buffer larger where that is needed.
+    /// Sends raw bytes and enlarges the send buffer if needed.
     ///
     /// # Errors
-    /// `EMSGSIZE` if the kernel's limit on buffers is lower and may not be exceeded.
+    /// `EMSGSIZE` if the system's buffer limit is lower and the process may not exceed it.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<(), KernelError> {
         self.grow_send_buffer(bytes.len());
         loop {
@@ -306,14 +304,13 @@ impl NetlinkSocket {
         }
     }
 
-    /// The kernel refuses a message larger than the send buffer less a little.
+    /// The kernel rejects a message larger than the send buffer less some overhead.
     fn grow_send_buffer(&mut self, len: usize) {
         let need = len + 64 * 1024;
         if need <= self.send_limit {
             return;
         }
-        // Without the privilege the system's limit holds; then the send itself
-        // says EMSGSIZE.
+        // Without the privilege the system's limit applies; the send then fails with EMSGSIZE.
         if setsockopt(&self.fd, SndBufForce, &need).is_ok()
             || setsockopt(&self.fd, SndBuf, &need).is_ok()
         {
@@ -321,14 +318,14 @@ impl NetlinkSocket {
         }
     }
 
-    /// Lets the kernel queue up to `bytes` of answers or notifications.
+    /// Lets the kernel queue up to `bytes` of replies or notifications.
     pub(crate) fn grow_receive_buffer(&self, bytes: usize) {
-        // Smaller than wished only means that a loss is reported earlier.
+        // With a smaller buffer, a loss only occurs earlier; it is reported.
         let _ = setsockopt(&self.fd, RcvBufForce, &bytes)
             .or_else(|_| setsockopt(&self.fd, RcvBuf, &bytes));
     }
 
-    /// Has the kernel drop what was caused through the socket with port `port`.
+    /// Makes the kernel drop notifications caused through the socket with port id `port`.
     pub(crate) fn ignore_port(&self, port: u32) -> Result<(), OpenError> {
         attach_port_filter(&self.fd, port).map_err(|errno| OpenError::Socket {
             protocol: NetlinkFamily::Netfilter,
@@ -338,7 +335,7 @@ impl NetlinkSocket {
     }
 
     fn next_seq(&mut self) -> u32 {
-        // 0 marks notifications.
+        // 0 is the sequence number of notifications.
         self.seq = self.seq.checked_add(1).unwrap_or(1);
         self.seq
     }
@@ -353,7 +350,7 @@ impl NetlinkSocket {
             if !self.wait_readable(Some(REPLY_TIMEOUT))? {
                 return Err(KernelError {
                     errno: Errno::ETIMEDOUT,
-                    text: "the kernel did not answer".to_owned(),
+                    text: "the kernel did not reply".to_owned(),
                     offset: None,
                 });
             }
@@ -361,7 +358,7 @@ impl NetlinkSocket {
         }
     }
 
-    /// The next message if one is there already.
+    /// The next message, if one is pending.
     ///
     /// # Errors
     /// `ENOBUFS` if the kernel had to drop messages.
@@ -372,7 +369,7 @@ impl NetlinkSocket {
         Ok(self.received.pop_front())
     }
 
-    /// Waits until something is there to read; `None` waits for ever.
+    /// Waits until the socket is readable; `None` waits without limit.
     pub(crate) fn wait_readable(&self, timeout: Option<Duration>) -> Result<bool, Errno> {
         if !self.received.is_empty() {
             return Ok(true);
@@ -386,7 +383,7 @@ impl NetlinkSocket {
             Err(Errno::EAGAIN | Errno::EINTR) => return Ok(()),
             Err(errno) => return Err(errno.into()),
         };
-        // Other processes may send to this socket's port; only the kernel is heard.
+        // Other processes may send to this socket's port; only messages of the kernel are accepted.
         if from.is_some_and(|from| from.pid() != 0) {
             return Ok(());
         }
@@ -397,7 +394,7 @@ impl NetlinkSocket {
     }
 }
 
-/// Waits until `fd` can be read; `None` waits for ever. A signal starts the wait anew.
+/// Waits until `fd` is readable; `None` waits without limit. A signal restarts the wait.
 fn wait_readable(fd: BorrowedFd<'_>, timeout: Option<Duration>) -> Result<bool, Errno> {
     loop {
         match poll(
@@ -411,7 +408,7 @@ fn wait_readable(fd: BorrowedFd<'_>, timeout: Option<Duration>) -> Result<bool, 
     }
 }
 
-/// Rounded up, so that a wait never ends before its time.
+/// Rounded up, so that a wait never ends early.
 pub(crate) fn poll_timeout(timeout: Option<Duration>) -> PollTimeout {
     timeout.map_or(PollTimeout::NONE, |timeout| {
         let millis = timeout.as_micros().div_ceil(1000);
@@ -487,8 +484,8 @@ fn open_in_current_netns(protocol: NetlinkFamily, groups: &[u32]) -> Result<(Own
 }
 
 fn set_netlink_option(fd: &OwnedFd, option: i32, value: i32) -> Result<(), Errno> {
-    // SAFETY: the kernel reads exactly the four bytes of `value`, which outlives
-    // the call; the descriptor is open for the length of the borrow.
+    // SAFETY: the kernel reads exactly the four bytes of `value`, which outlives the call; the descriptor is
+    // open during the borrow.
     let result = unsafe {
         libc::setsockopt(
             fd.as_raw_fd(),
@@ -501,8 +498,8 @@ fn set_netlink_option(fd: &OwnedFd, option: i32, value: i32) -> Result<(), Errno
     Errno::result(result).map(drop)
 }
 
-/// Attaches a filter on the port in the first message's header; the messages
-/// of one datagram all have the same.
+/// Attaches a filter on the port id in the first message's header; all messages of one datagram have the
+/// same.
 fn attach_port_filter(fd: &OwnedFd, port: u32) -> Result<(), Errno> {
     const PORTID_OFFSET: u32 = 12;
     let statement = |code: u32, jt, jf, k| libc::sock_filter {
@@ -518,7 +515,7 @@ fn attach_port_filter(fd: &OwnedFd, port: u32) -> Result<(), Errno> {
             0,
             PORTID_OFFSET,
         ),
-        // The load swaps to network order.
+        // BPF_LD reads the field, which is in host byte order, as big endian.
         statement(
             libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
             0,
@@ -579,7 +576,7 @@ mod tests {
             })
         );
         assert_eq!(decode_error(&error_message(0, 0, &rest)), None);
-        // Text missing or cut: the number alone.
+        // Extended acknowledgement missing or truncated: the error number alone.
         let cut = error_message(-libc::ENOENT, NLM_F_CAPPED | NLM_F_ACK_TLVS, &rest[..18]);
         assert_eq!(decode_error(&cut), Some(Errno::ENOENT.into()));
     }

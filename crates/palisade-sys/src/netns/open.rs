@@ -1,10 +1,10 @@
-//! Opening a namespace by a path that somebody else chose.
+//! Opens a namespace by a path that another process chose.
 //!
-//! Promises: the path is opened as a place only (`O_PATH`), so neither a fifo nor a device notices, and
-//! what is there is opened for use only when its file system is that of namespaces and it is a network
-//! namespace; an [`NetNsOpener`] returns within the time it was given, however long the file system takes.
+//! Promises: the path is opened with `O_PATH`, which has no effect on a FIFO or a device; the file is
+//! reopened only if it is on nsfs and is a network namespace; a [`NetNsOpener`] returns within its timeout,
+//! however long the file system takes.
 //!
-//! Never: enters a namespace, or decides who may.
+//! Never: enters a namespace, or checks permissions of the requester.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -21,7 +21,7 @@ use nix::sys::statfs::{FsType, fstatfs};
 
 use super::{NetNs, NetNsError, errno_error, io_error};
 
-/// Threads that may be left waiting for a file system that does not answer.
+/// Limit on threads blocked by file systems that do not respond.
 const MAX_STUCK_OPENS: usize = 32;
 
 const NSFS_MAGIC: FsType = FsType(0x6e73_6673);
@@ -29,7 +29,7 @@ const NS_GET_USERNS: libc::c_ulong = 0xb701;
 const NS_GET_NSTYPE: libc::c_ulong = 0xb703;
 const NS_GET_OWNER_UID: libc::c_ulong = 0xb704;
 
-/// The network namespace at a path, and nothing else that may be there.
+/// Opens the network namespace at a path, and rejects every other type of file.
 pub(super) fn open_namespace(path: &Path, label: &str) -> Result<File, NetNsError> {
     let wrong_type = || NetNsError::WrongType {
         path: path.display().to_string(),
@@ -48,7 +48,7 @@ pub(super) fn open_namespace(path: &Path, label: &str) -> Result<File, NetNsErro
     if found.filesystem_type() != NSFS_MAGIC {
         return Err(wrong_type());
     }
-    // The very place that was looked at: no path is walked again.
+    // Through the checked descriptor: the path is not resolved again.
     let file = File::options()
         .read(true)
         .custom_flags(libc::O_CLOEXEC | libc::O_NONBLOCK)
@@ -61,28 +61,27 @@ pub(super) fn open_namespace(path: &Path, label: &str) -> Result<File, NetNsErro
 }
 
 fn namespace_type(file: &File) -> Result<i32, Errno> {
-    // SAFETY: NS_GET_NSTYPE takes no argument and only returns a number; the
-    // descriptor is open for the length of the borrow.
+    // SAFETY: NS_GET_NSTYPE takes no argument and only returns a number; the descriptor is open during the
+    // borrow.
     let kind = unsafe { libc::ioctl(file.as_raw_fd(), NS_GET_NSTYPE as _) };
     Errno::result(kind)
 }
 
-/// The user who made the user namespace that a network namespace belongs to: that user has every
-/// capability in it.
+/// The uid that created the owning user namespace: that user has every capability in the network namespace.
 pub(super) fn owner_uid(netns: &File) -> Result<u32, Errno> {
-    // SAFETY: NS_GET_USERNS takes no argument and returns a new descriptor, which nobody else has.
+    // SAFETY: NS_GET_USERNS takes no argument and returns a new descriptor, which has no other owner.
     let users = unsafe {
         let users = Errno::result(libc::ioctl(netns.as_raw_fd(), NS_GET_USERNS as _))?;
         <File as std::os::fd::FromRawFd>::from_raw_fd(users)
     };
     let mut uid: libc::uid_t = 0;
-    // SAFETY: NS_GET_OWNER_UID writes one uid_t to the pointer, which is valid for that.
+    // SAFETY: NS_GET_OWNER_UID writes one uid_t through the pointer, which is valid for it.
     Errno::result(unsafe { libc::ioctl(users.as_raw_fd(), NS_GET_OWNER_UID as _, &raw mut uid) })?;
     Ok(uid)
 }
 
-/// Opens namespaces on threads of their own, so that a mount that does not answer holds up one thread
-/// and not the caller. Clones share what they know.
+/// Opens namespaces on separate threads, so that a mount that does not respond blocks one thread and not the
+/// caller. Clones share their state.
 #[derive(Clone, Debug, Default)]
 pub struct NetNsOpener {
     pending: Arc<Mutex<PendingOpens>>,
@@ -91,16 +90,16 @@ pub struct NetNsOpener {
 #[derive(Debug, Default)]
 struct PendingOpens {
     last_id: u64,
-    /// What has not ended yet: which path, and whether its caller has given up.
+    /// Calls in progress: the path, and whether the caller has timed out.
     calls: BTreeMap<u64, (String, bool)>,
 }
 
 impl NetNsOpener {
-    /// Opens by path or name as [`NetNs::open`] does, within `bound`. A path that has not answered is
-    /// refused at once until it does.
+    /// Opens by path or name as [`NetNs::open`] does, within `timeout`. While a call for a path is stuck,
+    /// further calls for it fail at once.
     ///
     /// # Errors
-    /// [`NetNsError::TimedOut`] if it takes longer, or what [`NetNs::open`] fails with.
+    /// [`NetNsError::TimedOut`] if it takes longer, or any error of [`NetNs::open`].
     pub fn open(&self, name_or_path: &str, timeout: Duration) -> Result<NetNs, NetNsError> {
         self.open_with(name_or_path, timeout, NetNs::open)
     }
@@ -122,7 +121,7 @@ impl NetNsOpener {
             .spawn(move || {
                 let opened = open(&path);
                 this.lock().calls.remove(&call);
-                // Whoever gave up needs no answer.
+                // A caller that timed out needs no result.
                 let _ = answer.send(opened);
             });
         if let Err(error) = started {
@@ -143,7 +142,7 @@ impl NetNsOpener {
         }
     }
 
-    /// The number of a new call; `None` where its path does not answer, or too many do not.
+    /// The number of a new call; `None` if its path or too many others are stuck.
     fn register(&self, name: &str) -> Option<u64> {
         let mut pending = self.lock();
         let mut waiting = pending.calls.values().filter(|(_, late)| *late);

@@ -1,15 +1,15 @@
 //! nflog messages: the attributes that bind a group, and those of a packet.
 //!
-//! Promises: the kernel's numbers under the kernel's names; what is missing is told as missing.
+//! Promises: the kernel's numbers under the kernel's names; a missing attribute is `None`, empty or an error.
 
 use std::time::Duration;
 
 use super::NflogPacket;
 use crate::netlink::{AttrWriter, Attrs, WireError};
 
-/// A reported packet.
+/// A logged packet.
 pub(super) const NFULNL_MSG_PACKET: u8 = 0;
-/// A change of a group.
+/// A change of a group's configuration.
 pub(super) const NFULNL_MSG_CONFIG: u8 = 1;
 
 const NFULA_CFG_CMD: u16 = 1;
@@ -30,12 +30,12 @@ const NFULA_PAYLOAD: u16 = 9;
 const NFULA_PREFIX: u16 = 10;
 const NFULA_SEQ: u16 = 12;
 
-/// The kernel sends once it has so many packets,
+/// The kernel sends a message after this many packets,
 const QUEUE_THRESHOLD: u32 = 32;
-/// or after so many hundredths of a second.
+/// or after this many hundredths of a second.
 const FLUSH_TIMEOUT_CENTISECONDS: u32 = 1;
 
-/// Binds a group, with the first `copy` bytes of each packet, numbered.
+/// Binds a group, with sequence numbers and the first `copy_range` bytes of each packet.
 pub(super) fn write_bind(w: &mut AttrWriter<'_>, copy_range: u32) {
     let [a, b, c, d] = copy_range.to_be_bytes();
     w.bytes(NFULA_CFG_CMD, &[NFULNL_CFG_CMD_BIND])
@@ -45,7 +45,7 @@ pub(super) fn write_bind(w: &mut AttrWriter<'_>, copy_range: u32) {
         .be16(NFULA_CFG_FLAGS, NFULNL_CFG_F_SEQ);
 }
 
-/// A packet and its number in the group.
+/// A packet and its sequence number in the group.
 pub(super) fn read_packet(attrs: &Attrs<'_>) -> Result<(NflogPacket, Option<u32>), WireError> {
     let number = |kind| attrs.find(kind)?.map(|attr| attr.be32()).transpose();
     let header = attrs.require(NFULA_PACKET_HDR, "reported packet")?;
@@ -61,7 +61,7 @@ pub(super) fn read_packet(attrs: &Attrs<'_>) -> Result<(NflogPacket, Option<u32>
     };
     let packet = NflogPacket {
         prefix: match attrs.find(NFULA_PREFIX)? {
-            // Other programs' rules may report to the same group, in any bytes.
+            // Rules of other programs may log to the same group, with a prefix of any bytes.
             Some(prefix) => String::from_utf8_lossy(prefix.until_nul()).into_owned(),
             None => String::new(),
         },

@@ -1,14 +1,14 @@
-//! nflog in memory: says what a test puts in.
+//! nflog in memory: returns the events that a test supplies.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::{Nflog, NflogError, NflogEvent};
 
-/// A stand-in for a listener.
+/// A fake listener.
 #[derive(Clone, Debug, Default)]
 pub struct FakeNflog {
-    /// What comes next, in order.
+    /// Next events, in order.
     pub queue: VecDeque<NflogEvent>,
 }
 

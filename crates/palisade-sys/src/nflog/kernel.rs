@@ -9,26 +9,26 @@ use crate::netlink::{KernelError, NetlinkFamily, NetlinkSocket};
 use crate::netns::NetNs;
 use crate::nfnetlink::{NFNL_SUBSYS_ULOG, NfMessage, NfRequest, NfRequestError};
 
-/// Room for about ten thousand packet heads.
+/// Space for the first bytes of about ten thousand packets.
 const RECEIVE_BUFFER_BYTES: usize = 8 * 1024 * 1024;
 
-/// The kernel's reports to one group in one namespace.
+/// The packets logged to one group in one namespace.
 #[derive(Debug)]
 pub struct KernelNflog {
     socket: NetlinkSocket,
     group: u16,
-    /// The number that the next packet should have.
+    /// Expected sequence number of the next packet.
     next_seq: u32,
-    /// A packet that waits for its turn behind word of lost ones.
+    /// A packet to return after the [`NflogEvent::Overrun`] that precedes it.
     pending_packet: Option<NflogPacket>,
 }
 
 impl KernelNflog {
-    /// Listens to `group` in `netns` from now on, with the first `copy` bytes of each packet.
+    /// Listens to `group` in `netns`, with the first `copy_range` bytes of each packet.
     ///
     /// # Errors
-    /// [`NflogError::is_in_use`] if somebody else does; [`NflogError::is_unsupported`] if the kernel
-    /// cannot.
+    /// [`NflogError::is_in_use`] if another socket listens; [`NflogError::is_unsupported`] if the kernel has
+    /// no nflog.
     pub fn open(netns: &NetNs, group: u16, copy_range: u32) -> Result<Self, NflogError> {
         let mut socket = NetlinkSocket::open(netns, NetlinkFamily::Netfilter, &[])?;
         socket.grow_receive_buffer(RECEIVE_BUFFER_BYTES);
@@ -38,8 +38,8 @@ impl KernelNflog {
             codec::write_bind(w, copy_range);
         })?
         .with_resource(group);
-        // What comes between the kernel's yes and this answer has numbers below the next one seen,
-        // so it is counted as lost.
+        // Packets logged before the acknowledgement is read have lower sequence numbers than the next one
+        // received, so they are counted as lost.
         socket
             .change(query.message_type(), 0, |out| query.write(out))
             .map_err(|error| NfRequestError {
@@ -63,7 +63,7 @@ impl KernelNflog {
         })
     }
 
-    /// Puts a packet in its place: behind word of those that are missing before it.
+    /// Checks the sequence number: if packets are missing, their number is reported before the packet.
     fn check_sequence(&mut self, packet: NflogPacket, number: Option<u32>) -> NflogEvent {
         let Some(number) = number else {
             return NflogEvent::Packet(packet);
@@ -92,10 +92,10 @@ impl Nflog for KernelNflog {
                     let (packet, number) = read.map_err(|error| self.listen_error(error.into()))?;
                     return Ok(Some(self.check_sequence(packet, number)));
                 }
-                // The end of several, and what else is no packet.
+                // The end of a multi-part message, and messages that are not packets.
                 Ok(Some(_)) => continue,
                 Ok(None) => {}
-                // The next packet's number tells how many.
+                // The next packet's sequence number gives the number lost.
                 Err(error) if error.errno == Errno::ENOBUFS => continue,
                 Err(error) => return Err(self.listen_error(error)),
             }

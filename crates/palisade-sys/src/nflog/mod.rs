@@ -1,10 +1,10 @@
-//! Packets that the kernel's packet filter reports: one nflog group.
+//! Packets logged by the kernel's packet filter to one nflog group.
 //!
-//! Promises: a listener is the only one of its group in its namespace; what the kernel sent and this
-//! socket had no room for is counted, never passed over; what cannot be read is an error of that one
-//! packet's attributes, not of the stream.
+//! Promises: a listener is the only one of its group in its namespace; packets lost because the socket's
+//! buffer was full are counted; a packet that cannot be decoded is an error of that packet's attributes, not
+//! of the stream.
 //!
-//! Never: looks into a packet's headers, or changes what becomes of it.
+//! Never: parses a packet's headers, or changes its verdict.
 
 mod codec;
 mod fake;
@@ -21,42 +21,42 @@ use crate::Errno;
 use crate::netlink::{OpenError, WireError};
 use crate::nfnetlink::NfRequestError;
 
-/// One packet that was reported.
+/// One logged packet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NflogPacket {
-    /// What the rule that reported it says in front of it.
+    /// Log prefix of the rule.
     pub prefix: String,
-    /// The netfilter hook it was at (`NF_INET_*`).
+    /// Netfilter hook (`NF_INET_*`).
     pub hook: u8,
-    /// The index of the interface it came in by.
+    /// Index of the input interface.
     pub iif: Option<u32>,
-    /// The index of the interface it leaves by.
+    /// Index of the output interface.
     pub oif: Option<u32>,
-    /// When the kernel saw it, since 1970; kernels before 6.8 often do not say.
+    /// Receive time since 1970; kernels before 6.8 often omit it.
     pub time: Option<Duration>,
     /// Its first bytes, from the network header on.
     pub head: Vec<u8>,
 }
 
-/// What a listener hears.
+/// One event of a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NflogEvent {
     /// A packet.
     Packet(NflogPacket),
-    /// So many packets came faster than they were read.
+    /// This many packets were lost because the reader was too slow.
     Overrun(u32),
 }
 
-/// What went wrong with a group.
+/// An operation on a group failed.
 #[derive(Debug, Error)]
 pub enum NflogError {
-    /// No socket.
+    /// The socket could not be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// The kernel refused.
+    /// The kernel rejected the request.
     #[error(transparent)]
     Kernel(#[from] NfRequestError),
-    /// A message cannot be written.
+    /// A message cannot be encoded.
     #[error("writing an nflog message: {0}")]
     Wire(#[from] WireError),
 }
@@ -69,10 +69,10 @@ impl NflogError {
         }
     }
 
-    /// True if somebody else listens to the group.
+    /// True if another socket listens to the group.
     #[must_use]
     pub fn is_in_use(&self) -> bool {
-        // The kernel checks the owner first, and says the group is not his.
+        // The kernel checks the owner first and returns EPERM for another socket's group.
         matches!(
             self.errno(),
             Some(Errno::EBUSY | Errno::EPERM | Errno::EEXIST)
@@ -91,8 +91,8 @@ impl NflogError {
 
 /// A listener to one group.
 pub trait Nflog {
-    /// The next packet, or word of lost ones; `None` if none came within `timeout` (`None` waits for
-    /// ever).
+    /// The next packet or the number of lost ones; `None` if there was none within `timeout` (`None` waits
+    /// without limit).
     ///
     /// # Errors
     /// If the socket fails.

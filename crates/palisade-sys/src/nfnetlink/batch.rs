@@ -1,4 +1,4 @@
-//! Batches and queries: messages built, not yet sent.
+//! Batches and single requests: encoded messages, not yet sent.
 
 use super::{NFGEN_LEN, NFNL_SUBSYS_NFTABLES};
 use crate::netlink::{AttrWriter, HEADER_LEN, WireError, split_messages, write_message};
@@ -46,8 +46,7 @@ impl NfBatch {
         Self::new(NFNL_SUBSYS_NFTABLES, None)
     }
 
-    /// An empty batch for nf_tables that the kernel refuses as stale if the
-    /// generation is another one by then.
+    /// An empty batch for nf_tables that the kernel rejects as stale if the ruleset's generation has changed.
     #[must_use]
     pub fn nf_tables_for_generation(generation: u32) -> Self {
         Self::new(NFNL_SUBSYS_NFTABLES, Some(generation))
@@ -74,7 +73,7 @@ impl NfBatch {
     /// Adds a message and returns its position.
     ///
     /// # Errors
-    /// If an attribute does not fit; then the batch is as before.
+    /// If an attribute does not fit; then the batch is unchanged.
     pub fn push(
         &mut self,
         kind: u8,
@@ -106,31 +105,31 @@ impl NfBatch {
         Ok(self.count as usize - 1)
     }
 
-    /// Messages in it.
+    /// Number of messages.
     #[must_use]
     pub fn len(&self) -> usize {
         self.count as usize
     }
 
-    /// True without messages.
+    /// True if there are no messages.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Bytes it takes on the wire, its end left out.
+    /// Encoded size in bytes without the end of the batch.
     #[must_use]
     pub fn byte_len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// The generation it was made for.
+    /// The generation it was built for.
     #[must_use]
     pub fn generation(&self) -> Option<u32> {
         self.generation
     }
 
-    /// Its messages, in order.
+    /// The messages, in order.
     pub fn messages(&self) -> impl Iterator<Item = BatchMessage<'_>> {
         split_messages(&self.bytes[self.first_offset..]).filter_map(|message| {
             let message = message.ok()?;
@@ -144,13 +143,13 @@ impl NfBatch {
         })
     }
 
-    /// Sequence number of the end of the batch; its messages count up to it from 1.
+    /// Sequence number of the end of the batch; its messages are numbered from 1.
     pub(super) fn end_seq(&self) -> u32 {
         self.count + 1
     }
 
-    /// The whole as sent. Success is silent unless asked for: the end asks, and
-    /// since kernels before 6.10 do not answer to that, so does the last message.
+    /// The encoded batch as sent. The kernel acknowledges success only on request: the end requests it, and
+    /// since kernels before 6.10 do not acknowledge the end, the last message does too.
     pub(super) fn to_wire(&self) -> Vec<u8> {
         let mut wire = Vec::with_capacity(self.bytes.len() + HEADER_LEN + NFGEN_LEN);
         wire.extend_from_slice(&self.bytes);
@@ -173,7 +172,7 @@ impl NfBatch {
 /// One message outside a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NfRequest {
-    /// What it asks for, for messages: "listing nf_tables chains".
+    /// What is requested, for messages: "listing nf_tables chains".
     pub description: String,
     /// `NFNL_SUBSYS_…`.
     pub subsystem: u8,
@@ -181,20 +180,20 @@ pub struct NfRequest {
     pub kind: u8,
     /// `NFPROTO_…`.
     pub family: u8,
-    /// What it is about beyond its attributes: the group, in nflog; 0 elsewhere.
+    /// Resource id: the group for nflog, 0 otherwise.
     pub resource: u16,
     /// Its attributes.
     pub attributes: Vec<u8>,
 }
 
 impl NfRequest {
-    /// The same message about a resource.
+    /// The same request for another resource id.
     #[must_use]
     pub fn with_resource(self, resource: u16) -> Self {
         Self { resource, ..self }
     }
 
-    /// A message with the attributes `body` writes.
+    /// A request with the attributes that `body` writes.
     ///
     /// # Errors
     /// If an attribute does not fit.

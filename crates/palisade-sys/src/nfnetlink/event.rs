@@ -1,4 +1,4 @@
-//! Notifications of nfnetlink: what changed, and through whose socket.
+//! Notifications of nfnetlink: the changed object and the socket that changed it.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -9,35 +9,35 @@ use crate::Errno;
 use crate::netlink::{KernelError, NetlinkFamily, NetlinkSocket, OpenError};
 use crate::netns::NetNs;
 
-/// Room for the notifications of a large foreign transaction.
+/// Space for the notifications of a large transaction of another program.
 const RECEIVE_BUFFER_BYTES: usize = 8 * 1024 * 1024;
 
 /// One notification.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NfEvent {
-    /// An object was made, changed or deleted.
+    /// An object was created, changed or deleted.
     Changed {
         /// `NFNL_SUBSYS_…`.
         subsystem: u8,
-        /// Port of the socket through which it was changed.
+        /// Port id of the socket through which it was changed.
         portid: u32,
-        /// The object, its `kind` telling what happened to it.
+        /// The object; its `kind` says what happened to it.
         object: NfMessage,
     },
-    /// Notifications came faster than they were read and some are lost.
+    /// Notifications were lost because the reader was too slow.
     Overrun,
 }
 
 /// A stream of notifications.
 pub trait NfEvents {
-    /// The next one; `None` if none came within `timeout` (`None` waits for ever).
+    /// The next one; `None` if there was none within `timeout` (`None` waits without limit).
     ///
     /// # Errors
-    /// If the socket fails; lost notifications are no error but [`NfEvent::Overrun`].
+    /// If the socket fails; lost notifications are not an error but [`NfEvent::Overrun`].
     fn next_event(&mut self, timeout: Option<Duration>) -> Result<Option<NfEvent>, NfRequestError>;
 }
 
-/// The kernel's notifications in one namespace; readable ([`AsFd`]) when one is there.
+/// The kernel's notifications of one namespace; readable ([`AsFd`]) when one is pending.
 #[derive(Debug)]
 pub struct KernelNfEvents {
     socket: NetlinkSocket,
@@ -45,17 +45,17 @@ pub struct KernelNfEvents {
 }
 
 impl KernelNfEvents {
-    /// Listens to the multicast `groups` in `netns` from now on, deaf to what
-    /// is done through the socket with port `own_port`.
+    /// Subscribes to the multicast `groups` in `netns`, without notifications of changes made through the
+    /// socket with port id `own_port`.
     ///
     /// # Errors
-    /// If the namespace cannot be entered or the socket cannot be made.
+    /// If the namespace cannot be entered or the socket cannot be created.
     pub fn open(netns: &NetNs, groups: &[u32], own_port: Option<u32>) -> Result<Self, OpenError> {
         let socket = NetlinkSocket::open(netns, NetlinkFamily::Netfilter, groups)?;
         socket.grow_receive_buffer(RECEIVE_BUFFER_BYTES);
         if let Some(port) = own_port {
-            // In the kernel, so that a large transaction of one's own cannot
-            // crowd out others'; what is queued already is filtered below.
+            // Filtered in the kernel, so that a large own transaction cannot displace notifications of
+            // others; messages queued before are filtered below.
             socket.ignore_port(port)?;
         }
         Ok(Self {
@@ -111,10 +111,10 @@ impl NfEvents for KernelNfEvents {
     }
 }
 
-/// Notifications a test puts in.
+/// Notifications that a test supplies.
 #[derive(Clone, Debug, Default)]
 pub struct FakeNfEvents {
-    /// What comes next, in order.
+    /// Next notifications, in order.
     pub queue: VecDeque<NfEvent>,
 }
 

@@ -1,29 +1,29 @@
-//! nfnetlink in memory: records what it is told, answers what it was taught.
+//! nfnetlink in memory: records requests and returns prepared results.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use super::{BatchError, NfBatch, NfMessage, NfRequest, NfRequestError, Nfnetlink};
 
-/// A recording stand-in for a socket.
+/// A recording fake of a socket.
 #[derive(Clone, Debug, Default)]
 pub struct FakeNfnetlink {
-    /// Batches committed with success, in order.
+    /// Committed batches, in order.
     pub committed: Vec<NfBatch>,
-    /// Batches refused, in order.
+    /// Rejected batches, in order.
     pub rejected: Vec<NfBatch>,
-    /// Answers to the next commits; success once it is empty.
+    /// Results of the next commits; success once it is empty.
     pub commit_results: VecDeque<Result<(), BatchError>>,
-    /// Queries asked, in order.
+    /// Queries, in order.
     pub queries: Vec<NfRequest>,
     /// Changes made outside batches, with their flags, in order.
     pub changes: Vec<(NfRequest, u16)>,
-    /// What the next queries of a (subsystem, message type) find, before [`Self::objects`].
+    /// Results of the next queries of a (subsystem, message type), used before [`Self::objects`].
     pub next_objects: BTreeMap<(u8, u8), VecDeque<Vec<NfMessage>>>,
-    /// What queries of a (subsystem, message type) find.
+    /// Results of queries of a (subsystem, message type).
     pub objects: BTreeMap<(u8, u8), Vec<NfMessage>>,
-    /// The generation in force; a commit raises it.
+    /// The current generation; a commit increments it.
     pub generation: u32,
-    /// The port it pretends to have.
+    /// The port id it reports.
     pub portid: u32,
 }
 

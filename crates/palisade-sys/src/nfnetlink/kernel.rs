@@ -10,7 +10,7 @@ use crate::netlink::{
 };
 use crate::netns::NetNs;
 
-/// Room for the kernel's answers to a batch; each refused message takes about 200 bytes.
+/// Space for the kernel's replies to a batch; each rejected message takes about 200 bytes.
 const RECEIVE_BUFFER_BYTES: usize = 8 * 1024 * 1024;
 
 /// The kernel's nfnetlink in one namespace.
@@ -23,14 +23,14 @@ impl KernelNfnetlink {
     /// Opens a socket in `netns`.
     ///
     /// # Errors
-    /// If the namespace cannot be entered or the socket cannot be made.
+    /// If the namespace cannot be entered or the socket cannot be created.
     pub fn open(netns: &NetNs) -> Result<Self, OpenError> {
         let socket = NetlinkSocket::open(netns, NetlinkFamily::Netfilter, &[])?;
         socket.grow_receive_buffer(RECEIVE_BUFFER_BYTES);
         Ok(Self { socket })
     }
 
-    /// Name or path of the namespace it lives in.
+    /// Name or path of the socket's namespace.
     #[must_use]
     pub fn netns(&self) -> &str {
         self.socket.netns()
@@ -44,8 +44,7 @@ impl KernelNfnetlink {
         }
     }
 
-    /// Everything the kernel has answered; it answers to a batch before the
-    /// send returns. True if some of it was lost.
+    /// All pending replies; the kernel replies to a batch before the send returns. True if some were lost.
     fn drain_replies(&mut self) -> Result<(Vec<NetlinkMessage>, bool), KernelError> {
         let mut answers = Vec::new();
         let mut lost = false;
@@ -60,7 +59,7 @@ impl KernelNfnetlink {
     }
 }
 
-/// What the answers to `batch` say about it.
+/// The result of `batch` according to the replies.
 fn batch_result(
     batch: &NfBatch,
     netns: &str,
@@ -75,7 +74,7 @@ fn batch_result(
             None => confirmed |= (batch.len() as u32..=batch.end_seq()).contains(&answer.seq),
         }
     }
-    // The lowest position is the first cause; the kernel goes on after it.
+    // The lowest position is the root cause; the kernel continues after an error.
     let is_message = |seq: u32| (1..=batch.len() as u32).contains(&seq);
     let also = refused.len().saturating_sub(1);
     let first = refused
@@ -243,7 +242,7 @@ mod tests {
                 refused(Some(1), 1, Errno::ENOENT),
             ),
             (&[(0, -libc::EPERM)], false, refused(None, 0, Errno::EPERM)),
-            // Acknowledged message by message, then the commit failed.
+            // All messages acknowledged, then the commit failed.
             (
                 &[(3, 0), (0, -libc::ENOMEM)],
                 false,

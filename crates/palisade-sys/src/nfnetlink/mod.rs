@@ -1,11 +1,10 @@
-//! The transport of nf_tables, conntrack and nflog: nfnetlink.
+//! nfnetlink: the transport of nf_tables, conntrack and nflog.
 //!
-//! Promises: a batch takes effect whole or not at all; a refusal says which of
-//! its messages the kernel stopped at and why; a dump is of one state or is
-//! repeated; lost answers and lost notifications are reported, never assumed
-//! away.
+//! Promises: a batch takes effect completely or not at all; an error names the message that the kernel
+//! rejected, and why; a dump is of one state or is repeated; lost replies and lost notifications are
+//! reported.
 //!
-//! Never: knows what the messages mean, or retries a batch.
+//! Never: interprets messages, or retries a batch.
 
 mod batch;
 mod event;
@@ -39,26 +38,26 @@ pub const NFNLGRP_CONNTRACK_DESTROY: u32 = 3;
 /// Multicast group of nf_tables changes.
 pub const NFNLGRP_NFTABLES: u32 = 7;
 
-/// `NLM_F_REPLACE`: change the object that is there.
+/// `NLM_F_REPLACE`: replace the existing object.
 pub const NLM_F_REPLACE: u16 = libc::NLM_F_REPLACE as u16;
-/// `NLM_F_EXCL`: the object must not be there.
+/// `NLM_F_EXCL`: fail if the object exists.
 pub const NLM_F_EXCL: u16 = libc::NLM_F_EXCL as u16;
-/// `NLM_F_CREATE`: make the object.
+/// `NLM_F_CREATE`: create the object.
 pub const NLM_F_CREATE: u16 = libc::NLM_F_CREATE as u16;
-/// `NLM_F_APPEND`: at the end of the list.
+/// `NLM_F_APPEND`: append to the list.
 pub const NLM_F_APPEND: u16 = libc::NLM_F_APPEND as u16;
 
 /// Bytes of `struct nfgenmsg`.
 pub(crate) const NFGEN_LEN: usize = 4;
 
-/// One object the kernel sent.
+/// One object received from the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NfMessage {
     /// Message type within its subsystem.
     pub kind: u8,
     /// `NFPROTO_…`.
     pub family: u8,
-    /// Low bits of the generation it was read in (nf_tables).
+    /// Low 16 bits of the generation in which it was read (nf_tables).
     pub generation: u16,
     /// Its attributes.
     pub attributes: Vec<u8>,
@@ -81,53 +80,53 @@ impl NfMessage {
         })
     }
 
-    /// Its attributes, to be read.
+    /// Reader of its attributes.
     #[must_use]
     pub fn attrs(&self) -> crate::netlink::Attrs<'_> {
         crate::netlink::Attrs::new(&self.attributes)
     }
 }
 
-/// Why a batch had no effect, or none that is known.
+/// Why a batch had no effect, or no confirmed effect.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum BatchError {
-    /// The ruleset changed since the generation the batch was made for; nothing was applied.
+    /// The ruleset has changed since the generation the batch was built for; nothing was applied.
     #[error("the ruleset of network namespace {netns} changed since generation {generation}")]
     Stale {
         /// The namespace.
         netns: String,
-        /// The generation the batch named.
+        /// The generation of the batch.
         generation: u32,
     },
-    /// The kernel refused one or more messages; nothing was applied.
+    /// The kernel rejected one or more messages; nothing was applied.
     #[error(
         "message {} of {of} in network namespace {netns} was refused: {error}{}",
         index.map_or_else(|| "(all)".to_owned(), |index| index.to_string()),
         if *also == 0 { String::new() } else { format!(" (and {also} more)") }
     )]
     Refused {
-        /// Position in the batch of the first refused message; `None` if the batch as a whole was.
+        /// Position in the batch of the first rejected message; `None` if the batch as a whole was rejected.
         index: Option<usize>,
         /// Messages in the batch.
         of: usize,
-        /// Further messages refused.
+        /// Number of further rejected messages.
         also: usize,
-        /// The kernel's answer to the first.
+        /// The kernel's error for the first.
         error: KernelError,
         /// The namespace.
         netns: String,
     },
-    /// The batch could not be handed to the kernel; nothing was applied.
+    /// The batch could not be sent to the kernel; nothing was applied.
     #[error("a batch of {bytes} bytes could not be sent in network namespace {netns}: {error}")]
     NotSent {
-        /// Its size.
+        /// Size in bytes.
         bytes: usize,
         /// The failure.
         error: KernelError,
         /// The namespace.
         netns: String,
     },
-    /// The kernel's answers were lost: the batch was applied whole or not at all.
+    /// The kernel's replies were lost: the batch was applied completely or not at all.
     #[error("the kernel's answer to a batch in network namespace {netns} was lost")]
     Unconfirmed {
         /// The namespace.
@@ -136,7 +135,7 @@ pub enum BatchError {
 }
 
 impl BatchError {
-    /// The kernel's error number, if it gave one.
+    /// The kernel's error number, if there is one.
     #[must_use]
     pub fn errno(&self) -> Option<Errno> {
         match self {
@@ -147,50 +146,50 @@ impl BatchError {
     }
 }
 
-/// A query failed.
+/// A request failed.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{what} in network namespace {netns}: {error}")]
 pub struct NfRequestError {
-    /// What was asked, for example "listing nf_tables chains".
+    /// What was requested, for example "listing nf_tables chains".
     pub what: String,
     /// The namespace.
     pub netns: String,
-    /// The kernel's answer.
+    /// The kernel's error.
     pub error: KernelError,
 }
 
 /// One nfnetlink socket.
 pub trait Nfnetlink {
-    /// Applies a batch as one transaction and waits for the kernel's word.
+    /// Applies a batch as one transaction and waits for the replies.
     ///
     /// # Errors
-    /// [`BatchError`]; only after [`BatchError::Unconfirmed`] can it have been applied.
+    /// [`BatchError`]; only after [`BatchError::Unconfirmed`] the batch may have been applied.
     fn commit(&mut self, batch: &NfBatch) -> Result<(), BatchError>;
 
-    /// All objects a query finds.
+    /// All objects that match a query.
     ///
     /// # Errors
-    /// What the kernel answered; `EINTR` if its state never stood still.
+    /// The kernel's error; `EINTR` if kernel state changed during every attempt.
     fn dump(&mut self, query: &NfRequest) -> Result<Vec<NfMessage>, NfRequestError>;
 
-    /// The one object a query names; `None` if it is not there.
+    /// The one object that a query identifies; `None` if it does not exist.
     ///
     /// # Errors
-    /// What the kernel answered, except `ENOENT`.
+    /// The kernel's error, except `ENOENT`.
     fn get(&mut self, query: &NfRequest) -> Result<Option<NfMessage>, NfRequestError>;
 
-    /// One change outside a batch (conntrack, nflog).
+    /// A single change outside a batch (conntrack, nflog).
     ///
     /// # Errors
-    /// What the kernel answered.
+    /// The kernel's error.
     fn change(&mut self, query: &NfRequest, flags: u16) -> Result<(), NfRequestError>;
 
-    /// Number of the nf_tables generation in force; every commit by anyone raises it.
+    /// The current nf_tables generation; every commit by any program increments it.
     ///
     /// # Errors
-    /// What the kernel answered.
+    /// The kernel's error.
     fn generation(&mut self) -> Result<u32, NfRequestError>;
 
-    /// The socket's port, which notifications of its changes carry.
+    /// The socket's port id, which notifications of its changes carry.
     fn portid(&self) -> u32;
 }

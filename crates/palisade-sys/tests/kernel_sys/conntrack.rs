@@ -1,4 +1,4 @@
-//! Tracked flows of real packets.
+//! Conntrack entries of real packets.
 
 use crate::need_root;
 use std::net::UdpSocket;
@@ -11,7 +11,7 @@ use palisade_sys::netns::run_in;
 
 use crate::support::{TestNetNs, joined};
 
-/// Conntrack starts in a namespace with the first rule that asks for it.
+/// The kernel starts connection tracking in a namespace with the first rule that needs it.
 fn start_tracking(space: &TestNetNs) {
     run_in(&space.netns, || {
         let rules = "add table inet t; add chain inet t c { type filter hook input priority 0; }; \
@@ -72,7 +72,7 @@ fn flows_are_listed_marked_and_ended() {
     let found = conntrack.entries(&marked).unwrap();
     assert_eq!(found.iter().map(|f| f.id).collect::<Vec<_>>(), [first.id]);
 
-    // Another entry of the same tuple is not this one.
+    // Another entry with the same tuple does not match.
     let stranger = ConntrackEntry {
         id: first.id ^ 1,
         ..first.clone()

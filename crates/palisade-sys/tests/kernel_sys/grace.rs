@@ -1,4 +1,5 @@
-//! Grace periods, with a packet that takes long: it is done when the wait ends, whichever way is taken.
+//! Grace periods with a slowly processed packet: its processing has ended when the wait ends, with both
+//! methods.
 
 use crate::need_root;
 use palisade_sys::Errno;
@@ -12,11 +13,11 @@ use std::time::{Duration, Instant};
 
 use crate::support::TestNetNs;
 
-/// How deep rules jump, and how often each.
+/// Depth of the jumps, and number of jumps per level.
 const DEPTH: usize = 6;
 const WIDTH: usize = 20;
 
-/// Chains in which a packet to port 9 takes long, and is counted at the end.
+/// Chains in which a packet to port 9 is processed slowly and counted at the end.
 fn long_way() -> String {
     let mut text = format!("table inet t {{\ncounter end {{}}\nchain c{DEPTH} {{ }}\n");
     for depth in (0..DEPTH).rev() {
@@ -27,7 +28,7 @@ fn long_way() -> String {
             udp dport 9 jump c0\nudp dport 9 counter name end\n}\n}\n"
 }
 
-/// Not by `ip netns exec`, whose mounts would wait for a grace period themselves.
+/// Runs `nft` without `ip netns exec`, whose mounts would themselves wait for a grace period.
 fn nft(test: &TestNetNs, script: &str) -> String {
     let run = || Command::new("nft").arg(script).output().unwrap();
     let output = run_in(&test.netns, run).unwrap();
@@ -36,12 +37,12 @@ fn nft(test: &TestNetNs, script: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Whether the packet has come to the end of its way.
+/// Whether the packet has reached the end of the chains.
 fn counted(test: &TestNetNs) -> bool {
     nft(test, "list counter inet t end").contains("packets 1 ")
 }
 
-/// Whether a packet that was on its long way when `wait` began is done when it ends.
+/// Whether the processing of a packet that was in the chains when `wait` began has ended when it returns.
 fn is_done(wait: impl FnOnce()) -> bool {
     let test = TestNetNs::new("grace");
     nft(&test, &long_way());
@@ -73,8 +74,7 @@ fn is_done(wait: impl FnOnce()) -> bool {
     })
 }
 
-/// Has `membarrier` be refused to the calling thread as a kernel with `nohz_full` refuses it. It
-/// cannot be taken back.
+/// Makes `membarrier` fail for the calling thread as on a kernel with `nohz_full`. Cannot be undone.
 fn refuse_membarrier() {
     const LOAD: u16 = 0x20;
     const JUMP_EQUAL: u16 = 0x15;
@@ -119,7 +119,7 @@ fn a_packet_under_way_is_done_after_either_wait() {
     let mut grace = KernelGracePeriod::new().unwrap();
     timed(&mut grace);
     assert!(is_done(|| grace.wait().unwrap()));
-    // In a thread of its own, which alone is refused the barrier.
+    // In a separate thread, because the filter applies to the thread that installs it.
     let otherwise = std::thread::spawn(move || {
         refuse_membarrier();
         let mut grace = KernelGracePeriod::new().unwrap();

@@ -199,7 +199,7 @@ fn changes_are_told() {
                 return;
             }
         }
-        panic!("the change was not told");
+        panic!("the change was not reported");
     };
     let end = VethEnd {
         name: "pal1".into(),

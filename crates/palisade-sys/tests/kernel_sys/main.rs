@@ -1,4 +1,4 @@
-//! The kernel interfaces against the running kernel, in namespaces made and removed here.
+//! Tests of the kernel interfaces on the running kernel, in namespaces created and removed here.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! Batches, refusals, generations, dumps and notifications of nf_tables.
+//! Batches, rejections, generations, dumps and notifications of nf_tables.
 
 use crate::need_root;
 use std::process::Command;
@@ -90,7 +90,7 @@ fn a_batch_is_all_or_nothing() {
         other => panic!("{other}"),
     }
     assert_eq!(names(&mut nf, NFT_MSG_GETCHAIN, NFTA_CHAIN_NAME), ["a"]);
-    // The socket is in step afterwards.
+    // Sequence numbers still match afterwards.
     let mut good = NfBatch::nf_tables();
     chain(&mut good, "t", "b");
     nf.commit(&good).unwrap();
@@ -155,7 +155,7 @@ fn tens_of_megabytes_are_one_transaction() {
     );
     assert_eq!(nf.dump(&query.unwrap()).unwrap().len(), count);
 
-    // Every message refused: the first is still named, whatever answers are lost.
+    // Every message is rejected: the first one is still named, even if replies are lost.
     let mut bad = NfBatch::nf_tables();
     for _ in 0..100_000 {
         chain(&mut bad, "nowhere", "c");

@@ -1,4 +1,4 @@
-//! Namespaces that go away with the test, also when it panics.
+//! Namespaces that are removed after the test, also when it panics.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -35,8 +35,8 @@ impl Drop for TestNetNs {
     }
 }
 
-/// Two namespaces joined by a veth pair `a0`-`b0`: 10.9.0.1 and fd09::1 in the
-/// first, 10.9.0.2 and fd09::2 in the second.
+/// Two namespaces connected by a veth pair `a0`-`b0`: 10.9.0.1 and fd09::1 in the first, 10.9.0.2 and fd09::2
+/// in the second.
 pub(crate) fn joined(what: &str) -> (TestNetNs, TestNetNs) {
     let a = TestNetNs::new(what);
     let b = TestNetNs::new(what);

@@ -12,10 +12,10 @@ use palisade_agent::run::RunError;
 use palisade_agent::service_manager::ServiceManager;
 use std::io;
 
-/// Where the configuration is looked for if nobody names a file.
+/// Default path of the configuration file.
 const DEFAULT_FILE: &str = "/etc/palisade/palisade.yaml";
 
-/// Runs the agent until it is told to stop; in dry mode, shows what it would do.
+/// Runs the agent until it is stopped; with --dry-run, shows what it would do.
 pub(crate) fn run(args: AgentArgs, format: OutputFormat) -> CommandResult {
     let config = resolve_config(args)?;
     let log = Log::start(&config.log_level, config.log_json, SystemClock)
@@ -26,7 +26,7 @@ pub(crate) fn run(args: AgentArgs, format: OutputFormat) -> CommandResult {
         let dry_run = dry_run.map_err(|error| run_failure(&error))?;
         print_output(format, &dry_run, |dry| {
             format!(
-                "Nothing is touched: this is what an agent that started now would do.\n\n{}\n{}\n{} writes\n{}",
+                "Dry run, nothing is changed. An agent started now would write:\n\n{}\n{}\n{} writes\n{}",
                 status::status_text(&dry.status),
                 endpoint::endpoints_table(&dry.endpoints),
                 dry.plan.writes,
@@ -59,7 +59,7 @@ fn run_failure(error: &RunError) -> CommandError {
     }
 }
 
-/// The configuration that these flags, the environment and the file make.
+/// Resolves the configuration from flags, environment and file.
 pub(super) fn resolve_config(args: AgentArgs) -> Result<Config, CommandError> {
     let file = ConfigFile {
         optional: args.config.is_none(),
@@ -82,7 +82,7 @@ pub(super) fn resolve_config(args: AgentArgs) -> Result<Config, CommandError> {
 
 #[allow(
     clippy::disallowed_methods,
-    reason = "the one place where the environment enters the configuration"
+    reason = "the only place where the environment is read for the configuration"
 )]
 fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok()

@@ -1,4 +1,4 @@
-//! `palisade cleanup`: shows what Palisade made on this host, asks, and removes it.
+//! `palisade cleanup`: lists what Palisade created on this host, asks for confirmation, and removes it.
 
 use super::agent;
 use crate::cli::{CleanupArgs, OutputFormat};
@@ -10,7 +10,7 @@ use palisade_text::printable;
 use serde::Serialize;
 use std::io::{self, IsTerminal, Write};
 
-/// What `cleanup -o json` prints.
+/// Output of `cleanup -o json`.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct CleanupReport {
@@ -19,7 +19,7 @@ struct CleanupReport {
     items: Vec<CleanupItem>,
 }
 
-/// Removes everything; exit 1 if something could not be.
+/// Removes everything; exit code 1 if an object could not be removed.
 pub(crate) fn run(args: CleanupArgs, format: OutputFormat) -> CommandResult {
     let config = agent::resolve_config(args.agent)?;
     let found = find(&config).map_err(|error| cleanup_failure(&error))?;
@@ -59,26 +59,27 @@ fn cleanup_failure(error: &CleanupError) -> CommandError {
     }
 }
 
-/// Asks, on a terminal.
+/// Asks for confirmation on a terminal.
 fn confirm(items: &[CleanupItem], format: OutputFormat) -> Result<bool, CommandError> {
     if format == OutputFormat::Json || !io::stdin().is_terminal() {
-        let what = "this removes what enforces policy here; nobody is there to be asked";
-        return Err(
-            CommandError::usage(what).with_hint("--yes, or --dry-run to see what would be removed")
-        );
+        let what =
+            "cleanup ends enforcement and needs confirmation, but there is no interactive terminal";
+        return Err(CommandError::usage(what)
+            .with_hint("confirm with --yes, or list what would be removed with --dry-run"));
     }
     let ask = || -> io::Result<String> {
         let mut out = io::stdout();
         for item in items {
             writeln!(out, "{}", printable(&item_name(item)))?;
         }
-        write!(out, "Remove all this? Enforcement ends with it. [y/N] ")?;
+        write!(out, "Remove all of this? Policy enforcement ends. [y/N] ")?;
         out.flush()?;
         let mut reply = String::new();
         io::stdin().read_line(&mut reply)?;
         Ok(reply)
     };
-    let reply = ask().map_err(|error| CommandError::problem(format!("asking: {error}")))?;
+    let reply = ask()
+        .map_err(|error| CommandError::problem(format!("reading the confirmation: {error}")))?;
     Ok(["y", "yes"].contains(&reply.trim().to_lowercase().as_str()))
 }
 
@@ -99,22 +100,22 @@ fn item_name(item: &CleanupItem) -> String {
 
 fn report_text(report: &CleanupReport) -> String {
     if report.items.is_empty() {
-        return "there is nothing of Palisade here".to_owned();
+        return "nothing to remove".to_owned();
     }
     let line = |item: &CleanupItem| {
         let outcome = match (&item.error, item.removed) {
             (Some(error), _) => format!("FAILED: {error}"),
-            (None, true) if item.kind == CleanupKind::Setting => "put back".to_owned(),
+            (None, true) if item.kind == CleanupKind::Setting => "restored".to_owned(),
             (None, true) if item.kind == CleanupKind::ChainedInterface => "set down".to_owned(),
             (None, true) => "removed".to_owned(),
             (None, false) if report.dry_run && item.kind == CleanupKind::ChainedInterface => {
                 "would be set down".to_owned()
             }
             (None, false) if report.dry_run && item.kind == CleanupKind::Setting => {
-                "would be put back".to_owned()
+                "would be restored".to_owned()
             }
             (None, false) if report.dry_run => "would be removed".to_owned(),
-            (None, false) => "stays: something else is in it".to_owned(),
+            (None, false) => "kept: it contains other files".to_owned(),
         };
         let line = format!("{}: {outcome}", item_name(item));
         printable(&line).into_owned() + "\n"

@@ -1,4 +1,4 @@
-//! `palisade completion`: what a shell needs to complete this command, made from its definition.
+//! `palisade completion`: shell completion scripts, generated from the definition of the command line.
 
 use crate::cli::{Cli, OutputFormat, Shell};
 use crate::exit::{CommandError, CommandResult, ExitStatus};
@@ -6,7 +6,7 @@ use crate::output::print_output;
 use clap::CommandFactory;
 use serde::Serialize;
 
-/// What is printed with `-o json`.
+/// Output of `completion -o json`.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Completion {
@@ -15,7 +15,7 @@ struct Completion {
     script: String,
 }
 
-/// Prints the script of a shell.
+/// Prints the completion script of a shell.
 pub(crate) fn run(shell: Shell, format: OutputFormat) -> CommandResult {
     let (name, generator) = match shell {
         Shell::Bash => ("bash", clap_complete::Shell::Bash),
@@ -28,7 +28,9 @@ pub(crate) fn run(shell: Shell, format: OutputFormat) -> CommandResult {
         api_version: palisade_api::api_version(),
         shell: name,
         script: String::from_utf8(script).map_err(|error| {
-            CommandError::problem(format!("making the script of {name}: {error}"))
+            CommandError::problem(format!(
+                "generating the completion script of {name}: {error}"
+            ))
         })?,
     };
     print_output(format, &completion, |completion| completion.script.clone())?;

@@ -1,4 +1,4 @@
-//! `palisade connections`: every connection that manifests allow, from the analysis, printed.
+//! `palisade connections`: every connection that manifests allow, computed by the analysis.
 
 use super::manifests;
 use crate::cli::{ConnectionsArgs, OutputFormat, ScopeArgs};
@@ -9,7 +9,7 @@ use palisade_model::State;
 use serde::Serialize;
 use std::collections::BTreeSet;
 
-/// What `connections -o json` prints.
+/// Output of `connections -o json`.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ConnectionsReport {
@@ -17,7 +17,7 @@ struct ConnectionsReport {
     connections: Vec<Connection>,
 }
 
-/// Up to how many pods JSON has each pair and each prefix by itself.
+/// Maximum number of pods for which JSON has each pair and each prefix separately.
 const MAX_UNGROUPED_PODS: usize = 64;
 
 /// Lists every allowed connection.
@@ -38,7 +38,7 @@ pub(crate) fn run(args: &ConnectionsArgs, format: OutputFormat) -> CommandResult
     };
     print_output(format, &report, |answered| {
         match answered.connections.is_empty() {
-            true if state.endpoints.values().all(|e| e.host) => "there is no workload".to_owned(),
+            true if state.endpoints.values().all(|e| e.host) => "no workloads".to_owned(),
             true => "no connection is allowed".to_owned(),
             false => {
                 let table = connections_table(&answered.connections);
@@ -49,14 +49,14 @@ pub(crate) fn run(args: &ConnectionsArgs, format: OutputFormat) -> CommandResult
     Ok(exit)
 }
 
-/// Whether every pair and prefix is answered by itself.
+/// Whether every pair and prefix is listed separately.
 pub(crate) fn is_ungrouped(format: OutputFormat, scope: &ScopeArgs, states: &[&State]) -> bool {
     let pods: usize = states.iter().map(|state| state.endpoints.len()).sum();
     let all = scope.from.is_none() && scope.to.is_none() && scope.namespace.is_none();
     format == OutputFormat::Json && all && !scope.members && pods <= MAX_UNGROUPED_PODS
 }
 
-/// What was asked for on the command line.
+/// The filter given on the command line.
 pub(crate) fn connection_scope(args: &ScopeArgs) -> ConnectionFilter {
     ConnectionFilter {
         from: args.from.clone(),
@@ -65,7 +65,7 @@ pub(crate) fn connection_scope(args: &ScopeArgs) -> ConnectionFilter {
     }
 }
 
-/// The same, with the members of groups where these are asked for.
+/// Adds the members of groups, if they are requested.
 pub(crate) fn with_members(list: Vec<Connection>, args: &ScopeArgs) -> Vec<Connection> {
     if !args.members {
         return list;
@@ -78,7 +78,7 @@ pub(crate) fn with_members(list: Vec<Connection>, args: &ScopeArgs) -> Vec<Conne
     list.into_iter().map(expand).collect()
 }
 
-/// The groups of these lists with their members, if they are asked for.
+/// The groups of these lists with their members, if they are requested.
 pub(crate) fn group_members_text(lists: &[&[Connection]], args: &ScopeArgs) -> String {
     let rows = lists.iter().copied().flatten();
     let parties = rows.flat_map(|row| [&row.src, &row.dst]);
@@ -95,7 +95,7 @@ pub(crate) fn group_members_text(lists: &[&[Connection]], args: &ScopeArgs) -> S
     out
 }
 
-/// Connections as rows.
+/// Formats connections as a table.
 pub(crate) fn connections_table(connections: &[Connection]) -> String {
     let mut table = TextTable::new(&["FROM", "TO", "FAMILY", "CONNECTIONS"]);
     for row in connections {

@@ -1,4 +1,4 @@
-//! `palisade diff`: what a change of manifests opens and closes.
+//! `palisade diff`: the connections that a change of manifests allows or denies.
 
 use super::connections::{
     connection_scope, connections_table, group_members_text, is_ungrouped, with_members,
@@ -11,7 +11,7 @@ use palisade_analysis::ConnectionDiff;
 use palisade_text::printable;
 use serde::Serialize;
 
-/// What `diff -o json` prints.
+/// Output of `diff -o json`.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct DiffReport {
@@ -20,12 +20,12 @@ struct DiffReport {
     diff: ConnectionDiff,
 }
 
-/// Shows what a change opens and closes; exit 1 if it does either, or if problems were found.
+/// Shows the difference; exit code 1 if there is one, or if the manifests have errors.
 pub(crate) fn run(args: &DiffArgs, format: OutputFormat) -> CommandResult {
     let [old, new] = &args.files[..] else {
         let given = args.files.len();
         return Err(CommandError::usage(format!(
-            "diff takes -f OLD -f NEW, and was given {given} of them"
+            "diff needs -f OLD -f NEW, two files or directories; {given} given"
         )));
     };
     if old.as_os_str() == "-" && new.as_os_str() == "-" {
@@ -63,12 +63,12 @@ pub(crate) fn run(args: &DiffArgs, format: OutputFormat) -> CommandResult {
 
 fn diff_text(diff: &ConnectionDiff) -> String {
     if diff.is_empty() {
-        return "nothing is opened or closed".to_owned();
+        return "no difference in allowed connections".to_owned();
     }
     let mut out = String::new();
     for (title, workloads) in [
-        ("Workloads that appear", &diff.appeared),
-        ("Workloads that vanish", &diff.vanished),
+        ("Added workloads", &diff.appeared),
+        ("Removed workloads", &diff.vanished),
     ] {
         if !workloads.is_empty() {
             let names: Vec<String> = workloads

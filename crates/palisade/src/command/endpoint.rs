@@ -1,4 +1,4 @@
-//! `palisade endpoint` and `palisade identity`: what the agent knows of this host, printed.
+//! `palisade endpoint` and `palisade identity`: the agent's endpoints and identities.
 
 use super::split_name;
 use crate::cli::{EndpointCommand, OutputFormat};
@@ -34,7 +34,7 @@ pub(crate) fn run(
     Ok(ExitStatus::Success)
 }
 
-/// Endpoints, one a line.
+/// Formats endpoints as a table.
 pub(super) fn endpoints_table(list: &EndpointList) -> String {
     let mut table = TextTable::new(&[
         "ENDPOINT",
@@ -125,7 +125,10 @@ fn detail_text(detail: &EndpointDetail) -> String {
     line("Revision", format!("{} in the kernel", e.revision));
     for (name, policies) in [("Ingress", &detail.ingress), ("Egress", &detail.egress)] {
         if policies.is_empty() {
-            line(name, "no policy selects it: everything passes".to_owned());
+            line(
+                name,
+                "no policy selects it: all traffic is allowed".to_owned(),
+            );
         }
         for (index, policy) in policies.iter().enumerate() {
             line(

@@ -1,4 +1,4 @@
-//! `palisade explain`: asks the manifests or the running agent, and prints what it hears.
+//! `palisade explain`: the verdict of a connection, from manifests or from the running agent.
 
 use super::manifests;
 use crate::cli::{ExplainArgs, OutputFormat};
@@ -12,7 +12,7 @@ use palisade_api::{ExplainQuery, path};
 use palisade_oracle::OracleOptions;
 use std::fmt::Write;
 
-/// Says whether a connection is allowed, from manifests or as the running agent sees it.
+/// Explains a connection, from manifests or from the running agent.
 pub(crate) fn run(args: &ExplainArgs, client: &ApiClient, format: OutputFormat) -> CommandResult {
     let query = ExplainQuery {
         from: args.from.clone(),
@@ -64,7 +64,7 @@ fn query_string(query: &ExplainQuery) -> String {
     pairs.collect::<Vec<_>>().join("&")
 }
 
-/// Percent-encoding of everything that is not unreserved. Source: RFC 3986, section 2.3.
+/// Percent-encodes every character that is not unreserved. Source: RFC 3986, section 2.3.
 pub(super) fn percent_encode(text: &str) -> String {
     let mut out = String::new();
     for byte in text.bytes() {

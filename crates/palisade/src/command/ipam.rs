@@ -1,4 +1,4 @@
-//! `palisade ipam`: who has which address, and whether everything agrees about it, printed.
+//! `palisade ipam`: the addresses of workloads and their consistency check.
 
 use crate::cli::{IpamCommand, OutputFormat};
 use crate::client::ApiClient;
@@ -68,7 +68,7 @@ fn list_text(report: &IpamReport) -> String {
 fn check_text(check: &IpamCheckReport) -> String {
     let workloads = pluralize(check.workloads, "workload");
     if check.findings.is_empty() {
-        return format!("{workloads}: records, interfaces, routes and tables agree");
+        return format!("{workloads}: records, interfaces, routes and tables are consistent");
     }
     let mut table = TextTable::new(&["KIND", "OBJECT", "REASON"]);
     for finding in &check.findings {

@@ -1,4 +1,4 @@
-//! Reading manifests for commands that answer questions about them.
+//! Loading of manifests for the commands that analyse them.
 
 use crate::command::progress::ProgressMeter;
 use crate::command::status::problem_text;
@@ -9,17 +9,17 @@ use palisade_source::{LoadedInput, load_with_progress};
 use palisade_text::printable;
 use std::path::{Path, PathBuf};
 
-/// What manifests say, and how a command that answers from them ends.
+/// A loaded state, and the exit code that it leads to.
 pub(crate) struct LoadedManifests {
-    /// The state they describe.
+    /// The state that the manifests describe.
     pub(crate) state: State,
-    /// Fine, or that problems were found.
+    /// Success, or that problems were found.
     pub(crate) exit: ExitStatus,
 }
 
-/// Reads files. Problems are told on standard error and do not stop the answer, which is about what
-/// can be read: what is invalid isolates, as it would on a host. The exit code says that they are
-/// there. Only paths that do not exist are an error by themselves.
+/// Reads files. Problems are printed on standard error and do not prevent the analysis, which covers what can
+/// be read: an invalid policy isolates its pods, as on a host. The exit code reports problems. Only a path
+/// that does not exist is a usage error.
 pub(crate) fn load_state(files: &[PathBuf]) -> Result<LoadedManifests, CommandError> {
     check_paths_exist(files)?;
     let loaded = load_showing_progress(files);
@@ -39,7 +39,7 @@ pub(crate) fn load_state(files: &[PathBuf]) -> Result<LoadedManifests, CommandEr
     })
 }
 
-/// Reads files, and shows on a terminal how far it is.
+/// Reads files and shows the progress on a terminal.
 pub(crate) fn load_showing_progress(files: &[PathBuf]) -> LoadedInput {
     let mut meter = ProgressMeter::on_terminal();
     let loaded = load_with_progress(files, &mut |progress| meter.update(progress));
@@ -47,12 +47,12 @@ pub(crate) fn load_showing_progress(files: &[PathBuf]) -> LoadedInput {
     loaded
 }
 
-/// A path that was typed and does not exist is wrong usage, not a problem of the manifests.
+/// A path on the command line that does not exist is a usage error, not a problem of the manifests.
 pub(crate) fn check_paths_exist(files: &[PathBuf]) -> Result<(), CommandError> {
     let missing = |path: &&PathBuf| path.as_os_str() != "-" && !Path::exists(path);
     match files.iter().find(missing) {
         Some(path) => Err(CommandError::usage(format!(
-            "there is no {}",
+            "no such file or directory: {}",
             printable(&path.display().to_string())
         ))),
         None => Ok(()),

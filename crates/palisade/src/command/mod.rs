@@ -1,4 +1,4 @@
-//! What each command does.
+//! The implementation of each command.
 
 mod agent;
 mod cleanup;
@@ -23,7 +23,7 @@ use crate::exit::ExitStatus;
 use palisade_agent::config::Parameter;
 use std::path::PathBuf;
 
-/// Does what was asked; tells failures on standard error.
+/// Runs a command; prints errors on standard error.
 pub(crate) fn run(cli: Cli) -> ExitStatus {
     let socket = cli.socket.unwrap_or_else(default_socket);
     let client = ApiClient::new(&socket);
@@ -51,12 +51,12 @@ pub(crate) fn run(cli: Cli) -> ExitStatus {
     })
 }
 
-/// `namespace/name`; the namespace is `default` where it is not said.
+/// Splits `namespace/name`; the default namespace is `default`.
 pub(crate) fn split_name(text: &str) -> (&str, &str) {
     text.split_once('/').unwrap_or(("default", text))
 }
 
-/// Where the agent listens if nobody says otherwise.
+/// Default path of the agent's socket.
 fn default_socket() -> PathBuf {
     Parameter::by_name("socket").map_or_else(PathBuf::new, |socket| socket.default.into())
 }

@@ -1,7 +1,7 @@
-//! `palisade monitor`: packets as they are denied or logged.
+//! `palisade monitor`: denied and logged packets.
 //!
-//! Promises: a line of text, or of JSON, for each line of the agent's stream, printed at once; JSON
-//! is the agent's own, so a field that this build does not know is there.
+//! Promises: one line of text or JSON for each line of the agent's stream, printed at once; JSON is passed
+//! through, so fields unknown to this build are kept.
 
 use super::explain::percent_encode;
 use crate::cli::{MonitorArgs, OutputFormat, VerdictFilter};
@@ -15,7 +15,7 @@ use palisade_text::{printable, printable_json};
 use std::io::{self, Write};
 use std::ops::ControlFlow;
 
-/// Follows the agent's stream.
+/// Prints the agent's stream.
 pub(crate) fn run(args: MonitorArgs, client: &ApiClient, format: OutputFormat) -> CommandResult {
     let stop = args.no_follow;
     let verdict = args.verdict.map(|verdict| match verdict {
@@ -41,7 +41,7 @@ pub(crate) fn run(args: MonitorArgs, client: &ApiClient, format: OutputFormat) -
     if ended && !stop {
         return Err(
             CommandError::new(ExitStatus::NotReached, "the agent stopped")
-                .with_hint("palisade monitor follows it again once it runs"),
+                .with_hint("restart the agent, then run palisade monitor again"),
         );
     }
     Ok(ExitStatus::Success)
@@ -56,7 +56,7 @@ fn print_line(format: OutputFormat, line: &[u8]) -> Result<ControlFlow<()>, Comm
             Err(error) => {
                 return Err(CommandError::new(
                     ExitStatus::NotReached,
-                    format!("understanding the agent: {error}"),
+                    format!("invalid response from the agent: {error}"),
                 ));
             }
         },
@@ -64,9 +64,11 @@ fn print_line(format: OutputFormat, line: &[u8]) -> Result<ControlFlow<()>, Comm
     let mut out = io::stdout().lock();
     match writeln!(out, "{text}").and_then(|()| out.flush()) {
         Ok(()) => Ok(ControlFlow::Continue(())),
-        // Whoever closed the pipe has seen enough.
+        // A closed pipe means that the reader is done.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ControlFlow::Break(())),
-        Err(error) => Err(CommandError::problem(format!("printing: {error}"))),
+        Err(error) => Err(CommandError::problem(format!(
+            "writing to standard output: {error}"
+        ))),
     }
 }
 
@@ -89,7 +91,7 @@ fn packet_text(packet: &PacketEvent) -> String {
         out.push_str(&format!(" type {kind} code {code}"));
     }
     if packet.reply {
-        out.push_str(" (answer)");
+        out.push_str(" (reply)");
     }
     out.push_str(&format!(" {} bytes", packet.length));
     if let Some(interface) = &packet.interface {
@@ -109,9 +111,9 @@ fn packet_text(packet: &PacketEvent) -> String {
 fn lost_text(lost: &LostEvents) -> String {
     let cause = match &*lost.cause {
         "kernel" => "not reported by the kernel",
-        "agent" => "not looked at by the agent",
-        "rate" => "over the rate of one rule",
-        "client" => "missed by this reader",
+        "agent" => "dropped by the agent's queue",
+        "rate" => "over the rate limit of a rule",
+        "client" => "lost because this client read too slowly",
         other => other,
     };
     let mut out = format!("{} {} more packets {cause}", lost.time, lost.count);
@@ -142,12 +144,16 @@ fn reason_text(reason: &str, decided: Option<&MonitorRule>, policies: &[MonitorP
             format!("no rule allows it, isolated by {}", names.join(", "))
         }
         ("profile", None) => "no profile allows it".to_owned(),
-        ("encapsulated", None) => "carries packets within packets".to_owned(),
-        ("spoofed", None) => "not the sender's address".to_owned(),
-        ("unknown-interface", None) => "an interface that nobody announced".to_owned(),
-        ("invalid", None) => "belongs to no connection".to_owned(),
-        ("no-point", None) => "not an address of this interface's workload".to_owned(),
-        ("unknown", None) => "the rules changed before this could be told".to_owned(),
+        ("encapsulated", None) => "tunnelled packet (encapsulation is not allowed)".to_owned(),
+        ("spoofed", None) => "spoofed source address".to_owned(),
+        ("unknown-interface", None) => "interface not attached by the agent".to_owned(),
+        ("invalid", None) => "invalid conntrack state".to_owned(),
+        ("no-point", None) => {
+            "destination is not an address of this interface's workload".to_owned()
+        }
+        ("unknown", None) => {
+            "rule unknown: policy changed before the packet was attributed".to_owned()
+        }
         (other, None) => other.to_owned(),
     }
 }
@@ -239,7 +245,7 @@ mod tests {
         (packet.reply, packet.stale) = (true, true);
         assert_eq!(
             packet_text(&packet),
-            "T allowed ingress 10.0.0.9 -> shop/db (10.0.0.1) ICMP type 0 code 0 (answer) 60 bytes \
+            "T allowed ingress 10.0.0.9 -> shop/db (10.0.0.1) ICMP type 0 code 0 (reply) 60 bytes \
              pal1: NetworkPolicy shop/db rule 1 (db.yaml:4); \
              logged by NetworkPolicy shop/db rule 1 (db.yaml:4) (rules changed since)"
         );
@@ -254,7 +260,7 @@ mod tests {
         };
         assert_eq!(
             lost_text(&lost),
-            "T 9 more packets over the rate of one rule: NetworkPolicy shop/db rule 1 (db.yaml:4)"
+            "T 9 more packets over the rate limit of a rule: NetworkPolicy shop/db rule 1 (db.yaml:4)"
         );
     }
 }

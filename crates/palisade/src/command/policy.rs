@@ -1,4 +1,4 @@
-//! `palisade policy`: what is in force and what its rules counted, as the agent tells it.
+//! `palisade policy`: the active policies and the counters of their rules.
 
 use super::split_name;
 use crate::cli::{OutputFormat, PolicyCommand};
@@ -65,15 +65,15 @@ fn budget_excess_cell(over: &BudgetExcess) -> String {
     format!("{} of {}", over.elements, over.budget)
 }
 
-/// What would take too much, and what is enforced instead.
+/// The excess over the budget, and what is enforced instead.
 fn budget_excess_text(over: &BudgetExcess) -> String {
     let (what, instead) = match over.enforced {
-        BudgetFallback::LastValid => ("its text", "the last valid version stays in force"),
-        BudgetFallback::Isolating => ("its text", "what it selects is isolated"),
-        BudgetFallback::Closed => ("its policy set", "what it selects is denied everything"),
+        BudgetFallback::LastValid => ("the policy", "the last valid version stays in force"),
+        BudgetFallback::Isolating => ("the policy", "the pods it selects are isolated"),
+        BudgetFallback::Closed => ("the policy set", "all traffic of its endpoints is denied"),
     };
     format!(
-        "{what} would take about {} kernel elements, {} allows {}: {instead}",
+        "{what} needs about {} kernel elements, {} allows {}: {instead}",
         over.elements, over.parameter, over.budget
     )
 }
@@ -91,7 +91,7 @@ fn detail_text(detail: &PolicyDetail) -> String {
     line("Subject", p.subject.clone());
     line("Selects", or_dash(detail.selects.join(", ")));
     if let Some(over) = &p.over_budget {
-        line("Refused", budget_excess_text(over));
+        line("Budget", budget_excess_text(over));
         for rule in &over.rules {
             let at = rule.line.as_ref().map(|line| format!(" ({line})"));
             let at = at.unwrap_or_default();

@@ -1,18 +1,18 @@
-//! How far the reading of files is, on a terminal.
+//! Progress of reading files, on a terminal.
 //!
-//! Nothing is shown within the first second, more often than ten times a second, or where standard
-//! error is no terminal.
+//! Shows nothing within the first second, or if standard error is not a terminal, and updates at most ten
+//! times a second.
 
 use palisade_source::LoadProgress;
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-/// When the first line is shown, counted from the beginning of a file.
+/// Time from the start of a file to the first progress line.
 const INITIAL_DELAY: Duration = Duration::from_secs(1);
-/// How long a line stands at least.
+/// Minimum time between two updates.
 const REDRAW_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What is shown of the reading of one file after another.
+/// Displays the progress of reading one file after another.
 pub(crate) struct ProgressMeter<W> {
     out: Option<W>,
     clock: fn() -> Instant,
@@ -27,7 +27,7 @@ fn now() -> Instant {
 }
 
 impl ProgressMeter<std::io::Stderr> {
-    /// On standard error, if that is a terminal.
+    /// A meter on standard error, if that is a terminal.
     pub(crate) fn on_terminal() -> Self {
         let stderr = std::io::stderr();
         ProgressMeter::new(stderr.is_terminal().then_some(stderr), now)
@@ -45,7 +45,7 @@ impl<W: Write> ProgressMeter<W> {
         }
     }
 
-    /// Takes in how far it is.
+    /// Updates the display.
     pub(crate) fn update(&mut self, progress: LoadProgress<'_>) {
         let Some(out) = &mut self.out else { return };
         let now = (self.clock)();
@@ -61,12 +61,12 @@ impl<W: Write> ProgressMeter<W> {
             return;
         }
         self.shown = Some(now);
-        // Nothing is lost with a line of this.
+        // A progress line may be lost.
         let _ = write!(out, "\r\x1b[K{}", progress_line(progress, since));
         let _ = out.flush();
     }
 
-    /// Takes the line away.
+    /// Clears the progress line.
     pub(crate) fn clear(&mut self) {
         if let (Some(out), Some(_)) = (&mut self.out, self.shown.take()) {
             let _ = write!(out, "\r\x1b[K");

@@ -8,7 +8,7 @@ use palisade_api::{ConfigReport, Health, Status, path};
 use palisade_text::printable;
 use std::fmt::Write;
 
-/// Shows how the agent is; a degraded agent is a problem found.
+/// Shows the agent's status; a degraded agent gives exit code 1.
 pub(crate) fn run(client: &ApiClient, format: OutputFormat) -> CommandResult {
     let status: Status = client.get(path::STATUS)?;
     print_output(format, &status, status_text)?;
@@ -19,7 +19,7 @@ pub(crate) fn run(client: &ApiClient, format: OutputFormat) -> CommandResult {
     })
 }
 
-/// Shows the configuration.
+/// Shows the agent's configuration.
 pub(crate) fn run_config(client: &ApiClient, format: OutputFormat) -> CommandResult {
     let report: ConfigReport = client.get(path::CONFIG)?;
     print_output(format, &report, config_text)?;
@@ -34,11 +34,14 @@ pub(crate) fn run_config(client: &ApiClient, format: OutputFormat) -> CommandRes
 fn config_text(report: &ConfigReport) -> String {
     let mut out = String::new();
     if let Some(file) = &report.file {
-        let absent = if file.found { "" } else { " (not there)" };
+        let absent = if file.found { "" } else { " (does not exist)" };
         // Writing to a String cannot fail.
         let _ = writeln!(out, "File {}{absent}", printable(&file.path));
         if let Some(error) = &file.error {
-            let _ = writeln!(out, "REFUSED, and what was in force stays: {error}");
+            let _ = writeln!(
+                out,
+                "INVALID, the previous configuration stays active: {error}"
+            );
         }
         out.push('\n');
     }
@@ -74,7 +77,7 @@ fn config_text(report: &ConfigReport) -> String {
     out
 }
 
-/// The status page.
+/// Formats the status.
 pub(super) fn status_text(status: &Status) -> String {
     let mut out = String::new();
     let health = match status.health {
@@ -133,18 +136,18 @@ pub(super) fn status_text(status: &Status) -> String {
                 "version {} of {since} stays in force",
                 &hash[..hash.len().min(12)]
             ),
-            _ => "was never valid: what it selects is isolated".to_owned(),
+            _ => "no valid version: the pods it selects are isolated".to_owned(),
         };
         line("", format!("- {}: {what}", kept.object));
     }
     if let Some(more) = status.more_kept {
-        line("", format!("- and {more} more stay in force"));
+        line("", format!("- and {more} more objects stay in force"));
     }
     for conflict in &status.conflicts {
         line(
             "Conflict",
             format!(
-                "{} is {}'s; also claimed by {}",
+                "{} belongs to {}; also claimed by {}",
                 conflict.address,
                 conflict.owner,
                 conflict.others.join(", ")
@@ -155,7 +158,7 @@ pub(super) fn status_text(status: &Status) -> String {
     line(
         "Budget",
         format!(
-            "{} kernel elements for policy, of {} on this host and {} for a policy set; {} over it",
+            "{} kernel elements used; limits: {} on this host, {} for a policy set; {} over budget",
             budget.elements,
             budget.host,
             budget.policy_set,
@@ -192,7 +195,7 @@ pub(super) fn status_text(status: &Status) -> String {
         line(
             "",
             format!(
-                "repaired at {}: {}; {} kernel writes, {:.1} ms after it was noticed",
+                "repaired at {}: {}; {} kernel writes, {:.1} ms after detection",
                 repair.at, repair.what, repair.writes, repair.millis
             ),
         );
@@ -215,7 +218,7 @@ pub(super) fn status_text(status: &Status) -> String {
     out
 }
 
-/// One problem on one line, as compilers print theirs.
+/// Formats a problem on one line, like a compiler.
 pub(crate) fn problem_text(problem: &palisade_api::ProblemReport) -> String {
     let mut text = format!(
         "{}:{}:{}: {}: ",

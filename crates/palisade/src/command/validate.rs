@@ -1,4 +1,4 @@
-//! `palisade validate`: reads manifests and prints every problem, and enforces nothing.
+//! `palisade validate`: reads manifests and prints every problem, without enforcing anything.
 
 use crate::cli::{ManifestArgs, OutputFormat};
 use crate::command::manifests;
@@ -11,7 +11,7 @@ use palisade_text::printable;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// What `validate -o json` prints.
+/// Output of `validate -o json`.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ValidationReport {
@@ -20,11 +20,11 @@ struct ValidationReport {
     files: usize,
     objects: usize,
     problems: Vec<ProblemReport>,
-    /// Objects that are none of policy's, by kind.
+    /// Objects that are not related to policy, by kind.
     ignored: BTreeMap<String, usize>,
 }
 
-/// Checks manifests; exit 1 if anything is wrong.
+/// Checks manifests; exit code 1 if there is an error.
 pub(crate) fn run(files: &ManifestArgs, format: OutputFormat) -> CommandResult {
     manifests::check_paths_exist(&files.files)?;
     let loaded = manifests::load_showing_progress(&files.files);
@@ -45,7 +45,7 @@ pub(crate) fn run(files: &ManifestArgs, format: OutputFormat) -> CommandResult {
     })
 }
 
-/// A source's flaws as the API words them.
+/// Converts the problems of a source to API types.
 pub(crate) fn problem_reports(loaded: &LoadedInput) -> Vec<ProblemReport> {
     loaded
         .diagnostics
@@ -79,7 +79,7 @@ fn validation_text(validation: &ValidationReport) -> String {
     if ignored > 0 {
         let kinds: Vec<&str> = validation.ignored.keys().map(|k| &**k).collect();
         out.push_str(&format!(
-            ", {} of no concern to policy ({})",
+            ", {} ignored, not policy related ({})",
             pluralize(ignored, "object"),
             printable(&kinds.join(", "))
         ));

@@ -1,4 +1,4 @@
-//! `palisade workload`: asks the agent to attach or detach a network namespace.
+//! `palisade workload`: attaches or detaches a network namespace through the agent.
 
 use super::split_name;
 use crate::cli::{OutputFormat, WorkloadAddArgs, WorkloadCommand};
@@ -24,9 +24,9 @@ pub(crate) fn run(
                 client.send(Method::POST, path::WORKLOADS, &request)?;
             print_output(format, &added, |added| {
                 let closed = added.closed.as_ref();
-                let closed = closed.map(|why| format!("; nothing passes yet: {why}"));
+                let closed = closed.map(|why| format!("; all traffic is denied for now: {why}"));
                 format!(
-                    "attached {}/{} by {} with {}; its policy is in the kernel at revision {}{}",
+                    "attached {}/{}, interface {}, addresses {}; its policy is in the kernel at revision {}{}",
                     added.namespace,
                     added.name,
                     added.host_interface,

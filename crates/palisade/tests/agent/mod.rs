@@ -1,9 +1,9 @@
-//! An agent under test: the real program, in the host namespace of a lab, on a directory of its own.
+//! An agent under test: the real program, in the host namespace of a lab, with its own directories.
 
 #![allow(
     dead_code,
     clippy::panic,
-    reason = "several test programs share this, each needs a part of it; a panic is a verdict"
+    reason = "several test programs share this, each uses a part; tests fail by panicking"
 )]
 
 pub(crate) mod shop;
@@ -17,30 +17,30 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// How long anything may take before the test gives up on it.
+/// Timeout of every wait.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A directory of manifests, a state directory, a socket, and perhaps a running agent.
 pub(crate) struct Agent {
     dir: TempDir,
-    /// How long a tree must be quiet, in milliseconds.
+    /// Settle time in milliseconds.
     settle: u32,
-    /// Further arguments of its command line.
+    /// Additional command-line arguments.
     more: Vec<String>,
-    /// The command that starts the program, where that is not itself.
+    /// The command that starts the program, if it is not started directly.
     through: Vec<OsString>,
-    /// Variables of its environment.
+    /// Environment variables.
     environment: Vec<(&'static str, String)>,
     child: Option<Child>,
 }
 
 impl Agent {
-    /// Directories for an agent that does not run yet.
+    /// Directories for an agent that is not running yet.
     pub(crate) fn new() -> Self {
         Agent::settling(20)
     }
 
-    /// The same, for one that waits until a tree was quiet for so many milliseconds.
+    /// The same with this settle time in milliseconds.
     pub(crate) fn settling(settle: u32) -> Self {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("policy")).unwrap();
@@ -54,35 +54,35 @@ impl Agent {
         }
     }
 
-    /// Gives it further arguments at its next start.
+    /// Adds arguments for the next start.
     pub(crate) fn more(&mut self, args: &[&str]) {
         self.more.extend(args.iter().map(|arg| (*arg).to_owned()));
     }
 
-    /// One whose tables others can change.
+    /// An agent whose tables other programs can change.
     pub(crate) fn changeable() -> Self {
         Agent::new().with(&["--own-table=false"])
     }
 
-    /// The same with more on its command line.
+    /// Adds command-line arguments.
     pub(crate) fn with(mut self, more: &[&str]) -> Self {
         self.more(more);
         self
     }
 
-    /// Starts it from now on by a command that ends in executing it.
+    /// Uses this command, which executes the program, for all further starts.
     pub(crate) fn start_through(&mut self, command: &Command) {
         let program = std::iter::once(command.get_program());
         let whole = program.chain(command.get_args()).map(ToOwned::to_owned);
         self.through = whole.collect();
     }
 
-    /// Sets a variable of its environment.
+    /// Sets an environment variable.
     pub(crate) fn set(&mut self, name: &'static str, value: impl Into<String>) {
         self.environment.push((name, value.into()));
     }
 
-    /// Its process.
+    /// Process id.
     pub(crate) fn pid(&self) -> u32 {
         self.child.as_ref().unwrap().id()
     }
@@ -95,22 +95,22 @@ impl Agent {
             .unwrap()
     }
 
-    /// The directory of manifests.
+    /// Directory of manifests.
     pub(crate) fn policy(&self) -> PathBuf {
         self.dir.path().join("policy")
     }
 
-    /// Its state directory.
+    /// State directory.
     pub(crate) fn state(&self) -> PathBuf {
         self.dir.path().join("state")
     }
 
-    /// Its socket.
+    /// Path of the socket.
     pub(crate) fn socket(&self) -> PathBuf {
         self.dir.path().join("palisade.sock")
     }
 
-    /// Writes a manifest as a careful editor does: under another name, then renamed.
+    /// Writes a manifest atomically: under another name, then renamed.
     pub(crate) fn write(&self, name: &str, text: &str) {
         let path = self.policy().join(name);
         let draft = self.policy().join(format!(".{name}.tmp"));
@@ -120,7 +120,7 @@ impl Agent {
         std::fs::rename(draft, path).unwrap();
     }
 
-    /// Starts it in the lab's host namespace and waits until its socket answers.
+    /// Starts the agent in the lab's host namespace and waits until it responds.
     pub(crate) fn start(&mut self, lab: &Lab) {
         self.spawn(lab);
         let began = Instant::now();
@@ -128,14 +128,14 @@ impl Agent {
             self.assert_alive();
             assert!(
                 began.elapsed() < PATIENCE,
-                "the agent does not answer:\n{}",
+                "the agent does not respond:\n{}",
                 self.log()
             );
             std::thread::sleep(Duration::from_millis(20));
         }
     }
 
-    /// Starts it and waits for nothing.
+    /// Starts the agent without waiting.
     pub(crate) fn spawn(&mut self, lab: &Lab) {
         let log = std::fs::File::options()
             .create(true)
@@ -144,14 +144,14 @@ impl Agent {
             .unwrap();
         let mut command = self.command();
         command.stdout(Stdio::null()).stderr(log);
-        // A child is born in the namespace of the thread that makes it.
+        // A child process starts in the namespace of the thread that spawns it.
         self.child = Some(
             lab.run_in(lab.host(), move || command.spawn().unwrap())
                 .unwrap(),
         );
     }
 
-    /// Runs another agent on the same directories to its end.
+    /// Runs another agent on the same directories until it exits.
     pub(crate) fn run_to_its_end(&self, lab: &Lab) -> Output {
         let mut command = self.command();
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -202,7 +202,7 @@ impl Agent {
         }
     }
 
-    /// Its log so far.
+    /// The log so far.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.dir.path().join("agent.log")).unwrap_or_default()
     }
@@ -213,7 +213,7 @@ impl Agent {
         nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), signal).unwrap();
     }
 
-    /// Ends it with SIGKILL.
+    /// Kills the agent with SIGKILL.
     pub(crate) fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             child.kill().unwrap();
@@ -221,7 +221,7 @@ impl Agent {
         }
     }
 
-    /// Ends it with SIGTERM and waits for it.
+    /// Terminates the agent with SIGTERM and waits for it.
     pub(crate) fn terminate(&mut self) {
         if let Some(mut child) = self.child.take() {
             let pid = nix::unistd::Pid::from_raw(child.id().try_into().unwrap());
@@ -230,7 +230,7 @@ impl Agent {
         }
     }
 
-    /// Runs a command of the command line against it.
+    /// Runs a `palisade` command against the agent.
     pub(crate) fn run(&self, args: &[&str]) -> Output {
         Command::new(env!("CARGO_BIN_EXE_palisade"))
             .args(["--socket", self.socket().to_str().unwrap()])
@@ -239,7 +239,7 @@ impl Agent {
             .unwrap()
     }
 
-    /// Runs a command that must succeed, and reads its JSON.
+    /// Runs a command that must succeed, and parses its JSON.
     pub(crate) fn json(&self, args: &[&str]) -> Value {
         let output = self.run(&[args, &["-o", "json"]].concat());
         let said = String::from_utf8_lossy(&output.stderr);
@@ -247,12 +247,12 @@ impl Agent {
             .unwrap_or_else(|error| panic!("{args:?}: {error}: {said}\n{}", self.log()))
     }
 
-    /// `palisade status`; null while it does not answer.
+    /// `palisade status`; null while the agent does not respond.
     pub(crate) fn status(&self) -> Value {
         serde_json::from_slice(&self.run(&["status", "-o", "json"]).stdout).unwrap_or_default()
     }
 
-    /// Attaches a bare namespace of the lab.
+    /// Attaches a network namespace of the lab.
     pub(crate) fn attach(
         &self,
         lab: &Lab,
@@ -275,7 +275,7 @@ impl Agent {
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
-    /// Waits until `done` holds of the status.
+    /// Waits until `done` is true for the status.
     pub(crate) fn wait(&self, what: &str, done: impl Fn(&Value) -> bool) -> Value {
         let began = Instant::now();
         loop {
@@ -292,7 +292,7 @@ impl Agent {
         }
     }
 
-    /// Writes a manifest and waits until the kernel holds what the directory then says.
+    /// Writes a manifest and waits until its state is in the kernel.
     pub(crate) fn apply(&self, name: &str, text: &str) {
         let before = self.status()["revision"].as_u64().unwrap();
         self.write(name, text);
@@ -301,7 +301,7 @@ impl Agent {
         });
     }
 
-    /// Removes a manifest and waits until the kernel holds what is left.
+    /// Removes a manifest and waits until the remaining state is in the kernel.
     pub(crate) fn delete(&self, name: &str) {
         let before = self.status()["revision"].as_u64().unwrap();
         std::fs::remove_file(self.policy().join(name)).unwrap();
@@ -320,7 +320,7 @@ impl Drop for Agent {
     }
 }
 
-/// Runs `nft` in the host namespace of a lab: the tests' own witness, never the product's.
+/// Runs `nft` in the host namespace of a lab, as a check that is independent of the product.
 pub(crate) fn nft(lab: &Lab, script: &str) -> String {
     let name = lab.namespace_name(lab.host());
     let output = Command::new("ip")
@@ -332,7 +332,7 @@ pub(crate) fn nft(lab: &Lab, script: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What `ip` says in a namespace of a lab.
+/// The output of `ip` in a namespace of a lab.
 pub(crate) fn ip(lab: &Lab, node: NodeId, args: &[&str]) -> String {
     let output = Command::new("ip")
         .args(["-n", lab.namespace_name(node)])

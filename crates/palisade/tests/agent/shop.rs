@@ -1,4 +1,4 @@
-//! A small shop under an agent: three workloads that talk, or may not.
+//! A small shop with an agent: three workloads and the connections between them.
 
 use super::Agent;
 use palisade_testkit::lab::{Lab, NodeId, ProbeFlow, probe};
@@ -21,17 +21,17 @@ pub(crate) const ADDRESSES: [[&str; 2]; 3] = [
 ];
 
 impl Shop {
-    /// A lab, an agent in it, and the three attached.
+    /// A lab with an agent and the three workloads attached.
     pub(crate) fn open(name: &str) -> Self {
         Shop::under(Agent::new(), name)
     }
 
-    /// The same under an agent that does not run yet.
+    /// The same with an agent that is not running yet.
     pub(crate) fn under(agent: Agent, name: &str) -> Self {
         Shop::inside(agent, Lab::new(name).unwrap())
     }
 
-    /// The same in a lab that is there.
+    /// The same in an existing lab.
     pub(crate) fn inside(mut agent: Agent, mut lab: Lab) -> Self {
         agent.start(&lab);
         let pods = [0, 1, 2].map(|i| {
@@ -50,13 +50,13 @@ impl Shop {
         Shop { agent, lab, pods }
     }
 
-    /// Which of these flows arrive, none of them known before.
+    /// Which of these flows arrive; all of them are new.
     pub(crate) fn arrives(&self, flows: &[ProbeFlow]) -> Vec<bool> {
         self.lab.flush_conntrack().unwrap();
         probe(&self.lab, flows).unwrap()
     }
 
-    /// TCP to a port, both families: both must agree.
+    /// Whether TCP to a port arrives; both families must agree.
     pub(crate) fn tcp(&self, from: usize, to: usize, port: u16) -> bool {
         let flow = |i: usize| {
             ProbeFlow::tcp(
@@ -75,12 +75,12 @@ impl Shop {
     }
 }
 
-/// An address from its text.
+/// Parses an address.
 pub(crate) fn address(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// A policy for what is labelled `app` in namespace shop.
+/// A policy for the pods with the label `app` in namespace shop.
 pub(crate) fn policy(name: &str, app: &str, spec: &str) -> String {
     format!(
         "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {{name: {name}, namespace: shop}}\n\
@@ -88,6 +88,6 @@ pub(crate) fn policy(name: &str, app: &str, spec: &str) -> String {
     )
 }
 
-/// Rules that admit web at port 8080.
+/// Rules that allow web on port 8080.
 pub(crate) const FROM_WEB_8080: &str =
     "  ingress:\n  - from: [{podSelector: {matchLabels: {app: web}}}]\n    ports: [{port: 8080}]\n";

@@ -1,4 +1,4 @@
-//! `palisade completion`, and an agent whose configuration is refused before it touches anything.
+//! `palisade completion`, and an agent whose configuration is rejected before it changes anything.
 
 use crate::{World, finish, run};
 use std::process::Command;
@@ -25,7 +25,7 @@ fn each_shell_gets_a_script() {
     assert_eq!(run(&["completion", "tcsh"]).code, 2);
 }
 
-/// What bash itself makes of its script.
+/// Runs the completion script in bash.
 #[test]
 fn bash_completes_commands_and_flags() {
     let completed = |words: &str| {
@@ -50,7 +50,7 @@ fn bash_completes_commands_and_flags() {
     assert_eq!(completed("palisade completion z"), "zsh");
 }
 
-/// Everything that is wrong, with who said it: the file, the environment, the command line.
+/// Every error is reported with its origin: the file, the environment, the command line.
 #[test]
 fn an_agent_with_a_wrong_configuration_says_all_of_it_and_does_not_start() {
     let world = World::of(&[(
@@ -75,11 +75,11 @@ fn an_agent_with_a_wrong_configuration_says_all_of_it_and_does_not_start() {
     assert_eq!(
         ran.err,
         "palisade: configuration: 4 problems\n  \
-         palisade.conf:2:1: there is no parameter \"settel\"; is settle meant?\n  \
-         mtu: \"9\" (PALISADE_MTU) is no number from 1280 to 65535\n  \
+         palisade.conf:2:1: unknown parameter \"settel\"; did you mean settle?\n  \
+         mtu: \"9\" (PALISADE_MTU) is not a number from 1280 to 65535\n  \
          masquerade: \"sometimes\" (palisade.conf:4:1) must be one of off, outside\n  \
          ipam-pool (palisade.conf:3:1) and pool-ipv4 (--pool-ipv4) contradict each other: ipam-pool \
-         says every pool; add 10.9.0.0/24 there, and leave pool-ipv4 out\n"
+         replaces pool-ipv4; add 10.9.0.0/24 to ipam-pool, and remove pool-ipv4\n"
     );
     let missing = run(&["agent", "--config", "/no/such/file"]);
     assert_eq!(missing.code, 2);

@@ -1,5 +1,5 @@
-//! `palisade connections` and `palisade diff`: which workloads there are, what passes between them
-//! and the outside, and the shapes of both answers.
+//! `palisade connections` and `palisade diff`: the workloads, the connections between them and with the
+//! outside, and the output formats.
 
 use super::{PODS, World, policy, run};
 use serde_json::{Value, json};
@@ -41,7 +41,7 @@ fn listed(world: &World) -> Vec<String> {
     lines(&world.json("connections", "")["connections"])
 }
 
-/// The names of all workloads of a listing.
+/// Names of all workloads in a listing.
 fn workloads(world: &World) -> Vec<String> {
     let listed = world.json("connections", "");
     let mut names: Vec<String> = listed["connections"]
@@ -63,7 +63,7 @@ fn workloads(world: &World) -> Vec<String> {
     names
 }
 
-/// How many addresses the prefixes have that go to or come from a pod, by family.
+/// Numbers of addresses in the prefixes connected with a pod, by family.
 fn addresses(list: &Value, pod: &str, own: &str, other: &str) -> [Vec<(IpAddr, u8)>; 2] {
     let cidrs = list.as_array().unwrap().iter().filter_map(|c| {
         (c[own]["name"] == pod).then_some(())?;
@@ -77,7 +77,7 @@ fn addresses(list: &Value, pod: &str, own: &str, other: &str) -> [Vec<(IpAddr, u
     [v4, v6]
 }
 
-/// The sizes of disjoint prefixes, added up.
+/// Total size of disjoint prefixes.
 fn size(prefixes: &[(IpAddr, u8)], bits: u32) -> u128 {
     prefixes
         .iter()
@@ -110,7 +110,7 @@ fn without_policy_everything_is_all() {
             "shop/web.Pod > outside/6: \"all\"",
         ]
     );
-    // The outside is every address that no workload holds: all but those of the two pods.
+    // The outside is every address that no workload has: all except those of the two pods.
     let [v4, _] = addresses(&told["connections"], "web", "src", "dst");
     assert_eq!(size(&v4, 32), (1 << 32) - 2);
 }
@@ -124,7 +124,7 @@ fn nothing_allowed_and_nobody_there_are_told_apart() {
     assert_eq!((ran.code, &*ran.out), (0, "no connection is allowed\n"));
     assert_eq!(world.json("connections", "")["connections"], json!([]));
     let ran = World::of(&[]).run("connections", "");
-    assert_eq!((ran.code, &*ran.out), (0, "there is no workload\n"));
+    assert_eq!((ran.code, &*ran.out), (0, "no workloads\n"));
 }
 
 #[test]
@@ -194,7 +194,7 @@ fn networks_with_exceptions_in_both_families() {
         rows.contains(&vec!["other/guest (Pod)", "shop/web (Pod)", "IPv4", "all"]),
         "{text}"
     );
-    // What the change closed, in words that a reader can follow.
+    // The connections that the change denies, as readable text.
     let before = World::of(&[("a.yaml", PODS)]);
     let ran = run(&["diff", "-f", before.path(), "-f", world.path()]);
     assert_eq!(ran.code, 1);
@@ -257,7 +257,7 @@ fn pod(name: &str, owner: (&str, &str), labels: Value, address: &str) -> Value {
 }
 
 fn pod_list(pods: &[Value]) -> String {
-    // Items of a typed list carry no kind.
+    // Items of a typed list have no kind.
     json!({"apiVersion": "v1", "kind": "PodList", "metadata": {"resourceVersion": "9"}, "items": pods})
         .to_string()
 }
@@ -391,7 +391,7 @@ fn a_diff_says_what_opens_what_closes_and_who_comes_and_goes() {
     let same = diff(&open, &open, "text");
     assert_eq!(
         (same.code, &*same.out),
-        (0, "nothing is opened or closed\n")
+        (0, "no difference in allowed connections\n")
     );
     let empty = World::of(&[]);
     let told = diff(&empty, &closed, "json").json();
@@ -401,10 +401,13 @@ fn a_diff_says_what_opens_what_closes_and_who_comes_and_goes() {
         (&told["appeared"], &told["vanished"]),
         (&json!([guest, web]), &json!([]))
     );
-    // Nothing differs, but one of them cannot be read whole.
+    // No difference, but one of the inputs has errors.
     let broken = World::of(&[("a.yaml", PODS), ("b.yaml", "kind: [")]);
     let fine = World::of(&[("a.yaml", PODS)]);
     let ran = diff(&fine, &broken, "text");
-    assert_eq!((ran.code, &*ran.out), (1, "nothing is opened or closed\n"));
+    assert_eq!(
+        (ran.code, &*ran.out),
+        (1, "no difference in allowed connections\n")
+    );
     assert!(ran.err.contains("b.yaml:1:"), "{}", ran.err);
 }

@@ -10,7 +10,7 @@ fn text(dump: ClusterDump) -> String {
     String::from_utf8(text).unwrap()
 }
 
-/// Larger than what is read in one piece.
+/// Larger than the read buffer.
 const DUMP: ClusterDump = ClusterDump {
     pods: 600,
     workloads: 60,

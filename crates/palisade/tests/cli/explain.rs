@@ -1,4 +1,4 @@
-//! `palisade explain` on manifests: names, services, addresses, protocols, and the answer's shape.
+//! `palisade explain` on manifests: names, services, addresses, protocols, and the output format.
 
 use super::{PODS, World, policy};
 use serde_json::{Value, json};
@@ -67,7 +67,7 @@ fn the_shape_of_a_denial() {
         .out;
     for part in [
         "DENY  TCP to port 8080 from port 49152 over IPv4\n",
-        "policies of tier default isolate it:\n    - NetworkPolicy shop/p (p.yaml:1)\n",
+        "tier default; these policies apply default deny:\n    - NetworkPolicy shop/p (p.yaml:1)\n",
         "nearest rule: NetworkPolicy shop/p ingress[0] (allow) at p.yaml:4\n",
     ] {
         assert!(text.contains(part), "{part}: {text}");
@@ -122,7 +122,7 @@ fn ends_ports_and_protocols() {
             "deny",
         ),
         ("--from shop/web --to other/guest --protocol 89", "allow"),
-        // A template without known address; a name alone is one of namespace default.
+        // A pod template without known addresses; the default namespace is default.
         ("--from batch --to other/guest --port 1", "allow"),
         ("--from default/batch --to shop/web --port 8080", "deny"),
     ];
@@ -185,7 +185,7 @@ fn what_cannot_be_answered_is_exit_code_2_with_a_hint() {
         ),
         (
             "--from service:shop/front --to shop/web --port 1",
-            "a service opens no connections",
+            "a service cannot be the source",
         ),
         (
             "--from 10.0.0.300 --to shop/web --port 1",
@@ -232,7 +232,7 @@ fn what_cannot_be_answered_is_exit_code_2_with_a_hint() {
     }
 }
 
-/// No terminal, no colour: the answer is the same whatever NO_COLOR says.
+/// There are no colours without a terminal, whatever NO_COLOR is.
 #[test]
 fn answers_carry_no_escape_codes() {
     let ran = world().run("explain", "--from shop/web --to other/guest --port 1");

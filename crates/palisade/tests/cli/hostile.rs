@@ -1,11 +1,11 @@
-//! Names, values and file names that somebody chose to harm whoever reads what is printed.
+//! Names, values and file names chosen to harm the reader of the output.
 
 use super::{PODS, Ran, World, run, run_with};
 use serde_json::{Value, json};
 use std::process::Command;
 
-/// Colours, cursor movements, a title, a forged line, text that runs backwards: C0, DEL, C1 and
-/// what Unicode has for the direction and the end of lines.
+/// Colours, cursor movements, a window title, a forged line, right-to-left text: C0, DEL, C1 and Unicode's
+/// direction and line end characters.
 const HOSTILE: &str = "\u{1b}[31m\u{1b}]0;t\u{7}\u{7f}\u{9b}2J\u{85}\r\n\tforged\u{202e}\u{2066}\u{2028}\u{2029}\u{0}";
 
 fn assert_harmless(what: &str, ran: &Ran) {
@@ -15,7 +15,7 @@ fn assert_harmless(what: &str, ran: &Ran) {
                 || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
         });
         assert_eq!(found, None, "{what}: {text:?}");
-        // A line that the input made up.
+        // A line forged by the input.
         let forged = text
             .lines()
             .find(|line| line.trim_start().starts_with("forged"));
@@ -23,7 +23,7 @@ fn assert_harmless(what: &str, ran: &Ran) {
     }
 }
 
-/// Objects with the hostile text at every place that a message may name.
+/// Objects with the hostile text in every place that a message may quote.
 fn objects() -> Vec<Value> {
     let h = HOSTILE;
     let policy = |metadata: Value, spec: Value| {
@@ -60,7 +60,7 @@ fn objects() -> Vec<Value> {
     ] {
         objects.push(policy(a.clone(), spec));
     }
-    // Sound, as far as anybody checks, and so in the answers.
+    // Valid, as far as it is checked, and therefore in the results.
     objects.push(json!({"apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": "owned", "namespace": "shop", "creationTimestamp": h,
             "ownerReferences": [{"kind": h, "name": h, "controller": true}]},
@@ -73,7 +73,7 @@ fn objects() -> Vec<Value> {
     objects
 }
 
-/// A folder of them, one file each, whose names are hostile too, and some text that is no manifest.
+/// A directory of them, one file each, with hostile names, and text that is not a manifest.
 fn world() -> World {
     let mut files: Vec<(String, String)> = vec![("pods.yaml".to_owned(), PODS.to_owned())];
     let name = HOSTILE.replace('\0', "");
@@ -120,7 +120,7 @@ fn nothing_printed_carries_control_characters_of_the_input() {
         assert_harmless("diff", &ran);
         assert!(ran.out.contains("guest"), "{ran:?}");
     }
-    // What is harmless in an answer still says what it was.
+    // Harmless characters are still shown unchanged.
     let shown = world.run("validate", "");
     assert!(shown.out.contains("\\u{1b}[31m"), "{}", shown.out);
     let connections = world.json("connections", "").to_string();

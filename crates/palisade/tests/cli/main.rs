@@ -1,11 +1,11 @@
-//! The command line as its users meet it: the real program on small folders of manifests, without
-//! a kernel and without rights. Says nothing about packets.
+//! The command line: the real program on small directories of manifests, without kernel access and
+//! privileges. Does not test packets.
 
 #![allow(
     clippy::disallowed_methods,
     clippy::panic,
     clippy::unwrap_used,
-    reason = "a test: other programs are its witnesses, a panic its verdict"
+    reason = "a test: it runs other programs, and fails by panicking"
 )]
 
 mod configuration;
@@ -23,18 +23,18 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard};
 use tempfile::TempDir;
 
-/// A folder of manifests.
+/// A directory of manifests.
 struct World(TempDir);
 
-/// Held while a file is written and while a program starts: a child that another thread makes
-/// meanwhile holds the file open for writing until it has become its program, and a file that
-/// somebody is writing is, rightly, neither read nor run.
+/// Held while a file is written and while a program is started: a child that another thread forks meanwhile
+/// has the file open for writing until its exec, and a file open for writing is, correctly, neither read nor
+/// executable.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(|broken| broken.into_inner())
 }
 
-/// How a command ended and what it said.
+/// Exit code and output of a command.
 #[derive(Debug)]
 struct Ran {
     code: i32,
@@ -43,7 +43,7 @@ struct Ran {
 }
 
 impl World {
-    /// With these files.
+    /// A directory with these files.
     fn of(files: &[(&str, &str)]) -> Self {
         let world = World(tempfile::tempdir().unwrap());
         let _alone = alone();
@@ -63,12 +63,12 @@ impl World {
         self.0.path().join(name)
     }
 
-    /// Runs a command with `-f` this folder; the rest is split at spaces.
+    /// Runs a command with `-f` this directory; the rest is split at spaces.
     fn run(&self, command: &str, rest: &str) -> Ran {
         let mut args = vec![command, "-f", self.path()];
         args.extend(rest.split_whitespace());
         let mut ran = run(&args);
-        // Messages name the folder, whose name no test can know.
+        // Messages contain the directory, whose name is random.
         for text in [&mut ran.out, &mut ran.err] {
             *text = text.replace(&format!("{}/", self.path()), "");
         }
@@ -106,7 +106,7 @@ fn finish(mut command: Command, input: &str) -> Ran {
         let _alone = alone();
         command.spawn().unwrap()
     };
-    // A command that does not read its standard input may end before it is written.
+    // A command that does not read its standard input may exit before it is written.
     let written = child.stdin.take().unwrap().write_all(input.as_bytes());
     if let Err(error) = written {
         assert_eq!(error.kind(), ErrorKind::BrokenPipe, "{error}");
@@ -143,7 +143,7 @@ metadata: {name: guest, namespace: other, labels: {app: guest}}
 status: {phase: Running, podIP: 10.1.0.2, podIPs: [{ip: 10.1.0.2}, {ip: "fd00:1::2"}]}
 "#;
 
-/// A NetworkPolicy shop/p for every pod of the namespace; `spec` is the rest of its spec, in one line.
+/// A NetworkPolicy shop/p for every pod of the namespace; `spec` is the rest of its spec on one line.
 fn policy(spec: &str) -> String {
     format!(
         "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {{name: p, namespace: shop}}\n\

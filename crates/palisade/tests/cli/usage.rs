@@ -1,4 +1,4 @@
-//! Help, wrong usage, and the exit codes of commands that need an agent.
+//! Help, invalid usage, and the exit codes of commands that need an agent.
 
 use super::{Ran, World, alone, finish, run};
 use std::os::unix::fs::PermissionsExt;
@@ -65,7 +65,7 @@ fn the_program_alone_shows_help_and_its_version() {
         assert!(alone.err.contains(&line), "{command}");
         assert!(help.out.contains(&line), "{command}");
     }
-    assert!(help.out.contains("Exit codes: 0 answered"));
+    assert!(help.out.contains("Exit codes: 0 success"));
     let version = run(&["--version"]);
     assert_eq!(version.code, 0);
     assert_eq!(
@@ -83,25 +83,25 @@ fn wrong_usage_is_exit_code_2_and_says_what_is_wrong() {
         ("validate".to_owned(), "--filename <PATH>"),
         (
             "validate -f /not/there".to_owned(),
-            "there is no /not/there",
+            "no such file or directory: /not/there",
         ),
         (
             "connections -f /not/there".to_owned(),
-            "there is no /not/there",
+            "no such file or directory: /not/there",
         ),
         (
             format!("validate -f {here} -f /not/there"),
-            "there is no /not/there",
+            "no such file or directory: /not/there",
         ),
         (
             "explain -f /not/there --from a/b --to c/d --port 1".to_owned(),
-            "there is no /not/there",
+            "no such file or directory: /not/there",
         ),
         (
             format!("diff -f {here} -f /not/there"),
-            "there is no /not/there",
+            "no such file or directory: /not/there",
         ),
-        (format!("diff -f {here}"), "diff takes -f OLD -f NEW"),
+        (format!("diff -f {here}"), "diff needs -f OLD -f NEW"),
         ("diff -f - -f -".to_owned(), "only one of OLD and NEW"),
         (
             format!("connections -f {here} -o yaml"),
@@ -156,15 +156,14 @@ fn an_agent_that_is_not_there_is_exit_code_3() {
         for format in ["text", "json"] {
             let ran = split(&format!("{command} -o {format} --socket {socket}"));
             assert_eq!((ran.code, &*ran.out), (3, ""), "{command}");
-            let message = format!("palisade: no agent answers at {socket}: ");
+            let message = format!("palisade: cannot connect to the agent's socket {socket}: ");
             assert!(ran.err.starts_with(&message), "{}", ran.err);
             assert!(ran.err.contains("\n  try: "), "{}", ran.err);
         }
     }
 }
 
-/// Root may use every socket: then the program is run as somebody else, from a copy that everybody
-/// may run.
+/// Root may use every socket, so the program is run as another user, from a copy that every user can execute.
 #[test]
 fn a_socket_that_one_may_not_use_is_exit_code_4() {
     let world = World::of(&[]);
@@ -189,11 +188,11 @@ fn a_socket_that_one_may_not_use_is_exit_code_4() {
     }
     let ran = finish(command, "");
     assert_eq!((ran.code, &*ran.out), (4, ""), "{ran:?}");
-    assert!(ran.err.contains("you may not use the agent's socket"));
+    assert!(ran.err.contains("no permission to use the agent's socket"));
     assert!(ran.err.contains("try: sudo"));
 }
 
-/// Readers such as `head` close the pipe early; that is no failure and nothing to talk about.
+/// Readers such as `head` close the pipe early; that is not an error and prints nothing.
 #[test]
 fn a_closed_pipe_is_no_failure() {
     let mut files = Vec::new();

@@ -1,4 +1,4 @@
-//! `palisade validate`: what is wrong is said with its place, and the exit code says whether.
+//! `palisade validate`: every problem is reported with its location, and by the exit code.
 
 use super::{PODS, World, policy, run_with};
 use serde_json::json;
@@ -23,7 +23,7 @@ fn nothing_wrong_is_exit_code_0() {
         ),
         (
             &[("a.yaml", nothing)],
-            "1 file, 0 valid objects, 0 errors, 0 warnings, 2 objects of no concern to policy \
+            "1 file, 0 valid objects, 0 errors, 0 warnings, 2 objects ignored, not policy related \
              (example.com/v1 Widget, v1 ConfigMap)\n",
         ),
     ];
@@ -52,7 +52,10 @@ fn every_problem_has_file_line_column_field_and_reason() {
             "99999 is not a port: 1 to 65535",
         ),
         ("ingress[0].ports[1].endPort", "endPort 3 is below port 5"),
-        ("ingress[0].ports[2].protocol", "\"QUIC\" is not a protocol"),
+        (
+            "ingress[0].ports[2].protocol",
+            "\"QUIC\" is not a supported protocol",
+        ),
         (
             "ingress[1].frm",
             "unknown field `frm`; did you mean `from`?",
@@ -131,7 +134,7 @@ fn policies_of_other_dialects_are_errors_that_name_them() {
         ] {
             assert!(line.contains(part), "{part}: {line}");
         }
-        // Whoever asks a question of such a folder is answered, and told.
+        // Analysis commands on such a directory give a result and report the problems.
         for (command, rest) in [
             ("connections", ""),
             ("explain", "--from shop/web --to other/guest --port 1"),

@@ -1,4 +1,4 @@
-//! Chained after another plugin: policy on an interface that is somebody else's.
+//! Chained after another plugin: policy on an interface that another plugin owns.
 
 use crate::World;
 use crate::agent::shop::{FROM_WEB_8080, policy};
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 const ADDRESSES: [&str; 2] = ["10.88.0.9", "fd88::9"];
 
-/// What a plugin that routes would have answered for a pod of the lab.
+/// The result of a routing plugin for a pod of the lab.
 fn previous(container: &Container, host: &str) -> Value {
     json!({
         "cniVersion": "1.1.0",
@@ -27,7 +27,7 @@ fn previous(container: &Container, host: &str) -> Value {
     })
 }
 
-/// A pod whose interfaces another plugin made.
+/// A pod whose interfaces another plugin created.
 fn made_by_another(world: &mut World, name: &str, host: &str) -> (NodeId, Container) {
     let node = world
         .lab
@@ -67,12 +67,16 @@ fn policy_is_added_to_what_another_plugin_made_and_nothing_else_changes() {
         )
     };
     let untouched = state(&world);
-    assert!(world.tcp(from, to, 22), "nobody judges it yet");
+    assert!(world.tcp(from, to, 22), "no policy applies yet");
 
     let previous = previous(&container, "theirs0");
     let chained = world.runtime.with("prevResult", previous.clone());
-    assert_eq!(chained.ok("ADD", Some(&container)), previous, "passed on");
-    assert_eq!(chained.ok("ADD", Some(&container)), previous, "asked again");
+    assert_eq!(
+        chained.ok("ADD", Some(&container)),
+        previous,
+        "prevResult unchanged"
+    );
+    assert_eq!(chained.ok("ADD", Some(&container)), previous, "second ADD");
     assert!(world.tcp(from, to, 8080) && !world.tcp(from, to, 22));
     assert_eq!(state(&world), untouched);
     chained.ok("CHECK", Some(&container));
@@ -89,7 +93,7 @@ fn policy_is_added_to_what_another_plugin_made_and_nothing_else_changes() {
     assert_eq!(state(&world), untouched);
     assert!(world.endpoint("api").is_none());
     let closed = |world: &World| !world.tcp(from, to, 22) && !world.tcp(from, to, 8080);
-    assert!(closed(&world), "it was ours, and it is still there");
+    assert!(closed(&world), "a detached interface that still exists");
     assert_eq!(world.findings(), [""; 0]);
     world.agent.kill();
     world.agent.start(&world.lab);
@@ -97,14 +101,14 @@ fn policy_is_added_to_what_another_plugin_made_and_nothing_else_changes() {
     world.agent.kill();
     std::fs::remove_file(world.agent.state().join("workloads.json")).unwrap();
     world.agent.start(&world.lab);
-    // The sender is forgotten as well: the lab's outside is not.
+    // The conntrack entries of the sender are flushed as well; those of the lab's outside are not.
     let outside = world.lab.outside();
     let all = world.lab.addresses(outside);
     let one = |v4: bool| all.iter().find(|a| a.is_ipv4() == v4).unwrap().to_string();
     let addresses = [one(true), one(false)];
     let from = (outside, &addresses[..]);
     let closed = |world: &World| !world.tcp(from, to, 22) && !world.tcp(from, to, 8080);
-    assert!(closed(&world), "after all that was remembered is lost");
+    assert!(closed(&world), "after the loss of the agent's state");
     ip(
         &world.lab,
         host,
@@ -115,12 +119,12 @@ fn policy_is_added_to_what_another_plugin_made_and_nothing_else_changes() {
     });
     assert!(closed(&world), "under another name");
     ip(&world.lab, host, &["link", "del", "theirs1"]);
-    until(&world, "let go", |names| !names.contains("theirs"));
+    until(&world, "released", |names| !names.contains("theirs"));
     let other = Strangers::on(&mut world, "theirs1");
-    assert!(other.reached(&world, from), "it is nobody's");
+    assert!(other.reached(&world, from), "not managed by Palisade");
 }
 
-/// Waits until the names of the interfaces that are judged are as they should be.
+/// Waits until the set of interfaces with policy is as expected.
 fn until(world: &World, what: &str, done: impl Fn(&str) -> bool) {
     let began = Instant::now();
     loop {
@@ -133,7 +137,7 @@ fn until(world: &World, what: &str, done: impl Fn(&str) -> bool) {
     }
 }
 
-/// A namespace that Palisade has nothing to do with, on an interface of this name.
+/// A namespace that Palisade does not manage, on an interface with this name.
 struct Strangers {
     node: NodeId,
     addresses: [String; 2],
@@ -170,7 +174,7 @@ fn an_interface_that_goes_without_a_deletion_leaves_its_name_to_others() {
     let (from, to) = ((web, &*web_addresses), (api, &own[..]));
     assert!(world.tcp(from, to, 22));
     let host = world.lab.host();
-    // Under another name nothing would judge it: it gets its own again.
+    // Under another name no policy would apply to it: its name is restored.
     ip(
         &world.lab,
         host,
@@ -182,13 +186,15 @@ fn an_interface_that_goes_without_a_deletion_leaves_its_name_to_others() {
         assert!(began.elapsed() < Duration::from_secs(20), "{}", names());
         std::thread::sleep(Duration::from_millis(20));
     }
-    until(&world, "judged again", |names| names.contains("theirs0"));
+    until(&world, "policy applies again", |names| {
+        names.contains("theirs0")
+    });
     ip(&world.lab, host, &["link", "del", "theirs0"]);
-    until(&world, "let go", |names| !names.contains("theirs0"));
+    until(&world, "released", |names| !names.contains("theirs0"));
     assert_eq!(world.endpoint("api").unwrap()["state"], "lost");
     let other = Strangers::on(&mut world, "theirs0");
-    assert!(other.reached(&world, from), "it is nobody's");
-    // The runtime comes round to it in the end, and nothing of the stranger's is closed for that.
+    assert!(other.reached(&world, from), "not managed by Palisade");
+    // The runtime calls DEL eventually, and the stranger's interface stays open.
     chained.ok("DEL", Some(&container));
     assert!(world.endpoint("api").is_none());
     assert!(other.reached(&world, from));
@@ -206,7 +212,7 @@ fn an_interface_with_the_right_number_in_the_wrong_place_is_refused() {
     let host = world.lab.host();
     let shown = ip(&world.lab, host, &["-o", "link", "show", "theirs0"]);
     let number = shown.split(':').next().unwrap().to_owned();
-    // A pair between two other namespaces, one end of which has the number of theirs0.
+    // A pair between two other namespaces, one end of which has the index of theirs0.
     let liar = world.lab.add_namespace("liar", vec![]).unwrap();
     let third = world.lab.add_namespace("third", vec![]).unwrap();
     let third = world.lab.namespace_name(third).to_owned();
@@ -231,7 +237,7 @@ fn an_interface_with_the_right_number_in_the_wrong_place_is_refused() {
         refused.contains("theirs0 is not the workload's"),
         "{refused}"
     );
-    // What is refused was never ours, and is not closed.
+    // A rejected interface was never managed, and is not closed.
     let judged = nft(&world.lab, "list set inet palisade p_if_ours");
     assert!(!judged.contains("theirs0"), "{judged}");
     assert!(world.endpoint("api").is_none());
@@ -251,7 +257,7 @@ fn what_cannot_be_judged_is_refused() {
         chained.refused("ADD", Some(&container)).1
     };
     let gone = refused(&world, previous(&container, "nowhere0"));
-    assert!(gone.contains("nowhere0 is gone"), "{gone}");
+    assert!(gone.contains("nowhere0 does not exist"), "{gone}");
     let foreign = refused(&world, previous(&container, "out0"));
     assert!(foreign.contains("out0 is not the workload's"), "{foreign}");
     ip(

@@ -1,6 +1,5 @@
-//! kill -9 of agent and plugin at moments spread over all of ADD and DEL: afterwards the runtime asks
-//! again, and nothing leaks. That each step is struck is `kernel_steps` of the agent; here the real
-//! programs die.
+//! SIGKILL of agent and plugin at moments spread over ADD and DEL: afterwards the runtime retries, and
+//! nothing leaks. `kernel_steps` of the agent covers every step; here the real programs are killed.
 
 use crate::World;
 use crate::plugin::pod;
@@ -8,10 +7,10 @@ use palisade_testkit::need_root;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-/// Moments for each of ADD and DEL, and each of agent and plugin.
+/// Moments for each of ADD and DEL, and for each of agent and plugin.
 const MOMENTS: u32 = 12;
 
-/// How far an attachment had come, by what it has left.
+/// Progress of an attachment, according to the objects it left.
 fn stage(world: &World) -> String {
     let text = std::fs::read_to_string(world.agent.state().join("workloads.json"));
     let text = text.unwrap_or_default();
@@ -59,7 +58,7 @@ fn whenever_agent_or_plugin_are_killed_nothing_leaks() {
             }
             let ended = call.wait_with_output().unwrap();
             if agent {
-                // A deletion that finds no agent is written down, and succeeds.
+                // A deletion without an agent is queued and succeeds.
                 assert!(command == "ADD" || ended.status.success(), "{ended:?}");
                 *struck.entry((command, stage(&world))).or_default() += 1;
                 world.agent.start(&world.lab);

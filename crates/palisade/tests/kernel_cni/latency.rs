@@ -1,4 +1,4 @@
-//! How long ADD takes, with 0, 100 and 200 pods on the host: printed, and held to no figure.
+//! Duration of ADD with 0, 100 and 200 pods on the host: printed, without a limit.
 
 use crate::World;
 use crate::agent::shop::{FROM_WEB_8080, policy};

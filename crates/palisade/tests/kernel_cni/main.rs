@@ -1,11 +1,11 @@
-//! The CNI plugin as a runtime drives it: containers come and go, and policy holds from the first
-//! packet on.
+//! The CNI plugin called as by a runtime: containers are attached and detached, and policy is enforced from
+//! the first packet on.
 
 #![allow(
     clippy::disallowed_methods,
     clippy::panic,
     clippy::unwrap_used,
-    reason = "a test: other programs are its witnesses, real time its measure, a panic its verdict"
+    reason = "a test: it runs other programs, measures real time, and fails by panicking"
 )]
 
 #[path = "../agent/mod.rs"]
@@ -50,7 +50,7 @@ impl World {
         }
     }
 
-    /// A namespace with the sandbox of a pod to be, which is called as the pod.
+    /// A namespace with the sandbox of a future pod, with the same name.
     fn sandbox(&mut self, name: &str) -> (NodeId, Container) {
         let node = self.lab.add_namespace(name, Vec::new()).unwrap();
         let container = Container::of_pod(&self.lab, node, &format!("c-{name}"), name);
@@ -71,7 +71,7 @@ impl World {
         all.iter().find(|e| e["name"] == name).cloned()
     }
 
-    /// Whether TCP arrives, each of both families; they must agree.
+    /// Whether TCP arrives, in both families; they must agree.
     fn tcp(&self, from: (NodeId, &[String]), to: (NodeId, &[String]), port: u16) -> bool {
         let flows: Vec<ProbeFlow> = from
             .1
@@ -88,7 +88,7 @@ impl World {
         arrived[0]
     }
 
-    /// What `palisade ipam check` finds, as `kind object`.
+    /// Findings of `palisade ipam check`, as `kind object`.
     fn findings(&self) -> Vec<String> {
         let check = self.agent.json(&["ipam", "check"]);
         let findings = check["findings"].as_array().unwrap().iter();
@@ -100,7 +100,7 @@ impl World {
             .collect()
     }
 
-    /// Everything on the host that can be a container's: links, routes, neighbours, dispatch.
+    /// All objects on the host that can belong to a container: links, routes, neighbours, dispatch.
     fn held(&self) -> Vec<String> {
         let host = self.lab.host();
         let mut held = Vec::new();
@@ -150,7 +150,7 @@ fn a_container_is_attached_checked_and_detached() {
     assert!(world.tcp(to, from, 22), "web is not isolated");
 
     let result = world.runtime.ok("ADD", Some(&api_container));
-    assert_eq!(addresses(&result), api_addresses, "asked again");
+    assert_eq!(addresses(&result), api_addresses, "second ADD");
     assert_eq!(result["interfaces"][1]["name"], "eth0");
     assert_eq!(
         result["interfaces"][1]["sandbox"],
@@ -246,13 +246,12 @@ fn a_new_container_of_a_pod_takes_the_place_of_the_old() {
     world.runtime.ok("DEL", Some(&old));
     assert!(
         world.tcp(from, to, 80),
-        "the old one's end is not the new one's"
+        "DEL of the old sandbox keeps the new one"
     );
     assert_eq!(world.endpoint("api").unwrap()["state"], "ready");
 }
 
-/// Who a datagram from a node seems to come from, as the outside sees it; and whether the answer
-/// comes back.
+/// Source address of a datagram from a node as seen by the outside; and whether the reply arrives.
 fn seen_outside(lab: &Lab, from: NodeId, to: IpAddr) -> (IpAddr, bool) {
     let patience = Some(Duration::from_secs(5));
     let bind = |node, address: IpAddr| {
@@ -319,7 +318,7 @@ fn pods_leave_under_the_hosts_address_where_that_is_asked_for() {
     let tables = nft(&world.lab, "list tables");
     assert!(
         !tables.contains("palisade_nat"),
-        "nobody needs it: {tables}"
+        "table not needed: {tables}"
     );
 }
 
@@ -386,7 +385,7 @@ fn runtimes_are_told_while_the_agent_is_ready() {
     let read: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
     world.agent.apply("web.yaml", &pod("web", "web"));
     let (_, container) = world.sandbox("web");
-    // As a runtime does: what the list says of the plugin, with the list's name and version.
+    // As a runtime does: the plugin's part of the list, with the list's name and version.
     let mut config = read["plugins"][0].clone();
     config["name"] = read["name"].clone();
     config["cniVersion"] = read["cniVersion"].clone();

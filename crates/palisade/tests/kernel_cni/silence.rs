@@ -1,5 +1,5 @@
-//! From the instant that a pod's interface exists until ADD returns nothing passes that its policy
-//! would deny, with senders already running in both directions; and what is allowed passes then.
+//! From the creation of a pod's interface until ADD returns, no packet passes that its policy would deny,
+//! with senders running in both directions; afterwards allowed packets pass.
 
 use crate::World;
 use crate::plugin::pod;
@@ -80,6 +80,6 @@ fn nothing_passes_before_the_policy_does() {
         allowed[1].counts().arrived
     );
     assert_eq!(passed, [0, 0]);
-    // The pod's own sender has an interface to send by for a part of it only.
+    // The pod's own sender has an interface only for part of the time.
     assert!(during[0] > 1000 && during[1] > 0, "{during:?}");
 }

@@ -1,4 +1,4 @@
-//! Every kind of edit. Each leaves what the traffic counts on as it is.
+//! Every kind of edit. Each preserves the verdicts that the traffic relies on.
 
 use crate::Random;
 use crate::agent::nft;

@@ -1,34 +1,34 @@
-//! When a packet may be lost, or one pass that is denied: each kind of gap with its bound, and why it
-//! is there. Outside of these nothing may.
+//! Declared gaps, in which an allowed packet may be lost or a denied one may pass: each kind with its bound
+//! and its reason. Outside of them neither may happen.
 
-/// What happens in a gap.
+/// Kind of a gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Gap {
     /// The agent ends and another starts.
     Restart,
-    /// The agent puts another table in the place of its own.
+    /// The agent replaces its table.
     Replaced,
-    /// Somebody else deleted the rules, and the agent makes them again.
+    /// Another program deleted the rules, and the agent restores them.
     RulesGone,
     /// The policy of the flow itself is edited.
     OwnPolicy,
 }
 
-/// What may happen in one gap, whatever it takes, to the packets of one pair.
+/// Limits for the packets of one pair in one gap, however long it takes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bound {
-    /// From the first denied packet that passes to the last, with all between; of an edited policy, the
-    /// packets that still get the old verdict.
+    /// Packets from the first denied one that passes to the last, including all between; for an edited
+    /// policy, the packets that still get the old verdict.
     pub(crate) passed: u64,
     /// Allowed packets that are lost.
     pub(crate) lost: u64,
-    /// Segments lost of all connections together.
+    /// Lost segments of all connections together.
     pub(crate) segments: u64,
     pub(crate) why: &'static str,
 }
 
-/// As long as a test waits for an agent (20 s), and the time until it begins to wait: for machines that
-/// do much else. It takes some tenths of a second on one that does not, which the account shows.
+/// The timeout of a test that waits for an agent (20 s), plus the time until it starts to wait: for busy
+/// machines. On an idle one it takes some tenths of a second, as the printed account shows.
 const WHILE_AN_AGENT_WORKS: u64 = 25_000 / super::traffic::PACE.as_millis() as u64;
 
 impl Gap {
@@ -53,7 +53,7 @@ impl Gap {
                 passed: WHILE_AN_AGENT_WORKS,
                 lost: 6,
                 segments: 12,
-                why: "nothing judges until the rules are back; a flow that nobody tracked then is cut",
+                why: "no policy is evaluated until the rules are restored; a flow not tracked then is cut",
             },
             Gap::OwnPolicy => Bound {
                 passed: WHILE_AN_AGENT_WORKS,

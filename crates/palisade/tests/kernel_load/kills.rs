@@ -1,7 +1,7 @@
-//! Deaths of the agent: at any time, and for certain between two transactions of one flush.
+//! Kills of the agent: at any time, and reliably between two transactions of one flush.
 //!
-//! The kernel tells each commit to whoever listens. After one, the agent waits out a grace period of
-//! milliseconds before the next; killed then, it never makes the next one.
+//! The kernel notifies listeners of each commit. After a commit the agent waits for a grace period of
+//! milliseconds before the next one; killed then, it never makes the next commit.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use crate::Random;
 use crate::traffic::Traffic;
 use crate::world::{Shape, World};
 
-/// Deaths by the edit that was under way and the transactions that had been made of it.
+/// Number of kills by edit and by the number of its transactions that were committed.
 #[derive(Default)]
 pub(crate) struct Inside {
     pub(crate) by_boundary: BTreeMap<(&'static str, usize), u64>,
@@ -82,7 +82,7 @@ impl Commits {
     }
 }
 
-/// Comes back to life and to the right state.
+/// Restarts the agent and checks that it restores the right state.
 fn revive(world: &mut World, traffic: &mut Traffic, what: &str) {
     world.agent.start(&world.lab);
     world.settled(what);
@@ -90,8 +90,8 @@ fn revive(world: &mut World, traffic: &mut Traffic, what: &str) {
     traffic.check(world, what);
 }
 
-/// Kills after each transaction in turn of each kind of flush, until it was done `wanted` times; the
-/// hosts that do so begin with different kinds.
+/// Kills the agent after each transaction in turn of each kind of flush, `wanted` times; the hosts begin with
+/// different kinds.
 pub(crate) fn inside_flushes(
     world: &mut World,
     traffic: &mut Traffic,
@@ -116,7 +116,7 @@ pub(crate) fn inside_flushes(
         let reached = (0..after[at])
             .all(|n| commits.next(Duration::from_millis(if n == 0 { 5000 } else { 300 })));
         if !reached {
-            // The flush has no more transactions than that: from the beginning.
+            // The flush has no more transactions: start again with the first.
             after[at] = 1;
             world.settled(name);
             traffic.check(world, name);
@@ -127,7 +127,7 @@ pub(crate) fn inside_flushes(
         while commits.next(Duration::from_millis(1)) {
             made += 1;
         }
-        // Something was left to do, or it was not inside.
+        // Work must be left, or the kill was not inside the flush.
         let mut commits = Commits::watch(world);
         revive(world, traffic, name);
         if commits.next(Duration::from_millis(1)) {

@@ -1,4 +1,4 @@
-//! One-packet flows of one pair, and what became of each packet, outside of gaps and in them.
+//! One-packet flows of one pair, and the result of each packet, outside of gaps and inside.
 
 use std::ops::{AddAssign, Range};
 
@@ -6,17 +6,17 @@ use palisade_testkit::lab::Spray;
 
 use crate::gaps::Gap;
 
-/// Packets that are sent while a gap begins or ends count for it.
+/// Packets sent while a gap begins or ends belong to the gap.
 const ON_THE_WAY: u64 = 2;
-/// What was sent so many packets ago has come in, if ever.
+/// A packet sent this many packets ago has arrived, or never will.
 pub(crate) const ARRIVED: u64 = 64;
 
-/// What should not be.
+/// Wrong results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Amiss {
-    /// Allowed packets that did not come in.
+    /// Allowed packets that did not arrive.
     pub(crate) lost: u64,
-    /// Denied packets that came in.
+    /// Denied packets that arrived.
     pub(crate) passed: u64,
 }
 
@@ -31,13 +31,13 @@ impl AddAssign for Amiss {
 pub(crate) struct Line {
     pub(crate) name: String,
     pub(crate) spray: Spray,
-    /// Whether edits turn the pair's own verdict.
+    /// Whether edits change the pair's own verdict.
     pub(crate) turning: bool,
-    /// From which number on it is allowed, or denied.
+    /// The packet numbers from which on it is allowed, or denied.
     verdicts: Vec<(u64, bool)>,
     gaps: Vec<(Gap, Range<u64>)>,
     open: Option<(Gap, u64)>,
-    /// Up to here it has been looked at whether all came in.
+    /// Packets up to this number have been checked for loss.
     checked: u64,
 }
 
@@ -54,13 +54,13 @@ impl Line {
         }
     }
 
-    /// What its packets get now.
+    /// The present verdict of its packets.
     pub(crate) fn allowed(&self) -> bool {
         self.verdicts.last().is_some_and(|(_, allowed)| *allowed)
     }
 
     pub(crate) fn gap_begins(&mut self, gap: Gap) {
-        // What is on its way already may be judged only in the gap.
+        // Packets in flight may be evaluated during the gap.
         self.open = Some((gap, self.spray.sent().saturating_sub(ON_THE_WAY)));
     }
 
@@ -74,8 +74,8 @@ impl Line {
         }
     }
 
-    /// What is amiss outside of gaps that was not told yet: what passed at once, what was lost when it
-    /// should have come in.
+    /// Wrong results outside of gaps since the last call: passed packets at once, lost packets once they
+    /// should have arrived.
     pub(crate) fn news(&mut self) -> Amiss {
         let sent = self.spray.sent();
         let until = sent.saturating_sub(ARRIVED).max(self.checked);
@@ -85,7 +85,7 @@ impl Line {
         Amiss { lost, passed }
     }
 
-    /// What is amiss of these packets, but for those in gaps.
+    /// Wrong results of these packets, except in gaps.
     pub(crate) fn outside(&self, numbers: Range<u64>) -> Amiss {
         let open = self.open.map(|(gap, from)| (gap, from..u64::MAX));
         let gaps: Vec<Range<u64>> = self
@@ -109,7 +109,7 @@ impl Line {
         amiss
     }
 
-    /// Each gap that is over, with what was amiss in it.
+    /// Each closed gap, with its wrong results.
     pub(crate) fn in_gaps(&self) -> impl Iterator<Item = (Gap, Amiss)> + '_ {
         self.gaps.iter().map(|(gap, range)| {
             let range = range.start..range.end.min(self.spray.sent());
@@ -128,7 +128,7 @@ impl Line {
     }
 }
 
-/// While the verdict is the same before and after: what passed, with what was stopped between.
+/// With the same verdict before and after: passed packets, with the denied ones between them.
 fn steady(came: &[bool], allowed: bool) -> Amiss {
     if allowed {
         let lost = came.iter().filter(|came| !**came).count() as u64;
@@ -143,8 +143,8 @@ fn steady(came: &[bool], allowed: bool) -> Amiss {
     }
 }
 
-/// While the verdict turns once: as `passed`, the packets with the old one; as `lost`, those that got
-/// neither the old before nor the new after the best place for the turn.
+/// With one change of the verdict: as `passed`, packets with the old verdict; as `lost`, packets that got
+/// neither the old verdict before nor the new one after the best position of the change.
 fn turned(came: &[bool], before: bool) -> Amiss {
     let wrong = |at: usize| {
         let old = came[..at].iter().filter(|came| **came != before).count();

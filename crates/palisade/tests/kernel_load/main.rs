@@ -1,19 +1,19 @@
-//! The real agent under load: flows of a new tuple per packet, long connections both ways, and a
-//! server that speaks first, while its directory is edited in every way, it is killed at random and
-//! between the transactions of a flush, restarted, and its table tampered with.
+//! The real agent under load: flows with a new tuple per packet, long connections in both directions, and a
+//! server that sends first, while its directory is edited in every way, and while the agent is killed at
+//! random and between the transactions of a flush, restarted, and its table is changed by others.
 //!
-//! Every edit leaves some pairs allowed and some denied throughout, by ingress and egress policies, in
-//! TCP, UDP, crafted SCTP and ICMP. Nothing of the first is lost, and nothing of the second passes,
-//! except in gaps that are declared, each with its bound and its reason ([`gaps`]).
+//! Every edit keeps some pairs allowed and some denied throughout, by ingress and egress policies, in TCP,
+//! UDP, crafted SCTP and ICMP. No packet of the first is lost, and none of the second passes, except in
+//! declared gaps, each with its bound and its reason ([`gaps`]).
 //!
-//! `LOAD_EDITS` and `LOAD_KILLS` set how much, `SEED` which. Each seed has two hosts, and the deaths
-//! of the agent have three, all side by side: an edit waits more than it works.
+//! `LOAD_EDITS` and `LOAD_KILLS` set the numbers, `SEED` the seed. Each seed has two hosts, and the kills of
+//! the agent have three, all in parallel: an edit spends more time waiting than working.
 
 #![allow(
     clippy::disallowed_methods,
     clippy::panic,
     clippy::unwrap_used,
-    reason = "a test: other programs are its witnesses, real time its measure, a panic its verdict"
+    reason = "a test: it runs other programs, measures real time, and fails by panicking"
 )]
 
 #[path = "../agent/mod.rs"]
@@ -33,16 +33,16 @@ use agent::nft;
 use palisade_testkit::need_root;
 use world::World;
 
-/// How many hosts are edited with each seed, and have their agent killed inside flushes, side by side.
+/// Number of hosts that are edited per seed, and of hosts whose agent is killed inside flushes, in parallel.
 const HOSTS: u64 = 2;
 
 fn asked(name: &str, default: u64) -> u64 {
-    // make hands on a variable that nobody set as an empty one.
+    // make passes an unset variable as an empty one.
     let said = std::env::var(name).ok().filter(|text| !text.is_empty());
     said.map_or(default, |text| text.parse().unwrap())
 }
 
-/// Numbers that look random, the same for the same seed.
+/// Pseudo-random numbers, determined by the seed.
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -83,17 +83,17 @@ fn nothing_is_lost_and_nothing_leaks_while_everything_changes() {
     );
 }
 
-/// Edits of all kinds on a host of their own, the number `at` of its seed.
+/// Edits of all kinds on a separate host, number `at` of its seed.
 fn edited(seed: u64, at: u64, edits: u64) {
     let began = Instant::now();
-    // The fixed seed's first host does what it always did.
+    // The first host of the fixed seed keeps its sequence of edits.
     let mut random = Random(seed.wrapping_add(at << 32));
     let mut world = World::open("load-edits");
     let mut traffic = traffic::Traffic::start(&world);
     let mut done: BTreeMap<&'static str, u64> = BTreeMap::new();
     let kinds = edits::ALL;
     for number in 0..edits {
-        // Each kind in turn, beginning with another one every time round.
+        // Each kind in turn, beginning with a different one in every round.
         let round = number / kinds.len() as u64;
         let at = (number + 7 * round + 11 * at) as usize % kinds.len();
         let (name, edit) = kinds[at];
@@ -116,7 +116,7 @@ fn edited(seed: u64, at: u64, edits: u64) {
     }
 }
 
-/// Deaths of the agent between two transactions of a flush, on a host of their own, the number `at`.
+/// Kills of the agent between two transactions of a flush, on a separate host, number `at`.
 fn killed_inside(at: u64, kills: u64) {
     let began = Instant::now();
     let mut world = World::open("load-inside");
@@ -138,7 +138,7 @@ fn killed_inside(at: u64, kills: u64) {
     assert!(inside.total() >= kills);
 }
 
-/// Deaths of the agent at any time, on a host of their own.
+/// Kills of the agent at any time, on a separate host.
 fn killed_at_random(seed: u64, kills: u64) {
     let began = Instant::now();
     let mut random = Random(seed);
@@ -151,7 +151,7 @@ fn killed_at_random(seed: u64, kills: u64) {
     println!("account: load: {done} kills at random, in {seconds} s");
 }
 
-/// The account is told to be wrong where it is: what nobody declared is noticed, lost or passed.
+/// A check of the account itself: a packet lost or passed without a declared gap is detected.
 #[test]
 fn what_is_lost_or_passes_without_a_declared_gap_is_noticed() {
     if !need_root() {

@@ -1,4 +1,4 @@
-//! What runs all the time, and the account of it.
+//! The continuous traffic, and the account of its packets.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -14,14 +14,14 @@ use crate::gaps::Gap;
 use crate::line::{ARRIVED, Amiss, Line};
 use crate::world::{API, DB, MOB, SPRAY, WEB, World, address};
 
-/// Each spray sends a packet so often.
+/// Interval between two packets of a spray.
 pub(crate) const PACE: Duration = Duration::from_millis(16);
-/// Each long connection sends so often.
+/// Interval between two messages of a long connection.
 const STEADY: Duration = Duration::from_millis(10);
-/// After this, what was lost on a connection has been sent again: a fifth of a second at the earliest.
+/// After this time a lost segment has been retransmitted: a fifth of a second at the earliest.
 const SENT_AGAIN: Duration = Duration::from_millis(400);
 
-/// All of it.
+/// All traffic.
 pub(crate) struct Traffic {
     lines: Vec<Line>,
     witnesses: Vec<SprayReceiver>,
@@ -32,13 +32,13 @@ pub(crate) struct Traffic {
     dropped_before: u64,
     /// Segments lost in each gap.
     lost_in_gaps: Vec<(Gap, u64)>,
-    /// The gap that is open, and segments lost up to it.
+    /// The open gap, and the segments lost before it.
     open: Option<(Gap, u64)>,
-    /// Lost packets told so far.
+    /// Lost packets reported so far.
     lost: u64,
 }
 
-/// What was lost or passed in gaps of one kind: of one pair in one gap at most, and all together.
+/// Packets lost or passed in gaps of one kind: the maximum of one pair in one gap, and the total.
 #[derive(Clone, Copy, Debug, Default)]
 struct InGaps {
     gaps: u64,
@@ -56,7 +56,7 @@ fn dropped() -> u64 {
 impl Traffic {
     pub(crate) fn start(world: &World) -> Self {
         for node in world.pods.into_iter().chain([world.lab.outside()]) {
-            // Nobody answers what is sprayed.
+            // Packets of sprays are not answered.
             quiet(world, node);
         }
         let dropped_before = dropped();
@@ -110,8 +110,8 @@ impl Traffic {
         }
     }
 
-    /// From here on until [`Traffic::gap_ends`], what this kind of gap allows may happen: an edit of
-    /// their own policy to the pairs that it turns, anything else to all.
+    /// Opens a gap until [`Traffic::gap_ends`]: an edit of their own policy applies to the pairs whose
+    /// verdict it changes, any other kind to all.
     pub(crate) fn gap_begins(&mut self, world: &World, gap: Gap) {
         self.open = Some((gap, segments_lost(world)));
         for line in &mut self.lines {
@@ -135,7 +135,7 @@ impl Traffic {
         self.lost_in_gaps.push((gap, lost));
     }
 
-    /// Nothing is lost or has passed outside of gaps, and no connection has ended; or what has.
+    /// Fails if a packet was lost or has passed outside of gaps, or a connection has ended.
     pub(crate) fn amiss(&mut self) -> Result<(), String> {
         let mut lost = Vec::new();
         for line in &mut self.lines {
@@ -166,7 +166,7 @@ impl Traffic {
         }
     }
 
-    /// Takes what was amiss until now as told.
+    /// Marks all wrong results until now as reported.
     pub(crate) fn forget(&mut self) {
         let until: Vec<u64> = self
             .lines
@@ -188,20 +188,20 @@ impl Traffic {
         self.lost = 0;
     }
 
-    /// The same as a verdict.
+    /// The same, as an assertion.
     pub(crate) fn check(&mut self, world: &World, what: &str) {
         if let Err(amiss) = self.amiss() {
             panic!("{what}: {amiss}\n{}", world.agent.log());
         }
     }
 
-    /// Packets that neither the kernel's receive queues nor the witnesses had room for.
+    /// Packets dropped because the kernel's receive queues or the receivers were full.
     fn no_room(&self) -> u64 {
         let witnesses = self.witnesses.iter().map(SprayReceiver::overflowed);
         dropped() - self.dropped_before + witnesses.sum::<u64>()
     }
 
-    /// The account in a line.
+    /// The account on one line.
     pub(crate) fn line(&self) -> String {
         let sum = |allowed: bool| {
             let of = self
@@ -217,7 +217,7 @@ impl Traffic {
         )
     }
 
-    /// Stops everything and prints the whole account.
+    /// Stops all traffic and prints the whole account.
     pub(crate) fn finish(&mut self, world: &World) {
         let before: Vec<u64> = self.long.iter().map(|(_, f)| f.counts().received).collect();
         let read: Vec<u64> = self.tails.iter().map(|(_, tail)| tail.received()).collect();
@@ -299,7 +299,7 @@ impl Traffic {
         assert!(denied > 10_000, "{denied}");
     }
 
-    /// Prints what happened in gaps; says which went beyond their bounds.
+    /// Prints the results in gaps; returns those that exceed their bounds.
     fn gaps(&self, room: u64) -> Vec<String> {
         let mut kinds: BTreeMap<Gap, InGaps> = BTreeMap::new();
         for (gap, segments) in &self.lost_in_gaps {
@@ -345,23 +345,23 @@ impl Traffic {
     }
 }
 
-/// What becomes of a pair's packets.
+/// Expected verdict of a pair's packets.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Allowed,
     Denied,
-    /// Allowed at first, then as edits say.
+    /// Allowed at first, then as the edits say.
     Turning,
 }
 
-/// An end of a pair: a workload's address of a family, or one of the outside's.
+/// One end of a pair: an address of a workload by family, or one of the outside.
 #[derive(Clone, Copy)]
 enum At {
     Pod(usize, usize),
     Outside(usize),
 }
 
-/// Every pair: who may, or not, by which side's policy, in which family and protocol.
+/// All pairs: ends, expected verdict, the policy that decides, family and protocol.
 fn pairs() -> Vec<(&'static str, Fate, At, At, SprayKind)> {
     use At::{Outside, Pod};
     use Fate::{Allowed, Denied, Turning};
@@ -466,8 +466,8 @@ fn quiet(world: &World, node: NodeId) {
     assert!(done.success(), "{script}");
 }
 
-/// Segments that a workload's stack sent more than once, and those of them that the other side says
-/// came twice: a stack that was not scheduled for a while sends again what was never lost.
+/// Segments that a workload's stack retransmitted, and those of them that the peer reports as received twice:
+/// a stack that was not scheduled for a while retransmits segments that were not lost.
 fn sent_again(world: &World, pod: usize) -> [u64; 2] {
     let counters = [
         ("snmp", "Tcp:", "RetransSegs"),
@@ -494,7 +494,7 @@ fn sent_again(world: &World, pod: usize) -> [u64; 2] {
 /// The workloads with connections.
 const STACKS: [usize; 3] = [WEB, API, DB];
 
-/// Segments that were sent again and had not arrived before.
+/// Retransmitted segments that had not arrived before.
 fn segments_lost(world: &World) -> u64 {
     let lost = |pod| {
         let [again, twice] = sent_again(world, pod);

@@ -1,4 +1,4 @@
-//! The host under load: four workloads, remote pods outside, and the manifests that a test varies.
+//! The host under load: four workloads, remote pods on the outside, and the manifests that a test varies.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -13,20 +13,20 @@ pub(crate) const WEB: usize = 0;
 pub(crate) const API: usize = 1;
 pub(crate) const DB: usize = 2;
 pub(crate) const MOB: usize = 3;
-/// The port that packets of one-packet flows go to.
+/// Destination port of one-packet flows.
 pub(crate) const SPRAY: u16 = 7001;
 
-/// What varies in the manifests.
+/// The variable parts of the manifests.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shape {
-    /// Makes every version of a file differ from the one before.
+    /// Makes every version of a file different from the previous one.
     pub(crate) version: u64,
     pub(crate) order: u64,
     pub(crate) more_cidrs: u64,
     pub(crate) nested: bool,
     pub(crate) more_except: bool,
     pub(crate) port: u64,
-    /// Whether the sprayed port is told by name, number or range.
+    /// Whether the sprayed port is given by name, number or range.
     pub(crate) naming: u64,
     pub(crate) tier: u64,
     pub(crate) mood: u64,
@@ -35,13 +35,13 @@ pub(crate) struct Shape {
     pub(crate) joined: bool,
     pub(crate) split: u64,
     pub(crate) egress: bool,
-    /// What mob's egress policy says beside what the traffic counts on.
+    /// Additional rules of mob's egress policy, beyond those the traffic relies on.
     pub(crate) out: u64,
-    /// Whether web may reach mob: every time that it is even.
+    /// Whether web may connect to mob: if the number is even.
     pub(crate) turn: u64,
 }
 
-/// The agent, its host and what is written for it.
+/// The agent, its host and its manifests.
 pub(crate) struct World {
     pub(crate) agent: Agent,
     pub(crate) lab: Lab,
@@ -60,7 +60,7 @@ pub(crate) fn address(pod: usize, family: usize) -> IpAddr {
 
 impl World {
     pub(crate) fn open(name: &str) -> Self {
-        // By the environment, so that an edit can turn it.
+        // Through the environment, so that an edit of the configuration file can change it.
         let mut agent = Agent::new();
         agent.set("PALISADE_OWN_TABLE", "false");
         let shape = Shape::default();
@@ -102,14 +102,14 @@ impl World {
         world
     }
 
-    /// Writes what differs in the new shape, and waits until the kernel has it.
+    /// Writes what differs in the new shape, and waits until it is in the kernel.
     pub(crate) fn reshape(&mut self, change: impl FnOnce(&mut Shape)) {
         if self.write(change) {
             self.settled("an edit");
         }
     }
 
-    /// Writes what differs in the new shape; false if nothing does.
+    /// Writes what differs in the new shape; false if there is no difference.
     pub(crate) fn write(&mut self, change: impl FnOnce(&mut Shape)) -> bool {
         let before = self.shape.files();
         self.shape.version += 1;
@@ -128,8 +128,8 @@ impl World {
         written
     }
 
-    /// Waits until the kernel holds what the directory says: every version has a policy of its own
-    /// name, which selects nothing.
+    /// Waits until the state of the directory is in the kernel: every version has a policy with its own name,
+    /// which selects nothing.
     pub(crate) fn settled(&self, what: &str) {
         let version = format!("shop/version-{}", self.shape.version);
         self.agent.wait(what, |s| {
@@ -141,11 +141,11 @@ impl World {
                     .status
                     .success()
         });
-        // The version may have come between the two answers.
+        // The version may have changed between the two responses.
         self.agent.wait(what, |s| s["revision"] == s["realised"]);
     }
 
-    /// Sends packets of flows that nobody has seen: what the present shape says of them must be so.
+    /// Sends packets of new flows: their verdicts must be those of the present shape.
     pub(crate) fn check_verdicts(&self) {
         let (web, api, db) = (self.pods[WEB], self.pods[API], self.pods[DB]);
         let open = self.shape.open_port();
@@ -166,12 +166,12 @@ impl World {
 }
 
 impl Shape {
-    /// The port that web may reach at api in this version, and in no other near it.
+    /// The port on which web may connect to api in this version, and in no other version near it.
     pub(crate) fn open_port(&self) -> u16 {
         20_000 + 2 * (self.port % 1000) as u16
     }
 
-    /// Every file and its text; none if it is not there.
+    /// Every file and its content; none if it does not exist.
     pub(crate) fn files(&self) -> Vec<(&'static str, Option<String>)> {
         vec![
             ("namespaces.yaml", Some(self.namespaces())),
@@ -220,7 +220,7 @@ impl Shape {
         out
     }
 
-    /// Pods of another node: a client, and a stranger, whose addresses change hands.
+    /// Pods of another node: a client, and a stranger, whose addresses are swapped.
     fn remote(&self) -> String {
         let mut out = String::new();
         for (kind, holder, v4, v6) in [
@@ -314,7 +314,7 @@ impl Shape {
         )
     }
 
-    /// Another policy that api joins and leaves, and the mark of the version in force.
+    /// Another policy that selects api in some versions, and the marker of the present version.
     fn more(&self) -> String {
         let subject = match self.joined {
             true => "[api, mob]",
@@ -327,7 +327,7 @@ impl Shape {
         format!("{}---\n{version}", policy("more", &selector, rule))
     }
 
-    /// A policy of mob that tells apart what others do not.
+    /// A policy of mob that distinguishes peers that other policies do not.
     fn splitting(&self) -> String {
         let peer = match self.split % 4 {
             1 => "{podSelector: {matchLabels: {tier: front}}}",
@@ -353,7 +353,7 @@ impl Shape {
         )
     }
 
-    /// Mob answers db in every protocol, and web where this version says so.
+    /// Mob accepts db in every protocol, and web if this version says so.
     fn mob(&self) -> String {
         let port = SPRAY + if self.turn.is_multiple_of(2) { 0 } else { 5 };
         policy(
@@ -367,11 +367,11 @@ impl Shape {
         )
     }
 
-    /// Mob may speak to web, api and a network but for one address of it.
+    /// Mob may connect to web, api and a network except one address of it.
     fn mob_egress(&self) -> String {
         let ports = match self.out % 3 {
             0 => "",
-            // What else: ICMP is none of these, so it has a rule without ports as well.
+            // ICMP is none of these, so there is a rule without ports as well.
             1 => ", ports: [{port: 1, endPort: 65535}]",
             _ => ", ports: [{port: 53, protocol: UDP}]",
         };

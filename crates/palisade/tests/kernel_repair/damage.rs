@@ -1,10 +1,10 @@
-//! Values made others by hand: what a map gives, what a rule says, what a chain is.
+//! Damage by hand: other values in a map, another rule, other properties of a chain.
 
 use crate::agent::nft;
 use crate::agent::shop::Shop;
 
-/// The script that gives a map's first element another value and leaves all else as it is; a set loses
-/// an element, or has another in its place.
+/// The script that gives a map's first element another value and changes nothing else; a set loses an
+/// element, or has another one instead.
 pub(crate) fn altered_elements(shop: &Shop, kind: &str, name: &str) -> String {
     let listed = nft(&shop.lab, &format!("list {kind} inet palisade {name}"));
     let (_, rest) = listed.split_once("elements = {").unwrap();
@@ -12,7 +12,7 @@ pub(crate) fn altered_elements(shop: &Shop, kind: &str, name: &str) -> String {
     let elements = elements.trim_end().strip_suffix('}').unwrap();
     let mut elements = elements.to_owned();
     if name.starts_with("p_net") {
-        // `nft` 1.0 ends itself over ranges beside a catch-all element: that one is missing then, too.
+        // `nft` 1.0 crashes on ranges beside a catch-all element: that one is then removed, too.
         let catch_all = elements.find("* : ").unwrap();
         elements.truncate(catch_all);
     }
@@ -29,7 +29,7 @@ pub(crate) fn altered_elements(shop: &Shop, kind: &str, name: &str) -> String {
     format!("flush {kind} inet palisade {name}; add element inet palisade {name} {{ {elements} }}")
 }
 
-/// The script that gives every element of a map that has one value another.
+/// The script that changes every element of a map with one value to another value.
 pub(crate) fn all_altered(shop: &Shop, name: &str, from: &str, to: &str) -> String {
     let listed = nft(&shop.lab, &format!("list map inet palisade {name}"));
     let (_, rest) = listed.split_once("elements = {").unwrap();
@@ -67,7 +67,7 @@ pub(crate) fn rules(listed: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// A rule that says something else: another interface, another limit, another verdict.
+/// The rule with another interface, another limit or another verdict.
 pub(crate) fn other_rule(rule: &str) -> String {
     if rule.contains("[invalid type]") {
         return "accept".to_owned();

@@ -1,14 +1,14 @@
-//! Whatever is changed or deleted by hand, each object in turn: it is noticed, put back, and told with
-//! the time that took, in IPv4 and IPv6.
+//! Every kind of change or deletion by hand, for each object in turn: it is detected, repaired and reported
+//! with its duration, in IPv4 and IPv6.
 //!
-//! Afterwards the whole ruleset is what it was, every element and every expression, but for the
-//! generation, which is another one: flows may have begun meanwhile that nobody judged. Those that have
-//! are cut, and no other.
+//! Afterwards the whole ruleset is as before, every element and every expression, except the generation,
+//! which is new: flows may have begun meanwhile without a policy evaluation. Those flows are cut, and no
+//! others.
 
 #![allow(
     clippy::disallowed_methods,
     clippy::unwrap_used,
-    reason = "a test: other programs are its witnesses, real time its measure, a panic its verdict"
+    reason = "a test: it runs other programs, measures real time, and fails by panicking"
 )]
 
 #[path = "../agent/mod.rs"]
@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 use palisade_testkit::lab::{LongFlow, TcpEcho, UdpEcho};
 use palisade_testkit::need_root;
 
-/// How long a repair may take on a busy machine.
+/// Timeout of a repair on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 fn open(name: &str) -> Shop {
@@ -42,7 +42,7 @@ fn open(name: &str) -> Shop {
     shop
 }
 
-/// Whether web alone reaches api, in both families.
+/// Whether only web can connect to api, in both families.
 fn enforced(shop: &Shop) -> bool {
     shop.tcp(0, 1, 8080) && !shop.tcp(2, 1, 8080)
 }
@@ -53,7 +53,8 @@ fn repaired(shop: &Shop) -> u64 {
         .unwrap_or_default()
 }
 
-/// Does harm, and waits until it is told as repaired and everything is as it was; the time shown.
+/// Does damage, and waits until it is reported as repaired and everything is as before; returns the reported
+/// duration.
 fn harm(shop: &Shop, what: &str, harm: impl FnOnce()) -> f64 {
     let before = repaired(shop);
     harm();
@@ -74,7 +75,7 @@ fn harm(shop: &Shop, what: &str, harm: impl FnOnce()) -> f64 {
     millis
 }
 
-/// What `nft` says under an option.
+/// Output of `nft` with an option.
 fn nft_with(shop: &Shop, option: &str, script: &str) -> String {
     let name = shop.lab.namespace_name(shop.lab.host());
     let mut command = Command::new("ip");
@@ -82,7 +83,7 @@ fn nft_with(shop: &Shop, option: &str, script: &str) -> String {
     String::from_utf8(command.output().unwrap().stdout).unwrap()
 }
 
-/// The objects of our table of one kind.
+/// The objects of one kind in the agent's table.
 fn objects(shop: &Shop, kind: &str) -> Vec<serde_json::Value> {
     let listed = nft_with(shop, "-j", &format!("list {kind}s"));
     let listed: serde_json::Value = serde_json::from_str(&listed).unwrap();
@@ -101,7 +102,7 @@ fn names(shop: &Shop, kind: &str) -> Vec<String> {
         .collect()
 }
 
-/// The rules of a chain as they are now, each with its handle.
+/// The present rules of a chain, each with its handle.
 fn rules(shop: &Shop, chain: &str) -> Vec<(String, String)> {
     damage::rules(&nft_with(
         shop,
@@ -110,7 +111,7 @@ fn rules(shop: &Shop, chain: &str) -> Vec<(String, String)> {
     ))
 }
 
-/// Damage to the table, and the proof that the whole ruleset is what it was.
+/// Damage to the table, and the check that the whole ruleset is as before.
 struct Damages {
     shop: Shop,
     before: Ruleset,
@@ -120,7 +121,7 @@ struct Damages {
 impl Damages {
     fn open(name: &str) -> Self {
         let shop = open(name);
-        // Once made anew, a table that is made anew is the same, down to its numbers.
+        // After one replacement of the table, a further one gives the same ruleset, including its numbers.
         harm(&shop, "made anew", || {
             drop(nft(&shop.lab, "delete table inet palisade"))
         });
@@ -138,15 +139,15 @@ impl Damages {
         }
     }
 
-    /// Harm to the table that stays.
+    /// Damage after which the table is kept.
     fn harm(&mut self, what: &str, script: &str) {
         let before = self.before.generation.clone();
         self.harm_whole(what, script);
         assert_ne!(self.before.generation, before, "{what}: flows go on");
     }
 
-    /// Harm that has the table made anew, perhaps: then marks of flows are cleared, and the generation
-    /// may be any.
+    /// Damage after which the table may be replaced: then marks of flows are cleared, and the generation may
+    /// be any.
     fn harm_whole(&mut self, what: &str, script: &str) {
         let took = harm(&self.shop, what, || drop(nft(&self.shop.lab, script)));
         self.times.push(took);
@@ -272,17 +273,17 @@ fn every_chain_that_says_something_else_is_put_back() {
         damages.harm(what, script);
     }
     damages.harm_whole("the table deleted", "delete table inet palisade");
-    // With what others have, which is not ours to put back.
+    // A table of another program, which the agent does not repair.
     nft(&damages.shop.lab, "delete table inet theirs");
     damages.before = Ruleset::read(&damages.shop);
     damages.harm_whole("the whole ruleset flushed", "flush ruleset");
     damages.end(100);
 }
 
-/// A datagram and its echo.
+/// Sends a datagram and waits for its echo.
 fn echoed(socket: &UdpSocket) -> bool {
     let mut answer = [0; 8];
-    // What came late is of an earlier one.
+    // A late datagram belongs to an earlier exchange.
     while socket.recv(&mut answer).is_ok() {}
     let sent = socket.send(b"ping");
     std::thread::sleep(Duration::from_millis(100));
@@ -300,7 +301,7 @@ fn a_flow_that_began_in_a_gap_is_cut_and_no_other() {
          ports: [{{port: 8081, protocol: UDP}}]\n"
     );
     shop.agent.apply("api.yaml", &policy("api", "api", &spec));
-    // Nobody knows which way a connection began that nobody tracked: neither is allowed.
+    // The direction of a connection that was not tracked is unknown: neither direction is allowed.
     shop.agent.apply("db.yaml", &policy("db", "db", ""));
     let lab = &shop.lab;
     let _servers = (
@@ -342,7 +343,7 @@ fn a_flow_that_began_in_a_gap_is_cut_and_no_other() {
     ] {
         assert!(enforced(&shop), "{what}");
         let before = repaired(&shop);
-        // It does not see what happens until it goes on.
+        // It does not notice anything until it continues.
         shop.agent.signal(Signal::SIGSTOP);
         nft(lab, &script);
         let begun: Vec<(LongFlow, UdpSocket)> = [0, 1]
@@ -440,7 +441,7 @@ fn the_host_side_of_workloads_is_put_back() {
         harm(&shop, what, || lab.set_sysctl(host, key, "0").unwrap());
     }
 
-    // Renamed while no agent runs: the next one finds it by its other end.
+    // Renamed while no agent runs: the next one finds it by its peer.
     let mut shop = shop;
     shop.agent.kill();
     ip(
@@ -456,7 +457,7 @@ fn the_host_side_of_workloads_is_put_back() {
         assert!(began.elapsed() < PATIENCE, "{}", shop.agent.log());
     }
 
-    // A name that is taken: closed, and told; given back when the name is free.
+    // A name that is in use: closed and reported; restored when the name is free.
     shop.agent.kill();
     ip(
         &shop.lab,
@@ -473,7 +474,7 @@ fn the_host_side_of_workloads_is_put_back() {
     let closed = |s: &serde_json::Value| {
         s["reasons"]
             .to_string()
-            .contains("called mine2, and closed")
+            .contains("renamed to mine2 and cannot be renamed back")
     };
     shop.agent.wait("closed", closed);
     assert!(ip(lab, host, &["-o", "link", "show", "mine2"]).contains("state DOWN"));
@@ -490,7 +491,7 @@ fn the_host_side_of_workloads_is_put_back() {
         assert!(began.elapsed() < PATIENCE, "{}", shop.agent.log());
     }
 
-    // Moved to another namespace: lost, and told.
+    // Moved to another namespace: lost and reported.
     let web = interfaces["web"];
     let elsewhere = lab.namespace_name(shop.pods[2]);
     ip(lab, host, &["link", "set", web, "netns", elsewhere]);

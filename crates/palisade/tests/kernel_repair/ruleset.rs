@@ -1,25 +1,25 @@
-//! The whole ruleset of a host, as the kernel holds it: what each set is and holds, where each chain is
-//! hooked, and each expression of each rule. Without counts and handles.
+//! The whole ruleset of a host in the kernel: properties and elements of each set, hook of each chain, and
+//! each expression of each rule. Without counters and handles.
 //!
-//! It is asked of `nft`, never of the product. What it lists leaves out how a rule's expressions are
-//! connected, so its account of what the kernel said is taken as well.
+//! It is read with `nft`, never with the product. The listing of `nft` omits how the expressions of a rule
+//! are connected, so its netlink debug output is used as well.
 
 use crate::agent::shop::Shop;
 use std::collections::BTreeMap;
 use std::process::Command;
 
-/// Whether this is the end of a range at the key 0.
+/// Whether this is the end of a range at key 0.
 fn is_end_at_zero(line: &str) -> bool {
     let element = line.trim().strip_prefix("element ");
     let key = element.and_then(|rest| rest.strip_suffix(" : 1 [end]"));
     key.is_some_and(|key| !key.trim().is_empty() && key.chars().all(|c| c == '0' || c == ' '))
 }
 
-/// What a host holds, each object by its kind and name.
+/// The objects of a host by kind and name.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Ruleset {
     objects: BTreeMap<String, Vec<String>>,
-    /// What established flows are marked with.
+    /// The mark of established connections.
     pub(crate) generation: String,
 }
 
@@ -31,14 +31,14 @@ fn nft(shop: &Shop, args: &[&str]) -> String {
 }
 
 impl Ruleset {
-    /// As it is now.
+    /// Reads the present ruleset.
     pub(crate) fn read(shop: &Shop) -> Self {
         let mut objects: BTreeMap<String, Vec<String>> = BTreeMap::new();
         let expressions = nft(shop, &["--debug=netlink", "list", "ruleset"]);
         let mut object = String::new();
         for line in expressions.lines() {
             if line.starts_with("table ") {
-                // From here on it is the usual listing.
+                // The normal listing begins here.
                 break;
             }
             match line.strip_prefix("inet ") {
@@ -69,7 +69,7 @@ impl Ruleset {
         let mut generation = String::new();
         for (name, lines) in &mut objects {
             if name.contains('@') {
-                // `nft` writes the end of no range before the first one: it means nothing.
+                // `nft` writes the end of no range before the first one: it has no meaning.
                 lines.retain(|line| !is_end_at_zero(line));
                 // A set has no order.
                 lines.sort();
@@ -84,7 +84,7 @@ impl Ruleset {
                 *lines = lines.replace(&generation, "GENERATION");
             }
         }
-        // What each object is: flags, hooks, sizes. Rules are there, elements are not.
+        // Properties of each object: flags, hooks, sizes. It has rules, but not elements.
         let mut table = "";
         let listed = nft(shop, &["-s", "-t", "list", "ruleset"]);
         for block in listed.split("\n\n").flat_map(|block| block.split("\n}\n")) {
@@ -110,7 +110,7 @@ impl Ruleset {
         }
     }
 
-    /// How many objects, and how many lines of them.
+    /// Number of objects, and of their lines.
     pub(crate) fn size(&self) -> (usize, usize) {
         (
             self.objects.len(),
@@ -118,7 +118,7 @@ impl Ruleset {
         )
     }
 
-    /// Where another differs, but for the generation.
+    /// The differences from another ruleset, except the generation.
     pub(crate) fn differs(&self, other: &Self) -> Vec<String> {
         let names = self.objects.keys().chain(other.objects.keys());
         let mut out: Vec<String> = names

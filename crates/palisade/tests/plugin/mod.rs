@@ -1,8 +1,8 @@
-//! The CNI plugin under test: the built program, driven as a runtime does.
+//! The CNI plugin under test: the built program, called as by a runtime.
 
 #![allow(
     dead_code,
-    reason = "several test programs share this, each needs a part of it"
+    reason = "several test programs share this, each uses a part"
 )]
 
 use crate::agent::Agent;
@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 
-/// The plugin's program. In the kernel ring it has been built; otherwise cargo is asked to.
+/// Path of the plugin. In the kernel ring it is already built; otherwise cargo builds it.
 pub(crate) fn program() -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     let build = || {
@@ -34,11 +34,11 @@ pub(crate) fn program() -> PathBuf {
     BUILT.get_or_init(build).clone()
 }
 
-/// One container, as a runtime knows it.
+/// One container, as a runtime identifies it.
 #[derive(Clone, Debug)]
 pub(crate) struct Container {
     pub(crate) id: String,
-    /// Namespace and name of its pod, if it is a pod's.
+    /// Namespace and name of its pod, if it belongs to one.
     pub(crate) pod: Option<(String, String)>,
     pub(crate) netns: PathBuf,
 }
@@ -60,7 +60,7 @@ pub(crate) struct Runtime {
 }
 
 impl Runtime {
-    /// For the agent's socket and queue.
+    /// With the agent's socket and queue.
     pub(crate) fn new(agent: &Agent) -> Self {
         Runtime {
             config: json!({
@@ -73,14 +73,14 @@ impl Runtime {
         }
     }
 
-    /// The same with more in its configuration.
+    /// Adds a field to the configuration.
     pub(crate) fn with(&self, key: &str, value: Value) -> Self {
         let mut config = self.config.clone();
         config[key] = value;
         Runtime { config }
     }
 
-    /// Starts a call, and hands over the configuration.
+    /// Starts a call and writes the configuration to it.
     pub(crate) fn spawn(&self, command: &str, container: Option<&Container>) -> Child {
         let mut call = Command::new(program());
         call.env_clear()
@@ -104,17 +104,17 @@ impl Runtime {
         }
         let mut child = call.spawn().unwrap();
         let text = self.config.to_string();
-        // One that is killed at once reads nothing.
+        // A plugin that is killed at once reads nothing.
         let _ = child.stdin.take().unwrap().write_all(text.as_bytes());
         child
     }
 
-    /// A call to its end.
+    /// Runs a call to its end.
     pub(crate) fn call(&self, command: &str, container: Option<&Container>) -> Output {
         self.spawn(command, container).wait_with_output().unwrap()
     }
 
-    /// A call that must succeed, and what it says.
+    /// Runs a call that must succeed; returns its result.
     pub(crate) fn ok(&self, command: &str, container: Option<&Container>) -> Value {
         let output = self.call(command, container);
         let said = String::from_utf8_lossy(&output.stdout);
@@ -122,7 +122,7 @@ impl Runtime {
         serde_json::from_slice(&output.stdout).unwrap_or_default()
     }
 
-    /// A call that must fail: its code and message.
+    /// Runs a call that must fail; returns its code and message.
     pub(crate) fn refused(&self, command: &str, container: Option<&Container>) -> (u64, String) {
         let output = self.call(command, container);
         let said: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -133,13 +133,13 @@ impl Runtime {
         )
     }
 
-    /// ADD, and the addresses it gave.
+    /// Runs ADD; returns the addresses.
     pub(crate) fn add(&self, container: &Container) -> Vec<String> {
         addresses(&self.ok("ADD", Some(container)))
     }
 }
 
-/// The addresses of a result, without their lengths.
+/// The addresses of a result, without prefix lengths.
 pub(crate) fn addresses(result: &Value) -> Vec<String> {
     let ips = result["ips"].as_array().unwrap().iter();
     let text = ips.map(|ip| ip["address"].as_str().unwrap());
@@ -147,7 +147,7 @@ pub(crate) fn addresses(result: &Value) -> Vec<String> {
         .collect()
 }
 
-/// A Pod's manifest.
+/// Manifest of a Pod.
 pub(crate) fn pod(name: &str, app: &str) -> String {
     format!(
         "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, namespace: shop, labels: {{app: {app}}}}}\n"

@@ -148,9 +148,9 @@ pub const NFT_DYNSET_F_EXPR: u32 = 2;
 
 // dynset expression attributes
 
-/// Name of set the to add data to.
+/// Name of the set to add data to.
 pub const NFTA_DYNSET_SET_NAME: u16 = 1;
-/// Uniquely identifier of the set in the transaction.
+/// Unique identifier of the set in the transaction.
 pub const NFTA_DYNSET_SET_ID: u16 = 2;
 /// Operation.
 pub const NFTA_DYNSET_OP: u16 = 3;
@@ -214,7 +214,7 @@ pub const NFT_EXTHDR_OP_TCPOPT: u32 = 1;
 pub const NFT_EXTHDR_OP_IPV4: u32 = 2;
 /// Match against sctp chunks.
 pub const NFT_EXTHDR_OP_SCTP: u32 = 3;
-/// Match against dccp otions.
+/// Match against dccp options.
 pub const NFT_EXTHDR_OP_DCCP: u32 = 4;
 
 // nf_tables extension header expression netlink attributes

@@ -312,7 +312,7 @@ pub const NFTA_SET_HANDLE: u16 = 16;
 pub const NFTA_SET_EXPR: u16 = 17;
 /// List of expressions.
 pub const NFTA_SET_EXPRESSIONS: u16 = 18;
-/// How many elements the set holds, without a catch-all element; kernels from 6.16 on say it.
+/// Number of elements in the set without a catch-all element; reported since Linux 6.16.
 pub const NFTA_SET_COUNT: u16 = 20;
 
 // nf_tables set element flags

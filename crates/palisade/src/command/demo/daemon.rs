@@ -1,4 +1,4 @@
-//! The agent of the demo: this very executable, as a process of its own inside the host namespace.
+//! The agent of the demo: this executable, as a separate process inside the host namespace.
 
 use super::interrupt::Interrupt;
 use super::site::Site;
@@ -13,14 +13,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// How often the agent is asked whether it has come as far as awaited.
+/// Interval at which the agent's status is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// How long it may take.
+/// Timeout of a wait for the agent.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The running agent; killed when this goes.
+/// The running agent; killed on drop.
 pub(super) struct Daemon {
-    /// Talks to it.
+    /// Client of its socket.
     pub(super) client: ApiClient,
     child: Child,
     log: PathBuf,
@@ -29,7 +29,7 @@ pub(super) struct Daemon {
 }
 
 impl Daemon {
-    /// Starts it and waits until it answers; `apart` from the terminal's signals if it may stay.
+    /// Starts the agent and waits until it responds. With `apart`, it does not get the terminal's signals.
     pub(super) fn start(
         site: &Site,
         interrupt: &Interrupt,
@@ -49,35 +49,35 @@ impl Daemon {
         Ok((daemon, status))
     }
 
-    /// Lets it run when this goes.
+    /// Leaves the agent running on drop.
     pub(super) fn keep(&mut self) {
         self.keep_running = true;
     }
 
-    /// Its process.
+    /// Process id of the agent.
     pub(super) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// How it is.
+    /// Status of the agent.
     pub(super) fn status(&self) -> Result<Status, CommandError> {
         self.client.get(path::STATUS)
     }
 
-    /// Waits until an input later than revision `after`, with this many policies, is in the kernel.
+    /// Waits until a revision later than `after`, with this many policies, is in the kernel.
     pub(super) fn wait_for_revision(
         &mut self,
         after: u64,
         policies: usize,
     ) -> Result<Status, CommandError> {
-        self.wait_until("done with the new policies", |status| {
+        self.wait_until("enforcing the new policies", |status| {
             status.revision > after
                 && status.realised == status.revision
                 && status.policies == policies
         })
     }
 
-    /// Kills it with SIGKILL: nothing of it can run any more, not even to say goodbye.
+    /// Kills the agent with SIGKILL, so that it cannot run any shutdown code.
     pub(super) fn kill(&mut self) -> Result<(), CommandError> {
         let failed = |error| CommandError::problem(format!("killing the agent: {error}"));
         self.child.kill().map_err(failed)?;
@@ -122,7 +122,7 @@ impl Daemon {
         }
     }
 
-    /// A failure with the end of the agent's log, which is about to be removed.
+    /// An error with the end of the agent's log, which is about to be removed.
     fn failure(&self, text: String) -> CommandError {
         let log = std::fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
@@ -138,7 +138,7 @@ impl Daemon {
 impl Drop for Daemon {
     fn drop(&mut self) {
         if !self.keep_running {
-            // It may have ended by itself.
+            // It may have ended already.
             let _ = self.child.kill();
             let _ = self.child.wait();
         }
@@ -152,7 +152,7 @@ pub(super) fn socket(site: &Site) -> PathBuf {
 
 #[allow(
     clippy::disallowed_methods,
-    reason = "the demo starts an agent to kill it; the agent itself starts nothing"
+    reason = "the demo starts an agent to kill it; the agent itself starts no process"
 )]
 fn spawn(site: &Site, log: &Path, apart: bool) -> Result<Child, CommandError> {
     let failed = |error: &dyn std::error::Error| {
@@ -164,7 +164,7 @@ fn spawn(site: &Site, log: &Path, apart: bool) -> Result<Child, CommandError> {
         .open(log)
         .map_err(|error| failed(&error))?;
     let mut command = Command::new("/proc/self/exe");
-    // Nothing of whoever runs the demo configures this agent.
+    // The environment of the user must not configure this agent.
     command.env_clear().arg0("palisade").arg("agent");
     command.arg("--socket").arg(socket(site));
     command.arg("--directory").arg(site.policy());
@@ -173,14 +173,14 @@ fn spawn(site: &Site, log: &Path, apart: bool) -> Result<Child, CommandError> {
         command.args(["--pool-ipv6", "none"]);
     }
     if apart {
-        // It is to outlive the terminal's Ctrl-C.
+        // The agent must survive Ctrl-C in the terminal.
         command.process_group(0);
     }
     command
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(output);
-    // A process begins in the network namespace of the thread that starts it.
+    // A process starts in the network namespace of the thread that spawns it.
     run_in(&site.host, || command.spawn())
         .map_err(|error| failed(&error))?
         .map_err(|error| failed(&error))

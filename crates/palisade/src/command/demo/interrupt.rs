@@ -1,4 +1,5 @@
-//! Ctrl-C and its kin: every wait of the demo ends early, so that what it made is removed.
+//! Handling of Ctrl-C and similar signals: every wait of the demo ends early, so that its objects are
+//! removed.
 
 use crate::exit::CommandError;
 use std::io;
@@ -6,14 +7,14 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Whether somebody asked the demo to stop.
+/// Whether the demo was interrupted.
 #[derive(Clone, Debug)]
 pub(super) struct Interrupt {
     requested: Arc<(Mutex<bool>, Condvar)>,
 }
 
 impl Interrupt {
-    /// Listens for SIGINT, SIGTERM and SIGHUP from now on.
+    /// Starts listening for SIGINT, SIGTERM and SIGHUP.
     pub(super) fn listen() -> Result<Self, CommandError> {
         let failed =
             |error: io::Error| CommandError::problem(format!("listening for signals: {error}"));
@@ -47,7 +48,7 @@ impl Interrupt {
         Ok(Interrupt { requested: asked })
     }
 
-    /// Waits; an error as soon as somebody asked to stop.
+    /// Waits; returns an error as soon as the demo is interrupted.
     pub(super) fn wait(&self, time: Duration) -> Result<(), CommandError> {
         let (asked, changed) = &*self.requested;
         let asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
@@ -56,13 +57,13 @@ impl Interrupt {
             .unwrap_or_else(PoisonError::into_inner);
         if *asked {
             return Err(CommandError::problem(
-                "interrupted: what the demo made is removed",
+                "interrupted: all objects of the demo are removed",
             ));
         }
         Ok(())
     }
 
-    /// An error if somebody asked to stop.
+    /// An error if the demo was interrupted.
     pub(super) fn check(&self) -> Result<(), CommandError> {
         self.wait(Duration::ZERO)
     }

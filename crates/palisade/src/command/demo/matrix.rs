@@ -1,4 +1,4 @@
-//! Who reaches whom: measured with real packets, and as the manifests say.
+//! The reachability matrix: measured with real packets, and computed from the manifests.
 
 use super::party_netns::PartyNetns;
 use super::probe::{ProbeKind, ProbeTarget};
@@ -9,7 +9,7 @@ use palisade_oracle::{OracleOptions, PreparedState, Question};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// One attempt: from and to whom (their index), what, and over IPv4 or IPv6.
+/// One probe: indexes of source and destination, kind, and IP version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct MatrixCell {
     from: usize,
@@ -18,7 +18,7 @@ struct MatrixCell {
     family: Family,
 }
 
-/// Every attempt and whether it was, or should be, answered.
+/// All probes, and whether each was, or should be, answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ProbeMatrix {
     cells: BTreeMap<MatrixCell, bool>,
@@ -66,7 +66,7 @@ fn target(
 }
 
 impl ProbeMatrix {
-    /// Tries everything at once.
+    /// Runs all probes concurrently.
     pub(super) fn measure(places: &[PartyNetns]) -> Result<ProbeMatrix, CommandError> {
         let waiting: Vec<_> = places
             .iter()
@@ -90,7 +90,8 @@ impl ProbeMatrix {
         })
     }
 
-    /// What the manifests in this directory say, by the walk that `palisade explain` narrates.
+    /// Computes the matrix from the manifests in this directory, with the oracle that `palisade explain`
+    /// uses.
     pub(super) fn from_manifests(
         directory: &Path,
         places: &[PartyNetns],
@@ -107,7 +108,7 @@ impl ProbeMatrix {
                 endpoint.id.namespace.as_deref() == place.party.namespace
                     && &*endpoint.id.name == place.party.name
             };
-            // Pods that are not running have no address in their manifests; these have one here.
+            // Pods that are not running have no address in their manifests; here they have the attached ones.
             if let Some(place) = places.iter().find(is_it) {
                 endpoint.addresses = place.addresses.clone();
             }
@@ -126,17 +127,17 @@ impl ProbeMatrix {
         })
     }
 
-    /// How many attempts there are.
+    /// Number of probes.
     pub(super) fn len(&self) -> usize {
         self.cells.len()
     }
 
-    /// How many of them were answered.
+    /// Number of answered probes.
     pub(super) fn answered(&self) -> usize {
         self.cells.values().filter(|answered| **answered).count()
     }
 
-    /// Where this differs from another, in words.
+    /// The differences from another matrix, as text.
     pub(super) fn differences(&self, expected: &ProbeMatrix) -> Vec<String> {
         let differing = self
             .cells
@@ -156,7 +157,7 @@ impl ProbeMatrix {
             .collect()
     }
 
-    /// Prints it; with an earlier one, what changed since is marked.
+    /// Prints the matrix; with an earlier one, changes are marked.
     pub(super) fn print(&self, screen: Screen, before: Option<&ProbeMatrix>) {
         const FIRST: usize = 10;
         let width = self
@@ -182,7 +183,7 @@ impl ProbeMatrix {
         }
     }
 
-    /// One pair's marks and how many columns they take.
+    /// The marks of one pair and their width in columns.
     fn pair_marks(
         &self,
         screen: Screen,

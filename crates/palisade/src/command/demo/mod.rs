@@ -1,9 +1,9 @@
-//! `palisade demo`: policy being enforced between real workloads, and the proof of each step.
+//! `palisade demo`: policy enforcement between real workloads, with a check of each step.
 //!
-//! A small shop in network namespaces of its own: its host, its pods and an outside address. The agent
-//! is this executable, run as a user would run it; everything shown is measured with real packets and
-//! compared with what the manifests say. A check that fails is told where it failed and makes the
-//! command end with 1. Whatever ends the demo, everything it made is removed, and nothing else.
+//! A small shop in its own network namespaces: a host, pods and an outside address. The agent is this
+//! executable, run as a user would run it. All results are measured with real packets and compared with the
+//! manifests. A failed check is reported where it occurs and leads to exit code 1. However the demo ends,
+//! everything it created is removed, and nothing else.
 
 mod daemon;
 mod interrupt;
@@ -32,12 +32,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How soon a revoked connection must stop.
+/// Limit on the time until a revoked connection stops.
 const STOP_LIMIT: Duration = Duration::from_secs(1);
-/// For how long a stopped connection must have been silent to count as stopped.
+/// Silence after which a connection counts as stopped.
 const SILENCE: Duration = Duration::from_millis(400);
 
-/// Shows it, and removes what it made.
+/// Runs the demo and removes everything it created.
 pub(crate) fn run(args: &DemoArgs) -> CommandResult {
     let screen = Screen::from_stdout();
     let interrupt = Interrupt::listen()?;
@@ -65,7 +65,7 @@ pub(crate) fn run(args: &DemoArgs) -> CommandResult {
     }
     screen.line(format_args!(
         "\n{}",
-        screen.bold(&format!("Every check held. {took} in all."))
+        screen.bold(&format!("All checks passed in {took}."))
     ));
     if !args.keep {
         suggest(screen);
@@ -73,7 +73,7 @@ pub(crate) fn run(args: &DemoArgs) -> CommandResult {
     Ok(ExitStatus::Success)
 }
 
-/// What the demo is made of; it goes in this order.
+/// The parts of the demo; dropped in this order.
 struct Demo {
     places: Vec<PartyNetns>,
     daemon: Daemon,
@@ -87,7 +87,7 @@ struct Demo {
     failed_checks: usize,
 }
 
-/// The connections opened before the edit, and the matrix after it.
+/// The connection opened before the edit that must survive, and the matrix after the edit.
 struct EditResult {
     surviving: Arc<ConnectionMonitor>,
     matrix: ProbeMatrix,
@@ -99,13 +99,13 @@ fn step(screen: Screen, steps: &mut usize, text: &str) {
 }
 
 impl Demo {
-    /// Step 1: the place, the agent, the workloads.
+    /// Step 1: the namespaces, the agent, the workloads.
     fn build(screen: Screen, interrupt: Interrupt, keep: bool) -> Result<Self, CommandError> {
         let mut steps = 0;
         step(
             screen,
             &mut steps,
-            "A host, four pods and an outside, each a network namespace of its own",
+            "A host, four pods and an outside host, each in its own network namespace",
         );
         let site = Site::create()?;
         for (name, text) in INVENTORY {
@@ -117,14 +117,12 @@ impl Demo {
             site.prefix()
         ));
         screen.detail(format_args!(
-            "palisade agent, process {}, follows the manifests in {}",
+            "palisade agent, process {}, watches the manifests in {}",
             status.pid,
             site.policy().display()
         ));
         let plugin = Plugin::locate(&site, &daemon::socket(&site))?;
-        screen.detail(
-            "the pods are attached by palisade-cni, called as a container runtime calls it",
-        );
+        screen.detail("the pods are attached by palisade-cni, called as by a container runtime");
         let (places, interfaces) = (Vec::new(), Vec::new());
         let mut demo = Demo {
             places,
@@ -142,7 +140,7 @@ impl Demo {
         Ok(demo)
     }
 
-    /// Attaches the pods as a runtime does, and opens the servers in each namespace.
+    /// Attaches the pods as a runtime does, and starts the servers in each namespace.
     fn attach(&mut self) -> Result<(), CommandError> {
         for party in PARTIES.iter().copied() {
             self.interrupt.check()?;
@@ -182,9 +180,9 @@ impl Demo {
         Ok(())
     }
 
-    /// Step 2: everything passes.
+    /// Step 2: without policy, all traffic is allowed.
     fn show_without_policy(&mut self) -> Result<ProbeMatrix, CommandError> {
-        self.step("Without policy: everyone reaches everyone");
+        self.step("Without policy: all connections are allowed");
         self.legend();
         self.measure(None)
     }
@@ -207,7 +205,7 @@ impl Demo {
         self.check(
             strict.answered() < open.answered(),
             &format!(
-                "{} of {} attempts are answered; every other packet is dropped silently",
+                "{} of {} probes are answered; all others are dropped silently",
                 strict.answered(),
                 strict.len()
             ),
@@ -215,19 +213,19 @@ impl Demo {
         Ok((strict, status.revision))
     }
 
-    /// Step 4: an edit, while connections run over what it closes and what it does not.
+    /// Step 4: an edit, with one established connection that it denies and one that it does not affect.
     fn apply_edit(
         &mut self,
         strict: &ProbeMatrix,
         revision: u64,
     ) -> Result<EditResult, CommandError> {
-        self.step("One edit, while two long connections run: web to api, and api to db");
+        self.step("One edit, with two established connections: web to api, and api to db");
         let (file, old, new) = EDIT;
         let revoked = self.open_connection("web", "api", true)?;
         let kept = self.open_connection("api", "db", !self.site.ipv6)?;
         self.interrupt.wait(SILENCE)?;
         self.screen
-            .detail(format_args!("{file}, who may call api:"));
+            .detail(format_args!("{file}, allowed clients of api:"));
         for (sign, text) in [('-', old), ('+', new)] {
             for line in text.lines() {
                 self.screen.edit(sign, line);
@@ -244,7 +242,7 @@ impl Demo {
             Some(after) => self.check(
                 after < STOP_LIMIT,
                 &format!(
-                    "web to api: the established connection stopped {} after the writing",
+                    "web to api: the established connection stopped {} after the edit",
                     duration_text(after)
                 ),
             ),
@@ -253,7 +251,7 @@ impl Demo {
         self.check(
             alive,
             &format!(
-                "api to db: goes on, {count} answers so far, never more than {} between two",
+                "api to db: still established, {count} replies so far, at most {} between two",
                 duration_text(kept.stats().gap)
             ),
         );
@@ -264,9 +262,9 @@ impl Demo {
         })
     }
 
-    /// Step 5: why one packet was dropped.
+    /// Step 5: the explanation of a dropped packet.
     fn show_explanation(&mut self) -> Result<(), CommandError> {
-        self.step("Why is web no longer let in? The agent is asked");
+        self.step("Why is web denied? The agent explains");
         self.screen
             .command("palisade explain --from shop/web --to shop/api --port 8080/TCP");
         let question = ExplainArgs {
@@ -284,9 +282,9 @@ impl Demo {
         self.interrupt.check()
     }
 
-    /// Step 6: the counters, which lead back to rules.
+    /// Step 6: the counters of each rule.
     fn show_counters(&mut self) -> Result<(), CommandError> {
-        self.step("What each rule counted: an established connection is judged once, a dropped packet each time");
+        self.step("Counters of each rule: an established connection is counted once, every dropped packet is counted");
         self.screen.command("palisade policy get shop/api");
         let question = PolicyCommand::Get {
             name: "shop/api".to_owned(),
@@ -295,9 +293,9 @@ impl Demo {
         self.interrupt.check()
     }
 
-    /// Step 7: without an agent, and with a new one.
+    /// Step 7: without an agent, and with a restarted one.
     fn restart_agent(&mut self, held: &EditResult) -> Result<(), CommandError> {
-        self.step("The agent is killed with SIGKILL: the kernel goes on");
+        self.step("The agent is killed with SIGKILL: the kernel keeps enforcing");
         self.daemon.kill()?;
         let without = ProbeMatrix::measure(&self.places)?;
         self.check_unchanged(&without, &held.matrix, "without an agent");
@@ -319,7 +317,7 @@ impl Demo {
         self.check(
             alive,
             &format!(
-                "api to db: the same connection, {} answers by now, never more than {} between two",
+                "api to db: the same connection, {} replies so far, at most {} between two",
                 beats.count,
                 duration_text(beats.gap)
             ),
@@ -327,7 +325,7 @@ impl Demo {
         Ok(())
     }
 
-    /// Step 8: nothing is left. Says how many checks failed in all.
+    /// Step 8: removal. Returns the number of failed checks.
     fn remove(mut self) -> Result<usize, CommandError> {
         self.step("Everything is removed");
         for party in PARTIES {
@@ -341,7 +339,7 @@ impl Demo {
         self.check(
             left.is_empty(),
             &format!(
-                "palisade-cni DEL: {} detached; interfaces of theirs on the host: {}",
+                "palisade-cni DEL: {} detached; remaining interfaces on the host: {}",
                 self.interfaces.len(),
                 left.len()
             ),
@@ -368,22 +366,22 @@ impl Demo {
         Ok(wrong)
     }
 
-    /// Instead of step 8: how to look around, and how to remove it.
+    /// Replaces step 8 with --keep: prints how to inspect and how to remove everything.
     fn keep_running(mut self) -> Result<usize, CommandError> {
-        self.step("Everything stands (--keep)");
+        self.step("Everything is kept (--keep)");
         let palisade = format!(
             "sudo {} --socket {}",
             program(),
             daemon::socket(&self.site).display()
         );
-        self.screen.detail("look around:");
+        self.screen.detail("inspect it:");
         for command in ["status", "endpoint list", "policy list"] {
             self.screen.command(&format!("{palisade} {command}"));
         }
         let find = |name| self.places.iter().find(|place| place.party.name == name);
         if let Some(address) = find("api").and_then(|api| api.address(true)) {
             self.screen.detail(
-                "nobody serves any more, so a connection that passes is refused at once, and a dropped one hangs:",
+                "the servers have stopped: an allowed connection is refused at once, a denied one times out:",
             );
             for from in ["stranger", "web"] {
                 self.screen.command(&format!(
@@ -420,7 +418,7 @@ impl Demo {
             "over IPv4"
         };
         self.screen.detail(format_args!(
-            "a cell: TCP, UDP, ping, {families}; {} answered, {} dropped; later {} opened, {} closed",
+            "cell: TCP, UDP, ping, {families}; {} answered, {} dropped; later {} newly allowed, {} newly denied",
             mark(Passed),
             mark(Dropped),
             mark(Opened),
@@ -428,7 +426,7 @@ impl Demo {
         ));
     }
 
-    /// Measures, prints, and compares with what the manifests say.
+    /// Measures and prints the matrix, and compares it with the manifests.
     fn measure(&mut self, before: Option<&ProbeMatrix>) -> Result<ProbeMatrix, CommandError> {
         self.interrupt.check()?;
         let began = self.now();
@@ -438,7 +436,7 @@ impl Demo {
         let written = ProbeMatrix::from_manifests(&self.site.policy(), &self.places)?;
         self.compare(&measured, &written, |cells| {
             format!(
-                "{cells} cells as palisade explain says of these files; measured in {}",
+                "{cells} cells match palisade explain; measured in {}",
                 duration_text(took)
             )
         });
@@ -447,7 +445,7 @@ impl Demo {
 
     fn check_unchanged(&mut self, now: &ProbeMatrix, before: &ProbeMatrix, when: &str) {
         self.compare(now, before, |cells| {
-            format!("{when}: {cells} cells as before")
+            format!("{when}: {cells} cells unchanged")
         });
     }
 
@@ -482,7 +480,7 @@ impl Demo {
             .as_ref()
             .map_or(0, |flush| flush.writes);
         self.screen.detail(format_args!(
-            "revision {} is in the kernel {took} after the writing (100 ms of it the directory settles): {writes} kernel writes",
+            "revision {} is in the kernel {took} after the edit (including 100 ms settle time): {writes} kernel writes",
             status.realised
         ));
     }
@@ -503,7 +501,7 @@ impl Demo {
         }
     }
 
-    /// When a connection fell silent, counted from `since`; nothing if it does not.
+    /// Time from `since` until a connection fell silent; `None` if it does not.
     fn wait_for_silence(
         &self,
         pulse: &ConnectionMonitor,
@@ -521,7 +519,7 @@ impl Demo {
         Ok(None)
     }
 
-    /// Whether something more comes back over a connection.
+    /// Whether a connection still receives replies.
     fn is_alive(&self, pulse: &ConnectionMonitor) -> Result<bool, CommandError> {
         let count = pulse.stats().count;
         let since = self.now();
@@ -539,7 +537,7 @@ impl Demo {
     }
 }
 
-/// How this program was called, as near as it can be typed.
+/// How this program was called, for commands to type.
 fn program() -> String {
     let called = std::env::args().next().unwrap_or_default();
     let here = std::env::current_dir().map(|here| format!("{}/", here.display()));
@@ -554,7 +552,7 @@ fn program() -> String {
     }
 }
 
-/// Two commands to try next.
+/// Prints commands to try next.
 fn suggest(screen: Screen) {
     let program = program();
     screen.line("Try next:");

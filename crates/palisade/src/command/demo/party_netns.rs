@@ -1,8 +1,6 @@
-//! A network namespace at work: it serves TCP and UDP, answers the demo's orders to try others, and
-//! keeps long connections alive.
+//! The network namespace of a party: serves TCP and UDP, runs probes, and keeps long connections busy.
 //!
-//! One thread inside the namespace does all of it; when the [`PartyNetns`] goes, so do the thread and every
-//! socket it had.
+//! One thread inside the namespace does all of it; dropping [`PartyNetns`] ends the thread and its sockets.
 
 use super::probe::{ProbeTarget, exchange, is_answered};
 use super::shop::ShopParty;
@@ -19,14 +17,14 @@ use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 
-/// How often a long connection says something.
+/// Interval between two messages on a long connection.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(10);
-/// How long a place may take to answer an order; each attempt in it has a limit of its own.
+/// Timeout of a command to the thread; each probe has its own timeout.
 const ORDER_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A party with its network namespace.
+/// A party and the thread in its network namespace.
 pub(super) struct PartyNetns {
-    /// Who is there.
+    /// The party.
     pub(super) party: ShopParty,
     /// Its addresses.
     pub(super) addresses: Vec<IpAddr>,
@@ -39,23 +37,23 @@ enum PartyCommand {
     Hold(SocketAddr, Arc<ConnectionMonitor>, Sender<io::Result<()>>),
 }
 
-/// How a long connection is.
+/// Observed state of a long connection.
 #[derive(Debug, Default)]
 pub(super) struct ConnectionMonitor(Mutex<ReplyStats>);
 
-/// What is known of a long connection.
+/// Statistics of a long connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ReplyStats {
-    /// Bytes that came back.
+    /// Bytes received.
     pub(super) count: u64,
-    /// When the last one did.
+    /// Time of the last reply.
     pub(super) last: Option<Instant>,
-    /// The longest time between two of them.
+    /// Longest interval between two replies.
     pub(super) gap: Duration,
 }
 
 impl ConnectionMonitor {
-    /// What is known by now.
+    /// The present statistics.
     pub(super) fn stats(&self) -> ReplyStats {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -72,7 +70,7 @@ impl ConnectionMonitor {
 }
 
 impl PartyNetns {
-    /// Starts serving inside a network namespace that has its addresses.
+    /// Starts the servers inside a network namespace that has the party's addresses.
     pub(super) fn open(
         party: ShopParty,
         addresses: Vec<IpAddr>,
@@ -84,13 +82,13 @@ impl PartyNetns {
             .name(party.name.to_owned())
             .spawn(move || {
                 let failed = ready.clone();
-                // What went wrong before the namespace was entered must be told as well.
+                // An error before the namespace is entered must be reported as well.
                 if let Err(error) = run_in(&netns, || run_party(party, incoming, &ready)) {
                     let _ = failed.send(Err(io::Error::other(error)));
                 }
             })
             .map_err(|error| {
-                CommandError::problem(format!("a thread for {}: {error}", party.name))
+                CommandError::problem(format!("starting a thread for {}: {error}", party.name))
             })?;
         let place = PartyNetns {
             party,
@@ -104,14 +102,14 @@ impl PartyNetns {
         Ok(place)
     }
 
-    /// Asks for attempts; the answers come in their order.
+    /// Starts probes; the results arrive in the same order.
     pub(super) fn attempt(&self, targets: Vec<ProbeTarget>) -> Receiver<Vec<io::Result<bool>>> {
         let (answer, answered) = channel();
         self.send_command(PartyCommand::Try(targets, answer));
         answered
     }
 
-    /// Waits for the answers.
+    /// Waits for the results.
     pub(super) fn receive_outcomes(
         &self,
         answered: &Receiver<Vec<io::Result<bool>>>,
@@ -123,7 +121,7 @@ impl PartyNetns {
             .map_err(|error| self.failure("sending packets", &error))
     }
 
-    /// Opens a connection and keeps it busy for as long as this place is there.
+    /// Opens a connection and keeps it busy for the lifetime of this value.
     pub(super) fn open_connection(
         &self,
         to: SocketAddr,
@@ -136,7 +134,7 @@ impl PartyNetns {
         Ok(pulse)
     }
 
-    /// Its address of the family of `like`.
+    /// The party's address of this IP version.
     pub(super) fn address(&self, v4: bool) -> Option<IpAddr> {
         self.addresses
             .iter()
@@ -146,14 +144,14 @@ impl PartyNetns {
 
     fn send_command(&self, order: PartyCommand) {
         if let Some(orders) = &self.commands {
-            // A place that has ended answers nothing, which is told where the answer is awaited.
+            // If the thread has ended, the caller sees it when it waits for the result.
             let _ = orders.send(order);
         }
     }
 
     fn receive_answer<T>(&self, answered: &Receiver<T>, doing: &str) -> Result<T, CommandError> {
         answered.recv_timeout(ORDER_TIMEOUT).map_err(|_| {
-            CommandError::problem(format!("{doing} in {}: no answer", self.party.name))
+            CommandError::problem(format!("{doing} in {}: timed out", self.party.name))
         })
     }
 
@@ -164,7 +162,7 @@ impl PartyNetns {
 
 impl Drop for PartyNetns {
     fn drop(&mut self) {
-        // Without orders to wait for, the thread ends, and its sockets with it.
+        // Closing the command channel ends the thread and its sockets.
         self.commands = None;
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -172,7 +170,7 @@ impl Drop for PartyNetns {
     }
 }
 
-/// What the thread inside the namespace does.
+/// Body of the thread inside the namespace.
 fn run_party(
     party: ShopParty,
     mut orders: UnboundedReceiver<PartyCommand>,
@@ -231,14 +229,14 @@ async fn try_all(targets: Vec<ProbeTarget>, number: &mut u16) -> Vec<io::Result<
 async fn exchange_until_closed(stream: TcpStream, pulse: Arc<ConnectionMonitor>) {
     let mut tick = tokio::time::interval(HEARTBEAT_INTERVAL);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    // It ends when the connection does; the pulse then tells.
+    // Ends with the connection; the monitor then shows silence.
     while exchange(&stream).await.is_ok() {
         pulse.record_reply();
         tick.tick().await;
     }
 }
 
-/// Serves both families on one socket each, where there is IPv6.
+/// Serves IPv4 and, if available, IPv6, with one socket each.
 async fn serve(party: ShopParty) -> io::Result<()> {
     let any = match TcpListener::bind(SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 0)).await {
         Ok(_) => IpAddr::from(Ipv6Addr::UNSPECIFIED),
@@ -253,7 +251,7 @@ async fn serve(party: ShopParty) -> io::Result<()> {
     });
     tokio::spawn(async move {
         let mut buffer = [0; 64];
-        // An ICMP error about an earlier answer shows up here; it ends nothing.
+        // An ICMP error caused by an earlier reply is returned here; it is ignored.
         loop {
             if let Ok((length, from)) = datagrams.recv_from(&mut buffer).await {
                 let _ = datagrams.send_to(&buffer[..length], from).await;
@@ -263,7 +261,7 @@ async fn serve(party: ShopParty) -> io::Result<()> {
     Ok(())
 }
 
-/// Sends back what arrives until the other end closes.
+/// Echoes data until the peer closes.
 async fn echo(stream: TcpStream) {
     let mut buffer = [0; 64];
     while stream.readable().await.is_ok() {

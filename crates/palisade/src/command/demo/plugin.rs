@@ -1,4 +1,4 @@
-//! The demo as a container runtime: its pods are attached by the CNI plugin, called as CNI says.
+//! The demo as a container runtime: attaches its pods by calling the CNI plugin.
 
 use super::site::Site;
 use crate::exit::CommandError;
@@ -9,19 +9,19 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The plugin's file.
+/// File name of the plugin.
 const NAME: &str = "palisade-cni";
-/// Where it is looked for after the folder of this program: where packages put plugins.
+/// Directories searched after that of this program: where packages install plugins.
 const FOLDERS: [&str; 3] = ["/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni"];
 
-/// The plugin, and the network that it is called for.
+/// The plugin and its network configuration.
 pub(super) struct Plugin {
     program: PathBuf,
     network: Value,
     prefix: String,
 }
 
-/// What it answered about a pod.
+/// The result of ADD for a pod.
 pub(super) struct AttachedPod {
     /// The host-side interface.
     pub(super) interface: String,
@@ -30,7 +30,7 @@ pub(super) struct AttachedPod {
 }
 
 impl Plugin {
-    /// Finds it; it will ask the agent at `socket`.
+    /// Finds the plugin; it will use the agent's socket at `socket`.
     pub(super) fn locate(site: &Site, socket: &Path) -> Result<Self, CommandError> {
         let own = std::fs::read_link("/proc/self/exe").unwrap_or_default();
         let beside = own.parent().map(Path::to_path_buf);
@@ -38,7 +38,7 @@ impl Plugin {
         let mut candidates = folders.map(|folder| folder.join(NAME));
         let program = candidates.find(|program| program.exists()).ok_or_else(|| {
             CommandError::problem(format!(
-                "the plugin {NAME} is neither beside this program nor in {}",
+                "the plugin {NAME} was not found in the directory of this program or in {}",
                 FOLDERS.join(", ")
             ))
             .with_hint("make demo builds both; from a source tree: cargo build -p palisade-cni")
@@ -56,12 +56,12 @@ impl Plugin {
         })
     }
 
-    /// ADD, for the pod's namespace of the demo.
+    /// Calls ADD for the pod's namespace of the demo.
     pub(super) fn add(&self, namespace: &str, name: &str) -> Result<AttachedPod, CommandError> {
         let text = self.call("ADD", namespace, name)?;
         let wrong = || {
             CommandError::problem(format!(
-                "{NAME} answered {}",
+                "{NAME} returned an invalid result: {}",
                 String::from_utf8_lossy(&text)
             ))
         };
@@ -79,14 +79,14 @@ impl Plugin {
         })
     }
 
-    /// DEL, for the same.
+    /// Calls DEL for the same.
     pub(super) fn del(&self, namespace: &str, name: &str) -> Result<(), CommandError> {
         self.call("DEL", namespace, name).map(drop)
     }
 
     #[allow(
         clippy::disallowed_methods,
-        reason = "the demo plays the runtime, and a plugin is a program"
+        reason = "the demo acts as a runtime, and a plugin is a program"
     )]
     fn call(&self, command: &str, namespace: &str, name: &str) -> Result<Vec<u8>, CommandError> {
         let container = format!("{}-{name}", self.prefix);

@@ -1,7 +1,7 @@
-//! Real packets: one connection, one datagram or one ping, with an answer or without.
+//! Probes with real packets: one TCP connection, one datagram or one ping, answered or not.
 //!
-//! A denied packet is dropped silently, so "no answer in time" is what denial looks like from inside.
-//! Anything else that goes wrong is reported as what it is and never counted as a denial.
+//! A denied packet is dropped silently, so a timeout counts as denied. Any other failure is reported as an
+//! error and never counted as denied.
 
 use palisade_sys::icmp::{IpVersion, icmp_socket};
 use std::io;
@@ -9,32 +9,32 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket as StdUdpSocket
 use std::time::Duration;
 use tokio::net::{TcpStream, UdpSocket};
 
-/// How long an answer is waited for, in the first attempt and in the next.
+/// Timeouts of the first and the second attempt.
 const ATTEMPTS: [Duration; 2] = [Duration::from_millis(300), Duration::from_millis(700)];
 
-/// What is sent.
+/// Kind of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum ProbeKind {
-    /// A TCP connection, and a byte there and back.
+    /// A TCP connection with one byte in each direction.
     Tcp,
-    /// A datagram there and back.
+    /// A UDP datagram in each direction.
     Udp,
     /// An ICMP or ICMPv6 echo request and its reply.
     Ping,
 }
 
-/// One thing to try.
+/// One probe to run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ProbeTarget {
-    /// To whom.
+    /// Destination address.
     pub(super) to: IpAddr,
-    /// What.
+    /// Kind.
     pub(super) kind: ProbeKind,
-    /// The port, where there are ports.
+    /// Destination port, if the kind has ports.
     pub(super) port: u16,
 }
 
-/// Whether an answer came. `number` tells concurrent pings of one network namespace apart.
+/// Whether a reply arrived. `number` distinguishes concurrent pings of one network namespace.
 pub(super) async fn is_answered(target: ProbeTarget, number: u16) -> io::Result<bool> {
     for limit in ATTEMPTS {
         match tokio::time::timeout(limit, attempt(target, number)).await {
@@ -69,7 +69,7 @@ fn any(like: IpAddr) -> IpAddr {
     }
 }
 
-/// Sends one byte and waits for it to come back.
+/// Sends one byte and waits for its echo.
 pub(super) async fn exchange(stream: &TcpStream) -> io::Result<()> {
     loop {
         stream.writable().await?;
@@ -115,13 +115,13 @@ async fn ping(to: IpAddr, number: u16) -> io::Result<()> {
     }
 }
 
-/// An ICMP echo message of this type; the identifier tells ours from others'.
+/// An ICMP echo message of this type; the identifier distinguishes it from those of other programs.
 fn echo(kind: u8, identifier: u16) -> [u8; 16] {
     let mut message = [0; 16];
     message[0] = kind;
     message[4..6].copy_from_slice(&identifier.to_be_bytes());
     message[8..].copy_from_slice(b"palisade");
-    // Of ICMPv6 the kernel makes the checksum itself, over addresses that are not known here.
+    // For ICMPv6 the kernel computes the checksum, since it covers addresses that are unknown here.
     let sum: u32 = message
         .chunks_exact(2)
         .map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]])))

@@ -1,26 +1,25 @@
-//! How the demo prints: plain text, coloured on a terminal, ASCII where the locale is not UTF-8.
+//! Output of the demo: plain text, coloured on a terminal, ASCII if the locale is not UTF-8.
 //!
-//! A closed output never stops the demo half-way: what cannot be printed is not worth leaving things
-//! standing for.
+//! Errors of standard output are ignored, so that a closed pipe does not prevent the cleanup.
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
-/// What a cell of the matrix shows.
+/// State of one cell of the matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CellMark {
-    /// Answered, as before.
+    /// Answered, unchanged.
     Passed,
-    /// Dropped, as before.
+    /// Dropped, unchanged.
     Dropped,
-    /// Answered, and was not before.
+    /// Answered, dropped before.
     Opened,
-    /// Dropped, and was not before.
+    /// Dropped, answered before.
     Closed,
 }
 
-/// Where the demo prints.
+/// Output settings of the demo.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Screen {
     colour: bool,
@@ -28,7 +27,7 @@ pub(super) struct Screen {
 }
 
 impl Screen {
-    /// Standard output, as it is.
+    /// Settings for standard output.
     pub(super) fn from_stdout() -> Self {
         let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
             .into_iter()
@@ -41,17 +40,17 @@ impl Screen {
         }
     }
 
-    /// A line of its own.
+    /// Prints a line.
     pub(super) fn line(self, text: impl Display) {
         let _ = writeln!(io::stdout(), "{text}");
     }
 
-    /// A line that belongs to the step above it.
+    /// Prints a line that belongs to the present step.
     pub(super) fn detail(self, text: impl Display) {
         self.line(format_args!("   {text}"));
     }
 
-    /// The headline of a step.
+    /// Prints the heading of a step.
     pub(super) fn step(self, number: usize, text: &str) {
         self.line(format_args!(
             "\n{}",
@@ -59,35 +58,35 @@ impl Screen {
         ));
     }
 
-    /// A command as it would be typed; what follows is its output.
+    /// Prints a command; its output follows.
     pub(super) fn command(self, text: &str) {
         self.line(self.paint("36", &format!("   $ {text}")));
     }
 
-    /// That a check went well.
+    /// Reports a passed check.
     pub(super) fn pass(self, text: impl Display) {
         let tick = if self.unicode { "✓" } else { "ok:" };
         self.detail(format_args!("{} {text}", self.paint("32", tick)));
     }
 
-    /// That a check did not.
+    /// Reports a failed check.
     pub(super) fn fail(self, text: impl Display) {
         let cross = if self.unicode { "✗" } else { "WRONG:" };
         self.detail(self.paint("31;1", &format!("{cross} {text}")));
     }
 
-    /// A removed or added line of a file.
+    /// Prints a removed or added line of a file.
     pub(super) fn edit(self, sign: char, text: &str) {
         let code = if sign == '+' { "32" } else { "31" };
         self.detail(self.paint(code, &format!("{sign} {text}")));
     }
 
-    /// What is said most loudly.
+    /// Bold text.
     pub(super) fn bold(self, text: &str) -> String {
         self.paint("1", text)
     }
 
-    /// One mark of the matrix, one column wide.
+    /// Mark of one cell, one column wide.
     pub(super) fn mark(self, mark: CellMark) -> String {
         let (code, unicode, ascii) = match mark {
             CellMark::Passed => ("32", "✓", "y"),
@@ -107,7 +106,7 @@ impl Screen {
     }
 }
 
-/// Milliseconds below a second, seconds above, for people.
+/// Formats milliseconds below one second, seconds above.
 pub(super) fn duration_text(duration: Duration) -> String {
     if duration < Duration::from_secs(1) {
         format!("{} ms", duration.as_millis())
@@ -118,7 +117,7 @@ pub(super) fn duration_text(duration: Duration) -> String {
 
 #[allow(
     clippy::disallowed_methods,
-    reason = "how a terminal wants its text is said in the environment, and is nobody's configuration"
+    reason = "the environment describes the terminal; this is not configuration of the product"
 )]
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()

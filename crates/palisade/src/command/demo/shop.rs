@@ -1,4 +1,4 @@
-//! The shop: who is there, and its manifests, which are the files of `examples/shop`.
+//! The shop: its parties and its manifests, which are the files of `examples/shop`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -15,16 +15,16 @@ macro_rules! example {
     };
 }
 
-/// Who is there, before any policy: file name and text.
+/// The manifests without policies: file name and content.
 pub(super) const INVENTORY: &[(&str, &str)] = &[example!("namespaces.yaml"), example!("pods.yaml")];
 
-/// A policy file and what it says, in one line.
+/// A policy file and a one-line summary.
 pub(super) struct PolicyFile {
-    /// Its name.
+    /// File name.
     pub(super) name: &'static str,
-    /// Its text.
+    /// Content.
     pub(super) text: &'static str,
-    /// What it says.
+    /// Summary.
     pub(super) summary: &'static str,
 }
 
@@ -36,55 +36,55 @@ const fn policy((name, text): (&'static str, &'static str), says: &'static str) 
     }
 }
 
-/// The policies; each file holds one.
+/// The policies, one per file.
 pub(super) const POLICIES: &[PolicyFile] = &[
     policy(
         example!("default-deny.yaml"),
-        "nothing passes in the shop that no policy allows",
+        "default deny for all pods of the shop",
     ),
     policy(
         example!("web.yaml"),
-        "the world may reach web on http and http3; web may call api",
+        "the outside may connect to web on http and http3; web to api",
     ),
     policy(
         example!("api.yaml"),
-        "web may call api; api may use db, and the outside over IPv4 only",
+        "web may connect to api; api to db, and to the outside over IPv4 only",
     ),
     policy(
         example!("db.yaml"),
-        "api may use db: 5432/TCP and 11211/UDP",
+        "api may connect to db: 5432/TCP and 11211/UDP",
     ),
 ];
 
-/// The edit: in this file, this text becomes that.
+/// The edit: file, old text, new text.
 pub(super) const EDIT: (&str, &str, &str) = (
     "api.yaml",
     "        - podSelector:\n            matchLabels: {app: web}\n",
     "        - namespaceSelector:\n            matchLabels: {kubernetes.io/metadata.name: elsewhere}\n",
 );
 
-/// The text of the edited file.
+/// Content of the edited file.
 pub(super) fn edited() -> String {
     let (file, old, new) = EDIT;
     let before = POLICIES.iter().find(|policy| policy.name == file);
     before.map_or_else(String::new, |policy| policy.text.replacen(old, new, 1))
 }
 
-/// Someone who serves and calls.
+/// A party that serves and connects to others.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ShopParty {
-    /// The name of its Pod; or what the demo calls it.
+    /// Name of its Pod, or the name in the demo.
     pub(super) name: &'static str,
-    /// The namespace of its Pod; nothing for the outside address.
+    /// Namespace of its Pod; `None` for the outside address.
     pub(super) namespace: Option<&'static str>,
-    /// The TCP port it serves.
+    /// TCP port of its server.
     pub(super) tcp: u16,
-    /// The UDP port it serves.
+    /// UDP port of its server.
     pub(super) udp: u16,
 }
 
 impl ShopParty {
-    /// How policy and commands name it.
+    /// Name in commands and policies.
     pub(super) fn full_name(&self) -> String {
         match self.namespace {
             Some(namespace) => format!("{namespace}/{}", self.name),
@@ -107,7 +107,7 @@ const fn party(
     }
 }
 
-/// Everyone. The ports are those that the Pods' manifests name.
+/// All parties. The ports are those named in the Pods' manifests.
 pub(super) const PARTIES: &[ShopParty] = &[
     party("web", Some("shop"), 80, 443),
     party("api", Some("shop"), 8080, 8125),
@@ -116,11 +116,11 @@ pub(super) const PARTIES: &[ShopParty] = &[
     party("outside", None, 443, 123),
 ];
 
-/// The outside's addresses, from the networks set apart for documentation.
+/// IPv4 address of the outside, from a documentation network.
 pub(super) const OUTSIDE_V4: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 9);
 /// See [`OUTSIDE_V4`].
 pub(super) const OUTSIDE_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0x71, 0, 0, 0, 0, 9);
-/// The host's addresses on the link to the outside, with the lengths of the networks.
+/// Addresses of the host on the link to the outside, with prefix lengths.
 pub(super) const UPLINK: [(IpAddr, u8); 2] = [
     (IpAddr::V4(Ipv4Addr::new(203, 0, 113, 1)), 24),
     (

@@ -1,7 +1,7 @@
-//! Where the demo happens: network namespaces and a directory of its own, and what is left of them.
+//! Network namespaces and directory of the demo, and their removal.
 //!
-//! Everything made here is noted before it is made and removed when the [`Site`] goes, whatever ends
-//! the demo. Nothing that somebody else made is touched.
+//! Everything is recorded before it is created and removed when [`Site`] is dropped, however the demo ends.
+//! Objects of others are not touched.
 
 use super::shop::{OUTSIDE_V4, OUTSIDE_V6, PARTIES, UPLINK};
 use crate::exit::{CommandError, ExitStatus};
@@ -19,22 +19,22 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// The host's link to the outside; its name has nothing of ours, as a host's own links have not.
+/// The host's link to the outside; like a real uplink, it does not have the agent's interface prefix.
 pub(super) const UPLINK_NAME: &str = "outside0";
 
-/// The demo's namespaces and its directory.
+/// The demo's namespaces and directory.
 pub(super) struct Site {
-    /// Where files are: manifests, socket, state, log.
+    /// Directory of manifests, socket, state and log.
     pub(super) directory: PathBuf,
-    /// The namespace that stands for a host.
+    /// The namespace that represents the host.
     pub(super) host: NetNs,
-    /// Whether there is IPv6.
+    /// Whether IPv6 is available.
     pub(super) ipv6: bool,
     resources: DemoResources,
     tables_before: Vec<String>,
 }
 
-/// What must be removed.
+/// The objects to remove.
 struct DemoResources {
     prefix: String,
     names: Vec<String>,
@@ -43,7 +43,7 @@ struct DemoResources {
 }
 
 impl Site {
-    /// Makes all of it, the pods' namespaces still empty.
+    /// Creates everything; the pods' namespaces are still empty.
     pub(super) fn create() -> Result<Self, CommandError> {
         let before = nft_table_names()?;
         let prefix = format!("pal-demo-{}", std::process::id());
@@ -64,10 +64,10 @@ impl Site {
         let directory = made.directory()?;
         let ipv6 = KernelSysctl::new(&host)
             .exists("net/ipv6/conf/all/forwarding")
-            .map_err(|error| failure("looking for IPv6", &error))?;
+            .map_err(|error| failure("detecting IPv6", &error))?;
         if let Some(outside) = outside {
             connect_outside(&host, &outside, ipv6)
-                .map_err(|error| failure("joining the outside to the host", &*error))?;
+                .map_err(|error| failure("connecting the outside to the host", &*error))?;
         }
         Ok(Site {
             directory,
@@ -78,40 +78,40 @@ impl Site {
         })
     }
 
-    /// The full name of one of the namespaces.
+    /// Full name of one of the namespaces.
     pub(super) fn name(&self, of: &str) -> String {
         self.resources.name(of)
     }
 
-    /// What all its names begin with.
+    /// Common prefix of all names.
     pub(super) fn prefix(&self) -> &str {
         &self.resources.prefix
     }
 
-    /// The directory of manifests.
+    /// Directory of the manifests.
     pub(super) fn policy(&self) -> PathBuf {
         self.directory.join("policy")
     }
 
-    /// Writes a manifest as a careful editor does: the file is never seen half-written.
+    /// Writes a manifest atomically: a reader never sees an incomplete file.
     pub(super) fn write(&self, name: &str, text: &str) -> Result<(), CommandError> {
         write_atomically(&self.policy().join(name), text.as_bytes())
             .map_err(|error| failure("writing a manifest", &error))
     }
 
-    /// The links of the host namespace.
+    /// The interfaces of the host namespace.
     pub(super) fn host_links(&self) -> Result<Vec<String>, CommandError> {
         link_names(&self.host)
     }
 
-    /// Lets everything stand when this goes.
+    /// Keeps everything on drop.
     pub(super) fn keep(&mut self) {
         self.resources.names.clear();
         self.resources.directory = None;
     }
 
-    /// Removes everything and looks for what is left, in words; `interfaces` are those that the
-    /// agent made.
+    /// Removes everything and returns descriptions of what is left; `interfaces` are those that the agent
+    /// created.
     pub(super) fn remove(mut self, interfaces: &[String]) -> Result<Vec<String>, CommandError> {
         let mut left = self.resources.remove();
         let names = KernelNetNamespaces
@@ -124,7 +124,7 @@ impl Site {
         left.extend(
             processes_in(&self.resources.ids)
                 .into_iter()
-                .map(|process| format!("process {process} in a namespace of ours")),
+                .map(|process| format!("process {process} in a namespace of the demo")),
         );
         let here =
             NetNs::current().map_err(|error| failure("opening this network namespace", &error))?;
@@ -162,23 +162,23 @@ impl DemoResources {
                 {
                     CommandError::new(
                         ExitStatus::NotPermitted,
-                        format!("making network namespaces needs root: {error}"),
+                        format!("creating network namespaces needs root: {error}"),
                     )
                     .with_hint("sudo palisade demo, or make demo")
                 }
-                _ => failure("making a place for the demo", &error),
+                _ => failure("creating the demo's namespaces", &error),
             })?;
         self.names.push(name);
         self.ids.push(netns.id());
         Ok(netns)
     }
 
-    /// A directory that only its owner can enter.
+    /// A directory that only its owner can access.
     fn directory(&mut self) -> Result<PathBuf, CommandError> {
         let directory = std::env::temp_dir().join(&self.prefix);
         let make = |path: &Path| std::fs::DirBuilder::new().mode(0o700).create(path);
         let told = |error: io::Error| {
-            CommandError::problem(format!("making {}: {error}", directory.display()))
+            CommandError::problem(format!("creating {}: {error}", directory.display()))
         };
         make(&directory).map_err(told)?;
         self.directory = Some(directory.clone());
@@ -186,7 +186,7 @@ impl DemoResources {
         Ok(directory)
     }
 
-    /// Removes what is there; says what could not be.
+    /// Removes everything; returns descriptions of the failures.
     fn remove(&mut self) -> Vec<String> {
         let mut failures = Vec::new();
         for name in self.names.drain(..) {
@@ -216,7 +216,7 @@ fn failure(doing: &str, error: &dyn std::error::Error) -> CommandError {
     CommandError::problem(format!("{doing}: {}", error_chain(error)))
 }
 
-/// An ordinary veth, as a host has a link to its network.
+/// Connects host and outside with an ordinary veth, as an uplink.
 fn connect_outside(
     host: &NetNs,
     outside: &NetNs,
@@ -235,8 +235,7 @@ fn connect_outside(
     };
     on_host.create_veth(&end, &far)?;
     if ipv6 {
-        // Otherwise neighbour discovery waits a second or two until nobody else claims the
-        // link-local addresses.
+        // Otherwise duplicate address detection delays the link-local addresses by a second or two.
         KernelSysctl::new(host).set(&format!("net/ipv6/conf/{UPLINK_NAME}/accept_dad"), "0")?;
         KernelSysctl::new(outside).set("net/ipv6/conf/eth0/accept_dad", "0")?;
     }
@@ -278,7 +277,7 @@ fn link_names(netns: &NetNs) -> Result<Vec<String>, CommandError> {
         .collect())
 }
 
-/// The nftables tables of the machine the demo was started on.
+/// The nftables tables in the namespace in which the demo was started.
 fn nft_table_names() -> Result<Vec<String>, CommandError> {
     let here =
         NetNs::current().map_err(|error| failure("opening this network namespace", &error))?;
@@ -294,7 +293,7 @@ fn nft_table_names() -> Result<Vec<String>, CommandError> {
         KernelNfnetlink::open(&here).map_err(|error| failure("opening nf_tables", &error))?;
     let found = match socket.dump(&query) {
         Ok(found) => found,
-        // Who may not ask is told so where the first namespace is made.
+        // A user without the privilege gets an error when the first namespace is created.
         Err(error) if error.error.errno == palisade_sys::Errno::EPERM => return Ok(Vec::new()),
         Err(error) => return Err(failure("listing nf_tables tables", &error)),
     };
@@ -325,7 +324,7 @@ fn processes_in(ids: &[NetNsId]) -> Vec<String> {
         .collect()
 }
 
-/// How to remove by hand what `--keep` left.
+/// The command that removes what `--keep` left.
 pub(super) fn removal_command(prefix: &str, directory: &Path, agent: u32) -> String {
     format!(
         "sudo sh -c 'kill {agent}; umount {NETNS_DIR}/{prefix}-*; rm -r {NETNS_DIR}/{prefix}-* {}'",
