@@ -6,6 +6,10 @@
 //! Only in builds with the feature `faults`. A mistake is on for the whole process.
 
 use crate::differential::{GeneratorKind, RunOptions, StageFailure, StageFilter, first_failure};
+use palisade_dialects::faults::DialectFault;
+use palisade_engine::EngineFault;
+use palisade_nft::NftFault;
+use palisade_tables::TransitionFault;
 
 /// Cases within which each mistake must be found.
 pub const WITHIN: u64 = 12_000;
@@ -17,21 +21,32 @@ pub const AT_LEAST: usize = 30;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InjectedFault {
     /// In the reading of Kubernetes objects.
-    Dialects(palisade_dialects::faults::DialectFault),
-    /// In the decision tables and the steps to them.
-    Engine(palisade_engine::faults::EngineFault),
+    Dialects(DialectFault),
+    /// In the decision tables.
+    Engine(EngineFault),
+    /// In the steps from old tables to new.
+    Tables(TransitionFault),
     /// In the nftables plan.
-    Nft(palisade_nft::NftFault),
+    Nft(NftFault),
 }
 
 impl InjectedFault {
     /// Every mistake there is.
     #[must_use]
     pub fn all() -> Vec<InjectedFault> {
-        let dialects = palisade_dialects::faults::DialectFault::ALL.map(InjectedFault::Dialects);
-        let engine = palisade_engine::faults::EngineFault::ALL.map(InjectedFault::Engine);
-        let nft = palisade_nft::NftFault::ALL.map(InjectedFault::Nft);
-        dialects.into_iter().chain(engine).chain(nft).collect()
+        // BudgetIgnored changes what policy takes, and no verdict.
+        let engine = EngineFault::ALL
+            .iter()
+            .filter(|fault| **fault != EngineFault::BudgetIgnored);
+        let dialects = DialectFault::ALL
+            .iter()
+            .map(|fault| InjectedFault::Dialects(*fault));
+        let tables = TransitionFault::ALL
+            .iter()
+            .map(|fault| InjectedFault::Tables(*fault));
+        let nft = NftFault::ALL.iter().map(|fault| InjectedFault::Nft(*fault));
+        let engine = engine.map(|fault| InjectedFault::Engine(*fault));
+        dialects.chain(engine).chain(tables).chain(nft).collect()
     }
 
     /// Its name: the crate, then the mistake.
@@ -40,6 +55,7 @@ impl InjectedFault {
         match self {
             InjectedFault::Dialects(fault) => format!("dialects:{fault:?}"),
             InjectedFault::Engine(fault) => format!("engine:{fault:?}"),
+            InjectedFault::Tables(fault) => format!("tables:{fault:?}"),
             InjectedFault::Nft(fault) => format!("nft:{fault:?}"),
         }
     }
@@ -65,9 +81,10 @@ impl InjectedFault {
     pub fn inject(self) {
         clear();
         match self {
-            InjectedFault::Dialects(fault) => palisade_dialects::faults::set(Some(fault)),
-            InjectedFault::Engine(fault) => palisade_engine::faults::set(Some(fault)),
-            InjectedFault::Nft(fault) => palisade_nft::NftFault::set(Some(fault)),
+            InjectedFault::Dialects(fault) => DialectFault::inject(Some(fault)),
+            InjectedFault::Engine(fault) => EngineFault::inject(Some(fault)),
+            InjectedFault::Tables(fault) => TransitionFault::inject(Some(fault)),
+            InjectedFault::Nft(fault) => NftFault::inject(Some(fault)),
         }
     }
 
@@ -75,29 +92,32 @@ impl InjectedFault {
     fn generator_kind(self) -> Option<GeneratorKind> {
         match self {
             InjectedFault::Dialects(_) => Some(GeneratorKind::Kubernetes),
-            InjectedFault::Engine(_) | InjectedFault::Nft(_) => None,
+            InjectedFault::Engine(_) | InjectedFault::Tables(_) | InjectedFault::Nft(_) => None,
         }
     }
 
     /// The stage of the differential that must find it.
     #[must_use]
     pub fn stage(self) -> &'static str {
-        use palisade_engine::faults::EngineFault as Engine;
         match self {
             InjectedFault::Dialects(_) => "naive reading and oracle",
             InjectedFault::Engine(fault) => match fault {
+                // Only the way there is wrong.
+                EngineFault::NamespaceLabelsStale => "roundabout and from scratch",
+                EngineFault::DeletedPolicyStays => "updates and state",
+                _ => "oracle and tables",
+            },
+            InjectedFault::Tables(fault) => match fault {
                 // What is referred to is not there yet, or not any more.
-                Engine::SplitAfterLoosen | Engine::DeleteFirst => "checker: dangling",
+                TransitionFault::SplitAfterLoosen | TransitionFault::DeleteFirst => {
+                    "checker: dangling"
+                }
                 // A packet is judged by one end as before and by the other as after.
-                Engine::TightenAfterLoosen => "checker: neither",
-                Engine::MergeBeforeLoosen | Engine::IntersectionSkipped => {
+                TransitionFault::TightenAfterLoosen => "checker: neither",
+                TransitionFault::MergeBeforeLoosen | TransitionFault::IntersectionSkipped => {
                     "checker: broken promise"
                 }
-                Engine::RevokeForgotten => "checker: not revoked",
-                // Only the way there is wrong.
-                Engine::NamespaceLabelsStale => "roundabout and from scratch",
-                Engine::DeletedPolicyStays => "updates and state",
-                _ => "oracle and tables",
+                TransitionFault::RevokeForgotten => "checker: not revoked",
             },
             InjectedFault::Nft(_) => "tables and nftables",
         }
@@ -133,9 +153,10 @@ impl InjectedFault {
 
 /// Switches every mistake off.
 pub fn clear() {
-    palisade_dialects::faults::set(None);
-    palisade_engine::faults::set(None);
-    palisade_nft::NftFault::set(None);
+    DialectFault::inject(None);
+    EngineFault::inject(None);
+    TransitionFault::inject(None);
+    NftFault::inject(None);
 }
 
 /// Hunts every mistake, says where each was found, and whether all were.

@@ -3,7 +3,7 @@
 
 mod common;
 
-use palisade_dialects::faults::{DialectFault, set};
+use palisade_dialects::faults::DialectFault;
 
 const INPUT: &str = r#"
 apiVersion: networking.k8s.io/v1
@@ -51,12 +51,12 @@ status: {phase: Running, podIP: 10.0.0.2}
 
 #[test]
 fn each_fault_changes_the_lowering() {
-    set(None);
+    DialectFault::inject(None);
     let right = common::lowering("f", INPUT);
     assert!(right.errors.is_empty(), "{:?}", right.errors);
     let mut seen = std::collections::BTreeMap::new();
-    for fault in DialectFault::ALL {
-        set(Some(fault));
+    for fault in DialectFault::ALL.iter().copied() {
+        DialectFault::inject(Some(fault));
         let wrong = common::lowering("f", INPUT);
         assert!(wrong.errors.is_empty(), "{fault:?}: {:?}", wrong.errors);
         let shown: Vec<_> = wrong.objects().map(|o| format!("{o:?}")).collect();
@@ -64,6 +64,6 @@ fn each_fault_changes_the_lowering() {
         let same = seen.insert(shown, fault);
         assert_eq!(same, None, "{fault:?} is the same as another");
     }
-    set(None);
+    DialectFault::inject(None);
     assert_eq!(common::lowering("f", INPUT), right);
 }

@@ -4,7 +4,7 @@
 //! Order, tiers, Pass, Log and defaults are resolved here. Peers are not known here: the rules that
 //! an identity matches are determined before.
 
-use crate::faults::{EngineFault, on};
+use crate::faults::EngineFault;
 use crate::traffic::{
     PortEnd, PortRanges, TrafficRegion, all_ports, collect_protocols, contains, merge_regions,
     traffic_region,
@@ -222,14 +222,14 @@ fn evaluate(
         let verdict = match action {
             Action::Allow => Verdict::Allow,
             Action::Deny => Verdict::Deny,
-            Action::Log if on(EngineFault::LogDecides) => Verdict::Allow,
-            Action::Log if on(EngineFault::LogNotReported) => continue,
+            Action::Log if EngineFault::LogDecides.is_injected() => Verdict::Allow,
+            Action::Log if EngineFault::LogNotReported.is_injected() => continue,
             Action::Log => {
                 log = Some(sequence.direction);
                 continue;
             }
-            Action::Pass if on(EngineFault::PassAsAllow) => Verdict::Allow,
-            Action::Pass if on(EngineFault::PassAsDeny) => Verdict::Deny,
+            Action::Pass if EngineFault::PassAsAllow.is_injected() => Verdict::Allow,
+            Action::Pass if EngineFault::PassAsDeny.is_injected() => Verdict::Deny,
             Action::Pass => {
                 at = *next;
                 continue;

@@ -4,7 +4,7 @@
 //! denies instead. A cell that a rule denies keeps its credit, so a program that denies everything
 //! does not grow.
 
-use crate::faults::{EngineFault, on};
+use crate::faults::EngineFault;
 use alloc::vec::Vec;
 use palisade_model::{Encapsulation, Encapsulations, Protocol};
 use palisade_tables::{Cell, PortMap, Program, RuleId, Verdict};
@@ -21,7 +21,10 @@ pub(crate) fn deny_encapsulation(
     credit: impl FnOnce() -> RuleId,
 ) -> Program {
     let denies_all = program.protocols().is_empty() && program.default().verdict == Verdict::Deny;
-    if denied == Encapsulations::NONE || denies_all || on(EngineFault::EncapsulationAllowed) {
+    if denied == Encapsulations::NONE
+        || denies_all
+        || EngineFault::EncapsulationAllowed.is_injected()
+    {
         return program;
     }
     if program.is_subset_of(&denial_program(denied, RuleId(0))) {

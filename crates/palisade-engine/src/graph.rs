@@ -8,7 +8,7 @@ use crate::active_policies::{ActivePolicies, is_builtin, is_local};
 use crate::active_rules::ActiveRules;
 use crate::budget::{BudgetUsage, ElementBudget};
 use crate::encoding::HolderAddresses;
-use crate::faults::{EngineFault, on};
+use crate::faults::EngineFault;
 use crate::holder_store::{HolderSlot, ReplacedHolder};
 use crate::holders::{HolderKind, HolderObject, HolderView};
 use crate::identities::{Identities, IdentityInputs};
@@ -18,7 +18,6 @@ use crate::policies::{Policies, PolicyEdit, PolicyNumber};
 use crate::pool::HashMap;
 use crate::program_pool::{CreditPool, ProgramPool};
 use crate::selectors::ActiveSelectors;
-use crate::sequencer::TableDifferences;
 use crate::sets::{PolicyOrProfile, PolicySetInputs, PolicySets};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -26,7 +25,7 @@ use palisade_model::{
     Encapsulations, Endpoint, EndpointId, Labels, NetworkSet, Node, Object, ObjectId, ObjectKey,
     Policy, PolicyId, Prefix, State, Str, Update,
 };
-use palisade_tables::{IdentityId, PolicySetId, Tables};
+use palisade_tables::{IdentityId, PolicySetId, TableDifferences, Tables};
 
 mod desired_tables;
 mod policy_set_budget;
@@ -124,7 +123,7 @@ impl Graph {
     }
 
     fn remove_policy(&mut self, id: &PolicyId) {
-        if on(EngineFault::DeletedPolicyStays) {
+        if EngineFault::DeletedPolicyStays.is_injected() {
             return;
         }
         if let Some((number, edit)) = self.policies.remove(id) {
@@ -143,7 +142,7 @@ impl Graph {
             .label_index
             .store
             .set_inherited_labels(namespace, account, labels);
-        if changed && !(account.is_none() && on(EngineFault::NamespaceLabelsStale)) {
+        if changed && !(account.is_none() && EngineFault::NamespaceLabelsStale.is_injected()) {
             self.mark_namespace_members(namespace, account);
         }
     }
@@ -522,7 +521,7 @@ impl Graph {
 
 /// The addresses of an endpoint that the engine uses; one fault ignores all but the first.
 fn effective_addresses(addresses: HolderAddresses<'_>) -> impl Iterator<Item = core::net::IpAddr> {
-    let known = match on(EngineFault::SecondAddressIgnored) {
+    let known = match EngineFault::SecondAddressIgnored.is_injected() {
         true => 1,
         false => usize::MAX,
     };

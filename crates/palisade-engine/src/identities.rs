@@ -7,7 +7,7 @@
 //! table is written only where it differs from the next shorter prefix.
 
 use crate::active_rules::ActiveRules;
-use crate::faults::{EngineFault, on};
+use crate::faults::EngineFault;
 use crate::holder_store::{HolderSlot, NONE};
 use crate::holders::{HolderKind, HolderView};
 use crate::label_index::LabelIndex;
@@ -111,7 +111,7 @@ impl<'a> IdentityInputs<'a> {
         }
         let strength = |slot: &HolderSlot| {
             let own = self.endpoint(*slot)?.attributes();
-            let created = if on(EngineFault::OldestClaimWins) {
+            let created = if EngineFault::OldestClaimWins.is_injected() {
                 u64::MAX - own.created
             } else {
                 own.created
@@ -213,7 +213,7 @@ impl Identities {
     }
 
     pub(crate) fn set_node(&mut self, address: IpAddr, slot: HolderSlot, has: bool) {
-        if on(EngineFault::NodeIgnored) {
+        if EngineFault::NodeIgnored.is_injected() {
             return;
         }
         self.addresses.set_node(address, slot, has);
@@ -227,7 +227,7 @@ impl Identities {
 
     /// Adds, updates or removes a network of a matched network set.
     pub(crate) fn set_network_set(&mut self, net: Prefix, slot: HolderSlot, holds: bool) {
-        if on(EngineFault::NetworkSetIgnored) {
+        if EngineFault::NetworkSetIgnored.is_injected() {
             return;
         }
         if holds {
@@ -397,7 +397,9 @@ impl Identities {
                 key.selectors
                     .extend(inputs.label_index.matched_selectors(*set));
             }
-            if region.referenced && (key.net.is_none() || on(EngineFault::LongestPrefixLost)) {
+            if region.referenced
+                && (key.net.is_none() || EngineFault::LongestPrefixLost.is_injected())
+            {
                 key.net = Some(covering);
             }
         }

@@ -18,9 +18,6 @@ mod compiler;
 mod cost;
 mod encapsulation;
 mod encoding;
-#[cfg(feature = "faults")]
-pub mod faults;
-#[cfg(not(feature = "faults"))]
 mod faults;
 mod graph;
 mod holder_store;
@@ -37,7 +34,6 @@ mod program_pool;
 mod relative;
 mod selector_index;
 mod selectors;
-mod sequencer;
 mod sets;
 mod status;
 mod tracked_addresses;
@@ -46,14 +42,46 @@ mod traffic;
 
 pub use budget::{ClosedPolicySet, ElementBudget, ExceededLimit, RuleCost};
 pub use cost::{PolicyCost, RuleShare, policy_cost};
+pub use faults::EngineFault;
 pub use status::{AddressConflict, AppliedPolicy, EngineCounts, IdentityView, MissingReferences};
 
 use alloc::vec::Vec;
 use graph::Graph;
+use identities::Identities;
 use palisade_model::{
     Encapsulations, Endpoint, EndpointId, Policy, PolicyId, Profile, State, Update,
 };
-use palisade_tables::{Delta, IdentityId, TableChange, Tables};
+use palisade_tables::{
+    ClassId, Delta, IdentityId, PolicySetId, Program, TableChange, Tables, TransitionHints,
+    TransitionIds, transition,
+};
+use program_pool::ProgramPool;
+use sets::PolicySets;
+
+/// Unused numbers from the graph's pools, see [`TransitionIds`].
+struct GraphIds<'a> {
+    identities: &'a mut Identities,
+    sets: &'a mut PolicySets,
+    programs: &'a mut ProgramPool,
+}
+
+impl TransitionIds for GraphIds<'_> {
+    fn allocate_identity(&mut self) -> IdentityId {
+        IdentityId(self.identities.allocate_id())
+    }
+
+    fn allocate_set(&mut self) -> PolicySetId {
+        self.sets.allocate_id()
+    }
+
+    fn allocate_class(&mut self) -> ClassId {
+        self.programs.allocate_id()
+    }
+
+    fn find_class(&self, program: &Program) -> Option<ClassId> {
+        self.programs.find(program)
+    }
+}
 
 /// Configuration of the engine, apart from policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -99,30 +127,31 @@ impl Engine {
         self.revision += 1;
         let mut flushed = self.graph.flush();
         let Graph {
-            desired: wanted,
+            desired,
             identities,
             sets,
             programs,
-            sets_by_identity: entries,
+            sets_by_identity,
             budget,
             ..
         } = &mut self.graph;
-        flushed.differences.retain_changed(&self.written, wanted);
-        let steps = sequencer::plan_steps(
-            &self.written,
-            wanted,
-            &flushed.differences,
-            entries,
-            &mut || IdentityId(identities.allocate_id()),
-            &mut || sets.allocate_id(),
-            programs,
-            budget.host.max(ElementBudget::default().host),
-            flushed.address_moved,
-        );
-        let delta = Delta {
+        flushed.differences.retain_changed(&self.written, desired);
+        let hints = TransitionHints {
             revision: self.revision,
-            steps,
+            differences: &flushed.differences,
+            sets_of_identity: &|identity| {
+                sets_by_identity.get(&identity).map_or(&[], Vec::as_slice)
+            },
+            revoke: flushed.address_moved,
+            max_interim_elements: budget.host.max(ElementBudget::default().host),
+            is_closed_interface: &|_| false,
         };
+        let mut ids = GraphIds {
+            identities,
+            sets,
+            programs,
+        };
+        let delta = transition(&self.written, desired, &hints, &mut ids);
         for change in delta.steps.iter().flat_map(|step| &step.changes) {
             if !matches!(change, TableChange::Address(..)) {
                 self.written.apply(change);

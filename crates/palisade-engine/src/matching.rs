@@ -3,7 +3,7 @@
 use crate::active_rules::ResolvedRule;
 use crate::compiler::{RuleSequence, SequenceStep, StepOperation, compile};
 use crate::encapsulation::deny_encapsulation;
-use crate::faults::{EngineFault, on};
+use crate::faults::EngineFault;
 use crate::identities::IdentityKey;
 use crate::peer_rule_index::RulePosition;
 use crate::policies::Policies;
@@ -152,7 +152,9 @@ impl PolicySetRules {
     ) -> impl Iterator<Item = &'a TrafficMatch> {
         let family = self.key.family;
         body.traffic.iter().filter(move |term| {
-            term.family.is_none() || term.family == family || on(EngineFault::FamiliesMixed)
+            term.family.is_none()
+                || term.family == family
+                || EngineFault::FamiliesMixed.is_injected()
         })
     }
 
@@ -172,7 +174,7 @@ impl PolicySetRules {
             } else {
                 &class_key.1
             };
-            let any = on(EngineFault::NamedPortAnyProtocol);
+            let any = EngineFault::NamedPortAnyProtocol.is_injected();
             ports
                 .iter()
                 .find(|(n, p, _)| n == name && (any || *p == protocol))
@@ -193,7 +195,8 @@ impl PolicySetRules {
                 operation: StepOperation::Rule {
                     action: match body.action {
                         Action::Pass
-                            if of.profile.is_some() && !on(EngineFault::PassInProfileAllows) =>
+                            if of.profile.is_some()
+                                && !EngineFault::PassInProfileAllows.is_injected() =>
                         {
                             Action::Deny
                         }

@@ -5,7 +5,7 @@
 //! evaluated for it.
 
 use crate::active_rules::{PeerTest, ResolvedDirectionRules};
-use crate::faults::{EngineFault, on};
+use crate::faults::EngineFault;
 use crate::identities::IdentityKey;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -160,7 +160,8 @@ fn peer_matches(peer: &PeerTest, identity: &IdentityKey) -> bool {
     };
     let selected = |number: u32| identity.selectors.binary_search(&number).is_ok();
     peer.selector.is_none_or(selected)
-        && (on(EngineFault::NotSelectorIgnored) || !peer.not_selector.is_some_and(selected))
+        && (EngineFault::NotSelectorIgnored.is_injected()
+            || !peer.not_selector.is_some_and(selected))
         && peer.nets.as_ref().is_none_or(|nets| within(nets))
-        && (on(EngineFault::NotNetsIgnored) || !within(&peer.not_nets))
+        && (EngineFault::NotNetsIgnored.is_injected() || !within(&peer.not_nets))
 }

@@ -5,7 +5,7 @@
 
 use crate::active_policies::{ActivePolicies, is_local};
 use crate::active_rules::{ActiveRules, OwnEndReferences, ResolvedRules};
-use crate::faults::{EngineFault, on};
+use crate::faults::EngineFault;
 use crate::holder_store::HolderSlot;
 use crate::identities::{Identities, IdentityInputs};
 use crate::label_index::HolderId;
@@ -25,7 +25,9 @@ use palisade_tables::{Point, PolicySetId};
 /// The sort key of a tier; tiers that do not exist come last, by name.
 fn tier_rank(state: &State, name: &Str) -> (bool, Order) {
     match state.tier(name) {
-        Some(tier) if on(EngineFault::TierOrderReversed) => (true, negate_order(tier.order)),
+        Some(tier) if EngineFault::TierOrderReversed.is_injected() => {
+            (true, negate_order(tier.order))
+        }
         Some(tier) => (false, tier.order),
         None => (true, Order::Last),
     }
@@ -55,7 +57,7 @@ pub(crate) fn sort_policies(
             tiers.push((&body.tier, tier_rank(state, &body.tier)));
             tiers.len() - 1
         });
-        let precedence = match on(EngineFault::PolicyOrderIgnored) {
+        let precedence = match EngineFault::PolicyOrderIgnored.is_injected() {
             true => Precedence {
                 order: Order::Last,
                 rank: u8::MAX - body.precedence.rank,
@@ -351,7 +353,7 @@ fn own_address_matches(
         holders.any(|slot| inputs.label_index.matches(*slot, selector))
     };
     let within = |nets: &[Prefix]| nets.iter().any(|net| net.contains(address));
-    on(EngineFault::OwnAddressIgnored)
+    EngineFault::OwnAddressIgnored.is_injected()
         || own.selector.as_ref().is_none_or(any)
             && !own.not_selector.as_ref().is_some_and(any)
             && own.nets.as_ref().is_none_or(|nets| within(nets))

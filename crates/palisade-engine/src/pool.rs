@@ -12,9 +12,6 @@ use hashbrown::HashTable;
 /// A map whose order is never observed.
 pub(crate) type HashMap<K, V> = hashbrown::HashMap<K, V, FixedState>;
 
-/// A set whose order is never observed.
-pub(crate) type HashSet<T> = hashbrown::HashSet<T, FixedState>;
-
 /// The hash under which a value is found.
 pub(crate) fn hash(value: &(impl Hash + ?Sized)) -> u64 {
     FixedState::default().hash_one(value)

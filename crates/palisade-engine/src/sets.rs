@@ -8,7 +8,7 @@
 
 use crate::active_policies::is_builtin;
 use crate::active_rules::{ActiveRules, ResolvedDirectionRules, ResolvedRule, ResolvedRules};
-use crate::faults::{EngineFault, on};
+use crate::faults::EngineFault;
 use crate::identities::IdentityKey;
 use crate::peer_rule_index::{PeerRuleIndex, PrefixLengths};
 use crate::policies::{Policies, PolicyNumber};
@@ -528,11 +528,13 @@ impl<'a> PolicySetBuilder<'a> {
             return;
         };
         let default = match self.inputs.state.tier(&body.tier).map(|tier| tier.default) {
-            Some(TierDefault::Pass) if !on(EngineFault::TierDefaultPassLost) => TierDefault::Pass,
+            Some(TierDefault::Pass) if !EngineFault::TierDefaultPassLost.is_injected() => {
+                TierDefault::Pass
+            }
             _ => TierDefault::Deny,
         };
         let denies = default == TierDefault::Deny && !isolating.is_empty();
-        if denies && !on(EngineFault::DefaultDenyIgnored) {
+        if denies && !EngineFault::DefaultDenyIgnored.is_injected() {
             let policies = self.inputs.policies;
             let credit = Credit::TierDefault {
                 tier: body.tier.clone(),
@@ -550,7 +552,7 @@ impl<'a> PolicySetBuilder<'a> {
 
     fn add_profile(&mut self, place: usize, name: &Str) {
         let direction = self.set.key.direction;
-        if is_builtin(name) || on(EngineFault::ProfileAllowAlways) {
+        if is_builtin(name) || EngineFault::ProfileAllowAlways.is_injected() {
             let credit = Credit::ProfileRule {
                 profile: name.clone(),
                 direction,
@@ -571,7 +573,7 @@ impl<'a> PolicySetBuilder<'a> {
             profile: name.clone(),
             direction,
         };
-        let verdict = match on(EngineFault::MissingProfileAllows) {
+        let verdict = match EngineFault::MissingProfileAllows.is_injected() {
             true => Verdict::Allow,
             false => Verdict::Deny,
         };

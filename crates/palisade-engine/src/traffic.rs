@@ -4,7 +4,7 @@
 //! the [`TrafficRegion`] that it covers for one protocol. The result is exact, negations included.
 //! Rules and peers are not known here.
 
-use crate::faults::{EngineFault, on};
+use crate::faults::EngineFault;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use palisade_model::{
@@ -114,7 +114,7 @@ fn subtract(from: &PortRanges, without: &PortRanges) -> PortRanges {
 
 fn icmp_range(test: IcmpMatch) -> PortRange {
     match test.code {
-        Some(code) if !on(EngineFault::IcmpCodeIgnored) => {
+        Some(code) if !EngineFault::IcmpCodeIgnored.is_injected() => {
             PortRange::single(icmp_key(test.kind, code))
         }
         _ => PortRange {
@@ -261,7 +261,7 @@ fn resolve_ports(
         .is
         .as_ref()
         .map_or_else(all_ports, |specs| resolve(specs));
-    if on(EngineFault::NotPortsIgnored) {
+    if EngineFault::NotPortsIgnored.is_injected() {
         return inside;
     }
     subtract(&inside, &resolve(&test.not))
@@ -279,20 +279,20 @@ pub(crate) fn traffic_region(
     }
     if term.not_protocol.is_some()
         && term.not_protocol == protocol
-        && !on(EngineFault::NotProtocolIgnored)
+        && !EngineFault::NotProtocolIgnored.is_injected()
     {
         return None;
     }
     let mut region = TrafficRegion::whole();
     if !term.destination.is_any() || !term.source.is_any() {
         let protocol = protocol.filter(|p| p.has_ports())?;
-        let (destination, source) = if on(EngineFault::EndsSwapped) {
+        let (destination, source) = if EngineFault::EndsSwapped.is_injected() {
             (&term.source, &term.destination)
         } else {
             (&term.destination, &term.source)
         };
         region.key = resolve_ports(destination, PortEnd::Destination, protocol, resolve_port);
-        if !on(EngineFault::SourcePortsIgnored) {
+        if !EngineFault::SourcePortsIgnored.is_injected() {
             region.source = resolve_ports(source, PortEnd::Source, protocol, resolve_port);
         }
     }

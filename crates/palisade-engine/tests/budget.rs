@@ -420,11 +420,11 @@ fn room_on_the_host_does_not_depend_on_order() {
 #[cfg(feature = "faults")]
 #[test]
 fn an_ignored_budget_shows() {
-    use palisade_engine::faults::{EngineFault, set};
-    set(Some(EngineFault::BudgetIgnored));
+    use palisade_engine::EngineFault;
+    EngineFault::inject(Some(EngineFault::BudgetIgnored));
     let mut engine = engine(2000, 1_000_000);
     apply(&mut engine, peers(10).chain([pod("web", 1, Some("pal0"))]));
     apply(&mut engine, [upsert(&wide("wide", "web", 2500, 10))]);
-    set(None);
+    EngineFault::inject(None);
     assert!(taken(&engine) > 2500, "{}", taken(&engine));
 }

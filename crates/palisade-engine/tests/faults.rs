@@ -1,4 +1,4 @@
-//! Every named fault of the engine is found: faults in the steps of a delta by the checker of
+//! Every named fault of the engine and of the transition is found: faults of the transition by the checker of
 //! intermediate states, which does not know the required order of steps; all others by the oracle.
 
 #![cfg(feature = "faults")]
@@ -6,23 +6,12 @@
 #[path = "whole/support.rs"]
 mod support;
 
-use palisade_engine::faults::{EngineFault, set};
-use palisade_engine::{Engine, EngineOptions};
+use palisade_engine::{Engine, EngineFault, EngineOptions};
 use palisade_generators::lowered::{ModelWorld, batches};
 use palisade_generators::{Dice, cases};
 use palisade_oracle::PreparedState;
-use palisade_tables::check_any_order;
+use palisade_tables::{Atomicity, TransitionFault, check_any_order};
 use support::{SEED, difference};
-
-/// Faults that affect only the steps of a delta, not the tables after it.
-const IN_STEPS: [EngineFault; 6] = [
-    EngineFault::SplitAfterLoosen,
-    EngineFault::TightenAfterLoosen,
-    EngineFault::MergeBeforeLoosen,
-    EngineFault::DeleteFirst,
-    EngineFault::IntersectionSkipped,
-    EngineFault::RevokeForgotten,
-];
 
 /// The first difference that the checker or the oracle finds within this many cases.
 fn found(cases: u64, by_checker: bool) -> Option<(u64, String)> {
@@ -35,7 +24,8 @@ fn found(cases: u64, by_checker: bool) -> Option<(u64, String)> {
             let old = engine.tables().clone();
             let delta = engine.apply(batch);
             if by_checker
-                && let Err(violation) = check_any_order(&old, &delta, engine.tables(), 500)
+                && let Err(violation) =
+                    check_any_order(&old, &delta, engine.tables(), Atomicity::Step, 500)
             {
                 return Some((case, violation.to_string()));
             }
@@ -55,16 +45,26 @@ fn found(cases: u64, by_checker: bool) -> Option<(u64, String)> {
 fn every_fault_is_found_where_it_must_be() {
     let most = cases(2_000);
     let mut missed = Vec::new();
-    for fault in EngineFault::ALL {
-        set(Some(fault));
-        match found(most, IN_STEPS.contains(&fault)) {
-            Some((case, what)) => println!("{fault:?}: case {case}: {what:.100}"),
-            None => missed.push(fault),
-        }
+    let mut find = |name: String, by_checker| match found(most, by_checker) {
+        Some((case, what)) => println!("{name}: case {case}: {what:.100}"),
+        None => missed.push(name),
+    };
+    for fault in TransitionFault::ALL {
+        TransitionFault::inject(Some(*fault));
+        find(format!("{fault:?}"), true);
     }
-    set(None);
+    TransitionFault::inject(None);
+    // BudgetIgnored changes no verdict: tests/budget.rs finds it.
+    let verdicts = EngineFault::ALL
+        .iter()
+        .filter(|fault| **fault != EngineFault::BudgetIgnored);
+    for fault in verdicts {
+        EngineFault::inject(Some(*fault));
+        find(format!("{fault:?}"), false);
+    }
+    EngineFault::inject(None);
     for by_checker in [true, false] {
         assert_eq!(found(50, by_checker), None, "without a fault");
     }
-    assert_eq!(missed, [], "faults that no test found");
+    assert_eq!(missed, Vec::<String>::new(), "faults that no test found");
 }

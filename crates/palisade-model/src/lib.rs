@@ -9,6 +9,7 @@
 extern crate alloc;
 
 mod encapsulation;
+mod faults;
 mod flow;
 mod label;
 mod label_values;

@@ -282,7 +282,7 @@ impl Planner {
         };
         base.references -= 1;
         let last = base.references == 0;
-        if !last && !NftFault::BaseDroppedEarly.is_on() {
+        if !last && !NftFault::BaseDroppedEarly.is_injected() {
             return;
         }
         let content = self.base_content(number);

@@ -99,7 +99,7 @@ pub(crate) fn class_content(
             _ => map.get(0),
         };
         let key = ElementKey::Exact(zero_prefixed(&[&mark_bytes(class), &number]));
-        if !NftFault::ProtoDefaultLost.is_on() || map.entries().is_empty() {
+        if !NftFault::ProtoDefaultLost.is_injected() || map.entries().is_empty() {
             builder.add_values(PROTO, key, default);
         }
     }
@@ -132,11 +132,11 @@ impl<'a> ClassContentBuilder<'a> {
         let class = mark_bytes(self.class);
         let key = |port: u16| zero_prefixed(&[&class, &[protocol.0], &port.to_be_bytes()]);
         let PortRange { first, mut last } = range;
-        if NftFault::IntervalEndOffByOne.is_on() && first < last {
+        if NftFault::IntervalEndOffByOne.is_injected() && first < last {
             last -= 1;
         }
         if u32::from(last) - u32::from(first) < u32::from(self.config.max_expanded_ports.max(1)) {
-            let short = NftFault::RangeExpandedShort.is_on() && first < last;
+            let short = NftFault::RangeExpandedShort.is_injected() && first < last;
             for port in first..=last - u16::from(short) {
                 self.add_values(PORT, ElementKey::Exact(key(port)), values);
             }
@@ -170,7 +170,7 @@ impl<'a> ClassContentBuilder<'a> {
         let class = mark_bytes(self.class);
         let key = |kind: u8, code: u8| zero_prefixed(&[&class, &[protocol.0], &[kind], &[code]]);
         for [type_first, type_last, code_first, mut code_last] in boxes {
-            if NftFault::IcmpCodeLost.is_on() {
+            if NftFault::IcmpCodeLost.is_injected() {
                 code_last = 255;
             }
             if (type_first, code_first) == (type_last, code_last) {
@@ -236,7 +236,7 @@ impl<'a> ClassContentBuilder<'a> {
                 .counter()
                 .verdict(verdict_of(values.default()));
             let mut rules: Vec<NftRule> = tests.chain([rest]).collect();
-            if NftFault::SourcePortOrderReversed.is_on() {
+            if NftFault::SourcePortOrderReversed.is_injected() {
                 rules.reverse();
             }
             rules

@@ -56,7 +56,7 @@ pub(crate) fn pass_rules(
     allow_verdict: NftVerdict,
 ) -> Vec<NftRule> {
     let mut rules = Vec::new();
-    if !NftFault::HairpinJudged.is_on() {
+    if !NftFault::HairpinJudged.is_injected() {
         rules.push(hairpin_rule(family, allow_verdict.clone()));
     }
     for direction in [Direction::Egress, Direction::Ingress] {
@@ -107,7 +107,7 @@ fn judge_chain_name(
 
 /// Whether the judged endpoint is the packet's source.
 fn endpoint_is_source(direction: Direction, orientation: Orientation) -> bool {
-    if NftFault::ReplyEndsSwapped.is_on() {
+    if NftFault::ReplyEndsSwapped.is_injected() {
         return direction == Direction::Egress;
     }
     (direction == Direction::Egress) == (orientation == Orientation::Original)
@@ -180,7 +180,7 @@ pub(crate) fn judge_chains(
             // The packet is too short to have the header.
             counted_drop_rule(config, RuleBuilder::new(), NflogReason::NoPoint),
         ];
-        if NftFault::ExactFallsToNet.is_on() {
+        if NftFault::ExactFallsToNet.is_injected() {
             rules.remove(0);
         }
         let name = judge_chain_name(direction, orientation, family, header);
@@ -228,7 +228,7 @@ pub(crate) fn judgement_rule(
     let reply = orientation == Orientation::Reply;
     let (line, maps): (RuleBuilder, &[&str]) = match header {
         L4Fields::Ports => {
-            let swapped = reply != NftFault::ReplyPortsNotSwapped.is_on();
+            let swapped = reply != NftFault::ReplyPortsNotSwapped.is_injected();
             let offset = if reply && swapped { 0 } else { 2 };
             let line = line.payload(PayloadBase::Transport, offset, 2, KEY + 3);
             (line, &[PORT, PORT_RANGE, PROTO, CLASS_DEFAULT])
@@ -252,7 +252,7 @@ pub(crate) fn judgement_rule(
             .verdict_lookup(verdicts, CODE)
     };
     let line = maps.iter().fold(line.zeros(CODE, 8), lookup_code);
-    if NftFault::BaseIgnored.is_on() {
+    if NftFault::BaseIgnored.is_injected() {
         return line.verdict(default_verdict);
     }
     // Reached only by classes with a base and by packets without a class: base 0 has no elements either.

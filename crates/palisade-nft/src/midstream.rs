@@ -140,7 +140,7 @@ pub(crate) fn chains(config: &Config) -> Vec<(Str, Chain)> {
         live,
         RuleBuilder::new().goto("p_either"),
     ];
-    if NftFault::MidstreamSynAccepted.is_on() {
+    if NftFault::MidstreamSynAccepted.is_injected() {
         midstream_rules.drain(..3);
     }
     let mut chains = vec![
@@ -209,7 +209,7 @@ pub(crate) fn chains(config: &Config) -> Vec<(Str, Chain)> {
                 .jump(&way.chain_name("")),
         );
     }
-    if NftFault::MidstreamJudgedOneWay.is_on() {
+    if NftFault::MidstreamJudgedOneWay.is_injected() {
         either.clear();
     }
     let pass_chain = |orientation, family| pass_chain_name(orientation, family, L4Fields::Ports);

@@ -336,7 +336,7 @@ impl Planner {
             batch.edit(set, key, Some(element), None);
             self.revocation_pending = false;
         }
-        if NftFault::GenerationNotBumped.is_on() {
+        if NftFault::GenerationNotBumped.is_injected() {
             return batch.into_ops().1;
         }
         let live = |generation| ElementKey::Exact(mark_bytes(self.config.mark(generation)));
@@ -464,7 +464,7 @@ impl Planner {
             before.map(|set| mark_element(self.numbers.classes.get_or_allocate(set.default)));
         let mut after =
             set.map(|set| mark_element(self.numbers.classes.get_or_allocate(set.default)));
-        if NftFault::DefaultClassMissed.is_on() {
+        if NftFault::DefaultClassMissed.is_injected() {
             after = None;
         }
         let batch = if buckets.changed_defaults.contains(&id) {

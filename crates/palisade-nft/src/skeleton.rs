@@ -158,7 +158,7 @@ fn constant_elements(config: &Config, generation: u32) -> Vec<(&'static str, Ele
         Element::default(),
     ));
     for (protocol, reply, request) in REPLIES {
-        let request = if NftFault::ReplyNotTranslated.is_on() {
+        let request = if NftFault::ReplyNotTranslated.is_injected() {
             reply
         } else {
             request
@@ -175,7 +175,9 @@ fn constant_elements(config: &Config, generation: u32) -> Vec<(&'static str, Ele
 
 /// The code of a cell in the class maps.
 pub(crate) fn cell_code(cell: &Cell) -> u32 {
-    let log = cell.log.filter(|_| !NftFault::LogRuleForgotten.is_on());
+    let log = cell
+        .log
+        .filter(|_| !NftFault::LogRuleForgotten.is_injected());
     match (cell.verdict, log) {
         // Denied packets are always reported.
         (Judgement::Deny, _) => names::DENY,
@@ -274,7 +276,7 @@ pub(crate) fn own_interface_rules(
 ) -> Vec<NftRule> {
     let prefixed = RuleBuilder::new().interface_prefix(key, CmpOp::Eq, &config.interface_prefix);
     let other = RuleBuilder::new().interface_prefix(key, CmpOp::Neq, &config.interface_prefix);
-    if NftFault::UnknownInterfaceOpen.is_on() {
+    if NftFault::UnknownInterfaceOpen.is_injected() {
         return vec![rule(RuleBuilder::new().own_interface(key))];
     }
     vec![rule(prefixed), rule(other.own_interface(key))]
@@ -282,7 +284,7 @@ pub(crate) fn own_interface_rules(
 
 /// Whether packets of this host's own stack are subject to policy.
 pub(crate) fn judges_host_traffic(config: &Config) -> bool {
-    config.judge_host_traffic != NftFault::HostTrafficJudged.is_on()
+    config.judge_host_traffic != NftFault::HostTrafficJudged.is_injected()
 }
 
 /// The rule that accepts packets of flows that carry the live generation.
@@ -311,9 +313,9 @@ fn base_chains(config: &Config) -> Vec<(Str, Chain)> {
     let own_interface_jumps =
         |key, chain: &str| own_interface_rules(config, key, |line| line.goto(chain));
     let mut raw = Vec::new();
-    if !NftFault::SpoofCheckSkipped.is_on() {
+    if !NftFault::SpoofCheckSkipped.is_injected() {
         raw.extend(own_interface_jumps(IifName, "p_source"));
-        if !NftFault::ForeignSpoofAccepted.is_on() {
+        if !NftFault::ForeignSpoofAccepted.is_injected() {
             raw.extend(Family::BOTH.map(|family| foreign_spoof_rule(config, family)));
         }
     }
@@ -436,7 +438,7 @@ fn flow_chains(config: &Config, generation: u32) -> Vec<(Str, Chain)> {
         RuleBuilder::new().family(V4).goto("p_o4"),
         RuleBuilder::new().goto("p_o6"),
     ];
-    if NftFault::InvalidAccepted.is_on() {
+    if NftFault::InvalidAccepted.is_injected() {
         let accept = RuleBuilder::new().state(ct_state::INVALID);
         flow.insert(0, accept.verdict(NftVerdict::Accept));
     }
@@ -449,7 +451,7 @@ fn flow_chains(config: &Config, generation: u32) -> Vec<(Str, Chain)> {
     // An ICMP error carries the connection of the flow that it is about: it passes with that flow. Otherwise
     // it is judged as a flow of its own, and never writes the other flow's mark. A connection expected by a
     // conntrack helper is no error, and is judged like any new flow.
-    let live = if NftFault::RelatedAccepted.is_on() {
+    let live = if NftFault::RelatedAccepted.is_injected() {
         icmp().verdict(NftVerdict::Accept)
     } else {
         icmp()

@@ -37,7 +37,7 @@ pub(crate) fn chains(config: &Config) -> Vec<(Str, Chain)> {
     judged.extend(own_interface_rules(config, MetaKey::OifName, |line| {
         line.goto("p_flow")
     }));
-    if NftFault::TranslatedNotJudged.is_on() {
+    if NftFault::TranslatedNotJudged.is_injected() {
         judged.truncate(1);
     }
     let entry = vec![RuleBuilder::new().translated().goto("p_translated")];

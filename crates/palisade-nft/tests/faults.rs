@@ -86,16 +86,16 @@ fn unused(tables: &Tables) -> Vec<TableChange> {
 
 #[test]
 fn every_fault_is_seen() {
-    NftFault::set(None);
+    NftFault::inject(None);
     assert_eq!(first_difference(), None, "without a fault");
     let mut unseen = Vec::new();
-    for fault in NftFault::ALL {
-        NftFault::set(Some(fault));
+    for fault in NftFault::ALL.iter().copied() {
+        NftFault::inject(Some(fault));
         match first_difference() {
             Some(cases) => println!("{fault:?}: seen after {cases} cases"),
             None => unseen.push(fault),
         }
     }
-    NftFault::set(None);
+    NftFault::inject(None);
     assert_eq!(unseen, []);
 }

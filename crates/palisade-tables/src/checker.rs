@@ -1,14 +1,16 @@
 //! The checker of every intermediate state: no packet gets a verdict that is neither the old nor the
 //! new, judged end to end with both of its endpoints.
 //!
-//! Between two steps no packet is on its way (the executor waits); inside a step a packet may have
-//! made any number of its lookups before the step and the rest after it. Steps between which nobody
-//! waits are judged as one. The checker enumerates
-//! points, addresses and headers exactly, by what the tables tell apart. It never asks why a verdict
-//! changes: it is given both tables and the delta, and trusts none of them.
+//! Between two steps no packet is in flight (the executor waits for a grace period). During a step, each
+//! lookup of a packet sees the state before or after any of the step's writes, in order: a step is one
+//! write, or as many as it has entries ([`Atomicity`]). Steps without a grace period between them are
+//! judged as one. Points, addresses and headers are enumerated exactly, by what the tables distinguish.
+//! The checker never asks why a verdict changes: it is given both tables and the delta, and trusts none
+//! of them.
 
 use crate::checker_lookups::{HistoryInterner, OutcomeHistory, OutcomeInterner};
 use crate::checker_samples::{TransportHeader, sample_headers};
+use crate::checker_states::{Atomicity, IntermediateStates, merge_unwaited_steps};
 use crate::{Delta, Phase, Point, Tables, Verdict};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -18,7 +20,7 @@ use core::fmt;
 use core::net::IpAddr;
 use palisade_model::{Direction, Family, L4, Protocol};
 
-/// What was judged.
+/// What was checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CheckSummary {
     /// Pairs of an egress and an ingress history that differ from each other.
@@ -31,30 +33,30 @@ pub struct CheckSummary {
     pub skipped: usize,
 }
 
-/// What is wrong with a delta.
+/// A mistake in a delta.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Violation {
     /// The steps do not lead from the old tables to the new.
     WrongFinalTables,
     /// The phases are not in order, or a step that must have changes has none.
     PhaseOrder(Vec<Phase>),
-    /// After a step, something refers to what is not there.
+    /// After a step, an entry refers to an entry that does not exist.
     DanglingReference {
         /// The index of the step.
         step: usize,
-        /// What refers to what.
+        /// The reference.
         reference: String,
     },
     /// A packet can get a verdict that is neither the old nor the new.
     MixedVerdict(Box<MisjudgedPacket>),
     /// A step changes a verdict in a way that its phase promises not to.
     PhaseViolation(Box<MisjudgedPacket>),
-    /// Something that was allowed is denied now, and established flows are not judged again between
+    /// A packet that was allowed is denied, and established flows are not judged again between
     /// tightening and loosening.
     MissingRevoke(Box<MisjudgedPacket>),
 }
 
-/// One packet that is judged wrongly.
+/// A packet that gets a wrong verdict.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MisjudgedPacket {
     /// The index of the step in which it happens.
@@ -69,11 +71,11 @@ pub struct MisjudgedPacket {
     pub protocol: Protocol,
     /// The rest of the header.
     pub l4: L4,
-    /// What it got before the flush.
+    /// Its verdict before the delta.
     pub old: Verdict,
-    /// What it gets after the flush.
+    /// Its verdict after the delta.
     pub new: Verdict,
-    /// What it can get in between.
+    /// A verdict that it can get in between.
     pub interim: Verdict,
 }
 
@@ -95,8 +97,11 @@ impl fmt::Display for Violation {
 
 impl core::error::Error for Violation {}
 
-/// Judges every packet in every intermediate state of a flush. At most `bound` pairs of histories
-/// are judged, spread evenly over all there are.
+/// Judges every packet in every intermediate state of a delta whose steps are each written at once. At
+/// most `bound` pairs of histories are judged, spread evenly over all.
+///
+/// # Errors
+/// The first violation found.
 pub fn check(
     old: &Tables,
     delta: &Delta,
@@ -104,11 +109,11 @@ pub fn check(
     bound: usize,
 ) -> Result<CheckSummary, Violation> {
     check_phase_order(delta)?;
-    check_any_order(old, delta, new, bound)
+    check_any_order(old, delta, new, Atomicity::Step, bound)
 }
 
-/// The same, whatever the order of the phases: what it finds is wrong for some packet, or leads
-/// nowhere. Proves that an order which is not asked for is seen by what it does.
+/// As [`check`], for any order of phases and any unit of atomicity. Whatever it finds is wrong for some
+/// packet, or dangling.
 ///
 /// # Errors
 /// The first violation found; never [`Violation::PhaseOrder`].
@@ -116,18 +121,17 @@ pub fn check_any_order(
     old: &Tables,
     delta: &Delta,
     new: &Tables,
+    atomicity: Atomicity,
     bound: usize,
 ) -> Result<CheckSummary, Violation> {
-    intermediate_states(old, delta)?;
+    IntermediateStates::new(old, delta, Atomicity::Step)?;
     let delta = &merge_unwaited_steps(old, delta);
-    let states = intermediate_states(old, delta)?;
-    let reached = states.last().unwrap_or(old);
-    if reached != new {
+    let states = IntermediateStates::new(old, delta, atomicity)?;
+    if states.last() != new {
         return Err(Violation::WrongFinalTables);
     }
-    let phases: Vec<Phase> = delta.steps.iter().map(|step| step.phase).collect();
     let mut histories = HistoryInterner::new(&states);
-    let pairs = history_pairs(&states, &mut histories);
+    let pairs = history_pairs(&states.tables, &mut histories);
     let mut checked = CheckSummary {
         pairs: pairs.len(),
         both_ends: pairs
@@ -143,7 +147,7 @@ pub fn check_any_order(
             continue;
         }
         let pair = HistoryPair {
-            phases: &phases,
+            states: &states,
             egress: histories.get(egress),
             ingress: histories.get(ingress),
             outcomes: histories.outcomes(),
@@ -163,74 +167,6 @@ fn check_phase_order(delta: &Delta) -> Result<(), Violation> {
     Ok(())
 }
 
-/// The delta with every step that is not waited for made part of the next.
-fn merge_unwaited_steps(old: &Tables, delta: &Delta) -> Delta {
-    let mut now = old.clone();
-    let mut steps: Vec<crate::DeltaStep> = Vec::new();
-    let mut unwaited: Vec<crate::TableChange> = Vec::new();
-    for (at, step) in delta.steps.iter().enumerate() {
-        let waits = delta.needs_grace_period_after(at, &now);
-        step.changes.iter().for_each(|change| now.apply(change));
-        unwaited.extend(step.changes.iter().cloned());
-        if waits {
-            steps.push(crate::DeltaStep {
-                phase: step.phase,
-                changes: core::mem::take(&mut unwaited),
-            });
-        }
-    }
-    Delta {
-        revision: delta.revision,
-        steps,
-    }
-}
-
-/// The tables before the first step and after each.
-fn intermediate_states(old: &Tables, delta: &Delta) -> Result<Vec<Tables>, Violation> {
-    let mut states = alloc::vec![old.clone()];
-    let mut now = old.clone();
-    for (step, delta_step) in delta.steps.iter().enumerate() {
-        for change in &delta_step.changes {
-            now.apply(change);
-        }
-        if let Some(what) = find_dangling_reference(&now) {
-            return Err(Violation::DanglingReference {
-                step,
-                reference: what,
-            });
-        }
-        states.push(now.clone());
-    }
-    Ok(states)
-}
-
-/// Something that refers to what is not there.
-fn find_dangling_reference(tables: &Tables) -> Option<String> {
-    for (point, set) in &tables.points {
-        if !tables.sets.contains_key(set) {
-            return Some(alloc::format!("{point:?} has {set}, which is not there"));
-        }
-    }
-    let defaults = tables.sets.iter().map(|(set, of)| (set, &of.default));
-    let entries = tables.classes.iter().map(|((set, _), class)| (set, class));
-    for (set, class) in defaults.chain(entries) {
-        if !tables.sets.contains_key(set) || !tables.programs.contains_key(class) {
-            return Some(alloc::format!("{set} or {class} is not there"));
-        }
-    }
-    for (class, program) in &tables.programs {
-        let mut missing = None;
-        program.for_each_cell(|cell| {
-            let gone = cell.hits.iter().find(|hit| !tables.rules.contains_key(hit));
-            missing = missing.or(gone.copied());
-        });
-        if let Some(rule) = missing {
-            return Some(alloc::format!("{class} names {rule}, which is not there"));
-        }
-    }
-    None
-}
-
 /// Where a direction is judged, and the other end.
 type DirectionExample = Option<(Point, IpAddr)>;
 type FlowExample = (DirectionExample, DirectionExample);
@@ -238,7 +174,7 @@ type FlowExample = (DirectionExample, DirectionExample);
 /// The distinct pairs of histories that a packet can have, each with a packet that has it.
 fn history_pairs(
     states: &[Tables],
-    histories: &mut HistoryInterner,
+    histories: &mut HistoryInterner<'_>,
 ) -> BTreeMap<(usize, usize), FlowExample> {
     let mut pairs: BTreeMap<(usize, usize), FlowExample> = BTreeMap::new();
     let always = histories.unjudged_history();
@@ -258,7 +194,7 @@ fn history_pairs(
         .collect();
     for point in &points {
         for peer in histories.addresses(Family::of(point.address)) {
-            let history = histories.history(states, point, peer);
+            let history = histories.history(point, peer);
             let example = Some((point.clone(), peer));
             match point.direction {
                 Direction::Egress => pairs.entry((history, always)).or_insert((example, None)),
@@ -274,8 +210,8 @@ fn history_pairs(
             if is_itself || Family::of(end.address) != Family::of(point.address) {
                 continue;
             }
-            let out = histories.history(states, point, end.address);
-            let into = histories.history(states, end, point.address);
+            let out = histories.history(point, end.address);
+            let into = histories.history(end, point.address);
             pairs.entry((out, into)).or_insert_with(|| {
                 (
                     Some((point.clone(), end.address)),
@@ -310,7 +246,7 @@ fn unregistered_points(tables: &Tables) -> impl Iterator<Item = Point> {
 }
 
 struct HistoryPair<'a> {
-    phases: &'a [Phase],
+    states: &'a IntermediateStates,
     egress: &'a OutcomeHistory,
     ingress: &'a OutcomeHistory,
     outcomes: &'a OutcomeInterner,
@@ -334,29 +270,33 @@ impl HistoryPair<'_> {
             let (protocol, l4) = header;
             self.outcomes.program(outcome).cell(protocol, l4).verdict
         };
-        let verdicts_after = |step: usize| {
-            let egress = get(self.egress.between_steps[step]);
-            (egress, get(self.ingress.between_steps[step]))
+        let verdicts_in = |state: usize| {
+            let egress = get(self.egress.in_states[state]);
+            (egress, get(self.ingress.in_states[state]))
         };
         let both = |(egress, ingress): (Verdict, Verdict)| egress.min(ingress);
-        let last = self.phases.len();
-        let (old, new) = (both(verdicts_after(0)), both(verdicts_after(last)));
-        for (step, phase) in self.phases.iter().enumerate() {
-            let wrong = |between| self.misjudged_packet(step, header, old, new, between);
-            let (was, is) = (verdicts_after(step), verdicts_after(step + 1));
-            let holds = match phase {
-                Phase::Tighten => is.0 <= was.0 && is.1 <= was.1,
-                Phase::Loosen => is.0 >= was.0 && is.1 >= was.1,
-                _ => is == was,
-            };
-            if !holds {
-                return Err(Violation::PhaseViolation(wrong(both(is))));
+        let last = self.states.tables.len() - 1;
+        let (old, new) = (both(verdicts_in(0)), both(verdicts_in(last)));
+        let wrong = |step, interim| self.misjudged_packet(step, header, old, new, interim);
+        let mut write = 0;
+        for (step, end) in self.states.step_ends.iter().enumerate() {
+            for state in write..*end {
+                let (was, is) = (verdicts_in(state), verdicts_in(state + 1));
+                let holds = match self.states.phases[state] {
+                    Phase::Tighten => is.0 <= was.0 && is.1 <= was.1,
+                    Phase::Loosen => is.0 >= was.0 && is.1 >= was.1,
+                    _ => is == was,
+                };
+                if !holds {
+                    return Err(Violation::PhaseViolation(wrong(step, both(is))));
+                }
             }
+            write = *end;
             for egress in &self.egress.during_steps[step] {
                 for ingress in &self.ingress.during_steps[step] {
-                    let between = get(*egress).min(get(*ingress));
-                    if between != old && between != new {
-                        return Err(Violation::MixedVerdict(wrong(between)));
+                    let interim = get(*egress).min(get(*ingress));
+                    if interim != old && interim != new {
+                        return Err(Violation::MixedVerdict(wrong(step, interim)));
                     }
                 }
             }
@@ -369,13 +309,19 @@ impl HistoryPair<'_> {
         Ok(())
     }
 
-    /// Whether established flows are judged again once everything is as tight as it will be.
+    /// Whether established flows are judged again after all tightening and before any loosening.
     fn has_valid_revoke(&self) -> bool {
-        let at = self.phases.iter().position(|p| *p == Phase::Revoke);
+        let phases = &self.states.phases;
+        let at = phases.iter().position(|p| *p == Phase::Revoke);
         at.is_some_and(|at| {
-            !self.phases[at..].contains(&Phase::Tighten)
-                && !self.phases[..at].contains(&Phase::Loosen)
+            !phases[at..].contains(&Phase::Tighten) && !phases[..at].contains(&Phase::Loosen)
         })
+    }
+
+    fn phase_of(&self, step: usize) -> Phase {
+        let write = self.states.step_ends.get(step).map(|state| state - 1);
+        let phase = write.and_then(|write| self.states.phases.get(write));
+        phase.copied().unwrap_or(Phase::Split)
     }
 
     fn misjudged_packet(
@@ -388,7 +334,7 @@ impl HistoryPair<'_> {
     ) -> Box<MisjudgedPacket> {
         Box::new(MisjudgedPacket {
             step,
-            phase: self.phases.get(step).copied().unwrap_or(Phase::Split),
+            phase: self.phase_of(step),
             egress: self.example.0.clone(),
             ingress: self.example.1.clone(),
             protocol,

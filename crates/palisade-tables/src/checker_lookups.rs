@@ -1,18 +1,19 @@
-//! What one direction of a packet can get in each step of a flush.
+//! The outcomes that one direction of a packet can have during each step of a delta.
 //!
-//! A direction makes its lookups in a fixed order: is the interface ours, the point's set, the
-//! address exactly, the address by prefix, the class entry, the set's default, the program. A step
-//! may happen between any two of them.
+//! A direction makes its lookups in a fixed order: whether the interface is managed, the point's set, the
+//! address exactly, the address by prefix, the class entry, the set's default, the program. Any number
+//! of the writes of a step may happen between any two of them.
 
 use crate::checker_samples::sample_addresses;
-use crate::{Cell, ClassId, IdentityId, Point, Program, Tables, Verdict};
+use crate::checker_states::IntermediateStates;
+use crate::{Cell, ClassId, IdentityId, Point, PolicySetId, Program, Tables, Verdict};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 use palisade_model::{Family, Prefix};
 
-/// What can come out of a direction, numbered: programs, by content.
+/// The outcomes of a direction, interned: programs, by content.
 pub(crate) struct OutcomeInterner {
     numbers: BTreeMap<Arc<Program>, usize>,
     programs: Vec<Arc<Program>>,
@@ -52,56 +53,76 @@ impl OutcomeInterner {
     }
 }
 
-/// What a direction gets over a flush.
+/// The outcomes of a direction over a delta.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct OutcomeHistory {
-    /// Before the first step, and after each.
-    pub(crate) between_steps: Vec<usize>,
-    /// While each step happens.
+    /// In each state, for a packet whose lookups all see that state.
+    pub(crate) in_states: Vec<usize>,
+    /// During each step, for packets whose lookups see any states of it.
     pub(crate) during_steps: Vec<BTreeSet<usize>>,
 }
 
 impl OutcomeHistory {
-    /// Everything that can come out.
+    /// Every outcome.
     pub(crate) fn outcomes(&self) -> impl Iterator<Item = usize> {
         let during = self.during_steps.iter().flatten().copied();
-        self.between_steps.iter().copied().chain(during)
+        self.in_states.iter().copied().chain(during)
     }
 }
 
-/// All histories, numbered.
-pub(crate) struct HistoryInterner {
+/// The lookup that a packet makes next, with the results of earlier lookups that it needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Lookup {
+    Interface,
+    Point,
+    Address(PolicySetId),
+    Prefix(PolicySetId),
+    Class(PolicySetId, IdentityId),
+    Default(PolicySetId),
+    Program(ClassId),
+    Done(usize),
+}
+
+/// All histories, interned.
+pub(crate) struct HistoryInterner<'a> {
+    states: &'a IntermediateStates,
     outcomes: OutcomeInterner,
     numbers: BTreeMap<OutcomeHistory, usize>,
     histories: Vec<OutcomeHistory>,
     cache: BTreeMap<(Point, IpAddr), usize>,
+    /// The outcome of each class, for each state.
     by_class: Vec<BTreeMap<ClassId, usize>>,
+    /// The identity of an address by its longest prefix that is no single address, for each state.
+    by_prefix: BTreeMap<IpAddr, Vec<IdentityId>>,
     v4: Vec<IpAddr>,
     v6: Vec<IpAddr>,
-    steps: usize,
 }
 
-impl HistoryInterner {
-    pub(crate) fn new(states: &[Tables]) -> Self {
+impl<'a> HistoryInterner<'a> {
+    pub(crate) fn new(states: &'a IntermediateStates) -> Self {
         let mut outcomes = OutcomeInterner::new();
-        let by_class = states
-            .iter()
-            .map(|state| {
-                let programs = state.programs.iter();
-                programs
-                    .map(|(class, program)| (*class, outcomes.intern(program.clone())))
-                    .collect()
-            })
-            .collect();
+        let mut intern_programs = |state: &Tables| {
+            let programs = state.programs.iter();
+            programs
+                .map(|(class, program)| (*class, outcomes.intern(program.clone())))
+                .collect()
+        };
+        let by_class = states.tables.iter().map(&mut intern_programs).collect();
+        let addresses = |family| {
+            sample_addresses(&states.tables, family)
+                .into_iter()
+                .collect()
+        };
         HistoryInterner {
+            states,
             outcomes,
             numbers: BTreeMap::new(),
             histories: Vec::new(),
             cache: BTreeMap::new(),
             by_class,
-            v4: sample_addresses(states, Family::V4).into_iter().collect(),
-            v6: sample_addresses(states, Family::V6).into_iter().collect(),
-            steps: states.len() - 1,
+            by_prefix: BTreeMap::new(),
+            v4: addresses(Family::V4),
+            v6: addresses(Family::V6),
         }
     }
 
@@ -121,41 +142,53 @@ impl HistoryInterner {
         }
     }
 
-    /// The history of a direction that nothing judges.
+    /// The history of a direction without a judgement.
     pub(crate) fn unjudged_history(&mut self) -> usize {
+        let steps = self.states.step_ends.len();
         let history = OutcomeHistory {
-            between_steps: alloc::vec![OutcomeInterner::ALLOW; self.steps + 1],
-            during_steps: alloc::vec![BTreeSet::from([OutcomeInterner::ALLOW]); self.steps],
+            in_states: alloc::vec![OutcomeInterner::ALLOW; self.states.tables.len()],
+            during_steps: alloc::vec![BTreeSet::from([OutcomeInterner::ALLOW]); steps],
         };
         self.intern(history)
     }
 
-    /// Whether anything ever changes.
+    /// Whether any outcome differs from the first.
     pub(crate) fn has_changes(&self, number: usize) -> bool {
         let history = &self.histories[number];
-        let first = history.between_steps[0];
+        let first = history.in_states[0];
         history.outcomes().any(|outcome| outcome != first)
     }
 
     /// The history of a point towards an address.
-    pub(crate) fn history(&mut self, states: &[Tables], point: &Point, peer: IpAddr) -> usize {
+    pub(crate) fn history(&mut self, point: &Point, peer: IpAddr) -> usize {
         let key = (point.clone(), peer);
         if let Some(known) = self.cache.get(&key) {
             return *known;
         }
-        let settled = (0..states.len())
-            .map(|at| self.simulate_lookups(states, point, peer, at, at, 0))
-            .collect();
-        let during = (1..states.len())
-            .map(|after| {
-                (0..=LOOKUPS)
-                    .map(|made| self.simulate_lookups(states, point, peer, after - 1, after, made))
-                    .collect()
-            })
-            .collect();
+        let states = self.states;
+        self.by_prefix.entry(peer).or_insert_with(|| {
+            let states = states.tables.iter();
+            states
+                .map(|state| identity_by_prefix(state, peer))
+                .collect()
+        });
+        let mut in_states = Vec::with_capacity(states.tables.len());
+        for state in 0..states.tables.len() {
+            let outcome = match states.may_matter(state, point, peer) {
+                false => in_states[state - 1],
+                true => self.outcome(state, point, peer),
+            };
+            in_states.push(outcome);
+        }
+        let mut first = 0;
+        let mut during_steps = Vec::with_capacity(states.step_ends.len());
+        for last in &states.step_ends {
+            during_steps.push(self.outcomes_during(first, *last, point, peer));
+            first = *last;
+        }
         let number = self.intern(OutcomeHistory {
-            between_steps: settled,
-            during_steps: during,
+            in_states,
+            during_steps,
         });
         self.cache.insert(key, number);
         number
@@ -171,49 +204,79 @@ impl HistoryInterner {
         number
     }
 
-    /// What comes out if the first `made` lookups see the tables `before` and the rest `after`.
-    fn simulate_lookups(
+    /// The outcome if all lookups see one state.
+    fn outcome(&self, state: usize, point: &Point, peer: IpAddr) -> usize {
+        let mut lookup = Lookup::Interface;
+        loop {
+            if let Lookup::Done(outcome) = lookup {
+                return outcome;
+            }
+            lookup = self.look_up(lookup, state, point, peer);
+        }
+    }
+
+    /// The outcomes of packets whose lookups see any states from the first to the last, in order.
+    fn outcomes_during(
         &self,
-        states: &[Tables],
+        first: usize,
+        last: usize,
         point: &Point,
         peer: IpAddr,
-        before: usize,
-        after: usize,
-        lookups_before: usize,
-    ) -> usize {
-        let table_index = |lookup: usize| {
-            if lookup < lookups_before {
-                before
-            } else {
-                after
+    ) -> BTreeSet<usize> {
+        // The lookups that packets may make next; a packet may wait at each for any number of states.
+        let mut reached = BTreeSet::from([Lookup::Interface]);
+        for state in first..=last {
+            if state > first && !self.states.may_matter(state, point, peer) {
+                continue;
             }
-        };
-        let tables_at = |lookup: usize| &states[table_index(lookup)];
-        if !tables_at(0).interfaces.contains(&point.interface) {
-            return OutcomeInterner::ALLOW;
+            let mut next: Vec<Lookup> = reached.iter().copied().collect();
+            while let Some(lookup) = next.pop() {
+                let result = self.look_up(lookup, state, point, peer);
+                if reached.insert(result) {
+                    next.push(result);
+                }
+            }
         }
-        let Some(set) = tables_at(1).points.get(point) else {
-            return OutcomeInterner::DENY;
-        };
-        let identity = tables_at(2)
-            .addresses
-            .get(&Prefix::host(peer))
-            .copied()
-            .unwrap_or_else(|| identity_by_prefix(tables_at(3), peer));
-        let class = match tables_at(4).classes.get(&(*set, identity)) {
-            Some(class) => *class,
-            None => match tables_at(5).sets.get(set) {
-                Some(set) => set.default,
-                None => return OutcomeInterner::DENY,
+        let outcomes = reached.into_iter().filter_map(|lookup| match lookup {
+            Lookup::Done(outcome) => Some(outcome),
+            _ => None,
+        });
+        outcomes.collect()
+    }
+
+    /// Makes one lookup in a state. Returns the next one.
+    fn look_up(&self, lookup: Lookup, state: usize, point: &Point, peer: IpAddr) -> Lookup {
+        let tables = &self.states.tables[state];
+        match lookup {
+            Lookup::Interface => match tables.interfaces.contains(&point.interface) {
+                true => Lookup::Point,
+                false => Lookup::Done(OutcomeInterner::ALLOW),
             },
-        };
-        let program = self.by_class[table_index(6)].get(&class);
-        program.copied().unwrap_or(OutcomeInterner::DENY)
+            Lookup::Point => match tables.points.get(point) {
+                Some(set) => Lookup::Address(*set),
+                None => Lookup::Done(OutcomeInterner::DENY),
+            },
+            Lookup::Address(set) => match tables.addresses.get(&Prefix::host(peer)) {
+                Some(identity) => Lookup::Class(set, *identity),
+                None => Lookup::Prefix(set),
+            },
+            Lookup::Prefix(set) => Lookup::Class(set, self.by_prefix[&peer][state]),
+            Lookup::Class(set, identity) => match tables.classes.get(&(set, identity)) {
+                Some(class) => Lookup::Program(*class),
+                None => Lookup::Default(set),
+            },
+            Lookup::Default(set) => match tables.sets.get(&set) {
+                Some(set) => Lookup::Program(set.default),
+                None => Lookup::Done(OutcomeInterner::DENY),
+            },
+            Lookup::Program(class) => {
+                let program = self.by_class[state].get(&class).copied();
+                Lookup::Done(program.unwrap_or(OutcomeInterner::DENY))
+            }
+            done @ Lookup::Done(_) => done,
+        }
     }
 }
-
-/// The number of lookups a direction makes.
-const LOOKUPS: usize = 7;
 
 fn identity_by_prefix(tables: &Tables, address: IpAddr) -> IdentityId {
     let mut at = Prefix::host(address).parent();

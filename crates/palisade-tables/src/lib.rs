@@ -17,17 +17,22 @@ mod canonical;
 mod checker;
 mod checker_lookups;
 mod checker_samples;
+mod checker_states;
 mod delta;
+mod faults;
 mod judge;
 mod past_tables;
 mod port_map;
 mod program;
 mod sharing;
 mod tables;
+mod transition;
 
 pub use canonical::{CanonicalPolicySet, CanonicalTables};
 pub use checker::{CheckSummary, MisjudgedPacket, Violation, check, check_any_order};
+pub use checker_states::Atomicity;
 pub use delta::{Delta, DeltaStep, Phase, TableChange};
+pub use faults::TransitionFault;
 pub use judge::{DirectionVerdict, Evaluation, LOOPBACK, Packet};
 pub use past_tables::{PastTables, UndoRecord};
 pub use port_map::PortMap;
@@ -36,3 +41,4 @@ pub use sharing::{
     ProgramDefaults, SHARE_MIN_ELEMENTS, SharedBase, best_base, find_shared_bases, pair_base,
 };
 pub use tables::{ClassId, Credit, IdentityId, Point, PolicySet, PolicySetId, RuleId, Tables};
+pub use transition::{TableDifferences, TransitionHints, TransitionIds, transition};

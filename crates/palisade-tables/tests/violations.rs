@@ -6,8 +6,9 @@
 
 use palisade_model::{Direction, L4, Prefix, Protocol};
 use palisade_tables::{
-    Cell, ClassId, Credit, Delta, DeltaStep, IdentityId, MisjudgedPacket, Phase, Point, PolicySet,
-    PolicySetId, Program, RuleId, TableChange, Tables, Verdict, Violation, check, check_any_order,
+    Atomicity, Cell, ClassId, Credit, Delta, DeltaStep, IdentityId, MisjudgedPacket, Phase, Point,
+    PolicySet, PolicySetId, Program, RuleId, TableChange, Tables, Verdict, Violation, check,
+    check_any_order,
 };
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -81,7 +82,7 @@ fn told(old: &Tables, delta: &Delta) -> Option<Violation> {
 
 /// Like `told`, for any order of phases.
 fn told_between(old: &Tables, delta: &Delta) -> Option<Violation> {
-    check_any_order(old, delta, &after(old, delta), usize::MAX).err()
+    check_any_order(old, delta, &after(old, delta), Atomicity::Step, usize::MAX).err()
 }
 
 fn row(class: ClassId) -> TableChange {
@@ -296,4 +297,41 @@ fn an_order_that_nobody_asks_for_is_seen_by_what_it_does() {
         reference: what,
     };
     assert_eq!(told_between(&old, &late), Some(violation));
+}
+
+/// A step in the wrong order is correct where it is written at once, and detected entry by entry.
+#[test]
+fn an_order_within_a_step_matters_entry_by_entry() {
+    let old = tables();
+    let other = IdentityId(2);
+    let moved = TableChange::Address(Prefix::host(peer()), Some(other));
+    let new_row = TableChange::Class(SET, other, Some(ALLOWS));
+    let old_row = TableChange::Class(SET, PEER, None);
+    let by_entry = |delta: &Delta| {
+        let new = after(&old, delta);
+        check_any_order(&old, delta, &new, Atomicity::Entry, usize::MAX).err()
+    };
+    let wrong_order = delta(vec![
+        (Merge, vec![moved.clone(), new_row.clone()]),
+        (Delete, vec![old_row.clone()]),
+    ]);
+    let violation = Violation::PhaseViolation(wrong(0, Merge, Allow, Allow, Deny));
+    assert_eq!(by_entry(&wrong_order), Some(violation));
+    let right_order = delta(vec![(Merge, vec![new_row, moved]), (Delete, vec![old_row])]);
+    assert_eq!(by_entry(&right_order), None);
+    // A program is referred to before it is written.
+    let class = ClassId(2);
+    let early = delta(vec![(
+        Split,
+        vec![
+            row(class),
+            TableChange::Program(class, Some(program(Allow, 0))),
+        ],
+    )]);
+    let violation = Violation::DanglingReference {
+        step: 0,
+        reference: "s0 or c2 is not there".to_owned(),
+    };
+    assert_eq!(told(&old, &early), None);
+    assert_eq!(by_entry(&early), Some(violation));
 }

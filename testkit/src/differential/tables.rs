@@ -12,7 +12,7 @@ use palisade_oracle::{
     PreparedState, Question, RuleOutcome, RuleOwner, TraceStep,
 };
 use palisade_tables::{
-    Credit, DirectionVerdict, Packet, Tables, Verdict, Violation, check_any_order,
+    Atomicity, Credit, DirectionVerdict, Packet, Tables, Verdict, Violation, check_any_order,
 };
 use std::sync::Arc;
 
@@ -78,7 +78,7 @@ pub(crate) fn check_tables(
         )?;
         if dice.chance(CHECKED) || sought.is_checker_stage() {
             // The order of phases is a stage of its own: what it does to packets is this one's.
-            check_any_order(&written, &delta, engine.tables(), PAIRS)
+            check_any_order(&written, &delta, engine.tables(), Atomicity::Step, PAIRS)
                 .map(drop)
                 .map_err(|violation| {
                     StageFailure::new(

@@ -37,8 +37,11 @@ fn defined_types(text: &str) -> Vec<(usize, String)> {
             keyword,
             Some("struct" | "enum" | "union" | "trait" | "type")
         ) {
-            let name = words.next().unwrap_or_default();
-            types.push((index + 1, identifier(name).to_owned()));
+            // A macro's parameter (`$name`) is no identifier.
+            let name = identifier(words.next().unwrap_or_default());
+            if !name.is_empty() {
+                types.push((index + 1, name.to_owned()));
+            }
         }
     }
     types

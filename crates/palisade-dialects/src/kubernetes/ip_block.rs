@@ -1,7 +1,7 @@
 //! ipBlock peers: a network without the networks of `except`.
 
 use crate::cidr::{self, CidrLiteral};
-use crate::faults::{self, DialectFault};
+use crate::faults::DialectFault;
 use crate::report::ObjectReport;
 use palisade_manifest::Field;
 use palisade_model::{Family, Peer};
@@ -33,10 +33,10 @@ pub(super) fn read(field: &Field<'_>, report: &mut ObjectReport) -> Option<Peer>
         }
     }
     let net = net?.net;
-    if faults::is_injected(DialectFault::ExceptIgnored) {
+    if DialectFault::ExceptIgnored.is_injected() {
         except.clear();
     }
-    if faults::is_injected(DialectFault::Ipv6BlocksIgnored) && net.family() == Family::V6 {
+    if DialectFault::Ipv6BlocksIgnored.is_injected() && net.family() == Family::V6 {
         return None;
     }
     Some(Peer::net(net, except))

@@ -4,7 +4,7 @@
 //! warning.
 
 use super::{LoweredParts, ManifestObject, metadata, rule, selector};
-use crate::faults::{self, DialectFault};
+use crate::faults::DialectFault;
 use crate::report::{ObjectReport, line_of};
 use palisade_manifest::{Field, quote};
 use palisade_model::{
@@ -55,7 +55,7 @@ pub(super) fn read(object: &ManifestObject<'_>, report: &mut ObjectReport) -> Op
             );
         }
     }
-    let (ingress, egress) = if faults::is_injected(DialectFault::EgressRulesReadAsIngress) {
+    let (ingress, egress) = if DialectFault::EgressRulesReadAsIngress.is_injected() {
         (egress, ingress)
     } else {
         (ingress, egress)
@@ -73,9 +73,7 @@ fn subject(spec: &Field<'_>, report: &mut ObjectReport) -> Selector {
         Some(field) => selector::read(&field, LabelKey::own, report),
         None => Selector::all(),
     };
-    if faults::is_injected(DialectFault::EmptyPodSelectorSelectsNothing)
-        && selector == Selector::all()
-    {
+    if DialectFault::EmptyPodSelectorSelectsNothing.is_injected() && selector == Selector::all() {
         return Selector::none();
     }
     selector
@@ -122,8 +120,8 @@ fn directions(written: &[Direction], ingress: &[Rule], egress: &[Rule]) -> (bool
         );
     }
     (
-        !faults::is_injected(DialectFault::PolicyTypesIngressDefaultLost) || !ingress.is_empty(),
-        !faults::is_injected(DialectFault::PolicyTypesEgressDefaultLost) && !egress.is_empty(),
+        !DialectFault::PolicyTypesIngressDefaultLost.is_injected() || !ingress.is_empty(),
+        !DialectFault::PolicyTypesEgressDefaultLost.is_injected() && !egress.is_empty(),
     )
 }
 

@@ -2,7 +2,7 @@
 
 use super::{LoweredParts, ManifestObject, metadata, rule};
 use crate::cidr;
-use crate::faults::{self, DialectFault};
+use crate::faults::DialectFault;
 use crate::names;
 use crate::report::ObjectReport;
 use palisade_manifest::Field;
@@ -22,7 +22,7 @@ pub(super) fn read(object: &ManifestObject<'_>, report: &mut ObjectReport) -> Op
     let completed = matches!(phase, Some("Succeeded" | "Failed"));
     if let Some(status) = &status {
         let addresses = addresses(status, report);
-        if !completed || faults::is_injected(DialectFault::CompletedPodHoldsAddress) {
+        if !completed || DialectFault::CompletedPodHoldsAddress.is_injected() {
             endpoint.addresses = addresses;
         }
     }
@@ -67,9 +67,7 @@ pub(super) fn lower_endpoint(
     pod: &Field<'_>,
     report: &mut ObjectReport,
 ) -> LoweredParts {
-    if uses_host_network(pod, report)
-        && !faults::is_injected(DialectFault::HostNetworkPodHoldsAddress)
-    {
+    if uses_host_network(pod, report) && !DialectFault::HostNetworkPodHoldsAddress.is_injected() {
         return LoweredParts {
             on_host_network: Some(endpoint),
             ..LoweredParts::default()
@@ -121,7 +119,7 @@ fn named_ports(spec: &Field<'_>, report: &mut ObjectReport) -> Vec<NamedPort> {
     for container in report.items(spec, "initContainers") {
         let policy = report.text(&container, "restartPolicy");
         let stays = policy.is_some_and(|(text, _)| text == "Always");
-        if stays || faults::is_injected(DialectFault::InitContainerPortsCounted) {
+        if stays || DialectFault::InitContainerPortsCounted.is_injected() {
             containers.push(container);
         }
     }
@@ -131,7 +129,7 @@ fn named_ports(spec: &Field<'_>, report: &mut ObjectReport) -> Vec<NamedPort> {
             let Some(port) = named_port(&field, report) else {
                 continue;
             };
-            if faults::is_injected(DialectFault::NamedPortProtocolIgnored) {
+            if DialectFault::NamedPortProtocolIgnored.is_injected() {
                 ports.extend(Protocol::WITH_PORTS.map(|protocol| NamedPort {
                     protocol,
                     ..port.clone()

@@ -2,7 +2,7 @@
 
 use super::network_policy::{own_namespace_selector, workload_selector};
 use super::{ManifestObject, ip_block, selector};
-use crate::faults::{self, DialectFault};
+use crate::faults::DialectFault;
 use crate::hash::ContentHash;
 use crate::names;
 use crate::report::{ObjectReport, line_of};
@@ -103,7 +103,7 @@ fn read_peers(
 ) -> Vec<Peer> {
     let written = report.items(rule, key);
     if written.is_empty() {
-        if faults::is_injected(DialectFault::EmptyFromMatchesNothing) {
+        if DialectFault::EmptyFromMatchesNothing.is_injected() {
             return Vec::new();
         }
         return vec![Peer::any()];
@@ -111,11 +111,11 @@ fn read_peers(
     let mut peers = Vec::new();
     for field in &written {
         peers.extend(read_peer(field, object, report));
-        if faults::is_injected(DialectFault::OnlyFirstPeerRead) {
+        if DialectFault::OnlyFirstPeerRead.is_injected() {
             break;
         }
     }
-    if faults::is_injected(DialectFault::PeersAnded) {
+    if DialectFault::PeersAnded.is_injected() {
         peers = intersect_peers(peers).into_iter().collect();
     }
     peers
@@ -164,10 +164,10 @@ fn read_peer(
     }
     let scope = match namespace_selector {
         Some(namespaces) => namespaces,
-        None if faults::is_injected(DialectFault::NamespaceScopeLost) => Selector::all(),
+        None if DialectFault::NamespaceScopeLost.is_injected() => Selector::all(),
         None => own_namespace_selector(object),
     };
-    if faults::is_injected(DialectFault::PodAndNamespaceSelectorOred)
+    if DialectFault::PodAndNamespaceSelectorOred.is_injected()
         && let (Some(own), Some(_)) = (&pod_selector, &namespaces)
     {
         return vec![
@@ -214,7 +214,7 @@ fn intersect_peers(peers: Vec<Peer>) -> Option<Peer> {
 fn read_ports(rule: &Field<'_>, report: &mut ObjectReport) -> Vec<TrafficMatch> {
     let written = report.items(rule, "ports");
     if written.is_empty() {
-        if faults::is_injected(DialectFault::EmptyPortsMeansNothing) {
+        if DialectFault::EmptyPortsMeansNothing.is_injected() {
             return Vec::new();
         }
         return vec![TrafficMatch::any()];
@@ -222,9 +222,7 @@ fn read_ports(rule: &Field<'_>, report: &mut ObjectReport) -> Vec<TrafficMatch> 
     let mut traffic = Vec::new();
     for field in &written {
         if let Some(port) = read_port(field, report) {
-            if faults::is_injected(DialectFault::UdpOpensTcp)
-                && port.protocol == Some(Protocol::UDP)
-            {
+            if DialectFault::UdpOpensTcp.is_injected() && port.protocol == Some(Protocol::UDP) {
                 traffic.push(TrafficMatch {
                     protocol: Some(Protocol::TCP),
                     ..port.clone()
@@ -232,7 +230,7 @@ fn read_ports(rule: &Field<'_>, report: &mut ObjectReport) -> Vec<TrafficMatch> 
             }
             traffic.push(port);
         }
-        if faults::is_injected(DialectFault::OnlyFirstPortRead) {
+        if DialectFault::OnlyFirstPortRead.is_injected() {
             break;
         }
     }
@@ -250,7 +248,7 @@ fn read_port(field: &Field<'_>, report: &mut ObjectReport) -> Option<TrafficMatc
             "an empty port matches every TCP port: is something missing here?",
         );
     }
-    let default = if faults::is_injected(DialectFault::ProtocolDefaultUdp) {
+    let default = if DialectFault::ProtocolDefaultUdp.is_injected() {
         Protocol::UDP
     } else {
         Protocol::TCP
@@ -290,7 +288,7 @@ fn read_port(field: &Field<'_>, report: &mut ObjectReport) -> Option<TrafficMatc
                     last
                 }
             };
-            let last = if faults::is_injected(DialectFault::EndPortIgnored) {
+            let last = if DialectFault::EndPortIgnored.is_injected() {
                 first
             } else {
                 last

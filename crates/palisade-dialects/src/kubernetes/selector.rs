@@ -1,7 +1,7 @@
 //! Label selectors: matchLabels and matchExpressions.
 
 use super::metadata;
-use crate::faults::{self, DialectFault};
+use crate::faults::DialectFault;
 use crate::names;
 use crate::report::ObjectReport;
 use palisade_manifest::{Field, quote};
@@ -22,13 +22,13 @@ pub(super) fn read(field: &Field<'_>, key_of: LabelKeyFn, report: &mut ObjectRep
     report.reject_unknown_fields(field, KNOWN, &[]);
     let mut parts = Vec::new();
     for (name, value) in metadata::labels(field, "matchLabels", report) {
-        if parts.is_empty() || !faults::is_injected(DialectFault::OnlyFirstLabelRead) {
+        if parts.is_empty() || !DialectFault::OnlyFirstLabelRead.is_injected() {
             parts.push(Selector::equals(key_of(name), value));
         }
     }
     for expression in report.items(field, "matchExpressions") {
         let part = requirement(&expression, key_of, report);
-        if !faults::is_injected(DialectFault::MatchExpressionsIgnored) {
+        if !DialectFault::MatchExpressionsIgnored.is_injected() {
             parts.extend(part);
         }
     }
@@ -106,14 +106,14 @@ fn requirement(
 }
 
 fn not_in(key: LabelKey, values: Vec<Str>) -> Selector {
-    if faults::is_injected(DialectFault::NotInAbsentFalse) {
+    if DialectFault::NotInAbsentFalse.is_injected() {
         return Selector::and([Selector::has(key.clone()), Selector::not_in(key, values)]);
     }
     Selector::not_in(key, values)
 }
 
 fn exists(key: LabelKey, _: Vec<Str>) -> Selector {
-    if faults::is_injected(DialectFault::ExistsAsAlways) {
+    if DialectFault::ExistsAsAlways.is_injected() {
         return Selector::all();
     }
     Selector::has(key)

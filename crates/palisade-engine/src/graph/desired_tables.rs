@@ -8,12 +8,11 @@ use crate::budget::COMPILED_PER_WRITTEN;
 use crate::identities::IdentityChanges;
 use crate::matching::{ClassCache, CompileContext};
 use crate::points::PointChanges;
-use crate::sequencer::TableDifferences;
 use crate::sets::{ChangedPeers, PolicySetChanges};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use palisade_model::Prefix;
-use palisade_tables::{ClassId, IdentityId, PolicySetId, Program, RuleId};
+use palisade_tables::{ClassId, IdentityId, PolicySetId, Program, RuleId, TableDifferences};
 
 impl Graph {
     /// Writes what changed into the desired tables.

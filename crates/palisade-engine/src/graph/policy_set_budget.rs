@@ -5,17 +5,18 @@ use crate::budget::{
     COMPILED_PER_WRITTEN, CloseReason, ClosedPolicySet, ExceededLimit, RuleCost, required_elements,
     sharing_savings,
 };
-use crate::faults::{EngineFault, on};
+use crate::faults::EngineFault;
 use crate::identities::IdentityKey;
 use crate::matching::{ClassCache, ClassKey, CompileContext, MatchedStep};
 use crate::pool::{HashMap, hash};
-use crate::sequencer::TableDifferences;
 use crate::sets::PolicySetRules;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 use palisade_model::{Direction, PolicyId};
-use palisade_tables::{Cell, ClassId, Credit, IdentityId, PolicySet, Program, SHARE_MIN_ELEMENTS};
+use palisade_tables::{
+    Cell, ClassId, Credit, IdentityId, PolicySet, Program, SHARE_MIN_ELEMENTS, TableDifferences,
+};
 use palisade_tables::{PolicySetId, Verdict};
 
 /// The number of rules reported for a closed set.
@@ -58,7 +59,7 @@ impl Graph {
 
     /// Compiles the classes of a set. `None` if they exceed the budget of the set.
     fn compile_set(&mut self, number: PolicySetId) -> Option<CompiledSet> {
-        let most = match on(EngineFault::BudgetIgnored) {
+        let most = match EngineFault::BudgetIgnored.is_injected() {
             true => usize::MAX,
             false => self.budget.set,
         };

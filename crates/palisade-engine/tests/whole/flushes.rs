@@ -21,7 +21,7 @@ const CASES: u64 = 2_000;
 const FLUSHES: usize = 20_000;
 
 /// A delta with one change on each line.
-fn told(delta: &Delta) -> String {
+pub(crate) fn told(delta: &Delta) -> String {
     let mut out = String::new();
     for step in &delta.steps {
         out += &format!("{:?}\n", step.phase);

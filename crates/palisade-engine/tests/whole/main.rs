@@ -9,6 +9,7 @@ mod support;
 
 mod common;
 mod edits;
+mod entries;
 mod flushes;
 mod kinds;
 mod profiles;

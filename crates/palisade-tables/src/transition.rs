@@ -1,73 +1,74 @@
-//! The sequencer: from the tables as last written to the tables that are wanted, in steps between
-//! which no packet gets a verdict that is neither the old nor the new.
+//! The one way from old tables to new: a delta in whose every intermediate state no packet gets a
+//! verdict that is neither the old nor the new.
 //!
-//! Addresses that change identity are carried by one identity throughout ([`interim_identities`]), classes go
-//! from their old program through the intersection to the new ([`class_transitions`]), points change set
-//! directly or through a set of intersections ([`point_transitions`]). A packet looks up point, address, class,
-//! default, program, in this order, and may see a step happen between any two of them.
+//! An address that changes its identity has one identity throughout ([`interim_identities`]), classes go
+//! from their old program through the intersection to the new one ([`class_transitions`]), points change
+//! their set directly or through a set of intersections ([`point_transitions`]). A packet looks up
+//! interface, point, address, class, default, program, in this order, and may see a step happen between
+//! any two of these lookups.
 //!
-//! It decides nothing about policy: both tables are given to it.
+//! Within a step, changes are in an order in which each can be written alone: what is referred to
+//! before what refers to it; of a policy set whose default changes, its rows, then the default, then
+//! deletions of rows.
+//!
+//! It decides nothing about policy: both tables are given to it. It is used by the engine for each
+//! flush, and by a driver that adopts tables it finds.
 
 mod class_comparison;
 mod class_transitions;
+mod differences;
 mod interim_identities;
 mod point_transitions;
 
-use crate::faults::{EngineFault, on};
-use crate::pool::HashMap;
-use crate::program_pool::ProgramPool;
+use crate::faults::TransitionFault;
+use crate::{
+    ClassId, Delta, DeltaStep, IdentityId, Phase, PolicySetId, Program, TableChange, Tables,
+};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use class_comparison::ClassComparison;
+pub use differences::TableDifferences;
+use foldhash::fast::FixedState;
 use interim_identities::InterimIdentities;
-use palisade_model::{Family, Prefix, Str};
-use palisade_tables::{
-    ClassId, DeltaStep, IdentityId, Phase, Point, PolicySetId, RuleId, TableChange, Tables,
-};
 
-/// The keys under which the two tables may differ; all that is not listed is equal.
-#[derive(Debug, Default)]
-pub(crate) struct TableDifferences {
-    pub(crate) interfaces: BTreeSet<Str>,
-    /// Addresses and prefixes in order, with the identity that each had. The tables as written say
-    /// nothing of addresses: there are too many to keep them twice.
-    pub(crate) addresses: Vec<(Prefix, Option<IdentityId>)>,
-    /// The lengths of the prefixes that either table may have besides single addresses.
-    pub(crate) lengths: BTreeSet<(Family, u8)>,
-    pub(crate) points: BTreeSet<Point>,
-    pub(crate) sets: BTreeSet<PolicySetId>,
-    pub(crate) classes: BTreeSet<(PolicySetId, IdentityId)>,
-    pub(crate) programs: BTreeSet<ClassId>,
-    pub(crate) rules: BTreeSet<RuleId>,
-    /// Identities that only the wanted tables have.
-    pub(crate) new_identities: BTreeSet<IdentityId>,
-    /// Identities that only the written tables have.
-    pub(crate) removed_identities: BTreeSet<IdentityId>,
+/// A map whose order is never observed.
+type HashMap<K, V> = hashbrown::HashMap<K, V, FixedState>;
+
+/// A set whose order is never observed.
+type HashSet<T> = hashbrown::HashSet<T, FixedState>;
+
+/// Unused numbers for what exists during a transition only.
+pub trait TransitionIds {
+    /// A number that no identity of either tables has.
+    fn allocate_identity(&mut self) -> IdentityId;
+    /// A number that no policy set of either tables has.
+    fn allocate_set(&mut self) -> PolicySetId;
+    /// A number that no class of either tables has.
+    fn allocate_class(&mut self) -> ClassId;
+    /// The class of either tables that has this program, if one is known.
+    fn find_class(&self, program: &Program) -> Option<ClassId>;
 }
 
-impl TableDifferences {
-    /// Leaves only what differs indeed.
-    pub(crate) fn retain_changed(&mut self, old: &Tables, new: &Tables) {
-        fn keep<K: Ord, V: PartialEq>(
-            keys: &mut BTreeSet<K>,
-            old: &BTreeMap<K, V>,
-            new: &BTreeMap<K, V>,
-        ) {
-            keys.retain(|key| old.get(key) != new.get(key));
-        }
-        self.interfaces
-            .retain(|name| old.interfaces.contains(name) != new.interfaces.contains(name));
-        keep(&mut self.points, &old.points, &new.points);
-        keep(&mut self.sets, &old.sets, &new.sets);
-        keep(&mut self.classes, &old.classes, &new.classes);
-        keep(&mut self.programs, &old.programs, &new.programs);
-        keep(&mut self.rules, &old.rules, &new.rules);
-    }
+/// What the caller of [`transition`] knows besides the tables.
+pub struct TransitionHints<'a> {
+    /// The revision of the delta.
+    pub revision: u64,
+    /// The keys under which the tables may differ. Addresses of the old tables are read from here only.
+    pub differences: &'a TableDifferences,
+    /// The policy sets in which an identity has an entry in the new tables.
+    pub sets_of_identity: &'a dyn Fn(IdentityId) -> &'a [PolicySetId],
+    /// Whether established flows are judged again even if no change tightens.
+    pub revoke: bool,
+    /// How many elements the programs that exist during the transition only may have in all; beyond it
+    /// they deny everything.
+    pub max_interim_elements: usize,
+    /// Whether the dataplane denies packets of an interface that is not in the tables.
+    pub is_closed_interface: &'a dyn Fn(&str) -> bool,
 }
 
-/// The changes of a flush, by the place where they are made.
+/// The changes of a transition, by phase.
 #[derive(Debug, Default)]
-pub(crate) struct PhasedChanges {
+struct PhasedChanges {
     split: Vec<TableChange>,
     /// Points that leave a set before its classes change.
     leave: Vec<TableChange>,
@@ -77,13 +78,12 @@ pub(crate) struct PhasedChanges {
     delete: Vec<TableChange>,
 }
 
-/// What every part of the sequencer looks at.
-pub(crate) struct TransitionContext<'a> {
-    pub(crate) old: &'a Tables,
-    pub(crate) new: &'a Tables,
-    pub(crate) differences: &'a TableDifferences,
-    /// The sets in which each identity has an entry in the new tables.
-    sets_by_identity: &'a HashMap<IdentityId, Vec<PolicySetId>>,
+/// The input of every part of a transition.
+struct TransitionContext<'a> {
+    old: &'a Tables,
+    new: &'a Tables,
+    differences: &'a TableDifferences,
+    hints: &'a TransitionHints<'a>,
     /// The sets in which the entry of each identity is not the same in both.
     changed_sets: BTreeMap<IdentityId, Vec<PolicySetId>>,
     /// Identities whose class changes in a set that both tables have.
@@ -103,10 +103,10 @@ impl TransitionContext<'_> {
         sets.filter(|set| self.new.sets.contains_key(set))
     }
 
-    /// The sets that may tell one of these identities from nobody, in either tables.
+    /// The sets that may distinguish one of these identities from the unknown identity, in either tables.
     fn distinguishing_sets(&self, a: IdentityId, b: IdentityId) -> Vec<PolicySetId> {
         let of = |identity: IdentityId| {
-            let listed = self.sets_by_identity.get(&identity).into_iter().flatten();
+            let listed = (self.hints.sets_of_identity)(identity).iter();
             listed.chain(self.changed_sets.get(&identity).into_iter().flatten())
         };
         let mut sets: Vec<PolicySetId> = of(a).chain(of(b)).copied().collect();
@@ -126,62 +126,53 @@ fn class_of(tables: &Tables, set: PolicySetId, identity: IdentityId) -> ClassId 
     tables.class(set, identity).unwrap_or(ClassId(u32::MAX))
 }
 
-/// The steps that lead from `old` to `new`, in which `entries` lists the sets where each identity has
-/// an entry. What is made for the time between takes about `room` elements at most. `handed` says that
-/// an address changed hands.
-#[allow(
-    clippy::too_many_arguments,
-    reason = "each is another room's, and they are lent apart"
-)]
-pub(crate) fn plan_steps(
-    old: &Tables,
-    new: &Tables,
-    differences: &TableDifferences,
-    sets_by_identity: &HashMap<IdentityId, Vec<PolicySetId>>,
-    identities: &mut impl FnMut() -> IdentityId,
-    sets: &mut impl FnMut() -> PolicySetId,
-    programs: &mut ProgramPool,
-    max_elements: usize,
-    address_moved: bool,
-) -> Vec<DeltaStep> {
+/// The delta that leads from `old` to `new`.
+///
+/// Whatever exists during the transition only has a number from `ids` and is removed by the last step.
+pub fn transition<'a>(
+    old: &'a Tables,
+    new: &'a Tables,
+    hints: &'a TransitionHints<'a>,
+    ids: &'a mut dyn TransitionIds,
+) -> Delta {
+    let differences = hints.differences;
     let mut context = TransitionContext {
         old,
         new,
         differences,
-        sets_by_identity,
+        hints,
         changed_sets: BTreeMap::new(),
         unstable: BTreeSet::new(),
         defaults_change: false,
     };
     context.defaults_change = differences.sets.iter().any(|set| context.is_in_both(*set));
     for (set, identity) in &differences.classes {
-        context
-            .changed_sets
-            .entry(*identity)
-            .or_default()
-            .push(*set);
+        let sets = context.changed_sets.entry(*identity).or_default();
+        sets.push(*set);
     }
     let changed = differences.classes.iter();
     let kept = changed.filter(|(set, _)| context.is_in_both(*set));
     context.unstable = kept.map(|(_, identity)| *identity).collect();
-    let mut classes = ClassComparison::new(old, new, programs, max_elements);
+    let mut classes = ClassComparison::new(old, new, hints.max_interim_elements, ids);
     let mut phased = PhasedChanges::default();
-    let transitions = point_transitions::point_transitions(&context);
-    let interim = InterimIdentities::assign(&context, &mut classes, &transitions, identities);
+    let points = point_transitions::point_transitions(&context);
+    let interim = InterimIdentities::assign(&context, &mut classes, &points);
     let changing = class_transitions::write_changes(&context, &mut classes, &interim, &mut phased);
     let leave_separately = point_transitions::write_changes(
         &context,
         &mut classes,
         &interim,
-        &transitions,
+        &points,
         &changing,
-        sets,
         &mut phased,
     );
     interim.write_changes(&context, &mut phased);
     write_interfaces(&context, &mut phased);
     write_programs_and_rules(&context, &classes, &mut phased);
-    assemble(phased, leave_separately, address_moved)
+    Delta {
+        revision: hints.revision,
+        steps: assemble(phased, leave_separately, hints.revoke),
+    }
 }
 
 fn write_interfaces(context: &TransitionContext<'_>, phased: &mut PhasedChanges) {
@@ -197,7 +188,7 @@ fn write_interfaces(context: &TransitionContext<'_>, phased: &mut PhasedChanges)
     }
 }
 
-/// What programs stand for comes first and goes last.
+/// Programs and credits are added first and removed last.
 fn write_programs_and_rules(
     context: &TransitionContext<'_>,
     classes: &ClassComparison<'_>,
@@ -228,7 +219,7 @@ fn write_programs_and_rules(
     phased.delete.append(&mut last);
 }
 
-fn assemble(phased: PhasedChanges, leave_separately: bool, address_moved: bool) -> Vec<DeltaStep> {
+fn assemble(phased: PhasedChanges, leave_separately: bool, revoke: bool) -> Vec<DeltaStep> {
     let PhasedChanges {
         split,
         mut leave,
@@ -240,7 +231,7 @@ fn assemble(phased: PhasedChanges, leave_separately: bool, address_moved: bool) 
     if !leave_separately {
         leave.append(&mut tighten);
     }
-    let revoke = !leave.is_empty() || !tighten.is_empty() || address_moved;
+    let revoke = !leave.is_empty() || !tighten.is_empty() || revoke;
     let mut steps = Vec::new();
     let mut push = |phase, mut changes: Vec<TableChange>| {
         changes.sort_by_key(|change| change_rank(phase, change));
@@ -254,7 +245,7 @@ fn assemble(phased: PhasedChanges, leave_separately: bool, address_moved: bool) 
     push(Phase::Loosen, loosen);
     push(Phase::Merge, merge);
     push(Phase::Delete, delete);
-    if revoke && !on(EngineFault::RevokeForgotten) {
+    if revoke && !TransitionFault::RevokeForgotten.is_injected() {
         let at = steps.partition_point(|step| step.phase < Phase::Revoke);
         steps.insert(
             at,
@@ -268,10 +259,10 @@ fn assemble(phased: PhasedChanges, leave_separately: bool, address_moved: bool) 
     steps
 }
 
-/// Where a change stands in its step: what is referred to comes before what refers to it, and goes
-/// after.
+/// The position of a change in its step: an entry is added before those that refer to it, and removed
+/// after them.
 fn change_rank(phase: Phase, change: &TableChange) -> i8 {
-    let place = match change {
+    let rank = match change {
         TableChange::Rule(..) => 0,
         TableChange::Program(..) => 1,
         TableChange::Class(..) if !matches!(phase, Phase::Split | Phase::Delete) => 2,
@@ -281,23 +272,19 @@ fn change_rank(phase: Phase, change: &TableChange) -> i8 {
         TableChange::Point(..) => 6,
         TableChange::Interface(..) => 7,
     };
-    if phase == Phase::Delete {
-        -place
-    } else {
-        place
-    }
+    if phase == Phase::Delete { -rank } else { rank }
 }
 
-/// The orders that the faults ask for.
+/// Reorders the phases where a fault requires it.
 fn apply_order_fault(steps: &mut [DeltaStep]) {
     use Phase::{Delete, Loosen, Merge, Revoke, Split, Tighten};
-    let order: [Phase; 6] = if on(EngineFault::SplitAfterLoosen) {
+    let order: [Phase; 6] = if TransitionFault::SplitAfterLoosen.is_injected() {
         [Tighten, Revoke, Loosen, Split, Merge, Delete]
-    } else if on(EngineFault::TightenAfterLoosen) {
+    } else if TransitionFault::TightenAfterLoosen.is_injected() {
         [Split, Loosen, Tighten, Revoke, Merge, Delete]
-    } else if on(EngineFault::MergeBeforeLoosen) {
+    } else if TransitionFault::MergeBeforeLoosen.is_injected() {
         [Split, Tighten, Revoke, Merge, Loosen, Delete]
-    } else if on(EngineFault::DeleteFirst) {
+    } else if TransitionFault::DeleteFirst.is_injected() {
         [Delete, Split, Tighten, Revoke, Loosen, Merge]
     } else {
         return;

@@ -1,14 +1,13 @@
-//! What every identity means in every set, from the old class through the intersection to the new.
+//! The class of every identity in every set, from the old through the intersection to the new.
 //!
-//! An identity without an entry means the set's default, which is looked up after the entry was
-//! missed. So where a default changes, every identity that does not change like it has an entry of
-//! its own before that and until after.
+//! The default of a set is looked up after no entry was found. So where a default changes, every
+//! identity that does not change in the same way has an entry from before the change until after it.
 
 use super::class_comparison::ClassComparison;
 use super::interim_identities::InterimIdentities;
 use super::{PhasedChanges, TransitionContext, class_of};
+use crate::{ClassId, IdentityId, PolicySet, PolicySetId, TableChange, Tables};
 use alloc::collections::BTreeSet;
-use palisade_tables::{ClassId, IdentityId, PolicySet, PolicySetId, TableChange, Tables};
 
 /// The identities that have an entry in a set.
 pub(super) fn identities_in_set(
@@ -21,8 +20,7 @@ pub(super) fn identities_in_set(
         .map(|((_, identity), _)| *identity)
 }
 
-/// Writes what becomes of each set's classes, and returns the sets in which any class changes while
-/// packets look.
+/// Writes the changes of each set's classes. Returns the sets in use in which any class changes.
 pub(super) fn write_changes(
     context: &TransitionContext<'_>,
     classes: &mut ClassComparison<'_>,
@@ -30,7 +28,7 @@ pub(super) fn write_changes(
     phased: &mut PhasedChanges,
 ) -> BTreeSet<PolicySetId> {
     let mut changing = BTreeSet::new();
-    // Where no identity passes, only sets that differ have anything to do.
+    // Without transitional identities, only sets that differ have changes.
     let sets: BTreeSet<PolicySetId> = if interim.transitional.is_empty() {
         let classes = context.differences.classes.iter().map(|(set, _)| *set);
         let differing = classes.chain(context.differences.sets.iter().copied());
@@ -48,9 +46,9 @@ pub(super) fn write_changes(
             continue;
         }
         match context.new.sets.get(set) {
-            Some(begun) => {
-                phased.split.push(TableChange::Set(*set, Some(*begun)));
-                write_added_set(context, interim, *set, begun.default, phased);
+            Some(added) => {
+                phased.split.push(TableChange::Set(*set, Some(*added)));
+                write_added_set(context, interim, *set, added.default, phased);
             }
             None => write_removed_set(context, interim, *set, phased),
         }
@@ -58,7 +56,7 @@ pub(super) fn write_changes(
     changing
 }
 
-/// A set that only the new tables have: nobody looks before it is whole.
+/// A set that only the new tables have: no point refers to it before it is complete.
 fn write_added_set(
     context: &TransitionContext<'_>,
     interim: &InterimIdentities,
@@ -82,7 +80,7 @@ fn write_added_set(
     }
 }
 
-/// A set that only the old tables have: it stays as it was until nobody looks.
+/// A set that only the old tables have: it does not change until no point refers to it.
 fn write_removed_set(
     context: &TransitionContext<'_>,
     interim: &InterimIdentities,
@@ -152,7 +150,7 @@ fn write_common_set(
         if moves && transition == default && !written {
             continue;
         }
-        // Where the default stands still, what equals it needs no entry.
+        // Where the default does not change, an identity with the same class needs no entry.
         let entry = |class: ClassId| {
             let needed = moves || class != default.first;
             TableChange::Class(set, identity, needed.then_some(class))

@@ -1,18 +1,19 @@
-//! Which identity an address has while its classes change.
+//! The identity of an address while its classes change.
 //!
-//! An address that goes from one identity to another keeps one *carrier* from the end of the split to
-//! the beginning of the merge: the identity it leaves, the one it will have, or one made for the
-//! passage. What a carrier means begins as what the address had and ends as what it will have. Where
-//! every verdict changes in one direction only and nothing else moves, the address goes at once.
+//! An address that changes its identity has one *interim identity* from the end of the split to the
+//! beginning of the merge: the old one, the new one, or one that exists during the transition only. The
+//! interim identity first has the classes of the old identity and at the end those of the new one. Where
+//! every verdict changes in one direction only, and no class or point that matters changes besides, the
+//! address changes its identity in a single write.
 
 use super::class_comparison::{ClassComparison, VerdictChange};
 use super::point_transitions::{PointState, PointTransitions};
+use super::{HashMap, HashSet};
 use super::{PhasedChanges, TransitionContext, class_of};
-use crate::pool::{HashMap, HashSet};
+use crate::{ClassId, IdentityId, PolicySetId, TableChange, Tables};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use palisade_model::Prefix;
-use palisade_tables::{ClassId, IdentityId, PolicySetId, TableChange, Tables};
 
 /// How an address gets from one identity to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,21 +22,21 @@ enum AddressTransition {
     AtTighten,
     /// In one write, when verdicts loosen.
     AtLoosen,
-    /// Carried by this identity.
+    /// By this interim identity.
     Interim(IdentityId),
 }
 
-/// The identities of a flush.
+/// The interim identities of a transition.
 pub(super) struct InterimIdentities {
-    /// By the place of the address among those that differ.
+    /// In the order of the addresses that differ.
     transitions: Vec<AddressTransition>,
-    /// Identities made for the passage: from, to.
+    /// Identities that exist during the transition only: from, to.
     temporary: HashMap<IdentityId, (IdentityId, IdentityId)>,
-    /// Fresh identities that begin as a copy of another.
+    /// New identities that first have the classes of another.
     copied_from: HashMap<IdentityId, IdentityId>,
-    /// Dying identities that end as a copy of another.
+    /// Removed identities that finally have the classes of another.
     copied_to: HashMap<IdentityId, IdentityId>,
-    /// Identities that one table lacks, and those made for the passage.
+    /// Identities that one of the tables lacks, and those that exist during the transition only.
     pub(super) transitional: BTreeSet<IdentityId>,
 }
 
@@ -92,7 +93,6 @@ impl InterimIdentities {
         context: &TransitionContext<'_>,
         classes: &mut ClassComparison<'_>,
         transitions: &PointTransitions,
-        fresh: &mut impl FnMut() -> IdentityId,
     ) -> Self {
         let differences = context.differences;
         let mut identities = InterimIdentities {
@@ -150,7 +150,7 @@ impl InterimIdentities {
         let mut interim = alloc::vec![IdentityId::UNKNOWN; interim_pairs.len()];
         interim_pairs.sort_unstable();
         for ((from, to), number) in interim_pairs {
-            interim[number] = identities.assign_interim(context, classes, &fixed, from, to, fresh);
+            interim[number] = identities.assign_interim(context, classes, &fixed, from, to);
         }
         let address_transitions = address_transitions.into_iter();
         identities.transitions = address_transitions
@@ -166,7 +166,6 @@ impl InterimIdentities {
         pinned: &HashSet<IdentityId>,
         from: IdentityId,
         to: IdentityId,
-        fresh: &mut impl FnMut() -> IdentityId,
     ) -> IdentityId {
         let begins = context.differences.new_identities.contains(&to);
         let ends = context.differences.removed_identities.contains(&from);
@@ -198,13 +197,13 @@ impl InterimIdentities {
             }
             _ => {}
         }
-        let passing = fresh();
+        let passing = classes.ids.allocate_identity();
         self.temporary.insert(passing, (from, to));
         self.transitional.insert(passing);
         passing
     }
 
-    /// The class that an identity has in a set of the old tables when the split is done.
+    /// The class of an identity in a set of the old tables after the split.
     pub(super) fn initial_class(
         &self,
         context: &TransitionContext<'_>,
@@ -224,7 +223,7 @@ impl InterimIdentities {
         class_of(context.old, set, identity)
     }
 
-    /// The class that an identity has in a set of the new tables when the merge begins.
+    /// The class of an identity in a set of the new tables before the merge.
     pub(super) fn final_class(
         &self,
         context: &TransitionContext<'_>,
@@ -244,8 +243,8 @@ impl InterimIdentities {
         class_of(context.new, set, identity)
     }
 
-    /// Whether any address has this identity while classes change; of the others it does not matter
-    /// what they mean to a point that moves.
+    /// Whether any address may have this identity while classes change. The classes of other identities
+    /// do not matter to a point that changes its set.
     pub(super) fn is_in_use(&self, context: &TransitionContext<'_>, identity: IdentityId) -> bool {
         let differences = context.differences;
         let begun = self.copied_from.contains_key(&identity)
@@ -255,7 +254,7 @@ impl InterimIdentities {
         begun && lasts
     }
 
-    /// Writes the moves of addresses.
+    /// Writes the changes of addresses.
     pub(super) fn write_changes(
         &self,
         context: &TransitionContext<'_>,
@@ -269,13 +268,13 @@ impl InterimIdentities {
             match transition {
                 AddressTransition::AtTighten => phased.tighten.push(last),
                 AddressTransition::AtLoosen => phased.loosen.push(last),
-                AddressTransition::Interim(carrier) => {
-                    if was != Some(*carrier) {
+                AddressTransition::Interim(interim) => {
+                    if was != Some(*interim) {
                         phased
                             .split
-                            .push(TableChange::Address(*key, Some(*carrier)));
+                            .push(TableChange::Address(*key, Some(*interim)));
                     }
-                    if will != Some(*carrier) {
+                    if will != Some(*interim) {
                         phased.merge.push(last);
                     }
                 }
@@ -292,16 +291,16 @@ fn have_same_verdicts(
     a: IdentityId,
     b: IdentityId,
 ) -> bool {
-    let mut telling = context.distinguishing_sets(a, b).into_iter();
-    telling.all(|set| {
+    let mut sets = context.distinguishing_sets(a, b).into_iter();
+    sets.all(|set| {
         let (a, b) = (class_of(tables, set, a), class_of(tables, set, b));
         classes.verdict_change(a, b).is_same()
     })
 }
 
-/// How an address can go from one identity to the other in a single write, if it can: what both mean
-/// stays as it is, verdicts change in one direction only, and nobody who looks at it moves in a way
-/// that matters.
+/// How an address can change from one identity to the other in a single write, if it can: the classes of
+/// both do not change, verdicts change in one direction only, and no point that looks it up changes its
+/// set in a way that matters.
 fn direct_transition(
     context: &TransitionContext<'_>,
     classes: &mut ClassComparison<'_>,

@@ -1,12 +1,13 @@
-//! How classes compare, and the programs that stand between two of them.
+//! How the verdicts of classes differ, and the intersections of classes.
+//!
+//! A class whose program is unknown differs in both directions, so it is never taken for another.
 
-use crate::faults::{EngineFault, on};
-use crate::pool::HashMap;
-use crate::program_pool::ProgramPool;
+use super::{HashMap, TransitionIds};
+use crate::faults::TransitionFault;
+use crate::{Cell, ClassId, Program, Tables, Verdict};
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use palisade_tables::{Cell, ClassId, Program, Tables, Verdict};
 
 /// What a change from one class to another does to verdicts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,16 +36,17 @@ impl VerdictChange {
     }
 }
 
-/// The classes of both tables and those made for the time between.
+/// The classes of both tables, and the interim classes.
 pub(super) struct ClassComparison<'a> {
     old: &'a Tables,
     new: &'a Tables,
-    programs: &'a mut ProgramPool,
+    /// Numbers for what exists during the transition only.
+    pub(super) ids: &'a mut dyn TransitionIds,
     /// Programs that neither table has.
     pub(super) interim_programs: BTreeMap<ClassId, Arc<Program>>,
     interim_classes: HashMap<Arc<Program>, ClassId>,
     changes: HashMap<(ClassId, ClassId), VerdictChange>,
-    /// How many elements may still be made for the time between.
+    /// How many elements further interim programs may have.
     remaining_elements: usize,
 }
 
@@ -52,17 +54,17 @@ impl<'a> ClassComparison<'a> {
     pub(super) fn new(
         old: &'a Tables,
         new: &'a Tables,
-        programs: &'a mut ProgramPool,
-        room: usize,
+        max_elements: usize,
+        ids: &'a mut dyn TransitionIds,
     ) -> Self {
         ClassComparison {
             old,
             new,
-            programs,
+            ids,
             interim_classes: HashMap::default(),
             interim_programs: BTreeMap::new(),
             changes: HashMap::default(),
-            remaining_elements: room,
+            remaining_elements: max_elements,
         }
     }
 
@@ -95,13 +97,14 @@ impl<'a> ClassComparison<'a> {
         relation
     }
 
-    /// The class that allows what both allow; nothing where there is no room for more such classes.
+    /// The class that allows what both allow, and nothing once interim programs have their maximum of
+    /// elements.
     pub(super) fn intersection(&mut self, from: ClassId, to: ClassId) -> ClassId {
         let relation = self.verdict_change(from, to);
         if !relation.tightens {
             return from;
         }
-        if !relation.loosens || on(EngineFault::IntersectionSkipped) {
+        if !relation.loosens || TransitionFault::IntersectionSkipped.is_injected() {
             return to;
         }
         let (Some(a), Some(b)) = (self.program(from), self.program(to)) else {
@@ -115,12 +118,12 @@ impl<'a> ClassComparison<'a> {
             }),
             _ => a.intersect(b),
         };
-        let known = self.programs.find(&both);
+        let known = self.ids.find_class(&both);
         if let Some(class) = known.or_else(|| self.interim_classes.get(&both).copied()) {
             return class;
         }
         self.remaining_elements = self.remaining_elements.saturating_sub(both.element_count());
-        let class = self.programs.allocate_id();
+        let class = self.ids.allocate_class();
         let both = Arc::new(both);
         self.interim_classes.insert(both.clone(), class);
         self.interim_programs.insert(class, both);

@@ -1,34 +1,34 @@
-//! How points get from one policy set to another.
+//! How points change their policy set.
 //!
-//! Directly, where verdicts change in one direction only and the sets stand still meanwhile; through
-//! a set of intersections made for the passage otherwise.
+//! In one write, where verdicts change in one direction only and the classes of the sets do not change
+//! meanwhile; otherwise through an interim set of intersections.
 
 use super::class_comparison::{ClassComparison, VerdictChange};
 use super::class_transitions::identities_in_set;
 use super::interim_identities::InterimIdentities;
 use super::{PhasedChanges, TransitionContext, class_of};
+use crate::{ClassId, IdentityId, Point, PolicySet, PolicySetId, TableChange, Tables};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
-use palisade_tables::{ClassId, IdentityId, Point, PolicySet, PolicySetId, TableChange, Tables};
 
-/// What judges a point.
+/// What judges the packets of a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum PointState {
-    /// Nothing: its interface is not ours.
+    /// None, and the interface is not managed: everything passes.
     Open,
-    /// Nothing, and its interface is ours: all is denied.
+    /// None, and the interface is managed or closed by the dataplane: everything is denied.
     Denied,
     /// A policy set.
     Set(PolicySetId),
 }
 
-/// The points that change what judges them.
+/// The points whose policy set changes.
 pub(super) struct PointTransitions {
     points_by_transition: BTreeMap<(PointState, PointState), Vec<Point>>,
 }
 
 impl PointTransitions {
-    /// The distinct moves.
+    /// The distinct changes.
     pub(super) fn transitions(&self) -> impl Iterator<Item = (&PointState, &PointState)> {
         self.points_by_transition
             .keys()
@@ -36,8 +36,10 @@ impl PointTransitions {
     }
 }
 
-fn point_state(tables: &Tables, point: &Point) -> PointState {
-    if !tables.interfaces.contains(&point.interface) {
+fn point_state(context: &TransitionContext<'_>, tables: &Tables, point: &Point) -> PointState {
+    if !tables.interfaces.contains(&point.interface)
+        && !(context.hints.is_closed_interface)(&point.interface)
+    {
         return PointState::Open;
     }
     match tables.points.get(point) {
@@ -46,29 +48,31 @@ fn point_state(tables: &Tables, point: &Point) -> PointState {
     }
 }
 
-/// The points that move, by where from and where to.
+/// The points that change, by their old and new state.
 pub(super) fn point_transitions(context: &TransitionContext<'_>) -> PointTransitions {
-    let mut kinds: BTreeMap<(PointState, PointState), Vec<Point>> = BTreeMap::new();
+    let mut points_by_transition: BTreeMap<(PointState, PointState), Vec<Point>> = BTreeMap::new();
     for point in &context.differences.points {
-        let kind = (
-            point_state(context.old, point),
-            point_state(context.new, point),
+        let transition = (
+            point_state(context, context.old, point),
+            point_state(context, context.new, point),
         );
-        kinds.entry(kind).or_default().push(point.clone());
+        points_by_transition
+            .entry(transition)
+            .or_default()
+            .push(point.clone());
     }
     PointTransitions {
-        points_by_transition: kinds,
+        points_by_transition,
     }
 }
 
-/// Writes the moves. Returns whether those that leave a set must have left before classes change.
+/// Writes the changes. Returns whether points that leave a set must leave it before classes change.
 pub(super) fn write_changes(
     context: &TransitionContext<'_>,
     classes: &mut ClassComparison<'_>,
     interim: &InterimIdentities,
     transitions: &PointTransitions,
     changing: &BTreeSet<PolicySetId>,
-    fresh: &mut impl FnMut() -> PolicySetId,
     phased: &mut PhasedChanges,
 ) -> bool {
     let mut leave_separately = false;
@@ -97,7 +101,7 @@ pub(super) fn write_changes(
             }
             (PointState::Open | PointState::Denied, PointState::Open | PointState::Denied) => {}
             (source, target) => {
-                let interim_set = fresh();
+                let interim_set = classes.ids.allocate_set();
                 write_interim_set(
                     context,
                     classes,
@@ -124,7 +128,7 @@ pub(super) fn write_changes(
     leave_separately
 }
 
-/// The identities that either side may tell apart from nobody.
+/// The identities that either side may distinguish from the unknown identity.
 fn affected_identities(
     context: &TransitionContext<'_>,
     interim: &InterimIdentities,
@@ -143,7 +147,7 @@ fn affected_identities(
     identities
 }
 
-/// What a move from one set to another does to verdicts.
+/// How verdicts change with the change from one set to another.
 fn verdict_change(
     context: &TransitionContext<'_>,
     classes: &mut ClassComparison<'_>,
@@ -163,7 +167,7 @@ fn verdict_change(
     all
 }
 
-/// Writes a set that allows what both sides allow, for the time between.
+/// Writes an interim set that allows what both sides allow.
 fn write_interim_set(
     context: &TransitionContext<'_>,
     classes: &mut ClassComparison<'_>,
@@ -173,7 +177,7 @@ fn write_interim_set(
     interim_set: PolicySetId,
     phased: &mut PhasedChanges,
 ) {
-    let mut meet = |identity: IdentityId| -> ClassId {
+    let mut intersection = |identity: IdentityId| -> ClassId {
         match (source, target) {
             (PointState::Set(from), PointState::Set(to)) => {
                 let first = interim.initial_class(context, from, identity);
@@ -185,14 +189,14 @@ fn write_interim_set(
             _ => class_of(context.new, interim_set, identity),
         }
     };
-    let default = meet(IdentityId::UNKNOWN);
+    let default = intersection(IdentityId::UNKNOWN);
     phased
         .split
         .push(TableChange::Set(interim_set, Some(PolicySet { default })));
     for identity in affected_identities(context, interim, source, target) {
-        let between = meet(identity);
-        if between != default {
-            let entry = TableChange::Class(interim_set, identity, Some(between));
+        let class = intersection(identity);
+        if class != default {
+            let entry = TableChange::Class(interim_set, identity, Some(class));
             phased.split.push(entry);
             phased
                 .delete
