@@ -145,6 +145,7 @@ impl Engine {
             revoke: flushed.address_moved,
             max_interim_elements: budget.host.max(ElementBudget::default().host),
             is_closed_interface: &|_| false,
+            is_own_address: &|_| false,
         };
         let mut ids = GraphIds {
             identities,

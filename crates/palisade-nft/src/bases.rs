@@ -84,10 +84,10 @@ impl BasePrograms {
     }
 
     /// The bases of these classes, with the references under other class numbers.
-    pub(crate) fn with_class_ids(&self, classes: &BTreeMap<ClassId, u32>) -> BasePrograms {
+    pub(crate) fn with_class_ids(&self, classes: &BTreeMap<ClassId, ClassId>) -> BasePrograms {
         let mut bases = BasePrograms::default();
         for (class, number) in classes {
-            let Some(base) = self.base_of(ClassId(*number)) else {
+            let Some(base) = self.base_of(*number) else {
                 continue;
             };
             if !bases.by_number.contains_key(&base)

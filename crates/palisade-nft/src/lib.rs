@@ -8,11 +8,9 @@
 extern crate alloc;
 
 mod adopt;
-mod align;
 mod apply;
 pub mod ast;
 mod bases;
-mod coloring;
 mod config;
 mod content;
 mod credits;
@@ -20,6 +18,7 @@ mod decode;
 mod edit_batch;
 mod fault;
 mod field_type;
+mod held_tables;
 mod identity_ranges;
 mod judgement;
 mod lint;
@@ -35,7 +34,6 @@ mod repair;
 mod rule;
 mod simulator;
 mod skeleton;
-mod table_match;
 mod translated;
 
 pub use adopt::adopt;

@@ -3,7 +3,11 @@
 //! The engine assigns new numbers at every start; the kernel's numbers are kept, so that a restart on
 //! unchanged input writes nothing.
 
+use crate::bases::BasePrograms;
+use crate::names;
 use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use palisade_tables::{ClassId, IdentityId, PolicySetId};
 
 /// The numbers of one kind of object, from 1. A number is not reused before all others were used.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,6 +77,31 @@ impl<K: Copy + Ord> NumberAllocator<K> {
     pub(crate) fn release(&mut self, key: K) {
         if let Some(number) = self.by_key.remove(&key) {
             self.by_number.remove(&number);
+        }
+    }
+}
+
+/// The kernel's numbers of all objects.
+#[derive(Clone, Debug)]
+pub(crate) struct KernelNumbers {
+    pub(crate) identities: NumberAllocator<IdentityId>,
+    pub(crate) sets: NumberAllocator<PolicySetId>,
+    pub(crate) classes: NumberAllocator<ClassId>,
+    /// The codes of each class's source-port chains, in the order of creation.
+    pub(crate) source_port_codes: BTreeMap<ClassId, Vec<u32>>,
+    pub(crate) next_code: u32,
+    pub(crate) bases: BasePrograms,
+}
+
+impl Default for KernelNumbers {
+    fn default() -> Self {
+        KernelNumbers {
+            identities: NumberAllocator::new(1, u32::MAX),
+            sets: NumberAllocator::new(1, u32::MAX),
+            classes: NumberAllocator::new(1, names::FIRST_BASE - 1),
+            source_port_codes: BTreeMap::new(),
+            next_code: names::LAST_VERDICT + 1,
+            bases: BasePrograms::default(),
         }
     }
 }

@@ -5,7 +5,7 @@
 //! step gets the verdict from before or after it; no counter is deleted without being listed in
 //! [`TxStep::retiring_counters`].
 
-use crate::bases::{BasePrograms, PendingClasses, allocate_code};
+use crate::bases::{PendingClasses, allocate_code};
 use crate::content::{ClassContent, ClassForm, class_content, fingerprint};
 use crate::edit_batch::{EditBatch, push_chain};
 use crate::identity_ranges::{IdentityRange, IdentityRanges, address_from_number};
@@ -13,7 +13,7 @@ use crate::names::{
     self, GENERATION, IDENTITY_CLASS, IF_HAIRPIN, IF_OURS, LIVE_MARK, SET_CLASS, concat_fields,
     mark_bytes, zero_prefixed_marks,
 };
-use crate::numbers::NumberAllocator;
+use crate::numbers::KernelNumbers;
 use crate::own_addresses::OwnAddresses;
 use crate::skeleton::{generation_of, generation_rule, pending_revocation, skeleton};
 use crate::{
@@ -55,43 +55,6 @@ pub struct Planner {
     pub(crate) large_classes: BTreeMap<ProgramDefaults, BTreeSet<ClassId>>,
     /// The bases of classes that the step being planned writes.
     pub(crate) pending_classes: PendingClasses,
-}
-
-/// The kernel's numbers of all objects.
-#[derive(Clone, Debug)]
-pub(crate) struct KernelNumbers {
-    pub(crate) identities: NumberAllocator<IdentityId>,
-    pub(crate) sets: NumberAllocator<PolicySetId>,
-    pub(crate) classes: NumberAllocator<ClassId>,
-    /// The codes of each class's source-port chains, in the order of creation.
-    pub(crate) source_port_codes: BTreeMap<ClassId, Vec<u32>>,
-    pub(crate) next_code: u32,
-    pub(crate) bases: BasePrograms,
-}
-
-impl Default for KernelNumbers {
-    fn default() -> Self {
-        KernelNumbers {
-            identities: NumberAllocator::new(1, u32::MAX),
-            sets: NumberAllocator::new(1, u32::MAX),
-            classes: NumberAllocator::new(1, names::FIRST_BASE - 1),
-            source_port_codes: BTreeMap::new(),
-            next_code: names::LAST_VERDICT + 1,
-            bases: BasePrograms::default(),
-        }
-    }
-}
-
-/// The edits of one step of a delta. If the default of a policy set changes together with its rows, a packet
-/// that found no row must still find the old default: so rows are written first, then defaults, and rows are
-/// deleted last, each in a step of its own.
-#[derive(Default)]
-struct StepBatches {
-    first: EditBatch,
-    defaults: EditBatch,
-    last: EditBatch,
-    /// The sets whose default changes in this step.
-    changed_defaults: BTreeSet<PolicySetId>,
 }
 
 /// How the classes of whole tables get their bases.
@@ -149,8 +112,8 @@ impl Planner {
 
     /// Plans a delta on top of everything planned so far.
     ///
-    /// The delta's steps become the transaction's, some of them split; counters that are deleted are listed
-    /// in [`TxStep::retiring_counters`].
+    /// Each step of the delta becomes one of the transaction; what is deleted after a grace period, and own
+    /// addresses, may add steps. Counters that are deleted are listed in [`TxStep::retiring_counters`].
     pub fn plan(&mut self, delta: &Delta) -> Transaction {
         let mut steps: Vec<TxStep> = Vec::new();
         let revokes = delta.steps.iter().any(|step| step.phase == Phase::Revoke);
@@ -162,28 +125,20 @@ impl Planner {
                 push_step(&mut steps, Phase::Revoke, Vec::new(), ops, true);
                 continue;
             }
-            let mut batches = StepBatches {
-                changed_defaults: self.changed_defaults(&step.changes),
-                ..StepBatches::default()
-            };
-            self.assign_bases(&step.changes, &mut batches.first);
+            let mut batch = EditBatch::default();
+            self.assign_bases(&step.changes, &mut batch);
             for change in &step.changes {
-                self.apply_change(change, &mut batches);
+                self.apply_change(change, &mut batch);
             }
-            self.release_unused_bases(&mut batches.first);
-            for mut batch in [batches.first, batches.defaults, batches.last] {
-                if revokes
-                    && !self.revocation_pending
-                    && step.phase < Phase::Revoke
-                    && !batch.is_empty()
-                {
-                    let (set, key, element) = pending_revocation();
-                    batch.edit(set, key, None, Some(element));
-                    self.revocation_pending = true;
-                }
-                let (harvest, ops) = batch.into_ops();
-                push_step(&mut steps, step.phase, harvest, ops, waits);
+            self.release_unused_bases(&mut batch);
+            let may_tighten = step.phase < Phase::Revoke && !batch.is_empty();
+            if revokes && may_tighten && !self.revocation_pending {
+                let (set, key, element) = pending_revocation();
+                batch.edit(set, key, None, Some(element));
+                self.revocation_pending = true;
             }
+            let (retiring_counters, ops) = batch.into_ops();
+            push_step(&mut steps, step.phase, retiring_counters, ops, waits);
         }
         self.delete_unused_pairs(&mut steps);
         self.own_addresses
@@ -280,20 +235,20 @@ impl Planner {
 
     /// Loads whole tables, as if each entry were new.
     pub(crate) fn load(&mut self, tables: &Tables, sharing: BaseSelection) -> EditBatch {
-        let mut buckets = StepBatches::default();
-        let changes = changes_from_empty(tables);
+        let mut batch = EditBatch::default();
+        let changes = tables.entries();
         match sharing {
-            BaseSelection::Existing => self.write_known_bases(&mut buckets.first),
-            BaseSelection::Search => self.assign_bases(&changes, &mut buckets.first),
+            BaseSelection::Existing => self.write_known_bases(&mut batch),
+            BaseSelection::Search => self.assign_bases(&changes, &mut batch),
         }
         for change in changes {
-            self.apply_change(&change, &mut buckets);
+            self.apply_change(&change, &mut batch);
         }
         for (set, key) in self.own_addresses.install_all() {
             let element = Some(Element::default());
-            buckets.first.edit(set, key, None, element);
+            batch.edit(set, key, None, element);
         }
-        buckets.first
+        batch
     }
 
     /// Adds pairs that are in the kernel although no row has them.
@@ -355,19 +310,7 @@ impl Planner {
         ops
     }
 
-    /// The policy sets whose default these changes replace.
-    fn changed_defaults(&self, changes: &[TableChange]) -> BTreeSet<PolicySetId> {
-        let moves = |change: &TableChange| match change {
-            TableChange::Set(id, Some(new)) => {
-                let old = self.tables.sets.get(id);
-                old.is_some_and(|old| old != new).then_some(*id)
-            }
-            _ => None,
-        };
-        changes.iter().filter_map(moves).collect()
-    }
-
-    fn apply_change(&mut self, change: &TableChange, buckets: &mut StepBatches) {
+    fn apply_change(&mut self, change: &TableChange, batch: &mut EditBatch) {
         match change {
             TableChange::Interface(name, ours) => {
                 let key = ElementKey::Exact(names::interface_name(name));
@@ -377,20 +320,17 @@ impl Planner {
                     &names::interface_name(name),
                     &names::interface_name(name),
                 ]));
-                let batch = &mut buckets.first;
                 batch.edit(IF_OURS, key, member(before), member(*ours));
                 batch.edit(IF_HAIRPIN, same, member(before), member(*ours));
             }
-            TableChange::Address(prefix, id) => {
-                self.change_address(*prefix, *id, &mut buckets.first)
-            }
-            TableChange::Point(point, set) => self.change_point(point, *set, &mut buckets.first),
-            TableChange::Set(id, set) => self.change_set(*id, *set, buckets),
-            TableChange::Class(set, id, class) => self.change_row(*set, *id, *class, buckets),
+            TableChange::Address(prefix, id) => self.change_address(*prefix, *id, batch),
+            TableChange::Point(point, set) => self.change_point(point, *set, batch),
+            TableChange::Set(id, set) => self.change_set(*id, *set, batch),
+            TableChange::Class(set, id, class) => self.change_row(*set, *id, *class, batch),
             TableChange::Program(class, program) => {
-                self.remove_class(*class, &mut buckets.first);
+                self.remove_class(*class, batch);
                 if let Some(program) = program {
-                    self.add_class(*class, program, &mut buckets.first);
+                    self.add_class(*class, program, batch);
                 }
             }
             TableChange::Rule(..) => {}
@@ -457,7 +397,7 @@ impl Planner {
         batch.edit(map, key, before, after);
     }
 
-    fn change_set(&mut self, id: PolicySetId, set: Option<PolicySet>, buckets: &mut StepBatches) {
+    fn change_set(&mut self, id: PolicySetId, set: Option<PolicySet>, batch: &mut EditBatch) {
         let number = self.numbers.sets.get_or_allocate(id);
         let before = self.tables.sets.get(&id).copied();
         let before =
@@ -467,11 +407,6 @@ impl Planner {
         if NftFault::DefaultClassMissed.is_injected() {
             after = None;
         }
-        let batch = if buckets.changed_defaults.contains(&id) {
-            &mut buckets.defaults
-        } else {
-            &mut buckets.first
-        };
         batch.edit(SET_CLASS, zero_prefixed_marks(&[number, 0]), before, after);
         if set.is_none() {
             // No packet refers to a set that is deleted.
@@ -489,7 +424,7 @@ impl Planner {
         set: PolicySetId,
         id: IdentityId,
         class: Option<ClassId>,
-        buckets: &mut StepBatches,
+        batch: &mut EditBatch,
     ) {
         let set_number = self.numbers.sets.get_or_allocate(set);
         let before = self.tables.classes.get(&(set, id)).copied();
@@ -506,16 +441,9 @@ impl Planner {
             *uses += 1;
             if *uses == 1 && self.unused_pairs.remove(&pair).is_none() {
                 let key = zero_prefixed_marks(&[set_number, class]);
-                buckets
-                    .first
-                    .edit(SET_CLASS, key, None, Some(mark_element(class)));
+                batch.edit(SET_CLASS, key, None, Some(mark_element(class)));
             }
         }
-        let batch = if class.is_none() && buckets.changed_defaults.contains(&set) {
-            &mut buckets.last
-        } else {
-            &mut buckets.first
-        };
         batch.edit(
             IDENTITY_CLASS,
             key,
@@ -663,24 +591,4 @@ fn mark_element(number: u32) -> Element {
         data: Some(MapValue::Value(mark_bytes(number))),
         ..Element::default()
     }
-}
-
-/// The changes that create these tables from empty ones, in a valid order.
-fn changes_from_empty(tables: &Tables) -> Vec<TableChange> {
-    let mut out: Vec<TableChange> = Vec::new();
-    let rules = tables.rules.iter();
-    out.extend(rules.map(|(id, credit)| TableChange::Rule(*id, Some(credit.clone()))));
-    let programs = tables.programs.iter();
-    out.extend(programs.map(|(id, program)| TableChange::Program(*id, Some(program.clone()))));
-    let sets = tables.sets.iter();
-    out.extend(sets.map(|(id, set)| TableChange::Set(*id, Some(*set))));
-    let rows = tables.classes.iter();
-    out.extend(rows.map(|((set, id), class)| TableChange::Class(*set, *id, Some(*class))));
-    let addresses = tables.addresses.iter();
-    out.extend(addresses.map(|(prefix, id)| TableChange::Address(*prefix, Some(*id))));
-    let interfaces = tables.interfaces.iter();
-    out.extend(interfaces.map(|name| TableChange::Interface(name.clone(), true)));
-    let points = tables.points.iter();
-    out.extend(points.map(|(point, set)| TableChange::Point(point.clone(), Some(*set))));
-    out
 }

@@ -1,7 +1,11 @@
 //! Adoption and repair change any state to the desired one, through states in which every packet gets the
 //! old or the new verdict.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test that cannot go on fails"
+)]
 
 mod support;
 
@@ -53,8 +57,30 @@ fn installed(config: &Config, tables: &Tables) -> Ruleset {
     let mut kernel = None;
     let (planner, transaction) = adopt(config, None, tables, 9);
     run(&mut kernel, &transaction);
-    assert_eq!(kernel.as_ref(), Some(&planner.ruleset()));
+    assert_same(kernel.as_ref(), &planner.ruleset(), 0);
     kernel.unwrap()
+}
+
+/// Fails with the differing elements and chains.
+fn assert_same(kernel: Option<&Ruleset>, planned: &Ruleset, seed: u64) {
+    let kernel = kernel.unwrap();
+    if kernel == planned {
+        return;
+    }
+    let objects = |ruleset: &Ruleset| {
+        let sets = ruleset.sets.iter();
+        let elements = sets.flat_map(|(name, set)| {
+            let elements = set.elements.iter();
+            elements.map(move |(key, element)| format!("{name} {key:?} {element:?}"))
+        });
+        let chains = ruleset.chains.iter();
+        let chains = chains.map(|(name, chain)| format!("{name} {chain:?}"));
+        elements.chain(chains).collect::<BTreeSet<String>>()
+    };
+    let (kernel, planned) = (objects(kernel), objects(planned));
+    let missing: Vec<_> = planned.difference(&kernel).collect();
+    let extra: Vec<_> = kernel.difference(&planned).collect();
+    panic!("seed {seed}: missing in the kernel {missing:#?}, more than planned {extra:#?}");
 }
 
 /// Checks that every packet gets the old or the new verdict in each state, and during each step.
@@ -145,7 +171,7 @@ fn any_state_of_ours_leads_to_the_wanted_one() {
             .iter()
             .filter(|state| support::bases(state) > 0)
             .count();
-        assert_eq!(kernel.as_ref(), Some(&planner.ruleset()), "seed {seed}");
+        assert_same(kernel.as_ref(), &planner.ruleset(), seed);
         let (packets, marked) = check_way(&mut rng, &config, (&old, &new), &states);
         judged += packets;
         stamped += marked;
@@ -158,7 +184,7 @@ fn any_state_of_ours_leads_to_the_wanted_one() {
             let (planner, rest) = adopt(&config, kernel.as_ref(), &new, 77);
             let mut way = vec![state.clone()];
             way.extend(run(&mut kernel, &rest));
-            assert_eq!(kernel.as_ref(), Some(&planner.ruleset()), "seed {seed}");
+            assert_same(kernel.as_ref(), &planner.ruleset(), seed);
             let raised = planner.generation() != 9
                 || transaction.steps.iter().all(|s| s.phase != Phase::Revoke);
             assert!(raised, "seed {seed}: a revocation was lost");

@@ -13,6 +13,7 @@
 
 extern crate alloc;
 
+mod align;
 mod canonical;
 mod checker;
 mod checker_lookups;
@@ -28,6 +29,7 @@ mod sharing;
 mod tables;
 mod transition;
 
+pub use align::{AlignmentSide, Renumbering, align};
 pub use canonical::{CanonicalPolicySet, CanonicalTables};
 pub use checker::{CheckSummary, MisjudgedPacket, Violation, check, check_any_order};
 pub use checker_states::Atomicity;

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 macro_rules! number {
     ($(#[$doc:meta])* $name:ident, $letter:literal) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $name(pub u32);
 
         impl fmt::Display for $name {
@@ -168,6 +168,27 @@ impl Tables {
                 .copied()
                 .unwrap_or(default),
         )
+    }
+
+    /// The changes that create these tables from empty ones, in an order in which each can be applied alone.
+    pub fn entries(&self) -> Vec<TableChange> {
+        let rules = self.rules.iter();
+        let rules = rules.map(|(id, credit)| TableChange::Rule(*id, Some(credit.clone())));
+        let programs = self.programs.iter();
+        let programs = programs.map(|(id, of)| TableChange::Program(*id, Some(of.clone())));
+        let sets = self.sets.iter();
+        let sets = sets.map(|(id, set)| TableChange::Set(*id, Some(*set)));
+        let rows = self.classes.iter();
+        let rows = rows.map(|((set, id), class)| TableChange::Class(*set, *id, Some(*class)));
+        let addresses = self.addresses.iter();
+        let addresses = addresses.map(|(prefix, id)| TableChange::Address(*prefix, Some(*id)));
+        let interfaces = self.interfaces.iter();
+        let interfaces = interfaces.map(|name| TableChange::Interface(name.clone(), true));
+        let points = self.points.iter();
+        let points = points.map(|(point, set)| TableChange::Point(point.clone(), Some(*set)));
+        let objects = rules.chain(programs).chain(sets).chain(rows);
+        let lookups = addresses.chain(interfaces).chain(points);
+        objects.chain(lookups).collect()
     }
 
     /// Applies one change.

@@ -27,6 +27,7 @@ use crate::{
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use class_comparison::ClassComparison;
+use core::net::IpAddr;
 pub use differences::TableDifferences;
 use foldhash::fast::FixedState;
 use interim_identities::InterimIdentities;
@@ -64,6 +65,10 @@ pub struct TransitionHints<'a> {
     pub max_interim_elements: usize,
     /// Whether the dataplane denies packets of an interface that is not in the tables.
     pub is_closed_interface: &'a dyn Fn(&str) -> bool,
+    /// Whether an endpoint of the new tables has the address: packets with it from an interface that is not
+    /// in the tables are denied as spoofed. May be `false` for all addresses; then such a packet of an
+    /// interface that leaves the tables is denied from the end of the delta only.
+    pub is_own_address: &'a dyn Fn(IpAddr) -> bool,
 }
 
 /// The changes of a transition, by phase.

@@ -69,12 +69,13 @@ fn write_added_set(
         .collect();
     for identity in identities {
         let last = interim.final_class(context, set, identity);
-        if last == default {
+        let stays = context.new.classes.contains_key(&(set, identity));
+        if last == default && !stays {
             continue;
         }
         let entry = TableChange::Class(set, identity, Some(last));
         phased.split.push(entry);
-        if !context.new.classes.contains_key(&(set, identity)) {
+        if !stays {
             phased.delete.push(TableChange::Class(set, identity, None));
         }
     }
@@ -151,21 +152,26 @@ fn write_common_set(
             continue;
         }
         // Where the default does not change, an identity with the same class needs no entry.
+        let stays = context.new.classes.contains_key(&(set, identity));
+        let needs_entry = |class: ClassId| moves || class != default.first || stays;
+        let mut present = written;
         let entry = |class: ClassId| {
-            let needed = moves || class != default.first;
-            TableChange::Class(set, identity, needed.then_some(class))
+            let entry = needs_entry(class).then_some(class);
+            TableChange::Class(set, identity, entry)
         };
-        if !written && (moves || transition.first != default.first) {
+        if !written && needs_entry(transition.first) {
             phased.split.push(entry(transition.first));
+            present = true;
         }
         if transition.interim != transition.first {
             phased.tighten.push(entry(transition.interim));
+            present = needs_entry(transition.interim);
         }
         if transition.last != transition.interim {
             phased.loosen.push(entry(transition.last));
+            present = needs_entry(transition.last);
         }
-        let present = moves || transition.last != default.first;
-        if present && !context.new.classes.contains_key(&(set, identity)) {
+        if present && !stays {
             phased.delete.push(TableChange::Class(set, identity, None));
         }
     }

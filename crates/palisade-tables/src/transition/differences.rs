@@ -68,6 +68,16 @@ impl TableDifferences {
         differences
     }
 
+    /// Whether no entry differs.
+    pub fn is_empty(&self) -> bool {
+        let lengths = self.lengths.clone();
+        *self
+            == TableDifferences {
+                lengths,
+                ..TableDifferences::default()
+            }
+    }
+
     /// Keeps the keys, addresses apart, under which the tables differ.
     pub fn retain_changed(&mut self, old: &Tables, new: &Tables) {
         fn keep<K: Ord, V: PartialEq>(

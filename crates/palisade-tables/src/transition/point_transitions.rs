@@ -10,6 +10,7 @@ use super::{PhasedChanges, TransitionContext, class_of};
 use crate::{ClassId, IdentityId, Point, PolicySet, PolicySetId, TableChange, Tables};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
+use palisade_model::Direction;
 
 /// What judges the packets of a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,14 +38,21 @@ impl PointTransitions {
 }
 
 fn point_state(context: &TransitionContext<'_>, tables: &Tables, point: &Point) -> PointState {
-    if !tables.interfaces.contains(&point.interface)
-        && !(context.hints.is_closed_interface)(&point.interface)
-    {
+    let name = &point.interface;
+    if !tables.interfaces.contains(name) && !(context.hints.is_closed_interface)(name) {
         return PointState::Open;
     }
-    match tables.points.get(point) {
-        Some(set) => PointState::Set(*set),
-        None => PointState::Denied,
+    let set = tables.points.get(point);
+    set.map_or(PointState::Denied, |set| PointState::Set(*set))
+}
+
+/// The state of a point in the new tables.
+fn new_state(context: &TransitionContext<'_>, point: &Point) -> PointState {
+    let is_spoofed =
+        point.direction == Direction::Egress && (context.hints.is_own_address)(point.address);
+    match point_state(context, context.new, point) {
+        PointState::Open if is_spoofed => PointState::Denied,
+        state => state,
     }
 }
 
@@ -54,7 +62,7 @@ pub(super) fn point_transitions(context: &TransitionContext<'_>) -> PointTransit
     for point in &context.differences.points {
         let transition = (
             point_state(context, context.old, point),
-            point_state(context, context.new, point),
+            new_state(context, point),
         );
         points_by_transition
             .entry(transition)
@@ -80,6 +88,13 @@ pub(super) fn write_changes(
         let put = |changes: &mut Vec<TableChange>, set: Option<PolicySetId>| {
             changes.extend(points.iter().map(|p| TableChange::Point(p.clone(), set)));
         };
+        // A point on an interface that is not judged may have an entry, which no packet reaches.
+        let put_unreached = |changes: &mut Vec<TableChange>| {
+            for point in points {
+                let set = context.new.points.get(point).copied();
+                changes.push(TableChange::Point(point.clone(), set));
+            }
+        };
         let still =
             |side: &PointState| !matches!(side, PointState::Set(set) if changing.contains(set));
         let relation = verdict_change(context, classes, interim, *source, *target);
@@ -90,7 +105,7 @@ pub(super) fn write_changes(
                 put(&mut phased.split, Some(to))
             }
             (PointState::Set(_), PointState::Open) if still(source) => {
-                put(&mut phased.delete, None)
+                put_unreached(&mut phased.delete);
             }
             (PointState::Set(_), PointState::Set(to)) if !relation.tightens && still(source) => {
                 put(&mut phased.loosen, Some(to));
@@ -99,7 +114,9 @@ pub(super) fn write_changes(
                 put(&mut phased.leave, Some(to));
                 leave_separately |= !still(source);
             }
-            (PointState::Open | PointState::Denied, PointState::Open | PointState::Denied) => {}
+            (PointState::Open | PointState::Denied, PointState::Open | PointState::Denied) => {
+                put_unreached(&mut phased.split);
+            }
             (source, target) => {
                 let interim_set = classes.ids.allocate_set();
                 write_interim_set(
@@ -120,7 +137,7 @@ pub(super) fn write_changes(
                 }
                 match target {
                     PointState::Set(to) => put(&mut phased.loosen, Some(to)),
-                    _ => put(&mut phased.delete, None),
+                    _ => put_unreached(&mut phased.delete),
                 }
             }
         }

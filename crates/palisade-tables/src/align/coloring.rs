@@ -1,15 +1,14 @@
-//! The search for an isomorphism of what is left when two tables are paired: colours, split by the
-//! colours that stand in the same rows, and tries where they split no further.
+//! The search for an isomorphism of the unpaired objects of two tables: colours, split by the colours in
+//! the same entries, and attempts where no colour splits further.
 //!
-//! It promises that a pairing it returns is an isomorphism of what it was given, and that it returns one
-//! where there is one, unless that takes more looks at entries than it was allowed. Why, says
-//! [`crate::align`].
+//! A pairing that it returns is an isomorphism of its input. It returns one where there is one, unless that
+//! takes more entries than the limit; [`super`] has the reasons.
 
+use crate::{ClassId, IdentityId, PolicySetId, Tables};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
-use palisade_tables::{ClassId, IdentityId, PolicySetId, Tables};
 
-/// What is loose on one side.
+/// An unpaired object of one side.
 #[derive(Clone, Copy, Debug)]
 enum VertexId {
     Set(PolicySetId),
@@ -17,14 +16,14 @@ enum VertexId {
     Class(ClassId),
 }
 
-/// What stands in a row: something paired, by the number of its pair, or something loose.
+/// An object of an entry: a paired one, by the number of its pair, or an unpaired one.
 #[derive(Clone, Copy, Debug)]
 enum VertexRef {
     Paired(u32),
     Unpaired(u32),
 }
 
-/// Where something loose stands: what kind of entry it is, and what else is in it.
+/// An entry that contains an unpaired object: the type of entry, and the other objects in it.
 type TableRow = (u8, VertexRef, VertexRef);
 
 const DEFAULT: u8 = 0;
@@ -46,58 +45,58 @@ struct GraphSide {
     vertices: Vec<Vertex>,
 }
 
-/// What was found, by what is wanted.
+/// The pairs that were found: wanted, held.
 #[derive(Debug, Default)]
-pub(crate) struct Isomorphism {
-    pub(crate) sets: Vec<(PolicySetId, PolicySetId)>,
-    pub(crate) identities: Vec<(IdentityId, IdentityId)>,
-    pub(crate) classes: Vec<(ClassId, ClassId)>,
+pub(super) struct Isomorphism {
+    pub(super) sets: Vec<(PolicySetId, PolicySetId)>,
+    pub(super) identities: Vec<(IdentityId, IdentityId)>,
+    pub(super) classes: Vec<(ClassId, ClassId)>,
 }
 
 const HELD: usize = 0;
 const WANTED: usize = 1;
 
-/// A side, and something loose on it.
+/// A side, and an unpaired object of it.
 type VertexIndex = (usize, u32);
 
-/// What something loose stands in, by colours; sorted.
+/// The entries of an unpaired object, by colours; sorted.
 type RowColours = Vec<(u8, u32, u32)>;
 
-/// What is loose on both sides, and its colours. A colour is on both sides equally often, or a
-/// pairing that begins so leads nowhere.
+/// The unpaired objects of both sides, and their colours. A colour must be on both sides equally often,
+/// or the attempt fails.
 #[derive(Debug)]
-pub(crate) struct Coloring {
+pub(super) struct Coloring {
     budget: u64,
     next_colour: u32,
     sides: [GraphSide; 2],
     cells: BTreeMap<u32, [BTreeSet<u32>; 2]>,
-    /// What got another colour, and which it had.
+    /// The objects that changed their colour, with the former colour.
     trail: Vec<(VertexIndex, u32)>,
     balanced: bool,
 }
 
-/// A wanted element, and the held ones that it may be.
+/// A wanted object, and the held ones that it may be paired with.
 struct BranchPoint {
     wanted: u32,
     /// The held one that was tried last; they are tried in order.
     tried: Option<u32>,
-    /// How long the trail was before.
+    /// The length of the trail before.
     trail_length: usize,
-    /// Where in its part it stands.
+    /// Its position in its part.
     position: usize,
 }
 
 macro_rules! pairing_methods {
     ($pair:ident, $add:ident, $field:ident, $id:ident, $kind:ident) => {
-        /// Takes two as one and the same.
-        pub(crate) fn $pair(&mut self, held: $id, wanted: $id) {
+        /// Pairs two objects.
+        pub(super) fn $pair(&mut self, held: $id, wanted: $id) {
             let paired = VertexRef::Paired(self.allocate_colour());
             self.sides[HELD].$field.insert(held, paired);
             self.sides[WANTED].$field.insert(wanted, paired);
         }
 
-        /// Takes these as of one colour: held, wanted.
-        pub(crate) fn $add(&mut self, both: [impl IntoIterator<Item = $id>; 2]) {
+        /// Adds objects of one colour: held, wanted.
+        pub(super) fn $add(&mut self, both: [impl IntoIterator<Item = $id>; 2]) {
             let colour = self.allocate_colour();
             let mut cell = [BTreeSet::new(), BTreeSet::new()];
             for (index, ids) in both.into_iter().enumerate() {
@@ -119,8 +118,8 @@ macro_rules! pairing_methods {
 }
 
 impl Coloring {
-    /// A search that looks at no more than so many entries.
-    pub(crate) fn new(effort: u64) -> Self {
+    /// A search that looks at no more than this many entries.
+    pub(super) fn new(effort: u64) -> Self {
         Coloring {
             budget: effort,
             next_colour: 0,
@@ -154,8 +153,8 @@ impl Coloring {
         }
     }
 
-    /// Notes in which entries of the tables (held, wanted) what is loose stands.
-    pub(crate) fn add_rows(&mut self, both: [&Tables; 2]) {
+    /// Adds the entries of the tables (held, wanted) that contain unpaired objects.
+    pub(super) fn add_rows(&mut self, both: [&Tables; 2]) {
         for (half, tables) in self.sides.iter_mut().zip(both) {
             for (set, of) in &tables.sets {
                 let ends = half.sets.get(set).zip(half.classes.get(&of.default));
@@ -176,8 +175,8 @@ impl Coloring {
         }
     }
 
-    /// Pairs everything that is loose, or nothing.
-    pub(crate) fn solve(mut self) -> Option<Isomorphism> {
+    /// Pairs all objects, or none.
+    pub(super) fn solve(mut self) -> Option<Isomorphism> {
         let all = [HELD, WANTED].map(|side| self.sides[side].vertices.len());
         let all: BTreeSet<VertexIndex> = [HELD, WANTED]
             .into_iter()
@@ -218,7 +217,7 @@ impl Coloring {
         &self.sides[side].vertices[at as usize].rows
     }
 
-    /// What else stands in the entries of something.
+    /// The unpaired objects in the entries of an object.
     fn neighbours(&self, (side, at): VertexIndex) -> impl Iterator<Item = VertexIndex> + '_ {
         let entries = self.entries((side, at)).iter();
         entries
@@ -234,7 +233,7 @@ impl Coloring {
         cell.is_some_and(|[held, _]| held.len() > 1)
     }
 
-    /// What is wanted and has not one pair yet, by what hangs together.
+    /// The wanted objects with more than one candidate, by connected part.
     fn ambiguous_parts(&self) -> Vec<Vec<u32>> {
         let mut seen: BTreeSet<u32> = BTreeSet::new();
         let mut parts = Vec::new();
@@ -257,7 +256,7 @@ impl Coloring {
         parts
     }
 
-    /// Tries until everything in a part has one pair. Returns whether that could be had.
+    /// Tries pairs until each object of a part has one. Returns whether that is possible.
     fn search_part(&mut self, part: &[u32]) -> bool {
         let mut choices: Vec<BranchPoint> = Vec::new();
         let mut place = 0;
@@ -293,14 +292,14 @@ impl Coloring {
         }
     }
 
-    /// The held one of an element's colour that comes after another.
+    /// The next held object of the colour of a wanted one.
     fn next_candidate(&self, wanted: u32, tried: Option<u32>) -> Option<u32> {
         let [held, _] = self.cells.get(&self.colour((WANTED, wanted)))?;
         let from = tried.map_or(0, |tried| tried.saturating_add(1));
         held.range(from..).next().copied()
     }
 
-    /// Takes two as one and the same, and splits colours by it.
+    /// Pairs two objects, and splits colours by the pair.
     fn try_pair(&mut self, wanted: u32, held: u32) -> bool {
         let colour = self.allocate_colour();
         let both = [(HELD, held), (WANTED, wanted)];
@@ -310,20 +309,21 @@ impl Coloring {
         self.refine(touched)
     }
 
-    /// Splits colours until nothing splits, beginning with what stands beside something that got
-    /// another colour. Returns whether both sides still have each equally often.
+    /// Splits colours until none splits, beginning with the neighbours of objects that changed their
+    /// colour. Returns whether both sides still have each colour equally often.
     ///
-    /// What is not looked at again sees what it saw; what is sees a colour that nobody had before.
-    /// So these two are never equal, and nothing else of the colour need be looked at.
+    /// An object that is not looked at has the same colours in its entries as before; one that is looked at
+    /// has a new colour in an entry. So these two are never equal, and no other object of the colour need be
+    /// looked at.
     fn refine(&mut self, mut touched: BTreeSet<VertexIndex>) -> bool {
         while !touched.is_empty() {
             let mut seen: BTreeMap<u32, BTreeMap<RowColours, Vec<VertexIndex>>> = BTreeMap::new();
             for at in touched {
                 let cost = self.entries(at).len() as u64 + 1;
                 self.budget = self.budget.saturating_sub(cost);
-                let sight = self.row_colours(at);
+                let colours = self.row_colours(at);
                 let of = seen.entry(self.colour(at)).or_default();
-                of.entry(sight).or_default().push(at);
+                of.entry(colours).or_default().push(at);
             }
             if self.budget == 0 {
                 return false;
@@ -367,11 +367,11 @@ impl Coloring {
             VertexRef::Unpaired(other) => self.colour((side, other)),
         };
         let entries = self.entries((side, at)).iter();
-        let mut sight: RowColours = entries
+        let mut colours: RowColours = entries
             .map(|(kind, a, b)| (*kind, colour(*a), colour(*b)))
             .collect();
-        sight.sort_unstable();
-        sight
+        colours.sort_unstable();
+        colours
     }
 
     fn set_colour(&mut self, at: VertexIndex, colour: u32) {
@@ -380,8 +380,8 @@ impl Coloring {
     }
 
     fn recolour(&mut self, (side, at): VertexIndex, colour: u32) {
-        let loose = &mut self.sides[side].vertices[at as usize];
-        let was = core::mem::replace(&mut loose.colour, colour);
+        let vertex = &mut self.sides[side].vertices[at as usize];
+        let was = core::mem::replace(&mut vertex.colour, colour);
         if let Some(cell) = self.cells.get_mut(&was) {
             cell[side].remove(&at);
             if cell.iter().all(BTreeSet::is_empty) {
@@ -391,7 +391,7 @@ impl Coloring {
         self.cells.entry(colour).or_default()[side].insert(at);
     }
 
-    /// Takes back what got another colour since.
+    /// Restores the colours that were changed since.
     fn backtrack(&mut self, mark: usize) {
         while self.trail.len() > mark {
             if let Some((at, was)) = self.trail.pop() {

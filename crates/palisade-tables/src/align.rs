@@ -1,65 +1,191 @@
-//! Which elements of the tables that are held are those of the tables that are wanted, whatever their
-//! numbers are: paired so that nothing has to be written wherever there is such a pairing.
+//! Which objects of the tables that are held are objects of the tables that are wanted, whatever their
+//! numbers: so that nothing has to be written wherever a numbering exists in which both are equal.
 //!
-//! Addresses, points and programs are what they are; the numbers of identities, policy sets and classes
-//! are free. So this looks for an isomorphism of the two tables that leaves the former alone. It is
-//! found wherever there is one, because:
+//! Addresses, points and programs have no free numbers; those of identities, policy sets and classes are
+//! free. So this looks for an isomorphism of the two tables that maps the former to themselves. It is
+//! found wherever there is one:
 //!
-//! 1. **What is fixed is paired first.** An identity that holds addresses can only be the one that holds
-//!    the same addresses, and a policy set that has points the one that has the same. A class that is
-//!    the default of a paired set, or stands where a paired set meets a paired identity, can only be the
-//!    one in the same place; and if no other class that is left has an equal program, only that one. All
-//!    these pairs are in *every* pairing that writes nothing, so none is lost by taking them.
+//! 1. **Fixed pairs first.** An identity that holds addresses can only be the one that holds the same
+//!    addresses, and a policy set that has points the one that has the same points. A class that is the
+//!    default of a paired set, or the entry of a paired set for a paired identity, can only be the one in
+//!    the same position; and if no other unpaired class has an equal program, only that one. All these
+//!    pairs are in *every* pairing that writes nothing, so none is lost by taking them.
 //! 2. **The rest is coloured.** Left are sets without points, identities without addresses, and classes
-//!    with equal programs that only those use. Each begins with the colour of its kind (of a class: of its
-//!    program), and colours are split by what stands in the same rows, on both sides by one numbering,
-//!    until nothing splits. An isomorphism pairs equal colours only; so where a colour has more
-//!    elements on one side than on the other, there is none.
-//! 3. **Where every colour has one element on each side, equal colours are an isomorphism**, since equal
-//!    colours have equal rows. Where a colour has more, one wanted element is paired with each held
-//!    one in turn, and colours are split on; what comes to a contradiction is taken back. All are tried,
-//!    so an isomorphism that exists is found.
-//! 4. **What hangs together is settled together and then never taken back.** If such a part is
-//!    isomorphic to a part of the other side and the whole has an isomorphism, then it has one with this
-//!    pair of parts too: exchange the two images. So parts do not multiply the tries.
+//!    with equal programs that only those use. Each begins with the colour of its type (of a class: of its
+//!    program), and colours are split by the colours in the same entries, on both sides by one numbering,
+//!    until no colour splits. An isomorphism pairs equal colours only; so where a colour has more objects
+//!    on one side than on the other, there is none.
+//! 3. **Where every colour has one object on each side, equal colours are an isomorphism**, since equal
+//!    colours have equal entries. Where a colour has more, one wanted object is paired with each held
+//!    one in turn, and colours are split further; a contradiction is taken back. All pairs are tried, so
+//!    an isomorphism that exists is found.
+//! 4. **A connected part is completed and then never taken back.** If such a part is isomorphic to a part
+//!    of the other side and the whole has an isomorphism, then it has one with this pair of parts too:
+//!    exchange the two images. So parts do not multiply the attempts.
 //!
-//! What is fixed costs one pass over the tables. The search is bounded by [`SEARCH_LIMIT`], which only tables
-//! that are made to be hard can reach. Past it, and where there is no isomorphism, what is left is
-//! paired by content in order: then more may be written than need be, and never anything wrong.
+//! Fixed pairs cost one pass over the tables. The search is bounded by [`SEARCH_LIMIT`], which only tables
+//! that are constructed for it can reach. Beyond it, and where there is no isomorphism, the rest is paired
+//! by content in order: then more may be written than necessary, and never anything wrong. Nothing here
+//! decides what is written, or when.
 
-use crate::coloring::Coloring;
+mod coloring;
+
+use crate::transition::TransitionIds;
+use crate::{ClassId, IdentityId, Point, PolicySet, PolicySetId, Program, Tables};
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
-use palisade_tables::{ClassId, IdentityId, Point, PolicySetId, Tables};
+use coloring::Coloring;
 
-/// How many entries a search may look at before it gives up.
+/// How many entries a search may look at before it ends without a result.
 const SEARCH_LIMIT: u64 = 1 << 23;
 
-/// Tables, and what their numbers stand for.
-pub(crate) struct AlignmentSide<'a, M> {
-    pub(crate) tables: &'a Tables,
-    /// The addresses of each identity that some packet can have. Nobody's are not asked for.
-    pub(crate) members: &'a BTreeMap<IdentityId, M>,
-    /// Equal numbers for classes of equal programs that count for the same rules, on both sides.
-    /// What has no number here is like no other.
-    pub(crate) programs: &'a BTreeMap<ClassId, u32>,
+/// Tables, with the content that their numbers stand for.
+pub struct AlignmentSide<'a, M> {
+    /// The tables.
+    pub tables: &'a Tables,
+    /// The addresses of each identity that a packet can have, the unknown identity apart.
+    pub members: &'a BTreeMap<IdentityId, M>,
+    /// Equal numbers, on both sides, for classes whose programs the dataplane writes alike, credits
+    /// included. A class without a number equals no other.
+    pub programs: &'a BTreeMap<ClassId, u32>,
 }
 
-/// What is held for what is wanted. Whatever is paired is equal, under these very pairs: the programs
-/// of classes, the addresses of identities, a set's points, default, and rows of identities that hold
-/// addresses.
+/// Held objects by the wanted ones. Paired objects are equal under these very pairs: the programs of
+/// classes, the addresses of identities, and the points, default and entries of sets, for identities that
+/// hold addresses.
 #[derive(Debug, Default)]
-pub(crate) struct Alignment {
-    pub(crate) identities: BTreeMap<IdentityId, IdentityId>,
-    pub(crate) sets: BTreeMap<PolicySetId, PolicySetId>,
-    pub(crate) classes: BTreeMap<ClassId, ClassId>,
+struct Alignment {
+    identities: BTreeMap<IdentityId, IdentityId>,
+    sets: BTreeMap<PolicySetId, PolicySetId>,
+    classes: BTreeMap<ClassId, ClassId>,
 }
 
-/// Pairs what is wanted with what is held.
-pub(crate) fn align<M: Ord>(
-    held: &AlignmentSide<'_, M>,
-    wanted: &AlignmentSide<'_, M>,
-) -> Alignment {
+/// The numbers of wanted objects among those of the held tables: held objects that are equal keep their
+/// number, all others have unused ones. Allocates further unused numbers ([`TransitionIds`]).
+#[derive(Debug, Default)]
+pub struct Renumbering {
+    /// Wanted identity → number.
+    pub identities: BTreeMap<IdentityId, IdentityId>,
+    /// Wanted policy set → number.
+    pub sets: BTreeMap<PolicySetId, PolicySetId>,
+    /// Wanted class → number.
+    pub classes: BTreeMap<ClassId, ClassId>,
+    /// The held classes that are wanted.
+    pub kept_classes: BTreeSet<ClassId>,
+    /// The lowest number above those of all identities.
+    pub next_identity: IdentityId,
+    /// The lowest number above those of all policy sets.
+    pub next_set: PolicySetId,
+    /// The lowest number above those of all classes.
+    pub next_class: ClassId,
+    programs: BTreeMap<Arc<Program>, ClassId>,
+}
+
+impl Renumbering {
+    fn new(held: &Tables, wanted: &Tables, alignment: Alignment) -> Renumbering {
+        let identities = |tables: &Tables| -> BTreeSet<IdentityId> {
+            let entries = tables.classes.keys().map(|(_, identity)| *identity);
+            tables.addresses.values().copied().chain(entries).collect()
+        };
+        let above = |last: Option<u32>| last.unwrap_or(0).wrapping_add(1);
+        let mut numbers = Renumbering {
+            next_identity: IdentityId(above(identities(held).last().map(|id| id.0))),
+            next_set: PolicySetId(above(held.sets.keys().last().map(|id| id.0))),
+            next_class: ClassId(above(held.programs.keys().last().map(|id| id.0))),
+            ..Renumbering::default()
+        };
+        for (class, program) in &wanted.programs {
+            let number = match alignment.classes.get(class) {
+                Some(held) => {
+                    numbers.kept_classes.insert(*held);
+                    *held
+                }
+                None => numbers.allocate_class(),
+            };
+            numbers.classes.insert(*class, number);
+            numbers.programs.entry(program.clone()).or_insert(number);
+        }
+        for set in wanted.sets.keys() {
+            let held = alignment.sets.get(set).copied();
+            let number = held.unwrap_or_else(|| numbers.allocate_set());
+            numbers.sets.insert(*set, number);
+        }
+        let unknown = IdentityId::UNKNOWN;
+        numbers.identities.insert(unknown, unknown);
+        for id in identities(wanted) {
+            if id != unknown {
+                let held = alignment.identities.get(&id).copied();
+                let number = held.unwrap_or_else(|| numbers.allocate_identity());
+                numbers.identities.insert(id, number);
+            }
+        }
+        numbers
+    }
+
+    /// The wanted tables in these numbers. An entry that refers to an object that does not exist is left
+    /// out.
+    pub fn renumber(&self, wanted: &Tables) -> Tables {
+        let identity = |id: &IdentityId| self.identities.get(id).copied();
+        let set = |id: &PolicySetId| self.sets.get(id).copied();
+        let class = |id: &ClassId| self.classes.get(id).copied();
+        let addresses = wanted.addresses.iter();
+        let points = wanted.points.iter();
+        let sets = wanted.sets.iter();
+        let classes = wanted.classes.iter();
+        let programs = wanted.programs.iter();
+        Tables {
+            judge_host_traffic: wanted.judge_host_traffic,
+            interfaces: wanted.interfaces.clone(),
+            addresses: addresses
+                .filter_map(|(prefix, id)| Some((*prefix, identity(id)?)))
+                .collect(),
+            points: points
+                .filter_map(|(point, id)| Some((point.clone(), set(id)?)))
+                .collect(),
+            sets: sets
+                .filter_map(|(id, PolicySet { default })| {
+                    let default = class(default)?;
+                    Some((set(id)?, PolicySet { default }))
+                })
+                .collect(),
+            classes: classes
+                .filter_map(|((of, id), entry)| Some(((set(of)?, identity(id)?), class(entry)?)))
+                .collect(),
+            programs: programs
+                .filter_map(|(id, program)| Some((class(id)?, program.clone())))
+                .collect(),
+            rules: wanted.rules.clone(),
+        }
+    }
+}
+
+impl TransitionIds for Renumbering {
+    fn allocate_identity(&mut self) -> IdentityId {
+        let id = self.next_identity;
+        self.next_identity.0 = id.0.wrapping_add(1);
+        id
+    }
+
+    fn allocate_set(&mut self) -> PolicySetId {
+        let id = self.next_set;
+        self.next_set.0 = id.0.wrapping_add(1);
+        id
+    }
+
+    fn allocate_class(&mut self) -> ClassId {
+        let id = self.next_class;
+        self.next_class.0 = id.0.wrapping_add(1);
+        id
+    }
+
+    fn find_class(&self, program: &Program) -> Option<ClassId> {
+        self.programs.get(program).copied()
+    }
+}
+
+/// Numbers the wanted objects: equal ones as the held objects, all others with unused numbers.
+pub fn align<M: Ord>(held: &AlignmentSide<'_, M>, wanted: &AlignmentSide<'_, M>) -> Renumbering {
     let mut builder = AlignmentBuilder {
         held,
         wanted,
@@ -75,7 +201,7 @@ pub(crate) fn align<M: Ord>(
         builder.pair_rest_by_content();
     }
     builder.unpair_unequal_sets();
-    builder.alignment
+    Renumbering::new(held.tables, wanted.tables, builder.alignment)
 }
 
 type PointsBySet<'a> = BTreeMap<PolicySetId, Vec<&'a Point>>;
@@ -89,12 +215,12 @@ fn points_by_set(tables: &Tables) -> PointsBySet<'_> {
 }
 
 impl<M> AlignmentSide<'_, M> {
-    /// Whether some packet can have the identity.
+    /// Whether a packet can have the identity.
     fn is_reachable(&self, id: IdentityId) -> bool {
         id == IdentityId::UNKNOWN || self.members.contains_key(&id)
     }
 
-    /// The identities that stand in rows and hold no address.
+    /// The identities that have entries and hold no address.
     fn addressless_identities(&self) -> BTreeSet<IdentityId> {
         let ids = self.tables.classes.keys().map(|(_, id)| *id);
         ids.filter(|id| !self.is_reachable(*id)).collect()
@@ -112,13 +238,13 @@ struct AlignmentBuilder<'a, M> {
 
 impl<M: Ord> AlignmentBuilder<'_, M> {
     fn pair_identities(&mut self) {
-        let nobody = IdentityId::UNKNOWN;
+        let unknown = IdentityId::UNKNOWN;
         let held = self.held.members.iter();
-        let held = held.filter(|(id, _)| **id != nobody);
+        let held = held.filter(|(id, _)| **id != unknown);
         let held: BTreeMap<&M, IdentityId> = held.map(|(id, members)| (members, *id)).collect();
-        self.alignment.identities.insert(nobody, nobody);
+        self.alignment.identities.insert(unknown, unknown);
         for (id, members) in self.wanted.members {
-            if let Some(same) = held.get(members).filter(|_| *id != nobody) {
+            if let Some(same) = held.get(members).filter(|_| *id != unknown) {
                 self.alignment.identities.insert(*id, *same);
             }
         }
@@ -168,7 +294,7 @@ impl<M: Ord> AlignmentBuilder<'_, M> {
         }
     }
 
-    /// The classes that are left, by program: held, wanted.
+    /// The unpaired classes by program: held, wanted.
     fn unpaired_classes(&self) -> BTreeMap<u32, [Vec<ClassId>; 2]> {
         let mut out: BTreeMap<u32, [Vec<ClassId>; 2]> = BTreeMap::new();
         for (class, program) in self.held.programs {
@@ -204,7 +330,7 @@ impl<M: Ord> AlignmentBuilder<'_, M> {
         ]
     }
 
-    /// Pairs everything that is left. Returns whether that could be done.
+    /// Pairs all unpaired objects, if an isomorphism exists. Returns whether it does.
     fn pair_rest_by_colour(&mut self) -> bool {
         let sets = self.unpaired_sets();
         let identities = [
@@ -243,7 +369,7 @@ impl<M: Ord> AlignmentBuilder<'_, M> {
         true
     }
 
-    /// Pairs what is left of equal content, each with the first.
+    /// Pairs unpaired objects of equal content, in order.
     fn pair_rest_by_content(&mut self) {
         for [held, wanted] in self.unpaired_classes().into_values() {
             for (held, wanted) in held.into_iter().zip(wanted) {
@@ -313,7 +439,7 @@ impl<M: Ord> AlignmentBuilder<'_, M> {
         }
     }
 
-    /// Takes the pairs of sets back that say different things.
+    /// Removes pairs of sets with different content.
     fn unpair_unequal_sets(&mut self) {
         let (held, wanted) = (self.held, self.wanted);
         let mut rows: BTreeMap<PolicySetId, usize> = BTreeMap::new();
@@ -354,8 +480,8 @@ impl<M: Ord> AlignmentBuilder<'_, M> {
     }
 }
 
-/// The rows of each set that some packet can meet, in other numbers; `None` for a set with a row
-/// that has none.
+/// The entries of each set for identities that a packet can have, renumbered; `None` for a set with an
+/// entry that has no number.
 fn translated_rows<M>(
     side: &AlignmentSide<'_, M>,
     id: impl Fn(IdentityId) -> Option<IdentityId>,
