@@ -6,28 +6,20 @@
 //! class refines its base ([`Program::refines`]), so counters are credited only to existing rules, and the
 //! kernel never holds more than without bases, except for one element per class. Never: decides a verdict.
 
+use crate::Config;
 use crate::content::{ClassContent, ClassForm, class_content};
-use crate::edit_batch::EditBatch;
-use crate::names::{self, FIRST_BASE};
-use crate::planner::{Planner, to_credited_counters};
-use crate::{Config, NftFault};
+use crate::names::FIRST_BASE;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use palisade_tables::{
-    ClassId, Program, ProgramDefaults, TableChange, best_base, find_shared_bases, pair_base,
-};
-
-/// Limit on the bases, and on the programs without a base, that are compared with a new program: those with
-/// the highest numbers.
-const CANDIDATE_LIMIT: usize = 16;
+use palisade_tables::{ClassId, Program, ProgramDefaults};
 
 /// A base.
 #[derive(Clone, Debug)]
-struct BaseProgram {
-    program: Arc<Program>,
+pub(crate) struct BaseProgram {
+    pub(crate) program: Arc<Program>,
     /// The number of classes that refer to it.
-    references: usize,
+    pub(crate) references: usize,
     /// The codes of its source-port chains, in the order of creation.
     source_port_codes: Vec<u32>,
 }
@@ -35,9 +27,9 @@ struct BaseProgram {
 /// All bases, and the classes that refer to them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BasePrograms {
-    by_class: BTreeMap<ClassId, u32>,
-    by_number: BTreeMap<u32, BaseProgram>,
-    by_defaults: BTreeMap<ProgramDefaults, BTreeSet<u32>>,
+    pub(crate) by_class: BTreeMap<ClassId, u32>,
+    pub(crate) by_number: BTreeMap<u32, BaseProgram>,
+    pub(crate) by_defaults: BTreeMap<ProgramDefaults, BTreeSet<u32>>,
     next_number: u32,
 }
 
@@ -105,7 +97,8 @@ impl BasePrograms {
         bases
     }
 
-    fn allocate(&mut self) -> u32 {
+    /// An unused number.
+    pub(crate) fn allocate(&mut self) -> u32 {
         loop {
             let number = self.next_number.max(FIRST_BASE);
             self.next_number = number.wrapping_add(1);
@@ -115,7 +108,8 @@ impl BasePrograms {
         }
     }
 
-    fn remove(&mut self, number: u32) -> Option<BaseProgram> {
+    /// Removes a base.
+    pub(crate) fn remove(&mut self, number: u32) -> Option<BaseProgram> {
         let base = self.by_number.remove(&number)?;
         let defaults = base.program.defaults();
         if let Some(alike) = self.by_defaults.get_mut(&defaults) {
@@ -127,7 +121,8 @@ impl BasePrograms {
         Some(base)
     }
 
-    fn content(&self, config: &Config, number: u32) -> ClassContent {
+    /// The kernel content of a base.
+    pub(crate) fn content(&self, config: &Config, number: u32) -> ClassContent {
         let Some(base) = self.by_number.get(&number) else {
             return ClassContent::default();
         };
@@ -140,176 +135,3 @@ impl BasePrograms {
 
 /// Classes about to be written, with program and base number.
 pub(crate) type PendingClasses = BTreeMap<ClassId, (Arc<Program>, u32)>;
-
-impl Planner {
-    /// The kernel content of a base.
-    pub(crate) fn base_content(&self, number: u32) -> ClassContent {
-        self.numbers.bases.content(&self.config, number)
-    }
-
-    /// The kernel content of all bases.
-    pub(crate) fn base_contents(&self) -> impl Iterator<Item = ClassContent> {
-        let numbers = self.numbers.bases.by_number.keys();
-        numbers.map(|number| self.base_content(*number))
-    }
-
-    /// Writes the known bases as if they were new.
-    pub(crate) fn write_known_bases(&mut self, batch: &mut EditBatch) {
-        for content in self.base_contents().collect::<Vec<_>>() {
-            write_content(content, batch);
-        }
-    }
-
-    /// Assigns bases to the classes that these changes create, and writes new bases.
-    pub(crate) fn assign_bases(&mut self, changes: &[TableChange], batch: &mut EditBatch) {
-        let mut added: BTreeMap<ClassId, &Arc<Program>> = BTreeMap::new();
-        for change in changes {
-            if let TableChange::Program(class, Some(program)) = change {
-                added.insert(*class, program);
-            }
-        }
-        added.retain(|_, program| program.element_count() >= self.config.min_shared_elements);
-        let mut left = Vec::new();
-        for (class, program) in added {
-            match self.find_base(program) {
-                Some(base) => self.reserve_base(class, program, base),
-                None => left.push((class, program)),
-            }
-        }
-        let programs: Vec<&Program> = left.iter().map(|(_, program)| &***program).collect();
-        let mut alone: BTreeSet<usize> = (0..left.len()).collect();
-        for shared in find_shared_bases(&programs) {
-            let base = self.make_base(shared.base, batch);
-            for member in shared.members {
-                alone.remove(&member);
-                if let Some((class, program)) = left.get(member) {
-                    self.reserve_base(*class, program, base);
-                }
-            }
-        }
-        for (class, program) in alone.into_iter().filter_map(|at| left.get(at)) {
-            let known = self.find_base(program);
-            let base = known.or_else(|| {
-                let common = self.common_base(*class, program)?;
-                Some(self.make_base(common, batch))
-            });
-            if let Some(base) = base {
-                self.reserve_base(*class, program, base);
-            }
-        }
-    }
-
-    /// The existing base that saves the most elements for a program.
-    fn find_base(&self, program: &Program) -> Option<u32> {
-        let bases = &self.numbers.bases;
-        let alike = bases.by_defaults.get(&program.defaults())?.iter().rev();
-        let known = alike.take(CANDIDATE_LIMIT).filter_map(|number| {
-            let base = bases.program(*number)?;
-            Some((*number, &**base))
-        });
-        best_base(program, known)
-    }
-
-    /// The common part of a program and another large one.
-    fn common_base(&self, class: ClassId, program: &Program) -> Option<Program> {
-        let alike = self.large_classes.get(&program.defaults())?.iter().rev();
-        let others = alike.filter(|other| **other != class).take(CANDIDATE_LIMIT);
-        let others = others.filter_map(|other| self.tables.programs.get(other));
-        pair_base(program, others.map(|program| &**program))
-    }
-
-    fn reserve_base(&mut self, class: ClassId, program: &Arc<Program>, base: u32) {
-        if let Some(base) = self.numbers.bases.by_number.get_mut(&base) {
-            base.references += 1;
-        }
-        self.pending_classes.insert(class, (program.clone(), base));
-    }
-
-    /// Creates and writes a base.
-    fn make_base(&mut self, program: Program, batch: &mut EditBatch) -> u32 {
-        let number = self.numbers.bases.allocate();
-        let next_residue = &mut self.numbers.next_code;
-        let mut residues = Vec::new();
-        let content = class_content(&self.config, number, &program, ClassForm::Base, &mut || {
-            let code = allocate_code(next_residue);
-            residues.push(code);
-            code
-        });
-        write_content(content, batch);
-        let bases = &mut self.numbers.bases;
-        bases.assign(number, Arc::new(program), residues);
-        number
-    }
-
-    /// Called when the class of a program is written: adds the reference to its assigned base, if any.
-    pub(crate) fn bind_base(&mut self, class: ClassId, program: &Arc<Program>) {
-        let coming = self.pending_classes.get(&class);
-        if coming.is_some_and(|(of, _)| Arc::ptr_eq(of, program))
-            && let Some((_, base)) = self.pending_classes.remove(&class)
-        {
-            self.numbers.bases.by_class.insert(class, base);
-        }
-        if program.element_count() >= self.config.min_shared_elements {
-            let alike = self.large_classes.entry(program.defaults()).or_default();
-            alike.insert(class);
-        }
-    }
-
-    /// Called when the class of a program is deleted: drops its reference, and deletes the base with the
-    /// last one.
-    pub(crate) fn unbind_base(&mut self, class: ClassId, program: &Program, batch: &mut EditBatch) {
-        if let Some(alike) = self.large_classes.get_mut(&program.defaults()) {
-            alike.remove(&class);
-            if alike.is_empty() {
-                self.large_classes.remove(&program.defaults());
-            }
-        }
-        if let Some(base) = self.numbers.bases.by_class.remove(&class) {
-            self.release_base(base, batch);
-        }
-    }
-
-    /// Releases the bases of classes that were not written.
-    pub(crate) fn release_unused_bases(&mut self, batch: &mut EditBatch) {
-        for (_, base) in core::mem::take(&mut self.pending_classes).into_values() {
-            self.release_base(base, batch);
-        }
-    }
-
-    fn release_base(&mut self, number: u32, batch: &mut EditBatch) {
-        let Some(base) = self.numbers.bases.by_number.get_mut(&number) else {
-            return;
-        };
-        base.references -= 1;
-        let last = base.references == 0;
-        if !last && !NftFault::BaseDroppedEarly.is_injected() {
-            return;
-        }
-        let content = self.base_content(number);
-        if last {
-            self.numbers.bases.remove(number);
-        }
-        for ((set, key), element) in content.elements {
-            batch.edit(set, key, Some(element), None);
-        }
-        let chains = content.chains.into_iter().rev();
-        batch.deleted_chains.extend(chains.map(|(name, _)| name));
-        batch
-            .retiring_counters
-            .extend(to_credited_counters(content.counters));
-    }
-}
-
-/// Allocates a code for a source-port chain.
-pub(crate) fn allocate_code(next: &mut u32) -> u32 {
-    let code = *next;
-    *next = code.wrapping_add(1).max(names::LAST_VERDICT + 1);
-    code
-}
-
-fn write_content(content: ClassContent, batch: &mut EditBatch) {
-    for ((set, key), element) in content.elements {
-        batch.edit(set, key, None, Some(element));
-    }
-    batch.new_chains.extend(content.chains);
-}

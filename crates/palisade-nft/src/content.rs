@@ -9,8 +9,8 @@ use crate::names::{mark_bytes, zero_prefixed};
 use crate::rule::RuleBuilder;
 use crate::skeleton::{cell_code, code_verdict, verdict_element};
 use crate::{
-    Chain, CmpOp, Config, CounterLocation, CounterValue, Element, ElementKey, MapValue, NftFault,
-    NftRule, PayloadBase,
+    Chain, CmpOp, Config, CounterLocation, CounterValue, CreditedCounter, Element, ElementKey,
+    MapValue, NftFault, NftRule, PayloadBase,
 };
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -368,4 +368,15 @@ fn hash_cell(tables: &Tables, cell: &Cell, hash: &mut FingerprintHasher) {
             None => 4u8.hash(hash),
         }
     }
+}
+
+/// The counters that are credited to at least one rule.
+pub(crate) fn to_credited_counters(
+    credits: Vec<(CounterLocation, Vec<RuleId>)>,
+) -> impl Iterator<Item = CreditedCounter> {
+    let credited = credits.into_iter().filter(|(_, rules)| !rules.is_empty());
+    credited.map(|(place, rules)| CreditedCounter {
+        location: place,
+        rules,
+    })
 }

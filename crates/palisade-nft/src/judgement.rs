@@ -4,6 +4,7 @@
 //! for the packet, the most specific first, then those of its base. Every map but the first has a catch-all,
 //! so no rule falls through to another one that would repeat a lookup.
 
+use crate::hook_rules::own_interface_rules;
 use crate::names::{
     self, CLASS_BASE, CLASS_DEFAULT, ICMP, ICMP_RANGE, ICMP_REQUEST, IDENTITY_CLASS, PORT,
     PORT_RANGE, SET_CLASS,
@@ -11,7 +12,6 @@ use crate::names::{
 use crate::names::{CODE_VERDICT, PROTO};
 use crate::nflog::{self, NflogReason, counted_drop_rule};
 use crate::rule::{RuleBuilder, chain};
-use crate::skeleton::own_interface_rules;
 use crate::{Chain, CmpOp, Config, MetaKey, NftFault, NftRule, NftVerdict, PayloadBase};
 use alloc::format;
 use alloc::string::String;

@@ -14,13 +14,13 @@
 //! own, in which denial returns; then the tracked direction is judged as usual. The trial is not reported.
 //! Where source ports decide (source-port chains), the trial counts as denied.
 
+use crate::hook_rules::{judges_host_traffic, own_interface_rules};
 use crate::judgement::{
     L4Fields, Orientation, endpoint_interface_key, judgement_rule, pass_chain_name, pass_rules,
 };
-use crate::names::{self, LAST_TRIAL, LIVE_MARK, zero_prefixed_marks};
+use crate::names::{self, LAST_TRIAL, LIVE_MARK, TRIAL_VERDICTS, zero_prefixed_marks};
 use crate::nflog::{NflogReason, counted_drop_rule};
 use crate::rule::{RuleBuilder, chain};
-use crate::skeleton::{judges_host_traffic, own_interface_rules};
 use crate::{
     Chain, CmpOp, Config, CtKey, Element, ElementKey, MapValue, NftFault, NftRule, NftVerdict,
     ct_state,
@@ -51,10 +51,10 @@ const fn trial(orientation: Orientation, family: Family, next: &'static str) -> 
 
 /// All trials.
 pub(crate) const TRIALS: [MidstreamTrial; 4] = [
-    trial(Orientation::Original, Family::V4, "p_either_o4"),
-    trial(Orientation::Original, Family::V6, "p_either_o6"),
-    trial(Orientation::Reply, Family::V4, "p_either_r4"),
-    trial(Orientation::Reply, Family::V6, "p_either_r6"),
+    trial(Orientation::Original, Family::V4, TRIAL_VERDICTS[0]),
+    trial(Orientation::Original, Family::V6, TRIAL_VERDICTS[1]),
+    trial(Orientation::Reply, Family::V4, TRIAL_VERDICTS[2]),
+    trial(Orientation::Reply, Family::V6, TRIAL_VERDICTS[3]),
 ];
 
 impl MidstreamTrial {

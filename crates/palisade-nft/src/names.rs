@@ -34,6 +34,9 @@ pub(crate) const ICMP_REQUEST: &str = "p_icmp_request";
 pub(crate) const ND_IN: &str = "p_nd_in";
 pub(crate) const ND_OUT: &str = "p_nd_out";
 pub(crate) const GENERATION: &str = "p_generation";
+/// The verdict maps of the trials of mid-stream flows: original direction of IPv4 and IPv6, then reply.
+pub(crate) const TRIAL_VERDICTS: [&str; 4] =
+    ["p_either_o4", "p_either_o6", "p_either_r4", "p_either_r6"];
 /// The verdicts of a trial's ingress side, the last of its two judgements; denial returns.
 pub(crate) const LAST_TRIAL: &str = "p_either";
 /// The prefix of the names of source-port chains.
@@ -151,8 +154,8 @@ pub(crate) fn declarations() -> Vec<(&'static str, SetDecl)> {
     ));
     let verdicts = || small(verdicts());
     out.push((LAST_TRIAL, verdicts()));
-    for way in crate::midstream::TRIALS {
-        out.push((way.verdict_map, verdicts()));
+    for trial in TRIAL_VERDICTS {
+        out.push((trial, verdicts()));
     }
     out.push((LIVE_MARK, small(plain(&[Mark], None))));
     out.push((PENDING_REVOCATION, small(plain(&[Mark], None))));

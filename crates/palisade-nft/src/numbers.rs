@@ -105,3 +105,10 @@ impl Default for KernelNumbers {
         }
     }
 }
+
+/// Allocates a code for a source-port chain.
+pub(crate) fn allocate_code(next: &mut u32) -> u32 {
+    let code = *next;
+    *next = code.wrapping_add(1).max(names::LAST_VERDICT + 1);
+    code
+}

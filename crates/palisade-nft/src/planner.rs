@@ -5,20 +5,22 @@
 //! step gets the verdict from before or after it; no counter is deleted without being listed in
 //! [`TxStep::retiring_counters`].
 
-use crate::bases::{PendingClasses, allocate_code};
-use crate::content::{ClassContent, ClassForm, class_content, fingerprint};
+mod shared_bases;
+
+use crate::bases::PendingClasses;
+use crate::content::{ClassContent, ClassForm, class_content, fingerprint, to_credited_counters};
 use crate::edit_batch::{EditBatch, push_chain};
 use crate::identity_ranges::{IdentityRange, IdentityRanges, address_from_number};
 use crate::names::{
     self, GENERATION, IDENTITY_CLASS, IF_HAIRPIN, IF_OURS, LIVE_MARK, SET_CLASS, concat_fields,
     mark_bytes, zero_prefixed_marks,
 };
-use crate::numbers::KernelNumbers;
+use crate::numbers::{KernelNumbers, allocate_code};
 use crate::own_addresses::OwnAddresses;
 use crate::skeleton::{generation_of, generation_rule, pending_revocation, skeleton};
 use crate::{
-    Config, CounterLocation, CreditedCounter, Element, ElementKey, MapValue, NftFault, Op, Ruleset,
-    Transaction, TxStep,
+    Config, CreditedCounter, Element, ElementKey, MapValue, NftFault, Op, Ruleset, Transaction,
+    TxStep,
 };
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
@@ -27,7 +29,7 @@ use palisade_model::{Family, Prefix};
 use palisade_tables::{
     ClassId, Delta, IdentityId, Phase, Point, Program, ProgramDefaults, TableChange,
 };
-use palisade_tables::{PolicySet, PolicySetId, RuleId, Tables};
+use palisade_tables::{PolicySet, PolicySetId, Tables};
 
 /// Plans transactions for one table, and tracks the kernel's content.
 #[derive(Clone, Debug)]
@@ -546,17 +548,6 @@ impl Planner {
         let ops = fresh.into_iter().map(|(pair, _)| delete(pair));
         push_step(steps, Phase::Delete, Vec::new(), ops.collect(), true);
     }
-}
-
-/// The counters that are credited to at least one rule.
-pub(crate) fn to_credited_counters(
-    credits: Vec<(CounterLocation, Vec<RuleId>)>,
-) -> impl Iterator<Item = CreditedCounter> {
-    let credited = credits.into_iter().filter(|(_, rules)| !rules.is_empty());
-    credited.map(|(place, rules)| CreditedCounter {
-        location: place,
-        rules,
-    })
 }
 
 /// The generation that flows are marked with after a transaction, if the transaction changes it.

@@ -10,6 +10,9 @@
 //! elements. So nothing is looked up twice, and a table that changes between two rules never gives a packet
 //! a mixture of old and new.
 
+use crate::hook_rules::{
+    fast_path_rule, filter_base_chain, judges_host_traffic, own_interface_rules,
+};
 use crate::judgement::{
     L4Fields, Orientation, address_field, family_digit, judge_chains, pass_chain_name, pass_rules,
 };
@@ -22,11 +25,8 @@ use crate::names::{concat_fields, mark_bytes, zero_prefixed_marks};
 use crate::nflog::{self, NflogReason, counted_drop_rule};
 use crate::rule::{RuleBuilder, chain, family_number};
 use crate::translated;
-use crate::{
-    BaseChain, Chain, ChainType, CmpOp, Config, CtKey, Element, ElementKey, Hook, MapValue,
-    MetaKey, NftFault,
-};
-use crate::{ChainPolicy, NftRule, NftSet, NftVerdict, PayloadBase, Ruleset, ct_state};
+use crate::{Chain, CmpOp, Config, CtKey, Element, ElementKey, Hook, MapValue, MetaKey, NftFault};
+use crate::{NftRule, NftSet, NftVerdict, PayloadBase, Ruleset, ct_state};
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::vec;
@@ -255,46 +255,6 @@ fn dispatch_elements() -> Vec<(&'static str, ElementKey, Element)> {
         }
     }
     out
-}
-
-pub(crate) fn filter_base_chain(hook: Hook, priority: i32) -> Option<BaseChain> {
-    Some(BaseChain {
-        hook,
-        priority,
-        policy: ChainPolicy::Accept,
-        chain_type: ChainType::Filter,
-    })
-}
-
-/// Rules for packets of our interfaces. The prefix alone makes an interface ours: it is closed until it has
-/// points. So no verdict depends on two lookups of the same name, between which the interface may be added
-/// or removed.
-pub(crate) fn own_interface_rules(
-    config: &Config,
-    key: MetaKey,
-    rule: impl Fn(RuleBuilder) -> NftRule,
-) -> Vec<NftRule> {
-    let prefixed = RuleBuilder::new().interface_prefix(key, CmpOp::Eq, &config.interface_prefix);
-    let other = RuleBuilder::new().interface_prefix(key, CmpOp::Neq, &config.interface_prefix);
-    if NftFault::UnknownInterfaceOpen.is_injected() {
-        return vec![rule(RuleBuilder::new().own_interface(key))];
-    }
-    vec![rule(prefixed), rule(other.own_interface(key))]
-}
-
-/// Whether packets of this host's own stack are subject to policy.
-pub(crate) fn judges_host_traffic(config: &Config) -> bool {
-    config.judge_host_traffic != NftFault::HostTrafficJudged.is_injected()
-}
-
-/// The rule that accepts packets of flows that carry the live generation.
-pub(crate) fn fast_path_rule(config: &Config) -> NftRule {
-    RuleBuilder::new()
-        .state(ct_state::ESTABLISHED | ct_state::NEW)
-        .ct(CtKey::Mark, 0)
-        .bitwise(0, &config.ct_mark_mask.to_ne_bytes(), &[0; 4])
-        .in_set(LIVE_MARK, 0)
-        .verdict(NftVerdict::Accept)
 }
 
 /// The base chains.

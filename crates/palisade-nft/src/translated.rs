@@ -14,10 +14,10 @@
 //! Never: tests the input interface. The kernel reports the tunnel device for packets of this host's own
 //! tunnels, and none for packets forwarded by a bridge.
 
-use crate::rule::{RuleBuilder, chain};
-use crate::skeleton::{
+use crate::hook_rules::{
     fast_path_rule, filter_base_chain, judges_host_traffic, own_interface_rules,
 };
+use crate::rule::{RuleBuilder, chain};
 use crate::{Chain, Config, Hook, MetaKey, NftFault, NftRule, NftVerdict};
 use alloc::vec;
 use alloc::vec::Vec;

@@ -124,9 +124,10 @@ pub fn check_any_order(
     atomicity: Atomicity,
     bound: usize,
 ) -> Result<CheckSummary, Violation> {
-    IntermediateStates::new(old, delta, Atomicity::Step)?;
+    let dangling = |(step, reference)| Violation::DanglingReference { step, reference };
+    IntermediateStates::new(old, delta, Atomicity::Step).map_err(dangling)?;
     let delta = &merge_unwaited_steps(old, delta);
-    let states = IntermediateStates::new(old, delta, atomicity)?;
+    let states = IntermediateStates::new(old, delta, atomicity).map_err(dangling)?;
     if states.last() != new {
         return Err(Violation::WrongFinalTables);
     }

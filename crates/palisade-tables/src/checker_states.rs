@@ -2,7 +2,6 @@
 //!
 //! It applies changes and judges nothing.
 
-use crate::checker::Violation;
 use crate::{Delta, DeltaStep, Phase, Point, TableChange, Tables};
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -33,12 +32,12 @@ impl IntermediateStates {
     /// The states of a delta, whose every step is waited for.
     ///
     /// # Errors
-    /// [`Violation::DanglingReference`].
+    /// If an entry of a state refers to an entry that does not exist: the step, and the reference.
     pub(crate) fn new(
         old: &Tables,
         delta: &Delta,
         atomicity: Atomicity,
-    ) -> Result<Self, Violation> {
+    ) -> Result<Self, (usize, String)> {
         let mut states = IntermediateStates {
             tables: alloc::vec![old.clone()],
             changes: alloc::vec![None],
@@ -67,11 +66,11 @@ impl IntermediateStates {
         step: usize,
         phase: Phase,
         changes: &[TableChange],
-    ) -> Result<(), Violation> {
+    ) -> Result<(), (usize, String)> {
         let mut tables = self.last().clone();
         changes.iter().for_each(|change| tables.apply(change));
         if let Some(reference) = find_dangling_reference(&tables) {
-            return Err(Violation::DanglingReference { step, reference });
+            return Err((step, reference));
         }
         self.tables.push(tables);
         self.changes.push(match changes {
