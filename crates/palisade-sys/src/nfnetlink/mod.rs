@@ -29,12 +29,6 @@ pub const NFNL_SUBSYS_ULOG: u8 = 4;
 /// Subsystem of nf_tables.
 pub const NFNL_SUBSYS_NFTABLES: u8 = 10;
 
-/// Multicast group of new conntrack entries.
-pub const NFNLGRP_CONNTRACK_NEW: u32 = 1;
-/// Multicast group of changed conntrack entries.
-pub const NFNLGRP_CONNTRACK_UPDATE: u32 = 2;
-/// Multicast group of deleted conntrack entries.
-pub const NFNLGRP_CONNTRACK_DESTROY: u32 = 3;
 /// Multicast group of nf_tables changes.
 pub const NFNLGRP_NFTABLES: u32 = 7;
 
