@@ -16,7 +16,7 @@ use crate::settings::{self, SettingsError, SettingsFile};
 use crate::startup::LOCK_FILE;
 use crate::workload_store::{WorkloadStore, WorkloadStoreError};
 use palisade_dataplane::{Dataplane, NftDataplane, OwnerError};
-use palisade_sys::link::{KernelLinks, Link, LinkChange, LinkError, Links};
+use palisade_sys::link::{KernelLinks, Link, LinkChange, LinkError};
 use palisade_sys::lock::{InstanceLock, LockError};
 use palisade_sys::netns::{NetNs, NetNsError};
 use palisade_sys::sysctl::KernelSysctl;

@@ -19,8 +19,8 @@ use crate::ipam_check::HostInventory;
 use crate::settings::{self, SettingsError, SettingsFile};
 use crate::workload_store::{NetnsIdentity, WorkloadRecord};
 use palisade_sys::link::{
-    IpNet, KernelLinkOpener, LinkChange, LinkError, LinkOpener, Links, MAIN_TABLE, MacAddr,
-    Neighbour, Route, RouteKind, VethEnd,
+    IpNet, KernelLinks, LinkChange, LinkError, MAIN_TABLE, MacAddr, Neighbour, Route, RouteKind,
+    VethEnd,
 };
 use palisade_sys::netns::{NetNs, NetNsError, NetNsOpener};
 use palisade_sys::sysctl::KernelSysctl;
@@ -275,8 +275,8 @@ impl KernelNetworkDriver {
         })
     }
 
-    fn links(&self) -> Result<impl Links + use<>, LinkError> {
-        KernelLinkOpener.open_links(&self.host)
+    fn links(&self) -> Result<KernelLinks, LinkError> {
+        KernelLinks::open(&self.host)
     }
 
     /// A workload's namespace: the pinned one, or the one its path refers to, if it is the one it was
@@ -334,7 +334,7 @@ impl NetworkDriver for KernelNetworkDriver {
         if record.chained {
             return self.check_chained(record);
         }
-        let mut inside = KernelLinkOpener.open_links(&pod)?;
+        let mut inside = KernelLinks::open(&pod)?;
         if inside.link(&record.inside)?.is_some() {
             return Err(NetworkDriverError::InterfaceExists {
                 netns: record.netns.clone(),
@@ -362,7 +362,7 @@ impl NetworkDriver for KernelNetworkDriver {
             return Ok(());
         }
         let pod = self.netns(record)?;
-        configure_links(&mut KernelLinkOpener.open_links(&pod)?, record)
+        configure_links(&mut KernelLinks::open(&pod)?, record)
     }
 
     fn bring_up(&mut self, record: &WorkloadRecord) -> Result<(), NetworkDriverError> {
@@ -422,7 +422,7 @@ impl NetworkDriver for KernelNetworkDriver {
         record: &WorkloadRecord,
     ) -> Result<NetnsInterface, NetworkDriverError> {
         let pod = self.netns(record)?;
-        let mut links = KernelLinkOpener.open_links(&pod)?;
+        let mut links = KernelLinks::open(&pod)?;
         let gone = || NetworkDriverError::InterfaceMissing(record.inside.clone());
         let link = links.link(&record.inside)?.ok_or_else(gone)?;
         let addresses = links.addresses()?.into_iter();
@@ -579,7 +579,7 @@ impl NetworkDriver for KernelNetworkDriver {
 
 /// Configures addresses and routes inside the namespace.
 fn configure_links(
-    inside: &mut impl Links,
+    inside: &mut KernelLinks,
     record: &WorkloadRecord,
 ) -> Result<(), NetworkDriverError> {
     inside.change_link("lo", &LinkChange::Up)?;

@@ -9,7 +9,7 @@
 //! has changed since.
 
 use crate::core::error_chain;
-use palisade_sys::link::{Link, LinkError, Links};
+use palisade_sys::link::{KernelLinks, Link, LinkError, Route};
 use palisade_sys::sysctl::{Sysctl, SysctlError};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -131,6 +131,31 @@ impl SettingsFile {
     }
 }
 
+/// The host's links and routes: all that is read of them here.
+pub trait HostLinks {
+    /// All links.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    fn links(&mut self) -> Result<Vec<Link>, LinkError>;
+
+    /// All routes.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    fn routes(&mut self) -> Result<Vec<Route>, LinkError>;
+}
+
+impl HostLinks for KernelLinks {
+    fn links(&mut self) -> Result<Vec<Link>, LinkError> {
+        self.links()
+    }
+
+    fn routes(&mut self) -> Result<Vec<Route>, LinkError> {
+        self.routes()
+    }
+}
+
 /// The value; `None` if the kernel does not have this sysctl, or its interface is gone.
 fn read_setting(sysctl: &impl Sysctl, key: &str) -> Result<Option<String>, SysctlError> {
     match sysctl.get(key) {
@@ -161,7 +186,7 @@ pub(crate) fn is_uplink(link: &Link) -> bool {
 /// If the kernel rejects a change, or the former values cannot be saved; then nothing was changed.
 pub fn ensure_forwarding(
     sysctl: &mut impl Sysctl,
-    links: &mut impl Links,
+    links: &mut impl HostLinks,
     prefix: &str,
     file: &SettingsFile,
 ) -> Result<Vec<String>, SettingsError> {
@@ -287,13 +312,64 @@ pub fn restore_setting(sysctl: &mut impl Sysctl, key: &str, before: &str) -> Res
 #[cfg(test)]
 mod tests {
     use super::*;
-    use palisade_sys::link::{FakeNet, IpNet, LinkOpener, Route, VethEnd};
-    use palisade_sys::netns::NetNs;
+    use palisade_sys::link::IpNet;
+    use std::collections::BTreeMap;
 
-    /// A host with the veth pair `up0` and `pal0`, and these sysctls.
+    /// The veth pair `up0` and `pal0`; a route was learned on `up0`.
+    struct VethHost;
+
+    impl HostLinks for VethHost {
+        fn links(&mut self) -> Result<Vec<Link>, LinkError> {
+            let link = |(index, name): (u32, &str)| Link {
+                index,
+                name: name.to_owned(),
+                kind: Some("veth".to_owned()),
+                mac: None,
+                mtu: 1500,
+                flags: 0,
+                peer_index: None,
+                peer_netnsid: None,
+                master: None,
+            };
+            Ok([(1, "up0"), (2, "pal0")].map(link).into())
+        }
+
+        fn routes(&mut self) -> Result<Vec<Route>, LinkError> {
+            let mut learned = Route::device(IpNet::new("::".parse().unwrap(), 0), "up0");
+            learned.protocol = RTPROT_RA;
+            Ok(vec![learned])
+        }
+    }
+
+    /// Sysctls in memory, and the changes in order.
+    struct FakeSysctl {
+        values: BTreeMap<String, String>,
+        writes: Vec<(String, String)>,
+    }
+
+    impl Sysctl for FakeSysctl {
+        fn get(&self, key: &str) -> Result<String, SysctlError> {
+            let value = self.values.get(key).cloned();
+            value.ok_or_else(|| SysctlError::Missing {
+                key: key.to_owned(),
+                netns: "fake".to_owned(),
+            })
+        }
+
+        fn set(&mut self, key: &str, value: &str) -> Result<bool, SysctlError> {
+            if self.get(key)? == value {
+                return Ok(false);
+            }
+            let (key, value) = (key.to_owned(), value.to_owned());
+            self.values.insert(key.clone(), value.clone());
+            self.writes.push((key, value));
+            Ok(true)
+        }
+    }
+
+    /// A host with the links of [`VethHost`] and these sysctls.
     struct SettingsFixture {
-        sysctl: palisade_sys::sysctl::FakeSysctl,
-        links: palisade_sys::link::FakeLinks,
+        sysctl: FakeSysctl,
         dir: tempfile::TempDir,
         boot: &'static str,
     }
@@ -311,21 +387,13 @@ mod tests {
 
     impl SettingsFixture {
         fn with(settings: &[(&str, &str)]) -> Self {
-            let all = ALL.iter().chain(settings).copied();
-            let mut links = FakeNet::new()
-                .open_links(&NetNs::current().unwrap())
-                .unwrap();
-            let end = |name: &str| VethEnd {
-                name: name.to_owned(),
-                ..VethEnd::default()
-            };
-            links.create_veth(&end("up0"), &end("pal0")).unwrap();
-            let mut learned = Route::device(IpNet::new("::".parse().unwrap(), 0), "up0");
-            learned.protocol = RTPROT_RA;
-            links.add_route(&learned).unwrap();
+            let all = ALL.iter().chain(settings);
+            let all = all.map(|(key, value)| (key.to_string(), value.to_string()));
             SettingsFixture {
-                sysctl: palisade_sys::sysctl::FakeSysctl::with_values(all),
-                links,
+                sysctl: FakeSysctl {
+                    values: all.collect(),
+                    writes: Vec::new(),
+                },
                 dir: tempfile::tempdir().unwrap(),
                 boot: "b1",
             }
@@ -340,7 +408,7 @@ mod tests {
 
         fn keep(&mut self) -> Vec<String> {
             let file = self.file();
-            ensure_forwarding(&mut self.sysctl, &mut self.links, "pal", &file).unwrap()
+            ensure_forwarding(&mut self.sysctl, &mut VethHost, "pal", &file).unwrap()
         }
 
         fn restore(&mut self) {
@@ -367,7 +435,7 @@ mod tests {
         );
         assert!(host.keep().is_empty());
         host.restore();
-        let put_back: Vec<String> = host.sysctl.writes()[3..]
+        let put_back: Vec<String> = host.sysctl.writes[3..]
             .iter()
             .map(|(key, value)| format!("{key}={value}"))
             .collect();
@@ -380,7 +448,7 @@ mod tests {
     fn what_was_on_or_was_set_by_others_stays() {
         let mut host = SettingsFixture::with(&[(V4_FORWARDING, "1"), (V6_FORWARDING, "1")]);
         assert!(host.keep().is_empty());
-        assert!(host.sysctl.writes().is_empty());
+        assert!(host.sysctl.writes.is_empty());
         assert!(host.file().read().unwrap().is_empty());
         let mut host = SettingsFixture::with(&[]);
         host.keep();
@@ -424,8 +492,8 @@ mod tests {
     fn nothing_changes_where_it_cannot_be_remembered() {
         let mut host = SettingsFixture::with(&[]);
         let file = SettingsFile::in_state_dir(&host.dir.path().join("missing"));
-        let error = ensure_forwarding(&mut host.sysctl, &mut host.links, "pal", &file).unwrap_err();
+        let error = ensure_forwarding(&mut host.sysctl, &mut VethHost, "pal", &file).unwrap_err();
         assert!(error_chain(&error).contains("host.json"), "{error}");
-        assert!(host.sysctl.writes().is_empty());
+        assert!(host.sysctl.writes.is_empty());
     }
 }

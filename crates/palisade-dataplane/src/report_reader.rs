@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use palisade_model::Str;
 use palisade_nft::{Expr, NflogReason};
-use palisade_sys::link::{KernelLinks, Links};
+use palisade_sys::link::KernelLinks;
 use palisade_sys::nflog::{Nflog, NflogEvent, NflogPacket};
 use palisade_sys::nfnetlink::KernelNfnetlink;
 use palisade_tables::Packet;

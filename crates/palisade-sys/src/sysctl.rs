@@ -5,12 +5,10 @@
 //!
 //! Never: interprets a value; values are the kernel's text.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use thiserror::Error;
 
@@ -166,68 +164,6 @@ fn sysctl_path(key: &str) -> Result<PathBuf, SysctlError> {
     Ok(PathBuf::from("/proc/sys").join(OsString::from_vec(name)))
 }
 
-/// Parameters in memory; clones share them.
-#[derive(Clone, Debug, Default)]
-pub struct FakeSysctl {
-    state: Arc<Mutex<FakeSysctlState>>,
-}
-
-#[derive(Debug, Default)]
-struct FakeSysctlState {
-    values: BTreeMap<String, String>,
-    writes: Vec<(String, String)>,
-}
-
-impl FakeSysctl {
-    /// A fake with these parameters and values.
-    pub fn with_values<'a>(values: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
-        let values = values
-            .into_iter()
-            .map(|(key, value)| (key.to_owned(), value.to_owned()))
-            .collect();
-        Self {
-            state: Arc::new(Mutex::new(FakeSysctlState {
-                values,
-                writes: Vec::new(),
-            })),
-        }
-    }
-
-    /// The values written so far, in order.
-    #[must_use]
-    pub fn writes(&self) -> Vec<(String, String)> {
-        self.lock().writes.clone()
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, FakeSysctlState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Sysctl for FakeSysctl {
-    fn get(&self, key: &str) -> Result<String, SysctlError> {
-        sysctl_path(key)?;
-        self.lock()
-            .values
-            .get(key)
-            .cloned()
-            .ok_or_else(|| SysctlError::Missing {
-                key: key.to_owned(),
-                netns: "fake".to_owned(),
-            })
-    }
-
-    fn set(&mut self, key: &str, value: &str) -> Result<bool, SysctlError> {
-        if self.get(key)? == value {
-            return Ok(false);
-        }
-        let mut state = self.lock();
-        state.values.insert(key.to_owned(), value.to_owned());
-        state.writes.push((key.to_owned(), value.to_owned()));
-        Ok(true)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -259,20 +195,5 @@ mod tests {
         let value = here.get("kernel/ostype").unwrap();
         assert_eq!(value, "Linux");
         assert!(!here.exists("net/ipv4/no_such_thing").unwrap());
-    }
-
-    #[test]
-    fn the_fake_records_only_changes() {
-        let mut fake = FakeSysctl::with_values([("net/ipv4/ip_forward", "0")]);
-        assert!(fake.set("net/ipv4/ip_forward", "1").unwrap());
-        assert!(!fake.set("net/ipv4/ip_forward", "1").unwrap());
-        assert!(matches!(
-            fake.set("net/missing", "1"),
-            Err(SysctlError::Missing { .. })
-        ));
-        assert_eq!(
-            fake.writes(),
-            [("net/ipv4/ip_forward".to_owned(), "1".to_owned())]
-        );
     }
 }

@@ -4,7 +4,7 @@
 use super::{KernelNetworkDriver, NetworkDriverError};
 use crate::workload_store::WorkloadRecord;
 use palisade_model::Prefix as Network;
-use palisade_sys::link::{IpNet, KernelLinkOpener, Link, LinkOpener, Links, RouteKind};
+use palisade_sys::link::{IpNet, KernelLinks, Link, RouteKind};
 use palisade_sys::netns::NETNS_DIR;
 use std::fmt;
 use std::net::IpAddr;
@@ -73,7 +73,7 @@ impl KernelNetworkDriver {
         record: &WorkloadRecord,
     ) -> Result<NetnsFacts, NetworkDriverError> {
         let netns = self.netns(record)?;
-        let mut links = KernelLinkOpener.open_links(&netns)?;
+        let mut links = KernelLinks::open(&netns)?;
         let is_in_use = |link: &Link| {
             let made_by_kernel = link
                 .kind

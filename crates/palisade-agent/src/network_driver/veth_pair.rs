@@ -7,7 +7,7 @@
 
 use super::{KernelNetworkDriver, NetworkDriverError};
 use crate::workload_store::WorkloadRecord;
-use palisade_sys::link::{KernelLinkOpener, Link, LinkOpener, Links};
+use palisade_sys::link::{KernelLinks, Link};
 use palisade_sys::netns::NetNs;
 
 /// The interface inside a workload's namespace, with the nsids of the two namespaces.
@@ -23,12 +23,12 @@ pub(super) struct InnerVeth {
 impl InnerVeth {
     /// The interface with this name in a namespace; `None` if there is none.
     pub(super) fn find(
-        host: (&NetNs, &mut impl Links),
+        host: (&NetNs, &mut KernelLinks),
         pod: &NetNs,
         name: &str,
     ) -> Result<Option<Self>, NetworkDriverError> {
         let (host_netns, host) = host;
-        let mut inside = KernelLinkOpener.open_links(pod)?;
+        let mut inside = KernelLinks::open(pod)?;
         // Querying the link makes the kernel allocate an nsid for the other namespace.
         let Some(link) = inside.link(name)? else {
             return Ok(None);
@@ -58,7 +58,7 @@ impl KernelNetworkDriver {
     /// The interface inside the namespace, if it can be queried.
     pub(super) fn inner_veth(
         &self,
-        host: &mut impl Links,
+        host: &mut KernelLinks,
         record: &WorkloadRecord,
     ) -> Option<InnerVeth> {
         let pod = self.netns(record).ok()?;

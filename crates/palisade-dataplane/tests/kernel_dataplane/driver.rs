@@ -11,7 +11,7 @@ use palisade_dataplane::{
 };
 use palisade_model::{Direction, Prefix, Protocol};
 use palisade_sys::link::{IpNet as Net, KernelLinks};
-use palisade_sys::link::{LinkChange, Links, MacAddr, Neighbour, Route, VethEnd};
+use palisade_sys::link::{LinkChange, MacAddr, Neighbour, Route, VethEnd};
 use palisade_sys::netns::run_in;
 use palisade_sys::sysctl::{KernelSysctl, Sysctl};
 use palisade_tables::{
@@ -57,7 +57,7 @@ impl Place {
             };
             host.create_veth(&end, &peer).unwrap();
             host.change_link(link, &LinkChange::Up).unwrap();
-            host.add_route(&Route::device(Net::host(address.into()), link))
+            host.replace_route(&Route::device(Net::host(address.into()), link))
                 .unwrap();
             let mut inside = KernelLinks::open(&pod.netns).unwrap();
             inside
@@ -69,7 +69,7 @@ impl Place {
                 .unwrap();
             let any = Net::new([0, 0, 0, 0].into(), 0);
             inside
-                .add_route(&Route::via_on_link(any, GATEWAY.into(), "eth0"))
+                .replace_route(&Route::via_on_link(any, GATEWAY.into(), "eth0"))
                 .unwrap();
         }
         place

@@ -91,15 +91,6 @@ pub struct ConntrackEntry {
     pub timeout: Option<u32>,
 }
 
-impl ConntrackEntry {
-    /// True once a reply was seen.
-    #[must_use]
-    pub fn has_reply(&self) -> bool {
-        const IPS_SEEN_REPLY: u32 = 2;
-        self.status & IPS_SEEN_REPLY != 0
-    }
-}
-
 /// Which entries to list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConntrackFilter {

@@ -1,6 +1,5 @@
 //! Change notifications of links, addresses, routes, neighbours and forwarding.
 
-use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
@@ -181,17 +180,4 @@ fn read_event(message: &NetlinkMessage) -> Result<Option<LinkEvent>, KernelError
         }
         _ => None,
     })
-}
-
-/// Notifications that a test supplies.
-#[derive(Clone, Debug, Default)]
-pub struct FakeLinkEvents {
-    /// Next notifications, in order.
-    pub queue: VecDeque<LinkEvent>,
-}
-
-impl LinkEvents for FakeLinkEvents {
-    fn next_event(&mut self, _timeout: Option<Duration>) -> Result<Option<LinkEvent>, LinkError> {
-        Ok(self.queue.pop_front())
-    }
 }

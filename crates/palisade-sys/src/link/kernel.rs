@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use super::types::{Address, IpNet, Link, LinkAction, LinkChange, Neighbour, Route, VethEnd};
-use super::{LinkError, LinkOpener, Links, codec};
+use super::{LinkError, codec};
 use crate::Errno;
 use crate::netlink::{KernelError, NetlinkFamily, NetlinkSocket, WireError};
 use crate::netns::NetNs;
@@ -20,18 +20,6 @@ const NO_ROUTE: [Errno; 4] = [
     Errno::EACCES,
 ];
 const NLM_F_REPLACE: u16 = libc::NLM_F_REPLACE as u16;
-
-/// Opens [`KernelLinks`].
-#[derive(Clone, Copy, Debug, Default)]
-pub struct KernelLinkOpener;
-
-impl LinkOpener for KernelLinkOpener {
-    type Links = KernelLinks;
-
-    fn open_links(&self, netns: &NetNs) -> Result<KernelLinks, LinkError> {
-        KernelLinks::open(netns)
-    }
-}
 
 /// The kernel's links of one namespace.
 #[derive(Debug)]
@@ -122,18 +110,15 @@ impl KernelLinks {
         let links = self.all_links()?;
         Ok(links.into_iter().map(|l| (l.index, l.name)).collect())
     }
-
-    fn change_route(&mut self, kind: u16, flags: u16, route: &Route) -> Result<(), KernelError> {
-        let index = match &route.link {
-            Some(link) => Some(self.index(link)?),
-            None => None,
-        };
-        self.change(kind, flags, |out| codec::write_route(out, route, index))
-    }
 }
 
-impl Links for KernelLinks {
-    fn create_veth(&mut self, end: &VethEnd, peer: &VethEnd) -> Result<(), LinkError> {
+/// The operations; each fails with [`LinkError::Refused`].
+impl KernelLinks {
+    /// Creates a veth pair; an end whose `netns` is `None` is created in this namespace.
+    ///
+    /// # Errors
+    /// `EEXIST` if a name is in use; then neither end is created.
+    pub fn create_veth(&mut self, end: &VethEnd, peer: &VethEnd) -> Result<(), LinkError> {
         self.with_action(
             || LinkAction::CreateVeth(end.clone(), peer.clone()),
             |this| {
@@ -144,7 +129,11 @@ impl Links for KernelLinks {
         )
     }
 
-    fn delete_link(&mut self, link: &str) -> Result<(), LinkError> {
+    /// Deletes a link; for a veth, both ends.
+    ///
+    /// # Errors
+    /// `ENODEV` if it does not exist.
+    pub fn delete_link(&mut self, link: &str) -> Result<(), LinkError> {
         self.with_action(
             || LinkAction::DeleteLink(link.to_owned()),
             |this| {
@@ -155,7 +144,11 @@ impl Links for KernelLinks {
         )
     }
 
-    fn change_link(&mut self, link: &str, change: &LinkChange) -> Result<(), LinkError> {
+    /// Changes one property of a link.
+    ///
+    /// # Errors
+    /// `ENODEV` if it does not exist; `EBUSY` when a link that is up is renamed on an old kernel.
+    pub fn change_link(&mut self, link: &str, change: &LinkChange) -> Result<(), LinkError> {
         self.with_action(
             || LinkAction::ChangeLink(link.to_owned(), change.clone()),
             |this| {
@@ -167,25 +160,42 @@ impl Links for KernelLinks {
         )
     }
 
-    fn links(&mut self) -> Result<Vec<Link>, LinkError> {
+    /// All links, ordered by index.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn links(&mut self) -> Result<Vec<Link>, LinkError> {
         self.with_action(|| LinkAction::List("links"), Self::all_links)
     }
 
-    fn link(&mut self, link: &str) -> Result<Option<Link>, LinkError> {
+    /// One link; `None` if it does not exist.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn link(&mut self, link: &str) -> Result<Option<Link>, LinkError> {
         self.with_action(
             || LinkAction::GetLink(link.to_owned()),
             |this| this.find(link),
         )
     }
 
-    fn link_by_index(&mut self, index: u32) -> Result<Option<Link>, LinkError> {
+    /// One link by index; `None` if it does not exist.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn link_by_index(&mut self, index: u32) -> Result<Option<Link>, LinkError> {
         self.with_action(
             || LinkAction::GetLinkByIndex(index),
             |this| this.find_by_index(index),
         )
     }
 
-    fn namespace_id(&mut self, other: &NetNs) -> Result<Option<i32>, LinkError> {
+    /// The netnsid that this namespace has for another, as in [`Link::peer_netnsid`]; `None` if it has none,
+    /// and then no link leads there.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn namespace_id(&mut self, other: &NetNs) -> Result<Option<i32>, LinkError> {
         self.with_action(
             || LinkAction::GetNamespaceId(other.label().to_owned()),
             |this| {
@@ -202,7 +212,11 @@ impl Links for KernelLinks {
         )
     }
 
-    fn add_address(&mut self, link: &str, address: IpNet) -> Result<(), LinkError> {
+    /// Adds an address. Duplicate address detection is skipped: the caller owns the address.
+    ///
+    /// # Errors
+    /// `EEXIST` if it exists, `ENODEV` if the link does not.
+    pub fn add_address(&mut self, link: &str, address: IpNet) -> Result<(), LinkError> {
         self.with_action(
             || LinkAction::AddAddress(link.to_owned(), address),
             |this| {
@@ -214,19 +228,11 @@ impl Links for KernelLinks {
         )
     }
 
-    fn delete_address(&mut self, link: &str, address: IpNet) -> Result<(), LinkError> {
-        self.with_action(
-            || LinkAction::DeleteAddress(link.to_owned(), address),
-            |this| {
-                let index = this.index(link)?;
-                this.change(libc::RTM_DELADDR, 0, |out| {
-                    codec::write_address(out, index, address)
-                })
-            },
-        )
-    }
-
-    fn addresses(&mut self) -> Result<Vec<Address>, LinkError> {
+    /// All addresses of all links.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn addresses(&mut self) -> Result<Vec<Address>, LinkError> {
         self.with_action(
             || LinkAction::List("addresses"),
             |this| {
@@ -238,28 +244,30 @@ impl Links for KernelLinks {
         )
     }
 
-    fn add_route(&mut self, route: &Route) -> Result<(), LinkError> {
-        self.with_action(
-            || LinkAction::AddRoute(route.clone()),
-            |this| this.change_route(libc::RTM_NEWROUTE, NLM_F_CREATE | NLM_F_EXCL, route),
-        )
-    }
-
-    fn replace_route(&mut self, route: &Route) -> Result<(), LinkError> {
+    /// Adds a route or replaces the one to the same destination with the same metric.
+    ///
+    /// # Errors
+    /// `ENODEV` without its link, `ENETUNREACH` or `EHOSTUNREACH` for a gateway off-link.
+    pub fn replace_route(&mut self, route: &Route) -> Result<(), LinkError> {
         self.with_action(
             || LinkAction::ReplaceRoute(route.clone()),
-            |this| this.change_route(libc::RTM_NEWROUTE, NLM_F_CREATE | NLM_F_REPLACE, route),
+            |this| {
+                let index = match &route.link {
+                    Some(link) => Some(this.index(link)?),
+                    None => None,
+                };
+                this.change(libc::RTM_NEWROUTE, NLM_F_CREATE | NLM_F_REPLACE, |out| {
+                    codec::write_route(out, route, index)
+                })
+            },
         )
     }
 
-    fn delete_route(&mut self, route: &Route) -> Result<(), LinkError> {
-        self.with_action(
-            || LinkAction::DeleteRoute(route.clone()),
-            |this| this.change_route(libc::RTM_DELROUTE, 0, route),
-        )
-    }
-
-    fn routes(&mut self) -> Result<Vec<Route>, LinkError> {
+    /// All routes of both families and all tables, including those the kernel added.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn routes(&mut self) -> Result<Vec<Route>, LinkError> {
         self.with_action(
             || LinkAction::List("routes"),
             |this| {
@@ -280,7 +288,12 @@ impl Links for KernelLinks {
         )
     }
 
-    fn route_to(&mut self, address: IpAddr) -> Result<Option<Route>, LinkError> {
+    /// The route that packets to an address take, from any table; `None` if there is none, or if it is an
+    /// unreachable, blackhole or prohibit route.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn route_to(&mut self, address: IpAddr) -> Result<Option<Route>, LinkError> {
         self.with_action(
             || LinkAction::GetRoute(address),
             |this| {
@@ -307,7 +320,11 @@ impl Links for KernelLinks {
         )
     }
 
-    fn set_neighbour(&mut self, neighbour: &Neighbour) -> Result<(), LinkError> {
+    /// Sets a permanent neighbour entry, replacing one for the same address.
+    ///
+    /// # Errors
+    /// `ENODEV` if the link does not exist.
+    pub fn set_neighbour(&mut self, neighbour: &Neighbour) -> Result<(), LinkError> {
         self.with_action(
             || LinkAction::SetNeighbour(neighbour.clone()),
             |this| {
@@ -319,19 +336,11 @@ impl Links for KernelLinks {
         )
     }
 
-    fn delete_neighbour(&mut self, neighbour: &Neighbour) -> Result<(), LinkError> {
-        self.with_action(
-            || LinkAction::DeleteNeighbour(neighbour.clone()),
-            |this| {
-                let index = this.index(&neighbour.link)?;
-                this.change(libc::RTM_DELNEIGH, 0, |out| {
-                    codec::write_neighbour(out, neighbour, index)
-                })
-            },
-        )
-    }
-
-    fn neighbours(&mut self) -> Result<Vec<Neighbour>, LinkError> {
+    /// All neighbour entries with a link-layer address, and all proxy entries.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn neighbours(&mut self) -> Result<Vec<Neighbour>, LinkError> {
         self.with_action(
             || LinkAction::List("neighbours"),
             |this| {

@@ -128,12 +128,6 @@ impl Link {
     pub fn is_loopback(&self) -> bool {
         self.flags & libc::IFF_LOOPBACK as u32 != 0
     }
-
-    /// True if the link can carry packets: up, and its peer too.
-    #[must_use]
-    pub fn has_carrier(&self) -> bool {
-        self.flags & libc::IFF_LOWER_UP as u32 != 0
-    }
 }
 
 /// One change of a link.
@@ -346,18 +340,10 @@ pub enum LinkAction {
     List(&'static str),
     /// Adding an address to a link.
     AddAddress(String, IpNet),
-    /// Deleting an address from a link.
-    DeleteAddress(String, IpNet),
-    /// Adding a route.
-    AddRoute(Route),
     /// Adding or replacing a route.
     ReplaceRoute(Route),
-    /// Deleting a route.
-    DeleteRoute(Route),
     /// Setting a neighbour entry.
     SetNeighbour(Neighbour),
-    /// Deleting a neighbour entry.
-    DeleteNeighbour(Neighbour),
     /// Subscribing to notifications.
     Listen,
 }
@@ -382,14 +368,8 @@ impl fmt::Display for LinkAction {
             Self::GetRoute(address) => write!(f, "looking up the route to {address}"),
             Self::List(what) => write!(f, "listing {what}"),
             Self::AddAddress(link, prefix) => write!(f, "adding address {prefix} to {link}"),
-            Self::DeleteAddress(link, prefix) => {
-                write!(f, "deleting address {prefix} from {link}")
-            }
-            Self::AddRoute(route) => write!(f, "adding route {route}"),
             Self::ReplaceRoute(route) => write!(f, "replacing route {route}"),
-            Self::DeleteRoute(route) => write!(f, "deleting route {route}"),
             Self::SetNeighbour(neighbour) => write!(f, "setting {neighbour}"),
-            Self::DeleteNeighbour(neighbour) => write!(f, "deleting {neighbour}"),
             Self::Listen => f.write_str("listening for link changes"),
         }
     }
@@ -424,12 +404,12 @@ mod tests {
                 "adding address 10.0.0.1/32 to pal1",
             ),
             (
-                LinkAction::AddRoute(Route::via_on_link(
+                LinkAction::ReplaceRoute(Route::via_on_link(
                     IpNet::new("::".parse().unwrap(), 0),
                     "fe80::1".parse().unwrap(),
                     "eth0",
                 )),
-                "adding route ::/0 via fe80::1 dev eth0",
+                "replacing route ::/0 via fe80::1 dev eth0",
             ),
             (
                 LinkAction::SetNeighbour(Neighbour::permanent(

@@ -5,7 +5,6 @@ use crate::netlink::{AttrWriter, HEADER_LEN, WireError, split_messages, write_me
 
 const NFNL_MSG_BATCH_BEGIN: u16 = 0x10;
 const NFNL_MSG_BATCH_END: u16 = 0x11;
-const NFNL_BATCH_GENID: u16 = 1;
 const NLM_F_REQUEST: u16 = libc::NLM_F_REQUEST as u16;
 const NLM_F_ACK: u16 = libc::NLM_F_ACK as u16;
 const FLAGS_OFFSET: usize = 6;
@@ -19,7 +18,6 @@ fn nfgenmsg(family: u8, res_id: u16) -> [u8; NFGEN_LEN] {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NfBatch {
     subsystem: u8,
-    generation: Option<u32>,
     bytes: Vec<u8>,
     first_offset: usize,
     last_offset: usize,
@@ -43,26 +41,13 @@ impl NfBatch {
     /// An empty batch for nf_tables.
     #[must_use]
     pub fn nf_tables() -> Self {
-        Self::new(NFNL_SUBSYS_NFTABLES, None)
-    }
-
-    /// An empty batch for nf_tables that the kernel rejects as stale if the ruleset's generation has changed.
-    #[must_use]
-    pub fn nf_tables_for_generation(generation: u32) -> Self {
-        Self::new(NFNL_SUBSYS_NFTABLES, Some(generation))
-    }
-
-    fn new(subsystem: u8, generation: Option<u32>) -> Self {
+        let subsystem = NFNL_SUBSYS_NFTABLES;
         let mut bytes = Vec::new();
         write_message(&mut bytes, NFNL_MSG_BATCH_BEGIN, NLM_F_REQUEST, 0, |out| {
             out.extend_from_slice(&nfgenmsg(0, subsystem.into()));
-            if let Some(generation) = generation {
-                AttrWriter::new(out).be32(NFNL_BATCH_GENID, generation);
-            }
         });
         Self {
             subsystem,
-            generation,
             first_offset: bytes.len(),
             last_offset: bytes.len(),
             bytes,
@@ -121,12 +106,6 @@ impl NfBatch {
     #[must_use]
     pub fn byte_len(&self) -> usize {
         self.bytes.len()
-    }
-
-    /// The generation it was built for.
-    #[must_use]
-    pub fn generation(&self) -> Option<u32> {
-        self.generation
     }
 
     /// The messages, in order.
@@ -233,7 +212,7 @@ mod tests {
     use super::*;
 
     fn sample() -> NfBatch {
-        let mut batch = NfBatch::nf_tables_for_generation(7);
+        let mut batch = NfBatch::nf_tables();
         for (index, name) in ["a", "b"].into_iter().enumerate() {
             let at = batch.push(index as u8, 0x400, 1, |w| {
                 w.text(1, name);
@@ -254,7 +233,7 @@ mod tests {
         assert_eq!(
             read,
             [
-                (0x10, 1, 0, vec![0, 0, 0, 10, 8, 0, 1, 0, 0, 0, 0, 7]),
+                (0x10, 1, 0, vec![0, 0, 0, 10]),
                 (0xa00, 0x401, 1, vec![1, 0, 0, 0, 6, 0, 1, 0, b'a', 0, 0, 0]),
                 (0xa01, 0x405, 2, vec![1, 0, 0, 0, 6, 0, 1, 0, b'b', 0, 0, 0]),
                 (0x11, 5, 3, vec![0, 0, 0, 10]),

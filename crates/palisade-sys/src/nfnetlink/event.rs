@@ -1,6 +1,5 @@
 //! Notifications of nfnetlink: the changed object and the socket that changed it.
 
-use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
@@ -108,21 +107,5 @@ impl NfEvents for KernelNfEvents {
                 return Ok(None);
             }
         }
-    }
-}
-
-/// Notifications that a test supplies.
-#[derive(Clone, Debug, Default)]
-pub struct FakeNfEvents {
-    /// Next notifications, in order.
-    pub queue: VecDeque<NfEvent>,
-}
-
-impl NfEvents for FakeNfEvents {
-    fn next_event(
-        &mut self,
-        _timeout: Option<Duration>,
-    ) -> Result<Option<NfEvent>, NfRequestError> {
-        Ok(self.queue.pop_front())
     }
 }

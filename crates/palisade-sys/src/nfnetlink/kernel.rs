@@ -81,23 +81,13 @@ fn batch_result(
         .into_iter()
         .min_by_key(|(seq, _)| (!is_message(*seq), *seq));
     match first {
-        Some((seq, error)) => {
-            if let (false, Errno::ERESTART, Some(generation)) =
-                (is_message(seq), error.errno, batch.generation())
-            {
-                return Err(BatchError::Stale {
-                    netns: netns.to_owned(),
-                    generation,
-                });
-            }
-            Err(BatchError::Refused {
-                index: is_message(seq).then(|| seq as usize - 1),
-                of: batch.len(),
-                also,
-                error,
-                netns: netns.to_owned(),
-            })
-        }
+        Some((seq, error)) => Err(BatchError::Refused {
+            index: is_message(seq).then(|| seq as usize - 1),
+            of: batch.len(),
+            also,
+            error,
+            netns: netns.to_owned(),
+        }),
         None if confirmed && !lost => Ok(()),
         None => Err(BatchError::Unconfirmed {
             netns: netns.to_owned(),
@@ -198,7 +188,7 @@ mod tests {
     }
 
     fn batch() -> NfBatch {
-        let mut batch = NfBatch::nf_tables_for_generation(9);
+        let mut batch = NfBatch::nf_tables();
         for _ in 0..3 {
             batch.push(0, 0, 1, |_| {}).unwrap();
         }
@@ -219,10 +209,6 @@ mod tests {
     fn answers_are_led_back_to_messages() {
         let unconfirmed = Err(BatchError::Unconfirmed {
             netns: "x".to_owned(),
-        });
-        let stale = Err(BatchError::Stale {
-            netns: "x".to_owned(),
-            generation: 9,
         });
         type Case<'a> = (&'a [(u32, i32)], bool, Result<(), BatchError>);
         let table: &[Case<'_>] = &[
@@ -248,7 +234,6 @@ mod tests {
                 false,
                 refused(None, 0, Errno::ENOMEM),
             ),
-            (&[(0, -libc::ERESTART)], false, stale),
         ];
         for (answers, lost, expected) in table {
             let answers: Vec<_> = answers.iter().map(|&(s, c)| answer(s, c)).collect();

@@ -15,7 +15,7 @@ pub mod nf_tables;
 use thiserror::Error;
 
 pub use batch::{BatchMessage, NfBatch, NfRequest};
-pub use event::{FakeNfEvents, KernelNfEvents, NfEvent, NfEvents};
+pub use event::{KernelNfEvents, NfEvent, NfEvents};
 pub use fake::FakeNfnetlink;
 pub use kernel::KernelNfnetlink;
 
@@ -84,14 +84,6 @@ impl NfMessage {
 /// Why a batch had no effect, or no confirmed effect.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum BatchError {
-    /// The ruleset has changed since the generation the batch was built for; nothing was applied.
-    #[error("the ruleset of network namespace {netns} changed since generation {generation}")]
-    Stale {
-        /// The namespace.
-        netns: String,
-        /// The generation of the batch.
-        generation: u32,
-    },
     /// The kernel rejected one or more messages; nothing was applied.
     #[error(
         "message {} of {of} in network namespace {netns} was refused: {error}{}",
@@ -133,7 +125,6 @@ impl BatchError {
     #[must_use]
     pub fn errno(&self) -> Option<Errno> {
         match self {
-            Self::Stale { .. } => Some(Errno::ERESTART),
             Self::Refused { error, .. } | Self::NotSent { error, .. } => Some(error.errno),
             Self::Unconfirmed { .. } => None,
         }

@@ -54,7 +54,8 @@ fn flows_are_listed_marked_and_ended() {
         "protocol 17 10.9.0.1 port 40001 to 10.9.0.2 port 5001"
     );
     assert_eq!(first.reply.proto, TupleProto::Ports(5001, 40_001));
-    assert!(first.has_reply());
+    const IPS_SEEN_REPLY: u32 = 2;
+    assert_ne!(first.status & IPS_SEEN_REPLY, 0);
     assert_eq!((first.mark, first.zone), (0, 0));
 
     assert!(conntrack.set_mark(&first, 0x1234_5678, u32::MAX).unwrap());

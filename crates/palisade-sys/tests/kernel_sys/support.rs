@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use palisade_sys::link::{IpNet, KernelLinks, LinkChange, Links, VethEnd};
+use palisade_sys::link::{IpNet, KernelLinks, LinkChange, VethEnd};
 use palisade_sys::netns::{KernelNetNamespaces, NetNamespaces, NetNs};
 
 /// A named namespace, removed on drop.

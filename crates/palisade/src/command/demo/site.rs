@@ -7,7 +7,7 @@ use super::shop::{OUTSIDE_V4, OUTSIDE_V6, PARTIES, UPLINK};
 use crate::exit::{CommandError, ExitStatus};
 use palisade_agent::core::error_chain;
 use palisade_sys::atomic_file::write_atomically;
-use palisade_sys::link::{IpNet, KernelLinkOpener, LinkChange, LinkOpener, Links, Route, VethEnd};
+use palisade_sys::link::{IpNet, KernelLinks, LinkChange, Route, VethEnd};
 use palisade_sys::netns::{
     KernelNetNamespaces, NETNS_DIR, NetNamespaces, NetNs, NetNsError, NetNsId,
 };
@@ -222,8 +222,8 @@ fn connect_outside(
     outside: &NetNs,
     ipv6: bool,
 ) -> Result<(), Box<dyn std::error::Error>> {
-    let mut on_host = KernelLinkOpener.open_links(host)?;
-    let mut outside_links = KernelLinkOpener.open_links(outside)?;
+    let mut on_host = KernelLinks::open(host)?;
+    let mut outside_links = KernelLinks::open(outside)?;
     let end = VethEnd {
         name: UPLINK_NAME.to_owned(),
         ..VethEnd::default()
@@ -268,7 +268,7 @@ fn connect_outside(
 
 fn link_names(netns: &NetNs) -> Result<Vec<String>, CommandError> {
     let listing = |error: palisade_sys::link::LinkError| failure("listing interfaces", &error);
-    let mut links = KernelLinkOpener.open_links(netns).map_err(listing)?;
+    let mut links = KernelLinks::open(netns).map_err(listing)?;
     Ok(links
         .links()
         .map_err(listing)?
