@@ -97,8 +97,3 @@ pub fn watch_config_file(path: &Path, core: &CoreHandle) {
         tracing::warn!(%error, "cannot watch the configuration file; send SIGHUP after changing it");
     }
 }
-
-/// Requests a reread of the file; false if the core has stopped.
-pub fn request_reload(core: &CoreHandle) -> bool {
-    core.send(CoreEvent::ConfigChanged)
-}

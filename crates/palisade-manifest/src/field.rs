@@ -155,17 +155,6 @@ impl<'a> Field<'a> {
             .collect())
     }
 
-    /// The items of the list in the field `key`; empty if there is no such field.
-    ///
-    /// # Errors
-    /// If this is not an object, or the field is not a list.
-    pub fn items_of(&self, key: &str) -> Result<Vec<Field<'a>>, FieldError> {
-        match self.get(key)? {
-            Some(list) => list.items(),
-            None => Ok(Vec::new()),
-        }
-    }
-
     /// The fields of this object with their keys, including those that are `null`.
     ///
     /// # Errors
@@ -179,40 +168,6 @@ impl<'a> Field<'a> {
                 (&*entry.key, Field { node, path })
             })
             .collect())
-    }
-
-    /// The fields of this object whose keys are not in `known`, with the locations of their keys.
-    ///
-    /// # Errors
-    /// If this is not an object.
-    pub fn unknown_fields(
-        &self,
-        known: &[&str],
-    ) -> Result<Vec<(FieldPath, &'a Location)>, FieldError> {
-        let entries = self.as_map()?.iter();
-        Ok(entries
-            .filter(|entry| !known.contains(&&*entry.key))
-            .map(|entry| (self.path.key(Arc::clone(&entry.key)), &entry.location))
-            .collect())
-    }
-
-    /// Keys and values of an object whose values are strings, such as labels.
-    ///
-    /// # Errors
-    /// If this is not an object or one of its values is not a string.
-    pub fn as_string_map(&self) -> Result<Vec<(&'a str, &'a str)>, FieldError> {
-        let entries = self.entries()?.into_iter();
-        entries
-            .map(|(key, field)| field.as_str().map(|text| (key, text)))
-            .collect()
-    }
-
-    /// The items of a list of strings.
-    ///
-    /// # Errors
-    /// If this is not a list or one of its items is not a string.
-    pub fn as_string_list(&self) -> Result<Vec<&'a str>, FieldError> {
-        self.items()?.iter().map(Field::as_str).collect()
     }
 
     /// The object.
@@ -261,19 +216,6 @@ impl<'a> Field<'a> {
             .ok_or_else(|| self.type_error("a whole number"))
     }
 
-    /// The number, integer or not.
-    ///
-    /// # Errors
-    /// If this is not a number.
-    pub fn as_f64(&self) -> Result<f64, FieldError> {
-        match self.node.value {
-            ManifestValue::Float(value) => Ok(value),
-            #[allow(clippy::cast_precision_loss)]
-            ManifestValue::Int(value) => Ok(value as f64),
-            _ => Err(self.type_error("a number")),
-        }
-    }
-
     /// The integer, from `least` to `greatest`.
     ///
     /// # Errors
@@ -294,36 +236,13 @@ impl<'a> Field<'a> {
         })
     }
 
-    /// The signed 32-bit integer.
-    ///
-    /// # Errors
-    /// If this is not such a number.
-    pub fn as_i32(&self) -> Result<i32, FieldError> {
-        self.as_bounded(i32::MIN.into(), i32::MAX.into())
-    }
-
-    /// The unsigned 32-bit integer.
-    ///
-    /// # Errors
-    /// If this is not such a number.
-    pub fn as_u32(&self) -> Result<u32, FieldError> {
-        self.as_bounded(0, u32::MAX.into())
-    }
-
     /// The unsigned 16-bit integer, such as a port.
     ///
     /// # Errors
     /// If this is not such a number.
     pub fn as_u16(&self) -> Result<u16, FieldError> {
-        self.as_bounded(0, u16::MAX.into())
-    }
-
-    /// The unsigned 8-bit integer.
-    ///
-    /// # Errors
-    /// If this is not such a number.
-    pub fn as_u8(&self) -> Result<u8, FieldError> {
-        self.as_bounded(0, u8::MAX.into())
+        let value = self.as_int_within(0, u16::MAX.into())?;
+        u16::try_from(value).map_err(|_| self.type_error("a whole number"))
     }
 
     /// The integer or string.
@@ -353,11 +272,6 @@ impl<'a> Field<'a> {
             field: self.path.to_string(),
             reason: reason.into(),
         }
-    }
-
-    fn as_bounded<T: TryFrom<i64>>(&self, least: i64, greatest: i64) -> Result<T, FieldError> {
-        let value = self.as_int_within(least, greatest)?;
-        T::try_from(value).map_err(|_| self.type_error("a whole number"))
     }
 
     fn type_error(&self, expected: &'static str) -> FieldError {

@@ -44,14 +44,11 @@ fn paths() {
 fn values() {
     let node = root(
         "spec:\n  port: 80\n  name: http\n  on: true\n  half: 0.5\n  none: null\n  \
-         list: [a, b]\n  labels: {x: w, z: '1'}\n",
+         list: [a, b]\n",
     );
     let spec = Field::root(&node).require("spec").unwrap();
     let at = |key: &str| spec.require(key).unwrap();
     assert_eq!(at("port").as_u16(), Ok(80));
-    assert_eq!(at("port").as_i32(), Ok(80));
-    assert_eq!(at("port").as_u8(), Ok(80));
-    assert_eq!(at("port").as_f64(), Ok(80.0));
     assert_eq!(at("port").as_int_or_string(), Ok(IntOrString::Int(80)));
     assert_eq!(
         at("name").as_int_or_string(),
@@ -59,27 +56,12 @@ fn values() {
     );
     assert_eq!(at("name").as_str(), Ok("http"));
     assert_eq!(at("true").as_bool(), Ok(true));
-    assert_eq!(at("half").as_f64(), Ok(0.5));
-    assert_eq!(at("list").as_string_list(), Ok(vec!["a", "b"]));
     assert_eq!(
         at("list").index(1).unwrap().path.to_string(),
         "spec.list[1]"
     );
-    assert_eq!(
-        at("labels").as_string_map(),
-        Ok(vec![("x", "w"), ("z", "1")])
-    );
     assert!(spec.get("none").unwrap().is_none());
     assert!(spec.get("nothing").unwrap().is_none());
-    assert_eq!(spec.items_of("nothing").unwrap().len(), 0);
-    let unknown = spec
-        .unknown_fields(&["port", "name", "true", "half", "list"])
-        .unwrap();
-    let unknown: Vec<String> = unknown
-        .iter()
-        .map(|(path, at)| format!("{at} {path}"))
-        .collect();
-    assert_eq!(unknown, ["f:6:3 spec.none", "f:8:3 spec.labels"]);
 }
 
 #[test]
@@ -111,15 +93,15 @@ fn refusals() {
             "f:3:7: spec.true: expected text, found the boolean true (written `on`)",
         ),
         (
-            said(at("neg").as_u32()),
-            "f:5:8: spec.neg: expected a number from 0 to 4294967295, found the number -1",
+            said(at("neg").as_u16()),
+            "f:5:8: spec.neg: expected a number from 0 to 65535, found the number -1",
         ),
         (
             said(at("half").as_i64()),
             "f:6:9: spec.half: expected a whole number, found the number 0.5 (written `.5`)",
         ),
         (
-            said(at("list").as_string_list()),
+            said(at("list").index(0).unwrap().as_str()),
             "f:4:10: spec.list[0]: expected text, found the number 1",
         ),
         (
@@ -135,7 +117,7 @@ fn refusals() {
             "f:7:6: spec.m: expected a list, found an object",
         ),
         (
-            said(at("m").as_string_map()),
+            said(at("m").require("a").unwrap().as_str()),
             "f:7:10: spec.m.a: expected text, found the number 1",
         ),
         (
