@@ -7,7 +7,7 @@ pub(super) fn similar_names(wanted: &str, names: impl IntoIterator<Item = String
         .into_iter()
         .filter_map(|name| {
             let (namespace, own) = split_name(&name);
-            let differing = distance(wanted_own, own);
+            let differing = strsim::levenshtein(wanted_own, own);
             let shortest = wanted_own.chars().count().min(own.chars().count());
             let plausible = differing <= wanted_own.chars().count() / 3 + 1 && differing < shortest;
             let namespace_penalty = usize::from(namespace != wanted_namespace);
@@ -25,22 +25,6 @@ fn split_name(name: &str) -> (&str, &str) {
     name.split_once('/').unwrap_or(("", name))
 }
 
-/// The edit distance: insertions, deletions and replacements between two texts.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, left) in a.chars().enumerate() {
-        let mut diagonal = i;
-        row[0] = i + 1;
-        for (j, right) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(left != *right);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -48,7 +32,6 @@ mod tests {
     #[test]
     fn misspellings_and_wrong_namespaces() {
         let names = || ["shop/web", "shop/api", "shop/db", "other/web"].map(str::to_owned);
-        assert_eq!(distance("kitten", "sitting"), 3);
         assert_eq!(similar_names("shop/wbe", names()), ["shop/web"]);
         assert_eq!(similar_names("default/api", names()), ["shop/api"]);
         assert_eq!(
