@@ -1,5 +1,6 @@
 //! The only module that reads the clock.
 
+use jiff::{SignedDuration, Timestamp};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// A clock; tests use their own.
@@ -41,38 +42,20 @@ pub fn millis(duration: Duration) -> f64 {
 
 /// A time since 1970 as RFC 3339 in UTC, to the microsecond.
 pub fn rfc3339_micros(since_1970: Duration) -> String {
-    let seconds = rfc3339(since_1970);
-    let micros = since_1970.subsec_micros();
-    format!("{}.{micros:06}Z", seconds.trim_end_matches('Z'))
+    format!("{:.6}", timestamp(since_1970))
 }
 
 /// A time since 1970 as RFC 3339 in UTC, to the second.
 pub fn rfc3339(since_1970: Duration) -> String {
-    let seconds = since_1970.as_secs();
-    let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    let (year, month, day) = civil_date(days);
-    format!(
-        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z",
-        rest / 3600,
-        rest / 60 % 60,
-        rest % 60
-    )
+    format!("{:.0}", timestamp(since_1970))
 }
 
-/// The date of a day since 1970, computed in 400-year cycles that begin on 1 March.
-fn civil_date(days: u64) -> (u64, u64, u64) {
-    let shifted = days + 719_468;
-    let (era, of_era) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let day_of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_index = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_index + 2) / 5 + 1;
-    let month = if month_index < 10 {
-        month_index + 3
-    } else {
-        month_index - 9
-    };
-    (year_of_era + era * 400 + u64::from(month <= 2), month, day)
+/// A time after the year 9999 is that year's end.
+fn timestamp(since_1970: Duration) -> Timestamp {
+    let since = SignedDuration::try_from(since_1970);
+    since
+        .and_then(Timestamp::from_duration)
+        .unwrap_or(Timestamp::MAX)
 }
 
 #[cfg(test)]
@@ -89,6 +72,9 @@ mod tests {
         ] {
             assert_eq!(rfc3339(Duration::from_secs(seconds)), text);
         }
+        let half = Duration::from_millis(1_500);
+        assert_eq!(rfc3339(half), "1970-01-01T00:00:01Z", "cut, not rounded");
+        assert_eq!(&rfc3339(Duration::MAX)[..4], "9999");
         let text = "1970-01-01T00:00:01.000042Z";
         assert_eq!(rfc3339_micros(Duration::from_micros(1_000_042)), text);
     }
