@@ -27,6 +27,7 @@ pub mod metrics;
 pub mod monitor;
 pub mod network_driver;
 mod page_cache;
+pub mod rate_limit;
 pub mod registry;
 pub mod reload;
 pub mod report;

@@ -6,11 +6,11 @@
 //! the API's group) decides who can. A request without known credentials can change nothing. The
 //! handlers check further permissions with [`crate::access`]; they receive the caller.
 
-use super::rate_limit::{RequestLimiter, RequestRate};
 use super::server::{SpareConnection, UNKNOWN_UID, too_many_connections};
 use super::{Operation, OperationClass, error_response};
 use crate::access::{Caller, may_call};
 use crate::clock::Clock;
+use crate::rate_limit::{RateLimit, RateLimiter};
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::header::{CONTENT_LENGTH, RETRY_AFTER};
@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The rate limit of container runtimes: a starting node creates all of its pods at once.
-const RUNTIME_RATE: RequestRate = RequestRate {
+const RUNTIME_RATE: RateLimit = RateLimit {
     per_second: 200,
     burst: 1_000,
 };
@@ -79,7 +79,7 @@ pub type RequestCounts = BTreeMap<(&'static str, &'static str, u16), u64>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestLimits {
     /// The request rate.
-    pub rate: RequestRate,
+    pub rate: RateLimit,
     /// The maximum size of a body, in bytes.
     pub body_limit: usize,
 }
@@ -89,7 +89,7 @@ pub struct AdmissionControl {
     principals: ApiPrincipals,
     limits: Mutex<RequestLimits>,
     clock: Arc<dyn Clock>,
-    limiter: Mutex<RequestLimiter>,
+    limiter: Mutex<RateLimiter<(OperationClass, u32)>>,
     request_counts: Mutex<RequestCounts>,
 }
 
@@ -163,7 +163,7 @@ impl AdmissionControl {
         };
         let uid = peer.map_or(UNKNOWN_UID, |peer| peer.uid);
         let mut limiter = self.limiter.lock().unwrap_or_else(PoisonError::into_inner);
-        let admitted = limiter.try_acquire(operation.class, uid, rate, self.clock.monotonic());
+        let admitted = limiter.try_acquire((operation.class, uid), rate, self.clock.monotonic());
         admitted.map(|()| caller).map_err(|wait| {
             let seconds = wait.as_secs_f64().ceil().max(1.0) as u64;
             let error = ApiError::new(format!(

@@ -7,7 +7,6 @@
 
 pub mod admission;
 mod handlers;
-pub mod rate_limit;
 pub mod server;
 pub mod sockets;
 

@@ -5,9 +5,9 @@
 //! address.
 
 use super::admission::{AdmissionControl, ApiPrincipals, RequestLimits, parse_group_id};
-use super::rate_limit::RequestRate;
 use crate::clock::SystemClock;
 use crate::config::Config;
+use crate::rate_limit::RateLimit;
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
@@ -51,7 +51,7 @@ pub struct ApiSockets {
 /// The request limits of a configuration.
 pub fn request_limits(config: &Config) -> RequestLimits {
     RequestLimits {
-        rate: RequestRate {
+        rate: RateLimit {
             per_second: config.api_rate,
             burst: config.api_burst,
         },

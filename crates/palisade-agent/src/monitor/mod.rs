@@ -11,10 +11,10 @@ mod event;
 mod history;
 pub mod hub;
 pub mod packet_queue;
-pub mod rate_limit;
 
 use crate::clock::rfc3339_micros;
 use crate::core::Core;
+use crate::rate_limit::{RateLimit, RateLimiter};
 use address_history::AddressHistory;
 use attribution::PacketAttribution;
 use history::TableHistory;
@@ -23,7 +23,6 @@ use palisade_api::{LostEvents, MonitorQuery};
 use palisade_dataplane::{PacketReport, PacketReportBatch, ReportReason};
 use palisade_model::{Direction, Object, ObjectKey, Update};
 use palisade_tables::{Credit, UndoRecord};
-use rate_limit::PacketLimiter;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -38,10 +37,13 @@ type MonitorKey = (ReportReason, Option<Direction>, Option<Arc<Credit>>);
 pub(crate) struct Monitor {
     history: TableHistory,
     address_history: AddressHistory,
-    limiter: PacketLimiter<MonitorKey>,
+    limiter: RateLimiter<MonitorKey>,
+    rate: RateLimit,
     hub: MonitorHub,
     /// Unreported packets by the place of the loss; published together periodically.
     losses: BTreeMap<(&'static str, ReportReason), u64>,
+    /// Packets over the rate limit, published with the losses.
+    over_rate: BTreeMap<MonitorKey, u64>,
     /// The origin of the monitor's time, and the time of the last loss report.
     started_at: Instant,
     losses_reported_at: Duration,
@@ -61,9 +63,11 @@ impl Monitor {
         Monitor {
             history: TableHistory::default(),
             address_history: AddressHistory::default(),
-            limiter: PacketLimiter::new(rate),
+            limiter: RateLimiter::default(),
+            rate: packet_rate(rate),
             hub: MonitorHub::default(),
             losses: BTreeMap::new(),
+            over_rate: BTreeMap::new(),
             started_at: now,
             losses_reported_at: Duration::ZERO,
         }
@@ -71,7 +75,7 @@ impl Monitor {
 
     /// Sets the rate limit of each rule.
     pub(crate) fn set_rate(&mut self, rate: u32) {
-        self.limiter.set_rate(rate);
+        self.rate = packet_rate(rate);
     }
 
     /// Records a flush with its begin and end, the revision it replaced, and the entries it replaced.
@@ -167,8 +171,10 @@ impl Core {
             report.reason,
             attribution.as_ref().map(|(judgement, ..)| judgement),
         );
-        let now = self.monitor_time();
-        if !self.monitor.limiter.try_acquire(&key, now) {
+        let (now, rate) = (self.clock.monotonic(), self.monitor.rate);
+        let admitted = self.monitor.limiter.try_acquire(key.clone(), rate, now);
+        if admitted.is_err() {
+            *self.monitor.over_rate.entry(key).or_default() += 1;
             return;
         }
         let event = self.packet_event(report, &judged, attribution, at);
@@ -188,7 +194,7 @@ impl Core {
                 policies: Vec::new(),
             });
         }
-        for ((reason, _, credit), count) in self.monitor.limiter.take_dropped() {
+        for ((reason, _, credit), count) in std::mem::take(&mut self.monitor.over_rate) {
             let decided = self.packet_cause(reason, credit.as_deref());
             self.monitor.hub.publish_loss(LostEvents {
                 api_version: palisade_api::api_version(),
@@ -200,6 +206,14 @@ impl Core {
                 policies: decided.policies,
             });
         }
+    }
+}
+
+/// A burst is as large as the packets of a second.
+fn packet_rate(per_second: u32) -> RateLimit {
+    RateLimit {
+        per_second,
+        burst: per_second,
     }
 }
 

@@ -6,8 +6,8 @@ use palisade_agent::clock::{Clock, SystemClock};
 use palisade_agent::core::{CoreEvent, CoreHandle};
 use palisade_agent::core_queue::MAX_WAITING;
 use palisade_agent::host::HostChanges;
-use palisade_agent::http::rate_limit::RequestRate;
 use palisade_agent::http::server::{ApiListener, ConnectionLimits, serve};
+use palisade_agent::rate_limit::RateLimit;
 use palisade_agent::watchers::{watch_host, watch_tampering};
 use palisade_dataplane::{TamperEvent, TamperWatch};
 use palisade_source::UpdateBatch;
@@ -104,7 +104,7 @@ fn a_source_waits_with_its_next_batch() {
     assert!(!core.send(CoreEvent::ConfigChanged));
 }
 
-const PLENTY: RequestRate = RequestRate {
+const PLENTY: RateLimit = RateLimit {
     per_second: 1_000_000,
     burst: 1_000_000,
 };
@@ -232,7 +232,7 @@ impl Clock for Ahead {
 
 #[tokio::test]
 async fn a_core_that_is_stuck_fails_its_probes_and_one_that_works_does_not() {
-    let rate = RequestRate {
+    let rate = RateLimit {
         per_second: 1,
         burst: 1,
     };

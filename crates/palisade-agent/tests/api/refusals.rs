@@ -6,8 +6,8 @@ use hyper::Request;
 use hyper::body::Frame;
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
-use palisade_agent::http::rate_limit::RequestRate;
 use palisade_agent::http::server::{ApiListener, ConnectionLimits, HEAD_LIMIT, serve};
+use palisade_agent::rate_limit::RateLimit;
 use palisade_sys::credentials::SocketCredentials;
 use serde_json::Value;
 use std::convert::Infallible;
@@ -101,7 +101,7 @@ async fn a_refusal_waits_until_the_body_was_sent() {
 
 #[tokio::test]
 async fn who_asks_too_often_waits_alone() {
-    let site = Site::with_rate(RequestRate {
+    let site = Site::with_rate(RateLimit {
         per_second: 1,
         burst: 3,
     });

@@ -1,14 +1,14 @@
 //! The permissions of members of the API's group, tested through the API.
 
 use crate::site::{GROUP, Host, Site, reader, root};
-use palisade_agent::http::rate_limit::RequestRate;
 use palisade_agent::network_driver::{AddressUse, NetnsFacts};
+use palisade_agent::rate_limit::RateLimit;
 use palisade_agent::workload_store::pod_id;
 use palisade_model::{Endpoint, Labels, Object, Update};
 use palisade_sys::credentials::SocketCredentials;
 use serde_json::{Value, json};
 
-const RATE: RequestRate = RequestRate {
+const RATE: RateLimit = RateLimit {
     per_second: 1_000,
     burst: 1_000,
 };

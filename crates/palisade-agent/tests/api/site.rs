@@ -11,11 +11,11 @@ use palisade_agent::clock::{Clock, SystemClock};
 use palisade_agent::config::Config;
 use palisade_agent::core::{Core, CoreEvent, CoreHandle, CoreParts};
 use palisade_agent::http::admission::{AdmissionControl, ApiPrincipals, RequestLimits};
-use palisade_agent::http::rate_limit::RequestRate;
 use palisade_agent::http::router;
 use palisade_agent::network_driver::{
     AddressUse, HostInterfaceState, NetnsFacts, NetnsInterface, NetworkDriver, NetworkDriverError,
 };
+use palisade_agent::rate_limit::RateLimit;
 use palisade_agent::settings::SettingsFile;
 use palisade_agent::workload_store::WorkloadRecord;
 use palisade_dataplane::FakeDataplane;
@@ -169,29 +169,29 @@ pub(crate) struct Site {
 impl Site {
     /// A site that accepts many requests, and bodies of a kilobyte.
     pub(crate) fn new() -> Self {
-        Site::with_rate(RequestRate {
+        Site::with_rate(RateLimit {
             per_second: 1_000,
             burst: 1_000,
         })
     }
 
     /// A site with this request rate for each user.
-    pub(crate) fn with_rate(rate: RequestRate) -> Self {
+    pub(crate) fn with_rate(rate: RateLimit) -> Self {
         Site::made(rate, SystemClock, &Host::default(), &[])
     }
 
     /// The same, with its own clock for admission control.
-    pub(crate) fn with(rate: RequestRate, clock: impl Clock + 'static) -> Self {
+    pub(crate) fn with(rate: RateLimit, clock: impl Clock + 'static) -> Self {
         Site::made(rate, clock, &Host::default(), &[])
     }
 
     /// A site on this host, with these parameters.
-    pub(crate) fn on(rate: RequestRate, host: &Host, said: &[(&str, &str)]) -> Self {
+    pub(crate) fn on(rate: RateLimit, host: &Host, said: &[(&str, &str)]) -> Self {
         Site::made(rate, SystemClock, host, said)
     }
 
     fn made(
-        rate: RequestRate,
+        rate: RateLimit,
         clock: impl Clock + 'static,
         host: &Host,
         said: &[(&str, &str)],
