@@ -5,7 +5,9 @@
 //! on disk: an address is allocated exactly as long as a workload record has it.
 
 use crate::config::AddressRange;
-use palisade_model::{Family, Prefix};
+use palisade_model::{
+    Family, NumberRange, Prefix, RangeSet, address_from_number, address_to_number,
+};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
@@ -51,8 +53,8 @@ pub struct Ipam {
 #[derive(Clone, Debug)]
 struct AddressPool {
     prefix: Prefix,
-    /// The ranges that can be allocated, in order and disjoint, as numbers.
-    usable: Vec<(u128, u128)>,
+    /// The addresses that can be allocated, as numbers.
+    usable: RangeSet<u128>,
     last_allocated: Option<u128>,
 }
 
@@ -79,19 +81,13 @@ impl Ipam {
     pub fn new(pools: &[Prefix], reserved: &[AddressRange]) -> Self {
         let pool = |prefix: &Prefix| {
             let (first, last) = prefix.bounds();
-            let all = (first.saturating_add(2), last.saturating_sub(1));
-            let mut usable: Vec<(u128, u128)> = vec![all];
-            for range in reserved.iter().filter(|range| range.overlaps(*prefix)) {
-                let (from, to) = (
-                    address_to_number(range.first),
-                    address_to_number(range.last),
-                );
-                usable = usable
-                    .into_iter()
-                    .flat_map(|u| subtract_range(u, from, to))
-                    .collect();
-            }
-            usable.retain(|(from, to)| from <= to);
+            let all = NumberRange::new(first.saturating_add(2), last.saturating_sub(1));
+            let reserved = reserved.iter().filter(|range| range.overlaps(*prefix));
+            let reserved = reserved.map(|range| NumberRange {
+                first: address_to_number(range.first),
+                last: address_to_number(range.last),
+            });
+            let usable = RangeSet::from_iter(all).subtract(&reserved.collect());
             AddressPool {
                 prefix: *prefix,
                 usable,
@@ -171,13 +167,8 @@ impl Ipam {
     /// Whether a pool can allocate this address: inside the pool and not reserved.
     pub fn can_allocate(&self, address: IpAddr) -> bool {
         let number = address_to_number(address);
-        let usable = |pool: &AddressPool| {
-            pool.prefix.contains(address)
-                && pool
-                    .usable
-                    .iter()
-                    .any(|(from, to)| (*from..=*to).contains(&number))
-        };
+        let usable =
+            |pool: &AddressPool| pool.prefix.contains(address) && pool.usable.contains(number);
         self.pools.iter().any(usable)
     }
 
@@ -195,38 +186,28 @@ impl AddressPool {
     fn next_free(&mut self, taken: &BTreeSet<IpAddr>) -> Option<IpAddr> {
         let family = self.prefix.family();
         let after = self.last_allocated.map_or(0, |last| last.saturating_add(1));
-        let later = self
-            .usable
-            .iter()
-            .map(|(from, to)| (*from.max(&after), *to));
-        let again = self.usable.iter().map(|(from, to)| (*from, *to));
-        let found = later
-            .chain(again)
-            .filter(|(from, to)| from <= to)
-            .find_map(|(from, to)| {
-                let mut numbers = from..=to;
-                let ignore_allocated = palisade_sys::fault::is_injected("held-address-given");
-                numbers
-                    .find(|n| ignore_allocated || !taken.contains(&number_to_address(family, *n)))
-            })?;
+        let usable = self.usable.ranges().iter();
+        let later = usable
+            .clone()
+            .filter_map(|range| NumberRange::new(range.first.max(after), range.last));
+        let found = later.chain(usable.copied()).find_map(|range| {
+            let mut numbers = range.first..=range.last;
+            let ignore_allocated = palisade_sys::fault::is_injected("held-address-given");
+            numbers.find(|n| ignore_allocated || !taken.contains(&address_from_number(family, *n)))
+        })?;
         self.last_allocated = Some(found);
-        Some(number_to_address(family, found))
+        Some(address_from_number(family, found))
     }
 
     fn usage(&self, taken: &BTreeSet<IpAddr>) -> PoolUsage {
         let (first, last) = self.prefix.bounds();
         let size = (last - first).saturating_add(1);
-        let whole = number_to_address(self.prefix.family(), first)
-            ..=number_to_address(self.prefix.family(), last);
+        let whole = self.prefix.address()..=self.prefix.last();
         let of_pool = || taken.range(whole.clone());
-        let is_usable = |n: u128| {
-            self.usable
-                .iter()
-                .any(|(from, to)| (*from..=*to).contains(&n))
-        };
-        let usable: u128 = self.usable.iter().map(|(from, to)| to - from + 1).sum();
+        let usable = self.usable.ranges().iter();
+        let usable: u128 = usable.map(|range| range.last - range.first + 1).sum();
         let used = of_pool()
-            .filter(|a| is_usable(address_to_number(**a)))
+            .filter(|a| self.usable.contains(address_to_number(**a)))
             .count() as u128;
         PoolUsage {
             pool: self.prefix,
@@ -235,32 +216,6 @@ impl AddressPool {
             reserved: size - usable,
             free: usable - used,
         }
-    }
-}
-
-/// The rest of a range without the addresses from `from` to `to`.
-fn subtract_range((first, last): (u128, u128), from: u128, to: u128) -> Vec<(u128, u128)> {
-    if to < first || last < from {
-        return vec![(first, last)];
-    }
-    let mut left = Vec::new();
-    if first < from {
-        left.push((first, from - 1));
-    }
-    if to < last {
-        left.push((to + 1, last));
-    }
-    left
-}
-
-fn address_to_number(address: IpAddr) -> u128 {
-    Prefix::host(address).bounds().0
-}
-
-fn number_to_address(family: Family, number: u128) -> IpAddr {
-    match family {
-        Family::V4 => IpAddr::V4(u32::try_from(number).unwrap_or(u32::MAX).into()),
-        Family::V6 => IpAddr::V6(number.into()),
     }
 }
 

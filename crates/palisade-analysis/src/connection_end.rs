@@ -1,9 +1,8 @@
 //! The ends of connections in reports.
 
-use crate::address_set::AddressSet;
 use crate::ip_blocks::{IpBlock, shortest_ip_blocks};
 use crate::workload::WorkloadRef;
-use palisade_model::{Family, Prefix};
+use palisade_model::{Family, Prefix, RangeSet};
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 use std::fmt;
@@ -41,7 +40,10 @@ pub struct IpBlocks(pub Rc<Vec<IpBlock>>);
 impl IpBlocks {
     /// The fewest networks that cover these parts of the outside. Addresses in `free` may be covered or
     /// not.
-    pub(crate) fn from_address_sets(regions: &[AddressSet; 2], free: &[AddressSet; 2]) -> Self {
+    pub(crate) fn from_address_sets(
+        regions: &[RangeSet<u128>; 2],
+        free: &[RangeSet<u128>; 2],
+    ) -> Self {
         let mut shown = Vec::new();
         for family in Family::BOTH {
             let (region, free) = (&regions[family as usize], &free[family as usize]);

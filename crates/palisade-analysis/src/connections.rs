@@ -1,6 +1,5 @@
 //! Lists the connections that a state allows, one by one or grouped.
 
-use crate::address_set::AddressSet;
 use crate::connection_end::{ConnectionEnd, IpBlocks};
 use crate::equivalence::{ClassSelection, EquivalenceClasses, LayerTraffic};
 use crate::pair_evaluator::{TrafficSetId, TrafficSetInterner};
@@ -9,7 +8,7 @@ use crate::reachability_matrix::{INSIDE, OUTSIDE};
 use crate::rules::to_u32;
 use crate::traffic::TrafficSet;
 use crate::workload::WorkloadRef;
-use palisade_model::{Family, State};
+use palisade_model::{Family, NumberRange, RangeSet, State};
 use serde::Serialize;
 use serde::ser::Serializer;
 use std::collections::{BTreeMap, BTreeSet};
@@ -62,7 +61,10 @@ pub enum ConnectionFilterError {
 }
 
 /// Addresses of one family, from the first to the last of each range.
-type AddressRanges = Vec<(u128, u128)>;
+type AddressRanges = Vec<NumberRange<u128>>;
+
+/// Addresses of both families.
+type AddressSets = [RangeSet<u128>; 2];
 
 /// Grouped rows of more pairs of equivalence classes than this are not expanded into pairs.
 const MAX_EXPANDED_PAIRS: usize = 16;
@@ -300,24 +302,20 @@ impl<'k> ConnectionRows<'k> {
         a.is_some() && a == b
     }
 
-    fn block_address_sets(&self, block: &ClassSelection) -> [AddressSet; 2] {
+    fn block_address_sets(&self, block: &ClassSelection) -> AddressSets {
         let mut ranges = [Vec::new(), Vec::new()];
         for kind in self.kinds.expand(block) {
             if let Some((family, region)) = &self.kinds.classes[kind as usize].region {
                 ranges[*family as usize].extend(region.ranges());
             }
         }
-        let [v4, v6] = ranges;
-        [
-            AddressSet::from_ranges(Family::V4, v4),
-            AddressSet::from_ranges(Family::V6, v6),
-        ]
+        ranges.map(RangeSet::from_iter)
     }
 
     /// One row for each pair of workloads, and for each pair of a workload and an outside prefix.
     pub(crate) fn list_pairs(
         &self,
-        workload_addresses: &[AddressSet; 2],
+        workload_addresses: &AddressSets,
         render: &ValueRenderer<'_>,
     ) -> Vec<Connection> {
         let mut found = Vec::new();
@@ -358,9 +356,13 @@ impl<'k> ConnectionRows<'k> {
         }
         for ((out, name, set), ranges) in parts {
             for (family, ranges) in Family::BOTH.into_iter().zip(ranges) {
-                let region = AddressSet::from_ranges(family, ranges)
-                    .subtract(&workload_addresses[family as usize]);
-                for prefix in region.prefixes() {
+                let region = RangeSet::from_iter(ranges);
+                let region = region.subtract(&workload_addresses[family as usize]);
+                for prefix in region
+                    .ranges()
+                    .iter()
+                    .flat_map(|range| range.prefixes(family))
+                {
                     let ends = (
                         ConnectionEnd::Workload(name.clone()),
                         ConnectionEnd::Outside(prefix),
@@ -407,7 +409,7 @@ impl<'k> ConnectionRows<'k> {
         let order = |c: &Connection| (c.src.clone(), c.dst.clone(), c.family);
         found.sort_by_cached_key(order);
         let free = self.workload_only_addresses();
-        let mut known: BTreeMap<[AddressSet; 2], ConnectionEnd> = BTreeMap::new();
+        let mut known: BTreeMap<AddressSets, ConnectionEnd> = BTreeMap::new();
         for (out, list) in [(true, &self.egress_rows), (false, &self.ingress_rows)] {
             // Both families in one row where their traffic is equal.
             let mut by_kind: BTreeMap<u32, BTreeMap<_, [AddressRanges; 2]>> = BTreeMap::new();
@@ -426,14 +428,10 @@ impl<'k> ConnectionRows<'k> {
                     }
                 }
             }
-            let mut rows: BTreeMap<([AddressSet; 2], Rc<TrafficSet>), Vec<u32>> = BTreeMap::new();
+            let mut rows: BTreeMap<(AddressSets, Rc<TrafficSet>), Vec<u32>> = BTreeMap::new();
             for (kind, of_kind) in by_kind {
                 for (set, ranges) in of_kind {
-                    let [v4, v6] = ranges;
-                    let regions = [
-                        AddressSet::from_ranges(Family::V4, v4),
-                        AddressSet::from_ranges(Family::V6, v6),
-                    ];
+                    let regions = ranges.map(RangeSet::from_iter);
                     rows.entry((regions, set)).or_default().push(kind);
                 }
             }
@@ -478,7 +476,7 @@ impl<'k> ConnectionRows<'k> {
     }
 
     /// The addresses that are not outside, because workloads hold them: an outside block may cover them.
-    fn workload_only_addresses(&self) -> [AddressSet; 2] {
+    fn workload_only_addresses(&self) -> AddressSets {
         Family::BOTH.map(|family| {
             let all = self
                 .kinds
@@ -486,12 +484,9 @@ impl<'k> ConnectionRows<'k> {
                 .iter()
                 .filter_map(|kind| kind.region.as_ref());
             let all = all.filter(|(of, _)| *of == family);
-            let ranges = all
-                .flat_map(|(_, region)| region.ranges().to_vec())
-                .collect();
-            let (first, last) = palisade_model::Prefix::all(family).bounds();
-            AddressSet::from_ranges(family, vec![(first, last)])
-                .subtract(&AddressSet::from_ranges(family, ranges))
+            let outside = all.flat_map(|(_, region)| region.ranges().iter().copied());
+            let everything = NumberRange::from(palisade_model::Prefix::all(family));
+            RangeSet::from(everything).subtract(&outside.collect())
         })
     }
 

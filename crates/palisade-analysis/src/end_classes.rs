@@ -4,11 +4,10 @@
 //! contain the address), which is cheap for each end. Then the signature (the tests and policies that
 //! match) is computed for one end of each group.
 
-use crate::address_set::{AddressSet, address_from_number, address_to_number as number_of};
 use crate::rules::{StateRules, to_u32};
 use palisade_model::{
-    Endpoint, Family, LabelKey, LabelScope, NetworkSet, Node, Prefix, Protocol, State, Str,
-    reserved,
+    Endpoint, Family, LabelKey, LabelScope, NetworkSet, Node, NumberRange, Prefix, Protocol,
+    RangeSet, State, Str, address_from_number, address_to_number, reserved,
 };
 use palisade_oracle::{FlowEnd, PreparedState};
 use std::collections::{BTreeMap, BTreeSet};
@@ -75,9 +74,9 @@ pub(crate) struct EndClassifier<'a> {
     namespaces: LabelInterner<'a>,
     accounts: LabelInterner<'a>,
     /// The outside by class; the address sets include workload addresses that they enclose.
-    pub(crate) outside: Vec<(AddressSet, usize)>,
+    pub(crate) outside: Vec<(RangeSet<u128>, usize)>,
     /// The addresses that workloads hold.
-    pub(crate) workload_addresses: AddressSet,
+    pub(crate) workload_addresses: RangeSet<u128>,
 }
 
 /// Numbers for namespaces or service accounts; equal where every selector treats them alike.
@@ -96,7 +95,7 @@ impl<'a> EndClassifier<'a> {
     ) -> Self {
         let workloads = prepared.claims().iter().filter(|(_, e)| !e.host);
         let held = workloads.filter(|(a, _)| Family::of(**a) == family);
-        let held = held.map(|(a, _)| (number_of(*a), number_of(*a))).collect();
+        let held = held.map(|(a, _)| NumberRange::single(address_to_number(*a)));
         let mut ends = EndClassifier {
             family,
             classes: Vec::new(),
@@ -107,7 +106,7 @@ impl<'a> EndClassifier<'a> {
             namespaces: LabelInterner::default(),
             accounts: LabelInterner::default(),
             outside: Vec::new(),
-            workload_addresses: AddressSet::from_ranges(family, held),
+            workload_addresses: held.collect(),
         };
         ends.partition_addresses(prepared, rules);
         ends
@@ -176,7 +175,7 @@ impl<'a> EndClassifier<'a> {
 
     /// The number of the innermost network that contains an address; 0 is none.
     fn innermost_net(&self, address: IpAddr) -> u32 {
-        let at = number_of(address);
+        let at = address_to_number(address);
         let after = self.intervals.partition_point(|(first, _)| *first <= at);
         let interval = after.checked_sub(1).and_then(|at| self.intervals.get(at));
         interval.map_or(0, |(_, net)| *net)
@@ -184,7 +183,7 @@ impl<'a> EndClassifier<'a> {
 
     fn classify_outside(&mut self, prepared: &PreparedState<'a>, rules: &StateRules<'a>) {
         let (_, end) = Prefix::all(self.family).bounds();
-        let mut by_class: BTreeMap<usize, Vec<(u128, u128)>> = BTreeMap::new();
+        let mut by_class: BTreeMap<usize, Vec<NumberRange<u128>>> = BTreeMap::new();
         for at in 0..self.intervals.len() {
             let (first, _) = self.intervals[at];
             let next = self.intervals.get(at + 1);
@@ -194,11 +193,14 @@ impl<'a> EndClassifier<'a> {
             };
             let outside = FlowEnd::Address(address_from_number(self.family, free));
             let class = self.classify(outside, prepared, rules);
-            by_class.entry(class).or_default().push((first, last));
+            by_class
+                .entry(class)
+                .or_default()
+                .push(NumberRange { first, last });
         }
         let regions = by_class.into_iter();
         self.outside = regions
-            .map(|(class, ranges)| (AddressSet::from_ranges(self.family, ranges), class))
+            .map(|(class, ranges)| (ranges.into_iter().collect(), class))
             .collect();
     }
 
@@ -408,11 +410,11 @@ fn named_ports(endpoint: &Endpoint, rules: &StateRules<'_>) -> Vec<(u32, u8, u16
 }
 
 /// The first address of a range that no workload holds.
-pub(crate) fn first_free(held: &AddressSet, first: u128, last: u128) -> Option<u128> {
-    let ranges = held.ranges();
-    let at = ranges.partition_point(|(_, end)| *end < first);
-    match ranges.get(at) {
-        Some((from, to)) if *from <= first => to.checked_add(1).filter(|next| *next <= last),
+pub(crate) fn first_free(held: &RangeSet<u128>, first: u128, last: u128) -> Option<u128> {
+    match held.overlapping(NumberRange { first, last }).first() {
+        Some(range) if range.first <= first => {
+            range.last.checked_add(1).filter(|next| *next <= last)
+        }
         _ => Some(first),
     }
 }

@@ -4,13 +4,12 @@
 //! The cost depends on the number of differences: the usual traffic is computed once for each treatment
 //! group, and only classes with other traffic are evaluated individually.
 
-use crate::address_set::AddressSet;
 use crate::pair_evaluator::{TrafficSetId, TrafficSetInterner};
 use crate::reachability::{Reachability, ReportUnit};
 use crate::reachability_matrix::{INSIDE, OUTSIDE, ReachabilityMatrix};
 use crate::rules::to_u32;
 use crate::workload::WorkloadRef;
-use palisade_model::Family;
+use palisade_model::{Family, NumberRange, RangeSet};
 use std::collections::BTreeMap;
 
 /// The traffic between two equivalence classes by layer; `None` in a layer in which one does not exist.
@@ -25,7 +24,7 @@ pub(crate) struct EquivalenceClass {
     /// The pod, if the class is one of its addresses.
     pub(crate) pod: Option<WorkloadRef>,
     /// For the outside, the family and addresses, some of which workloads may hold.
-    pub(crate) region: Option<(Family, AddressSet)>,
+    pub(crate) region: Option<(Family, RangeSet<u128>)>,
 }
 
 impl EquivalenceClass {
@@ -249,12 +248,12 @@ fn workload_classes(
 
 /// The addresses that are outside in all states, in parts that have one end class in each.
 fn outside_classes(views: &[&Reachability], family: Family) -> Vec<EquivalenceClass> {
-    let mut parts: BTreeMap<Vec<Option<u32>>, Vec<(u128, u128)>> = BTreeMap::new();
+    let mut parts: BTreeMap<Vec<Option<u32>>, Vec<NumberRange<u128>>> = BTreeMap::new();
     let sorted = |view: &Reachability| {
         let regions = view.outside[family as usize].iter();
         let ranges = regions.flat_map(|(region, class)| {
             let ranges = region.ranges().iter();
-            ranges.map(|(first, last)| (*first, *last, *class))
+            ranges.map(|range| (range.first, range.last, *class))
         });
         let mut ranges: Vec<(u128, u128, u32)> = ranges.collect();
         ranges.sort_unstable();
@@ -278,13 +277,14 @@ fn outside_classes(views: &[&Reachability], family: Family) -> Vec<EquivalenceCl
         common = next;
     }
     for (first, last, classes) in common {
-        let mut free = AddressSet::from_ranges(family, vec![(first, last)]);
+        let range = NumberRange { first, last };
+        let mut free = RangeSet::from(range);
         if views.len() > 1 {
             for held in views
                 .iter()
                 .map(|view| &view.workload_addresses[family as usize])
             {
-                free = free.subtract(&held.intersect_range(first, last));
+                free = free.subtract(&held.intersect_range(range));
             }
         }
         if free.is_empty() {
@@ -295,13 +295,13 @@ fn outside_classes(views: &[&Reachability], family: Family) -> Vec<EquivalenceCl
             let twin = views[view].matrices[family as usize].representatives[class as usize];
             layers[view * 2 + family as usize] = Some(twin);
         }
-        parts.entry(layers).or_default().push((first, last));
+        parts.entry(layers).or_default().push(range);
     }
     let parts = parts.into_iter().map(|(classes, ranges)| EquivalenceClass {
         classes,
         names: Vec::new(),
         pod: None,
-        region: Some((family, AddressSet::from_ranges(family, ranges))),
+        region: Some((family, ranges.into_iter().collect())),
     });
     parts.collect()
 }

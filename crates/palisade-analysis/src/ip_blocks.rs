@@ -3,8 +3,7 @@
 //! Addresses that workloads hold may be covered or not, because other rows list them. The networks
 //! contain every wanted address, and no unwanted address except those that workloads hold.
 
-use crate::address_set::{AddressSet, address_from_number};
-use palisade_model::{Family, Prefix};
+use palisade_model::{Family, NumberRange, Prefix, RangeSet, address_from_number};
 use std::fmt;
 
 /// A network with exceptions.
@@ -29,39 +28,48 @@ struct ShortestCover {
 /// The fewest networks for `wanted`. `workload_addresses` may be covered or not.
 pub(crate) fn shortest_ip_blocks(
     family: Family,
-    wanted: &AddressSet,
-    workload_addresses: &AddressSet,
+    wanted: &RangeSet<u128>,
+    workload_addresses: &RangeSet<u128>,
 ) -> Vec<IpBlock> {
     let all = Prefix::all(family);
-    let everything = AddressSet::from_ranges(family, vec![all.bounds()]);
-    let unwanted = everything
-        .subtract(wanted)
-        .subtract(workload_addresses)
-        .fill_gaps(workload_addresses);
-    let wanted = wanted.fill_gaps(workload_addresses);
-    let mut shown = shortest_cover(all, wanted.ranges(), unwanted.ranges()).outside;
+    let everything = RangeSet::from(NumberRange::from(all));
+    let unwanted = everything.subtract(wanted).subtract(workload_addresses);
+    let unwanted = fill_gaps(family, &unwanted, workload_addresses);
+    let wanted = fill_gaps(family, wanted, workload_addresses);
+    let mut shown = shortest_cover(all, &wanted, &unwanted).outside;
     shown.sort_by_key(|network| network.cidr);
     shown
 }
 
-fn shortest_cover(at: Prefix, wanted: &[(u128, u128)], unwanted: &[(u128, u128)]) -> ShortestCover {
-    let (wanted, unwanted) = (ranges_within(wanted, at), ranges_within(unwanted, at));
+/// The union of a set and the ranges of `free` that it encloses.
+fn fill_gaps(family: Family, set: &RangeSet<u128>, free: &RangeSet<u128>) -> RangeSet<u128> {
+    let (_, end) = Prefix::all(family).bounds();
+    let is_enclosed = |range: &&NumberRange<u128>| {
+        let below = range.first == 0 || set.contains(range.first - 1);
+        let above = range.last == end || set.contains(range.last + 1);
+        below && above && !set.is_empty()
+    };
+    let enclosed = free.ranges().iter().filter(is_enclosed).copied();
+    set.union(&enclosed.collect())
+}
+
+fn shortest_cover(at: Prefix, wanted: &RangeSet<u128>, unwanted: &RangeSet<u128>) -> ShortestCover {
     let whole = |all, except| IpBlock { cidr: all, except };
-    match (wanted.is_empty(), unwanted.is_empty()) {
-        (true, true) => return ShortestCover::default(),
-        (false, true) => {
+    match (overlaps(wanted, at), overlaps(unwanted, at)) {
+        (false, false) => return ShortestCover::default(),
+        (true, false) => {
             return ShortestCover {
                 outside: vec![whole(shrink_prefix(at, wanted), Vec::new())],
                 inside: Default::default(),
             };
         }
-        (true, false) => {
+        (false, true) => {
             return ShortestCover {
                 outside: Vec::new(),
                 inside: (vec![shrink_prefix(at, unwanted)], Vec::new()),
             };
         }
-        (false, false) => {}
+        (true, true) => {}
     }
     let mut parts = ShortestCover::default();
     for half in halves(at) {
@@ -89,9 +97,9 @@ fn shortest_cover(at: Prefix, wanted: &[(u128, u128)], unwanted: &[(u128, u128)]
 }
 
 /// The smallest prefix with the same ranges: parts with workload addresses only are left out.
-fn shrink_prefix(mut at: Prefix, ranges: &[(u128, u128)]) -> Prefix {
+fn shrink_prefix(mut at: Prefix, set: &RangeSet<u128>) -> Prefix {
     loop {
-        let mut taken = halves(at).filter(|half| !ranges_within(ranges, *half).is_empty());
+        let mut taken = halves(at).filter(|half| overlaps(set, *half));
         match (taken.next(), taken.next()) {
             (Some(half), None) => at = half,
             _ => return at,
@@ -103,12 +111,9 @@ fn cost(networks: &[IpBlock]) -> usize {
     networks.iter().map(|n| 1 + n.except.len()).sum()
 }
 
-/// The ranges, of an ascending list, that have addresses in a prefix.
-fn ranges_within(ranges: &[(u128, u128)], at: Prefix) -> &[(u128, u128)] {
-    let (first, last) = at.bounds();
-    let from = ranges.partition_point(|range| range.1 < first);
-    let to = ranges.partition_point(|range| range.0 <= last);
-    ranges.get(from..to).unwrap_or_default()
+/// Whether the set has addresses in a prefix.
+fn overlaps(set: &RangeSet<u128>, at: Prefix) -> bool {
+    !set.overlapping(at.into()).is_empty()
 }
 
 fn halves(of: Prefix) -> impl Iterator<Item = Prefix> {
@@ -135,9 +140,9 @@ impl fmt::Display for IpBlock {
 mod tests {
     use super::*;
 
-    fn region(family: Family, nets: &[&str]) -> AddressSet {
-        let ranges = nets.iter().map(|n| n.parse::<Prefix>().unwrap().bounds());
-        AddressSet::from_ranges(family, ranges.collect())
+    fn region(nets: &[&str]) -> RangeSet<u128> {
+        let range = |net: &&str| NumberRange::from(net.parse::<Prefix>().unwrap());
+        nets.iter().map(range).collect()
     }
 
     fn shown(networks: Vec<IpBlock>) -> Vec<String> {
@@ -210,10 +215,8 @@ mod tests {
             ),
         ];
         for (family, all, except, held, expected) in cases {
-            let held = region(family, held);
-            let wanted = region(family, all)
-                .subtract(&region(family, except))
-                .subtract(&held);
+            let held = region(held);
+            let wanted = region(all).subtract(&region(except)).subtract(&held);
             let shown = shown(shortest_ip_blocks(family, &wanted, &held)).join("; ");
             assert_eq!(shown, expected, "{all:?} without {except:?}");
         }
@@ -221,13 +224,20 @@ mod tests {
 
     #[test]
     fn what_is_added_again_is_a_network_of_its_own() {
-        let all = region(Family::V4, &["0.0.0.0/0"]).subtract(&region(Family::V4, &["10.0.0.0/8"]));
-        let wanted = all.union(&region(Family::V4, &["10.1.0.0/16"]));
+        let all = region(&["0.0.0.0/0"]).subtract(&region(&["10.0.0.0/8"]));
+        let wanted = all.union(&region(&["10.1.0.0/16"]));
         let shown = shown(shortest_ip_blocks(
             Family::V4,
             &wanted,
-            &AddressSet::empty(Family::V4),
+            &RangeSet::default(),
         ));
         assert_eq!(shown, ["0.0.0.0/0 except 10.0.0.0/8", "10.1.0.0/16"]);
+    }
+
+    #[test]
+    fn gaps_that_workloads_hold_are_filled() {
+        let all = region(&["0.0.0.0/0"]);
+        let holes = region(&["0.0.0.0/32", "10.0.0.5/32", "255.255.255.255/32"]);
+        assert_eq!(fill_gaps(Family::V4, &all.subtract(&holes), &holes), all);
     }
 }

@@ -7,7 +7,6 @@
 //! [`grouped_diff`] give the same result in fewer rows; their cost depends on the number of
 //! differences, not on the number of pairs. This crate never reads files or accesses the kernel.
 
-mod address_set;
 mod connection_end;
 mod connections;
 mod diff;
@@ -24,7 +23,6 @@ mod rules;
 mod traffic;
 mod workload;
 
-pub use address_set::AddressSet;
 pub use connection_end::{ConnectionEnd, IpBlocks, WorkloadGroup};
 pub use connections::{
     Connection, ConnectionFilter, ConnectionFilterError, connections, grouped_connections,
@@ -32,7 +30,7 @@ pub use connections::{
 pub use diff::{ConnectionDiff, diff, grouped_diff};
 pub use explain::{ExplainError, Explanation, FlowQuery, explain};
 pub use ip_blocks::IpBlock;
-pub use pair_set::{NumberRange, NumberRanges, PairSet};
+pub use pair_set::PairSet;
 pub use traffic::{ProtocolEntry, ProtocolName, TrafficSet};
 pub use workload::WorkloadRef;
 

@@ -2,79 +2,34 @@
 //!
 //! A [`PairSet`] is canonical: equal sets are equal values.
 
+use palisade_model::{NumberRange, RangeSet};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// An inclusive range of numbers, never empty.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct NumberRange {
-    /// The lowest number of the range.
-    pub first: u16,
-    /// The highest number of the range.
-    pub last: u16,
-}
-
-impl NumberRange {
-    /// Whether the range contains a number.
-    pub fn contains(self, number: u16) -> bool {
-        self.first <= number && number <= self.last
-    }
-}
-
-/// Numbers as ascending ranges that are not adjacent.
-pub type NumberRanges = Vec<NumberRange>;
 
 /// A set of pairs (x, y).
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PairSet {
     /// Ascending ranges of x, each with its set of y. Adjacent ranges have different sets.
-    rows: Vec<(NumberRange, NumberRanges)>,
+    rows: Vec<(NumberRange<u16>, RangeSet<u16>)>,
 }
 
 /// The ranges between cuts, covering 0 to `max`. A cut is the first number of a range.
-pub(crate) fn ranges_between_cuts(cuts: &BTreeSet<u32>, max: u16) -> NumberRanges {
-    let max = u32::from(max);
-    let mut starts: Vec<u32> = cuts.iter().copied().filter(|c| *c <= max).collect();
+pub(crate) fn ranges_between_cuts(cuts: &BTreeSet<u32>, max: u16) -> Vec<NumberRange<u16>> {
+    let mut starts: Vec<u16> = cuts
+        .iter()
+        .filter_map(|cut| (*cut).try_into().ok())
+        .collect();
+    starts.retain(|start| *start <= max);
     if starts.first() != Some(&0) {
         starts.insert(0, 0);
     }
-    let ends = starts.iter().skip(1).map(|s| s - 1).chain([max]);
-    let pairs = starts.iter().zip(ends);
-    pairs
-        .map(|(first, last)| number_range(*first, last))
+    let ends = starts.iter().skip(1).map(|start| start - 1).chain([max]);
+    let ranges = starts.iter().zip(ends);
+    ranges
+        .map(|(first, last)| NumberRange {
+            first: *first,
+            last,
+        })
         .collect()
-}
-
-fn number_range(first: u32, last: u32) -> NumberRange {
-    let clip = |n| u16::try_from(n).unwrap_or(u16::MAX);
-    NumberRange {
-        first: clip(first),
-        last: clip(last),
-    }
-}
-
-/// Merges adjacent ranges of an ascending list.
-fn merge_adjacent(spans: impl IntoIterator<Item = NumberRange>) -> NumberRanges {
-    let mut out: NumberRanges = Vec::new();
-    for next in spans {
-        match out.last_mut() {
-            Some(last) if u32::from(last.last) + 1 == u32::from(next.first) => {
-                last.last = next.last;
-            }
-            _ => out.push(next),
-        }
-    }
-    out
-}
-
-fn add_cuts(spans: &[NumberRange], cuts: &mut BTreeSet<u32>) {
-    for span in spans {
-        cuts.insert(u32::from(span.first));
-        cuts.insert(u32::from(span.last) + 1);
-    }
-}
-
-fn contains_number(spans: &[NumberRange], number: u16) -> bool {
-    spans.iter().any(|span| span.contains(number))
 }
 
 impl PairSet {
@@ -85,36 +40,37 @@ impl PairSet {
 
     /// Every pair up to these bounds, inclusive.
     pub fn full(max_x: u16, max_y: u16) -> Self {
-        let all = |max| NumberRange {
-            first: 0,
-            last: max,
-        };
+        let all = |last| NumberRange { first: 0, last };
         PairSet {
-            rows: vec![(all(max_x), vec![all(max_y)])],
+            rows: vec![(all(max_x), all(max_y).into())],
         }
+    }
+
+    /// Joins adjacent ranges of x with equal sets of y; without those that have none.
+    fn from_rows(all: impl IntoIterator<Item = (NumberRange<u16>, RangeSet<u16>)>) -> Self {
+        let mut rows: Vec<(NumberRange<u16>, RangeSet<u16>)> = Vec::new();
+        for (x, row) in all {
+            match rows.last_mut() {
+                _ if row.is_empty() => {}
+                Some((last, same)) if *same == row && last.last.checked_add(1) == Some(x.first) => {
+                    last.last = x.last;
+                }
+                _ => rows.push((x, row)),
+            }
+        }
+        PairSet { rows }
     }
 
     /// The union of the cells of a grid for which `inside` is true at their lowest pair.
     pub(crate) fn from_grid(
-        xs: &[NumberRange],
-        ys: &[NumberRange],
+        xs: &[NumberRange<u16>],
+        ys: &[NumberRange<u16>],
         mut inside: impl FnMut(u16, u16) -> bool,
     ) -> Self {
-        let mut rows: Vec<(NumberRange, NumberRanges)> = Vec::new();
-        for x in xs {
-            let in_row = ys.iter().copied().filter(|y| inside(x.first, y.first));
-            let row = merge_adjacent(in_row.collect::<Vec<_>>());
-            match rows.last_mut() {
-                _ if row.is_empty() => {}
-                Some((last, same))
-                    if *same == row && u32::from(last.last) + 1 == u32::from(x.first) =>
-                {
-                    last.last = x.last;
-                }
-                _ => rows.push((*x, row)),
-            }
-        }
-        PairSet { rows }
+        Self::from_rows(xs.iter().map(|x| {
+            let row = ys.iter().copied().filter(|y| inside(x.first, y.first));
+            (*x, row.collect())
+        }))
     }
 
     /// Whether the set is empty.
@@ -124,24 +80,31 @@ impl PairSet {
 
     /// Whether the set contains a pair.
     pub fn contains(&self, x: u16, y: u16) -> bool {
-        let mut rows = self.rows.iter();
-        rows.any(|(xs, ys)| xs.contains(x) && contains_number(ys, y))
+        self.row(x).is_some_and(|row| row.contains(y))
     }
 
-    /// The pairs for which `keep` is true, given whether this set and the other contain the pair.
-    fn combine(&self, other: &PairSet, keep: impl Fn(bool, bool) -> bool) -> PairSet {
-        let (mut xs, mut ys) = (BTreeSet::new(), BTreeSet::new());
-        for (x, row) in self.rows.iter().chain(&other.rows) {
-            add_cuts(&[*x], &mut xs);
-            add_cuts(row, &mut ys);
+    /// The set of y at this x.
+    fn row(&self, x: u16) -> Option<&RangeSet<u16>> {
+        let mut rows = self.rows.iter();
+        rows.find(|(xs, _)| xs.contains(x)).map(|(_, row)| row)
+    }
+
+    /// The set whose y at each x are those of this set and of the other, combined.
+    fn combine(
+        &self,
+        other: &PairSet,
+        rows: impl Fn(&RangeSet<u16>, &RangeSet<u16>) -> RangeSet<u16>,
+    ) -> PairSet {
+        let mut cuts = BTreeSet::new();
+        for (x, _) in self.rows.iter().chain(&other.rows) {
+            cuts.extend([u32::from(x.first), u32::from(x.last) + 1]);
         }
-        let (xs, ys) = (
-            ranges_between_cuts(&xs, u16::MAX),
-            ranges_between_cuts(&ys, u16::MAX),
-        );
-        PairSet::from_grid(&xs, &ys, |x, y| {
-            keep(self.contains(x, y), other.contains(x, y))
-        })
+        let none = RangeSet::default();
+        let xs = ranges_between_cuts(&cuts, u16::MAX).into_iter();
+        PairSet::from_rows(xs.map(|x| {
+            let [a, b] = [self, other].map(|set| set.row(x.first).unwrap_or(&none));
+            (x, rows(a, b))
+        }))
     }
 
     /// The intersection of both.
@@ -149,7 +112,7 @@ impl PairSet {
         if self == other {
             return self.clone();
         }
-        self.combine(other, |a, b| a && b)
+        self.combine(other, RangeSet::intersect)
     }
 
     /// The pairs of this set that are not in the other.
@@ -157,17 +120,19 @@ impl PairSet {
         if self == other || self.is_empty() {
             return PairSet::empty();
         }
-        self.combine(other, |a, b| a && !b)
+        self.combine(other, RangeSet::subtract)
     }
 
     /// The set as (all x with the same set of y, that set), in order of the x.
-    pub fn groups(&self) -> Vec<(NumberRanges, NumberRanges)> {
-        let mut by_row: BTreeMap<&NumberRanges, NumberRanges> = BTreeMap::new();
+    pub fn groups(&self) -> Vec<(RangeSet<u16>, RangeSet<u16>)> {
+        let mut by_row: BTreeMap<&RangeSet<u16>, Vec<NumberRange<u16>>> = BTreeMap::new();
         for (x, row) in &self.rows {
             by_row.entry(row).or_default().push(*x);
         }
-        let groups = by_row.into_iter().map(|(ys, xs)| (xs, ys.clone()));
-        let mut groups: Vec<_> = groups.collect();
+        let groups = by_row.into_iter();
+        let mut groups: Vec<_> = groups
+            .map(|(ys, xs)| (xs.into_iter().collect(), ys.clone()))
+            .collect();
         groups.sort();
         groups
     }
@@ -190,10 +155,10 @@ mod tests {
                 last: *d,
             };
             PairSet {
-                rows: vec![(x, vec![y])],
+                rows: vec![(x, y.into())],
             }
         };
-        let either = |a: PairSet, b: &PairSet| a.combine(b, |a, b| a || b);
+        let either = |a: PairSet, b: &PairSet| a.combine(b, RangeSet::union);
         cells
             .iter()
             .map(one)
@@ -217,12 +182,18 @@ mod tests {
         let hole = plane(&[((3, 3), (4, 4))]);
         let rest = all.subtract(&hole);
         assert!(!rest.contains(3, 4) && rest.contains(3, 5) && rest.contains(4, 4));
-        let s = |first, last| NumberRange { first, last };
+        let s = |ranges: &[(u16, u16)]| -> RangeSet<u16> {
+            let range = |(first, last): &(u16, u16)| NumberRange {
+                first: *first,
+                last: *last,
+            };
+            ranges.iter().map(range).collect()
+        };
         assert_eq!(
             rest.groups(),
             vec![
-                (vec![s(0, 2), s(4, 255)], vec![s(0, 255)]),
-                (vec![s(3, 3)], vec![s(0, 3), s(5, 255)]),
+                (s(&[(0, 2), (4, 255)]), s(&[(0, 255)])),
+                (s(&[(3, 3)]), s(&[(0, 3), (5, 255)])),
             ]
         );
         assert_eq!(rest.intersect(&hole), PairSet::empty());

@@ -1,12 +1,11 @@
 //! The reachability of a state: its workloads, the outside, and the traffic allowed between them.
 
-use crate::address_set::AddressSet;
 use crate::end_classes::EndClassifier;
 use crate::pair_evaluator::{PairEvaluator, TrafficSetInterner};
 use crate::reachability_matrix::ReachabilityMatrix;
 use crate::rules::{StateRules, to_u32};
 use crate::workload::{WorkloadRef, group_endpoints};
-use palisade_model::{Endpoint, Family, State};
+use palisade_model::{Endpoint, Family, RangeSet, State};
 use palisade_oracle::{FlowEnd, PreparedState};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -89,9 +88,9 @@ pub(crate) struct Reachability {
     /// The allowed traffic between end classes, by family.
     pub(crate) matrices: [ReachabilityMatrix; 2],
     /// The outside, by family: address sets (which may enclose workload addresses) with their classes.
-    pub(crate) outside: [Vec<(AddressSet, u32)>; 2],
+    pub(crate) outside: [Vec<(RangeSet<u128>, u32)>; 2],
     /// The addresses that workloads hold, by family.
-    pub(crate) workload_addresses: [AddressSet; 2],
+    pub(crate) workload_addresses: [RangeSet<u128>; 2],
     groups: BTreeMap<WorkloadRef, Vec<GroupMember>>,
 }
 

@@ -3,8 +3,8 @@
 //! A [`TrafficSet`] is canonical: equal sets are equal values. Both families share one space:
 //! protocol 58 exists in IPv4 packets too.
 
-use crate::pair_set::{NumberRanges, PairSet};
-use palisade_model::{L4, Protocol};
+use crate::pair_set::PairSet;
+use palisade_model::{L4, NumberRange, Protocol, RangeSet};
 use serde::ser::{Serialize, Serializer};
 use std::fmt;
 
@@ -135,7 +135,7 @@ impl TrafficSet {
         let every_other = self.others == all_others();
         let mut entries = Vec::new();
         for (protocol, plane) in Protocol::WITH_PORTS.into_iter().zip(&self.port_pairs) {
-            let entry = |sources: NumberRanges, ports: NumberRanges| ProtocolEntry {
+            let entry = |sources: RangeSet<u16>, ports: RangeSet<u16>| ProtocolEntry {
                 ports: Some(ports),
                 source_ports: omit_if_full(sources, PORT_MAX),
                 ..ProtocolEntry::from_name(ProtocolName::of(protocol))
@@ -143,7 +143,7 @@ impl TrafficSet {
             push_entries(plane, every_other, entry, &mut entries);
         }
         for (protocol, plane) in ICMP.into_iter().zip(&self.icmp) {
-            let entry = |types: NumberRanges, codes: NumberRanges| ProtocolEntry {
+            let entry = |types: RangeSet<u16>, codes: RangeSet<u16>| ProtocolEntry {
                 types: Some(types),
                 codes: omit_if_full(codes, ICMP_MAX),
                 ..ProtocolEntry::from_name(ProtocolName::of(protocol))
@@ -163,11 +163,11 @@ impl TrafficSet {
 fn push_entries(
     plane: &PairSet,
     list_empty: bool,
-    entry: impl Fn(NumberRanges, NumberRanges) -> ProtocolEntry,
+    entry: impl Fn(RangeSet<u16>, RangeSet<u16>) -> ProtocolEntry,
     entries: &mut Vec<ProtocolEntry>,
 ) {
     if plane.is_empty() && list_empty {
-        let mut nothing = entry(Vec::new(), Vec::new());
+        let mut nothing = entry(RangeSet::default(), RangeSet::default());
         (nothing.source_ports, nothing.codes) = (None, None);
         entries.push(nothing);
     }
@@ -175,9 +175,12 @@ fn push_entries(
     entries.extend(groups.map(|(xs, ys)| entry(xs, ys)));
 }
 
-fn omit_if_full(spans: NumberRanges, max: u16) -> Option<NumberRanges> {
-    let full = spans.len() == 1 && spans[0].first == 0 && spans[0].last == max;
-    (!full).then_some(spans)
+fn omit_if_full(spans: RangeSet<u16>, max: u16) -> Option<RangeSet<u16>> {
+    let full = NumberRange {
+        first: 0,
+        last: max,
+    };
+    (spans.ranges() != [full]).then_some(spans)
 }
 
 /// The name of a protocol in a list.
@@ -221,13 +224,13 @@ pub struct ProtocolEntry {
     /// The protocol.
     pub protocol: ProtocolName,
     /// Destination ports; always present for TCP, UDP and SCTP.
-    pub ports: Option<NumberRanges>,
+    pub ports: Option<RangeSet<u16>>,
     /// Source ports, if restricted.
-    pub source_ports: Option<NumberRanges>,
+    pub source_ports: Option<RangeSet<u16>>,
     /// ICMP types; always present for ICMP and ICMPv6.
-    pub types: Option<NumberRanges>,
+    pub types: Option<RangeSet<u16>>,
     /// ICMP codes, if restricted.
-    pub codes: Option<NumberRanges>,
+    pub codes: Option<RangeSet<u16>>,
 }
 
 impl ProtocolEntry {
@@ -255,7 +258,8 @@ impl Serialize for ProtocolEntry {
         map.serialize_entry("protocol", &self.protocol)?;
         for (name, spans) in fields {
             if let Some(spans) = spans {
-                let pairs: Vec<[u16; 2]> = spans.iter().map(|s| [s.first, s.last]).collect();
+                let pairs: Vec<[u16; 2]> =
+                    spans.ranges().iter().map(|s| [s.first, s.last]).collect();
                 map.serialize_entry(name, &pairs)?;
             }
         }
@@ -320,10 +324,7 @@ impl fmt::Display for ProtocolEntry {
     }
 }
 
-fn format_ranges(spans: &NumberRanges) -> String {
-    let one = |span: &crate::pair_set::NumberRange| match (span.first, span.last) {
-        (first, last) if first == last => first.to_string(),
-        (first, last) => format!("{first}-{last}"),
-    };
-    spans.iter().map(one).collect::<Vec<_>>().join(",")
+fn format_ranges(spans: &RangeSet<u16>) -> String {
+    let texts: Vec<String> = spans.ranges().iter().map(ToString::to_string).collect();
+    texts.join(",")
 }

@@ -17,6 +17,7 @@ mod net;
 mod object;
 mod policy;
 mod ports;
+mod ranges;
 mod selector;
 mod state;
 
@@ -34,6 +35,7 @@ pub use policy::{
     RuleOrigin, SourceLine, Tier, TierDefault, TrafficMatch, builtin_tiers, tier_name,
 };
 pub use ports::{PortMatch, PortRange, PortSpec};
+pub use ranges::{NumberRange, RangeNumber, RangeSet, address_from_number, address_to_number};
 pub use selector::Selector;
 pub use state::{EndpointLabels, NetworkSetLabels, NodeLabels, State};
 

@@ -3,6 +3,7 @@
 //! A [`Prefix`] is always masked: host bits are zero, so equal networks are equal values. This module
 //! never resolves names and never accesses an interface.
 
+use crate::{address_from_number, address_to_number};
 use alloc::string::String;
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -74,9 +75,9 @@ impl Prefix {
     /// the family's is clamped to it.
     pub fn new(address: IpAddr, length: u8) -> Self {
         let length = length.min(Family::of(address).bits());
-        let value = bits_of(address) & mask(Family::of(address), length);
+        let value = address_to_number(address) & mask(Family::of(address), length);
         Prefix {
-            address: address_of(Family::of(address), value),
+            address: address_from_number(Family::of(address), value),
             length,
         }
     }
@@ -120,7 +121,8 @@ impl Prefix {
     /// Whether the prefix contains the address.
     pub fn contains(self, address: IpAddr) -> bool {
         self.family() == Family::of(address)
-            && bits_of(address) & mask(self.family(), self.length) == bits_of(self.address)
+            && address_to_number(address) & mask(self.family(), self.length)
+                == address_to_number(self.address)
     }
 
     /// Whether the prefix contains every address of `other` (a prefix covers itself).
@@ -130,7 +132,7 @@ impl Prefix {
 
     /// The lowest and highest address, as numbers (IPv4 in the low 32 bits).
     pub fn bounds(self) -> (u128, u128) {
-        let low = bits_of(self.address);
+        let low = address_to_number(self.address);
         let host = match self.family().bits() - self.length {
             128 => u128::MAX,
             n => (1u128 << n) - 1,
@@ -140,28 +142,12 @@ impl Prefix {
 
     /// The highest address.
     pub fn last(self) -> IpAddr {
-        address_of(self.family(), self.bounds().1)
+        address_from_number(self.family(), self.bounds().1)
     }
 
     /// The next shorter prefix that covers this one, or `None` for the whole address space.
     pub fn parent(self) -> Option<Prefix> {
         (self.length > 0).then(|| Prefix::new(self.address, self.length - 1))
-    }
-}
-
-/// An address as a number: IPv4 in the low 32 bits.
-pub(crate) fn bits_of(address: IpAddr) -> u128 {
-    match address {
-        IpAddr::V4(a) => u128::from(u32::from(a)),
-        IpAddr::V6(a) => u128::from(a),
-    }
-}
-
-/// The address of a family with this number; bits beyond the family's length are dropped.
-fn address_of(family: Family, value: u128) -> IpAddr {
-    match family {
-        Family::V4 => IpAddr::V4(Ipv4Addr::from((value & 0xffff_ffff) as u32)),
-        Family::V6 => IpAddr::V6(Ipv6Addr::from(value)),
     }
 }
 

@@ -1,18 +1,12 @@
 //! Ports: ranges, named ports, and the port tests of rules.
 
-use crate::Str;
+use crate::{NumberRange, Str};
 use alloc::vec::Vec;
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
-/// An inclusive range of ports, never empty.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct PortRange {
-    /// The lowest port of the range.
-    pub first: u16,
-    /// The highest port of the range; at least `first`.
-    pub last: u16,
-}
+/// An inclusive range of ports.
+pub type PortRange = NumberRange<u16>;
 
 impl PortRange {
     /// Every port.
@@ -20,34 +14,6 @@ impl PortRange {
         first: 0,
         last: u16::MAX,
     };
-
-    /// The range from `first` to `last`, or `None` if `first` is greater than `last`.
-    pub fn new(first: u16, last: u16) -> Option<Self> {
-        (first <= last).then_some(PortRange { first, last })
-    }
-
-    /// One port.
-    pub fn single(port: u16) -> Self {
-        PortRange {
-            first: port,
-            last: port,
-        }
-    }
-
-    /// Whether the range contains the port.
-    pub fn contains(self, port: u16) -> bool {
-        self.first <= port && port <= self.last
-    }
-}
-
-impl fmt::Display for PortRange {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.first == self.last {
-            write!(f, "{}", self.first)
-        } else {
-            write!(f, "{}-{}", self.first, self.last)
-        }
-    }
 }
 
 /// A port, port range or named port in a rule.
