@@ -3,12 +3,12 @@
 //! The YAML and JSON scanners use the same builder, so limits, duplicate key checks and paths in messages are
 //! the same for both. It keeps its own stack: nesting uses bounded heap memory, never the thread's stack.
 
-use crate::describe::{describe, quote};
+use crate::describe::{quote, reference};
 use crate::document_error::{DocumentError, DocumentErrorKind};
 use crate::limits::Limits;
 use crate::location::{Location, Position};
+use crate::node::describe;
 use crate::node::{ManifestMap, ManifestNode, ManifestValue, MapEntry};
-use crate::object::reference;
 use crate::path::FieldPath;
 use crate::scalar::{Scalar, float_as_int, key_text};
 use std::collections::BTreeMap;

@@ -1,9 +1,7 @@
-//! Descriptions of values in messages, and limits on their length.
+//! Texts of the input in messages, and limits on their length.
 //!
 //! Messages stay short whatever a file contains: a quoted text is cut at a limit, and a name longer than the
 //! API server allows is cut when it is first read.
-
-use crate::node::{ManifestNode, ManifestValue};
 
 /// The maximum number of characters quoted from a text.
 const MAX_QUOTED_CHARS: usize = 60;
@@ -13,27 +11,6 @@ pub(crate) const MAX_NAME_BYTES: usize = 253;
 const KEPT_NAME_CHARS: usize = 64;
 /// The maximum length of a reason or a field path in bytes.
 pub(crate) const MAX_MESSAGE_BYTES: usize = 1024;
-
-/// The value in words, followed by its text in the file if that differs.
-pub(crate) fn describe(node: &ManifestNode) -> String {
-    let description = match &node.value {
-        ManifestValue::Null => "null".to_owned(),
-        ManifestValue::Bool(value) => format!("the boolean {value}"),
-        ManifestValue::Int(value) => format!("the number {value}"),
-        ManifestValue::Float(value) => format!("the number {value}"),
-        ManifestValue::String(text) => format!("the text {}", quote(text)),
-        ManifestValue::List(items) if items.is_empty() => "an empty list".to_owned(),
-        ManifestValue::List(_) => "a list".to_owned(),
-        ManifestValue::Map(map) if map.is_empty() => "an empty object".to_owned(),
-        ManifestValue::Map(_) => "an object".to_owned(),
-    };
-    match &node.source_text {
-        Some(source) if !source.is_empty() && !description.ends_with(&format!(" {source}")) => {
-            format!("{description} (written `{}`)", shorten(source))
-        }
-        _ => description,
-    }
-}
 
 /// A text in quotes, control characters escaped, cut after 60 characters.
 #[must_use]
@@ -62,6 +39,16 @@ pub fn bounded_name(text: &str) -> String {
             (number ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
         });
     format!("{kept}…({} bytes, {number:016x})", text.len())
+}
+
+/// `Kind namespace/name`, as far as known.
+pub(crate) fn reference(kind: &str, namespace: Option<&str>, name: Option<&str>) -> String {
+    let kind = bounded_name(kind);
+    match (namespace.map(bounded_name), name.map(bounded_name)) {
+        (Some(namespace), Some(name)) => format!("{kind} {namespace}/{name}"),
+        (None, Some(name)) => format!("{kind} {name}"),
+        (_, None) => kind,
+    }
 }
 
 /// A text cut in the middle to the maximum length of a message part.

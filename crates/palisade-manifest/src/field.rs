@@ -1,7 +1,7 @@
 //! A cursor over a value that keeps its path, so that every error names field and location.
 
-use crate::describe::describe;
 use crate::location::{Location, Problem};
+use crate::node::describe;
 use crate::node::{ManifestMap, ManifestNode, ManifestValue};
 use crate::path::FieldPath;
 use std::sync::Arc;

@@ -21,9 +21,7 @@ mod field;
 mod field_filter;
 mod filtered_json;
 mod json;
-mod json_list;
 mod limits;
-mod list;
 mod location;
 mod node;
 mod object;
@@ -35,7 +33,6 @@ mod stream;
 mod to_json;
 mod window;
 mod yaml;
-mod yaml_list;
 
 pub use describe::{bounded_name, quote, quote_up_to, shorten};
 pub use field::{Field, FieldError, IntOrString, Mismatch};

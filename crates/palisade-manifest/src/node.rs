@@ -1,5 +1,6 @@
 //! Values with their locations.
 
+use crate::describe::{quote, shorten};
 use crate::location::Location;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -215,5 +216,26 @@ impl<'a> IntoIterator for &'a ManifestMap {
 
     fn into_iter(self) -> Self::IntoIter {
         self.iter()
+    }
+}
+
+/// The value in words, followed by its text in the file if that differs.
+pub(crate) fn describe(node: &ManifestNode) -> String {
+    let description = match &node.value {
+        ManifestValue::Null => "null".to_owned(),
+        ManifestValue::Bool(value) => format!("the boolean {value}"),
+        ManifestValue::Int(value) => format!("the number {value}"),
+        ManifestValue::Float(value) => format!("the number {value}"),
+        ManifestValue::String(text) => format!("the text {}", quote(text)),
+        ManifestValue::List(items) if items.is_empty() => "an empty list".to_owned(),
+        ManifestValue::List(_) => "a list".to_owned(),
+        ManifestValue::Map(map) if map.is_empty() => "an empty object".to_owned(),
+        ManifestValue::Map(_) => "an object".to_owned(),
+    };
+    match &node.source_text {
+        Some(source) if !source.is_empty() && !description.ends_with(&format!(" {source}")) => {
+            format!("{description} (written `{}`)", shorten(source))
+        }
+        _ => description,
     }
 }

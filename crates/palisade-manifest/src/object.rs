@@ -1,9 +1,10 @@
 //! Converts documents to Kubernetes objects: lists are flattened, and each object has its name.
 
-use crate::describe::{bounded_name, describe};
+use crate::describe::{bounded_name, reference};
 use crate::field::{Field, FieldError};
 use crate::limits::Limits;
 use crate::location::{Location, Problem};
+use crate::node::describe;
 use crate::node::{ManifestMap, ManifestNode, ManifestValue};
 use crate::parse::ParsedFile;
 use crate::path::FieldPath;
@@ -81,16 +82,6 @@ impl RawObject {
 impl fmt::Display for RawObject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.reference())
-    }
-}
-
-/// `Kind namespace/name`, as far as known.
-pub(crate) fn reference(kind: &str, namespace: Option<&str>, name: Option<&str>) -> String {
-    let kind = bounded_name(kind);
-    match (namespace.map(bounded_name), name.map(bounded_name)) {
-        (Some(namespace), Some(name)) => format!("{kind} {namespace}/{name}"),
-        (None, Some(name)) => format!("{kind} {name}"),
-        (_, None) => kind,
     }
 }
 

@@ -9,12 +9,15 @@
 //! rejected with the error of the JSON parser, and an alias in a YAML list that refers to an anchor in
 //! another item is a problem. A list with an error anywhere yields none of its items.
 
+mod json_list;
+mod list;
+mod yaml_list;
+
 use crate::builder::{DocumentBuilder, RemainingLimits};
 use crate::document_error::{DocumentError, DocumentErrorKind};
 use crate::field_filter::FieldFilterOfKind;
 use crate::filtered_json::{FilteredJsonReader, ScanError};
 use crate::json;
-use crate::json_list;
 use crate::limits::Limits;
 use crate::location::Position;
 use crate::node::ManifestNode;
@@ -24,7 +27,6 @@ use crate::split::{
     BYTE_ORDER_MARK, Chunk, content_after_separator, is_directives, is_separator, next_separator,
 };
 use crate::window::ReadWindow;
-use crate::yaml_list;
 use std::io::{self, Read};
 use std::sync::Arc;
 

@@ -1,10 +1,10 @@
 //! Builds a document that may be a list while it is read field by field and item by item.
 
-use crate::describe::quote;
+use crate::describe::{quote, reference};
 use crate::document_error::{DocumentError, DocumentErrorKind};
 use crate::location::{Location, Position};
 use crate::node::{ManifestMap, ManifestNode, ManifestValue, MapEntry};
-use crate::object::{ListContext, list_kind, reference};
+use crate::object::{ListContext, list_kind};
 use crate::path::FieldPath;
 use crate::stream::StreamReader;
 

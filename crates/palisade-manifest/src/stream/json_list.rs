@@ -1,8 +1,8 @@
 //! Reads a JSON object that is too long for one piece: field by field, and its `items` one by one.
 
+use super::list::{ITEMS, ListBuilder};
 use crate::document_error::{DocumentError, DocumentErrorKind};
 use crate::filtered_json::{FilteredJsonReader, ScanError};
-use crate::list::{ITEMS, ListBuilder};
 use crate::path::FieldPath;
 use crate::stream::StreamReader;
 use std::io;

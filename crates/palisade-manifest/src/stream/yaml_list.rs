@@ -4,9 +4,9 @@
 //! less: block scalars and continued values are indented deeper. If a text violates that rule, the item is
 //! not YAML and the document is rejected.
 
+use super::list::{ITEMS, ListBuilder};
 use crate::builder::RemainingLimits;
 use crate::document_error::{DocumentError, DocumentErrorKind};
-use crate::list::{ITEMS, ListBuilder};
 use crate::location::Position;
 use crate::node::{ManifestMap, ManifestNode, ManifestValue};
 use crate::parse::parse_yaml;
