@@ -21,7 +21,7 @@ pub use value::{AddressRange, ParameterKind, ParameterValue};
 
 use crate::access::GroupGrants;
 use palisade_engine::ElementBudget;
-use palisade_model::{Encapsulation, Encapsulations, Family, Prefix};
+use palisade_model::{Encapsulation, Encapsulations, Family, HostTrafficAction, Prefix};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -59,15 +59,6 @@ impl ParameterSource {
             ParameterSource::Default => "the default".to_owned(),
         }
     }
-}
-
-/// Whether policy applies to this host's own packets to its endpoints.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HostToEndpointAction {
-    /// They are allowed.
-    Allow,
-    /// Policy applies to them.
-    Policy,
 }
 
 /// The resolved configuration.
@@ -110,7 +101,7 @@ pub struct Config {
     /// The bits of the conntrack mark that the agent uses.
     pub mark_mask: u32,
     /// Whether policy applies to this host's own packets.
-    pub host_to_endpoint: HostToEndpointAction,
+    pub host_to_endpoint: HostTrafficAction,
     /// The encapsulations that endpoints may send where policy allows it.
     pub allowed_encapsulation: Encapsulations,
     /// Whether the nftables tables are owned by the agent, so that no other program can change them.
@@ -350,8 +341,8 @@ impl ConfigBuilder {
             table: self.text("table").to_owned(),
             mark_mask: self.number("mark-mask"),
             host_to_endpoint: match self.number("host-to-endpoint") {
-                0 => HostToEndpointAction::Allow,
-                _ => HostToEndpointAction::Policy,
+                0 => HostTrafficAction::Allow,
+                _ => HostTrafficAction::Policy,
             },
             allowed_encapsulation: Encapsulation::ALL
                 .into_iter()

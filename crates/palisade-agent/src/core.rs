@@ -21,7 +21,7 @@ use crate::workload_store::{WorkloadRecord, WorkloadStore};
 use palisade_api::{BootstrapStage, FlushReport, RepairReport};
 use palisade_dataplane::{Counters, Dataplane};
 use palisade_engine::Engine;
-use palisade_model::{EndpointId, ObjectKey, Update};
+use palisade_model::{EndpointId, HostTrafficAction, ObjectKey, Update};
 use palisade_source::{Diagnostic, SourceReport, UpdateBatch};
 use palisade_sys::fault;
 use palisade_tables::{Credit, Delta};
@@ -135,8 +135,7 @@ pub struct Core {
 impl Core {
     /// A core of these parts, without state.
     pub fn new(parts: CoreParts) -> Self {
-        let judge_host_traffic =
-            parts.config.host_to_endpoint == crate::config::HostToEndpointAction::Policy;
+        let judge_host_traffic = parts.config.host_to_endpoint == HostTrafficAction::Policy;
         let started = parts.clock.wall();
         Core {
             engine: Engine::new(palisade_engine::EngineOptions {

@@ -1,6 +1,5 @@
 //! Explaining one flow as the running agent sees it.
 
-use crate::config::HostToEndpointAction;
 use crate::core::Core;
 use palisade_analysis::{ExplainError, Explanation, FlowQuery};
 use palisade_api::ExplainQuery;
@@ -24,12 +23,8 @@ impl Core {
     /// # Errors
     /// If the query is invalid, or names an unknown object.
     pub fn explain(&self, query: ExplainQuery) -> Result<Explanation, ExplainError> {
-        let host_to_endpoint = match self.config.host_to_endpoint {
-            HostToEndpointAction::Allow => palisade_oracle::HostTrafficAction::Allow,
-            HostToEndpointAction::Policy => palisade_oracle::HostTrafficAction::Policy,
-        };
         let options = palisade_oracle::OracleOptions {
-            host_to_endpoint,
+            host_to_endpoint: self.config.host_to_endpoint,
             allowed_encapsulation: self.config.allowed_encapsulation,
             ..palisade_oracle::OracleOptions::default()
         };

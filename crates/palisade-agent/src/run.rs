@@ -8,7 +8,7 @@
 //! continues.
 
 use crate::clock::{Clock, SystemClock, millis};
-use crate::config::{Config, HostToEndpointAction};
+use crate::config::Config;
 use crate::core::{Core, CoreEvent, CoreHandle, CoreParts, error_chain};
 use crate::host::HostChanges;
 use crate::http::sockets::{ApiSocketError, ApiSockets, request_limits};
@@ -22,6 +22,7 @@ use crate::watchers::{follow_source, watch_host, watch_tampering};
 use crate::workloads::WorkloadError;
 use palisade_api::BootstrapStage;
 use palisade_dataplane::{Dataplane, NftConfig, NftDataplane};
+use palisade_model::HostTrafficAction;
 use palisade_source::{Directory, DirectoryOptions, Source};
 use palisade_sys::link::KernelLinkEvents;
 use palisade_sys::lock::LockError;
@@ -203,7 +204,7 @@ pub(crate) fn nft_config(config: &Config) -> NftConfig {
         table: config.table.clone(),
         interface_prefix: config.interface_prefix.clone(),
         mark_mask: config.mark_mask,
-        judge_host_traffic: config.host_to_endpoint == HostToEndpointAction::Policy,
+        judge_host_traffic: config.host_to_endpoint == HostTrafficAction::Policy,
         own_table: config.own_table,
         log_group: Some(config.monitor_group),
     }

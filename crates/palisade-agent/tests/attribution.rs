@@ -3,15 +3,17 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use palisade_agent::monitor::attribution::attribute;
-use palisade_dataplane::ReportReason;
 use palisade_engine::{Engine, EngineOptions};
 use palisade_generators::lowered::ModelWorld;
 use palisade_generators::seeded_cases;
-use palisade_model::{Action, Direction, Encapsulations, Endpoint, FlowOrigin, RuleOrigin, Update};
-use palisade_oracle::{
-    DecisionReason, DirectionJudgement, HairpinAction, HostTrafficAction, PreparedState, Question,
-    RuleOutcome, RuleOwner, TraceStep,
+use palisade_model::{
+    Action, Direction, Encapsulations, Endpoint, FlowOrigin, HostTrafficAction, RuleOrigin, Update,
 };
+use palisade_oracle::{
+    DecisionReason, DirectionJudgement, HairpinAction, PreparedState, Question, RuleOutcome,
+    RuleOwner, TraceStep,
+};
+use palisade_tables::ReportReason;
 use palisade_tables::{Credit, Packet, PastTables};
 
 const SEED: u64 = 0x0070_616c_6973;

@@ -13,7 +13,7 @@ use palisade_agent::network_driver::{
 use palisade_agent::settings::SettingsFile;
 use palisade_agent::workload_store::{WorkloadRecord, pod_id};
 use palisade_api::{MonitorLine, MonitorQuery, MonitorVerdict, PacketEvent, WorkloadAddRequest};
-use palisade_dataplane::{FakeDataplane, PacketReport, PacketReportBatch, ReportReason};
+use palisade_dataplane::{FakeDataplane, PacketReport, PacketReportBatch};
 use palisade_model::{
     Action, Direction, DirectionRules, Endpoint, L4, Labels, Object, ObjectKey, Order, Peer,
     Policy, PolicyId, PortMatch, PortRange, PortSpec, Precedence, Profile, Protocol, Rule,
@@ -22,6 +22,7 @@ use palisade_model::{
 use palisade_source::UpdateBatch;
 use palisade_sys::netns::{NetNs, NetNsOpener};
 use palisade_tables::Packet;
+use palisade_tables::ReportReason;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -32,5 +32,5 @@ pub use driver::{
 pub use fake::FakeDataplane;
 pub use netlink::OwnerError;
 pub use nft::{NftConfig, NftDataplane, PlanPreview};
-pub use packet_report::{PacketReport, PacketReportBatch, PacketWatch, ReportReason};
+pub use packet_report::{PacketReport, PacketReportBatch, PacketWatch};
 pub use palisade_nft::CounterValue;

@@ -8,41 +8,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use palisade_model::{Direction, L4};
-use palisade_tables::Packet;
+use palisade_model::L4;
+use palisade_tables::{Packet, ReportReason};
 
 use crate::driver::Error;
-
-/// Why a packet is reported.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum ReportReason {
-    /// Policy denied it in one direction.
-    Denied,
-    /// Policy allowed it in this direction, and a Log rule matched.
-    Logged(Direction),
-    /// Dropped: its source is not an address of the endpoint.
-    Spoofed,
-    /// Dropped: it arrived by an interface with our prefix that belongs to no known endpoint.
-    UnknownInterface,
-    /// Dropped: it belongs to no connection and opens none.
-    Invalid,
-    /// Dropped: its address has no policy at our interface.
-    NoPoint,
-}
-
-impl ReportReason {
-    /// Its name; for drops the same as in [`Counters::by_drop_reason`](crate::Counters::by_drop_reason).
-    pub fn name(self) -> &'static str {
-        match self {
-            ReportReason::Denied => "denied",
-            ReportReason::Logged(_) => "logged",
-            ReportReason::Spoofed => "spoofed",
-            ReportReason::UnknownInterface => "unknown-interface",
-            ReportReason::Invalid => "invalid",
-            ReportReason::NoPoint => "no-point",
-        }
-    }
-}
 
 /// A packet that was reported.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,15 +7,15 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use palisade_model::Str;
-use palisade_nft::{Expr, NflogReason};
+use palisade_nft::{Expr, counted_chains, parse_log_prefix};
 use palisade_sys::link::KernelLinks;
 use palisade_sys::nflog::{Nflog, NflogEvent, NflogPacket};
 use palisade_sys::nfnetlink::KernelNfnetlink;
-use palisade_tables::Packet;
+use palisade_tables::{Packet, ReportReason};
 
 use crate::driver::Error;
 use crate::packet_header;
-use crate::packet_report::{PacketReport, PacketReportBatch, ReportReason};
+use crate::packet_report::{PacketReport, PacketReportBatch};
 
 /// Bytes of each packet that are copied.
 pub(crate) const SNAP_LEN: u32 = 192;
@@ -121,10 +121,9 @@ impl<N: Nflog, K: ReportLookup> ReportReader<N, K> {
 
     /// `None` if the message is not ours, or its headers cannot be parsed; then it counts as lost.
     fn packet_report(&mut self, message: &NflogPacket) -> Result<Option<PacketReport>, Error> {
-        let Some((why, reply)) = NflogReason::parse(&message.prefix) else {
+        let Some((why, reply)) = parse_log_prefix(&message.prefix) else {
             return Ok(None);
         };
-        let why = report_reason(why);
         let Some(header) = packet_header::parse(&message.head) else {
             return Ok(None);
         };
@@ -161,17 +160,6 @@ impl<N: Nflog, K: ReportLookup> ReportReader<N, K> {
     }
 }
 
-fn report_reason(report: NflogReason) -> ReportReason {
-    match report {
-        NflogReason::Denied => ReportReason::Denied,
-        NflogReason::Logged(direction) => ReportReason::Logged(direction),
-        NflogReason::Spoofed => ReportReason::Spoofed,
-        NflogReason::UnknownInterface => ReportReason::UnknownInterface,
-        NflogReason::Invalid => ReportReason::Invalid,
-        NflogReason::NoPoint => ReportReason::NoPoint,
-    }
-}
-
 /// The kernel of one network namespace, and the table in it.
 pub(crate) struct KernelReportLookup {
     pub(crate) table: Str,
@@ -182,9 +170,9 @@ pub(crate) struct KernelReportLookup {
 impl ReportLookup for KernelReportLookup {
     fn packet_counts(&mut self) -> Result<BTreeMap<ReportReason, u64>, Error> {
         let mut counted = BTreeMap::new();
-        for report in NflogReason::ALL {
-            let count = counted.entry(report_reason(report)).or_default();
-            for chain in report.counted_chains() {
+        for reason in ReportReason::ALL {
+            let count = counted.entry(reason).or_default();
+            for chain in counted_chains(reason) {
                 let rules = crate::netlink::rules(&mut self.nfnetlink, &self.table, &chain)?;
                 let mut exprs = rules.iter().flat_map(|rule| &rule.exprs);
                 *count += exprs

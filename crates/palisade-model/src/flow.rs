@@ -100,6 +100,16 @@ pub enum FlowOrigin {
     HostStack,
 }
 
+/// Whether ingress policy applies to packets of the host's own stack to endpoints of that host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HostTrafficAction {
+    /// They are allowed without policy, for kubelet probes.
+    #[default]
+    Allow,
+    /// Policy applies as to any flow.
+    Policy,
+}
+
 /// One flow: the first packet of a connection, with the destination after destination NAT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Flow {

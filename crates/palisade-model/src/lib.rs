@@ -22,7 +22,7 @@ mod selector;
 mod state;
 
 pub use encapsulation::{Encapsulation, Encapsulations};
-pub use flow::{Flow, FlowOrigin, L4, Protocol};
+pub use flow::{Flow, FlowOrigin, HostTrafficAction, L4, Protocol};
 pub use label::{LabelKey, LabelLookup, LabelScope, Labels};
 pub use label_values::LabelValues;
 pub use net::{Family, ParsePrefixError, Prefix};

@@ -10,7 +10,7 @@ use crate::names::{
     PORT_RANGE, SET_CLASS,
 };
 use crate::names::{CODE_VERDICT, PROTO};
-use crate::nflog::{self, NflogReason, counted_drop_rule};
+use crate::nflog::{self, counted_drop_rule};
 use crate::rule::{RuleBuilder, chain};
 use crate::{Chain, CmpOp, Config, MetaKey, NftFault, NftRule, NftVerdict, PayloadBase};
 use alloc::format;
@@ -18,6 +18,7 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 use palisade_model::{Direction, Family, Str};
+use palisade_tables::ReportReason;
 
 /// The direction of a packet relative to the first packet of its flow.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -163,7 +164,7 @@ pub(crate) fn judge_chains(
         // An address without a point has class 0, which has no elements: dropped and counted.
         let verdicts = (
             CODE_VERDICT,
-            nflog::final_verdict(config, NflogReason::NoPoint),
+            nflog::final_verdict(config, ReportReason::NoPoint),
         );
         let rule = |identity_map| {
             judgement_rule(
@@ -178,7 +179,7 @@ pub(crate) fn judge_chains(
             rule(names::host_map(family)),
             rule(names::network_map(family)),
             // The packet is too short to have the header.
-            counted_drop_rule(config, RuleBuilder::new(), NflogReason::NoPoint),
+            counted_drop_rule(config, RuleBuilder::new(), ReportReason::NoPoint),
         ];
         if NftFault::ExactFallsToNet.is_injected() {
             rules.remove(0);

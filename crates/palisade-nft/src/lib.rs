@@ -45,7 +45,7 @@ pub use fault::NftFault;
 pub use field_type::FieldType;
 pub use lint::{LintFinding, LintProblem, lint, lint_transaction};
 pub use masquerade::{Masquerade, masqueraded_addresses};
-pub use nflog::NflogReason;
+pub use nflog::{counted_chains, drop_comment, log_prefix, parse_log_prefix};
 pub use planner::{Planner, raised_generation};
 pub use print::{print_ruleset, print_transaction};
 pub use simulator::{

@@ -19,7 +19,7 @@ use crate::judgement::{
     L4Fields, Orientation, endpoint_interface_key, judgement_rule, pass_chain_name, pass_rules,
 };
 use crate::names::{self, LAST_TRIAL, LIVE_MARK, TRIAL_VERDICTS, zero_prefixed_marks};
-use crate::nflog::{NflogReason, counted_drop_rule};
+use crate::nflog::counted_drop_rule;
 use crate::rule::{RuleBuilder, chain};
 use crate::{
     Chain, CmpOp, Config, CtKey, Element, ElementKey, MapValue, NftFault, NftRule, NftVerdict,
@@ -31,6 +31,7 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 use palisade_model::{Direction, Family, Protocol, Str};
+use palisade_tables::ReportReason;
 
 /// A trial: the orientation and family in which a packet is judged first.
 #[derive(Clone, Copy)]
@@ -134,7 +135,7 @@ pub(crate) fn chains(config: &Config) -> Vec<(Str, Chain)> {
         || RuleBuilder::new().tcp_flags(tcp_flag::SYN | tcp_flag::ACK, CmpOp::Eq, tcp_flag::SYN);
     let mut midstream_rules = vec![
         // Connection tracking itself calls such a packet invalid.
-        counted_drop_rule(config, opens().reply(), NflogReason::Invalid),
+        counted_drop_rule(config, opens().reply(), ReportReason::Invalid),
         opens().family(Family::V4).goto("p_open4"),
         opens().goto("p_open6"),
         live,

@@ -22,7 +22,7 @@ use crate::names::{
     CODE_VERDICT, DISPATCH, GENERATION, ND_IN, ND_OUT, PENDING_REVOCATION, SET_CLASS,
 };
 use crate::names::{concat_fields, mark_bytes, zero_prefixed_marks};
-use crate::nflog::{self, NflogReason, counted_drop_rule};
+use crate::nflog::{self, counted_drop_rule};
 use crate::rule::{RuleBuilder, chain, family_number};
 use crate::translated;
 use crate::{Chain, CmpOp, Config, CtKey, Element, ElementKey, Hook, MapValue, MetaKey, NftFault};
@@ -32,7 +32,7 @@ use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
 use palisade_model::{Direction, Family, Protocol, Str};
-use palisade_tables::{Cell, LOOPBACK, Verdict as Judgement};
+use palisade_tables::{Cell, LOOPBACK, ReportReason, Verdict as Judgement};
 
 /// The comment of the table. The number changes whenever the skeleton's meaning does.
 pub const SCHEMA: &str = "palisade layout 8";
@@ -132,7 +132,7 @@ fn constant_elements(config: &Config, generation: u32) -> Vec<(&'static str, Ele
     let element = Element {
         data: Some(MapValue::Verdict(nflog::final_verdict(
             config,
-            NflogReason::NoPoint,
+            ReportReason::NoPoint,
         ))),
         ..Element::default()
     };
@@ -203,9 +203,9 @@ pub(crate) fn code_verdict(config: &Config, code: u32) -> NftVerdict {
     match code_cell(code) {
         Some((Judgement::Allow, None)) => NftVerdict::Return,
         Some((Judgement::Allow, Some(direction))) => {
-            nflog::final_verdict(config, NflogReason::Logged(direction))
+            nflog::final_verdict(config, ReportReason::Logged(direction))
         }
-        Some((Judgement::Deny, _)) | None => nflog::final_verdict(config, NflogReason::Denied),
+        Some((Judgement::Deny, _)) | None => nflog::final_verdict(config, ReportReason::Denied),
     }
 }
 
@@ -332,7 +332,7 @@ fn foreign_spoof_rule(config: &Config, family: Family) -> NftRule {
         .in_set(names::own_addresses_set(family), 0)
         .meta(MetaKey::IifName, 0)
         .cmp(0, CmpOp::Neq, &names::interface_name(LOOPBACK));
-    counted_drop_rule(config, line, NflogReason::Spoofed)
+    counted_drop_rule(config, line, ReportReason::Spoofed)
 }
 
 /// Anti-spoofing: an endpoint sends from its own addresses; neighbour discovery also from a link-local or
@@ -373,9 +373,9 @@ fn source_rules(config: &Config) -> Vec<NftRule> {
             RuleBuilder::new()
                 .meta(MetaKey::IifName, 0)
                 .not_in_set(names::IF_OURS, 0),
-            NflogReason::UnknownInterface,
+            ReportReason::UnknownInterface,
         ),
-        counted_drop_rule(config, RuleBuilder::new(), NflogReason::Spoofed),
+        counted_drop_rule(config, RuleBuilder::new(), ReportReason::Spoofed),
     ]
 }
 
@@ -426,7 +426,7 @@ fn flow_chains(config: &Config, generation: u32) -> Vec<(Str, Chain)> {
         icmp().goto("p_x6"),
         related().family(V4).goto("p_o4"),
         related().goto("p_o6"),
-        counted_drop_rule(config, RuleBuilder::new(), NflogReason::Invalid),
+        counted_drop_rule(config, RuleBuilder::new(), ReportReason::Invalid),
     ];
     let mut mark = Vec::new();
     if !config.sctp_tracked {

@@ -110,7 +110,9 @@ fn packets_get_what_the_tables_say() {
             let reply = frame.conntrack.reply && frame.conntrack.state == ct_state::ESTABLISHED;
             let told = reports(&tables, &config, 3, &frame);
             let told = told.iter().filter(|_| config.log.is_some());
-            let told: Vec<String> = told.map(|report| report.prefix(reply)).collect();
+            let told: Vec<String> = told
+                .map(|report| palisade_nft::log_prefix(*report, reply))
+                .collect();
             assert!(
                 outcome.log_prefixes.iter().map(|p| &**p).eq(&told),
                 "seed {seed}: {:?} {told:?} {frame:?}",

@@ -21,7 +21,7 @@ mod trace;
 mod walk;
 
 pub use prepared_state::{OrderedTier, PreparedState};
-pub use question::{FlowEnd, HairpinAction, HostTrafficAction, OracleOptions, Question};
+pub use question::{FlowEnd, HairpinAction, OracleOptions, Question};
 pub use trace::{
     Answer, DecisionReason, DirectionJudgement, FlowVerdict, HolderMismatch, HolderName,
     PeerFailure, PeerMiss, PolicyApplicability, PortFailure, RuleMiss, RuleOutcome, RuleOwner,

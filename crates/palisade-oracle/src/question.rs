@@ -1,7 +1,9 @@
 //! The input of the oracle: one flow between two ends, and the options that apply.
 
 use core::net::IpAddr;
-use palisade_model::{Encapsulations, EndpointId, Family, Flow, FlowOrigin, L4, Protocol};
+use palisade_model::{
+    Encapsulations, EndpointId, Family, Flow, FlowOrigin, HostTrafficAction, L4, Protocol,
+};
 
 /// One end of a flow.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -40,16 +42,6 @@ impl From<Flow> for Question {
             origin: flow.origin,
         }
     }
-}
-
-/// Whether ingress policy applies to packets of the host's own stack to endpoints of that host.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum HostTrafficAction {
-    /// They are allowed without policy, for kubelet probes.
-    #[default]
-    Allow,
-    /// Policy applies as to any flow.
-    Policy,
 }
 
 /// Whether policy applies to a flow whose source and destination are the same endpoint (hairpin): it

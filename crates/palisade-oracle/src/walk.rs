@@ -5,14 +5,14 @@ use crate::criteria::{DirectionEnds, MatchContext, rule_matches, rule_miss};
 use crate::resolved_end::Holder;
 use crate::trace::{NoTrace, TraceRecorder};
 use crate::{
-    Answer, DecisionReason, DirectionJudgement, FlowVerdict, HairpinAction, HostTrafficAction,
-    OracleOptions, OrderedTier, PolicyApplicability, PreparedState, Question, RuleOutcome,
-    RuleOwner, TierOutcome, TraceStep,
+    Answer, DecisionReason, DirectionJudgement, FlowVerdict, HairpinAction, OracleOptions,
+    OrderedTier, PolicyApplicability, PreparedState, Question, RuleOutcome, RuleOwner, TierOutcome,
+    TraceStep,
 };
 use alloc::vec::Vec;
 use palisade_model::{
-    Action, Direction, Encapsulation, Endpoint, FlowOrigin, Policy, PolicyId, Profile, Rule, Str,
-    TierDefault,
+    Action, Direction, Encapsulation, Endpoint, FlowOrigin, HostTrafficAction, Policy, PolicyId,
+    Profile, Rule, Str, TierDefault,
 };
 
 /// Borrowed form of [`DecisionReason`].

@@ -25,6 +25,7 @@ mod judge;
 mod past_tables;
 mod port_map;
 mod program;
+mod report_reason;
 mod sharing;
 mod tables;
 mod transition;
@@ -39,6 +40,7 @@ pub use judge::{DirectionVerdict, Evaluation, LOOPBACK, Packet};
 pub use past_tables::{PastTables, UndoRecord};
 pub use port_map::PortMap;
 pub use program::{Cell, Program, SHORT_RANGE, SourcePortMap, Verdict, icmp_key};
+pub use report_reason::ReportReason;
 pub use sharing::{
     ProgramDefaults, SHARE_MIN_ELEMENTS, SharedBase, best_base, find_shared_bases, pair_base,
 };

@@ -8,11 +8,11 @@ use super::{FLOWS, StageFailure, tables};
 use palisade_generators::Dice;
 use palisade_model::{Direction, Flow, L4, Protocol};
 use palisade_nft::{
-    Config, ConntrackInfo, HookPacket, NflogReason, Planner, Ruleset, RulesetSimulator,
-    SimulationOutcome, adopt, apply, ct_state, tcp_flag,
+    Config, ConntrackInfo, HookPacket, Planner, Ruleset, RulesetSimulator, SimulationOutcome,
+    adopt, apply, ct_state, tcp_flag,
 };
 use palisade_oracle::PreparedState;
-use palisade_tables::{Delta, DirectionVerdict, Packet, Tables, Verdict};
+use palisade_tables::{Delta, DirectionVerdict, Packet, ReportReason, Tables, Verdict};
 use std::collections::BTreeSet;
 
 const STAGE: &str = "tables and nftables";
@@ -286,7 +286,10 @@ impl ModelHost {
             && let Some(reports) = reports(tables, first)
         {
             let reply = frame.conntrack.reply && frame.conntrack.state == ct_state::ESTABLISHED;
-            let wanted: Vec<String> = reports.iter().map(|why| why.prefix(reply)).collect();
+            let wanted: Vec<String> = reports
+                .iter()
+                .map(|why| palisade_nft::log_prefix(*why, reply))
+                .collect();
             if !outcome.log_prefixes.iter().map(|p| &**p).eq(&wanted) {
                 let detail = format!(
                     "reported {:?}, not {wanted:?}: {frame:?}",
@@ -356,7 +359,7 @@ pub(super) fn frame(packet: &Packet, ct: ConntrackInfo) -> HookPacket {
 }
 
 /// How the first packet of a flow must be reported; `None` where it is no judgement that decides.
-fn reports(tables: &Tables, first: &Packet) -> Option<Vec<NflogReason>> {
+fn reports(tables: &Tables, first: &Packet) -> Option<Vec<ReportReason>> {
     let mut reports = Vec::new();
     for direction in [Direction::Egress, Direction::Ingress] {
         match tables.judge_direction(first, direction) {
@@ -365,11 +368,11 @@ fn reports(tables: &Tables, first: &Packet) -> Option<Vec<NflogReason>> {
             | DirectionVerdict::HostOrigin
             | DirectionVerdict::Hairpin => {}
             DirectionVerdict::Evaluated(seen) if seen.cell.verdict == Verdict::Deny => {
-                reports.push(NflogReason::Denied);
+                reports.push(ReportReason::Denied);
                 break;
             }
             DirectionVerdict::Evaluated(seen) => {
-                reports.extend(seen.cell.log.map(NflogReason::Logged))
+                reports.extend(seen.cell.log.map(ReportReason::Logged))
             }
         }
     }

@@ -4,12 +4,12 @@ use super::{StageFailure, StageFilter, moments, nft};
 use palisade_engine::Engine;
 use palisade_generators::{Dice, lowered};
 use palisade_model::{
-    Action, Direction, Encapsulation, Encapsulations, Flow, FlowOrigin, Profile, RuleOrigin, State,
-    Str, Update,
+    Action, Direction, Encapsulation, Encapsulations, Flow, FlowOrigin, HostTrafficAction, Profile,
+    RuleOrigin, State, Str, Update,
 };
 use palisade_oracle::{
-    DecisionReason, DirectionJudgement, HairpinAction, HostTrafficAction, OracleOptions,
-    PreparedState, Question, RuleOutcome, RuleOwner, TraceStep,
+    DecisionReason, DirectionJudgement, HairpinAction, OracleOptions, PreparedState, Question,
+    RuleOutcome, RuleOwner, TraceStep,
 };
 use palisade_tables::{
     Atomicity, Credit, DirectionVerdict, Packet, Tables, Verdict, Violation, check_any_order,

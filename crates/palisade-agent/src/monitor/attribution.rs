@@ -3,8 +3,8 @@
 //! There is an attribution only if the tables agree with the kernel's report, so a packet is never
 //! attributed to a rule that would have treated it differently.
 
-use palisade_dataplane::ReportReason;
 use palisade_model::Direction;
+use palisade_tables::ReportReason;
 use palisade_tables::{Credit, DirectionVerdict, Packet, PastTables, Verdict};
 use std::sync::Arc;
 

@@ -5,7 +5,8 @@
 
 use super::MonitorBatch;
 use crate::core::{CoreEvent, CoreHandle, error_chain};
-use palisade_dataplane::{PacketReport, PacketReportBatch, PacketWatch, ReportReason};
+use palisade_dataplane::{PacketReport, PacketReportBatch, PacketWatch};
+use palisade_tables::ReportReason;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use palisade_dataplane::{Dataplane, PacketReport, PacketWatch, ReportReason};
+use palisade_dataplane::{Dataplane, PacketReport, PacketWatch};
 use palisade_model::{Direction, L4, Protocol};
+use palisade_tables::ReportReason;
 use palisade_tables::{Cell, ClassId, Packet, Program, RuleId, Tables, Verdict};
 
 use crate::driver::{A, B, Place, passes, ports, tables};

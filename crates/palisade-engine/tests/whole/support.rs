@@ -1,10 +1,9 @@
 //! Shared by the tests: seeds, cases, and the conversion of a flow to a packet of this host.
 
 use palisade_engine::Engine;
-use palisade_model::{Action, Direction, Endpoint, Flow, FlowOrigin};
+use palisade_model::{Action, Direction, Endpoint, Flow, FlowOrigin, HostTrafficAction};
 use palisade_oracle::{
-    DecisionReason, HostTrafficAction, OracleOptions, PreparedState, Question, RuleOutcome,
-    TraceStep,
+    DecisionReason, OracleOptions, PreparedState, Question, RuleOutcome, TraceStep,
 };
 use palisade_tables::{DirectionVerdict, Packet, Verdict};
 

@@ -3,8 +3,8 @@
 
 use super::answer;
 use palisade_model::{Direction, L4, Protocol, Str};
-use palisade_nft::{Config, HookPacket, NflogReason, ct_state, tcp_flag};
-use palisade_tables::{DirectionVerdict, Packet, Point, Tables, Verdict};
+use palisade_nft::{Config, HookPacket, ct_state, tcp_flag};
+use palisade_tables::{DirectionVerdict, Packet, Point, ReportReason, Tables, Verdict};
 
 /// The first packet of a packet's flow.
 fn first_packet(frame: &HookPacket) -> Packet {
@@ -158,17 +158,17 @@ pub(crate) fn reports(
     config: &Config,
     generation: u32,
     frame: &HookPacket,
-) -> Vec<NflogReason> {
+) -> Vec<ReportReason> {
     let ours = |name: &Option<Str>| name.as_ref().is_some_and(|n| tables.interfaces.contains(n));
     let closed = |name: &Option<Str>| {
         let prefix = &*config.interface_prefix;
         !ours(name) && name.as_ref().is_some_and(|n| n.starts_with(prefix))
     };
     if closed(&frame.iif) {
-        return vec![NflogReason::UnknownInterface];
+        return vec![ReportReason::UnknownInterface];
     }
     if !ours(&frame.iif) && tables.is_spoofed(frame.iif.as_ref(), frame.source) {
-        return vec![NflogReason::Spoofed];
+        return vec![ReportReason::Spoofed];
     }
     if let Some(iif) = frame.iif.as_ref().filter(|_| ours(&frame.iif)) {
         let point = Point {
@@ -177,7 +177,7 @@ pub(crate) fn reports(
             direction: Direction::Egress,
         };
         if !tables.points.contains_key(&point) {
-            return vec![NflogReason::Spoofed];
+            return vec![ReportReason::Spoofed];
         }
     }
     let ct = frame.conntrack;
@@ -205,12 +205,12 @@ pub(crate) fn reports(
         }
     }
     if ct.state == ct_state::INVALID && !icmp {
-        return vec![NflogReason::Invalid];
+        return vec![ReportReason::Invalid];
     }
     let mut packet = first_packet(frame);
     if older && opens {
         if ct.reply {
-            return vec![NflogReason::Invalid];
+            return vec![ReportReason::Invalid];
         }
         packet = first_if(frame, false);
     }
@@ -225,15 +225,15 @@ pub(crate) fn reports(
         (Direction::Ingress, &packet.output_interface),
     ] {
         match tables.judge_direction(&packet, direction) {
-            DirectionVerdict::Unmanaged if closed(own) => out.push(NflogReason::NoPoint),
+            DirectionVerdict::Unmanaged if closed(own) => out.push(ReportReason::NoPoint),
             DirectionVerdict::Unmanaged
             | DirectionVerdict::HostOrigin
             | DirectionVerdict::Hairpin => continue,
-            DirectionVerdict::NoPoint => out.push(NflogReason::NoPoint),
+            DirectionVerdict::NoPoint => out.push(ReportReason::NoPoint),
             DirectionVerdict::Evaluated(seen) => match (seen.cell.verdict, seen.cell.log) {
-                (Verdict::Deny, _) => out.push(NflogReason::Denied),
+                (Verdict::Deny, _) => out.push(ReportReason::Denied),
                 (Verdict::Allow, log) => {
-                    out.extend(log.map(NflogReason::Logged));
+                    out.extend(log.map(ReportReason::Logged));
                     continue;
                 }
             },
